@@ -1,0 +1,178 @@
+//! What one resource adds to the generic path: defaults, validation, what an update may change, table columns,
+//! selectable fields. No resource has a handler of its own.
+//!
+//! All functions are synchronous and free of I/O. The registry calls them in this order on a write: decode,
+//! mutating admission, [`Strategy::defaults`], `prepare_*`, `validate*`, validating admission,
+//! [`Strategy::companions`], commit. Objects are already checked against the schema facts (types, required and
+//! unknown fields) and their metadata against the common rules when a strategy sees them.
+
+use crate::store::{Guard, Op};
+use coracle_api::{ApiError, FieldError, Object, UserInfo};
+use jiff::Timestamp;
+use serde_json::Value;
+use std::sync::Arc;
+
+/// What a strategy may know of the request and the world.
+pub struct Env<'a> {
+    pub user: &'a UserInfo,
+    pub now: Timestamp,
+    pub read: &'a dyn Reader,
+}
+
+/// Read access to the present state of every resource, from the watch cache.
+///
+/// `resource` is `<plural>.<group>`, for example `pods.` or `deployments.apps`.
+pub trait Reader: Send + Sync {
+    fn get(&self, resource: &str, namespace: &str, name: &str) -> Option<Arc<Object>>;
+    /// All objects of the resource, of one namespace or (empty) of all.
+    fn list(&self, resource: &str, namespace: &str) -> Vec<Arc<Object>>;
+}
+
+/// Writes that must happen in one transaction with the object's own, such as the reservation of a cluster IP.
+///
+/// If a guard fails the registry calls [`Strategy::companions`] again, a few times.
+#[derive(Default)]
+pub struct Companions {
+    pub guards: Vec<Guard>,
+    pub ops: Vec<Op>,
+}
+
+/// What happens to the object of [`Strategy::companions`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Write {
+    Create,
+    Update,
+    Delete,
+}
+
+/// One column of `kubectl get`, as upstream's printers define it.
+#[derive(Clone, Copy, Debug)]
+pub struct Column {
+    pub name: &'static str,
+    /// `string`, `integer`, `number`, `boolean` or `date`
+    pub kind: &'static str,
+    pub format: &'static str,
+    pub description: &'static str,
+    /// 0 is shown always, 1 with `-o wide`.
+    pub priority: u8,
+}
+
+/// The columns of a resource that defines none: Name and Created At, as upstream.
+pub const DEFAULT_COLUMNS: &[Column] = &[
+    Column { name: "Name", kind: "string", format: "name", description: "Name of the object", priority: 0 },
+    Column { name: "Created At", kind: "date", format: "", description: "Creation time", priority: 0 },
+];
+
+pub trait Strategy: Send + Sync + 'static {
+    /// Fills in what the client left out, as upstream's defaulting functions do. Also run on what an update or a
+    /// patch produced. Idempotent.
+    fn defaults(&self, _object: &mut Object) {}
+
+    /// Removes what a client may not set on creation (upstream's `PrepareForCreate`). The registry has set uid,
+    /// creationTimestamp and `generation: 1` already.
+    fn prepare_create(&self, object: &mut Object, _env: &Env) {
+        if self.has_status()
+            && let Some(fields) = object.as_object_mut()
+        {
+            fields.remove("status");
+        }
+    }
+
+    /// Puts back what a client may not change through the main resource (upstream's `PrepareForUpdate`).
+    fn prepare_update(&self, new: &mut Object, old: &Object, _env: &Env) {
+        if self.has_status() {
+            copy_field(new, old, "status");
+        }
+    }
+
+    /// Puts back everything but the status, and the metadata that status updates may change.
+    fn prepare_status_update(&self, new: &mut Object, old: &Object, _env: &Env) {
+        copy_field(new, old, "spec");
+    }
+
+    fn validate(&self, _object: &Object, _env: &Env, _errors: &mut Vec<FieldError>) {}
+
+    /// Beyond [`validate`](Self::validate), which is run too: immutable fields and transitions.
+    fn validate_update(&self, _new: &Object, _old: &Object, _env: &Env, _errors: &mut Vec<FieldError>) {}
+
+    fn validate_status_update(
+        &self,
+        _new: &Object,
+        _old: &Object,
+        _env: &Env,
+        _errors: &mut Vec<FieldError>,
+    ) {
+    }
+
+    /// Whether the object has a `status` that only the status subresource writes.
+    fn has_status(&self) -> bool {
+        false
+    }
+
+    /// Whether `metadata.generation` counts this change; upstream's resources differ. By default: any change of
+    /// `spec`.
+    fn changes_generation(&self, new: &Object, old: &Object) -> bool {
+        new.get("spec") != old.get("spec")
+    }
+
+    /// Whether a PUT to a name that does not exist creates it (Leases, Endpoints, Events, ...).
+    fn create_on_update(&self) -> bool {
+        false
+    }
+
+    /// Warning headers for the client of a create or update.
+    fn warnings(&self, _new: &Object, _old: Option<&Object>) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Seconds of graceful deletion for this object, given what the client asked for; `None` deletes at once.
+    /// Pods answer `Some` (upstream's `CheckGracefulDelete`).
+    fn graceful_deletion(&self, _object: &Object, _asked_seconds: Option<i64>) -> Option<i64> {
+        None
+    }
+
+    /// Allocations and releases that belong to this write. May change `object` (a Service gets its cluster IP
+    /// here).
+    fn companions(
+        &self,
+        _write: Write,
+        _object: &mut Object,
+        _old: Option<&Object>,
+        _env: &Env,
+    ) -> Result<Companions, ApiError> {
+        Ok(Companions::default())
+    }
+
+    fn columns(&self) -> &'static [Column] {
+        DEFAULT_COLUMNS
+    }
+
+    /// One cell per column.
+    fn row(&self, object: &Object, _now: Timestamp) -> Vec<Value> {
+        vec![object["metadata"]["name"].clone(), object["metadata"]["creationTimestamp"].clone()]
+    }
+
+    /// Fields for field selectors, beside `metadata.name` and `metadata.namespace`. A field that is absent from an
+    /// object is listed with an empty value: the names are the same for every object of the resource.
+    fn fields(&self, _object: &Object) -> Vec<(&'static str, String)> {
+        Vec::new()
+    }
+
+    /// How durable a write is; heartbeats and Events answer otherwise than the default.
+    fn durability(&self, _new: Option<&Object>, _old: Option<&Object>) -> crate::store::Durability {
+        crate::store::Durability::Synced
+    }
+}
+
+/// Makes one top-level field of `new` what it is in `old`.
+pub fn copy_field(new: &mut Object, old: &Object, field: &str) {
+    let Some(fields) = new.as_object_mut() else { return };
+    match old.get(field) {
+        Some(value) => {
+            fields.insert(field.to_owned(), value.clone());
+        }
+        None => {
+            fields.remove(field);
+        }
+    }
+}

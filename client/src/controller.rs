@@ -1,0 +1,92 @@
+//! The loop that every controller runs: keys in, reconcile, retry with back-off.
+
+use crate::queue::WorkQueue;
+use std::fmt;
+use std::future::Future;
+use std::hash::Hash;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+/// What a reconcile that went well wants next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Wait for the next change.
+    Done,
+    /// Look again after this time, whatever happens.
+    After(Duration),
+}
+
+/// A step that failed; the key is retried with back-off.
+#[derive(Debug, thiserror::Error)]
+pub enum ReconcileError {
+    #[error("api request failed")]
+    Api(#[from] kube::Error),
+    #[error("{0}")]
+    Other(String),
+}
+
+impl ReconcileError {
+    /// Conflicts and already-gone objects are how optimistic concurrency works, not something to report.
+    fn is_expected(&self) -> bool {
+        matches!(self, Self::Api(kube::Error::Api(status)) if status.code == 409 || status.code == 404)
+    }
+}
+
+/// A level-triggered controller: recomputes from state, and takes no event's payload.
+pub trait Reconciler: Send + Sync + 'static {
+    type Key: Clone + Eq + Hash + fmt::Debug + fmt::Display + Send + Sync + 'static;
+
+    /// Upstream's controller name, for logs, for example `replicaset`.
+    fn name(&self) -> &'static str;
+
+    /// Brings the world of one key closer to what is declared. Idempotent; may be cancelled at any await.
+    fn reconcile(&self, key: &Self::Key) -> impl Future<Output = Result<Next, ReconcileError>> + Send;
+}
+
+/// Runs `workers` workers on the queue until `stop` is cancelled.
+///
+/// Call it after the informers that `reconcile` reads have synced.
+pub async fn run<R: Reconciler>(
+    reconciler: Arc<R>,
+    queue: WorkQueue<R::Key>,
+    workers: usize,
+    stop: CancellationToken,
+) {
+    let mut tasks = JoinSet::new();
+    for _ in 0..workers.max(1) {
+        let (reconciler, queue, stop) = (reconciler.clone(), queue.clone(), stop.clone());
+        tasks.spawn(async move {
+            while let Some(key) = stop.run_until_cancelled(queue.next()).await {
+                work(reconciler.as_ref(), &queue, key).await;
+            }
+        });
+    }
+    while let Some(joined) = tasks.join_next().await {
+        if let Err(panic) = joined {
+            // The supervisor restarts the component; the other workers end with it.
+            std::panic::resume_unwind(panic.into_panic());
+        }
+    }
+}
+
+async fn work<R: Reconciler>(reconciler: &R, queue: &WorkQueue<R::Key>, key: R::Key) {
+    match reconciler.reconcile(&key).await {
+        Ok(next) => {
+            queue.forget(&key);
+            if let Next::After(delay) = next {
+                queue.add_after(key.clone(), delay);
+            }
+        }
+        Err(error) => {
+            if error.is_expected() {
+                tracing::debug!(controller = reconciler.name(), %key, error = ?error, "reconcile again");
+            } else {
+                tracing::warn!(controller = reconciler.name(), %key, error = ?error, "reconcile failed");
+            }
+            queue.retry(key.clone());
+        }
+    }
+    queue.done(&key);
+}

@@ -1,0 +1,284 @@
+//! Shared informers: one watch and one decoded copy per kind and process, however many components read it.
+
+use futures::StreamExt;
+use k8s_openapi::NamespaceResourceScope;
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, Event};
+use kube::{Api, Resource, ResourceExt};
+use parking_lot::Mutex;
+use serde::de::DeserializeOwned;
+use std::any::{Any, TypeId};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fmt;
+use std::sync::Arc;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+/// Namespace and name; the namespace of cluster-scoped objects is empty.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ObjectKey {
+    pub namespace: String,
+    pub name: String,
+}
+
+impl ObjectKey {
+    pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
+        Self { namespace: namespace.into(), name: name.into() }
+    }
+
+    pub fn of<K: Resource>(object: &K) -> Self {
+        let meta = object.meta();
+        Self::new(meta.namespace.clone().unwrap_or_default(), meta.name.clone().unwrap_or_default())
+    }
+}
+
+impl fmt::Display for ObjectKey {
+    /// As client-go's cache keys: `namespace/name`, or `name`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.namespace.is_empty() {
+            f.write_str(&self.name)
+        } else {
+            write!(f, "{}/{}", self.namespace, self.name)
+        }
+    }
+}
+
+/// One change: added (`old` is `None`), updated, or deleted (`new` is `None`).
+pub struct Delta<K> {
+    pub old: Option<Arc<K>>,
+    pub new: Option<Arc<K>>,
+}
+
+impl<K> Delta<K> {
+    /// The object as last known.
+    pub fn object(&self) -> Option<&Arc<K>> {
+        self.new.as_ref().or(self.old.as_ref())
+    }
+}
+
+/// What an informer can hold: any typed resource.
+pub trait Kind:
+    Resource<DynamicType = ()> + Clone + DeserializeOwned + fmt::Debug + Send + Sync + 'static
+{
+}
+impl<K: Resource<DynamicType = ()> + Clone + DeserializeOwned + fmt::Debug + Send + Sync + 'static> Kind
+    for K
+{
+}
+
+type Handler<K> = Box<dyn Fn(&Delta<K>) + Send + Sync>;
+
+struct State<K> {
+    objects: BTreeMap<ObjectKey, Arc<K>>,
+    by_owner: HashMap<String, HashSet<ObjectKey>>,
+    handlers: Vec<Handler<K>>,
+}
+
+/// A live, complete copy of all objects of one kind. Cloning shares it.
+pub struct Informer<K> {
+    state: Arc<Mutex<State<K>>>,
+    synced: watch::Receiver<bool>,
+}
+
+impl<K> Clone for Informer<K> {
+    fn clone(&self) -> Self {
+        Self { state: self.state.clone(), synced: self.synced.clone() }
+    }
+}
+
+fn controller_uid<K: Resource>(object: &K) -> Option<&str> {
+    let owners = object.meta().owner_references.as_deref()?;
+    owners.iter().find(|o| o.controller == Some(true)).map(|o| o.uid.as_str())
+}
+
+impl<K: Kind> State<K> {
+    fn index(&mut self, key: &ObjectKey, old: Option<&K>, new: Option<&K>) {
+        if let Some(uid) = old.and_then(controller_uid)
+            && let Some(keys) = self.by_owner.get_mut(uid)
+        {
+            keys.remove(key);
+            if keys.is_empty() {
+                self.by_owner.remove(uid);
+            }
+        }
+        if let Some(uid) = new.and_then(controller_uid) {
+            self.by_owner.entry(uid.to_owned()).or_default().insert(key.clone());
+        }
+    }
+
+    fn set(&mut self, key: ObjectKey, new: Option<Arc<K>>) {
+        let old = match &new {
+            Some(object) => self.objects.insert(key.clone(), object.clone()),
+            None => self.objects.remove(&key),
+        };
+        if old.is_none() && new.is_none() {
+            return;
+        }
+        self.index(&key, old.as_deref(), new.as_deref());
+        let delta = Delta { old, new };
+        for handler in &self.handlers {
+            handler(&delta);
+        }
+    }
+
+    /// Replaces everything after a relist; an object whose resourceVersion is unchanged makes no delta.
+    fn replace(&mut self, listed: BTreeMap<ObjectKey, Arc<K>>) {
+        let gone: Vec<ObjectKey> =
+            self.objects.keys().filter(|k| !listed.contains_key(*k)).cloned().collect();
+        for key in gone {
+            self.set(key, None);
+        }
+        for (key, object) in listed {
+            let same = self
+                .objects
+                .get(&key)
+                .is_some_and(|o| o.meta().resource_version == object.meta().resource_version);
+            if !same {
+                self.set(key, Some(object));
+            }
+        }
+    }
+}
+
+impl<K: Kind> Informer<K> {
+    fn start(client: kube::Client, stop: CancellationToken) -> Self {
+        let state = Arc::new(Mutex::new(State {
+            objects: BTreeMap::new(),
+            by_owner: HashMap::new(),
+            handlers: Vec::new(),
+        }));
+        let (sender, synced) = watch::channel(false);
+        tokio::spawn(follow(Api::<K>::all(client), state.clone(), sender, stop));
+        Self { state, synced }
+    }
+
+    /// Returns when the first complete list has been taken over.
+    pub async fn synced(&self) {
+        let mut synced = self.synced.clone();
+        // The sender lives as long as the process's informers; when it goes, nobody waits any more.
+        let _ = synced.wait_for(|done| *done).await;
+    }
+
+    pub fn has_synced(&self) -> bool {
+        *self.synced.borrow()
+    }
+
+    pub fn get(&self, namespace: &str, name: &str) -> Option<Arc<K>> {
+        self.get_key(&ObjectKey::new(namespace, name))
+    }
+
+    pub fn get_key(&self, key: &ObjectKey) -> Option<Arc<K>> {
+        self.state.lock().objects.get(key).cloned()
+    }
+
+    /// All objects, ordered by namespace and name.
+    pub fn list(&self) -> Vec<Arc<K>> {
+        self.state.lock().objects.values().cloned().collect()
+    }
+
+    pub fn list_in(&self, namespace: &str) -> Vec<Arc<K>> {
+        let state = self.state.lock();
+        let from = ObjectKey::new(namespace, "");
+        let range = state.objects.range(from..).take_while(|(key, _)| key.namespace == namespace);
+        range.map(|(_, object)| object.clone()).collect()
+    }
+
+    /// The objects whose controlling owner reference (`controller: true`) names `uid`.
+    pub fn controlled_by(&self, uid: &str) -> Vec<Arc<K>> {
+        let state = self.state.lock();
+        let keys = state.by_owner.get(uid).into_iter().flatten();
+        keys.filter_map(|key| state.objects.get(key).cloned()).collect()
+    }
+
+    /// Calls `handler` for every present object (as added) and then for every change, in order.
+    ///
+    /// Handlers run inside the informer's lock: they enqueue a key and return; they never call the informer.
+    pub fn on_change(&self, handler: impl Fn(&Delta<K>) + Send + Sync + 'static) {
+        let mut state = self.state.lock();
+        for object in state.objects.values() {
+            handler(&Delta { old: None, new: Some(object.clone()) });
+        }
+        state.handlers.push(Box::new(handler));
+    }
+}
+
+async fn follow<K: Kind>(
+    api: Api<K>,
+    state: Arc<Mutex<State<K>>>,
+    synced: watch::Sender<bool>,
+    stop: CancellationToken,
+) {
+    let config = watcher::Config { page_size: None, ..watcher::Config::default() };
+    let mut events = watcher::watcher(api, config).default_backoff().boxed();
+    let mut listing = BTreeMap::new();
+    while let Some(Some(event)) = stop.run_until_cancelled(events.next()).await {
+        match event {
+            Ok(Event::Init) => listing.clear(),
+            Ok(Event::InitApply(object)) => {
+                let object = slim(object);
+                listing.insert(ObjectKey::of(object.as_ref()), object);
+            }
+            Ok(Event::InitDone) => {
+                state.lock().replace(std::mem::take(&mut listing));
+                synced.send_replace(true);
+            }
+            Ok(Event::Apply(object)) => {
+                let object = slim(object);
+                state.lock().set(ObjectKey::of(object.as_ref()), Some(object));
+            }
+            Ok(Event::Delete(object)) => state.lock().set(ObjectKey::of(&object), None),
+            Err(error) => tracing::warn!(kind = %K::kind(&()), %error, "watch failed, trying again"),
+        }
+    }
+}
+
+/// managedFields are half of many objects and no component reads them; an update without them leaves them alone.
+fn slim<K: Kind>(mut object: K) -> Arc<K> {
+    object.meta_mut().managed_fields = None;
+    Arc::new(object)
+}
+
+/// The informers of one process, started at first use.
+#[derive(Clone)]
+pub struct Informers {
+    client: kube::Client,
+    stop: CancellationToken,
+    by_kind: Arc<Mutex<HashMap<TypeId, Box<dyn Any + Send + Sync>>>>,
+}
+
+impl Informers {
+    /// Informers that read with `client` until `stop` is cancelled.
+    pub fn new(client: kube::Client, stop: CancellationToken) -> Self {
+        Self { client, stop, by_kind: Arc::default() }
+    }
+
+    /// The shared informer of a kind. Must be called inside the tokio runtime.
+    pub fn of<K: Kind>(&self) -> Informer<K> {
+        let mut by_kind = self.by_kind.lock();
+        let entry = by_kind
+            .entry(TypeId::of::<K>())
+            .or_insert_with(|| Box::new(Informer::<K>::start(self.client.clone(), self.stop.clone())));
+        match entry.downcast_ref::<Informer<K>>() {
+            Some(informer) => informer.clone(),
+            None => unreachable!("informers are kept by the type they hold"),
+        }
+    }
+}
+
+/// An `Api` for the namespace of `key`.
+pub fn api_for<K>(client: &kube::Client, key: &ObjectKey) -> Api<K>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+{
+    Api::namespaced(client.clone(), &key.namespace)
+}
+
+/// Whether an object is on its way out.
+pub fn deleting<K: Resource>(object: &K) -> bool {
+    object.meta().deletion_timestamp.is_some()
+}
+
+/// The object's UID, or empty before it was stored.
+pub fn uid_of<K: Resource>(object: &K) -> String {
+    object.uid().unwrap_or_default()
+}

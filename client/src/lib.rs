@@ -1,0 +1,15 @@
+//! What every component needs to be a client of the API: transports, shared informers, work queues, the controller
+//! loop, leader election and the event recorder.
+
+pub mod context;
+pub mod controller;
+pub mod events;
+pub mod informer;
+pub mod leader;
+pub mod queue;
+pub mod transport;
+
+pub use context::Context;
+pub use events::Recorder;
+pub use informer::{Delta, Informer, Informers, ObjectKey};
+pub use queue::WorkQueue;

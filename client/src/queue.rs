@@ -1,0 +1,221 @@
+//! A work queue with upstream's guarantees: a key waits at most once, is worked on by one worker at a time, comes
+//! back if it was added meanwhile, and is retried with exponential back-off.
+
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::hash::Hash;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+/// First delay of a failing key; client-go's default.
+const BASE_DELAY: Duration = Duration::from_millis(5);
+/// Longest delay of a failing key; client-go's default of 1,000 s is too patient for a node that people watch.
+const MAX_DELAY: Duration = Duration::from_secs(60);
+
+struct State<K> {
+    ready: VecDeque<K>,
+    /// In `ready`, or to be put there when its worker is done.
+    dirty: HashSet<K>,
+    processing: HashSet<K>,
+    delayed: BTreeMap<(Instant, u64), K>,
+    /// When each delayed key is due, so that the earliest wish wins.
+    due: HashMap<K, (Instant, u64)>,
+    failures: HashMap<K, u32>,
+    sequence: u64,
+}
+
+/// Cloning shares the queue.
+pub struct WorkQueue<K> {
+    state: Arc<Mutex<State<K>>>,
+    changed: Arc<Notify>,
+}
+
+impl<K> Clone for WorkQueue<K> {
+    fn clone(&self) -> Self {
+        Self { state: self.state.clone(), changed: self.changed.clone() }
+    }
+}
+
+impl<K: Clone + Eq + Hash> Default for WorkQueue<K> {
+    fn default() -> Self {
+        let state = State {
+            ready: VecDeque::new(),
+            dirty: HashSet::new(),
+            processing: HashSet::new(),
+            delayed: BTreeMap::new(),
+            due: HashMap::new(),
+            failures: HashMap::new(),
+            sequence: 0,
+        };
+        Self { state: Arc::new(Mutex::new(state)), changed: Arc::new(Notify::new()) }
+    }
+}
+
+impl<K: Clone + Eq + Hash> State<K> {
+    fn add(&mut self, key: K) {
+        if self.dirty.insert(key.clone()) && !self.processing.contains(&key) {
+            self.ready.push_back(key);
+        }
+    }
+
+    fn release_due(&mut self, now: Instant) {
+        while let Some(entry) = self.delayed.first_entry() {
+            if entry.key().0 > now {
+                break;
+            }
+            let key = entry.remove();
+            self.due.remove(&key);
+            self.add(key);
+        }
+    }
+}
+
+impl<K: Clone + Eq + Hash> WorkQueue<K> {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    pub fn add(&self, key: K) {
+        self.state.lock().add(key);
+        self.changed.notify_one();
+    }
+
+    /// Adds the key after `delay`, or earlier if an earlier wish is pending.
+    pub fn add_after(&self, key: K, delay: Duration) {
+        if delay.is_zero() {
+            return self.add(key);
+        }
+        let mut state = self.state.lock();
+        let at = Instant::now() + delay;
+        if let Some(pending) = state.due.get(&key).copied() {
+            if pending.0 <= at {
+                return;
+            }
+            state.delayed.remove(&pending);
+        }
+        state.sequence += 1;
+        let slot = (at, state.sequence);
+        state.due.insert(key.clone(), slot);
+        state.delayed.insert(slot, key);
+        drop(state);
+        self.changed.notify_one();
+    }
+
+    /// Adds the key after its back-off: 5 ms, doubled with every failure, 60 s at most.
+    pub fn retry(&self, key: K) {
+        let delay = {
+            let mut state = self.state.lock();
+            let failures = state.failures.entry(key.clone()).or_insert(0);
+            let delay = BASE_DELAY.saturating_mul(1 << (*failures).min(20)).min(MAX_DELAY);
+            *failures += 1;
+            delay
+        };
+        self.add_after(key, delay);
+    }
+
+    /// Resets the key's back-off, after a success.
+    pub fn forget(&self, key: &K) {
+        self.state.lock().failures.remove(key);
+    }
+
+    /// How often the key failed in a row.
+    pub fn failures(&self, key: &K) -> u32 {
+        self.state.lock().failures.get(key).copied().unwrap_or(0)
+    }
+
+    /// Waits for the next key. The caller says [`done`](Self::done) when it has worked on it. Cancel-safe.
+    pub async fn next(&self) -> K {
+        loop {
+            let changed = self.changed.notified();
+            let wake_at = {
+                let mut state = self.state.lock();
+                state.release_due(Instant::now());
+                if let Some(key) = state.ready.pop_front() {
+                    state.dirty.remove(&key);
+                    state.processing.insert(key.clone());
+                    if !state.ready.is_empty() {
+                        self.changed.notify_one();
+                    }
+                    return key;
+                }
+                state.delayed.first_key_value().map(|(slot, _)| slot.0)
+            };
+            match wake_at {
+                Some(at) => {
+                    tokio::select! { () = changed => {}, () = tokio::time::sleep_until(at) => {} }
+                }
+                None => changed.await,
+            }
+        }
+    }
+
+    pub fn done(&self, key: &K) {
+        let mut state = self.state.lock();
+        state.processing.remove(key);
+        if state.dirty.contains(key) {
+            state.ready.push_back(key.clone());
+            drop(state);
+            self.changed.notify_one();
+        }
+    }
+
+    /// Keys that wait now, without those whose delay runs.
+    pub fn len(&self) -> usize {
+        self.state.lock().ready.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_key_added_while_worked_on_comes_back_once() {
+        let queue = WorkQueue::new();
+        queue.add(1);
+        queue.add(1);
+        assert_eq!(queue.next().await, 1);
+        queue.add(1);
+        queue.add(1);
+        assert!(queue.is_empty());
+        queue.done(&1);
+        assert_eq!(queue.next().await, 1);
+        queue.done(&1);
+        assert!(queue.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_earlier_of_two_delays_wins() {
+        let queue = WorkQueue::new();
+        let start = Instant::now();
+        queue.add_after("a", Duration::from_secs(10));
+        queue.add_after("a", Duration::from_secs(2));
+        queue.add_after("a", Duration::from_secs(5));
+        assert_eq!(queue.next().await, "a");
+        assert_eq!(start.elapsed().as_secs(), 2);
+        queue.done(&"a");
+        assert!(tokio::time::timeout(Duration::from_secs(60), queue.next()).await.is_err());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn failures_double_the_delay_until_forgotten() {
+        let queue = WorkQueue::new();
+        let mut waited = Vec::new();
+        for _ in 0..3 {
+            let start = Instant::now();
+            queue.retry(7);
+            queue.next().await;
+            queue.done(&7);
+            waited.push(start.elapsed().as_millis());
+        }
+        assert_eq!(waited, [5, 10, 20]);
+        queue.forget(&7);
+        assert_eq!(queue.failures(&7), 0);
+    }
+}
