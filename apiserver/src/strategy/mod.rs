@@ -6,6 +6,14 @@
 //! [`Strategy::companions`], commit. Objects are already checked against the schema facts (types, required and
 //! unknown fields) and their metadata against the common rules when a strategy sees them.
 
+pub mod human;
+mod plain;
+mod registry;
+pub mod value;
+
+pub use plain::Plain;
+pub use registry::for_resource;
+
 use crate::store::{Guard, Op};
 use coracle_api::{ApiError, FieldError, Object, UserInfo};
 use jiff::Timestamp;
@@ -150,6 +158,11 @@ pub trait Strategy: Send + Sync + 'static {
     /// One cell per column.
     fn row(&self, object: &Object, _now: Timestamp) -> Vec<Value> {
         vec![object["metadata"]["name"].clone(), object["metadata"]["creationTimestamp"].clone()]
+    }
+
+    /// Conditions of the table row, with which upstream marks finished pods and jobs.
+    fn row_conditions(&self, _object: &Object) -> Vec<Value> {
+        Vec::new()
     }
 
     /// Fields for field selectors, beside `metadata.name` and `metadata.namespace`. A field that is absent from an
