@@ -1,0 +1,340 @@
+//! The watch cache: the present state of everything, its recent history, and those who watch it.
+//!
+//! One task applies the store's commits in order. Readers take a snapshot of a persistent map in O(1) and hold no
+//! lock while they answer. All watchers of a resource see the same events in the same order, each serialized once.
+
+mod event;
+mod history;
+mod object;
+mod watcher;
+
+pub use event::{Event, Seen, frame};
+pub use history::History;
+pub use object::{CachedObject, stored_bytes};
+pub use watcher::{Filter, Item, QUEUE_EVENTS, Watcher};
+
+use crate::store::{Change, Commit, KeyValue, Range, Revision, Store, StoreError};
+use crate::strategy::{Reader, Strategy};
+use coracle_api::Object;
+use imbl::OrdMap;
+use parking_lot::{Mutex, RwLock};
+use std::collections::HashMap;
+use std::ops::Bound;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{mpsc, watch};
+use watcher::Handle;
+
+/// Objects by storage key.
+pub type Objects = OrdMap<Arc<str>, Arc<CachedObject>>;
+
+/// Finds the strategy of `<plural>.<group>`.
+pub type Strategies = Arc<dyn Fn(&str) -> Option<&'static dyn Strategy> + Send + Sync>;
+
+/// Commits applied before readers are told; bounds the time between a commit and its visibility.
+const BATCH: usize = 128;
+
+/// One resource at one revision. Cloning is O(1).
+#[derive(Clone)]
+pub struct Snapshot {
+    pub revision: Revision,
+    pub objects: Objects,
+}
+
+#[derive(Default)]
+struct Resource {
+    objects: Objects,
+    history: History,
+    changed_at: Revision,
+}
+
+#[derive(Default)]
+struct State {
+    revision: Revision,
+    resources: HashMap<Box<str>, Resource>,
+}
+
+pub struct Cache {
+    store: Arc<dyn Store>,
+    strategies: Strategies,
+    state: RwLock<State>,
+    /// Locked before `state` wherever both are.
+    watchers: Mutex<HashMap<Box<str>, Vec<Handle>>>,
+    revision: watch::Sender<Revision>,
+}
+
+/// Why a watch cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum WatchError {
+    #[error("history after revision {asked:?} is gone, the oldest is {oldest:?}")]
+    TooOld { asked: Revision, oldest: Revision },
+    #[error("reading history")]
+    Store(#[source] StoreError),
+}
+
+impl Cache {
+    /// Loads the present state and starts the task that follows the store until it closes.
+    pub async fn start(store: Arc<dyn Store>, strategies: Strategies) -> Result<Arc<Self>, StoreError> {
+        let listing = store.range(Range::default()).await?;
+        let commits = store.watch("", listing.revision)?;
+        let mut state = State { revision: listing.revision, ..State::default() };
+        for stored in &listing.items {
+            let Some(resource) = resource_of(&stored.key) else { continue };
+            let object = Arc::new(CachedObject::new(stored, strategies(resource)));
+            let entry = state.resources.entry(resource.into()).or_default();
+            entry.changed_at = entry.changed_at.max(stored.modified);
+            entry.objects.insert(stored.key.clone(), object);
+        }
+        for resource in state.resources.values_mut() {
+            resource.history.start_at(listing.revision);
+            // Deletions before the load are unknown, so nothing is known to be older than it.
+            resource.changed_at = listing.revision;
+        }
+        let cache = Arc::new(Self {
+            store,
+            strategies,
+            state: RwLock::new(state),
+            watchers: Mutex::default(),
+            revision: watch::Sender::new(listing.revision),
+        });
+        tokio::spawn(follow(cache.clone(), commits));
+        Ok(cache)
+    }
+
+    pub fn revision(&self) -> Revision {
+        *self.revision.borrow()
+    }
+
+    /// Returns when everything up to `revision` is visible here and queued for watchers; false after `patience`.
+    pub async fn wait_for(&self, revision: Revision, patience: Duration) -> bool {
+        if self.revision() >= revision {
+            return true;
+        }
+        let mut seen = self.revision.subscribe();
+        let reached = tokio::time::timeout(patience, seen.wait_for(|now| *now >= revision)).await;
+        matches!(reached, Ok(Ok(_)))
+    }
+
+    /// A revision at or after the last change of the resource; equal values mean nothing changed in between.
+    pub fn changed_at(&self, resource: &str) -> Revision {
+        self.state.read().resources.get(resource).map_or(Revision(0), |r| r.changed_at)
+    }
+
+    pub fn snapshot(&self, resource: &str) -> Snapshot {
+        let state = self.state.read();
+        let objects = state.resources.get(resource).map(|r| r.objects.clone()).unwrap_or_default();
+        Snapshot { revision: state.revision, objects }
+    }
+
+    /// The resource as it was at `revision`, as long as the store's history reaches back so far.
+    pub async fn snapshot_at(&self, resource: &str, revision: Revision) -> Result<Snapshot, StoreError> {
+        let now = self.snapshot(resource);
+        if revision > now.revision {
+            return Err(StoreError::Future { asked: revision, newest: now.revision });
+        }
+        if self.changed_at(resource) <= revision {
+            return Ok(Snapshot { revision, ..now });
+        }
+        let range = Range { prefix: format!("{resource}/"), at: Some(revision), ..Range::default() };
+        let listing = self.store.range(range).await?;
+        let strategy = (self.strategies)(resource);
+        let objects = listing
+            .items
+            .iter()
+            .map(|stored| (stored.key.clone(), Arc::new(CachedObject::new(stored, strategy))))
+            .collect();
+        Ok(Snapshot { revision, objects })
+    }
+
+    pub fn find(&self, resource: &str, namespace: &str, name: &str) -> Option<Arc<CachedObject>> {
+        let key = format!("{resource}/{namespace}/{name}");
+        self.state.read().resources.get(resource)?.objects.get(key.as_str()).cloned()
+    }
+
+    /// Watches from now on; the snapshot is the state that the events start from.
+    pub fn watch(&self, resource: &str, filter: Filter) -> (Snapshot, Watcher) {
+        let (handle, watcher) = Watcher::pair(Arc::new(filter));
+        let mut watchers = self.watchers.lock();
+        let snapshot = self.snapshot(resource);
+        watchers.entry(resource.into()).or_default().push(handle);
+        (snapshot, watcher)
+    }
+
+    /// Watches from `after` on; the events up to now come from the history here or, if they are older, in the
+    /// store.
+    pub async fn watch_from(
+        &self,
+        resource: &str,
+        filter: Filter,
+        after: Revision,
+    ) -> Result<(Vec<Item>, Watcher), WatchError> {
+        let (handle, watcher) = Watcher::pair(Arc::new(filter));
+        let filter = watcher.filter.clone();
+        let (now, recent) = {
+            let mut watchers = self.watchers.lock();
+            let state = self.state.read();
+            let recent = match state.resources.get(resource) {
+                Some(r) if r.changed_at <= after => Some(Vec::new()),
+                Some(r) => r.history.after(after, &filter),
+                None => None,
+            };
+            watchers.entry(resource.into()).or_default().push(handle);
+            (state.revision, recent)
+        };
+        let past = match recent {
+            Some(items) => items,
+            None => self.replay(resource, &filter, after, now).await?,
+        };
+        Ok((past, watcher))
+    }
+
+    /// Events of the store's history with `after < revision <= until`.
+    async fn replay(
+        &self,
+        resource: &str,
+        filter: &Filter,
+        after: Revision,
+        until: Revision,
+    ) -> Result<Vec<Item>, WatchError> {
+        let mut items = Vec::new();
+        if after >= until {
+            return Ok(items);
+        }
+        let mut commits = self.store.watch("", after).map_err(|e| match e {
+            StoreError::Compacted { oldest, .. } => WatchError::TooOld { asked: after, oldest },
+            other => WatchError::Store(other),
+        })?;
+        // Revisions that were reserved and never used have no commit, hence the patience.
+        while let Ok(Some(commit)) = tokio::time::timeout(Duration::from_millis(100), commits.recv()).await {
+            if commit.revision > until {
+                break;
+            }
+            for change in commit.changes.iter().filter(|c| resource_of(&c.key) == Some(resource)) {
+                let event = Arc::new(self.event(commit.revision, change, resource, None));
+                if let Some(seen) = filter.view(&event) {
+                    items.push((seen, event));
+                }
+            }
+            if commit.revision == until {
+                break;
+            }
+        }
+        Ok(items)
+    }
+
+    fn event(
+        &self,
+        revision: Revision,
+        change: &Change,
+        resource: &str,
+        previous: Option<Arc<CachedObject>>,
+    ) -> Event {
+        let strategy = (self.strategies)(resource);
+        let current = change.value.as_ref().map(|value| {
+            let stored = KeyValue {
+                key: change.key.clone(),
+                value: value.clone(),
+                created: change.created,
+                modified: revision,
+            };
+            Arc::new(CachedObject::new(&stored, strategy))
+        });
+        let previous =
+            previous.or_else(|| change.previous.as_ref().map(|p| Arc::new(CachedObject::new(p, strategy))));
+        Event::new(revision, current, previous)
+    }
+
+    fn apply(&self, commit: &Commit) {
+        let mut watchers = self.watchers.lock();
+        let mut events = Vec::with_capacity(commit.changes.len());
+        for change in &commit.changes {
+            let Some(resource) = resource_of(&change.key) else { continue };
+            let known =
+                self.state.read().resources.get(resource).and_then(|r| r.objects.get(&change.key).cloned());
+            events.push((resource, Arc::new(self.event(commit.revision, change, resource, known))));
+        }
+        self.record(commit, &events);
+        for (resource, event) in &events {
+            if let Some(handles) = watchers.get_mut(*resource) {
+                handles.retain(|handle| handle.offer(event));
+            }
+        }
+    }
+
+    /// Makes a whole commit visible at once.
+    fn record(&self, commit: &Commit, events: &[(&str, Arc<Event>)]) {
+        let mut state = self.state.write();
+        let before = state.revision;
+        for (resource, event) in events {
+            if !state.resources.contains_key(*resource) {
+                let mut fresh = Resource::default();
+                fresh.history.start_at(before);
+                state.resources.insert((*resource).into(), fresh);
+            }
+            let Some(entry) = state.resources.get_mut(*resource) else { continue };
+            match (&event.current, &event.previous) {
+                (Some(object), _) => {
+                    entry.objects.insert(object.key.clone(), object.clone());
+                }
+                (None, Some(gone)) => {
+                    entry.objects.remove(&gone.key);
+                }
+                (None, None) => {}
+            }
+            entry.changed_at = commit.revision;
+            entry.history.push(event.clone());
+        }
+        state.revision = before.max(commit.revision);
+    }
+}
+
+async fn follow(cache: Arc<Cache>, mut commits: mpsc::UnboundedReceiver<Arc<Commit>>) {
+    let mut batch = Vec::with_capacity(BATCH);
+    while commits.recv_many(&mut batch, BATCH).await > 0 {
+        let mut newest = Revision(0);
+        for commit in batch.drain(..) {
+            cache.apply(&commit);
+            newest = commit.revision;
+        }
+        cache.revision.send_replace(newest);
+    }
+    cache.watchers.lock().clear();
+}
+
+/// The `<plural>.<group>` of a storage key; `None` for keys of another shape.
+fn resource_of(key: &str) -> Option<&str> {
+    let (resource, rest) = key.split_once('/')?;
+    (resource.contains('.') && rest.contains('/')).then_some(resource)
+}
+
+/// The objects of one namespace, or of all where it is empty, after an optional key.
+pub fn within<'a>(
+    objects: &'a Objects,
+    resource: &str,
+    namespace: &str,
+    after: Option<&str>,
+) -> impl Iterator<Item = &'a Arc<CachedObject>> {
+    let prefix =
+        if namespace.is_empty() { format!("{resource}/") } else { format!("{resource}/{namespace}/") };
+    let start = match after {
+        Some(key) if key > prefix.as_str() => Bound::Excluded(key),
+        _ => Bound::Included(prefix.as_str()),
+    };
+    objects
+        .range::<_, str>((start, Bound::Unbounded))
+        .map(|(_, object)| object)
+        .take_while(move |object| object.key.starts_with(&prefix))
+        .collect::<Vec<_>>()
+        .into_iter()
+}
+
+impl Reader for Cache {
+    fn get(&self, resource: &str, namespace: &str, name: &str) -> Option<Arc<Object>> {
+        self.find(resource, namespace, name).map(|object| object.decode())
+    }
+
+    fn list(&self, resource: &str, namespace: &str) -> Vec<Arc<Object>> {
+        let snapshot = self.snapshot(resource);
+        within(&snapshot.objects, resource, namespace, None).map(|object| object.decode()).collect()
+    }
+}

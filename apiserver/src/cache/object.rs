@@ -1,0 +1,266 @@
+//! One object as the watch cache keeps it: its stored bytes, and only what selectors need beside them.
+
+use crate::store::{KeyValue, Revision};
+use crate::strategy::Strategy;
+use bytes::{BufMut, Bytes, BytesMut};
+use coracle_api::Object;
+use parking_lot::Mutex;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+
+const METADATA: &[u8] = b"\"metadata\":{";
+
+/// `Revision` in front of the other members of `metadata`.
+const VERSION_MEMBER: &str = "\"resourceVersion\":\"";
+
+pub struct CachedObject {
+    /// `<plural>.<group>/<namespace>/<name>`
+    pub key: Arc<str>,
+    pub revision: Revision,
+    pub created: Revision,
+    /// As stored, without `metadata.resourceVersion`.
+    pub raw: Bytes,
+    labels: Box<[(Box<str>, Box<str>)]>,
+    fields: Box<[(&'static str, Box<str>)]>,
+    /// Offset in `raw` just behind `"metadata":{`; 0 where the value is no object of the API.
+    splice: usize,
+    decoded: Mutex<Weak<Object>>,
+}
+
+/// The part of an object that a label selector looks at.
+#[derive(serde::Deserialize)]
+struct Head {
+    #[serde(default)]
+    metadata: HeadMetadata,
+}
+
+#[derive(Default, serde::Deserialize)]
+struct HeadMetadata {
+    #[serde(default)]
+    labels: Option<BTreeMap<Box<str>, Box<str>>>,
+}
+
+impl CachedObject {
+    /// `strategy` names the selectable fields; without one only labels are indexed.
+    pub fn new(stored: &KeyValue, strategy: Option<&dyn Strategy>) -> Self {
+        let indexed = strategy.filter(|s| !s.fields(&Value::Null).is_empty());
+        let (labels, fields) = match indexed {
+            Some(strategy) => index_whole(&stored.value, strategy),
+            None => (index_labels(&stored.value), Box::default()),
+        };
+        Self {
+            key: stored.key.clone(),
+            revision: stored.modified,
+            created: stored.created,
+            splice: find_metadata(&stored.value),
+            raw: stored.value.clone(),
+            labels,
+            fields,
+            decoded: Mutex::new(Weak::new()),
+        }
+    }
+
+    pub fn namespace(&self) -> &str {
+        self.key.split('/').nth(1).unwrap_or_default()
+    }
+
+    pub fn name(&self) -> &str {
+        self.key.splitn(3, '/').nth(2).unwrap_or_default()
+    }
+
+    pub fn label(&self, key: &str) -> Option<&str> {
+        self.labels.binary_search_by(|(k, _)| (**k).cmp(key)).ok().map(|i| &*self.labels[i].1)
+    }
+
+    pub fn labels(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.labels.iter().map(|(k, v)| (&**k, &**v))
+    }
+
+    /// A selectable field; `None` if the resource has no such field.
+    pub fn field(&self, name: &str) -> Option<&str> {
+        match name {
+            "metadata.name" => Some(self.name()),
+            "metadata.namespace" => Some(self.namespace()),
+            _ => self.fields.iter().find(|(n, _)| *n == name).map(|(_, v)| &**v),
+        }
+    }
+
+    /// The object with its resourceVersion, decoded. Whoever holds the result shares it with others who ask.
+    pub fn decode(&self) -> Arc<Object> {
+        let mut slot = self.decoded.lock();
+        if let Some(object) = slot.upgrade() {
+            return object;
+        }
+        let object = Arc::new(self.decode_at(self.revision));
+        *slot = Arc::downgrade(&object);
+        object
+    }
+
+    /// The object as of an event: a deletion carries the revision of the deletion.
+    pub fn decode_at(&self, revision: Revision) -> Object {
+        let mut object: Object = serde_json::from_slice(&self.raw).unwrap_or(Value::Null);
+        if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+            metadata.insert("resourceVersion".into(), revision.0.to_string().into());
+        }
+        object
+    }
+
+    /// Room that [`write`](Self::write) takes at most.
+    pub fn encoded_len(&self) -> usize {
+        self.raw.len() + VERSION_MEMBER.len() + 24
+    }
+
+    /// Appends the object as JSON with `revision` as its resourceVersion. Items of lists leave out `kind` and
+    /// `apiVersion`, as upstream's do.
+    pub fn write(&self, out: &mut BytesMut, revision: Revision, as_item: bool) {
+        if self.splice == 0 {
+            out.put_slice(&self.raw);
+            return;
+        }
+        if as_item {
+            out.put_slice(b"{");
+            out.put_slice(METADATA);
+        } else {
+            out.put_slice(&self.raw[..self.splice]);
+        }
+        write_version(out, revision);
+        if self.raw.get(self.splice) != Some(&b'}') {
+            out.put_u8(b',');
+        }
+        out.put_slice(&self.raw[self.splice..]);
+    }
+
+    /// The whole object as JSON.
+    pub fn to_json(&self) -> Bytes {
+        let mut out = BytesMut::with_capacity(self.encoded_len());
+        self.write(&mut out, self.revision, false);
+        out.freeze()
+    }
+}
+
+fn write_version(out: &mut BytesMut, revision: Revision) {
+    out.put_slice(VERSION_MEMBER.as_bytes());
+    let mut digits = [0u8; 20];
+    let mut at = digits.len();
+    let mut rest = revision.0;
+    loop {
+        at -= 1;
+        digits[at] = b'0' + u8::try_from(rest % 10).unwrap_or(0);
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    out.put_slice(&digits[at..]);
+    out.put_u8(b'"');
+}
+
+/// `kind` and `apiVersion` stand in front of `metadata` and cannot contain the searched text, so its first
+/// occurrence is the right one.
+fn find_metadata(raw: &[u8]) -> usize {
+    raw.windows(METADATA.len()).take(1024).position(|w| w == METADATA).map_or(0, |at| at + METADATA.len())
+}
+
+type Labels = Box<[(Box<str>, Box<str>)]>;
+type Fields = Box<[(&'static str, Box<str>)]>;
+
+fn index_labels(raw: &[u8]) -> Labels {
+    let head: Option<Head> = serde_json::from_slice(raw).ok();
+    head.and_then(|h| h.metadata.labels).unwrap_or_default().into_iter().collect()
+}
+
+fn index_whole(raw: &[u8], strategy: &dyn Strategy) -> (Labels, Fields) {
+    let object: Object = serde_json::from_slice(raw).unwrap_or(Value::Null);
+    let mut labels: Vec<(Box<str>, Box<str>)> = object["metadata"]["labels"]
+        .as_object()
+        .into_iter()
+        .flatten()
+        .map(|(k, v)| (k.as_str().into(), v.as_str().unwrap_or_default().into()))
+        .collect();
+    labels.sort();
+    let fields = strategy.fields(&object).into_iter().map(|(name, value)| (name, value.into())).collect();
+    (labels.into(), fields)
+}
+
+/// The bytes to store: `kind`, `apiVersion` and `metadata` first, no resourceVersion.
+pub fn stored_bytes(object: &Object) -> Result<Bytes, serde_json::Error> {
+    let Some(fields) = object.as_object() else { return serde_json::to_vec(object).map(Bytes::from) };
+    let mut out = Vec::with_capacity(512);
+    out.push(b'{');
+    for name in ["kind", "apiVersion"] {
+        if let Some(value) = fields.get(name) {
+            write_member(&mut out, name, value)?;
+        }
+    }
+    if let Some(metadata) = fields.get("metadata") {
+        write_metadata(&mut out, metadata)?;
+    }
+    for (name, value) in fields {
+        if !matches!(name.as_str(), "kind" | "apiVersion" | "metadata") {
+            write_member(&mut out, name, value)?;
+        }
+    }
+    out.push(b'}');
+    Ok(Bytes::from(out))
+}
+
+fn write_member(out: &mut Vec<u8>, name: &str, value: &Value) -> Result<(), serde_json::Error> {
+    if out.last() != Some(&b'{') {
+        out.push(b',');
+    }
+    serde_json::to_writer(&mut *out, name)?;
+    out.push(b':');
+    serde_json::to_writer(&mut *out, value)
+}
+
+fn write_metadata(out: &mut Vec<u8>, metadata: &Value) -> Result<(), serde_json::Error> {
+    if out.last() != Some(&b'{') {
+        out.push(b',');
+    }
+    out.extend_from_slice(METADATA);
+    for (name, value) in metadata.as_object().into_iter().flatten() {
+        if !matches!(name.as_str(), "resourceVersion" | "selfLink") {
+            write_member(out, name, value)?;
+        }
+    }
+    out.push(b'}');
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn cached(object: &Object) -> CachedObject {
+        let value = stored_bytes(object).unwrap();
+        let stored =
+            KeyValue { key: "pods./ns/web".into(), value, created: Revision(3), modified: Revision(120) };
+        CachedObject::new(&stored, None)
+    }
+
+    #[test]
+    fn splices_the_version_into_stored_bytes() {
+        let object = json!({"apiVersion": "v1", "kind": "Pod", "data": {"metadata": {}},
+            "metadata": {"name": "web", "resourceVersion": "7", "labels": {"b": "2", "a": "1"}}});
+        let cached = cached(&object);
+        assert_eq!(
+            std::str::from_utf8(&cached.to_json()).unwrap(),
+            r#"{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"120","labels":{"a":"1","b":"2"},"name":"web"},"data":{"metadata":{}}}"#
+        );
+        let mut item = BytesMut::new();
+        cached.write(&mut item, Revision(10), true);
+        assert!(item.starts_with(br#"{"metadata":{"resourceVersion":"10","labels""#));
+        assert_eq!(cached.label("b"), Some("2"));
+        assert_eq!((cached.namespace(), cached.name()), ("ns", "web"));
+        assert_eq!(cached.decode()["metadata"]["resourceVersion"], "120");
+    }
+
+    #[test]
+    fn empty_metadata_stays_valid_json() {
+        let cached = cached(&json!({"kind": "X", "metadata": {}}));
+        let parsed: Value = serde_json::from_slice(&cached.to_json()).unwrap();
+        assert_eq!(parsed["metadata"]["resourceVersion"], "120");
+    }
+}
