@@ -1,6 +1,8 @@
 //! The loop that every controller runs: keys in, reconcile, retry with back-off.
 
+use crate::informer::{Delta, Informer, Kind, ObjectKey};
 use crate::queue::WorkQueue;
+use futures::future::BoxFuture;
 use std::fmt;
 use std::future::Future;
 use std::hash::Hash;
@@ -43,6 +45,76 @@ pub trait Reconciler: Send + Sync + 'static {
 
     /// Brings the world of one key closer to what is declared. Idempotent; may be cancelled at any await.
     fn reconcile(&self, key: &Self::Key) -> impl Future<Output = Result<Next, ReconcileError>> + Send;
+}
+
+/// A reconciler wired to its informers: changes become keys, keys are worked on once everything has synced.
+///
+/// ```ignore
+/// Controller::new(Pods { .. }).objects(&pods).watch(&nodes, |delta| pods_of(delta)).workers(2).run(stop).await
+/// ```
+pub struct Controller<R: Reconciler> {
+    reconciler: Arc<R>,
+    queue: WorkQueue<R::Key>,
+    workers: usize,
+    syncs: Vec<BoxFuture<'static, ()>>,
+}
+
+impl<R: Reconciler> Controller<R> {
+    pub fn new(reconciler: R) -> Self {
+        Self::with_queue(reconciler, WorkQueue::new())
+    }
+
+    /// For a reconciler that adds keys of its own to `queue`.
+    pub fn with_queue(reconciler: R, queue: WorkQueue<R::Key>) -> Self {
+        Self { reconciler: Arc::new(reconciler), queue, workers: 1, syncs: Vec::new() }
+    }
+
+    /// Reconciles what `keys` returns at every change of an object. `keys` runs inside the informer's lock: it may
+    /// not call that informer. It is dropped with the controller.
+    pub fn watch<K, I>(
+        self,
+        informer: &Informer<K>,
+        keys: impl Fn(&Delta<K>) -> I + Send + Sync + 'static,
+    ) -> Self
+    where
+        K: Kind,
+        I: IntoIterator<Item = R::Key>,
+    {
+        let queue = self.queue.downgrade();
+        informer.on_change_while(move |delta| {
+            let Some(queue) = queue.upgrade() else { return false };
+            keys(delta).into_iter().for_each(|key| queue.add(key));
+            true
+        });
+        self.reads(informer)
+    }
+
+    /// Waits for this informer too before the first reconcile.
+    pub fn reads<K: Kind>(mut self, informer: &Informer<K>) -> Self {
+        let informer = informer.clone();
+        self.syncs.push(Box::pin(async move { informer.synced().await }));
+        self
+    }
+
+    pub fn workers(mut self, workers: usize) -> Self {
+        self.workers = workers;
+        self
+    }
+
+    /// Works until `stop` is cancelled.
+    pub async fn run(self, stop: CancellationToken) {
+        let synced = futures::future::join_all(self.syncs);
+        if stop.run_until_cancelled(synced).await.is_some() {
+            run(self.reconciler, self.queue, self.workers, stop).await;
+        }
+    }
+}
+
+impl<R: Reconciler<Key = ObjectKey>> Controller<R> {
+    /// Reconciles the key of every object that changes.
+    pub fn objects<K: Kind>(self, informer: &Informer<K>) -> Self {
+        self.watch(informer, |delta| delta.object().map(|object| ObjectKey::of(object.as_ref())))
+    }
 }
 
 /// Runs `workers` workers on the queue until `stop` is cancelled.

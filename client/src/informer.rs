@@ -66,12 +66,15 @@ impl<K: Resource<DynamicType = ()> + Clone + DeserializeOwned + fmt::Debug + Sen
 {
 }
 
-type Handler<K> = Box<dyn Fn(&Delta<K>) + Send + Sync>;
+/// Returns false when nobody listens any more.
+type Handler<K> = Box<dyn Fn(&Delta<K>) -> bool + Send + Sync>;
 
 struct State<K> {
     objects: BTreeMap<ObjectKey, Arc<K>>,
     by_owner: HashMap<String, HashSet<ObjectKey>>,
     handlers: Vec<Handler<K>>,
+    /// The newest resourceVersion delivered.
+    revision: u64,
 }
 
 /// A live, complete copy of all objects of one kind. Cloning shares it.
@@ -115,10 +118,9 @@ impl<K: Kind> State<K> {
             return;
         }
         self.index(&key, old.as_deref(), new.as_deref());
+        self.revision = self.revision.max(new.as_deref().map_or(0, revision_of));
         let delta = Delta { old, new };
-        for handler in &self.handlers {
-            handler(&delta);
-        }
+        self.handlers.retain(|handler| handler(&delta));
     }
 
     /// Replaces everything after a relist; an object whose resourceVersion is unchanged makes no delta.
@@ -146,6 +148,7 @@ impl<K: Kind> Informer<K> {
             objects: BTreeMap::new(),
             by_owner: HashMap::new(),
             handlers: Vec::new(),
+            revision: 0,
         }));
         let (sender, synced) = watch::channel(false);
         tokio::spawn(follow(Api::<K>::all(client), state.clone(), sender, stop));
@@ -194,11 +197,28 @@ impl<K: Kind> Informer<K> {
     ///
     /// Handlers run inside the informer's lock: they enqueue a key and return; they never call the informer.
     pub fn on_change(&self, handler: impl Fn(&Delta<K>) + Send + Sync + 'static) {
+        self.on_change_while(move |delta| {
+            handler(delta);
+            true
+        });
+    }
+
+    /// As [`on_change`](Self::on_change), until `handler` returns false: so a component that ends leaves nothing
+    /// behind in the informers that outlive it.
+    pub fn on_change_while(&self, handler: impl Fn(&Delta<K>) -> bool + Send + Sync + 'static) {
         let mut state = self.state.lock();
         for object in state.objects.values() {
-            handler(&Delta { old: None, new: Some(object.clone()) });
+            if !handler(&Delta { old: None, new: Some(object.clone()) }) {
+                return;
+            }
         }
         state.handlers.push(Box::new(handler));
+    }
+
+    /// The newest resourceVersion that this copy is known to contain; a write of this kind with a higher one has
+    /// not arrived yet. (KEP-5504: resourceVersions of one kind compare as numbers.)
+    pub fn revision(&self) -> u64 {
+        self.state.lock().revision
     }
 }
 
@@ -226,10 +246,19 @@ async fn follow<K: Kind>(
                 let object = slim(object);
                 state.lock().set(ObjectKey::of(object.as_ref()), Some(object));
             }
-            Ok(Event::Delete(object)) => state.lock().set(ObjectKey::of(&object), None),
+            Ok(Event::Delete(object)) => {
+                let mut state = state.lock();
+                state.revision = state.revision.max(revision_of(&object));
+                state.set(ObjectKey::of(&object), None);
+            }
             Err(error) => tracing::warn!(kind = %K::kind(&()), %error, "watch failed, trying again"),
         }
     }
+}
+
+/// The object's resourceVersion as a number, 0 when it has none.
+pub fn revision_of<K: Resource>(object: &K) -> u64 {
+    object.meta().resource_version.as_deref().and_then(|v| v.parse().ok()).unwrap_or(0)
 }
 
 /// managedFields are half of many objects and no component reads them; an update without them leaves them alone.

@@ -10,6 +10,7 @@ pub mod queue;
 pub mod transport;
 
 pub use context::Context;
+pub use controller::{Controller, Next, ReconcileError, Reconciler};
 pub use events::Recorder;
 pub use informer::{Delta, Informer, Informers, ObjectKey};
 pub use queue::WorkQueue;

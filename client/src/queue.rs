@@ -4,7 +4,7 @@
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::hash::Hash;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -35,6 +35,25 @@ pub struct WorkQueue<K> {
 impl<K> Clone for WorkQueue<K> {
     fn clone(&self) -> Self {
         Self { state: self.state.clone(), changed: self.changed.clone() }
+    }
+}
+
+/// A queue that whoever feeds it does not keep alive: an informer outlives the controllers that listen to it.
+pub struct WeakWorkQueue<K> {
+    state: Weak<Mutex<State<K>>>,
+    changed: Weak<Notify>,
+}
+
+impl<K> WeakWorkQueue<K> {
+    /// The queue, while its controller lives.
+    pub fn upgrade(&self) -> Option<WorkQueue<K>> {
+        Some(WorkQueue { state: self.state.upgrade()?, changed: self.changed.upgrade()? })
+    }
+}
+
+impl<K> WorkQueue<K> {
+    pub fn downgrade(&self) -> WeakWorkQueue<K> {
+        WeakWorkQueue { state: Arc::downgrade(&self.state), changed: Arc::downgrade(&self.changed) }
     }
 }
 
