@@ -1,1 +1,8 @@
+//! The kubelet: registers the node, runs its pods over CRI, keeps their volumes, probes and status.
 
+pub mod config;
+pub mod cri;
+pub mod pods_api;
+pub mod simulate;
+
+pub use config::Config;

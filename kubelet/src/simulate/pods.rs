@@ -1,0 +1,183 @@
+//! One shared informer of pods, one queue, and a few workers that write status.
+
+use super::{DURATION_ANNOTATION, SimulateConfig, status};
+use coracle_client::controller::{self, Next, ReconcileError, Reconciler};
+use coracle_client::informer::{api_for, deleting, uid_of};
+use coracle_client::{Context, Informer, ObjectKey, WorkQueue};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
+use serde_json::json;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+/// Status writes in flight. The server groups concurrent commits, so this bounds memory, not throughput.
+const WORKERS: usize = 64;
+
+pub async fn run(context: &Context, config: Arc<SimulateConfig>) {
+    let pods = context.informers.of::<Pod>();
+    let queue = WorkQueue::new();
+    let (keys, ours) = (queue.clone(), config.clone());
+    pods.on_change(move |delta| {
+        let Some(pod) = &delta.new else { return };
+        if node_of(pod).and_then(|node| ours.index_of(node)).is_some() {
+            keys.add(ObjectKey::of(pod.as_ref()));
+        }
+    });
+    pods.synced().await;
+    let addresses = AtomicU32::new(status::highest_address(&pods.list()).wrapping_add(1));
+    let simulator = Simulator { client: context.client.clone(), pods, config, addresses };
+    controller::run(Arc::new(simulator), queue, WORKERS, context.stop.clone()).await;
+}
+
+fn node_of(pod: &Pod) -> Option<&str> {
+    pod.spec.as_ref()?.node_name.as_deref()
+}
+
+struct Simulator {
+    client: kube::Client,
+    pods: Informer<Pod>,
+    config: Arc<SimulateConfig>,
+    /// The host part of the next pod's IP.
+    addresses: AtomicU32,
+}
+
+impl Reconciler for Simulator {
+    type Key = ObjectKey;
+
+    fn name(&self) -> &'static str {
+        "simulated-kubelet"
+    }
+
+    async fn reconcile(&self, key: &ObjectKey) -> Result<Next, ReconcileError> {
+        let Some(pod) = self.pods.get_key(key) else { return Ok(Next::Done) };
+        let Some(index) = node_of(&pod).and_then(|node| self.config.index_of(node)) else {
+            return Ok(Next::Done);
+        };
+        match plan(&pod, Timestamp::now()) {
+            Step::Nothing => Ok(Next::Done),
+            Step::Wait(delay) => Ok(Next::After(delay)),
+            Step::ConfirmDeletion => self.confirm_deletion(key, &pod).await,
+            Step::Start => {
+                let host = self.addresses.fetch_add(1, Ordering::Relaxed);
+                let status = status::running(&pod, index, host, Timestamp::now());
+                self.write(key, &pod, status).await
+            }
+            Step::Finish => {
+                let status = status::finished(&pod, Timestamp::now());
+                self.write(key, &pod, status).await
+            }
+        }
+    }
+}
+
+impl Simulator {
+    async fn write(
+        &self,
+        key: &ObjectKey,
+        pod: &Pod,
+        status: impl serde::Serialize + Send,
+    ) -> Result<Next, ReconcileError> {
+        // The UID makes the write fail for another pod of the same name.
+        let patch = json!({ "metadata": { "uid": uid_of(pod) }, "status": status });
+        let api = api_for::<Pod>(&self.client, key);
+        api.patch_status(&key.name, &PatchParams::default(), &Patch::Merge(patch)).await?;
+        Ok(Next::Done)
+    }
+
+    async fn confirm_deletion(&self, key: &ObjectKey, pod: &Pod) -> Result<Next, ReconcileError> {
+        let preconditions = Preconditions { uid: Some(uid_of(pod)), resource_version: None };
+        let params = DeleteParams {
+            grace_period_seconds: Some(0),
+            preconditions: Some(preconditions),
+            ..DeleteParams::default()
+        };
+        match api_for::<Pod>(&self.client, key).delete(&key.name, &params).await {
+            Err(kube::Error::Api(status)) if status.code == 404 || status.code == 409 => Ok(Next::Done),
+            other => other.map(|_| Next::Done).map_err(Into::into),
+        }
+    }
+}
+
+/// What a simulated pod needs next.
+#[derive(Debug, PartialEq, Eq)]
+enum Step {
+    Nothing,
+    Start,
+    Wait(Duration),
+    Finish,
+    ConfirmDeletion,
+}
+
+fn plan(pod: &Pod, now: Timestamp) -> Step {
+    if deleting(pod) {
+        // Finalizers of others hold the object; the kubelet's part is done with the grace period.
+        let confirmed = pod.metadata.deletion_grace_period_seconds == Some(0);
+        return if confirmed { Step::Nothing } else { Step::ConfirmDeletion };
+    }
+    let status = pod.status.as_ref();
+    match status.and_then(|s| s.phase.as_deref()).unwrap_or("Pending") {
+        "Pending" => Step::Start,
+        "Running" => match (run_time(pod), status.and_then(|s| s.start_time.as_ref())) {
+            (Some(run), Some(start)) => {
+                let elapsed = Duration::try_from(now.duration_since(start.0)).unwrap_or_default();
+                let left = run.saturating_sub(elapsed);
+                if left.is_zero() { Step::Finish } else { Step::Wait(left) }
+            }
+            _ => Step::Nothing,
+        },
+        _ => Step::Nothing,
+    }
+}
+
+/// How long the pod's containers run, for pods that end.
+fn run_time(pod: &Pod) -> Option<Duration> {
+    let policy = pod.spec.as_ref()?.restart_policy.as_deref();
+    if policy.unwrap_or("Always") == "Always" {
+        return None;
+    }
+    let text = pod.metadata.annotations.as_ref()?.get(DURATION_ANNOTATION)?.trim();
+    let (number, unit_millis) = if let Some(number) = text.strip_suffix("ms") {
+        (number, 1)
+    } else if let Some(number) = text.strip_suffix('m') {
+        (number, 60_000)
+    } else {
+        (text.strip_suffix('s').unwrap_or(text), 1_000)
+    };
+    Some(Duration::from_millis(number.parse::<u64>().ok()?.saturating_mul(unit_millis)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pod(value: serde_json::Value) -> Pod {
+        serde_json::from_value(value).unwrap()
+    }
+
+    fn at(text: &str) -> Timestamp {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn a_bound_pod_starts_and_a_finite_one_ends() {
+        let now = at("2026-01-01T00:00:10Z");
+        let fresh = pod(json!({ "spec": { "containers": [] } }));
+        assert_eq!(plan(&fresh, now), Step::Start);
+        let endless = json!({ "spec": { "containers": [], "restartPolicy": "Always" },
+            "metadata": { "annotations": { DURATION_ANNOTATION: "1s" } },
+            "status": { "phase": "Running", "startTime": "2026-01-01T00:00:00Z" } });
+        assert_eq!(plan(&pod(endless.clone()), now), Step::Nothing);
+        let mut job = endless;
+        job["spec"]["restartPolicy"] = json!("Never");
+        assert_eq!(plan(&pod(job.clone()), now), Step::Finish);
+        job["metadata"]["annotations"][DURATION_ANNOTATION] = json!("15s");
+        assert_eq!(plan(&pod(job.clone()), now), Step::Wait(Duration::from_secs(5)));
+        job["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        job["metadata"]["deletionGracePeriodSeconds"] = json!(30);
+        assert_eq!(plan(&pod(job.clone()), now), Step::ConfirmDeletion);
+        job["metadata"]["deletionGracePeriodSeconds"] = json!(0);
+        assert_eq!(plan(&pod(job), now), Step::Nothing);
+    }
+}

@@ -1,0 +1,212 @@
+//! The status that a healthy kubelet would report, computed from the spec alone.
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{
+    Container, ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStatus, HostIP, Pod,
+    PodCondition, PodIP, PodStatus,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use sha2::{Digest, Sha256};
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+
+/// The cluster CIDR, 10.42.0.0/16, from which simulated pods get addresses.
+const POD_NETWORK: u32 = 0x0A2A_0000;
+/// 100.64.0.0/10 is for carriers; nobody's real nodes are there.
+const NODE_NETWORK: u32 = 0x6440_0000;
+
+/// The architecture in Go's words, as in `kubernetes.io/arch`.
+pub fn go_arch() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
+}
+
+pub fn node_ip(index: usize) -> String {
+    let host = u32::try_from(index % 4_000_000).unwrap_or(0) + 1;
+    Ipv4Addr::from(NODE_NETWORK | host).to_string()
+}
+
+fn pod_ip(host: u32) -> String {
+    // 0 and 65535 are the network and its broadcast address.
+    Ipv4Addr::from(POD_NETWORK | (host % 65_534 + 1)).to_string()
+}
+
+/// The host part of the highest address in use, so that a restart hands out no address twice.
+pub fn highest_address(pods: &[Arc<Pod>]) -> u32 {
+    let addresses = pods.iter().filter_map(|p| p.status.as_ref()?.pod_ip.as_ref()?.parse::<Ipv4Addr>().ok());
+    addresses.map(u32::from).filter(|a| a & 0xFFFF_0000 == POD_NETWORK).map(|a| a & 0xFFFF).max().unwrap_or(0)
+}
+
+fn condition(pod: &Pod, kind: &str, status: &str, reason: Option<&str>, now: Timestamp) -> PodCondition {
+    let old = pod.status.as_ref().and_then(|s| s.conditions.as_ref()?.iter().find(|c| c.type_ == kind));
+    let unchanged = old.filter(|c| c.status == status);
+    PodCondition {
+        type_: kind.to_owned(),
+        status: status.to_owned(),
+        reason: reason.map(str::to_owned),
+        last_transition_time: unchanged.and_then(|c| c.last_transition_time.clone()).or(Some(Time(now))),
+        observed_generation: pod.metadata.generation,
+        ..PodCondition::default()
+    }
+}
+
+/// Ours first, then those that others set (readiness gates, disruption).
+fn conditions(pod: &Pod, ready: bool, now: Timestamp) -> Vec<PodCondition> {
+    let word = if ready { "True" } else { "False" };
+    let reason = (!ready).then_some("PodCompleted");
+    let gates_hold = pod.spec.as_ref().and_then(|s| s.readiness_gates.as_ref()).is_none_or(|gates| {
+        gates.iter().all(|gate| {
+            let set = pod.status.as_ref().and_then(|s| s.conditions.as_ref());
+            set.is_some_and(|c| c.iter().any(|c| c.type_ == gate.condition_type && c.status == "True"))
+        })
+    });
+    let (pod_ready, pod_reason) =
+        if ready && !gates_hold { ("False", Some("ReadinessGatesNotReady")) } else { (word, reason) };
+    let mut all = vec![
+        condition(pod, "PodReadyToStartContainers", word, None, now),
+        condition(pod, "Initialized", "True", reason, now),
+        condition(pod, "Ready", pod_ready, pod_reason, now),
+        condition(pod, "ContainersReady", word, reason, now),
+        condition(pod, "PodScheduled", "True", None, now),
+    ];
+    let others = pod.status.as_ref().and_then(|s| s.conditions.clone()).unwrap_or_default();
+    let others: Vec<_> = others.into_iter().filter(|o| all.iter().all(|c| c.type_ != o.type_)).collect();
+    all.extend(others);
+    all
+}
+
+fn container_id(pod: &Pod, container: &Container) -> String {
+    let mut hash = Sha256::new();
+    hash.update(pod.metadata.uid.as_deref().unwrap_or_default());
+    hash.update(&container.name);
+    let hex: String = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("simulated://{hex}")
+}
+
+fn container_status(
+    pod: &Pod,
+    container: &Container,
+    started: &Time,
+    ended: Option<&Time>,
+) -> ContainerStatus {
+    let id = container_id(pod, container);
+    let state = match ended {
+        None => ContainerState {
+            running: Some(ContainerStateRunning { started_at: Some(started.clone()) }),
+            ..ContainerState::default()
+        },
+        Some(ended) => ContainerState {
+            terminated: Some(ContainerStateTerminated {
+                container_id: Some(id.clone()),
+                exit_code: 0,
+                reason: Some("Completed".to_owned()),
+                started_at: Some(started.clone()),
+                finished_at: Some(ended.clone()),
+                ..ContainerStateTerminated::default()
+            }),
+            ..ContainerState::default()
+        },
+    };
+    let image = container.image.clone().unwrap_or_default();
+    ContainerStatus {
+        name: container.name.clone(),
+        image_id: image.clone(),
+        image,
+        container_id: Some(id),
+        ready: ended.is_none(),
+        started: Some(ended.is_none()),
+        state: Some(state),
+        last_state: Some(ContainerState::default()),
+        ..ContainerStatus::default()
+    }
+}
+
+fn statuses(pod: &Pod, status: &mut PodStatus, started: &Time, ended: Option<&Time>) {
+    let Some(spec) = &pod.spec else { return };
+    let apps = spec.containers.iter().map(|c| container_status(pod, c, started, ended));
+    status.container_statuses = Some(apps.collect());
+    let init = spec.init_containers.iter().flatten().map(|c| {
+        let sidecar = c.restart_policy.as_deref() == Some("Always");
+        let mut status = container_status(pod, c, started, if sidecar { ended } else { Some(started) });
+        status.ready = if sidecar { ended.is_none() } else { true };
+        status
+    });
+    let init: Vec<_> = init.collect();
+    status.init_container_statuses = (!init.is_empty()).then_some(init);
+}
+
+/// All containers run, all probes succeed.
+pub fn running(pod: &Pod, node: usize, host: u32, now: Timestamp) -> PodStatus {
+    let host_ip = node_ip(node);
+    let host_network = pod.spec.as_ref().and_then(|s| s.host_network).unwrap_or(false);
+    let ip = if host_network { host_ip.clone() } else { pod_ip(host) };
+    let started = Time(now);
+    let mut status = PodStatus {
+        phase: Some("Running".to_owned()),
+        conditions: Some(conditions(pod, true, now)),
+        host_ips: Some(vec![HostIP { ip: host_ip.clone() }]),
+        host_ip: Some(host_ip),
+        pod_ips: Some(vec![PodIP { ip: ip.clone() }]),
+        pod_ip: Some(ip),
+        start_time: Some(started.clone()),
+        observed_generation: pod.metadata.generation,
+        ..PodStatus::default()
+    };
+    statuses(pod, &mut status, &started, None);
+    status
+}
+
+/// All containers exited with 0.
+pub fn finished(pod: &Pod, now: Timestamp) -> PodStatus {
+    let mut status = pod.status.clone().unwrap_or_default();
+    let started = status.start_time.clone().unwrap_or(Time(now));
+    status.phase = Some("Succeeded".to_owned());
+    status.conditions = Some(conditions(pod, false, now));
+    status.observed_generation = pod.metadata.generation;
+    statuses(pod, &mut status, &started, Some(&Time(now)));
+    status
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn pod() -> Pod {
+        serde_json::from_value(json!({
+            "metadata": { "uid": "u", "generation": 3 },
+            "spec": { "containers": [{ "name": "a", "image": "i" }], "initContainers": [{ "name": "b", "image": "i" }],
+                "readinessGates": [{ "conditionType": "example.com/gate" }] },
+            "status": { "conditions": [{ "type": "example.com/gate", "status": "False" }] }
+        }))
+        .unwrap()
+    }
+
+    fn word(status: &PodStatus, kind: &str) -> String {
+        status.conditions.iter().flatten().find(|c| c.type_ == kind).unwrap().status.clone()
+    }
+
+    #[test]
+    fn a_running_pod_looks_like_one_and_keeps_foreign_conditions() {
+        let pod = pod();
+        let status = running(&pod, 0, 0, Timestamp::UNIX_EPOCH);
+        assert_eq!(status.pod_ip.as_deref(), Some("10.42.0.1"));
+        assert_eq!(word(&status, "ContainersReady"), "True");
+        assert_eq!(word(&status, "Ready"), "False", "the gate is closed");
+        assert_eq!(word(&status, "example.com/gate"), "False");
+        assert!(status.container_statuses.unwrap()[0].ready);
+        let init = &status.init_container_statuses.unwrap()[0];
+        assert_eq!(init.state.as_ref().unwrap().terminated.as_ref().unwrap().exit_code, 0);
+    }
+
+    #[test]
+    fn addresses_go_on_after_the_highest() {
+        let mut taken = pod();
+        taken.status = Some(running(&taken, 0, 300, Timestamp::UNIX_EPOCH));
+        let next = highest_address(&[Arc::new(taken)]) + 1;
+        assert_ne!(pod_ip(next), pod_ip(300));
+    }
+}
