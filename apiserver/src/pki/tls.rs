@@ -1,0 +1,138 @@
+//! TLS configurations of the API server and the kubelet.
+
+use super::resolver::Current;
+use super::{Leaf, Pki, PkiError};
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::{
+    ClientConfig, DigitallySignedStruct, DistinguishedName, RootCertStore, ServerConfig, SignatureScheme,
+};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// HTTP/2 first, as upstream.
+const ALPN: [&[u8]; 2] = [b"h2", b"http/1.1"];
+
+fn provider() -> Arc<CryptoProvider> {
+    static PROVIDER: std::sync::LazyLock<Arc<CryptoProvider>> =
+        std::sync::LazyLock::new(|| Arc::new(rustls::crypto::ring::default_provider()));
+    PROVIDER.clone()
+}
+
+fn tls_error(error: impl std::fmt::Display) -> PkiError {
+    PkiError::Tls(error.to_string())
+}
+
+impl Pki {
+    fn roots(&self) -> Result<Arc<RootCertStore>, PkiError> {
+        let mut roots = RootCertStore::empty();
+        roots.add(self.ca.der.clone()).map_err(tls_error)?;
+        Ok(Arc::new(roots))
+    }
+
+    /// Judges client certificates against the cluster's CA.
+    pub fn client_verifier(&self) -> Result<ClientVerifier, PkiError> {
+        let inner = WebPkiClientVerifier::builder_with_provider(self.roots()?, provider())
+            .allow_unauthenticated()
+            .build()
+            .map_err(tls_error)?;
+        Ok(ClientVerifier { inner, clock: self.options.clock.clone() })
+    }
+
+    /// For port 6443. Client certificates are asked for, never demanded; see [`ClientVerifier`].
+    pub fn server_tls(self: &Arc<Self>) -> Result<Arc<ServerConfig>, PkiError> {
+        self.serving(Leaf::ApiServer)
+    }
+
+    /// For port 10250, with the same rules for client certificates.
+    pub fn kubelet_server_tls(self: &Arc<Self>) -> Result<Arc<ServerConfig>, PkiError> {
+        self.serving(Leaf::Kubelet)
+    }
+
+    fn serving(self: &Arc<Self>, leaf: Leaf) -> Result<Arc<ServerConfig>, PkiError> {
+        let verifier = Arc::new(AcceptThenJudge(self.client_verifier()?.inner));
+        let mut config = ServerConfig::builder_with_provider(provider())
+            .with_safe_default_protocol_versions()
+            .map_err(tls_error)?
+            .with_client_cert_verifier(verifier)
+            .with_cert_resolver(Arc::new(Current { pki: self.clone(), leaf }));
+        config.alpn_protocols = ALPN.iter().map(|p| p.to_vec()).collect();
+        Ok(Arc::new(config))
+    }
+
+    /// For calls to kubelets: presents `apiserver-kubelet-client`, trusts the cluster's CA alone. Without ALPN, because
+    /// exec, attach and port-forward upgrade HTTP/1.1 connections.
+    pub fn client_config_for_kubelet(self: &Arc<Self>) -> Result<Arc<ClientConfig>, PkiError> {
+        let config = ClientConfig::builder_with_provider(provider())
+            .with_safe_default_protocol_versions()
+            .map_err(tls_error)?
+            .with_root_certificates(self.roots()?)
+            .with_client_cert_resolver(Arc::new(Current { pki: self.clone(), leaf: Leaf::KubeletClient }));
+        Ok(Arc::new(config))
+    }
+}
+
+/// Verifies a client's certificate chain. The handshake only proves that the client holds the key; whether the
+/// certificate is worth anything is asked here, so that a bad one gets a 401 instead of a broken connection.
+#[derive(Clone)]
+pub struct ClientVerifier {
+    inner: Arc<dyn ClientCertVerifier>,
+    clock: super::Clock,
+}
+
+impl ClientVerifier {
+    /// `chain` as the client sent it: its own certificate first.
+    pub fn verify(&self, chain: &[CertificateDer<'_>]) -> Result<(), String> {
+        let (own, others) = chain.split_first().ok_or("no certificate")?;
+        let seconds = u64::try_from((self.clock)().as_second()).unwrap_or_default();
+        let now = UnixTime::since_unix_epoch(Duration::from_secs(seconds));
+        self.inner.verify_client_cert(own, others, now).map(|_| ()).map_err(|e| e.to_string())
+    }
+}
+
+#[derive(Debug)]
+struct AcceptThenJudge(Arc<dyn ClientCertVerifier>);
+
+impl ClientCertVerifier for AcceptThenJudge {
+    fn client_auth_mandatory(&self) -> bool {
+        false
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        self.0.root_hint_subjects()
+    }
+
+    fn verify_client_cert(
+        &self,
+        _own: &CertificateDer<'_>,
+        _others: &[CertificateDer<'_>],
+        _now: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        Ok(ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.0.verify_tls12_signature(message, cert, dss)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.0.verify_tls13_signature(message, cert, dss)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.supported_verify_schemes()
+    }
+}
