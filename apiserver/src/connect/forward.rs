@@ -1,0 +1,75 @@
+//! Carries one request to a backend and its answer back, upgrades included.
+
+use super::backend::{Backend, BackendError};
+use super::headers;
+use axum::body::Body;
+use http::{Request, Response, StatusCode};
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, copy_buf};
+use tokio_util::sync::CancellationToken;
+
+/// Copy buffer of each direction in bytes: the size of the pieces that Kubernetes clients write.
+const BUFFER: usize = 32 * 1024;
+
+/// How long the other direction may go on once one has ended. SPDY and WebSocket know no half-closed connection, so
+/// this only lets the last bytes out; without it a vanished client would keep its backend connection for ever.
+const LINGER: Duration = Duration::from_secs(10);
+
+/// Sends `request` (already addressed to the backend). If both sides change protocol, a task copies bytes until one
+/// of them closes or `stop` is cancelled.
+pub(super) async fn forward(
+    mut request: Request<Body>,
+    backend: &Backend,
+    stop: &CancellationToken,
+) -> Result<Response<Body>, BackendError> {
+    let client = headers::upgrade_of(request.headers()).map(|_| hyper::upgrade::on(&mut request));
+    let mut response = backend.send(request).await?;
+    let upgraded = response.status() == StatusCode::SWITCHING_PROTOCOLS;
+    if upgraded && let Some(client) = client {
+        let server = hyper::upgrade::on(&mut response);
+        tokio::spawn(stop.clone().run_until_cancelled_owned(join(client, server)));
+    }
+    headers::for_client(response.headers_mut(), upgraded);
+    Ok(response.map(Body::new))
+}
+
+/// Waits for both upgrades, then copies.
+async fn join(client: OnUpgrade, server: OnUpgrade) {
+    match tokio::try_join!(client, server) {
+        Ok((client, server)) => splice(TokioIo::new(client), TokioIo::new(server)).await,
+        Err(error) => tracing::debug!(%error, "upgrade did not happen"),
+    }
+}
+
+/// Copies both ways. Whatever ends first passes its end on; the other direction then has [`LINGER`].
+async fn splice<A, B>(client: A, server: B)
+where
+    A: AsyncRead + AsyncWrite,
+    B: AsyncRead + AsyncWrite,
+{
+    let (client_read, client_write) = tokio::io::split(client);
+    let (server_read, server_write) = tokio::io::split(server);
+    let mut up = std::pin::pin!(pipe(client_read, server_write));
+    let mut down = std::pin::pin!(pipe(server_read, client_write));
+    let rest = tokio::select! {
+        () = &mut up => tokio::time::timeout(LINGER, down).await,
+        () = &mut down => tokio::time::timeout(LINGER, up).await,
+    };
+    if rest.is_err() {
+        tracing::debug!("one direction of an upgraded connection outlived the other; closed");
+    }
+}
+
+/// Copies until the end and passes it on. Errors end the connection like an orderly end: both sides see it close.
+async fn pipe(reader: impl AsyncRead, writer: impl AsyncWrite) {
+    let mut reader = std::pin::pin!(tokio::io::BufReader::with_capacity(BUFFER, reader));
+    let mut writer = std::pin::pin!(writer);
+    if let Err(error) = copy_buf(&mut reader, &mut writer).await {
+        tracing::debug!(%error, "upgraded connection");
+    }
+    if let Err(error) = writer.shutdown().await {
+        tracing::debug!(%error, "closing an upgraded connection");
+    }
+}

@@ -1,0 +1,102 @@
+//! Which headers cross a proxy (RFC 9110, section 7.6.1).
+
+use axum::extract::ConnectInfo;
+use http::header::{
+    AUTHORIZATION, CONNECTION, HOST, HeaderMap, HeaderName, HeaderValue, PROXY_AUTHENTICATE,
+    PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+};
+use http::request::Parts;
+use std::net::SocketAddr;
+
+const HOP_BY_HOP: [HeaderName; 9] = [
+    CONNECTION,
+    PROXY_AUTHENTICATE,
+    PROXY_AUTHORIZATION,
+    TE,
+    TRAILER,
+    TRANSFER_ENCODING,
+    UPGRADE,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+];
+
+/// The protocol that the client wants to change to, if it does.
+pub(super) fn upgrade_of(headers: &HeaderMap) -> Option<HeaderValue> {
+    let wants = headers
+        .get_all(CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .any(|token| token.trim().eq_ignore_ascii_case("upgrade"));
+    if wants { headers.get(UPGRADE).cloned() } else { None }
+}
+
+fn remove_hop_by_hop(headers: &mut HeaderMap) {
+    let named: Vec<HeaderName> = headers
+        .get_all(CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .filter_map(|token| token.trim().parse().ok())
+        .collect();
+    for name in named.iter().chain(&HOP_BY_HOP) {
+        headers.remove(name);
+    }
+}
+
+/// The client's headers as the backend may see them: without hop-by-hop headers, without credentials and claims of
+/// identity, with the upgrade put back if there is one.
+pub(super) fn for_backend(parts: &Parts) -> HeaderMap {
+    let upgrade = upgrade_of(&parts.headers);
+    let mut headers = parts.headers.clone();
+    remove_hop_by_hop(&mut headers);
+    headers.remove(HOST);
+    headers.remove(AUTHORIZATION);
+    let claims: Vec<HeaderName> = headers
+        .keys()
+        .filter(|name| name.as_str().starts_with("impersonate-") || name.as_str().starts_with("x-remote-"))
+        .cloned()
+        .collect();
+    for name in claims {
+        headers.remove(name);
+    }
+    if let Some(protocol) = upgrade {
+        headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+        headers.insert(UPGRADE, protocol);
+    }
+    headers
+}
+
+/// Adds where the request came from, as upstream's proxy transport does.
+pub(super) fn add_forwarded(headers: &mut HeaderMap, parts: &Parts) {
+    if let Some(ConnectInfo(client)) = parts.extensions.get::<ConnectInfo<SocketAddr>>() {
+        let before = headers.get("x-forwarded-for").and_then(|v| v.to_str().ok()).map(str::to_owned);
+        let chain = match before {
+            Some(before) => format!("{before}, {}", client.ip()),
+            None => client.ip().to_string(),
+        };
+        set(headers, "x-forwarded-for", &chain);
+    }
+    let host = parts.headers.get(HOST).and_then(|v| v.to_str().ok());
+    if let Some(host) = host.or_else(|| parts.uri.authority().map(http::uri::Authority::as_str)) {
+        set(headers, "x-forwarded-host", host);
+    }
+    set(headers, "x-forwarded-proto", "https");
+    set(headers, "x-forwarded-uri", parts.uri.path());
+}
+
+fn set(headers: &mut HeaderMap, name: &'static str, value: &str) {
+    if let Ok(value) = HeaderValue::from_str(value) {
+        headers.insert(name, value);
+    }
+}
+
+/// The backend's headers as the client may see them; a change of protocol keeps its two.
+pub(super) fn for_client(headers: &mut HeaderMap, upgraded: bool) {
+    let protocol = headers.get(UPGRADE).cloned();
+    remove_hop_by_hop(headers);
+    if upgraded && let Some(protocol) = protocol {
+        headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+        headers.insert(UPGRADE, protocol);
+    }
+}

@@ -1,0 +1,134 @@
+//! `pods/log`.
+
+use super::backend::{Backend, KubeletClient};
+use super::pods::{container, joined};
+use super::query::Query;
+use super::{Target, pod, text};
+use crate::strategy::Reader;
+use axum::body::Body;
+use coracle_api::{ApiError, FieldError};
+use form_urlencoded::Serializer;
+use http::{Request, Response, header};
+use http_body_util::{BodyExt, Limited};
+use serde_json::json;
+
+/// As much of a kubelet's error text as becomes a message, in bytes.
+const ERROR_TEXT: usize = 2048;
+
+pub(super) async fn get(
+    request: Request<Body>,
+    target: Target<'_>,
+    reader: &dyn Reader,
+    kubelets: &KubeletClient,
+) -> Result<Response<Body>, ApiError> {
+    let pod = pod(target, reader)?;
+    let query = Query::parse(request.uri().query());
+    let options = options(&query, target.name)?;
+    let container = container(&pod, target.name, query.first("container").unwrap_or_default())?;
+    let node = text(&pod, "/spec/nodeName");
+    if node.is_empty() {
+        return Ok(plain(Body::empty()));
+    }
+    let backend = kubelets.backend(node, reader)?;
+    let path = format!("/containerLogs/{}/{}/{container}", target.namespace, target.name);
+    fetch(&backend, &joined(&path, &options), target.name).await
+}
+
+fn plain(body: Body) -> Response<Body> {
+    let mut response = Response::new(body);
+    response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static("text/plain"));
+    response
+}
+
+async fn fetch(backend: &Backend, path: &str, pod: &str) -> Result<Response<Body>, ApiError> {
+    let request = Request::get(path).body(Body::empty()).map_err(ApiError::internal)?;
+    let response = backend.send(request).await.map_err(|error| {
+        ApiError::internal(format!("Get \"{}://{}{path}\": {error}", backend.scheme(), backend.authority()))
+    })?;
+    if response.status().is_success() {
+        return Ok(plain(Body::new(response.into_body())));
+    }
+    let code = response.status().as_u16();
+    let text = match Limited::new(response.into_body(), ERROR_TEXT).collect().await {
+        Ok(body) => String::from_utf8_lossy(&body.to_bytes()).trim_end().to_owned(),
+        Err(error) => format!("unreadable answer of the kubelet: {error}"),
+    };
+    Err(kubelet_error(code, text, pod))
+}
+
+/// The Status for an error of the kubelet, whose body is plain text.
+fn kubelet_error(code: u16, text: String, pod: &str) -> ApiError {
+    match code {
+        400 => ApiError::bad_request(text),
+        404 => ApiError::new(
+            404,
+            "NotFound",
+            format!("the server could not find the requested resource ( pods/log {pod})"),
+        )
+        .with_details(json!({
+            "name": pod, "kind": "pods/log",
+            "causes": [{ "reason": "UnexpectedServerResponse", "message": text }],
+        })),
+        _ => ApiError::internal(text),
+    }
+}
+
+/// Checks the log options and writes them as the kubelet's query.
+fn options(query: &Query, pod: &str) -> Result<String, ApiError> {
+    let mut errors = Vec::new();
+    let mut pairs = Serializer::new(String::new());
+    for flag in ["follow", "previous", "timestamps"] {
+        if query.flag(flag) {
+            pairs.append_pair(flag, "true");
+        }
+    }
+    let limits = [
+        ("tailLines", 0, "must be greater than or equal to 0"),
+        ("limitBytes", 1, "must be greater than 0"),
+        ("sinceSeconds", 1, "must be greater than 0"),
+    ];
+    for (name, least, rule) in limits {
+        let Some(value) = query.integer(name)? else { continue };
+        if value < least {
+            errors.push(FieldError::invalid(name, &json!(value), rule));
+        }
+        pairs.append_pair(name, &value.to_string());
+    }
+    since_time(query, &mut pairs, &mut errors)?;
+    stream(query, &mut pairs, &mut errors);
+    if errors.is_empty() {
+        Ok(pairs.finish())
+    } else {
+        Err(ApiError::invalid("", "PodLogOptions", pod, &errors))
+    }
+}
+
+fn since_time(
+    query: &Query,
+    pairs: &mut Serializer<'_, String>,
+    errors: &mut Vec<FieldError>,
+) -> Result<(), ApiError> {
+    let Some(time) = query.first("sinceTime").filter(|time| !time.is_empty()) else { return Ok(()) };
+    if query.first("sinceSeconds").is_some_and(|seconds| !seconds.is_empty()) {
+        errors
+            .push(FieldError::forbidden("", "at most one of `sinceTime` or `sinceSeconds` may be specified"));
+    }
+    time.parse::<jiff::Timestamp>()
+        .map_err(|error| ApiError::bad_request(format!("parsing time \"{time}\": {error}")))?;
+    pairs.append_pair("sinceTime", time);
+    Ok(())
+}
+
+fn stream(query: &Query, pairs: &mut Serializer<'_, String>, errors: &mut Vec<FieldError>) {
+    let Some(stream) = query.first("stream").filter(|stream| !stream.is_empty()) else { return };
+    let supported = ["All", "Stderr", "Stdout"];
+    if !supported.contains(&stream) {
+        errors.push(FieldError::not_supported("stream", &json!(stream), &supported));
+    } else if stream != "All" && query.first("tailLines").is_some_and(|lines| !lines.is_empty()) {
+        errors.push(FieldError::forbidden(
+            "",
+            "`tailLines` and specific `stream` are mutually exclusive for now",
+        ));
+    }
+    pairs.append_pair("stream", stream);
+}

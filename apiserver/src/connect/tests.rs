@@ -1,0 +1,256 @@
+use super::backend::Backend;
+use super::*;
+use http::{StatusCode, header};
+use http_body_util::BodyExt;
+use hyper_util::rt::TokioIo;
+use rustls::{ClientConfig, RootCertStore};
+use serde_json::json;
+use std::collections::HashMap;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_util::sync::CancellationToken;
+
+#[derive(Default)]
+struct Objects(HashMap<String, Vec<Arc<Object>>>);
+
+impl Objects {
+    fn with(mut self, resource: &str, object: Object) -> Self {
+        self.0.entry(resource.to_owned()).or_default().push(Arc::new(object));
+        self
+    }
+}
+
+impl Reader for Objects {
+    fn get(&self, resource: &str, namespace: &str, name: &str) -> Option<Arc<Object>> {
+        self.list(resource, namespace).into_iter().find(|o| text(o, "/metadata/name") == name)
+    }
+
+    fn list(&self, resource: &str, namespace: &str) -> Vec<Arc<Object>> {
+        let all = self.0.get(resource).into_iter().flatten();
+        all.filter(|o| namespace.is_empty() || text(o, "/metadata/namespace") == namespace).cloned().collect()
+    }
+}
+
+fn kubelets() -> KubeletClient {
+    let tls = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(RootCertStore::empty())
+        .with_no_client_auth();
+    KubeletClient::new(Arc::new(tls), CancellationToken::new())
+}
+
+fn pod(containers: &[&str], init: &[&str]) -> Object {
+    let list = |names: &[&str]| -> Vec<Object> { names.iter().map(|n| json!({ "name": n })).collect() };
+    json!({
+        "metadata": { "name": "web", "namespace": "default" },
+        "spec": { "nodeName": "n1", "containers": list(containers), "initContainers": list(init) },
+        "status": { "podIP": "10.42.0.7" },
+    })
+}
+
+fn node(port: Option<u16>) -> Object {
+    let mut node = json!({
+        "metadata": { "name": "n1" },
+        "status": { "addresses": [{ "type": "InternalIP", "address": "127.0.0.1" }] },
+    });
+    if let Some(port) = port {
+        node["status"]["daemonEndpoints"] = json!({ "kubeletEndpoint": { "Port": port } });
+    }
+    node
+}
+
+const LOG: Target<'static> =
+    Target { resource: "pods", subresource: "log", namespace: "default", name: "web" };
+
+async fn get(target: Target<'_>, path: &str, objects: &Objects) -> Result<Response<Body>, ApiError> {
+    let request = Request::get(path).body(Body::empty()).unwrap();
+    connect(request, target, objects, &kubelets()).await
+}
+
+async fn refused(target: Target<'_>, path: &str, objects: &Objects) -> (u16, String) {
+    let error = get(target, path, objects).await.expect_err("must be refused");
+    (error.code, error.message)
+}
+
+#[tokio::test]
+async fn log_wants_a_container_where_there_are_several() {
+    let objects = Objects::default().with("pods.", pod(&["a", "b"], &["setup"])).with("nodes.", node(None));
+    let (code, message) = refused(LOG, "/log", &objects).await;
+    assert_eq!(code, 400);
+    assert_eq!(
+        message,
+        "a container name must be specified for pod web, choose one of: [a b] or one of the init containers: [setup]"
+    );
+    let (code, message) = refused(LOG, "/log?container=zzz", &objects).await;
+    assert_eq!((code, message.as_str()), (400, "container zzz is not valid for pod web"));
+}
+
+#[tokio::test]
+async fn log_options_are_validated() {
+    let objects = Objects::default().with("pods.", pod(&["a"], &[])).with("nodes.", node(None));
+    let cases = [
+        ("tailLines=-1", 422, "tailLines: Invalid value: -1: must be greater than or equal to 0"),
+        ("limitBytes=0", 422, "limitBytes: Invalid value: 0: must be greater than 0"),
+        ("sinceSeconds=0", 422, "sinceSeconds: Invalid value: 0: must be greater than 0"),
+        (
+            "sinceSeconds=1&sinceTime=2024-01-01T00:00:00Z",
+            422,
+            "at most one of `sinceTime` or `sinceSeconds`",
+        ),
+        ("tailLines=x", 400, "invalid syntax"),
+        ("sinceTime=yesterday", 400, "parsing time"),
+        ("stream=Stdin", 422, "Unsupported value: \"Stdin\""),
+    ];
+    for (query, code, part) in cases {
+        let (got, message) = refused(LOG, &format!("/log?{query}"), &objects).await;
+        assert_eq!(got, code, "{query}: {message}");
+        assert!(message.contains(part), "{query}: {message}");
+    }
+}
+
+#[tokio::test]
+async fn log_of_an_unscheduled_pod_is_empty() {
+    let mut pod = pod(&["a"], &[]);
+    pod["spec"]["nodeName"] = json!("");
+    let response = get(LOG, "/log", &Objects::default().with("pods.", pod)).await.unwrap();
+    assert_eq!(response.status(), StatusCode::OK);
+    assert!(response.into_body().collect().await.unwrap().to_bytes().is_empty());
+}
+
+#[tokio::test]
+async fn a_node_without_kubelet_is_an_error_at_once() {
+    let objects = Objects::default().with("pods.", pod(&["a"], &[])).with("nodes.", node(None));
+    let (code, message) = refused(LOG, "/log", &objects).await;
+    assert_eq!(code, 503);
+    assert!(message.contains("node \"n1\" runs no kubelet"), "{message}");
+    let (code, _) = refused(LOG, "/log", &Objects::default()).await;
+    assert_eq!(code, 404);
+}
+
+#[tokio::test]
+async fn exec_asks_for_an_upgrade_and_a_command() {
+    let objects = Objects::default().with("pods.", pod(&["a"], &[])).with("nodes.", node(Some(1)));
+    let exec = Target { subresource: "exec", ..LOG };
+    let (code, message) = refused(exec, "/exec?command=ls&stdout=1", &objects).await;
+    assert_eq!((code, message.as_str()), (400, "Upgrade request required"));
+    let (code, message) = refused(exec, "/exec?stdout=1", &objects).await;
+    assert_eq!((code, message.as_str()), (400, "you must specify at least 1 command"));
+    let (code, message) = refused(exec, "/exec?command=ls", &objects).await;
+    assert_eq!((code, message.as_str()), (400, "you must specify at least 1 of stdin, stdout, stderr"));
+}
+
+#[tokio::test]
+async fn service_proxy_says_what_is_missing() {
+    let service = json!({
+        "metadata": { "name": "web", "namespace": "default" }, "spec": { "ports": [{ "port": 80, "name": "http" }] },
+    });
+    let slice = json!({
+        "metadata": { "namespace": "default", "labels": { "kubernetes.io/service-name": "web" } },
+        "ports": [{ "name": "http", "port": 8080 }],
+        "endpoints": [
+            { "addresses": ["10.42.0.9"], "conditions": { "ready": false } },
+            { "addresses": ["169.254.169.254"], "conditions": { "ready": true } },
+        ],
+    });
+    let objects =
+        Objects::default().with("services.", service).with("endpointslices.discovery.k8s.io", slice);
+    let ask = |name: &'static str| Target { resource: "services", subresource: "proxy", name, ..LOG };
+    let path = "/api/v1/namespaces/default/services/web/proxy/";
+    let (code, message) = refused(ask("web:81"), path, &objects).await;
+    assert_eq!((code, message.as_str()), (503, "no service port 81 found for service \"web\""));
+    let (code, message) = refused(ask("web"), path, &objects).await;
+    assert_eq!((code, message.as_str()), (503, "no endpoints available for service \"web\""));
+    let (code, message) = refused(ask("web:http"), path, &objects).await;
+    assert_eq!((code, message.as_str()), (400, "address not allowed"));
+    let (code, _) = refused(ask("ftp:web:80"), path, &objects).await;
+    assert_eq!(code, 400);
+}
+
+/// Answers one connection: reads a request head, writes `answer`, then echoes.
+async fn backend(answer: &'static str) -> (Backend, tokio::task::JoinHandle<String>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let served = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            head.push(stream.read_u8().await.unwrap());
+        }
+        stream.write_all(answer.as_bytes()).await.unwrap();
+        let (mut reader, mut writer) = stream.split();
+        tokio::io::copy(&mut reader, &mut writer).await.unwrap();
+        String::from_utf8(head).unwrap()
+    });
+    (Backend { host: "127.0.0.1".to_owned(), port, tls: None }, served)
+}
+
+/// A real HTTP server in front of `forward`, because only it makes an `OnUpgrade`.
+async fn front(backend: Backend) -> TcpStream {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        let (stream, _) = listener.accept().await.unwrap();
+        let service = hyper::service::service_fn(move |request: Request<hyper::body::Incoming>| {
+            let backend = backend.clone();
+            async move {
+                let (mut parts, body) = request.into_parts();
+                parts.headers = headers::for_backend(&parts);
+                let request = Request::from_parts(parts, Body::new(body));
+                forward::forward(request, &backend, &CancellationToken::new()).await
+            }
+        });
+        let http = hyper::server::conn::http1::Builder::new();
+        http.serve_connection(TokioIo::new(stream), service).with_upgrades().await.unwrap();
+    });
+    TcpStream::connect(address).await.unwrap()
+}
+
+#[tokio::test]
+async fn an_upgrade_becomes_a_pipe_that_closes_with_its_client() {
+    let (backend, served) = backend(
+        "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: v4\r\n\r\n",
+    )
+    .await;
+    let mut client = front(backend).await;
+    client
+        .write_all(b"POST /exec HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\nAuthorization: Bearer x\r\nImpersonate-User: y\r\n\r\nhello")
+        .await
+        .unwrap();
+    let mut got = Vec::new();
+    while !got.ends_with(b"hello") {
+        got.push(client.read_u8().await.unwrap());
+    }
+    let got = String::from_utf8(got).unwrap().to_lowercase();
+    assert!(got.starts_with("http/1.1 101"), "{got}");
+    assert!(got.contains("upgrade: spdy/3.1") && got.contains("x-stream-protocol-version: v4"), "{got}");
+    drop(client);
+    let head = served.await.unwrap().to_lowercase();
+    assert!(head.contains("upgrade: spdy/3.1"), "{head}");
+    assert!(!head.contains("authorization") && !head.contains("impersonate"), "{head}");
+}
+
+#[tokio::test]
+async fn a_refused_upgrade_is_passed_on() {
+    let (backend, _served) = backend("HTTP/1.1 404 Not Found\r\nContent-Length: 4\r\n\r\ngone").await;
+    let mut client = front(backend).await;
+    client
+        .write_all(b"GET /exec HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+        .await
+        .unwrap();
+    let mut got = Vec::new();
+    while !got.ends_with(b"gone") {
+        got.push(client.read_u8().await.unwrap());
+    }
+    assert!(got.starts_with(b"HTTP/1.1 404"));
+}
+
+#[tokio::test]
+async fn proxy_without_path_redirects_to_the_slash() {
+    let objects = Objects::default().with("pods.", pod(&["a"], &[]));
+    let path = "/api/v1/namespaces/default/pods/web/proxy";
+    let target = Target { subresource: "proxy", ..LOG };
+    let response = get(target, &format!("{path}?a=b"), &objects).await.unwrap();
+    assert_eq!(response.status(), StatusCode::MOVED_PERMANENTLY);
+    assert_eq!(response.headers()[header::LOCATION], format!("{path}/?a=b"));
+}
