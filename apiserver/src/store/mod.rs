@@ -4,6 +4,13 @@
 //! so is the namespace of cluster-scoped ones (`nodes.//n1`). Values are the JSON of the object without its
 //! `metadata.resourceVersion`, which is the revision of its last change.
 
+mod history;
+mod keyspace;
+pub mod memory;
+
+pub use history::Limits;
+pub use memory::MemoryStore;
+
 use bytes::Bytes;
 use std::sync::Arc;
 use tokio::sync::mpsc::UnboundedReceiver;

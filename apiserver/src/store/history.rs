@@ -1,0 +1,129 @@
+//! The commits that watches and lists at older revisions can still be answered from.
+
+use super::{Change, Commit, Revision};
+use imbl::OrdMap;
+use std::{collections::VecDeque, sync::Arc, time::Duration, time::Instant};
+
+use super::keyspace::{Item, Present};
+
+/// How much history is kept; whichever limit is reached first.
+///
+/// Trimming happens at commits only, so that an idle store needs no timer.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    pub revisions: usize,
+    /// Upstream's API server compacts etcd every five minutes.
+    pub age: Duration,
+    /// Of keys and values, old ones included. Without it ten thousand large objects would be gigabytes.
+    pub bytes: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { revisions: 10_000, age: Duration::from_secs(300), bytes: 48 << 20 }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    pub commit: Arc<Commit>,
+    /// When it was committed, as far as this process knows.
+    pub at: Instant,
+    /// Whether the journal holds it. Volatile commits are history only as long as the process lives.
+    pub journaled: bool,
+    bytes: usize,
+}
+
+/// A ring of commits, gapless from `floor` (exclusive) to the newest revision.
+#[derive(Clone, Debug, Default)]
+pub(super) struct History {
+    entries: VecDeque<Entry>,
+    floor: Revision,
+    bytes: usize,
+}
+
+impl History {
+    pub fn new(floor: Revision) -> Self {
+        Self { floor, ..Self::default() }
+    }
+
+    /// The state at `floor` and every later one can still be told.
+    pub fn floor(&self) -> Revision {
+        self.floor
+    }
+
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub fn push(&mut self, commit: Arc<Commit>, at: Instant, journaled: bool) {
+        let bytes = weight(&commit);
+        self.bytes += bytes;
+        self.entries.push_back(Entry { commit, at, journaled, bytes });
+    }
+
+    pub fn trim(&mut self, limits: &Limits, now: Instant) {
+        while let Some(first) = self.entries.front() {
+            let old = now.saturating_duration_since(first.at) > limits.age;
+            if !old && self.entries.len() <= limits.revisions && self.bytes <= limits.bytes {
+                break;
+            }
+            self.pop();
+        }
+    }
+
+    /// Forgets everything up to and including `at`.
+    pub fn compact(&mut self, at: Revision) {
+        while self.entries.front().is_some_and(|first| first.commit.revision <= at) {
+            self.pop();
+        }
+        self.floor = self.floor.max(at);
+    }
+
+    fn pop(&mut self) {
+        if let Some(first) = self.entries.pop_front() {
+            self.bytes -= first.bytes;
+            self.floor = first.commit.revision;
+        }
+    }
+
+    /// The entries after `after`, oldest first.
+    pub fn since(&self, after: Revision) -> impl DoubleEndedIterator<Item = &Entry> {
+        let start = self.entries.partition_point(|entry| entry.commit.revision <= after);
+        self.entries.range(start..)
+    }
+
+    /// What the keys under `prefix` that changed after `at` held at `at`; `None`: nothing.
+    pub fn before(&self, at: Revision, prefix: &str) -> OrdMap<Arc<str>, Option<Item>> {
+        let mut undo = OrdMap::new();
+        for entry in self.since(at).rev() {
+            for change in entry.commit.changes.iter().filter(|change| change.key.starts_with(prefix)) {
+                undo.insert(change.key.clone(), change.previous.as_ref().map(Item::from));
+            }
+        }
+        undo
+    }
+}
+
+/// `present` with `undo` applied.
+pub(super) fn rewind(present: &Present, undo: OrdMap<Arc<str>, Option<Item>>) -> Present {
+    let mut then = present.clone();
+    for (key, item) in undo {
+        match item {
+            Some(item) => then.insert(key, item),
+            None => then.remove(&key),
+        };
+    }
+    then
+}
+
+/// Bytes that a commit keeps alive. A previous value is counted although an older commit may share it: the present
+/// no longer holds it, so somebody must.
+fn weight(commit: &Commit) -> usize {
+    let of = |change: &Change| {
+        change.key.len()
+            + change.value.as_ref().map_or(0, bytes::Bytes::len)
+            + change.previous.as_ref().map_or(0, |previous| previous.value.len())
+    };
+    64 + commit.changes.iter().map(of).sum::<usize>()
+}

@@ -1,0 +1,311 @@
+//! The one mechanism of every embedded backend: the present, its history and the watchers, in memory.
+//!
+//! A writer stages transactions on a [`Draft`], makes them durable if it has to, and publishes the draft, which is
+//! the moment that readers and watchers see all of it. There is one writer at a time; readers only ever wait for the
+//! few instructions that take a reference to the persistent map.
+
+use super::history::{History, Limits, rewind};
+use super::{Change, Commit, Guard, KeyValue, Listing, Op, Range, Revision, StoreError, Txn};
+use bytes::Bytes;
+use imbl::OrdMap;
+use parking_lot::RwLock;
+use std::{ops::Bound, sync::Arc, time::Instant};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+pub(super) type Present = OrdMap<Arc<str>, Item>;
+
+/// A value with its revisions, shared with every reader.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Item {
+    pub value: Bytes,
+    pub created: Revision,
+    pub modified: Revision,
+}
+
+impl Item {
+    pub fn with_key(&self, key: &Arc<str>) -> KeyValue {
+        KeyValue {
+            key: key.clone(),
+            value: self.value.clone(),
+            created: self.created,
+            modified: self.modified,
+        }
+    }
+}
+
+impl From<&KeyValue> for Item {
+    fn from(kv: &KeyValue) -> Self {
+        Self { value: kv.value.clone(), created: kv.created, modified: kv.modified }
+    }
+}
+
+struct Watcher {
+    prefix: String,
+    events: UnboundedSender<Arc<Commit>>,
+}
+
+struct State {
+    present: Present,
+    revision: Revision,
+    history: History,
+    watchers: Vec<Watcher>,
+    closed: bool,
+}
+
+pub(super) struct KeySpace {
+    state: RwLock<State>,
+    limits: Limits,
+}
+
+impl KeySpace {
+    pub fn new(present: Present, revision: Revision, history: History, limits: Limits) -> Self {
+        let state = State { present, revision, history, watchers: Vec::new(), closed: false };
+        Self { state: RwLock::new(state), limits }
+    }
+
+    pub fn revision(&self) -> Revision {
+        self.state.read().revision
+    }
+
+    pub fn oldest(&self) -> Revision {
+        self.state.read().history.floor()
+    }
+
+    pub fn is_closed(&self) -> bool {
+        self.state.read().closed
+    }
+
+    /// The present and its revision.
+    pub fn present(&self) -> (Present, Revision) {
+        let state = self.state.read();
+        (state.present.clone(), state.revision)
+    }
+
+    pub fn history(&self) -> History {
+        self.state.read().history.clone()
+    }
+
+    pub fn history_len(&self) -> usize {
+        self.state.read().history.len()
+    }
+
+    pub fn get(&self, key: &str) -> Result<Option<KeyValue>, StoreError> {
+        let state = self.state.read();
+        if state.closed {
+            return Err(StoreError::Closed);
+        }
+        Ok(state.present.get_key_value(key).map(|(key, item)| item.with_key(key)))
+    }
+
+    pub fn range(&self, range: &Range) -> Result<Listing, StoreError> {
+        let (present, revision) = self.at(range)?;
+        let mut listing = Listing { revision, ..Listing::default() };
+        for (key, item) in present.range::<_, str>(bounds(range)) {
+            if !key.starts_with(&range.prefix) {
+                break;
+            }
+            if range.limit > 0 && listing.items.len() == range.limit {
+                listing.more = true;
+                break;
+            }
+            listing.items.push(item.with_key(key));
+        }
+        Ok(listing)
+    }
+
+    fn at(&self, range: &Range) -> Result<(Present, Revision), StoreError> {
+        let (present, undo, at) = {
+            let state = self.state.read();
+            if state.closed {
+                return Err(StoreError::Closed);
+            }
+            match range.at {
+                Some(at) if at != state.revision => {
+                    state.check(at)?;
+                    (state.present.clone(), state.history.before(at, &range.prefix), at)
+                }
+                _ => return Ok((state.present.clone(), state.revision)),
+            }
+        };
+        Ok((rewind(&present, undo), at))
+    }
+
+    pub fn watch(&self, prefix: &str, after: Revision) -> Result<UnboundedReceiver<Arc<Commit>>, StoreError> {
+        let (events, receiver) = unbounded_channel();
+        let mut state = self.state.write();
+        if state.closed {
+            return Err(StoreError::Closed);
+        }
+        state.check(after)?;
+        let watcher = Watcher { prefix: prefix.to_owned(), events };
+        for entry in state.history.since(after) {
+            watcher.tell(&entry.commit);
+        }
+        state.watchers.retain(|watcher| !watcher.events.is_closed());
+        state.watchers.push(watcher);
+        Ok(receiver)
+    }
+
+    pub fn compact(&self, at: Revision) -> Result<(), StoreError> {
+        let mut state = self.state.write();
+        if state.closed {
+            return Err(StoreError::Closed);
+        }
+        state.check(at)?;
+        state.history.compact(at);
+        Ok(())
+    }
+
+    pub fn draft(&self) -> Draft {
+        let state = self.state.read();
+        Draft { present: state.present.clone(), revision: state.revision, commits: Vec::new() }
+    }
+
+    /// Shows a draft to readers and watchers. The draft must stem from this key space, and nothing else may have
+    /// been published since.
+    pub fn publish(&self, draft: Draft) {
+        let now = Instant::now();
+        let mut state = self.state.write();
+        let state = &mut *state;
+        state.present = draft.present;
+        state.revision = draft.revision;
+        for (commit, journaled) in draft.commits {
+            state.watchers.retain(|watcher| watcher.tell(&commit));
+            state.history.push(commit, now, journaled);
+        }
+        state.history.trim(&self.limits, now);
+    }
+
+    /// Ends every watch and refuses everything from now on; says whether it was open.
+    pub fn close(&self) -> bool {
+        let mut state = self.state.write();
+        state.watchers.clear();
+        !std::mem::replace(&mut state.closed, true)
+    }
+}
+
+impl State {
+    /// Whether the state at `at` can still, and already, be told.
+    fn check(&self, at: Revision) -> Result<(), StoreError> {
+        let oldest = self.history.floor();
+        if at < oldest {
+            return Err(StoreError::Compacted { asked: at, oldest });
+        }
+        if at > self.revision {
+            return Err(StoreError::Future { asked: at, newest: self.revision });
+        }
+        Ok(())
+    }
+}
+
+impl Watcher {
+    /// Hands over what concerns this watcher; false once nobody listens any more.
+    fn tell(&self, commit: &Arc<Commit>) -> bool {
+        let mine = |change: &&Change| change.key.starts_with(&self.prefix);
+        let count = commit.changes.iter().filter(mine).count();
+        if count == 0 {
+            return true;
+        }
+        let event = if count == commit.changes.len() {
+            commit.clone()
+        } else {
+            let changes = commit.changes.iter().filter(mine).cloned().collect();
+            Arc::new(Commit { revision: commit.revision, changes })
+        };
+        self.events.send(event).is_ok()
+    }
+}
+
+fn bounds(range: &Range) -> (Bound<&str>, Bound<&str>) {
+    let start = match range.after.as_deref() {
+        Some(after) if after >= range.prefix.as_str() => Bound::Excluded(after),
+        _ => Bound::Included(range.prefix.as_str()),
+    };
+    (start, Bound::Unbounded)
+}
+
+/// Transactions that nobody sees yet, one upon the other.
+pub(super) struct Draft {
+    pub present: Present,
+    pub revision: Revision,
+    /// With each, whether the journal holds it.
+    pub commits: Vec<(Arc<Commit>, bool)>,
+}
+
+impl Draft {
+    /// Checks the guards and applies the operations under the next revision. `None`: nothing changed, so no revision
+    /// was used. On an error the draft is as before.
+    pub fn stage(&mut self, txn: &Txn, journaled: bool) -> Result<Option<Arc<Commit>>, StoreError> {
+        for guard in &txn.guards {
+            self.check(guard)?;
+        }
+        let revision = Revision(self.revision.0 + 1);
+        let mut changes = Vec::with_capacity(txn.ops.len());
+        for op in &txn.ops {
+            self.apply(op, revision, &mut changes);
+        }
+        if changes.is_empty() {
+            return Ok(None);
+        }
+        self.revision = revision;
+        let commit = Arc::new(Commit { revision, changes });
+        self.commits.push((commit.clone(), journaled));
+        Ok(Some(commit))
+    }
+
+    fn check(&self, guard: &Guard) -> Result<(), StoreError> {
+        let actual = self.present.get(&*guard.key);
+        if actual.map(|item| item.modified) == guard.expect {
+            return Ok(());
+        }
+        Err(StoreError::Conflict {
+            key: guard.key.clone(),
+            actual: actual.map(|item| item.with_key(&guard.key)),
+        })
+    }
+
+    fn apply(&mut self, op: &Op, revision: Revision, changes: &mut Vec<Change>) {
+        let (key, value) = match op {
+            Op::Put { key, value } => (key, Some(value)),
+            Op::Delete { key } => (key, None),
+        };
+        let before = match value {
+            Some(value) => {
+                let created = self.present.get(&**key).map_or(revision, |item| item.created);
+                let item = Item { value: value.clone(), created, modified: revision };
+                self.present.insert(key.clone(), item)
+            }
+            None => self.present.remove(&**key),
+        };
+        record(key, value, before, revision, changes);
+    }
+}
+
+/// Adds one operation to a commit's changes. A key that the same transaction touched before keeps one change, from
+/// what it held before the transaction to what it holds now, or none if that is nothing both times.
+fn record(
+    key: &Arc<str>,
+    value: Option<&Bytes>,
+    before: Option<Item>,
+    now: Revision,
+    changes: &mut Vec<Change>,
+) {
+    let created = before.as_ref().map_or(now, |item| item.created);
+    if let Some(at) = changes.iter().position(|change| change.key == *key) {
+        let change = &mut changes[at];
+        change.value = value.cloned();
+        change.created = match (&change.value, &change.previous) {
+            (None, Some(previous)) => previous.created,
+            _ => created,
+        };
+        if change.value.is_none() && change.previous.is_none() {
+            changes.remove(at);
+        }
+        return;
+    }
+    if value.is_none() && before.is_none() {
+        return;
+    }
+    let previous = before.map(|item| item.with_key(key));
+    changes.push(Change { key: key.clone(), value: value.cloned(), created, previous });
+}
