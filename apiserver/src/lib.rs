@@ -1,6 +1,7 @@
 //! The API server: HTTP, authentication, authorization, admission, registry, watch cache and store.
 
 pub mod cache;
+pub mod connect;
 pub mod http;
 pub mod store;
 pub mod strategy;
