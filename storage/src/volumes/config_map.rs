@@ -1,0 +1,41 @@
+//! `configMap`: the keys of a ConfigMap as files.
+
+use super::host::make_dir_all;
+use super::objects::ObjectError;
+use super::{Mounted, Request, VolumeError, VolumePlugin, atomic_writer, ownership, payload};
+use async_trait::async_trait;
+use k8s_openapi::api::core::v1::Volume;
+
+pub struct ConfigMapVolume;
+
+#[async_trait]
+impl VolumePlugin for ConfigMapVolume {
+    fn name(&self) -> &'static str {
+        "kubernetes.io/configmap"
+    }
+
+    fn supports(&self, volume: &Volume) -> bool {
+        volume.config_map.is_some()
+    }
+
+    async fn set_up(&self, request: &Request<'_>) -> Result<Mounted, VolumeError> {
+        let source = request.volume.config_map.clone().unwrap_or_default();
+        let optional = source.optional.unwrap_or(false);
+        let files = match request.objects.config_map(request.namespace(), &source.name).await {
+            Ok(object) => {
+                payload::config_map(&object, source.items.as_deref(), source.default_mode, optional)?
+            }
+            Err(ObjectError::NotFound { .. }) if optional => payload_of_nothing(),
+            Err(error) => return Err(error.into()),
+        };
+        make_dir_all(&request.dir, 0o777)?;
+        atomic_writer::publish(&request.dir, &files, request.now)?;
+        ownership::apply(&request.dir, request.fs_group(), false, false)?;
+        Ok(Mounted { read_only: true, ..Mounted::at(&request.dir) })
+    }
+}
+
+/// What an optional object that is not there shows.
+pub(super) fn payload_of_nothing() -> atomic_writer::Payload {
+    atomic_writer::Payload::new()
+}

@@ -1,0 +1,151 @@
+//! The node's mounts, as a port.
+
+use super::VolumeError;
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// The paths at which something is mounted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MountTable(pub Vec<PathBuf>);
+
+impl MountTable {
+    pub fn contains(&self, path: &Path) -> bool {
+        self.0.iter().any(|p| p == path)
+    }
+
+    /// Mounts at `dir` and below.
+    pub fn below(&self, dir: &Path) -> Vec<PathBuf> {
+        self.0.iter().filter(|path| path.starts_with(dir)).cloned().collect()
+    }
+
+    /// Reads `/proc/self/mountinfo` (proc(5)): the fifth field, with its octal escapes.
+    fn parse(text: &str) -> Self {
+        let fields = text.lines().filter_map(|line| line.split(' ').nth(4));
+        Self(fields.map(|f| PathBuf::from(std::ffi::OsString::from_vec(unescape(f)))).collect())
+    }
+}
+
+fn unescape(field: &str) -> Vec<u8> {
+    let bytes = field.as_bytes();
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while at < bytes.len() {
+        let octal = field.get(at + 1..at + 4).and_then(|digits| u8::from_str_radix(digits, 8).ok());
+        match octal.filter(|_| bytes[at] == b'\\') {
+            Some(byte) => {
+                out.push(byte);
+                at += 4;
+            }
+            None => {
+                out.push(bytes[at]);
+                at += 1;
+            }
+        }
+    }
+    out
+}
+
+/// Mounts and unmounts. Short system calls; they may be made on an async thread.
+pub trait Mounter: Send + Sync {
+    fn mounts(&self) -> Result<MountTable, VolumeError>;
+    /// `size` in bytes; `None` leaves the kernel's default of half the memory.
+    fn mount_tmpfs(&self, path: &Path, size: Option<u64>) -> Result<(), VolumeError>;
+    /// Binds `source` (a file or a directory, or a `/proc/self/fd` path) at `target`, which exists.
+    fn bind(&self, source: &Path, target: &Path) -> Result<(), VolumeError>;
+    fn unmount(&self, path: &Path) -> Result<(), VolumeError>;
+}
+
+/// The real thing; needs CAP_SYS_ADMIN.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LinuxMounter;
+
+impl Mounter for LinuxMounter {
+    fn mounts(&self) -> Result<MountTable, VolumeError> {
+        let path = Path::new("/proc/self/mountinfo");
+        let text = fs::read_to_string(path).map_err(|e| VolumeError::io("read", path, e))?;
+        Ok(MountTable::parse(&text))
+    }
+
+    fn mount_tmpfs(&self, path: &Path, size: Option<u64>) -> Result<(), VolumeError> {
+        let options = size.map(|bytes| format!("size={bytes}")).unwrap_or_default();
+        mount(Some("tmpfs"), path, Some("tmpfs"), MsFlags::empty(), Some(options.as_str()))
+            .map_err(|errno| VolumeError::io("mount tmpfs at", path, errno.into()))
+    }
+
+    fn bind(&self, source: &Path, target: &Path) -> Result<(), VolumeError> {
+        mount(Some(source), target, None::<&str>, MsFlags::MS_BIND | MsFlags::MS_REC, None::<&str>)
+            .map_err(|errno| VolumeError::io("bind mount at", target, errno.into()))
+    }
+
+    fn unmount(&self, path: &Path) -> Result<(), VolumeError> {
+        // Detached, because a container that is dying may hold it for a moment longer.
+        match umount2(path, MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW) {
+            Ok(()) | Err(nix::Error::EINVAL | nix::Error::ENOENT) => Ok(()),
+            Err(errno) => Err(VolumeError::io("unmount", path, errno.into())),
+        }
+    }
+}
+
+/// Creates directories with exactly this mode, whatever the umask.
+pub(crate) fn make_dir_all(path: &Path, mode: u32) -> Result<(), VolumeError> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    let build = || -> io::Result<()> {
+        fs::DirBuilder::new().recursive(true).mode(0o750).create(path)?;
+        fs::set_permissions(path, fs::Permissions::from_mode(mode))
+    };
+    build().map_err(|e| VolumeError::io("create directory", path, e))
+}
+
+pub(crate) fn set_mode(path: &Path, mode: u32) -> Result<(), VolumeError> {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode))
+        .map_err(|e| VolumeError::io("set mode of", path, e))
+}
+
+#[cfg(test)]
+pub(crate) mod fake {
+    use super::*;
+    use parking_lot::Mutex;
+
+    /// Remembers what is mounted; the file system below is the real one.
+    #[derive(Default)]
+    pub struct FakeMounter(pub Mutex<Vec<PathBuf>>);
+
+    impl Mounter for FakeMounter {
+        fn mounts(&self) -> Result<MountTable, VolumeError> {
+            Ok(MountTable(self.0.lock().clone()))
+        }
+        fn mount_tmpfs(&self, path: &Path, _: Option<u64>) -> Result<(), VolumeError> {
+            self.0.lock().push(path.to_owned());
+            Ok(())
+        }
+        fn bind(&self, _: &Path, target: &Path) -> Result<(), VolumeError> {
+            self.0.lock().push(target.to_owned());
+            Ok(())
+        }
+        fn unmount(&self, path: &Path) -> Result<(), VolumeError> {
+            self.0.lock().retain(|p| p != path);
+            Ok(())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mountinfo_is_read_with_its_escapes() {
+        let text =
+            "36 35 98:0 /x /mnt/a\\040b rw - ext3 /dev/root rw\n37 35 0:5 / /mnt rw - tmpfs tmpfs rw\n";
+        let table = MountTable::parse(text);
+        assert!(table.contains(Path::new("/mnt/a b")));
+        assert_eq!(table.below(Path::new("/mnt")).len(), 2);
+        assert_eq!(table.below(Path::new("/mn")).len(), 0, "a path is no string prefix");
+    }
+}

@@ -1,0 +1,117 @@
+//! `projected`: several sources in one directory, among them the service account's token.
+
+use super::atomic_writer::{Payload, Projection};
+use super::objects::{ObjectError, TokenRequest};
+use super::{Mounted, Request, VolumeError, VolumePlugin, downward_api, payload, secret};
+use async_trait::async_trait;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Pod, ServiceAccountTokenProjection, Volume, VolumeProjection};
+use std::time::Duration;
+
+pub struct Projected;
+
+/// The API's default and minimum for `expirationSeconds`.
+const DEFAULT_EXPIRATION_SECONDS: i64 = 3600;
+
+#[async_trait]
+impl VolumePlugin for Projected {
+    fn name(&self) -> &'static str {
+        "kubernetes.io/projected"
+    }
+
+    fn supports(&self, volume: &Volume) -> bool {
+        volume.projected.is_some()
+    }
+
+    async fn set_up(&self, request: &Request<'_>) -> Result<Mounted, VolumeError> {
+        let source = request.volume.projected.clone().unwrap_or_default();
+        let mut files = Payload::new();
+        let mut refresh: Option<Timestamp> = None;
+        for projection in source.sources.iter().flatten() {
+            let (more, due) = project(request, projection, source.default_mode).await?;
+            files.extend(more);
+            refresh = refresh.into_iter().chain(due).min();
+        }
+        secret::in_memory(request, &files)?;
+        let refresh_after =
+            refresh.map(|at| Duration::try_from(at.duration_since(request.now)).unwrap_or(Duration::ZERO));
+        Ok(Mounted { read_only: true, refresh_after, ..Mounted::at(&request.dir) })
+    }
+}
+
+async fn project(
+    request: &Request<'_>,
+    source: &VolumeProjection,
+    mode: Option<i32>,
+) -> Result<(Payload, Option<Timestamp>), VolumeError> {
+    let namespace = request.namespace();
+    if let Some(source) = &source.config_map {
+        let optional = source.optional.unwrap_or(false);
+        let object = request.objects.config_map(namespace, &source.name).await;
+        let files = match unless_optional(object, optional)? {
+            Some(object) => payload::config_map(&object, source.items.as_deref(), mode, optional)?,
+            None => Payload::new(),
+        };
+        return Ok((files, None));
+    }
+    if let Some(source) = &source.secret {
+        let optional = source.optional.unwrap_or(false);
+        let object = request.objects.secret(namespace, &source.name).await;
+        let files = match unless_optional(object, optional)? {
+            Some(object) => payload::secret(&object, source.items.as_deref(), mode, optional)?,
+            None => Payload::new(),
+        };
+        return Ok((files, None));
+    }
+    if let Some(source) = &source.downward_api {
+        let items = source.items.as_deref().unwrap_or_default();
+        return Ok((downward_api::files(request, items, mode)?, None));
+    }
+    match &source.service_account_token {
+        Some(source) => token(request, source, mode).await,
+        None => Err(VolumeError::Invalid("projected source of a kind that this node cannot show".to_owned())),
+    }
+}
+
+fn unless_optional<T>(object: Result<T, ObjectError>, optional: bool) -> Result<Option<T>, ObjectError> {
+    match object {
+        Err(ObjectError::NotFound { .. }) if optional => Ok(None),
+        other => other.map(Some),
+    }
+}
+
+async fn token(
+    request: &Request<'_>,
+    source: &ServiceAccountTokenProjection,
+    mode: Option<i32>,
+) -> Result<(Payload, Option<Timestamp>), VolumeError> {
+    let meta = &request.pod.metadata;
+    let account = request.pod.spec.as_ref().and_then(|s| s.service_account_name.clone());
+    let wanted = TokenRequest {
+        namespace: request.namespace().to_owned(),
+        service_account: account.filter(|a| !a.is_empty()).unwrap_or_else(|| "default".to_owned()),
+        audience: source.audience.clone().unwrap_or_default(),
+        expiration_seconds: source.expiration_seconds.unwrap_or(DEFAULT_EXPIRATION_SECONDS),
+        pod_name: meta.name.clone().unwrap_or_default(),
+        pod_uid: meta.uid.clone().unwrap_or_default(),
+    };
+    let token = request.objects.token(&wanted).await?;
+    // With fsGroup the group may read it; with one user for all containers only that user; else everybody in the pod.
+    let (mode, owner) = match (request.fs_group(), single_user(request.pod)) {
+        (Some(_), _) => (0o600, None),
+        (None, Some(user)) => (0o600, Some(user)),
+        (None, None) => (payload::mode_bits(None, mode), None),
+    };
+    let file = Projection { data: token.token.into_bytes(), mode, owner };
+    Ok((Payload::from([(source.path.clone(), file)]), Some(token.refresh_at)))
+}
+
+/// The user that all containers run as, when the spec says so for each of them.
+fn single_user(pod: &Pod) -> Option<u32> {
+    let spec = pod.spec.as_ref()?;
+    let default = spec.security_context.as_ref().and_then(|c| c.run_as_user);
+    let all = spec.containers.iter().chain(spec.init_containers.iter().flatten());
+    let mut users = all.map(|c| c.security_context.as_ref().and_then(|s| s.run_as_user).or(default));
+    let first = users.next()??;
+    users.all(|user| user == Some(first)).then(|| u32::try_from(first).ok()).flatten()
+}

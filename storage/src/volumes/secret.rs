@@ -1,0 +1,43 @@
+//! `secret`: the keys of a Secret as files on a tmpfs, so that they never reach a disk.
+
+use super::config_map::payload_of_nothing;
+use super::host::make_dir_all;
+use super::objects::ObjectError;
+use super::{Mounted, Request, VolumeError, VolumePlugin, atomic_writer, empty_dir, ownership, payload};
+use async_trait::async_trait;
+use k8s_openapi::api::core::v1::Volume;
+
+pub struct SecretVolume;
+
+#[async_trait]
+impl VolumePlugin for SecretVolume {
+    fn name(&self) -> &'static str {
+        "kubernetes.io/secret"
+    }
+
+    fn supports(&self, volume: &Volume) -> bool {
+        volume.secret.is_some()
+    }
+
+    async fn set_up(&self, request: &Request<'_>) -> Result<Mounted, VolumeError> {
+        let source = request.volume.secret.clone().unwrap_or_default();
+        let optional = source.optional.unwrap_or(false);
+        let name = source.secret_name.unwrap_or_default();
+        let files = match request.objects.secret(request.namespace(), &name).await {
+            Ok(object) => payload::secret(&object, source.items.as_deref(), source.default_mode, optional)?,
+            Err(ObjectError::NotFound { .. }) if optional => payload_of_nothing(),
+            Err(error) => return Err(error.into()),
+        };
+        in_memory(request, &files)?;
+        Ok(Mounted { read_only: true, ..Mounted::at(&request.dir) })
+    }
+}
+
+/// Publishes files on a tmpfs at the volume's directory.
+pub(super) fn in_memory(request: &Request<'_>, files: &atomic_writer::Payload) -> Result<(), VolumeError> {
+    make_dir_all(&request.dir, 0o777)?;
+    empty_dir::mount_once(request, None)?;
+    super::host::set_mode(&request.dir, 0o777)?;
+    atomic_writer::publish(&request.dir, files, request.now)?;
+    ownership::apply(&request.dir, request.fs_group(), false, false)
+}
