@@ -1,0 +1,63 @@
+//! Bootstrap tokens, `id.secret`, from Secrets in kube-system:
+//! <https://kubernetes.io/docs/reference/access-authn-authz/bootstrap-tokens/>.
+
+use super::TokenUser;
+use crate::strategy::Reader;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use coracle_api::{Object, UserInfo};
+use jiff::Timestamp;
+
+/// Six characters, a dot, sixteen characters; lower-case letters and digits.
+pub(super) fn looks_like_one(token: &str) -> bool {
+    let fits = |part: &str, length| {
+        part.len() == length && part.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit())
+    };
+    token.split_once('.').is_some_and(|(id, secret)| fits(id, 6) && fits(secret, 16))
+}
+
+fn field(secret: &Object, name: &str) -> Option<String> {
+    let bytes = STANDARD.decode(secret["data"][name].as_str()?).ok()?;
+    String::from_utf8(bytes).ok()
+}
+
+pub(super) fn authenticate(token: &str, read: &dyn Reader, now: Timestamp) -> Result<TokenUser, String> {
+    let (id, secret) = token.split_once('.').ok_or("not a bootstrap token")?;
+    let object = read.get("secrets.", "kube-system", &format!("bootstrap-token-{id}"));
+    let object = object.ok_or_else(|| format!("bootstrap token {id} does not exist"))?;
+    if object["type"] != "bootstrap.kubernetes.io/token" {
+        return Err(format!("secret of bootstrap token {id} has the wrong type"));
+    }
+    if object["metadata"]["deletionTimestamp"].is_string() {
+        return Err(format!("bootstrap token {id} is being deleted"));
+    }
+    let matches = |name: &str, value: &str| field(&object, name).is_some_and(|stored| same(&stored, value));
+    if !matches("token-secret", secret) || !matches("token-id", id) {
+        return Err(format!("bootstrap token {id} has another secret"));
+    }
+    if let Some(expiration) = field(&object, "expiration") {
+        let end: Timestamp =
+            expiration.parse().map_err(|_| format!("bootstrap token {id} has a bad expiration"))?;
+        if end <= now {
+            return Err(format!("bootstrap token {id} has expired"));
+        }
+    }
+    if field(&object, "usage-bootstrap-authentication").as_deref() != Some("true") {
+        return Err(format!("bootstrap token {id} is not for authentication"));
+    }
+    let mut groups = vec!["system:bootstrappers".to_owned()];
+    let extra = field(&object, "auth-extra-groups").unwrap_or_default();
+    for group in extra.split(',').map(str::trim).filter(|g| !g.is_empty()) {
+        if !group.starts_with("system:bootstrappers:") {
+            return Err(format!("bootstrap token {id} names the group {group}, which it may not"));
+        }
+        groups.push(group.to_owned());
+    }
+    let user = UserInfo { name: format!("system:bootstrap:{id}"), groups, ..UserInfo::default() };
+    Ok(TokenUser { user, audiences: Vec::new() })
+}
+
+/// Takes as long for the first differing byte as for the last.
+pub(super) fn same(a: &str, b: &str) -> bool {
+    a.len() == b.len() && a.bytes().zip(b.bytes()).fold(0, |sum, (x, y)| sum | (x ^ y)) == 0
+}

@@ -1,0 +1,175 @@
+//! Authentication: who is asking (<https://kubernetes.io/docs/reference/access-authn-authz/authentication/>).
+//!
+//! In this order: the client certificate of the connection, a bearer token (service-account JWT or bootstrap token), and
+//! for [`is_public`] paths nobody. Everything else gets 401. Requests of components in this process do not come here:
+//! they carry their [`UserInfo`] as an extension.
+
+mod bootstrap_token;
+pub mod claims;
+pub mod impersonation;
+pub mod oidc;
+pub mod service_account;
+mod token_cache;
+mod x509;
+
+#[cfg(test)]
+mod tests;
+
+pub use impersonation::impersonate;
+pub use service_account::{Bound, IssueRequest, Issued, ServiceAccountTokens};
+pub use x509::PeerIdentity;
+
+use crate::pki::{ClientVerifier, Pki, PkiError};
+use crate::strategy::Reader;
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use coracle_api::{ApiError, UserInfo};
+use http::HeaderMap;
+use http::header::{AUTHORIZATION, SEC_WEBSOCKET_PROTOCOL};
+use rustls::pki_types::CertificateDer;
+use std::sync::Arc;
+use token_cache::TokenCache;
+
+/// Issuer of service-account tokens and the audience of the API itself.
+pub const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
+
+/// Where browsers put a bearer token, because they cannot set headers on WebSockets.
+const WEBSOCKET_TOKEN: &str = "base64url.bearer.authorization.k8s.io.";
+
+/// Why credentials were not accepted. The client only ever reads 401.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AuthnError {
+    #[error("no credentials")]
+    Missing,
+    #[error("client certificate: {0}")]
+    Certificate(String),
+    #[error("bearer token: {0}")]
+    Token(String),
+    #[error("malformed Authorization header")]
+    Header,
+}
+
+/// An accepted bearer token.
+#[derive(Clone, Debug)]
+pub struct TokenUser {
+    pub user: UserInfo,
+    /// Those of the asked audiences that the token is for.
+    pub audiences: Vec<String>,
+}
+
+/// See the module. One per server.
+pub struct Authenticator {
+    verifier: ClientVerifier,
+    tokens: Arc<ServiceAccountTokens>,
+    read: Arc<dyn Reader>,
+    cache: TokenCache,
+    clock: crate::pki::Clock,
+}
+
+impl Authenticator {
+    pub fn new(
+        pki: &Pki,
+        tokens: Arc<ServiceAccountTokens>,
+        read: Arc<dyn Reader>,
+    ) -> Result<Self, PkiError> {
+        let clock = pki.clock().clone();
+        Ok(Self { verifier: pki.client_verifier()?, tokens, read, cache: TokenCache::new(), clock })
+    }
+
+    pub fn tokens(&self) -> &Arc<ServiceAccountTokens> {
+        &self.tokens
+    }
+
+    /// Judges the certificate chain of a new connection, once; keep the result with the connection. `None` if the client
+    /// sent none.
+    pub fn peer(&self, chain: Option<&[CertificateDer<'_>]>) -> Option<PeerIdentity> {
+        chain.filter(|c| !c.is_empty()).map(|chain| PeerIdentity::of(chain, &self.verifier))
+    }
+
+    /// The user behind a request, before impersonation; an error is always a 401.
+    ///
+    /// A bearer token that is refused ends it even on a public path, as upstream; a certificate wins over a token.
+    pub fn authenticate(
+        &self,
+        peer: Option<&PeerIdentity>,
+        headers: &HeaderMap,
+        path: &str,
+    ) -> Result<UserInfo, ApiError> {
+        self.identify(peer, headers, path).map_err(|error| {
+            if error != AuthnError::Missing {
+                tracing::debug!(%error, "unauthenticated");
+            }
+            ApiError::unauthorized()
+        })
+    }
+
+    fn identify(
+        &self,
+        peer: Option<&PeerIdentity>,
+        headers: &HeaderMap,
+        path: &str,
+    ) -> Result<UserInfo, AuthnError> {
+        let mut refused = None;
+        if let Some(peer) = peer {
+            match peer.user((self.clock)()) {
+                Ok(user) => return Ok(user),
+                Err(error) => refused = Some(error),
+            }
+        }
+        match bearer(headers)? {
+            Some(token) => self.token(&token, &[]).map(|found| found.user),
+            None => match refused {
+                Some(error) => Err(error),
+                None if is_public(path) => Ok(UserInfo::anonymous()),
+                None => Err(AuthnError::Missing),
+            },
+        }
+    }
+
+    /// The user of a bearer token that is for one of `audiences` (none: for the API itself). Also what TokenReview asks.
+    pub fn token(&self, token: &str, audiences: &[String]) -> Result<TokenUser, AuthnError> {
+        let now = (self.clock)();
+        if let Some(found) = self.cache.get(token, audiences) {
+            return Ok(found);
+        }
+        let found = if bootstrap_token::looks_like_one(token) {
+            bootstrap_token::authenticate(token, self.read.as_ref(), now)
+        } else {
+            self.tokens.verify(token, audiences, self.read.as_ref(), now)
+        };
+        let mut found = found.map_err(AuthnError::Token)?;
+        let everyone = "system:authenticated";
+        if !found.user.in_group(everyone) {
+            found.user.groups.push(everyone.to_owned());
+        }
+        self.cache.put(token, audiences, &found);
+        Ok(found)
+    }
+}
+
+/// Paths that answer without credentials: health and version. Authorization still sees `system:anonymous`.
+pub fn is_public(path: &str) -> bool {
+    let path = path.strip_suffix('/').unwrap_or(path);
+    let health =
+        |root: &str| path == root || path.strip_prefix(root).is_some_and(|rest| rest.starts_with('/'));
+    path == "/version" || ["/livez", "/readyz", "/healthz"].into_iter().any(health)
+}
+
+fn bearer(headers: &HeaderMap) -> Result<Option<String>, AuthnError> {
+    if let Some(value) = headers.get(AUTHORIZATION) {
+        let text = value.to_str().map_err(|_| AuthnError::Header)?.trim();
+        let (scheme, token) = text.split_once(' ').unwrap_or((text, ""));
+        let token = token.trim();
+        if scheme.eq_ignore_ascii_case("bearer") && !token.is_empty() {
+            return Ok(Some(token.to_owned()));
+        }
+        // Basic and other schemes are credentials that nobody here accepts.
+        return Err(AuthnError::Header);
+    }
+    let protocols = headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter().filter_map(|v| v.to_str().ok());
+    let mut tokens =
+        protocols.flat_map(|v| v.split(',')).filter_map(|p| p.trim().strip_prefix(WEBSOCKET_TOKEN));
+    let Some(encoded) = tokens.next() else { return Ok(None) };
+    let bytes = URL_SAFE_NO_PAD.decode(encoded).map_err(|_| AuthnError::Header)?;
+    String::from_utf8(bytes).map(Some).map_err(|_| AuthnError::Header)
+}

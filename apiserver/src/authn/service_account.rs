@@ -1,0 +1,299 @@
+//! Service-account tokens: issuing and checking, as
+//! <https://kubernetes.io/docs/reference/access-authn-authz/service-accounts-admin/> describes them. ES256.
+
+use super::claims::{Claims, Legacy, Private, Reference};
+use super::{ISSUER, TokenUser, bootstrap_token};
+use crate::pki::ServiceAccountKey;
+use crate::strategy::Reader;
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use coracle_api::{Object, UserInfo};
+use jiff::Timestamp;
+use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
+use sha2::{Digest, Sha256};
+
+/// Issuer of tokens in Secrets, as upstream's.
+const LEGACY_ISSUER: &str = "kubernetes/serviceaccount";
+/// Upstream's `ExpirationExtensionSeconds`: what tokens of pods live, although they say to be renewed after an hour.
+const EXTENDED_SECONDS: i64 = 365 * 24 * 3600;
+/// Upstream's `WarnOnlyBoundTokenExpirationSeconds`: the lifetime that marks the token of a pod's projected volume.
+const POD_TOKEN_SECONDS: i64 = 60 * 60 + 7;
+/// Difference between clocks that a token survives, as go-jose's default.
+const LEEWAY_SECONDS: i64 = 60;
+/// A bound object counts as gone so long after its deletionTimestamp, as upstream.
+const DELETION_LEEWAY_SECONDS: i64 = 60;
+/// Longer ones are refused unread. Upstream's are around 1.2 KB.
+const MAX_TOKEN_BYTES: usize = 16 * 1024;
+
+/// The object whose end is the end of the token.
+#[derive(Clone, Debug, Default)]
+pub struct Bound {
+    pub pod: Option<Reference>,
+    pub secret: Option<Reference>,
+    /// The bound node, or the node that the bound pod runs on.
+    pub node: Option<Reference>,
+}
+
+/// What to put into a new token.
+pub struct IssueRequest<'a> {
+    pub namespace: &'a str,
+    pub service_account: Reference,
+    /// Empty: the API itself.
+    pub audiences: Vec<String>,
+    pub expiration_seconds: i64,
+    pub bound: Bound,
+}
+
+#[derive(Clone, Debug)]
+pub struct Issued {
+    pub token: String,
+    /// For the client; a pod's token in truth lives longer.
+    pub expires: Timestamp,
+    pub audiences: Vec<String>,
+    pub jti: String,
+}
+
+/// Signs and checks with the one key of the cluster.
+pub struct ServiceAccountTokens {
+    encoding: EncodingKey,
+    decoding: DecodingKey,
+    kid: String,
+    point: Vec<u8>,
+}
+
+impl ServiceAccountTokens {
+    pub fn new(key: &ServiceAccountKey) -> Self {
+        Self {
+            encoding: EncodingKey::from_ec_der(key.private_pkcs8()),
+            decoding: DecodingKey::from_ec_der(key.public_point()),
+            kid: URL_SAFE_NO_PAD.encode(Sha256::digest(key.public_spki())),
+            point: key.public_point().to_vec(),
+        }
+    }
+
+    pub(super) fn kid(&self) -> &str {
+        &self.kid
+    }
+
+    /// Uncompressed: 0x04, then 32 bytes each of x and y.
+    pub(super) fn point(&self) -> &[u8] {
+        &self.point
+    }
+
+    fn sign(&self, claims: &Claims) -> Result<String, jsonwebtoken::errors::Error> {
+        let mut header = Header::new(Algorithm::ES256);
+        header.typ = None;
+        header.kid = Some(self.kid.clone());
+        jsonwebtoken::encode(&header, claims, &self.encoding)
+    }
+
+    /// A bound token. The caller has checked the request; see `access::token_request`.
+    pub fn issue(
+        &self,
+        request: IssueRequest<'_>,
+        now: Timestamp,
+    ) -> Result<Issued, jsonwebtoken::errors::Error> {
+        let own = [ISSUER.to_owned()];
+        let audiences = if request.audiences.is_empty() { own.to_vec() } else { request.audiences };
+        let now = now.as_second();
+        let expires = now + request.expiration_seconds;
+        let extend = request.expiration_seconds == POD_TOKEN_SECONDS
+            && request.bound.pod.is_some()
+            && audiences == own;
+        let name = &request.service_account.name;
+        let jti = uuid::Uuid::new_v4().to_string();
+        let claims = Claims {
+            aud: audiences.clone(),
+            exp: Some(if extend { now + EXTENDED_SECONDS } else { expires }),
+            iat: Some(now),
+            iss: ISSUER.to_owned(),
+            jti: Some(jti.clone()),
+            nbf: Some(now),
+            sub: format!("system:serviceaccount:{}:{name}", request.namespace),
+            private: Some(Private {
+                namespace: request.namespace.to_owned(),
+                node: request.bound.node,
+                pod: request.bound.pod,
+                secret: request.bound.secret,
+                serviceaccount: request.service_account,
+                warnafter: extend.then_some(expires),
+            }),
+            legacy: Legacy::default(),
+        };
+        let token = self.sign(&claims)?;
+        let expires = Timestamp::from_second(expires).unwrap_or(Timestamp::MAX);
+        Ok(Issued { token, expires, audiences, jti })
+    }
+
+    /// The token of a Secret of type `kubernetes.io/service-account-token`: without end, gone with its Secret.
+    pub fn issue_legacy(
+        &self,
+        namespace: &str,
+        service_account: &Reference,
+        secret: &str,
+    ) -> Result<String, jsonwebtoken::errors::Error> {
+        let claims = Claims {
+            iss: LEGACY_ISSUER.to_owned(),
+            sub: format!("system:serviceaccount:{namespace}:{}", service_account.name),
+            legacy: Legacy {
+                namespace: Some(namespace.to_owned()),
+                secret: Some(secret.to_owned()),
+                name: Some(service_account.name.clone()),
+                uid: Some(service_account.uid.clone()),
+            },
+            ..Claims::default()
+        };
+        self.sign(&claims)
+    }
+
+    /// The user of a token whose signature, times and audience are right and whose service account and bound objects
+    /// still exist. `audiences` empty: the API itself.
+    pub fn verify(
+        &self,
+        token: &str,
+        audiences: &[String],
+        read: &dyn Reader,
+        now: Timestamp,
+    ) -> Result<TokenUser, String> {
+        if token.len() > MAX_TOKEN_BYTES {
+            return Err("the token is too long".to_owned());
+        }
+        let claims = self.decode(token)?;
+        let own = [ISSUER.to_owned()];
+        let asked = if audiences.is_empty() { &own[..] } else { audiences };
+        match claims.iss.as_str() {
+            ISSUER => bound_user(&claims, asked, read, now),
+            LEGACY_ISSUER => {
+                let user = legacy_user(token, &claims, read, now)?;
+                // Such tokens are for the API alone.
+                let audiences: Vec<String> = asked.iter().filter(|a| *a == ISSUER).cloned().collect();
+                if audiences.is_empty() {
+                    Err(audience_error(&own, asked))
+                } else {
+                    Ok(TokenUser { user, audiences })
+                }
+            }
+            other => Err(format!("unknown issuer {other:?}")),
+        }
+    }
+
+    fn decode(&self, token: &str) -> Result<Claims, String> {
+        // Times and audiences are judged by the caller's clock, below.
+        let mut validation = Validation::new(Algorithm::ES256);
+        validation.validate_exp = false;
+        validation.validate_aud = false;
+        validation.required_spec_claims.clear();
+        let data = jsonwebtoken::decode::<Claims>(token, &self.decoding, &validation);
+        data.map(|d| d.claims).map_err(|e| e.to_string())
+    }
+}
+
+fn audience_error(have: &[String], asked: &[String]) -> String {
+    format!("the token is for {have:?}, not for {asked:?}")
+}
+
+fn check_times(claims: &Claims, now: Timestamp) -> Result<(), String> {
+    let now = now.as_second();
+    match (claims.exp, claims.nbf) {
+        (None, _) => Err("the token has no end".to_owned()),
+        (Some(exp), _) if now > exp + LEEWAY_SECONDS => Err("the token has expired".to_owned()),
+        (_, Some(nbf)) if now + LEEWAY_SECONDS < nbf => Err("the token is not valid yet".to_owned()),
+        _ => Ok(()),
+    }
+}
+
+fn bound_user(
+    claims: &Claims,
+    asked: &[String],
+    read: &dyn Reader,
+    now: Timestamp,
+) -> Result<TokenUser, String> {
+    check_times(claims, now)?;
+    let audiences: Vec<String> = asked.iter().filter(|a| claims.aud.contains(a)).cloned().collect();
+    if audiences.is_empty() {
+        return Err(audience_error(&claims.aud, asked));
+    }
+    let private = claims.private.as_ref().ok_or("the token has no kubernetes.io claims")?;
+    let namespace = private.namespace.as_str();
+    let account = alive(read, "serviceaccounts.", namespace, &private.serviceaccount, now)?;
+    let mut user = user_of(namespace, &account);
+    let mut note = |key: &str, value: &str| {
+        user.extra.insert(format!("authentication.kubernetes.io/{key}"), vec![value.to_owned()]);
+    };
+    if let Some(secret) = &private.secret {
+        alive(read, "secrets.", namespace, secret, now)?;
+    }
+    if let Some(pod) = &private.pod {
+        alive(read, "pods.", namespace, pod, now)?;
+        note("pod-name", &pod.name);
+        note("pod-uid", &pod.uid);
+    }
+    if let Some(node) = &private.node {
+        // A pod's token outlives its node, as upstream: only a token bound to the node itself ends with it.
+        if private.pod.is_none() {
+            alive(read, "nodes.", "", node, now)?;
+        }
+        note("node-name", &node.name);
+        note("node-uid", &node.uid);
+    }
+    if let Some(jti) = &claims.jti {
+        note("credential-id", &format!("JTI={jti}"));
+    }
+    Ok(TokenUser { user, audiences })
+}
+
+fn legacy_user(token: &str, claims: &Claims, read: &dyn Reader, now: Timestamp) -> Result<UserInfo, String> {
+    let legacy = &claims.legacy;
+    let (Some(namespace), Some(secret_name), Some(name), Some(uid)) =
+        (&legacy.namespace, &legacy.secret, &legacy.name, &legacy.uid)
+    else {
+        return Err("the token lacks claims".to_owned());
+    };
+    let secret = read.get("secrets.", namespace, secret_name);
+    let secret = secret.ok_or_else(|| format!("secret {namespace}/{secret_name} does not exist"))?;
+    still_there(&secret, now)?;
+    let stored = secret["data"]["token"].as_str().and_then(|t| STANDARD.decode(t).ok()).unwrap_or_default();
+    if !std::str::from_utf8(&stored).is_ok_and(|stored| bootstrap_token::same(stored, token)) {
+        return Err("the token is not its secret's".to_owned());
+    }
+    let reference = Reference { name: name.clone(), uid: uid.clone() };
+    let account = alive(read, "serviceaccounts.", namespace, &reference, now)?;
+    Ok(user_of(namespace, &account))
+}
+
+/// The user that a service account is.
+fn user_of(namespace: &str, account: &Object) -> UserInfo {
+    let text = |field: &str| account["metadata"][field].as_str().unwrap_or_default();
+    UserInfo {
+        name: format!("system:serviceaccount:{namespace}:{}", text("name")),
+        uid: text("uid").to_owned(),
+        groups: vec!["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")],
+        ..UserInfo::default()
+    }
+}
+
+fn still_there(object: &Object, now: Timestamp) -> Result<(), String> {
+    let Some(deleted) = object["metadata"]["deletionTimestamp"].as_str() else { return Ok(()) };
+    let deleted: Timestamp = deleted.parse().map_err(|_| "a bad deletionTimestamp".to_owned())?;
+    if now.as_second() > deleted.as_second() + DELETION_LEEWAY_SECONDS {
+        return Err("an object that the token is bound to is being deleted".to_owned());
+    }
+    Ok(())
+}
+
+fn alive(
+    read: &dyn Reader,
+    resource: &str,
+    namespace: &str,
+    wanted: &Reference,
+    now: Timestamp,
+) -> Result<std::sync::Arc<Object>, String> {
+    let kind = resource.trim_end_matches('.');
+    let object = read.get(resource, namespace, &wanted.name);
+    let object = object.ok_or_else(|| format!("{kind} {namespace}/{} does not exist", wanted.name))?;
+    if object["metadata"]["uid"] != wanted.uid.as_str() {
+        return Err(format!("{kind} {namespace}/{} is another one by now", wanted.name));
+    }
+    still_there(&object, now)?;
+    Ok(object)
+}

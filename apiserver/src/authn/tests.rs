@@ -1,0 +1,370 @@
+use super::claims::Reference;
+use super::*;
+use crate::authz::testing::World;
+use crate::authz::{Attributes, Authorizer, Decision, rules::Resolved};
+use crate::pki::{Leaf, PkiOptions, ServiceAccountKey};
+use base64::engine::general_purpose::STANDARD;
+use http::HeaderValue;
+use jiff::Timestamp;
+use rustls::pki_types::pem::PemObject;
+use serde_json::{Value, json};
+use std::sync::atomic::{AtomicI64, Ordering};
+
+const START: i64 = 1_800_000_000;
+
+struct Setup {
+    world: Arc<World>,
+    now: Arc<AtomicI64>,
+    pki: Arc<Pki>,
+    tokens: Arc<ServiceAccountTokens>,
+    authenticator: Authenticator,
+    _dir: tempfile::TempDir,
+}
+
+impl Setup {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let now = Arc::new(AtomicI64::new(START));
+        let clock = now.clone();
+        let options = PkiOptions {
+            clock: Arc::new(move || Timestamp::from_second(clock.load(Ordering::SeqCst)).unwrap()),
+            ..PkiOptions::default()
+        };
+        let pki = Pki::ensure(dir.path(), options).unwrap();
+        let world = World::new();
+        let object =
+            |name: &str, uid: &str| json!({ "metadata": { "namespace": "a", "name": name, "uid": uid } });
+        world.put("serviceaccounts.", object("bot", "u1"));
+        world.put("pods.", object("web", "p1"));
+        world.put("secrets.", object("box", "s1"));
+        world.put("nodes.", json!({ "metadata": { "name": "n1", "uid": "n1u" } }));
+        let tokens = Arc::new(ServiceAccountTokens::new(pki.service_account_key()));
+        let authenticator = Authenticator::new(&pki, tokens.clone(), world.clone()).unwrap();
+        Self { world, now, pki, tokens, authenticator, _dir: dir }
+    }
+
+    fn time(&self) -> Timestamp {
+        Timestamp::from_second(self.now.load(Ordering::SeqCst)).unwrap()
+    }
+
+    fn issue(&self, seconds: i64, audiences: &[&str], bound: Bound) -> String {
+        let request = IssueRequest {
+            namespace: "a",
+            service_account: reference("bot", "u1"),
+            audiences: audiences.iter().map(|a| (*a).to_owned()).collect(),
+            expiration_seconds: seconds,
+            bound,
+        };
+        self.tokens.issue(request, self.time()).unwrap().token
+    }
+
+    /// Without the cache, which is of ten seconds of real time.
+    fn verify(&self, token: &str) -> Result<TokenUser, String> {
+        self.tokens.verify(token, &[], self.world.as_ref(), self.time())
+    }
+
+    fn ask(&self, header: Option<&str>, path: &str) -> Result<UserInfo, u16> {
+        let mut headers = HeaderMap::new();
+        if let Some(value) = header {
+            headers.insert(AUTHORIZATION, HeaderValue::from_str(value).unwrap());
+        }
+        self.authenticator.authenticate(None, &headers, path).map_err(|e| e.code)
+    }
+}
+
+fn reference(name: &str, uid: &str) -> Reference {
+    Reference { name: name.to_owned(), uid: uid.to_owned() }
+}
+
+fn pod() -> Bound {
+    Bound { pod: Some(reference("web", "p1")), node: Some(reference("n1", "n1u")), ..Bound::default() }
+}
+
+fn payload(token: &str) -> Value {
+    let middle = token.split('.').nth(1).unwrap();
+    serde_json::from_slice(&URL_SAFE_NO_PAD.decode(middle).unwrap()).unwrap()
+}
+
+#[test]
+fn no_credentials_are_accepted_on_health_and_version_alone() {
+    let setup = Setup::new();
+    for path in ["/livez", "/readyz", "/healthz", "/version", "/version/", "/readyz/etcd", "/livez/ping"] {
+        assert_eq!(setup.ask(None, path).unwrap(), UserInfo::anonymous(), "{path}");
+    }
+    for path in
+        ["/", "/api", "/api/v1/pods", "/metrics", "/openid/v1/jwks", "/versions", "/livezz", "/healthzs/x"]
+    {
+        assert_eq!(setup.ask(None, path).unwrap_err(), 401, "{path}");
+    }
+}
+
+#[test]
+fn bad_credentials_are_401_everywhere() {
+    let setup = Setup::new();
+    for header in
+        ["Bearer nonsense", "Bearer a.b.c", "Basic YTpi", "Bearer", "Bearer abcdef.0123456789abcdef"]
+    {
+        for path in ["/api", "/livez"] {
+            assert_eq!(setup.ask(Some(header), path).unwrap_err(), 401, "{header} {path}");
+        }
+    }
+}
+
+#[test]
+fn a_bound_token_says_and_proves_what_upstreams_does() {
+    let setup = Setup::new();
+    let token = setup.issue(3600, &[], pod());
+    let claims = payload(&token);
+    assert_eq!(claims["aud"], json!([ISSUER]));
+    assert_eq!(claims["iss"], ISSUER);
+    assert_eq!(claims["sub"], "system:serviceaccount:a:bot");
+    assert_eq!(
+        (&claims["iat"], &claims["nbf"], &claims["exp"]),
+        (&json!(START), &json!(START), &json!(START + 3600))
+    );
+    assert_eq!(
+        claims["kubernetes.io"],
+        json!({
+            "namespace": "a", "node": { "name": "n1", "uid": "n1u" }, "pod": { "name": "web", "uid": "p1" },
+            "serviceaccount": { "name": "bot", "uid": "u1" },
+        })
+    );
+    let user = setup.ask(Some(&format!("Bearer {token}")), "/api").unwrap();
+    assert_eq!((user.name.as_str(), user.uid.as_str()), ("system:serviceaccount:a:bot", "u1"));
+    assert_eq!(user.groups, ["system:serviceaccounts", "system:serviceaccounts:a", "system:authenticated"]);
+    let extra = |key: &str| user.extra[&format!("authentication.kubernetes.io/{key}")].clone();
+    assert_eq!(extra("pod-name"), ["web"]);
+    assert_eq!(extra("node-uid"), ["n1u"]);
+    assert_eq!(extra("credential-id"), [format!("JTI={}", claims["jti"].as_str().unwrap())]);
+}
+
+#[test]
+fn tokens_of_pods_are_extended_but_ask_for_renewal() {
+    let setup = Setup::new();
+    let claims = payload(&setup.issue(3607, &[], pod()));
+    assert_eq!(claims["exp"], START + 365 * 24 * 3600);
+    assert_eq!(claims["kubernetes.io"]["warnafter"], START + 3607);
+    assert_eq!(payload(&setup.issue(3607, &["vault"], pod()))["exp"], START + 3607);
+    assert_eq!(payload(&setup.issue(3607, &[], Bound::default()))["exp"], START + 3607);
+}
+
+#[test]
+fn a_token_ends_with_its_time() {
+    let setup = Setup::new();
+    let token = setup.issue(600, &[], Bound::default());
+    setup.now.store(START + 650, Ordering::SeqCst);
+    setup.verify(&token).unwrap();
+    setup.now.store(START + 661, Ordering::SeqCst);
+    assert!(setup.verify(&token).unwrap_err().contains("expired"));
+    setup.now.store(START - 61, Ordering::SeqCst);
+    assert!(setup.verify(&token).unwrap_err().contains("not valid yet"));
+}
+
+#[test]
+fn a_token_ends_with_what_it_is_bound_to() {
+    let secret = || Bound { secret: Some(reference("box", "s1")), ..Bound::default() };
+    let node = || Bound { node: Some(reference("n1", "n1u")), ..Bound::default() };
+    let cases: [(fn() -> Bound, &str, &str, &str); 4] = [
+        (Bound::default, "serviceaccounts.", "a", "bot"),
+        (pod, "pods.", "a", "web"),
+        (secret, "secrets.", "a", "box"),
+        (node, "nodes.", "", "n1"),
+    ];
+    for (bound, resource, namespace, name) in cases {
+        let setup = Setup::new();
+        let token = setup.issue(3600, &[], bound());
+        setup.verify(&token).unwrap();
+        let original = setup.world.get(resource, namespace, name).unwrap();
+        let mut deleted = (*original).clone();
+        deleted["metadata"]["deletionTimestamp"] = setup.time().to_string().into();
+        setup.world.put(resource, deleted);
+        setup.verify(&token).expect("a minute of grace");
+        setup.now.fetch_add(61, Ordering::SeqCst);
+        assert!(setup.verify(&token).is_err(), "{resource} is being deleted");
+        let mut other = (*original).clone();
+        other["metadata"]["uid"] = "another".into();
+        setup.world.put(resource, other);
+        assert!(setup.verify(&token).is_err(), "{resource} is another one");
+        setup.world.remove(resource, namespace, name);
+        assert!(setup.verify(&token).is_err(), "{resource} is gone");
+    }
+}
+
+#[test]
+fn audiences_are_kept_apart() {
+    let setup = Setup::new();
+    let token = setup.issue(3600, &["vault", "other"], Bound::default());
+    assert!(setup.verify(&token).is_err(), "not for the API");
+    let asked = ["x".to_owned(), "vault".to_owned()];
+    assert_eq!(setup.authenticator.token(&token, &asked).unwrap().audiences, ["vault"]);
+}
+
+#[test]
+fn forged_tokens_are_refused() {
+    let setup = Setup::new();
+    let token = setup.issue(3600, &[], Bound::default());
+    let other = ServiceAccountTokens::new(&ServiceAccountKey::ephemeral().unwrap());
+    assert!(other.verify(&token, &[], setup.world.as_ref(), setup.time()).is_err(), "another key");
+    let parts: Vec<&str> = token.split('.').collect();
+    let mut claims = payload(&token);
+    claims["sub"] = "system:serviceaccount:a:root".into();
+    let changed = URL_SAFE_NO_PAD.encode(claims.to_string());
+    assert!(setup.verify(&format!("{}.{changed}.{}", parts[0], parts[2])).is_err());
+    let none = URL_SAFE_NO_PAD.encode(r#"{"alg":"none"}"#);
+    assert!(setup.verify(&format!("{none}.{}.", parts[1])).is_err());
+    assert!(setup.verify(&"a".repeat(100_000)).is_err());
+}
+
+#[test]
+fn tokens_of_secrets_live_as_long_as_the_secret() {
+    let setup = Setup::new();
+    let token = setup.tokens.issue_legacy("a", &reference("bot", "u1"), "box").unwrap();
+    assert!(setup.verify(&token).is_err(), "the secret does not hold it");
+    let secret = |token: &str| {
+        json!({
+            "metadata": { "namespace": "a", "name": "box", "uid": "s1" }, "data": { "token": STANDARD.encode(token) }
+        })
+    };
+    setup.world.put("secrets.", secret(&token));
+    assert_eq!(setup.verify(&token).unwrap().user.name, "system:serviceaccount:a:bot");
+    setup.world.put("secrets.", secret("another"));
+    assert!(setup.verify(&token).is_err());
+}
+
+#[test]
+fn bootstrap_tokens() {
+    let setup = Setup::new();
+    let secret = |change: &dyn Fn(&mut Value)| {
+        let mut data = json!({
+            "token-id": "abcdef", "token-secret": "0123456789abcdef", "usage-bootstrap-authentication": "true",
+            "auth-extra-groups": "system:bootstrappers:x", "expiration": "2030-01-01T00:00:00Z",
+        });
+        change(&mut data);
+        for value in data.as_object_mut().unwrap().values_mut() {
+            *value = STANDARD.encode(value.as_str().unwrap()).into();
+        }
+        let metadata = json!({ "namespace": "kube-system", "name": "bootstrap-token-abcdef" });
+        json!({ "metadata": metadata, "type": "bootstrap.kubernetes.io/token", "data": data })
+    };
+    let ask = |change: &dyn Fn(&mut Value)| {
+        setup.world.put("secrets.", secret(change));
+        bootstrap_token::authenticate("abcdef.0123456789abcdef", setup.world.as_ref(), setup.time())
+    };
+    let user = ask(&|_| {}).unwrap().user;
+    assert_eq!(user.name, "system:bootstrap:abcdef");
+    assert_eq!(user.groups, ["system:bootstrappers", "system:bootstrappers:x"]);
+    for (field, value) in [
+        ("token-secret", "0123456789abcdeX"),
+        ("usage-bootstrap-authentication", "false"),
+        ("expiration", "2020-01-01T00:00:00Z"),
+        ("expiration", "soon"),
+        ("auth-extra-groups", "system:masters"),
+    ] {
+        assert!(ask(&|data| data[field] = value.into()).is_err(), "{field}={value}");
+    }
+}
+
+#[test]
+fn certificates_become_users_until_they_expire() {
+    let setup = Setup::new();
+    let (cert, _) = setup.pki.leaf_pem(Leaf::Admin);
+    let der = CertificateDer::from_pem_slice(cert.as_bytes()).unwrap();
+    let peer = setup.authenticator.peer(Some(&[der])).unwrap();
+    let ask = || setup.authenticator.authenticate(Some(&peer), &HeaderMap::new(), "/api");
+    let user = ask().unwrap();
+    assert_eq!(user.name, "kubernetes-admin");
+    assert_eq!(user.groups, ["system:masters", "system:authenticated"]);
+    assert!(user.extra["authentication.kubernetes.io/credential-id"][0].starts_with("X509SHA256="));
+    setup.now.fetch_add(366 * 24 * 3600, Ordering::SeqCst);
+    assert_eq!(ask().unwrap_err().code, 401);
+    assert!(setup.authenticator.peer(Some(&[])).is_none());
+}
+
+#[test]
+fn a_strangers_certificate_is_401_but_a_good_token_beside_it_counts() {
+    let (setup, stranger) = (Setup::new(), Setup::new());
+    let (cert, _) = stranger.pki.leaf_pem(Leaf::Admin);
+    let der = CertificateDer::from_pem_slice(cert.as_bytes()).unwrap();
+    let peer = setup.authenticator.peer(Some(&[der])).unwrap();
+    let mut headers = HeaderMap::new();
+    for path in ["/api", "/livez"] {
+        assert_eq!(setup.authenticator.authenticate(Some(&peer), &headers, path).unwrap_err().code, 401);
+    }
+    let token = setup.issue(3600, &[], Bound::default());
+    headers.insert(AUTHORIZATION, format!("Bearer {token}").parse().unwrap());
+    setup.authenticator.authenticate(Some(&peer), &headers, "/api").unwrap();
+}
+
+#[test]
+fn browsers_send_tokens_as_websocket_protocols() {
+    let setup = Setup::new();
+    let token = URL_SAFE_NO_PAD.encode(setup.issue(3600, &[], Bound::default()));
+    let mut headers = HeaderMap::new();
+    let value = format!("v5.channel.k8s.io, {WEBSOCKET_TOKEN}{token}");
+    headers.insert(SEC_WEBSOCKET_PROTOCOL, value.parse().unwrap());
+    let user = setup.authenticator.authenticate(None, &headers, "/api").unwrap();
+    assert_eq!(user.name, "system:serviceaccount:a:bot");
+}
+
+#[test]
+fn discovery_documents_verify_our_tokens() {
+    let setup = Setup::new();
+    let set: jsonwebtoken::jwk::JwkSet = serde_json::from_value(oidc::jwks(&setup.tokens)).unwrap();
+    let token = setup.issue(3600, &[], Bound::default());
+    let header = jsonwebtoken::decode_header(&token).unwrap();
+    let key = jsonwebtoken::DecodingKey::from_jwk(set.find(&header.kid.unwrap()).unwrap()).unwrap();
+    let mut validation = jsonwebtoken::Validation::new(jsonwebtoken::Algorithm::ES256);
+    validation.validate_exp = false;
+    validation.set_audience(&[ISSUER]);
+    jsonwebtoken::decode::<Value>(&token, &key, &validation).unwrap();
+    let configuration = oidc::configuration("https://192.0.2.1:6443/");
+    assert_eq!(configuration["jwks_uri"], "https://192.0.2.1:6443/openid/v1/jwks");
+}
+
+/// Allows what is listed as `group/resource/subresource/namespace/name`.
+struct Allow(&'static [&'static str]);
+
+impl Authorizer for Allow {
+    fn authorize(&self, a: &Attributes<'_>) -> Decision {
+        assert_eq!(a.verb, "impersonate");
+        let asked = [a.group, a.resource, a.subresource, a.namespace, a.name].join("/");
+        match self.0.contains(&asked.as_str()) {
+            true => Decision::Allow(String::new()),
+            false => Decision::NoOpinion(String::new()),
+        }
+    }
+
+    fn rules_for(&self, _: &UserInfo, _: &str) -> Resolved {
+        Resolved::default()
+    }
+}
+
+fn impersonation(
+    headers: &[(&'static str, &str)],
+    allow: &'static [&'static str],
+) -> Result<Option<UserInfo>, u16> {
+    let mut map = HeaderMap::new();
+    for (name, value) in headers {
+        map.append(*name, value.parse().unwrap());
+    }
+    impersonate(&UserInfo::authenticated("admin", &[]), &map, &Allow(allow)).map_err(|e| e.code)
+}
+
+#[test]
+fn impersonation_asks_for_each_part() {
+    assert_eq!(impersonation(&[], &[]), Ok(None));
+    assert_eq!(impersonation(&[("impersonate-user", "jane")], &[]), Err(403));
+    let jane = impersonation(&[("impersonate-user", "jane")], &["/users///jane"]).unwrap().unwrap();
+    assert_eq!((jane.name.as_str(), jane.groups), ("jane", vec!["system:authenticated".to_owned()]));
+    let with_group = [("impersonate-user", "jane"), ("impersonate-group", "ops")];
+    assert_eq!(impersonation(&with_group, &["/users///jane"]), Err(403));
+    let both = impersonation(&with_group, &["/users///jane", "/groups///ops"]).unwrap().unwrap();
+    assert_eq!(both.groups, ["ops", "system:authenticated"]);
+    assert_eq!(impersonation(&[("impersonate-group", "ops")], &["/groups///ops"]), Err(400));
+    let extra = [("impersonate-user", "jane"), ("impersonate-extra-a%2fb", "v")];
+    let allow = &["/users///jane", "authentication.k8s.io/userextras/a/b//v"];
+    assert_eq!(impersonation(&extra, allow).unwrap().unwrap().extra["a/b"], ["v"]);
+    let account = [("impersonate-user", "system:serviceaccount:a:bot")];
+    let bot = impersonation(&account, &["/serviceaccounts//a/bot"]).unwrap().unwrap();
+    assert_eq!(bot.groups, ["system:serviceaccounts", "system:serviceaccounts:a", "system:authenticated"]);
+}

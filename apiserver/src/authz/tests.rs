@@ -1,0 +1,357 @@
+use super::testing::World;
+use super::*;
+use serde_json::{Value, json};
+
+const RBAC: &str = "rbac.authorization.k8s.io";
+
+fn role(world: &World, kind: &str, namespace: &str, name: &str, rules: Value) {
+    let resource = if kind == "Role" { "roles" } else { "clusterroles" };
+    let metadata = match namespace {
+        "" => json!({ "name": name }),
+        _ => json!({ "name": name, "namespace": namespace }),
+    };
+    world.put(&format!("{resource}.{RBAC}"), json!({ "kind": kind, "metadata": metadata, "rules": rules }));
+}
+
+fn bind(world: &World, namespace: &str, name: &str, role: (&str, &str), subjects: Value) {
+    let mut binding = json!({
+        "metadata": { "name": name }, "subjects": subjects,
+        "roleRef": { "apiGroup": RBAC, "kind": role.0, "name": role.1 },
+    });
+    let resource = match namespace {
+        "" => "clusterrolebindings",
+        _ => {
+            binding["metadata"]["namespace"] = namespace.into();
+            "rolebindings"
+        }
+    };
+    world.put(&format!("{resource}.{RBAC}"), binding);
+}
+
+fn chain(world: &Arc<World>) -> Chain {
+    Chain::new(world.clone(), world.generation())
+}
+
+fn user(name: &str) -> UserInfo {
+    UserInfo::authenticated(name, &[])
+}
+
+fn may(chain: &Chain, attributes: Attributes<'_>) -> bool {
+    matches!(chain.authorize(&attributes), Decision::Allow(_))
+}
+
+#[test]
+fn rules_match_as_documented() {
+    let rule = |value: Value| rules::Rule::from_json(&value);
+    let jane = user("jane");
+    let on = |verb, group, resource, subresource, name| Attributes {
+        subresource,
+        name,
+        ..Attributes::resource(&jane, verb, group, resource, "ns")
+    };
+    let pods = rule(json!({ "verbs": ["get"], "apiGroups": [""], "resources": ["pods"] }));
+    let logs = rule(json!({ "verbs": ["get"], "apiGroups": [""], "resources": ["pods/log"] }));
+    let scale = rule(json!({ "verbs": ["*"], "apiGroups": ["*"], "resources": ["*/scale"] }));
+    let all = rule(json!({ "verbs": ["*"], "apiGroups": ["*"], "resources": ["*"] }));
+    let named =
+        rule(json!({ "verbs": ["get"], "apiGroups": [""], "resources": ["pods"], "resourceNames": ["a"] }));
+    for (rule, asked, allowed) in [
+        (&pods, on("get", "", "pods", "", "a"), true),
+        (&pods, on("list", "", "pods", "", ""), false),
+        (&pods, on("get", "", "pods", "log", "a"), false),
+        (&pods, on("get", "apps", "pods", "", "a"), false),
+        (&logs, on("get", "", "pods", "log", "a"), true),
+        (&logs, on("get", "", "pods", "", "a"), false),
+        (&scale, on("patch", "apps", "deployments", "scale", "a"), true),
+        (&scale, on("patch", "apps", "deployments", "", "a"), false),
+        (&all, on("delete", "apps", "deployments", "status", "a"), true),
+        (&all, Attributes::path(&jane, "get", "/metrics"), false),
+        (&named, on("get", "", "pods", "", "a"), true),
+        (&named, on("get", "", "pods", "", "b"), false),
+        (&named, on("get", "", "pods", "", ""), false),
+    ] {
+        assert_eq!(rule.allows(&asked), allowed, "{rule:?} {asked:?}");
+    }
+    let paths = rule(json!({ "verbs": ["get"], "nonResourceURLs": ["/healthz", "/api/*"] }));
+    for (path, allowed) in [
+        ("/healthz", true),
+        ("/healthz/etcd", false),
+        ("/api/", true),
+        ("/api/v1", true),
+        ("/apis", false),
+        ("/api", false),
+    ] {
+        assert_eq!(paths.allows(&Attributes::path(&jane, "get", path)), allowed, "{path}");
+    }
+}
+
+#[test]
+fn bindings_reach_users_groups_and_service_accounts_in_their_namespace() {
+    let world = World::new();
+    let read = json!([{ "verbs": ["list"], "apiGroups": [""], "resources": ["pods"] }]);
+    role(&world, "ClusterRole", "", "reader", read.clone());
+    role(&world, "Role", "a", "reader", read);
+    bind(&world, "", "g", ("ClusterRole", "reader"), json!([{ "kind": "Group", "name": "ops" }]));
+    bind(&world, "a", "u", ("Role", "reader"), json!([{ "kind": "User", "name": "jane" }]));
+    bind(
+        &world,
+        "b",
+        "s",
+        ("ClusterRole", "reader"),
+        json!([{ "kind": "ServiceAccount", "name": "bot", "namespace": "c" }]),
+    );
+    let chain = chain(&world);
+    let lists = |user: &UserInfo, namespace: &str| {
+        may(&chain, Attributes::resource(user, "list", "", "pods", namespace))
+    };
+    let (jane, bot) = (user("jane"), user("system:serviceaccount:c:bot"));
+    let ops = UserInfo::authenticated("joe", &["ops"]);
+    for (user, namespace, allowed) in [
+        (&jane, "a", true),
+        (&jane, "b", false),
+        (&jane, "", false),
+        (&bot, "b", true),
+        (&bot, "c", false),
+        (&ops, "a", true),
+        (&ops, "z", true),
+        (&ops, "", true),
+    ] {
+        assert_eq!(lists(user, namespace), allowed, "{} in {namespace:?}", user.name);
+    }
+    let reason = chain.authorize(&Attributes::resource(&ops, "list", "", "pods", ""));
+    let wanted = r#"RBAC: allowed by ClusterRoleBinding "g" of ClusterRole "reader" to Group "ops""#;
+    assert_eq!(reason, Decision::Allow(wanted.to_owned()));
+}
+
+#[test]
+fn changes_take_effect_at_the_next_request() {
+    let world = World::new();
+    let chain = chain(&world);
+    let jane = user("jane");
+    let asked = || Attributes::resource(&jane, "list", "", "pods", "a");
+    assert!(!may(&chain, asked()));
+    role(
+        &world,
+        "ClusterRole",
+        "",
+        "r",
+        json!([{ "verbs": ["list"], "apiGroups": [""], "resources": ["pods"] }]),
+    );
+    bind(&world, "", "b", ("ClusterRole", "r"), json!([{ "kind": "User", "name": "jane" }]));
+    assert!(may(&chain, asked()));
+    world.remove("clusterrolebindings.rbac.authorization.k8s.io", "", "b");
+    assert!(!may(&chain, asked()));
+}
+
+#[test]
+fn masters_may_everything() {
+    let chain = chain(&World::new());
+    let root = UserInfo::authenticated("root", &[MASTERS]);
+    assert!(may(&chain, Attributes::resource(&root, "delete", "x", "y", "z")));
+    assert!(may(&chain, Attributes::path(&root, "get", "/metrics")));
+}
+
+#[test]
+fn denials_read_as_upstreams() {
+    let world = World::new();
+    let chain = chain(&world);
+    let x = user("x");
+    let text = |attributes: Attributes<'_>| {
+        let error = require(&chain, &attributes).unwrap_err();
+        assert_eq!((error.code, error.reason), (403, "Forbidden"));
+        error.message
+    };
+    let named = Attributes {
+        name: "web",
+        subresource: "log",
+        ..Attributes::resource(&x, "get", "", "pods", "default")
+    };
+    assert_eq!(
+        text(Attributes::resource(&x, "list", "", "pods", "default")),
+        r#"pods is forbidden: User "x" cannot list resource "pods" in API group "" in the namespace "default""#
+    );
+    assert_eq!(
+        text(named),
+        r#"pods "web" is forbidden: User "x" cannot get resource "pods/log" in API group "" in the namespace "default""#
+    );
+    assert_eq!(
+        text(Attributes::resource(&x, "list", "apps", "deployments", "")),
+        r#"deployments.apps is forbidden: User "x" cannot list resource "deployments" in API group "apps" at the cluster scope"#
+    );
+    assert_eq!(
+        text(Attributes::path(&x, "get", "/metrics")),
+        r#"forbidden: User "x" cannot get path "/metrics""#
+    );
+    bind(&world, "", "b", ("ClusterRole", "gone"), json!([{ "kind": "User", "name": "x" }]));
+    assert_eq!(
+        text(Attributes::path(&x, "get", "/metrics")),
+        r#"forbidden: User "x" cannot get path "/metrics": RBAC: clusterrole.rbac.authorization.k8s.io "gone" not found"#
+    );
+}
+
+fn kubelet(node: &str) -> UserInfo {
+    UserInfo::authenticated(&format!("system:node:{node}"), &["system:nodes"])
+}
+
+fn node_world() -> Arc<World> {
+    let world = World::new();
+    world.put(
+        "pods.",
+        json!({
+            "metadata": { "name": "web", "namespace": "a" },
+            "spec": {
+                "nodeName": "n1", "serviceAccountName": "bot", "imagePullSecrets": [{ "name": "pull" }],
+                "volumes": [
+                    { "name": "s", "secret": { "secretName": "vol" } },
+                    { "name": "p", "projected": { "sources": [
+                        { "configMap": { "name": "root" } }, { "secret": { "name": "proj" } } ] } },
+                    { "name": "c", "persistentVolumeClaim": { "claimName": "data" } } ],
+                "containers": [{ "envFrom": [{ "configMapRef": { "name": "env" } }] }],
+                "initContainers": [{ "env": [{ "valueFrom": { "secretKeyRef": { "name": "key" } } }] }],
+            }
+        }),
+    );
+    world.put(
+        "persistentvolumes.",
+        json!({
+            "metadata": { "name": "pv" }, "spec": { "claimRef": { "namespace": "a", "name": "data" } }
+        }),
+    );
+    world
+}
+
+#[test]
+fn nodes_reach_what_their_pods_need_and_nothing_else() {
+    let world = node_world();
+    let chain = chain(&world);
+    let (n1, n2) = (kubelet("n1"), kubelet("n2"));
+    let related = [
+        ("secrets", "a", "vol"),
+        ("secrets", "a", "proj"),
+        ("secrets", "a", "pull"),
+        ("secrets", "a", "key"),
+        ("configmaps", "a", "root"),
+        ("configmaps", "a", "env"),
+        ("persistentvolumeclaims", "a", "data"),
+        ("persistentvolumes", "", "pv"),
+        ("pods", "a", "web"),
+    ];
+    for (resource, namespace, name) in related {
+        let get = |user| Attributes { name, ..Attributes::resource(user, "get", "", resource, namespace) };
+        assert!(may(&chain, get(&n1)), "n1 {resource} {name}");
+        assert!(!may(&chain, get(&n2)), "n2 {resource} {name}");
+    }
+    for (resource, namespace, name) in
+        [("secrets", "a", "other"), ("secrets", "b", "vol"), ("configmaps", "a", "vol")]
+    {
+        let asked = Attributes { name, ..Attributes::resource(&n1, "get", "", resource, namespace) };
+        assert!(!may(&chain, asked), "{resource} {namespace} {name}");
+    }
+    let asked = Attributes { name: "other", ..Attributes::resource(&n1, "get", "", "secrets", "a") };
+    let message = require(&chain, &asked).unwrap_err().message;
+    assert!(message.ends_with(": no relationship found between node 'n1' and this object"), "{message}");
+}
+
+#[test]
+fn nodes_write_only_their_own() {
+    let world = node_world();
+    let chain = chain(&world);
+    let n1 = kubelet("n1");
+    let ask = |verb, group, resource, subresource, namespace, name, field_selector| {
+        let asked = Attributes {
+            name,
+            subresource,
+            field_selector,
+            ..Attributes::resource(&n1, verb, group, resource, namespace)
+        };
+        may(&chain, asked)
+    };
+    let leases = "coordination.k8s.io";
+    for (allowed, (verb, group, resource, subresource, namespace, name, selector)) in [
+        (true, ("create", "", "nodes", "", "", "", "")),
+        (true, ("patch", "", "nodes", "status", "", "n1", "")),
+        (false, ("patch", "", "nodes", "status", "", "n2", "")),
+        (false, ("delete", "", "nodes", "", "", "n1", "")),
+        (true, ("list", "", "nodes", "", "", "", "metadata.name=n1")),
+        (false, ("list", "", "nodes", "", "", "", "")),
+        (true, ("watch", "", "pods", "", "", "", "spec.nodeName=n1")),
+        (false, ("watch", "", "pods", "", "", "", "spec.nodeName=n2")),
+        (false, ("watch", "", "pods", "", "", "", "spec.nodeName!=n1")),
+        (true, ("patch", "", "pods", "status", "a", "web", "")),
+        (true, ("create", "", "events", "", "a", "", "")),
+        (true, ("list", "", "services", "", "", "", "")),
+        (false, ("create", "", "services", "", "a", "", "")),
+        (false, ("list", "", "secrets", "", "a", "", "")),
+        (true, ("watch", "", "secrets", "", "a", "", "metadata.name=vol")),
+        (true, ("create", "", "serviceaccounts", "token", "a", "bot", "")),
+        (false, ("create", "", "serviceaccounts", "token", "a", "other", "")),
+        (true, ("update", leases, "leases", "", "kube-node-lease", "n1", "")),
+        (false, ("update", leases, "leases", "", "kube-node-lease", "n2", "")),
+        (false, ("update", leases, "leases", "", "kube-system", "n1", "")),
+    ] {
+        let got = ask(verb, group, resource, subresource, namespace, name, selector);
+        assert_eq!(got, allowed, "{verb} {resource}/{subresource} {namespace}/{name} {selector}");
+    }
+    let impostor = user("system:node:n1");
+    assert!(!may(&chain, Attributes::resource(&impostor, "create", "", "nodes", "")));
+}
+
+fn escalate(world: &Arc<World>, resource: &str, object: &Value, user: &UserInfo) -> Result<(), ApiError> {
+    escalation::check(resource, object, None, user, &chain(world), world.as_ref())
+}
+
+#[test]
+fn nobody_grants_more_than_they_have() {
+    let world = World::new();
+    let rules = json!([{ "verbs": ["get", "list"], "apiGroups": [""], "resources": ["pods"] }]);
+    role(&world, "ClusterRole", "", "reader", rules);
+    bind(&world, "", "b", ("ClusterRole", "reader"), json!([{ "kind": "User", "name": "jane" }]));
+    let jane = user("jane");
+    let with = |rules: Value| json!({ "metadata": { "name": "new" }, "rules": rules });
+    let held = with(json!([{ "verbs": ["get"], "apiGroups": [""], "resources": ["pods"] }]));
+    escalate(&world, "clusterroles", &held, &jane).unwrap();
+    let more = with(json!([
+        { "verbs": ["get", "delete", "watch"], "apiGroups": [""], "resources": ["pods"] },
+        { "verbs": ["get"], "nonResourceURLs": ["/metrics"] },
+    ]));
+    let error = escalate(&world, "clusterroles", &more, &jane).unwrap_err();
+    assert_eq!(error.code, 403);
+    assert_eq!(
+        error.message,
+        "clusterroles.rbac.authorization.k8s.io \"new\" is forbidden: user \"jane\" \
+         (groups=[\"system:authenticated\"]) is attempting to grant RBAC permissions not currently held:\n\
+         {APIGroups:[\"\"], Resources:[\"pods\"], Verbs:[\"delete\" \"watch\"]}\n\
+         {NonResourceURLs:[\"/metrics\"], Verbs:[\"get\"]}"
+    );
+    escalate(&world, "clusterroles", &more, &UserInfo::authenticated("root", &[MASTERS])).unwrap();
+    escalate(&world, "pods", &more, &jane).unwrap();
+    let aggregated =
+        json!({ "metadata": { "name": "new" }, "aggregationRule": { "clusterRoleSelectors": [] } });
+    assert!(escalate(&world, "clusterroles", &aggregated, &jane).is_err());
+    let old = more.clone();
+    escalation::check("clusterroles", &more, Some(&old), &jane, &chain(&world), world.as_ref()).unwrap();
+}
+
+#[test]
+fn binding_needs_the_role_s_rights_or_the_bind_verb() {
+    let world = World::new();
+    role(
+        &world,
+        "ClusterRole",
+        "",
+        "strong",
+        json!([{ "verbs": ["*"], "apiGroups": ["*"], "resources": ["*"] }]),
+    );
+    let bind_it = json!([{ "verbs": ["bind"], "apiGroups": [RBAC], "resources": ["clusterroles"], "resourceNames": ["strong"] }]);
+    role(&world, "ClusterRole", "", "binder", bind_it);
+    bind(&world, "", "b", ("ClusterRole", "binder"), json!([{ "kind": "User", "name": "binder" }]));
+    let binding = |role: &str| {
+        json!({
+            "metadata": { "name": "new", "namespace": "a" }, "subjects": [],
+            "roleRef": { "apiGroup": RBAC, "kind": "ClusterRole", "name": role },
+        })
+    };
+    escalate(&world, "rolebindings", &binding("strong"), &user("binder")).unwrap();
+    assert_eq!(escalate(&world, "rolebindings", &binding("strong"), &user("jane")).unwrap_err().code, 403);
+    assert_eq!(escalate(&world, "rolebindings", &binding("absent"), &user("jane")).unwrap_err().code, 404);
+}
