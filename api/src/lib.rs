@@ -1,10 +1,16 @@
 //! The object model that every room shares: no I/O, no clock, no threads.
 
+pub mod catalogue;
 pub mod error;
+mod generated;
 pub mod identity;
+pub mod selector;
+pub mod validation;
 
+pub use catalogue::{Resource, Subresource};
 pub use error::{ApiError, FieldError};
 pub use identity::UserInfo;
+pub use selector::{FieldSelector, LabelSelector};
 
 /// A Kubernetes object in its decoded, untyped form.
 pub type Object = serde_json::Value;

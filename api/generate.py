@@ -1,0 +1,230 @@
+#!/usr/bin/env python3
+"""Writes src/generated/ from published descriptions of the Kubernetes API: facts only, no prose.
+
+usage: generate.py OPENAPI_V2 DISCOVERY_V2 DISCOVERY_CORE_V1
+
+OPENAPI_V2         body of /openapi/v2 (JSON) of a kube-apiserver of the mirrored version
+DISCOVERY_V2       body of /apis in the aggregated form apidiscovery.k8s.io/v2
+DISCOVERY_CORE_V1  body of /api/v1 (APIResourceList)
+
+Tables of integers without pointers, so that they stay in the read-only part of the binary: no relocation, no
+parsing at start, no heap.
+"""
+
+import json
+import os
+import sys
+
+# Defaults that identify list elements; the v2 document carries no defaults.
+DEFAULTS = {
+    ("io.k8s.api.core.v1.ContainerPort", "protocol"): "TCP",
+    ("io.k8s.api.core.v1.ServicePort", "protocol"): "TCP",
+    ("io.k8s.api.core.v1.LocalObjectReference", "name"): "",
+    ("io.k8s.api.core.v1.ConfigMapKeySelector", "name"): "",
+    ("io.k8s.api.core.v1.SecretKeySelector", "name"): "",
+    ("io.k8s.api.core.v1.ConfigMapEnvSource", "name"): "",
+    ("io.k8s.api.core.v1.SecretEnvSource", "name"): "",
+    ("io.k8s.api.core.v1.ConfigMapProjection", "name"): "",
+    ("io.k8s.api.core.v1.SecretProjection", "name"): "",
+    ("io.k8s.api.core.v1.ConfigMapVolumeSource", "name"): "",
+}
+
+SPECIAL = {
+    "io.k8s.apimachinery.pkg.api.resource.Quantity": "Quantity",
+    "io.k8s.apimachinery.pkg.apis.meta.v1.Time": "Time",
+    "io.k8s.apimachinery.pkg.apis.meta.v1.MicroTime": "MicroTime",
+    "io.k8s.apimachinery.pkg.util.intstr.IntOrString": "IntOrString",
+    "io.k8s.apimachinery.pkg.apis.meta.v1.FieldsV1": "Any",
+    "io.k8s.apimachinery.pkg.apis.meta.v1.Patch": "Any",
+    "io.k8s.apimachinery.pkg.runtime.RawExtension": "Any",
+}
+SCALARS = ["Any", "String", "Int32", "Int64", "Bool", "Double", "Quantity", "IntOrString", "Time", "MicroTime", "Bytes"]
+LIST, MAP, STRUCT = len(SCALARS), len(SCALARS) + 1, len(SCALARS) + 2
+
+REQUIRED, MERGE, RETAIN_KEYS, REPLACE, MAP_ATOMIC, MAP_GRANULAR = 1, 2, 4, 8, 16, 32
+LIST_ATOMIC, LIST_SET, LIST_MAP = 64, 128, 192
+
+
+class Pool:
+    def __init__(self):
+        self.items, self.index = [], {}
+
+    def add(self, item):
+        if item not in self.index:
+            self.index[item] = len(self.items)
+            self.items.append(item)
+        return self.index[item]
+
+
+class Schema:
+    def __init__(self, definitions):
+        self.definitions = definitions
+        self.strings, self.shapes, self.keysets = Pool(), Pool(), Pool()
+        self.strings.add("")
+        self.keysets.add(())
+        for tag in range(len(SCALARS)):
+            self.shapes.add((tag, 0))
+        self.names = sorted(n for n in definitions if self.is_struct(n))
+        self.type_index = {n: i for i, n in enumerate(self.names)}
+        self.fields, self.types, self.roots = [], [], []
+        for name in self.names:
+            self.add_type(name)
+
+    def is_struct(self, name):
+        return name not in SPECIAL and self.definitions[name].get("type") == "object"
+
+    def shape(self, prop):
+        if "$ref" in prop:
+            name = prop["$ref"].removeprefix("#/definitions/")
+            if self.is_struct(name):
+                return self.shapes.add((STRUCT, self.type_index[name]))
+            return SCALARS.index(SPECIAL.get(name, "Any"))
+        kind, form = prop.get("type"), prop.get("format")
+        if kind == "array":
+            return self.shapes.add((LIST, self.shape(prop["items"])))
+        if kind == "object":
+            values = prop.get("additionalProperties")
+            return self.shapes.add((MAP, self.shape(values))) if values else 0
+        plain = {
+            ("string", None): "String", ("string", "byte"): "Bytes", ("boolean", None): "Bool",
+            ("integer", "int32"): "Int32", ("integer", "int64"): "Int64", ("number", "double"): "Double",
+        }
+        return SCALARS.index(plain[kind, form])
+
+    def flags(self, prop, required):
+        strategy = prop.get("x-kubernetes-patch-strategy", "").split(",")
+        flags = REQUIRED if required else 0
+        flags |= MERGE if "merge" in strategy else 0
+        flags |= RETAIN_KEYS if "retainKeys" in strategy else 0
+        flags |= REPLACE if "replace" in strategy else 0
+        flags |= {"atomic": MAP_ATOMIC, "granular": MAP_GRANULAR}.get(prop.get("x-kubernetes-map-type"), 0)
+        return flags | {"atomic": LIST_ATOMIC, "set": LIST_SET, "map": LIST_MAP}.get(prop.get("x-kubernetes-list-type"), 0)
+
+    def add_type(self, name):
+        definition = self.definitions[name]
+        required = set(definition.get("required", []))
+        first = len(self.fields)
+        for field, prop in sorted(definition.get("properties", {}).items()):
+            keys = tuple(self.strings.add(k) for k in prop.get("x-kubernetes-list-map-keys", []))
+            default = DEFAULTS.get((name, field))
+            self.fields.append((
+                self.strings.add(field),
+                self.shape(prop),
+                self.flags(prop, field in required),
+                self.strings.add(prop.get("x-kubernetes-patch-merge-key", "")),
+                self.keysets.add(keys),
+                0 if default is None else self.strings.add(json.dumps(default)),
+            ))
+        atomic = definition.get("x-kubernetes-map-type") == "atomic"
+        self.types.append((self.strings.add(name), first, len(self.fields) - first, MAP_ATOMIC if atomic else 0))
+        for gvk in definition.get("x-kubernetes-group-version-kind", []):
+            root = tuple(self.strings.add(gvk[k]) for k in ("group", "version", "kind"))
+            self.roots.append((*root, self.type_index[name]))
+
+    def text(self):
+        blob, offsets = "", [0]
+        for item in self.strings.items:
+            blob += item
+            offsets.append(len(blob))
+        out = ["//! Made by `api/generate.py`; not to be edited.", ""]
+        out += ["/// Every name, one after the other; `STRING_OFFSETS` says where each begins and ends."]
+        out += [f'pub static STRINGS: &str = {rust(blob)};', ""]
+        out += table("STRING_OFFSETS", "u32", offsets)
+        out += ["/// (tag, argument): a scalar; a list or map of a shape; a type."]
+        out += table("SHAPES", "(u8, u16)", self.shapes.items)
+        out += ["/// Lists of names: the map keys of lists."]
+        out += ["pub static KEYSETS: &[&[u16]] = &["]
+        out += ["    " + " ".join(f"&{list(k)}," for k in self.keysets.items), "];", ""]
+        out += ["/// (name, shape, flags, merge key, key set, default), by name within a type."]
+        out += table("FIELDS", "(u16, u16, u8, u16, u8, u16)", self.fields)
+        out += ["/// (name, first field, fields, flags), by name."]
+        out += table("TYPES", "(u16, u16, u16, u8)", self.types)
+        out += ["/// (group, version, kind, type)."]
+        out += table("ROOTS", "(u16, u16, u16, u16)", sorted(self.roots, key=self.root_name))
+        return "\n".join(out)
+
+    def root_name(self, root):
+        return tuple(self.strings.items[i] for i in root[:3])
+
+
+def rust(text):
+    return json.dumps(text, ensure_ascii=False)
+
+
+def table(name, kind, rows):
+    cells = [str(row).replace("'", "") + "," for row in rows]
+    lines, line = [], "   "
+    for cell in cells:
+        if len(line) + len(cell) > 4000:
+            lines.append(line)
+            line = "   "
+        line += " " + cell
+    return [f"pub static {name}: &[{kind}] = &[", *lines, line, "];", ""]
+
+
+def names(values):
+    return "&[" + ", ".join(rust(v) for v in values or []) + "]"
+
+
+def fact(group, version, resource, subresources):
+    subs = ", ".join(
+        "SubresourceFact { " + f'name: {rust(s["name"])}, group: {rust(s["group"])}, version: {rust(s["version"])}, '
+        + f'kind: {rust(s["kind"])}, verbs: {names(s["verbs"])} ' + "}"
+        for s in subresources
+    )
+    return (
+        f'    ResourceFact {{ group: {rust(group)}, version: {rust(version)}, kind: {rust(resource["kind"])}, '
+        f'plural: {rust(resource["name"])}, singular: {rust(resource["singularName"])}, '
+        f'short_names: {names(resource.get("shortNames"))}, categories: {names(resource.get("categories"))}, '
+        f'namespaced: {str(resource["namespaced"]).lower()}, verbs: {names(resource["verbs"])}, '
+        f'subresources: &[{subs}] }},'
+    )
+
+
+def core_facts(document):
+    for resource in document["resources"]:
+        if "/" in resource["name"]:
+            continue
+        subs = []
+        for sub in document["resources"]:
+            parent, slash, name = sub["name"].partition("/")
+            if slash and parent == resource["name"]:
+                subs.append({"name": name, "group": sub.get("group", ""), "version": sub.get("version", "v1"),
+                             "kind": sub["kind"], "verbs": sub["verbs"]})
+        yield fact("", "v1", resource, subs)
+
+
+def group_facts(document):
+    for item in document["items"]:
+        group = item["metadata"]["name"]
+        for served in item["versions"]:
+            version = served["version"]
+            for r in served["resources"]:
+                subs = []
+                for s in r.get("subresources", []):
+                    kind = s["responseKind"]
+                    own = not kind["version"]
+                    subs.append({"name": s["subresource"], "group": group if own else kind["group"],
+                                 "version": version if own else kind["version"], "kind": kind["kind"],
+                                 "verbs": s["verbs"]})
+                yield fact(group, version, {
+                    "kind": r["responseKind"]["kind"], "name": r["resource"], "singularName": r["singularResource"],
+                    "shortNames": r.get("shortNames"), "categories": r.get("categories"),
+                    "namespaced": r["scope"] == "Namespaced", "verbs": r["verbs"],
+                }, subs)
+
+
+def main():
+    openapi, discovery, core = (json.load(open(path)) for path in sys.argv[1:4])
+    folder = os.path.join(os.path.dirname(os.path.abspath(__file__)), "src", "generated")
+    with open(os.path.join(folder, "schema.rs"), "w") as f:
+        f.write(Schema(openapi["definitions"]).text())
+    with open(os.path.join(folder, "resources.rs"), "w") as f:
+        f.write("//! Made by `api/generate.py`; not to be edited.\n\n")
+        f.write("use super::{ResourceFact, SubresourceFact};\n\n")
+        f.write("/// Everything upstream serves, core first, then in its order of groups and versions.\n")
+        f.write("pub static RESOURCES: &[ResourceFact] = &[\n")
+        f.write("\n".join([*core_facts(core), *group_facts(discovery)]) + "\n];\n")
+
+
+main()

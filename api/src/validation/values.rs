@@ -1,0 +1,165 @@
+//! Values: addresses, numbers, identifiers.
+
+use super::names::{dns1123_subdomain, parent_directory};
+use super::{EMPTY_MESSAGE, range_message, regex_message};
+use std::net::IpAddr;
+
+/// An IPv4 or IPv6 address without zone; leading zeros in IPv4 are refused.
+pub fn ip(value: &str) -> Vec<String> {
+    match value.parse::<IpAddr>() {
+        Ok(_) => Vec::new(),
+        Err(_) => vec!["must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)".to_owned()],
+    }
+}
+
+/// An address block in CIDR notation; bits beyond the prefix may be set.
+pub fn cidr(value: &str) -> Vec<String> {
+    let valid = value.split_once('/').is_some_and(|(address, prefix)| {
+        let max: u8 = match address.parse() {
+            Ok(IpAddr::V4(_)) => 32,
+            Ok(IpAddr::V6(_)) => 128,
+            Err(_) => return false,
+        };
+        let plain = prefix.bytes().all(|b| b.is_ascii_digit()) && (prefix == "0" || !prefix.starts_with('0'));
+        plain && prefix.parse::<u8>().is_ok_and(|bits| bits <= max)
+    });
+    if valid {
+        return Vec::new();
+    }
+    vec!["must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)".to_owned()]
+}
+
+pub fn port_number(value: i64) -> Vec<String> {
+    in_range(value, 1, 65535)
+}
+
+/// Both ends included.
+pub fn in_range(value: i64, min: i64, max: i64) -> Vec<String> {
+    if (min..=max).contains(&value) { Vec::new() } else { vec![range_message(min, max)] }
+}
+
+/// A Unix user id: any unsigned 32-bit number.
+pub fn user_id(value: i64) -> Vec<String> {
+    in_range(value, 0, i64::from(u32::MAX))
+}
+
+pub fn group_id(value: i64) -> Vec<String> {
+    user_id(value)
+}
+
+/// `25%`
+pub fn percent(value: &str) -> Vec<String> {
+    let valid =
+        value.strip_suffix('%').is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()));
+    if valid {
+        return Vec::new();
+    }
+    vec![regex_message(
+        "a valid percent string must be a numeric string followed by an ending '%'",
+        "[0-9]+%",
+        &["1%", "93%"],
+    )]
+}
+
+fn matches(value: &str, first: fn(u8) -> bool, rest: fn(u8) -> bool) -> bool {
+    value.bytes().next().is_some_and(first) && value.bytes().skip(1).all(rest)
+}
+
+pub fn c_identifier(value: &str) -> Vec<String> {
+    let first = |b: u8| b.is_ascii_alphabetic() || b == b'_';
+    if matches(value, first, |b| b.is_ascii_alphanumeric() || b == b'_') {
+        return Vec::new();
+    }
+    vec![regex_message(
+        "a valid C identifier must start with alphabetic character or '_', followed by a string of alphanumeric \
+         characters or '_'",
+        "[A-Za-z_][A-Za-z0-9_]*",
+        &["my_name", "MY_NAME", "MyName"],
+    )]
+}
+
+/// The rule that keys of a ConfigMap or Secret must meet to become variables through `envFrom`.
+pub fn env_var_name(value: &str) -> Vec<String> {
+    let first = |b: u8| b.is_ascii_alphabetic() || b"-._".contains(&b);
+    let mut errors = Vec::new();
+    if !matches(value, first, |b| b.is_ascii_alphanumeric() || b"-._".contains(&b)) {
+        errors.push(regex_message(
+            "a valid environment variable name must consist of alphabetic characters, digits, '_', '-', or '.', \
+             and must not start with a digit",
+            "[-._a-zA-Z][-._a-zA-Z0-9]*",
+            &["my.env-name", "MY_ENV.NAME", "MyEnvName1"],
+        ));
+    }
+    errors.extend(parent_directory(value));
+    errors
+}
+
+/// The rule for `env[*].name` since RelaxedEnvironmentVariableValidation (KEP-4369): printable ASCII without `=`.
+pub fn relaxed_env_var_name(value: &str) -> Vec<String> {
+    if value.is_empty() {
+        return vec![format!("environment variable name {EMPTY_MESSAGE}")];
+    }
+    if value.bytes().all(|b| (b' '..=b'~').contains(&b) && b != b'=') {
+        return Vec::new();
+    }
+    vec![
+        "a valid environment variable name must consist only of printable ASCII characters other than '='"
+            .to_owned(),
+    ]
+}
+
+pub fn http_header_name(value: &str) -> Vec<String> {
+    let allowed = |b: u8| b.is_ascii_alphanumeric() || b == b'-';
+    if matches(value, allowed, allowed) {
+        return Vec::new();
+    }
+    vec![regex_message(
+        "a valid HTTP header must consist of alphanumeric characters or '-'",
+        "[-A-Za-z0-9]+",
+        &["X-Header-Name"],
+    )]
+}
+
+/// `example.com/some/path`
+pub fn domain_prefixed_path(value: &str) -> Vec<String> {
+    let (host, path) = match value.split_once('/') {
+        Some((host, path)) if !host.is_empty() && !path.is_empty() => (host, path),
+        _ => return vec!["must be a domain-prefixed path (such as \"acme.io/foo\")".to_owned()],
+    };
+    let mut errors = dns1123_subdomain(host);
+    if !path.bytes().all(|b| b.is_ascii_alphanumeric() || b"/-._~%!$&'()*+,;=:".contains(&b)) {
+        errors.push(regex_message("Invalid path", r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+", &[]));
+    }
+    errors
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn accepted_and_refused() {
+        type Check = fn(&str) -> Vec<String>;
+        let cases: &[(Check, &[&str], &[&str])] = &[
+            (ip, &["10.9.8.7", "::1"], &["", "1.2.3", "01.2.3.4", "1.2.3.4/8", "fe80::1%eth0"]),
+            (
+                cidr,
+                &["10.0.0.0/8", "10.1.2.3/0", "::/128"],
+                &["10.0.0.0", "10.0.0.0/33", "10.0.0.0/08", "10.0.0.0/+8", "::/129", "/8"],
+            ),
+            (percent, &["0%", "100%"], &["%", "1", "-1%", "1.5%"]),
+            (c_identifier, &["a", "_1"], &["", "1a", "a-b"]),
+            (env_var_name, &["A.b-c", "_"], &["", "1A", "a b", "..", "..a"]),
+            (relaxed_env_var_name, &["1 a", "-"], &["", "a=b", "é", "\n"]),
+            (http_header_name, &["X-A"], &["", "a b", "a_b"]),
+            (domain_prefixed_path, &["a.b/c"], &["a", "/a", "a/", "A/b", "a/b c"]),
+        ];
+        for (check, good, bad) in cases {
+            good.iter().for_each(|v| assert_eq!(check(v), Vec::<String>::new(), "{v:?}"));
+            bad.iter().for_each(|v| assert!(!check(v).is_empty(), "{v:?} was accepted"));
+        }
+        assert_eq!(port_number(0), ["must be between 1 and 65535, inclusive"]);
+        assert!(port_number(65535).is_empty());
+        assert!(user_id(4_294_967_296).len() == 1 && group_id(0).is_empty());
+    }
+}
