@@ -11,11 +11,19 @@ mod plain;
 mod registry;
 pub mod value;
 
+mod pods;
+mod rules;
+mod table;
+#[cfg(test)]
+mod testing;
+
 pub use plain::Plain;
 pub use registry::for_resource;
 
 use crate::store::{Guard, Op};
-use coracle_api::{ApiError, FieldError, Object, UserInfo};
+pub use coracle_api::Object;
+
+use coracle_api::{ApiError, FieldError, UserInfo};
 use jiff::Timestamp;
 use serde_json::Value;
 use std::sync::Arc;
@@ -99,6 +107,9 @@ pub trait Strategy: Send + Sync + 'static {
     }
 
     fn validate(&self, _object: &Object, _env: &Env, _errors: &mut Vec<FieldError>) {}
+
+    /// Beyond [`validate`](Self::validate), which is run too: what only a new object must not have.
+    fn validate_create(&self, _object: &Object, _env: &Env, _errors: &mut Vec<FieldError>) {}
 
     /// Beyond [`validate`](Self::validate), which is run too: immutable fields and transitions.
     fn validate_update(&self, _new: &Object, _old: &Object, _env: &Env, _errors: &mut Vec<FieldError>) {}

@@ -2,6 +2,7 @@
 
 use super::Strategy;
 use super::plain::Plain;
+use super::pods::Pods;
 
 /// The strategy of a built-in resource. Those without one of their own get [`Plain`].
 pub fn for_resource(group: &str, plural: &str) -> &'static dyn Strategy {
@@ -12,7 +13,10 @@ pub fn for_resource(group: &str, plural: &str) -> &'static dyn Strategy {
 }
 
 fn core(plural: &str) -> &'static dyn Strategy {
-    plain("", plural)
+    match plural {
+        "pods" => &Pods,
+        _ => plain("", plural),
+    }
 }
 
 /// Resources that upstream serves with `<plural>/status` and that have no strategy here yet.

@@ -1,0 +1,128 @@
+//! Pods.
+
+pub mod defaults;
+mod qos;
+mod table;
+#[cfg(test)]
+mod tests;
+pub mod validate;
+pub mod volume_defaults;
+
+use super::value::*;
+use super::{Column, Env, Strategy, copy_field};
+use coracle_api::{FieldError, Object};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+pub struct Pods;
+
+/// Upstream's longest graceful deletion is what the pod asks for; a negative wish counts as this.
+const SHORTEST_GRACE_SECONDS: i64 = 1;
+
+impl Strategy for Pods {
+    fn defaults(&self, object: &mut Object) {
+        defaults::pod(object);
+    }
+
+    fn prepare_create(&self, object: &mut Object, _env: &Env) {
+        let mut status = json!({ "phase": "Pending", "qosClass": qos::class(&object["spec"]) });
+        if !list_at(object, "spec.schedulingGates").is_empty() {
+            status["conditions"] = json!([{
+                "type": "PodScheduled", "status": "False", "reason": "SchedulingGated",
+                "message": "Scheduling is blocked due to non-empty scheduling gates",
+            }]);
+        }
+        set(object, "status", status);
+    }
+
+    /// Keeps what the kubelet does not own: deletion, owners and the class.
+    fn prepare_status_update(&self, new: &mut Object, old: &Object, _env: &Env) {
+        copy_field(new, old, "spec");
+        for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "ownerReferences"] {
+            let Some(metadata) = at_mut(new, "metadata") else { return };
+            copy_field(metadata, &old["metadata"], field);
+        }
+        if let Some(status) = object_at(new, "status") {
+            default_str(status, "qosClass", str_at(old, "status.qosClass"));
+            addresses(status);
+        }
+    }
+
+    fn validate(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
+        validate::pod_spec(&object["spec"], &Path::root("spec"), &mut Errors(errors));
+    }
+
+    fn validate_create(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
+        if !list_at(object, "spec.ephemeralContainers").is_empty() {
+            let path = Path::root("spec").field("ephemeralContainers");
+            Errors(errors).forbidden(&path, "cannot be set on create");
+        }
+    }
+
+    fn validate_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
+        validate::update::pod(new, old, &mut Errors(errors));
+    }
+
+    fn validate_status_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
+        let path = Path::root("status");
+        let (new, old) = (str_at(new, "status.qosClass"), str_at(old, "status.qosClass"));
+        if new != old {
+            Errors(errors).invalid(&path.field("qosClass"), new, "field is immutable");
+        }
+    }
+
+    fn has_status(&self) -> bool {
+        true
+    }
+
+    /// Unscheduled and finished pods go at once: no kubelet has anything to stop.
+    fn graceful_deletion(&self, object: &Object, asked_seconds: Option<i64>) -> Option<i64> {
+        let finished = matches!(str_at(object, "status.phase"), "Succeeded" | "Failed");
+        if finished || str_at(object, "spec.nodeName").is_empty() {
+            return Some(0);
+        }
+        let seconds = asked_seconds.or(i64_at(object, "spec.terminationGracePeriodSeconds")).unwrap_or(0);
+        Some(if seconds < 0 { SHORTEST_GRACE_SECONDS } else { seconds })
+    }
+
+    fn columns(&self) -> &'static [Column] {
+        table::COLUMNS
+    }
+
+    fn row(&self, object: &Object, now: Timestamp) -> Vec<Value> {
+        table::row(object, now)
+    }
+
+    fn row_conditions(&self, object: &Object) -> Vec<Value> {
+        table::row_conditions(object)
+    }
+
+    fn fields(&self, object: &Object) -> Vec<(&'static str, String)> {
+        let text = |path: &str| str_at(object, path).to_owned();
+        vec![
+            ("spec.nodeName", text("spec.nodeName")),
+            ("spec.restartPolicy", text("spec.restartPolicy")),
+            ("spec.schedulerName", text("spec.schedulerName")),
+            ("spec.serviceAccountName", text("spec.serviceAccountName")),
+            ("spec.hostNetwork", bool_at(object, "spec.hostNetwork").to_string()),
+            ("status.phase", text("status.phase")),
+            ("status.podIP", text("status.podIP")),
+            ("status.nominatedNodeName", text("status.nominatedNodeName")),
+        ]
+    }
+}
+
+/// `podIP` is the first of `podIPs`, and so for the host's: the one that was written gives the other.
+fn addresses(status: &mut Value) {
+    for (one, many) in [("podIP", "podIPs"), ("hostIP", "hostIPs")] {
+        let first = at(status, many).get(0).map(|e| str_at(e, "ip").to_owned());
+        match (str_at(status, one), first) {
+            (_, Some(first)) => set(status, one, first),
+            ("", None) => {}
+            (single, None) => {
+                let list = json!([{ "ip": single }]);
+                set(status, many, list);
+            }
+        }
+    }
+}

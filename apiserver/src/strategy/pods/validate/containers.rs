@@ -1,0 +1,173 @@
+//! Containers, init containers and ephemeral containers.
+
+use super::super::super::rules;
+use super::super::super::value::*;
+use super::{Context, env, probes, resources, security, volumes};
+use serde_json::Value;
+use std::collections::HashSet;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Main,
+    Init,
+    /// An init container with restartPolicy Always.
+    Sidecar,
+    Ephemeral,
+}
+
+pub fn all(spec: &Value, path: &Path, context: &Context, errors: &mut Errors) {
+    let mut names = HashSet::new();
+    let mut host_ports = HashSet::new();
+    if list_at(spec, "containers").is_empty() {
+        errors.required(&path.field("containers"), "");
+    }
+    for field in ["containers", "initContainers", "ephemeralContainers"] {
+        for (i, container) in list_at(spec, field).iter().enumerate() {
+            let here = path.field(field).index(i);
+            let kind = match field {
+                "containers" => Kind::Main,
+                "ephemeralContainers" => Kind::Ephemeral,
+                _ if str_at(container, "restartPolicy") == "Always" => Kind::Sidecar,
+                _ => Kind::Init,
+            };
+            one(container, kind, &here, context, errors);
+            let name = str_at(container, "name");
+            if !name.is_empty() && !names.insert(name) {
+                errors.duplicate(&here.field("name"), name);
+            }
+            if matches!(kind, Kind::Main | Kind::Sidecar) {
+                conflicts(container, &here, &mut host_ports, errors);
+            }
+        }
+    }
+    ephemeral_targets(spec, path, errors);
+}
+
+fn one(container: &Value, kind: Kind, path: &Path, context: &Context, errors: &mut Errors) {
+    match str_at(container, "name") {
+        "" => errors.required(&path.field("name"), ""),
+        name => rules::label(name, &path.field("name"), errors),
+    }
+    image(container, &path.field("image"), errors);
+    rules::one_of(container, "terminationMessagePolicy", &["FallbackToLogsOnError", "File"], path, errors);
+    rules::one_of(container, "imagePullPolicy", &["Always", "IfNotPresent", "Never"], path, errors);
+    restart_policy(container, kind, path, errors);
+    ports(list_at(container, "ports"), &path.field("ports"), context, errors);
+    env::all(container, path, errors);
+    volumes::mounts(container, path, &context.volumes, errors);
+    security::container(at(container, "securityContext"), &path.field("securityContext"), errors);
+    if let Some(found) = container.get("resources") {
+        resources::requirements(found, &path.field("resources"), errors);
+    }
+    for (i, policy) in list_at(container, "resizePolicy").iter().enumerate() {
+        let here = path.field("resizePolicy").index(i);
+        rules::one_of(policy, "resourceName", &["cpu", "memory"], &here, errors);
+        rules::one_of(policy, "restartPolicy", &["NotRequired", "RestartContainer"], &here, errors);
+    }
+    match kind {
+        Kind::Main | Kind::Sidecar => probes::all(container, path, errors),
+        Kind::Init => refuse_probes(container, path, errors),
+        Kind::Ephemeral => ephemeral(container, path, errors),
+    }
+}
+
+fn image(container: &Value, path: &Path, errors: &mut Errors) {
+    match str_at(container, "image") {
+        "" => errors.required(path, ""),
+        image if image.trim() != image => {
+            errors.invalid(path, image, "must not have leading or trailing whitespace");
+        }
+        _ => {}
+    }
+}
+
+fn restart_policy(container: &Value, kind: Kind, path: &Path, errors: &mut Errors) {
+    if !has(container, "restartPolicy") {
+        return;
+    }
+    if kind == Kind::Ephemeral {
+        errors.forbidden(&path.field("restartPolicy"), "may not be set for ephemeral containers");
+        return;
+    }
+    rules::one_of(container, "restartPolicy", &["Always", "Never", "OnFailure"], path, errors);
+}
+
+fn refuse_probes(container: &Value, path: &Path, errors: &mut Errors) {
+    for field in ["lifecycle", "livenessProbe", "readinessProbe", "startupProbe"] {
+        if has(container, field) {
+            let detail = "may not be set for init containers without restartPolicy=Always";
+            errors.forbidden(&path.field(field), detail);
+        }
+    }
+}
+
+fn ephemeral(container: &Value, path: &Path, errors: &mut Errors) {
+    for field in ["lifecycle", "livenessProbe", "readinessProbe", "startupProbe", "ports"] {
+        if has(container, field) && at(container, field) != &Value::Array(Vec::new()) {
+            errors.forbidden(&path.field(field), "cannot be set for an Ephemeral Container");
+        }
+    }
+    if entries_at(container, "resources").next().is_some() {
+        errors.forbidden(&path.field("resources"), "cannot be set for an Ephemeral Container");
+    }
+    for (i, mount) in list_at(container, "volumeMounts").iter().enumerate() {
+        for field in ["subPath", "subPathExpr"] {
+            if !str_at(mount, field).is_empty() {
+                let here = path.field("volumeMounts").index(i).field(field);
+                errors.forbidden(&here, "cannot be set for an Ephemeral Container");
+            }
+        }
+    }
+}
+
+fn ephemeral_targets(spec: &Value, path: &Path, errors: &mut Errors) {
+    let known = |name: &str| {
+        ["containers", "initContainers"]
+            .iter()
+            .any(|field| list_at(spec, field).iter().any(|c| str_at(c, "name") == name))
+    };
+    for (i, container) in list_at(spec, "ephemeralContainers").iter().enumerate() {
+        let target = str_at(container, "targetContainerName");
+        if !target.is_empty() && !known(target) {
+            errors
+                .not_found(&path.field("ephemeralContainers").index(i).field("targetContainerName"), target);
+        }
+    }
+}
+
+fn ports(ports: &[Value], path: &Path, context: &Context, errors: &mut Errors) {
+    let mut names = HashSet::new();
+    for (i, port) in ports.iter().enumerate() {
+        let here = path.index(i);
+        let name = str_at(port, "name");
+        if !name.is_empty() {
+            rules::port_name(name, &here.field("name"), errors);
+            if !names.insert(name) {
+                errors.duplicate(&here.field("name"), name);
+            }
+        }
+        let number = i64_at(port, "containerPort").unwrap_or(0);
+        match number {
+            0 => errors.required(&here.field("containerPort"), ""),
+            number => rules::port(number, &here.field("containerPort"), errors),
+        }
+        if let Some(host_port) = i64_at(port, "hostPort").filter(|n| *n != 0) {
+            rules::port(host_port, &here.field("hostPort"), errors);
+            if context.host_network && host_port != number {
+                let detail = "must match `hostPort` when `hostNetwork` is true";
+                errors.invalid(&here.field("containerPort"), number, detail);
+            }
+        }
+        rules::one_of(port, "protocol", &["SCTP", "TCP", "UDP"], &here, errors);
+    }
+}
+
+fn conflicts(container: &Value, path: &Path, taken: &mut HashSet<String>, errors: &mut Errors) {
+    for (i, port) in list_at(container, "ports").iter().enumerate() {
+        let Some(number) = i64_at(port, "hostPort").filter(|n| *n != 0) else { continue };
+        let key = format!("{}/{}/{number}", str_at(port, "protocol"), str_at(port, "hostIP"));
+        if !taken.insert(key.clone()) {
+            errors.duplicate(&path.field("ports").index(i).field("hostPort"), key);
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! Environment variables and their sources; also the field references of the downward API.
+
+use super::super::super::rules;
+use super::super::super::value::*;
+use serde_json::Value;
+
+const ENV_FIELDS: &[&str] = &[
+    "metadata.name",
+    "metadata.namespace",
+    "metadata.uid",
+    "spec.nodeName",
+    "spec.serviceAccountName",
+    "status.hostIP",
+    "status.hostIPs",
+    "status.podIP",
+    "status.podIPs",
+];
+const VOLUME_FIELDS: &[&str] =
+    &["metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid"];
+const RESOURCES: &[&str] = &[
+    "limits.cpu",
+    "limits.ephemeral-storage",
+    "limits.memory",
+    "requests.cpu",
+    "requests.ephemeral-storage",
+    "requests.memory",
+];
+
+pub fn all(container: &Value, path: &Path, errors: &mut Errors) {
+    for (i, env) in list_at(container, "env").iter().enumerate() {
+        let here = path.field("env").index(i);
+        match str_at(env, "name") {
+            "" => errors.required(&here.field("name"), ""),
+            name => rules::env_name(name, &here.field("name"), errors),
+        }
+        if has(env, "valueFrom") {
+            value_from(env, &here.field("valueFrom"), errors);
+        }
+    }
+    for (i, source) in list_at(container, "envFrom").iter().enumerate() {
+        env_from(source, &path.field("envFrom").index(i), errors);
+    }
+}
+
+fn value_from(env: &Value, path: &Path, errors: &mut Errors) {
+    let source = at(env, "valueFrom");
+    let mut sources = 0;
+    for field in ["fieldRef", "resourceFieldRef", "configMapKeyRef", "secretKeyRef", "fileKeyRef"] {
+        if !has(source, field) {
+            continue;
+        }
+        sources += 1;
+        let (reference, here) = (at(source, field), path.field(field));
+        match field {
+            "fieldRef" => field_ref(reference, &here, ENV_FIELDS, errors),
+            "resourceFieldRef" => resource_ref(reference, &here, false, errors),
+            "fileKeyRef" => file_key(reference, &here, errors),
+            _ => key_ref(reference, &here, errors),
+        }
+    }
+    if !str_at(env, "value").is_empty() && sources > 0 {
+        errors.invalid(path, "", "may not be specified when `value` is not empty");
+    }
+    match sources {
+        0 => {
+            let detail = "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`";
+            errors.invalid(path, "", detail);
+        }
+        1 => {}
+        _ => errors.invalid(path, "", "may not have more than one field specified at a time"),
+    }
+}
+
+pub fn volume_field_ref(reference: &Value, path: &Path, errors: &mut Errors) {
+    field_ref(reference, path, VOLUME_FIELDS, errors);
+}
+
+fn field_ref(reference: &Value, path: &Path, supported: &[&str], errors: &mut Errors) {
+    let api_version = str_at(reference, "apiVersion");
+    let field = str_at(reference, "fieldPath");
+    if api_version.is_empty() {
+        errors.required(&path.field("apiVersion"), "");
+    } else if api_version != "v1" {
+        let detail = format!("error converting fieldPath: unsupported pod version: {api_version}");
+        errors.invalid(&path.field("fieldPath"), field, &detail);
+    } else if field.is_empty() {
+        errors.required(&path.field("fieldPath"), "");
+    } else if let Some((map, key)) = subscript(field) {
+        if map.starts_with("metadata.") {
+            rules::qualified_name(&key.to_lowercase(), &path.field("fieldPath"), errors);
+        }
+    } else if !supported.contains(&field) {
+        errors.not_supported(&path.field("fieldPath"), field, supported);
+    }
+}
+
+/// `metadata.labels['k']` as (`metadata.labels`, `k`).
+fn subscript(field: &str) -> Option<(&str, &str)> {
+    let (map, key) = field.strip_suffix("']")?.split_once("['")?;
+    matches!(map, "metadata.labels" | "metadata.annotations").then_some((map, key))
+}
+
+pub fn resource_ref(reference: &Value, path: &Path, in_volume: bool, errors: &mut Errors) {
+    if in_volume && str_at(reference, "containerName").is_empty() {
+        errors.required(&path.field("containerName"), "");
+    }
+    let resource = str_at(reference, "resource");
+    if resource.is_empty() {
+        errors.required(&path.field("resource"), "");
+    } else if !RESOURCES.contains(&resource)
+        && !resource.starts_with("limits.hugepages-")
+        && !resource.starts_with("requests.hugepages-")
+    {
+        errors.not_supported(&path.field("resource"), resource, RESOURCES);
+    }
+}
+
+fn key_ref(reference: &Value, path: &Path, errors: &mut Errors) {
+    if str_at(reference, "name").is_empty() {
+        errors.required(&path.field("name"), "");
+    }
+    match str_at(reference, "key") {
+        "" => errors.required(&path.field("key"), ""),
+        key => rules::config_key(key, &path.field("key"), errors),
+    }
+}
+
+fn file_key(reference: &Value, path: &Path, errors: &mut Errors) {
+    for field in ["key", "path", "volumeName"] {
+        if str_at(reference, field).is_empty() {
+            errors.required(&path.field(field), "");
+        }
+    }
+}
+
+fn env_from(source: &Value, path: &Path, errors: &mut Errors) {
+    let prefix = str_at(source, "prefix");
+    if !prefix.is_empty() {
+        rules::env_name(prefix, &path.field("prefix"), errors);
+    }
+    let mut sources = 0;
+    for field in ["configMapRef", "secretRef"] {
+        if has(source, field) {
+            sources += 1;
+            if str_at(at(source, field), "name").is_empty() {
+                errors.required(&path.field(field).field("name"), "");
+            }
+        }
+    }
+    match sources {
+        0 => errors.invalid(path, "", "must specify one of: `configMapRef` or `secretRef`"),
+        1 => {}
+        _ => errors.invalid(path, "", "may not have more than one field specified at a time"),
+    }
+}

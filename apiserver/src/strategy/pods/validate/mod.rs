@@ -1,0 +1,164 @@
+//! Validation of pod specs, in pods and in templates (upstream's `ValidatePodSpec`).
+//!
+//! Messages are upstream's, because people and tools know them.
+
+mod containers;
+mod env;
+mod probes;
+pub mod resources;
+mod scheduling;
+mod security;
+pub mod update;
+mod volumes;
+
+use super::super::rules;
+use super::super::value::*;
+use serde_json::Value;
+use std::collections::HashSet;
+
+pub use scheduling::node_selector;
+pub use volumes::persistent_source;
+
+/// What the checks of one pod spec need to know of the whole of it.
+pub struct Context<'a> {
+    pub volumes: HashSet<&'a str>,
+    pub restart_policy: &'a str,
+    pub host_network: bool,
+}
+
+/// A spec of a pod or of a template; `path` is where it stands.
+pub fn pod_spec(spec: &Value, path: &Path, errors: &mut Errors) {
+    let volumes = volumes::all(list_at(spec, "volumes"), &path.field("volumes"), errors);
+    let context = Context {
+        volumes,
+        restart_policy: str_at(spec, "restartPolicy"),
+        host_network: bool_at(spec, "hostNetwork"),
+    };
+    containers::all(spec, path, &context, errors);
+    rules::one_of(spec, "restartPolicy", &["Always", "OnFailure", "Never"], path, errors);
+    dns(spec, path, errors);
+    names(spec, path, errors);
+    numbers(spec, path, errors);
+    lists(spec, path, errors);
+    scheduling::all(spec, path, errors);
+    security::pod(at(spec, "securityContext"), &path.field("securityContext"), errors);
+    if let Some(resources) = spec.get("resources") {
+        resources::requirements(resources, &path.field("resources"), errors);
+    }
+    let overhead = path.field("overhead");
+    for (name, quantity) in entries_at(spec, "overhead") {
+        resources::name(name, &overhead.key(name), errors);
+        resources::non_negative(quantity, &overhead.key(name), errors);
+    }
+}
+
+fn dns(spec: &Value, path: &Path, errors: &mut Errors) {
+    rules::one_of(
+        spec,
+        "dnsPolicy",
+        &["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"],
+        path,
+        errors,
+    );
+    let (config, path) = (at(spec, "dnsConfig"), path.field("dnsConfig"));
+    let servers = list_at(config, "nameservers");
+    if str_at(spec, "dnsPolicy") == "None" && servers.is_empty() {
+        let detail = "must provide at least one DNS nameserver when `dnsPolicy` is None";
+        errors.required(&if config.is_null() { path.clone() } else { path.field("nameservers") }, detail);
+    }
+    if servers.len() > 3 {
+        let detail = "must not have more than 3 nameservers";
+        errors.invalid(&path.field("nameservers"), at(config, "nameservers").clone(), detail);
+    }
+    for (i, server) in strings_at(config, "nameservers").enumerate() {
+        rules::ip(server, &path.field("nameservers").index(i), errors);
+    }
+    let searches = path.field("searches");
+    if list_at(config, "searches").len() > 32 {
+        errors.invalid(&searches, at(config, "searches").clone(), "must not have more than 32 search paths");
+    }
+    for (i, search) in strings_at(config, "searches").enumerate() {
+        let trimmed = search.strip_suffix('.').unwrap_or(search);
+        if search != "." {
+            rules::subdomain(&trimmed.replace('_', "-"), &searches.index(i), errors);
+        }
+    }
+    for (i, option) in list_at(config, "options").iter().enumerate() {
+        if str_at(option, "name").is_empty() {
+            errors.required(&path.field("options").index(i), "must not be empty");
+        }
+    }
+}
+
+fn names(spec: &Value, path: &Path, errors: &mut Errors) {
+    for field in ["serviceAccountName", "nodeName", "priorityClassName", "runtimeClassName"] {
+        let value = str_at(spec, field);
+        if !value.is_empty() {
+            rules::subdomain(value, &path.field(field), errors);
+        }
+    }
+    for field in ["hostname", "subdomain"] {
+        let value = str_at(spec, field);
+        if !value.is_empty() {
+            rules::label(value, &path.field(field), errors);
+        }
+    }
+    let os = path.field("os").field("name");
+    match str_at(spec, "os.name") {
+        "" if has(spec, "os") => errors.required(&os, ""),
+        "" | "linux" | "windows" => {}
+        other => errors.not_supported(&os, other, &["linux", "windows"]),
+    }
+    rules::one_of_if_set(spec, "preemptionPolicy", &["Never", "PreemptLowerPriority"], path, errors);
+}
+
+fn numbers(spec: &Value, path: &Path, errors: &mut Errors) {
+    if let Some(seconds) = i64_at(spec, "activeDeadlineSeconds")
+        && !(1..=i64::from(i32::MAX)).contains(&seconds)
+    {
+        let detail = "must be between 1 and 2147483647, inclusive";
+        errors.invalid(&path.field("activeDeadlineSeconds"), seconds, detail);
+    }
+    if bool_at(spec, "shareProcessNamespace") && bool_at(spec, "hostPID") {
+        let detail = "ShareProcessNamespace and HostPID cannot both be enabled";
+        errors.invalid(&path.field("shareProcessNamespace"), true, detail);
+    }
+    if at(spec, "hostUsers") == &Value::Bool(false) {
+        for field in ["hostNetwork", "hostPID", "hostIPC"] {
+            if bool_at(spec, field) {
+                errors.forbidden(&path.field("hostUsers"), &format!("when `{field}` is true"));
+            }
+        }
+    }
+}
+
+fn lists(spec: &Value, path: &Path, errors: &mut Errors) {
+    for (i, secret) in list_at(spec, "imagePullSecrets").iter().enumerate() {
+        if str_at(secret, "name").is_empty() {
+            errors.required(&path.field("imagePullSecrets").index(i).field("name"), "");
+        }
+    }
+    for (i, alias) in list_at(spec, "hostAliases").iter().enumerate() {
+        let here = path.field("hostAliases").index(i);
+        rules::ip(str_at(alias, "ip"), &here.field("ip"), errors);
+        for (j, name) in strings_at(alias, "hostnames").enumerate() {
+            rules::subdomain(name, &here.field("hostnames").index(j), errors);
+        }
+    }
+    for (i, gate) in list_at(spec, "readinessGates").iter().enumerate() {
+        let here = path.field("readinessGates").index(i).field("conditionType");
+        rules::qualified_name(str_at(gate, "conditionType"), &here, errors);
+    }
+    let mut seen = HashSet::new();
+    for (i, gate) in list_at(spec, "schedulingGates").iter().enumerate() {
+        let here = path.field("schedulingGates").index(i);
+        rules::qualified_name(str_at(gate, "name"), &here, errors);
+        if !seen.insert(str_at(gate, "name")) {
+            errors.duplicate(&here, str_at(gate, "name"));
+        }
+    }
+    if !seen.is_empty() && !str_at(spec, "nodeName").is_empty() {
+        errors
+            .forbidden(&path.field("nodeName"), "cannot be set until all schedulingGates have been cleared");
+    }
+}

@@ -1,0 +1,83 @@
+//! Probes and lifecycle hooks.
+
+use super::super::super::rules;
+use super::super::super::value::*;
+use serde_json::Value;
+
+pub fn all(container: &Value, path: &Path, errors: &mut Errors) {
+    for kind in ["livenessProbe", "readinessProbe", "startupProbe"] {
+        if has(container, kind) {
+            probe(at(container, kind), kind, &path.field(kind), errors);
+        }
+    }
+    for hook in ["postStart", "preStop"] {
+        let handler = at(at(container, "lifecycle"), hook);
+        if !handler.is_null() {
+            let here = path.field("lifecycle").field(hook);
+            action(handler, &["exec", "httpGet", "tcpSocket", "sleep"], &here, errors);
+        }
+    }
+}
+
+fn probe(probe: &Value, kind: &str, path: &Path, errors: &mut Errors) {
+    action(probe, &["exec", "httpGet", "tcpSocket", "grpc"], path, errors);
+    for field in
+        ["initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold"]
+    {
+        if let Some(n) = i64_at(probe, field) {
+            rules::non_negative(n, &path.field(field), errors);
+        }
+    }
+    let success = i64_at(probe, "successThreshold").unwrap_or(1);
+    if kind != "readinessProbe" && success != 1 {
+        errors.invalid(&path.field("successThreshold"), success, "must be 1");
+    }
+    if let Some(seconds) = i64_at(probe, "terminationGracePeriodSeconds") {
+        let here = path.field("terminationGracePeriodSeconds");
+        if kind == "readinessProbe" {
+            errors.invalid(&here, seconds, "must not be set for readinessProbes");
+        } else if seconds <= 0 {
+            errors.invalid(&here, seconds, "must be greater than 0");
+        }
+    }
+}
+
+fn action(handler: &Value, kinds: &[&str], path: &Path, errors: &mut Errors) {
+    let mut count = 0;
+    for kind in kinds.iter().filter(|kind| has(handler, kind)) {
+        let (action, here) = (at(handler, kind), path.field(kind));
+        count += 1;
+        if count > 1 {
+            errors.forbidden(&here, "may not specify more than 1 handler type");
+            continue;
+        }
+        match *kind {
+            "exec" if list_at(action, "command").is_empty() => errors.required(&here.field("command"), ""),
+            "httpGet" => http_get(action, &here, errors),
+            "tcpSocket" => rules::int_or_name_port(at(action, "port"), &here.field("port"), errors),
+            "grpc" => rules::port(i64_at(action, "port").unwrap_or(0), &here.field("port"), errors),
+            "sleep" => {
+                rules::non_negative(i64_at(action, "seconds").unwrap_or(0), &here.field("seconds"), errors)
+            }
+            _ => {}
+        }
+    }
+    if count == 0 {
+        errors.required(path, "must specify a handler type");
+    }
+}
+
+fn http_get(action: &Value, path: &Path, errors: &mut Errors) {
+    if str_at(action, "path").is_empty() {
+        errors.required(&path.field("path"), "");
+    }
+    rules::int_or_name_port(at(action, "port"), &path.field("port"), errors);
+    rules::one_of(action, "scheme", &["HTTP", "HTTPS"], path, errors);
+    for (i, header) in list_at(action, "httpHeaders").iter().enumerate() {
+        let name = str_at(header, "name");
+        if name.is_empty() || !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-') {
+            let detail = "a valid HTTP header must consist of alphanumeric characters or '-' (e.g. 'X-Header-Name', regex used for validation is '[-A-Za-z0-9]+')";
+            errors.invalid(&path.field("httpHeaders").index(i).field("name"), name, detail);
+        }
+    }
+}

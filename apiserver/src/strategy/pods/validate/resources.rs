@@ -1,0 +1,78 @@
+//! Requests and limits of containers, pods and claims.
+
+use super::super::super::rules;
+use super::super::super::value::*;
+use serde_json::Value;
+
+const STANDARD: &[&str] = &["cpu", "memory", "ephemeral-storage"];
+
+/// Requests and limits: names, quantities, and requests not above limits.
+pub fn requirements(resources: &Value, path: &Path, errors: &mut Errors) {
+    for kind in ["limits", "requests"] {
+        let here = path.field(kind);
+        for (resource, quantity) in entries_at(resources, kind) {
+            name(resource, &here.key(resource), errors);
+            non_negative(quantity, &here.key(resource), errors);
+            whole_if_extended(resource, quantity, &here.key(resource), errors);
+        }
+    }
+    for (resource, request) in entries_at(resources, "requests") {
+        let limit = at(resources, "limits").get(resource);
+        match limit {
+            Some(limit) => against_limit(resource, request, limit, &path.field("requests"), errors),
+            None if is_extended(resource) || resource.starts_with("hugepages-") => {
+                errors.required(&path.field("limits"), "Limit must be set for non overcommitable resources");
+            }
+            None => {}
+        }
+    }
+    for (i, claim) in list_at(resources, "claims").iter().enumerate() {
+        if str_at(claim, "name").is_empty() {
+            errors.required(&path.field("claims").index(i), "");
+        }
+    }
+}
+
+fn against_limit(resource: &str, request: &Value, limit: &Value, path: &Path, errors: &mut Errors) {
+    let (Some(asked), Some(most)) = (rules::parse_quantity(request), rules::parse_quantity(limit)) else {
+        return;
+    };
+    let text = rules::quantity_text(limit);
+    let exact = is_extended(resource) || resource.starts_with("hugepages-");
+    if exact && asked != most {
+        let detail = format!("must be equal to {resource} limit of {text}");
+        errors.invalid(path, rules::quantity_text(request), &detail);
+    } else if asked > most {
+        let detail = format!("must be less than or equal to {resource} limit of {text}");
+        errors.invalid(path, rules::quantity_text(request), &detail);
+    }
+}
+
+/// A resource that a container may have: a standard one, or a fully qualified name.
+pub fn name(resource: &str, path: &Path, errors: &mut Errors) {
+    rules::qualified_name(resource, path, errors);
+    if !resource.contains('/') && !STANDARD.contains(&resource) && !resource.starts_with("hugepages-") {
+        errors.invalid(path, resource, "must be a standard resource for containers");
+    }
+}
+
+/// Resources of device plugins and the like: whole numbers, never overcommitted.
+pub fn is_extended(resource: &str) -> bool {
+    resource.contains('/') && !resource.split('/').next().unwrap_or_default().ends_with("kubernetes.io")
+}
+
+pub fn non_negative(quantity: &Value, path: &Path, errors: &mut Errors) {
+    match rules::is_negative_quantity(quantity) {
+        None => errors.invalid(path, quantity.clone(), rules::QUANTITY_FORM),
+        Some(true) => {
+            errors.invalid(path, rules::quantity_text(quantity), "must be greater than or equal to 0")
+        }
+        Some(false) => {}
+    }
+}
+
+fn whole_if_extended(resource: &str, quantity: &Value, path: &Path, errors: &mut Errors) {
+    if is_extended(resource) && rules::is_whole_quantity(quantity) == Some(false) {
+        errors.invalid(path, rules::quantity_text(quantity), "must be an integer");
+    }
+}

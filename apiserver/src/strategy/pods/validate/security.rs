@@ -1,0 +1,74 @@
+//! Security contexts of pods and containers.
+
+use super::super::super::rules;
+use super::super::super::value::*;
+use serde_json::Value;
+
+const MAX_ID: i64 = i32::MAX as i64;
+const ID_RANGE: &str = "must be between 0 and 2147483647, inclusive";
+
+pub fn pod(context: &Value, path: &Path, errors: &mut Errors) {
+    for field in ["fsGroup", "runAsUser", "runAsGroup"] {
+        id(at(context, field), &path.field(field), errors);
+    }
+    for (i, group) in list_at(context, "supplementalGroups").iter().enumerate() {
+        id(group, &path.field("supplementalGroups").index(i), errors);
+    }
+    rules::one_of_if_set(context, "fsGroupChangePolicy", &["Always", "OnRootMismatch"], path, errors);
+    rules::one_of_if_set(context, "supplementalGroupsPolicy", &["Merge", "Strict"], path, errors);
+    let mut seen = std::collections::HashSet::new();
+    for (i, sysctl) in list_at(context, "sysctls").iter().enumerate() {
+        let here = path.field("sysctls").index(i).field("name");
+        match str_at(sysctl, "name") {
+            "" => errors.required(&here, ""),
+            name if !seen.insert(name) => errors.duplicate(&here, name),
+            _ => {}
+        }
+    }
+    profiles(context, path, errors);
+}
+
+pub fn container(context: &Value, path: &Path, errors: &mut Errors) {
+    for field in ["runAsUser", "runAsGroup"] {
+        id(at(context, field), &path.field(field), errors);
+    }
+    rules::one_of_if_set(context, "procMount", &["Default", "Unmasked"], path, errors);
+    profiles(context, path, errors);
+    if at(context, "allowPrivilegeEscalation") != &Value::Bool(false) {
+        return;
+    }
+    if bool_at(context, "privileged") {
+        let detail = "cannot set `allowPrivilegeEscalation` to false and `privileged` to true";
+        errors.invalid(path, context.clone(), detail);
+    }
+    if strings_at(context, "capabilities.add").any(|c| c == "CAP_SYS_ADMIN") {
+        let detail = "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN";
+        errors.invalid(path, context.clone(), detail);
+    }
+}
+
+fn id(value: &Value, path: &Path, errors: &mut Errors) {
+    if let Some(id) = value.as_i64()
+        && !(0..=MAX_ID).contains(&id)
+    {
+        errors.invalid(path, id, ID_RANGE);
+    }
+}
+
+fn profiles(context: &Value, path: &Path, errors: &mut Errors) {
+    for field in ["seccompProfile", "appArmorProfile"] {
+        let profile = at(context, field);
+        if profile.is_null() {
+            continue;
+        }
+        let here = path.field(field);
+        rules::one_of(profile, "type", &["Localhost", "RuntimeDefault", "Unconfined"], &here, errors);
+        let (local, is_local) = (here.field("localhostProfile"), str_at(profile, "type") == "Localhost");
+        if is_local && str_at(profile, "localhostProfile").is_empty() {
+            errors.required(&local, "must be set when type is Localhost");
+        } else if !is_local && has(profile, "localhostProfile") {
+            let detail = "can only be set when type is Localhost";
+            errors.invalid(&local, at(profile, "localhostProfile").clone(), detail);
+        }
+    }
+}

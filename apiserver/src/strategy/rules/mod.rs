@@ -1,0 +1,79 @@
+//! Checks that many resources share, with upstream's messages
+//! (`k8s.io/apimachinery/pkg/util/validation` and `pkg/apis/core/validation`).
+
+mod names;
+mod quantity;
+mod selector;
+
+pub use names::*;
+pub use quantity::*;
+pub use selector::{label_selector, selects, selects_all};
+
+use super::value::*;
+use serde_json::Value;
+
+/// A string field that must hold one of `supported`; empty is `Required value`.
+pub fn one_of(object: &Value, field: &str, supported: &[&str], path: &Path, errors: &mut Errors) {
+    match str_at(object, field) {
+        "" => errors.required(&path.field(field), ""),
+        value if !supported.contains(&value) => errors.not_supported(&path.field(field), value, supported),
+        _ => {}
+    }
+}
+
+pub fn one_of_if_set(object: &Value, field: &str, supported: &[&str], path: &Path, errors: &mut Errors) {
+    if !str_at(object, field).is_empty() {
+        one_of(object, field, supported, path, errors);
+    }
+}
+
+pub fn non_negative(number: i64, path: &Path, errors: &mut Errors) {
+    if number < 0 {
+        errors.invalid(path, number, "must be greater than or equal to 0");
+    }
+}
+
+/// A whole-number field that may be absent and must not be negative.
+pub fn non_negative_at(object: &Value, field: &str, path: &Path, errors: &mut Errors) {
+    if let Some(number) = i64_at(object, field) {
+        non_negative(number, &path.field(field), errors);
+    }
+}
+
+/// Fields of the object (dotted paths) that an update must leave as they are.
+pub fn immutable(new: &Value, old: &Value, fields: &[&str], errors: &mut Errors) {
+    for field in fields {
+        errors.immutable(&Path::root(field), at(new, field), at(old, field));
+    }
+}
+
+/// A number or a percentage, not negative; `true` if it is a percentage.
+pub fn int_or_percent(value: &Value, path: &Path, errors: &mut Errors) -> bool {
+    match value {
+        Value::Number(n) => {
+            non_negative(n.as_i64().unwrap_or(-1), path, errors);
+            false
+        }
+        Value::String(text) => {
+            let digits = text.strip_suffix('%').unwrap_or_default();
+            if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
+                let detail = "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')";
+                errors.invalid(path, text.as_str(), detail);
+            }
+            true
+        }
+        _ => false,
+    }
+}
+
+/// The percentage of a value that is one.
+pub fn percent(value: &Value) -> Option<i64> {
+    value.as_str()?.strip_suffix('%')?.parse().ok()
+}
+
+/// A percentage that is of a whole, so at most 100.
+pub fn at_most_all(value: &Value, path: &Path, errors: &mut Errors) {
+    if percent(value).is_some_and(|p| p > 100) {
+        errors.invalid(path, value.clone(), "must not be greater than 100%");
+    }
+}
