@@ -4,5 +4,6 @@ pub mod config;
 pub mod cri;
 pub mod pods_api;
 pub mod simulate;
+pub mod streaming;
 
 pub use config::Config;

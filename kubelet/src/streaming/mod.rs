@@ -1,0 +1,2 @@
+//! Streaming.
+pub mod spdy;
