@@ -4,6 +4,7 @@ pub mod catalogue;
 pub mod error;
 mod generated;
 pub mod identity;
+pub mod schema;
 pub mod selector;
 pub mod validation;
 
