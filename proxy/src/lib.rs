@@ -1,1 +1,10 @@
+//! The service proxy: turns Services and EndpointSlices into the kernel's rules.
+//!
+//! `model` says what shall be reachable, `iptables::rules` renders it (both pure), `iptables::apply` writes it.
 
+pub mod health;
+pub mod iptables;
+pub mod model;
+mod run;
+
+pub use run::{Config, Error, run};

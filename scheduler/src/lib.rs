@@ -1,1 +1,12 @@
+//! The scheduler: a queue, a framework of extension points, plugins, and a cache of nodes that one task owns.
 
+pub mod cache;
+pub mod config;
+pub mod cycle;
+pub mod framework;
+pub mod plugins;
+pub mod queue;
+mod run;
+
+pub use config::Config;
+pub use run::{Error, run};

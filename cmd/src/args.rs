@@ -1,0 +1,89 @@
+//! The command line. Flags carry Kubernetes' own names where Kubernetes has one.
+
+use clap::{Args, Parser, Subcommand};
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+#[derive(Parser)]
+#[command(name = "coracle", version, about = "Kubernetes in one small binary")]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// Run a node: API server, scheduler, controllers, kubelet, proxy and DNS in one process
+    Server(ServerArgs),
+    /// Run one command with a throw-away cluster in memory around it
+    Ci(CiArgs),
+    /// Say what this machine lacks, and how to mend it
+    Check(CheckArgs),
+}
+
+/// Flags of `coracle server`. A flag that is not given leaves the configuration file's value, and that the default.
+#[derive(Args, Default)]
+pub struct ServerArgs {
+    /// YAML file with the same settings as these flags, in camelCase; flags win
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Where state lives [default: /var/lib/coracle]
+    #[arg(long, value_name = "DIR")]
+    pub data_dir: Option<PathBuf>,
+    /// Address to listen on [default: 0.0.0.0]
+    #[arg(long, value_name = "ADDRESS")]
+    pub bind_address: Option<IpAddr>,
+    /// Port of the API [default: 6443]
+    #[arg(long, value_name = "PORT")]
+    pub https_port: Option<u16>,
+    /// Where the administrator's kubeconfig is written
+    #[arg(long, value_name = "FILE")]
+    pub write_kubeconfig: Option<PathBuf>,
+    /// Name of this node [default: the host's name]
+    #[arg(long, value_name = "NAME")]
+    pub node_name: Option<String>,
+    /// Address of this node [default: of the interface with the default route]
+    #[arg(long, value_name = "ADDRESS")]
+    pub node_ip: Option<IpAddr>,
+    /// Components to leave out: kubelet, proxy, dns, scheduler, controllers, storage
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    pub disable: Option<Vec<String>>,
+    /// sled or memory [default: sled]
+    #[arg(long, value_name = "BACKEND")]
+    pub storage_backend: Option<String>,
+    /// Servers of the etcd backend
+    #[arg(long, value_name = "URL,...", value_delimiter = ',')]
+    pub etcd_servers: Option<Vec<String>>,
+    /// Socket of the container runtime [default: unix:///run/containerd/containerd.sock]
+    #[arg(long, value_name = "URL")]
+    pub container_runtime_endpoint: Option<String>,
+    /// Addresses of pods [default: 10.42.0.0/16]
+    #[arg(long, value_name = "CIDR")]
+    pub cluster_cidr: Option<String>,
+    /// Addresses of Services [default: 10.43.0.0/16]
+    #[arg(long, value_name = "CIDR")]
+    pub service_cidr: Option<String>,
+    /// Keep so many simulated nodes Ready, whose pods run by themselves [default: 0]
+    #[arg(long, value_name = "N")]
+    pub simulate_nodes: Option<u32>,
+}
+
+#[derive(Args)]
+pub struct CiArgs {
+    /// Simulated nodes of the cluster
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub nodes: u32,
+    /// Write the kubeconfig here too; CMD finds one in KUBECONFIG anyway
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// The command and its arguments
+    #[arg(last = true, required = true, value_name = "CMD")]
+    pub command: Vec<String>,
+}
+
+#[derive(Args)]
+pub struct CheckArgs {
+    /// Socket of the container runtime
+    #[arg(long, value_name = "URL", default_value = crate::config::DEFAULT_RUNTIME_ENDPOINT)]
+    pub container_runtime_endpoint: String,
+}

@@ -1,0 +1,226 @@
+//! The server's settings: defaults, then the configuration file, then flags; checked whole, all mistakes at once.
+
+use crate::args::ServerArgs;
+use serde::Deserialize;
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::{Path, PathBuf};
+
+pub const DEFAULT_DATA_DIR: &str = "/var/lib/coracle";
+pub const DEFAULT_RUNTIME_ENDPOINT: &str = "unix:///run/containerd/containerd.sock";
+const DEFAULT_KUBECONFIG: &str = "/etc/coracle/admin.conf";
+/// Far more than anybody simulates on one machine; it keeps a slip of the finger from filling the memory.
+const MAX_SIMULATED_NODES: u32 = 100_000;
+
+/// The parts that `--disable` can leave out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Component {
+    Kubelet,
+    Proxy,
+    Dns,
+    Scheduler,
+    Controllers,
+    Storage,
+}
+
+impl Component {
+    const ALL: [(&'static str, Self); 6] = [
+        ("kubelet", Self::Kubelet),
+        ("proxy", Self::Proxy),
+        ("dns", Self::Dns),
+        ("scheduler", Self::Scheduler),
+        ("controllers", Self::Controllers),
+        ("storage", Self::Storage),
+    ];
+
+    fn parse(name: &str) -> Result<Self, String> {
+        Self::ALL.iter().find(|(n, _)| *n == name).map(|(_, c)| *c).ok_or_else(|| {
+            let known: Vec<&str> = Self::ALL.iter().map(|(n, _)| *n).collect();
+            format!("disable: unknown component \"{name}\", known are {}", known.join(", "))
+        })
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Backend {
+    Sled,
+    Memory,
+}
+
+/// What the configuration file may say. Unknown keys are mistakes.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct File {
+    data_dir: Option<PathBuf>,
+    bind_address: Option<IpAddr>,
+    https_port: Option<u16>,
+    write_kubeconfig: Option<PathBuf>,
+    node_name: Option<String>,
+    node_ip: Option<IpAddr>,
+    disable: Option<Vec<String>>,
+    storage_backend: Option<String>,
+    etcd_servers: Option<Vec<String>>,
+    container_runtime_endpoint: Option<String>,
+    cluster_cidr: Option<String>,
+    service_cidr: Option<String>,
+    simulate_nodes: Option<u32>,
+}
+
+/// Everything `coracle server` needs to know, checked.
+#[derive(Clone, Debug)]
+pub struct Config {
+    pub data_dir: PathBuf,
+    pub bind_address: IpAddr,
+    /// 0 lets the system choose.
+    pub https_port: u16,
+    pub kubeconfig: PathBuf,
+    pub node_name: String,
+    pub node_ip: IpAddr,
+    pub disabled: BTreeSet<Component>,
+    pub backend: Backend,
+    pub runtime_endpoint: String,
+    pub cluster_cidr: String,
+    pub service_cidr: String,
+    pub simulate_nodes: u32,
+}
+
+impl Config {
+    /// All mistakes, one a line.
+    pub fn load(args: ServerArgs) -> Result<Self, String> {
+        let file = match &args.config {
+            Some(path) => read_file(path)?,
+            None => File::default(),
+        };
+        let mut mistakes = Vec::new();
+        let config = merge(args, file, &mut mistakes);
+        if mistakes.is_empty() { Ok(config) } else { Err(mistakes.join("\n")) }
+    }
+
+    pub fn runs(&self, component: Component) -> bool {
+        !self.disabled.contains(&component)
+    }
+}
+
+fn read_file(path: &Path) -> Result<File, String> {
+    let text = std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
+    if text.trim().is_empty() {
+        return Ok(File::default());
+    }
+    serde_saphyr::from_str(&text).map_err(|e| format!("{}: {e}", path.display()))
+}
+
+fn merge(args: ServerArgs, file: File, mistakes: &mut Vec<String>) -> Config {
+    let data_dir = args.data_dir.or(file.data_dir).unwrap_or_else(|| DEFAULT_DATA_DIR.into());
+    let kubeconfig = args.write_kubeconfig.or(file.write_kubeconfig).unwrap_or_else(|| {
+        if data_dir == Path::new(DEFAULT_DATA_DIR) { DEFAULT_KUBECONFIG.into() } else { data_dir.join("admin.conf") }
+    });
+    let disabled = args.disable.or(file.disable).unwrap_or_default();
+    let backend = args.storage_backend.or(file.storage_backend);
+    let etcd = args.etcd_servers.or(file.etcd_servers);
+    let simulate_nodes = args.simulate_nodes.or(file.simulate_nodes).unwrap_or(0);
+    if simulate_nodes > MAX_SIMULATED_NODES {
+        mistakes.push(format!("simulate-nodes: {simulate_nodes} is more than {MAX_SIMULATED_NODES}"));
+    }
+    Config {
+        kubeconfig,
+        bind_address: args.bind_address.or(file.bind_address).unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
+        https_port: args.https_port.or(file.https_port).unwrap_or(6443),
+        node_name: node_name(args.node_name.or(file.node_name), mistakes),
+        node_ip: args.node_ip.or(file.node_ip).unwrap_or_else(crate::address::of_this_node),
+        disabled: disabled.iter().filter_map(|name| or_note(Component::parse(name), mistakes)).collect(),
+        backend: or_note(parse_backend(backend.as_deref(), etcd.as_deref()), mistakes).unwrap_or(Backend::Sled),
+        runtime_endpoint: args
+            .container_runtime_endpoint
+            .or(file.container_runtime_endpoint)
+            .unwrap_or_else(|| DEFAULT_RUNTIME_ENDPOINT.to_owned()),
+        cluster_cidr: cidr("cluster-cidr", args.cluster_cidr.or(file.cluster_cidr), "10.42.0.0/16", mistakes),
+        service_cidr: cidr("service-cidr", args.service_cidr.or(file.service_cidr), "10.43.0.0/16", mistakes),
+        simulate_nodes,
+        data_dir,
+    }
+}
+
+fn or_note<T>(result: Result<T, String>, mistakes: &mut Vec<String>) -> Option<T> {
+    result.map_err(|mistake| mistakes.push(mistake)).ok()
+}
+
+fn parse_backend(name: Option<&str>, etcd: Option<&[String]>) -> Result<Backend, String> {
+    match name {
+        None | Some("sled") if etcd.is_none() => Ok(Backend::Sled),
+        Some("memory") if etcd.is_none() => Ok(Backend::Memory),
+        Some("etcd") => Err("storage-backend: etcd is not part of this build yet; use sled or memory".to_owned()),
+        Some("sled" | "memory") | None => Err("etcd-servers: only the etcd backend takes servers".to_owned()),
+        Some(other) => Err(format!("storage-backend: unknown \"{other}\", known are sled, memory")),
+    }
+}
+
+/// The node's name as the kubelet makes it of the host's: lower case, a valid DNS subdomain.
+fn node_name(asked: Option<String>, mistakes: &mut Vec<String>) -> String {
+    let name = asked.unwrap_or_else(|| {
+        nix::unistd::gethostname().ok().and_then(|n| n.into_string().ok()).unwrap_or_default().to_lowercase()
+    });
+    let good = |part: &str| {
+        let edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
+        edge(part.chars().next())
+            && edge(part.chars().last())
+            && part.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
+    };
+    if name.is_empty() || name.len() > 253 || !name.split('.').all(good) {
+        mistakes.push(format!("node-name: \"{name}\" is no lowercase RFC 1123 subdomain"));
+    }
+    name
+}
+
+fn cidr(flag: &str, asked: Option<String>, default: &str, mistakes: &mut Vec<String>) -> String {
+    let text = asked.unwrap_or_else(|| default.to_owned());
+    if text.parse::<ipnet::IpNet>().is_err() {
+        mistakes.push(format!("{flag}: \"{text}\" is no CIDR such as {default}"));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn args(node: &str) -> ServerArgs {
+        ServerArgs { node_name: Some(node.to_owned()), ..ServerArgs::default() }
+    }
+
+    #[test]
+    fn every_mistake_is_named_at_once() {
+        let bad = ServerArgs {
+            disable: Some(vec!["kublet".to_owned()]),
+            storage_backend: Some("redis".to_owned()),
+            cluster_cidr: Some("10.42.0.0".to_owned()),
+            simulate_nodes: Some(u32::MAX),
+            ..args("Node_1")
+        };
+        let text = Config::load(bad).expect_err("five mistakes");
+        for word in ["kublet", "redis", "cluster-cidr", "simulate-nodes", "Node_1"] {
+            assert!(text.contains(word), "{word} is missing from {text}");
+        }
+    }
+
+    #[test]
+    fn flags_win_over_the_file_and_the_file_over_defaults() {
+        let dir = tempfile::tempdir().expect("temporary directory");
+        let path = dir.path().join("config.yaml");
+        std::fs::write(&path, "httpsPort: 7443\ndataDir: /somewhere\ndisable: [proxy]\n").expect("write");
+        let asked = ServerArgs { config: Some(path), https_port: Some(8443), ..args("n1") };
+        let config = Config::load(asked).expect("valid");
+        assert_eq!(config.https_port, 8443);
+        assert_eq!(config.data_dir, Path::new("/somewhere"));
+        assert_eq!(config.kubeconfig, Path::new("/somewhere/admin.conf"));
+        assert!(!config.runs(Component::Proxy) && config.runs(Component::Dns));
+    }
+
+    #[test]
+    fn unknown_keys_of_the_file_are_refused() {
+        let dir = tempfile::tempdir().expect("temporary directory");
+        let path = dir.path().join("config.yaml");
+        std::fs::write(&path, "httpPort: 7443\n").expect("write");
+        let text = Config::load(ServerArgs { config: Some(path), ..args("n1") }).expect_err("unknown key");
+        assert!(text.contains("httpPort"), "{text}");
+    }
+}

@@ -1,0 +1,315 @@
+//! The rule set for a model, in `iptables-restore` form. Chains and their order are kube-proxy's, so that people and
+//! tools find what they know: KUBE-SERVICES, KUBE-NODEPORTS, KUBE-SVC-*, KUBE-SVL-*, KUBE-EXT-*, KUBE-SEP-*,
+//! KUBE-MARK-MASQ, KUBE-POSTROUTING, KUBE-FORWARD.
+
+use crate::model::{Endpoint, PortName, ServicePort};
+use sha2::{Digest, Sha256};
+use std::collections::BTreeSet;
+use std::fmt::Write;
+
+/// kube-proxy's mark (`iptablesMasqueradeBit` 14).
+const MARK: &str = "0x4000";
+/// The characters of RFC 4648 base32; chain names are cut to what iptables allows (28 characters).
+const BASE32: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
+
+/// The text for `iptables-restore --noflush`, and the chains it fills.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct RuleSet {
+    pub filter: Table,
+    pub nat: Table,
+}
+
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Table {
+    pub chains: BTreeSet<String>,
+    pub rules: String,
+}
+
+impl Table {
+    fn chain(&mut self, name: &str) {
+        self.chains.insert(name.to_owned());
+    }
+
+    fn rule(&mut self, chain: &str, rule: std::fmt::Arguments<'_>) {
+        // Writing to a String cannot fail.
+        let _ = writeln!(self.rules, "-A {chain} {rule}");
+    }
+}
+
+fn hash16(text: &str) -> String {
+    let digest = Sha256::digest(text.as_bytes());
+    // Sixteen base32 characters are the first ten bytes.
+    let bits = digest.iter().take(10).flat_map(|byte| (0..8).rev().map(move |i| (byte >> i) & 1));
+    let bits: Vec<u8> = bits.collect();
+    bits.chunks(5)
+        .map(|five| char::from(BASE32[usize::from(five.iter().fold(0u8, |n, b| n << 1 | b))]))
+        .collect()
+}
+
+fn chain(prefix: &str, name: &PortName) -> String {
+    format!("KUBE-{prefix}-{}", hash16(&format!("{}{}", name.label(), name.protocol)))
+}
+
+fn endpoint_chain(name: &PortName, endpoint: &Endpoint) -> String {
+    let key = format!("{}{}{}:{}", name.label(), name.protocol, endpoint.ip, endpoint.port);
+    format!("KUBE-SEP-{}", hash16(&key))
+}
+
+/// Everything for one IP family. `cluster_cidr` are the pods' addresses: other sources are masqueraded.
+pub fn render(ports: &[ServicePort], cluster_cidr: &str) -> RuleSet {
+    let mut set = RuleSet::default();
+    fixed(&mut set);
+    for port in ports {
+        service(&mut set, port, cluster_cidr);
+    }
+    // Node ports come last: a Service's own address wins over a node port.
+    set.nat.rule(
+        "KUBE-SERVICES",
+        format_args!(
+            "-m comment --comment \"kubernetes service nodeports; NOTE: this must be the last rule in this chain\" \
+             -m addrtype --dst-type LOCAL -j KUBE-NODEPORTS"
+        ),
+    );
+    set
+}
+
+/// Chains and rules that are there without any Service.
+fn fixed(set: &mut RuleSet) {
+    for name in ["KUBE-SERVICES", "KUBE-NODEPORTS", "KUBE-POSTROUTING", "KUBE-MARK-MASQ"] {
+        set.nat.chain(name);
+    }
+    for name in ["KUBE-SERVICES", "KUBE-EXTERNAL-SERVICES", "KUBE-FORWARD", "KUBE-NODEPORTS", "KUBE-FIREWALL"]
+    {
+        set.filter.chain(name);
+    }
+    let nat = &mut set.nat;
+    nat.rule("KUBE-POSTROUTING", format_args!("-m mark ! --mark {MARK}/{MARK} -j RETURN"));
+    nat.rule("KUBE-POSTROUTING", format_args!("-j MARK --xor-mark {MARK}"));
+    nat.rule(
+        "KUBE-POSTROUTING",
+        format_args!(
+            "-m comment --comment \"kubernetes service traffic requiring SNAT\" -j MASQUERADE --random-fully"
+        ),
+    );
+    nat.rule("KUBE-MARK-MASQ", format_args!("-j MARK --or-mark {MARK}"));
+    let filter = &mut set.filter;
+    filter.rule("KUBE-FORWARD", format_args!("-m conntrack --ctstate INVALID -j DROP"));
+    filter.rule(
+        "KUBE-FORWARD",
+        format_args!(
+            "-m comment --comment \"kubernetes forwarding rules\" -m mark --mark {MARK}/{MARK} -j ACCEPT"
+        ),
+    );
+    filter.rule(
+        "KUBE-FORWARD",
+        format_args!(
+            "-m comment --comment \"kubernetes forwarding conntrack rule\" \
+             -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT"
+        ),
+    );
+    // Node ports answer on 127.0.0.1 too, which needs route_localnet; nobody else may use that to reach
+    // what listens on loopback.
+    filter.rule(
+        "KUBE-FIREWALL",
+        format_args!(
+            "-m comment --comment \"block incoming localnet connections\" ! -s 127.0.0.0/8 -d 127.0.0.0/8 \
+             -m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT -j DROP"
+        ),
+    );
+}
+
+/// The endpoints that each kind of traffic goes to.
+struct Targets<'a> {
+    cluster: Vec<&'a Endpoint>,
+    local: Vec<&'a Endpoint>,
+}
+
+fn service(set: &mut RuleSet, port: &ServicePort, cidr: &str) {
+    let targets = Targets {
+        cluster: port.endpoints.iter().collect(),
+        local: port.endpoints.iter().filter(|e| e.local).collect(),
+    };
+    let internal = if port.internal_local { &targets.local } else { &targets.cluster };
+    let external = if port.external_local { &targets.local } else { &targets.cluster };
+    let has_external = port.node_port != 0 || !port.external_ips.is_empty();
+    if internal.is_empty() {
+        refuse_internal(&mut set.filter, port, targets.cluster.is_empty());
+    } else {
+        let to = chain(if port.internal_local { "SVL" } else { "SVC" }, &port.name);
+        capture_internal(&mut set.nat, port, &to, cidr);
+    }
+    if has_external && external.is_empty() && !(port.external_local && !targets.cluster.is_empty()) {
+        refuse_external(&mut set.filter, port, targets.cluster.is_empty());
+    } else if has_external {
+        capture_external(&mut set.nat, port, &targets, cidr);
+    }
+    let nat = &mut set.nat;
+    let uses_cluster = !port.internal_local || has_external;
+    if uses_cluster && !targets.cluster.is_empty() {
+        balance(nat, port, "SVC", &targets.cluster);
+    }
+    let uses_local = port.internal_local || (has_external && port.external_local);
+    if uses_local && !targets.local.is_empty() {
+        balance(nat, port, "SVL", &targets.local);
+    }
+    let used: BTreeSet<&Endpoint> = targets.cluster.into_iter().collect();
+    for endpoint in used {
+        dnat(nat, port, endpoint);
+    }
+}
+
+fn matches(port: &ServicePort, ip: &std::net::IpAddr) -> String {
+    let protocol = &port.name.protocol;
+    let bits = if ip.is_ipv6() { 128 } else { 32 };
+    format!("-d {ip}/{bits} -p {protocol} -m {protocol} --dport {}", port.port)
+}
+
+fn capture_internal(nat: &mut Table, port: &ServicePort, to: &str, cidr: &str) {
+    let label = port.name.label();
+    let what = matches(port, &port.cluster_ip);
+    nat.chain(to);
+    nat.rule("KUBE-SERVICES", format_args!("-m comment --comment \"{label} cluster IP\" {what} -j {to}"));
+    nat.rule(
+        to,
+        format_args!("-m comment --comment \"{label} cluster IP\" ! -s {cidr} {what} -j KUBE-MARK-MASQ"),
+    );
+}
+
+fn capture_external(nat: &mut Table, port: &ServicePort, targets: &Targets<'_>, cidr: &str) {
+    let (label, protocol) = (port.name.label(), &port.name.protocol);
+    let to = chain("EXT", &port.name);
+    nat.chain(&to);
+    for ip in &port.external_ips {
+        let what = matches(port, ip);
+        nat.rule(
+            "KUBE-SERVICES",
+            format_args!("-m comment --comment \"{label} external IP\" {what} -j {to}"),
+        );
+    }
+    if port.node_port != 0 {
+        nat.rule(
+            "KUBE-NODEPORTS",
+            format_args!(
+                "-m comment --comment \"{label}\" -p {protocol} -m {protocol} --dport {} -j {to}",
+                port.node_port
+            ),
+        );
+    }
+    let cluster = chain("SVC", &port.name);
+    if !port.external_local {
+        nat.rule(
+            &to,
+            format_args!(
+                "-m comment --comment \"masquerade traffic for {label} external destinations\" -j KUBE-MARK-MASQ"
+            ),
+        );
+        nat.rule(&to, format_args!("-j {cluster}"));
+        return;
+    }
+    // Pods and the node itself may use any endpoint; traffic from outside keeps its source and stays here.
+    nat.rule(
+        &to,
+        format_args!(
+            "-m comment --comment \"pod traffic for {label} external destinations\" -s {cidr} -j {cluster}"
+        ),
+    );
+    nat.rule(&to, format_args!("-m comment --comment \"masquerade LOCAL traffic for {label} external destinations\" -m addrtype --src-type LOCAL -j KUBE-MARK-MASQ"));
+    nat.rule(&to, format_args!("-m comment --comment \"route LOCAL traffic for {label} external destinations\" -m addrtype --src-type LOCAL -j {cluster}"));
+    if !targets.local.is_empty() {
+        nat.rule(&to, format_args!("-j {}", chain("SVL", &port.name)));
+    }
+}
+
+/// Nothing is behind the Service: say so instead of letting the client wait. Nothing here but elsewhere (`none`
+/// false) is silence, as upstream.
+fn refuse_internal(filter: &mut Table, port: &ServicePort, none: bool) {
+    let what = matches(port, &port.cluster_ip);
+    filter.rule("KUBE-SERVICES", format_args!("{}", refusal(&port.name.label(), &what, none)));
+}
+
+fn refuse_external(filter: &mut Table, port: &ServicePort, none: bool) {
+    let (label, protocol) = (port.name.label(), &port.name.protocol);
+    for ip in &port.external_ips {
+        filter.rule("KUBE-EXTERNAL-SERVICES", format_args!("{}", refusal(&label, &matches(port, ip), none)));
+    }
+    if port.node_port != 0 {
+        let what =
+            format!("-m addrtype --dst-type LOCAL -p {protocol} -m {protocol} --dport {}", port.node_port);
+        filter.rule("KUBE-EXTERNAL-SERVICES", format_args!("{}", refusal(&label, &what, none)));
+    }
+}
+
+fn refusal(label: &str, what: &str, none: bool) -> String {
+    if none {
+        format!("-m comment --comment \"{label} has no endpoints\" {what} -j REJECT")
+    } else {
+        format!("-m comment --comment \"{label} has no local endpoints\" {what} -j DROP")
+    }
+}
+
+/// Spreads over the endpoints: each gets its share of what those before it left. With affinity a client's last
+/// endpoint is tried first.
+fn balance(nat: &mut Table, port: &ServicePort, kind: &str, endpoints: &[&Endpoint]) {
+    let (name, label) = (chain(kind, &port.name), port.name.label());
+    nat.chain(&name);
+    if port.affinity_seconds > 0 {
+        for endpoint in endpoints {
+            let to = endpoint_chain(&port.name, endpoint);
+            nat.rule(
+                &name,
+                format_args!(
+                    "-m comment --comment \"{label} -> {}:{}\" -m recent --name {to} --rcheck --seconds {} --reap -j {to}",
+                    endpoint.ip, endpoint.port, port.affinity_seconds
+                ),
+            );
+        }
+    }
+    for (index, endpoint) in endpoints.iter().enumerate() {
+        let left = endpoints.len() - index;
+        let to = endpoint_chain(&port.name, endpoint);
+        let comment = format!("-m comment --comment \"{label} -> {}\"", socket(endpoint));
+        if left == 1 {
+            nat.rule(&name, format_args!("{comment} -j {to}"));
+        } else {
+            let share = probability(left);
+            nat.rule(
+                &name,
+                format_args!("{comment} -m statistic --mode random --probability {share} -j {to}"),
+            );
+        }
+    }
+}
+
+/// One in `left`, with the ten digits that iptables prints; integers only, so that equal models render equally.
+fn probability(left: usize) -> String {
+    let scaled = 10_000_000_000u64 / u64::try_from(left).unwrap_or(u64::MAX).max(1);
+    format!("0.{scaled:010}")
+}
+
+fn socket(endpoint: &Endpoint) -> String {
+    std::net::SocketAddr::new(endpoint.ip, endpoint.port).to_string()
+}
+
+fn dnat(nat: &mut Table, port: &ServicePort, endpoint: &Endpoint) {
+    let (name, label) = (endpoint_chain(&port.name, endpoint), port.name.label());
+    let protocol = &port.name.protocol;
+    let bits = if endpoint.ip.is_ipv6() { 128 } else { 32 };
+    nat.chain(&name);
+    // A pod that reaches itself through its Service must see another source.
+    nat.rule(
+        &name,
+        format_args!("-m comment --comment \"{label}\" -s {}/{bits} -j KUBE-MARK-MASQ", endpoint.ip),
+    );
+    let remember =
+        if port.affinity_seconds > 0 { format!("-m recent --name {name} --set ") } else { String::new() };
+    nat.rule(
+        &name,
+        format_args!(
+            "-m comment --comment \"{label}\" {remember}-p {protocol} -m {protocol} -j DNAT --to-destination {}",
+            socket(endpoint)
+        ),
+    );
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,94 @@
+use super::*;
+use crate::model::{Endpoint, PortName, ServicePort};
+
+fn port(endpoints: &[(&str, bool)]) -> ServicePort {
+    ServicePort {
+        name: PortName {
+            namespace: "default".to_owned(),
+            service: "web".to_owned(),
+            port: "http".to_owned(),
+            protocol: "tcp".to_owned(),
+        },
+        cluster_ip: "10.43.0.9".parse().expect("address"),
+        port: 80,
+        node_port: 0,
+        external_ips: Vec::new(),
+        affinity_seconds: 0,
+        internal_local: false,
+        external_local: false,
+        endpoints: endpoints
+            .iter()
+            .map(|(ip, local)| Endpoint { ip: ip.parse().expect("address"), port: 8080, local: *local })
+            .collect(),
+    }
+}
+
+fn rules(port: ServicePort) -> (String, String) {
+    let set = render(&[port], "10.42.0.0/16");
+    let own = |text: &str| {
+        let lines = text.lines().filter(|l| l.contains("default/web") || l.contains("KUBE-EXT-"));
+        lines.map(|l| format!("{l}\n")).collect::<String>()
+    };
+    (own(&set.nat.rules), own(&set.filter.rules))
+}
+
+#[test]
+fn names_of_chains_are_upstreams() {
+    // kube-proxy names the chain of default/kubernetes:https so on every cluster.
+    let name = PortName {
+        namespace: "default".to_owned(),
+        service: "kubernetes".to_owned(),
+        port: "https".to_owned(),
+        protocol: "tcp".to_owned(),
+    };
+    assert_eq!(chain("SVC", &name), "KUBE-SVC-NPX46M4PTMTKRN6Y");
+}
+
+#[test]
+fn traffic_is_spread_evenly() {
+    let (nat, filter) = rules(port(&[("10.42.0.2", true), ("10.42.0.3", true), ("10.42.0.4", false)]));
+    assert_eq!(filter, "");
+    let shares: Vec<&str> = nat.lines().filter_map(|l| l.split("--probability ").nth(1)).collect();
+    let shares: Vec<&str> = shares.iter().filter_map(|s| s.split(' ').next()).collect();
+    assert_eq!(shares, ["0.3333333333", "0.5000000000"]);
+    assert_eq!(nat.matches("-j DNAT --to-destination").count(), 3);
+    assert!(nat.contains("! -s 10.42.0.0/16 -d 10.43.0.9/32 -p tcp -m tcp --dport 80 -j KUBE-MARK-MASQ"));
+}
+
+#[test]
+fn a_service_without_endpoints_refuses() {
+    let mut empty = port(&[]);
+    empty.node_port = 30080;
+    let (nat, filter) = rules(empty);
+    assert_eq!(nat, "");
+    assert_eq!(filter.matches("has no endpoints").count(), 2);
+    assert_eq!(filter.matches("-j REJECT").count(), 2);
+}
+
+#[test]
+fn local_policy_without_local_endpoints_is_silent_outside_and_open_inside() {
+    let mut far = port(&[("10.42.1.2", false)]);
+    far.node_port = 30080;
+    far.external_local = true;
+    let (nat, _) = rules(far);
+    assert!(nat.contains("--dst-type LOCAL") || nat.contains("--dport 30080 -j KUBE-EXT-"));
+    assert!(nat.contains("-s 10.42.0.0/16 -j KUBE-SVC-"));
+    assert!(!nat.contains("-j KUBE-SVL-"));
+}
+
+#[test]
+fn affinity_tries_the_remembered_endpoint_first() {
+    let mut sticky = port(&[("10.42.0.2", true), ("10.42.0.3", true)]);
+    sticky.affinity_seconds = 60;
+    let (nat, _) = rules(sticky);
+    let first = nat.find("--rcheck --seconds 60 --reap").expect("a check");
+    let spread = nat.find("--mode random").expect("a spread");
+    assert!(first < spread);
+    assert_eq!(nat.matches("--set -p tcp").count(), 2);
+}
+
+#[test]
+fn equal_models_render_equally() {
+    let once = render(&[port(&[("10.42.0.2", true)])], "10.42.0.0/16");
+    assert_eq!(once, render(&[port(&[("10.42.0.2", true)])], "10.42.0.0/16"));
+}

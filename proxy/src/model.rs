@@ -1,0 +1,230 @@
+//! What shall be reachable: every port of every Service with the endpoints behind it, as plain data.
+
+use k8s_openapi::api::core::v1::{Service, ServicePort as ApiPort};
+use k8s_openapi::api::discovery::v1::{Endpoint as ApiEndpoint, EndpointSlice};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// Names a port of a Service; the order of rules follows it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PortName {
+    pub namespace: String,
+    pub service: String,
+    /// Empty for a Service with one unnamed port.
+    pub port: String,
+    /// `tcp`, `udp` or `sctp`
+    pub protocol: String,
+}
+
+impl PortName {
+    /// As upstream's comments name it: `namespace/service` or `namespace/service:port`.
+    pub fn label(&self) -> String {
+        let colon = if self.port.is_empty() { "" } else { ":" };
+        format!("{}/{}{colon}{}", self.namespace, self.service, self.port)
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Endpoint {
+    pub ip: IpAddr,
+    pub port: u16,
+    /// On this node.
+    pub local: bool,
+}
+
+/// One port of a Service, of one IP family.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServicePort {
+    pub name: PortName,
+    pub cluster_ip: IpAddr,
+    pub port: u16,
+    /// 0: none.
+    pub node_port: u16,
+    /// External IPs and the addresses of the load balancer.
+    pub external_ips: Vec<IpAddr>,
+    /// Seconds that a client keeps its endpoint; 0: no affinity.
+    pub affinity_seconds: u32,
+    pub internal_local: bool,
+    pub external_local: bool,
+    /// Those that traffic goes to, sorted: ready ones, or serving ones on their way out when none is ready.
+    pub endpoints: Vec<Endpoint>,
+}
+
+/// Which ports of a slice's endpoints belong to a Service's port.
+type Slices<'a> = BTreeMap<(&'a str, &'a str), Vec<&'a EndpointSlice>>;
+
+fn by_service(slices: &[Arc<EndpointSlice>]) -> Slices<'_> {
+    let mut found: Slices<'_> = BTreeMap::new();
+    for slice in slices {
+        let namespace = slice.metadata.namespace.as_deref().unwrap_or_default();
+        let labels = slice.metadata.labels.as_ref();
+        if let Some(service) = labels.and_then(|l| l.get("kubernetes.io/service-name")) {
+            found.entry((namespace, service)).or_default().push(slice);
+        }
+    }
+    found
+}
+
+/// Everything that shall be reachable from this node over IPv4 (`ipv6`: over IPv6), ordered by name.
+pub fn build(
+    services: &[Arc<Service>],
+    slices: &[Arc<EndpointSlice>],
+    node: &str,
+    ipv6: bool,
+) -> Vec<ServicePort> {
+    let slices = by_service(slices);
+    let mut ports: Vec<ServicePort> = services
+        .iter()
+        .flat_map(|service| {
+            let key = (
+                service.metadata.namespace.as_deref().unwrap_or_default(),
+                service.metadata.name.as_deref().unwrap_or_default(),
+            );
+            let of_service = slices.get(&key).map(Vec::as_slice).unwrap_or_default();
+            ports_of(service, of_service, node, ipv6)
+        })
+        .collect();
+    ports.sort_by(|a, b| a.name.cmp(&b.name));
+    ports
+}
+
+fn ports_of(service: &Service, slices: &[&EndpointSlice], node: &str, ipv6: bool) -> Vec<ServicePort> {
+    let Some(spec) = &service.spec else { return Vec::new() };
+    if spec.type_.as_deref() == Some("ExternalName") || is_for_other_proxy(service) {
+        return Vec::new();
+    }
+    let family = |ip: &IpAddr| ip.is_ipv6() == ipv6;
+    let parse = |text: &String| text.parse::<IpAddr>().ok().filter(family);
+    let all_ips = spec.cluster_ips.iter().flatten().chain(spec.cluster_ip.iter());
+    let Some(cluster_ip) = all_ips.into_iter().find_map(parse) else { return Vec::new() };
+    let balancer = service.status.as_ref().and_then(|s| s.load_balancer.as_ref()?.ingress.as_ref());
+    let balancer = balancer.into_iter().flatten().filter(|i| i.ip_mode.as_deref() != Some("Proxy"));
+    let external: BTreeSet<IpAddr> = spec
+        .external_ips
+        .iter()
+        .flatten()
+        .filter_map(parse)
+        .chain(balancer.filter_map(|i| i.ip.as_ref()).filter_map(parse))
+        .collect();
+    let affinity = spec.session_affinity.as_deref() == Some("ClientIP");
+    let seconds = spec.session_affinity_config.as_ref().and_then(|c| c.client_ip.as_ref()?.timeout_seconds);
+    let affinity_seconds =
+        if affinity { u32::try_from(seconds.unwrap_or(10_800)).unwrap_or(10_800) } else { 0 };
+    let make = |port: &ApiPort| ServicePort {
+        name: PortName {
+            namespace: service.metadata.namespace.clone().unwrap_or_default(),
+            service: service.metadata.name.clone().unwrap_or_default(),
+            port: port.name.clone().unwrap_or_default(),
+            protocol: port.protocol.as_deref().unwrap_or("TCP").to_lowercase(),
+        },
+        cluster_ip,
+        port: number(port.port),
+        node_port: number(port.node_port.unwrap_or(0)),
+        external_ips: external.iter().copied().collect(),
+        affinity_seconds,
+        internal_local: spec.internal_traffic_policy.as_deref() == Some("Local"),
+        external_local: spec.external_traffic_policy.as_deref() == Some("Local"),
+        endpoints: endpoints_of(port, slices, node, ipv6),
+    };
+    spec.ports.iter().flatten().map(make).collect()
+}
+
+/// Services with this label are somebody else's (upstream's `service.kubernetes.io/service-proxy-name`).
+fn is_for_other_proxy(service: &Service) -> bool {
+    let labels = service.metadata.labels.as_ref();
+    labels.is_some_and(|l| l.contains_key("service.kubernetes.io/service-proxy-name"))
+}
+
+fn number(port: i32) -> u16 {
+    u16::try_from(port).unwrap_or(0)
+}
+
+fn endpoints_of(port: &ApiPort, slices: &[&EndpointSlice], node: &str, ipv6: bool) -> Vec<Endpoint> {
+    let (mut ready, mut leaving) = (BTreeSet::new(), BTreeSet::new());
+    let family = if ipv6 { "IPv6" } else { "IPv4" };
+    for slice in slices.iter().filter(|s| s.address_type == family) {
+        let matching = slice.ports.iter().flatten().filter(|p| {
+            p.name.as_deref().unwrap_or_default() == port.name.as_deref().unwrap_or_default()
+                && p.protocol.as_deref().unwrap_or("TCP") == port.protocol.as_deref().unwrap_or("TCP")
+        });
+        for target in matching.filter_map(|p| p.port).map(number).filter(|p| *p != 0) {
+            for endpoint in slice.endpoints.iter().flatten() {
+                let set = match usable(endpoint) {
+                    Usable::Ready => &mut ready,
+                    Usable::Leaving => &mut leaving,
+                    Usable::No => continue,
+                };
+                let local = endpoint.node_name.as_deref() == Some(node);
+                let address = endpoint.addresses.first().and_then(|a| a.parse().ok());
+                set.extend(address.map(|ip| Endpoint { ip, port: target, local }));
+            }
+        }
+    }
+    if ready.is_empty() { leaving.into_iter().collect() } else { ready.into_iter().collect() }
+}
+
+enum Usable {
+    Ready,
+    Leaving,
+    No,
+}
+
+fn usable(endpoint: &ApiEndpoint) -> Usable {
+    let conditions = endpoint.conditions.as_ref();
+    let ready = conditions.and_then(|c| c.ready).unwrap_or(true);
+    let serving = conditions.and_then(|c| c.serving).unwrap_or(ready);
+    let terminating = conditions.and_then(|c| c.terminating).unwrap_or(false);
+    match (ready, serving && terminating) {
+        (true, _) => Usable::Ready,
+        (false, true) => Usable::Leaving,
+        (false, false) => Usable::No,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    pub fn one<T: serde::de::DeserializeOwned>(value: Value) -> Arc<T> {
+        Arc::new(serde_json::from_value(value).expect("valid object"))
+    }
+
+    fn service(spec: Value) -> Arc<Service> {
+        one(json!({"metadata": {"name": "web", "namespace": "d"}, "spec": spec}))
+    }
+
+    fn slice(endpoints: Value) -> Arc<EndpointSlice> {
+        one(json!({"metadata": {"name": "web-1", "namespace": "d",
+            "labels": {"kubernetes.io/service-name": "web"}}, "addressType": "IPv4",
+            "ports": [{"name": "", "port": 8080, "protocol": "TCP"}], "endpoints": endpoints}))
+    }
+
+    #[test]
+    fn ready_endpoints_are_preferred_to_leaving_ones() {
+        let web = service(json!({"clusterIP": "10.43.0.9", "ports": [{"port": 80}]}));
+        let leaving = json!({"addresses": ["10.42.0.2"],
+            "conditions": {"ready": false, "serving": true, "terminating": true}});
+        let ready = json!({"addresses": ["10.42.0.3"], "nodeName": "n", "conditions": {"ready": true}});
+        let broken = json!({"addresses": ["10.42.0.4"], "conditions": {"ready": false}});
+        let ips = |endpoints: Value| -> Vec<(String, bool)> {
+            let ports = build(std::slice::from_ref(&web), &[slice(endpoints)], "n", false);
+            ports[0].endpoints.iter().map(|e| (e.ip.to_string(), e.local)).collect()
+        };
+        assert_eq!(ips(json!([leaving, ready, broken])), [("10.42.0.3".to_owned(), true)]);
+        assert_eq!(ips(json!([leaving, broken])), [("10.42.0.2".to_owned(), false)]);
+        assert!(ips(json!([broken])).is_empty());
+    }
+
+    #[test]
+    fn headless_external_and_foreign_services_have_no_rules() {
+        let headless = service(json!({"clusterIP": "None", "ports": [{"port": 80}]}));
+        let external =
+            service(json!({"type": "ExternalName", "externalName": "x.y", "ports": [{"port": 80}]}));
+        let foreign = one::<Service>(json!({"metadata": {"name": "web", "namespace": "d", "labels":
+            {"service.kubernetes.io/service-proxy-name": "other"}},
+            "spec": {"clusterIP": "10.43.0.9", "ports": [{"port": 80}]}}));
+        assert!(build(&[headless, external, foreign], &[], "n", false).is_empty());
+    }
+}

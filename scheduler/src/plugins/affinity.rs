@@ -1,0 +1,41 @@
+//! Matching nodes against node selectors and node affinity terms.
+
+use crate::cache::NodeInfo;
+use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm};
+
+fn holds(requirement: &NodeSelectorRequirement, value: Option<&str>) -> bool {
+    let values = requirement.values.as_deref().unwrap_or_default();
+    let number = |text: Option<&str>| text.and_then(|t| t.parse::<i64>().ok());
+    let compare = |f: fn(i64, i64) -> bool| match (number(value), number(values.first().map(String::as_str)))
+    {
+        (Some(have), Some(want)) => f(have, want),
+        _ => false,
+    };
+    let listed = value.is_some_and(|v| values.iter().any(|w| w == v));
+    match requirement.operator.as_str() {
+        "In" => listed,
+        "NotIn" => !listed,
+        "Exists" => value.is_some(),
+        "DoesNotExist" => value.is_none(),
+        "Gt" => compare(|have, want| have > want),
+        "Lt" => compare(|have, want| have < want),
+        _ => false,
+    }
+}
+
+/// Whether all expressions and fields of the term hold; an empty term matches nothing.
+pub fn term_matches(term: &NodeSelectorTerm, node: &NodeInfo) -> bool {
+    let expressions = term.match_expressions.as_deref().unwrap_or_default();
+    let fields = term.match_fields.as_deref().unwrap_or_default();
+    if expressions.is_empty() && fields.is_empty() {
+        return false;
+    }
+    let label = |key: &str| node.labels().and_then(|l| l.get(key)).map(String::as_str);
+    let field = |key: &str| (key == "metadata.name").then_some(node.name.as_str());
+    expressions.iter().all(|r| holds(r, label(&r.key))) && fields.iter().all(|r| holds(r, field(&r.key)))
+}
+
+/// Whether one of the terms matches.
+pub fn any_term_matches(terms: &[NodeSelectorTerm], node: &NodeInfo) -> bool {
+    terms.iter().any(|term| term_matches(term, node))
+}

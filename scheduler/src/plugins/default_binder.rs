@@ -1,0 +1,55 @@
+//! Binds through the pod's binding subresource.
+
+use crate::cache::PodInfo;
+use crate::framework::{Plugin, Point, Status};
+use k8s_openapi::api::core::v1::{Binding, ObjectReference, Pod};
+use kube::Api;
+use kube::api::{ObjectMeta, PostParams};
+
+pub struct DefaultBinder {
+    client: kube::Client,
+}
+
+impl DefaultBinder {
+    pub fn new(client: kube::Client) -> Self {
+        Self { client }
+    }
+
+    async fn post(&self, pod: &PodInfo, node: &str) -> Result<(), String> {
+        let binding = Binding {
+            metadata: ObjectMeta {
+                name: Some(pod.key.name.clone()),
+                namespace: Some(pod.key.namespace.clone()),
+                uid: Some(pod.uid.clone()),
+                ..ObjectMeta::default()
+            },
+            target: ObjectReference {
+                kind: Some("Node".to_owned()),
+                name: Some(node.to_owned()),
+                ..ObjectReference::default()
+            },
+        };
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), &pod.key.namespace);
+        let created: Result<serde_json::Value, kube::Error> =
+            api.create_subresource("binding", &pod.key.name, &PostParams::default(), &binding).await;
+        created.map(|_| ()).map_err(|e| e.to_string())
+    }
+}
+
+#[async_trait::async_trait]
+impl Plugin for DefaultBinder {
+    fn name(&self) -> &'static str {
+        "DefaultBinder"
+    }
+
+    fn points(&self) -> &'static [Point] {
+        &[Point::Bind]
+    }
+
+    async fn bind(&self, pod: &PodInfo, node: &str) -> Status {
+        match self.post(pod, node).await {
+            Ok(()) => Status::Success,
+            Err(error) => Status::Error(format!("binding rejected: {error}")),
+        }
+    }
+}

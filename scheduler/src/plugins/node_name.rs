@@ -1,0 +1,36 @@
+//! A pod that names its node goes there and nowhere else.
+
+use crate::cache::{NodeInfo, PodInfo};
+use crate::framework::{ClusterEvent, CycleState, Plugin, Point, Status};
+
+pub struct NodeName;
+
+fn fits(pod: &PodInfo, node: &NodeInfo) -> bool {
+    pod.node_name().is_none_or(|name| name == node.name)
+}
+
+impl Plugin for NodeName {
+    fn name(&self) -> &'static str {
+        "NodeName"
+    }
+
+    fn points(&self) -> &'static [Point] {
+        &[Point::Filter]
+    }
+
+    fn filter(&self, _state: &CycleState, pod: &PodInfo, node: &NodeInfo) -> Status {
+        if fits(pod, node) {
+            Status::Success
+        } else {
+            Status::unresolvable("node(s) didn't match the requested node name")
+        }
+    }
+
+    fn helps(&self, pod: &PodInfo, event: &ClusterEvent<'_>) -> bool {
+        match event {
+            ClusterEvent::NodeAdded(node) => fits(pod, node),
+            ClusterEvent::Timeout => true,
+            _ => false,
+        }
+    }
+}

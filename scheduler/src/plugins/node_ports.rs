@@ -1,0 +1,66 @@
+//! A host port is taken once per node, protocol and address.
+
+use crate::cache::Snapshot;
+use crate::cache::{NodeInfo, PodInfo};
+use crate::framework::{ClusterEvent, CycleState, Plugin, Point, Status};
+
+pub struct NodePorts;
+
+fn free(pod: &PodInfo, node: &NodeInfo) -> bool {
+    let mut taken = node.pods.iter().flat_map(|p| &p.host_ports);
+    !taken.any(|t| pod.host_ports.iter().any(|wanted| wanted.conflicts(t)))
+}
+
+impl Plugin for NodePorts {
+    fn name(&self) -> &'static str {
+        "NodePorts"
+    }
+
+    fn points(&self) -> &'static [Point] {
+        &[Point::PreFilter, Point::Filter]
+    }
+
+    fn pre_filter(&self, _state: &mut CycleState, pod: &PodInfo, _snapshot: &Snapshot) -> Status {
+        if pod.host_ports.is_empty() { Status::Skip } else { Status::Success }
+    }
+
+    fn filter(&self, _state: &CycleState, pod: &PodInfo, node: &NodeInfo) -> Status {
+        if free(pod, node) {
+            Status::Success
+        } else {
+            Status::unschedulable("node(s) didn't have free ports for the requested pod ports")
+        }
+    }
+
+    fn helps(&self, pod: &PodInfo, event: &ClusterEvent<'_>) -> bool {
+        match event {
+            ClusterEvent::NodeAdded(_) | ClusterEvent::Timeout => true,
+            ClusterEvent::PodGone(gone) => {
+                gone.host_ports.iter().any(|g| pod.host_ports.iter().any(|p| p.conflicts(g)))
+            }
+            _ => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plugins::testing::{node, pod};
+    use serde_json::json;
+    use std::sync::Arc;
+
+    #[test]
+    fn the_same_port_on_another_address_is_free() {
+        let port = |ip: &str| {
+            pod(json!({"spec": {"containers": [{"name": "c", "ports":
+                [{"containerPort": 80, "hostPort": 80, "hostIP": ip}]}]}}))
+        };
+        let mut taken = node(json!({}));
+        taken.add(Arc::new(port("10.0.0.1")));
+        for (ip, fits) in [("10.0.0.1", false), ("10.0.0.2", true), ("0.0.0.0", false), ("", false)] {
+            let status = NodePorts.filter(&CycleState::default(), &port(ip), &taken);
+            assert_eq!(status.is_success(), fits, "{ip}");
+        }
+    }
+}
