@@ -1,0 +1,79 @@
+//! Writing the plan through the registry, so that defaults, validation and allocation hold for it too.
+
+use super::{BootstrapConfig, Planned, plan};
+use crate::registry::{Part, Registry, Scope, WriteOptions};
+use coracle_api::{ApiError, UserInfo, catalogue};
+use futures::future::join_all;
+use parking_lot::Mutex;
+
+/// The first object that could not be written.
+#[derive(Debug, thiserror::Error)]
+#[error("bootstrap {resource} {namespace}/{name}")]
+pub struct BootstrapError {
+    pub resource: &'static str,
+    pub namespace: String,
+    pub name: String,
+    #[source]
+    pub source: ApiError,
+}
+
+/// Makes the cluster as [`super`] describes it; run it before the server is ready. Safe to repeat, also by several
+/// servers at once. Returns how many objects were written.
+///
+/// All writes of a stage are under way together, so that the store commits them in a few groups.
+pub async fn apply(registry: &Registry, config: &BootstrapConfig) -> Result<usize, BootstrapError> {
+    let (namespaces, rest): (Vec<_>, Vec<_>) =
+        plan(config, &*registry.cache).into_iter().partition(|p| p.resource == "namespaces.");
+    let user = UserInfo::authenticated("system:apiserver", &[crate::authz::MASTERS]);
+    let mut written = 0;
+    for stage in [namespaces, rest] {
+        let results = join_all(stage.iter().map(|planned| write(registry, &user, planned))).await;
+        for (planned, result) in stage.iter().zip(results) {
+            result.map_err(|source| failed(planned, source))?;
+            written += 1;
+        }
+    }
+    Ok(written)
+}
+
+fn text<'a>(planned: &'a Planned, field: &str) -> &'a str {
+    planned.object["metadata"][field].as_str().unwrap_or_default()
+}
+
+fn failed(planned: &Planned, source: ApiError) -> BootstrapError {
+    BootstrapError {
+        resource: planned.resource,
+        namespace: text(planned, "namespace").to_owned(),
+        name: text(planned, "name").to_owned(),
+        source,
+    }
+}
+
+async fn write(registry: &Registry, user: &UserInfo, planned: &Planned) -> Result<(), ApiError> {
+    let resource = catalogue::by_storage_key(planned.resource)
+        .ok_or_else(|| ApiError::internal(format!("{} is not served", planned.resource)))?;
+    let scope = Scope {
+        registry,
+        resource,
+        strategy: crate::strategy::for_resource(&resource.group, &resource.plural),
+        namespace: text(planned, "namespace"),
+        name: if planned.replaces.is_some() { text(planned, "name") } else { "" },
+        subresource: "",
+        user,
+        now: (registry.clock)(),
+        warnings: Mutex::default(),
+    };
+    let options = WriteOptions { field_manager: "coracle".to_owned(), ..WriteOptions::default() };
+    if planned.replaces.is_none() {
+        return match scope.create(planned.object.clone(), &options).await {
+            // Another server was quicker.
+            Err(error) if error.reason == "AlreadyExists" => Ok(()),
+            outcome => outcome.map(|_| ()),
+        };
+    }
+    let updated = scope.update(Part::Internal, &options, |_| Ok(planned.object.clone())).await;
+    match updated {
+        Err(error) if error.reason == "Conflict" => Ok(()),
+        outcome => outcome.map(|_| ()),
+    }
+}

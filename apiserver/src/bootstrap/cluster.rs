@@ -1,0 +1,168 @@
+//! Namespaces, classes, and the Services and ConfigMaps of the control plane.
+
+use super::{BootstrapConfig, Keep, Wanted};
+use crate::kubeconfig::CLUSTER_NAME;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use coracle_api::Object;
+use serde_json::{Value, json};
+use std::net::IpAddr;
+
+/// Namespaces that always exist; all but the last two cannot be deleted (upstream's immortal namespaces are default,
+/// kube-system and kube-public).
+pub(crate) const NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
+
+/// The built-in storage class: a directory on the node.
+pub const LOCAL_PATH_CLASS: &str = "local-path";
+pub const LOCAL_PATH_PROVISIONER: &str = "coracle.io/local-path";
+
+pub(super) fn objects(config: &BootstrapConfig) -> Vec<Wanted> {
+    let mut all: Vec<Wanted> = NAMESPACES.iter().map(|name| namespace(name)).collect();
+    all.extend(priority_classes());
+    all.push(storage_class());
+    all.extend(api_service(config));
+    all.push(extension_authentication(config));
+    all.push(cluster_info(config));
+    if let Some(ip) = config.dns_ip {
+        all.extend(dns(ip));
+    }
+    all
+}
+
+fn wanted(resource: &'static str, object: Object) -> Wanted {
+    Wanted { resource, object, keep: Keep::AsItIs }
+}
+
+fn namespace(name: &str) -> Wanted {
+    let metadata = json!({ "name": name, "labels": { "kubernetes.io/metadata.name": name } });
+    wanted("namespaces.", json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": metadata }))
+}
+
+/// Values as upstream's `scheduling.SystemCriticalPriority` and 1000 above it.
+fn priority_classes() -> [Wanted; 2] {
+    let class = |name: &str, value: i64, description: &str| {
+        wanted(
+            "priorityclasses.scheduling.k8s.io",
+            json!({
+                "apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": { "name": name },
+                "value": value, "globalDefault": false, "description": description,
+                "preemptionPolicy": "PreemptLowerPriority",
+            }),
+        )
+    };
+    [
+        class("system-node-critical", 2_000_001_000, "For pods that their node cannot do without."),
+        class("system-cluster-critical", 2_000_000_000, "For pods that the cluster cannot do without."),
+    ]
+}
+
+fn storage_class() -> Wanted {
+    wanted(
+        "storageclasses.storage.k8s.io",
+        json!({
+            "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass",
+            "metadata": {
+                "name": LOCAL_PATH_CLASS,
+                "annotations": { "storageclass.kubernetes.io/is-default-class": "true" },
+            },
+            "provisioner": LOCAL_PATH_PROVISIONER, "reclaimPolicy": "Delete",
+            "volumeBindingMode": "WaitForFirstConsumer",
+        }),
+    )
+}
+
+fn family(ip: IpAddr) -> &'static str {
+    if ip.is_ipv4() { "IPv4" } else { "IPv6" }
+}
+
+/// The Service that pods find the API server by, with its endpoints in both forms.
+fn api_service(config: &BootstrapConfig) -> Vec<Wanted> {
+    let metadata = |labels: Value| json!({ "name": "kubernetes", "namespace": "default", "labels": labels });
+    let service = json!({
+        "apiVersion": "v1", "kind": "Service",
+        "metadata": metadata(json!({ "component": "apiserver", "provider": "kubernetes" })),
+        "spec": {
+            "type": "ClusterIP", "clusterIP": config.service_ip.to_string(),
+            "clusterIPs": [config.service_ip.to_string()],
+            "ipFamilies": [family(config.service_ip)], "ipFamilyPolicy": "SingleStack",
+            "ports": [{ "name": "https", "port": 443, "protocol": "TCP", "targetPort": config.api_port }],
+        },
+    });
+    let mut all = vec![wanted("services.", service)];
+    let fits = |ip: &&IpAddr| !ip.is_loopback() && ip.is_ipv4() == config.service_ip.is_ipv4();
+    let addresses: Vec<String> = config.api_addresses.iter().filter(fits).map(ToString::to_string).collect();
+    if addresses.is_empty() {
+        return all;
+    }
+    let port = json!({ "name": "https", "port": config.api_port, "protocol": "TCP" });
+    let ips: Vec<Value> = addresses.iter().map(|ip| json!({ "ip": ip })).collect();
+    let endpoints = json!({
+        "apiVersion": "v1", "kind": "Endpoints",
+        "metadata": metadata(json!({ "endpointslice.kubernetes.io/skip-mirror": "true" })),
+        "subsets": [{ "addresses": ips, "ports": [port.clone()] }],
+    });
+    let slice = json!({
+        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+        "metadata": metadata(json!({ "kubernetes.io/service-name": "kubernetes" })),
+        "addressType": family(config.service_ip),
+        "endpoints": [{ "addresses": addresses, "conditions": { "ready": true } }],
+        "ports": [port],
+    });
+    all.push(Wanted { resource: "endpoints.", object: endpoints, keep: Keep::Fields(&["subsets"]) });
+    let keep = Keep::Fields(&["endpoints", "ports"]);
+    all.push(Wanted { resource: "endpointslices.discovery.k8s.io", object: slice, keep });
+    all
+}
+
+/// Where aggregated API servers learn whom to trust.
+fn extension_authentication(config: &BootstrapConfig) -> Wanted {
+    let object = json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": { "name": "extension-apiserver-authentication", "namespace": "kube-system" },
+        "data": {
+            "client-ca-file": config.ca_pem,
+            "requestheader-allowed-names": "[\"front-proxy-client\"]",
+            "requestheader-client-ca-file": config.front_proxy_ca_pem,
+            "requestheader-extra-headers-prefix": "[\"X-Remote-Extra-\"]",
+            "requestheader-group-headers": "[\"X-Remote-Group\"]",
+            "requestheader-username-headers": "[\"X-Remote-User\"]",
+        },
+    });
+    Wanted { resource: "configmaps.", object, keep: Keep::Fields(&["data"]) }
+}
+
+/// The kubeconfig without a user that joining machines start from.
+fn cluster_info(config: &BootstrapConfig) -> Wanted {
+    let ca = STANDARD.encode(&config.ca_pem);
+    let kubeconfig = format!(
+        "apiVersion: v1\nkind: Config\nclusters:\n- name: {CLUSTER_NAME}\n  cluster:\n    server: {}\n    \
+         certificate-authority-data: {ca}\ncontexts: null\ncurrent-context: \"\"\npreferences: {{}}\nusers: null\n",
+        Value::from(config.server_url.as_str())
+    );
+    let object = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "cluster-info", "namespace": "kube-public" },
+        "data": { "kubeconfig": kubeconfig },
+    });
+    Wanted { resource: "configmaps.", object, keep: Keep::Fields(&["data"]) }
+}
+
+/// The Service without a selector (the DNS component writes its endpoints) and the identity of that component.
+fn dns(ip: IpAddr) -> [Wanted; 2] {
+    let account = json!({
+        "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": "coredns", "namespace": "kube-system" },
+    });
+    let port = |name: &str, protocol: &str| json!({ "name": name, "port": 53, "protocol": protocol, "targetPort": 53 });
+    let labels = json!({
+        "k8s-app": "kube-dns", "kubernetes.io/cluster-service": "true", "kubernetes.io/name": "CoreDNS",
+    });
+    let service = json!({
+        "apiVersion": "v1", "kind": "Service",
+        "metadata": { "name": "kube-dns", "namespace": "kube-system", "labels": labels },
+        "spec": {
+            "type": "ClusterIP", "clusterIP": ip.to_string(), "clusterIPs": [ip.to_string()],
+            "ipFamilies": [family(ip)], "ipFamilyPolicy": "SingleStack",
+            "ports": [port("dns", "UDP"), port("dns-tcp", "TCP")],
+        },
+    });
+    [wanted("serviceaccounts.", account), wanted("services.", service)]
+}

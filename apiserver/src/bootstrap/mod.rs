@@ -1,0 +1,67 @@
+//! What a cluster has from the first moment: namespaces, default RBAC objects, priority and storage classes, the
+//! `kubernetes` Service, cluster DNS's objects.
+//!
+//! [`plan`] compares with what is there and says what to write; [`apply`] writes it. On a later start the plan is
+//! usually empty. What users changed stays: objects are created when they are missing, default roles and bindings get
+//! back the rules and subjects they lack unless `rbac.authorization.kubernetes.io/autoupdate` is `false`
+//! (<https://kubernetes.io/docs/reference/access-authn-authz/rbac/#auto-reconciliation>), and what describes this
+//! server (its address, its CA) follows it.
+
+mod apply;
+mod cluster;
+mod plan;
+mod rbac;
+
+#[cfg(test)]
+mod tests;
+
+pub use apply::{BootstrapError, apply};
+pub use plan::{Planned, plan};
+
+use coracle_api::Object;
+use std::net::IpAddr;
+
+/// The facts of this cluster that the objects carry.
+#[derive(Clone, Debug)]
+pub struct BootstrapConfig {
+    /// Where pods reach the API server behind the `kubernetes` Service; loopback addresses are left out, and without
+    /// any other the Service has no endpoints.
+    pub api_addresses: Vec<IpAddr>,
+    pub api_port: u16,
+    /// The first address of the service CIDR.
+    pub service_ip: IpAddr,
+    /// Cluster DNS's address; `None` where DNS is disabled.
+    pub dns_ip: Option<IpAddr>,
+    pub ca_pem: String,
+    pub front_proxy_ca_pem: String,
+    /// URL in the public `cluster-info`, for machines that join.
+    pub server_url: String,
+}
+
+/// One object that must exist, and how it is kept.
+pub(crate) struct Wanted {
+    /// `<plural>.<group>`
+    pub resource: &'static str,
+    pub object: Object,
+    pub keep: Keep,
+}
+
+/// What happens to an object that exists already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Keep {
+    /// It is the users' now.
+    AsItIs,
+    /// Missing rules are added, unless the role is aggregated: then its rules are the aggregation controller's.
+    Rules,
+    /// Missing subjects are added.
+    Subjects,
+    /// These top-level fields become ours again.
+    Fields(&'static [&'static str]),
+}
+
+/// Everything, namespaces first.
+pub(crate) fn wanted(config: &BootstrapConfig) -> Vec<Wanted> {
+    let mut all = cluster::objects(config);
+    all.extend(rbac::objects());
+    all
+}

@@ -1,0 +1,283 @@
+use super::*;
+use crate::authz::testing::World;
+use crate::authz::{Attributes, Authorizer, Chain, Decision};
+use coracle_api::UserInfo;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+fn config() -> BootstrapConfig {
+    BootstrapConfig {
+        api_addresses: vec![[127, 0, 0, 1].into(), [192, 0, 2, 1].into()],
+        api_port: 6443,
+        service_ip: [10, 43, 0, 1].into(),
+        dns_ip: Some([10, 43, 0, 10].into()),
+        ca_pem: "CA".to_owned(),
+        front_proxy_ca_pem: "FRONT".to_owned(),
+        server_url: "https://192.0.2.1:6443".to_owned(),
+    }
+}
+
+/// As the registry would leave it after the first start.
+fn started() -> Arc<World> {
+    let world = World::new();
+    for planned in plan(&config(), world.as_ref()) {
+        world.put(planned.resource, planned.object);
+    }
+    world
+}
+
+fn names(resource: &str, namespace: &str) -> BTreeSet<String> {
+    let list = started();
+    use crate::strategy::Reader;
+    list.list(resource, namespace)
+        .iter()
+        .map(|o| o["metadata"]["name"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+#[test]
+fn a_second_start_writes_nothing() {
+    let again = plan(&config(), started().as_ref());
+    assert!(again.is_empty(), "{again:#?}");
+}
+
+#[test]
+fn objects_are_complete_and_unique() {
+    let mut seen = BTreeSet::new();
+    for wanted in wanted(&config()) {
+        let metadata = &wanted.object["metadata"];
+        assert!(wanted.object["kind"].is_string() && wanted.object["apiVersion"].is_string());
+        assert!(seen.insert((
+            wanted.resource,
+            metadata["namespace"].to_string(),
+            metadata["name"].to_string()
+        )));
+        let resource = coracle_api::catalogue::by_storage_key(wanted.resource).expect(wanted.resource);
+        assert_eq!(resource.kind, wanted.object["kind"].as_str().unwrap());
+        assert_eq!(resource.namespaced, metadata["namespace"].is_string(), "{}", wanted.resource);
+    }
+}
+
+/// The names that <https://kubernetes.io/docs/reference/access-authn-authz/rbac/#default-roles-and-role-bindings> lists.
+#[test]
+fn every_default_role_is_there() {
+    let roles = names("clusterroles.rbac.authorization.k8s.io", "");
+    for name in [
+        "cluster-admin",
+        "admin",
+        "edit",
+        "view",
+        "system:basic-user",
+        "system:discovery",
+        "system:public-info-viewer",
+        "system:kube-scheduler",
+        "system:volume-scheduler",
+        "system:kube-controller-manager",
+        "system:node",
+        "system:node-proxier",
+        "system:auth-delegator",
+        "system:heapster",
+        "system:kube-aggregator",
+        "system:kube-dns",
+        "system:kubelet-api-admin",
+        "system:node-bootstrapper",
+        "system:node-problem-detector",
+        "system:persistent-volume-provisioner",
+        "system:monitoring",
+        "system:service-account-issuer-discovery",
+        "system:aggregate-to-admin",
+        "system:aggregate-to-edit",
+        "system:aggregate-to-view",
+    ] {
+        assert!(roles.contains(name), "{name} in {roles:?}");
+    }
+    for controller in [
+        "attachdetach",
+        "certificate",
+        "clusterrole-aggregation",
+        "cronjob",
+        "daemon-set",
+        "deployment",
+        "disruption",
+        "endpoint",
+        "endpointslice",
+        "endpointslicemirroring",
+        "expand",
+        "generic-garbage-collector",
+        "job",
+        "namespace",
+        "node",
+        "persistent-volume-binder",
+        "pod-garbage-collector",
+        "pv-protection",
+        "pvc-protection",
+        "replicaset",
+        "replication",
+        "resourcequota",
+        "root-ca-cert-publisher",
+        "service-account",
+        "statefulset",
+        "ttl",
+        "ttl-after-finished",
+    ] {
+        let is = |suffix: &str| roles.contains(&format!("system:controller:{controller}{suffix}"));
+        assert!(is("-controller") || is(""), "controller {controller}");
+    }
+    assert_eq!(roles.len(), 71 + 2, "the table's and Coracle's own");
+    assert_eq!(names("clusterrolebindings.rbac.authorization.k8s.io", "").len(), 52 + 2);
+    assert_eq!(names("roles.rbac.authorization.k8s.io", "kube-system").len(), 6 + 1);
+    assert_eq!(names("rolebindings.rbac.authorization.k8s.io", "kube-public").len(), 1);
+}
+
+#[test]
+fn the_rest_is_there() {
+    assert_eq!(names("namespaces.", "").len(), 4);
+    assert_eq!(names("services.", "kube-system"), BTreeSet::from(["kube-dns".to_owned()]));
+    assert!(names("serviceaccounts.", "kube-system").contains("coredns"));
+    assert!(names("priorityclasses.scheduling.k8s.io", "").contains("system-node-critical"));
+    assert!(names("storageclasses.storage.k8s.io", "").contains("local-path"));
+    assert!(names("configmaps.", "kube-public").contains("cluster-info"));
+    assert!(names("configmaps.", "kube-system").contains("extension-apiserver-authentication"));
+    let without = BootstrapConfig { dns_ip: None, api_addresses: vec![[127, 0, 0, 1].into()], ..config() };
+    let plain = wanted(&without);
+    assert!(!plain.iter().any(|w| w.object["metadata"]["name"] == "kube-dns"));
+    assert!(!plain.iter().any(|w| w.resource == "endpoints."), "no endpoints but loopback");
+}
+
+#[test]
+fn every_binding_finds_its_role() {
+    use crate::strategy::Reader;
+    let world = started();
+    for resource in ["clusterrolebindings", "rolebindings"] {
+        for binding in world.list(&format!("{resource}.rbac.authorization.k8s.io"), "") {
+            let role = &binding["roleRef"];
+            let namespace = binding["metadata"]["namespace"].as_str().unwrap_or_default();
+            let (plural, namespace) =
+                if role["kind"] == "Role" { ("roles", namespace) } else { ("clusterroles", "") };
+            let name = role["name"].as_str().unwrap();
+            assert!(
+                world.get(&format!("{plural}.rbac.authorization.k8s.io"), namespace, name).is_some(),
+                "{role}"
+            );
+        }
+    }
+}
+
+#[test]
+fn default_users_may_do_their_work() {
+    let world = started();
+    let chain = Chain::new(world.clone(), world.generation());
+    let may = |user: &UserInfo, verb, group, resource, namespace| {
+        let asked = Attributes::resource(user, verb, group, resource, namespace);
+        matches!(chain.authorize(&asked), Decision::Allow(_))
+    };
+    let (scheduler, controllers) = ("system:kube-scheduler", "system:kube-controller-manager");
+    let dns = "system:serviceaccount:kube-system:coredns";
+    for (user, verb, group, resource, namespace, allowed) in [
+        (scheduler, "list", "", "pods", "", true),
+        (scheduler, "delete", "", "nodes", "", false),
+        (controllers, "create", "", "pods", "a", true),
+        (controllers, "update", "apps", "replicasets", "a", true),
+        (controllers, "create", "rbac.authorization.k8s.io", "clusterrolebindings", "", false),
+        (dns, "watch", "discovery.k8s.io", "endpointslices", "", true),
+        (dns, "create", "discovery.k8s.io", "endpointslices", "kube-system", true),
+        (dns, "create", "discovery.k8s.io", "endpointslices", "default", false),
+        ("system:kube-proxy", "watch", "", "services", "", true),
+        ("jane", "list", "", "pods", "a", false),
+        ("jane", "create", "authorization.k8s.io", "selfsubjectaccessreviews", "", true),
+    ] {
+        let info = UserInfo::authenticated(user, &[]);
+        assert_eq!(
+            may(&info, verb, group, resource, namespace),
+            allowed,
+            "{user} {verb} {resource} {namespace}"
+        );
+    }
+    let anonymous = UserInfo::anonymous();
+    for (path, allowed) in
+        [("/livez", true), ("/readyz", true), ("/healthz", true), ("/version", true), ("/metrics", false)]
+    {
+        let decision = chain.authorize(&Attributes::path(&anonymous, "get", path));
+        assert_eq!(matches!(decision, Decision::Allow(_)), allowed, "{path}");
+    }
+}
+
+#[test]
+fn aggregated_roles_hold_what_they_aggregate() {
+    use crate::strategy::Reader;
+    let world = started();
+    let rules = |name: &str| {
+        let role = world.get("clusterroles.rbac.authorization.k8s.io", "", name).unwrap();
+        crate::authz::rules::Rule::of_role(&role)
+    };
+    for (part, whole) in [
+        ("system:aggregate-to-view", "view"),
+        ("view", "edit"),
+        ("edit", "admin"),
+        ("system:aggregate-to-admin", "admin"),
+    ] {
+        assert!(!rules(part).is_empty());
+        assert!(crate::authz::rules::missing(&rules(whole), &rules(part)).is_empty(), "{part} in {whole}");
+    }
+}
+
+fn change(world: &World, resource: &str, namespace: &str, name: &str, edit: impl Fn(&mut Value)) {
+    use crate::strategy::Reader;
+    let mut object = (*world.get(resource, namespace, name).unwrap()).clone();
+    edit(&mut object);
+    world.put(resource, object);
+}
+
+fn only(world: &World) -> Planned {
+    let mut writes = plan(&config(), world);
+    assert_eq!(writes.len(), 1, "{writes:#?}");
+    writes.remove(0)
+}
+
+#[test]
+fn lost_rules_and_subjects_come_back_and_additions_stay() {
+    let world = started();
+    let roles = "clusterroles.rbac.authorization.k8s.io";
+    let own = json!({ "verbs": ["get"], "apiGroups": ["mine"], "resources": ["x"] });
+    change(&world, roles, "", "system:basic-user", |role| role["rules"] = json!([own]));
+    let planned = only(&world);
+    assert!(planned.replaces.is_some());
+    assert_eq!(planned.object["rules"][0], own);
+    assert!(planned.object["rules"].as_array().unwrap().len() > 1);
+    world.put(planned.resource, planned.object);
+    assert!(plan(&config(), world.as_ref()).is_empty());
+
+    let bindings = "clusterrolebindings.rbac.authorization.k8s.io";
+    let jane = json!({ "apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "jane" });
+    change(&world, bindings, "", "cluster-admin", |b| b["subjects"] = json!([jane]));
+    let subjects = only(&world).object["subjects"].clone();
+    assert_eq!(subjects.as_array().unwrap().len(), 2);
+    change(&world, bindings, "", "cluster-admin", |b| {
+        b["metadata"]["annotations"]["rbac.authorization.kubernetes.io/autoupdate"] = "false".into();
+    });
+    assert!(plan(&config(), world.as_ref()).is_empty(), "autoupdate is off");
+}
+
+#[test]
+fn aggregated_rules_belong_to_the_aggregation_controller() {
+    let world = started();
+    change(&world, "clusterroles.rbac.authorization.k8s.io", "", "view", |role| role["rules"] = json!([]));
+    assert!(plan(&config(), world.as_ref()).is_empty());
+}
+
+#[test]
+fn users_changes_stay_but_the_servers_address_follows() {
+    let world = started();
+    change(&world, "storageclasses.storage.k8s.io", "", "local-path", |class| {
+        class["metadata"]["annotations"] = json!({});
+    });
+    assert!(plan(&config(), world.as_ref()).is_empty());
+    let moved = BootstrapConfig { api_addresses: vec![[192, 0, 2, 9].into()], ..config() };
+    let writes = plan(&moved, world.as_ref());
+    let resources: Vec<&str> = writes.iter().map(|w| w.resource).collect();
+    assert_eq!(resources, ["endpoints.", "endpointslices.discovery.k8s.io"]);
+    assert_eq!(writes[1].object["endpoints"][0]["addresses"], json!(["192.0.2.9"]));
+    world.remove("namespaces.", "", "kube-node-lease");
+    assert_eq!(only(&world).resource, "namespaces.");
+}
