@@ -4,6 +4,8 @@ pub mod catalogue;
 pub mod error;
 mod generated;
 pub mod identity;
+pub mod meta;
+pub mod quantity;
 pub mod schema;
 pub mod selector;
 pub mod validation;
@@ -11,6 +13,7 @@ pub mod validation;
 pub use catalogue::{Resource, Subresource};
 pub use error::{ApiError, FieldError};
 pub use identity::UserInfo;
+pub use quantity::Quantity;
 pub use selector::{FieldSelector, LabelSelector};
 
 /// A Kubernetes object in its decoded, untyped form.

@@ -51,7 +51,10 @@ fn tables_are_sorted_and_closed() {
 fn facts_of_pods() {
     let ports = at("spec.containers.ports");
     assert!(ports.merges() && ports.ty().kind() == Kind::List);
-    assert_eq!((ports.merge_key(), ports.map_keys()), (Some("containerPort"), vec!["containerPort", "protocol"]));
+    assert_eq!(
+        (ports.merge_key(), ports.map_keys()),
+        (Some("containerPort"), vec!["containerPort", "protocol"])
+    );
     assert_eq!(at("spec.containers.ports.protocol").default().unwrap().into_owned(), json!("TCP"));
     assert_eq!(at("spec.containers.ports.containerPort").ty().kind(), Kind::Int32);
     assert!(at("spec.containers").required() && !at("spec.nodeName").required());
