@@ -143,7 +143,7 @@ impl<K: Kind> State<K> {
 }
 
 impl<K: Kind> Informer<K> {
-    fn start(client: kube::Client, stop: CancellationToken) -> Self {
+    fn start(client: kube::Client, config: watcher::Config, stop: CancellationToken) -> Self {
         let state = Arc::new(Mutex::new(State {
             objects: BTreeMap::new(),
             by_owner: HashMap::new(),
@@ -151,7 +151,7 @@ impl<K: Kind> Informer<K> {
             revision: 0,
         }));
         let (sender, synced) = watch::channel(false);
-        tokio::spawn(follow(Api::<K>::all(client), state.clone(), sender, stop));
+        tokio::spawn(follow(Api::<K>::all(client), config, state.clone(), sender, stop));
         Self { state, synced }
     }
 
@@ -224,11 +224,12 @@ impl<K: Kind> Informer<K> {
 
 async fn follow<K: Kind>(
     api: Api<K>,
+    config: watcher::Config,
     state: Arc<Mutex<State<K>>>,
     synced: watch::Sender<bool>,
     stop: CancellationToken,
 ) {
-    let config = watcher::Config { page_size: None, ..watcher::Config::default() };
+    let config = watcher::Config { page_size: None, ..config };
     let mut events = watcher::watcher(api, config).default_backoff().boxed();
     let mut listing = BTreeMap::new();
     while let Some(Some(event)) = stop.run_until_cancelled(events.next()).await {
@@ -284,13 +285,20 @@ impl Informers {
     /// The shared informer of a kind. Must be called inside the tokio runtime.
     pub fn of<K: Kind>(&self) -> Informer<K> {
         let mut by_kind = self.by_kind.lock();
-        let entry = by_kind
-            .entry(TypeId::of::<K>())
-            .or_insert_with(|| Box::new(Informer::<K>::start(self.client.clone(), self.stop.clone())));
+        let entry = by_kind.entry(TypeId::of::<K>()).or_insert_with(|| {
+            let config = watcher::Config::default();
+            Box::new(Informer::<K>::start(self.client.clone(), config, self.stop.clone()))
+        });
         match entry.downcast_ref::<Informer<K>>() {
             Some(informer) => informer.clone(),
             None => unreachable!("informers are kept by the type they hold"),
         }
+    }
+
+    /// An informer of one's own that holds only what the selectors of `config` let through, until `stop` is
+    /// cancelled: for a component that needs few objects of a kind that nobody else reads.
+    pub fn selected<K: Kind>(&self, config: watcher::Config, stop: CancellationToken) -> Informer<K> {
+        Informer::start(self.client.clone(), config, stop)
     }
 }
 

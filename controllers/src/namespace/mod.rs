@@ -1,0 +1,172 @@
+//! Empties a namespace that is being deleted, and lets it go: the `kubernetes` finalizer in its spec.
+//!
+//! <https://kubernetes.io/docs/tasks/administer-cluster/namespaces/>, KEP-5080 (pods before everything else).
+
+mod plan;
+
+use crate::Clients;
+use crate::common::{code_of, message_of};
+use crate::discovery::{self, Served};
+use coracle_client::informer::deleting;
+use coracle_client::{Controller, Delta, Informer, Next, ObjectKey, ReconcileError, Reconciler};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Namespace, Pod};
+use kube::api::{DeleteParams, DynamicObject, ListParams, PostParams};
+use kube::{Api, ResourceExt};
+use plan::Findings;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+const CONTROLLER: &str = "namespace-controller";
+const FINALIZER: &str = "kubernetes";
+/// How often a namespace is looked at whose content waits for finalizers; nothing tells of their end but looking.
+const LOOK_AGAIN: Duration = Duration::from_secs(5);
+
+struct Namespaces {
+    client: kube::Client,
+    namespaces: Informer<Namespace>,
+}
+
+/// Runs the controller until `stop` is cancelled.
+pub async fn run(clients: Clients, stop: CancellationToken) {
+    let namespaces = clients.informers.of::<Namespace>();
+    let pods = clients.informers.of::<Pod>();
+    let reconciler = Namespaces { client: clients.client(CONTROLLER), namespaces: namespaces.clone() };
+    let by_pod = {
+        let namespaces = namespaces.clone();
+        move |delta: &Delta<Pod>| emptied(delta, &namespaces)
+    };
+    Controller::new(reconciler).objects(&namespaces).watch(&pods, by_pod).workers(4).run(stop).await;
+}
+
+/// The namespace of a pod that went, if it is being deleted.
+fn emptied(delta: &Delta<Pod>, namespaces: &Informer<Namespace>) -> Option<ObjectKey> {
+    let pod = delta.old.as_ref().filter(|_| delta.new.is_none())?;
+    let key = ObjectKey::new("", pod.metadata.namespace.as_deref()?);
+    namespaces.get_key(&key).filter(|ns| deleting(ns.as_ref())).map(|_| key)
+}
+
+fn has_finalizer(namespace: &Namespace) -> bool {
+    let finalizers = namespace.spec.as_ref().and_then(|s| s.finalizers.as_ref());
+    finalizers.is_some_and(|all| all.iter().any(|f| f == FINALIZER))
+}
+
+impl Reconciler for Namespaces {
+    type Key = ObjectKey;
+
+    fn name(&self) -> &'static str {
+        CONTROLLER
+    }
+
+    async fn reconcile(&self, key: &ObjectKey) -> Result<Next, ReconcileError> {
+        let Some(namespace) = self.namespaces.get_key(key) else { return Ok(Next::Done) };
+        if !deleting(namespace.as_ref()) || !has_finalizer(&namespace) {
+            return Ok(Next::Done);
+        }
+        let findings = self.empty(&key.name).await;
+        let api: Api<Namespace> = Api::all(self.client.clone());
+        let live = self.report(&api, &key.name, &findings).await?;
+        if findings.is_empty() {
+            self.finalize(&api, live).await?;
+            return Ok(Next::Done);
+        }
+        // Upstream looks again after half of the pods' grace period.
+        let wait = u64::try_from(findings.grace_seconds / 2 + 1).unwrap_or(1);
+        let pods_only = findings.grace_seconds > 0;
+        Ok(Next::After(if pods_only { Duration::from_secs(wait) } else { LOOK_AGAIN }))
+    }
+}
+
+impl Namespaces {
+    /// Deletes all content: pods first, and everything else once they are gone.
+    async fn empty(&self, namespace: &str) -> Findings {
+        let mut findings = Findings::default();
+        let served = match discovery::served(&self.client).await {
+            Ok(served) => served,
+            Err(error) => {
+                let message = format!("Discovery failed for some groups, 1 failing: {}", message_of(&error));
+                findings.discovery_failure = Some(message);
+                return findings;
+            }
+        };
+        let content = served.iter().filter(|s| s.namespaced && s.can_list() && s.can_delete());
+        let (pods, others): (Vec<_>, Vec<_>) =
+            content.partition(|s| s.resource.group.is_empty() && s.resource.plural == "pods");
+        for batch in [pods, others] {
+            for served in batch {
+                if let Err(error) = self.empty_of(namespace, served, &mut findings).await {
+                    let resource = &served.resource;
+                    let what = format!("{}, Resource={}", resource.api_version, resource.plural);
+                    findings.deletion_failures.push(format!("{what}: {}", message_of(&error)));
+                }
+            }
+            if !findings.is_empty() {
+                break;
+            }
+        }
+        findings
+    }
+
+    async fn empty_of(
+        &self,
+        namespace: &str,
+        served: &Served,
+        findings: &mut Findings,
+    ) -> Result<(), kube::Error> {
+        let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), namespace, &served.resource);
+        let everything = ListParams::default();
+        if served.can_delete_collection() {
+            api.delete_collection(&DeleteParams::background(), &everything).await?;
+        } else {
+            for object in api.list_metadata(&everything).await? {
+                match api.delete(&object.name_any(), &DeleteParams::background()).await {
+                    Err(error) if code_of(&error) != 404 => return Err(error),
+                    _ => {}
+                }
+            }
+        }
+        let left = api.list_metadata(&everything).await?.items;
+        for object in &left {
+            for finalizer in object.finalizers() {
+                *findings.finalizers.entry(finalizer.clone()).or_default() += 1;
+            }
+            let grace = object.metadata.deletion_grace_period_seconds.unwrap_or(0);
+            findings.grace_seconds = findings.grace_seconds.max(grace);
+        }
+        if !left.is_empty() {
+            let name = format!("{}.{}", served.resource.plural, served.resource.group);
+            findings.remaining.insert(name, left.len());
+        }
+        Ok(())
+    }
+
+    /// Writes the conditions, and returns the namespace as it is now.
+    async fn report(
+        &self,
+        api: &Api<Namespace>,
+        name: &str,
+        findings: &Findings,
+    ) -> Result<Namespace, kube::Error> {
+        let mut live = api.get(name).await?;
+        let status = live.status.get_or_insert_default();
+        let old = status.conditions.clone().unwrap_or_default();
+        if old.is_empty() && findings.is_empty() {
+            return Ok(live);
+        }
+        let new = plan::conditions(&old, findings, Timestamp::now());
+        if new == old {
+            return Ok(live);
+        }
+        status.conditions = Some(new);
+        api.replace_status(name, &PostParams::default(), &live).await
+    }
+
+    async fn finalize(&self, api: &Api<Namespace>, mut live: Namespace) -> Result<(), kube::Error> {
+        let name = live.name_any();
+        if let Some(finalizers) = live.spec.as_mut().and_then(|s| s.finalizers.as_mut()) {
+            finalizers.retain(|f| f != FINALIZER);
+        }
+        api.replace_subresource::<Namespace>("finalize", &name, &PostParams::default(), &live).await?;
+        Ok(())
+    }
+}

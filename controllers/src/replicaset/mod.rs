@@ -1,0 +1,157 @@
+//! Keeps as many pods of a template alive as asked for: ReplicaSets and, by the same code, ReplicationControllers.
+//!
+//! <https://kubernetes.io/docs/concepts/workloads/controllers/replicaset/>
+
+mod kinds;
+mod plan;
+mod status;
+#[cfg(test)]
+mod tests;
+
+use crate::Clients;
+use crate::common::ownership::{self, controller_of};
+use crate::common::pending::{PATIENCE, Pending};
+use crate::common::pods;
+use crate::podcontrol::PodControl;
+use coracle_client::informer::{Delta, api_for, deleting, uid_of};
+use coracle_client::{Controller, Informer, Next, ObjectKey, ReconcileError, Reconciler};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use kube::api::PostParams;
+use std::sync::Arc;
+use tokio_util::sync::CancellationToken;
+
+pub use kinds::Replicated;
+use plan::Step;
+use status::Failure;
+
+struct Sets<S> {
+    client: kube::Client,
+    sets: Informer<S>,
+    pods: Informer<Pod>,
+    control: PodControl,
+    pending: Pending,
+}
+
+/// Runs the controller of one kind until `stop` is cancelled.
+pub async fn run<S: Replicated>(clients: Clients, stop: CancellationToken) {
+    let client = clients.client(S::CONTROLLER);
+    let (sets, pods) = (clients.informers.of::<S>(), clients.informers.of::<Pod>());
+    let reconciler = Sets {
+        control: PodControl::new(client.clone(), S::CONTROLLER),
+        client,
+        sets: sets.clone(),
+        pods: pods.clone(),
+        pending: Pending::default(),
+    };
+    let by_pod = {
+        let sets = sets.clone();
+        move |delta: &Delta<Pod>| ownership::owner_keys(delta, &sets, S::selector)
+    };
+    Controller::new(reconciler).objects(&sets).watch(&pods, by_pod).workers(4).run(stop).await;
+}
+
+impl<S: Replicated> Reconciler for Sets<S> {
+    type Key = ObjectKey;
+
+    fn name(&self) -> &'static str {
+        S::CONTROLLER
+    }
+
+    async fn reconcile(&self, key: &ObjectKey) -> Result<Next, ReconcileError> {
+        let Some(set) = self.sets.get_key(key) else {
+            self.pending.forget(key);
+            return Ok(Next::Done);
+        };
+        if !self.pending.seen(key, &self.pods) {
+            return Ok(Next::After(PATIENCE));
+        }
+        let owned = self.claim(key, &set).await?;
+        let now = Timestamp::now();
+        let managed = if deleting(set.as_ref()) { Ok(()) } else { self.manage(key, &set, &owned, now).await };
+        let status = status::status(set.as_ref(), &owned, managed.as_ref().err(), now);
+        self.write_status(key, &set, status).await?;
+        match managed {
+            Err(failure) => Err(ReconcileError::Other(failure.message)),
+            Ok(()) => {
+                Ok(status::next_available(&owned, set.min_ready_seconds(), now)
+                    .map_or(Next::Done, Next::After))
+            }
+        }
+    }
+}
+
+impl<S: Replicated> Sets<S> {
+    /// The set's pods, after taking in orphans and letting go of those it selects no more.
+    async fn claim(&self, key: &ObjectKey, set: &Arc<S>) -> Result<Vec<Arc<Pod>>, ReconcileError> {
+        let Some(selector) = set.selector() else { return Ok(Vec::new()) };
+        let uid = uid_of(set.as_ref());
+        let in_reach = self.pods.list_in(&key.namespace);
+        let claims = ownership::claim(in_reach, &uid, &selector, deleting(set.as_ref()));
+        for pod in &claims.release {
+            self.control.release(&uid, pod).await?;
+        }
+        let mut owned = claims.keep;
+        let orphans: Vec<_> = claims.adopt.into_iter().filter(|p| !pods::is_terminal(p)).collect();
+        if !orphans.is_empty() && self.may_adopt(key, &uid).await? {
+            for pod in orphans {
+                owned.extend(self.control.adopt(set.as_ref(), &pod).await?);
+            }
+        }
+        Ok(owned)
+    }
+
+    /// Asks the API itself: the informer may not know yet that the set is on its way out.
+    async fn may_adopt(&self, key: &ObjectKey, uid: &str) -> Result<bool, ReconcileError> {
+        let live = api_for::<S>(&self.client, key).get_opt(&key.name).await?;
+        Ok(live.is_some_and(|live| uid_of(&live) == uid && !deleting(&live)))
+    }
+
+    async fn manage(
+        &self,
+        key: &ObjectKey,
+        set: &Arc<S>,
+        owned: &[Arc<Pod>],
+        now: Timestamp,
+    ) -> Result<(), Failure> {
+        let active: Vec<Arc<Pod>> = owned.iter().filter(|p| pods::is_active(p)).cloned().collect();
+        match plan::plan(set.replicas(), &active, &self.related(set, owned), now) {
+            Step::Nothing => Ok(()),
+            Step::Create(count) => {
+                let Some(template) = set.template() else { return Ok(()) };
+                let made = self.control.create(set.as_ref(), template, count).await;
+                made.pods.iter().for_each(|pod| self.pending.created(key, pod));
+                made.failed.map_or(Ok(()), |message| Err(Failure { reason: "FailedCreate", message }))
+            }
+            Step::Delete(victims) => {
+                let gone = self.control.delete(set.as_ref(), &victims).await;
+                gone.pods.iter().for_each(|pod| self.pending.deleted(key, pod.as_ref()));
+                gone.failed.map_or(Ok(()), |message| Err(Failure { reason: "FailedDelete", message }))
+            }
+        }
+    }
+
+    /// The pods of all sets of the same owner.
+    fn related(&self, set: &Arc<S>, owned: &[Arc<Pod>]) -> Vec<Arc<Pod>> {
+        let Some(owner) = controller_of(set.meta()) else { return owned.to_vec() };
+        let siblings = self.sets.controlled_by(&owner.uid);
+        siblings.iter().flat_map(|s| self.pods.controlled_by(&uid_of(s.as_ref()))).collect()
+    }
+
+    async fn write_status(
+        &self,
+        key: &ObjectKey,
+        set: &Arc<S>,
+        status: k8s_openapi::api::apps::v1::ReplicaSetStatus,
+    ) -> Result<(), ReconcileError> {
+        let changed = set.with_status(status);
+        // Compared as the kind itself stores it: a ReplicationController has no terminatingReplicas.
+        if changed.status() == set.status() {
+            return Ok(());
+        }
+        let api: Api<S> = api_for(&self.client, key);
+        api.replace_status(&key.name, &PostParams::default(), &changed).await?;
+        Ok(())
+    }
+}

@@ -1,0 +1,76 @@
+//! The ConfigMap `kube-root-ca.crt` of every namespace, by which its pods verify the API server.
+
+use super::namespace_of;
+use crate::Clients;
+use crate::common::{code_of, namespace_terminating};
+use coracle_client::informer::deleting;
+use coracle_client::{Controller, Informer, Next, ObjectKey, ReconcileError, Reconciler};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use kube::Api;
+use kube::api::{ObjectMeta, PostParams};
+use kube::runtime::watcher;
+use std::collections::BTreeMap;
+use tokio_util::sync::CancellationToken;
+
+const CONTROLLER: &str = "root-ca-cert-publisher";
+const NAME: &str = "kube-root-ca.crt";
+const FILE: &str = "ca.crt";
+
+struct RootCa {
+    client: kube::Client,
+    namespaces: Informer<Namespace>,
+    maps: Informer<ConfigMap>,
+    pem: String,
+}
+
+/// Runs the controller until `stop` is cancelled; `pem` is the CA that signed the API server's certificate.
+pub async fn run(clients: Clients, pem: String, stop: CancellationToken) {
+    let namespaces = clients.informers.of::<Namespace>();
+    let only = watcher::Config::default().fields(&format!("metadata.name={NAME}"));
+    let maps = clients.informers.selected::<ConfigMap>(only, stop.clone());
+    let reconciler = RootCa {
+        client: clients.client(CONTROLLER),
+        namespaces: namespaces.clone(),
+        maps: maps.clone(),
+        pem,
+    };
+    Controller::new(reconciler).objects(&namespaces).watch(&maps, namespace_of).run(stop).await;
+}
+
+impl Reconciler for RootCa {
+    type Key = ObjectKey;
+
+    fn name(&self) -> &'static str {
+        CONTROLLER
+    }
+
+    async fn reconcile(&self, key: &ObjectKey) -> Result<Next, ReconcileError> {
+        if self.namespaces.get_key(key).is_none_or(|ns| deleting(ns.as_ref())) {
+            return Ok(Next::Done);
+        }
+        let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), &key.name);
+        let data = BTreeMap::from([(FILE.to_owned(), self.pem.clone())]);
+        let result = match self.maps.get(&key.name, NAME) {
+            Some(map) if map.data.as_ref() == Some(&data) => return Ok(Next::Done),
+            Some(map) => {
+                let changed = ConfigMap { data: Some(data), ..ConfigMap::clone(&map) };
+                api.replace(NAME, &PostParams::default(), &changed).await
+            }
+            None => api.create(&PostParams::default(), &new_map(data)).await,
+        };
+        match result {
+            Ok(_) => Ok(Next::Done),
+            // Stored already, or changed since: the informer will say so, and this runs again.
+            Err(error) if code_of(&error) == 409 || namespace_terminating(&error) => Ok(Next::Done),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+fn new_map(data: BTreeMap<String, String>) -> ConfigMap {
+    let note = "The CA by which clients inside the cluster verify the API server; meant for nothing else.";
+    let annotations = BTreeMap::from([("kubernetes.io/description".to_owned(), note.to_owned())]);
+    let metadata =
+        ObjectMeta { name: Some(NAME.to_owned()), annotations: Some(annotations), ..ObjectMeta::default() };
+    ConfigMap { metadata, data: Some(data), ..ConfigMap::default() }
+}

@@ -1,0 +1,129 @@
+//! Secrets of type `kubernetes.io/service-account-token`: filled with a token that does not expire, deleted with
+//! their account.
+
+use crate::Clients;
+use crate::common::code_of;
+use coracle_client::informer::{api_for, deleting, uid_of};
+use coracle_client::{Controller, Delta, Informer, Next, ObjectKey, ReconcileError, Reconciler};
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
+use kube::api::{DeleteParams, PostParams, Preconditions};
+use kube::runtime::watcher;
+use kube::{Api, ResourceExt};
+use std::sync::Arc;
+use tokio_util::sync::CancellationToken;
+
+const TYPE: &str = "kubernetes.io/service-account-token";
+const ACCOUNT_NAME: &str = "kubernetes.io/service-account.name";
+const ACCOUNT_UID: &str = "kubernetes.io/service-account.uid";
+
+/// Signs tokens for Secrets; the one who holds the service-account key implements it.
+pub trait LegacyTokens: Send + Sync {
+    /// A token of the account that lives as long as the Secret.
+    fn sign(&self, account: &ServiceAccount, secret: &Secret) -> Result<String, String>;
+}
+
+struct Tokens {
+    client: kube::Client,
+    accounts: Informer<ServiceAccount>,
+    secrets: Informer<Secret>,
+    signer: Arc<dyn LegacyTokens>,
+    ca_pem: String,
+}
+
+/// Runs the controller until `stop` is cancelled.
+pub async fn run(clients: Clients, signer: Arc<dyn LegacyTokens>, ca_pem: String, stop: CancellationToken) {
+    let accounts = clients.informers.of::<ServiceAccount>();
+    let only = watcher::Config::default().fields(&format!("type={TYPE}"));
+    let secrets = clients.informers.selected::<Secret>(only, stop.clone());
+    // Upstream's token controller acts as the controller manager itself.
+    let reconciler = Tokens {
+        client: clients.own(),
+        accounts: accounts.clone(),
+        secrets: secrets.clone(),
+        signer,
+        ca_pem,
+    };
+    let by_account = {
+        let secrets = secrets.clone();
+        move |delta: &Delta<ServiceAccount>| secrets_of(delta, &secrets)
+    };
+    Controller::new(reconciler).objects(&secrets).watch(&accounts, by_account).run(stop).await;
+}
+
+/// The Secrets of an account that came or went.
+fn secrets_of(delta: &Delta<ServiceAccount>, secrets: &Informer<Secret>) -> Vec<ObjectKey> {
+    let (Some(account), false) = (delta.object(), delta.old.is_some() && delta.new.is_some()) else {
+        return Vec::new();
+    };
+    let name = account.name_any();
+    let all = secrets.list_in(&account.namespace().unwrap_or_default());
+    let named = all.iter().filter(|s| s.annotations().get(ACCOUNT_NAME) == Some(&name));
+    named.map(|s| ObjectKey::of(s.as_ref())).collect()
+}
+
+impl Reconciler for Tokens {
+    type Key = ObjectKey;
+
+    fn name(&self) -> &'static str {
+        "legacy-service-account-token"
+    }
+
+    async fn reconcile(&self, key: &ObjectKey) -> Result<Next, ReconcileError> {
+        let Some(secret) = self.secrets.get_key(key).filter(|s| !deleting(s.as_ref())) else {
+            return Ok(Next::Done);
+        };
+        let Some(name) = secret.annotations().get(ACCOUNT_NAME) else { return Ok(Next::Done) };
+        let api: Api<Secret> = api_for(&self.client, key);
+        match self.account(key, name, &secret).await? {
+            None => {
+                let uid = Preconditions { uid: secret.uid(), resource_version: None };
+                let params = DeleteParams::default().preconditions(uid);
+                match api.delete(&key.name, &params).await {
+                    Err(error) if code_of(&error) != 404 => Err(error.into()),
+                    _ => Ok(Next::Done),
+                }
+            }
+            Some(account) => {
+                let filled = self.filled(&secret, &account)?;
+                if &filled != secret.as_ref() {
+                    api.replace(&key.name, &PostParams::default(), &filled).await?;
+                }
+                Ok(Next::Done)
+            }
+        }
+    }
+}
+
+impl Tokens {
+    /// The account that the Secret belongs to; asked of the API when the informer does not know it, because a
+    /// Secret may be created in the same breath.
+    async fn account(
+        &self,
+        key: &ObjectKey,
+        name: &str,
+        secret: &Secret,
+    ) -> Result<Option<Arc<ServiceAccount>>, kube::Error> {
+        let wanted = secret.annotations().get(ACCOUNT_UID);
+        let is_it = |account: &ServiceAccount| wanted.is_none_or(|uid| *uid == uid_of(account));
+        if let Some(known) = self.accounts.get(&key.namespace, name).filter(|a| is_it(a)) {
+            return Ok(Some(known));
+        }
+        let live = api_for::<ServiceAccount>(&self.client, key).get_opt(name).await?;
+        Ok(live.filter(is_it).map(Arc::new))
+    }
+
+    fn filled(&self, secret: &Secret, account: &ServiceAccount) -> Result<Secret, ReconcileError> {
+        let mut filled = secret.clone();
+        filled.annotations_mut().insert(ACCOUNT_UID.to_owned(), uid_of(account));
+        let namespace = secret.namespace().unwrap_or_default();
+        let data = filled.data.get_or_insert_default();
+        data.insert("ca.crt".to_owned(), ByteString(self.ca_pem.clone().into_bytes()));
+        data.insert("namespace".to_owned(), ByteString(namespace.into_bytes()));
+        if data.get("token").is_none_or(|token| token.0.is_empty()) {
+            let token = self.signer.sign(account, secret).map_err(ReconcileError::Other)?;
+            data.insert("token".to_owned(), ByteString(token.into_bytes()));
+        }
+        Ok(filled)
+    }
+}
