@@ -2,6 +2,7 @@
 
 pub mod config;
 pub mod cri;
+pub mod pod;
 pub mod pods_api;
 pub mod simulate;
 pub mod streaming;

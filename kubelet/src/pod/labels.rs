@@ -1,0 +1,79 @@
+//! The labels and annotations by which sandboxes and containers in the runtime are recognised; upstream's own, so
+//! that `crictl`, log shippers and a kubelet that takes over read them.
+
+use k8s_openapi::api::core::v1::{Container, Pod};
+use sha2::{Digest, Sha256};
+use std::collections::HashMap;
+
+pub const POD_NAME: &str = "io.kubernetes.pod.name";
+pub const POD_NAMESPACE: &str = "io.kubernetes.pod.namespace";
+pub const POD_UID: &str = "io.kubernetes.pod.uid";
+pub const CONTAINER_NAME: &str = "io.kubernetes.container.name";
+pub const HASH: &str = "io.kubernetes.container.hash";
+pub const RESTART_COUNT: &str = "io.kubernetes.container.restartCount";
+const TERMINATION_PATH: &str = "io.kubernetes.container.terminationMessagePath";
+const TERMINATION_POLICY: &str = "io.kubernetes.container.terminationMessagePolicy";
+const POD_GRACE: &str = "io.kubernetes.pod.terminationGracePeriod";
+
+/// Where a pod came from; `api` for those of the API server, `file` for static ones.
+pub const CONFIG_SOURCE: &str = "kubernetes.io/config.source";
+pub const CONFIG_HASH: &str = "kubernetes.io/config.hash";
+pub const CONFIG_MIRROR: &str = "kubernetes.io/config.mirror";
+pub const CONFIG_SEEN: &str = "kubernetes.io/config.seen";
+
+pub type Map = HashMap<String, String>;
+
+fn identity(pod: &Pod) -> Map {
+    let meta = &pod.metadata;
+    [(POD_NAME, &meta.name), (POD_NAMESPACE, &meta.namespace), (POD_UID, &meta.uid)]
+        .into_iter()
+        .map(|(key, value)| (key.to_owned(), value.clone().unwrap_or_default()))
+        .collect()
+}
+
+/// The pod's labels and its identity.
+pub fn sandbox_labels(pod: &Pod) -> Map {
+    let mut labels: Map = pod.metadata.labels.clone().unwrap_or_default().into_iter().collect();
+    labels.extend(identity(pod));
+    labels
+}
+
+/// The pod's annotations.
+pub fn sandbox_annotations(pod: &Pod) -> Map {
+    let mut annotations: Map = pod.metadata.annotations.clone().unwrap_or_default().into_iter().collect();
+    annotations.entry(CONFIG_SOURCE.to_owned()).or_insert_with(|| "api".to_owned());
+    // kubectl's copy of the whole object; the runtime has no use for it.
+    annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
+    annotations
+}
+
+pub fn container_labels(pod: &Pod, container: &Container) -> Map {
+    let mut labels = identity(pod);
+    labels.insert(CONTAINER_NAME.to_owned(), container.name.clone());
+    labels
+}
+
+pub fn container_annotations(pod: &Pod, container: &Container, attempt: u32) -> Map {
+    let grace = pod.spec.as_ref().and_then(|s| s.termination_grace_period_seconds).unwrap_or(30);
+    let path = container.termination_message_path.as_deref().unwrap_or("/dev/termination-log");
+    let policy = container.termination_message_policy.as_deref().unwrap_or("File");
+    [
+        (HASH, spec_hash(container)),
+        (RESTART_COUNT, attempt.to_string()),
+        (TERMINATION_PATH, path.to_owned()),
+        (TERMINATION_POLICY, policy.to_owned()),
+        (POD_GRACE, grace.to_string()),
+    ]
+    .into_iter()
+    .map(|(key, value)| (key.to_owned(), value))
+    .collect()
+}
+
+/// Changes when a running container must be replaced: of what may change in a container's spec, the image.
+pub fn spec_hash(container: &Container) -> String {
+    let mut hash = Sha256::new();
+    hash.update(&container.name);
+    hash.update([0]);
+    hash.update(container.image.as_deref().unwrap_or_default());
+    hash.finalize()[..4].iter().map(|byte| format!("{byte:02x}")).collect()
+}

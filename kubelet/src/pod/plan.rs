@@ -1,0 +1,300 @@
+//! The next step of a pod: a pure function of what is wanted, what is there, and what is remembered.
+
+use super::backoff::Backoff;
+use super::labels;
+use super::observed::{self, Observed, State};
+use k8s_openapi::api::core::v1::{Container, EphemeralContainer, Pod, PodSpec};
+use std::collections::HashMap;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// What probes have found out about one running container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Health {
+    /// No startup probe, or it succeeded.
+    pub started: bool,
+    pub ready: bool,
+    /// The probe because of which the container must be restarted: `liveness` or `startup`.
+    pub failed: Option<&'static str>,
+}
+
+/// Why a container does not run, in the words of `state.waiting`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Waiting {
+    pub reason: String,
+    pub message: String,
+}
+
+/// What a worker remembers between steps; losing it in a restart costs patience, never correctness.
+#[derive(Clone, Debug, Default)]
+pub struct Memory {
+    /// Restarts, by container name.
+    pub restarts: Backoff,
+    /// When an exit was first seen, by container id.
+    pub exits: HashMap<String, Instant>,
+    /// By container id.
+    pub health: HashMap<String, Health>,
+    /// Why the last attempt to start failed, by container name.
+    pub waiting: HashMap<String, Waiting>,
+    /// Not before this a container whose start failed is tried again.
+    pub retry_at: HashMap<String, Instant>,
+    /// The same for the sandbox and the volumes.
+    pub pod_retry_at: Option<Instant>,
+}
+
+/// Why a pod shall not run any more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// The object is being deleted, or gone.
+    Deleted { grace: Duration },
+    /// It ran its course, or its status already says so.
+    Finished,
+    /// It was active longer than `activeDeadlineSeconds`.
+    DeadlineExceeded,
+}
+
+pub struct View<'a> {
+    pub pod: &'a Pod,
+    pub observed: &'a Observed,
+    pub memory: &'a Memory,
+    pub ending: Option<&'a Ending>,
+    pub now: Instant,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Init,
+    App,
+    Ephemeral,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Nothing before something changes or the time given runs out.
+    Wait(Option<Duration>),
+    /// Stop everything within the grace period.
+    End {
+        grace: Duration,
+    },
+    /// All is stopped: remove what is left and, when deleted, confirm it.
+    CleanUp,
+    /// Stop what belongs to older sandboxes and run a new one.
+    NewSandbox {
+        attempt: u32,
+    },
+    Start {
+        kind: Kind,
+        name: String,
+        attempt: u32,
+    },
+    /// Created but never started, by a process that died between the two.
+    Discard {
+        id: String,
+    },
+    Kill {
+        id: String,
+        name: String,
+        message: String,
+    },
+}
+
+/// An ephemeral container as an ordinary one: the two types have the same fields but for the target.
+pub fn as_container(ephemeral: &EphemeralContainer) -> Container {
+    // Both serialize to the same names; what Container lacks is dropped.
+    serde_json::to_value(ephemeral).and_then(serde_json::from_value).unwrap_or_default()
+}
+
+pub fn is_sidecar(container: &Container) -> bool {
+    container.restart_policy.as_deref() == Some("Always")
+}
+
+fn policy(spec: &PodSpec) -> &str {
+    spec.restart_policy.as_deref().unwrap_or("Always")
+}
+
+fn restarts(policy: &str, exit_code: i32) -> bool {
+    policy == "Always" || policy == "OnFailure" && exit_code != 0
+}
+
+/// The next step.
+pub fn plan(view: &View<'_>) -> Step {
+    let Some(spec) = &view.pod.spec else { return Step::Wait(None) };
+    if let Some(ending) = view.ending {
+        return end(view, spec, ending);
+    }
+    if let Some(at) = view.memory.pod_retry_at.filter(|at| *at > view.now) {
+        return Step::Wait(Some(at - view.now));
+    }
+    if finished(spec, view.observed) {
+        return end(view, spec, &Ending::Finished);
+    }
+    let Some(sandbox) = view.observed.sandbox() else {
+        let attempt = view.observed.sandboxes.first().map_or(0, |s| s.attempt + 1);
+        return Step::NewSandbox { attempt };
+    };
+    Scan { view, spec, sandbox: &sandbox.id, soonest: None }.run()
+}
+
+fn end(view: &View<'_>, spec: &PodSpec, ending: &Ending) -> Step {
+    let stopped =
+        view.observed.running().next().is_none() && view.observed.sandboxes.iter().all(|s| !s.ready);
+    let configured = spec.termination_grace_period_seconds.unwrap_or(30);
+    let configured = Duration::from_secs(u64::try_from(configured).unwrap_or(0));
+    match ending {
+        Ending::Deleted { .. } if stopped => Step::CleanUp,
+        Ending::Deleted { grace } => Step::End { grace: *grace },
+        _ if stopped => Step::Wait(None),
+        _ => Step::End { grace: configured },
+    }
+}
+
+/// Whether nothing will run again: all containers have ended and none is restarted, or an init container failed
+/// for good.
+pub fn finished(spec: &PodSpec, observed: &Observed) -> bool {
+    let policy = policy(spec);
+    if policy == "Always" {
+        return false;
+    }
+    let over = |name: &str| {
+        let last = observed.latest(name).filter(|c| c.state == State::Exited);
+        last.filter(|c| !restarts(policy, c.exit_code))
+    };
+    let init_failed = spec.init_containers.iter().flatten().filter(|c| !is_sidecar(c));
+    if init_failed.clone().any(|c| over(&c.name).is_some_and(|c| c.exit_code != 0)) {
+        return true;
+    }
+    spec.containers.iter().all(|c| over(&c.name).is_some())
+}
+
+/// Goes over the containers in their order until one needs something.
+struct Scan<'a> {
+    view: &'a View<'a>,
+    spec: &'a PodSpec,
+    sandbox: &'a str,
+    /// When the earliest back-off ends.
+    soonest: Option<Duration>,
+}
+
+impl Scan<'_> {
+    fn run(mut self) -> Step {
+        match self.init() {
+            Err(step) => return step,
+            Ok(false) => return Step::Wait(self.soonest),
+            Ok(true) => {}
+        }
+        for container in &self.spec.containers {
+            if let Some(step) = self.app(container) {
+                return step;
+            }
+        }
+        for container in self.spec.ephemeral_containers.iter().flatten() {
+            if self.view.observed.latest(&container.name).is_none()
+                && let Some(step) = self.start(Kind::Ephemeral, &container.name, None)
+            {
+                return step;
+            }
+        }
+        Step::Wait(self.soonest)
+    }
+
+    fn here(&self, name: &str) -> Option<&observed::Container> {
+        self.view.observed.latest(name).filter(|c| c.sandbox == self.sandbox)
+    }
+
+    /// `Err` is a step to take, `Ok` whether the app containers may run.
+    fn init(&mut self) -> Result<bool, Step> {
+        let spec = self.spec;
+        let initialized = spec.containers.iter().any(|c| self.here(&c.name).is_some());
+        for container in spec.init_containers.iter().flatten() {
+            let name = &container.name;
+            let last = self.here(name).cloned();
+            if is_sidecar(container) {
+                if let Some(step) = self.sidecar(container, last.as_ref()) {
+                    return Err(step);
+                }
+                let up = last.as_ref().is_some_and(|c| self.started(c));
+                if !up && !initialized {
+                    return Ok(false);
+                }
+                continue;
+            }
+            if initialized {
+                continue;
+            }
+            match last.as_ref().map(|c| (c, c.state)) {
+                Some((c, State::Exited)) if c.exit_code == 0 => {}
+                Some((c, State::Running | State::Unknown)) => {
+                    return match self.kill(container, c) {
+                        Some(step) => Err(step),
+                        None => Ok(false),
+                    };
+                }
+                Some((c, State::Created)) => return Err(Step::Discard { id: c.id.clone() }),
+                Some((c, State::Exited)) if !restarts(policy(spec), c.exit_code) => return Ok(false),
+                other => {
+                    let exited = other.map(|(c, _)| c);
+                    return self.start(Kind::Init, name, exited).map_or(Ok(false), Err);
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    fn started(&self, container: &observed::Container) -> bool {
+        let health = self.view.memory.health.get(&container.id);
+        container.state == State::Running && health.is_some_and(|h| h.started)
+    }
+
+    fn sidecar(&mut self, container: &Container, last: Option<&observed::Container>) -> Option<Step> {
+        match last.map(|c| (c, c.state)) {
+            Some((c, State::Running | State::Unknown)) => self.kill(container, c),
+            Some((c, State::Created)) => Some(Step::Discard { id: c.id.clone() }),
+            other => self.start(Kind::Init, &container.name, other.map(|(c, _)| c)),
+        }
+    }
+
+    fn app(&mut self, container: &Container) -> Option<Step> {
+        // A container that ended in an older sandbox has ended all the same.
+        let last = self.view.observed.latest(&container.name).cloned();
+        match last.as_ref().map(|c| (c, c.state)) {
+            Some((c, State::Running | State::Unknown)) => self.kill(container, c),
+            Some((c, State::Created)) => Some(Step::Discard { id: c.id.clone() }),
+            Some((c, State::Exited)) if !restarts(policy(self.spec), c.exit_code) => None,
+            other => self.start(Kind::App, &container.name, other.map(|(c, _)| c)),
+        }
+    }
+
+    /// A running container that must not go on running.
+    fn kill(&self, wanted: &Container, running: &observed::Container) -> Option<Step> {
+        let name = &wanted.name;
+        let failed = self.view.memory.health.get(&running.id).and_then(|h| h.failed);
+        let message = if let Some(probe) = failed {
+            format!("Container {name} failed {probe} probe, will be restarted")
+        } else if !running.hash.is_empty() && running.hash != labels::spec_hash(wanted) {
+            format!("Container {name} definition changed, will be restarted")
+        } else {
+            return None;
+        };
+        Some(Step::Kill { id: running.id.clone(), name: name.clone(), message })
+    }
+
+    /// Starts the container unless a back-off runs.
+    fn start(&mut self, kind: Kind, name: &str, exited: Option<&observed::Container>) -> Option<Step> {
+        let (memory, now) = (self.view.memory, self.view.now);
+        let crash = exited.and_then(|c| {
+            let seen = memory.exits.get(&c.id).copied().unwrap_or(now);
+            memory.restarts.waiting(name, seen, now).map(|(left, _)| left)
+        });
+        let retry = memory.retry_at.get(name).filter(|at| **at > now).map(|at| *at - now);
+        if let Some(left) = crash.into_iter().chain(retry).max() {
+            self.soonest = Some(self.soonest.map_or(left, |s| s.min(left)));
+            return None;
+        }
+        let attempt = self.view.observed.latest(name).map_or(0, |c| c.attempt + 1);
+        Some(Step::Start { kind, name: name.to_owned(), attempt })
+    }
+}
+
+#[cfg(test)]
+#[path = "plan_tests.rs"]
+mod tests;

@@ -1,0 +1,185 @@
+use super::*;
+use crate::pod::observed::{Container as Seen, Sandbox};
+use serde_json::{Value, json};
+
+fn pod(spec: Value) -> Pod {
+    serde_json::from_value(json!({ "metadata": { "name": "p" }, "spec": spec })).unwrap()
+}
+
+fn sandbox(attempt: u32, ready: bool) -> Sandbox {
+    Sandbox { id: format!("s{attempt}"), attempt, ready, ips: vec!["10.42.0.2".to_owned()] }
+}
+
+fn seen(name: &str, attempt: u32, state: State, exit_code: i32) -> Seen {
+    Seen {
+        id: format!("{name}-{attempt}"),
+        sandbox: "s0".to_owned(),
+        name: name.to_owned(),
+        attempt,
+        state,
+        created_at: None,
+        started_at: None,
+        finished_at: None,
+        exit_code,
+        reason: String::new(),
+        message: String::new(),
+        image: String::new(),
+        image_id: String::new(),
+        hash: String::new(),
+        log_path: "/x".into(),
+        termination_log: None,
+    }
+}
+
+struct Case {
+    pod: Pod,
+    observed: Observed,
+    memory: Memory,
+    ending: Option<Ending>,
+}
+
+impl Case {
+    fn new(spec: Value, containers: Vec<Seen>) -> Self {
+        let observed = Observed { sandboxes: vec![sandbox(0, true)], containers };
+        Self { pod: pod(spec), observed, memory: Memory::default(), ending: None }
+    }
+
+    fn plan(&self) -> Step {
+        let (pod, observed, memory) = (&self.pod, &self.observed, &self.memory);
+        plan(&View { pod, observed, memory, ending: self.ending.as_ref(), now: Instant::now() })
+    }
+}
+
+fn start(kind: Kind, name: &str, attempt: u32) -> Step {
+    Step::Start { kind, name: name.to_owned(), attempt }
+}
+
+fn two() -> Value {
+    json!({ "containers": [{ "name": "a" }, { "name": "b" }] })
+}
+
+fn with_policy(mut spec: Value, policy: &str) -> Value {
+    spec["restartPolicy"] = json!(policy);
+    spec
+}
+
+#[test]
+fn a_sandbox_comes_first_and_is_replaced_when_it_died() {
+    let mut case = Case::new(two(), vec![]);
+    case.observed.sandboxes.clear();
+    assert_eq!(case.plan(), Step::NewSandbox { attempt: 0 });
+    case.observed.sandboxes = vec![sandbox(3, false)];
+    assert_eq!(case.plan(), Step::NewSandbox { attempt: 4 });
+    case.pod = pod(with_policy(two(), "Never"));
+    case.observed.containers = vec![seen("a", 0, State::Exited, 0), seen("b", 0, State::Exited, 1)];
+    assert_eq!(case.plan(), Step::Wait(None), "nothing will run again");
+}
+
+#[test]
+fn init_containers_run_one_after_another_then_all_others() {
+    let spec = json!({ "initContainers": [{ "name": "i" }, { "name": "s", "restartPolicy": "Always" }],
+        "containers": [{ "name": "a" }, { "name": "b" }] });
+    let mut case = Case::new(spec, vec![]);
+    assert_eq!(case.plan(), start(Kind::Init, "i", 0));
+    case.observed.containers.push(seen("i", 0, State::Running, 0));
+    assert_eq!(case.plan(), Step::Wait(None));
+    case.observed.containers[0] = seen("i", 0, State::Exited, 1);
+    assert_eq!(case.plan(), start(Kind::Init, "i", 1));
+    case.observed.containers[0] = seen("i", 0, State::Exited, 0);
+    assert_eq!(case.plan(), start(Kind::Init, "s", 0));
+    case.observed.containers.push(seen("s", 0, State::Running, 0));
+    assert_eq!(case.plan(), Step::Wait(None), "the sidecar's startup probe has not succeeded");
+    case.memory.health.insert("s-0".to_owned(), Health { started: true, ready: true, failed: None });
+    assert_eq!(case.plan(), start(Kind::App, "a", 0));
+    case.observed.containers.push(seen("a", 0, State::Running, 0));
+    assert_eq!(case.plan(), start(Kind::App, "b", 0));
+    case.observed.containers[1] = seen("s", 0, State::Exited, 0);
+    assert_eq!(case.plan(), start(Kind::Init, "s", 1), "sidecars always come back");
+    case.observed.containers.retain(|c| c.name != "i");
+    case.observed.containers.push(seen("s", 1, State::Running, 0));
+    case.observed.containers.sort_by_key(|c| std::cmp::Reverse(c.attempt));
+    assert_eq!(case.plan(), start(Kind::App, "b", 0), "a pruned init container does not run again");
+}
+
+#[test]
+fn restart_policies() {
+    for (policy, exit, expected) in [
+        ("Always", 0, start(Kind::App, "a", 1)),
+        ("Always", 1, start(Kind::App, "a", 1)),
+        ("OnFailure", 0, Step::Wait(None)),
+        ("OnFailure", 1, start(Kind::App, "a", 1)),
+        ("Never", 1, Step::Wait(None)),
+    ] {
+        let seen = vec![seen("a", 0, State::Exited, exit), seen("b", 0, State::Running, 0)];
+        let case = Case::new(with_policy(two(), policy), seen);
+        assert_eq!(case.plan(), expected, "{policy} {exit}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn crash_loops_wait_and_others_go_on() {
+    let mut case = Case::new(two(), vec![seen("a", 0, State::Exited, 1)]);
+    let now = Instant::now();
+    case.memory.exits.insert("a-0".to_owned(), now);
+    case.memory.restarts.next("a", now);
+    assert_eq!(case.plan(), start(Kind::App, "b", 0));
+    case.observed.containers.push(seen("b", 0, State::Running, 0));
+    assert_eq!(case.plan(), Step::Wait(Some(Duration::from_secs(10))));
+    tokio::time::advance(Duration::from_secs(10)).await;
+    assert_eq!(case.plan(), start(Kind::App, "a", 1));
+    case.memory.retry_at.insert("a".to_owned(), Instant::now() + Duration::from_secs(3));
+    assert_eq!(case.plan(), Step::Wait(Some(Duration::from_secs(3))), "the image is in back-off");
+}
+
+#[test]
+fn failed_probes_and_changed_images_kill() {
+    let mut case = Case::new(two(), vec![seen("a", 0, State::Running, 0), seen("b", 0, State::Running, 0)]);
+    case.observed.containers[1].hash = "other".to_owned();
+    let Step::Kill { id, message, .. } = case.plan() else { panic!("{:?}", case.plan()) };
+    assert_eq!((id.as_str(), message.as_str()), ("b-0", "Container b definition changed, will be restarted"));
+    case.memory
+        .health
+        .insert("a-0".to_owned(), Health { started: true, ready: false, failed: Some("liveness") });
+    let Step::Kill { message, .. } = case.plan() else { panic!("{:?}", case.plan()) };
+    assert_eq!(message, "Container a failed liveness probe, will be restarted");
+}
+
+#[test]
+fn a_deleted_pod_is_stopped_then_cleaned_up() {
+    let mut case = Case::new(two(), vec![seen("a", 0, State::Running, 0)]);
+    let grace = Duration::from_secs(5);
+    case.ending = Some(Ending::Deleted { grace });
+    assert_eq!(case.plan(), Step::End { grace });
+    case.observed.containers[0].state = State::Exited;
+    assert_eq!(case.plan(), Step::End { grace }, "the sandbox is still ready");
+    case.observed.sandboxes[0].ready = false;
+    assert_eq!(case.plan(), Step::CleanUp);
+    case.ending = Some(Ending::DeadlineExceeded);
+    assert_eq!(case.plan(), Step::Wait(None));
+}
+
+#[test]
+fn a_container_that_was_never_started_is_discarded() {
+    let case = Case::new(two(), vec![seen("a", 0, State::Created, 0)]);
+    assert_eq!(case.plan(), Step::Discard { id: "a-0".to_owned() });
+}
+
+#[test]
+fn a_failed_init_container_ends_a_pod_that_never_restarts() {
+    let spec = json!({ "restartPolicy": "Never", "terminationGracePeriodSeconds": 7,
+        "initContainers": [{ "name": "i" }], "containers": [{ "name": "a" }] });
+    let case = Case::new(spec, vec![seen("i", 0, State::Exited, 2)]);
+    assert_eq!(case.plan(), Step::End { grace: Duration::from_secs(7) });
+}
+
+#[test]
+fn ephemeral_containers_start_once() {
+    let mut spec = two();
+    spec["ephemeralContainers"] = json!([{ "name": "e", "targetContainerName": "a" }]);
+    let mut case = Case::new(spec, vec![seen("a", 0, State::Running, 0), seen("b", 0, State::Running, 0)]);
+    assert_eq!(case.plan(), start(Kind::Ephemeral, "e", 0));
+    case.observed.containers.push(seen("e", 0, State::Exited, 1));
+    assert_eq!(case.plan(), Step::Wait(None));
+    let container = as_container(&case.pod.spec.unwrap().ephemeral_containers.unwrap()[0]);
+    assert_eq!(container.name, "e");
+}

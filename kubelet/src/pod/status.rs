@@ -1,0 +1,423 @@
+//! The status of a pod: a pure function of its spec, of what the runtime has, and of what was reported before.
+
+use super::observed::{self, Observed, State};
+use super::plan::{Ending, Health, Memory, Waiting, is_sidecar};
+use super::qos;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{
+    Container, ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting,
+    ContainerStatus, HostIP, Pod, PodCondition, PodIP, PodSpec, PodStatus,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use std::collections::HashMap;
+
+pub struct Input<'a> {
+    pub pod: &'a Pod,
+    pub observed: &'a Observed,
+    pub memory: &'a Memory,
+    pub ending: Option<&'a Ending>,
+    pub host_ip: &'a str,
+    /// Last words of exited containers, by container id.
+    pub messages: &'a HashMap<String, String>,
+    /// When this kubelet first saw the pod.
+    pub seen_at: Timestamp,
+    pub now: Timestamp,
+}
+
+/// The whole status, foreign conditions included.
+pub fn status(input: &Input<'_>) -> PodStatus {
+    let old = input.pod.status.clone().unwrap_or_default();
+    let Some(spec) = &input.pod.spec else { return old };
+    let init = spec.init_containers.as_deref().unwrap_or_default();
+    let initializing = !initialized(init, input);
+    let container = |c: &Container, waiting: &str, old: Option<&Vec<ContainerStatus>>| {
+        let old = old.and_then(|all| all.iter().find(|s| s.name == c.name));
+        container_status(input, c, waiting, old)
+    };
+    let default_waiting = if init.is_empty() { "ContainerCreating" } else { "PodInitializing" };
+    let apps: Vec<_> = spec
+        .containers
+        .iter()
+        .map(|c| container(c, default_waiting, old.container_statuses.as_ref()))
+        .collect();
+    let inits: Vec<_> =
+        init.iter().map(|c| container(c, "PodInitializing", old.init_container_statuses.as_ref())).collect();
+    let ephemeral: Vec<_> = spec
+        .ephemeral_containers
+        .iter()
+        .flatten()
+        .map(super::plan::as_container)
+        .map(|c| container(&c, "ContainerCreating", old.ephemeral_container_statuses.as_ref()))
+        .collect();
+    let phase = phase(spec, &inits, &apps, &old, input, initializing);
+    let ips = pod_ips(spec, input, &old);
+    let deadline = matches!(input.ending, Some(Ending::DeadlineExceeded));
+    let message = "Pod was active on the node longer than the specified deadline";
+    PodStatus {
+        conditions: Some(conditions(input, spec, &phase, &inits, &apps, initializing, &ips)),
+        phase: Some(phase),
+        reason: deadline.then(|| "DeadlineExceeded".to_owned()).or(old.reason),
+        message: deadline.then(|| message.to_owned()).or(old.message),
+        host_ip: Some(input.host_ip.to_owned()),
+        host_ips: Some(vec![HostIP { ip: input.host_ip.to_owned() }]),
+        pod_ip: ips.first().cloned(),
+        pod_ips: (!ips.is_empty()).then(|| ips.into_iter().map(|ip| PodIP { ip }).collect()),
+        start_time: old.start_time.or(Some(Time(input.seen_at))),
+        qos_class: Some(old.qos_class.unwrap_or_else(|| qos::class(input.pod).as_str().to_owned())),
+        observed_generation: input.pod.metadata.generation,
+        container_statuses: Some(apps),
+        init_container_statuses: (!inits.is_empty()).then_some(inits),
+        ephemeral_container_statuses: (!ephemeral.is_empty()).then_some(ephemeral),
+        ..PodStatus {
+            nominated_node_name: old.nominated_node_name,
+            resize: old.resize,
+            resource_claim_statuses: old.resource_claim_statuses,
+            extended_resource_claim_status: old.extended_resource_claim_status,
+            ..PodStatus::default()
+        }
+    }
+}
+
+/// Without a ready sandbox the last addresses stay, as long as the pod is not over.
+fn pod_ips(spec: &PodSpec, input: &Input<'_>, old: &PodStatus) -> Vec<String> {
+    if spec.host_network == Some(true) {
+        return vec![input.host_ip.to_owned()];
+    }
+    match input.observed.sandboxes.first() {
+        Some(sandbox) if !sandbox.ips.is_empty() => sandbox.ips.clone(),
+        _ => old.pod_ips.iter().flatten().map(|ip| ip.ip.clone()).collect(),
+    }
+}
+
+fn initialized(init: &[Container], input: &Input<'_>) -> bool {
+    let spec = input.pod.spec.as_ref();
+    let app_seen =
+        spec.is_some_and(|s| s.containers.iter().any(|c| input.observed.latest(&c.name).is_some()));
+    app_seen
+        || init.iter().all(|c| match input.observed.latest(&c.name) {
+            Some(last) if is_sidecar(c) => health(input, last).is_some_and(|h| h.started),
+            Some(last) => last.state == State::Exited && last.exit_code == 0,
+            None => false,
+        })
+}
+
+fn health<'a>(input: &'a Input<'_>, container: &observed::Container) -> Option<&'a Health> {
+    input.memory.health.get(&container.id).filter(|_| container.state == State::Running)
+}
+
+fn id(container: &observed::Container) -> String {
+    format!("containerd://{}", container.id)
+}
+
+fn terminated(input: &Input<'_>, c: &observed::Container) -> ContainerState {
+    let reason = match c.reason.as_str() {
+        "" if c.exit_code == 0 => "Completed",
+        "" => "Error",
+        given => given,
+    };
+    let message = input.messages.get(&c.id).cloned().filter(|m| !m.is_empty());
+    let message = message.or_else(|| (!c.message.is_empty()).then(|| c.message.clone()));
+    ContainerState {
+        terminated: Some(ContainerStateTerminated {
+            container_id: Some(id(c)),
+            exit_code: c.exit_code,
+            reason: Some(reason.to_owned()),
+            message,
+            started_at: c.started_at.map(seconds),
+            finished_at: c.finished_at.map(seconds),
+            ..ContainerStateTerminated::default()
+        }),
+        ..ContainerState::default()
+    }
+}
+
+/// API times have whole seconds; comparing with what the server returns needs the same.
+fn seconds(at: Timestamp) -> Time {
+    Time(Timestamp::from_second(at.as_second()).unwrap_or(at))
+}
+
+fn waiting(waiting: &Waiting) -> ContainerState {
+    ContainerState {
+        waiting: Some(ContainerStateWaiting {
+            reason: Some(waiting.reason.clone()),
+            message: (!waiting.message.is_empty()).then(|| waiting.message.clone()),
+        }),
+        ..ContainerState::default()
+    }
+}
+
+fn container_status(
+    input: &Input<'_>,
+    spec: &Container,
+    default_waiting: &str,
+    old: Option<&ContainerStatus>,
+) -> ContainerStatus {
+    let mut status = ContainerStatus {
+        name: spec.name.clone(),
+        image: spec.image.clone().unwrap_or_default(),
+        started: Some(false),
+        last_state: Some(ContainerState::default()),
+        ..ContainerStatus::default()
+    };
+    let Some(last) = input.observed.latest(&spec.name) else {
+        return unseen(input, spec, default_waiting, old, status);
+    };
+    status.image.clone_from(&last.image);
+    status.image_id.clone_from(&last.image_id);
+    status.container_id = Some(id(last));
+    status.restart_count = i32::try_from(last.attempt).unwrap_or(i32::MAX);
+    let before = input.observed.previous(&spec.name).filter(|c| c.state == State::Exited);
+    let before = before.map(|c| terminated(input, c));
+    let before = before.or_else(|| old.and_then(|o| o.last_state.clone()).filter(|_| last.attempt > 0));
+    status.last_state = Some(before.unwrap_or_default());
+    match last.state {
+        State::Running => {
+            status.state = Some(ContainerState {
+                running: Some(ContainerStateRunning { started_at: last.started_at.map(seconds) }),
+                ..ContainerState::default()
+            });
+            let health = health(input, last);
+            status.started = Some(health.is_some_and(|h| h.started));
+            status.ready = health.is_some_and(|h| h.ready);
+        }
+        State::Exited => exited(input, spec, last, &mut status),
+        State::Created | State::Unknown => {
+            let reason = default_waiting.to_owned();
+            status.state = Some(waiting(&Waiting { reason, message: String::new() }));
+        }
+    }
+    status
+}
+
+/// An exited container is terminated, or waits for its next attempt with the exit as its last state.
+fn exited(input: &Input<'_>, spec: &Container, last: &observed::Container, status: &mut ContainerStatus) {
+    let done = terminated(input, last);
+    let init = input.pod.spec.as_ref().and_then(|s| s.init_containers.as_ref());
+    let init = init.is_some_and(|all| all.iter().any(|c| c.name == spec.name) && !is_sidecar(spec));
+    match input.memory.waiting.get(&spec.name).filter(|_| input.ending.is_none()) {
+        Some(why) => {
+            status.last_state = Some(done);
+            status.state = Some(waiting(why));
+        }
+        None => status.state = Some(done),
+    }
+    status.ready = init && last.exit_code == 0;
+}
+
+/// The runtime has no container of this name.
+fn unseen(
+    input: &Input<'_>,
+    spec: &Container,
+    default_waiting: &str,
+    old: Option<&ContainerStatus>,
+    mut status: ContainerStatus,
+) -> ContainerStatus {
+    let old_terminated = old.and_then(|o| o.state.as_ref()).is_some_and(|s| s.terminated.is_some());
+    if let Some(old) = old.filter(|_| old_terminated) {
+        // It ended, was reported, and its remains have been removed.
+        return old.clone();
+    }
+    if let Some(old) = old {
+        status.restart_count = old.restart_count;
+        status.last_state.clone_from(&old.last_state);
+    }
+    let ran = old.and_then(|o| o.state.as_ref()).is_some_and(|s| s.running.is_some());
+    if ran && input.ending.is_some() {
+        status.container_id = old.and_then(|o| o.container_id.clone());
+        status.state = Some(ContainerState {
+            terminated: Some(ContainerStateTerminated {
+                exit_code: 137,
+                reason: Some("ContainerStatusUnknown".to_owned()),
+                message: Some("The container could not be located when the pod was terminated".to_owned()),
+                ..ContainerStateTerminated::default()
+            }),
+            ..ContainerState::default()
+        });
+        return status;
+    }
+    let why = input.memory.waiting.get(&spec.name).cloned();
+    let why = why.unwrap_or_else(|| Waiting { reason: default_waiting.to_owned(), message: String::new() });
+    status.state = Some(waiting(&why));
+    status
+}
+
+/// What a container counts as for the pod's phase.
+#[derive(PartialEq, Eq)]
+enum Count {
+    Waiting,
+    Running,
+    Succeeded,
+    Failed,
+}
+
+fn count(status: &ContainerStatus) -> Count {
+    let state = status.state.as_ref();
+    let code = |s: &ContainerState| s.terminated.as_ref().map(|t| t.exit_code);
+    if state.is_some_and(|s| s.running.is_some()) {
+        return Count::Running;
+    }
+    let ended = state.and_then(code).or_else(|| status.last_state.as_ref().and_then(code));
+    match ended {
+        Some(0) => Count::Succeeded,
+        Some(_) => Count::Failed,
+        None => Count::Waiting,
+    }
+}
+
+fn phase(
+    spec: &PodSpec,
+    inits: &[ContainerStatus],
+    apps: &[ContainerStatus],
+    old: &PodStatus,
+    input: &Input<'_>,
+    initializing: bool,
+) -> String {
+    if let Some(phase @ ("Succeeded" | "Failed")) = old.phase.as_deref() {
+        return phase.to_owned();
+    }
+    let policy = spec.restart_policy.as_deref().unwrap_or("Always");
+    let computed = compute_phase(policy, inits, apps, initializing, spec);
+    let deadline = matches!(input.ending, Some(Ending::DeadlineExceeded));
+    let over = deadline || matches!(computed, "Succeeded" | "Failed");
+    if over {
+        // A terminal phase promises that nothing runs any more.
+        let still = input.observed.running().next().is_some();
+        return match (still, deadline) {
+            (true, _) => "Running",
+            (false, true) => "Failed",
+            (false, false) => computed,
+        }
+        .to_owned();
+    }
+    computed.to_owned()
+}
+
+fn compute_phase(
+    policy: &str,
+    inits: &[ContainerStatus],
+    apps: &[ContainerStatus],
+    initializing: bool,
+    spec: &PodSpec,
+) -> &'static str {
+    let plain = spec.init_containers.iter().flatten().zip(inits).filter(|(c, _)| !is_sidecar(c));
+    if initializing {
+        let failed = policy == "Never" && plain.map(|(_, s)| count(s)).any(|c| c == Count::Failed);
+        return if failed { "Failed" } else { "Pending" };
+    }
+    let counts: Vec<Count> = apps.iter().map(count).collect();
+    let any = |wanted: Count| counts.contains(&wanted);
+    if any(Count::Waiting) {
+        "Pending"
+    } else if any(Count::Running) || policy == "Always" {
+        "Running"
+    } else if !any(Count::Failed) {
+        "Succeeded"
+    } else if policy == "Never" {
+        "Failed"
+    } else {
+        "Running"
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Verdict<'a> {
+    kind: &'a str,
+    holds: bool,
+    reason: &'a str,
+    message: &'a str,
+}
+
+fn condition(input: &Input<'_>, verdict: Verdict<'_>) -> PodCondition {
+    let Verdict { kind, holds, reason, message } = verdict;
+    let word = if holds { "True" } else { "False" };
+    let old = input.pod.status.as_ref().and_then(|s| s.conditions.as_ref()?.iter().find(|c| c.type_ == kind));
+    let since = old.filter(|c| c.status == word).and_then(|c| c.last_transition_time.clone());
+    PodCondition {
+        type_: kind.to_owned(),
+        status: word.to_owned(),
+        reason: (!reason.is_empty()).then(|| reason.to_owned()),
+        message: (!message.is_empty()).then(|| message.to_owned()),
+        last_transition_time: since.or(Some(Time(input.now))),
+        observed_generation: input.pod.metadata.generation,
+        ..PodCondition::default()
+    }
+}
+
+fn names(statuses: &[ContainerStatus], lacks: impl Fn(&ContainerStatus) -> bool) -> String {
+    let names: Vec<&str> = statuses.iter().filter(|s| lacks(s)).map(|s| s.name.as_str()).collect();
+    names.join(" ")
+}
+
+fn conditions(
+    input: &Input<'_>,
+    spec: &PodSpec,
+    phase: &str,
+    inits: &[ContainerStatus],
+    apps: &[ContainerStatus],
+    initializing: bool,
+    ips: &[String],
+) -> Vec<PodCondition> {
+    let sandbox = input.observed.sandbox().is_some() && !ips.is_empty();
+    let over = match phase {
+        "Succeeded" => Some("PodCompleted"),
+        "Failed" => Some("PodFailed"),
+        _ => None,
+    };
+    let incomplete = names(inits, |s| !s.ready && s.started != Some(true));
+    let incomplete = format!("containers with incomplete status: [{incomplete}]");
+    let initialized = match (initializing, phase) {
+        (_, "Succeeded") => Verdict { kind: "Initialized", holds: true, reason: "PodCompleted", message: "" },
+        (false, _) => Verdict { kind: "Initialized", holds: true, reason: "", message: "" },
+        (true, _) => Verdict {
+            kind: "Initialized",
+            holds: false,
+            reason: "ContainersNotInitialized",
+            message: &incomplete,
+        },
+    };
+    let sidecars = spec.init_containers.iter().flatten().zip(inits).filter(|(c, _)| is_sidecar(c));
+    let all: Vec<ContainerStatus> = sidecars.map(|(_, s)| s.clone()).chain(apps.iter().cloned()).collect();
+    let unready = names(&all, |s| !s.ready);
+    let unready_text = format!("containers with unready status: [{unready}]");
+    let ready = |kind| match over {
+        Some(reason) => Verdict { kind, holds: false, reason, message: "" },
+        None if unready.is_empty() => Verdict { kind, holds: true, reason: "", message: "" },
+        None => Verdict { kind, holds: false, reason: "ContainersNotReady", message: &unready_text },
+    };
+    let containers_ready = ready("ContainersReady");
+    let gates = closed_gates(input.pod, spec);
+    let pod_ready = if containers_ready.holds && !gates.is_empty() {
+        Verdict { kind: "Ready", holds: false, reason: "ReadinessGatesNotReady", message: &gates }
+    } else {
+        ready("Ready")
+    };
+    let start = Verdict { kind: "PodReadyToStartContainers", holds: sandbox, reason: "", message: "" };
+    let scheduled = Verdict { kind: "PodScheduled", holds: true, reason: "", message: "" };
+    let ours = [start, initialized, pod_ready, containers_ready, scheduled];
+    let mut all: Vec<_> = ours.into_iter().map(|verdict| condition(input, verdict)).collect();
+    let foreign = input.pod.status.iter().flat_map(|s| s.conditions.iter().flatten());
+    let foreign: Vec<_> = foreign.filter(|c| all.iter().all(|o| o.type_ != c.type_)).cloned().collect();
+    all.extend(foreign);
+    all
+}
+
+/// What upstream says about readiness gates that do not hold; empty when all do.
+fn closed_gates(pod: &Pod, spec: &PodSpec) -> String {
+    let set = pod.status.as_ref().and_then(|s| s.conditions.as_deref()).unwrap_or_default();
+    let mut messages = Vec::new();
+    for gate in spec.readiness_gates.iter().flatten() {
+        let kind = &gate.condition_type;
+        match set.iter().find(|c| c.type_ == *kind) {
+            None => messages
+                .push(format!("corresponding condition of pod readiness gate {kind:?} does not exist.")),
+            Some(c) if c.status != "True" => messages
+                .push(format!("the status of pod readiness gate {kind:?} is not \"True\", but {}", c.status)),
+            Some(_) => {}
+        }
+    }
+    messages.join(", ")
+}
+
+#[cfg(test)]
+#[path = "status_tests.rs"]
+mod tests;

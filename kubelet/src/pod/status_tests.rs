@@ -1,0 +1,147 @@
+use super::*;
+use crate::pod::observed::Sandbox;
+use serde_json::{Value, json};
+
+fn seen(name: &str, attempt: u32, state: State, exit_code: i32) -> observed::Container {
+    observed::Container {
+        id: format!("{name}-{attempt}"),
+        sandbox: "s".to_owned(),
+        name: name.to_owned(),
+        attempt,
+        state,
+        created_at: None,
+        started_at: Some(Timestamp::UNIX_EPOCH),
+        finished_at: None,
+        exit_code,
+        reason: String::new(),
+        message: String::new(),
+        image: "docker.io/library/i:latest".to_owned(),
+        image_id: "sha256:1".to_owned(),
+        hash: String::new(),
+        log_path: "/x".into(),
+        termination_log: None,
+    }
+}
+
+fn compute(
+    pod: &Value,
+    containers: Vec<observed::Container>,
+    memory: &Memory,
+    ending: Option<&Ending>,
+) -> PodStatus {
+    let pod: Pod = serde_json::from_value(pod.clone()).unwrap();
+    let ips = vec!["10.42.0.2".to_owned()];
+    let sandboxes = vec![Sandbox { id: "s".to_owned(), attempt: 0, ready: true, ips }];
+    let observed = Observed { sandboxes, containers };
+    let now = Timestamp::from_second(100).unwrap();
+    let messages = HashMap::from([("a-0".to_owned(), "last words".to_owned())]);
+    status(&Input {
+        pod: &pod,
+        observed: &observed,
+        memory,
+        ending,
+        host_ip: "192.0.2.1",
+        messages: &messages,
+        seen_at: now,
+        now,
+    })
+}
+
+fn pod(policy: &str) -> Value {
+    json!({ "metadata": { "generation": 2 }, "spec": { "restartPolicy": policy,
+        "containers": [{ "name": "a", "image": "i" }, { "name": "b", "image": "i" }] } })
+}
+
+fn healthy(ids: &[&str]) -> Memory {
+    let health = |id: &&str| ((*id).to_owned(), Health { started: true, ready: true, failed: None });
+    Memory { health: ids.iter().map(health).collect(), ..Memory::default() }
+}
+
+fn word<'a>(status: &'a PodStatus, kind: &str) -> &'a PodCondition {
+    status.conditions.iter().flatten().find(|c| c.type_ == kind).unwrap()
+}
+
+#[test]
+fn phases() {
+    use State::{Exited, Running};
+    for (policy, a, b, expected) in [
+        ("Always", None, Some((Running, 0)), "Pending"),
+        ("Always", Some((Running, 0)), Some((Running, 0)), "Running"),
+        ("Always", Some((Exited, 0)), Some((Exited, 0)), "Running"),
+        ("Never", Some((Exited, 0)), Some((Running, 0)), "Running"),
+        ("Never", Some((Exited, 0)), Some((Exited, 0)), "Succeeded"),
+        ("Never", Some((Exited, 0)), Some((Exited, 1)), "Failed"),
+        ("OnFailure", Some((Exited, 0)), Some((Exited, 1)), "Running"),
+        ("OnFailure", Some((Exited, 0)), Some((Exited, 0)), "Succeeded"),
+    ] {
+        let make = |name, state: Option<(State, i32)>| state.map(|(state, code)| seen(name, 0, state, code));
+        let containers = make("a", a).into_iter().chain(make("b", b)).collect();
+        let status = compute(&pod(policy), containers, &Memory::default(), None);
+        assert_eq!(status.phase.as_deref(), Some(expected), "{policy} {a:?} {b:?}");
+    }
+}
+
+#[test]
+fn a_running_pod_is_ready_when_its_containers_are() {
+    let containers = vec![seen("a", 0, State::Running, 0), seen("b", 2, State::Running, 0)];
+    let status = compute(&pod("Always"), containers.clone(), &healthy(&["a-0"]), None);
+    assert_eq!(word(&status, "Ready").message.as_deref(), Some("containers with unready status: [b]"));
+    let status = compute(&pod("Always"), containers, &healthy(&["a-0", "b-2"]), None);
+    assert_eq!(word(&status, "Ready").status, "True");
+    assert_eq!(word(&status, "ContainersReady").observed_generation, Some(2));
+    assert_eq!(status.container_statuses.unwrap()[1].restart_count, 2);
+    assert_eq!(status.pod_ip.as_deref(), Some("10.42.0.2"));
+}
+
+#[test]
+fn a_crash_loop_shows_the_crash_as_last_state() {
+    let mut memory = healthy(&["b-0"]);
+    let reason = "CrashLoopBackOff".to_owned();
+    memory.waiting.insert("a".to_owned(), Waiting { reason, message: "back-off 10s".to_owned() });
+    let containers = vec![seen("a", 0, State::Exited, 3), seen("b", 0, State::Running, 0)];
+    let status = compute(&pod("Always"), containers, &memory, None);
+    let a = &status.container_statuses.as_ref().unwrap()[0];
+    let state = a.state.as_ref().unwrap().waiting.as_ref().unwrap();
+    assert_eq!(state.reason.as_deref(), Some("CrashLoopBackOff"));
+    let last = a.last_state.as_ref().unwrap().terminated.as_ref().unwrap();
+    assert_eq!((last.exit_code, last.reason.as_deref()), (3, Some("Error")));
+    assert_eq!(last.message.as_deref(), Some("last words"));
+    assert_eq!(status.phase.as_deref(), Some("Running"));
+}
+
+#[test]
+fn the_deadline_fails_the_pod_once_nothing_runs() {
+    let running = vec![seen("a", 0, State::Running, 0), seen("b", 0, State::Exited, 0)];
+    let status = compute(&pod("Always"), running, &Memory::default(), Some(&Ending::DeadlineExceeded));
+    assert_eq!(status.phase.as_deref(), Some("Running"));
+    let exited = vec![seen("a", 0, State::Exited, 143), seen("b", 0, State::Exited, 0)];
+    let status = compute(&pod("Always"), exited, &Memory::default(), Some(&Ending::DeadlineExceeded));
+    assert_eq!(status.phase.as_deref(), Some("Failed"));
+    assert_eq!(status.reason.as_deref(), Some("DeadlineExceeded"));
+    assert_eq!(word(&status, "Ready").reason.as_deref(), Some("PodFailed"));
+}
+
+#[test]
+fn init_containers_hold_back_the_pod() {
+    let mut pod = pod("Always");
+    pod["spec"]["initContainers"] = json!([{ "name": "i", "image": "i" }]);
+    let status = compute(&pod, vec![seen("i", 0, State::Running, 0)], &healthy(&["i-0"]), None);
+    assert_eq!(status.phase.as_deref(), Some("Pending"));
+    let a = &status.container_statuses.as_ref().unwrap()[0];
+    assert_eq!(
+        a.state.as_ref().unwrap().waiting.as_ref().unwrap().reason.as_deref(),
+        Some("PodInitializing")
+    );
+    assert_eq!(word(&status, "Initialized").status, "False");
+}
+
+#[test]
+fn what_was_reported_terminated_stays_so_when_its_remains_are_gone() {
+    let mut pod = pod("Never");
+    pod["status"] = json!({ "phase": "Succeeded", "containerStatuses": [
+        { "name": "a", "image": "i", "imageID": "", "ready": false, "restartCount": 1,
+          "state": { "terminated": { "exitCode": 0, "reason": "Completed" } } }] });
+    let status = compute(&pod, vec![], &Memory::default(), Some(&Ending::Finished));
+    assert_eq!(status.phase.as_deref(), Some("Succeeded"));
+    assert_eq!(status.container_statuses.unwrap()[0].restart_count, 1);
+}
