@@ -2,8 +2,14 @@
 
 pub mod cache;
 pub mod connect;
+pub mod health;
 pub mod http;
+pub mod registry;
+pub mod server;
 pub mod store;
 pub mod strategy;
 pub mod pki;
 pub mod kubeconfig;
+pub mod authn;
+pub mod authz;
+pub mod bootstrap;

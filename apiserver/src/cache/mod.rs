@@ -313,19 +313,15 @@ pub fn within<'a>(
     resource: &str,
     namespace: &str,
     after: Option<&str>,
-) -> impl Iterator<Item = &'a Arc<CachedObject>> {
+) -> impl Iterator<Item = &'a Arc<CachedObject>> + use<'a> {
     let prefix =
         if namespace.is_empty() { format!("{resource}/") } else { format!("{resource}/{namespace}/") };
     let start = match after {
         Some(key) if key > prefix.as_str() => Bound::Excluded(key),
         _ => Bound::Included(prefix.as_str()),
     };
-    objects
-        .range::<_, str>((start, Bound::Unbounded))
-        .map(|(_, object)| object)
-        .take_while(move |object| object.key.starts_with(&prefix))
-        .collect::<Vec<_>>()
-        .into_iter()
+    let rest = objects.range::<_, str>((start, Bound::Unbounded));
+    rest.map(|(_, object)| object).take_while(move |object| object.key.starts_with(&prefix))
 }
 
 impl Reader for Cache {

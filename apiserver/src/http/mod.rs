@@ -1,5 +1,20 @@
 //! The edge: what a request means, and how an answer is written.
 
+pub mod body;
+pub mod limits;
+pub mod list_body;
+pub mod negotiation;
+mod paths;
 pub mod request_info;
+mod resources;
+pub mod respond;
+mod route;
+pub mod serve;
+pub mod service;
+pub mod shape;
+mod special;
+pub mod watch_body;
 
+pub use negotiation::{Shape, Wanted};
 pub use request_info::RequestInfo;
+pub use respond::{Content, Reply};

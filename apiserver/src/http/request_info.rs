@@ -23,6 +23,8 @@ pub struct RequestInfo {
     pub subresource: String,
     /// Empty for collections.
     pub name: String,
+    /// `name` comes from a field selector of a list, not from the path.
+    pub by_selector: bool,
     /// What follows the subresource, as in `.../proxy/a/b`: `a/b`.
     pub rest: String,
 }
@@ -52,6 +54,11 @@ impl RequestInfo {
     /// `<plural>.<group>`, the name of the resource in store and cache.
     pub fn storage_name(&self) -> String {
         format!("{}.{}", self.resource, self.group)
+    }
+
+    /// Whether the path names all objects of a resource. A list can have a name too: that of its field selector.
+    pub fn is_collection(&self) -> bool {
+        self.name.is_empty() || self.by_selector
     }
 
     fn fill(&mut self, group: &str, version: &str, parts: &[&str], method: &Method, uri: &http::Uri) {
@@ -108,6 +115,7 @@ impl RequestInfo {
                 && let Some(name) = named_by(&selector)
             {
                 self.name = name;
+                self.by_selector = true;
             }
         }
     }

@@ -1,0 +1,138 @@
+//! `/livez`, `/readyz` and `/healthz`: one registry that every component of the process reports to.
+//!
+//! See <https://kubernetes.io/docs/reference/using-api/health-checks/>.
+
+use crate::http::Reply;
+use crate::registry::Query;
+use http::StatusCode;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::sync::Arc;
+
+/// Which questions a check answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Matters {
+    /// Readiness only: a failure passes by itself.
+    Ready,
+    /// Liveness and readiness: a failure calls for a restart.
+    Alive,
+}
+
+#[derive(Clone)]
+struct Check {
+    matters: Matters,
+    /// Why it fails, if it does.
+    failure: Option<String>,
+}
+
+/// Cloning shares the registry.
+#[derive(Clone, Default)]
+pub struct Health {
+    checks: Arc<Mutex<BTreeMap<String, Check>>>,
+}
+
+impl Health {
+    /// Reports the state of a check, which appears with its first report.
+    pub fn report(&self, name: &str, matters: Matters, state: Result<(), String>) {
+        self.checks.lock().insert(name.to_owned(), Check { matters, failure: state.err() });
+    }
+
+    pub fn forget(&self, name: &str) {
+        self.checks.lock().remove(name);
+    }
+
+    /// Names of failing checks.
+    pub fn failing(&self) -> Vec<String> {
+        let checks = self.checks.lock();
+        checks.iter().filter(|(_, c)| c.failure.is_some()).map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Answers `/livez`, `/readyz`, `/healthz` and `/<one of them>/<check>`; `None` for other paths.
+    pub fn answer(&self, path: &str, query: &Query) -> Option<Reply> {
+        let mut parts = path.trim_start_matches('/').trim_end_matches('/').splitn(2, '/');
+        let probe = parts.next()?;
+        if !matches!(probe, "livez" | "readyz" | "healthz") {
+            return None;
+        }
+        match parts.next() {
+            None => Some(self.all(probe, query)),
+            Some(name) => self.one(name),
+        }
+    }
+
+    fn one(&self, name: &str) -> Option<Reply> {
+        if name == "ping" {
+            return Some(Reply::text(StatusCode::OK, "ok"));
+        }
+        let check = self.checks.lock().get(name).cloned()?;
+        Some(match check.failure {
+            None => Reply::text(StatusCode::OK, "ok"),
+            Some(why) => {
+                Reply::text(StatusCode::INTERNAL_SERVER_ERROR, format!("internal server error: {why}\n"))
+            }
+        })
+    }
+
+    fn all(&self, probe: &str, query: &Query) -> Reply {
+        let excluded = query.all("exclude");
+        let mut text = String::from("[+]ping ok\n");
+        let mut failed = false;
+        for (name, check) in self.checks.lock().iter() {
+            if probe != "readyz" && check.matters == Matters::Ready {
+                continue;
+            }
+            let line = if excluded.contains(&name.as_str()) {
+                writeln!(text, "[+]{name} excluded: ok")
+            } else if check.failure.is_none() {
+                writeln!(text, "[+]{name} ok")
+            } else {
+                failed = true;
+                writeln!(text, "[-]{name} failed: reason withheld")
+            };
+            // Writing to a String cannot fail.
+            let _ = line;
+        }
+        if failed {
+            return Reply::text(StatusCode::INTERNAL_SERVER_ERROR, format!("{text}{probe} check failed\n"));
+        }
+        if query.flag("verbose").unwrap_or(false) {
+            return Reply::text(StatusCode::OK, format!("{text}{probe} check passed\n"));
+        }
+        Reply::text(StatusCode::OK, "ok")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::Content;
+
+    fn ask(health: &Health, uri: &str) -> Option<(u16, String)> {
+        let (path, query) = uri.split_once('?').unwrap_or((uri, ""));
+        let reply = health.answer(path, &Query::new(Some(query)))?;
+        let Content::Text(_, bytes) = reply.content else { panic!("no text") };
+        Some((reply.status.as_u16(), String::from_utf8(bytes.to_vec()).unwrap()))
+    }
+
+    #[test]
+    fn readiness_is_stricter_than_liveness() {
+        let health = Health::default();
+        health.report("kubelet", Matters::Ready, Err("no runtime".into()));
+        health.report("store", Matters::Alive, Ok(()));
+        assert_eq!(ask(&health, "/livez").unwrap(), (200, "ok".into()));
+        let (code, text) = ask(&health, "/readyz").unwrap();
+        assert_eq!(code, 500);
+        assert_eq!(
+            text,
+            "[+]ping ok\n[-]kubelet failed: reason withheld\n[+]store ok\nreadyz check failed\n"
+        );
+        assert_eq!(ask(&health, "/readyz?exclude=kubelet").unwrap().0, 200);
+        assert_eq!(ask(&health, "/readyz/store").unwrap().0, 200);
+        assert_eq!(ask(&health, "/livez/kubelet").unwrap().0, 500);
+        assert_eq!(ask(&health, "/livez/nothing"), None);
+        health.report("kubelet", Matters::Ready, Ok(()));
+        assert!(ask(&health, "/readyz?verbose").unwrap().1.ends_with("readyz check passed\n"));
+        assert_eq!(ask(&health, "/version"), None);
+    }
+}

@@ -1,0 +1,302 @@
+//! Requests to resources, handed to the generic path and its answers brought into shape.
+
+use super::list_body::{ListBody, ListHead};
+use super::negotiation::{Shape, Wanted};
+use super::respond::{Content, GZIP_FROM_BYTES, Reply, as_gzip};
+use super::route::Route;
+use super::shape::{Include, Tables, metadata_list, metadata_only};
+use super::watch_body::WatchBody;
+use super::{RequestInfo, body};
+use crate::cache::CachedObject;
+use crate::registry::decode::{Expected, document};
+use crate::registry::patch::Patch;
+use crate::registry::update::Part;
+use crate::registry::{Deleted, Page, PatchType, Query, Scope};
+use crate::server::Inner;
+use crate::strategy;
+use axum::body::Body;
+use coracle_api::{ApiError, Object, UserInfo};
+use http::{HeaderMap, Response, StatusCode};
+use parking_lot::Mutex;
+use serde_json::Value;
+use std::sync::Arc;
+
+/// Lists up to here are sent in one piece, with their length.
+const SMALL_LIST_BYTES: usize = 64 * 1024;
+
+/// Resources whose deletion is answered with the deleted object (upstream's `ReturnDeletedObject`).
+const RETURNS_DELETED: &[&str] = &[
+    "pods.",
+    "services.",
+    "serviceaccounts.",
+    "persistentvolumes.",
+    "persistentvolumeclaims.",
+    "podtemplates.",
+    "resourcequotas.",
+];
+
+/// One request to one resource, on its way through.
+pub struct Call<'a> {
+    pub server: &'a Arc<Inner>,
+    pub info: &'a RequestInfo,
+    pub user: &'a UserInfo,
+    pub headers: &'a HeaderMap,
+    pub query: Query,
+    pub wanted: Wanted,
+    pub route: Route<'static>,
+}
+
+impl Call<'_> {
+    pub async fn answer(&self, body: Body) -> Result<Response<Body>, ApiError> {
+        let scope = self.scope();
+        let reply = match self.info.verb {
+            "get" => self.get(&scope)?,
+            "list" => return self.list(&scope).await,
+            "watch" => self.watch(&scope).await?,
+            "deletecollection" => self.delete_collection(&scope, body).await?,
+            "delete" => self.delete(&scope, body).await?,
+            "create" => self.create(&scope, body).await?,
+            "update" => self.update(&scope, body).await?,
+            "patch" => self.patch(&scope, body).await?,
+            _ => return Err(ApiError::method_not_allowed()),
+        };
+        let warnings = std::mem::take(&mut *scope.warnings.lock());
+        Ok(Reply { warnings, ..reply }.into_response(self.wanted))
+    }
+
+    fn scope(&self) -> Scope<'_> {
+        let resource = self.route.resource;
+        let storage = &resource.storage;
+        let plural = storage.key.split('.').next().unwrap_or_default();
+        Scope {
+            registry: &self.server.registry,
+            resource,
+            strategy: strategy::for_resource(&storage.group, plural),
+            namespace: if resource.namespaced { &self.info.namespace } else { "" },
+            name: &self.info.name,
+            subresource: &self.info.subresource,
+            user: self.user,
+            now: (self.server.registry.clock)(),
+            warnings: Mutex::default(),
+        }
+    }
+
+    /// The kind that the body of this request must have.
+    pub(super) fn expected(&self) -> Expected<'_> {
+        let resource = self.route.resource;
+        match self.route.subresource {
+            Some(sub) => Expected { group: &sub.group, version: &sub.version, kind: &sub.kind },
+            None => Expected { group: &resource.group, version: &resource.version, kind: &resource.kind },
+        }
+    }
+
+    pub(super) fn tables(&self, scope: &Scope<'_>) -> Result<Tables, ApiError> {
+        let include = Include::from_query(self.query.get("includeObject"))?;
+        Ok(Tables { strategy: scope.strategy, include, now: scope.now })
+    }
+
+    /// An object in stored form as the client wants to see it.
+    pub(super) fn shown(
+        &self,
+        scope: &Scope<'_>,
+        status: StatusCode,
+        object: Object,
+    ) -> Result<Reply, ApiError> {
+        let object = scope.to_served(object)?;
+        let value = match self.wanted.shape {
+            Shape::Object => object,
+            Shape::Metadata => metadata_only(&object),
+            Shape::Table => self.tables(scope)?.single(&object),
+        };
+        Ok(Reply::json(status, value))
+    }
+
+    fn get(&self, scope: &Scope<'_>) -> Result<Reply, ApiError> {
+        if self.is_sub("scale") {
+            return Ok(Reply::ok(scope.get_scale()?));
+        }
+        let cached = scope.get()?;
+        if self.wanted.shape == Shape::Object && !scope.resource.needs_conversion() {
+            return Ok(Reply::raw(cached.to_json()));
+        }
+        self.shown(scope, StatusCode::OK, cached.decode_at(cached.revision))
+    }
+
+    async fn list(&self, scope: &Scope<'_>) -> Result<Response<Body>, ApiError> {
+        let page = scope.list(&self.query.list_options()?).await?;
+        self.list_reply(scope, page)
+    }
+
+    fn list_reply(&self, scope: &Scope<'_>, page: Page) -> Result<Response<Body>, ApiError> {
+        let Page { items, revision, next, remaining } = page;
+        let resource = scope.resource;
+        let api_version = resource.api_version();
+        let head = ListHead {
+            kind: &resource.list_kind,
+            api_version: &api_version,
+            revision: revision.0,
+            next,
+            remaining,
+        };
+        if self.wanted.shape == Shape::Object && !resource.needs_conversion() {
+            return Ok(self.spliced(&head, items));
+        }
+        let objects = items
+            .iter()
+            .map(|item| scope.to_served(item.decode_at(item.revision)))
+            .collect::<Result<Vec<_>, _>>()?;
+        let value = match self.wanted.shape {
+            Shape::Table => self.tables(scope)?.table(&objects, head.metadata(), true),
+            Shape::Metadata => metadata_list(&objects, &head),
+            Shape::Object => {
+                serde_json::json!({ "kind": head.kind, "apiVersion": head.api_version,
+                    "metadata": head.metadata(), "items": objects })
+            }
+        };
+        Ok(Reply::ok(value).into_response(self.wanted))
+    }
+
+    fn spliced(&self, head: &ListHead<'_>, items: Vec<Arc<CachedObject>>) -> Response<Body> {
+        let size: usize = items.iter().map(|i| i.raw.len()).sum();
+        if self.wanted.pretty || size <= SMALL_LIST_BYTES {
+            let bytes = ListBody::new(head, items, false).to_bytes();
+            return Reply::raw(bytes).into_response(self.wanted);
+        }
+        let gzip = self.wanted.gzip && size >= GZIP_FROM_BYTES;
+        let body = Body::new(ListBody::new(head, items, gzip));
+        let response = Reply::stream(body).into_response(self.wanted);
+        if gzip { as_gzip(response) } else { response }
+    }
+
+    async fn watch(&self, scope: &Scope<'_>) -> Result<Reply, ApiError> {
+        let mut options = self.query.list_options()?;
+        if !self.info.is_collection() {
+            // The old form of watching one object: /watch/.../<name>.
+            options.field_selector = format!("metadata.name={}", self.info.name);
+        }
+        let watch = scope.watch(&options).await?;
+        let resource = scope.resource.clone();
+        let body = WatchBody {
+            watch,
+            shape: self.wanted.shape,
+            tables: self.tables(scope)?,
+            convert: crate::registry::form::converter(&resource),
+            resource,
+            stop: self.server.stop.clone(),
+            columns_sent: false,
+        };
+        Ok(Reply::stream(body.into_body()))
+    }
+
+    async fn create(&self, scope: &Scope<'_>, body: Body) -> Result<Reply, ApiError> {
+        if self.route.subresource.is_some() || !scope.resource.is_stored() {
+            return self.special_create(scope, body).await;
+        }
+        let object = self.decode(scope, body, "CreateOptions").await?;
+        let options = self.query.write_options("CreateOptions")?;
+        let created = scope.create(scope.to_stored(object)?, &options).await?;
+        self.shown(scope, StatusCode::CREATED, created)
+    }
+
+    /// The body as the expected kind; what is wrong with it but tolerated becomes warnings.
+    pub(super) async fn decode(
+        &self,
+        scope: &Scope<'_>,
+        body: Body,
+        options: &str,
+    ) -> Result<Object, ApiError> {
+        let validation = self.query.write_options(options)?.field_validation;
+        let bytes = body::read(body).await?;
+        let (object, warnings) = self.expected().decode(self.headers, &bytes, validation)?;
+        scope.warn(warnings);
+        Ok(object)
+    }
+
+    async fn update(&self, scope: &Scope<'_>, body: Body) -> Result<Reply, ApiError> {
+        let object = self.decode(scope, body, "UpdateOptions").await?;
+        let options = self.query.write_options("UpdateOptions")?;
+        if self.is_sub("scale") {
+            return Ok(Reply::ok(scope.update_scale(&options, |_| Ok(object.clone())).await?));
+        }
+        let object = scope.to_stored(object)?;
+        if let Some(sub) = self.sub() {
+            let updated = scope.update_sub(sub, &options, |_| Ok(object.clone())).await?;
+            return self.shown(scope, StatusCode::OK, updated);
+        }
+        let (updated, created) = scope.update(Part::Main, &options, |_| Ok(object.clone())).await?;
+        self.shown(scope, if created { StatusCode::CREATED } else { StatusCode::OK }, updated)
+    }
+
+    async fn patch(&self, scope: &Scope<'_>, body: Body) -> Result<Reply, ApiError> {
+        let kind = PatchType::from_headers(self.headers)?;
+        let options = self.query.write_options("PatchOptions")?;
+        let patch = Patch::parse(kind, &body::read(body).await?)?;
+        let expected = self.expected();
+        if self.is_sub("scale") {
+            let apply = |scale: &Object| patch.apply(&expected, scale);
+            return Ok(Reply::ok(scope.update_scale(&options, apply).await?));
+        }
+        let patched = match self.sub() {
+            Some(sub) => {
+                let apply = |object: &Object| scope.patched(&patch, &expected, object, &options);
+                scope.update_sub(sub, &options, apply).await?
+            }
+            None => scope.patch(&patch, &expected, &options).await?,
+        };
+        self.shown(scope, StatusCode::OK, patched)
+    }
+
+    async fn delete(&self, scope: &Scope<'_>, body: Body) -> Result<Reply, ApiError> {
+        let bytes = body::read(body).await?;
+        let sent = delete_body(self.headers, &bytes)?;
+        let options = self.query.delete_options(sent.as_ref())?;
+        let deleted = scope.delete(&options).await?;
+        let accepted = options.accepted && !deleted.gone;
+        let status = if accepted { StatusCode::ACCEPTED } else { StatusCode::OK };
+        self.deleted(scope, status, deleted)
+    }
+
+    pub(super) fn deleted(
+        &self,
+        scope: &Scope<'_>,
+        status: StatusCode,
+        deleted: Deleted,
+    ) -> Result<Reply, ApiError> {
+        let resource = scope.resource;
+        if deleted.gone && !RETURNS_DELETED.contains(&&*resource.storage.key) {
+            return Ok(Reply::json(status, deleted.status(&resource.group, &resource.plural)));
+        }
+        self.shown(scope, status, deleted.object)
+    }
+
+    async fn delete_collection(&self, scope: &Scope<'_>, body: Body) -> Result<Reply, ApiError> {
+        let bytes = body::read(body).await?;
+        let sent = delete_body(self.headers, &bytes)?;
+        let options = self.query.delete_options(sent.as_ref())?;
+        let page = scope.delete_collection(&options, &self.query.list_options()?).await?;
+        let items = page.items.iter().map(|i| scope.to_served(i.decode_at(i.revision)));
+        let items = items.collect::<Result<Vec<_>, _>>()?;
+        let value = serde_json::json!({ "kind": scope.resource.list_kind, "apiVersion": scope.resource.api_version(),
+            "metadata": { "resourceVersion": page.revision.0.to_string() }, "items": items });
+        Ok(Reply::ok(value))
+    }
+}
+
+/// `None` for an empty body.
+fn delete_body(headers: &HeaderMap, bytes: &[u8]) -> Result<Option<Value>, ApiError> {
+    if bytes.is_empty() {
+        return Ok(None);
+    }
+    let value = document(headers, bytes, "DeleteOptions")?;
+    let kind = value["kind"].as_str().unwrap_or("DeleteOptions");
+    if !value.is_object() || kind != "DeleteOptions" {
+        return Err(ApiError::bad_request(format!("expected DeleteOptions in the body, got {kind}")));
+    }
+    Ok(Some(value))
+}
+
+impl Content {
+    pub fn is_stream(&self) -> bool {
+        matches!(self, Self::Stream(_))
+    }
+}

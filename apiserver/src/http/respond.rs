@@ -1,0 +1,144 @@
+//! Answers: JSON bodies, Status objects, headers that every answer carries.
+
+use super::negotiation::Wanted;
+use axum::body::Body;
+use bytes::Bytes;
+use coracle_api::ApiError;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use http::header::{ALLOW, CONTENT_ENCODING, CONTENT_TYPE, RETRY_AFTER, VARY};
+use http::{HeaderName, HeaderValue, Response, StatusCode};
+use serde_json::Value;
+use std::io::Write;
+
+pub const JSON: HeaderValue = HeaderValue::from_static("application/json");
+const WARNING: HeaderName = HeaderName::from_static("warning");
+
+/// Smaller bodies are sent as they are: upstream's threshold.
+pub const GZIP_FROM_BYTES: usize = 128 * 1024;
+
+/// An answer on its way, before it is bytes.
+pub struct Reply {
+    pub status: StatusCode,
+    pub content: Content,
+    /// Each becomes a `Warning: 299` header.
+    pub warnings: Vec<String>,
+}
+
+pub enum Content {
+    Json(Value),
+    /// Already JSON.
+    Raw(Bytes),
+    /// A body that is made while it is sent.
+    Stream(Body),
+    /// Not JSON: the health checks and metrics.
+    Text(&'static str, Bytes),
+}
+
+impl Reply {
+    pub fn json(status: StatusCode, value: Value) -> Self {
+        Self { status, content: Content::Json(value), warnings: Vec::new() }
+    }
+
+    pub fn ok(value: Value) -> Self {
+        Self::json(StatusCode::OK, value)
+    }
+
+    pub fn raw(bytes: Bytes) -> Self {
+        Self { status: StatusCode::OK, content: Content::Raw(bytes), warnings: Vec::new() }
+    }
+
+    pub fn stream(body: Body) -> Self {
+        Self { status: StatusCode::OK, content: Content::Stream(body), warnings: Vec::new() }
+    }
+
+    pub fn text(status: StatusCode, text: impl Into<Bytes>) -> Self {
+        let content = Content::Text("text/plain; charset=utf-8", text.into());
+        Self { status, content, warnings: Vec::new() }
+    }
+
+    pub fn error(error: &ApiError) -> Self {
+        let status = StatusCode::from_u16(error.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        Self::json(status, error.to_status())
+    }
+
+    /// Bodies that cannot be indented or compressed as a whole (streams) are sent as they are.
+    pub fn into_response(self, wanted: Wanted) -> Response<Body> {
+        let mut response = match self.content {
+            Content::Stream(body) => with_type(body, JSON),
+            Content::Text(kind, bytes) => with_type(Body::from(bytes), HeaderValue::from_static(kind)),
+            Content::Json(value) => packed(print(&value, wanted.pretty), wanted.gzip),
+            Content::Raw(bytes) if wanted.pretty => packed(reprint(bytes), wanted.gzip),
+            Content::Raw(bytes) => packed(bytes, wanted.gzip),
+        };
+        *response.status_mut() = self.status;
+        for warning in &self.warnings {
+            if let Ok(value) = HeaderValue::from_str(&warning_header(warning)) {
+                response.headers_mut().append(WARNING, value);
+            }
+        }
+        response
+    }
+}
+
+/// The answer to a failed request.
+pub fn error_response(error: &ApiError, wanted: Wanted) -> Response<Body> {
+    let mut response = Reply::error(error).into_response(wanted);
+    if let Some(seconds) = error.retry_after {
+        response.headers_mut().insert(RETRY_AFTER, seconds.into());
+    }
+    response
+}
+
+/// 405 with the methods that would have been right.
+pub fn method_not_allowed(allowed: &str, wanted: Wanted) -> Response<Body> {
+    let mut response = error_response(&ApiError::method_not_allowed(), wanted);
+    if let Ok(value) = HeaderValue::from_str(allowed) {
+        response.headers_mut().insert(ALLOW, value);
+    }
+    response
+}
+
+fn with_type(body: Body, kind: HeaderValue) -> Response<Body> {
+    let mut response = Response::new(body);
+    response.headers_mut().insert(CONTENT_TYPE, kind);
+    response
+}
+
+fn print(value: &Value, pretty: bool) -> Bytes {
+    let printed = if pretty { serde_json::to_vec_pretty(value) } else { serde_json::to_vec(value) };
+    let mut bytes = printed.unwrap_or_default();
+    bytes.push(b'\n');
+    bytes.into()
+}
+
+fn reprint(bytes: Bytes) -> Bytes {
+    match serde_json::from_slice::<Value>(&bytes) {
+        Ok(value) => print(&value, true),
+        Err(_) => bytes,
+    }
+}
+
+fn packed(bytes: Bytes, gzip: bool) -> Response<Body> {
+    if !gzip || bytes.len() < GZIP_FROM_BYTES {
+        return with_type(Body::from(bytes), JSON);
+    }
+    let mut encoder = GzEncoder::new(Vec::with_capacity(bytes.len() / 8), Compression::fast());
+    let packed = encoder.write_all(&bytes).and_then(|()| encoder.finish());
+    match packed {
+        Ok(packed) => as_gzip(with_type(Body::from(packed), JSON)),
+        Err(_) => with_type(Body::from(bytes), JSON),
+    }
+}
+
+pub fn as_gzip(mut response: Response<Body>) -> Response<Body> {
+    response.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    response.headers_mut().insert(VARY, HeaderValue::from_static("Accept-Encoding"));
+    response
+}
+
+/// RFC 7234 section 5.5, as clients of the API read it; the text may hold no control characters.
+fn warning_header(text: &str) -> String {
+    let clean: String = text.chars().filter(|c| !c.is_control()).collect();
+    format!("299 - \"{}\"", clean.replace('\\', "\\\\").replace('"', "\\\""))
+}

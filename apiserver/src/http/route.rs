@@ -1,0 +1,73 @@
+//! Which resource and which way to it a request takes, from the catalogue.
+
+use super::RequestInfo;
+use coracle_api::{ApiError, Resource, Subresource, catalogue};
+use std::sync::Arc;
+
+/// A request that names something that is served, with a method it has.
+#[derive(Clone, Copy, Debug)]
+pub struct Route<'a> {
+    pub resource: &'a Arc<Resource>,
+    pub subresource: Option<&'a Subresource>,
+}
+
+/// Why there is no route.
+#[derive(Debug)]
+pub enum NoRoute {
+    NotFound(ApiError),
+    /// The value of the `Allow` header.
+    Method(String),
+}
+
+impl<'a> Route<'a> {
+    pub fn find(info: &RequestInfo) -> Result<Route<'static>, NoRoute> {
+        let missing = || NoRoute::NotFound(ApiError::page_not_found());
+        let resource =
+            catalogue::by_plural(&info.group, &info.version, &info.resource).ok_or_else(missing)?;
+        let outside = !resource.namespaced && !info.namespace.is_empty() && info.namespace != info.name;
+        let nowhere = resource.namespaced && info.namespace.is_empty() && !info.is_collection();
+        if outside || nowhere {
+            return Err(missing());
+        }
+        let subresource = match info.subresource.as_str() {
+            "" => None,
+            name => Some(resource.subresource(name).ok_or_else(missing)?),
+        };
+        let route = Route { resource, subresource };
+        let allowed = route.verbs(info);
+        if allowed.is_empty() {
+            return Err(missing());
+        }
+        if allowed.contains(&info.verb) { Ok(route) } else { Err(NoRoute::Method(methods(&allowed))) }
+    }
+
+    /// The verbs that this path has.
+    fn verbs(&self, info: &RequestInfo) -> Vec<&'a str> {
+        if let Some(subresource) = self.subresource {
+            return subresource.verbs.iter().map(|v| &**v).collect();
+        }
+        let everywhere = self.resource.namespaced && info.namespace.is_empty();
+        let here: &[&str] = match (info.is_collection(), everywhere) {
+            (true, true) => &["list", "watch"],
+            (true, false) => &["list", "watch", "create", "deletecollection"],
+            (false, _) => &["get", "watch", "update", "patch", "delete"],
+        };
+        self.resource.verbs.iter().map(|v| &**v).filter(|v| here.contains(v)).collect()
+    }
+}
+
+fn methods(verbs: &[&str]) -> String {
+    let mut methods: Vec<&str> = verbs
+        .iter()
+        .map(|verb| match *verb {
+            "create" => "POST",
+            "update" => "PUT",
+            "patch" => "PATCH",
+            "delete" | "deletecollection" => "DELETE",
+            _ => "GET",
+        })
+        .collect();
+    methods.sort_unstable();
+    methods.dedup();
+    methods.join(", ")
+}

@@ -1,0 +1,126 @@
+//! The listener: TLS, HTTP/1.1 and HTTP/2, and the end of both.
+
+use crate::authn::{Authenticator, PeerIdentity};
+use axum::Router;
+use axum::body::Body;
+use axum::extract::ConnectInfo;
+use coracle_api::UserInfo;
+use http::Request;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+use tower::Service;
+
+/// A client that has not finished its handshake by then is not one.
+const HANDSHAKE_WITHIN: Duration = Duration::from_secs(10);
+
+/// Requests that are under way when the server stops get this long.
+const DRAIN: Duration = Duration::from_secs(2);
+
+/// After an accept error, which is mostly a lack of file descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Who is at the other end of a connection. In the extensions of every request that came over a socket.
+#[derive(Clone)]
+pub struct Peer {
+    pub address: SocketAddr,
+    /// What the client's certificate says; `None` without one.
+    pub identity: Option<Arc<PeerIdentity>>,
+}
+
+/// What every connection needs.
+#[derive(Clone)]
+pub struct Front {
+    pub router: Router,
+    /// Clear text without it.
+    pub tls: Option<TlsAcceptor>,
+    /// Judges client certificates, once a connection.
+    pub authenticator: Option<Arc<Authenticator>>,
+}
+
+/// Serves connections until `stop`.
+pub async fn serve(front: Front, listener: TcpListener, stop: CancellationToken) {
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => break,
+            Some(_) = connections.join_next() => {}
+            accepted = listener.accept() => match accepted {
+                Ok((stream, address)) => {
+                    connections.spawn(connection(front.clone(), stream, address, stop.clone()));
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "accepting a connection");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    }
+    drop(listener);
+    let drained = async { while connections.join_next().await.is_some() {} };
+    if tokio::time::timeout(DRAIN, drained).await.is_err() {
+        tracing::debug!("connections were still open at the end");
+    }
+}
+
+async fn connection(front: Front, stream: TcpStream, address: SocketAddr, stop: CancellationToken) {
+    // Watch events are small, and late if they wait for more.
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!(%error, "set_nodelay");
+    }
+    let Some(acceptor) = front.tls else {
+        let peer = Peer { address, identity: None };
+        return exchange(front.router, TokioIo::new(stream), peer, stop).await;
+    };
+    match tokio::time::timeout(HANDSHAKE_WITHIN, acceptor.accept(stream)).await {
+        Ok(Ok(stream)) => {
+            let chain = stream.get_ref().1.peer_certificates();
+            let identity = front.authenticator.as_ref().and_then(|a| a.peer(chain)).map(Arc::new);
+            exchange(front.router, TokioIo::new(stream), Peer { address, identity }, stop).await;
+        }
+        Ok(Err(error)) => tracing::debug!(%address, %error, "TLS handshake"),
+        Err(_) => tracing::debug!(%address, "TLS handshake took too long"),
+    }
+}
+
+async fn exchange<I>(router: Router, io: TokioIo<I>, peer: Peer, stop: CancellationToken)
+where
+    I: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
+{
+    let address = peer.address;
+    let service = hyper::service::service_fn(move |request: Request<hyper::body::Incoming>| {
+        let mut router = router.clone();
+        let mut request = request.map(Body::new);
+        // Only the in-process transport may say who the user is.
+        request.extensions_mut().remove::<UserInfo>();
+        request.extensions_mut().insert(ConnectInfo(peer.address));
+        request.extensions_mut().insert(peer.clone());
+        async move { router.call(request).await }
+    });
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(Duration::from_secs(32));
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(250)
+        .keep_alive_interval(Duration::from_secs(30))
+        .keep_alive_timeout(Duration::from_secs(15));
+    let connection = builder.serve_connection_with_upgrades(io, service);
+    tokio::pin!(connection);
+    let ended = tokio::select! {
+        ended = connection.as_mut() => ended,
+        () = stop.cancelled() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%address, %error, "connection");
+    }
+}

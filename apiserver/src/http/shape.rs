@@ -1,0 +1,90 @@
+//! Objects in other shapes than their own: rows of a Table, and metadata alone.
+
+use super::list_body::ListHead;
+use crate::strategy::Strategy;
+use coracle_api::{ApiError, Object};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+const META_V1: &str = "meta.k8s.io/v1";
+
+/// What a table row carries beside its cells.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Include {
+    Nothing,
+    #[default]
+    Metadata,
+    Object,
+}
+
+impl Include {
+    pub fn from_query(value: Option<&str>) -> Result<Self, ApiError> {
+        match value {
+            None | Some("" | "Metadata") => Ok(Self::Metadata),
+            Some("None") => Ok(Self::Nothing),
+            Some("Object") => Ok(Self::Object),
+            Some(other) => Err(ApiError::bad_request(format!(
+                "unrecognized includeObject value: \"{other}\" (supported: None, Metadata, Object)"
+            ))),
+        }
+    }
+}
+
+/// Makes tables of one resource.
+#[derive(Clone, Copy)]
+pub struct Tables {
+    pub strategy: &'static dyn Strategy,
+    pub include: Include,
+    pub now: Timestamp,
+}
+
+impl Tables {
+    /// `with_columns` is false in watch events after the first.
+    pub fn table<'a>(
+        &self,
+        objects: impl IntoIterator<Item = &'a Object>,
+        metadata: Value,
+        with_columns: bool,
+    ) -> Value {
+        let rows: Vec<Value> = objects.into_iter().map(|object| self.row(object)).collect();
+        let columns = if with_columns { self.columns() } else { Value::Null };
+        json!({ "kind": "Table", "apiVersion": META_V1, "metadata": metadata, "columnDefinitions": columns, "rows": rows })
+    }
+
+    /// The table of one object, as a get answers it.
+    pub fn single(&self, object: &Object) -> Value {
+        let version = object["metadata"]["resourceVersion"].clone();
+        self.table([object], json!({ "resourceVersion": version }), true)
+    }
+
+    fn columns(&self) -> Value {
+        let columns = self.strategy.columns().iter().map(|c| {
+            json!({ "name": c.name, "type": c.kind, "format": c.format, "description": c.description,
+                "priority": c.priority })
+        });
+        columns.collect::<Vec<_>>().into()
+    }
+
+    fn row(&self, object: &Object) -> Value {
+        let mut row = json!({ "cells": self.strategy.row(object, self.now) });
+        let conditions = self.strategy.row_conditions(object);
+        if !conditions.is_empty() {
+            row["conditions"] = conditions.into();
+        }
+        row["object"] = match self.include {
+            Include::Nothing => Value::Null,
+            Include::Metadata => metadata_only(object),
+            Include::Object => object.clone(),
+        };
+        row
+    }
+}
+
+pub fn metadata_only(object: &Object) -> Value {
+    json!({ "kind": "PartialObjectMetadata", "apiVersion": META_V1, "metadata": object["metadata"] })
+}
+
+pub fn metadata_list<'a>(objects: impl IntoIterator<Item = &'a Object>, head: &ListHead) -> Value {
+    let items: Vec<Value> = objects.into_iter().map(metadata_only).collect();
+    json!({ "kind": "PartialObjectMetadataList", "apiVersion": META_V1, "metadata": head.metadata(), "items": items })
+}

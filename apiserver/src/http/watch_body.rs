@@ -1,0 +1,135 @@
+//! The body of a watch: one JSON document a line.
+
+use super::negotiation::Shape;
+use super::shape::{Tables, metadata_only};
+use crate::cache::{Seen, frame};
+use crate::registry::{Message, Watch};
+use axum::body::Body;
+use bytes::{BufMut, Bytes, BytesMut};
+use coracle_api::{ApiError, Object, Resource};
+use serde_json::{Value, json};
+use std::convert::Infallible;
+use std::sync::Arc;
+use tokio_util::sync::CancellationToken;
+
+/// What is ready at once is sent together up to this size: initial events come in few pieces.
+const PIECE_BYTES: usize = 64 * 1024;
+
+/// Turns an object from its stored into its served form.
+pub type Convert = Arc<dyn Fn(Object) -> Result<Object, ApiError> + Send + Sync>;
+
+pub struct WatchBody {
+    pub watch: Watch,
+    pub resource: Arc<Resource>,
+    pub shape: Shape,
+    pub tables: Tables,
+    /// For resources that are stored in another form than this one.
+    pub convert: Option<Convert>,
+    /// Ends the watch at once.
+    pub stop: CancellationToken,
+    /// The first event of a table watch brings the columns.
+    pub columns_sent: bool,
+}
+
+impl WatchBody {
+    pub fn into_body(self) -> Body {
+        let stream = futures::stream::unfold(Some(self), |state| async {
+            let mut state = state?;
+            let piece = state.piece().await?;
+            let next = if piece.last { None } else { Some(state) };
+            Some((Ok::<_, Infallible>(piece.bytes), next))
+        });
+        Body::from_stream(stream)
+    }
+
+    async fn piece(&mut self) -> Option<Piece> {
+        let message = tokio::select! {
+            biased;
+            () = self.stop.cancelled() => return None,
+            message = self.watch.next() => message?,
+        };
+        let last = matches!(message, Message::Error(_));
+        let first = self.encode(message);
+        let Some(second) = (if last { None } else { self.watch.ready() }) else {
+            return Some(Piece { bytes: first, last });
+        };
+        let mut joined = BytesMut::with_capacity(first.len() * 4);
+        joined.put_slice(&first);
+        joined.put_slice(&self.encode(second));
+        while joined.len() < PIECE_BYTES
+            && let Some(message) = self.watch.ready()
+        {
+            let bytes = self.encode(message);
+            joined.put_slice(&bytes);
+        }
+        Some(Piece { bytes: joined.freeze(), last })
+    }
+
+    fn encode(&mut self, message: Message) -> Bytes {
+        let plain = self.shape == Shape::Object && self.convert.is_none();
+        match message {
+            Message::Initial(object) if plain => frame(Seen::Added, &object, object.revision),
+            Message::Event((seen, event)) if plain => event.frame(seen),
+            Message::Initial(object) => self.shaped(Seen::Added, object.decode_at(object.revision)),
+            Message::Event((seen, event)) => match event.object(seen) {
+                Some(object) => self.shaped(seen, object.decode_at(event.revision)),
+                None => Bytes::new(),
+            },
+            Message::Bookmark(revision, initial_end) => self.bookmark(revision.0, initial_end),
+            Message::Error(error) => line("ERROR", &error.to_status()),
+        }
+    }
+
+    fn shaped(&mut self, seen: Seen, object: Object) -> Bytes {
+        let object = match &self.convert {
+            None => Ok(object),
+            Some(convert) => convert(object),
+        };
+        match object {
+            Ok(object) => line(seen.as_str(), &self.shape_of(&object)),
+            Err(error) => line("ERROR", &error.to_status()),
+        }
+    }
+
+    fn shape_of(&mut self, object: &Object) -> Value {
+        match self.shape {
+            Shape::Object => object.clone(),
+            Shape::Metadata => metadata_only(object),
+            Shape::Table => {
+                let with_columns = !std::mem::replace(&mut self.columns_sent, true);
+                let version = object["metadata"]["resourceVersion"].clone();
+                self.tables.now = jiff::Timestamp::now();
+                self.tables.table([object], json!({ "resourceVersion": version }), with_columns)
+            }
+        }
+    }
+
+    fn bookmark(&mut self, revision: u64, initial_end: bool) -> Bytes {
+        let mut metadata = json!({ "resourceVersion": revision.to_string(), "creationTimestamp": null });
+        if initial_end {
+            metadata["annotations"] = json!({ "k8s.io/initial-events-end": "true" });
+        }
+        let object = match self.shape {
+            Shape::Object => {
+                json!({ "kind": self.resource.kind, "apiVersion": self.resource.api_version(), "metadata": metadata })
+            }
+            Shape::Metadata => metadata_only(&json!({ "metadata": metadata })),
+            Shape::Table => {
+                let with_columns = !std::mem::replace(&mut self.columns_sent, true);
+                self.tables.table([], metadata, with_columns)
+            }
+        };
+        line("BOOKMARK", &object)
+    }
+}
+
+struct Piece {
+    bytes: Bytes,
+    last: bool,
+}
+
+fn line(kind: &str, object: &Value) -> Bytes {
+    let mut bytes = serde_json::to_vec(&json!({ "type": kind, "object": object })).unwrap_or_default();
+    bytes.push(b'\n');
+    bytes.into()
+}

@@ -1,0 +1,35 @@
+//! DELETE of a collection.
+
+use super::{DeleteOptions, ListOptions, Page, Scope};
+use coracle_api::ApiError;
+
+impl Scope<'_> {
+    /// Deletes what the list options select, and returns what was selected. Objects that others delete meanwhile
+    /// are no error.
+    pub async fn delete_collection(
+        &self,
+        delete: &DeleteOptions,
+        list: &ListOptions,
+    ) -> Result<Page, ApiError> {
+        let page = self.list(list).await?;
+        for item in &page.items {
+            let inner = Scope {
+                registry: self.registry,
+                resource: self.resource,
+                strategy: self.strategy,
+                namespace: item.namespace(),
+                name: item.name(),
+                subresource: self.subresource,
+                user: self.user,
+                now: self.now,
+                warnings: parking_lot::Mutex::default(),
+            };
+            match inner.delete(delete).await {
+                Ok(_) => {}
+                Err(error) if error.code == 404 => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(page)
+    }
+}

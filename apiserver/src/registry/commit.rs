@@ -1,0 +1,110 @@
+//! Transactions of one object and its companions, made visible before they are acknowledged.
+
+use super::{ATTEMPTS, Scope, VISIBLE_WITHIN, store_error};
+use crate::cache::{CachedObject, stored_bytes};
+use crate::store::{Durability, Guard, Op, Revision, StoreError, Txn};
+use crate::strategy::{Companions, Write};
+use coracle_api::{ApiError, Object};
+use serde_json::Value;
+
+/// The guard on the object's own key failed: somebody else was quicker.
+pub(super) struct Raced;
+
+impl Scope<'_> {
+    /// Writes `object`, which replaces `old`. With `dry_run` everything but the commit happens.
+    pub(super) async fn put(
+        &self,
+        name: &str,
+        object: Object,
+        old: Option<(&CachedObject, &Object)>,
+        dry_run: bool,
+    ) -> Result<Result<Object, Raced>, ApiError> {
+        let write = if old.is_some() { Write::Update } else { Write::Create };
+        let key = self.key(name);
+        let guard = Guard { key: key.clone(), expect: old.map(|(cached, _)| cached.revision) };
+        let durability = self.strategy.durability(Some(&object), old.map(|(_, o)| o));
+        for _ in 0..ATTEMPTS {
+            let mut object = object.clone();
+            let companions =
+                self.strategy.companions(write, &mut object, old.map(|(_, o)| o), &self.env())?;
+            let raw = stored_bytes(&object).map_err(ApiError::internal)?;
+            if let Some((cached, _)) = old
+                && raw == cached.raw
+                && companions.ops.is_empty()
+            {
+                set_version(&mut object, cached.revision);
+                return Ok(Ok(object));
+            }
+            if dry_run {
+                set_version(&mut object, old.map_or(Revision(0), |(cached, _)| cached.revision));
+                return Ok(Ok(object));
+            }
+            let put = Op::Put { key: key.clone(), value: raw };
+            match self.commit(guard.clone(), put, companions, durability).await {
+                Ok(revision) => {
+                    set_version(&mut object, revision);
+                    return Ok(Ok(object));
+                }
+                Err(StoreError::Conflict { key: lost, .. }) if lost == key => return Ok(Err(Raced)),
+                Err(StoreError::Conflict { .. }) => {}
+                Err(other) => return Err(store_error(other)),
+            }
+        }
+        Err(ApiError::new(500, "ServerTimeout", "could not allocate what the object needs, please retry"))
+    }
+
+    /// Removes the object. `last` is its last state, for the watchers' sake written before if it differs.
+    pub(super) async fn remove(
+        &self,
+        name: &str,
+        old: &CachedObject,
+        last: &Object,
+        dry_run: bool,
+    ) -> Result<Result<Revision, Raced>, ApiError> {
+        let key = self.key(name);
+        let guard = Guard { key: key.clone(), expect: Some(old.revision) };
+        let durability = self.strategy.durability(None, Some(last));
+        for _ in 0..ATTEMPTS {
+            let mut object = last.clone();
+            let companions = self.strategy.companions(Write::Delete, &mut object, Some(last), &self.env())?;
+            if dry_run {
+                return Ok(Ok(old.revision));
+            }
+            match self.commit(guard.clone(), Op::Delete { key: key.clone() }, companions, durability).await {
+                Ok(revision) => return Ok(Ok(revision)),
+                Err(StoreError::Conflict { key: lost, .. }) if lost == key => return Ok(Err(Raced)),
+                Err(StoreError::Conflict { .. }) => {}
+                Err(other) => return Err(store_error(other)),
+            }
+        }
+        Err(ApiError::new(500, "ServerTimeout", "could not release what the object holds, please retry"))
+    }
+
+    async fn commit(
+        &self,
+        guard: Guard,
+        op: Op,
+        companions: Companions,
+        durability: Durability,
+    ) -> Result<Revision, StoreError> {
+        let mut guards = vec![guard];
+        guards.extend(companions.guards);
+        let mut ops = vec![op];
+        ops.extend(companions.ops);
+        let revision = self.registry.store.commit(Txn { guards, ops, durability }).await?;
+        if !self.registry.cache.wait_for(revision, VISIBLE_WITHIN).await {
+            tracing::warn!(revision = revision.0, "the watch cache lags behind the store");
+        }
+        Ok(revision)
+    }
+}
+
+/// `resourceVersion` of a decoded object; revision 0 (a dry-run creation) leaves it out.
+pub(super) fn set_version(object: &mut Object, revision: Revision) {
+    let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) else { return };
+    if revision.0 == 0 {
+        metadata.remove("resourceVersion");
+    } else {
+        metadata.insert("resourceVersion".into(), revision.0.to_string().into());
+    }
+}

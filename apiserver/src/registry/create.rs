@@ -1,0 +1,70 @@
+//! POST to a collection.
+
+use super::commit::Raced;
+use super::gate::Operation;
+use super::metadata::{generate_name, of, text};
+use super::{Scope, WriteOptions};
+use coracle_api::{ApiError, FieldError, Object};
+
+/// Attempts to find a generated name that is free, as upstream's `maxNameGenerationCreateAttempts`.
+const NAME_ATTEMPTS: usize = 8;
+
+impl Scope<'_> {
+    /// Creates the object of the body and returns it as stored.
+    pub async fn create(&self, object: Object, options: &WriteOptions) -> Result<Object, ApiError> {
+        let mut object = object;
+        self.check_identity(&mut object)?;
+        if !text(&object, "resourceVersion").is_empty() {
+            return Err(ApiError::bad_request("resourceVersion should not be set on objects to be created"));
+        }
+        let base = text(&object, "generateName").to_owned();
+        let named = !text(&object, "name").is_empty();
+        if named || base.is_empty() {
+            return match self.create_named(object, options).await? {
+                Ok(stored) => Ok(stored),
+                Err((name, Raced)) => Err(self.already_exists(&name)),
+            };
+        }
+        for _ in 0..NAME_ATTEMPTS {
+            let mut attempt = object.clone();
+            of(&mut attempt).insert("name".into(), generate_name(&base).into());
+            if let Ok(stored) = self.create_named(attempt, options).await? {
+                return Ok(stored);
+            }
+        }
+        let mut error = ApiError::already_exists(&self.resource.group, &self.resource.plural, &base);
+        error.message =
+            format!("{}, the server was not able to generate a unique name for the object", error.message);
+        Err(error)
+    }
+
+    fn already_exists(&self, name: &str) -> ApiError {
+        ApiError::already_exists(&self.resource.group, &self.resource.plural, name)
+    }
+
+    async fn create_named(
+        &self,
+        object: Object,
+        options: &WriteOptions,
+    ) -> Result<Result<Object, (String, Raced)>, ApiError> {
+        let mut object = object;
+        self.stamp_new(&mut object);
+        self.strategy.defaults(&mut object);
+        self.mutate(Operation::Create, &mut object, None, options.dry_run).await?;
+        self.strategy.defaults(&mut object);
+        self.strategy.prepare_create(&mut object, &self.env());
+        let mut errors: Vec<FieldError> = self.metadata_errors(&object);
+        self.strategy.validate(&object, &self.env(), &mut errors);
+        let name = text(&object, "name").to_owned();
+        if !errors.is_empty() {
+            return Err(ApiError::invalid(&self.resource.group, &self.resource.kind, &name, &errors));
+        }
+        self.warn(self.strategy.warnings(&object, None));
+        self.validate_admission(Operation::Create, Some(&object), None, options.dry_run).await?;
+        let taken = self.registry.cache.find(&self.resource.storage.key, self.namespace, &name).is_some();
+        if taken {
+            return Ok(Err((name, Raced)));
+        }
+        Ok(self.put(&name, object, None, options.dry_run).await?.map_err(|raced| (name, raced)))
+    }
+}

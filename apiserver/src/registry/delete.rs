@@ -1,0 +1,233 @@
+//! DELETE: the plan, and its execution.
+//!
+//! See <https://kubernetes.io/docs/concepts/architecture/garbage-collection/> and
+//! <https://kubernetes.io/docs/concepts/overview/working-with-objects/finalizers/>.
+
+use super::commit::Raced;
+use super::gate::Operation;
+use super::metadata::{finalizers, is_deleting, of, text, time_text};
+use super::options::Propagation;
+use super::{ATTEMPTS, DeleteOptions, Scope};
+use coracle_api::{ApiError, Object};
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+
+const ORPHAN: &str = "orphan";
+const FOREGROUND: &str = "foregroundDeletion";
+
+/// What is to happen to the object.
+#[derive(Debug, PartialEq)]
+enum Plan {
+    Remove,
+    /// Stays, in this form, until its grace period or its finalizers are over.
+    Mark(Object),
+    /// Is on its way already, and this request changes nothing about that.
+    Pending,
+}
+
+/// What a deletion did.
+pub struct Deleted {
+    pub object: Object,
+    /// False while a grace period or finalizers hold it.
+    pub gone: bool,
+}
+
+impl Deleted {
+    /// The Status that clients get for an object that is gone.
+    pub fn status(&self, group: &str, plural: &str) -> Value {
+        let mut details = json!({ "name": text(&self.object, "name"), "kind": plural });
+        if !group.is_empty() {
+            details["group"] = group.into();
+        }
+        details["uid"] = text(&self.object, "uid").into();
+        json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details })
+    }
+}
+
+impl Scope<'_> {
+    /// Deletes the object named by the scope.
+    pub async fn delete(&self, options: &DeleteOptions) -> Result<Deleted, ApiError> {
+        self.delete_named(self.name, options).await
+    }
+
+    pub(super) async fn delete_named(
+        &self,
+        name: &str,
+        options: &DeleteOptions,
+    ) -> Result<Deleted, ApiError> {
+        for attempt in 0..ATTEMPTS {
+            let Some(cached) = self.current(name, attempt > 0).await? else {
+                return Err(self.not_found(name));
+            };
+            let old = cached.decode();
+            self.check_delete(name, &old, options)?;
+            self.validate_admission(Operation::Delete, None, Some(&old), options.dry_run).await?;
+            let grace = self.strategy.graceful_deletion(&old, options.grace_seconds);
+            let outcome = match plan(&old, options, grace, self.is_held(&old), self.now) {
+                Plan::Pending => return Ok(Deleted { object: (*old).clone(), gone: false }),
+                Plan::Mark(mut marked) => {
+                    if self.is_held(&marked) {
+                        marked["status"]["phase"] = "Terminating".into();
+                    }
+                    let put = self.put(name, marked, Some((&cached, &old)), options.dry_run).await?;
+                    put.map(|object| Deleted { object, gone: false })
+                }
+                Plan::Remove => {
+                    let removed = self.remove(name, &cached, &old, options.dry_run).await?;
+                    removed.map(|revision| {
+                        let mut object = (*old).clone();
+                        super::commit::set_version(&mut object, revision);
+                        Deleted { object, gone: true }
+                    })
+                }
+            };
+            match outcome {
+                Ok(deleted) => return Ok(deleted),
+                Err(Raced) => {}
+            }
+        }
+        Err(self.modified(name))
+    }
+
+    fn check_delete(&self, name: &str, old: &Object, options: &DeleteOptions) -> Result<(), ApiError> {
+        let checks =
+            [("UID", &options.uid, "uid"), ("ResourceVersion", &options.resource_version, "resourceVersion")];
+        for (label, wanted, field) in checks {
+            let have = text(old, field);
+            if let Some(wanted) = wanted
+                && wanted != have
+            {
+                let why = format!(
+                    "Precondition failed: {label} in precondition: {wanted}, {label} in object meta: {have}"
+                );
+                return Err(self.conflict(name, &why));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// `grace`: what the strategy grants, `None` for resources without graceful deletion. `held`: something other than
+/// metadata.finalizers keeps the object.
+fn plan(old: &Object, options: &DeleteOptions, grace: Option<i64>, held: bool, now: Timestamp) -> Plan {
+    let mut new = old.clone();
+    let changed = set_finalizers(&mut new, options.propagation);
+    let waits = held || !finalizers(&new).is_empty();
+    let grace = grace.unwrap_or(0).max(0);
+    if is_deleting(old) {
+        return plan_again(new, options, grace, waits, changed);
+    }
+    if grace == 0 && !waits {
+        return Plan::Remove;
+    }
+    let at = now.checked_add(SignedDuration::from_secs(grace)).unwrap_or(now);
+    let metadata = of(&mut new);
+    metadata.insert("deletionTimestamp".into(), time_text(at).into());
+    metadata.insert("deletionGracePeriodSeconds".into(), grace.into());
+    if let Some(generation) = metadata.get("generation").and_then(Value::as_i64) {
+        metadata.insert("generation".into(), (generation + 1).into());
+    }
+    Plan::Mark(new)
+}
+
+/// A second deletion can only shorten the grace period.
+fn plan_again(new: Object, options: &DeleteOptions, grace: i64, waits: bool, changed: bool) -> Plan {
+    let mut new = new;
+    let left = new["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0);
+    let shorter = options.grace_seconds.is_some() && grace < left;
+    let remaining = if shorter { grace } else { left };
+    if remaining == 0 && !waits {
+        return Plan::Remove;
+    }
+    if shorter {
+        let before: Option<Timestamp> = text(&new, "deletionTimestamp").parse().ok();
+        let at = before.and_then(|t| t.checked_sub(SignedDuration::from_secs(left - grace)).ok());
+        let metadata = of(&mut new);
+        if let Some(at) = at {
+            metadata.insert("deletionTimestamp".into(), time_text(at).into());
+        }
+        metadata.insert("deletionGracePeriodSeconds".into(), grace.into());
+    }
+    if shorter || changed { Plan::Mark(new) } else { Plan::Pending }
+}
+
+/// Finalizers that make the garbage collector orphan the dependents, or wait for them.
+fn set_finalizers(object: &mut Object, propagation: Option<Propagation>) -> bool {
+    let Some(propagation) = propagation else { return false };
+    let before: Vec<String> = finalizers(object).into_iter().map(str::to_owned).collect();
+    let mut after: Vec<String> =
+        before.iter().filter(|f| *f != ORPHAN && *f != FOREGROUND).cloned().collect();
+    match propagation {
+        Propagation::Orphan => after.push(ORPHAN.into()),
+        Propagation::Foreground => after.push(FOREGROUND.into()),
+        Propagation::Background => {}
+    }
+    if after == before {
+        return false;
+    }
+    if after.is_empty() {
+        of(object).remove("finalizers");
+    } else {
+        of(object).insert("finalizers".into(), after.into());
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn now() -> Timestamp {
+        "2026-01-01T00:00:00Z".parse().unwrap()
+    }
+
+    fn options(grace: Option<i64>, propagation: Option<Propagation>) -> DeleteOptions {
+        DeleteOptions { grace_seconds: grace, propagation, ..DeleteOptions::default() }
+    }
+
+    fn marked(plan: Plan) -> Object {
+        match plan {
+            Plan::Mark(object) => object,
+            other => panic!("expected a mark, got {other:?}"),
+        }
+    }
+
+    #[test]
+    fn plain_objects_go_at_once() {
+        let object = json!({"metadata": {"name": "a"}});
+        assert_eq!(plan(&object, &options(Some(30), None), None, false, now()), Plan::Remove);
+    }
+
+    #[test]
+    fn grace_then_shorter_grace_then_gone() {
+        let object = json!({"metadata": {"name": "a", "generation": 1}});
+        let first = marked(plan(&object, &options(None, None), Some(30), false, now()));
+        assert_eq!(first["metadata"]["deletionTimestamp"], "2026-01-01T00:00:30Z");
+        assert_eq!(first["metadata"]["deletionGracePeriodSeconds"], 30);
+        assert_eq!(first["metadata"]["generation"], 2);
+        assert_eq!(plan(&first, &options(None, None), Some(30), false, now()), Plan::Pending);
+        assert_eq!(plan(&first, &options(Some(60), None), Some(60), false, now()), Plan::Pending);
+        let second = marked(plan(&first, &options(Some(5), None), Some(5), false, now()));
+        assert_eq!(second["metadata"]["deletionTimestamp"], "2026-01-01T00:00:05Z");
+        assert_eq!(plan(&second, &options(Some(0), None), Some(0), false, now()), Plan::Remove);
+    }
+
+    #[test]
+    fn finalizers_hold() {
+        let object = json!({"metadata": {"name": "a", "finalizers": ["x/y"]}});
+        let marked = marked(plan(&object, &options(None, Some(Propagation::Foreground)), None, false, now()));
+        assert_eq!(marked["metadata"]["finalizers"], json!(["x/y", "foregroundDeletion"]));
+        assert_eq!(marked["metadata"]["deletionGracePeriodSeconds"], 0);
+        assert_eq!(plan(&marked, &options(Some(0), None), None, false, now()), Plan::Pending);
+    }
+
+    #[test]
+    fn orphan_and_background() {
+        let object = json!({"metadata": {"name": "a", "finalizers": ["orphan"]}});
+        assert_eq!(
+            plan(&object, &options(None, Some(Propagation::Background)), None, false, now()),
+            Plan::Remove
+        );
+        assert!(matches!(plan(&object, &options(None, None), None, false, now()), Plan::Mark(_)));
+    }
+}

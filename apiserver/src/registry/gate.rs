@@ -1,0 +1,98 @@
+//! Admission's place in the generic path.
+
+use super::Scope;
+use coracle_api::{ApiError, Object, UserInfo};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    Create,
+    Update,
+    Delete,
+    Connect,
+}
+
+/// What admission plugins may know of a request.
+pub struct Attributes<'a> {
+    pub operation: Operation,
+    pub user: &'a UserInfo,
+    pub resource: &'a coracle_api::Resource,
+    pub subresource: &'a str,
+    pub namespace: &'a str,
+    pub name: &'a str,
+    pub dry_run: bool,
+}
+
+/// Plugins in their order. Mutation comes first, validation sees what will be stored.
+#[async_trait::async_trait]
+pub trait Admission: Send + Sync {
+    async fn mutate(
+        &self,
+        attributes: &Attributes<'_>,
+        object: &mut Object,
+        old: Option<&Object>,
+    ) -> Result<(), ApiError>;
+
+    async fn validate(
+        &self,
+        attributes: &Attributes<'_>,
+        object: Option<&Object>,
+        old: Option<&Object>,
+    ) -> Result<(), ApiError>;
+}
+
+/// Lets everything through, for tests of the machinery alone.
+pub struct AdmitAll;
+
+#[async_trait::async_trait]
+impl Admission for AdmitAll {
+    async fn mutate(&self, _: &Attributes<'_>, _: &mut Object, _: Option<&Object>) -> Result<(), ApiError> {
+        Ok(())
+    }
+
+    async fn validate(
+        &self,
+        _: &Attributes<'_>,
+        _: Option<&Object>,
+        _: Option<&Object>,
+    ) -> Result<(), ApiError> {
+        Ok(())
+    }
+}
+
+impl Scope<'_> {
+    fn attributes<'a>(&'a self, operation: Operation, name: &'a str, dry_run: bool) -> Attributes<'a> {
+        Attributes {
+            operation,
+            user: self.user,
+            resource: self.resource,
+            subresource: self.subresource,
+            namespace: self.namespace,
+            name,
+            dry_run,
+        }
+    }
+
+    pub(super) async fn mutate(
+        &self,
+        operation: Operation,
+        object: &mut Object,
+        old: Option<&Object>,
+        dry_run: bool,
+    ) -> Result<(), ApiError> {
+        let name = super::metadata::text(object, "name").to_owned();
+        let attributes = self.attributes(operation, &name, dry_run);
+        self.registry.admission.mutate(&attributes, object, old).await
+    }
+
+    pub(super) async fn validate_admission(
+        &self,
+        operation: Operation,
+        object: Option<&Object>,
+        old: Option<&Object>,
+        dry_run: bool,
+    ) -> Result<(), ApiError> {
+        let name = object.or(old).map_or("", |o| super::metadata::text(o, "name"));
+        let attributes = self.attributes(operation, name, dry_run);
+        self.registry.admission.validate(&attributes, object, old).await
+    }
+}

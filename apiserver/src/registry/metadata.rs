@@ -1,0 +1,98 @@
+//! The part of `metadata` that the server owns.
+
+use super::Scope;
+use coracle_api::{ApiError, Object};
+
+pub use coracle_api::meta::is_terminating as is_deleting;
+pub use coracle_api::meta::metadata_mut as of;
+pub use coracle_api::meta::time::format_seconds as time_text;
+
+pub fn text<'a>(object: &'a Object, field: &str) -> &'a str {
+    object["metadata"][field].as_str().unwrap_or_default()
+}
+
+pub fn finalizers(object: &Object) -> Vec<&str> {
+    coracle_api::meta::finalizers(object).collect()
+}
+
+/// A name from `generateName`.
+pub fn generate_name(base: &str) -> String {
+    coracle_api::meta::generated_name(base, rand::random())
+}
+
+impl Scope<'_> {
+    /// Checks kind, version, name and namespace of a request body against the path, and fills in what it may
+    /// leave out.
+    pub(super) fn check_identity(&self, object: &mut Object) -> Result<(), ApiError> {
+        if self.resource.namespaced {
+            let sent = text(object, "namespace");
+            if !sent.is_empty() && sent != self.namespace {
+                return Err(ApiError::bad_request(
+                    "the namespace of the provided object does not match the namespace sent on the request",
+                ));
+            }
+            of(object).insert("namespace".into(), self.namespace.into());
+        } else if !text(object, "namespace").is_empty() {
+            return Err(ApiError::bad_request("namespace may not be set on a cluster-scoped resource"));
+        } else {
+            of(object).remove("namespace");
+        }
+        let name = text(object, "name");
+        if !self.name.is_empty() && !name.is_empty() && name != self.name {
+            return Err(ApiError::bad_request(format!(
+                "the name of the object ({name}) does not match the name on the URL ({})",
+                self.name
+            )));
+        }
+        Ok(())
+    }
+
+    /// What the server decides about a new object.
+    pub(super) fn stamp_new(&self, object: &mut Object) {
+        let metadata = of(object);
+        for field in [
+            "deletionTimestamp",
+            "deletionGracePeriodSeconds",
+            "selfLink",
+            "resourceVersion",
+            "managedFields",
+        ] {
+            metadata.remove(field);
+        }
+        metadata.insert("uid".into(), uuid::Uuid::new_v4().to_string().into());
+        metadata.insert("creationTimestamp".into(), time_text(self.now).into());
+        metadata.insert("generation".into(), 1.into());
+    }
+
+    /// Keeps what no update may change.
+    pub(super) fn keep_system_fields(&self, new: &mut Object, old: &Object) {
+        let metadata = of(new);
+        for field in [
+            "name",
+            "namespace",
+            "uid",
+            "creationTimestamp",
+            "deletionTimestamp",
+            "deletionGracePeriodSeconds",
+            "generation",
+            "generateName",
+            "resourceVersion",
+        ] {
+            match old["metadata"].get(field) {
+                Some(value) => metadata.insert(field.into(), value.clone()),
+                None => metadata.remove(field),
+            };
+        }
+        metadata.remove("selfLink");
+        metadata.remove("managedFields");
+    }
+
+    /// Counts a change of the desired state, where the resource counts at all.
+    pub(super) fn count_generation(&self, new: &mut Object, old: &Object) {
+        if let Some(generation) = old["metadata"]["generation"].as_i64()
+            && self.strategy.changes_generation(new, old)
+        {
+            of(new).insert("generation".into(), (generation + 1).into());
+        }
+    }
+}

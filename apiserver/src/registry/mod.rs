@@ -1,0 +1,130 @@
+//! The generic path of every resource: create, get, list, watch, update, patch, delete.
+//!
+//! A resource contributes its [`Strategy`]; nothing here knows a resource by name but the small tables of
+//! [`subresource`] and the namespace rule of [`delete`].
+
+mod collection;
+mod commit;
+mod create;
+pub mod decode;
+mod delete;
+pub mod form;
+pub mod gate;
+pub mod list;
+mod metadata;
+pub mod options;
+pub mod patch;
+mod pods;
+mod scale;
+mod selection;
+pub mod subresource;
+pub mod update;
+mod watch;
+
+pub use delete::Deleted;
+pub use list::Page;
+pub use options::{DeleteOptions, ListOptions, Query, WriteOptions};
+pub use patch::PatchType;
+pub use update::Part;
+
+pub use watch::{Message, Watch};
+
+use crate::cache::{Cache, CachedObject};
+use crate::store::{KeyValue, Store, StoreError};
+use crate::strategy::{Env, Strategy};
+use coracle_api::catalogue::Resource;
+use coracle_api::{ApiError, UserInfo};
+pub use gate::{Admission, AdmitAll, Attributes, Operation};
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long an acknowledged write may take to become visible. It takes microseconds; only a stalled process
+/// comes near this.
+const VISIBLE_WITHIN: Duration = Duration::from_secs(10);
+
+/// Attempts of a write whose conflict is not the client's business, as upstream's `patchRetryLimit`.
+const ATTEMPTS: usize = 5;
+
+pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
+
+pub struct Registry {
+    pub store: Arc<dyn Store>,
+    pub cache: Arc<Cache>,
+    pub admission: Arc<dyn Admission>,
+    pub clock: Clock,
+}
+
+/// One request to one resource.
+pub struct Scope<'a> {
+    pub registry: &'a Registry,
+    pub resource: &'a Arc<Resource>,
+    pub strategy: &'static dyn Strategy,
+    /// Empty for cluster-scoped resources, and for collections over all namespaces.
+    pub namespace: &'a str,
+    /// Empty for collections.
+    pub name: &'a str,
+    pub subresource: &'a str,
+    pub user: &'a UserInfo,
+    pub now: Timestamp,
+    /// For the client, as `Warning` headers.
+    pub warnings: Mutex<Vec<String>>,
+}
+
+impl Scope<'_> {
+    fn key(&self, name: &str) -> Arc<str> {
+        format!("{}/{}/{name}", self.resource.storage.key, self.namespace).into()
+    }
+
+    fn env(&self) -> Env<'_> {
+        Env { user: self.user, now: self.now, read: &*self.registry.cache }
+    }
+
+    pub fn warn(&self, warnings: impl IntoIterator<Item = String>) {
+        self.warnings.lock().extend(warnings);
+    }
+
+    fn not_found(&self, name: &str) -> ApiError {
+        ApiError::not_found(&self.resource.group, &self.resource.plural, name)
+    }
+
+    fn modified(&self, name: &str) -> ApiError {
+        ApiError::modified(&self.resource.group, &self.resource.plural, name)
+    }
+
+    fn conflict(&self, name: &str, why: &str) -> ApiError {
+        ApiError::conflict(&self.resource.group, &self.resource.plural, name, why)
+    }
+
+    /// The present object, from the cache, or after a failed guard straight from the store.
+    async fn current(&self, name: &str, fresh: bool) -> Result<Option<Arc<CachedObject>>, ApiError> {
+        if !fresh {
+            return Ok(self.registry.cache.find(&self.resource.storage.key, self.namespace, name));
+        }
+        let stored: Option<KeyValue> = self.registry.store.get(&self.key(name)).await.map_err(store_error)?;
+        Ok(stored.map(|kv| Arc::new(CachedObject::new(&kv, Some(self.strategy)))))
+    }
+
+    pub fn get(&self) -> Result<Arc<CachedObject>, ApiError> {
+        let found = self.registry.cache.find(&self.resource.storage.key, self.namespace, self.name);
+        found.ok_or_else(|| self.not_found(self.name))
+    }
+}
+
+/// What the client is told when the store fails.
+pub fn store_error(error: StoreError) -> ApiError {
+    match error {
+        StoreError::Conflict { key, .. } => ApiError::internal(format!("unresolved conflict on {key}")),
+        StoreError::Compacted { asked, oldest } => {
+            ApiError::expired(format!("too old resource version: {} ({})", asked.0, oldest.0))
+        }
+        StoreError::Future { asked, newest } => list::too_large_version(asked, newest),
+        StoreError::ReadOnly(why) => ApiError::unavailable(format!("the store is read-only: {why}")),
+        StoreError::Closed => ApiError::unavailable("the server is shutting down"),
+        other => {
+            tracing::error!(error = &other as &dyn std::error::Error, "store failed");
+            ApiError::internal(other)
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! Subresources of pods that change the pod: binding and eviction.
+
+use super::metadata::{is_deleting, of, text, time_text};
+use super::update::Part;
+use super::{DeleteOptions, Deleted, Scope, WriteOptions};
+use coracle_api::{ApiError, FieldError, LabelSelector, Object};
+use serde_json::{Value, json};
+
+impl Scope<'_> {
+    /// Assigns the pod to a node; `binding` names it.
+    pub async fn bind(&self, binding: &Object, options: &WriteOptions) -> Result<Value, ApiError> {
+        let target = &binding["target"];
+        let (kind, node) = (target["kind"].as_str().unwrap_or(""), target["name"].as_str().unwrap_or(""));
+        let mut errors = Vec::new();
+        if !matches!(kind, "" | "Node") {
+            errors.push(FieldError::not_supported("target.kind", &kind.into(), &["Node", "<empty>"]));
+        }
+        if node.is_empty() {
+            errors.push(FieldError::required("target.name", ""));
+        }
+        if !errors.is_empty() {
+            return Err(ApiError::invalid("", "Binding", self.name, &errors));
+        }
+        let assign = |current: Option<&Object>| {
+            let Some(pod) = current else { return Err(self.not_found(self.name)) };
+            self.assigned(pod, binding, node)
+        };
+        self.update(Part::Internal, options, assign).await?;
+        Ok(json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201 }))
+    }
+
+    fn assigned(&self, pod: &Object, binding: &Object, node: &str) -> Result<Object, ApiError> {
+        let refuse = |why: String| Err(ApiError::conflict("", "pods/binding", self.name, &why));
+        let (wanted, uid) = (text(binding, "uid"), text(pod, "uid"));
+        if !wanted.is_empty() && wanted != uid {
+            let why =
+                format!("Precondition failed: UID in precondition: {wanted}, UID in object meta: {uid}");
+            return refuse(why);
+        }
+        if is_deleting(pod) {
+            return refuse(format!("pod {} is being deleted, cannot be assigned to a host", self.name));
+        }
+        if let Some(taken) = pod["spec"]["nodeName"].as_str().filter(|n| !n.is_empty()) {
+            return refuse(format!("pod {} is already assigned to node \"{taken}\"", self.name));
+        }
+        if pod["spec"]["schedulingGates"].as_array().is_some_and(|gates| !gates.is_empty()) {
+            return refuse(format!("pod {} has non-empty .spec.schedulingGates", self.name));
+        }
+        let mut pod = pod.clone();
+        pod["spec"]["nodeName"] = node.into();
+        for field in ["annotations", "labels"] {
+            if let Some(added) = binding["metadata"][field].as_object() {
+                let metadata = of(&mut pod);
+                let map = metadata.entry(field).or_insert_with(|| json!({}));
+                for (key, value) in added {
+                    map[key.as_str()] = value.clone();
+                }
+            }
+        }
+        set_condition(
+            &mut pod,
+            json!({ "type": "PodScheduled", "status": "True", "lastProbeTime": null,
+                "lastTransitionTime": time_text(self.now) }),
+        );
+        of(&mut pod).insert("resourceVersion".into(), "".into());
+        Ok(pod)
+    }
+
+    /// Deletes the pod if the disruption budgets that cover it allow it.
+    pub async fn evict(&self, eviction: &Object, options: &WriteOptions) -> Result<Deleted, ApiError> {
+        let mut delete = match &eviction["deleteOptions"] {
+            Value::Null => DeleteOptions::default(),
+            body => super::Query::new(None).delete_options(Some(body))?,
+        };
+        delete.dry_run |= options.dry_run;
+        let pod = self.get()?.decode();
+        let phase = pod["status"]["phase"].as_str().unwrap_or_default();
+        if !matches!(phase, "Succeeded" | "Failed" | "Pending") && !is_deleting(&pod) {
+            self.charge_budget(&pod, delete.dry_run).await?;
+            let mark = |current: Option<&Object>| {
+                let mut pod = current.cloned().ok_or_else(|| self.not_found(self.name))?;
+                let condition = json!({ "type": "DisruptionTarget", "status": "True",
+                    "reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting",
+                    "lastProbeTime": null, "lastTransitionTime": time_text(self.now) });
+                set_condition(&mut pod, condition);
+                of(&mut pod).insert("resourceVersion".into(), "".into());
+                Ok(pod)
+            };
+            let dry = WriteOptions { dry_run: delete.dry_run, ..WriteOptions::default() };
+            self.update(Part::Internal, &dry, mark).await?;
+        }
+        self.delete(&delete).await
+    }
+
+    async fn charge_budget(&self, pod: &Object, dry_run: bool) -> Result<(), ApiError> {
+        let budgets = self.budgets_of(pod);
+        let budget = match budgets.as_slice() {
+            [] => return Ok(()),
+            [one] => one,
+            _ => {
+                return Err(ApiError::internal(
+                    "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
+                ));
+            }
+        };
+        let Some(resource) = coracle_api::catalogue::by_plural("policy", "v1", "poddisruptionbudgets") else {
+            return Ok(());
+        };
+        let scope = Scope {
+            registry: self.registry,
+            resource,
+            strategy: crate::strategy::for_resource("policy", "poddisruptionbudgets"),
+            namespace: self.namespace,
+            name: budget,
+            subresource: "status",
+            user: self.user,
+            now: self.now,
+            warnings: parking_lot::Mutex::default(),
+        };
+        let charge = |current: Option<&Object>| {
+            let budget = current.cloned().ok_or_else(|| scope.not_found(scope.name))?;
+            charged(budget, self.name, &time_text(self.now))
+        };
+        let options = WriteOptions { dry_run, ..WriteOptions::default() };
+        scope.update(Part::Internal, &options, charge).await.map(|_| ())
+    }
+
+    /// Names of the budgets whose selector matches the pod.
+    fn budgets_of(&self, pod: &Object) -> Vec<String> {
+        use crate::strategy::Reader;
+        let budgets = self.registry.cache.list("poddisruptionbudgets.policy", self.namespace);
+        let covers = |budget: &Object| {
+            LabelSelector::from_object(&budget["spec"]["selector"]).is_ok_and(|s| s.matches_object(pod))
+        };
+        budgets.iter().filter(|b| covers(b)).map(|b| text(b, "name").to_owned()).collect()
+    }
+}
+
+/// The budget with one disruption used up, or 429.
+fn charged(budget: Object, pod: &str, now: &str) -> Result<Object, ApiError> {
+    let mut budget = budget;
+    let status = &budget["status"];
+    let number = |field: &str| status[field].as_i64().unwrap_or(0);
+    let current_generation = budget["metadata"]["generation"].as_i64().unwrap_or(0);
+    let refuse = |message: String| {
+        let mut error = ApiError::too_many_requests(
+            "Cannot evict pod as it would violate the pod's disruption budget.",
+            10,
+        );
+        error.details["causes"] = json!([{ "reason": "DisruptionBudget", "message": message }]);
+        Err(error)
+    };
+    let name = text(&budget, "name").to_owned();
+    if number("observedGeneration") < current_generation {
+        return refuse(format!("The disruption budget {name} is still being processed by the server."));
+    }
+    if number("disruptionsAllowed") <= 0 {
+        return refuse(format!(
+            "The disruption budget {name} needs {} healthy pods and has {} currently",
+            number("desiredHealthy"),
+            number("currentHealthy")
+        ));
+    }
+    budget["status"]["disruptionsAllowed"] = (number("disruptionsAllowed") - 1).into();
+    budget["status"]["disruptedPods"][pod] = now.into();
+    Ok(budget)
+}
+
+/// Replaces the condition of the same type, or adds it; an unchanged status keeps its transition time.
+fn set_condition(pod: &mut Object, condition: Value) {
+    if !pod["status"].is_object() {
+        pod["status"] = json!({});
+    }
+    if !pod["status"]["conditions"].is_array() {
+        pod["status"]["conditions"] = json!([]);
+    }
+    let Some(list) = pod["status"]["conditions"].as_array_mut() else { return };
+    match list.iter_mut().find(|c| c["type"] == condition["type"]) {
+        Some(known) if known["status"] == condition["status"] => {}
+        Some(known) => *known = condition,
+        None => list.push(condition),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn budgets_run_out() {
+        let budget = json!({"metadata": {"name": "b", "generation": 1},
+            "status": {"observedGeneration": 1, "disruptionsAllowed": 1}});
+        let once = charged(budget, "p", "2026-01-01T00:00:00Z").unwrap();
+        assert_eq!(once["status"]["disruptionsAllowed"], 0);
+        assert_eq!(once["status"]["disruptedPods"]["p"], "2026-01-01T00:00:00Z");
+        assert_eq!(charged(once, "q", "").unwrap_err().code, 429);
+    }
+}

@@ -1,0 +1,111 @@
+//! Which subresources the generic path serves, and how each looks at its object.
+
+use super::metadata::of;
+use super::update::Part;
+use super::{Scope, WriteOptions};
+use coracle_api::{ApiError, FieldError, Object};
+use serde_json::Value;
+
+/// The subresources that are not streams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sub {
+    Status,
+    Scale,
+    /// `spec.finalizers` of a namespace.
+    Finalize,
+    Binding,
+    Eviction,
+    Token,
+    EphemeralContainers,
+}
+
+impl Sub {
+    pub fn find(name: &str) -> Option<Self> {
+        Some(match name {
+            "status" => Self::Status,
+            "scale" => Self::Scale,
+            "finalize" => Self::Finalize,
+            "binding" => Self::Binding,
+            "eviction" => Self::Eviction,
+            "token" => Self::Token,
+            "ephemeralcontainers" => Self::EphemeralContainers,
+            _ => return None,
+        })
+    }
+
+    /// Whether its body and answer are the object itself, seen in part.
+    pub fn shows_object(self) -> bool {
+        matches!(self, Self::Status | Self::Finalize | Self::EphemeralContainers)
+    }
+
+    /// The update rules for what it changes.
+    pub fn part(self) -> Part {
+        if self == Self::Status { Part::Status } else { Part::Internal }
+    }
+}
+
+impl Scope<'_> {
+    /// Updates through a subresource that shows the object: of what `transform` returns, only the subresource's own
+    /// part is taken.
+    pub async fn update_sub<F>(
+        &self,
+        sub: Sub,
+        options: &WriteOptions,
+        transform: F,
+    ) -> Result<Object, ApiError>
+    where
+        F: Fn(&Object) -> Result<Object, ApiError> + Send + Sync,
+    {
+        let narrow = |current: Option<&Object>| {
+            let Some(current) = current else { return Err(self.not_found(self.name)) };
+            let new = transform(current)?;
+            match sub {
+                Sub::Finalize => Ok(with_spec_field(current, &new, "finalizers")),
+                Sub::EphemeralContainers => {
+                    self.check_ephemeral(&new, current)?;
+                    Ok(with_spec_field(current, &new, "ephemeralContainers"))
+                }
+                _ => Ok(new),
+            }
+        };
+        self.update(sub.part(), options, narrow).await.map(|(object, _)| object)
+    }
+
+    /// Ephemeral containers can be added, never changed or removed.
+    fn check_ephemeral(&self, new: &Object, old: &Object) -> Result<(), ApiError> {
+        let list =
+            |object: &Object| object["spec"]["ephemeralContainers"].as_array().cloned().unwrap_or_default();
+        let new = list(new);
+        for known in list(old) {
+            match new.iter().find(|c| c["name"] == known["name"]) {
+                Some(same) if *same == known => {}
+                _ => {
+                    let name = known["name"].as_str().unwrap_or_default();
+                    let why = format!(
+                        "existing ephemeral containers \"{name}\" may not be changed, removed or reordered"
+                    );
+                    return Err(self.invalid(&[FieldError::forbidden("spec.ephemeralContainers", &why)]));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// `old` with one field of the spec, and the preconditions, of `new`.
+fn with_spec_field(old: &Object, new: &Object, field: &str) -> Object {
+    let mut object = old.clone();
+    match new["spec"].get(field) {
+        Some(value) => object["spec"][field] = value.clone(),
+        None => {
+            if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) {
+                spec.remove(field);
+            }
+        }
+    }
+    for name in ["resourceVersion", "uid"] {
+        let sent = new["metadata"].get(name).cloned().unwrap_or_else(|| "".into());
+        of(&mut object).insert(name.into(), sent);
+    }
+    object
+}

@@ -1,0 +1,179 @@
+//! PUT and PATCH, of an object or of a part of it: read, transform, check, compare and swap.
+
+use super::commit::Raced;
+use super::gate::Operation;
+use super::metadata::{finalizers, is_deleting, text};
+use super::{ATTEMPTS, Scope, WriteOptions};
+use crate::cache::CachedObject;
+use coracle_api::{ApiError, FieldError, Object};
+use serde_json::Value;
+use std::sync::Arc;
+
+/// Which rules an update follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// The object without its status.
+    Main,
+    Status,
+    /// Changes that a subresource has made to an object which is valid already; the strategy's update rules do
+    /// not apply, its validation does.
+    Internal,
+}
+
+/// Resources whose update must name the version it is based on (upstream's `AllowUnconditionalUpdate: false`).
+const CONDITIONAL_ONLY: &[&str] = &[
+    "leases.coordination.k8s.io",
+    "poddisruptionbudgets.policy",
+    "runtimeclasses.node.k8s.io",
+    "volumeattachments.storage.k8s.io",
+    "csidrivers.storage.k8s.io",
+    "csinodes.storage.k8s.io",
+];
+
+impl Scope<'_> {
+    /// Replaces the object by what `transform` makes of the present one. Retries when somebody else was quicker,
+    /// unless the result of `transform` names a resourceVersion. The flag is true if the object was created.
+    pub async fn update<F>(
+        &self,
+        part: Part,
+        options: &WriteOptions,
+        transform: F,
+    ) -> Result<(Object, bool), ApiError>
+    where
+        F: Fn(Option<&Object>) -> Result<Object, ApiError> + Send + Sync,
+    {
+        for attempt in 0..ATTEMPTS {
+            let Some(cached) = self.current(self.name, attempt > 0).await? else {
+                return self.create_by_update(part, options, &transform).await.map(|object| (object, true));
+            };
+            let old = cached.decode();
+            let mut new = transform(Some(&old))?;
+            self.check_identity(&mut new)?;
+            let pinned = self.check_preconditions(part, &new, &old)?;
+            match self.replace(part, options, new, &cached, &old).await? {
+                Ok(stored) => return Ok((stored, false)),
+                Err(Raced) if pinned => return Err(self.modified(self.name)),
+                Err(Raced) => {}
+            }
+        }
+        Err(self.modified(self.name))
+    }
+
+    async fn create_by_update<F>(
+        &self,
+        part: Part,
+        options: &WriteOptions,
+        transform: &F,
+    ) -> Result<Object, ApiError>
+    where
+        F: Fn(Option<&Object>) -> Result<Object, ApiError> + Send + Sync,
+    {
+        if part != Part::Main || !self.strategy.create_on_update() {
+            return Err(self.not_found(self.name));
+        }
+        let mut object = transform(None)?;
+        self.check_identity(&mut object)?;
+        if !text(&object, "resourceVersion").is_empty() && !text(&object, "uid").is_empty() {
+            return Err(self.not_found(self.name));
+        }
+        super::metadata::of(&mut object).insert("name".into(), self.name.into());
+        super::metadata::of(&mut object).remove("resourceVersion");
+        self.create(object, options).await
+    }
+
+    /// Whether the new object is bound to the version it was derived from.
+    fn check_preconditions(&self, part: Part, new: &Object, old: &Object) -> Result<bool, ApiError> {
+        let (sent, have) = (text(new, "uid"), text(old, "uid"));
+        if !sent.is_empty() && sent != have {
+            let why = format!("Precondition failed: UID in precondition: {sent}, UID in object meta: {have}");
+            return Err(self.conflict(self.name, &why));
+        }
+        let version = text(new, "resourceVersion");
+        if version.is_empty() || version == "0" {
+            if part == Part::Main && CONDITIONAL_ONLY.contains(&&*self.resource.storage.key) {
+                let error = FieldError::invalid(
+                    "metadata.resourceVersion",
+                    &0.into(),
+                    "must be specified for an update",
+                );
+                return Err(self.invalid(&[error]));
+            }
+            return Ok(false);
+        }
+        if version != text(old, "resourceVersion") {
+            return Err(self.modified(self.name));
+        }
+        Ok(true)
+    }
+
+    pub(super) fn invalid(&self, errors: &[FieldError]) -> ApiError {
+        ApiError::invalid(&self.resource.group, &self.resource.kind, self.name, errors)
+    }
+
+    async fn replace(
+        &self,
+        part: Part,
+        options: &WriteOptions,
+        new: Object,
+        cached: &Arc<CachedObject>,
+        old: &Object,
+    ) -> Result<Result<Object, Raced>, ApiError> {
+        let mut new = new;
+        self.strategy.defaults(&mut new);
+        self.mutate(Operation::Update, &mut new, Some(old), options.dry_run).await?;
+        self.strategy.defaults(&mut new);
+        self.keep_system_fields(&mut new, old);
+        match part {
+            Part::Main => self.strategy.prepare_update(&mut new, old, &self.env()),
+            Part::Status => self.strategy.prepare_status_update(&mut new, old, &self.env()),
+            Part::Internal => {}
+        }
+        if part != Part::Status {
+            self.count_generation(&mut new, old);
+        }
+        let errors = self.update_errors(part, &new, old);
+        if !errors.is_empty() {
+            return Err(self.invalid(&errors));
+        }
+        if part == Part::Main {
+            self.warn(self.strategy.warnings(&new, Some(old)));
+        }
+        self.validate_admission(Operation::Update, Some(&new), Some(old), options.dry_run).await?;
+        if self.is_finished(&new) {
+            let removed = self.remove(self.name, cached, &new, options.dry_run).await?;
+            return Ok(removed.map(|revision| {
+                super::commit::set_version(&mut new, revision);
+                new
+            }));
+        }
+        self.put(self.name, new, Some((cached, old)), options.dry_run).await
+    }
+
+    fn update_errors(&self, part: Part, new: &Object, old: &Object) -> Vec<FieldError> {
+        let mut errors = self.metadata_update_errors(new, old);
+        let env = self.env();
+        match part {
+            Part::Main => {
+                self.strategy.validate(new, &env, &mut errors);
+                self.strategy.validate_update(new, old, &env, &mut errors);
+            }
+            Part::Status => self.strategy.validate_status_update(new, old, &env, &mut errors),
+            Part::Internal => self.strategy.validate(new, &env, &mut errors),
+        }
+        errors
+    }
+
+    /// An object that is being deleted and that nothing holds back any more.
+    fn is_finished(&self, object: &Object) -> bool {
+        is_deleting(object)
+            && finalizers(object).is_empty()
+            && !self.is_held(object)
+            && object["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0) == 0
+    }
+
+    /// Namespaces are held by `spec.finalizers` too, which the namespace controller empties through `finalize`.
+    pub(super) fn is_held(&self, object: &Object) -> bool {
+        &*self.resource.storage.key == "namespaces."
+            && object["spec"]["finalizers"].as_array().is_some_and(|list: &Vec<Value>| !list.is_empty())
+    }
+}
