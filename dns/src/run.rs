@@ -1,0 +1,152 @@
+//! Wires the DNS server to the API: Services and slices in, an EndpointSlice for the cluster's DNS Service out.
+
+use crate::forward::Forwarder;
+use crate::server::Server;
+use crate::zone::{Directory, Zone};
+use coracle_client::{Context, Informer};
+use ipnet::IpNet;
+use k8s_openapi::api::core::v1::{Namespace, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::Api;
+use kube::api::PostParams;
+use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+use tokio::net::{TcpListener, UdpSocket};
+
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Where to listen: the node's address and a port that the cluster's DNS Service leads to.
+    pub listen: SocketAddr,
+    pub node_name: String,
+    /// Cluster IP of the Service `kube-dns`.
+    pub cluster_dns: IpAddr,
+    pub domain: String,
+    /// Pods, Services and the node itself: nobody else is answered.
+    pub clients: Vec<IpNet>,
+    /// Whose resolvers are asked for names outside the cluster.
+    pub resolv_conf: PathBuf,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("cannot listen on {address}: {source}")]
+    Listen { address: SocketAddr, source: std::io::Error },
+    #[error("socket failed: {0}")]
+    Socket(#[from] std::io::Error),
+    #[error("the endpoints of kube-dns were not written: {0}")]
+    Publish(#[from] kube::Error),
+}
+
+/// Answers until the context is stopped.
+pub async fn run(context: Context, config: Config) -> Result<(), Error> {
+    let directory = Live {
+        namespaces: context.informers.of(),
+        services: context.informers.of(),
+        slices: context.informers.of(),
+    };
+    let synced = futures::future::join3(
+        directory.namespaces.synced(),
+        directory.services.synced(),
+        directory.slices.synced(),
+    );
+    if context.stop.run_until_cancelled(synced).await.is_none() {
+        return Ok(());
+    }
+    let address = config.listen;
+    let listen = |source| Error::Listen { address, source };
+    let udp = UdpSocket::bind(address).await.map_err(listen)?;
+    let tcp = TcpListener::bind(address).await.map_err(listen)?;
+    let own = BTreeSet::from([config.cluster_dns, address.ip()]);
+    let forwarder = Forwarder::new(config.resolv_conf.clone(), own);
+    let zone = Zone { directory, domain: config.domain.clone() };
+    let mut clients = config.clients.clone();
+    clients.push(IpNet::from(address.ip()));
+    let server = Server::new(zone, forwarder, clients);
+    publish(&context, &config).await?;
+    let serving = async {
+        tokio::select! {
+            ended = server.clone().serve_udp(udp) => ended,
+            ended = server.serve_tcp(tcp) => ended,
+        }
+    };
+    match context.stop.run_until_cancelled(serving).await {
+        None => Ok(()),
+        Some(ended) => ended.map_err(Error::Socket),
+    }
+}
+
+/// Says where the Service `kube-dns` leads.
+async fn publish(context: &Context, config: &Config) -> Result<(), Error> {
+    let name = format!("kube-dns-{}", config.node_name);
+    let family = if config.listen.is_ipv4() { "IPv4" } else { "IPv6" };
+    let port = config.listen.port();
+    let slice = serde_json::json!({
+        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+        "metadata": { "name": name, "namespace": "kube-system", "labels": {
+            "kubernetes.io/service-name": "kube-dns",
+            "endpointslice.kubernetes.io/managed-by": "dns.coracle.io",
+        }},
+        "addressType": family,
+        "endpoints": [{ "addresses": [config.listen.ip().to_string()], "nodeName": config.node_name,
+            "conditions": { "ready": true, "serving": true, "terminating": false } }],
+        "ports": [{ "name": "dns", "protocol": "UDP", "port": port },
+                  { "name": "dns-tcp", "protocol": "TCP", "port": port }],
+    });
+    let mut slice: EndpointSlice = serde_json::from_value(slice).map_err(kube::Error::SerdeError)?;
+    let api: Api<EndpointSlice> = Api::namespaced(context.client.clone(), "kube-system");
+    match api.get_opt(&name).await? {
+        None => api.create(&PostParams::default(), &slice).await?,
+        Some(present) if present.endpoints == slice.endpoints && present.ports == slice.ports => present,
+        Some(present) => {
+            slice.metadata.resource_version = present.metadata.resource_version;
+            api.replace(&name, &PostParams::default(), &slice).await?
+        }
+    };
+    Ok(())
+}
+
+/// The zone's data, from the process's informers.
+struct Live {
+    namespaces: Informer<Namespace>,
+    services: Informer<Service>,
+    slices: Informer<EndpointSlice>,
+}
+
+impl Directory for Live {
+    fn has_namespace(&self, namespace: &str) -> bool {
+        self.namespaces.get("", namespace).is_some()
+    }
+
+    fn service(&self, namespace: &str, name: &str) -> Option<Arc<Service>> {
+        self.services.get(namespace, name)
+    }
+
+    fn slices(&self, namespace: &str, service: &str) -> Vec<Arc<EndpointSlice>> {
+        let mut slices = self.slices.list_in(namespace);
+        slices.retain(|s| {
+            let labels = s.metadata.labels.as_ref();
+            labels.and_then(|l| l.get("kubernetes.io/service-name")).is_some_and(|n| n == service)
+        });
+        slices
+    }
+
+    fn service_at(&self, ip: IpAddr) -> Option<Arc<Service>> {
+        let text = ip.to_string();
+        let has = |s: &Arc<Service>| {
+            let spec = s.spec.as_ref();
+            spec.is_some_and(|s| {
+                s.cluster_ip.as_ref() == Some(&text) || s.cluster_ips.iter().flatten().any(|i| *i == text)
+            })
+        };
+        self.services.list().into_iter().find(has)
+    }
+
+    fn slices_at(&self, ip: IpAddr) -> Vec<Arc<EndpointSlice>> {
+        let text = ip.to_string();
+        let mut slices = self.slices.list();
+        slices.retain(|s| s.endpoints.iter().flatten().any(|e| e.addresses.contains(&text)));
+        slices
+    }
+}

@@ -1,0 +1,139 @@
+//! From questions to zones and back: RFC 1035 messages.
+
+use crate::zone::{Answer, Asked, Data, Directory, Record as Fact, Zone};
+use hickory_proto::op::{Message, MessageType, OpCode, Query, ResponseCode};
+use hickory_proto::rr::rdata::{A, AAAA, CNAME, NS, PTR, SOA, SRV, TXT};
+use hickory_proto::rr::{Name, RData, Record, RecordType};
+use std::net::IpAddr;
+
+/// Seconds that answers about the cluster may be kept; CoreDNS' default in its kubernetes plugin is 5, kubeadm sets 30.
+const TTL: u32 = 5;
+/// Largest UDP answer without EDNS (RFC 1035).
+const PLAIN_UDP: u16 = 512;
+/// Largest UDP answer at all: what passes without fragments (the DNS flag day's figure).
+const LARGEST_UDP: u16 = 1232;
+
+/// What to do with a question.
+pub enum Reply {
+    /// Send this.
+    Answer(Box<Message>),
+    /// Ask others, and send what they say.
+    Forward,
+    /// Ask others for the alias' target, and put what they say behind these records.
+    Follow { answer: Box<Message>, target: Name },
+}
+
+fn asked(kind: RecordType) -> Asked {
+    match kind {
+        RecordType::A => Asked::A,
+        RecordType::AAAA => Asked::Aaaa,
+        RecordType::SRV => Asked::Srv,
+        RecordType::PTR => Asked::Ptr,
+        RecordType::TXT => Asked::Txt,
+        RecordType::SOA => Asked::Soa,
+        RecordType::NS => Asked::Ns,
+        RecordType::ANY => Asked::Any,
+        _ => Asked::Other,
+    }
+}
+
+/// An answer to `request` without records.
+pub fn response(request: &Message, code: ResponseCode) -> Message {
+    let mut response = Message::response(request.metadata.id, request.metadata.op_code);
+    response.metadata.recursion_desired = request.metadata.recursion_desired;
+    response.metadata.recursion_available = true;
+    response.metadata.response_code = code;
+    response.add_queries(request.queries.iter().cloned());
+    if let Some(edns) = &request.edns {
+        let mut own = hickory_proto::op::Edns::new();
+        own.set_max_payload(LARGEST_UDP);
+        own.set_version(0);
+        own.set_dnssec_ok(edns.flags().dnssec_ok);
+        response.set_edns(own);
+    }
+    response
+}
+
+/// How large an answer over UDP may be.
+pub fn udp_limit(request: &Message) -> usize {
+    let asked = request.edns.as_ref().map_or(PLAIN_UDP, hickory_proto::op::Edns::max_payload);
+    usize::from(asked.clamp(PLAIN_UDP, LARGEST_UDP))
+}
+
+pub fn reply<D: Directory>(zone: &Zone<D>, request: &Message) -> Reply {
+    let question = match request.queries.as_slice() {
+        [question] if request.metadata.op_code == OpCode::Query => question,
+        _ => return answer(response(request, ResponseCode::NotImp)),
+    };
+    if request.metadata.message_type == MessageType::Response {
+        return answer(response(request, ResponseCode::FormErr));
+    }
+    let name = question.name().to_lowercase().to_ascii();
+    let name = name.strip_suffix('.').unwrap_or(&name);
+    let (code, facts, extra) = match zone.answer(name, asked(question.query_type())) {
+        Answer::NotOurs => return Reply::Forward,
+        Answer::Found { records, extra } => (ResponseCode::NoError, records, extra),
+        Answer::NoData => (ResponseCode::NoError, Vec::new(), Vec::new()),
+        Answer::NoName => (ResponseCode::NXDomain, Vec::new(), Vec::new()),
+    };
+    let mut message = response(request, code);
+    message.metadata.authoritative = true;
+    if facts.is_empty() {
+        message.add_authorities(soa(&zone.domain));
+    }
+    let alias = facts.iter().find_map(|f| match &f.data {
+        Data::Cname(target) => Name::from_ascii(format!("{}.", target.trim_end_matches('.'))).ok(),
+        _ => None,
+    });
+    message.add_answers(facts.iter().filter_map(|f| record(f, &zone.domain, question)));
+    message.add_additionals(extra.iter().filter_map(|f| record(f, &zone.domain, question)));
+    match alias {
+        Some(target) if question.query_type() != RecordType::CNAME => {
+            Reply::Follow { answer: Box::new(message), target }
+        }
+        _ => answer(message),
+    }
+}
+
+fn answer(message: Message) -> Reply {
+    Reply::Answer(Box::new(message))
+}
+
+fn absolute(name: &str) -> Option<Name> {
+    Name::from_ascii(format!("{}.", name.trim_end_matches('.'))).ok()
+}
+
+fn record(fact: &Fact, domain: &str, question: &Query) -> Option<Record> {
+    // The name is sent back as it was asked, upper case and all (RFC 1035, 7.3).
+    let name = if absolute(&fact.name)? == *question.name() {
+        question.name().clone()
+    } else {
+        absolute(&fact.name)?
+    };
+    let data = match &fact.data {
+        Data::Address(IpAddr::V4(ip)) => RData::A(A(*ip)),
+        Data::Address(IpAddr::V6(ip)) => RData::AAAA(AAAA(*ip)),
+        Data::Srv { port, target } => RData::SRV(SRV::new(0, 100, *port, absolute(target)?)),
+        Data::Cname(target) => RData::CNAME(CNAME(absolute(target)?)),
+        Data::Ptr(target) => RData::PTR(PTR(absolute(target)?)),
+        Data::Txt(text) => RData::TXT(TXT::new(vec![(*text).to_owned()])),
+        Data::Soa => return soa(domain),
+        Data::Ns => RData::NS(NS(absolute(&format!("ns.dns.{domain}"))?)),
+    };
+    Some(Record::from_rdata(name, TTL, data))
+}
+
+/// The zone's start of authority, also what says how long a "no" may be kept.
+fn soa(domain: &str) -> Option<Record> {
+    let serial = u32::try_from(jiff::Timestamp::now().as_second()).unwrap_or(u32::MAX);
+    let data = SOA::new(
+        absolute(&format!("ns.dns.{domain}"))?,
+        absolute(&format!("hostmaster.{domain}"))?,
+        serial,
+        7200,
+        1800,
+        86_400,
+        TTL,
+    );
+    Some(Record::from_rdata(absolute(domain)?, TTL, RData::SOA(data)))
+}
