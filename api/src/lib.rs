@@ -1,6 +1,8 @@
 //! The object model that every room shares: no I/O, no clock, no threads.
 
 pub mod catalogue;
+pub mod decode;
+pub mod encode;
 pub mod error;
 mod generated;
 pub mod identity;

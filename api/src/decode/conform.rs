@@ -1,0 +1,273 @@
+//! Making a value what its schema says.
+
+use super::{DecodeError, MAX_PROBLEMS, Problems};
+use crate::meta::time;
+use crate::quantity::Quantity;
+use crate::schema::{FieldRef, Kind, TypeRef};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Map, Value};
+
+/// Checks every value against `ty` and brings it into the form upstream would send back: unknown fields dropped
+/// (and reported), null fields absent, optional empty lists and maps of built-in types absent, quantities and
+/// times canonical. A wrong type is an error.
+///
+/// Idempotent: what it leaves conforms without problems.
+pub fn conform(value: &mut Value, ty: TypeRef<'_>) -> Result<Problems, DecodeError> {
+    let mut walk = Walk { path: String::new(), problems: Vec::new(), owner: "" };
+    walk.value(value, ty)?;
+    Ok(walk.problems)
+}
+
+struct Walk {
+    /// With indices, as unknown fields are reported: `spec.containers[0].foo`.
+    path: String,
+    problems: Problems,
+    /// Go's name of the struct whose field is being looked at; empty at the root.
+    owner: &'static str,
+}
+
+/// What Go's decoder calls a JSON value.
+pub(super) fn json_kind(value: &Value) -> String {
+    match value {
+        Value::Null => "null".to_owned(),
+        Value::Bool(_) => "bool".to_owned(),
+        Value::Number(_) => "number".to_owned(),
+        Value::String(_) => "string".to_owned(),
+        Value::Array(_) => "array".to_owned(),
+        Value::Object(_) => "object".to_owned(),
+    }
+}
+
+/// What Go would call the type.
+fn go_type(ty: TypeRef<'_>) -> String {
+    let element = || ty.element().map(go_type).unwrap_or_default();
+    match ty.kind() {
+        Kind::Any => "interface {}".to_owned(),
+        Kind::Int32 | Kind::IntOrString => "int32".to_owned(),
+        Kind::Int64 => "int64".to_owned(),
+        Kind::Bool => "bool".to_owned(),
+        Kind::Double => "float64".to_owned(),
+        Kind::Bytes => "[]uint8".to_owned(),
+        Kind::List => format!("[]{}", element()),
+        Kind::Map => format!("map[string]{}", element()),
+        Kind::Struct => ty.name().rsplitn(3, '.').take(2).fold(String::new(), |after, part| {
+            if after.is_empty() { part.to_owned() } else { format!("{part}.{after}") }
+        }),
+        Kind::String | Kind::Quantity | Kind::Time | Kind::MicroTime => "string".to_owned(),
+    }
+}
+
+impl Walk {
+    fn value(&mut self, value: &mut Value, ty: TypeRef<'_>) -> Result<(), DecodeError> {
+        match ty.kind() {
+            Kind::Any => Ok(()),
+            Kind::List => self.list(value, ty),
+            Kind::Map => self.map(value, ty),
+            Kind::Struct => self.structure(value, ty),
+            _ => self.scalar(value, ty),
+        }
+    }
+
+    fn list(&mut self, value: &mut Value, ty: TypeRef<'_>) -> Result<(), DecodeError> {
+        let Value::Array(list) = value else { return Err(self.wrong(value, ty)) };
+        let Some(element) = ty.element() else { return Ok(()) };
+        let length = self.path.len();
+        for (i, item) in list.iter_mut().enumerate() {
+            self.path.push_str(&format!("[{i}]"));
+            self.element(item, element)?;
+            self.path.truncate(length);
+        }
+        Ok(())
+    }
+
+    fn map(&mut self, value: &mut Value, ty: TypeRef<'_>) -> Result<(), DecodeError> {
+        let Value::Object(map) = value else { return Err(self.wrong(value, ty)) };
+        let Some(element) = ty.element() else { return Ok(()) };
+        for (key, item) in map {
+            let length = self.enter(key);
+            self.element(item, element)?;
+            self.path.truncate(length);
+        }
+        Ok(())
+    }
+
+    /// A null element is the type's zero value in built-in types, as Go decodes it.
+    fn element(&mut self, item: &mut Value, ty: TypeRef<'_>) -> Result<(), DecodeError> {
+        if !item.is_null() {
+            return self.value(item, ty);
+        }
+        if ty.is_built_in() {
+            *item = match ty.kind() {
+                Kind::String | Kind::Bytes => "".into(),
+                Kind::Struct | Kind::Map => Value::Object(Map::new()),
+                Kind::List => Value::Array(Vec::new()),
+                Kind::Int32 | Kind::Int64 | Kind::IntOrString => 0.into(),
+                Kind::Double => 0.0.into(),
+                Kind::Bool => false.into(),
+                Kind::Quantity => "0".into(),
+                Kind::Any | Kind::Time | Kind::MicroTime => Value::Null,
+            };
+            return Ok(());
+        }
+        if ty.nullable() { Ok(()) } else { Err(self.wrong(item, ty)) }
+    }
+
+    fn structure(&mut self, value: &mut Value, ty: TypeRef<'_>) -> Result<(), DecodeError> {
+        let Value::Object(map) = value else { return Err(self.wrong(value, ty)) };
+        let mut gone = Vec::new();
+        let outer = self.owner;
+        for (key, item) in map.iter_mut() {
+            let length = self.enter(key);
+            match ty.field(key) {
+                Some(field) => {
+                    self.owner = ty.short_name();
+                    if !self.field(item, field)? {
+                        gone.push(key.clone());
+                    }
+                }
+                None if ty.preserves_unknown_fields() => {}
+                None => {
+                    if self.problems.len() < MAX_PROBLEMS {
+                        self.problems.push(format!("unknown field \"{}\"", self.path));
+                    }
+                    gone.push(key.clone());
+                }
+            }
+            self.path.truncate(length);
+        }
+        self.owner = outer;
+        gone.iter().for_each(|key| {
+            map.remove(key);
+        });
+        Ok(())
+    }
+
+    /// Whether the field stays.
+    fn field(&mut self, item: &mut Value, field: FieldRef<'_>) -> Result<bool, DecodeError> {
+        let ty = field.ty();
+        if item.is_null() {
+            return Ok(ty.nullable());
+        }
+        self.value(item, ty)?;
+        let empty = match item {
+            Value::Array(list) => list.is_empty(),
+            Value::Object(map) => ty.kind() == Kind::Map && map.is_empty(),
+            _ => false,
+        };
+        Ok(!empty || field.required() || !ty.is_built_in() || ty.kind() == Kind::Any)
+    }
+
+    fn scalar(&mut self, value: &mut Value, ty: TypeRef<'_>) -> Result<(), DecodeError> {
+        let kind = ty.kind();
+        let fits = match (kind, &*value) {
+            (Kind::String | Kind::IntOrString, Value::String(_))
+            | (Kind::Bool, Value::Bool(_))
+            | (Kind::Double, Value::Number(_)) => true,
+            (Kind::Int32 | Kind::IntOrString, Value::Number(n)) => {
+                n.as_i64().is_some_and(|n| i32::try_from(n).is_ok())
+            }
+            (Kind::Int64, Value::Number(n)) => n.as_i64().is_some(),
+            (Kind::Quantity, Value::Number(n)) => {
+                let text = n.to_string();
+                return quantity(value, &text);
+            }
+            (Kind::Quantity, Value::String(text)) => {
+                let text = text.trim().to_owned();
+                return quantity(value, &text);
+            }
+            (Kind::Time | Kind::MicroTime, Value::String(text)) => {
+                let text = text.clone();
+                return timestamp(value, kind, &text);
+            }
+            (Kind::Bytes, Value::String(text)) => {
+                let text = text.clone();
+                return bytes(value, &text);
+            }
+            _ => false,
+        };
+        if fits { Ok(()) } else { Err(self.wrong(value, ty)) }
+    }
+
+    fn enter(&mut self, key: &str) -> usize {
+        let length = self.path.len();
+        if length > 0 {
+            self.path.push('.');
+        }
+        self.path.push_str(key);
+        length
+    }
+
+    fn wrong(&self, value: &Value, ty: TypeRef<'_>) -> DecodeError {
+        let what = match value {
+            Value::Number(n) if matches!(ty.kind(), Kind::Int32 | Kind::Int64 | Kind::IntOrString) => {
+                format!("number {n}")
+            }
+            other => json_kind(other),
+        };
+        let go = go_type(ty);
+        if self.owner.is_empty() && self.path.is_empty() {
+            return DecodeError::Type(format!("json: cannot unmarshal {what} into Go value of type {go}"));
+        }
+        let path = without_indices(&self.path);
+        let owner = self.owner;
+        DecodeError::Type(format!(
+            "json: cannot unmarshal {what} into Go struct field {owner}.{path} of type {go}"
+        ))
+    }
+}
+
+/// Go's paths name fields only.
+fn without_indices(path: &str) -> String {
+    let mut inside = false;
+    path.chars()
+        .filter(|c| {
+            match c {
+                '[' => inside = true,
+                ']' => {
+                    inside = false;
+                    return false;
+                }
+                _ => {}
+            }
+            !inside
+        })
+        .collect()
+}
+
+fn quantity(value: &mut Value, text: &str) -> Result<(), DecodeError> {
+    let quantity: Quantity = text.parse().map_err(|e| DecodeError::Type(format!("{e}")))?;
+    *value = quantity.to_string().into();
+    Ok(())
+}
+
+fn timestamp(value: &mut Value, kind: Kind, text: &str) -> Result<(), DecodeError> {
+    let parsed = time::parse(text).ok_or_else(|| {
+        let layout =
+            if kind == Kind::Time { "2006-01-02T15:04:05Z07:00" } else { "2006-01-02T15:04:05.000000Z07:00" };
+        DecodeError::Type(format!("parsing time {text:?} as {layout:?}: cannot parse {text:?} as \"2006\""))
+    })?;
+    let form = if kind == Kind::Time { time::format_seconds } else { time::format_micros };
+    *value = form(parsed).into();
+    Ok(())
+}
+
+/// Line breaks are allowed, as in Go; the result has none.
+fn bytes(value: &mut Value, text: &str) -> Result<(), DecodeError> {
+    let joined: String = text.chars().filter(|c| !matches!(c, '\r' | '\n')).collect();
+    match STANDARD.decode(&joined) {
+        Ok(_) => {
+            *value = joined.into();
+            Ok(())
+        }
+        Err(error) => {
+            let at = match error {
+                base64::DecodeError::InvalidByte(at, _) | base64::DecodeError::InvalidLastSymbol(at, _) => at,
+                base64::DecodeError::InvalidLength(_) | base64::DecodeError::InvalidPadding => {
+                    joined.len() / 4 * 4
+                }
+            };
+            Err(DecodeError::Type(format!("illegal base64 data at input byte {at}")))
+        }
+    }
+}

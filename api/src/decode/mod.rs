@@ -1,0 +1,150 @@
+//! From bytes to objects that are what their schema says: types checked, unknown fields found and dropped.
+//!
+//! Mirrors <https://kubernetes.io/docs/reference/using-api/api-concepts/#field-validation>. Words are those of Go's
+//! JSON decoder where a client can see them.
+
+mod conform;
+mod parse;
+
+pub use conform::conform;
+pub use parse::parse;
+
+use crate::catalogue::api_version;
+use crate::schema::TypeRef;
+use crate::{ApiError, Object};
+
+/// At most so many unknown or duplicate fields are reported, as upstream: the list becomes headers or a message.
+const MAX_PROBLEMS: usize = 100;
+
+/// What was wrong with a body, but not so that it could not be read: `unknown field "spec.foo"`, `duplicate field
+/// "spec.replicas"`, in the order of the document.
+pub type Problems = Vec<String>;
+
+/// Why a body could not be read at all.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DecodeError {
+    /// It is no JSON.
+    #[error("{0}")]
+    Syntax(String),
+    /// A value is not of the type the schema asks for.
+    #[error("{0}")]
+    Type(String),
+}
+
+/// The query parameter `fieldValidation`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FieldValidation {
+    Ignore,
+    #[default]
+    Warn,
+    Strict,
+}
+
+impl FieldValidation {
+    /// Absent and empty mean `Warn`.
+    pub fn parse(text: &str) -> Option<Self> {
+        match text {
+            "" | "Warn" => Some(Self::Warn),
+            "Ignore" => Some(Self::Ignore),
+            "Strict" => Some(Self::Strict),
+            _ => None,
+        }
+    }
+
+    /// The warnings that a client gets, or the refusal. `kind` and `version` name what was decoded.
+    pub fn judge(self, problems: Problems, version: &str, kind: &str) -> Result<Vec<String>, ApiError> {
+        match self {
+            Self::Ignore => Ok(Vec::new()),
+            Self::Warn => Ok(problems),
+            Self::Strict if problems.is_empty() => Ok(problems),
+            Self::Strict => {
+                let list = problems.join(", ");
+                Err(cannot_handle(version, kind, &format!("strict decoding error: {list}")))
+            }
+        }
+    }
+}
+
+/// The 400 for an object of a known kind that cannot be read.
+pub fn cannot_handle(version: &str, kind: &str, why: &str) -> ApiError {
+    ApiError::bad_request(format!("{kind} in version {version:?} cannot be handled as a {kind}: {why}"))
+}
+
+/// Reads the body of a create or update: an object of the given kind, or one that leaves kind and apiVersion out.
+///
+/// The result has `kind` and `apiVersion` set. Another kind or version in the body is a 400, as is malformed JSON
+/// and a value of the wrong type.
+pub fn decode_body(
+    body: &[u8],
+    ty: TypeRef<'_>,
+    group: &str,
+    version: &str,
+    kind: &str,
+) -> Result<(Object, Problems), ApiError> {
+    let unrecognized = |why: &str| {
+        let summary = summarize(body);
+        ApiError::bad_request(format!(
+            "the object provided is unrecognized (must be of type {kind}): {why} ({summary})"
+        ))
+    };
+    let parsed = parse(body);
+    let (mut object, mut problems) =
+        parsed.map_err(|e| unrecognized(&format!("couldn't get version/kind; json parse error: {e}")))?;
+    if !object.is_object() {
+        let what = conform::json_kind(&object);
+        return Err(unrecognized(&format!(
+            "couldn't get version/kind; json parse error: json: cannot unmarshal {what} into Go value of type \
+             struct {{ APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \
+             \"json:\\\"kind,omitempty\\\"\" }}"
+        )));
+    }
+    check_identity(&mut object, group, version, kind)?;
+    let unknown = conform(&mut object, ty).map_err(|e| cannot_handle(version, kind, &e.to_string()))?;
+    problems.extend(unknown);
+    problems.truncate(MAX_PROBLEMS);
+    Ok((object, problems))
+}
+
+/// Fills in or checks `apiVersion` and `kind`.
+fn check_identity(object: &mut Object, group: &str, version: &str, kind: &str) -> Result<(), ApiError> {
+    let expected = api_version(group, version);
+    let stated = |object: &Object, field: &str| object[field].as_str().unwrap_or_default().to_owned();
+    let (stated_version, stated_kind) = (stated(object, "apiVersion"), stated(object, "kind"));
+    if !stated_version.is_empty() && stated_version != expected {
+        return Err(ApiError::bad_request(format!(
+            "the API version in the data ({stated_version}) does not match the expected API version ({expected})"
+        )));
+    }
+    if !stated_kind.is_empty() && stated_kind != kind {
+        return Err(ApiError::bad_request(format!(
+            "{stated_kind} in version {version:?} cannot be handled as a {kind}: the kind in the data does not match \
+             the kind of the resource"
+        )));
+    }
+    for (field, given, value) in
+        [("apiVersion", stated_version, expected.as_str()), ("kind", stated_kind, kind)]
+    {
+        if given.is_empty() && (object[field].is_null() || object[field] == "") {
+            object[field] = value.into();
+        }
+    }
+    Ok(())
+}
+
+/// The start of a body for an error message: JSON as text, anything else in hexadecimal.
+fn summarize(body: &[u8]) -> String {
+    const SHOWN_BYTES: usize = 30;
+    let head = &body[..body.len().min(SHOWN_BYTES)];
+    let more = if body.len() > SHOWN_BYTES { " ..." } else { "" };
+    match head.first() {
+        None => "<empty>".to_owned(),
+        Some(b'{') => format!("{}{more}", String::from_utf8_lossy(head)),
+        Some(_) => {
+            let hex: String = head.iter().map(|b| format!("{b:02x}")).collect();
+            format!("{hex}{more}")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,136 @@
+//! JSON to [`Value`], finding duplicate keys on the way.
+
+use super::{DecodeError, MAX_PROBLEMS, Problems};
+use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde_json::error::Category;
+use serde_json::{Map, Number, Value};
+use std::fmt;
+
+/// Reads one JSON document. Of duplicate keys the last one counts; each is reported with its path.
+///
+/// Nesting is limited to serde_json's 128 levels, which keeps the stack safe; no built-in type comes near it.
+pub fn parse(bytes: &[u8]) -> Result<(Value, Problems), DecodeError> {
+    let mut state = State { path: String::new(), problems: Vec::new() };
+    let mut deserializer = serde_json::Deserializer::from_slice(bytes);
+    let value = Seed(&mut state).deserialize(&mut deserializer);
+    let value = value.and_then(|value| deserializer.end().map(|()| value));
+    match value {
+        Ok(value) => Ok((value, state.problems)),
+        Err(error) => Err(DecodeError::Syntax(words(&error, bytes))),
+    }
+}
+
+/// Go's words for the mistakes that people make; serde_json's for the rest.
+fn words(error: &serde_json::Error, bytes: &[u8]) -> String {
+    match error.classify() {
+        Category::Eof => "unexpected end of JSON input".to_owned(),
+        _ => {
+            let text = error.to_string();
+            match character(error, bytes) {
+                Some(c) if text.starts_with("expected value") || text.starts_with("expected ident") => {
+                    format!("invalid character {c:?} looking for beginning of value")
+                }
+                Some(c) if text.starts_with("key must be a string") => {
+                    format!("invalid character {c:?} looking for beginning of object key string")
+                }
+                Some(c) if text.starts_with("expected `,` or `}`") => {
+                    format!("invalid character {c:?} after object key:value pair")
+                }
+                Some(c) if text.starts_with("expected `,` or `]`") => {
+                    format!("invalid character {c:?} after array element")
+                }
+                Some(c) if text.starts_with("trailing characters") => {
+                    format!("invalid character {c:?} after top-level value")
+                }
+                _ => text,
+            }
+        }
+    }
+}
+
+fn character(error: &serde_json::Error, bytes: &[u8]) -> Option<char> {
+    let line = bytes.split(|b| *b == b'\n').nth(error.line().checked_sub(1)?)?;
+    line.get(error.column().checked_sub(1)?).map(|b| char::from(*b))
+}
+
+struct State {
+    path: String,
+    problems: Problems,
+}
+
+struct Seed<'s>(&'s mut State);
+
+impl<'de> DeserializeSeed<'de> for Seed<'_> {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Seed<'_> {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_bool<E: Error>(self, value: bool) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_i64<E: Error>(self, value: i64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_u64<E: Error>(self, value: u64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_f64<E: Error>(self, value: f64) -> Result<Value, E> {
+        Number::from_f64(value).map(Value::Number).ok_or_else(|| E::custom("number out of range"))
+    }
+
+    fn visit_str<E: Error>(self, value: &str) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_string<E: Error>(self, value: String) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
+        let length = self.0.path.len();
+        let mut list = Vec::new();
+        loop {
+            self.0.path.push_str(&format!("[{}]", list.len()));
+            let element = access.next_element_seed(Seed(self.0))?;
+            self.0.path.truncate(length);
+            match element {
+                Some(element) => list.push(element),
+                None => return Ok(Value::Array(list)),
+            }
+        }
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
+        let length = self.0.path.len();
+        let mut map = Map::new();
+        while let Some(key) = access.next_key::<String>()? {
+            if length > 0 {
+                self.0.path.push('.');
+            }
+            self.0.path.push_str(&key);
+            let value = access.next_value_seed(Seed(self.0))?;
+            if map.insert(key, value).is_some() && self.0.problems.len() < MAX_PROBLEMS {
+                self.0.problems.push(format!("duplicate field \"{}\"", self.0.path));
+            }
+            self.0.path.truncate(length);
+        }
+        Ok(Value::Object(map))
+    }
+}

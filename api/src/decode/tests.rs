@@ -1,0 +1,189 @@
+use super::*;
+use crate::schema::root;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+fn deployment(body: &Value) -> Result<(Object, Problems), ApiError> {
+    decode_body(
+        body.to_string().as_bytes(),
+        root("apps", "v1", "Deployment").unwrap(),
+        "apps",
+        "v1",
+        "Deployment",
+    )
+}
+
+fn pod_spec(spec: Value) -> Result<Value, String> {
+    let ty = root("", "v1", "Pod").unwrap();
+    let body = json!({ "spec": spec }).to_string();
+    let (mut pod, _) = decode_body(body.as_bytes(), ty, "", "v1", "Pod").map_err(|e| e.message)?;
+    Ok(pod["spec"].take())
+}
+
+#[test]
+fn identity_is_filled_in_or_checked() {
+    let (object, problems) = deployment(&json!({ "metadata": { "name": "a" } })).unwrap();
+    assert_eq!((&object["kind"], &object["apiVersion"]), (&json!("Deployment"), &json!("apps/v1")));
+    assert!(problems.is_empty());
+    let error = deployment(&json!({ "apiVersion": "v1" })).unwrap_err();
+    assert_eq!(
+        (error.code, error.message.as_str()),
+        (400, "the API version in the data (v1) does not match the expected API version (apps/v1)")
+    );
+    assert_eq!(deployment(&json!({ "kind": "Pod" })).unwrap_err().code, 400);
+}
+
+#[test]
+fn malformed_json() {
+    let ty = root("", "v1", "Pod").unwrap();
+    for (body, words) in [
+        ("", "unexpected end of JSON input (<empty>)"),
+        ("{", "unexpected end of JSON input ({)"),
+        ("{a", "invalid character 'a' looking for beginning of object key string ({a)"),
+        ("{\"a\":x}", "invalid character 'x' looking for beginning of value ({\"a\":x})"),
+        ("xyz", "invalid character 'x' looking for beginning of value (78797a)"),
+        ("{} {}", "invalid character '{' after top-level value ({} {})"),
+    ] {
+        let error = decode_body(body.as_bytes(), ty, "", "v1", "Pod").unwrap_err();
+        let start = "the object provided is unrecognized (must be of type Pod): couldn't get version/kind; json parse error: ";
+        assert_eq!((error.code, error.message), (400, format!("{start}{words}")));
+    }
+    let deep = "[".repeat(100_000);
+    assert_eq!(decode_body(deep.as_bytes(), ty, "", "v1", "Pod").unwrap_err().code, 400);
+    assert_eq!(decode_body(b"[]", ty, "", "v1", "Pod").unwrap_err().code, 400);
+}
+
+#[test]
+fn wrong_types_in_gos_words() {
+    let error = deployment(&json!({ "spec": { "replicas": "3" } })).unwrap_err();
+    assert_eq!(
+        error.message,
+        "Deployment in version \"v1\" cannot be handled as a Deployment: json: cannot unmarshal string into Go struct \
+         field DeploymentSpec.spec.replicas of type int32"
+    );
+    for (spec, words) in [
+        (
+            json!({ "containers": {} }),
+            "object into Go struct field PodSpec.spec.containers of type []v1.Container",
+        ),
+        (
+            json!({ "containers": [1] }),
+            "number into Go struct field PodSpec.spec.containers of type v1.Container",
+        ),
+        (json!({ "priority": 1.5 }), "number 1.5 into Go struct field PodSpec.spec.priority of type int32"),
+        (
+            json!({ "priority": 1u64 << 40 }),
+            "number 1099511627776 into Go struct field PodSpec.spec.priority of type int32",
+        ),
+        (
+            json!({ "hostNetwork": "yes" }),
+            "string into Go struct field PodSpec.spec.hostNetwork of type bool",
+        ),
+        (
+            json!({ "nodeSelector": { "a": 1 } }),
+            "number into Go struct field PodSpec.spec.nodeSelector.a of type string",
+        ),
+    ] {
+        let error = pod_spec(spec).unwrap_err();
+        assert!(error.ends_with(words), "{error}");
+    }
+}
+
+#[test]
+fn unknown_and_duplicate_fields() {
+    let ty = root("", "v1", "Pod").unwrap();
+    let body = br#"{"spec":{"containers":[{"name":"a","foo":1,"name":"b"}],"bar":{}},"x":1}"#;
+    let (object, problems) = decode_body(body, ty, "", "v1", "Pod").unwrap();
+    assert_eq!(
+        problems,
+        [
+            "duplicate field \"spec.containers[0].name\"",
+            "unknown field \"spec.bar\"",
+            "unknown field \"spec.containers[0].foo\"",
+            "unknown field \"x\"",
+        ]
+    );
+    assert_eq!(object["spec"], json!({ "containers": [{ "name": "b" }] }));
+    assert_eq!(FieldValidation::Warn.judge(problems.clone(), "v1", "Pod").unwrap().len(), 4);
+    assert!(FieldValidation::Ignore.judge(problems.clone(), "v1", "Pod").unwrap().is_empty());
+    let refusal = FieldValidation::Strict.judge(problems[3..].to_vec(), "v1", "Pod").unwrap_err();
+    assert_eq!(
+        refusal.message,
+        "Pod in version \"v1\" cannot be handled as a Pod: strict decoding error: unknown field \"x\""
+    );
+    assert!(FieldValidation::Strict.judge(vec![], "v1", "Pod").is_ok());
+    assert_eq!(FieldValidation::parse("strict"), None);
+}
+
+#[test]
+fn canonical_values() {
+    let spec = json!({ "containers": [{ "name": "a", "ports": [], "env": null,
+        "resources": { "limits": { "cpu": 0.5, "memory": "1024Mi" }, "requests": {} } }],
+        "volumes": [{ "name": "v", "emptyDir": {} }], "nodeSelector": { "a": null } });
+    assert_eq!(
+        pod_spec(spec).unwrap(),
+        json!({ "containers": [{ "name": "a", "resources": { "limits": { "cpu": "500m", "memory": "1Gi" } } }],
+            "volumes": [{ "name": "v", "emptyDir": {} }], "nodeSelector": { "a": "" } })
+    );
+    assert_eq!(pod_spec(json!({ "containers": [] })).unwrap(), json!({ "containers": [] }), "required");
+    let error = pod_spec(json!({ "overhead": { "cpu": "x" } })).unwrap_err();
+    assert!(error.contains("quantities must match the regular expression"), "{error}");
+}
+
+#[test]
+fn bytes_and_times() {
+    let ty = root("", "v1", "Secret").unwrap();
+    let read = |body: Value| decode_body(body.to_string().as_bytes(), ty, "", "v1", "Secret");
+    let (secret, _) = read(json!({ "data": { "a": "YQ\n==" } })).unwrap();
+    assert_eq!(secret["data"]["a"], "YQ==");
+    let error = read(json!({ "data": { "a": "Y?==" } })).unwrap_err();
+    assert!(error.message.ends_with("illegal base64 data at input byte 1"), "{}", error.message);
+    let time = |text: &str| read(json!({ "metadata": { "creationTimestamp": text } }));
+    let (secret, _) = time("2024-01-01T02:00:00+02:00").unwrap();
+    assert_eq!(secret["metadata"]["creationTimestamp"], "2024-01-01T00:00:00Z");
+    assert!(time("yesterday").unwrap_err().message.contains("parsing time \"yesterday\""));
+}
+
+fn any_json() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        "[a-z0-9]{0,6}".prop_map(Value::from),
+    ];
+    let keys = prop_oneof![
+        "metadata",
+        "spec",
+        "containers",
+        "name",
+        "labels",
+        "template",
+        "resources",
+        "[a-z]{1,3}"
+    ];
+    leaf.prop_recursive(6, 64, 6, move |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+            prop::collection::btree_map(keys.clone(), inner, 0..6)
+                .prop_map(|m| Value::Object(m.into_iter().collect())),
+        ]
+    })
+}
+
+proptest! {
+    #[test]
+    fn what_conforms_conforms_again(mut value in any_json()) {
+        let ty = root("apps", "v1", "Deployment").unwrap();
+        if conform(&mut value, ty).is_ok() {
+            let once = value.clone();
+            prop_assert_eq!(conform(&mut value, ty), Ok(vec![]));
+            prop_assert_eq!(value, once);
+        }
+    }
+
+    #[test]
+    fn parsing_reads_what_serde_reads(value in any_json(), junk in ".*") {
+        prop_assert_eq!(parse(value.to_string().as_bytes()).unwrap().0, value);
+        prop_assert_eq!(parse(junk.as_bytes()).is_ok(), serde_json::from_str::<Value>(&junk).is_ok());
+    }
+}
