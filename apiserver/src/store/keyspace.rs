@@ -281,6 +281,32 @@ impl Draft {
     }
 }
 
+/// Applies a commit of the journal again: keys with what they were put to (and when they were created) or nothing if
+/// they were deleted. `None`: nothing changed, because what it deleted had never been durable.
+pub(super) fn redo(
+    present: &mut Present,
+    revision: Revision,
+    ops: impl Iterator<Item = (Arc<str>, Option<(Revision, Bytes)>)>,
+) -> Option<Commit> {
+    let mut changes = Vec::new();
+    for (key, put) in ops {
+        let (before, value) = match put {
+            Some((created, value)) => {
+                let item = Item { value: value.clone(), created, modified: revision };
+                (present.insert(key.clone(), item), Some((created, value)))
+            }
+            None => (present.remove(&*key), None),
+        };
+        let created = value.as_ref().map(|(created, _)| *created);
+        let value = value.map(|(_, value)| value);
+        record(&key, value.as_ref(), before, created.unwrap_or(revision), &mut changes);
+        if let (Some(created), Some(change)) = (created, changes.last_mut()) {
+            change.created = created;
+        }
+    }
+    (!changes.is_empty()).then_some(Commit { revision, changes })
+}
+
 /// Adds one operation to a commit's changes. A key that the same transaction touched before keeps one change, from
 /// what it held before the transaction to what it holds now, or none if that is nothing both times.
 fn record(

@@ -7,7 +7,11 @@
 mod history;
 mod keyspace;
 pub mod memory;
+pub mod sled;
+#[cfg(feature = "testing")]
+pub mod suite;
 
+pub use self::sled::SledStore;
 pub use history::Limits;
 pub use memory::MemoryStore;
 

@@ -1,0 +1,463 @@
+//! The one writer: a thread that makes a durable group of whatever waits.
+//!
+//! ```text
+//! requests -> stage on a draft -> one write, one fdatasync -> publish -> answer
+//!                |                       | fails
+//!                | guard fails           v
+//!                v                 read-only: refuse all but volatile ones, try every two seconds
+//!             answer
+//! ```
+//! It sleeps until something waits or a deadline comes: ten seconds after the first batched commit, ten minutes after
+//! the first that the checkpoint lacks. With neither there is no wake-up at all.
+
+use super::Options;
+use super::journal::Journal;
+use super::maintain::{self, Done, Job};
+use super::record::Batch;
+use super::replay::wall_millis;
+use super::report::{IncidentKind, Reporter};
+use super::{disk, recover::Recovered};
+use crate::store::history::rewind;
+use crate::store::keyspace::{Draft, Item, KeySpace};
+use crate::store::{Commit, Durability, Revision, StoreError, Txn};
+use parking_lot::{Condvar, Mutex};
+use std::collections::{HashSet, VecDeque};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use tokio::sync::oneshot;
+
+/// A group that is larger gains nothing from being one, and its writers wait longer.
+const GROUP_BYTES: u64 = 1 << 20;
+/// Batched commits that wait are written when they come to this, whatever the time.
+const BATCH_BYTES: usize = 1 << 20;
+/// While writes are refused, how often it is tried whether they could be accepted.
+const PROBE: Duration = Duration::from_secs(2);
+/// Writes are accepted again when this much is free: a segment, the reserve, and some air.
+const FREE_BYTES: u64 = 16 << 20;
+/// After a checkpoint that failed.
+const RETRY: Duration = Duration::from_secs(60);
+
+pub(super) type Reply = oneshot::Sender<Result<Revision, StoreError>>;
+
+#[derive(Default)]
+pub(super) struct Queue {
+    pub requests: VecDeque<(Txn, Reply)>,
+    done: Option<Box<Done>>,
+    /// Stop, after a checkpoint if true.
+    pub stop: Option<bool>,
+    pub dead: bool,
+}
+
+/// What the committer woke up for.
+struct Work {
+    requests: VecDeque<(Txn, Reply)>,
+    done: Option<Box<Done>>,
+    stop: Option<bool>,
+}
+
+/// What the store's handle and its threads share.
+pub(super) struct Shared {
+    pub space: KeySpace,
+    pub queue: Mutex<Queue>,
+    pub wake: Condvar,
+    pub read_only: Mutex<Option<String>>,
+    pub reporter: Arc<Reporter>,
+}
+
+pub(super) struct Committer {
+    shared: Arc<Shared>,
+    options: Options,
+    dir: PathBuf,
+    journal: Journal,
+    /// Encoded, not yet in the journal.
+    batch: Batch,
+    batch_since: Option<Instant>,
+    /// Newest commit in the journal or the batch.
+    newest: Revision,
+    /// What the keys whose present value is volatile hold durably.
+    shadow: imbl::OrdMap<Arc<str>, Option<Item>>,
+    dirty: HashSet<Arc<str>>,
+    dirty_since: Option<Instant>,
+    dirty_bytes: u64,
+    job: Option<JoinHandle<()>>,
+    retry: Option<Instant>,
+    snapshot: Revision,
+    rebuild: bool,
+    renew: bool,
+}
+
+impl Committer {
+    pub fn new(
+        shared: Arc<Shared>,
+        options: Options,
+        dir: PathBuf,
+        journal: Journal,
+        recovered: Recovered,
+    ) -> Self {
+        let dirty = recovered.dirty;
+        Self {
+            shared,
+            options,
+            dir,
+            newest: recovered.newest,
+            journal,
+            batch: Batch::default(),
+            batch_since: None,
+            shadow: imbl::OrdMap::new(),
+            dirty_since: (!dirty.is_empty()).then(Instant::now),
+            dirty,
+            dirty_bytes: 0,
+            job: None,
+            retry: None,
+            snapshot: recovered.snapshot,
+            rebuild: recovered.rebuild,
+            renew: recovered.renew,
+        }
+    }
+
+    /// Runs until it is told to stop; the error is what a last write met.
+    pub fn run(mut self) -> Result<(), StoreError> {
+        loop {
+            let Work { mut requests, done, stop } = self.wait();
+            if let Some(done) = done {
+                self.job_done(*done);
+            }
+            while !requests.is_empty() {
+                self.group(&mut requests);
+            }
+            if let Some(checkpoint) = stop {
+                return self.finish(checkpoint);
+            }
+            self.timers();
+        }
+    }
+
+    fn wait(&mut self) -> Work {
+        let deadline = self.deadline();
+        let shared = self.shared.clone();
+        let mut queue = shared.queue.lock();
+        while queue.requests.is_empty() && queue.done.is_none() && queue.stop.is_none() {
+            match deadline {
+                None => shared.wake.wait(&mut queue),
+                Some(deadline) => {
+                    if shared.wake.wait_until(&mut queue, deadline).timed_out() {
+                        break;
+                    }
+                }
+            }
+        }
+        if queue.stop.is_some() {
+            queue.dead = true;
+        }
+        Work { requests: std::mem::take(&mut queue.requests), done: queue.done.take(), stop: queue.stop }
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        let read_only = self.shared.read_only.lock().is_some();
+        let probe = read_only.then(|| Instant::now() + PROBE);
+        let batch = self.batch_since.filter(|_| !read_only).map(|since| since + self.options.batch_delay);
+        [probe, batch, self.checkpoint_at()].into_iter().flatten().min()
+    }
+
+    /// When the next checkpoint is due.
+    fn checkpoint_at(&self) -> Option<Instant> {
+        if self.job.is_some() {
+            return None;
+        }
+        let now = self.renew || self.rebuild || self.dirty_bytes >= self.options.checkpoint_bytes;
+        let due = if now {
+            Some(Instant::now())
+        } else {
+            self.dirty_since.map(|s| s + self.options.checkpoint_delay)
+        };
+        due.map(|due| self.retry.map_or(due, |retry| retry.max(due)))
+    }
+
+    fn timers(&mut self) {
+        let read_only = self.shared.read_only.lock().is_some();
+        if read_only {
+            self.heal();
+        } else if self.batch_since.is_some_and(|since| since.elapsed() >= self.options.batch_delay)
+            || self.batch.len() > BATCH_BYTES
+        {
+            self.flush();
+        }
+        if self.checkpoint_at().is_some_and(|at| at <= Instant::now()) {
+            self.start_job();
+        }
+    }
+
+    // ---- groups
+
+    fn group(&mut self, requests: &mut VecDeque<(Txn, Reply)>) {
+        let (mark, newest) = (self.batch.len(), self.newest);
+        let room = usize::try_from(self.journal.room().min(GROUP_BYTES)).unwrap_or(usize::MAX);
+        let mut draft = self.shared.space.draft();
+        let mut staged = Vec::new();
+        let (mut sync, mut unsure) = (false, false);
+        while let Some((txn, reply)) = requests.pop_front() {
+            let before = draft.revision;
+            let outcome = self.stage(&mut draft, &txn);
+            if draft.revision > before {
+                sync |= txn.durability == Durability::Synced;
+                unsure |= txn.durability != Durability::Synced;
+            }
+            staged.push((txn, reply, outcome));
+            if self.batch.len() >= room {
+                break;
+            }
+        }
+        let mut reserved = self.journal.reserved();
+        if unsure && draft.revision > reserved {
+            reserved = Revision(draft.revision.0 + self.options.reserve_block);
+            self.batch.reserve(reserved);
+            sync = true;
+        }
+        if sync && let Err(error) = self.write(reserved) {
+            self.batch.truncate(mark);
+            self.newest = newest;
+            self.refuse(&error);
+            return self.without_disk(staged);
+        }
+        if !sync && self.batch.len() > mark {
+            self.batch_since.get_or_insert_with(Instant::now);
+        }
+        self.publish(draft);
+        for (_, reply, outcome) in staged {
+            let _ = reply.send(outcome);
+        }
+    }
+
+    fn stage(&mut self, draft: &mut Draft, txn: &Txn) -> Result<Revision, StoreError> {
+        let volatile = txn.durability == Durability::Volatile;
+        if let Some(why) = self.shared.read_only.lock().clone()
+            && (!volatile || draft.revision >= self.journal.reserved())
+        {
+            return Err(StoreError::ReadOnly(why));
+        }
+        if let Some(commit) = draft.stage(txn, !volatile)?
+            && !volatile
+        {
+            self.batch.commit(&commit, wall_millis());
+            self.newest = commit.revision;
+        }
+        Ok(draft.revision)
+    }
+
+    /// What of a group can be had although it could not be made durable: its volatile transactions.
+    fn without_disk(&mut self, staged: Vec<(Txn, Reply, Result<Revision, StoreError>)>) {
+        let mut draft = self.shared.space.draft();
+        let outcomes: Vec<_> = staged
+            .into_iter()
+            .map(|(txn, reply, _)| {
+                let outcome = self.stage(&mut draft, &txn);
+                (reply, outcome)
+            })
+            .collect();
+        self.publish(draft);
+        for (reply, outcome) in outcomes {
+            let _ = reply.send(outcome);
+        }
+    }
+
+    fn publish(&mut self, draft: Draft) {
+        for (commit, journaled) in &draft.commits {
+            self.account(commit, *journaled);
+        }
+        self.shared.reporter.counters.commits.fetch_add(draft.commits.len() as u64, Relaxed);
+        self.shared.space.publish(draft);
+    }
+
+    fn account(&mut self, commit: &Commit, journaled: bool) {
+        for change in &commit.changes {
+            if journaled {
+                self.shadow.remove(&change.key);
+                self.dirty.insert(change.key.clone());
+                self.dirty_since.get_or_insert_with(Instant::now);
+            } else if !self.shadow.contains_key(&change.key) {
+                self.shadow.insert(change.key.clone(), change.previous.as_ref().map(Item::from));
+            }
+        }
+    }
+
+    fn write(&mut self, reserved: Revision) -> std::io::Result<()> {
+        let before = self.journal.written;
+        self.journal.write(&mut self.batch, self.newest, reserved)?;
+        let written = self.journal.written - before;
+        self.dirty_bytes += written;
+        self.batch.clear();
+        self.batch_since = None;
+        let counters = &self.shared.reporter.counters;
+        counters.groups.fetch_add(1, Relaxed);
+        counters.journal_bytes.fetch_add(written, Relaxed);
+        Ok(())
+    }
+
+    /// Makes durable what waits; says whether it is.
+    fn flush(&mut self) -> bool {
+        if self.batch.is_empty() {
+            return true;
+        }
+        match self.write(self.journal.reserved()) {
+            Ok(()) => true,
+            Err(error) => {
+                self.refuse(&error);
+                false
+            }
+        }
+    }
+
+    // ---- read-only
+
+    fn refuse(&mut self, error: &std::io::Error) {
+        let full = disk::is_full(error);
+        let dir = self.dir.display();
+        let why = if full {
+            format!("the disk that holds {dir} is full; free at least {} MiB there", FREE_BYTES >> 20)
+        } else {
+            format!("the journal in {dir} cannot be written: {error}")
+        };
+        if self.shared.read_only.lock().replace(why.clone()).is_some() {
+            return;
+        }
+        self.shared.reporter.incident(IncidentKind::ReadOnly, why);
+        if full {
+            // Revisions for the heartbeats of the time to come; there is room for this much.
+            let upto = Revision(self.shared.space.revision().0 + self.options.reserve_block);
+            let mut batch = Batch::default();
+            batch.reserve(upto);
+            if let Err(error) = self.journal.write(&mut batch, Revision(0), upto) {
+                tracing::warn!(%error, "no revisions could be reserved");
+            }
+        }
+    }
+
+    fn heal(&mut self) {
+        if disk::free(&self.dir).map_or(true, |free| free < FREE_BYTES) {
+            return;
+        }
+        let mark = self.batch.len();
+        let upto = Revision(self.shared.space.revision().0 + self.options.reserve_block);
+        self.batch.reserve(upto);
+        self.journal.abandon_segment();
+        if let Err(error) = self.write(upto) {
+            tracing::debug!(%error, "the journal can still not be written");
+            self.batch.truncate(mark);
+            return;
+        }
+        *self.shared.read_only.lock() = None;
+        let text = "writes are accepted again".to_owned();
+        self.shared.reporter.incident(IncidentKind::Writable, text);
+        if let Err(error) = disk::make_reserve(&self.dir) {
+            tracing::warn!(%error, "cannot set disk space aside");
+        }
+    }
+
+    // ---- checkpoints
+
+    fn start_job(&mut self) {
+        if !self.flush() {
+            self.retry = Some(Instant::now() + RETRY);
+            return;
+        }
+        let job = self.job();
+        let shared = self.shared.clone();
+        let thread = std::thread::Builder::new().name("store-checkpoint".into()).spawn(move || {
+            let done = Box::new(maintain::run(job));
+            shared.queue.lock().done = Some(done);
+            shared.wake.notify_one();
+        });
+        match thread {
+            Ok(thread) => self.job = Some(thread),
+            Err(error) => {
+                tracing::error!(%error, "no thread for a checkpoint");
+                // The keys went with the job that never ran: only a whole new tree has them for certain.
+                self.rebuild = true;
+                self.retry = Some(Instant::now() + RETRY);
+            }
+        }
+    }
+
+    fn job(&mut self) -> Job {
+        let (present, handed) = self.shared.space.present();
+        self.dirty_since = None;
+        self.dirty_bytes = 0;
+        Job {
+            dir: self.dir.clone(),
+            present: rewind(&present, self.shadow.clone()),
+            revision: self.newest,
+            handed,
+            dirty: std::mem::take(&mut self.dirty),
+            history: self.shared.space.history(),
+            rebuild: self.rebuild,
+            journal_bytes: self.journal.bytes_since(self.snapshot),
+            renew: self.renew,
+            snapshot_bytes: self.options.snapshot_bytes,
+            tree_bytes: self.options.tree_bytes,
+        }
+    }
+
+    fn job_done(&mut self, done: Done) {
+        if let Some(job) = self.job.take() {
+            let _ = job.join();
+        }
+        let counters = &self.shared.reporter.counters;
+        counters.live_bytes.store(done.live_bytes, Relaxed);
+        counters.tree_bytes.store(done.tree_bytes, Relaxed);
+        self.retry = None;
+        if let Err(error) = done.tree {
+            self.failed(&error);
+            self.rebuild |= !error.is_full();
+            self.dirty.extend(done.dirty);
+            self.dirty_since.get_or_insert_with(Instant::now);
+            return;
+        }
+        counters.checkpoints.fetch_add(1, Relaxed);
+        self.rebuild = false;
+        self.batch.checkpoint(done.revision);
+        match done.snapshot {
+            Some(Ok(())) => {
+                counters.snapshots.fetch_add(1, Relaxed);
+                self.snapshot = done.revision;
+                self.renew = false;
+            }
+            Some(Err(error)) => self.failed(&error),
+            None => {}
+        }
+        self.journal.trim(self.snapshot.min(done.floor));
+    }
+
+    fn failed(&mut self, error: &(dyn std::error::Error + 'static)) {
+        self.shared.reporter.counters.checkpoint_failures.fetch_add(1, Relaxed);
+        let text = format!("checkpoint: {}; the journal goes on", super::recover::chain(error));
+        self.shared.reporter.incident(IncidentKind::CheckpointFailed, text);
+        self.retry = Some(Instant::now() + RETRY);
+    }
+
+    // ---- the end
+
+    fn finish(mut self, checkpoint: bool) -> Result<(), StoreError> {
+        if let Some(job) = self.job.take() {
+            let _ = job.join();
+            let done = self.shared.queue.lock().done.take();
+            if let Some(done) = done {
+                self.job_done(*done);
+            }
+        }
+        if !checkpoint {
+            self.flush();
+            return Ok(());
+        }
+        let flushed = self.flush();
+        if flushed && (!self.dirty.is_empty() || self.rebuild || self.renew) {
+            let job = self.job();
+            self.job_done(maintain::run(job));
+        }
+        let revision = self.shared.space.revision();
+        self.batch.close(revision);
+        self.write(self.journal.reserved()).map_err(disk::at(&self.dir))
+    }
+}

@@ -1,0 +1,246 @@
+//! The journal's writing end: one write and one fdatasync a group, into files that were made beforehand.
+
+use super::disk;
+use super::record::{Batch, HEADER};
+use super::segment::{self, Head, SIZE, SPARE, START};
+use crate::store::Revision;
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::thread::JoinHandle;
+
+/// Kept free at a segment's end for a last reservation of revisions when the disk is full.
+const HEADROOM: u64 = 4096;
+/// Recycled segments kept: as many as the journal frees at once when a snapshot of a small store is written.
+const SPARES: usize = 8;
+
+struct Active {
+    file: File,
+    head: Head,
+    offset: u64,
+    size: u64,
+    /// The header is on stable storage.
+    begun: bool,
+}
+
+/// A finished segment that is still kept.
+pub(super) struct Kept {
+    pub seq: u64,
+    pub base: Revision,
+    pub size: u64,
+}
+
+/// Where writing goes on after a start.
+#[derive(Default)]
+pub(super) struct Resume {
+    pub kept: VecDeque<Kept>,
+    /// The last segment, its acknowledged end and size; and whether writing may go on in it.
+    pub last: Option<(Head, u64, u64)>,
+    pub reuse: bool,
+    pub newest: Revision,
+    pub reserved: Revision,
+}
+
+pub(super) struct Journal {
+    dir: PathBuf,
+    active: Option<Active>,
+    kept: VecDeque<Kept>,
+    last_seq: u64,
+    last_end: u64,
+    /// Newest commit on stable storage.
+    newest: Revision,
+    reserved: Revision,
+    next: Option<JoinHandle<io::Result<File>>>,
+    pub written: u64,
+    pub syncs: u64,
+}
+
+impl Journal {
+    pub fn resume(dir: &Path, resume: Resume) -> io::Result<Self> {
+        let mut journal = Self {
+            dir: dir.to_owned(),
+            active: None,
+            kept: resume.kept,
+            last_seq: 0,
+            last_end: 0,
+            newest: resume.newest,
+            reserved: resume.reserved,
+            next: None,
+            written: 0,
+            syncs: 0,
+        };
+        let Some((head, end, size)) = resume.last else { return Ok(journal) };
+        journal.last_seq = head.seq;
+        journal.last_end = end;
+        if resume.reuse {
+            let file = File::options().read(true).write(true).open(segment::path(dir, head.seq))?;
+            journal.active = Some(Active { file, head, offset: end, size, begun: true });
+        } else {
+            journal.kept.push_back(Kept { seq: head.seq, base: head.base, size });
+        }
+        Ok(journal)
+    }
+
+    /// Revisions up to this one may be used without being in the journal.
+    pub fn reserved(&self) -> Revision {
+        self.reserved
+    }
+
+    /// Bytes that a group may have so that it still goes into the segment at hand; a full one takes anything, because
+    /// a new one follows.
+    pub fn room(&self) -> u64 {
+        let left = self.active.as_ref().map_or(SIZE, |a| a.size.saturating_sub(a.offset + HEADROOM));
+        if left < SIZE / 64 { SIZE / 2 } else { left }
+    }
+
+    /// Bytes of the segments that hold commits after `revision`.
+    pub fn bytes_since(&self, revision: Revision) -> u64 {
+        let bases = self.kept.iter().skip(1).map(|kept| kept.base);
+        let ends = bases.chain([self.active.as_ref().map_or(self.newest, |active| active.head.base)]);
+        let kept: u64 =
+            self.kept.iter().zip(ends).filter(|(_, end)| *end > revision).map(|(k, _)| k.size).sum();
+        kept + self.active.as_ref().map_or(0, |active| active.offset)
+    }
+
+    /// Makes a batch durable, whole. `newest` is its newest commit, `reserved` what it reserves up to.
+    ///
+    /// # Errors
+    /// Nothing of the batch counts then: the segment is given up, and the next one says where its valid part ends.
+    pub fn write(&mut self, batch: &mut Batch, newest: Revision, reserved: Revision) -> io::Result<()> {
+        let len = batch.len() as u64;
+        let margin = if batch.len() <= 4 * HEADER { 0 } else { HEADROOM };
+        let fits = |active: &Active| active.offset + len + margin <= active.size;
+        if !self.active.as_ref().is_some_and(fits) {
+            self.rotate(len)?;
+        }
+        let Some(active) = self.active.as_mut() else { return Err(io::ErrorKind::NotFound.into()) };
+        if let Err(error) = active.write(batch) {
+            self.give_up();
+            return Err(error);
+        }
+        active.offset += len;
+        self.last_seq = active.head.seq;
+        self.last_end = active.offset;
+        self.newest = newest.max(self.newest);
+        self.reserved = reserved.max(self.reserved);
+        self.written += len;
+        self.syncs += 1;
+        if self.next.is_none() && active.offset > SIZE / 4 {
+            self.prepare();
+        }
+        Ok(())
+    }
+
+    /// Leaves the segment at hand after its durable end. One whose header never became durable does not exist.
+    fn give_up(&mut self) {
+        if let Some(active) = self.active.take().filter(|active| active.begun) {
+            self.kept.push_back(Kept { seq: active.head.seq, base: active.head.base, size: active.size });
+        }
+    }
+
+    fn rotate(&mut self, len: u64) -> io::Result<()> {
+        let seq = self.last_seq + 1;
+        let need = (START as u64 + len + HEADROOM).next_multiple_of(4096);
+        let prepared = self.next.take().map(JoinHandle::join);
+        let file = match prepared {
+            Some(Ok(Ok(file))) if need <= SIZE => file,
+            Some(Ok(Err(error))) if disk::is_full(&error) => return Err(error),
+            _ => create(&self.dir, seq, need.max(SIZE))?,
+        };
+        self.give_up();
+        let head = Head { seq, base: self.newest, reserved: self.reserved, previous_end: self.last_end };
+        let size = file.metadata()?.len();
+        self.active = Some(Active { file, head, offset: START as u64, size, begun: false });
+        Ok(())
+    }
+
+    /// Makes the next segment in the background, because filling 4 MiB with zeroes takes longer than many commits.
+    fn prepare(&mut self) {
+        let (dir, seq) = (self.dir.clone(), self.last_seq + 1);
+        let thread = std::thread::Builder::new().name("store-segment".into());
+        self.next = thread.spawn(move || prepare(&dir, seq)).ok();
+    }
+
+    /// Begins a new segment at the next write, after damage or an error in the one at hand.
+    pub fn abandon_segment(&mut self) {
+        self.give_up();
+        // A segment that could not be prepared when the disk was full is tried anew.
+        if self.next.as_ref().is_some_and(JoinHandle::is_finished) {
+            self.next = None;
+        }
+    }
+
+    /// Lets go of the segments whose commits are all at or before `upto`.
+    pub fn trim(&mut self, upto: Revision) {
+        let end = self.active.as_ref().map_or(self.newest, |active| active.head.base);
+        while let Some(first) = self.kept.front() {
+            if self.kept.get(1).map_or(end, |next| next.base) > upto {
+                return;
+            }
+            let path = segment::path(&self.dir, first.seq);
+            let spare = self.dir.join(format!("{SPARE}{:012}", first.seq));
+            let recycle = first.size == SIZE && spares(&self.dir).len() < SPARES;
+            let done = if recycle { std::fs::rename(&path, spare) } else { std::fs::remove_file(&path) };
+            if let Err(error) = done {
+                tracing::warn!(path = %path.display(), %error, "cannot let go of a journal segment");
+                return;
+            }
+            self.kept.pop_front();
+        }
+    }
+}
+
+impl Active {
+    fn write(&mut self, batch: &mut Batch) -> io::Result<()> {
+        batch.seal(self.head.seq, u32::try_from(self.offset).map_err(io::Error::other)?);
+        if self.begun {
+            self.file.write_all_at(batch.bytes(), self.offset)?;
+        } else {
+            self.file.write_all_at(&self.head.encode(), 0)?;
+            self.file.write_all_at(batch.bytes(), self.offset)?;
+        }
+        self.file.sync_data()?;
+        self.begun = true;
+        Ok(())
+    }
+}
+
+fn spares(dir: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = std::fs::read_dir(dir) else { return Vec::new() };
+    let is_spare = |path: &PathBuf| {
+        path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(SPARE))
+    };
+    entries.flatten().map(|entry| entry.path()).filter(is_spare).collect()
+}
+
+fn prepare(dir: &Path, seq: u64) -> io::Result<File> {
+    let path = segment::path(dir, seq);
+    for spare in spares(dir) {
+        if spare.metadata().is_ok_and(|meta| meta.len() == SIZE) && std::fs::rename(&spare, &path).is_ok() {
+            disk::sync_dir(dir)?;
+            return File::options().read(true).write(true).open(&path);
+        }
+    }
+    let file = create(dir, seq, SIZE)?;
+    disk::zero(&file, SIZE)?;
+    Ok(file)
+}
+
+/// A segment with its blocks allocated but not written.
+fn create(dir: &Path, seq: u64, size: u64) -> io::Result<File> {
+    let path = segment::path(dir, seq);
+    // A file of an attempt that failed may have pages that never reached the disk.
+    match std::fs::remove_file(&path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let file = disk::create_file(&path)?;
+    let made = disk::allocate(&file, size).and_then(|()| file.sync_all()).and_then(|()| disk::sync_dir(dir));
+    if let Err(error) = made {
+        let _ = std::fs::remove_file(&path);
+        return Err(error);
+    }
+    Ok(file)
+}

@@ -1,0 +1,252 @@
+//! The embedded backend: a journal that makes writes durable, and a sled tree as its checkpoint.
+//!
+//! ```text
+//! lock                  held by the one process that has the store open
+//! journal-<n>           segments of the journal; spare-<n>: used ones that wait to be used again
+//! sled/                 the durable state as of some revision (sled.bad-<time>: set aside because it was damaged)
+//! history-<revision>    what history needs from before that checkpoint
+//! snapshot              the whole state, should sled be lost; the journal is kept from there on
+//! reserve               disk space for the day there is none
+//! ```
+
+mod committer;
+mod disk;
+mod dump;
+mod journal;
+mod maintain;
+mod record;
+mod recover;
+mod replay;
+mod report;
+mod segment;
+mod tree;
+
+pub use report::{Incident, IncidentKind, StoreReport};
+
+use super::history::Limits;
+use super::keyspace::{KeySpace, Present};
+use super::{Commit, KeyValue, Listing, Range, Revision, Store, StoreError, Txn};
+use committer::{Committer, Shared};
+use dump::Head;
+use parking_lot::Mutex;
+use std::io::{Read, Write};
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::{oneshot, watch};
+
+/// Revisions by which a restored backup is ahead of what was backed up, so that no revision that a client saw after
+/// the backup means something else.
+const RESTORE_JUMP: u64 = 1_000_000;
+
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub history: Limits,
+    /// By when a batched commit is on stable storage.
+    pub batch_delay: Duration,
+    /// A checkpoint is due after so much journal or time.
+    pub checkpoint_bytes: u64,
+    pub checkpoint_delay: Duration,
+    /// A snapshot is due after so much journal, or twice the live data if that is more.
+    pub snapshot_bytes: u64,
+    /// sled is rebuilt beyond this size, or eight times the live data if that is more.
+    pub tree_bytes: u64,
+    /// Revisions reserved at a time for commits that are not in the journal when they are acknowledged. A crash skips
+    /// what is left of them; a full disk leaves so many for heartbeats.
+    pub reserve_block: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            history: Limits::default(),
+            batch_delay: Duration::from_secs(10),
+            checkpoint_bytes: 8 << 20,
+            checkpoint_delay: Duration::from_secs(600),
+            snapshot_bytes: 32 << 20,
+            tree_bytes: 64 << 20,
+            reserve_block: 1 << 16,
+        }
+    }
+}
+
+pub struct SledStore {
+    shared: Arc<Shared>,
+    thread: Mutex<Option<JoinHandle<Result<(), StoreError>>>>,
+}
+
+impl SledStore {
+    /// Opens the store in `dir`, which is created if need be. Blocks for as long as reading the checkpoint takes.
+    ///
+    /// # Errors
+    /// `Io` if the directory cannot be used or another process has it open; `Damaged` if acknowledged data is lost.
+    pub fn open(dir: impl AsRef<Path>, options: Options) -> Result<Arc<Self>, StoreError> {
+        let dir = dir.as_ref();
+        disk::create_dir(dir).map_err(disk::at(dir))?;
+        let lock = disk::lock(dir)?;
+        let reporter = Arc::new(report::Reporter::default());
+        let mut recovered = recover::recover(dir, &reporter)?;
+        if let Err(error) = disk::make_reserve(dir) {
+            tracing::warn!(%error, "cannot set disk space aside");
+        }
+        let journal =
+            journal::Journal::resume(dir, std::mem::take(&mut recovered.resume)).map_err(disk::at(dir))?;
+        let present = std::mem::take(&mut recovered.present);
+        let mut history = std::mem::take(&mut recovered.history);
+        history.trim(&options.history, std::time::Instant::now());
+        let shared = Arc::new(Shared {
+            space: KeySpace::new(present, recovered.revision, history, options.history.clone()),
+            queue: Mutex::default(),
+            wake: parking_lot::Condvar::new(),
+            read_only: Mutex::default(),
+            reporter,
+        });
+        let committer = Committer::new(shared.clone(), options, dir.to_owned(), journal, recovered);
+        let run = shared.clone();
+        let thread = std::thread::Builder::new()
+            .name("store-committer".into())
+            .spawn(move || {
+                let _dead = Dead(run);
+                let result = committer.run();
+                drop(lock);
+                result
+            })
+            .map_err(disk::at(dir))?;
+        Ok(Arc::new(Self { shared, thread: Mutex::new(Some(thread)) }))
+    }
+
+    /// Figures and incidents since the store was opened.
+    pub fn report(&self) -> StoreReport {
+        let (present, _) = self.shared.space.present();
+        StoreReport {
+            objects: present.len() as u64,
+            history_revisions: self.shared.space.history_len() as u64,
+            ..self.shared.reporter.report()
+        }
+    }
+
+    /// Changes whenever an incident is added to the report.
+    pub fn incidents(&self) -> watch::Receiver<u64> {
+        self.shared.reporter.subscribe()
+    }
+
+    /// Writes a backup of the present; returns its revision. Commits go on meanwhile.
+    pub fn snapshot(&self, writer: impl Write) -> std::io::Result<Revision> {
+        let (present, revision) = self.shared.space.present();
+        let head = Head { revision, other: revision, standalone: true };
+        dump::write(writer, head, present.iter().map(|(key, item)| (key, Some(item))))?;
+        Ok(revision)
+    }
+
+    fn stop(&self, checkpoint: bool) {
+        self.shared.queue.lock().stop.get_or_insert(checkpoint);
+        self.shared.wake.notify_one();
+    }
+}
+
+/// Makes a store of a backup, in a directory that is empty or does not exist.
+///
+/// # Errors
+/// `Io` with `InvalidData` if the backup is damaged (then nothing is left in the directory), with
+/// `DirectoryNotEmpty` if there is something in it.
+pub fn restore(reader: impl Read, dir: impl AsRef<Path>) -> Result<Revision, StoreError> {
+    let dir = dir.as_ref();
+    let error = disk::at(dir);
+    let restored = (|| {
+        disk::create_dir(dir)?;
+        if std::fs::read_dir(dir)?.next().is_some() {
+            return Err(std::io::ErrorKind::DirectoryNotEmpty.into());
+        }
+        let mut present = Present::new();
+        let head = dump::read(reader, |(key, item)| {
+            if let Some(item) = item {
+                present.insert(key, item);
+            }
+        })?;
+        let other = Revision(head.other.0.max(head.revision.0) + RESTORE_JUMP);
+        let head = Head { revision: head.revision, other, standalone: true };
+        disk::replace(&dir.join(recover::SNAPSHOT), |file| {
+            dump::write(file, head, present.iter().map(|(key, item)| (key, Some(item))))
+        })?;
+        Ok(other)
+    })();
+    restored.map_err(error)
+}
+
+/// Answers nobody any more, however the committer ended.
+struct Dead(Arc<Shared>);
+
+impl Drop for Dead {
+    fn drop(&mut self) {
+        self.0.space.close();
+        let mut queue = self.0.queue.lock();
+        queue.dead = true;
+        queue.requests.clear();
+    }
+}
+
+impl Drop for SledStore {
+    /// What was acknowledged is made durable; the checkpoint is left to the next start. `close` does both.
+    fn drop(&mut self) {
+        self.stop(false);
+        if let Some(thread) = self.thread.lock().take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+#[async_trait::async_trait]
+impl Store for SledStore {
+    fn revision(&self) -> Revision {
+        self.shared.space.revision()
+    }
+
+    fn oldest(&self) -> Revision {
+        self.shared.space.oldest()
+    }
+
+    async fn get(&self, key: &str) -> Result<Option<KeyValue>, StoreError> {
+        self.shared.space.get(key)
+    }
+
+    async fn range(&self, range: Range) -> Result<Listing, StoreError> {
+        self.shared.space.range(&range)
+    }
+
+    async fn commit(&self, txn: Txn) -> Result<Revision, StoreError> {
+        let (reply, outcome) = oneshot::channel();
+        {
+            let mut queue = self.shared.queue.lock();
+            if queue.dead || queue.stop.is_some() {
+                return Err(StoreError::Closed);
+            }
+            queue.requests.push_back((txn, reply));
+        }
+        self.shared.wake.notify_one();
+        outcome.await.unwrap_or(Err(StoreError::Closed))
+    }
+
+    fn watch(&self, prefix: &str, after: Revision) -> Result<UnboundedReceiver<Arc<Commit>>, StoreError> {
+        self.shared.space.watch(prefix, after)
+    }
+
+    async fn compact(&self, at: Revision) -> Result<(), StoreError> {
+        self.shared.space.compact(at)
+    }
+
+    fn read_only(&self) -> Option<String> {
+        self.shared.read_only.lock().clone()
+    }
+
+    async fn close(&self) -> Result<(), StoreError> {
+        self.stop(true);
+        let Some(thread) = self.thread.lock().take() else { return Ok(()) };
+        let joined = tokio::task::spawn_blocking(move || thread.join()).await;
+        match joined {
+            Ok(Ok(result)) => result,
+            _ => Err(StoreError::Damaged("the store's committer panicked".to_owned())),
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! What the journal is made of: records of one transaction or one note each, in the order they happened.
+//!
+//! On disk a record is a header of 16 bytes (mark, payload length, CRC32C, durable offset) and its payload, padded to
+//! eight bytes. The checksum is seeded with the segment's number, so what an earlier use of a recycled segment left
+//! behind never passes for a record. The durable offset says up to where the segment was known to be on stable
+//! storage when the record was written: damage in front of it hit acknowledged data, damage behind it is a torn write.
+
+use crate::store::{Commit, Revision};
+use bytes::Bytes;
+use std::sync::Arc;
+
+const MARK: u32 = 0x4a72_436f;
+pub(super) const HEADER: usize = 16;
+pub(super) const ALIGN: usize = 8;
+
+const COMMIT: u8 = 1;
+const RESERVE: u8 = 2;
+const CHECKPOINT: u8 = 3;
+const CLOSE: u8 = 4;
+
+/// An operation as replayed: a deletion has no value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Replay {
+    pub key: Arc<str>,
+    pub value: Option<(Revision, Bytes)>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Record {
+    /// A durable transaction, with the wall clock in milliseconds since 1970 (only to tell how old history is).
+    Commit { revision: Revision, millis: u64, ops: Vec<Replay> },
+    /// Revisions up to this one may have been used by transactions that are not in the journal.
+    Reserve(Revision),
+    /// The tree holds the state as of this revision.
+    Checkpoint(Revision),
+    /// A clean stop at this revision; nothing after it was used.
+    Close(Revision),
+}
+
+impl Record {
+    /// The revision of a commit.
+    pub fn revision(&self) -> Option<Revision> {
+        match self {
+            Self::Commit { revision, .. } => Some(*revision),
+            _ => None,
+        }
+    }
+}
+
+/// Encoded records that wait for their place in a segment.
+#[derive(Default)]
+pub(super) struct Batch {
+    bytes: Vec<u8>,
+}
+
+impl Batch {
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    pub fn truncate(&mut self, len: usize) {
+        self.bytes.truncate(len);
+    }
+
+    /// Empties the batch, and gives memory back that only an unusual group needed.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.bytes.shrink_to(256 << 10);
+    }
+
+    pub fn commit(&mut self, commit: &Commit, millis: u64) {
+        self.record(COMMIT, |out| {
+            put_u64(out, commit.revision.0);
+            put_u64(out, millis);
+            put_len(out, commit.changes.len());
+            for change in &commit.changes {
+                put_bytes(out, change.key.as_bytes());
+                match &change.value {
+                    None => out.push(0),
+                    Some(value) => {
+                        out.push(1);
+                        put_u64(out, change.created.0);
+                        put_bytes(out, value);
+                    }
+                }
+            }
+        });
+    }
+
+    pub fn reserve(&mut self, upto: Revision) {
+        self.record(RESERVE, |out| put_u64(out, upto.0));
+    }
+
+    pub fn checkpoint(&mut self, revision: Revision) {
+        self.record(CHECKPOINT, |out| put_u64(out, revision.0));
+    }
+
+    pub fn close(&mut self, revision: Revision) {
+        self.record(CLOSE, |out| put_u64(out, revision.0));
+    }
+
+    fn record(&mut self, kind: u8, payload: impl FnOnce(&mut Vec<u8>)) {
+        let start = self.bytes.len();
+        self.bytes.resize(start + HEADER, 0);
+        self.bytes.push(kind);
+        payload(&mut self.bytes);
+        let len = self.bytes.len() - start - HEADER;
+        set_u32(&mut self.bytes, start, MARK);
+        set_u32(&mut self.bytes, start + 4, u32::try_from(len).unwrap_or(u32::MAX));
+        self.bytes.resize(start + HEADER + len.next_multiple_of(ALIGN), 0);
+    }
+
+    /// Fills in what depends on the place: the durable offset and the checksums.
+    pub fn seal(&mut self, segment: u64, durable: u32) {
+        let mut at = 0;
+        while at < self.bytes.len() {
+            let len = get_u32(&self.bytes, at + 4) as usize;
+            set_u32(&mut self.bytes, at + 12, durable);
+            let crc = checksum(segment, durable, &self.bytes[at + HEADER..at + HEADER + len]);
+            set_u32(&mut self.bytes, at + 8, crc);
+            at += HEADER + len.next_multiple_of(ALIGN);
+        }
+    }
+}
+
+/// A record found in a segment.
+pub(super) struct Found {
+    pub record: Record,
+    pub durable: usize,
+    /// Offset of the next record.
+    pub next: usize,
+}
+
+/// The record at `at` of the segment's bytes, if an intact one is there.
+pub(super) fn read(segment: u64, bytes: &[u8], at: usize) -> Option<Found> {
+    let header = bytes.get(at..at.checked_add(HEADER)?)?;
+    if get_u32(header, 0) != MARK {
+        return None;
+    }
+    let len = get_u32(header, 4) as usize;
+    let payload = bytes.get(at + HEADER..(at + HEADER).checked_add(len)?)?;
+    let durable = get_u32(header, 12);
+    if checksum(segment, durable, payload) != get_u32(header, 8) {
+        return None;
+    }
+    let record = decode(payload)?;
+    Some(Found { record, durable: durable as usize, next: at + HEADER + len.next_multiple_of(ALIGN) })
+}
+
+fn checksum(segment: u64, durable: u32, payload: &[u8]) -> u32 {
+    let mut seed = [0; 12];
+    seed[..8].copy_from_slice(&segment.to_le_bytes());
+    seed[8..].copy_from_slice(&durable.to_le_bytes());
+    crc32c::crc32c_append(crc32c::crc32c(&seed), payload)
+}
+
+fn decode(payload: &[u8]) -> Option<Record> {
+    let mut input = Input(payload);
+    let kind = input.u8()?;
+    let revision = Revision(input.u64()?);
+    let record = match kind {
+        COMMIT => {
+            let millis = input.u64()?;
+            let count = input.u32()? as usize;
+            let mut ops = Vec::with_capacity(count.min(payload.len()));
+            for _ in 0..count {
+                ops.push(decode_op(&mut input)?);
+            }
+            Record::Commit { revision, millis, ops }
+        }
+        RESERVE => Record::Reserve(revision),
+        CHECKPOINT => Record::Checkpoint(revision),
+        CLOSE => Record::Close(revision),
+        _ => return None,
+    };
+    input.0.is_empty().then_some(record)
+}
+
+fn decode_op(input: &mut Input<'_>) -> Option<Replay> {
+    let key = Arc::from(std::str::from_utf8(input.bytes()?).ok()?);
+    let value = match input.u8()? {
+        0 => None,
+        1 => Some((Revision(input.u64()?), Bytes::copy_from_slice(input.bytes()?))),
+        _ => return None,
+    };
+    Some(Replay { key, value })
+}
+
+/// A reader of little-endian fields that ends instead of running over.
+pub(super) struct Input<'a>(pub &'a [u8]);
+
+impl<'a> Input<'a> {
+    pub fn take(&mut self, len: usize) -> Option<&'a [u8]> {
+        let (head, rest) = self.0.split_at_checked(len)?;
+        self.0 = rest;
+        Some(head)
+    }
+
+    pub fn u8(&mut self) -> Option<u8> {
+        self.take(1).map(|bytes| bytes[0])
+    }
+
+    pub fn u32(&mut self) -> Option<u32> {
+        self.take(4)?.try_into().ok().map(u32::from_le_bytes)
+    }
+
+    pub fn u64(&mut self) -> Option<u64> {
+        self.take(8)?.try_into().ok().map(u64::from_le_bytes)
+    }
+
+    pub fn bytes(&mut self) -> Option<&'a [u8]> {
+        let len = self.u32()? as usize;
+        self.take(len)
+    }
+}
+
+pub(super) fn put_u64(out: &mut Vec<u8>, value: u64) {
+    out.extend_from_slice(&value.to_le_bytes());
+}
+
+fn put_len(out: &mut Vec<u8>, len: usize) {
+    // Requests are limited to a few MiB long before this.
+    out.extend_from_slice(&u32::try_from(len).unwrap_or(u32::MAX).to_le_bytes());
+}
+
+fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    put_len(out, bytes.len());
+    out.extend_from_slice(bytes);
+}
+
+fn get_u32(bytes: &[u8], at: usize) -> u32 {
+    bytes.get(at..at + 4).and_then(|field| field.try_into().ok()).map_or(0, u32::from_le_bytes)
+}
+
+fn set_u32(bytes: &mut [u8], at: usize, value: u32) {
+    bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
+}

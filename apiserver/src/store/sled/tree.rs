@@ -1,0 +1,295 @@
+//! The checkpoint: the durable state as of one revision, in a sled tree.
+//!
+//! sled 0.34.7 is trusted with nothing: values over 4 KiB are cut into pieces so that it never writes a blob file
+//! (which it does not sync), its files are synced from outside, every value carries its revisions and a checksum, and
+//! the tree carries the number of its keys and a digest of what they hold, written in the same batch as the revision.
+//! It is open only while it is read or written: between checkpoints it costs neither memory nor threads.
+
+use super::disk;
+use super::record::{Input, put_u64};
+use crate::store::Revision;
+use crate::store::keyspace::{Item, Present};
+use bytes::Bytes;
+use std::fs::File;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// sled keeps its pages' history in blob files beyond a certain size; values of 4 KiB never get there.
+const PIECE: usize = 4096;
+const CACHE_BYTES: u64 = 8 << 20;
+/// sled's own lock can outlive a closed tree for the moment its background threads take to end.
+const LOCK_TRIES: u32 = 50;
+const LOCK_PAUSE: Duration = Duration::from_millis(20);
+/// Of the pieces written at a time when a tree is built anew, to bound what sled holds in memory.
+const PART_BYTES: usize = 4 << 20;
+/// Sorts before every key.
+const META: &[u8] = b"\0meta";
+const FORMAT: u64 = 1;
+
+#[derive(Debug, thiserror::Error)]
+pub(super) enum TreeError {
+    #[error("sled")]
+    Sled(#[source] ::sled::Error),
+    #[error("file")]
+    Io(#[from] io::Error),
+    #[error("sled panicked: {0}")]
+    Panic(String),
+    #[error("{0}")]
+    Disagrees(String),
+}
+
+impl TreeError {
+    pub fn is_full(&self) -> bool {
+        match self {
+            Self::Sled(::sled::Error::Io(error)) | Self::Io(error) => disk::is_full(error),
+            // sled panics with the text of the error it met.
+            Self::Panic(text) => text.contains("StorageFull") || text.contains("No space left"),
+            _ => false,
+        }
+    }
+}
+
+impl From<::sled::Error> for TreeError {
+    fn from(error: ::sled::Error) -> Self {
+        Self::Sled(error)
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Loaded {
+    pub present: Present,
+    pub revision: Revision,
+}
+
+/// Reads the whole tree and checks all of it.
+pub(super) fn load(dir: &Path) -> Result<Loaded, TreeError> {
+    guarded(|| {
+        let db = open(dir)?;
+        read(&db)
+    })
+}
+
+/// Brings the tree up to `revision`: `changes` are the keys that differ from what it holds, with what they hold now,
+/// and `present` is the whole state, of which only the digest is taken. All in one batch.
+pub(super) fn update<'a>(
+    dir: &Path,
+    changes: impl Iterator<Item = (&'a Arc<str>, Option<&'a Item>)>,
+    present: &Present,
+    revision: Revision,
+) -> Result<(), TreeError> {
+    guarded(|| {
+        let db = open(dir)?;
+        let mut batch = ::sled::Batch::default();
+        for (key, item) in changes {
+            change(&db, &mut batch, key, item)?;
+        }
+        batch.insert(META, meta(present, revision));
+        db.apply_batch(batch)?;
+        settle(&db, dir)
+    })
+}
+
+/// Writes a whole new tree into an empty directory.
+pub(super) fn build(dir: &Path, present: &Present, revision: Revision) -> Result<(), TreeError> {
+    guarded(|| {
+        let db = open(dir)?;
+        let mut batch = ::sled::Batch::default();
+        let mut bytes = 0;
+        for (key, item) in present {
+            for (name, piece) in pieces(key, item) {
+                bytes += piece.len();
+                batch.insert(name, piece);
+            }
+            if bytes > PART_BYTES {
+                db.apply_batch(std::mem::take(&mut batch))?;
+                bytes = 0;
+            }
+        }
+        batch.insert(META, meta(present, revision));
+        db.apply_batch(batch)?;
+        settle(&db, dir)
+    })
+}
+
+/// Bytes of keys and values.
+pub(super) fn live_bytes(present: &Present) -> u64 {
+    present.iter().map(|(key, item)| (key.len() + item.value.len()) as u64).sum()
+}
+
+fn guarded<T>(work: impl FnOnce() -> Result<T, TreeError>) -> Result<T, TreeError> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().cloned();
+        let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+        Err(TreeError::Panic(text.unwrap_or_default()))
+    })
+}
+
+fn open(dir: &Path) -> Result<::sled::Db, TreeError> {
+    let fresh = !dir.join("db").exists();
+    disk::create_dir(dir)?;
+    let config = ::sled::Config::new()
+        .path(dir)
+        .cache_capacity(CACHE_BYTES)
+        .mode(::sled::Mode::LowSpace)
+        .flush_every_ms(None);
+    let mut tries = 0;
+    let db = loop {
+        match config.open() {
+            Err(::sled::Error::Io(error))
+                if tries < LOCK_TRIES && error.to_string().contains("acquire lock") =>
+            {
+                tries += 1;
+                std::thread::sleep(LOCK_PAUSE);
+            }
+            other => break other?,
+        }
+    };
+    if fresh {
+        File::open(dir.join("conf"))?.sync_all()?;
+        disk::sync_dir(dir)?;
+    }
+    Ok(db)
+}
+
+/// Puts on stable storage what sled calls flushed.
+fn settle(db: &::sled::Db, dir: &Path) -> Result<(), TreeError> {
+    db.flush()?;
+    File::open(dir.join("db"))?.sync_data()?;
+    disk::sync_dir(dir)?;
+    let blobs = std::fs::read_dir(dir.join("blobs")).map_or(0, Iterator::count);
+    if blobs > 0 {
+        return Err(TreeError::Disagrees(format!("{blobs} blob files, which sled does not sync")));
+    }
+    Ok(())
+}
+
+fn change(
+    db: &::sled::Db,
+    batch: &mut ::sled::Batch,
+    key: &str,
+    item: Option<&Item>,
+) -> Result<(), TreeError> {
+    let mut count = 0;
+    for (name, piece) in item.into_iter().flat_map(|item| pieces(key, item)) {
+        batch.insert(name, piece);
+        count += 1;
+    }
+    // What a longer value before left behind.
+    for old in db.range(name(key, count)..=name(key, u16::MAX)).keys() {
+        batch.remove(old?);
+    }
+    Ok(())
+}
+
+fn name(key: &str, piece: u16) -> Vec<u8> {
+    let mut name = Vec::with_capacity(key.len() + 3);
+    name.extend_from_slice(key.as_bytes());
+    name.push(0);
+    name.extend_from_slice(&piece.to_be_bytes());
+    name
+}
+
+/// A value as sled gets it: created, modified, length, checksum and the bytes, cut into pieces.
+fn pieces(key: &str, item: &Item) -> impl Iterator<Item = (Vec<u8>, Vec<u8>)> {
+    let mut whole = Vec::with_capacity(item.value.len() + 24);
+    put_u64(&mut whole, item.created.0);
+    put_u64(&mut whole, item.modified.0);
+    put_u64(&mut whole, u64::from(checksum(key, item)));
+    whole.extend_from_slice(&item.value);
+    let parts: Vec<Vec<u8>> = whole.chunks(PIECE).map(<[u8]>::to_vec).collect();
+    let names: Vec<Vec<u8>> = (0u16..).take(parts.len()).map(|piece| name(key, piece)).collect();
+    names.into_iter().zip(parts)
+}
+
+fn checksum(key: &str, item: &Item) -> u32 {
+    let mut crc = crc32c::crc32c(key.as_bytes());
+    for revision in [item.created, item.modified] {
+        crc = crc32c::crc32c_append(crc, &revision.0.to_le_bytes());
+    }
+    crc32c::crc32c_append(crc, &item.value)
+}
+
+/// A sum over all keys that two different states practically never share. It names every key's revision, and one
+/// revision of a key has one value only.
+pub(super) fn digest(present: &Present) -> u64 {
+    let of = |(key, item): &(&Arc<str>, &Item)| {
+        let low = crc32c::crc32c_append(crc32c::crc32c(key.as_bytes()), &item.modified.0.to_le_bytes());
+        let high = crc32c::crc32c_append(crc32c::crc32c(&item.modified.0.to_be_bytes()), key.as_bytes());
+        (u64::from(high) << 32 | u64::from(low)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    };
+    present.iter().map(|entry| of(&entry)).fold(0, u64::wrapping_add)
+}
+
+fn meta(present: &Present, revision: Revision) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(40);
+    for field in [FORMAT, revision.0, present.len() as u64, digest(present)] {
+        put_u64(&mut bytes, field);
+    }
+    let crc = crc32c::crc32c(&bytes);
+    put_u64(&mut bytes, u64::from(crc));
+    bytes
+}
+
+fn read(db: &::sled::Db) -> Result<Loaded, TreeError> {
+    let mut loaded = Loaded::default();
+    let mut value: Option<(Vec<u8>, Vec<u8>)> = None;
+    let mut expected = None;
+    for entry in db.iter() {
+        let (name, piece) = entry?;
+        if &*name == META {
+            expected = Some(piece.to_vec());
+            continue;
+        }
+        let (key, index) = split(&name).ok_or_else(|| TreeError::Disagrees("a strange key".into()))?;
+        match &mut value {
+            Some((current, bytes)) if current == key => {
+                if bytes.len() != usize::from(index) * PIECE {
+                    return Err(TreeError::Disagrees("a piece of a value is missing".into()));
+                }
+                bytes.extend_from_slice(&piece);
+            }
+            _ if index > 0 => {
+                return Err(TreeError::Disagrees("the first piece of a value is missing".into()));
+            }
+            _ => {
+                finish(&mut loaded.present, value.replace((key.to_vec(), piece.to_vec())))?;
+            }
+        }
+    }
+    finish(&mut loaded.present, value)?;
+    let Some(expected) = expected else {
+        return Err(TreeError::Disagrees("it does not say as of which revision it is".into()));
+    };
+    loaded.revision = Input(expected.get(8..).unwrap_or_default()).u64().map(Revision).unwrap_or_default();
+    if meta(&loaded.present, loaded.revision) != expected {
+        return Err(TreeError::Disagrees("it does not hold what it says it holds".into()));
+    }
+    Ok(loaded)
+}
+
+fn split(name: &[u8]) -> Option<(&[u8], u16)> {
+    let (key, tail) = name.split_at_checked(name.len().checked_sub(3)?)?;
+    (tail[0] == 0).then_some((key, u16::from_be_bytes([tail[1], tail[2]])))
+}
+
+fn finish(present: &mut Present, value: Option<(Vec<u8>, Vec<u8>)>) -> Result<(), TreeError> {
+    let Some((key, bytes)) = value else { return Ok(()) };
+    let key = String::from_utf8(key).map_err(|_| TreeError::Disagrees("a key is no text".into()))?;
+    let mut input = Input(&bytes);
+    let (Some(created), Some(modified), Some(crc)) = (input.u64(), input.u64(), input.u64()) else {
+        return Err(TreeError::Disagrees(format!("{key} is cut short")));
+    };
+    let item = Item {
+        value: Bytes::copy_from_slice(input.0),
+        created: Revision(created),
+        modified: Revision(modified),
+    };
+    if u64::from(checksum(&key, &item)) != crc {
+        return Err(TreeError::Disagrees(format!("{key} is damaged")));
+    }
+    present.insert(Arc::from(key), item);
+    Ok(())
+}
