@@ -22,6 +22,9 @@ const LATER_GROUPS: &[&str] = &[
     "resource.k8s.io",
 ];
 
+/// Versions of served groups that wait for a conversion to the stored one.
+const LATER_VERSIONS: &[(&str, &str)] = &[("autoscaling", "v1")];
+
 /// Only general availability: `v1`, `v2`, ...; upstream's alpha and beta versions are off here.
 fn is_stable(version: &str) -> bool {
     version.strip_prefix('v').is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
@@ -29,10 +32,7 @@ fn is_stable(version: &str) -> bool {
 
 /// Resources whose objects are kept under another group and version than the one they are served in.
 /// Each line: the served one, then the stored one.
-const STORED_ELSEWHERE: &[(Gvr, Gvr)] = &[
-    (("events.k8s.io", "v1", "events"), ("", "v1", "events")),
-    (("autoscaling", "v1", "horizontalpodautoscalers"), ("autoscaling", "v2", "horizontalpodautoscalers")),
-];
+const STORED_ELSEWHERE: &[(Gvr, Gvr)] = &[(("events.k8s.io", "v1", "events"), ("", "v1", "events"))];
 
 /// A resource of one group and version.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -159,9 +159,14 @@ pub fn split_api_version(api_version: &str) -> Option<(&str, &str)> {
     }
 }
 
+fn is_served(fact: &ResourceFact) -> bool {
+    is_stable(fact.version)
+        && !LATER_GROUPS.contains(&fact.group)
+        && !LATER_VERSIONS.contains(&(fact.group, fact.version))
+}
+
 static CATALOGUE: LazyLock<Vec<Arc<Resource>>> = LazyLock::new(|| {
-    let served = RESOURCES.iter().filter(|f| is_stable(f.version) && !LATER_GROUPS.contains(&f.group));
-    served.map(|fact| Arc::new(Resource::from_fact(fact))).collect()
+    RESOURCES.iter().filter(|f| is_served(f)).map(|fact| Arc::new(Resource::from_fact(fact))).collect()
 });
 
 /// All built-in resources: core first, then in upstream's order of groups and, within one, of versions.
@@ -256,7 +261,7 @@ mod tests {
         assert_eq!(groups[0], Group { name: "", versions: vec!["v1"] });
         assert_eq!(groups[1].name, "apps");
         let autoscaling = groups.iter().find(|g| g.name == "autoscaling").unwrap();
-        assert_eq!(autoscaling.versions, ["v2", "v1"]);
+        assert_eq!(autoscaling.versions, ["v2"]);
         assert_eq!(autoscaling.preferred_version(), "v2");
     }
 

@@ -1,12 +1,14 @@
 //! The object model that every room shares: no I/O, no clock, no threads.
 
 pub mod catalogue;
+pub mod convert;
 pub mod decode;
 pub mod encode;
 pub mod error;
 mod generated;
 pub mod identity;
 pub mod meta;
+pub mod patch;
 pub mod quantity;
 pub mod schema;
 pub mod selector;
