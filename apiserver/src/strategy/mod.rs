@@ -11,11 +11,25 @@ mod plain;
 mod registry;
 pub mod value;
 
+mod apps;
+mod claims;
+mod configmaps;
+mod endpoints;
+mod events;
+mod leases;
+mod namespaces;
+mod nodes;
 mod pods;
+mod replicationcontrollers;
 mod rules;
+mod secrets;
+mod serviceaccounts;
+mod services;
 mod table;
 #[cfg(test)]
 mod testing;
+mod volumes;
+mod workloads;
 
 pub use plain::Plain;
 pub use registry::for_resource;

@@ -1,20 +1,38 @@
 //! Which strategy a resource has.
 
-use super::Strategy;
 use super::plain::Plain;
-use super::pods::Pods;
+use super::*;
 
 /// The strategy of a built-in resource. Those without one of their own get [`Plain`].
 pub fn for_resource(group: &str, plural: &str) -> &'static dyn Strategy {
     match (group, plural) {
         ("", _) => core(plural),
+        ("apps", "controllerrevisions") => &apps::ControllerRevisions,
+        ("apps", "daemonsets") => &apps::DaemonSets,
+        ("apps", "deployments") => &apps::Deployments,
+        ("apps", "replicasets") => &apps::ReplicaSets,
+        ("apps", "statefulsets") => &apps::StatefulSets,
+        ("coordination.k8s.io", "leases") => &leases::Leases,
+        ("discovery.k8s.io", "endpointslices") => &endpoints::EndpointSlices,
+        ("events.k8s.io", "events") => &events::Events,
         _ => plain(group, plural),
     }
 }
 
 fn core(plural: &str) -> &'static dyn Strategy {
     match plural {
-        "pods" => &Pods,
+        "configmaps" => &configmaps::ConfigMaps,
+        "endpoints" => &endpoints::Endpoints,
+        "events" => &events::Events,
+        "namespaces" => &namespaces::Namespaces,
+        "nodes" => &nodes::Nodes,
+        "persistentvolumeclaims" => &claims::PersistentVolumeClaims,
+        "persistentvolumes" => &volumes::PersistentVolumes,
+        "pods" => &pods::Pods,
+        "replicationcontrollers" => &replicationcontrollers::ReplicationControllers,
+        "secrets" => &secrets::Secrets,
+        "serviceaccounts" => &serviceaccounts::ServiceAccounts,
+        "services" => &services::Services,
         _ => plain("", plural),
     }
 }

@@ -1,0 +1,128 @@
+//! DaemonSets.
+
+use super::*;
+
+pub struct DaemonSets;
+
+/// Where apps/v1 keeps the old API's `templateGeneration`.
+const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
+
+const COLUMNS: &[Column] = &[
+    table::NAME,
+    table::integer("Desired", "Nodes that should run the pod"),
+    table::integer("Current", "Nodes that run the pod"),
+    table::integer("Ready", "Nodes whose pod is ready"),
+    table::integer("Up-to-date", "Nodes whose pod has the present template"),
+    table::integer("Available", "Nodes whose pod has been ready for minReadySeconds"),
+    table::string("Node Selector", "Labels of the nodes"),
+    table::AGE,
+    table::WIDE_CONTAINERS,
+    table::WIDE_IMAGES,
+    table::WIDE_SELECTOR,
+];
+
+impl Strategy for DaemonSets {
+    fn defaults(&self, object: &mut Object) {
+        workloads::template_defaults(object, workloads::TEMPLATE);
+        let Some(spec) = object_at(object, "spec") else { return };
+        default(spec, "revisionHistoryLimit", 10);
+        let Some(strategy) = object_at(spec, "updateStrategy") else { return };
+        default_str(strategy, "type", "RollingUpdate");
+        if str_at(strategy, "type") == "RollingUpdate"
+            && let Some(rolling) = object_at(strategy, "rollingUpdate")
+        {
+            default(rolling, "maxUnavailable", 1);
+            default(rolling, "maxSurge", 0);
+        }
+    }
+
+    fn prepare_create(&self, object: &mut Object, _env: &Env) {
+        let none = ["currentNumberScheduled", "numberMisscheduled", "desiredNumberScheduled", "numberReady"];
+        set(
+            object,
+            "status",
+            none.iter().map(|f| ((*f).to_owned(), 0.into())).collect::<serde_json::Map<_, _>>(),
+        );
+        set_template_generation(object, 1);
+    }
+
+    fn prepare_update(&self, new: &mut Object, old: &Object, _env: &Env) {
+        copy_field(new, old, "status");
+        let changed = at(new, workloads::TEMPLATE) != at(old, workloads::TEMPLATE);
+        let before = at(old, "metadata.annotations").get(TEMPLATE_GENERATION).and_then(Value::as_str);
+        let before: i64 = before.and_then(|text| text.parse().ok()).unwrap_or(1);
+        set_template_generation(new, before.saturating_add(i64::from(changed)));
+    }
+
+    fn validate(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
+        let errors = &mut Errors(errors);
+        let path = Path::root("spec");
+        workloads::selector_of_template(object, "daemonset", errors);
+        let template = at(object, workloads::TEMPLATE);
+        workloads::long_running_template(template, &path.field("template"), errors);
+        workloads::non_negative(object, &["minReadySeconds", "revisionHistoryLimit"], errors);
+        let (strategy, here) = (at(object, "spec.updateStrategy"), path.field("updateStrategy"));
+        rules::one_of(strategy, "type", &["RollingUpdate", "OnDelete"], &here, errors);
+        if str_at(strategy, "type") == "RollingUpdate" {
+            rolling(at(strategy, "rollingUpdate"), &here.field("rollingUpdate"), errors);
+        }
+    }
+
+    fn validate_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
+        rules::immutable(new, old, &["spec.selector"], &mut Errors(errors));
+    }
+
+    fn has_status(&self) -> bool {
+        true
+    }
+
+    fn columns(&self) -> &'static [Column] {
+        COLUMNS
+    }
+
+    fn row(&self, object: &Object, now: Timestamp) -> Vec<Value> {
+        let count = |path| Value::from(workloads::count(object, path));
+        let [containers, images] = workloads::wide_cells(object);
+        vec![
+            name(object).into(),
+            count("status.desiredNumberScheduled"),
+            count("status.currentNumberScheduled"),
+            count("status.numberReady"),
+            count("status.updatedNumberScheduled"),
+            count("status.numberAvailable"),
+            table::labels(at(object, "spec.template.spec.nodeSelector")).into(),
+            table::age(object, now),
+            containers,
+            images,
+            table::selector(at(object, "spec.selector")).into(),
+        ]
+    }
+}
+
+fn set_template_generation(object: &mut Object, generation: i64) {
+    if let Some(annotations) = object_at(object, "metadata.annotations") {
+        set(annotations, TEMPLATE_GENERATION, generation.to_string());
+    }
+}
+
+/// A node has one pod or, while it surges, two: one of the numbers is zero and the other is not.
+fn rolling(rolling: &Value, path: &Path, errors: &mut Errors) {
+    let mut zero = [false; 2];
+    for (i, field) in ["maxUnavailable", "maxSurge"].into_iter().enumerate() {
+        let value = at(rolling, field);
+        rules::int_or_percent(value, &path.field(field), errors);
+        rules::at_most_all(value, &path.field(field), errors);
+        zero[i] = value == 0 || rules::percent(value) == Some(0);
+    }
+    let value = at(rolling, "maxUnavailable").clone();
+    match zero {
+        [true, true] => {
+            errors.invalid(&path.field("maxUnavailable"), value, "cannot be 0 when maxSurge is 0");
+        }
+        [false, false] if has(rolling, "maxSurge") => {
+            let detail = "may not be set when maxUnavailable is non-zero";
+            errors.invalid(&path.field("maxSurge"), at(rolling, "maxSurge").clone(), detail);
+        }
+        _ => {}
+    }
+}

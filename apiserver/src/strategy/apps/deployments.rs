@@ -1,0 +1,101 @@
+//! Deployments.
+
+use super::*;
+
+pub struct Deployments;
+
+const COLUMNS: &[Column] = &[
+    table::NAME,
+    table::string("Ready", "Pods that are ready, of those that should be"),
+    table::string("Up-to-date", "Pods of the present template"),
+    table::string("Available", "Pods that have been ready for minReadySeconds"),
+    table::AGE,
+    table::WIDE_CONTAINERS,
+    table::WIDE_IMAGES,
+    table::WIDE_SELECTOR,
+];
+
+impl Strategy for Deployments {
+    fn defaults(&self, object: &mut Object) {
+        workloads::template_defaults(object, workloads::TEMPLATE);
+        let Some(spec) = object_at(object, "spec") else { return };
+        default(spec, "replicas", 1);
+        default(spec, "revisionHistoryLimit", 10);
+        default(spec, "progressDeadlineSeconds", 600);
+        let Some(strategy) = object_at(spec, "strategy") else { return };
+        default_str(strategy, "type", "RollingUpdate");
+        if str_at(strategy, "type") == "RollingUpdate"
+            && let Some(rolling) = object_at(strategy, "rollingUpdate")
+        {
+            default(rolling, "maxUnavailable", "25%");
+            default(rolling, "maxSurge", "25%");
+        }
+    }
+
+    fn prepare_create(&self, object: &mut Object, _env: &Env) {
+        set(object, "status", json!({}));
+    }
+
+    fn validate(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
+        let errors = &mut Errors(errors);
+        let path = Path::root("spec");
+        let fields = ["replicas", "minReadySeconds", "revisionHistoryLimit", "progressDeadlineSeconds"];
+        workloads::non_negative(object, &fields, errors);
+        workloads::selector_of_template(object, "deployment", errors);
+        strategy(at(object, "spec.strategy"), &path.field("strategy"), errors);
+        let template = at(object, workloads::TEMPLATE);
+        workloads::long_running_template(template, &path.field("template"), errors);
+        let deadline = i64_at(object, "spec.progressDeadlineSeconds");
+        if let Some(seconds) = deadline.filter(|s| *s <= workloads::count(object, "spec.minReadySeconds")) {
+            let here = path.field("progressDeadlineSeconds");
+            errors.invalid(&here, seconds, "must be greater than minReadySeconds");
+        }
+    }
+
+    fn validate_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
+        rules::immutable(new, old, &["spec.selector"], &mut Errors(errors));
+    }
+
+    fn has_status(&self) -> bool {
+        true
+    }
+
+    /// Annotations count too: the controller copies them to the ReplicaSets.
+    fn changes_generation(&self, new: &Object, old: &Object) -> bool {
+        let annotations = |object| at(object, "metadata.annotations");
+        new.get("spec") != old.get("spec") || annotations(new) != annotations(old)
+    }
+
+    fn columns(&self) -> &'static [Column] {
+        COLUMNS
+    }
+
+    fn row(&self, object: &Object, now: Timestamp) -> Vec<Value> {
+        let count = |path| workloads::count(object, path);
+        let [containers, images] = workloads::wide_cells(object);
+        vec![
+            name(object).into(),
+            format!("{}/{}", count("status.readyReplicas"), count("spec.replicas")).into(),
+            count("status.updatedReplicas").into(),
+            count("status.availableReplicas").into(),
+            table::age(object, now),
+            containers,
+            images,
+            table::selector(at(object, "spec.selector")).into(),
+        ]
+    }
+}
+
+fn strategy(strategy: &Value, path: &Path, errors: &mut Errors) {
+    let rolling = path.field("rollingUpdate");
+    match str_at(strategy, "type") {
+        "Recreate" if has(strategy, "rollingUpdate") => {
+            errors.forbidden(&rolling, "may not be specified when strategy `type` is 'Recreate'");
+        }
+        "RollingUpdate" if has(strategy, "rollingUpdate") => {
+            workloads::rolling(at(strategy, "rollingUpdate"), &rolling, errors);
+        }
+        "RollingUpdate" => errors.required(&rolling, "this should be defaulted and never be nil"),
+        _ => rules::one_of(strategy, "type", &["Recreate", "RollingUpdate"], path, errors),
+    }
+}

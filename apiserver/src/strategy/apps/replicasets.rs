@@ -1,0 +1,46 @@
+//! ReplicaSets.
+
+use super::*;
+
+pub struct ReplicaSets;
+
+impl Strategy for ReplicaSets {
+    fn defaults(&self, object: &mut Object) {
+        workloads::template_defaults(object, workloads::TEMPLATE);
+        if let Some(spec) = object_at(object, "spec") {
+            default(spec, "replicas", 1);
+        }
+    }
+
+    fn prepare_create(&self, object: &mut Object, _env: &Env) {
+        set(object, "status", json!({ "replicas": 0 }));
+    }
+
+    fn validate(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
+        let errors = &mut Errors(errors);
+        workloads::non_negative(object, &["replicas", "minReadySeconds"], errors);
+        workloads::selector_of_template(object, "deployment", errors);
+        let template = at(object, workloads::TEMPLATE);
+        workloads::long_running_template(template, &Path::root("spec").field("template"), errors);
+    }
+
+    fn validate_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
+        rules::immutable(new, old, &["spec.selector"], &mut Errors(errors));
+    }
+
+    fn has_status(&self) -> bool {
+        true
+    }
+
+    fn columns(&self) -> &'static [Column] {
+        workloads::REPLICA_COLUMNS
+    }
+
+    fn row(&self, object: &Object, now: Timestamp) -> Vec<Value> {
+        workloads::replica_row(object, now, table::selector(at(object, "spec.selector")))
+    }
+
+    fn fields(&self, object: &Object) -> Vec<(&'static str, String)> {
+        vec![("status.replicas", workloads::count(object, "status.replicas").to_string())]
+    }
+}

@@ -1,0 +1,138 @@
+use super::*;
+use crate::strategy::testing::{self, World};
+
+fn object(strategy: &dyn Strategy, patch: &Value) -> Object {
+    let mut object = json!({ "metadata": { "name": "w", "namespace": "d" }, "spec": {
+        "selector": { "matchLabels": { "a": "b" } },
+        "template": { "metadata": { "labels": { "a": "b" } },
+            "spec": { "containers": [{ "name": "c", "image": "i:1" }] } } } });
+    testing::merge(&mut object, patch);
+    strategy.defaults(&mut object);
+    object
+}
+
+fn errors(strategy: &dyn Strategy, patch: &Value) -> Vec<String> {
+    let world = World::default();
+    let mut errors = Vec::new();
+    strategy.validate(&object(strategy, patch), &world.env(), &mut errors);
+    errors.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn a_deployment_gets_upstreams_defaults() {
+    let object = object(&Deployments, &json!({}));
+    let mut spec = object["spec"].clone();
+    remove(&mut spec, "template");
+    assert_eq!(
+        spec,
+        json!({ "selector": { "matchLabels": { "a": "b" } }, "replicas": 1, "revisionHistoryLimit": 10,
+            "progressDeadlineSeconds": 600,
+            "strategy": { "type": "RollingUpdate", "rollingUpdate": { "maxUnavailable": "25%", "maxSurge": "25%" } } })
+    );
+    assert_eq!(object["spec"]["template"]["spec"]["restartPolicy"], "Always");
+    assert!(!has(&object, "spec.template.spec.enableServiceLinks"), "a default of pods only");
+    let zero = self::object(&Deployments, &json!({ "spec": { "replicas": 0 } }));
+    assert_eq!(zero["spec"]["replicas"], 0);
+}
+
+#[test]
+fn minimal_workloads_are_valid() {
+    let all: [&dyn Strategy; 4] = [&Deployments, &ReplicaSets, &StatefulSets, &DaemonSets];
+    for strategy in all {
+        assert_eq!(errors(strategy, &json!({})), [""; 0]);
+    }
+    let claims = json!({ "spec": {
+        "volumeClaimTemplates": [{ "metadata": { "name": "data" }, "spec": {} }],
+        "template": { "spec": { "containers": [{ "name": "c", "image": "i",
+            "volumeMounts": [{ "name": "data", "mountPath": "/d" }] }] } } } });
+    assert_eq!(errors(&StatefulSets, &claims), [""; 0]);
+}
+
+#[test]
+fn mistakes_of_deployments() {
+    for (patch, expected) in [
+        (json!({ "spec": { "selector": null } }), "spec.selector: Required value"),
+        (
+            json!({ "spec": { "selector": { "matchLabels": { "a": "c" } } } }),
+            "spec.template.metadata.labels: Invalid value: {\"a\":\"b\"}: `selector` does not match template `labels`",
+        ),
+        (
+            json!({ "spec": { "replicas": -1 } }),
+            "spec.replicas: Invalid value: -1: must be greater than or equal to 0",
+        ),
+        (
+            json!({ "spec": { "template": { "spec": { "restartPolicy": "Never" } } } }),
+            "spec.template.spec.restartPolicy: Unsupported value: \"Never\": supported values: \"Always\"",
+        ),
+        (
+            json!({ "spec": { "strategy": { "rollingUpdate": { "maxSurge": 0, "maxUnavailable": "0%" } } } }),
+            "spec.strategy.rollingUpdate.maxUnavailable: Invalid value: \"0%\": may not be 0 when `maxSurge` is 0",
+        ),
+        (
+            json!({ "spec": { "strategy": { "type": "Recreate", "rollingUpdate": {} } } }),
+            "spec.strategy.rollingUpdate: Forbidden: may not be specified when strategy `type` is 'Recreate'",
+        ),
+        (
+            json!({ "spec": { "minReadySeconds": 600 } }),
+            "spec.progressDeadlineSeconds: Invalid value: 600: must be greater than minReadySeconds",
+        ),
+        (
+            json!({ "spec": { "template": { "spec": { "containers": [] } } } }),
+            "spec.template.spec.containers: Required value",
+        ),
+    ] {
+        assert_eq!(errors(&Deployments, &patch), [expected], "{patch}");
+    }
+}
+
+#[test]
+fn selectors_do_not_change() {
+    let world = World::default();
+    let old = object(&Deployments, &json!({}));
+    let new =
+        object(&Deployments, &json!({ "spec": { "selector": { "matchLabels": { "a": "b", "c": "d" } } } }));
+    let mut errors = Vec::new();
+    Deployments.validate_update(&new, &old, &world.env(), &mut errors);
+    assert_eq!(
+        errors[0].to_string(),
+        "spec.selector: Invalid value: {\"matchLabels\":{\"a\":\"b\",\"c\":\"d\"}}: field is immutable"
+    );
+    errors.clear();
+    StatefulSets.validate_update(&new, &old, &world.env(), &mut errors);
+    assert_eq!((errors[0].field.as_str(), errors[0].reason), ("spec", "FieldValueForbidden"));
+}
+
+#[test]
+fn generations_count_what_upstream_counts() {
+    let old = object(&Deployments, &json!({}));
+    let annotated = object(&Deployments, &json!({ "metadata": { "annotations": { "a": "b" } } }));
+    assert!(Deployments.changes_generation(&annotated, &old));
+    assert!(!ReplicaSets.changes_generation(&annotated, &old));
+}
+
+#[test]
+fn a_daemon_set_counts_its_templates() {
+    let world = World::default();
+    let mut old = object(&DaemonSets, &json!({}));
+    DaemonSets.prepare_create(&mut old, &world.env());
+    let mut new = old.clone();
+    new["spec"]["template"]["spec"]["dnsPolicy"] = "Default".into();
+    DaemonSets.prepare_update(&mut new, &old, &world.env());
+    assert_eq!(new["metadata"]["annotations"]["deprecated.daemonset.template.generation"], "2");
+}
+
+#[test]
+fn rows() {
+    let now = "2026-01-01T01:00:00Z".parse().unwrap();
+    let patch = json!({ "metadata": { "creationTimestamp": "2026-01-01T00:00:00Z" }, "spec": { "replicas": 3 },
+        "status": { "replicas": 3, "readyReplicas": 2, "updatedReplicas": 3, "availableReplicas": 1 } });
+    let row = |strategy: &dyn Strategy| {
+        let cells = strategy.row(&object(strategy, &patch), now);
+        assert_eq!(cells.len(), strategy.columns().len());
+        Value::Array(cells)
+    };
+    assert_eq!(row(&Deployments), json!(["w", "2/3", 3, 1, "60m", "c", "i:1", "a=b"]));
+    assert_eq!(row(&ReplicaSets), json!(["w", 3, 3, 2, "60m", "c", "i:1", "a=b"]));
+    assert_eq!(row(&StatefulSets), json!(["w", "2/3", "60m", "c", "i:1"]));
+    assert_eq!(row(&DaemonSets), json!(["w", 0, 0, 0, 0, 0, "<none>", "60m", "c", "i:1", "a=b"]));
+}

@@ -1,0 +1,64 @@
+//! Leases.
+
+use super::value::*;
+use super::{Column, Env, Strategy, table};
+use crate::store::Durability;
+use coracle_api::{FieldError, Object};
+use jiff::Timestamp;
+use serde_json::Value;
+
+pub struct Leases;
+
+/// The namespace of the kubelets' heartbeats, which are worth nothing after a restart.
+const HEARTBEATS: &str = "kube-node-lease";
+
+impl Strategy for Leases {
+    fn prepare_create(&self, object: &mut Object, _env: &Env) {
+        remove(object, "metadata.generation");
+    }
+
+    fn validate(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
+        let errors = &mut Errors(errors);
+        let path = Path::root("spec");
+        if let Some(seconds) = i64_at(object, "spec.leaseDurationSeconds").filter(|s| *s <= 0) {
+            errors.invalid(&path.field("leaseDurationSeconds"), seconds, "must be greater than 0");
+        }
+        super::rules::non_negative_at(&object["spec"], "leaseTransitions", &path, errors);
+    }
+
+    fn changes_generation(&self, _new: &Object, _old: &Object) -> bool {
+        false
+    }
+
+    fn create_on_update(&self) -> bool {
+        true
+    }
+
+    fn columns(&self) -> &'static [Column] {
+        const { &[table::NAME, table::string("Holder", "Who holds the lease"), table::AGE] }
+    }
+
+    fn row(&self, object: &Object, now: Timestamp) -> Vec<Value> {
+        vec![name(object).into(), str_at(object, "spec.holderIdentity").into(), table::age(object, now)]
+    }
+
+    /// Other Leases elect leaders, and mutual exclusion must survive a crash.
+    fn durability(&self, new: Option<&Object>, old: Option<&Object>) -> Durability {
+        let heartbeat = new.or(old).is_some_and(|lease| namespace(lease) == HEARTBEATS);
+        if heartbeat { Durability::Volatile } else { Durability::Synced }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn only_heartbeats_are_volatile() {
+        let lease = |namespace: &str| json!({ "metadata": { "namespace": namespace } });
+        assert_eq!(Leases.durability(Some(&lease("kube-node-lease")), None), Durability::Volatile);
+        assert_eq!(Leases.durability(None, Some(&lease("kube-node-lease"))), Durability::Volatile);
+        assert_eq!(Leases.durability(Some(&lease("kube-system")), None), Durability::Synced);
+    }
+}

@@ -1,0 +1,246 @@
+//! Nodes.
+
+use super::pods::validate::resources;
+use super::table::{self, cell_or_none};
+use super::value::*;
+use super::{Column, Env, Strategy, copy_field, rules};
+use crate::store::Durability;
+use coracle_api::{FieldError, Object};
+use jiff::Timestamp;
+use serde_json::Value;
+use std::collections::HashSet;
+
+pub struct Nodes;
+
+const COLUMNS: &[Column] = &[
+    table::NAME,
+    table::string("Status", "Whether the node is ready and takes pods"),
+    table::string("Roles", "Roles from the node's labels"),
+    table::AGE,
+    table::string("Version", "Version of the kubelet"),
+    table::wide("Internal-IP", "First internal address"),
+    table::wide("External-IP", "First external address"),
+    table::wide("OS-Image", "Operating system"),
+    table::wide("Kernel-Version", "Kernel"),
+    table::wide("Container-Runtime", "Container runtime and its version"),
+];
+
+impl Strategy for Nodes {
+    fn defaults(&self, object: &mut Object) {
+        object_at(object, "spec");
+        if let Some(status) = at_mut(object, "status")
+            && !has(status, "allocatable")
+            && has(status, "capacity")
+        {
+            let capacity = at(status, "capacity").clone();
+            set(status, "allocatable", capacity);
+        }
+    }
+
+    /// A kubelet registers its node with its status.
+    fn prepare_create(&self, object: &mut Object, _env: &Env) {
+        remove(object, "metadata.generation");
+    }
+
+    fn prepare_update(&self, new: &mut Object, old: &Object, _env: &Env) {
+        copy_field(new, old, "status");
+    }
+
+    fn validate(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
+        let errors = &mut Errors(errors);
+        let path = Path::root("spec");
+        taints(list_at(object, "spec.taints"), &path.field("taints"), errors);
+        for (i, cidr) in strings_at(object, "spec.podCIDRs").enumerate() {
+            rules::cidr(cidr, &path.field("podCIDRs").index(i), errors);
+        }
+        for field in ["capacity", "allocatable"] {
+            let here = Path::root("status").field(field);
+            for (resource, quantity) in entries_at(&object["status"], field) {
+                rules::qualified_name(resource, &here.key(resource), errors);
+                resources::non_negative(quantity, &here.key(resource), errors);
+            }
+        }
+    }
+
+    fn validate_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
+        let errors = &mut Errors(errors);
+        let path = Path::root("spec");
+        for (field, detail) in [
+            ("podCIDR", "node updates may not change podCIDR except from \"\" to valid"),
+            ("podCIDRs", "node updates may not change podCIDR except from \"\" to valid"),
+            ("providerID", "node updates may not change providerID except from \"\" to valid"),
+        ] {
+            let (new, old) = (at(&new["spec"], field), at(&old["spec"], field));
+            let was_set = !old.is_null() && old != "" && old.as_array().is_none_or(|l| !l.is_empty());
+            if was_set && new != old {
+                errors.forbidden(&path.field(field), detail);
+            }
+        }
+    }
+
+    fn has_status(&self) -> bool {
+        true
+    }
+
+    fn changes_generation(&self, _new: &Object, _old: &Object) -> bool {
+        false
+    }
+
+    fn columns(&self) -> &'static [Column] {
+        COLUMNS
+    }
+
+    fn row(&self, object: &Object, now: Timestamp) -> Vec<Value> {
+        let unknown = |path: &str| match str_at(object, path) {
+            "" => "<unknown>".into(),
+            text => Value::from(text),
+        };
+        vec![
+            name(object).into(),
+            status(object).into(),
+            cell_or_none(&roles(object)),
+            table::age(object, now),
+            str_at(object, "status.nodeInfo.kubeletVersion").into(),
+            cell_or_none(address(object, "InternalIP")),
+            cell_or_none(address(object, "ExternalIP")),
+            unknown("status.nodeInfo.osImage"),
+            unknown("status.nodeInfo.kernelVersion"),
+            unknown("status.nodeInfo.containerRuntimeVersion"),
+        ]
+    }
+
+    fn fields(&self, object: &Object) -> Vec<(&'static str, String)> {
+        vec![("spec.unschedulable", bool_at(object, "spec.unschedulable").to_string())]
+    }
+
+    fn durability(&self, new: Option<&Object>, old: Option<&Object>) -> Durability {
+        match (new, old) {
+            (Some(new), Some(old)) if is_heartbeat(new, old) => Durability::Volatile,
+            _ => Durability::Synced,
+        }
+    }
+}
+
+fn taints(taints: &[Value], path: &Path, errors: &mut Errors) {
+    let mut seen = HashSet::new();
+    for (i, taint) in taints.iter().enumerate() {
+        let here = path.index(i);
+        let (key, effect) = (str_at(taint, "key"), str_at(taint, "effect"));
+        rules::qualified_name(key, &here.field("key"), errors);
+        rules::label_value(str_at(taint, "value"), &here.field("value"), errors);
+        rules::one_of(taint, "effect", &["NoExecute", "NoSchedule", "PreferNoSchedule"], &here, errors);
+        if !seen.insert((key, effect)) {
+            errors.0.push(FieldError::duplicate(&here, taint));
+        }
+    }
+}
+
+fn status(node: &Object) -> String {
+    let ready = list_at(node, "status.conditions").iter().find(|c| str_at(c, "type") == "Ready");
+    let word = match ready.map(|c| str_at(c, "status")) {
+        Some("True") => "Ready",
+        Some(_) => "NotReady",
+        None => "Unknown",
+    };
+    let pause = if bool_at(node, "spec.unschedulable") { ",SchedulingDisabled" } else { "" };
+    format!("{word}{pause}")
+}
+
+fn roles(node: &Object) -> String {
+    let mut roles: Vec<&str> = entries_at(node, "metadata.labels")
+        .filter_map(|(key, value)| match key.strip_prefix("node-role.kubernetes.io/") {
+            Some(role) => Some(role),
+            None if key == "kubernetes.io/role" => value.as_str(),
+            None => None,
+        })
+        .filter(|role| !role.is_empty())
+        .collect();
+    roles.sort_unstable();
+    roles.dedup();
+    roles.join(",")
+}
+
+fn address<'a>(node: &'a Object, kind: &str) -> &'a str {
+    let found = list_at(node, "status.addresses").iter().find(|a| str_at(a, "type") == kind);
+    found.map(|a| str_at(a, "address")).unwrap_or_default()
+}
+
+/// Whether the two differ in nothing but times at which the kubelet was heard of.
+fn is_heartbeat(new: &Object, old: &Object) -> bool {
+    same_but(new, old, &["metadata", "status"])
+        && same_but(&new["metadata"], &old["metadata"], &["resourceVersion", "managedFields"])
+        && same_but(&new["status"], &old["status"], &["conditions"])
+        && same_conditions(list_at(new, "status.conditions"), list_at(old, "status.conditions"))
+}
+
+fn same_conditions(new: &[Value], old: &[Value]) -> bool {
+    new.len() == old.len() && new.iter().zip(old).all(|(new, old)| same_but(new, old, &["lastHeartbeatTime"]))
+}
+
+/// Whether two objects are equal in every field but these.
+fn same_but(new: &Value, old: &Value, except: &[&str]) -> bool {
+    let (Some(new), Some(old)) = (new.as_object(), old.as_object()) else { return new == old };
+    let counted = |key: &&String| !except.contains(&key.as_str());
+    new.keys().filter(counted).all(|key| new.get(key) == old.get(key))
+        && old.keys().filter(counted).all(|key| new.contains_key(key))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn node(heartbeat: &str, ready: &str) -> Object {
+        json!({ "metadata": { "name": "n", "labels": { "node-role.kubernetes.io/control-plane": "" } },
+            "status": { "conditions": [{ "type": "Ready", "status": ready, "lastHeartbeatTime": heartbeat }],
+                "addresses": [{ "type": "InternalIP", "address": "10.0.0.1" }],
+                "nodeInfo": { "kubeletVersion": "v1.36.0" } } })
+    }
+
+    #[test]
+    fn heartbeats_are_volatile() {
+        let durability = |new: &Object, old: &Object| Nodes.durability(Some(new), Some(old));
+        assert_eq!(durability(&node("b", "True"), &node("a", "True")), Durability::Volatile);
+        assert_eq!(durability(&node("b", "False"), &node("a", "True")), Durability::Synced);
+        let mut labelled = node("b", "True");
+        labelled["metadata"]["labels"] = json!({});
+        assert_eq!(durability(&labelled, &node("a", "True")), Durability::Synced);
+        assert_eq!(Nodes.durability(Some(&node("a", "True")), None), Durability::Synced);
+        assert_eq!(Nodes.durability(None, Some(&node("a", "True"))), Durability::Synced);
+    }
+
+    #[test]
+    fn rows() {
+        let cells = Nodes.row(&node("a", "True"), Timestamp::UNIX_EPOCH);
+        assert_eq!(
+            cells,
+            [
+                "n",
+                "Ready",
+                "control-plane",
+                "<unknown>",
+                "v1.36.0",
+                "10.0.0.1",
+                "<none>",
+                "<unknown>",
+                "<unknown>",
+                "<unknown>"
+            ]
+        );
+        let mut cordoned = node("a", "Unknown");
+        cordoned["spec"] = json!({ "unschedulable": true });
+        assert_eq!(Nodes.row(&cordoned, Timestamp::UNIX_EPOCH)[1], "NotReady,SchedulingDisabled");
+    }
+
+    #[test]
+    fn taints_are_checked() {
+        let list = json!([{ "key": "a", "effect": "NoSchedule" }, { "key": "a", "effect": "NoSchedule" }, { "key": "b" }]);
+        let mut errors = Vec::new();
+        taints(list.as_array().unwrap(), &Path::root("spec").field("taints"), &mut Errors(&mut errors));
+        let fields: Vec<_> = errors.iter().map(|e| (e.field.as_str(), e.reason)).collect();
+        assert_eq!(
+            fields,
+            [("spec.taints[1]", "FieldValueDuplicate"), ("spec.taints[2].effect", "FieldValueRequired")]
+        );
+    }
+}

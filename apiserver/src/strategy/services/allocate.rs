@@ -1,0 +1,256 @@
+//! Cluster IPs and node ports.
+//!
+//! Each is a key of the store that must be absent when it is taken, in the transaction that writes the Service: two
+//! Services can never hold the same one, whatever happens at the same time. Cluster IPs are IPAddress objects, as
+//! upstream's (KEP-1880); node ports are keys that no client sees.
+
+use super::*;
+use crate::store::{Guard, Op};
+use bytes::Bytes;
+use ipnet::Ipv4Net;
+use rand::Rng;
+use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
+
+/// Where no ServiceCIDR object exists (yet).
+const DEFAULT_RANGE: Ipv4Net = Ipv4Net::new_assert(Ipv4Addr::new(10, 43, 0, 0), 16);
+/// `--service-node-port-range`, upstream's default.
+const NODE_PORTS: std::ops::RangeInclusive<i64> = 30_000..=32_767;
+/// Random tries before a scan of the whole range.
+const TRIES: usize = 16;
+const IP_ADDRESSES: &str = "ipaddresses.networking.k8s.io";
+
+/// What a Service holds.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Holding {
+    ips: BTreeSet<Ipv4Addr>,
+    ports: BTreeSet<i64>,
+}
+
+pub fn companions(
+    write: Write,
+    object: &mut Object,
+    old: Option<&Object>,
+    env: &Env,
+) -> Result<Companions, ApiError> {
+    let before = match write {
+        Write::Create => Holding::default(),
+        Write::Update => old.map(holding).unwrap_or_default(),
+        Write::Delete => holding(old.unwrap_or(object)),
+    };
+    let after = match write {
+        Write::Delete => Holding::default(),
+        Write::Create | Write::Update => {
+            let mut errors = Vec::new();
+            fill(object, &before, env, &mut Errors(&mut errors));
+            if !errors.is_empty() {
+                return Err(ApiError::invalid("", "Service", name(object), &errors));
+            }
+            holding(object)
+        }
+    };
+    Ok(difference(object, &before, &after, env))
+}
+
+fn holding(service: &Object) -> Holding {
+    let mut held = Holding::default();
+    if needs_cluster_ip(service) {
+        held.ips = strings_at(service, "spec.clusterIPs").filter_map(|ip| ip.parse().ok()).collect();
+    }
+    let health = i64_at(service, "spec.healthCheckNodePort");
+    let ports = list_at(service, "spec.ports").iter().map(|p| i64_at(p, "nodePort")).chain([health]);
+    held.ports = ports.flatten().filter(|port| *port != 0).collect();
+    held
+}
+
+/// Takes what `after` has and `before` has not, releases the rest.
+fn difference(service: &Object, before: &Holding, after: &Holding, env: &Env) -> Companions {
+    let mut result = Companions::default();
+    let mut take = |key: String, value: Bytes| {
+        let key: std::sync::Arc<str> = key.into();
+        result.guards.push(Guard { key: key.clone(), expect: None });
+        result.ops.push(Op::Put { key, value });
+    };
+    for ip in after.ips.difference(&before.ips) {
+        take(ip_key(*ip), ip_address(*ip, service, env));
+    }
+    for port in after.ports.difference(&before.ports) {
+        take(port_key(*port), Bytes::from_static(b"{}"));
+    }
+    for ip in before.ips.difference(&after.ips).filter(|ip| owns(service, **ip, env)) {
+        result.ops.push(Op::Delete { key: ip_key(*ip).into() });
+    }
+    for port in before.ports.difference(&after.ports) {
+        result.ops.push(Op::Delete { key: port_key(*port).into() });
+    }
+    result
+}
+
+fn ip_key(ip: Ipv4Addr) -> String {
+    format!("{IP_ADDRESSES}//{ip}")
+}
+
+fn port_key(port: i64) -> String {
+    format!("nodeports.coracle.internal//{port}")
+}
+
+fn owns(service: &Object, ip: Ipv4Addr, env: &Env) -> bool {
+    env.read.get(IP_ADDRESSES, "", &ip.to_string()).is_some_and(|address| {
+        let parent = &address["spec"]["parentRef"];
+        (str_at(parent, "namespace"), str_at(parent, "name")) == (namespace(service), name(service))
+    })
+}
+
+/// The stored form, whose key order the store's readers rely on.
+fn ip_address(ip: Ipv4Addr, service: &Object, env: &Env) -> Bytes {
+    let metadata = json!({
+        "name": ip.to_string(), "uid": uuid::Uuid::new_v4().to_string(),
+        "creationTimestamp": env.now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+        "labels": { "ipaddress.kubernetes.io/ip-family": "IPv4",
+            "ipaddress.kubernetes.io/managed-by": "ipallocator.k8s.io" },
+    });
+    let parent = json!({ "resource": "services", "namespace": namespace(service), "name": name(service) });
+    format!(
+        r#"{{"kind":"IPAddress","apiVersion":"networking.k8s.io/v1","metadata":{metadata},"spec":{{"parentRef":{parent}}}}}"#
+    )
+    .into()
+}
+
+/// Gives the Service every address and port that it needs and lacks.
+fn fill(service: &mut Object, before: &Holding, env: &Env, errors: &mut Errors) {
+    if needs_cluster_ip(service) && !is_headless(service) {
+        cluster_ip(service, before, env, errors);
+    }
+    if needs_node_ports(service) || needs_health_check_port(service) || !holding(service).ports.is_empty() {
+        node_ports(service, before, env, errors);
+    }
+}
+
+fn range(env: &Env) -> Ipv4Net {
+    let object = env.read.get("servicecidrs.networking.k8s.io", "", "kubernetes");
+    object
+        .iter()
+        .flat_map(|object| list_at(object, "spec.cidrs"))
+        .filter_map(Value::as_str)
+        .find_map(|cidr| cidr.parse().ok())
+        .unwrap_or(DEFAULT_RANGE)
+}
+
+fn cluster_ip(service: &mut Object, before: &Holding, env: &Env, errors: &mut Errors) {
+    let path = Path::root("spec").field("clusterIPs");
+    let range = range(env);
+    let taken = |ip: Ipv4Addr| env.read.get(IP_ADDRESSES, "", &ip.to_string()).is_some();
+    let asked: Vec<String> = strings_at(service, "spec.clusterIPs").map(str::to_owned).collect();
+    for text in &asked {
+        let refuse = |why: &str| format!("failed to allocate IP {text}: {why}");
+        match text.parse::<Ipv4Addr>() {
+            Ok(ip) if before.ips.contains(&ip) => {}
+            Ok(ip) if usable(range, ip) && !taken(ip) => {}
+            Ok(ip) if usable(range, ip) => {
+                errors.invalid(&path, asked.clone(), &refuse("provided IP is already allocated"));
+            }
+            _ => {
+                let why = format!(
+                    "the provided IP ({text}) is not in the valid range. The range of valid IPs is {range}"
+                );
+                errors.invalid(&path, asked.clone(), &refuse(&why));
+            }
+        }
+    }
+    if !asked.is_empty() {
+        return;
+    }
+    match free_ip(range, taken) {
+        Some(ip) => {
+            if let Some(spec) = at_mut(service, "spec") {
+                set(spec, "clusterIP", ip.to_string());
+                set(spec, "clusterIPs", json!([ip.to_string()]));
+            }
+        }
+        None => errors.invalid(&path, json!([]), "failed to allocate a serviceIP: range is full"),
+    }
+}
+
+/// Not the network's own address nor the broadcast one.
+fn usable(range: Ipv4Net, ip: Ipv4Addr) -> bool {
+    range.contains(&ip) && ip != range.network() && ip != range.broadcast()
+}
+
+/// Allocation avoids the start of the range, which is kept for addresses that people choose (KEP-3070): a
+/// sixteenth of it, at least 16 and at most 256 addresses.
+fn free_ip(range: Ipv4Net, taken: impl Fn(Ipv4Addr) -> bool) -> Option<Ipv4Addr> {
+    let (first, last) =
+        (u32::from(range.network()).checked_add(1)?, u32::from(range.broadcast()).checked_sub(1)?);
+    let size = last.checked_sub(first)? + 1;
+    let band = if size <= 16 { 0 } else { (size / 16).clamp(16, 256).min(size - 1) };
+    let mut random = rand::rng();
+    let tries = (0..TRIES).map(|_| random.random_range(first + band..=last));
+    let scan = (first + band..=last).chain(first..first + band);
+    tries.chain(scan).map(Ipv4Addr::from).find(|ip| !taken(*ip))
+}
+
+fn node_ports(service: &mut Object, before: &Holding, env: &Env, errors: &mut Errors) {
+    let own = (namespace(service).to_owned(), name(service).to_owned());
+    let others = env.read.list("services.", "");
+    let mut used: BTreeSet<i64> = others
+        .iter()
+        .filter(|s| (namespace(s), name(s)) != (own.0.as_str(), own.1.as_str()))
+        .flat_map(|s| holding(s).ports)
+        .collect();
+    let (ports_wanted, health_wanted) = (needs_node_ports(service), needs_health_check_port(service));
+    let path = Path::root("spec");
+    let Some(spec) = at_mut(service, "spec") else { return };
+    let mut mine: BTreeSet<i64> = before.ports.clone();
+    let slots = list_at(spec, "ports").len();
+    // What was asked for first, so that nothing chosen here takes it.
+    for (i, port) in each_mut(spec, "ports").enumerate() {
+        if let Some(number) = i64_at(port, "nodePort").filter(|n| *n != 0) {
+            check_port(number, &mine, &used, &path.field("ports").index(i).field("nodePort"), errors);
+            mine.insert(number);
+        }
+    }
+    if let Some(number) = i64_at(spec, "healthCheckNodePort").filter(|n| *n != 0) {
+        check_port(number, &mine, &used, &path.field("healthCheckNodePort"), errors);
+        mine.insert(number);
+    }
+    used.extend(&mine);
+    for i in 0..slots {
+        let Some(port) = at_mut(spec, "ports").and_then(|p| p.get_mut(i)).filter(|_| ports_wanted) else {
+            break;
+        };
+        assign(port, "nodePort", &mut used, &path.field("ports").index(i).field("nodePort"), errors);
+    }
+    if health_wanted {
+        assign(spec, "healthCheckNodePort", &mut used, &path.field("healthCheckNodePort"), errors);
+    }
+}
+
+fn check_port(number: i64, mine: &BTreeSet<i64>, used: &BTreeSet<i64>, path: &Path, errors: &mut Errors) {
+    if mine.contains(&number) {
+        return;
+    }
+    if !NODE_PORTS.contains(&number) {
+        let (first, last) = (NODE_PORTS.start(), NODE_PORTS.end());
+        let detail =
+            format!("provided port is not in the valid range. The range of valid ports is {first}-{last}");
+        errors.invalid(path, number, &detail);
+    } else if used.contains(&number) {
+        errors.invalid(path, number, "provided port is already allocated");
+    }
+}
+
+/// Puts a free port into a field that has none.
+fn assign(holder: &mut Value, field: &str, used: &mut BTreeSet<i64>, path: &Path, errors: &mut Errors) {
+    if i64_at(holder, field).is_some_and(|n| n != 0) {
+        return;
+    }
+    let mut random = rand::rng();
+    let tries = (0..TRIES).map(|_| random.random_range(NODE_PORTS));
+    match tries.chain(NODE_PORTS).find(|port| !used.contains(port)) {
+        Some(port) => {
+            used.insert(port);
+            set(holder, field, port);
+        }
+        None => errors.invalid(path, 0, "failed to allocate a nodePort: range is full"),
+    }
+}

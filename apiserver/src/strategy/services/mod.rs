@@ -1,0 +1,121 @@
+//! Services.
+
+mod allocate;
+mod defaults;
+mod table;
+#[cfg(test)]
+mod tests;
+mod validate;
+
+use super::value::*;
+use super::{Column, Companions, Env, Strategy, Write, copy_field, human};
+use coracle_api::{ApiError, FieldError, Object};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+pub struct Services;
+
+impl Strategy for Services {
+    fn defaults(&self, object: &mut Object) {
+        defaults::service(object);
+    }
+
+    fn prepare_create(&self, object: &mut Object, _env: &Env) {
+        remove(object, "metadata.generation");
+        set(object, "status", json!({ "loadBalancer": {} }));
+        defaults::cluster_ips(object);
+        defaults::families(object);
+    }
+
+    fn prepare_update(&self, new: &mut Object, old: &Object, _env: &Env) {
+        copy_field(new, old, "status");
+        defaults::keep_allocated(new, old);
+        defaults::drop_other_types(new, old);
+        defaults::cluster_ips(new);
+        defaults::families(new);
+        if kind(old) == "LoadBalancer" && kind(new) != "LoadBalancer" {
+            set(new, "status", json!({ "loadBalancer": {} }));
+        }
+    }
+
+    fn prepare_status_update(&self, new: &mut Object, old: &Object, _env: &Env) {
+        copy_field(new, old, "spec");
+        for ingress in each_mut(new, "status.loadBalancer.ingress") {
+            if has(ingress, "ip") {
+                default(ingress, "ipMode", "VIP");
+            }
+        }
+    }
+
+    fn validate(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
+        validate::service(object, &mut Errors(errors));
+    }
+
+    fn validate_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
+        validate::update(new, old, &mut Errors(errors));
+    }
+
+    fn has_status(&self) -> bool {
+        true
+    }
+
+    fn changes_generation(&self, _new: &Object, _old: &Object) -> bool {
+        false
+    }
+
+    fn companions(
+        &self,
+        write: Write,
+        object: &mut Object,
+        old: Option<&Object>,
+        env: &Env,
+    ) -> Result<Companions, ApiError> {
+        allocate::companions(write, object, old, env)
+    }
+
+    fn columns(&self) -> &'static [Column] {
+        table::COLUMNS
+    }
+
+    fn row(&self, object: &Object, now: Timestamp) -> Vec<Value> {
+        table::row(object, human::age(at(object, "metadata.creationTimestamp"), now))
+    }
+
+    fn fields(&self, object: &Object) -> Vec<(&'static str, String)> {
+        vec![
+            ("spec.clusterIP", str_at(object, "spec.clusterIP").to_owned()),
+            ("spec.type", kind(object).to_owned()),
+        ]
+    }
+}
+
+fn kind(service: &Object) -> &str {
+    str_at(service, "spec.type")
+}
+
+fn is_headless(service: &Object) -> bool {
+    str_at(service, "spec.clusterIP") == "None"
+}
+
+/// All types but ExternalName have a cluster IP (or the word None).
+fn needs_cluster_ip(service: &Object) -> bool {
+    kind(service) != "ExternalName"
+}
+
+fn needs_node_ports(service: &Object) -> bool {
+    match kind(service) {
+        "NodePort" => true,
+        "LoadBalancer" => at(service, "spec.allocateLoadBalancerNodePorts") != &Value::Bool(false),
+        _ => false,
+    }
+}
+
+fn needs_health_check_port(service: &Object) -> bool {
+    kind(service) == "LoadBalancer" && str_at(service, "spec.externalTrafficPolicy") == "Local"
+}
+
+/// Whether traffic from outside the cluster reaches the Service.
+fn is_external(service: &Object) -> bool {
+    matches!(kind(service), "NodePort" | "LoadBalancer")
+        || (kind(service) == "ClusterIP" && !list_at(service, "spec.externalIPs").is_empty())
+}

@@ -1,0 +1,199 @@
+//! Validation of Services (upstream's `ValidateService`).
+
+use super::super::rules;
+use super::*;
+use std::collections::HashSet;
+
+const FAMILIES: &[&str] = &["IPv4", "IPv6"];
+
+pub fn service(object: &Object, errors: &mut Errors) {
+    let (spec, path) = (&object["spec"], Path::root("spec"));
+    rules::label_1035(name(object), &Path::root("metadata").field("name"), errors);
+    rules::one_of(spec, "type", &["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"], &path, errors);
+    rules::one_of(spec, "sessionAffinity", &["ClientIP", "None"], &path, errors);
+    rules::labels(at(spec, "selector"), &path.field("selector"), errors);
+    let ports = list_at(spec, "ports");
+    if ports.is_empty() && !is_headless(object) && kind(object) != "ExternalName" {
+        errors.required(&path.field("ports"), "");
+    }
+    self::ports(object, ports, &path.field("ports"), errors);
+    by_type(object, &path, errors);
+    addresses(object, &path, errors);
+    affinity(spec, &path, errors);
+    policies(object, &path, errors);
+}
+
+fn by_type(object: &Object, path: &Path, errors: &mut Errors) {
+    let here = path.field("clusterIPs");
+    match kind(object) {
+        "ExternalName" => {
+            match str_at(object, "spec.externalName").trim_end_matches('.') {
+                "" => errors.required(&path.field("externalName"), ""),
+                host => rules::subdomain(host, &path.field("externalName"), errors),
+            }
+            if !list_at(object, "spec.clusterIPs").is_empty() {
+                errors.forbidden(&here, "may not be set for ExternalName services");
+            }
+            for field in ["ipFamilies", "ipFamilyPolicy"] {
+                if has(&object["spec"], field) {
+                    errors.forbidden(&path.field(field), "may not be set for ExternalName services");
+                }
+            }
+        }
+        kind @ ("NodePort" | "LoadBalancer") if is_headless(object) => {
+            let detail = format!("may not be set to 'None' for {kind} services");
+            errors.invalid(&here.index(0), "None", &detail);
+        }
+        _ => {}
+    }
+}
+
+fn ports(object: &Object, ports: &[Value], path: &Path, errors: &mut Errors) {
+    let (mut names, mut pairs, mut node_ports) = (HashSet::new(), HashSet::new(), HashSet::new());
+    for (i, port) in ports.iter().enumerate() {
+        let here = path.index(i);
+        match str_at(port, "name") {
+            "" if ports.len() > 1 => errors.required(&here.field("name"), ""),
+            "" => {}
+            name => {
+                rules::label(name, &here.field("name"), errors);
+                if !names.insert(name) {
+                    errors.duplicate(&here.field("name"), name);
+                }
+            }
+        }
+        let (number, protocol) = (i64_at(port, "port").unwrap_or(0), str_at(port, "protocol"));
+        rules::port(number, &here.field("port"), errors);
+        rules::one_of(port, "protocol", &["SCTP", "TCP", "UDP"], &here, errors);
+        rules::int_or_name_port(at(port, "targetPort"), &here.field("targetPort"), errors);
+        if !pairs.insert((protocol, number)) {
+            errors.duplicate(&here, json!({ "port": number, "protocol": protocol }));
+        }
+        let node_port = i64_at(port, "nodePort").unwrap_or(0);
+        if node_port != 0 {
+            if !matches!(kind(object), "NodePort" | "LoadBalancer") {
+                let detail = format!("may not be used when `type` is '{}'", kind(object));
+                errors.forbidden(&here.field("nodePort"), &detail);
+            }
+            if !node_ports.insert((protocol, node_port)) {
+                errors.duplicate(&here.field("nodePort"), node_port);
+            }
+        }
+    }
+}
+
+fn addresses(object: &Object, path: &Path, errors: &mut Errors) {
+    let spec = &object["spec"];
+    let (ips, here) = (list_at(spec, "clusterIPs"), path.field("clusterIPs"));
+    let single = str_at(spec, "clusterIP");
+    if ips.first().is_some_and(|first| first != single) {
+        errors.invalid(&here, at(spec, "clusterIPs").clone(), "first value must match `clusterIP`");
+    }
+    if ips.len() > 2 {
+        let detail = "may only hold up to 2 values";
+        errors.invalid(&here, at(spec, "clusterIPs").clone(), detail);
+    }
+    if ips.len() > 1 && ips.iter().any(|ip| ip == "None") {
+        let detail = "'None' must be the first and only value";
+        errors.invalid(&here, at(spec, "clusterIPs").clone(), detail);
+    }
+    for (i, ip) in strings_at(spec, "clusterIPs").enumerate() {
+        if ip != "None" {
+            rules::ip(ip, &here.index(i), errors);
+        }
+    }
+    for (i, ip) in strings_at(spec, "externalIPs").enumerate() {
+        rules::ip(ip, &path.field("externalIPs").index(i), errors);
+    }
+    for (i, range) in strings_at(spec, "loadBalancerSourceRanges").enumerate() {
+        rules::cidr(range.trim(), &path.field("loadBalancerSourceRanges").index(i), errors);
+    }
+    let mut seen = HashSet::new();
+    for (i, family) in strings_at(spec, "ipFamilies").enumerate() {
+        let here = path.field("ipFamilies").index(i);
+        if !FAMILIES.contains(&family) {
+            errors.not_supported(&here, family, FAMILIES);
+        } else if !seen.insert(family) {
+            errors.duplicate(&here, family);
+        }
+    }
+    let policies = &["SingleStack", "PreferDualStack", "RequireDualStack"];
+    rules::one_of_if_set(spec, "ipFamilyPolicy", policies, path, errors);
+    single_stack(object, path, errors);
+}
+
+/// This cluster has IPv4 Service addresses only; a Service that has to have others is refused.
+fn single_stack(object: &Object, path: &Path, errors: &mut Errors) {
+    if is_headless(object) || !needs_cluster_ip(object) {
+        return;
+    }
+    if str_at(object, "spec.ipFamilyPolicy") == "RequireDualStack" {
+        let detail = "this cluster is not configured for dual-stack services";
+        errors.invalid(&path.field("ipFamilyPolicy"), "RequireDualStack", detail);
+    }
+    if strings_at(object, "spec.ipFamilies").next() == Some("IPv6") {
+        let detail = "not configured on this cluster";
+        errors.invalid(&path.field("ipFamilies").index(0), "IPv6", detail);
+    }
+}
+
+fn affinity(spec: &Value, path: &Path, errors: &mut Errors) {
+    let here = path.field("sessionAffinityConfig").field("clientIP").field("timeoutSeconds");
+    if let Some(seconds) = i64_at(spec, "sessionAffinityConfig.clientIP.timeoutSeconds")
+        && !(1..=86_400).contains(&seconds)
+    {
+        errors.invalid(&here, seconds, "must be greater than 0 and less than 86400");
+    }
+}
+
+fn policies(object: &Object, path: &Path, errors: &mut Errors) {
+    let spec = &object["spec"];
+    rules::one_of_if_set(spec, "internalTrafficPolicy", &["Cluster", "Local"], path, errors);
+    rules::one_of_if_set(spec, "externalTrafficPolicy", &["Cluster", "Local"], path, errors);
+    let distributions = &["PreferClose", "PreferSameNode", "PreferSameZone"];
+    rules::one_of_if_set(spec, "trafficDistribution", distributions, path, errors);
+    let policy = str_at(spec, "externalTrafficPolicy");
+    if !policy.is_empty() && !is_external(object) {
+        let detail = "may only be set for externally-accessible services";
+        errors.invalid(&path.field("externalTrafficPolicy"), policy, detail);
+    }
+    if let Some(port) = i64_at(spec, "healthCheckNodePort").filter(|n| *n != 0)
+        && !needs_health_check_port(object)
+    {
+        let detail = "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'";
+        errors.invalid(&path.field("healthCheckNodePort"), port, detail);
+    }
+    if has(spec, "allocateLoadBalancerNodePorts") && kind(object) != "LoadBalancer" {
+        let detail = "may only be used when `type` is 'LoadBalancer'";
+        errors.forbidden(&path.field("allocateLoadBalancerNodePorts"), detail);
+    }
+    let class = str_at(spec, "loadBalancerClass");
+    if !class.is_empty() {
+        rules::qualified_name(class, &path.field("loadBalancerClass"), errors);
+        if kind(object) != "LoadBalancer" {
+            let detail = "may only be used when `type` is 'LoadBalancer'";
+            errors.forbidden(&path.field("loadBalancerClass"), detail);
+        }
+    }
+}
+
+pub fn update(new: &Object, old: &Object, errors: &mut Errors) {
+    let path = Path::root("spec");
+    let set_before = !str_at(old, "spec.clusterIP").is_empty();
+    if needs_cluster_ip(new) && needs_cluster_ip(old) && set_before {
+        let ips = (at(new, "spec.clusterIPs"), at(old, "spec.clusterIPs"));
+        if ips.0.get(0) != ips.1.get(0) {
+            errors.invalid(&path.field("clusterIPs").index(0), ips.0.clone(), "may not change once set");
+        }
+        let families = (at(new, "spec.ipFamilies"), at(old, "spec.ipFamilies"));
+        if families.1.get(0).is_some() && families.0.get(0) != families.1.get(0) {
+            errors.invalid(&path.field("ipFamilies").index(0), families.0.clone(), "may not change once set");
+        }
+    }
+    if kind(new) == "LoadBalancer" && kind(old) == "LoadBalancer" {
+        let classes = (at(new, "spec.loadBalancerClass"), at(old, "spec.loadBalancerClass"));
+        if classes.0 != classes.1 {
+            errors.invalid(&path.field("loadBalancerClass"), classes.0.clone(), "may not change once set");
+        }
+    }
+}

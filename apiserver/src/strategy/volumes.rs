@@ -1,0 +1,211 @@
+//! PersistentVolumes.
+
+use super::claims::{class, modes};
+use super::pods::validate::{node_selector, persistent_source, resources};
+use super::pods::volume_defaults;
+use super::value::*;
+use super::{Column, Env, Strategy, rules, table};
+use coracle_api::{FieldError, Object};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+pub struct PersistentVolumes;
+
+/// Fields of the spec that are no volume source.
+const NO_SOURCE: &[&str] = &[
+    "accessModes",
+    "capacity",
+    "claimRef",
+    "mountOptions",
+    "nodeAffinity",
+    "persistentVolumeReclaimPolicy",
+    "storageClassName",
+    "volumeAttributesClassName",
+    "volumeMode",
+];
+
+const COLUMNS: &[Column] = &[
+    table::NAME,
+    table::string("Capacity", "Size"),
+    table::string("Access Modes", "How the volume may be mounted"),
+    table::string("Reclaim Policy", "What happens to the volume once its claim is gone"),
+    table::string("Status", "Phase of the volume"),
+    table::string("Claim", "Claim that the volume is bound to"),
+    table::string("StorageClass", "Class of the volume"),
+    table::string("VolumeAttributesClass", "Class of the volume's attributes"),
+    table::string("Reason", "Why the volume is in its phase"),
+    table::AGE,
+    table::wide("VolumeMode", "File system or block device"),
+];
+
+impl Strategy for PersistentVolumes {
+    fn defaults(&self, object: &mut Object) {
+        let Some(spec) = object_at(object, "spec") else { return };
+        default_str(spec, "persistentVolumeReclaimPolicy", "Retain");
+        default(spec, "volumeMode", "Filesystem");
+        volume_defaults::source(spec);
+    }
+
+    fn prepare_create(&self, object: &mut Object, _env: &Env) {
+        remove(object, "metadata.generation");
+        set(object, "status", json!({ "phase": "Pending" }));
+    }
+
+    fn validate(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
+        volume(&object["spec"], &Path::root("spec"), &mut Errors(errors));
+    }
+
+    fn validate_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
+        let errors = &mut Errors(errors);
+        let path = Path::root("spec");
+        if sources(&new["spec"]).ne(sources(&old["spec"])) {
+            let here = path.field("persistentvolumesource");
+            errors.forbidden(&here, "spec.persistentvolumesource is immutable after creation");
+        }
+        rules::immutable(new, old, &["spec.volumeMode"], errors);
+        if has(old, "spec.nodeAffinity") {
+            rules::immutable(new, old, &["spec.nodeAffinity"], errors);
+        }
+    }
+
+    fn has_status(&self) -> bool {
+        true
+    }
+
+    fn changes_generation(&self, _new: &Object, _old: &Object) -> bool {
+        false
+    }
+
+    fn columns(&self) -> &'static [Column] {
+        COLUMNS
+    }
+
+    fn row(&self, object: &Object, now: Timestamp) -> Vec<Value> {
+        let phase = if has(object, "metadata.deletionTimestamp") {
+            "Terminating"
+        } else {
+            str_at(object, "status.phase")
+        };
+        let claim = at(object, "spec.claimRef");
+        let claim = match claim.is_null() {
+            true => String::new(),
+            false => format!("{}/{}", str_at(claim, "namespace"), str_at(claim, "name")),
+        };
+        vec![
+            name(object).into(),
+            rules::quantity_text(at(object, "spec.capacity.storage")).into(),
+            access_modes(object, "spec.accessModes").into(),
+            str_at(object, "spec.persistentVolumeReclaimPolicy").into(),
+            phase.into(),
+            claim.into(),
+            class(object).into(),
+            table::cell_or_unset(str_at(object, "spec.volumeAttributesClassName")),
+            str_at(object, "status.reason").into(),
+            table::age(object, now),
+            table::cell_or_unset(str_at(object, "spec.volumeMode")),
+        ]
+    }
+}
+
+fn sources(spec: &Value) -> impl Iterator<Item = (&String, &Value)> {
+    let all = spec.as_object().into_iter().flatten();
+    all.filter(|(field, value)| !NO_SOURCE.contains(&field.as_str()) && !value.is_null())
+}
+
+fn volume(spec: &Value, path: &Path, errors: &mut Errors) {
+    modes(spec, path, errors);
+    let capacity = path.field("capacity");
+    let size = at(spec, "capacity").get("storage");
+    if entries_at(spec, "capacity").next().is_none() {
+        errors.required(&capacity, "");
+    } else if size.is_none() || entries_at(spec, "capacity").count() > 1 {
+        let names: Vec<&str> = entries_at(spec, "capacity").map(|(name, _)| name.as_str()).collect();
+        errors.not_supported(&capacity, &names.join(","), &["storage"]);
+    }
+    if let Some(size) = size {
+        resources::non_negative(size, &capacity.key("storage"), errors);
+    }
+    rules::one_of(spec, "persistentVolumeReclaimPolicy", &["Delete", "Recycle", "Retain"], path, errors);
+    rules::one_of_if_set(spec, "volumeMode", &["Block", "Filesystem"], path, errors);
+    for (i, (kind, source)) in sources(spec).enumerate() {
+        if i > 0 {
+            errors.forbidden(&path.field(kind), "may not specify more than 1 volume type");
+        } else {
+            persistent_source(kind, source, &path.field(kind), errors);
+        }
+    }
+    if sources(spec).next().is_none() {
+        errors.required(path, "must specify a volume type");
+    }
+    let affinity = path.field("nodeAffinity");
+    match at(spec, "nodeAffinity.required") {
+        Value::Null if has(spec, "local") => {
+            errors.required(&affinity, "Local volume requires node affinity");
+        }
+        Value::Null if has(spec, "nodeAffinity") => {
+            errors.required(&affinity.field("required"), "must specify required node constraints");
+        }
+        Value::Null => {}
+        required => node_selector(required, &affinity.field("required"), errors),
+    }
+}
+
+/// Access modes in their short forms, in the order that upstream prints.
+pub fn access_modes(object: &Object, path: &str) -> String {
+    const SHORT: &[(&str, &str)] = &[
+        ("ReadWriteOnce", "RWO"),
+        ("ReadOnlyMany", "ROX"),
+        ("ReadWriteMany", "RWX"),
+        ("ReadWriteOncePod", "RWOP"),
+    ];
+    let has_mode = |mode: &str| strings_at(object, path).any(|m| m == mode);
+    let shorts: Vec<&str> =
+        SHORT.iter().filter(|(long, _)| has_mode(long)).map(|(_, short)| *short).collect();
+    shorts.join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::strategy::testing::{World, merge};
+
+    fn volume(patch: Value) -> Object {
+        let mut object = json!({ "metadata": { "name": "v" }, "spec": { "capacity": { "storage": "1Gi" },
+            "accessModes": ["ReadWriteMany", "ReadWriteOnce"], "hostPath": { "path": "/x" } } });
+        merge(&mut object, &patch);
+        PersistentVolumes.defaults(&mut object);
+        object
+    }
+
+    #[test]
+    fn defaults_mistakes_and_rows() {
+        let object = volume(json!({ "spec": { "claimRef": { "namespace": "d", "name": "c" } } }));
+        assert_eq!(object["spec"]["hostPath"], json!({ "path": "/x", "type": "" }));
+        let row = PersistentVolumes.row(&object, Timestamp::UNIX_EPOCH);
+        assert_eq!(row[..6], ["v", "1Gi", "RWO,RWX", "Retain", "", "d/c"]);
+        for (patch, expected) in [
+            (json!({}), None),
+            (
+                json!({ "spec": { "hostPath": null } }),
+                Some("spec: Required value: must specify a volume type"),
+            ),
+            (json!({ "spec": { "capacity": null } }), Some("spec.capacity: Required value")),
+            (
+                json!({ "spec": { "hostPath": null, "local": { "path": "/x" } } }),
+                Some("spec.nodeAffinity: Required value: Local volume requires node affinity"),
+            ),
+        ] {
+            let mut errors = Vec::new();
+            PersistentVolumes.validate(&volume(patch), &World::default().env(), &mut errors);
+            assert_eq!(errors.first().map(ToString::to_string).as_deref(), expected);
+        }
+    }
+
+    #[test]
+    fn the_source_stays() {
+        let mut errors = Vec::new();
+        let moved = volume(json!({ "spec": { "hostPath": { "path": "/y" } } }));
+        PersistentVolumes.validate_update(&moved, &volume(json!({})), &World::default().env(), &mut errors);
+        assert_eq!(errors[0].field, "spec.persistentvolumesource");
+    }
+}

@@ -1,0 +1,112 @@
+//! What the controllers of pods have in common: the pod template and the selector of its pods.
+
+use super::pods::{defaults, validate};
+use super::value::*;
+use super::{Column, rules, table};
+use coracle_api::Object;
+use serde_json::Value;
+
+pub const TEMPLATE: &str = "spec.template";
+
+/// Defaults of the pod template at `path`, such as `spec.template`.
+pub fn template_defaults(object: &mut Object, path: &str) {
+    defaults::spec(object, &format!("{path}.spec"));
+}
+
+/// The template of pods that run until they are deleted.
+pub fn long_running_template(template: &Value, path: &Path, errors: &mut Errors) {
+    let restart = str_at(template, "spec.restartPolicy");
+    if restart != "Always" {
+        errors.not_supported(&path.field("spec").field("restartPolicy"), restart, &["Always"]);
+    }
+    if has(template, "spec.activeDeadlineSeconds") {
+        let here = path.field("spec").field("activeDeadlineSeconds");
+        errors.forbidden(&here, "activeDeadlineSeconds in ReplicaSet is not Supported");
+    }
+    pod_template(template, path, errors);
+}
+
+pub fn pod_template(template: &Value, path: &Path, errors: &mut Errors) {
+    rules::labels(at(template, "metadata.labels"), &path.field("labels"), errors);
+    for key in entries_at(template, "metadata.annotations").map(|(key, _)| key) {
+        rules::qualified_name(&key.to_lowercase(), &path.field("annotations"), errors);
+    }
+    validate::pod_spec(at(template, "spec"), &path.field("spec"), errors);
+}
+
+/// `spec.selector` is there, selects something, and selects the pods of the template.
+pub fn selector_of_template(object: &Object, kind: &str, errors: &mut Errors) {
+    let path = Path::root("spec").field("selector");
+    let selector = at(object, "spec.selector");
+    if selector.is_null() {
+        errors.required(&path, "");
+        return;
+    }
+    rules::label_selector(selector, &path, errors);
+    let labels = at(object, "spec.template.metadata.labels");
+    if rules::selects_all(selector) {
+        errors.invalid(&path, selector.clone(), &format!("empty selector is invalid for {kind}"));
+    } else if !rules::selects(selector, labels) {
+        let here = Path::root("spec").field("template").field("metadata").field("labels");
+        errors.invalid(&here, labels.clone(), "`selector` does not match template `labels`");
+    }
+}
+
+/// Whole numbers below `spec` that must not be negative.
+pub fn non_negative(object: &Object, fields: &[&str], errors: &mut Errors) {
+    for field in fields {
+        rules::non_negative_at(&object["spec"], field, &Path::root("spec"), errors);
+    }
+}
+
+/// How many of a rolling update: numbers or percentages, a percentage at most the whole. Both zero is no progress.
+pub fn rolling(rolling: &Value, path: &Path, errors: &mut Errors) {
+    for field in ["maxUnavailable", "maxSurge"] {
+        rules::int_or_percent(at(rolling, field), &path.field(field), errors);
+    }
+    let zero = |field: &str| match at(rolling, field) {
+        Value::Number(n) => n.as_i64() == Some(0),
+        other => rules::percent(other) == Some(0),
+    };
+    if zero("maxUnavailable") && zero("maxSurge") {
+        let value = at(rolling, "maxUnavailable").clone();
+        errors.invalid(&path.field("maxUnavailable"), value, "may not be 0 when `maxSurge` is 0");
+    }
+    rules::at_most_all(at(rolling, "maxUnavailable"), &path.field("maxUnavailable"), errors);
+}
+
+/// A count of `spec` or `status`, zero when absent.
+pub fn count(object: &Object, path: &str) -> i64 {
+    i64_at(object, path).unwrap_or(0)
+}
+
+/// The cells of the columns [`table::WIDE_CONTAINERS`] and [`table::WIDE_IMAGES`].
+pub fn wide_cells(object: &Object) -> [Value; 2] {
+    table::containers_and_images(at(object, "spec.template.spec"))
+}
+
+/// The columns of ReplicaSets and ReplicationControllers.
+pub const REPLICA_COLUMNS: &[Column] = &[
+    table::NAME,
+    table::integer("Desired", "Pods that should be"),
+    table::integer("Current", "Pods that are"),
+    table::integer("Ready", "Pods that are ready"),
+    table::AGE,
+    table::WIDE_CONTAINERS,
+    table::WIDE_IMAGES,
+    table::WIDE_SELECTOR,
+];
+
+pub fn replica_row(object: &Object, now: jiff::Timestamp, selector: String) -> Vec<Value> {
+    let [containers, images] = wide_cells(object);
+    vec![
+        name(object).into(),
+        count(object, "spec.replicas").into(),
+        count(object, "status.replicas").into(),
+        count(object, "status.readyReplicas").into(),
+        table::age(object, now),
+        containers,
+        images,
+        selector.into(),
+    ]
+}
