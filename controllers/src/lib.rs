@@ -3,6 +3,8 @@
 mod common;
 pub mod deployment;
 mod discovery;
+pub mod endpoints;
+pub mod endpointslice;
 pub mod namespace;
 mod podcontrol;
 pub mod replicaset;

@@ -3,6 +3,7 @@
 pub mod ownership;
 pub mod pending;
 pub mod pods;
+pub mod services;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, Time};

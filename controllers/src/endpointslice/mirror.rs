@@ -1,0 +1,122 @@
+//! EndpointSlices of the Endpoints that people write for Services without a selector.
+//!
+//! <https://kubernetes.io/docs/concepts/services-networking/service/#endpointslice-mirroring>
+
+use super::plan::{Frame, Group};
+use super::writer::{self, Writer};
+use crate::Clients;
+use crate::common::ownership::controller_reference;
+use crate::common::pending::{PATIENCE, Pending};
+use crate::common::services::Family;
+use coracle_client::informer::deleting;
+use coracle_client::{Controller, Informer, Next, ObjectKey, ReconcileError, Reconciler};
+use k8s_openapi::api::core::v1::{EndpointAddress, EndpointSubset, Endpoints, Service};
+use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort, EndpointSlice};
+use kube::ResourceExt;
+use tokio_util::sync::CancellationToken;
+
+const CONTROLLER: &str = "endpointslicemirroring-controller";
+const MANAGER: &str = "endpointslicemirroring-controller.k8s.io";
+const SKIP: &str = "endpointslice.kubernetes.io/skip-mirror";
+const LEADER: &str = "control-plane.alpha.kubernetes.io/leader";
+/// Addresses mirrored of one subset; upstream's --mirroring-max-endpoints-per-subset.
+const MAX_PER_SUBSET: usize = 1000;
+
+struct Mirror {
+    services: Informer<Service>,
+    endpoints: Informer<Endpoints>,
+    writer: Writer,
+}
+
+/// Runs the controller until `stop` is cancelled.
+pub async fn run(clients: Clients, stop: CancellationToken) {
+    let (services, endpoints) = (clients.informers.of::<Service>(), clients.informers.of::<Endpoints>());
+    let slices = clients.informers.of::<EndpointSlice>();
+    let writer = Writer {
+        client: clients.client(CONTROLLER),
+        slices: slices.clone(),
+        pending: Pending::default(),
+        manager: MANAGER,
+    };
+    let reconciler = Mirror { services: services.clone(), endpoints: endpoints.clone(), writer };
+    Controller::new(reconciler)
+        .objects(&services)
+        .objects(&endpoints)
+        .watch(&slices, |delta| writer::service_of(delta, MANAGER))
+        .run(stop)
+        .await;
+}
+
+impl Reconciler for Mirror {
+    type Key = ObjectKey;
+
+    fn name(&self) -> &'static str {
+        CONTROLLER
+    }
+
+    async fn reconcile(&self, key: &ObjectKey) -> Result<Next, ReconcileError> {
+        if !self.writer.pending.seen(key, &self.writer.slices) {
+            return Ok(Next::After(PATIENCE));
+        }
+        let custom = self.services.get_key(key).is_some_and(|service| {
+            let spec = service.spec.as_ref();
+            spec.is_some_and(|s| s.selector.as_ref().is_none_or(|s| s.is_empty()))
+        });
+        let endpoints = self.endpoints.get_key(key).filter(|e| custom && is_mirrored(e));
+        let wanted = endpoints.map_or_else(Vec::new, |e| frames(&e));
+        self.writer.write(key, wanted).await?;
+        Ok(Next::Done)
+    }
+}
+
+fn is_mirrored(endpoints: &Endpoints) -> bool {
+    !deleting(endpoints)
+        && endpoints.labels().get(SKIP).is_none_or(|skip| skip != "true")
+        && !endpoints.annotations().contains_key(LEADER)
+}
+
+fn frames(endpoints: &Endpoints) -> Vec<(Frame, Vec<Group>)> {
+    let families = [Family::V4, Family::V6].into_iter();
+    let frames = families.map(|family| {
+        let groups = endpoints.subsets.iter().flatten().map(|subset| group(subset, family));
+        let groups: Vec<Group> = groups.filter(|g| !g.endpoints.is_empty()).collect();
+        (frame(endpoints, family), groups)
+    });
+    frames.filter(|(_, groups)| !groups.is_empty()).collect()
+}
+
+fn frame(endpoints: &Endpoints, family: Family) -> Frame {
+    let labels = endpoints.metadata.labels.clone().unwrap_or_default();
+    let owner = controller_reference(endpoints);
+    Frame {
+        address_type: family.address_type().to_owned(),
+        metadata: super::metadata(endpoints, &endpoints.name_any(), labels, MANAGER, owner),
+    }
+}
+
+fn group(subset: &EndpointSubset, family: Family) -> Group {
+    let ready = subset.addresses.iter().flatten().map(|a| (a, true));
+    let not_ready = subset.not_ready_addresses.iter().flatten().map(|a| (a, false));
+    let of_family = ready.chain(not_ready).filter(|(a, _)| Family::of(&a.ip) == Some(family));
+    let ports = subset.ports.iter().flatten().map(|port| EndpointPort {
+        name: Some(port.name.clone().unwrap_or_default()),
+        port: Some(port.port),
+        protocol: Some(port.protocol.clone().unwrap_or_else(|| "TCP".to_owned())),
+        app_protocol: port.app_protocol.clone(),
+    });
+    Group {
+        ports: ports.collect(),
+        endpoints: of_family.take(MAX_PER_SUBSET).map(|(a, ready)| endpoint(a, ready)).collect(),
+    }
+}
+
+fn endpoint(address: &EndpointAddress, ready: bool) -> Endpoint {
+    Endpoint {
+        addresses: vec![address.ip.clone()],
+        conditions: Some(EndpointConditions { ready: Some(ready), ..EndpointConditions::default() }),
+        hostname: address.hostname.clone(),
+        node_name: address.node_name.clone(),
+        target_ref: address.target_ref.clone(),
+        ..Endpoint::default()
+    }
+}

@@ -1,0 +1,191 @@
+//! EndpointSlices of Services with a selector; [`mirror`] makes them of Endpoints that people keep themselves.
+//!
+//! <https://kubernetes.io/docs/concepts/services-networking/endpoint-slices/>
+
+pub mod mirror;
+mod plan;
+mod writer;
+
+use crate::Clients;
+use crate::common::ownership::controller_reference;
+use crate::common::pending::{PATIENCE, Pending};
+use crate::common::pods;
+use crate::common::services::{self, Family, HEADLESS};
+use coracle_client::informer::deleting;
+use coracle_client::{Controller, Delta, Informer, Next, ObjectKey, ReconcileError, Reconciler};
+use k8s_openapi::api::core::v1::{Node, Pod, Service};
+use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort, EndpointSlice};
+use kube::api::ObjectMeta;
+use plan::{Frame, Group};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tokio_util::sync::CancellationToken;
+use writer::{MANAGED_BY, SERVICE_NAME, Writer};
+
+const CONTROLLER: &str = "endpointslice-controller";
+const MANAGER: &str = "endpointslice-controller.k8s.io";
+const ZONE: &str = "topology.kubernetes.io/zone";
+
+struct Slices {
+    services: Informer<Service>,
+    pods: Informer<Pod>,
+    nodes: Informer<Node>,
+    writer: Writer,
+}
+
+/// Runs the controller until `stop` is cancelled.
+pub async fn run(clients: Clients, stop: CancellationToken) {
+    let (services, pods) = (clients.informers.of::<Service>(), clients.informers.of::<Pod>());
+    let (nodes, slices) = (clients.informers.of::<Node>(), clients.informers.of::<EndpointSlice>());
+    let writer = Writer {
+        client: clients.client(CONTROLLER),
+        slices: slices.clone(),
+        pending: Pending::default(),
+        manager: MANAGER,
+    };
+    let reconciler = Slices { services: services.clone(), pods: pods.clone(), nodes: nodes.clone(), writer };
+    let by_pod = {
+        let services = services.clone();
+        move |delta: &Delta<Pod>| services::keys_of(delta, &services)
+    };
+    let by_node = {
+        let services = services.clone();
+        move |delta: &Delta<Node>| if zone_changed(delta) { keys(&services) } else { Vec::new() }
+    };
+    Controller::new(reconciler)
+        .objects(&services)
+        .watch(&pods, by_pod)
+        .watch(&nodes, by_node)
+        .watch(&slices, |delta| writer::service_of(delta, MANAGER))
+        .workers(2)
+        .run(stop)
+        .await;
+}
+
+fn zone(node: &Node) -> Option<&String> {
+    node.metadata.labels.as_ref()?.get(ZONE)
+}
+
+fn zone_changed(delta: &Delta<Node>) -> bool {
+    delta.old.as_deref().and_then(zone) != delta.new.as_deref().and_then(zone)
+}
+
+fn keys(services: &Informer<Service>) -> Vec<ObjectKey> {
+    services.list().iter().map(|s| ObjectKey::of(s.as_ref())).collect()
+}
+
+impl Reconciler for Slices {
+    type Key = ObjectKey;
+
+    fn name(&self) -> &'static str {
+        CONTROLLER
+    }
+
+    async fn reconcile(&self, key: &ObjectKey) -> Result<Next, ReconcileError> {
+        let Some(service) = self.services.get_key(key) else {
+            // The garbage collector takes the slices with their owner.
+            self.writer.pending.forget(key);
+            return Ok(Next::Done);
+        };
+        let Some(selector) = services::selector(&service).filter(|_| !deleting(service.as_ref())) else {
+            return Ok(Next::Done);
+        };
+        if !self.writer.pending.seen(key, &self.writer.slices) {
+            return Ok(Next::After(PATIENCE));
+        }
+        let mut pods = self.pods.list_in(&key.namespace);
+        pods.retain(|pod| services::selects(selector, pod));
+        let families = services::families(&service);
+        let wanted = families.into_iter().map(|family| {
+            let zone = |node: &str| self.nodes.get("", node).as_deref().and_then(zone).cloned();
+            (frame(&service, family), groups(&service, &pods, family, &zone))
+        });
+        self.writer.write(key, wanted.collect()).await?;
+        Ok(Next::Done)
+    }
+}
+
+fn frame(service: &Service, family: Family) -> Frame {
+    let name = service.metadata.name.clone().unwrap_or_default();
+    let mut labels = service.metadata.labels.clone().unwrap_or_default();
+    labels.remove(HEADLESS);
+    if services::is_headless(service) {
+        labels.insert(HEADLESS.to_owned(), String::new());
+    }
+    Frame {
+        address_type: family.address_type().to_owned(),
+        metadata: metadata(service, &name, labels, MANAGER, controller_reference(service)),
+    }
+}
+
+/// Metadata of a new slice of the Service called `name`.
+fn metadata<K: kube::Resource>(
+    beside: &K,
+    name: &str,
+    mut labels: BTreeMap<String, String>,
+    manager: &str,
+    owner: k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference,
+) -> ObjectMeta {
+    labels.insert(SERVICE_NAME.to_owned(), name.to_owned());
+    labels.insert(MANAGED_BY.to_owned(), manager.to_owned());
+    ObjectMeta {
+        generate_name: Some(format!("{name}-")),
+        namespace: beside.meta().namespace.clone(),
+        labels: Some(labels),
+        owner_references: Some(vec![owner]),
+        ..ObjectMeta::default()
+    }
+}
+
+/// The endpoints of one family, grouped by the ports they resolve to.
+fn groups(
+    service: &Service,
+    pods: &[Arc<Pod>],
+    family: Family,
+    zone: &dyn Fn(&str) -> Option<String>,
+) -> Vec<Group> {
+    let mut groups: Vec<Group> = Vec::new();
+    for pod in pods.iter().filter(|p| services::counts(p, true)) {
+        let Some(address) = services::address(pod, family) else { continue };
+        let ports = ports(service, pod);
+        let endpoint = endpoint(service, pod, address, zone);
+        match groups.iter_mut().find(|g| g.ports == ports) {
+            Some(group) => group.endpoints.push(endpoint),
+            None => groups.push(Group { ports, endpoints: vec![endpoint] }),
+        }
+    }
+    groups
+}
+
+fn ports(service: &Service, pod: &Pod) -> Vec<EndpointPort> {
+    let declared = service.spec.as_ref().and_then(|s| s.ports.as_deref()).unwrap_or_default();
+    let resolved = declared.iter().filter_map(|port| {
+        Some(EndpointPort {
+            name: Some(port.name.clone().unwrap_or_default()),
+            port: Some(services::target_port(pod, port)?),
+            protocol: Some(port.protocol.clone().unwrap_or_else(|| "TCP".to_owned())),
+            app_protocol: port.app_protocol.clone(),
+        })
+    });
+    resolved.collect()
+}
+
+fn endpoint(service: &Service, pod: &Pod, address: &str, zone: &dyn Fn(&str) -> Option<String>) -> Endpoint {
+    let serving = pods::is_ready(pod);
+    let terminating = pod.metadata.deletion_timestamp.is_some();
+    let ready = services::publishes_unready(service) || (serving && !terminating);
+    let node = pods::node_name(pod);
+    Endpoint {
+        addresses: vec![address.to_owned()],
+        conditions: Some(EndpointConditions {
+            ready: Some(ready),
+            serving: Some(serving),
+            terminating: Some(terminating),
+        }),
+        hostname: services::hostname(pod, service),
+        node_name: node.map(str::to_owned),
+        target_ref: Some(services::target_reference(pod)),
+        zone: node.and_then(zone),
+        ..Endpoint::default()
+    }
+}

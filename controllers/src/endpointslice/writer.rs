@@ -1,0 +1,83 @@
+//! Carries out a plan for slices; shared by the controller for Services and the one that mirrors Endpoints.
+
+use super::plan::{self, Frame, Group};
+use crate::common::code_of;
+use crate::common::namespace_terminating;
+use crate::common::pending::Pending;
+use coracle_client::informer::api_for;
+use coracle_client::{Delta, Informer, ObjectKey, ReconcileError};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::api::{DeleteParams, PostParams};
+use kube::{Api, ResourceExt};
+use std::sync::Arc;
+
+pub const SERVICE_NAME: &str = "kubernetes.io/service-name";
+pub const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
+
+pub struct Writer {
+    pub client: kube::Client,
+    pub slices: Informer<EndpointSlice>,
+    pub pending: Pending,
+    /// The value of the managed-by label.
+    pub manager: &'static str,
+}
+
+/// The Service of a slice that `manager` keeps.
+pub fn service_of(delta: &Delta<EndpointSlice>, manager: &str) -> Option<ObjectKey> {
+    let slice = delta.object().filter(|s| is_of(s, manager))?;
+    let name = slice.labels().get(SERVICE_NAME)?;
+    Some(ObjectKey::new(slice.namespace().unwrap_or_default(), name))
+}
+
+fn is_of(slice: &EndpointSlice, manager: &str) -> bool {
+    slice.labels().get(MANAGED_BY).is_some_and(|by| by == manager)
+}
+
+impl Writer {
+    /// The slices of a Service that this manager keeps.
+    pub fn existing(&self, key: &ObjectKey) -> Vec<Arc<EndpointSlice>> {
+        let mut slices = self.slices.list_in(&key.namespace);
+        slices.retain(|s| is_of(s, self.manager) && s.labels().get(SERVICE_NAME) == Some(&key.name));
+        slices
+    }
+
+    /// Makes the Service's slices what the frames and their groups say; those of no frame go.
+    pub async fn write(
+        &self,
+        key: &ObjectKey,
+        wanted: Vec<(Frame, Vec<Group>)>,
+    ) -> Result<(), ReconcileError> {
+        let mut left = self.existing(key);
+        for (frame, groups) in wanted {
+            let (mine, others) = left.into_iter().partition(|s| s.address_type == frame.address_type);
+            left = others;
+            let mine: Vec<Arc<EndpointSlice>> = mine;
+            let changes = plan::plan(&frame, groups, &mine);
+            self.apply(key, changes).await?;
+        }
+        self.apply(key, plan::Changes { delete: left, ..plan::Changes::default() }).await
+    }
+
+    /// New ones first, so that no endpoint is missing in between.
+    async fn apply(&self, key: &ObjectKey, changes: plan::Changes) -> Result<(), ReconcileError> {
+        let api: Api<EndpointSlice> = api_for(&self.client, key);
+        for slice in &changes.create {
+            match api.create(&PostParams::default(), slice).await {
+                Ok(slice) => self.pending.created(key, &slice),
+                Err(error) if namespace_terminating(&error) => return Ok(()),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        for slice in &changes.update {
+            let slice = api.replace(&slice.name_any(), &PostParams::default(), slice).await?;
+            self.pending.created(key, &slice);
+        }
+        for slice in &changes.delete {
+            match api.delete(&slice.name_any(), &DeleteParams::default()).await {
+                Err(error) if code_of(&error) != 404 => return Err(error.into()),
+                _ => self.pending.deleted(key, slice.as_ref()),
+            }
+        }
+        Ok(())
+    }
+}
