@@ -1,0 +1,11 @@
+//! What the runtime is asked to run: CRI configurations, computed from the pod's spec.
+
+pub mod config;
+pub mod dns;
+pub mod env;
+pub mod hosts;
+pub mod mounts;
+pub mod resources;
+pub mod sandbox;
+pub mod security;
+pub mod service_env;

@@ -1,0 +1,101 @@
+//! What is mounted into a container.
+
+use super::env;
+use crate::cri::api;
+use coracle_storage::volumes::{Mounted, SubPath, Volumes};
+use k8s_openapi::api::core::v1::{Container, VolumeMount};
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+/// The pod's volumes as they stand on the node.
+pub struct PodVolumes<'a> {
+    pub volumes: &'a Volumes,
+    pub uid: &'a str,
+    pub mounted: &'a BTreeMap<String, Mounted>,
+}
+
+fn mount(container_path: impl Into<String>, host_path: &Path) -> api::Mount {
+    api::Mount {
+        container_path: container_path.into(),
+        host_path: host_path.display().to_string(),
+        ..api::Mount::default()
+    }
+}
+
+/// The container's `volumeMounts`; `env` expands `subPathExpr`. `Err` is for CreateContainerConfigError.
+pub fn of_volumes(
+    pod: &PodVolumes<'_>,
+    container: &Container,
+    env: &[(String, String)],
+) -> Result<Vec<api::Mount>, String> {
+    let mounts = container.volume_mounts.iter().flatten().enumerate();
+    mounts.map(|(index, wanted)| of_volume(pod, container, env, index, wanted)).collect()
+}
+
+fn of_volume(
+    pod: &PodVolumes<'_>,
+    container: &Container,
+    env: &[(String, String)],
+    index: usize,
+    wanted: &VolumeMount,
+) -> Result<api::Mount, String> {
+    let volume = pod.mounted.get(&wanted.name).ok_or_else(|| {
+        format!("cannot find volume {:?} to mount into container {:?}", wanted.name, container.name)
+    })?;
+    let lookup = |name: &str| env.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str());
+    let sub_path = match (wanted.sub_path.as_deref(), wanted.sub_path_expr.as_deref()) {
+        (Some(path), _) if !path.is_empty() => Some(path.to_owned()),
+        (_, Some(expression)) if !expression.is_empty() => Some(env::expand(expression, lookup)),
+        _ => None,
+    };
+    let host_path = match &sub_path {
+        None => volume.path.clone(),
+        Some(sub_path) => {
+            let request = SubPath {
+                volume: &wanted.name,
+                root: &volume.path,
+                sub_path,
+                container: &container.name,
+                mount: index,
+            };
+            let text = "failed to prepare subPath for volumeMount";
+            pod.volumes
+                .sub_path(pod.uid, &request)
+                .map_err(|e| format!("{text} {:?} of container {:?}: {e}", wanted.name, container.name))?
+        }
+    };
+    let propagation = match wanted.mount_propagation.as_deref() {
+        Some("HostToContainer") => api::MountPropagation::PropagationHostToContainer,
+        Some("Bidirectional") => api::MountPropagation::PropagationBidirectional,
+        _ => api::MountPropagation::PropagationPrivate,
+    };
+    let readonly = wanted.read_only == Some(true) || volume.read_only;
+    let absolute = Path::new("/").join(&wanted.mount_path);
+    Ok(api::Mount {
+        readonly,
+        propagation: propagation as i32,
+        recursive_read_only: readonly && wanted.recursive_read_only.as_deref() == Some("Enabled"),
+        ..mount(absolute.display().to_string(), &host_path)
+    })
+}
+
+/// The managed `/etc/hosts`, unless the container mounts one of its own.
+pub fn etc_hosts(container: &Container, file: &Path) -> Option<api::Mount> {
+    let own = container.volume_mounts.iter().flatten().any(|m| m.mount_path == "/etc/hosts");
+    (!own).then(|| mount("/etc/hosts", file))
+}
+
+/// Makes the file for a container's last words and mounts it where the spec says.
+pub fn termination_log(pod_dir: &Path, container: &Container, attempt: u32) -> io::Result<api::Mount> {
+    let dir = pod_dir.join("containers").join(&container.name);
+    fs::create_dir_all(&dir)?;
+    let file: PathBuf = dir.join(format!("termination-log.{attempt}"));
+    fs::write(&file, b"")?;
+    // Whoever the container runs as may write it.
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o666))?;
+    let path = container.termination_message_path.as_deref().filter(|p| !p.is_empty());
+    Ok(mount(path.unwrap_or("/dev/termination-log"), &file))
+}
