@@ -1,1 +1,55 @@
-fn main() {}
+//! The `coracle` binary: reads the command line and hands over.
+
+mod address;
+mod args;
+mod check;
+mod ci;
+mod config;
+mod server;
+mod supervise;
+
+use args::{Cli, Command};
+use clap::Parser;
+use std::process::ExitCode;
+use tracing_subscriber::EnvFilter;
+
+/// Levels without RUST_LOG: libraries speak up only when something is wrong.
+const DEFAULT_LOG: &str = "warn,coracle=info";
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match cli.command {
+        Command::Server(args) => in_runtime(DEFAULT_LOG, server::command(args)),
+        Command::Ci(args) => in_runtime("error", ci::command(args)),
+        Command::Check(args) => check::run(&args),
+    }
+}
+
+fn in_runtime(log: &str, command: impl Future<Output = ExitCode>) -> ExitCode {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(expand(log)));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    // Ring is the only provider in this binary; a second installation is refused, which is as good.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => {
+            let code = runtime.block_on(command);
+            // Whatever still runs has been told to end, and must not keep the process.
+            runtime.shutdown_background();
+            code
+        }
+        Err(error) => {
+            eprintln!("coracle: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// `coracle=info` is meant for all crates of this workspace.
+fn expand(log: &str) -> String {
+    const ROOMS: [&str; 8] =
+        ["apiserver", "client", "controllers", "scheduler", "kubelet", "proxy", "dns", "storage"];
+    let Some(level) = log.split(',').find_map(|part| part.strip_prefix("coracle=")) else {
+        return log.to_owned();
+    };
+    ROOMS.iter().fold(log.to_owned(), |all, room| format!("{all},coracle_{room}={level}"))
+}

@@ -1,0 +1,123 @@
+//! `coracle ci -- CMD`: a throw-away cluster in memory, without root, around one command.
+
+use crate::args::{CiArgs, ServerArgs};
+use crate::config::Config;
+use crate::server::Node;
+use k8s_openapi::api::core::v1::ServiceAccount;
+use kube::Api;
+use std::path::{Path, PathBuf};
+use std::process::{ExitCode, ExitStatus};
+use std::time::Duration;
+use tokio::process::{Child, Command};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+/// How long the cluster may take to be whole; it takes a fraction of a second.
+const START_TIME: Duration = Duration::from_secs(30);
+/// Exit code when the cluster or the command could not be started; env(1) and docker use 125 likewise.
+const COULD_NOT_START: u8 = 125;
+
+/// A directory of our own, removed when the cluster goes.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new() -> std::io::Result<Self> {
+        use std::os::unix::fs::DirBuilderExt;
+        let path = std::env::temp_dir().join(format!("coracle-ci-{}", uuid::Uuid::new_v4()));
+        std::fs::DirBuilder::new().mode(0o700).create(&path)?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // Left behind at worst: a directory that only we can read.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+pub async fn command(args: CiArgs) -> ExitCode {
+    match run(args).await {
+        Ok(code) => code,
+        Err(text) => {
+            eprintln!("coracle ci: {text}");
+            ExitCode::from(COULD_NOT_START)
+        }
+    }
+}
+
+async fn run(args: CiArgs) -> Result<ExitCode, String> {
+    let scratch = Scratch::new().map_err(|e| format!("temporary directory: {e}"))?;
+    let config = config(&scratch.0, args.nodes)?;
+    let stop = CancellationToken::new();
+    let node = Node::start(&config, stop.clone()).await.map_err(|e| e.to_string())?;
+    if let Some(wanted) = &args.kubeconfig {
+        std::fs::copy(&config.kubeconfig, wanted).map_err(|e| format!("{}: {e}", wanted.display()))?;
+    }
+    wait_until_usable(&node).await?;
+    let status = around(&args.command, &config.kubeconfig).await;
+    // Nothing of this cluster outlives it, so nothing is worth an orderly end.
+    stop.cancel();
+    drop(scratch);
+    Ok(exit_code(status?))
+}
+
+fn config(scratch: &Path, nodes: u32) -> Result<Config, String> {
+    let words = |list: &[&str]| Some(list.iter().map(|w| (*w).to_owned()).collect());
+    Config::load(ServerArgs {
+        data_dir: Some(scratch.to_owned()),
+        bind_address: Some([127, 0, 0, 1].into()),
+        https_port: Some(0),
+        node_ip: Some([127, 0, 0, 1].into()),
+        node_name: Some("coracle-ci".to_owned()),
+        disable: words(&["kubelet", "proxy", "dns"]),
+        storage_backend: Some("memory".to_owned()),
+        simulate_nodes: Some(nodes),
+        ..ServerArgs::default()
+    })
+}
+
+/// Pods can be created once their namespace has its service account; that is when a cluster counts as whole.
+async fn wait_until_usable(node: &Node) -> Result<(), String> {
+    let client = coracle_client::transport::in_process::<_, axum::body::Body, _>(
+        node.control_plane.api.service(),
+        coracle_api::UserInfo::authenticated("system:coracle:ci", &["system:masters"]),
+    );
+    let accounts: Api<ServiceAccount> = Api::namespaced(client, "default");
+    let exists = kube::runtime::wait::await_condition(accounts, "default", |found: Option<&ServiceAccount>| found.is_some());
+    let waited = tokio::time::timeout(START_TIME, exists).await;
+    waited.map_err(|_| "the cluster did not become usable".to_owned())?.map_err(|e| e.to_string())?;
+    Ok(())
+}
+
+/// Runs the command to its end, handing on the signals that ask us to end.
+async fn around(command: &[String], kubeconfig: &Path) -> Result<ExitStatus, String> {
+    let [program, arguments @ ..] = command else { return Err("no command".to_owned()) };
+    let child = Command::new(program).args(arguments).env("KUBECONFIG", kubeconfig).spawn();
+    let mut child = child.map_err(|e| format!("{program}: {e}"))?;
+    let mut terminate = signal(SignalKind::terminate()).map_err(|e| e.to_string())?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(|e| e.to_string())?;
+    loop {
+        tokio::select! {
+            ended = child.wait() => return ended.map_err(|e| e.to_string()),
+            _ = terminate.recv() => hand_on(&child, nix::sys::signal::Signal::SIGTERM),
+            // A terminal sends it to the command too; one from elsewhere must reach it.
+            _ = interrupt.recv() => hand_on(&child, nix::sys::signal::Signal::SIGINT),
+        }
+    }
+}
+
+fn hand_on(child: &Child, signal: nix::sys::signal::Signal) {
+    let pid = child.id().and_then(|id| i32::try_from(id).ok()).map(nix::unistd::Pid::from_raw);
+    if let Some(pid) = pid {
+        // It may have ended meanwhile.
+        let _ = nix::sys::signal::kill(pid, signal);
+    }
+}
+
+/// The command's own code; 128 and the signal's number where a signal ended it, as shells say it.
+fn exit_code(status: ExitStatus) -> ExitCode {
+    use std::os::unix::process::ExitStatusExt;
+    let code = status.code().or_else(|| status.signal().map(|s| 128 + s)).unwrap_or(1);
+    ExitCode::from(u8::try_from(code).unwrap_or(1))
+}

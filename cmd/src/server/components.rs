@@ -1,0 +1,91 @@
+//! Which components run, as whom, and with what settings.
+
+use super::control_plane::{ControlPlane, service_address};
+use super::identity::Clients;
+use crate::config::{Component, Config};
+use crate::supervise::Supervisor;
+use coracle_client::{Context, Informers};
+use coracle_kubelet::simulate::{SimulateConfig, run_simulated};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use tokio_util::sync::CancellationToken;
+
+/// Where the node's DNS server listens; the Service `kube-dns` leads there. Not 53, which the machine's own resolver
+/// may hold.
+const DNS_PORT: u16 = 10_053;
+const PROXY_HEALTH_PORT: u16 = 10_256;
+
+/// What a component's start needs; one for all components.
+#[derive(Clone)]
+struct Base {
+    clients: Clients,
+    informers: Informers,
+}
+
+impl Base {
+    fn context(&self, client: kube::Client, stop: CancellationToken) -> Context {
+        Context { client, informers: self.informers.clone(), stop }
+    }
+}
+
+/// Starts everything that is not disabled.
+pub fn spawn_all(supervisor: &mut Supervisor, control_plane: &ControlPlane, config: &Config) {
+    let clients = Clients::new(control_plane.api.clone());
+    let informers = Informers::new(clients.privileged("system:coracle:informers"), control_plane.api.stop().clone());
+    let base = Base { clients, informers };
+    if config.runs(Component::Scheduler) {
+        scheduler(supervisor, base.clone());
+    }
+    if config.simulate_nodes > 0 {
+        simulated_nodes(supervisor, base.clone(), config.simulate_nodes);
+    }
+    if config.runs(Component::Proxy) {
+        proxy(supervisor, base.clone(), config);
+    }
+    if config.runs(Component::Dns) {
+        dns(supervisor, base, config);
+    }
+}
+
+fn scheduler(supervisor: &mut Supervisor, base: Base) {
+    supervisor.spawn("scheduler", move |stop| {
+        let context = base.context(base.clients.user("system:kube-scheduler"), stop);
+        coracle_scheduler::run(context, coracle_scheduler::Config::default())
+    });
+}
+
+fn simulated_nodes(supervisor: &mut Supervisor, base: Base, count: u32) {
+    let count = usize::try_from(count).unwrap_or(usize::MAX);
+    supervisor.spawn("simulated-nodes", move |stop| {
+        let context = base.context(base.clients.privileged("system:coracle:simulated-nodes"), stop);
+        run_simulated(context, SimulateConfig { count, ..SimulateConfig::default() })
+    });
+}
+
+fn proxy(supervisor: &mut Supervisor, base: Base, config: &Config) {
+    let settings = coracle_proxy::Config {
+        node_name: config.node_name.clone(),
+        cluster_cidr: config.cluster_cidr.clone(),
+        health_address: SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), PROXY_HEALTH_PORT),
+    };
+    supervisor.spawn("proxy", move |stop| {
+        let context = base.context(base.clients.user("system:kube-proxy"), stop);
+        coracle_proxy::run(context, settings.clone())
+    });
+}
+
+fn dns(supervisor: &mut Supervisor, base: Base, config: &Config) {
+    let networks = [&config.cluster_cidr, &config.service_cidr];
+    let settings = coracle_dns::Config {
+        listen: SocketAddr::new(config.node_ip, DNS_PORT),
+        node_name: config.node_name.clone(),
+        cluster_dns: service_address(config, 10),
+        domain: "cluster.local".to_owned(),
+        clients: networks.iter().filter_map(|n| n.parse().ok()).collect(),
+        resolv_conf: PathBuf::from("/etc/resolv.conf"),
+    };
+    supervisor.spawn("dns", move |stop| {
+        let context = base.context(base.clients.service_account("coredns"), stop);
+        coracle_dns::run(context, settings.clone())
+    });
+}

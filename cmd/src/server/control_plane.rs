@@ -1,0 +1,151 @@
+//! Store, certificates, API server and the objects every cluster begins with.
+
+use super::StartError;
+use crate::config::{Backend, Component, Config};
+use coracle_apiserver::admission;
+use coracle_apiserver::authn::{Authenticator, ServiceAccountTokens};
+use coracle_apiserver::authz::Chain;
+use coracle_apiserver::bootstrap::{self, BootstrapConfig};
+use coracle_apiserver::connect::KubeletClient;
+use coracle_apiserver::health::Health;
+use coracle_apiserver::kubeconfig;
+use coracle_apiserver::pki::{Pki, PkiOptions};
+use coracle_apiserver::server::{self, ApiServer, ServerConfig};
+use coracle_apiserver::store::{MemoryStore, SledOptions, SledStore, Store};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+pub struct ControlPlane {
+    pub api: ApiServer,
+    pub pki: Arc<Pki>,
+    pub tokens: Arc<ServiceAccountTokens>,
+    /// As the administrator's kubeconfig names it.
+    pub url: String,
+    store: Arc<dyn Store>,
+    /// Ends requests that last, after the components have ended.
+    stop: CancellationToken,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+/// The `n`th address of the service range: 1 is the API's, 10 is DNS'.
+pub fn service_address(config: &Config, n: u8) -> IpAddr {
+    match config.service_cidr.parse().map(|net: ipnet::IpNet| net.network()) {
+        Ok(IpAddr::V4(first)) => IpAddr::from((u32::from(first) + u32::from(n)).to_be_bytes()),
+        Ok(IpAddr::V6(first)) => IpAddr::from((u128::from(first) + u128::from(n)).to_be_bytes()),
+        // The configuration was checked; only a caller that made one by hand can get here.
+        Err(_) => IpAddr::from([10, 43, 0, n]),
+    }
+}
+
+async fn open_store(config: &Config) -> Result<Arc<dyn Store>, StartError> {
+    if config.backend == Backend::Memory {
+        return Ok(MemoryStore::new());
+    }
+    let dir = config.data_dir.join("db");
+    let opened = tokio::task::spawn_blocking(move || SledStore::open(&dir, SledOptions::default()));
+    let store = opened.await.map_err(|e| StartError::new("open the store", e))?;
+    let store = store.map_err(|e| StartError::new("open the store", e))?;
+    Ok(store)
+}
+
+async fn open_pki(config: &Config) -> Result<Arc<Pki>, StartError> {
+    let options = PkiOptions {
+        node_name: config.node_name.clone(),
+        extra_names: vec![config.node_ip.to_string()],
+        service_ip: service_address(config, 1),
+        ..PkiOptions::default()
+    };
+    let dir = config.data_dir.join("pki");
+    let made = tokio::task::spawn_blocking(move || Pki::ensure(&dir, options));
+    let pki = made.await.map_err(|e| StartError::new("certificates", e))?;
+    pki.map_err(|e| StartError::new("certificates", e))
+}
+
+impl ControlPlane {
+    /// Returns when `/readyz` answers ok.
+    pub async fn start(config: &Config, stop: CancellationToken) -> Result<Self, StartError> {
+        let address = SocketAddr::new(config.bind_address, config.https_port);
+        let listener = TcpListener::bind(address).await;
+        let listener = listener.map_err(|e| StartError::new(&format!("listen on {address}"), e))?;
+        let port = listener.local_addr().map_err(|e| StartError::new("listen", e))?.port();
+        let (store, pki) = tokio::join!(open_store(config), open_pki(config));
+        let (store, pki) = (store?, pki?);
+        let cache = server::load_cache(store.clone()).await.map_err(|e| StartError::new("load the store", e))?;
+        let tokens = Arc::new(ServiceAccountTokens::new(pki.service_account_key()));
+        let api = assemble(&pki, &tokens, store.clone(), cache)?;
+        let host = if config.bind_address.is_unspecified() { IpAddr::from([127, 0, 0, 1]) } else { config.bind_address };
+        let url = format!("https://{}", SocketAddr::new(host, port));
+        bootstrap::apply(api.registry(), &cluster(config, &pki, port))
+            .await
+            .map_err(|e| StartError::new("make the cluster's first objects", e))?;
+        kubeconfig::write_admin(&pki, &url, &config.kubeconfig)
+            .map_err(|e| StartError::new("write the administrator's kubeconfig", e))?;
+        let own_stop = api.stop().clone();
+        let tls = pki.server_tls().map_err(|e| StartError::new("certificates", e))?;
+        let serving = api.clone();
+        let until = own_stop.clone();
+        let mut tasks = vec![tokio::spawn(async move { serving.serve(listener, Some(tls), until).await })];
+        tasks.push(renew(pki.clone(), url.clone(), config, stop));
+        tracing::info!(%url, kubeconfig = %config.kubeconfig.display(), "the API is ready");
+        Ok(Self { api, pki, tokens, url, store, stop: own_stop, tasks })
+    }
+
+    /// Ends watches and connections, and makes everything durable.
+    pub async fn shut_down(self) {
+        self.stop.cancel();
+        for task in self.tasks {
+            task.abort();
+        }
+        if let Err(error) = self.store.close().await {
+            tracing::error!(error = &error as &dyn std::error::Error, "the store was not closed cleanly");
+        }
+    }
+}
+
+fn assemble(
+    pki: &Arc<Pki>,
+    tokens: &Arc<ServiceAccountTokens>,
+    store: Arc<dyn Store>,
+    cache: Arc<coracle_apiserver::cache::Cache>,
+) -> Result<ApiServer, StartError> {
+    let stop = CancellationToken::new();
+    let certificates = |e| StartError::new("certificates", e);
+    let authenticator = Authenticator::new(pki, tokens.clone(), cache.clone()).map_err(certificates)?;
+    let kubelets = KubeletClient::new(pki.client_config_for_kubelet().map_err(certificates)?, stop.clone());
+    let generation = server::rbac_generation(cache.clone());
+    let config = ServerConfig {
+        authenticator: Some(Arc::new(authenticator)),
+        authorizer: Arc::new(Chain::new(cache.clone(), generation)),
+        admission: Arc::new(admission::default_chain(cache.clone())),
+        kubelets: Some(kubelets),
+        health: Health::default(),
+        clock: Arc::new(jiff::Timestamp::now),
+        stop,
+    };
+    Ok(ApiServer::new(config, store, cache))
+}
+
+fn cluster(config: &Config, pki: &Pki, port: u16) -> BootstrapConfig {
+    BootstrapConfig {
+        api_addresses: vec![config.node_ip],
+        api_port: port,
+        service_ip: service_address(config, 1),
+        dns_ip: config.runs(Component::Dns).then(|| service_address(config, 10)),
+        ca_pem: pki.ca_pem().to_owned(),
+        front_proxy_ca_pem: pki.front_proxy_ca_pem().to_owned(),
+        server_url: format!("https://{}", SocketAddr::new(config.node_ip, port)),
+    }
+}
+
+/// Certificates renew themselves; the kubeconfig holds one of them.
+fn renew(pki: Arc<Pki>, url: String, config: &Config, stop: CancellationToken) -> JoinHandle<()> {
+    let path = config.kubeconfig.clone();
+    tokio::spawn(pki.run(stop, move |pki, _| {
+        if let Err(error) = kubeconfig::write_admin(pki, &url, &path) {
+            tracing::error!(error = &error as &dyn std::error::Error, "kubeconfig not renewed");
+        }
+    }))
+}

@@ -1,0 +1,92 @@
+//! `coracle server`: the control plane first, then the components, then waiting for the end.
+
+mod components;
+mod control_plane;
+mod identity;
+
+pub use control_plane::ControlPlane;
+
+use crate::args::ServerArgs;
+use crate::config::Config;
+use crate::supervise::Supervisor;
+use std::process::ExitCode;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+/// Everything that can keep the server from starting; the text says what to do.
+#[derive(Debug)]
+pub struct StartError(String);
+
+impl StartError {
+    /// `what` failed because of `error`, whose whole chain is shown.
+    pub fn new(what: &str, error: impl std::error::Error) -> Self {
+        let mut text = format!("{what}: {error}");
+        let mut source = error.source();
+        while let Some(cause) = source {
+            text = format!("{text}: {cause}");
+            source = cause.source();
+        }
+        Self(text)
+    }
+}
+
+impl std::fmt::Display for StartError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A cluster in this process.
+pub struct Node {
+    pub control_plane: ControlPlane,
+    supervisor: Supervisor,
+}
+
+impl Node {
+    /// Returns when the API is ready; components go on starting beside it.
+    pub async fn start(config: &Config, stop: CancellationToken) -> Result<Self, StartError> {
+        let control_plane = ControlPlane::start(config, stop.clone()).await?;
+        let mut supervisor = Supervisor::new(stop);
+        components::spawn_all(&mut supervisor, &control_plane, config);
+        Ok(Self { control_plane, supervisor })
+    }
+
+    /// Stops the components, then the API, then the store.
+    pub async fn shut_down(self) {
+        self.supervisor.shut_down().await;
+        self.control_plane.shut_down().await;
+    }
+}
+
+pub async fn command(args: ServerArgs) -> ExitCode {
+    let config = match Config::load(args) {
+        Ok(config) => config,
+        Err(mistakes) => return fail(&mistakes),
+    };
+    let stop = CancellationToken::new();
+    let node = match Node::start(&config, stop.clone()).await {
+        Ok(node) => node,
+        Err(error) => return fail(&error.to_string()),
+    };
+    if let Err(error) = until_told_to_end().await {
+        return fail(&error.to_string());
+    }
+    tracing::info!("ending");
+    node.shut_down().await;
+    ExitCode::SUCCESS
+}
+
+fn fail(text: &str) -> ExitCode {
+    for line in text.lines() {
+        eprintln!("coracle: {line}");
+    }
+    ExitCode::FAILURE
+}
+
+/// SIGTERM or SIGINT.
+pub async fn until_told_to_end() -> std::io::Result<()> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
+    Ok(())
+}
