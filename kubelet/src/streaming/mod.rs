@@ -1,2 +1,158 @@
-//! Streaming.
+//! Streams between kubectl and a container: exec, attach and port-forward.
+//!
+//! A client speaks SPDY/3.1 or WebSockets. The runtime's streaming server always gets SPDY/3.1: a SPDY client is
+//! joined to it byte by byte, a WebSocket is translated (or, tunnelled, unwrapped). One task holds everything that
+//! belongs to a stream; when either side goes, the task ends and with it both connections. Nothing is buffered beyond
+//! one read of each connection, so a slow reader slows its writer.
+
+mod portforward;
+mod remotecommand;
+mod runtime;
 pub mod spdy;
+mod splice;
+mod websocket;
+
+use axum::body::Body;
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
+use tokio_util::sync::CancellationToken;
+use websocket::Protocol;
+
+pub use runtime::StreamError;
+
+/// Which streams a command has (upstream's `remotecommand.Options`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Streams {
+    pub stdin: bool,
+    pub stdout: bool,
+    /// Never together with `tty`, which merges it into stdout.
+    pub stderr: bool,
+    pub tty: bool,
+}
+
+/// What a streaming URL of the runtime leads to.
+#[derive(Clone, Debug)]
+pub enum Kind {
+    /// Exec and attach.
+    RemoteCommand(Streams),
+    /// The ports are those of the request, for WebSocket clients of the old protocol; others name them per stream.
+    PortForward { ports: Vec<u16> },
+}
+
+const SPDY: &str = "SPDY/3.1";
+const REMOTE_COMMAND: &str = "v4.channel.k8s.io";
+const PORT_FORWARD: &str = "portforward.k8s.io";
+
+/// Whether the client asks for a change of protocol, and which.
+pub fn upgrade_of(headers: &HeaderMap) -> Option<&str> {
+    let wants = headers
+        .get_all(header::CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .any(|value| value.split(',').any(|token| token.trim().eq_ignore_ascii_case("upgrade")));
+    if wants { headers.get(header::UPGRADE)?.to_str().ok() } else { None }
+}
+
+/// Joins the client of `request` to the runtime's streaming `url`. The answer is the change of protocol or the
+/// reason why there is none; after it a task carries the stream until one side ends or `stop` is cancelled.
+pub async fn serve(
+    mut request: Request<Body>,
+    url: &str,
+    kind: Kind,
+    stop: &CancellationToken,
+) -> Result<Response<Body>, StreamError> {
+    let protocol = upgrade_of(request.headers()).ok_or(StreamError::UpgradeRequired)?.to_owned();
+    if protocol.eq_ignore_ascii_case("websocket") {
+        let answer = websocket::negotiate(request.headers(), &kind)?;
+        let client = hyper::upgrade::on(&mut request);
+        return websocket(client, url, kind, answer, stop).await;
+    }
+    if !protocol.eq_ignore_ascii_case(SPDY) {
+        return Err(StreamError::UnknownProtocol(protocol));
+    }
+    let client = hyper::upgrade::on(&mut request);
+    spdy(client, request.headers(), url, stop).await
+}
+
+/// A SPDY client talks to the runtime itself; only the handshake is carried by hand.
+async fn spdy(
+    client: OnUpgrade,
+    headers: &HeaderMap,
+    url: &str,
+    stop: &CancellationToken,
+) -> Result<Response<Body>, StreamError> {
+    let versions: Vec<HeaderValue> = headers.get_all(runtime::PROTOCOL).iter().cloned().collect();
+    let mut answer = runtime::request(url, versions).await?;
+    if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
+        return Ok(answer.map(Body::new));
+    }
+    let server = hyper::upgrade::on(&mut answer);
+    spawn(stop, async move {
+        if let Some((client, server)) = both(client, server).await {
+            splice::splice(TokioIo::new(client), TokioIo::new(server)).await;
+        }
+    });
+    Ok(answer.map(|_| Body::empty()))
+}
+
+/// The runtime first: if it refuses, the client gets an HTTP error instead of a WebSocket that closes.
+async fn websocket(
+    client: OnUpgrade,
+    url: &str,
+    kind: Kind,
+    answer: websocket::Answer,
+    stop: &CancellationToken,
+) -> Result<Response<Body>, StreamError> {
+    let version = if matches!(kind, Kind::RemoteCommand(_)) { REMOTE_COMMAND } else { PORT_FORWARD };
+    let server = runtime::connect(url, version).await?;
+    let protocol = answer.protocol;
+    spawn(stop, async move {
+        match client.await {
+            Ok(client) => carry(client, server, kind, protocol).await,
+            Err(error) => tracing::debug!(%error, "WebSocket upgrade did not happen"),
+        }
+    });
+    Ok(answer.response)
+}
+
+async fn carry(
+    client: hyper::upgrade::Upgraded,
+    server: hyper::upgrade::Upgraded,
+    kind: Kind,
+    protocol: Protocol,
+) {
+    let client = websocket::open(TokioIo::new(client)).await;
+    let server = TokioIo::new(server);
+    let ended = match (kind, protocol) {
+        (Kind::RemoteCommand(streams), Protocol::Channels(protocol)) => {
+            remotecommand::bridge(client, protocol, server, streams).await
+        }
+        (Kind::PortForward { ports }, Protocol::Channels(protocol)) => {
+            portforward::bridge(client, protocol, server, &ports).await
+        }
+        (_, Protocol::Tunnel) => {
+            splice::tunnel(client, server).await;
+            Ok(())
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(error = &error as &dyn std::error::Error, "stream to the container runtime");
+    }
+}
+
+async fn both(
+    client: OnUpgrade,
+    server: OnUpgrade,
+) -> Option<(hyper::upgrade::Upgraded, hyper::upgrade::Upgraded)> {
+    tokio::try_join!(client, server)
+        .inspect_err(|error| tracing::debug!(%error, "SPDY upgrade did not happen"))
+        .ok()
+}
+
+fn spawn(stop: &CancellationToken, stream: impl Future<Output = ()> + Send + 'static) {
+    tokio::spawn(stop.clone().run_until_cancelled_owned(stream));
+}
+
+#[cfg(test)]
+mod tests;

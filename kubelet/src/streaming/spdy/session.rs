@@ -223,7 +223,7 @@ impl<R: AsyncRead + Unpin> Receiver<R> {
 
     /// Hands the replies to the connection if it is free. If it is not, the sender that holds it, or the next one,
     /// takes them along. A connection that is broken for sending may still hold data to receive.
-    async fn reply_without_waiting(&self) {
+    async fn reply_without_waiting(&mut self) {
         let Ok(mut writer) = self.shared.writer.try_lock() else { return };
         let replies = std::mem::take(&mut *self.shared.replies.lock());
         let pushed = replies.iter().try_for_each(|reply| writer.push(reply));

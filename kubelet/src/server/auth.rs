@@ -1,0 +1,218 @@
+//! Who a client is and what it may do. Both are asked of the API and remembered for a short time.
+
+use super::error::HttpError;
+use super::{Judge, access};
+use http::request::Parts;
+use http::{HeaderMap, StatusCode, header};
+use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
+use k8s_openapi::api::authorization::v1::{
+    ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec, SubjectAccessReviewStatus,
+};
+use kube::Api;
+use kube::api::PostParams;
+use parking_lot::Mutex;
+use rustls_pki_types::CertificateDer;
+use sha2::{Digest, Sha256};
+use std::collections::{BTreeMap, HashMap};
+use std::hash::Hash;
+use std::time::{Duration, Instant};
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+/// How long a good token and a permission are believed; upstream's kubelet: two and five minutes. Shorter, because a
+/// question costs no network here.
+const GOOD: Duration = Duration::from_secs(60);
+
+/// How long a refusal is believed; upstream: 30 s. Just long enough to blunt a client that hammers.
+const BAD: Duration = Duration::from_secs(5);
+
+/// Answers kept of each kind. Some hundred bytes each; the oldest go when more are asked for.
+const KEPT: usize = 512;
+
+/// An authenticated user.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct User {
+    pub name: String,
+    pub uid: String,
+    pub groups: Vec<String>,
+    pub extra: BTreeMap<String, Vec<String>>,
+}
+
+/// What a connection's client certificate says.
+pub(super) enum Peer {
+    NoCertificate,
+    User(User),
+    /// A certificate that is worth nothing.
+    Refused(String),
+}
+
+/// Answers with an age.
+struct Cache<K, V>(Mutex<HashMap<K, (Instant, V)>>);
+
+impl<K: Hash + Eq, V: Clone> Cache<K, V> {
+    fn new() -> Self {
+        Self(Mutex::new(HashMap::new()))
+    }
+
+    fn get(&self, key: &K) -> Option<V> {
+        let cache = self.0.lock();
+        cache.get(key).filter(|(until, _)| *until > Instant::now()).map(|(_, value)| value.clone())
+    }
+
+    fn put(&self, key: K, value: V, lasts: Duration) {
+        let mut cache = self.0.lock();
+        let now = Instant::now();
+        if cache.len() >= KEPT {
+            cache.retain(|_, (until, _)| *until > now);
+        }
+        if cache.len() >= KEPT {
+            cache.clear();
+        }
+        cache.insert(key, (now + lasts, value));
+    }
+}
+
+type Question = (User, &'static str, &'static str);
+
+/// Admits requests.
+pub(super) struct Gate {
+    client: kube::Client,
+    node_name: String,
+    judge: Judge,
+    /// By SHA-256, so that no token is kept.
+    tokens: Cache<[u8; 32], Option<User>>,
+    permissions: Cache<Question, bool>,
+}
+
+impl Gate {
+    pub fn new(client: kube::Client, node_name: String, judge: Judge) -> Self {
+        Self { client, node_name, judge, tokens: Cache::new(), permissions: Cache::new() }
+    }
+
+    /// Judges a client's certificate once per connection.
+    pub fn peer(&self, chain: &[CertificateDer<'_>]) -> Peer {
+        let Some(own) = chain.first() else { return Peer::NoCertificate };
+        if let Err(reason) = (self.judge)(chain) {
+            return Peer::Refused(reason);
+        }
+        match subject(own) {
+            Some(user) => Peer::User(user),
+            None => Peer::Refused("the certificate has no common name".to_owned()),
+        }
+    }
+
+    /// 401 for who is not known, 403 for who may not. A bad certificate leaves the bearer token.
+    pub async fn admit(&self, request: &Parts, peer: &Peer) -> Result<(), HttpError> {
+        let user = match peer {
+            Peer::User(user) => user.clone(),
+            Peer::NoCertificate => self.bearer(&request.headers).await?,
+            Peer::Refused(reason) => {
+                tracing::debug!(reason, "client certificate refused");
+                self.bearer(&request.headers).await?
+            }
+        };
+        let verb = access::verb(&request.method);
+        let subresources = access::subresources(request.uri.path());
+        for subresource in subresources {
+            if self.allowed(&user, verb, subresource).await? {
+                return Ok(());
+            }
+        }
+        let text = format!(
+            "Forbidden (user={}, verb={verb}, resource=nodes, subresource(s)=[{}])",
+            user.name,
+            subresources.join(" ")
+        );
+        Err(HttpError::new(StatusCode::FORBIDDEN, text))
+    }
+
+    async fn bearer(&self, headers: &HeaderMap) -> Result<User, HttpError> {
+        let unauthorized = || HttpError::new(StatusCode::UNAUTHORIZED, "Unauthorized");
+        let token = headers
+            .get(header::AUTHORIZATION)
+            .and_then(|value| value.to_str().ok())
+            .and_then(|value| value.split_once(' '))
+            .filter(|(scheme, token)| scheme.eq_ignore_ascii_case("bearer") && !token.trim().is_empty())
+            .map(|(_, token)| token.trim())
+            .ok_or_else(unauthorized)?;
+        let key: [u8; 32] = Sha256::digest(token).into();
+        if let Some(known) = self.tokens.get(&key) {
+            return known.ok_or_else(unauthorized);
+        }
+        let user = self.review(token).await?;
+        self.tokens.put(key, user.clone(), if user.is_some() { GOOD } else { BAD });
+        user.ok_or_else(unauthorized)
+    }
+
+    async fn review(&self, token: &str) -> Result<Option<User>, HttpError> {
+        let spec = TokenReviewSpec { token: token.to_owned(), ..Default::default() };
+        let review = TokenReview { spec, ..Default::default() };
+        let answer = Api::<TokenReview>::all(self.client.clone())
+            .create(&PostParams::default(), &review)
+            .await
+            .map_err(|error| HttpError::internal(format!("token review: {error}")))?;
+        let status = answer.status.unwrap_or_default();
+        let user = status.user.filter(|_| status.authenticated == Some(true));
+        Ok(user.map(|user| User {
+            name: user.username.unwrap_or_default(),
+            uid: user.uid.unwrap_or_default(),
+            groups: user.groups.unwrap_or_default(),
+            extra: user.extra.unwrap_or_default(),
+        }))
+    }
+
+    async fn allowed(
+        &self,
+        user: &User,
+        verb: &'static str,
+        subresource: &'static str,
+    ) -> Result<bool, HttpError> {
+        let question = (user.clone(), verb, subresource);
+        if let Some(answer) = self.permissions.get(&question) {
+            return Ok(answer);
+        }
+        let status = self.access(user, verb, subresource).await?;
+        let allowed = status.allowed && status.denied != Some(true);
+        self.permissions.put(question, allowed, if allowed { GOOD } else { BAD });
+        Ok(allowed)
+    }
+
+    async fn access(
+        &self,
+        user: &User,
+        verb: &str,
+        subresource: &str,
+    ) -> Result<SubjectAccessReviewStatus, HttpError> {
+        let attributes = ResourceAttributes {
+            verb: Some(verb.to_owned()),
+            version: Some("v1".to_owned()),
+            resource: Some("nodes".to_owned()),
+            subresource: Some(subresource.to_owned()),
+            name: Some(self.node_name.clone()),
+            ..Default::default()
+        };
+        let spec = SubjectAccessReviewSpec {
+            user: Some(user.name.clone()),
+            uid: Some(user.uid.clone()),
+            groups: Some(user.groups.clone()),
+            extra: Some(user.extra.clone()),
+            resource_attributes: Some(attributes),
+            ..Default::default()
+        };
+        let review = SubjectAccessReview { spec, ..Default::default() };
+        let answer = Api::<SubjectAccessReview>::all(self.client.clone())
+            .create(&PostParams::default(), &review)
+            .await
+            .map_err(|error| HttpError::internal(format!("access review: {error}")))?;
+        Ok(answer.status.unwrap_or_default())
+    }
+}
+
+/// Common name and organizations, as the API server reads a client certificate.
+fn subject(certificate: &CertificateDer<'_>) -> Option<User> {
+    let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
+    let name = certificate.subject().iter_common_name().next()?.as_str().ok()?.to_owned();
+    let organizations = certificate.subject().iter_organization();
+    let mut groups: Vec<String> = organizations.filter_map(|o| o.as_str().ok()).map(str::to_owned).collect();
+    groups.push("system:authenticated".to_owned());
+    Some(User { name, groups, ..User::default() })
+}

@@ -1,0 +1,88 @@
+//! Paths of the kubelet's server.
+
+use super::error::HttpError;
+use super::{Server, logs, metrics, node_logs, stats, streams};
+use axum::body::Body;
+use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use k8s_openapi::api::core::v1::Pod;
+use percent_encoding::percent_decode_str;
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// Answers a request that was admitted.
+pub(super) async fn answer(
+    server: &Arc<Server>,
+    request: Request<Body>,
+) -> Result<Response<Body>, HttpError> {
+    let path = request.uri().path().to_owned();
+    let segments: Vec<String> = path
+        .split('/')
+        .filter(|segment| !segment.is_empty())
+        .map(|segment| percent_decode_str(segment).decode_utf8_lossy().into_owned())
+        .collect();
+    let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
+    if let [verb @ ("exec" | "attach" | "portForward" | "run"), rest @ ..] = segments.as_slice() {
+        return streams::answer(server, request, verb, rest).await;
+    }
+    if !matches!(*request.method(), Method::GET | Method::HEAD) {
+        return Err(HttpError::new(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed"));
+    }
+    match segments.as_slice() {
+        ["healthz" | "livez" | "readyz"] | ["healthz", "ping" | "log" | "syncloop"] => Ok(text("ok")),
+        ["pods"] => Ok(pods(&server.pods.pods())),
+        ["runningpods"] => Ok(running(server)),
+        ["configz"] => Ok(json_body(&json!({ "kubeletconfig": server.configz }))),
+        ["containerLogs", namespace, pod, container] => {
+            logs::answer(server, request.uri().query(), namespace, pod, container)
+        }
+        ["stats"] | ["stats", "summary"] => stats::summary(server).await,
+        ["metrics"] => Ok(metrics::kubelet(server)),
+        ["metrics", "cadvisor"] => metrics::cadvisor(server).await,
+        ["metrics", "resource"] => metrics::resource(server).await,
+        ["logs", rest @ ..] => node_logs::answer(&server.log_root, rest, path.ends_with('/')).await,
+        _ => Err(HttpError::not_found("404 page not found\n")),
+    }
+}
+
+pub(super) fn text(body: impl Into<Body>) -> Response<Body> {
+    let mut response = Response::new(body.into());
+    let kind = HeaderValue::from_static("text/plain; charset=utf-8");
+    response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    response
+}
+
+pub(super) fn json_body(value: &Value) -> Response<Body> {
+    let mut response = Response::new(Body::from(value.to_string()));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+fn pods(pods: &[Arc<Pod>]) -> Response<Body> {
+    let items: Vec<&Pod> = pods.iter().map(Arc::as_ref).collect();
+    json_body(&json!({ "kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items }))
+}
+
+/// What runs according to the runtime: names and images only, as upstream.
+fn running(server: &Server) -> Response<Body> {
+    let items: Vec<Value> = server.pods.pods().iter().filter_map(|pod| running_pod(server, pod)).collect();
+    json_body(&json!({ "kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items }))
+}
+
+fn running_pod(server: &Server, pod: &Pod) -> Option<Value> {
+    let (namespace, name) = (pod.metadata.namespace.as_deref()?, pod.metadata.name.as_deref()?);
+    let handle = server.pods.find(namespace, name, pod.metadata.uid.as_deref())?;
+    let spec = handle.pod.spec.as_ref()?;
+    let image = |name: &str| spec.containers.iter().find(|c| c.name == name).and_then(|c| c.image.as_deref());
+    let containers: Vec<Value> = handle
+        .containers
+        .iter()
+        .filter(|container| container.running)
+        .map(|container| json!({ "name": container.name, "image": image(&container.name), "resources": {} }))
+        .collect();
+    (!containers.is_empty()).then(|| {
+        json!({
+            "metadata": { "name": name, "namespace": namespace, "uid": handle.uid },
+            "spec": { "containers": containers }, "status": {},
+        })
+    })
+}
