@@ -1,0 +1,52 @@
+//! TokenReview and SelfSubjectReview: who is this?
+
+use super::{invalid, strings, text};
+use crate::authn::Authenticator;
+use coracle_api::{ApiError, FieldError, Object, UserInfo};
+use serde_json::{Value, json};
+
+fn user_json(user: &UserInfo) -> Value {
+    let mut out = json!({ "username": user.name });
+    if !user.uid.is_empty() {
+        out["uid"] = user.uid.as_str().into();
+    }
+    if !user.groups.is_empty() {
+        out["groups"] = json!(user.groups);
+    }
+    if !user.extra.is_empty() {
+        out["extra"] = json!(user.extra);
+    }
+    out
+}
+
+/// Whose token is it, and is it good? Asked by components and webhooks that get bearer tokens themselves.
+pub fn token_review(review: Object, authenticator: &Authenticator) -> Result<Object, ApiError> {
+    let token = text(&review["spec"], "token").to_owned();
+    if token.is_empty() {
+        invalid(
+            &review,
+            vec![FieldError::required("spec.token", "token is required for TokenReview in authentication")],
+        )?;
+    }
+    let asked = strings(&review["spec"]["audiences"]);
+    let status = match authenticator.token(&token, &asked) {
+        Ok(found) => {
+            let mut status = json!({ "authenticated": true, "user": user_json(&found.user) });
+            if !found.audiences.is_empty() {
+                status["audiences"] = json!(found.audiences);
+            }
+            status
+        }
+        Err(error) => json!({ "user": {}, "error": error.to_string() }),
+    };
+    let mut review = review;
+    review["status"] = status;
+    Ok(review)
+}
+
+/// `kubectl auth whoami`.
+pub fn self_subject_review(review: Object, user: &UserInfo) -> Result<Object, ApiError> {
+    let mut review = review;
+    review["status"] = json!({ "userInfo": user_json(user) });
+    Ok(review)
+}

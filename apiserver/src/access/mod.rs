@@ -1,0 +1,39 @@
+//! The APIs that answer questions instead of storing objects: access reviews, token reviews, tokens.
+//!
+//! Each function takes the decoded object of the request and returns the one for the response (201). The kinds:
+//! <https://kubernetes.io/docs/reference/kubernetes-api/authorization-resources/> and
+//! <https://kubernetes.io/docs/reference/kubernetes-api/authentication-resources/>.
+
+mod access_review;
+mod authentication;
+mod rules_review;
+mod token_request;
+
+#[cfg(test)]
+mod tests;
+
+pub use access_review::{local_subject_access_review, self_subject_access_review, subject_access_review};
+pub use authentication::{self_subject_review, token_review};
+pub use rules_review::self_subject_rules_review;
+pub use token_request::{TokenContext, token_request};
+
+use coracle_api::{ApiError, FieldError, Object};
+use serde_json::Value;
+
+/// Reads a text field that may be absent.
+fn text<'a>(value: &'a Value, field: &str) -> &'a str {
+    value[field].as_str().unwrap_or_default()
+}
+
+fn strings(value: &Value) -> Vec<String> {
+    let list = value.as_array().map(Vec::as_slice).unwrap_or_default();
+    list.iter().filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+fn invalid(object: &Object, errors: Vec<FieldError>) -> Result<(), ApiError> {
+    if errors.is_empty() {
+        return Ok(());
+    }
+    let group = text(object, "apiVersion").split_once('/').map(|(group, _)| group).unwrap_or_default();
+    Err(ApiError::invalid(group, text(object, "kind"), text(&object["metadata"], "name"), &errors))
+}

@@ -1,0 +1,198 @@
+use super::*;
+use crate::authn::{Authenticator, ServiceAccountTokens};
+use crate::authz::testing::World;
+use crate::authz::{Chain, MASTERS};
+use crate::pki::{Pki, PkiOptions};
+use coracle_api::UserInfo;
+use jiff::Timestamp;
+use serde_json::json;
+use std::sync::Arc;
+
+const RBAC: &str = "rbac.authorization.k8s.io";
+
+/// jane may list pods in `a` and get /metrics; bot is a service account there.
+fn world() -> Arc<World> {
+    let world = World::new();
+    let rules = json!([
+        { "verbs": ["list"], "apiGroups": [""], "resources": ["pods"] },
+        { "verbs": ["get"], "nonResourceURLs": ["/metrics"] },
+    ]);
+    world.put(&format!("clusterroles.{RBAC}"), json!({ "metadata": { "name": "r" }, "rules": rules }));
+    let jane = json!([{ "kind": "User", "name": "jane" }]);
+    let role_ref = json!({ "kind": "ClusterRole", "name": "r" });
+    world.put(
+        &format!("rolebindings.{RBAC}"),
+        json!({
+            "metadata": { "name": "b", "namespace": "a" }, "subjects": jane, "roleRef": role_ref,
+        }),
+    );
+    world.put("serviceaccounts.", json!({ "metadata": { "name": "bot", "namespace": "a", "uid": "u1" } }));
+    world.put("nodes.", json!({ "metadata": { "name": "n1", "uid": "n1u" } }));
+    for (name, account) in [("web", "bot"), ("other", "default")] {
+        world.put(
+            "pods.",
+            json!({
+                "metadata": { "name": name, "namespace": "a", "uid": format!("{name}-uid") },
+                "spec": { "serviceAccountName": account, "nodeName": "n1" },
+            }),
+        );
+    }
+    world
+}
+
+fn chain() -> Chain {
+    let world = world();
+    Chain::new(world.clone(), world.generation())
+}
+
+fn review(kind: &str, spec: Value) -> Object {
+    json!({ "apiVersion": "authorization.k8s.io/v1", "kind": kind, "metadata": {}, "spec": spec })
+}
+
+fn list_pods(namespace: &str) -> Value {
+    json!({ "verb": "list", "resource": "pods", "namespace": namespace })
+}
+
+#[test]
+fn can_i() {
+    let jane = UserInfo::authenticated("jane", &[]);
+    let ask =
+        |spec: Value| self_subject_access_review(review("SelfSubjectAccessReview", spec), &jane, &chain());
+    let yes = ask(json!({ "resourceAttributes": list_pods("a") })).unwrap();
+    assert_eq!(yes["status"]["allowed"], true);
+    assert!(yes["status"]["reason"].as_str().unwrap().starts_with("RBAC: allowed by RoleBinding"), "{yes}");
+    assert_eq!(
+        ask(json!({ "resourceAttributes": list_pods("b") })).unwrap()["status"],
+        json!({ "allowed": false })
+    );
+    assert_eq!(ask(json!({})).unwrap_err().code, 422);
+    let both = json!({ "resourceAttributes": list_pods("a"), "nonResourceAttributes": { "path": "/", "verb": "get" } });
+    assert_eq!(ask(both).unwrap_err().code, 422);
+}
+
+#[test]
+fn can_somebody() {
+    let ask = |spec: Value| subject_access_review(review("SubjectAccessReview", spec), &chain());
+    let of = |user: &str| ask(json!({ "user": user, "resourceAttributes": list_pods("a") })).unwrap();
+    assert_eq!(of("jane")["status"]["allowed"], true);
+    assert_eq!(of("joe")["status"]["allowed"], false);
+    assert_eq!(ask(json!({ "resourceAttributes": list_pods("a") })).unwrap_err().code, 422);
+    let node = json!({
+        "user": "system:node:n1", "groups": ["system:nodes"],
+        "resourceAttributes": { "verb": "list", "resource": "pods", "fieldSelector": {
+            "requirements": [{ "key": "spec.nodeName", "operator": "In", "values": ["n1"] }] } },
+    });
+    assert_eq!(ask(node).unwrap()["status"]["allowed"], true);
+    let local = |namespace: &str| {
+        let spec = json!({ "user": "jane", "resourceAttributes": list_pods("a") });
+        local_subject_access_review(review("LocalSubjectAccessReview", spec), namespace, &chain())
+    };
+    assert_eq!(local("a").unwrap()["status"]["allowed"], true);
+    assert_eq!(local("b").unwrap_err().code, 422);
+}
+
+#[test]
+fn what_can_i() {
+    let ask = |user: &UserInfo, namespace: &str| {
+        let spec = json!({ "namespace": namespace });
+        self_subject_rules_review(review("SelfSubjectRulesReview", spec), user, &chain())
+    };
+    let jane = UserInfo::authenticated("jane", &[]);
+    let rules = ask(&jane, "a").unwrap()["status"].clone();
+    assert_eq!(
+        rules["resourceRules"],
+        json!([{ "verbs": ["list"], "apiGroups": [""], "resources": ["pods"] }])
+    );
+    assert_eq!(rules["nonResourceRules"][0]["nonResourceURLs"], json!(["/metrics"]));
+    assert_eq!(rules["incomplete"], false);
+    assert_eq!(ask(&jane, "b").unwrap()["status"]["resourceRules"], json!([]));
+    assert_eq!(ask(&jane, "").unwrap_err().code, 422);
+    let root = UserInfo::authenticated("root", &[MASTERS]);
+    assert_eq!(ask(&root, "b").unwrap()["status"]["resourceRules"][0]["resources"], json!(["*"]));
+}
+
+#[test]
+fn who_am_i() {
+    let jane = UserInfo { uid: "7".to_owned(), ..UserInfo::authenticated("jane", &["ops"]) };
+    let review = self_subject_review(json!({ "kind": "SelfSubjectReview" }), &jane).unwrap();
+    let info = &review["status"]["userInfo"];
+    assert_eq!(*info, json!({ "username": "jane", "uid": "7", "groups": ["ops", "system:authenticated"] }));
+}
+
+struct Tokens {
+    world: Arc<World>,
+    authenticator: Authenticator,
+    _dir: tempfile::TempDir,
+}
+
+impl Tokens {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let pki = Pki::ensure(dir.path(), PkiOptions::default()).unwrap();
+        let tokens = Arc::new(ServiceAccountTokens::new(pki.service_account_key()));
+        let world = world();
+        let authenticator = Authenticator::new(&pki, tokens, world.clone()).unwrap();
+        Self { world, authenticator, _dir: dir }
+    }
+
+    fn request_as(&self, user: &UserInfo, name: &str, spec: Value) -> Result<Object, ApiError> {
+        let tokens = self.authenticator.tokens();
+        let context = TokenContext { tokens, read: &*self.world, user, now: Timestamp::now() };
+        let request =
+            json!({ "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec });
+        token_request(request, "a", name, &context)
+    }
+
+    fn request(&self, spec: Value) -> Result<Object, ApiError> {
+        self.request_as(&UserInfo::authenticated("jane", &[]), "bot", spec)
+    }
+
+    fn review(&self, token: &str, audiences: Value) -> Value {
+        let review = json!({ "kind": "TokenReview", "spec": { "token": token, "audiences": audiences } });
+        token_review(review, &self.authenticator).unwrap()["status"].clone()
+    }
+}
+
+#[test]
+fn tokens_are_issued_and_reviewed() {
+    let tokens = Tokens::new();
+    let pod = json!({ "apiVersion": "v1", "kind": "Pod", "name": "web", "uid": "web-uid" });
+    let answer = tokens.request(json!({ "boundObjectRef": pod, "audiences": ["vault"] })).unwrap();
+    assert_eq!(answer["spec"]["expirationSeconds"], 3600);
+    let until: Timestamp = answer["status"]["expirationTimestamp"].as_str().unwrap().parse().unwrap();
+    let left = until.as_second() - Timestamp::now().as_second();
+    assert!((3590..=3600).contains(&left), "{left}");
+    let token = answer["status"]["token"].as_str().unwrap();
+    let good = tokens.review(token, json!(["vault", "x"]));
+    assert_eq!(good["authenticated"], true);
+    assert_eq!(good["audiences"], json!(["vault"]));
+    assert_eq!(good["user"]["username"], "system:serviceaccount:a:bot");
+    assert_eq!(good["user"]["extra"]["authentication.kubernetes.io/pod-name"], json!(["web"]));
+    assert_eq!(good["user"]["extra"]["authentication.kubernetes.io/node-uid"], json!(["n1u"]));
+    let bad = tokens.review(token, json!([]));
+    assert!(bad["authenticated"].is_null() && bad["error"].is_string(), "{bad}");
+    let empty = token_review(json!({ "kind": "TokenReview", "spec": {} }), &tokens.authenticator);
+    assert_eq!(empty.unwrap_err().code, 422);
+}
+
+#[test]
+fn bad_token_requests_are_refused() {
+    let tokens = Tokens::new();
+    let bind = |kind: &str, name: &str, uid: &str| json!({ "boundObjectRef": { "apiVersion": "v1", "kind": kind, "name": name, "uid": uid } });
+    for (spec, code) in [
+        (json!({ "expirationSeconds": 599 }), 422),
+        (json!({ "expirationSeconds": (1_i64 << 32) + 1 }), 422),
+        (bind("Pod", "gone", ""), 404),
+        (bind("Pod", "web", "another"), 409),
+        (bind("Pod", "other", ""), 400),
+        (bind("ConfigMap", "x", ""), 400),
+    ] {
+        assert_eq!(tokens.request(spec.clone()).unwrap_err().code, code, "{spec}");
+    }
+    let jane = UserInfo::authenticated("jane", &[]);
+    assert_eq!(tokens.request_as(&jane, "nobody", json!({})).unwrap_err().code, 404);
+    let node = |name: &str| UserInfo::authenticated(&format!("system:node:{name}"), &["system:nodes"]);
+    tokens.request_as(&node("n1"), "bot", bind("Pod", "web", "web-uid")).unwrap();
+    assert_eq!(tokens.request_as(&node("n2"), "bot", bind("Pod", "web", "web-uid")).unwrap_err().code, 403);
+    assert_eq!(tokens.request_as(&node("n1"), "bot", json!({})).unwrap_err().code, 403);
+}

@@ -1,0 +1,133 @@
+//! The `token` subresource of service accounts
+//! (<https://kubernetes.io/docs/reference/kubernetes-api/authentication-resources/token-request-v1/>).
+
+use super::{invalid, strings, text};
+use crate::admission::check_node_token;
+use crate::authn::claims::Reference;
+use crate::authn::{Bound, IssueRequest, ServiceAccountTokens};
+use crate::strategy::Reader;
+use coracle_api::{ApiError, FieldError, Object, UserInfo};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+/// Upstream's default lifetime, an hour.
+const DEFAULT_SECONDS: i64 = 3600;
+/// Upstream's bounds, ten minutes and 2^32 seconds.
+const MIN_SECONDS: i64 = 600;
+const MAX_SECONDS: i64 = 1 << 32;
+
+/// What a request for a token is judged by.
+pub struct TokenContext<'a> {
+    pub tokens: &'a ServiceAccountTokens,
+    pub read: &'a dyn Reader,
+    pub user: &'a UserInfo,
+    pub now: Timestamp,
+}
+
+/// Answers `POST .../serviceaccounts/<name>/token`. The registry has authorized it (`create serviceaccounts/token`).
+pub fn token_request(
+    request: Object,
+    namespace: &str,
+    name: &str,
+    context: &TokenContext<'_>,
+) -> Result<Object, ApiError> {
+    let account = context.read.get("serviceaccounts.", namespace, name);
+    let account = account.ok_or_else(|| ApiError::not_found("", "serviceaccounts", name))?;
+    let seconds = lifetime(&request)?;
+    let (bound, pod) = bound_to(&request["spec"]["boundObjectRef"], namespace, name, context)?;
+    check_node_token(context.user, name, pod.as_deref())?;
+    let audiences = strings(&request["spec"]["audiences"]);
+    let uid = text(&account["metadata"], "uid").to_owned();
+    let issue = IssueRequest {
+        namespace,
+        service_account: Reference { name: name.to_owned(), uid },
+        audiences,
+        expiration_seconds: seconds,
+        bound,
+    };
+    let issued = context.tokens.issue(issue, context.now).map_err(ApiError::internal)?;
+    let mut answer = request;
+    answer["metadata"] = json!({
+        "name": name, "namespace": namespace, "creationTimestamp": whole_seconds(context.now),
+    });
+    answer["spec"]["audiences"] = json!(issued.audiences);
+    answer["spec"]["expirationSeconds"] = seconds.into();
+    answer["status"] = json!({ "token": issued.token, "expirationTimestamp": whole_seconds(issued.expires) });
+    Ok(answer)
+}
+
+fn whole_seconds(at: Timestamp) -> String {
+    Timestamp::from_second(at.as_second()).unwrap_or(at).to_string()
+}
+
+fn lifetime(request: &Object) -> Result<i64, ApiError> {
+    let value = &request["spec"]["expirationSeconds"];
+    let seconds = if value.is_null() { DEFAULT_SECONDS } else { value.as_i64().unwrap_or(0) };
+    let why = match seconds {
+        s if s < MIN_SECONDS => "may not specify a duration less than 10 minutes",
+        s if s > MAX_SECONDS => "may not specify a duration larger than 2^32 seconds",
+        _ => return Ok(seconds),
+    };
+    invalid(request, vec![FieldError::invalid("spec.expirationSeconds", value, why)])?;
+    Ok(seconds)
+}
+
+type Pod = Option<std::sync::Arc<Object>>;
+
+fn bound_to(
+    reference: &Value,
+    namespace: &str,
+    account: &str,
+    context: &TokenContext<'_>,
+) -> Result<(Bound, Pod), ApiError> {
+    if !reference.is_object() {
+        return Ok((Bound::default(), None));
+    }
+    let (kind, name) = (text(reference, "kind"), text(reference, "name"));
+    let resource = match (text(reference, "apiVersion"), kind) {
+        ("v1", "Pod") => "pods",
+        ("v1", "Secret") => "secrets",
+        ("v1", "Node") => "nodes",
+        (version, kind) => {
+            return Err(ApiError::bad_request(format!("cannot bind token for type {version}, Kind={kind}")));
+        }
+    };
+    let scope = if resource == "nodes" { "" } else { namespace };
+    let object = context.read.get(&format!("{resource}."), scope, name);
+    let object = object.ok_or_else(|| ApiError::not_found("", resource, name))?;
+    let (wanted, uid) = (text(reference, "uid"), text(&object["metadata"], "uid"));
+    if !wanted.is_empty() && wanted != uid {
+        let why = format!(
+            "the UID in the bound object reference ({wanted}) does not match the UID in record. \
+             The object might have been deleted and then recreated"
+        );
+        return Err(ApiError::conflict("", resource, name, &why));
+    }
+    let own = Some(Reference { name: name.to_owned(), uid: uid.to_owned() });
+    match resource {
+        "pods" if text(&object["spec"], "serviceAccountName") != account => {
+            let of = text(&object["spec"], "serviceAccountName");
+            let why = format!(
+                "cannot bind token for serviceaccount \"{account}\" to pod running with different serviceaccount name {of:?}"
+            );
+            Err(ApiError::bad_request(why))
+        }
+        "pods" => {
+            let node = node_of(&object, context.read);
+            Ok((Bound { pod: own, node, ..Bound::default() }, Some(object)))
+        }
+        "secrets" => Ok((Bound { secret: own, ..Bound::default() }, None)),
+        _ => Ok((Bound { node: own, ..Bound::default() }, None)),
+    }
+}
+
+/// The node that a pod runs on; without its uid if the Node object is gone.
+fn node_of(pod: &Object, read: &dyn Reader) -> Option<Reference> {
+    let name = text(&pod["spec"], "nodeName");
+    if name.is_empty() {
+        return None;
+    }
+    let uid =
+        read.get("nodes.", "", name).map(|n| text(&n["metadata"], "uid").to_owned()).unwrap_or_default();
+    Some(Reference { name: name.to_owned(), uid })
+}

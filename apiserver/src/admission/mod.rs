@@ -1,0 +1,186 @@
+//! Admission: what a write must be, and what it becomes, before it is stored
+//! (<https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/>).
+//!
+//! [`Chain`] holds upstream's default plugins in upstream's order, one file each. Plugins are synchronous and decide from
+//! cached state.
+
+mod default_storage_class;
+mod default_toleration_seconds;
+mod namespace_lifecycle;
+mod node_restriction;
+mod priority;
+mod service_account;
+mod storage_object_in_use;
+mod taint_nodes;
+
+#[cfg(test)]
+mod testing;
+
+pub use crate::registry::{Admission, Attributes, Operation};
+pub use node_restriction::check_token as check_node_token;
+
+use crate::strategy::Reader;
+use coracle_api::{ApiError, Object, UserInfo};
+use std::sync::Arc;
+
+/// A write, as plugins see it.
+#[derive(Clone, Copy)]
+pub(crate) struct Request<'a> {
+    pub operation: Operation,
+    pub group: &'a str,
+    /// The plural, without the group.
+    pub resource: &'a str,
+    pub subresource: &'a str,
+    pub namespace: &'a str,
+    pub name: &'a str,
+    pub user: &'a UserInfo,
+    pub read: &'a dyn Reader,
+}
+
+impl Request<'_> {
+    /// Whether this is a write of the main resource.
+    fn is(&self, operation: Operation, group: &str, resource: &str) -> bool {
+        self.operation == operation && self.is_for(group, resource, "")
+    }
+
+    fn is_for(&self, group: &str, resource: &str, subresource: &str) -> bool {
+        self.group == group && self.resource == resource && self.subresource == subresource
+    }
+
+    fn forbidden(&self, why: &str) -> ApiError {
+        ApiError::forbidden(self.group, self.resource, self.name, why)
+    }
+}
+
+/// One admission plugin. By default it admits everything unchanged.
+pub(crate) trait Plugin: Send + Sync {
+    /// Upstream's name, as in `--disable-admission-plugins`.
+    fn name(&self) -> &'static str;
+
+    /// Called for creates and updates.
+    fn mutate(
+        &self,
+        _request: &Request,
+        _object: &mut Object,
+        _old: Option<&Object>,
+    ) -> Result<(), ApiError> {
+        Ok(())
+    }
+
+    /// Called for every operation; `object` is absent for deletions.
+    fn validate(
+        &self,
+        _request: &Request,
+        _object: Option<&Object>,
+        _old: Option<&Object>,
+    ) -> Result<(), ApiError> {
+        Ok(())
+    }
+}
+
+/// Upstream's order: quota last, because it must only count what everybody else let through.
+const ALL: &[&dyn Plugin] = &[
+    &namespace_lifecycle::NamespaceLifecycle,
+    &service_account::ServiceAccount,
+    &node_restriction::NodeRestriction,
+    &taint_nodes::TaintNodesByCondition,
+    &priority::Priority,
+    &default_toleration_seconds::DefaultTolerationSeconds,
+    &storage_object_in_use::StorageObjectInUseProtection,
+    &default_storage_class::DefaultStorageClass,
+];
+
+/// Plugins that hand work to a controller. Without that controller they would block for ever (a node never loses its
+/// taint, a claim never its finalizer), so whoever starts the controller takes the name out of [`Config::disabled`].
+pub const NEED_CONTROLLERS: [&str; 2] = ["TaintNodesByCondition", "StorageObjectInUseProtection"];
+
+/// Which plugins run.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Upstream's names of plugins.
+    pub disabled: Vec<String>,
+}
+
+impl Default for Config {
+    /// All but [`NEED_CONTROLLERS`].
+    fn default() -> Self {
+        Self { disabled: NEED_CONTROLLERS.map(str::to_owned).to_vec() }
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("unknown admission plugin {0:?}")]
+pub struct UnknownPlugin(pub String);
+
+/// The plugins of this server.
+pub struct Chain {
+    read: Arc<dyn Reader>,
+    plugins: Vec<&'static dyn Plugin>,
+}
+
+impl Chain {
+    pub fn new(read: Arc<dyn Reader>, config: &Config) -> Result<Self, UnknownPlugin> {
+        let unknown = config.disabled.iter().find(|name| !ALL.iter().any(|p| p.name() == *name));
+        if let Some(name) = unknown {
+            return Err(UnknownPlugin(name.clone()));
+        }
+        let enabled = |p: &&&dyn Plugin| !config.disabled.iter().any(|name| name == p.name());
+        Ok(Self { read, plugins: ALL.iter().filter(enabled).copied().collect() })
+    }
+
+    fn request<'a>(&'a self, attributes: &'a Attributes<'_>) -> Request<'a> {
+        Request {
+            operation: attributes.operation,
+            group: &attributes.resource.group,
+            resource: &attributes.resource.plural,
+            subresource: attributes.subresource,
+            namespace: attributes.namespace,
+            name: attributes.name,
+            user: attributes.user,
+            read: &*self.read,
+        }
+    }
+}
+
+#[async_trait::async_trait]
+impl Admission for Chain {
+    async fn mutate(
+        &self,
+        attributes: &Attributes<'_>,
+        object: &mut Object,
+        old: Option<&Object>,
+    ) -> Result<(), ApiError> {
+        service_account::wait_for_default(&self.request(attributes), object).await;
+        let request = self.request(attributes);
+        self.plugins.iter().try_for_each(|plugin| plugin.mutate(&request, object, old))
+    }
+
+    async fn validate(
+        &self,
+        attributes: &Attributes<'_>,
+        object: Option<&Object>,
+        old: Option<&Object>,
+    ) -> Result<(), ApiError> {
+        let request = self.request(attributes);
+        self.plugins.iter().try_for_each(|plugin| plugin.validate(&request, object, old))
+    }
+}
+
+/// The elements of a list field; empty if it is absent.
+fn items(value: &serde_json::Value) -> &[serde_json::Value] {
+    value.as_array().map(Vec::as_slice).unwrap_or_default()
+}
+
+/// A list field that is made if it is absent; `None` if it is something else.
+fn items_mut<'a>(object: &'a mut serde_json::Value, field: &str) -> Option<&'a mut Vec<serde_json::Value>> {
+    let map = object.as_object_mut()?;
+    let list = map.entry(field).or_insert_with(|| serde_json::Value::Array(Vec::new()));
+    if list.is_null() {
+        *list = serde_json::Value::Array(Vec::new());
+    }
+    list.as_array_mut()
+}
+
+fn is_mirror(pod: &Object) -> bool {
+    pod["metadata"]["annotations"]["kubernetes.io/config.mirror"].is_string()
+}
