@@ -6,7 +6,7 @@ use super::dump;
 use super::journal::{Kept, Resume};
 use super::replay::{Base, Replayed, replay};
 use super::report::{IncidentKind, Reporter};
-use super::segment::{self, Segment};
+use super::segment::{self, Head, Segment};
 use super::tree::{self, TreeError};
 use crate::store::history::{History, rewind};
 use crate::store::keyspace::Present;
@@ -105,7 +105,7 @@ fn choose(
         reporter.incident(IncidentKind::CheckpointDamaged, text.to_owned());
     }
     let base = snapshot.map_or(Revision(0), |head| head.revision);
-    finish(segments, replayed, base, snapshot, true, reporter)
+    finish(segments, replayed, base, snapshot, had_tree || lost_tree, reporter)
 }
 
 /// Leftovers of a stop in the middle of something.
@@ -291,16 +291,19 @@ fn resume(
     revision: Revision,
 ) -> Resume {
     let mut kept: VecDeque<Kept> = VecDeque::new();
-    let used = segments.iter().rposition(|segment| segment.head.is_some());
+    let named = segments.iter().rposition(|segment| segment.head.is_some());
+    let read = segments.iter().rposition(|segment| replayed.last == Some(segment.seq));
+    let used = named.max(read);
     let mut next_base = newest;
     for segment in segments[..used.unwrap_or(0)].iter().rev() {
         next_base = segment.head.map_or(next_base, |head| head.base);
         kept.push_front(Kept { seq: segment.seq, base: next_base, size: segment.size });
     }
-    let last = used.and_then(|index| {
+    let last = used.map(|index| {
         let segment = &segments[index];
         let end = replayed.end.map_or(segment::START, |end| end.offset);
-        segment.head.map(|head| (head, end as u64, segment.size))
+        let lost = Head { seq: segment.seq, base: newest, reserved: revision, previous_end: 0 };
+        (segment.head.unwrap_or(lost), end as u64, segment.size)
     });
     let torn = replayed.end.is_some_and(|end| end.torn);
     if torn {

@@ -40,7 +40,8 @@ pub(super) struct Replayed {
     pub dirty: HashSet<Arc<str>>,
     /// Damage that `covered` makes good.
     pub holes: Vec<String>,
-    /// How the last segment in use ended.
+    /// The last segment in use, and how it ended.
+    pub last: Option<u64>,
     pub end: Option<End>,
     /// The state as of `covered` was not met again on the way: history must not be trusted.
     pub astray: bool,
@@ -111,6 +112,7 @@ impl Replayed {
             checkpoint: Revision(0),
             dirty: HashSet::new(),
             holes: Vec::new(),
+            last: None,
             end: None,
             floor: base.floor,
             covered: base.covered,
@@ -161,6 +163,7 @@ impl Replayed {
             }
         });
         self.end = Some(end);
+        self.last = Some(segment.seq);
         result
     }
 
