@@ -1,0 +1,102 @@
+//! `apidiscovery.k8s.io`: everything in one document (KEP-3352).
+
+use super::Document;
+use coracle_api::{Resource, Subresource};
+use serde_json::{Map, Value, json};
+use std::sync::Arc;
+
+/// The two versions of the aggregated form; v2beta1 is what clients before 1.30 ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    V2,
+    V2Beta1,
+}
+
+impl Form {
+    /// The first media type of `accept` that names a form; `None` leaves the plain documents.
+    pub fn negotiate(accept: &str) -> Option<Self> {
+        accept.split(',').find_map(|range| {
+            let mut parts = range.split(';').map(str::trim);
+            if !matches!(parts.next(), Some("application/json" | "application/*" | "*/*")) {
+                return None;
+            }
+            let parameters: Vec<&str> = parts.collect();
+            let has = |p: &str| parameters.contains(&p);
+            match has("g=apidiscovery.k8s.io") && has("as=APIGroupDiscoveryList") {
+                true if has("v=v2") => Some(Self::V2),
+                true if has("v=v2beta1") => Some(Self::V2Beta1),
+                _ => None,
+            }
+        })
+    }
+
+    fn version(self) -> &'static str {
+        match self {
+            Self::V2 => "v2",
+            Self::V2Beta1 => "v2beta1",
+        }
+    }
+
+    fn content_type(self) -> &'static str {
+        match self {
+            Self::V2 => "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
+            Self::V2Beta1 => "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList",
+        }
+    }
+
+    pub fn document<'a>(self, resources: impl Iterator<Item = &'a Arc<Resource>>) -> Document {
+        let list = json!({
+            "kind": "APIGroupDiscoveryList",
+            "apiVersion": format!("apidiscovery.k8s.io/{}", self.version()),
+            "metadata": {},
+            "items": groups(&resources.collect::<Vec<_>>()),
+        });
+        Document::new(self.content_type(), list.to_string().into_bytes())
+    }
+}
+
+fn groups(resources: &[&Arc<Resource>]) -> Vec<Value> {
+    let group = |group: coracle_api::catalogue::Group<'_>| {
+        let of_version = |version: &&str| {
+            let entries = resources.iter().filter(|r| r.group == group.name && r.version == **version);
+            let entries: Vec<Value> = entries.map(|r| resource(r)).collect();
+            json!({ "version": version, "freshness": "Current", "resources": entries })
+        };
+        let versions: Vec<Value> = group.versions.iter().map(of_version).collect();
+        let metadata = if group.name.is_empty() { json!({}) } else { json!({ "name": group.name }) };
+        json!({ "metadata": metadata, "versions": versions })
+    };
+    coracle_api::catalogue::groups(resources.iter().copied()).into_iter().map(group).collect()
+}
+
+fn resource(resource: &Resource) -> Value {
+    let mut entry = json!({
+        "resource": resource.plural,
+        "responseKind": { "group": "", "version": "", "kind": resource.kind },
+        "scope": if resource.namespaced { "Namespaced" } else { "Cluster" },
+        "singularResource": resource.singular,
+        "verbs": resource.verbs,
+    });
+    let subresources: Vec<Value> = resource.subresources.iter().map(|s| subresource(resource, s)).collect();
+    insert_unless_empty(&mut entry, "shortNames", json!(resource.short_names));
+    insert_unless_empty(&mut entry, "categories", json!(resource.categories));
+    insert_unless_empty(&mut entry, "subresources", subresources.into());
+    entry
+}
+
+/// Group and version are empty where they are those of the resource, as upstream sends them.
+fn subresource(resource: &Resource, subresource: &Subresource) -> Value {
+    let own = subresource.group == resource.group && subresource.version == resource.version;
+    let (group, version) = if own { ("", "") } else { (&*subresource.group, &*subresource.version) };
+    json!({
+        "subresource": subresource.name,
+        "responseKind": { "group": group, "version": version, "kind": subresource.kind },
+        "verbs": subresource.verbs,
+    })
+}
+
+fn insert_unless_empty(entry: &mut Value, field: &str, list: Value) {
+    if list.as_array().is_some_and(|l| !l.is_empty()) {
+        entry.as_object_mut().unwrap_or(&mut Map::new()).insert(field.to_owned(), list);
+    }
+}
