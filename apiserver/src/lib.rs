@@ -13,3 +13,6 @@ pub mod kubeconfig;
 pub mod authn;
 pub mod authz;
 pub mod bootstrap;
+pub mod access;
+pub mod admission;
+pub mod discovery;
