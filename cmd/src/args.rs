@@ -19,6 +19,10 @@ pub enum Command {
     Ci(CiArgs),
     /// Say what this machine lacks, and how to mend it
     Check(CheckArgs),
+    /// Show the cluster's nodes and what is wrong with them
+    Status(StatusArgs),
+    /// Take this node's pods, mounts and packet rules away, after the server has ended
+    Reset(ResetArgs),
 }
 
 /// Flags of `coracle server`. A flag that is not given leaves the configuration file's value, and that the default.
@@ -86,4 +90,27 @@ pub struct CheckArgs {
     /// Socket of the container runtime
     #[arg(long, value_name = "URL", default_value = crate::config::DEFAULT_RUNTIME_ENDPOINT)]
     pub container_runtime_endpoint: String,
+}
+
+#[derive(Args)]
+pub struct StatusArgs {
+    /// Who to ask, and as whom
+    #[arg(long, value_name = "FILE", env = "KUBECONFIG", default_value = "/etc/coracle/admin.conf")]
+    pub kubeconfig: PathBuf,
+    /// Wait at most so long for every node to be Ready
+    #[arg(long, value_name = "SECONDS")]
+    pub wait: Option<u64>,
+}
+
+#[derive(Args)]
+pub struct ResetArgs {
+    /// Yes, every pod of this machine's runtime
+    #[arg(long, required = true)]
+    pub yes: bool,
+    /// Socket of the container runtime
+    #[arg(long, value_name = "URL", default_value = crate::config::DEFAULT_RUNTIME_ENDPOINT)]
+    pub container_runtime_endpoint: String,
+    /// Where state lives
+    #[arg(long, value_name = "DIR", default_value = crate::config::DEFAULT_DATA_DIR)]
+    pub data_dir: PathBuf,
 }

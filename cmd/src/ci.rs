@@ -84,7 +84,10 @@ async fn wait_until_usable(node: &Node) -> Result<(), String> {
         coracle_api::UserInfo::authenticated("system:coracle:ci", &["system:masters"]),
     );
     let accounts: Api<ServiceAccount> = Api::namespaced(client, "default");
-    let exists = kube::runtime::wait::await_condition(accounts, "default", |found: Option<&ServiceAccount>| found.is_some());
+    let exists =
+        kube::runtime::wait::await_condition(accounts, "default", |found: Option<&ServiceAccount>| {
+            found.is_some()
+        });
     let waited = tokio::time::timeout(START_TIME, exists).await;
     waited.map_err(|_| "the cluster did not become usable".to_owned())?.map_err(|e| e.to_string())?;
     Ok(())

@@ -112,7 +112,11 @@ fn read_file(path: &Path) -> Result<File, String> {
 fn merge(args: ServerArgs, file: File, mistakes: &mut Vec<String>) -> Config {
     let data_dir = args.data_dir.or(file.data_dir).unwrap_or_else(|| DEFAULT_DATA_DIR.into());
     let kubeconfig = args.write_kubeconfig.or(file.write_kubeconfig).unwrap_or_else(|| {
-        if data_dir == Path::new(DEFAULT_DATA_DIR) { DEFAULT_KUBECONFIG.into() } else { data_dir.join("admin.conf") }
+        if data_dir == Path::new(DEFAULT_DATA_DIR) {
+            DEFAULT_KUBECONFIG.into()
+        } else {
+            data_dir.join("admin.conf")
+        }
     });
     let disabled = args.disable.or(file.disable).unwrap_or_default();
     let backend = args.storage_backend.or(file.storage_backend);
@@ -128,7 +132,8 @@ fn merge(args: ServerArgs, file: File, mistakes: &mut Vec<String>) -> Config {
         node_name: node_name(args.node_name.or(file.node_name), mistakes),
         node_ip: args.node_ip.or(file.node_ip).unwrap_or_else(crate::address::of_this_node),
         disabled: disabled.iter().filter_map(|name| or_note(Component::parse(name), mistakes)).collect(),
-        backend: or_note(parse_backend(backend.as_deref(), etcd.as_deref()), mistakes).unwrap_or(Backend::Sled),
+        backend: or_note(parse_backend(backend.as_deref(), etcd.as_deref()), mistakes)
+            .unwrap_or(Backend::Sled),
         runtime_endpoint: args
             .container_runtime_endpoint
             .or(file.container_runtime_endpoint)
@@ -148,7 +153,9 @@ fn parse_backend(name: Option<&str>, etcd: Option<&[String]>) -> Result<Backend,
     match name {
         None | Some("sled") if etcd.is_none() => Ok(Backend::Sled),
         Some("memory") if etcd.is_none() => Ok(Backend::Memory),
-        Some("etcd") => Err("storage-backend: etcd is not part of this build yet; use sled or memory".to_owned()),
+        Some("etcd") => {
+            Err("storage-backend: etcd is not part of this build yet; use sled or memory".to_owned())
+        }
         Some("sled" | "memory") | None => Err("etcd-servers: only the etcd backend takes servers".to_owned()),
         Some(other) => Err(format!("storage-backend: unknown \"{other}\", known are sled, memory")),
     }

@@ -5,7 +5,9 @@ mod args;
 mod check;
 mod ci;
 mod config;
+mod reset;
 mod server;
+mod status;
 mod supervise;
 
 use args::{Cli, Command};
@@ -22,6 +24,8 @@ fn main() -> ExitCode {
         Command::Server(args) => in_runtime(DEFAULT_LOG, server::command(args)),
         Command::Ci(args) => in_runtime("error", ci::command(args)),
         Command::Check(args) => check::run(&args),
+        Command::Status(args) => in_runtime("error", status::command(args)),
+        Command::Reset(args) => in_runtime("warn", reset::command(args)),
     }
 }
 

@@ -58,7 +58,7 @@ impl Supervisor {
     /// when the run is over, so that nothing of it stays behind.
     pub fn spawn<F, R, E>(&mut self, name: &'static str, start: F)
     where
-        F: Fn(CancellationToken) -> R + Send + 'static,
+        F: Fn(CancellationToken) -> R + Send + Sync + 'static,
         R: Future<Output = Result<(), E>> + Send,
         E: Display,
     {
@@ -100,7 +100,7 @@ where
     E: Display,
 {
     let guard = token.clone().drop_guard();
-    let outcome = AssertUnwindSafe(async { start(token).await }).catch_unwind().await;
+    let outcome = AssertUnwindSafe(start(token)).catch_unwind().await;
     drop(guard);
     match outcome {
         Ok(Ok(())) => "it returned".to_owned(),

@@ -31,7 +31,8 @@ impl Base {
 /// Starts everything that is not disabled.
 pub fn spawn_all(supervisor: &mut Supervisor, control_plane: &ControlPlane, config: &Config) {
     let clients = Clients::new(control_plane.api.clone());
-    let informers = Informers::new(clients.privileged("system:coracle:informers"), control_plane.api.stop().clone());
+    let informers =
+        Informers::new(clients.privileged("system:coracle:informers"), control_plane.api.stop().clone());
     let base = Base { clients, informers };
     if config.runs(Component::Scheduler) {
         scheduler(supervisor, base.clone());

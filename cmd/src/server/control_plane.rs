@@ -11,7 +11,8 @@ use coracle_apiserver::health::Health;
 use coracle_apiserver::kubeconfig;
 use coracle_apiserver::pki::{Pki, PkiOptions};
 use coracle_apiserver::server::{self, ApiServer, ServerConfig};
-use coracle_apiserver::store::{MemoryStore, SledOptions, SledStore, Store};
+use coracle_apiserver::store::sled::Options as SledOptions;
+use coracle_apiserver::store::{MemoryStore, SledStore, Store};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use tokio::net::TcpListener;
@@ -47,8 +48,7 @@ async fn open_store(config: &Config) -> Result<Arc<dyn Store>, StartError> {
     let dir = config.data_dir.join("db");
     let opened = tokio::task::spawn_blocking(move || SledStore::open(&dir, SledOptions::default()));
     let store = opened.await.map_err(|e| StartError::new("open the store", e))?;
-    let store = store.map_err(|e| StartError::new("open the store", e))?;
-    Ok(store)
+    Ok(store.map_err(|e| StartError::new("open the store", e))?)
 }
 
 async fn open_pki(config: &Config) -> Result<Arc<Pki>, StartError> {
@@ -73,10 +73,15 @@ impl ControlPlane {
         let port = listener.local_addr().map_err(|e| StartError::new("listen", e))?.port();
         let (store, pki) = tokio::join!(open_store(config), open_pki(config));
         let (store, pki) = (store?, pki?);
-        let cache = server::load_cache(store.clone()).await.map_err(|e| StartError::new("load the store", e))?;
+        let cache =
+            server::load_cache(store.clone()).await.map_err(|e| StartError::new("load the store", e))?;
         let tokens = Arc::new(ServiceAccountTokens::new(pki.service_account_key()));
-        let api = assemble(&pki, &tokens, store.clone(), cache)?;
-        let host = if config.bind_address.is_unspecified() { IpAddr::from([127, 0, 0, 1]) } else { config.bind_address };
+        let api = assemble(&pki, &tokens, store.clone(), cache, config)?;
+        let host = if config.bind_address.is_unspecified() {
+            IpAddr::from([127, 0, 0, 1])
+        } else {
+            config.bind_address
+        };
         let url = format!("https://{}", SocketAddr::new(host, port));
         bootstrap::apply(api.registry(), &cluster(config, &pki, port))
             .await
@@ -110,22 +115,30 @@ fn assemble(
     tokens: &Arc<ServiceAccountTokens>,
     store: Arc<dyn Store>,
     cache: Arc<coracle_apiserver::cache::Cache>,
+    config: &Config,
 ) -> Result<ApiServer, StartError> {
     let stop = CancellationToken::new();
     let certificates = |e| StartError::new("certificates", e);
     let authenticator = Authenticator::new(pki, tokens.clone(), cache.clone()).map_err(certificates)?;
     let kubelets = KubeletClient::new(pki.client_config_for_kubelet().map_err(certificates)?, stop.clone());
     let generation = server::rbac_generation(cache.clone());
-    let config = ServerConfig {
+    let admission = admission::Chain::new(cache.clone(), &admission_for(config));
+    let parts = ServerConfig {
         authenticator: Some(Arc::new(authenticator)),
         authorizer: Arc::new(Chain::new(cache.clone(), generation)),
-        admission: Arc::new(admission::default_chain(cache.clone())),
+        admission: Arc::new(admission.map_err(|e| StartError::new("admission", e))?),
         kubelets: Some(kubelets),
         health: Health::default(),
         clock: Arc::new(jiff::Timestamp::now),
         stop,
     };
-    Ok(ApiServer::new(config, store, cache))
+    Ok(ApiServer::new(parts, store, cache))
+}
+
+/// Plugins that leave work to a controller run only beside it: nobody else would take back their taint or finalizer.
+fn admission_for(config: &Config) -> admission::Config {
+    let complete = config.runs(Component::Controllers) && config.runs(Component::Storage);
+    if complete { admission::Config { disabled: Vec::new() } } else { admission::Config::default() }
 }
 
 fn cluster(config: &Config, pki: &Pki, port: u16) -> BootstrapConfig {

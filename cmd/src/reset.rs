@@ -1,0 +1,50 @@
+//! `coracle reset`: takes away what a node leaves on its machine when the server has ended: pods with their networks,
+//! mounts and packet rules. Containers outlive the server on purpose, so this is a step of its own.
+
+use crate::args::ResetArgs;
+use coracle_kubelet::cri::{CriClient, Runtime};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Exit code 0: nothing is left. What could not be taken away is named, and the rest is still tried.
+pub async fn command(args: ResetArgs) -> ExitCode {
+    let mut failures = Vec::new();
+    if let Err(why) = pods(&args.container_runtime_endpoint).await {
+        failures.push(format!("pods: {why}"));
+    }
+    if let Err(why) = unmount_below(&args.data_dir.join("kubelet")) {
+        failures.push(format!("mounts: {why}"));
+    }
+    if let Err(why) = coracle_proxy::iptables::apply::clean_up().await {
+        failures.push(format!("packet rules: {why}"));
+    }
+    for failure in &failures {
+        eprintln!("coracle reset: {failure}");
+    }
+    if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Stopping a sandbox also gives its address and its interface back to the network plugin.
+async fn pods(endpoint: &str) -> Result<(), String> {
+    let runtime = CriClient::new(endpoint);
+    let sandboxes = runtime.list_pod_sandboxes(None).await.map_err(|e| e.to_string())?;
+    for sandbox in sandboxes {
+        runtime.stop_pod_sandbox(&sandbox.id).await.map_err(|e| e.to_string())?;
+        runtime.remove_pod_sandbox(&sandbox.id).await.map_err(|e| e.to_string())?;
+    }
+    Ok(())
+}
+
+/// The innermost mounts first (proc(5), mountinfo: the fifth field is the mount point, blanks are octal).
+fn unmount_below(dir: &Path) -> Result<(), String> {
+    let table = std::fs::read_to_string("/proc/self/mountinfo").map_err(|e| e.to_string())?;
+    let points = table.lines().filter_map(|line| line.split(' ').nth(4));
+    let mut below: Vec<PathBuf> =
+        points.map(|p| PathBuf::from(p.replace("\\040", " "))).filter(|p| p.starts_with(dir)).collect();
+    below.sort();
+    for point in below.iter().rev() {
+        nix::mount::umount2(point, nix::mount::MntFlags::MNT_DETACH)
+            .map_err(|e| format!("{}: {e}", point.display()))?;
+    }
+    Ok(())
+}
