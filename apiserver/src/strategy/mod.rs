@@ -12,19 +12,28 @@ mod registry;
 pub mod value;
 
 mod apps;
+mod autoscalers;
+mod batch;
 mod claims;
 mod configmaps;
+mod disruptionbudgets;
 mod endpoints;
 mod events;
 mod leases;
 mod namespaces;
+mod networking;
 mod nodes;
 mod pods;
+mod podtemplates;
+mod priorityclasses;
+mod quotas;
+mod rbac;
 mod replicationcontrollers;
 mod rules;
 mod secrets;
 mod serviceaccounts;
 mod services;
+mod storage;
 mod table;
 #[cfg(test)]
 mod testing;

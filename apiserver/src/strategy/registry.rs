@@ -15,7 +15,49 @@ pub fn for_resource(group: &str, plural: &str) -> &'static dyn Strategy {
         ("coordination.k8s.io", "leases") => &leases::Leases,
         ("discovery.k8s.io", "endpointslices") => &endpoints::EndpointSlices,
         ("events.k8s.io", "events") => &events::Events,
+        ("autoscaling", "horizontalpodautoscalers") => &autoscalers::HorizontalPodAutoscalers,
+        ("batch", "cronjobs") => &batch::CronJobs,
+        ("batch", "jobs") => &batch::Jobs,
+        ("networking.k8s.io", _) => networking(plural),
+        ("node.k8s.io", "runtimeclasses") => &podtemplates::RuntimeClasses,
+        ("policy", "poddisruptionbudgets") => &disruptionbudgets::PodDisruptionBudgets,
+        ("rbac.authorization.k8s.io", _) => rbac(plural),
+        ("scheduling.k8s.io", "priorityclasses") => &priorityclasses::PriorityClasses,
+        ("storage.k8s.io", _) => storage(plural),
         _ => plain(group, plural),
+    }
+}
+
+fn networking(plural: &str) -> &'static dyn Strategy {
+    match plural {
+        "ingressclasses" => &networking::IngressClasses,
+        "ingresses" => &networking::Ingresses,
+        "ipaddresses" => &networking::IpAddresses,
+        "networkpolicies" => &networking::NetworkPolicies,
+        "servicecidrs" => &networking::ServiceCidrs,
+        _ => plain("networking.k8s.io", plural),
+    }
+}
+
+fn rbac(plural: &str) -> &'static dyn Strategy {
+    match plural {
+        "clusterrolebindings" => &rbac::RoleBindings { cluster: true },
+        "clusterroles" => &rbac::Roles { cluster: true },
+        "rolebindings" => &rbac::RoleBindings { cluster: false },
+        "roles" => &rbac::Roles { cluster: false },
+        _ => plain("rbac.authorization.k8s.io", plural),
+    }
+}
+
+fn storage(plural: &str) -> &'static dyn Strategy {
+    match plural {
+        "csidrivers" => &storage::CsiDrivers,
+        "csinodes" => &storage::CsiNodes,
+        "csistoragecapacities" => &storage::CsiStorageCapacities,
+        "storageclasses" => &storage::StorageClasses,
+        "volumeattachments" => &storage::VolumeAttachments,
+        "volumeattributesclasses" => &storage::VolumeAttributesClasses,
+        _ => plain("storage.k8s.io", plural),
     }
 }
 
@@ -24,12 +66,15 @@ fn core(plural: &str) -> &'static dyn Strategy {
         "configmaps" => &configmaps::ConfigMaps,
         "endpoints" => &endpoints::Endpoints,
         "events" => &events::Events,
+        "limitranges" => &quotas::LimitRanges,
         "namespaces" => &namespaces::Namespaces,
         "nodes" => &nodes::Nodes,
         "persistentvolumeclaims" => &claims::PersistentVolumeClaims,
         "persistentvolumes" => &volumes::PersistentVolumes,
         "pods" => &pods::Pods,
+        "podtemplates" => &podtemplates::PodTemplates,
         "replicationcontrollers" => &replicationcontrollers::ReplicationControllers,
+        "resourcequotas" => &quotas::ResourceQuotas,
         "secrets" => &secrets::Secrets,
         "serviceaccounts" => &serviceaccounts::ServiceAccounts,
         "services" => &services::Services,

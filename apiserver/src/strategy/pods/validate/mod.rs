@@ -22,18 +22,13 @@ pub use volumes::persistent_source;
 /// What the checks of one pod spec need to know of the whole of it.
 pub struct Context<'a> {
     pub volumes: HashSet<&'a str>,
-    pub restart_policy: &'a str,
     pub host_network: bool,
 }
 
 /// A spec of a pod or of a template; `path` is where it stands.
 pub fn pod_spec(spec: &Value, path: &Path, errors: &mut Errors) {
     let volumes = volumes::all(list_at(spec, "volumes"), &path.field("volumes"), errors);
-    let context = Context {
-        volumes,
-        restart_policy: str_at(spec, "restartPolicy"),
-        host_network: bool_at(spec, "hostNetwork"),
-    };
+    let context = Context { volumes, host_network: bool_at(spec, "hostNetwork") };
     containers::all(spec, path, &context, errors);
     rules::one_of(spec, "restartPolicy", &["Always", "OnFailure", "Never"], path, errors);
     dns(spec, path, errors);

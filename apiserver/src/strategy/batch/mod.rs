@@ -1,0 +1,15 @@
+//! batch/v1.
+
+mod cronjobs;
+mod jobs;
+mod schedule;
+#[cfg(test)]
+mod tests;
+
+pub use cronjobs::CronJobs;
+pub use jobs::Jobs;
+
+use super::{Column, Env, Strategy, copy_field, human, rules, table, value::*, workloads};
+use coracle_api::{FieldError, Object};
+use jiff::Timestamp;
+use serde_json::{Value, json};

@@ -1,0 +1,84 @@
+use super::*;
+use crate::strategy::testing::{self, World};
+
+fn template() -> Value {
+    json!({ "spec": { "restartPolicy": "Never", "containers": [{ "name": "c", "image": "i:1" }] } })
+}
+
+fn job(patch: &Value) -> Object {
+    let mut object = json!({ "metadata": { "name": "j", "uid": "u" }, "spec": { "template": template() } });
+    testing::merge(&mut object, patch);
+    Jobs.defaults(&mut object);
+    Jobs.prepare_create(&mut object, &World::default().env());
+    object
+}
+
+fn errors(strategy: &dyn Strategy, object: &Object) -> Vec<String> {
+    let mut errors = Vec::new();
+    strategy.validate(object, &World::default().env(), &mut errors);
+    errors.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn a_job_selects_its_own_pods() {
+    let object = job(&json!({}));
+    assert_eq!(
+        object["spec"]["selector"],
+        json!({ "matchLabels": { "batch.kubernetes.io/controller-uid": "u" } })
+    );
+    assert_eq!(object["spec"]["template"]["metadata"]["labels"]["job-name"], "j");
+    for (field, value) in [
+        ("completions", json!(1)),
+        ("parallelism", json!(1)),
+        ("backoffLimit", json!(6)),
+        ("completionMode", json!("NonIndexed")),
+        ("suspend", json!(false)),
+        ("podReplacementPolicy", json!("TerminatingOrFailed")),
+    ] {
+        assert_eq!(object["spec"][field], value, "{field}");
+    }
+    assert_eq!(errors(&Jobs, &object), [""; 0]);
+}
+
+#[test]
+fn mistakes() {
+    let always = job(&json!({ "spec": { "template": { "spec": { "restartPolicy": "Always" } } } }));
+    assert_eq!(
+        errors(&Jobs, &always),
+        ["spec.template.spec.restartPolicy: Required value: valid values: \"OnFailure\", \"Never\""]
+    );
+    let mut cron = json!({ "metadata": { "name": "c" }, "spec": { "schedule": "* * * * *",
+        "jobTemplate": { "spec": { "template": template() } } } });
+    CronJobs.defaults(&mut cron);
+    assert_eq!(cron["spec"]["concurrencyPolicy"], "Allow");
+    assert_eq!(errors(&CronJobs, &cron), [""; 0]);
+    cron["spec"]["schedule"] = "61 * * * *".into();
+    assert_eq!(
+        errors(&CronJobs, &cron),
+        ["spec.schedule: Invalid value: \"61 * * * *\": end of range (61) above maximum (59): 61"]
+    );
+}
+
+#[test]
+fn a_started_job_keeps_its_template() {
+    let (old, mut new) = (job(&json!({})), job(&json!({})));
+    new["spec"]["template"]["spec"]["hostNetwork"] = true.into();
+    let mut errors = Vec::new();
+    Jobs.validate_update(&new, &old, &World::default().env(), &mut errors);
+    assert_eq!((errors.len(), errors[0].field.as_str()), (1, "spec.template"));
+    assert!(errors[0].detail.ends_with("field is immutable"));
+}
+
+#[test]
+fn rows() {
+    let now = "2026-01-01T00:10:00Z".parse().unwrap();
+    let done = job(&json!({ "metadata": { "creationTimestamp": "2026-01-01T00:00:00Z" } }));
+    let mut done = done;
+    done["status"] = json!({ "succeeded": 1, "startTime": "2026-01-01T00:00:00Z",
+        "completionTime": "2026-01-01T00:00:07Z", "conditions": [{ "type": "Complete", "status": "True" }] });
+    let row = Jobs.row(&done, now);
+    assert_eq!(row[..5], ["j", "Complete", "1/1", "7s", "10m"]);
+    let cron = json!({ "metadata": { "name": "c" }, "spec": { "schedule": "@daily", "suspend": false } });
+    let row = Value::Array(CronJobs.row(&cron, now)[..6].to_vec());
+    assert_eq!(row, json!(["c", "@daily", "<none>", "False", 0, "<none>"]));
+}

@@ -1,0 +1,106 @@
+//! Addresses of Services and the ranges they come from.
+
+use super::*;
+use std::net::IpAddr;
+
+pub struct IpAddresses;
+pub struct ServiceCidrs;
+
+impl Strategy for IpAddresses {
+    fn prepare_create(&self, object: &mut Object, _env: &Env) {
+        remove(object, "metadata.generation");
+    }
+
+    fn validate(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
+        let errors = &mut Errors(errors);
+        let canonical = name(object).parse::<IpAddr>().is_ok_and(|ip| ip.to_string() == name(object));
+        if !canonical {
+            let path = Path::root("metadata").field("name");
+            errors.invalid(&path, name(object), "must be a valid IP address in canonical form");
+        }
+        let path = Path::root("spec").field("parentRef");
+        if !has(object, "spec.parentRef") {
+            errors.required(&path, "");
+            return;
+        }
+        for field in ["resource", "name"] {
+            if str_at(at(object, "spec.parentRef"), field).is_empty() {
+                errors.required(&path.field(field), "");
+            }
+        }
+    }
+
+    fn validate_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
+        rules::immutable(new, old, &["spec.parentRef"], &mut Errors(errors));
+    }
+
+    fn changes_generation(&self, _new: &Object, _old: &Object) -> bool {
+        false
+    }
+
+    fn columns(&self) -> &'static [Column] {
+        const { &[table::NAME, table::string("ParentRef", "Who has the address"), table::AGE] }
+    }
+
+    fn row(&self, object: &Object, now: Timestamp) -> Vec<Value> {
+        let parent = at(object, "spec.parentRef");
+        let (resource, group) = (str_at(parent, "resource"), str_at(parent, "group"));
+        let qualified = if group.is_empty() { resource.to_owned() } else { format!("{resource}.{group}") };
+        let parts = [qualified.to_lowercase(), namespace_of(parent), str_at(parent, "name").to_owned()];
+        let text = parts.into_iter().filter(|p| !p.is_empty()).collect::<Vec<_>>().join("/");
+        vec![name(object).into(), table::cell_or_none(&text), table::age(object, now)]
+    }
+}
+
+fn namespace_of(reference: &Value) -> String {
+    str_at(reference, "namespace").to_owned()
+}
+
+impl Strategy for ServiceCidrs {
+    fn prepare_create(&self, object: &mut Object, _env: &Env) {
+        remove(object, "metadata.generation");
+        set(object, "status", json!({}));
+    }
+
+    fn validate(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
+        let errors = &mut Errors(errors);
+        let path = Path::root("spec").field("cidrs");
+        match list_at(object, "spec.cidrs").len() {
+            0 => errors.required(&path, "at least one CIDR required"),
+            1 | 2 => {}
+            _ => {
+                let detail = "may only hold up to 2 values";
+                errors.invalid(&path, at(object, "spec.cidrs").clone(), detail);
+            }
+        }
+        for (i, cidr) in strings_at(object, "spec.cidrs").enumerate() {
+            rules::cidr(cidr, &path.index(i), errors);
+        }
+    }
+
+    /// A second family may be added, nothing else may change.
+    fn validate_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
+        let path = Path::root("spec").field("cidrs");
+        let (now, before) = (list_at(new, "spec.cidrs"), list_at(old, "spec.cidrs"));
+        if !now.starts_with(before) {
+            Errors(errors).invalid(&path, at(new, "spec.cidrs").clone(), "field is immutable");
+        }
+    }
+
+    fn has_status(&self) -> bool {
+        true
+    }
+
+    fn changes_generation(&self, _new: &Object, _old: &Object) -> bool {
+        false
+    }
+
+    fn columns(&self) -> &'static [Column] {
+        const { &[table::NAME, table::string("CIDRs", "Ranges of addresses"), table::AGE] }
+    }
+
+    fn row(&self, object: &Object, now: Timestamp) -> Vec<Value> {
+        let cidrs: Vec<&str> = strings_at(object, "spec.cidrs").collect();
+        vec![name(object).into(), cidrs.join(",").into(), table::age(object, now)]
+    }
+}

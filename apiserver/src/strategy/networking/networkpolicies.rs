@@ -1,0 +1,103 @@
+//! Network policies.
+
+use super::*;
+use ipnet::IpNet;
+
+pub struct NetworkPolicies;
+
+impl Strategy for NetworkPolicies {
+    /// A policy is about incoming traffic, and about outgoing traffic where it has rules for it.
+    fn defaults(&self, object: &mut Object) {
+        let Some(spec) = object_at(object, "spec") else { return };
+        default(spec, "podSelector", json!({}));
+        if list_at(spec, "policyTypes").is_empty() {
+            let out = !list_at(spec, "egress").is_empty();
+            set(spec, "policyTypes", if out { json!(["Ingress", "Egress"]) } else { json!(["Ingress"]) });
+        }
+        for direction in ["ingress", "egress"] {
+            for rule in each_mut(spec, direction) {
+                for port in each_mut(rule, "ports") {
+                    default(port, "protocol", "TCP");
+                }
+            }
+        }
+    }
+
+    fn validate(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
+        let errors = &mut Errors(errors);
+        let (spec, path) = (&object["spec"], Path::root("spec"));
+        rules::label_selector(at(spec, "podSelector"), &path.field("podSelector"), errors);
+        for (i, kind) in strings_at(spec, "policyTypes").enumerate() {
+            if !matches!(kind, "Ingress" | "Egress") {
+                errors.not_supported(&path.field("policyTypes").index(i), kind, &["Egress", "Ingress"]);
+            }
+        }
+        for (direction, peers) in [("ingress", "from"), ("egress", "to")] {
+            for (i, rule) in list_at(spec, direction).iter().enumerate() {
+                let here = path.field(direction).index(i);
+                for (j, port) in list_at(rule, "ports").iter().enumerate() {
+                    self::port(port, &here.field("ports").index(j), errors);
+                }
+                for (j, peer) in list_at(rule, peers).iter().enumerate() {
+                    self::peer(peer, &here.field(peers).index(j), errors);
+                }
+            }
+        }
+    }
+
+    fn columns(&self) -> &'static [Column] {
+        const { &[table::NAME, table::string("Pod-Selector", "Pods that the policy is about"), table::AGE] }
+    }
+
+    fn row(&self, object: &Object, now: Timestamp) -> Vec<Value> {
+        let selector = table::selector(at(object, "spec.podSelector"));
+        vec![name(object).into(), selector.into(), table::age(object, now)]
+    }
+}
+
+fn port(port: &Value, path: &Path, errors: &mut Errors) {
+    rules::one_of(port, "protocol", &["SCTP", "TCP", "UDP"], path, errors);
+    if has(port, "port") {
+        rules::int_or_name_port(at(port, "port"), &path.field("port"), errors);
+    }
+    let Some(end) = i64_at(port, "endPort") else { return };
+    let here = path.field("endPort");
+    match at(port, "port") {
+        Value::Null => errors.required(&path.field("port"), "must be specified when `endPort` is specified"),
+        Value::String(_) => errors.invalid(&here, end, "may not be specified when `port` is non-numeric"),
+        first if first.as_i64().is_some_and(|first| end < first) => {
+            errors.invalid(&here, end, "must be greater than or equal to `port`");
+        }
+        _ => rules::port(end, &here, errors),
+    }
+}
+
+fn peer(peer: &Value, path: &Path, errors: &mut Errors) {
+    for field in ["podSelector", "namespaceSelector"] {
+        rules::label_selector(at(peer, field), &path.field(field), errors);
+    }
+    let selects = has(peer, "podSelector") || has(peer, "namespaceSelector");
+    if !has(peer, "ipBlock") {
+        if !selects {
+            errors.required(path, "must specify a peer");
+        }
+        return;
+    }
+    if selects {
+        errors.forbidden(path, "may not specify both ipBlock and another peer");
+    }
+    let here = path.field("ipBlock");
+    let cidr = str_at(peer, "ipBlock.cidr");
+    rules::cidr(cidr, &here.field("cidr"), errors);
+    for (i, except) in strings_at(peer, "ipBlock.except").enumerate() {
+        let here = here.field("except").index(i);
+        match (cidr.parse::<IpNet>(), except.parse::<IpNet>()) {
+            (Ok(whole), Ok(part)) if whole.trunc() == part.trunc() || !whole.contains(&part) => {
+                let detail = format!("must be a strict subset of `cidr`: {cidr:?}");
+                errors.invalid(&here, except, &detail);
+            }
+            (_, Err(_)) => rules::cidr(except, &here, errors),
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! PodTemplates and RuntimeClasses.
+
+use super::value::*;
+use super::{Column, Env, Strategy, rules, table, workloads};
+use coracle_api::{FieldError, Object};
+use jiff::Timestamp;
+use serde_json::Value;
+
+pub struct PodTemplates;
+pub struct RuntimeClasses;
+
+impl Strategy for PodTemplates {
+    fn defaults(&self, object: &mut Object) {
+        workloads::template_defaults(object, "template");
+    }
+
+    fn validate(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
+        workloads::pod_template(at(object, "template"), &Path::root("template"), &mut Errors(errors));
+    }
+
+    fn changes_generation(&self, new: &Object, old: &Object) -> bool {
+        new.get("template") != old.get("template")
+    }
+
+    fn columns(&self) -> &'static [Column] {
+        const {
+            &[
+                table::NAME,
+                table::string("Containers", "Names of the containers"),
+                table::string("Images", "Images of the containers"),
+                table::string("Pod Labels", "Labels of the pods"),
+            ]
+        }
+    }
+
+    fn row(&self, object: &Object, _now: Timestamp) -> Vec<Value> {
+        let [containers, images] = table::containers_and_images(at(object, "template.spec"));
+        let labels = table::labels(at(object, "template.metadata.labels"));
+        vec![name(object).into(), containers, images, labels.into()]
+    }
+}
+
+impl Strategy for RuntimeClasses {
+    fn prepare_create(&self, object: &mut Object, _env: &Env) {
+        remove(object, "metadata.generation");
+    }
+
+    fn validate(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
+        rules::label(str_at(object, "handler"), &Path::root("handler"), &mut Errors(errors));
+    }
+
+    fn validate_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
+        rules::immutable(new, old, &["handler"], &mut Errors(errors));
+    }
+
+    fn changes_generation(&self, _new: &Object, _old: &Object) -> bool {
+        false
+    }
+
+    fn columns(&self) -> &'static [Column] {
+        const { &[table::NAME, table::string("Handler", "Handler of the container runtime"), table::AGE] }
+    }
+
+    fn row(&self, object: &Object, now: Timestamp) -> Vec<Value> {
+        vec![name(object).into(), str_at(object, "handler").into(), table::age(object, now)]
+    }
+}

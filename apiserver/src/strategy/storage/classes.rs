@@ -1,0 +1,113 @@
+//! Storage classes and classes of volume attributes.
+
+use super::*;
+
+pub struct StorageClasses;
+pub struct VolumeAttributesClasses;
+
+const DEFAULT_MARKS: &[&str] =
+    &["storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class"];
+
+impl Strategy for StorageClasses {
+    fn defaults(&self, object: &mut Object) {
+        default_str(object, "reclaimPolicy", "Delete");
+        default_str(object, "volumeBindingMode", "Immediate");
+    }
+
+    fn prepare_create(&self, object: &mut Object, _env: &Env) {
+        remove(object, "metadata.generation");
+    }
+
+    fn validate(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
+        let errors = &mut Errors(errors);
+        provisioner(object, "provisioner", errors);
+        rules::one_of(object, "reclaimPolicy", &["Delete", "Retain"], &Path::root(""), errors);
+        let modes = &["Immediate", "WaitForFirstConsumer"];
+        rules::one_of(object, "volumeBindingMode", modes, &Path::root(""), errors);
+        if entries_at(object, "parameters").any(|(key, _)| key.is_empty()) {
+            errors.invalid(&Path::root("parameters"), "", "field can not be empty.");
+        }
+    }
+
+    fn validate_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
+        let errors = &mut Errors(errors);
+        for field in ["parameters", "provisioner", "reclaimPolicy"] {
+            if at(new, field) != at(old, field) {
+                errors.forbidden(&Path::root(field), &format!("updates to {field} are forbidden."));
+            }
+        }
+        rules::immutable(new, old, &["volumeBindingMode"], errors);
+    }
+
+    fn changes_generation(&self, _new: &Object, _old: &Object) -> bool {
+        false
+    }
+
+    fn columns(&self) -> &'static [Column] {
+        const {
+            &[
+                table::NAME,
+                table::string("Provisioner", "Who makes the volumes"),
+                table::string("ReclaimPolicy", "What happens to a volume once its claim is gone"),
+                table::string("VolumeBindingMode", "When claims are bound"),
+                table::boolean("AllowVolumeExpansion", "Whether volumes may grow"),
+                table::AGE,
+            ]
+        }
+    }
+
+    fn row(&self, object: &Object, now: Timestamp) -> Vec<Value> {
+        let annotations = at(object, "metadata.annotations");
+        let marked = DEFAULT_MARKS.iter().any(|mark| annotations.get(mark).is_some_and(|v| v == "true"));
+        vec![
+            format!("{}{}", name(object), if marked { " (default)" } else { "" }).into(),
+            str_at(object, "provisioner").into(),
+            str_at(object, "reclaimPolicy").into(),
+            str_at(object, "volumeBindingMode").into(),
+            bool_at(object, "allowVolumeExpansion").into(),
+            table::age(object, now),
+        ]
+    }
+}
+
+fn provisioner(object: &Object, field: &str, errors: &mut Errors) {
+    match str_at(object, field) {
+        "" => errors.required(&Path::root(field), ""),
+        text => rules::qualified_name(&text.to_lowercase(), &Path::root(field), errors),
+    }
+}
+
+impl Strategy for VolumeAttributesClasses {
+    fn prepare_create(&self, object: &mut Object, _env: &Env) {
+        remove(object, "metadata.generation");
+    }
+
+    fn validate(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
+        let errors = &mut Errors(errors);
+        provisioner(object, "driverName", errors);
+        if entries_at(object, "parameters").next().is_none() {
+            errors.required(&Path::root("parameters"), "must contain at least one key/value pair");
+        }
+    }
+
+    fn validate_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
+        let errors = &mut Errors(errors);
+        for field in ["driverName", "parameters"] {
+            if at(new, field) != at(old, field) {
+                errors.forbidden(&Path::root(field), &format!("updates to {field} are forbidden."));
+            }
+        }
+    }
+
+    fn changes_generation(&self, _new: &Object, _old: &Object) -> bool {
+        false
+    }
+
+    fn columns(&self) -> &'static [Column] {
+        const { &[table::NAME, table::string("DriverName", "Driver of the volumes"), table::AGE] }
+    }
+
+    fn row(&self, object: &Object, now: Timestamp) -> Vec<Value> {
+        vec![name(object).into(), str_at(object, "driverName").into(), table::age(object, now)]
+    }
+}
