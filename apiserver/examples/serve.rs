@@ -1,11 +1,11 @@
 //! An API server in memory, with its own CA, for trying it with kubectl: `serve <data-dir> [port]`.
 
+use coracle_apiserver::admission;
 use coracle_apiserver::authn::{Authenticator, ServiceAccountTokens};
 use coracle_apiserver::authz::Chain;
 use coracle_apiserver::bootstrap::{self, BootstrapConfig};
 use coracle_apiserver::health::Health;
 use coracle_apiserver::pki::{Pki, PkiOptions};
-use coracle_apiserver::registry::AdmitAll;
 use coracle_apiserver::server::{self, ApiServer, ServerConfig};
 use coracle_apiserver::store::{MemoryStore, Store};
 use coracle_apiserver::{connect::KubeletClient, kubeconfig};
@@ -29,7 +29,7 @@ async fn main() -> Result<(), Failure> {
     let config = ServerConfig {
         authenticator: Some(authenticator),
         authorizer: Arc::new(Chain::new(cache.clone(), server::rbac_generation(cache.clone()))),
-        admission: Arc::new(AdmitAll),
+        admission: Arc::new(admission::Chain::new(cache.clone(), &admission::Config::default())?),
         kubelets: Some(KubeletClient::new(pki.client_config_for_kubelet()?, stop.clone())),
         health: Health::default(),
         clock: Arc::new(jiff::Timestamp::now),

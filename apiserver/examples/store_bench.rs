@@ -21,7 +21,7 @@ async fn main() -> Result<(), Failure> {
     let dir = parent.join(format!("store-bench-{}", std::process::id()));
     std::fs::create_dir(&dir)?;
     let result = run(&dir).await;
-    std::fs::remove_dir_all(&dir)?;
+    if std::env::var_os("KEEP").is_none() { std::fs::remove_dir_all(&dir)?; }
     result
 }
 

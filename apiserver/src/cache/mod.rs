@@ -10,7 +10,7 @@ mod watcher;
 
 pub use event::{Event, Seen, frame};
 pub use history::History;
-pub use object::{CachedObject, stored_bytes};
+pub use object::CachedObject;
 pub use watcher::{Filter, Item, QUEUE_EVENTS, Watcher};
 
 use crate::store::{Change, Commit, KeyValue, Range, Revision, Store, StoreError};

@@ -183,58 +183,13 @@ fn index_whole(raw: &[u8], strategy: &dyn Strategy) -> (Labels, Fields) {
     (labels.into(), fields)
 }
 
-/// The bytes to store: `kind`, `apiVersion` and `metadata` first, no resourceVersion.
-pub fn stored_bytes(object: &Object) -> Result<Bytes, serde_json::Error> {
-    let Some(fields) = object.as_object() else { return serde_json::to_vec(object).map(Bytes::from) };
-    let mut out = Vec::with_capacity(512);
-    out.push(b'{');
-    for name in ["kind", "apiVersion"] {
-        if let Some(value) = fields.get(name) {
-            write_member(&mut out, name, value)?;
-        }
-    }
-    if let Some(metadata) = fields.get("metadata") {
-        write_metadata(&mut out, metadata)?;
-    }
-    for (name, value) in fields {
-        if !matches!(name.as_str(), "kind" | "apiVersion" | "metadata") {
-            write_member(&mut out, name, value)?;
-        }
-    }
-    out.push(b'}');
-    Ok(Bytes::from(out))
-}
-
-fn write_member(out: &mut Vec<u8>, name: &str, value: &Value) -> Result<(), serde_json::Error> {
-    if out.last() != Some(&b'{') {
-        out.push(b',');
-    }
-    serde_json::to_writer(&mut *out, name)?;
-    out.push(b':');
-    serde_json::to_writer(&mut *out, value)
-}
-
-fn write_metadata(out: &mut Vec<u8>, metadata: &Value) -> Result<(), serde_json::Error> {
-    if out.last() != Some(&b'{') {
-        out.push(b',');
-    }
-    out.extend_from_slice(METADATA);
-    for (name, value) in metadata.as_object().into_iter().flatten() {
-        if !matches!(name.as_str(), "resourceVersion" | "selfLink") {
-            write_member(out, name, value)?;
-        }
-    }
-    out.push(b'}');
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use serde_json::json;
 
     fn cached(object: &Object) -> CachedObject {
-        let value = stored_bytes(object).unwrap();
+        let value = Bytes::from(coracle_api::encode::to_storage_bytes(object, "v1", "Pod"));
         let stored =
             KeyValue { key: "pods./ns/web".into(), value, created: Revision(3), modified: Revision(120) };
         CachedObject::new(&stored, None)
@@ -259,7 +214,7 @@ mod tests {
 
     #[test]
     fn empty_metadata_stays_valid_json() {
-        let cached = cached(&json!({"kind": "X", "metadata": {}}));
+        let cached = cached(&json!({"kind": "Pod", "metadata": {}}));
         let parsed: Value = serde_json::from_slice(&cached.to_json()).unwrap();
         assert_eq!(parsed["metadata"]["resourceVersion"], "120");
     }

@@ -3,17 +3,15 @@
 use super::RequestInfo;
 use super::negotiation::Wanted;
 use super::respond::{Reply, method_not_allowed};
+use crate::discovery::{self, Document};
 use crate::registry::Query;
 use crate::server::Inner;
 use axum::body::Body;
+use coracle_api::catalogue;
 use coracle_api::{ApiError, UserInfo};
-use http::{Request, Response};
-use serde_json::json;
+use http::header::{ACCEPT, CONTENT_TYPE, ETAG, IF_NONE_MATCH, VARY};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use std::sync::Arc;
-
-/// The Kubernetes version whose API this is.
-pub const MINOR: &str = "36";
-pub const GIT_VERSION: &str = "v1.36.0+coracle";
 
 pub fn answer(
     server: &Arc<Inner>,
@@ -33,30 +31,33 @@ pub fn answer(
     if let Some(reply) = server.health.answer(&info.path, &query) {
         return Ok(reply.into_response(wanted));
     }
-    match info.path.trim_end_matches('/') {
-        "/version" => Ok(Reply::ok(version()).into_response(wanted)),
-        _ => Err(ApiError::page_not_found()),
+    let accept = request.headers().get(ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or_default();
+    match discovery::respond(&info.path, accept, catalogue::catalogue()) {
+        Some(document) => Ok(served(&document, request.headers(), wanted)),
+        None => Err(ApiError::page_not_found()),
     }
+}
+
+/// A document that changes seldom: with its tag, or 304 for who has it already.
+fn served(document: &Document, headers: &HeaderMap, wanted: Wanted) -> Response<Body> {
+    let known = headers.get(IF_NONE_MATCH).and_then(|v| v.to_str().ok()).is_some_and(|v| document.matches(v));
+    let mut response = if known {
+        let mut response = Response::new(Body::empty());
+        *response.status_mut() = StatusCode::NOT_MODIFIED;
+        response
+    } else {
+        Reply::raw(document.body.clone()).into_response(wanted)
+    };
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(document.content_type));
+    headers.insert(VARY, HeaderValue::from_static("Accept"));
+    if let Ok(tag) = HeaderValue::from_str(&document.etag) {
+        headers.insert(ETAG, tag);
+    }
+    response
 }
 
 fn is_known(path: &str) -> bool {
     let root = path.split('/').nth(1).unwrap_or_default();
     matches!(root, "livez" | "readyz" | "healthz" | "version" | "metrics" | "api" | "apis" | "openapi" | "")
-}
-
-fn version() -> serde_json::Value {
-    json!({
-        "major": "1", "minor": MINOR, "gitVersion": GIT_VERSION,
-        "gitCommit": "", "gitTreeState": "clean", "buildDate": "1970-01-01T00:00:00Z",
-        "goVersion": "none (rust)", "compiler": "rustc", "platform": platform(),
-    })
-}
-
-fn platform() -> String {
-    let arch = match std::env::consts::ARCH {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        other => other,
-    };
-    format!("{}/{arch}", std::env::consts::OS)
 }

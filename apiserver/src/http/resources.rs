@@ -2,16 +2,16 @@
 
 use super::list_body::{ListBody, ListHead};
 use super::negotiation::{Shape, Wanted};
-use super::respond::{Content, GZIP_FROM_BYTES, Reply, as_gzip};
+use super::respond::{GZIP_FROM_BYTES, Reply, as_gzip};
 use super::route::Route;
 use super::shape::{Include, Tables, metadata_list, metadata_only};
-use super::watch_body::WatchBody;
+use super::watch_body::{WatchBody, failed};
 use super::{RequestInfo, body};
 use crate::cache::CachedObject;
 use crate::registry::decode::{Expected, document};
 use crate::registry::patch::Patch;
 use crate::registry::update::Part;
-use crate::registry::{Deleted, Page, PatchType, Query, Scope};
+use crate::registry::{Deleted, Page, Query, Scope};
 use crate::server::Inner;
 use crate::strategy;
 use axum::body::Body;
@@ -102,7 +102,7 @@ impl Call<'_> {
         status: StatusCode,
         object: Object,
     ) -> Result<Reply, ApiError> {
-        let object = scope.to_served(object)?;
+        let object = scope.to_served(object);
         let value = match self.wanted.shape {
             Shape::Object => object,
             Shape::Metadata => metadata_only(&object),
@@ -141,10 +141,8 @@ impl Call<'_> {
         if self.wanted.shape == Shape::Object && !resource.needs_conversion() {
             return Ok(self.spliced(&head, items));
         }
-        let objects = items
-            .iter()
-            .map(|item| scope.to_served(item.decode_at(item.revision)))
-            .collect::<Result<Vec<_>, _>>()?;
+        let objects: Vec<Object> =
+            items.iter().map(|item| scope.to_served(item.decode_at(item.revision))).collect();
         let value = match self.wanted.shape {
             Shape::Table => self.tables(scope)?.table(&objects, head.metadata(), true),
             Shape::Metadata => metadata_list(&objects, &head),
@@ -174,7 +172,12 @@ impl Call<'_> {
             // The old form of watching one object: /watch/.../<name>.
             options.field_selector = format!("metadata.name={}", self.info.name);
         }
-        let watch = scope.watch(&options).await?;
+        let watch = match scope.watch(&options).await {
+            Ok(watch) => watch,
+            // Upstream tells of lost history inside the stream, and clients look for it there.
+            Err(error) if error.code == 410 => return Ok(Reply::stream(failed(&error))),
+            Err(error) => return Err(error),
+        };
         let resource = scope.resource.clone();
         let body = WatchBody {
             watch,
@@ -194,7 +197,7 @@ impl Call<'_> {
         }
         let object = self.decode(scope, body, "CreateOptions").await?;
         let options = self.query.write_options("CreateOptions")?;
-        let created = scope.create(scope.to_stored(object)?, &options).await?;
+        let created = scope.create(scope.to_stored(object), &options).await?;
         self.shown(scope, StatusCode::CREATED, created)
     }
 
@@ -218,22 +221,27 @@ impl Call<'_> {
         if self.is_sub("scale") {
             return Ok(Reply::ok(scope.update_scale(&options, |_| Ok(object.clone())).await?));
         }
-        let object = scope.to_stored(object)?;
+        let object = scope.to_stored(object);
         if let Some(sub) = self.sub() {
             let updated = scope.update_sub(sub, &options, |_| Ok(object.clone())).await?;
             return self.shown(scope, StatusCode::OK, updated);
         }
-        let (updated, created) = scope.update(Part::Main, &options, |_| Ok(object.clone())).await?;
+        let (updated, created) =
+            scope.update(Part::Main, &options, |old| scope.replacement(&object, old)).await?;
         self.shown(scope, if created { StatusCode::CREATED } else { StatusCode::OK }, updated)
     }
 
     async fn patch(&self, scope: &Scope<'_>, body: Body) -> Result<Reply, ApiError> {
-        let kind = PatchType::from_headers(self.headers)?;
         let options = self.query.write_options("PatchOptions")?;
-        let patch = Patch::parse(kind, &body::read(body).await?)?;
+        let patch = Patch::new(self.headers, body::read(body).await?)?;
         let expected = self.expected();
         if self.is_sub("scale") {
-            let apply = |scale: &Object| patch.apply(&expected, scale);
+            let apply = |scale: &Object| {
+                let (scale, problems) = patch.apply(&expected, scale)?;
+                let (scale, warnings) = expected.check(scale, problems, options.field_validation)?;
+                scope.warn_once(warnings);
+                Ok(scale)
+            };
             return Ok(Reply::ok(scope.update_scale(&options, apply).await?));
         }
         let patched = match self.sub() {
@@ -274,8 +282,8 @@ impl Call<'_> {
         let sent = delete_body(self.headers, &bytes)?;
         let options = self.query.delete_options(sent.as_ref())?;
         let page = scope.delete_collection(&options, &self.query.list_options()?).await?;
-        let items = page.items.iter().map(|i| scope.to_served(i.decode_at(i.revision)));
-        let items = items.collect::<Result<Vec<_>, _>>()?;
+        let items: Vec<Object> =
+            page.items.iter().map(|i| scope.to_served(i.decode_at(i.revision))).collect();
         let value = serde_json::json!({ "kind": scope.resource.list_kind, "apiVersion": scope.resource.api_version(),
             "metadata": { "resourceVersion": page.revision.0.to_string() }, "items": items });
         Ok(Reply::ok(value))
@@ -293,10 +301,4 @@ fn delete_body(headers: &HeaderMap, bytes: &[u8]) -> Result<Option<Value>, ApiEr
         return Err(ApiError::bad_request(format!("expected DeleteOptions in the body, got {kind}")));
     }
     Ok(Some(value))
-}
-
-impl Content {
-    pub fn is_stream(&self) -> bool {
-        matches!(self, Self::Stream(_))
-    }
 }

@@ -2,6 +2,7 @@
 
 use super::resources::Call;
 use super::respond::Reply;
+use crate::access::{self, TokenContext};
 use crate::registry::Scope;
 use crate::registry::subresource::Sub;
 use axum::body::Body;
@@ -29,6 +30,41 @@ impl Call<'_> {
                 let status = deleted.status("", "pods");
                 Ok(Reply::json(StatusCode::CREATED, without_details(status)))
             }
+            ("serviceaccounts", "token") => self.token(scope, object),
+            (_, "") => Ok(Reply::json(StatusCode::CREATED, self.review(scope, object)?)),
+            _ => Err(ApiError::page_not_found()),
+        }
+    }
+
+    fn token(&self, scope: &Scope<'_>, request: Object) -> Result<Reply, ApiError> {
+        let Some(authenticator) = &self.server.authenticator else {
+            return Err(ApiError::unavailable("this server has no key for service account tokens"));
+        };
+        let context = TokenContext {
+            tokens: authenticator.tokens(),
+            read: &*self.server.registry.cache,
+            user: self.user,
+            now: scope.now,
+        };
+        let answer = access::token_request(request, scope.namespace, scope.name, &context)?;
+        Ok(Reply::json(StatusCode::CREATED, answer))
+    }
+
+    /// The kinds that are asked and answered, but not kept.
+    fn review(&self, scope: &Scope<'_>, review: Object) -> Result<Object, ApiError> {
+        let authorizer = &*self.server.authorizer;
+        match &*scope.resource.kind {
+            "SelfSubjectReview" => access::self_subject_review(review, self.user),
+            "SelfSubjectAccessReview" => access::self_subject_access_review(review, self.user, authorizer),
+            "SelfSubjectRulesReview" => access::self_subject_rules_review(review, self.user, authorizer),
+            "SubjectAccessReview" => access::subject_access_review(review, authorizer),
+            "LocalSubjectAccessReview" => {
+                access::local_subject_access_review(review, scope.namespace, authorizer)
+            }
+            "TokenReview" => match &self.server.authenticator {
+                Some(authenticator) => access::token_review(review, authenticator),
+                None => Err(ApiError::unavailable("this server authenticates nobody")),
+            },
             _ => Err(ApiError::page_not_found()),
         }
     }

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 const PIECE_BYTES: usize = 64 * 1024;
 
 /// Turns an object from its stored into its served form.
-pub type Convert = Arc<dyn Fn(Object) -> Result<Object, ApiError> + Send + Sync>;
+pub type Convert = Arc<dyn Fn(Object) -> Object + Send + Sync>;
 
 pub struct WatchBody {
     pub watch: Watch,
@@ -82,13 +82,10 @@ impl WatchBody {
 
     fn shaped(&mut self, seen: Seen, object: Object) -> Bytes {
         let object = match &self.convert {
-            None => Ok(object),
+            None => object,
             Some(convert) => convert(object),
         };
-        match object {
-            Ok(object) => line(seen.as_str(), &self.shape_of(&object)),
-            Err(error) => line("ERROR", &error.to_status()),
-        }
+        line(seen.as_str(), &self.shape_of(&object))
     }
 
     fn shape_of(&mut self, object: &Object) -> Value {
@@ -121,6 +118,11 @@ impl WatchBody {
         };
         line("BOOKMARK", &object)
     }
+}
+
+/// A watch that ends before it began: its only event is the error.
+pub fn failed(error: &ApiError) -> Body {
+    Body::from(line("ERROR", &error.to_status()))
 }
 
 struct Piece {

@@ -1,9 +1,11 @@
 //! Transactions of one object and its companions, made visible before they are acknowledged.
 
 use super::{ATTEMPTS, Scope, VISIBLE_WITHIN, store_error};
-use crate::cache::{CachedObject, stored_bytes};
+use crate::cache::CachedObject;
 use crate::store::{Durability, Guard, Op, Revision, StoreError, Txn};
 use crate::strategy::{Companions, Write};
+use bytes::Bytes;
+use coracle_api::encode::to_storage_bytes;
 use coracle_api::{ApiError, Object};
 use serde_json::Value;
 
@@ -23,11 +25,13 @@ impl Scope<'_> {
         let key = self.key(name);
         let guard = Guard { key: key.clone(), expect: old.map(|(cached, _)| cached.revision) };
         let durability = self.strategy.durability(Some(&object), old.map(|(_, o)| o));
+        let storage = &self.resource.storage;
+        let api_version = self.resource.storage_api_version();
         for _ in 0..ATTEMPTS {
             let mut object = object.clone();
             let companions =
                 self.strategy.companions(write, &mut object, old.map(|(_, o)| o), &self.env())?;
-            let raw = stored_bytes(&object).map_err(ApiError::internal)?;
+            let raw = Bytes::from(to_storage_bytes(&object, &api_version, &storage.kind));
             if let Some((cached, _)) = old
                 && raw == cached.raw
                 && companions.ops.is_empty()

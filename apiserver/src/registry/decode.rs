@@ -1,7 +1,8 @@
 //! Request bodies: media type, syntax, kind.
 
-use super::options::FieldValidation;
 use bytes::Bytes;
+use coracle_api::decode::{self, FieldValidation};
+use coracle_api::schema::{self, TypeRef};
 use coracle_api::{ApiError, Object};
 use http::HeaderMap;
 use http::header::CONTENT_TYPE;
@@ -55,8 +56,10 @@ pub struct Expected<'a> {
 }
 
 impl Expected<'_> {
-    pub fn api_version(&self) -> String {
-        coracle_api::catalogue::api_version(self.group, self.version)
+    pub fn schema(&self) -> Result<TypeRef<'static>, ApiError> {
+        schema::root(self.group, self.version, self.kind).ok_or_else(|| {
+            ApiError::internal(format!("no schema for {}/{} {}", self.group, self.version, self.kind))
+        })
     }
 
     /// Decodes a body and checks it against the schema facts. Returns what to warn the client of.
@@ -66,46 +69,42 @@ impl Expected<'_> {
         body: &Bytes,
         validation: FieldValidation,
     ) -> Result<(Object, Vec<String>), ApiError> {
-        let object = document(headers, body, self.kind)?;
-        self.check(object, validation)
+        let json = match media_type(headers) {
+            "" | "application/json" | "*/*" => body.clone(),
+            "application/yaml" => {
+                serde_json::to_vec(&yaml(body, self.kind)?).map_err(ApiError::internal)?.into()
+            }
+            _ => return Err(ApiError::unsupported_media_type(ACCEPTED)),
+        };
+        let (object, problems) =
+            decode::decode_body(&json, self.schema()?, self.group, self.version, self.kind)?;
+        Ok((object, validation.judge(problems, self.version, self.kind)?))
     }
 
-    /// As [`decode`](Self::decode), for an object that is decoded already.
+    /// As [`decode`](Self::decode), for what a patch has made of an object; `problems` are those of the patch itself.
     pub fn check(
         &self,
         object: Object,
+        problems: Vec<String>,
         validation: FieldValidation,
     ) -> Result<(Object, Vec<String>), ApiError> {
-        let mut object = object;
-        self.check_kind(&mut object)?;
-        let _ = validation;
-        Ok((object, Vec::new()))
+        let (mut object, mut problems) = (object, problems);
+        self.check_kind(&object)?;
+        let unknown = decode::conform(&mut object, self.schema()?)
+            .map_err(|e| decode::cannot_handle(self.version, self.kind, &e.to_string()))?;
+        problems.extend(unknown);
+        Ok((object, validation.judge(problems, self.version, self.kind)?))
     }
 
-    fn check_kind(&self, object: &mut Object) -> Result<(), ApiError> {
-        let Some(fields) = object.as_object_mut() else {
-            return Err(ApiError::bad_request(format!(
-                "the object provided is unrecognized (must be of type {}): it is no object",
-                self.kind
-            )));
-        };
-        let expected = self.api_version();
-        let version = fields.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
-        let kind = fields.get("kind").and_then(Value::as_str).unwrap_or_default();
-        if !kind.is_empty() && kind != self.kind {
-            return Err(ApiError::bad_request(format!(
-                "{kind} in version \"{version}\" cannot be handled as a {}: the kind in the data does not match \
-                 the expected kind",
-                self.kind
-            )));
+    /// A patch may not turn an object into one of another kind.
+    fn check_kind(&self, object: &Object) -> Result<(), ApiError> {
+        let version = coracle_api::catalogue::api_version(self.group, self.version);
+        if object["kind"] == self.kind && object["apiVersion"] == *version {
+            return Ok(());
         }
-        if !version.is_empty() && version != expected {
-            return Err(ApiError::bad_request(format!(
-                "the API version in the data ({version}) does not match the expected API version ({expected})"
-            )));
-        }
-        fields.insert("apiVersion".into(), expected.into());
-        fields.insert("kind".into(), self.kind.into());
-        Ok(())
+        Err(ApiError::bad_request(format!(
+            "the patched object is no {} in version {version:?}: a patch may not change kind and apiVersion",
+            self.kind
+        )))
     }
 }

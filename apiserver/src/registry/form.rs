@@ -1,22 +1,33 @@
 //! Between the form that is served and the one that is stored, for resources that are kept under another version.
 
 use super::Scope;
-use coracle_api::{ApiError, FieldError, Object};
+use crate::http::watch_body::Convert;
+use coracle_api::{FieldError, Object, Resource, convert};
+use std::sync::Arc;
 
 /// Turns stored objects into served ones, where the two differ.
-pub fn converter(
-    _resource: &std::sync::Arc<coracle_api::Resource>,
-) -> Option<crate::http::watch_body::Convert> {
-    None
+pub fn converter(resource: &Arc<Resource>) -> Option<Convert> {
+    if !resource.needs_conversion() {
+        return None;
+    }
+    let resource = resource.clone();
+    Some(Arc::new(move |mut object| {
+        convert::from_storage(&resource, &mut object);
+        object
+    }))
 }
 
 impl Scope<'_> {
-    pub fn to_stored(&self, object: Object) -> Result<Object, ApiError> {
-        Ok(object)
+    pub fn to_stored(&self, object: Object) -> Object {
+        let mut object = object;
+        convert::to_storage(self.resource, &mut object);
+        object
     }
 
-    pub fn to_served(&self, object: Object) -> Result<Object, ApiError> {
-        Ok(object)
+    pub fn to_served(&self, object: Object) -> Object {
+        let mut object = object;
+        convert::from_storage(self.resource, &mut object);
+        object
     }
 
     pub(super) fn metadata_errors(&self, object: &Object) -> Vec<FieldError> {

@@ -24,7 +24,7 @@ mod watch;
 pub use delete::Deleted;
 pub use list::Page;
 pub use options::{DeleteOptions, ListOptions, Query, WriteOptions};
-pub use patch::PatchType;
+pub use patch::Patch;
 pub use update::Part;
 
 pub use watch::{Message, Watch};
@@ -83,6 +83,16 @@ impl Scope<'_> {
 
     pub fn warn(&self, warnings: impl IntoIterator<Item = String>) {
         self.warnings.lock().extend(warnings);
+    }
+
+    /// As [`warn`](Self::warn), for steps that are repeated after a conflict.
+    pub fn warn_once(&self, warnings: Vec<String>) {
+        let mut known = self.warnings.lock();
+        for warning in warnings {
+            if !known.contains(&warning) {
+                known.push(warning);
+            }
+        }
     }
 
     fn not_found(&self, name: &str) -> ApiError {

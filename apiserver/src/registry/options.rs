@@ -2,17 +2,9 @@
 //!
 //! See <https://kubernetes.io/docs/reference/using-api/api-concepts/>.
 
+use coracle_api::decode::FieldValidation;
 use coracle_api::{ApiError, FieldError};
 use serde_json::Value;
-
-/// What to do about unknown and duplicate fields of a request body.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum FieldValidation {
-    Ignore,
-    #[default]
-    Warn,
-    Strict,
-}
 
 /// Options of create, update and patch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -96,18 +88,11 @@ impl Query {
     }
 
     pub fn write_options(&self, kind: &str) -> Result<WriteOptions, ApiError> {
-        let field_validation = match self.get("fieldValidation") {
-            None | Some("" | "Warn") => FieldValidation::Warn,
-            Some("Ignore") => FieldValidation::Ignore,
-            Some("Strict") => FieldValidation::Strict,
-            Some(other) => {
-                let error = FieldError::not_supported(
-                    "fieldValidation",
-                    &other.into(),
-                    &["", "Ignore", "Strict", "Warn"],
-                );
-                return Err(invalid_options(kind, error));
-            }
+        let asked = self.get("fieldValidation").unwrap_or_default();
+        let Some(field_validation) = FieldValidation::parse(asked) else {
+            let supported = ["", "Ignore", "Strict", "Warn"];
+            let error = FieldError::not_supported("fieldValidation", &asked.into(), &supported);
+            return Err(invalid_options(kind, error));
         };
         let field_manager = self.get("fieldManager").unwrap_or_default().to_owned();
         if field_manager.len() > 128 {

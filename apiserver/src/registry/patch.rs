@@ -1,96 +1,57 @@
 //! PATCH bodies, applied to the present object.
 
 use super::decode::{Expected, media_type};
+use super::metadata::{of, text};
 use super::update::Part;
 use super::{Scope, WriteOptions};
 use bytes::Bytes;
+use coracle_api::patch::{self, PatchType};
 use coracle_api::{ApiError, Object};
 use http::HeaderMap;
 use serde_json::Value;
 
-/// Operations a JSON patch may have, as upstream: each may copy large parts.
-const MAX_OPERATIONS: usize = 10_000;
+const ACCEPTED: [PatchType; 3] = [PatchType::Json, PatchType::Merge, PatchType::StrategicMerge];
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PatchType {
-    Json,
-    Merge,
-    Strategic,
-}
-
-const ACCEPTED: &[&str] = &[
-    "application/json-patch+json",
-    "application/merge-patch+json",
-    "application/strategic-merge-patch+json",
-];
-
-impl PatchType {
-    pub fn from_headers(headers: &HeaderMap) -> Result<Self, ApiError> {
-        match media_type(headers) {
-            "application/json-patch+json" => Ok(Self::Json),
-            "application/merge-patch+json" => Ok(Self::Merge),
-            "application/strategic-merge-patch+json" => Ok(Self::Strategic),
-            _ => Err(ApiError::unsupported_media_type(ACCEPTED)),
-        }
-    }
-}
-
-/// A parsed patch.
+/// A patch as it came in.
 pub struct Patch {
     kind: PatchType,
-    body: Value,
+    body: Bytes,
+    /// Whether it says which version it is for, so that a conflict is the client's business.
+    names_version: bool,
 }
 
 impl Patch {
-    pub fn parse(kind: PatchType, body: &Bytes) -> Result<Self, ApiError> {
-        let body: Value = serde_json::from_slice(body)
-            .map_err(|e| ApiError::bad_request(format!("error decoding patch: {e}")))?;
-        let right = match kind {
-            PatchType::Json => body.is_array(),
-            _ => body.is_object(),
+    /// 415 for other media types, server-side apply among them.
+    pub fn new(headers: &HeaderMap, body: Bytes) -> Result<Self, ApiError> {
+        let kind = PatchType::from_media_type(media_type(headers)).filter(|kind| ACCEPTED.contains(kind));
+        let Some(kind) = kind else {
+            return Err(ApiError::unsupported_media_type(&ACCEPTED.map(PatchType::media_type)));
         };
-        if !right {
-            return Err(ApiError::bad_request(
-                "error decoding patch: wrong JSON type for this kind of patch",
-            ));
-        }
-        if body.as_array().is_some_and(|list| list.len() > MAX_OPERATIONS) {
-            return Err(ApiError::new(
-                413,
-                "RequestEntityTooLarge",
-                format!("The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}"),
-            ));
-        }
-        Ok(Self { kind, body })
+        let names_version = names_version(&serde_json::from_slice(&body).unwrap_or(Value::Null));
+        Ok(Self { kind, body, names_version })
     }
 
-    /// `expected` names the kind whose schema says how lists are merged.
-    pub fn apply(&self, expected: &Expected<'_>, current: &Object) -> Result<Object, ApiError> {
-        let mut object = current.clone();
-        match self.kind {
-            PatchType::Json => apply_json(&mut object, &self.body)?,
-            PatchType::Merge => json_patch::merge(&mut object, &self.body),
-            PatchType::Strategic => apply_strategic(expected, &mut object, &self.body)?,
+    /// `expected` names the kind whose schema says how lists are merged. The warnings are about the patch itself.
+    pub fn apply(
+        &self,
+        expected: &Expected<'_>,
+        current: &Object,
+    ) -> Result<(Object, Vec<String>), ApiError> {
+        let (mut object, problems) = patch::apply(self.kind, current, &self.body, expected.schema()?)?;
+        let unchanged = text(&object, "resourceVersion") == text(current, "resourceVersion");
+        if unchanged && !self.names_version && object["metadata"].is_object() {
+            of(&mut object).remove("resourceVersion");
         }
-        Ok(object)
+        Ok((object, problems))
     }
 }
 
-fn apply_json(object: &mut Object, body: &Value) -> Result<(), ApiError> {
-    let patch: json_patch::Patch = serde_json::from_value(body.clone())
-        .map_err(|e| ApiError::bad_request(format!("error decoding patch: {e}")))?;
-    json_patch::patch(object, &patch).map_err(|e| {
-        ApiError::new(
-            422,
-            "Invalid",
-            format!("the server rejected our request due to an error in our request: {e}"),
-        )
-    })
-}
-
-fn apply_strategic(expected: &Expected<'_>, object: &mut Object, body: &Value) -> Result<(), ApiError> {
-    let _ = (expected, object, body);
-    Err(ApiError::unsupported_media_type(&ACCEPTED[..2]))
+fn names_version(patch: &Value) -> bool {
+    let path = "/metadata/resourceVersion";
+    match patch {
+        Value::Array(operations) => operations.iter().any(|o| o["path"] == path),
+        _ => patch.pointer(path).is_some(),
+    }
 }
 
 impl Scope<'_> {
@@ -116,10 +77,27 @@ impl Scope<'_> {
         current: &Object,
         options: &WriteOptions,
     ) -> Result<Object, ApiError> {
-        let current = self.to_served(current.clone())?;
-        let patched = patch.apply(expected, &current)?;
-        let (object, warnings) = expected.check(patched, options.field_validation)?;
-        self.warn(warnings);
-        self.to_stored(object)
+        let validation = options.field_validation;
+        let (object, problems) = if self.resource.needs_conversion() {
+            patch.apply(expected, &self.to_served(current.clone()))?
+        } else {
+            patch.apply(expected, current)?
+        };
+        let (object, warnings) = expected.check(object, problems, validation)?;
+        self.warn_once(warnings);
+        Ok(self.to_stored(object))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn versions_in_patches() {
+        assert!(names_version(&json!({"metadata": {"resourceVersion": "1"}})));
+        assert!(names_version(&json!([{"op": "test", "path": "/metadata/resourceVersion", "value": "1"}])));
+        assert!(!names_version(&json!({"metadata": {"labels": {}}})));
     }
 }

@@ -49,7 +49,7 @@ impl Scope<'_> {
             let old = cached.decode();
             let mut new = transform(Some(&old))?;
             self.check_identity(&mut new)?;
-            let pinned = self.check_preconditions(part, &new, &old)?;
+            let pinned = self.check_preconditions(&new, &old)?;
             match self.replace(part, options, new, &cached, &old).await? {
                 Ok(stored) => return Ok((stored, false)),
                 Err(Raced) if pinned => return Err(self.modified(self.name)),
@@ -81,29 +81,29 @@ impl Scope<'_> {
         self.create(object, options).await
     }
 
+    /// What a PUT makes of the present object: `new`, if that is allowed without naming a version.
+    pub fn replacement(&self, new: &Object, old: Option<&Object>) -> Result<Object, ApiError> {
+        let names_version = !matches!(text(new, "resourceVersion"), "" | "0");
+        if old.is_some() && !names_version && CONDITIONAL_ONLY.contains(&&*self.resource.storage.key) {
+            let error =
+                FieldError::invalid("metadata.resourceVersion", &0.into(), "must be specified for an update");
+            return Err(self.invalid(&[error]));
+        }
+        Ok(new.clone())
+    }
+
     /// Whether the new object is bound to the version it was derived from.
-    fn check_preconditions(&self, part: Part, new: &Object, old: &Object) -> Result<bool, ApiError> {
+    fn check_preconditions(&self, new: &Object, old: &Object) -> Result<bool, ApiError> {
         let (sent, have) = (text(new, "uid"), text(old, "uid"));
         if !sent.is_empty() && sent != have {
             let why = format!("Precondition failed: UID in precondition: {sent}, UID in object meta: {have}");
             return Err(self.conflict(self.name, &why));
         }
-        let version = text(new, "resourceVersion");
-        if version.is_empty() || version == "0" {
-            if part == Part::Main && CONDITIONAL_ONLY.contains(&&*self.resource.storage.key) {
-                let error = FieldError::invalid(
-                    "metadata.resourceVersion",
-                    &0.into(),
-                    "must be specified for an update",
-                );
-                return Err(self.invalid(&[error]));
-            }
-            return Ok(false);
+        match text(new, "resourceVersion") {
+            "" | "0" => Ok(false),
+            version if version == text(old, "resourceVersion") => Ok(true),
+            _ => Err(self.modified(self.name)),
         }
-        if version != text(old, "resourceVersion") {
-            return Err(self.modified(self.name));
-        }
-        Ok(true)
     }
 
     pub(super) fn invalid(&self, errors: &[FieldError]) -> ApiError {

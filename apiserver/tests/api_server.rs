@@ -1,0 +1,19 @@
+//! The API server in memory, from the request to the answer.
+
+#[path = "api_server/support.rs"]
+mod support;
+
+#[path = "api_server/delete.rs"]
+mod delete;
+#[path = "api_server/errors.rs"]
+mod errors;
+#[path = "api_server/formats.rs"]
+mod formats;
+#[path = "api_server/lists.rs"]
+mod lists;
+#[path = "api_server/subresources.rs"]
+mod subresources;
+#[path = "api_server/watches.rs"]
+mod watches;
+#[path = "api_server/writes.rs"]
+mod writes;

@@ -1,0 +1,97 @@
+//! Scale, binding, eviction, status, ephemeral containers.
+
+use crate::support::*;
+use serde_json::{Value, json};
+
+const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
+const BUDGETS: &str = "/apis/policy/v1/namespaces/default/poddisruptionbudgets";
+
+fn deployment(replicas: i64) -> Value {
+    json!({"metadata": {"name": "d"}, "spec": {"replicas": replicas, "selector": {"matchLabels": {"a": "b"}},
+        "template": {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}}})
+}
+
+#[tokio::test]
+async fn scale() {
+    let api = Fixture::new().await;
+    let made = api.post(DEPLOYMENTS, &deployment(2)).await.expect(201);
+    let uri = format!("{DEPLOYMENTS}/d/scale");
+    let mut scale = api.get(&uri).await.expect(200);
+    assert_eq!((&scale["kind"], &scale["apiVersion"]), (&json!("Scale"), &json!("autoscaling/v1")));
+    assert_eq!(scale["metadata"]["resourceVersion"], made["metadata"]["resourceVersion"]);
+    assert_eq!((&scale["spec"]["replicas"], &scale["status"]["selector"]), (&json!(2), &json!("a=b")));
+    scale["spec"]["replicas"] = 5.into();
+    let put = api.put(&uri, &scale).await.expect(200);
+    assert_eq!(put["spec"]["replicas"], 5);
+    api.put(&uri, &scale).await.expect(409);
+    let patched = api.patch(&uri, "merge-patch", &json!({"spec": {"replicas": 1}})).await.expect(200);
+    assert_eq!(patched["spec"]["replicas"], 1);
+    api.patch(&uri, "merge-patch", &json!({"spec": {"replicas": -1}})).await.expect(422);
+    let object = api.get(&format!("{DEPLOYMENTS}/d")).await.expect(200);
+    assert_eq!((&object["spec"]["replicas"], &object["metadata"]["generation"]), (&json!(1), &json!(3)));
+}
+
+#[tokio::test]
+async fn binding_happens_once() {
+    let api = Fixture::new().await;
+    api.post(PODS, &pod("p")).await.expect(201);
+    let uri = format!("{PODS}/p/binding");
+    let binding = |node: &str| {
+        json!({"metadata": {"name": "p", "annotations": {"by": "me"}},
+        "target": {"kind": "Node", "name": node}})
+    };
+    api.post(&uri, &binding("")).await.expect(422);
+    assert_eq!(api.post(&uri, &binding("n1")).await.expect(201)["status"], "Success");
+    let pod = api.get(&format!("{PODS}/p")).await.expect(200);
+    assert_eq!(pod["spec"]["nodeName"], "n1");
+    assert_eq!(pod["metadata"]["annotations"]["by"], "me");
+    let scheduled = &pod["status"]["conditions"][0];
+    assert_eq!((&scheduled["type"], &scheduled["status"]), (&json!("PodScheduled"), &json!("True")));
+    let again = api.post("/api/v1/namespaces/default/bindings", &binding("n2")).await.expect(409);
+    assert_eq!(
+        again["message"],
+        "Operation cannot be fulfilled on pods/binding \"p\": pod p is already assigned to node \"n1\""
+    );
+    api.post(&format!("{PODS}/q/binding"), &json!({"target": {"name": "n"}})).await.expect(404);
+}
+
+#[tokio::test]
+async fn evictions_respect_budgets() {
+    let api = Fixture::new().await;
+    let budget = json!({"metadata": {"name": "b"}, "spec": {"minAvailable": 1,
+        "selector": {"matchLabels": {"app": "x"}}}});
+    api.post(BUDGETS, &budget).await.expect(201);
+    let status = json!({"status": {"observedGeneration": 1, "disruptionsAllowed": 1, "currentHealthy": 2,
+        "desiredHealthy": 1, "expectedPods": 2}});
+    api.patch(&format!("{BUDGETS}/b/status"), "merge-patch", &status).await.expect(200);
+    for name in ["p", "q"] {
+        let mut body = pod(name);
+        body["metadata"]["labels"] = json!({"app": "x"});
+        api.post(PODS, &body).await.expect(201);
+        let running = json!({"status": {"phase": "Running"}});
+        api.patch(&format!("{PODS}/{name}/status"), "merge-patch", &running).await.expect(200);
+    }
+    let evict = |name: &str| json!({"metadata": {"name": name}});
+    api.post(&format!("{PODS}/p/eviction"), &evict("p")).await.expect(201);
+    api.get(&format!("{PODS}/p")).await.expect(404);
+    let refused = api.post(&format!("{PODS}/q/eviction"), &evict("q")).await;
+    assert_eq!(refused.expect(429)["details"]["causes"][0]["reason"], "DisruptionBudget");
+    assert!(!refused.header("retry-after").is_empty());
+    api.get(&format!("{PODS}/q")).await.expect(200);
+}
+
+#[tokio::test]
+async fn ephemeral_containers_are_only_added() {
+    let api = Fixture::new().await;
+    api.post(PODS, &pod("p")).await.expect(201);
+    let uri = format!("{PODS}/p/ephemeralcontainers");
+    let mut target = api.get(&uri).await.expect(200);
+    target["spec"]["ephemeralContainers"] = json!([{"name": "debug", "image": "busybox"}]);
+    target["spec"]["containers"][0]["image"] = "other".into();
+    let updated = api.put(&uri, &target).await.expect(200);
+    assert_eq!(updated["spec"]["ephemeralContainers"][0]["name"], "debug");
+    assert_eq!(updated["spec"]["containers"][0]["image"], "i");
+    let mut without = updated.clone();
+    without["spec"]["ephemeralContainers"] = json!([]);
+    api.put(&uri, &without).await.expect(422);
+}
