@@ -4,11 +4,16 @@
 //! [`Chain`] holds upstream's default plugins in upstream's order, one file each. Plugins are synchronous and decide from
 //! cached state.
 
+mod default_ingress_class;
 mod default_storage_class;
 mod default_toleration_seconds;
+mod limit_ranger;
 mod namespace_lifecycle;
 mod node_restriction;
+mod pod_security;
 mod priority;
+mod resource_quota;
+mod runtime_class;
 mod service_account;
 mod storage_object_in_use;
 mod taint_nodes;
@@ -81,13 +86,18 @@ pub(crate) trait Plugin: Send + Sync {
 /// Upstream's order: quota last, because it must only count what everybody else let through.
 const ALL: &[&dyn Plugin] = &[
     &namespace_lifecycle::NamespaceLifecycle,
+    &limit_ranger::LimitRanger,
     &service_account::ServiceAccount,
     &node_restriction::NodeRestriction,
     &taint_nodes::TaintNodesByCondition,
+    &pod_security::PodSecurity,
     &priority::Priority,
     &default_toleration_seconds::DefaultTolerationSeconds,
     &storage_object_in_use::StorageObjectInUseProtection,
     &default_storage_class::DefaultStorageClass,
+    &runtime_class::RuntimeClass,
+    &default_ingress_class::DefaultIngressClass,
+    &resource_quota::ResourceQuota,
 ];
 
 /// Plugins that hand work to a controller. Without that controller they would block for ever (a node never loses its
