@@ -12,6 +12,20 @@ pub struct Served {
 }
 
 impl Served {
+    #[cfg(test)]
+    pub fn for_tests(group: &str, version: &str, kind: &str, plural: &str) -> Self {
+        let gvk = kube::core::GroupVersionKind::gvk(group, version, kind);
+        Self {
+            resource: ApiResource::from_gvk_with_plural(&gvk, plural),
+            namespaced: true,
+            capabilities: ApiCapabilities {
+                scope: Scope::Namespaced,
+                subresources: Vec::new(),
+                operations: Vec::new(),
+            },
+        }
+    }
+
     pub fn can_delete_collection(&self) -> bool {
         self.capabilities.supports_operation(verbs::DELETE_COLLECTION)
     }

@@ -5,13 +5,21 @@ pub mod deployment;
 mod discovery;
 pub mod endpoints;
 pub mod endpointslice;
+pub mod gc;
 pub mod namespace;
 mod podcontrol;
 pub mod replicaset;
 pub mod serviceaccount;
 
 use coracle_client::{Context, Informers};
+use futures::future::BoxFuture;
+use k8s_openapi::api::apps::v1::ReplicaSet;
+use k8s_openapi::api::core::v1::ReplicationController;
+use serviceaccount::LegacyTokens;
+use std::collections::HashMap;
 use std::sync::Arc;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
 
 /// Makes a client that acts as the service account of this name in kube-system, for example
 /// `replicaset-controller`: upstream's roles are per controller.
@@ -39,4 +47,73 @@ impl Clients {
     pub fn client(&self, account: &str) -> kube::Client {
         self.by_account.as_ref().map_or_else(|| self.default.clone(), |make| make(account))
     }
+}
+
+/// How the controllers run.
+#[derive(Clone, Default)]
+pub struct Config {
+    /// The CA that signed the API server's certificate, PEM; published to every namespace. Empty: nothing is.
+    pub root_ca_pem: String,
+    /// Clients that act as the controllers' own service accounts. Absent: all act as the context's client, which
+    /// then needs the rights of all.
+    pub client_for: Option<ClientFor>,
+    /// Signs tokens for Secrets of type kubernetes.io/service-account-token. Absent: they stay empty.
+    pub legacy_tokens: Option<Arc<dyn LegacyTokens>>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("controller {0} ended unexpectedly")]
+    Ended(&'static str),
+}
+
+type Start = (&'static str, BoxFuture<'static, ()>);
+
+/// Runs all controllers until `context.stop` is cancelled, or until one of them fails: then all end, and whoever
+/// supervises starts them again.
+pub async fn run(context: Context, config: Config) -> Result<(), Error> {
+    let stop = context.stop.child_token();
+    let clients = Clients::new(&context, config.client_for.clone());
+    let mut tasks = JoinSet::new();
+    let mut names = HashMap::new();
+    for (name, controller) in controllers(&clients, &config, &stop) {
+        names.insert(tasks.spawn(controller).id(), name);
+    }
+    let mut result = Ok(());
+    while let Some(ended) = tasks.join_next_with_id().await {
+        if !context.stop.is_cancelled() && result.is_ok() {
+            let id = ended.map_or_else(|panic| panic.id(), |(id, ())| id);
+            result = Err(Error::Ended(names.get(&id).copied().unwrap_or("unknown")));
+            stop.cancel();
+        }
+    }
+    result
+}
+
+fn controllers(clients: &Clients, config: &Config, stop: &CancellationToken) -> Vec<Start> {
+    let clients = || clients.clone();
+    let stop = || stop.clone();
+    let mut all: Vec<Start> = vec![
+        ("replicaset", Box::pin(replicaset::run::<ReplicaSet>(clients(), stop()))),
+        ("replicationcontroller", Box::pin(replicaset::run::<ReplicationController>(clients(), stop()))),
+        ("deployment", Box::pin(deployment::run(clients(), stop()))),
+        ("namespace", Box::pin(namespace::run(clients(), stop()))),
+        ("serviceaccount", Box::pin(serviceaccount::run_accounts(clients(), stop()))),
+        ("endpoints", Box::pin(endpoints::run(clients(), stop()))),
+        ("endpointslice", Box::pin(endpointslice::run(clients(), stop()))),
+        ("endpointslicemirroring", Box::pin(endpointslice::mirror::run(clients(), stop()))),
+        ("garbagecollector", Box::pin(gc::run(clients(), stop()))),
+    ];
+    let ca = &config.root_ca_pem;
+    if !ca.is_empty() {
+        all.push((
+            "root-ca-cert-publisher",
+            Box::pin(serviceaccount::run_root_ca(clients(), ca.clone(), stop())),
+        ));
+    }
+    if let Some(signer) = config.legacy_tokens.clone() {
+        let tokens = serviceaccount::run_tokens(clients(), signer, ca.clone(), stop());
+        all.push(("serviceaccount-token", Box::pin(tokens)));
+    }
+    all
 }

@@ -35,10 +35,6 @@ impl PodControl {
         Self { recorder: Recorder::new(client.clone(), component, ""), client }
     }
 
-    pub fn recorder(&self) -> &Recorder {
-        &self.recorder
-    }
-
     fn api(&self, namespace: Option<String>) -> Api<Pod> {
         Api::namespaced(self.client.clone(), &namespace.unwrap_or_default())
     }

@@ -1,0 +1,41 @@
+//! Deletes objects whose owners are gone, and carries out foreground and orphaning deletions.
+//!
+//! <https://kubernetes.io/docs/concepts/architecture/garbage-collection/>
+
+mod api;
+mod collect;
+mod graph;
+mod monitors;
+
+use crate::Clients;
+use collect::Collector;
+use coracle_client::{Recorder, WorkQueue, controller};
+use monitors::Monitors;
+use std::sync::Arc;
+use tokio_util::sync::CancellationToken;
+
+const CONTROLLER: &str = "generic-garbage-collector";
+/// The events' source, as upstream names it.
+const COMPONENT: &str = "garbage-collector-controller";
+const WORKERS: usize = 8;
+
+/// Runs the controller until `stop` is cancelled.
+pub async fn run(clients: Clients, stop: CancellationToken) {
+    let client = clients.client(CONTROLLER);
+    let queue = WorkQueue::new();
+    let graph = graph::Shared::default();
+    let monitors = Arc::new(Monitors::new(client.clone(), graph.clone(), queue.clone()));
+    let collector = Collector {
+        recorder: Recorder::new(client.clone(), COMPONENT, ""),
+        client,
+        graph,
+        monitors: monitors.clone(),
+        queue: queue.clone(),
+    };
+    let work = async {
+        if stop.run_until_cancelled(monitors.wait_synced()).await.is_some() {
+            controller::run(Arc::new(collector), queue, WORKERS, stop.clone()).await;
+        }
+    };
+    tokio::join!(monitors.clone().run(stop.clone()), work);
+}

@@ -1,0 +1,222 @@
+//! One metadata-only watch per resource that the API serves, custom ones as they come and go.
+
+use super::collect::find;
+use super::graph::{Id, Resource, Shared, Work, lock};
+use crate::discovery::{self, Served};
+use coracle_client::WorkQueue;
+use futures::StreamExt;
+use kube::Api;
+use kube::api::{DynamicObject, ObjectMeta};
+use kube::core::PartialObjectMeta;
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, Event};
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::sync::Notify;
+use tokio::task::AbortHandle;
+use tokio_util::sync::CancellationToken;
+
+/// Changes of the served resources are gathered this long: a chart creates many CustomResourceDefinitions at once.
+const SETTLE: Duration = Duration::from_secs(1);
+const RETRY: Duration = Duration::from_secs(5);
+
+/// What the watches share.
+pub struct Monitors {
+    client: kube::Client,
+    graph: Shared,
+    queue: WorkQueue<Work>,
+    served: Mutex<Vec<Arc<Served>>>,
+    /// Watches whose first list is not complete.
+    unsynced: AtomicUsize,
+    /// Set after the first discovery.
+    started: AtomicUsize,
+    changed: Notify,
+    synced: Notify,
+}
+
+/// One running watch.
+struct Monitor {
+    index: Resource,
+    task: AbortHandle,
+}
+
+impl Monitors {
+    pub fn new(client: kube::Client, graph: Shared, queue: WorkQueue<Work>) -> Self {
+        Self {
+            client,
+            graph,
+            queue,
+            served: Mutex::default(),
+            unsynced: AtomicUsize::new(0),
+            started: AtomicUsize::new(0),
+            changed: Notify::new(),
+            synced: Notify::new(),
+        }
+    }
+
+    /// Whether the graph shows everything that existed when it was last looked.
+    pub fn synced(&self) -> bool {
+        self.started.load(Ordering::Acquire) > 0 && self.unsynced.load(Ordering::Acquire) == 0
+    }
+
+    pub async fn wait_synced(&self) {
+        loop {
+            let notified = self.synced.notified();
+            if self.synced() {
+                return;
+            }
+            notified.await;
+        }
+    }
+
+    pub fn rediscover(&self) {
+        self.changed.notify_one();
+    }
+
+    pub fn served(&self, api_version: &str, kind: &str) -> Option<Arc<Served>> {
+        find(&lock(&self.served), api_version, kind)
+    }
+
+    /// Keeps one watch per resource until `stop` is cancelled.
+    pub async fn run(self: Arc<Self>, stop: CancellationToken) {
+        let mut running: HashMap<String, Monitor> = HashMap::new();
+        let mut next: Resource = 0;
+        while !stop.is_cancelled() {
+            match discovery::served(&self.client).await {
+                Ok(served) => {
+                    self.adjust(&mut running, &mut next, served);
+                    self.started.store(1, Ordering::Release);
+                    self.synced.notify_waiters();
+                    if stop.run_until_cancelled(self.changed.notified()).await.is_none() {
+                        break;
+                    }
+                    let _ = stop.run_until_cancelled(tokio::time::sleep(SETTLE)).await;
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "discovery failed, trying again");
+                    let _ = stop.run_until_cancelled(tokio::time::sleep(RETRY)).await;
+                }
+            }
+        }
+        running.values().for_each(|monitor| monitor.task.abort());
+    }
+
+    fn adjust(
+        self: &Arc<Self>,
+        running: &mut HashMap<String, Monitor>,
+        next: &mut Resource,
+        served: Vec<Served>,
+    ) {
+        let all: Vec<Arc<Served>> = served.into_iter().map(Arc::new).collect();
+        *lock(&self.served) = all.clone();
+        let watched: HashMap<String, Arc<Served>> =
+            all.into_iter().filter(|s| is_watched(s)).map(|s| (name_of(&s), s)).collect();
+        running.retain(|name, monitor| {
+            let stays = watched.contains_key(name) && !monitor.task.is_finished();
+            if !stays {
+                monitor.task.abort();
+                self.forget(monitor.index);
+            }
+            stays
+        });
+        for (name, served) in watched {
+            running.entry(name).or_insert_with(|| {
+                *next = next.wrapping_add(1);
+                self.start(*next, served)
+            });
+        }
+    }
+
+    fn start(self: &Arc<Self>, index: Resource, served: Arc<Served>) -> Monitor {
+        self.unsynced.fetch_add(1, Ordering::AcqRel);
+        let guard = Unsynced(Some(self.clone()));
+        let task = tokio::spawn(self.clone().follow(index, served, guard));
+        Monitor { index, task: task.abort_handle() }
+    }
+
+    fn forget(&self, index: Resource) {
+        let gone = lock(&self.graph).missing(index, &HashSet::new());
+        gone.into_iter().for_each(|id| self.gone(id));
+    }
+
+    async fn follow(self: Arc<Self>, index: Resource, served: Arc<Served>, mut guard: Unsynced) {
+        let api: Api<PartialObjectMeta<DynamicObject>> = Api::all_with(self.client.clone(), &served.resource);
+        // Custom resources, CRDs above all, change what is served.
+        let defines = matches!(served.resource.plural.as_str(), "customresourcedefinitions" | "apiservices");
+        let config = watcher::Config { page_size: None, ..watcher::Config::default() };
+        let mut events = watcher::watcher(api, config).default_backoff().boxed();
+        let mut listed: HashSet<Id> = HashSet::new();
+        while let Some(event) = events.next().await {
+            match event {
+                Ok(Event::Init) => listed.clear(),
+                Ok(Event::InitApply(object)) => {
+                    listed.insert(id(&object.metadata));
+                    self.seen(index, &served, &object);
+                }
+                Ok(Event::InitDone) => {
+                    let gone = lock(&self.graph).missing(index, &std::mem::take(&mut listed));
+                    gone.into_iter().for_each(|id| self.gone(id));
+                    guard.done();
+                }
+                Ok(Event::Apply(object)) => {
+                    self.seen(index, &served, &object);
+                    if defines {
+                        self.rediscover();
+                    }
+                }
+                Ok(Event::Delete(object)) => {
+                    self.gone(id(&object.metadata));
+                    if defines {
+                        self.rediscover();
+                    }
+                }
+                Err(error) => {
+                    tracing::debug!(resource = %name_of(&served), %error, "watch failed, trying again");
+                }
+            }
+        }
+    }
+
+    fn seen(&self, index: Resource, served: &Arc<Served>, object: &PartialObjectMeta<DynamicObject>) {
+        let work = lock(&self.graph).observe(index, served, &object.metadata);
+        work.into_iter().for_each(|w| self.queue.add(w));
+    }
+
+    fn gone(&self, id: Id) {
+        let work = lock(&self.graph).remove(id);
+        work.into_iter().for_each(|w| self.queue.add(w));
+    }
+}
+
+/// Counts a watch as not yet synced until its first list is complete, or its task ends.
+struct Unsynced(Option<Arc<Monitors>>);
+
+impl Unsynced {
+    fn done(&mut self) {
+        if let Some(monitors) = self.0.take() {
+            monitors.unsynced.fetch_sub(1, Ordering::AcqRel);
+            monitors.synced.notify_waiters();
+        }
+    }
+}
+
+impl Drop for Unsynced {
+    fn drop(&mut self) {
+        self.done();
+    }
+}
+
+fn id(meta: &ObjectMeta) -> Id {
+    Id::of(meta.uid.as_deref().unwrap_or_default())
+}
+
+fn name_of(served: &Served) -> String {
+    format!("{}.{}", served.resource.plural, served.resource.group)
+}
+
+/// Events are many, own nothing, and go by age.
+fn is_watched(served: &Served) -> bool {
+    served.can_list() && served.can_watch() && served.can_delete() && served.resource.plural != "events"
+}

@@ -1,0 +1,92 @@
+//! The volume's side of binding, and reclaiming.
+
+use super::plan::{self, VolumeStep};
+use super::Binder;
+use crate::facts::{self, BOUND_BY_CONTROLLER, PROVISIONED_BY};
+use coracle_client::informer::deleting;
+use coracle_client::{Next, ObjectKey, ReconcileError};
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use kube::api::PostParams;
+use kube::{Api, ResourceExt};
+use std::sync::Arc;
+
+impl Binder {
+    pub(super) async fn sync_volume(&self, name: &str) -> Result<Next, ReconcileError> {
+        let Some(volume) = self.volumes.get("", name) else { return Ok(Next::Done) };
+        let claim = self.claim_of(&volume).await?;
+        match plan::volume_step(&volume, claim.as_deref()) {
+            VolumeStep::Phase("Bound") => {
+                self.set_volume_phase(&volume, "Bound", None).await?;
+                Ok(Next::Done)
+            }
+            // What is on its way out becomes nobody's.
+            VolumeStep::Phase(_) if deleting(volume.as_ref()) => Ok(Next::Done),
+            VolumeStep::Phase(phase) => {
+                self.set_volume_phase(&volume, phase, None).await?;
+                Ok(Next::Done)
+            }
+            VolumeStep::Release => self.release(&volume).await,
+            VolumeStep::Unbind { by_hand } => self.unbind(&volume, by_hand).await,
+            VolumeStep::LeaveToClaim => match claim {
+                Some(claim) => self.sync_claim(&ObjectKey::of(claim.as_ref())).await,
+                None => Ok(Next::Done),
+            },
+        }
+    }
+
+    /// The claim that the claimRef names, asked of the API if the informer does not show it: a volume is never
+    /// released because of a slow watch.
+    async fn claim_of(
+        &self,
+        volume: &PersistentVolume,
+    ) -> Result<Option<Arc<PersistentVolumeClaim>>, ReconcileError> {
+        let Some(reference) = facts::claim_ref(volume) else { return Ok(None) };
+        let namespace = reference.namespace.as_deref().unwrap_or_default();
+        let name = reference.name.as_deref().unwrap_or_default();
+        let known = self.claims.get(namespace, name);
+        if known.as_ref().is_some_and(|c| c.metadata.uid == reference.uid) {
+            return Ok(known);
+        }
+        let api: Api<PersistentVolumeClaim> = Api::namespaced(self.client.clone(), namespace);
+        Ok(api.get_opt(name).await?.map(Arc::new))
+    }
+
+    async fn release(&self, volume: &Arc<PersistentVolume>) -> Result<Next, ReconcileError> {
+        if !matches!(facts::phase(volume), "Released" | "Failed") {
+            self.set_volume_phase(volume, "Released", None).await?;
+            return Ok(Next::Done);
+        }
+        let orphaned = facts::reclaim_policy(volume) != "Retain"
+            && facts::annotation(volume.as_ref(), PROVISIONED_BY).is_none()
+            && facts::phase(volume) == "Released";
+        if orphaned {
+            // Whoever provisioned it deletes it; nobody did.
+            let message = "no deletable volume plugin matched";
+            let why = format!(
+                "Error getting deleter volume plugin for volume \"{}\": {message}",
+                volume.name_any()
+            );
+            self.set_volume_phase(volume, "Failed", Some(&why)).await?;
+            self.recorder.warning(volume.as_ref(), "VolumeFailedDelete", why);
+        }
+        Ok(Next::Done)
+    }
+
+    async fn unbind(&self, volume: &Arc<PersistentVolume>, by_hand: bool) -> Result<Next, ReconcileError> {
+        let mut changed = PersistentVolume::clone(volume);
+        let spec = changed.spec.get_or_insert_default();
+        if by_hand {
+            if let Some(reference) = spec.claim_ref.as_mut() {
+                reference.uid = None;
+                reference.resource_version = None;
+            }
+        } else {
+            spec.claim_ref = None;
+            changed.annotations_mut().remove(BOUND_BY_CONTROLLER);
+        }
+        let api: Api<PersistentVolume> = Api::all(self.client.clone());
+        let unbound = api.replace(&volume.name_any(), &PostParams::default(), &changed).await?;
+        self.set_volume_phase(&Arc::new(unbound), "Available", None).await?;
+        Ok(Next::Done)
+    }
+}

@@ -1,0 +1,111 @@
+//! What the storage controllers read off claims and volumes, and the names they share.
+
+use coracle_api::Quantity;
+use k8s_openapi::api::core::v1::{
+    Node, NodeSelectorRequirement, ObjectReference, PersistentVolume, PersistentVolumeClaim,
+};
+use std::collections::BTreeMap;
+
+pub const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
+pub const BOUND_BY_CONTROLLER: &str = "pv.kubernetes.io/bound-by-controller";
+pub const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
+pub const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
+pub const STORAGE_PROVISIONER: [&str; 2] =
+    ["volume.beta.kubernetes.io/storage-provisioner", "volume.kubernetes.io/storage-provisioner"];
+pub const LOCAL_PATH: &str = "coracle.io/local-path";
+pub const HOSTNAME: &str = "kubernetes.io/hostname";
+
+pub fn phase(volume: &PersistentVolume) -> &str {
+    volume.status.as_ref().and_then(|s| s.phase.as_deref()).unwrap_or("Pending")
+}
+
+pub fn claim_ref(volume: &PersistentVolume) -> Option<&ObjectReference> {
+    volume.spec.as_ref()?.claim_ref.as_ref()
+}
+
+pub fn reclaim_policy(volume: &PersistentVolume) -> &str {
+    volume.spec.as_ref().and_then(|s| s.persistent_volume_reclaim_policy.as_deref()).unwrap_or("Retain")
+}
+
+/// The volume that the claim names, if any.
+pub fn volume_name(claim: &PersistentVolumeClaim) -> Option<&str> {
+    claim.spec.as_ref()?.volume_name.as_deref().filter(|n| !n.is_empty())
+}
+
+/// The claim's class; empty when it wants none.
+pub fn class_of(claim: &PersistentVolumeClaim) -> &str {
+    claim.spec.as_ref().and_then(|s| s.storage_class_name.as_deref()).unwrap_or_default()
+}
+
+pub fn annotation<'a, K: kube::Resource>(object: &'a K, key: &str) -> Option<&'a str> {
+    object.meta().annotations.as_ref()?.get(key).map(String::as_str)
+}
+
+/// Whether the volume's claimRef is this claim's; a reference without a UID was written by hand and is enough.
+pub fn is_bound_to(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> bool {
+    claim_ref(volume).is_some_and(|reference| {
+        reference.name == claim.metadata.name
+            && reference.namespace == claim.metadata.namespace
+            && reference
+                .uid
+                .as_ref()
+                .is_none_or(|uid| uid.is_empty() || Some(uid) == claim.metadata.uid.as_ref())
+    })
+}
+
+pub fn reference_to(claim: &PersistentVolumeClaim) -> ObjectReference {
+    ObjectReference {
+        kind: Some("PersistentVolumeClaim".to_owned()),
+        api_version: Some("v1".to_owned()),
+        namespace: claim.metadata.namespace.clone(),
+        name: claim.metadata.name.clone(),
+        uid: claim.metadata.uid.clone(),
+        resource_version: claim.metadata.resource_version.clone(),
+        field_path: None,
+    }
+}
+
+type Quantities = BTreeMap<String, k8s_openapi::apimachinery::pkg::api::resource::Quantity>;
+
+/// The `storage` entry; zero when there is none.
+pub fn storage(quantities: Option<&Quantities>) -> Quantity {
+    quantities.and_then(|q| q.get("storage")).and_then(|q| q.0.parse().ok()).unwrap_or_default()
+}
+
+pub fn requested(claim: &PersistentVolumeClaim) -> Quantity {
+    let resources = claim.spec.as_ref().and_then(|s| s.resources.as_ref());
+    storage(resources.and_then(|r| r.requests.as_ref()))
+}
+
+/// Whether a node may use the volume, by the volume's node affinity.
+pub fn reaches(volume: &PersistentVolume, node: &Node) -> bool {
+    let affinity = volume.spec.as_ref().and_then(|s| s.node_affinity.as_ref());
+    let Some(required) = affinity.and_then(|a| a.required.as_ref()) else { return true };
+    let labels = node.metadata.labels.clone().unwrap_or_default();
+    let name = node.metadata.name.as_deref();
+    required.node_selector_terms.iter().any(|term| {
+        let labelled = term.match_expressions.iter().flatten();
+        let fields = term.match_fields.iter().flatten();
+        labelled.clone().chain(fields.clone()).next().is_some()
+            && labelled.into_iter().all(|r| meets(r, labels.get(&r.key).map(String::as_str)))
+            && fields.into_iter().all(|r| meets(r, name.filter(|_| r.key == "metadata.name")))
+    })
+}
+
+fn meets(requirement: &NodeSelectorRequirement, value: Option<&str>) -> bool {
+    let values = requirement.values.as_deref().unwrap_or_default();
+    let listed = value.is_some_and(|v| values.iter().any(|w| w == v));
+    let compared = || {
+        let bound: i64 = values.first()?.parse().ok()?;
+        Some((value?.parse::<i64>().ok()?, bound))
+    };
+    match requirement.operator.as_str() {
+        "In" => listed,
+        "NotIn" => !listed,
+        "Exists" => value.is_some(),
+        "DoesNotExist" => value.is_none(),
+        "Gt" => compared().is_some_and(|(value, bound)| value > bound),
+        "Lt" => compared().is_some_and(|(value, bound)| value < bound),
+        _ => false,
+    }
+}

@@ -1,0 +1,211 @@
+//! The built-in provisioner `coracle.io/local-path`: a directory on the node that the claim's pod runs on. One runs
+//! per node, makes that node's directories and removes them.
+
+mod plan;
+
+use crate::facts::HOSTNAME;
+use coracle_client::informer::deleting;
+use coracle_client::{
+    Context, Controller, Delta, Informer, Next, ObjectKey, ReconcileError, Reconciler, Recorder,
+};
+use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim};
+use k8s_openapi::api::storage::v1::StorageClass;
+use kube::api::{DeleteParams, PostParams, Preconditions};
+use kube::{Api, ResourceExt};
+use plan::Ending;
+use std::fmt;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+/// Where this node keeps its volumes.
+#[derive(Clone, Debug)]
+pub struct LocalPathConfig {
+    pub node_name: String,
+    /// Absolute; created when the first volume is made. `<data-dir>/local-path`.
+    pub root: PathBuf,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Key {
+    Claim(ObjectKey),
+    Volume(String),
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Claim(key) => write!(f, "claim {key}"),
+            Self::Volume(name) => write!(f, "volume {name}"),
+        }
+    }
+}
+
+struct LocalPath {
+    client: kube::Client,
+    claims: Informer<PersistentVolumeClaim>,
+    volumes: Informer<PersistentVolume>,
+    classes: Informer<StorageClass>,
+    nodes: Informer<Node>,
+    recorder: Recorder,
+    config: LocalPathConfig,
+}
+
+/// Runs one node's provisioner until `context.stop` is cancelled. `context.client` needs the rights of
+/// `persistent-volume-binder`.
+pub async fn run(context: Context, config: LocalPathConfig) {
+    let component = format!("{}_{}", crate::facts::LOCAL_PATH, config.node_name);
+    let informers = &context.informers;
+    let reconciler = LocalPath {
+        recorder: Recorder::new(context.client.clone(), &component, ""),
+        client: context.client.clone(),
+        claims: informers.of(),
+        volumes: informers.of(),
+        classes: informers.of(),
+        nodes: informers.of(),
+        config,
+    };
+    let (claims, volumes) = (reconciler.claims.clone(), reconciler.volumes.clone());
+    let (classes, nodes) = (reconciler.classes.clone(), reconciler.nodes.clone());
+    let of_class = {
+        let claims = claims.clone();
+        move |_: &Delta<StorageClass>| claims.list().iter().map(|c| claim_key(c)).collect::<Vec<_>>()
+    };
+    Controller::new(reconciler)
+        .watch(&claims, |delta| delta.new.as_deref().map(claim_key))
+        .watch(&volumes, |delta| delta.new.as_ref().map(|v| Key::Volume(v.name_any())))
+        .watch(&classes, of_class)
+        .reads(&nodes)
+        .run(context.stop.clone())
+        .await;
+}
+
+fn claim_key(claim: &PersistentVolumeClaim) -> Key {
+    Key::Claim(ObjectKey::of(claim))
+}
+
+impl Reconciler for LocalPath {
+    type Key = Key;
+
+    fn name(&self) -> &'static str {
+        crate::facts::LOCAL_PATH
+    }
+
+    async fn reconcile(&self, key: &Key) -> Result<Next, ReconcileError> {
+        match key {
+            Key::Claim(key) => self.provision(key).await,
+            Key::Volume(name) => self.end(name).await,
+        }
+    }
+}
+
+impl LocalPath {
+    /// The node's hostname label, which is its name unless somebody changed it.
+    fn hostname(&self) -> String {
+        let node = self.nodes.get("", &self.config.node_name);
+        let label = node.and_then(|n| n.labels().get(HOSTNAME).cloned());
+        label.unwrap_or_else(|| self.config.node_name.clone())
+    }
+
+    async fn provision(&self, key: &ObjectKey) -> Result<Next, ReconcileError> {
+        let Some(claim) = self.claims.get_key(key) else { return Ok(Next::Done) };
+        let class = self.classes.get("", crate::facts::class_of(&claim));
+        if !plan::is_ours(&claim, class.as_deref(), &self.config.node_name) {
+            return Ok(Next::Done);
+        }
+        let Some(class) = class.filter(|_| self.volumes.get("", &plan::volume_name(&claim)).is_none()) else {
+            return Ok(Next::Done);
+        };
+        let failed = |why: &str| {
+            let message =
+                format!("failed to provision volume with StorageClass \"{}\": {why}", class.name_any());
+            self.recorder.warning(claim.as_ref(), "ProvisioningFailed", message.clone());
+            ReconcileError::Other(message)
+        };
+        if let Some(why) = plan::refusal(&claim) {
+            failed(why);
+            return Ok(Next::Done);
+        }
+        let message = format!("External provisioner is provisioning volume for claim \"{key}\"");
+        self.recorder.normal(claim.as_ref(), "Provisioning", message);
+        let directory = plan::directory(&self.config.root, &claim);
+        make_directory(&directory).await.map_err(|e| failed(&format!("{}: {e}", directory.display())))?;
+        let volume = plan::volume(&claim, &class, &self.hostname(), &directory);
+        let api: Api<PersistentVolume> = Api::all(self.client.clone());
+        match api.create(&PostParams::default(), &volume).await {
+            Err(kube::Error::Api(status)) if status.code == 409 => {}
+            Err(error) => return Err(failed(&error.to_string())),
+            Ok(_) => {
+                let message = format!("Successfully provisioned volume {}", volume.name_any());
+                self.recorder.normal(claim.as_ref(), "ProvisioningSucceeded", message);
+            }
+        }
+        Ok(Next::Done)
+    }
+
+    async fn end(&self, name: &str) -> Result<Next, ReconcileError> {
+        let Some(volume) = self.volumes.get("", name) else { return Ok(Next::Done) };
+        match plan::ending(&volume, &self.hostname(), &self.config.root) {
+            Ending::NotYet => return Ok(Next::Done),
+            Ending::LetGo => {}
+            Ending::Delete(path) => {
+                if let Err(error) = remove_directory(&path).await {
+                    let message = format!("{}: {error}", path.display());
+                    self.recorder.warning(volume.as_ref(), "VolumeFailedDelete", message.clone());
+                    return Err(ReconcileError::Other(message));
+                }
+                self.delete(&volume).await?;
+            }
+        }
+        self.drop_finalizer(name).await
+    }
+
+    async fn delete(&self, volume: &PersistentVolume) -> Result<(), ReconcileError> {
+        if deleting(volume) {
+            return Ok(());
+        }
+        let uid = Preconditions { uid: volume.uid(), resource_version: None };
+        let params = DeleteParams::default().preconditions(uid);
+        let api: Api<PersistentVolume> = Api::all(self.client.clone());
+        match api.delete(&volume.name_any(), &params).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+            Err(error) => Err(error.into()),
+            Ok(_) => Ok(()),
+        }
+    }
+
+    async fn drop_finalizer(&self, name: &str) -> Result<Next, ReconcileError> {
+        let api: Api<PersistentVolume> = Api::all(self.client.clone());
+        if let Some(mut live) = api.get_opt(name).await?.filter(deleting) {
+            let before = live.finalizers().len();
+            live.finalizers_mut().retain(|f| f != plan::FINALIZER);
+            if live.finalizers().len() != before {
+                api.replace(name, &PostParams::default(), &live).await?;
+            }
+        }
+        Ok(Next::Done)
+    }
+}
+
+/// Open to every user: pods run as whoever they like, and only pods of the claim's namespace can mount it. The root
+/// is closed to other users of the machine.
+async fn make_directory(path: &Path) -> io::Result<()> {
+    if let Some(root) = path.parent()
+        && !tokio::fs::try_exists(root).await?
+    {
+        tokio::fs::create_dir_all(root).await?;
+        tokio::fs::set_permissions(root, std::fs::Permissions::from_mode(0o711)).await?;
+    }
+    match tokio::fs::create_dir(path).await {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    tokio::fs::set_permissions(path, std::fs::Permissions::from_mode(0o777)).await
+}
+
+async fn remove_directory(path: &Path) -> io::Result<()> {
+    match tokio::fs::remove_dir_all(path).await {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
