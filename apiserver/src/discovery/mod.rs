@@ -8,8 +8,8 @@ mod document;
 mod plain;
 mod version;
 
-pub use document::Document;
-pub use version::version;
+pub use document::{Document, hex};
+pub use version::{GIT_VERSION, version};
 
 use coracle_api::Resource;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub fn respond(path: &str, accept: &str, resources: &[Arc<Resource>]) -> Option<
         (["apis"], None) => Some(Document::json(&plain::group_list(resources))),
         (["api", version], _) => plain::resource_list("", version, resources).map(|v| Document::json(&v)),
         (["apis", group], _) => plain::group(group, resources).map(|v| Document::json(&v)),
-        (["apis", group, version], _) => {
+        (["apis", group, version], _) if !group.is_empty() => {
             plain::resource_list(group, version, resources).map(|v| Document::json(&v))
         }
         _ => None,

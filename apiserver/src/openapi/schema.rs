@@ -1,0 +1,192 @@
+//! Schema objects made of the facts, with descriptions where there are some.
+
+use super::prose::Prose;
+use coracle_api::schema::{self, FieldRef, Kind, ListType, MapType, TypeRef};
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+
+/// The two versions of OpenAPI differ in how they point at definitions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dialect {
+    V2,
+    V3,
+}
+
+impl Dialect {
+    pub fn reference(self, name: &str) -> Value {
+        match self {
+            Self::V2 => json!({ "$ref": format!("#/definitions/{name}") }),
+            Self::V3 => json!({ "$ref": format!("#/components/schemas/{name}") }),
+        }
+    }
+
+    /// A reference beside other keywords, which OpenAPI 3.0 ignores next to a bare `$ref`.
+    fn property(self, name: &str) -> Map<String, Value> {
+        let mut property = Map::new();
+        match self.reference(name) {
+            Value::Object(map) if self == Self::V2 => return map,
+            reference => property.insert("allOf".into(), json!([reference])),
+        };
+        property
+    }
+}
+
+const QUANTITY: &str = "io.k8s.apimachinery.pkg.api.resource.Quantity";
+const INT_OR_STRING: &str = "io.k8s.apimachinery.pkg.util.intstr.IntOrString";
+const TIME: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Time";
+const MICRO_TIME: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.MicroTime";
+
+/// The definitions of scalars that have a name.
+pub fn named_scalars(dialect: Dialect) -> [(&'static str, Value); 4] {
+    let either = |a: &str, b: &str| json!([{ "type": a }, { "type": b }]);
+    let (quantity, number) = match dialect {
+        Dialect::V2 => (json!({ "type": "string" }), json!({ "type": "string", "format": "int-or-string" })),
+        Dialect::V3 => (
+            json!({ "oneOf": either("string", "number") }),
+            json!({ "oneOf": either("integer", "string"), "format": "int-or-string" }),
+        ),
+    };
+    let time = json!({ "type": "string", "format": "date-time" });
+    [(QUANTITY, quantity), (INT_OR_STRING, number), (TIME, time.clone()), (MICRO_TIME, time)]
+}
+
+/// Every struct type that values of `roots` can contain, by name.
+pub fn closure<'a>(roots: impl IntoIterator<Item = TypeRef<'a>>) -> BTreeMap<&'static str, TypeRef<'a>> {
+    let mut found = BTreeMap::new();
+    let mut open: Vec<TypeRef<'a>> = roots.into_iter().collect();
+    while let Some(mut ty) = open.pop() {
+        while let Some(element) = ty.element() {
+            ty = element;
+        }
+        if ty.kind() == Kind::Struct && found.insert(ty.name(), ty).is_none() {
+            open.extend(ty.fields().map(FieldRef::ty));
+        }
+    }
+    found
+}
+
+/// Group, version and kind of root types, by the type's name.
+pub type Identities = BTreeMap<&'static str, Vec<Value>>;
+
+pub fn identities() -> Identities {
+    let mut all = Identities::new();
+    for (group, version, kind, ty) in schema::roots() {
+        let identity = json!({ "group": group, "kind": kind, "version": version });
+        all.entry(ty.name()).or_default().push(identity);
+    }
+    all
+}
+
+/// The schema of a struct type.
+pub fn definition(ty: TypeRef<'_>, dialect: Dialect, prose: &Prose, identities: &Identities) -> Value {
+    let mut schema = Map::new();
+    schema.insert("type".into(), "object".into());
+    if let Some(text) = prose.of_type(ty.name()) {
+        schema.insert("description".into(), text.into());
+    }
+    let properties: Map<String, Value> =
+        ty.fields().map(|f| (f.name().to_owned(), property(ty, f, dialect, prose))).collect();
+    if !properties.is_empty() {
+        schema.insert("properties".into(), properties.into());
+    }
+    let required: Vec<&str> = ty.fields().filter(|f| f.required()).map(FieldRef::name).collect();
+    if !required.is_empty() {
+        schema.insert("required".into(), json!(required));
+    }
+    insert_map_type(&mut schema, ty.map_type());
+    if let Some(list) = identities.get(ty.name()) {
+        schema.insert("x-kubernetes-group-version-kind".into(), json!(list));
+    }
+    Value::Object(schema)
+}
+
+fn property(owner: TypeRef<'_>, field: FieldRef<'_>, dialect: Dialect, prose: &Prose) -> Value {
+    let mut property = value(field.ty(), dialect);
+    if let Some(text) = prose.of_field(owner.name(), field.name()) {
+        property.insert("description".into(), text.into());
+    }
+    if dialect == Dialect::V3
+        && let Some(default) = field.default()
+    {
+        property.insert("default".into(), default.into_owned());
+    }
+    insert_merge_facts(&mut property, field);
+    Value::Object(property)
+}
+
+fn value(ty: TypeRef<'_>, dialect: Dialect) -> Map<String, Value> {
+    let typed = |kind: &str| Map::from_iter([("type".to_owned(), Value::from(kind))]);
+    let formatted = |kind: &str, format: &str| {
+        let mut map = typed(kind);
+        map.insert("format".into(), format.into());
+        map
+    };
+    let element = || match ty.element().map(|e| value(e, dialect)) {
+        Some(mut map) => match (map.remove("allOf"), map.len()) {
+            // An element carries nothing beside the reference.
+            (Some(Value::Array(mut references)), 0) => references.pop().unwrap_or_default(),
+            (Some(other), _) => {
+                map.insert("allOf".into(), other);
+                Value::Object(map)
+            }
+            (None, _) => Value::Object(map),
+        },
+        None => json!({}),
+    };
+    match ty.kind() {
+        Kind::Any => typed("object"),
+        Kind::String => typed("string"),
+        Kind::Bool => typed("boolean"),
+        Kind::Int32 => formatted("integer", "int32"),
+        Kind::Int64 => formatted("integer", "int64"),
+        Kind::Double => formatted("number", "double"),
+        Kind::Bytes => formatted("string", "byte"),
+        Kind::Quantity => dialect.property(QUANTITY),
+        Kind::IntOrString => dialect.property(INT_OR_STRING),
+        Kind::Time => dialect.property(TIME),
+        Kind::MicroTime => dialect.property(MICRO_TIME),
+        Kind::Struct => dialect.property(ty.name()),
+        Kind::List | Kind::Map => {
+            let (kind, of) =
+                if ty.kind() == Kind::List { ("array", "items") } else { ("object", "additionalProperties") };
+            let mut map = typed(kind);
+            map.insert(of.into(), element());
+            map
+        }
+    }
+}
+
+fn insert_merge_facts(property: &mut Map<String, Value>, field: FieldRef<'_>) {
+    let strategies =
+        [("merge", field.merges()), ("replace", field.replaces()), ("retainKeys", field.retains_keys())];
+    let strategy: Vec<&str> = strategies.into_iter().filter(|s| s.1).map(|s| s.0).collect();
+    if !strategy.is_empty() {
+        property.insert("x-kubernetes-patch-strategy".into(), strategy.join(",").into());
+    }
+    if let Some(key) = field.merge_key() {
+        property.insert("x-kubernetes-patch-merge-key".into(), key.into());
+    }
+    if let Some(list_type) = field.list_type() {
+        let name = match list_type {
+            ListType::Atomic => "atomic",
+            ListType::Set => "set",
+            ListType::Map => "map",
+        };
+        property.insert("x-kubernetes-list-type".into(), name.into());
+    }
+    let keys = field.map_keys();
+    if !keys.is_empty() {
+        property.insert("x-kubernetes-list-map-keys".into(), json!(keys));
+    }
+    // What the type says stands in its own definition.
+    insert_map_type(property, field.map_type().filter(|t| field.ty().map_type() != Some(*t)));
+}
+
+fn insert_map_type(schema: &mut Map<String, Value>, map_type: Option<MapType>) {
+    let name = match map_type {
+        Some(MapType::Atomic) => "atomic",
+        Some(MapType::Granular) => "granular",
+        None => return,
+    };
+    schema.insert("x-kubernetes-map-type".into(), name.into());
+}

@@ -1,0 +1,145 @@
+use super::*;
+use coracle_api::catalogue::catalogue;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+
+fn get(path: &str) -> Value {
+    let document =
+        respond(path, "application/json", catalogue()).unwrap_or_else(|| panic!("nothing at {path}"));
+    serde_json::from_slice(&document.unwrap().body).unwrap()
+}
+
+/// Every `$ref` in a document.
+fn references(value: &Value, found: &mut BTreeSet<String>) {
+    match value {
+        Value::Object(map) => {
+            for (key, value) in map {
+                match value.as_str().filter(|_| key == "$ref") {
+                    Some(target) => {
+                        found.insert(target.to_owned());
+                    }
+                    None => references(value, found),
+                }
+            }
+        }
+        Value::Array(list) => list.iter().for_each(|v| references(v, found)),
+        _ => {}
+    }
+}
+
+fn assert_closed(document: &Value) {
+    let mut found = BTreeSet::new();
+    references(document, &mut found);
+    assert!(!found.is_empty());
+    for target in found {
+        let pointer = target.strip_prefix('#').unwrap();
+        assert!(document.pointer(pointer).is_some(), "{target} points nowhere");
+    }
+}
+
+#[test]
+fn every_indexed_document_is_whole() {
+    let index = get("/openapi/v3");
+    let paths = index["paths"].as_object().unwrap();
+    assert_eq!(paths.len(), coracle_api::catalogue::groups(catalogue()).len());
+    for entry in paths.values() {
+        let url = entry["serverRelativeURL"].as_str().unwrap();
+        let document = get(url.split('?').next().unwrap());
+        assert_closed(&document);
+    }
+}
+
+/// What kubectl looks for before it trusts the server with field validation.
+#[test]
+fn every_patchable_kind_has_field_validation() {
+    for resource in catalogue().iter().filter(|r| r.supports("patch")) {
+        let gv = match &*resource.group {
+            "" => "api/v1".to_owned(),
+            group => format!("apis/{group}/{}", resource.version),
+        };
+        let document = get(&format!("/openapi/v3/{gv}"));
+        let identity = json!({ "group": resource.group, "version": resource.version, "kind": resource.kind });
+        let found = document["paths"].as_object().unwrap().values().any(|path| {
+            let patch = &path["patch"];
+            let parameters = patch["parameters"].as_array().into_iter().flatten();
+            patch["x-kubernetes-group-version-kind"] == identity
+                && parameters.into_iter().any(|p| p["name"] == "fieldValidation")
+        });
+        assert!(found, "{}", resource.qualified());
+    }
+}
+
+#[test]
+fn schemas_carry_facts_and_prose() {
+    let document = get("/openapi/v3/api/v1");
+    let schemas = &document["components"]["schemas"];
+    let spec = &schemas["io.k8s.api.core.v1.PodSpec"];
+    let containers = &spec["properties"]["containers"];
+    assert_eq!(containers["x-kubernetes-patch-merge-key"], "name");
+    assert_eq!(containers["x-kubernetes-patch-strategy"], "merge");
+    assert_eq!(containers["x-kubernetes-list-map-keys"], json!(["name"]));
+    assert_eq!(containers["items"], json!({ "$ref": "#/components/schemas/io.k8s.api.core.v1.Container" }));
+    assert!(containers["description"].as_str().unwrap().len() > 20);
+    assert!(spec["description"].is_string());
+    assert_eq!(spec["properties"]["volumes"]["x-kubernetes-patch-strategy"], "merge,retainKeys");
+    assert_eq!(spec["properties"]["nodeSelector"]["x-kubernetes-map-type"], "atomic");
+    assert_eq!(spec["required"], json!(["containers"]));
+    let pod = &schemas["io.k8s.api.core.v1.Pod"];
+    let identity = json!([{ "group": "", "kind": "Pod", "version": "v1" }]);
+    assert_eq!(pod["x-kubernetes-group-version-kind"], identity);
+    let limits = &schemas["io.k8s.api.core.v1.ResourceRequirements"]["properties"]["limits"];
+    assert!(limits["additionalProperties"]["$ref"].as_str().unwrap().ends_with(".Quantity"));
+}
+
+/// `kubectl explain` shows a description for every kind and each of its own fields.
+#[test]
+fn every_kind_is_explained() {
+    for resource in catalogue() {
+        let ty = coracle_api::schema::root(&resource.group, &resource.version, &resource.kind).unwrap();
+        let prose = prose::Prose::of([(&*resource.group, &*resource.version)]);
+        assert!(prose.of_type(ty.name()).is_some(), "{}", ty.name());
+        for field in ty.fields() {
+            assert!(prose.of_field(ty.name(), field.name()).is_some(), "{}.{}", ty.name(), field.name());
+        }
+    }
+}
+
+#[test]
+fn v2_is_whole_and_has_unique_operations() {
+    let document = get("/openapi/v2");
+    assert_closed(&document);
+    assert_eq!(document["swagger"], "2.0");
+    let mut ids = BTreeSet::new();
+    for path in document["paths"].as_object().unwrap().values() {
+        for (_, operation) in path.as_object().unwrap().iter().filter(|(key, _)| *key != "parameters") {
+            let id = operation["operationId"].as_str().unwrap();
+            assert!(ids.insert(id.to_owned()), "{id} twice");
+        }
+    }
+    for id in [
+        "readAppsV1NamespacedDeploymentStatus",
+        "listCoreV1PodForAllNamespaces",
+        "deleteCoreV1CollectionNamespacedPod",
+        "patchRbacAuthorizationV1ClusterRole",
+        "connectCoreV1GetNamespacedPodExec",
+        "createCoreV1NamespacedPodEviction",
+    ] {
+        assert!(ids.contains(id), "{id} is missing");
+    }
+    let ports = &document["definitions"]["io.k8s.api.core.v1.ServiceSpec"]["properties"]["ports"];
+    assert_eq!(ports["x-kubernetes-patch-merge-key"], "port");
+}
+
+#[test]
+fn negotiation_and_absence() {
+    let protobuf = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
+    assert_eq!(respond("/openapi/v2", protobuf, catalogue()).unwrap().unwrap_err().code, 406);
+    for accept in ["", "*/*", "application/json;q=0.5, text/html"] {
+        assert!(respond("/openapi/v3", accept, catalogue()).unwrap().is_ok());
+    }
+    for path in
+        ["/openapi", "/openapi/v1", "/openapi/v3/api/v2", "/openapi/v3/apis/apps/v2", "/openapi/v3/apis/x"]
+    {
+        assert!(respond(path, "", catalogue()).is_none(), "{path}");
+    }
+}
