@@ -16,3 +16,4 @@ pub mod bootstrap;
 pub mod access;
 pub mod admission;
 pub mod discovery;
+pub mod openapi;
