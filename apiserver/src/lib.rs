@@ -6,6 +6,7 @@ pub mod health;
 pub mod http;
 pub mod registry;
 pub mod server;
+pub mod metrics;
 pub mod store;
 pub mod strategy;
 pub mod pki;

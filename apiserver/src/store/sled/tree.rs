@@ -3,7 +3,8 @@
 //! sled 0.34.7 is trusted with nothing: values over 4 KiB are cut into pieces so that it never writes a blob file
 //! (which it does not sync), its files are synced from outside, every value carries its revisions and a checksum, and
 //! the tree carries the number of its keys and a digest of what they hold, written in the same batch as the revision.
-//! It is open only while it is read or written: between checkpoints it costs neither memory nor threads.
+//! It is open only while it is read or written, so that between checkpoints its cache costs no memory. The threads of
+//! its pool stay once it was used, and wake up once a second each; there is no way to end them.
 
 use super::disk;
 use super::record::{Input, put_u64};
@@ -235,7 +236,7 @@ fn meta(present: &Present, revision: Revision) -> Vec<u8> {
 
 fn read(db: &::sled::Db) -> Result<Loaded, TreeError> {
     let mut loaded = Loaded::default();
-    let mut value: Option<(Vec<u8>, Vec<u8>)> = None;
+    let mut value: Option<(String, Pieces)> = None;
     let mut expected = None;
     for entry in db.iter() {
         let (name, piece) = entry?;
@@ -245,18 +246,11 @@ fn read(db: &::sled::Db) -> Result<Loaded, TreeError> {
         }
         let (key, index) = split(&name).ok_or_else(|| TreeError::Disagrees("a strange key".into()))?;
         match &mut value {
-            Some((current, bytes)) if current == key => {
-                if bytes.len() != usize::from(index) * PIECE {
-                    return Err(TreeError::Disagrees("a piece of a value is missing".into()));
-                }
-                bytes.extend_from_slice(&piece);
-            }
+            Some((current, pieces)) if current == key => pieces.add(index, &piece)?,
             _ if index > 0 => {
                 return Err(TreeError::Disagrees("the first piece of a value is missing".into()));
             }
-            _ => {
-                finish(&mut loaded.present, value.replace((key.to_vec(), piece.to_vec())))?;
-            }
+            _ => finish(&mut loaded.present, value.replace((key.to_owned(), Pieces::One(piece))))?,
         }
     }
     finish(&mut loaded.present, value)?;
@@ -270,15 +264,41 @@ fn read(db: &::sled::Db) -> Result<Loaded, TreeError> {
     Ok(loaded)
 }
 
-fn split(name: &[u8]) -> Option<(&[u8], u16)> {
+/// What was read of a value. Most have one piece, which is copied once only.
+enum Pieces {
+    One(::sled::IVec),
+    Many(Vec<u8>),
+}
+
+impl Pieces {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::One(piece) => piece,
+            Self::Many(bytes) => bytes,
+        }
+    }
+
+    fn add(&mut self, index: u16, piece: &[u8]) -> Result<(), TreeError> {
+        if self.bytes().len() != usize::from(index) * PIECE {
+            return Err(TreeError::Disagrees("a piece of a value is missing".into()));
+        }
+        match self {
+            Self::One(first) => *self = Self::Many([&**first, piece].concat()),
+            Self::Many(bytes) => bytes.extend_from_slice(piece),
+        }
+        Ok(())
+    }
+}
+
+fn split(name: &[u8]) -> Option<(&str, u16)> {
     let (key, tail) = name.split_at_checked(name.len().checked_sub(3)?)?;
+    let key = std::str::from_utf8(key).ok()?;
     (tail[0] == 0).then_some((key, u16::from_be_bytes([tail[1], tail[2]])))
 }
 
-fn finish(present: &mut Present, value: Option<(Vec<u8>, Vec<u8>)>) -> Result<(), TreeError> {
-    let Some((key, bytes)) = value else { return Ok(()) };
-    let key = String::from_utf8(key).map_err(|_| TreeError::Disagrees("a key is no text".into()))?;
-    let mut input = Input(&bytes);
+fn finish(present: &mut Present, value: Option<(String, Pieces)>) -> Result<(), TreeError> {
+    let Some((key, pieces)) = value else { return Ok(()) };
+    let mut input = Input(pieces.bytes());
     let (Some(created), Some(modified), Some(crc)) = (input.u64(), input.u64(), input.u64()) else {
         return Err(TreeError::Disagrees(format!("{key} is cut short")));
     };

@@ -1,0 +1,192 @@
+//! Counters, gauges and histograms with labels, in the text format of Prometheus.
+//!
+//! Recording in a series that exists takes a shared lock and a hash of the borrowed label values: nothing is allocated.
+
+use super::text::Text;
+use parking_lot::RwLock;
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+/// Series of one family; recordings beyond are counted in one series whose label values are all `other`, so that a
+/// label which turns out to be unbounded cannot eat the memory.
+const MOST_SERIES: usize = 10_000;
+const OVERFLOW: &str = "other";
+
+/// One kind of measurement.
+pub trait Metric: Send + Sync {
+    /// `counter`, `gauge` or `histogram`.
+    const KIND: &'static str;
+
+    fn render(&self, name: &str, labels: &[(&str, &str)], text: &mut Text);
+}
+
+/// Only ever goes up.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    pub fn add(&self, by: u64) {
+        self.0.fetch_add(by, Relaxed);
+    }
+
+    pub fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+}
+
+impl Metric for Counter {
+    const KIND: &'static str = "counter";
+
+    fn render(&self, name: &str, labels: &[(&str, &str)], text: &mut Text) {
+        text.sample(name, labels, self.get());
+    }
+}
+
+#[derive(Debug, Default)]
+pub struct Gauge(AtomicI64);
+
+impl Gauge {
+    pub fn add(&self, by: i64) {
+        self.0.fetch_add(by, Relaxed);
+    }
+
+    pub fn set(&self, to: i64) {
+        self.0.store(to, Relaxed);
+    }
+
+    pub fn get(&self) -> i64 {
+        self.0.load(Relaxed)
+    }
+}
+
+impl Metric for Gauge {
+    const KIND: &'static str = "gauge";
+
+    fn render(&self, name: &str, labels: &[(&str, &str)], text: &mut Text) {
+        text.sample(name, labels, self.get());
+    }
+}
+
+/// Durations in buckets, given by their upper bounds in seconds.
+#[derive(Debug)]
+pub struct Histogram {
+    bounds: &'static [f64],
+    /// One more than there are bounds: the last takes what is above all of them.
+    buckets: Box<[AtomicU64]>,
+    sum_nanos: AtomicU64,
+}
+
+impl Histogram {
+    pub fn new(bounds: &'static [f64]) -> Self {
+        let buckets = (0..=bounds.len()).map(|_| AtomicU64::new(0)).collect();
+        Self { bounds, buckets, sum_nanos: AtomicU64::new(0) }
+    }
+
+    pub fn observe(&self, duration: Duration) {
+        let seconds = duration.as_secs_f64();
+        let bucket = self.bounds.partition_point(|bound| *bound < seconds);
+        self.buckets[bucket].fetch_add(1, Relaxed);
+        self.sum_nanos.fetch_add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX), Relaxed);
+    }
+
+    pub fn count(&self) -> u64 {
+        self.buckets.iter().map(|bucket| bucket.load(Relaxed)).sum()
+    }
+}
+
+impl Metric for Histogram {
+    const KIND: &'static str = "histogram";
+
+    fn render(&self, name: &str, labels: &[(&str, &str)], text: &mut Text) {
+        let (bucket, sum, count) = (format!("{name}_bucket"), format!("{name}_sum"), format!("{name}_count"));
+        let mut total = 0;
+        let bounds = self.bounds.iter().map(f64::to_string).chain(["+Inf".to_owned()]);
+        for (bound, held) in bounds.zip(&self.buckets) {
+            total += held.load(Relaxed);
+            let mut labels = labels.to_vec();
+            labels.push(("le", &bound));
+            text.sample(&bucket, &labels, total);
+        }
+        text.sample(&sum, labels, Duration::from_nanos(self.sum_nanos.load(Relaxed)).as_secs_f64());
+        text.sample(&count, labels, total);
+    }
+}
+
+struct Series<M> {
+    values: Box<[Box<str>]>,
+    metric: M,
+}
+
+/// A metric with labels.
+pub struct Family<M> {
+    name: &'static str,
+    help: &'static str,
+    labels: &'static [&'static str],
+    make: fn() -> M,
+    hasher: RandomState,
+    series: RwLock<HashMap<u64, Vec<Series<M>>>>,
+}
+
+impl<M: Metric> Family<M> {
+    pub fn new(
+        name: &'static str,
+        help: &'static str,
+        labels: &'static [&'static str],
+        make: fn() -> M,
+    ) -> Self {
+        Self { name, help, labels, make, hasher: RandomState::new(), series: RwLock::default() }
+    }
+
+    /// Gives `record` the series with these label values, in the order of the family's labels. Missing values count
+    /// as empty, surplus ones are left out.
+    pub fn with<R>(&self, values: &[&str], record: impl FnOnce(&M) -> R) -> R {
+        let values = &values[..values.len().min(self.labels.len())];
+        let hash = self.hasher.hash_one(values);
+        if let Some(series) = find(&self.series.read(), hash, values) {
+            return record(&series.metric);
+        }
+        let mut all = self.series.write();
+        if all.len() >= MOST_SERIES && find(&all, hash, values).is_none() {
+            let values = vec![OVERFLOW; self.labels.len()];
+            let hash = self.hasher.hash_one(&values[..]);
+            return record(self.enter(&mut all, hash, &values));
+        }
+        record(self.enter(&mut all, hash, values))
+    }
+
+    fn enter<'a>(&self, all: &'a mut HashMap<u64, Vec<Series<M>>>, hash: u64, values: &[&str]) -> &'a M {
+        let bucket = all.entry(hash).or_default();
+        let at = bucket.iter().position(|series| same(series, values)).unwrap_or_else(|| {
+            let values = values.iter().map(|value| Box::from(*value)).collect();
+            bucket.push(Series { values, metric: (self.make)() });
+            bucket.len() - 1
+        });
+        &bucket[at].metric
+    }
+
+    /// Writes all series, in the order of their labels.
+    pub fn render(&self, text: &mut Text) {
+        let all = self.series.read();
+        if all.is_empty() {
+            return;
+        }
+        text.head(self.name, self.help, M::KIND);
+        let mut sorted: Vec<&Series<M>> = all.values().flatten().collect();
+        sorted.sort_by_key(|series| &series.values);
+        for series in sorted {
+            let labels: Vec<(&str, &str)> =
+                self.labels.iter().copied().zip(series.values.iter().map(|value| &**value)).collect();
+            series.metric.render(self.name, &labels, text);
+        }
+    }
+}
+
+fn find<'a, M>(all: &'a HashMap<u64, Vec<Series<M>>>, hash: u64, values: &[&str]) -> Option<&'a Series<M>> {
+    all.get(&hash)?.iter().find(|series| same(series, values))
+}
+
+fn same<M>(series: &Series<M>, values: &[&str]) -> bool {
+    series.values.iter().map(|value| &**value).eq(values.iter().copied())
+}

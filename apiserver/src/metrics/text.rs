@@ -1,0 +1,72 @@
+//! Prometheus' text exposition format, version 0.0.4.
+
+use std::fmt::{Display, Write};
+
+/// For the `Content-Type` of a response that carries it.
+pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// A page of samples being written.
+#[derive(Debug, Default)]
+pub struct Text(String);
+
+impl Text {
+    /// Begins a metric; its samples follow. The kind is `counter`, `gauge`, `histogram` or `untyped`.
+    pub fn head(&mut self, name: &str, help: &str, kind: &str) {
+        let help = help.replace('\\', "\\\\").replace('\n', "\\n");
+        self.line(format_args!("# HELP {name} {help}\n# TYPE {name} {kind}\n"));
+    }
+
+    pub fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
+        self.0.push_str(name);
+        for (index, (label, held)) in labels.iter().enumerate() {
+            self.0.push(if index == 0 { '{' } else { ',' });
+            self.0.push_str(label);
+            self.0.push_str("=\"");
+            self.escaped(held);
+            self.0.push('"');
+        }
+        self.line(format_args!("{} {value}\n", if labels.is_empty() { "" } else { "}" }));
+    }
+
+    /// A metric of one sample without labels.
+    pub fn single(&mut self, name: &str, help: &str, kind: &str, value: impl Display) {
+        self.head(name, help, kind);
+        self.sample(name, &[], value);
+    }
+
+    fn escaped(&mut self, value: &str) {
+        for character in value.chars() {
+            match character {
+                '\\' => self.0.push_str("\\\\"),
+                '"' => self.0.push_str("\\\""),
+                '\n' => self.0.push_str("\\n"),
+                other => self.0.push(other),
+            }
+        }
+    }
+
+    fn line(&mut self, line: std::fmt::Arguments<'_>) {
+        // Writing to a string cannot fail.
+        let _ = self.0.write_fmt(line);
+    }
+
+    pub fn finish(self) -> String {
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn escapes_what_would_end_a_label() {
+        let mut text = Text::default();
+        text.head("a_total", "one\ntwo\\", "counter");
+        text.sample("a_total", &[("b", "x\"y\\z\n"), ("c", "")], 3);
+        text.sample("a_total", &[], 0.5);
+        let expected = "# HELP a_total one\\ntwo\\\\\n# TYPE a_total counter\n\
+                        a_total{b=\"x\\\"y\\\\z\\n\",c=\"\"} 3\na_total 0.5\n";
+        assert_eq!(text.finish(), expected);
+    }
+}
