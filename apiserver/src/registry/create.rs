@@ -55,6 +55,7 @@ impl Scope<'_> {
         self.strategy.prepare_create(&mut object, &self.env());
         let mut errors: Vec<FieldError> = self.metadata_errors(&object);
         self.strategy.validate(&object, &self.env(), &mut errors);
+        self.strategy.validate_create(&object, &self.env(), &mut errors);
         let name = text(&object, "name").to_owned();
         if !errors.is_empty() {
             return Err(ApiError::invalid(&self.resource.group, &self.resource.kind, &name, &errors));

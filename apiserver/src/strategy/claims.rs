@@ -95,7 +95,7 @@ fn spec(spec: &Value, path: &Path, errors: &mut Errors) {
     let storage = path.field("resources").field("requests").key("storage");
     match at(spec, "resources.requests").get("storage") {
         None => errors.required(&path.field("resources").key("storage"), ""),
-        Some(quantity) if rules::parse_quantity(quantity).is_some_and(|q| q.0 == 0) => {
+        Some(quantity) if rules::parse_quantity(quantity).is_some_and(coracle_api::Quantity::is_zero) => {
             errors.invalid(&storage, rules::quantity_text(quantity), "must be greater than zero");
         }
         Some(quantity) => resources::non_negative(quantity, &storage, errors),

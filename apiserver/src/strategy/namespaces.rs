@@ -39,7 +39,6 @@ impl Strategy for Namespaces {
 
     fn validate(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         let errors = &mut Errors(errors);
-        rules::label(name(object), &Path::root("metadata").field("name"), errors);
         for (i, finalizer) in strings_at(object, "spec.finalizers").enumerate() {
             let path = Path::root("spec").field("finalizers").index(i);
             rules::qualified_name(finalizer, &path, errors);

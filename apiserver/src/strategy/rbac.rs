@@ -120,7 +120,9 @@ impl Strategy for RoleBindings {
     }
 
     fn row(&self, object: &Object, now: Timestamp) -> Vec<Value> {
-        let of = |kind: &'static str| list_at(object, "subjects").iter().filter(move |s| str_at(s, "kind") == kind);
+        let of = |kind: &'static str| {
+            list_at(object, "subjects").iter().filter(move |s| str_at(s, "kind") == kind)
+        };
         let names = |kind: &'static str| Value::from(of(kind).map(name_of).collect::<Vec<_>>().join(", "));
         let accounts: Vec<String> =
             of("ServiceAccount").map(|s| format!("{}/{}", str_at(s, "namespace"), name_of(s))).collect();

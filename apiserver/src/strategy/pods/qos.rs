@@ -1,12 +1,13 @@
 //! The quality-of-service class of a pod
 //! (<https://kubernetes.io/docs/concepts/workloads/pods/pod-qos/>).
 
-use super::super::rules::{Nanos, parse_quantity};
+use super::super::rules::parse_quantity;
 use super::super::value::*;
+use coracle_api::Quantity;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-type Amounts<'a> = BTreeMap<&'a str, Nanos>;
+type Amounts<'a> = BTreeMap<&'a str, Quantity>;
 
 /// Only cpu and memory above zero count. Resources of the whole pod, where given, take the place of the containers'.
 pub fn class(spec: &Value) -> &'static str {
@@ -43,8 +44,8 @@ fn add<'a>(resources: &Value, kind: &str, sums: &mut Amounts<'a>) -> usize {
     let mut found = 0;
     for name in ["cpu", "memory"] {
         match at(resources, kind).get(name).and_then(parse_quantity) {
-            Some(amount) if amount.0 > 0 => {
-                sums.entry(name).or_default().0 += amount.0;
+            Some(amount) if !amount.is_zero() && !amount.is_negative() => {
+                *sums.entry(name).or_default() += amount;
                 found += 1;
             }
             _ => {}

@@ -10,6 +10,7 @@ pub use quantity::*;
 pub use selector::{label_selector, selects, selects_all};
 
 use super::value::*;
+use coracle_api::validation;
 use serde_json::Value;
 
 /// A string field that must hold one of `supported`; empty is `Required value`.
@@ -55,10 +56,8 @@ pub fn int_or_percent(value: &Value, path: &Path, errors: &mut Errors) -> bool {
             false
         }
         Value::String(text) => {
-            let digits = text.strip_suffix('%').unwrap_or_default();
-            if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
-                let detail = "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')";
-                errors.invalid(path, text.as_str(), detail);
+            for message in validation::percent(text) {
+                errors.invalid(path, text.as_str(), &message);
             }
             true
         }

@@ -8,7 +8,6 @@ const FAMILIES: &[&str] = &["IPv4", "IPv6"];
 
 pub fn service(object: &Object, errors: &mut Errors) {
     let (spec, path) = (&object["spec"], Path::root("spec"));
-    rules::label_1035(name(object), &Path::root("metadata").field("name"), errors);
     rules::one_of(spec, "type", &["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"], &path, errors);
     rules::one_of(spec, "sessionAffinity", &["ClientIP", "None"], &path, errors);
     rules::labels(at(spec, "selector"), &path.field("selector"), errors);

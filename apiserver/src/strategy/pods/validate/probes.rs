@@ -74,10 +74,7 @@ fn http_get(action: &Value, path: &Path, errors: &mut Errors) {
     rules::int_or_name_port(at(action, "port"), &path.field("port"), errors);
     rules::one_of(action, "scheme", &["HTTP", "HTTPS"], path, errors);
     for (i, header) in list_at(action, "httpHeaders").iter().enumerate() {
-        let name = str_at(header, "name");
-        if name.is_empty() || !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-') {
-            let detail = "a valid HTTP header must consist of alphanumeric characters or '-' (e.g. 'X-Header-Name', regex used for validation is '[-A-Za-z0-9]+')";
-            errors.invalid(&path.field("httpHeaders").index(i).field("name"), name, detail);
-        }
+        let here = path.field("httpHeaders").index(i).field("name");
+        rules::header_name(str_at(header, "name"), &here, errors);
     }
 }

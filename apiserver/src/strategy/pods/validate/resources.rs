@@ -2,6 +2,7 @@
 
 use super::super::super::rules;
 use super::super::super::value::*;
+use coracle_api::Quantity;
 use serde_json::Value;
 
 const STANDARD: &[&str] = &["cpu", "memory", "ephemeral-storage"];
@@ -62,17 +63,15 @@ pub fn is_extended(resource: &str) -> bool {
 }
 
 pub fn non_negative(quantity: &Value, path: &Path, errors: &mut Errors) {
-    match rules::is_negative_quantity(quantity) {
-        None => errors.invalid(path, quantity.clone(), rules::QUANTITY_FORM),
-        Some(true) => {
-            errors.invalid(path, rules::quantity_text(quantity), "must be greater than or equal to 0")
-        }
-        Some(false) => {}
+    if let Some(message) = rules::quantity_mistake(quantity) {
+        errors.invalid(path, quantity.clone(), &message);
+    } else if rules::parse_quantity(quantity).is_some_and(Quantity::is_negative) {
+        errors.invalid(path, rules::quantity_text(quantity), "must be greater than or equal to 0");
     }
 }
 
 fn whole_if_extended(resource: &str, quantity: &Value, path: &Path, errors: &mut Errors) {
-    if is_extended(resource) && rules::is_whole_quantity(quantity) == Some(false) {
+    if is_extended(resource) && rules::parse_quantity(quantity).is_some_and(|q| !q.is_integer()) {
         errors.invalid(path, rules::quantity_text(quantity), "must be an integer");
     }
 }

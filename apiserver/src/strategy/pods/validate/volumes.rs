@@ -51,7 +51,8 @@ fn source(volume: &Value, path: &Path, errors: &mut Errors) {
 fn one(kind: &str, source: &Value, path: &Path, errors: &mut Errors) {
     match kind {
         "emptyDir" => {
-            if rules::is_negative_quantity(at(source, "sizeLimit")) == Some(true) {
+            if rules::parse_quantity(at(source, "sizeLimit")).is_some_and(coracle_api::Quantity::is_negative)
+            {
                 errors
                     .forbidden(&path.field("sizeLimit"), "SizeLimit field must be a valid resource quantity");
             }
