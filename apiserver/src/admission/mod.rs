@@ -24,6 +24,7 @@ mod testing;
 pub use crate::registry::{Admission, Attributes, Operation};
 pub use node_restriction::check_token as check_node_token;
 
+use crate::authz::{Authorizer, escalation};
 use crate::strategy::Reader;
 use coracle_api::{ApiError, Object, UserInfo};
 use std::sync::Arc;
@@ -126,6 +127,7 @@ pub struct UnknownPlugin(pub String);
 pub struct Chain {
     read: Arc<dyn Reader>,
     plugins: Vec<&'static dyn Plugin>,
+    authorizer: Option<Arc<dyn Authorizer>>,
 }
 
 impl Chain {
@@ -135,7 +137,27 @@ impl Chain {
             return Err(UnknownPlugin(name.clone()));
         }
         let enabled = |p: &&&dyn Plugin| !config.disabled.iter().any(|name| name == p.name());
-        Ok(Self { read, plugins: ALL.iter().filter(enabled).copied().collect() })
+        Ok(Self { read, plugins: ALL.iter().filter(enabled).copied().collect(), authorizer: None })
+    }
+
+    /// Refuses roles and bindings by which their writer would grant more than they have
+    /// ([`escalation`]). Every server whose requests are authorized needs this.
+    pub fn guard_escalation(self, authorizer: Arc<dyn Authorizer>) -> Self {
+        Self { authorizer: Some(authorizer), ..self }
+    }
+
+    fn check_escalation(
+        &self,
+        request: &Request,
+        object: Option<&Object>,
+        old: Option<&Object>,
+    ) -> Result<(), ApiError> {
+        let (Some(authorizer), Some(object)) = (&self.authorizer, object) else { return Ok(()) };
+        let writes = matches!(request.operation, Operation::Create | Operation::Update);
+        if !writes || request.group != "rbac.authorization.k8s.io" {
+            return Ok(());
+        }
+        escalation::check(request.resource, object, old, request.user, &**authorizer, request.read)
     }
 
     fn request<'a>(&'a self, attributes: &'a Attributes<'_>) -> Request<'a> {
@@ -172,6 +194,7 @@ impl Admission for Chain {
         old: Option<&Object>,
     ) -> Result<(), ApiError> {
         let request = self.request(attributes);
+        self.check_escalation(&request, object, old)?;
         self.plugins.iter().try_for_each(|plugin| plugin.validate(&request, object, old))
     }
 }
@@ -193,4 +216,73 @@ fn items_mut<'a>(object: &'a mut serde_json::Value, field: &str) -> Option<&'a m
 
 fn is_mirror(pod: &Object) -> bool {
     pod["metadata"]["annotations"]["kubernetes.io/config.mirror"].is_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::authz::Chain as AuthzChain;
+    use crate::authz::testing::World;
+    use coracle_api::catalogue;
+    use serde_json::json;
+
+    async fn create(chain: &Chain, plural: &str, group: &str, object: Object) -> Result<Object, ApiError> {
+        let user = UserInfo::authenticated("jane", &[]);
+        let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
+        let (namespace, name) = (text("namespace"), text("name"));
+        let attributes = Attributes {
+            operation: Operation::Create,
+            user: &user,
+            resource: catalogue::by_plural(group, "v1", plural).expect(plural),
+            subresource: "",
+            namespace: &namespace,
+            name: &name,
+            dry_run: false,
+        };
+        let mut object = object;
+        chain.mutate(&attributes, &mut object, None).await?;
+        chain.validate(&attributes, Some(&object), None).await?;
+        Ok(object)
+    }
+
+    #[test]
+    fn plugins_can_be_disabled_by_name() {
+        let world = World::new();
+        let plugins = |disabled: &[&str]| {
+            let config = Config { disabled: disabled.iter().map(|n| (*n).to_owned()).collect() };
+            Chain::new(world.clone(), &config).map(|chain| chain.plugins.len())
+        };
+        assert_eq!(plugins(&[]).unwrap(), ALL.len());
+        assert_eq!(plugins(&["Priority", "PodSecurity"]).unwrap(), ALL.len() - 2);
+        assert_eq!(
+            plugins(&["Prioritise"]).unwrap_err().to_string(),
+            "unknown admission plugin \"Prioritise\""
+        );
+        let default = Chain::new(world.clone(), &Config::default()).unwrap();
+        assert!(!default.plugins.iter().any(|p| NEED_CONTROLLERS.contains(&p.name())));
+    }
+
+    #[tokio::test]
+    async fn a_pod_passes_all_plugins() {
+        let world = World::new();
+        world.put("namespaces.", json!({ "metadata": { "name": "a" } }));
+        world.put("serviceaccounts.", json!({ "metadata": { "name": "default", "namespace": "a" } }));
+        let chain = Chain::new(world, &Config { disabled: Vec::new() }).unwrap();
+        let pod = create(&chain, "pods", "", testing::pod()).await.unwrap();
+        assert_eq!(pod["spec"]["serviceAccountName"], "default");
+        assert_eq!(pod["spec"]["priority"], 0);
+        assert_eq!(items(&pod["spec"]["tolerations"]).len(), 2);
+    }
+
+    #[tokio::test]
+    async fn escalation_is_refused_where_the_chain_guards() {
+        let world = World::new();
+        let rules = json!([{ "verbs": ["*"], "apiGroups": ["*"], "resources": ["*"] }]);
+        let role = json!({ "metadata": { "name": "all" }, "rules": rules });
+        let group = "rbac.authorization.k8s.io";
+        let chain = || Chain::new(world.clone(), &Config::default()).unwrap();
+        create(&chain(), "clusterroles", group, role.clone()).await.unwrap();
+        let guarded = chain().guard_escalation(Arc::new(AuthzChain::new(world.clone(), world.generation())));
+        assert_eq!(create(&guarded, "clusterroles", group, role).await.unwrap_err().code, 403);
+    }
 }

@@ -46,17 +46,6 @@ pub trait Authorizer: Send + Sync {
 /// read on every request, so it must be as cheap as a few atomic loads.
 pub type Generation = Arc<dyn Fn() -> u64 + Send + Sync>;
 
-/// The [`Generation`] of a watch cache.
-pub fn generation_of(cache: Arc<crate::cache::Cache>) -> Generation {
-    const RESOURCES: [&str; 4] = [
-        "roles.rbac.authorization.k8s.io",
-        "rolebindings.rbac.authorization.k8s.io",
-        "clusterroles.rbac.authorization.k8s.io",
-        "clusterrolebindings.rbac.authorization.k8s.io",
-    ];
-    Arc::new(move || RESOURCES.iter().fold(0, |sum: u64, r| sum.wrapping_add(cache.changed_at(r).0)))
-}
-
 /// The authorizers of the API server.
 pub struct Chain {
     node: node::NodeAuthorizer,

@@ -281,3 +281,35 @@ fn users_changes_stay_but_the_servers_address_follows() {
     world.remove("namespaces.", "", "kube-node-lease");
     assert_eq!(only(&world).resource, "namespaces.");
 }
+
+/// The plan in the real registry over a store in memory: strategies and admission accept every object.
+#[tokio::test]
+async fn the_registry_takes_it_all_once() {
+    use crate::{admission, registry::Registry, server, store::MemoryStore};
+    let store = MemoryStore::new();
+    let cache = server::load_cache(store.clone()).await.unwrap();
+    let authorizer = Arc::new(Chain::new(cache.clone(), server::rbac_generation(cache.clone())));
+    let admission =
+        admission::Chain::new(cache.clone(), &admission::Config { disabled: Vec::new() }).unwrap();
+    let registry = Registry {
+        store,
+        cache: cache.clone(),
+        admission: Arc::new(admission.guard_escalation(authorizer)),
+        clock: Arc::new(jiff::Timestamp::now),
+    };
+    let begun = std::time::Instant::now();
+    assert_eq!(apply(&registry, &config()).await.unwrap(), wanted(&config()).len());
+    let first = begun.elapsed();
+    let again = plan(&config(), &*cache);
+    assert!(again.is_empty(), "{:#?}", again.iter().map(|p| (&p.replaces, &p.object)).next());
+    let begun = std::time::Instant::now();
+    assert_eq!(apply(&registry, &config()).await.unwrap(), 0);
+    println!("first {first:?}, again {:?}", begun.elapsed());
+    use crate::strategy::Reader;
+    let service = cache.get("services.", "default", "kubernetes").unwrap();
+    assert_eq!(service["spec"]["clusterIP"], "10.43.0.1");
+    let moved = BootstrapConfig { api_addresses: vec![[192, 0, 2, 9].into()], ..config() };
+    assert_eq!(apply(&registry, &moved).await.unwrap(), 2);
+    let slice = cache.get("endpointslices.discovery.k8s.io", "default", "kubernetes").unwrap();
+    assert_eq!(slice["endpoints"][0]["addresses"], json!(["192.0.2.9"]));
+}

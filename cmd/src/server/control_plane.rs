@@ -122,11 +122,13 @@ fn assemble(
     let authenticator = Authenticator::new(pki, tokens.clone(), cache.clone()).map_err(certificates)?;
     let kubelets = KubeletClient::new(pki.client_config_for_kubelet().map_err(certificates)?, stop.clone());
     let generation = server::rbac_generation(cache.clone());
+    let authorizer = Arc::new(Chain::new(cache.clone(), generation));
     let admission = admission::Chain::new(cache.clone(), &admission_for(config));
+    let admission = admission.map_err(|e| StartError::new("admission", e))?;
     let parts = ServerConfig {
         authenticator: Some(Arc::new(authenticator)),
-        authorizer: Arc::new(Chain::new(cache.clone(), generation)),
-        admission: Arc::new(admission.map_err(|e| StartError::new("admission", e))?),
+        authorizer: authorizer.clone(),
+        admission: Arc::new(admission.guard_escalation(authorizer)),
         kubelets: Some(kubelets),
         health: Health::default(),
         clock: Arc::new(jiff::Timestamp::now),
