@@ -250,12 +250,12 @@ fn unspecified(hard: &Amounts, pod: &Object) -> Vec<String> {
 }
 
 fn in_scope(quota: &Object, resource: &str, object: &Object) -> bool {
-    let simple = items(&quota["spec"]["scopes"]).iter().filter_map(Value::as_str);
+    let mut simple = items(&quota["spec"]["scopes"]).iter().filter_map(Value::as_str);
     let selector = items(&quota["spec"]["scopeSelector"]["matchExpressions"]);
     if resource != "pods" {
-        return simple.count() == 0 && selector.is_empty();
+        return simple.next().is_none() && selector.is_empty();
     }
-    simple.map(|s| pod_in(s, object)).all(|fits| fits)
+    simple.all(|scope| pod_in(scope, object))
         && selector.iter().all(|term| {
             let scope = term["scopeName"].as_str().unwrap_or_default();
             let class = object["spec"]["priorityClassName"].as_str().unwrap_or_default();

@@ -164,15 +164,15 @@ fn a_token_ends_with_its_time() {
 fn a_token_ends_with_what_it_is_bound_to() {
     let secret = || Bound { secret: Some(reference("box", "s1")), ..Bound::default() };
     let node = || Bound { node: Some(reference("n1", "n1u")), ..Bound::default() };
-    let cases: [(fn() -> Bound, &str, &str, &str); 4] = [
-        (Bound::default, "serviceaccounts.", "a", "bot"),
-        (pod, "pods.", "a", "web"),
-        (secret, "secrets.", "a", "box"),
-        (node, "nodes.", "", "n1"),
+    let cases = [
+        (Bound::default(), "serviceaccounts.", "a", "bot"),
+        (pod(), "pods.", "a", "web"),
+        (secret(), "secrets.", "a", "box"),
+        (node(), "nodes.", "", "n1"),
     ];
     for (bound, resource, namespace, name) in cases {
         let setup = Setup::new();
-        let token = setup.issue(3600, &[], bound());
+        let token = setup.issue(3600, &[], bound);
         setup.verify(&token).unwrap();
         let original = setup.world.get(resource, namespace, name).unwrap();
         let mut deleted = (*original).clone();
