@@ -67,6 +67,17 @@ impl FieldError {
     }
 }
 
+impl FieldError {
+    pub fn too_many(field: impl Into<String>, actual: usize, max: usize) -> Self {
+        let items = if max == 1 { "item" } else { "items" };
+        Self {
+            reason: "FieldValueTooMany",
+            field: field.into(),
+            detail: format!("Too many: {actual}: must have at most {max} {items}"),
+        }
+    }
+}
+
 impl fmt::Display for FieldError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.field, self.detail)

@@ -9,6 +9,7 @@ mod generated;
 pub mod identity;
 pub mod meta;
 pub mod patch;
+pub mod protobuf;
 pub mod quantity;
 pub mod schema;
 pub mod selector;

@@ -1,6 +1,8 @@
 //! Tables made by `api/generate.py` from published descriptions of the API, and their row types.
 
 #[rustfmt::skip]
+pub mod protobuf;
+#[rustfmt::skip]
 pub mod resources;
 #[rustfmt::skip]
 pub mod schema;

@@ -1,6 +1,6 @@
 //! The requests that a resource answers, neutral of the version of OpenAPI.
 
-use coracle_api::Resource;
+use coracle_api::{Resource, Subresource};
 
 /// A body or an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -149,6 +149,21 @@ impl Builder<'_> {
         Some(Operation { method, action, id: self.id(name, "", after), query, body, answer, identity })
     }
 
+    fn of_subresource(&self, subresource: &Subresource, suffix: &str) -> Vec<Operation> {
+        let s = subresource;
+        let after = capitalized(&s.name) + suffix;
+        let identity = (s.group.to_string(), s.version.to_string(), s.kind.to_string());
+        let operation = |verb: &str| match s.kind.ends_with("Options") {
+            true => self.connect(verb, &after, identity.clone()),
+            false => self.item(verb, &after, identity.clone()),
+        };
+        let mut operations: Vec<Operation> = s.verbs.iter().filter_map(|v| operation(v)).collect();
+        if s.name == "log" {
+            operations.iter_mut().for_each(|o| o.answer = Payload::Text);
+        }
+        operations
+    }
+
     /// `exec`, `proxy` and the like, which carry no objects.
     fn connect(&self, verb: &str, after: &str, identity: (String, String, String)) -> Option<Operation> {
         let (method, name) = match verb {
@@ -193,20 +208,15 @@ pub fn paths(resource: &Resource) -> Vec<Path> {
         }
         paths.push(Path { template: format!("{root}/{plural}"), operations: list.into_iter().collect() });
     }
-    paths.extend(resource.subresources.iter().map(|s| {
-        let after = capitalized(&s.name);
-        let identity = (s.group.to_string(), s.version.to_string(), s.kind.to_string());
-        let connects = s.kind.ends_with("Options");
-        let operation = |verb: &str| match connects {
-            true => builder.connect(verb, &after, identity.clone()),
-            false => builder.item(verb, &after, identity.clone()),
-        };
-        let mut operations: Vec<Operation> = s.verbs.iter().filter_map(|v| operation(v)).collect();
-        if s.name == "log" {
-            operations.iter_mut().for_each(|o| o.answer = Payload::Text);
+    for subresource in &resource.subresources {
+        let template = format!("{item}/{}", subresource.name);
+        let operations = builder.of_subresource(subresource, "");
+        paths.push(Path { template: template.clone(), operations });
+        if subresource.name == "proxy" {
+            let operations = builder.of_subresource(subresource, "WithPath");
+            paths.push(Path { template: format!("{template}/{{path}}"), operations });
         }
-        Path { template: format!("{item}/{}", s.name), operations }
-    }));
+    }
     paths.retain(|p| !p.operations.is_empty());
     paths
 }

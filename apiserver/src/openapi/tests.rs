@@ -122,6 +122,7 @@ fn v2_is_whole_and_has_unique_operations() {
         "deleteCoreV1CollectionNamespacedPod",
         "patchRbacAuthorizationV1ClusterRole",
         "connectCoreV1GetNamespacedPodExec",
+        "connectCoreV1GetNodeProxyWithPath",
         "createCoreV1NamespacedPodEviction",
     ] {
         assert!(ids.contains(id), "{id} is missing");

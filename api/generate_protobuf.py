@@ -1,0 +1,171 @@
+#!/usr/bin/env python3
+"""Makes src/generated/protobuf.rs: the numbers of fields on the wire, for built-in types.
+
+    api/generate_protobuf.py <sources of the k8s-pb crate> <upstream's openapi-v2.json> > api/src/generated/protobuf.rs
+
+Numbers come from the crate's prost attributes, JSON names from the OpenAPI document. What has no JSON name of its own
+there is an embedded struct, whose fields stand beside its neighbours in JSON.
+"""
+import json
+import os
+import re
+import sys
+
+SOURCES, OPENAPI = sys.argv[1:3]
+DEFINITIONS = json.load(open(OPENAPI))["definitions"]
+META = "io.k8s.apimachinery.pkg.apis.meta.v1."
+SPECIAL = {
+    META + "Time": "Time",
+    META + "MicroTime": "MicroTime",
+    META + "Duration": "Duration",
+    META + "FieldsV1": "Raw",
+    "io.k8s.apimachinery.pkg.runtime.RawExtension": "Raw",
+    "io.k8s.apimachinery.pkg.api.resource.Quantity": "Quantity",
+    "io.k8s.apimachinery.pkg.util.intstr.IntOrString": "IntOrString",
+    "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSON": "Raw",
+}
+SCALARS = {"string": "String", "int32": "Int", "int64": "Int", "bool": "Bool", "double": "Double", "bytes": "Bytes"}
+# Fields whose zero is not the same as their absence: pointers in upstream's Go types. A message carries zeros of
+# plain fields too, which JSON leaves out.
+POINTERS = set(
+    """replicas revisionHistoryLimit progressDeadlineSeconds terminationGracePeriodSeconds activeDeadlineSeconds
+    backoffLimit backoffLimitPerIndex maxFailedIndexes completions parallelism ttlSecondsAfterFinished
+    tolerationSeconds runAsUser runAsGroup fsGroup allowPrivilegeEscalation privileged readOnlyRootFilesystem
+    runAsNonRoot automountServiceAccountToken enableServiceLinks hostUsers setHostnameAsFQDN shareProcessNamespace
+    suspend optional controller blockOwnerDeletion storageClassName gracePeriodSeconds deletionGracePeriodSeconds
+    expirationSeconds defaultMode mode partition ready serving terminating allowVolumeExpansion immutable
+    attachRequired podInfoOnMount requiresRepublish storageCapacity seLinuxMount priority timeoutSeconds
+    volumeAttributesClassName minReplicas stabilizationWindowSeconds successfulJobsHistoryLimit
+    failedJobsHistoryLimit startingDeadlineSeconds orphanDependents started hostProcess spec_replicas
+    allocateLoadBalancerNodePorts publishNotReadyAddresses_ terminatingReplicas tolerance""".split()
+)
+
+
+def plain(name):
+    return name.replace("_", "").replace("r#", "").lower()
+
+
+def package(directory):
+    path = os.path.relpath(directory, SOURCES).replace(os.sep, ".").replace("apiextensions_apiserver", "apiextensions-apiserver")
+    return "io.k8s." + path + "."
+
+
+# prost spells names its own way (HttpGetAction for HTTPGetAction).
+SPELLING = {name.lower(): name for name in DEFINITIONS}
+
+
+def spelled(name):
+    return SPELLING.get(name.lower(), name)
+
+
+def resolve(text, own):
+    """The message that a Rust type names, seen from the package `own`."""
+    text = re.sub(r"\s+", "", text)
+    text = re.sub(r"::core::option::Option<|::prost::alloc::vec::Vec<|::prost::alloc::boxed::Box<", "", text)
+    if "BTreeMap<" in text:
+        text = text.rstrip(",>").split(",")[-1]
+    text = text.strip("<>,")
+    parts = text.split("::")
+    if len(parts) == 1:
+        return spelled(own + text)
+    base = own.rstrip(".").split(".")
+    if parts[0] == "crate":
+        base = ["io", "k8s"]
+        parts = parts[1:]
+    while parts[0] == "super":
+        base, parts = base[:-1], parts[1:]
+    return spelled(".".join(base + parts).replace("apiextensions_apiserver", "apiextensions-apiserver"))
+
+
+messages = {}
+for directory, _, files in os.walk(SOURCES):
+    if "mod.rs" not in files:
+        continue
+    own = package(directory)
+    text = open(os.path.join(directory, "mod.rs")).read()
+    for struct in re.finditer(r"pub struct (\w+) \{(.*?)\n\}", text, re.S):
+        fields = []
+        for field in re.finditer(r'#\[prost\((.*?), tag = "(\d+)"\)\]\s*pub ([\w#]+):\s*([^<,]+(?:<(?:[^<>]|<[^<>]*>)*>)?),\n', struct.group(2) + "\n", re.S):
+            kind, tag, name, rust = field.groups()
+            mapped = re.match(r'btree_map = "string, (\w+)"', kind)
+            form = "Map" if mapped else "List" if "repeated" in kind else "One"
+            scalar = mapped.group(1) if mapped else kind.split(",")[0].split(" ")[0]
+            message = resolve(rust, own) if scalar == "message" else None
+            fields.append([int(tag), name, form, scalar, message])
+        messages[spelled(own + struct.group(1))] = fields
+
+
+def properties(name):
+    return DEFINITIONS.get(name, {}).get("properties", {})
+
+
+# JSON names that an embedded struct may use: those of the structs it is embedded in.
+names = {name: {plain(p): p for p in properties(name)} for name in messages}
+for _ in range(3):
+    for name, fields in messages.items():
+        for tag, field, form, scalar, message in fields:
+            if scalar == "message" and form == "One" and plain(field) not in names[name] and message in messages:
+                if message not in DEFINITIONS:
+                    names[message].update(names[name])
+
+wanted, queue = {}, [n for n in messages if "x-kubernetes-group-version-kind" in DEFINITIONS.get(n, {})]
+queue.append("io.k8s.apimachinery.pkg.runtime.TypeMeta")
+queue = [n for n in queue if n in messages]
+missing = []
+while queue:
+    name = queue.pop()
+    if name in wanted:
+        continue
+    rows = []
+    for tag, field, form, scalar, message in messages[name]:
+        json_name = names[name].get(plain(field))
+        kind = SCALARS.get(scalar)
+        if scalar == "message":
+            if message in SPECIAL:
+                kind = SPECIAL[message]
+            elif message in messages and [f[1] for f in messages[message]] == ["items"] and message not in DEFINITIONS:
+                kind = "Strings"
+            elif message in messages:
+                kind = "Message"
+                queue.append(message)
+            else:
+                missing.append(f"{name}.{field}: type {message}")
+                continue
+        if json_name is None:
+            if kind != "Message" or form != "One":
+                missing.append(f"{name}.{field}")
+                continue
+            json_name = ""
+        rows.append((tag, json_name, form, kind, message if kind == "Message" else None))
+    wanted[name] = sorted(rows)
+
+order = sorted(wanted)
+index = {name: i for i, name in enumerate(order)}
+print("//! Made by `api/generate_protobuf.py`; not to be edited.\n")
+print("use crate::protobuf::{Field, Form::*, Kind::*, Message};\n")
+print("/// Messages by their OpenAPI name, sorted.")
+print("pub static MESSAGES: &[Message] = &[")
+for name in order:
+    rows = ", ".join(
+        f'Field {{ tag: {tag}, name: "{json_name}", form: {form}, kind: {kind if message is None else f"Message({index[message]})"}, pointer: {str(json_name in POINTERS).lower()} }}'
+        for tag, json_name, form, kind, message in wanted[name]
+    )
+    print(f'    Message {{ name: "{name}", fields: &[{rows}] }},')
+print("];\n")
+print("/// Group, version and kind to the row of `MESSAGES`, sorted.")
+print("pub static ROOTS: &[(&str, &str, &str, u16)] = &[")
+roots = sorted(
+    (g["group"], g["version"], g["kind"], index[name])
+    for name in order
+    for g in DEFINITIONS.get(name, {}).get("x-kubernetes-group-version-kind", [])
+)
+for root in roots:
+    print("    (%s, %s, %s, %d)," % (*map(json.dumps, root[:3]), root[3]))
+print("];")
+print("\n".join(sorted(missing)), file=sys.stderr)
+unknown = [
+    f"{name}.{p}" for name in order for p in properties(name)
+    if p not in ("apiVersion", "kind") and p not in {r[1] for r in wanted[name]}
+    and not any(r[1] == "" and any(p == q[1] for q in wanted.get(r[4], [])) for r in wanted[name])
+]
+print("without a number:", *unknown, sep="\n  ", file=sys.stderr)
