@@ -37,6 +37,8 @@ mod storage;
 mod table;
 #[cfg(test)]
 mod testing;
+#[cfg(test)]
+mod tests;
 mod volumes;
 mod workloads;
 

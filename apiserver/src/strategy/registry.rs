@@ -2,6 +2,7 @@
 
 use super::plain::Plain;
 use super::*;
+use coracle_api::catalogue::catalogue;
 
 /// The strategy of a built-in resource. Those without one of their own get [`Plain`].
 pub fn for_resource(group: &str, plural: &str) -> &'static dyn Strategy {
@@ -82,21 +83,20 @@ fn core(plural: &str) -> &'static dyn Strategy {
     }
 }
 
-/// Resources that upstream serves with `<plural>/status` and that have no strategy here yet.
+/// Whether there is a status, the catalogue says. Of the resources without a strategy, those of the groups named here
+/// count the changes of their spec.
 fn plain(group: &str, plural: &str) -> &'static dyn Strategy {
-    match (group, plural) {
-        (
-            "admissionregistration.k8s.io" | "flowcontrol.apiserver.k8s.io",
-            "validatingadmissionpolicies" | "flowschemas" | "prioritylevelconfigurations",
-        )
-        | ("apiextensions.k8s.io" | "apiregistration.k8s.io", _) => &Plain { status: true, generation: true },
-        ("certificates.k8s.io", "certificatesigningrequests")
-        | ("resource.k8s.io", "resourceclaims")
-        | ("internal.apiserver.k8s.io", "storageversions")
-        | ("storagemigration.k8s.io", "storageversionmigrations") => {
-            &Plain { status: true, generation: false }
-        }
-        ("admissionregistration.k8s.io", _) => &Plain { status: false, generation: true },
-        _ => &Plain { status: false, generation: false },
+    let status = catalogue()
+        .iter()
+        .any(|r| r.group == group && r.plural == plural && r.subresource("status").is_some());
+    let generation = matches!(
+        group,
+        "admissionregistration.k8s.io" | "apiextensions.k8s.io" | "flowcontrol.apiserver.k8s.io"
+    );
+    match (status, generation) {
+        (true, true) => &Plain { status: true, generation: true },
+        (true, false) => &Plain { status: true, generation: false },
+        (false, true) => &Plain { status: false, generation: true },
+        (false, false) => &Plain { status: false, generation: false },
     }
 }

@@ -21,14 +21,7 @@ const COLUMNS: &[Column] = &[
 impl Strategy for Jobs {
     fn defaults(&self, object: &mut Object) {
         workloads::template_defaults(object, workloads::TEMPLATE);
-        let labels = at(object, "spec.template.metadata.labels").clone();
-        let own = entries_at(object, "metadata.labels").next().is_some();
-        if !own
-            && labels.as_object().is_some_and(|l| !l.is_empty())
-            && let Some(metadata) = object_at(object, "metadata")
-        {
-            set(metadata, "labels", labels);
-        }
+        labels_of_template(object);
         let Some(spec) = object_at(object, "spec") else { return };
         if !has(spec, "completions") && !has(spec, "parallelism") {
             set(spec, "completions", 1);
@@ -50,6 +43,7 @@ impl Strategy for Jobs {
         set(object, "status", json!({}));
         if !bool_at(object, "spec.manualSelector") {
             generate_selector(object);
+            labels_of_template(object);
         }
     }
 
@@ -100,6 +94,16 @@ impl Strategy for Jobs {
 
     fn fields(&self, object: &Object) -> Vec<(&'static str, String)> {
         vec![("status.successful", workloads::count(object, "status.succeeded").to_string())]
+    }
+}
+
+/// A Job without labels has those of its template.
+fn labels_of_template(job: &mut Object) {
+    let labels = at(job, "spec.template.metadata.labels").clone();
+    let own = entries_at(job, "metadata.labels").next().is_some();
+    let given = labels.as_object().is_some_and(|l| !l.is_empty());
+    if let Some(metadata) = object_at(job, "metadata").filter(|_| given && !own) {
+        set(metadata, "labels", labels);
     }
 }
 

@@ -1,0 +1,179 @@
+//! What holds for every resource of the catalogue. A resource without a sample here fails.
+
+use super::testing::{World, merge};
+use super::*;
+use coracle_api::catalogue::catalogue;
+use coracle_api::{Resource, decode, schema};
+use serde_json::json;
+
+/// The least that a client must send, beside kind, version and metadata.
+fn sample(key: &str) -> Object {
+    let selector = json!({ "matchLabels": { "a": "b" } });
+    let containers = json!([{ "name": "c", "image": "i" }]);
+    let template = json!({ "metadata": { "labels": { "a": "b" } }, "spec": { "containers": containers } });
+    let once = json!({ "spec": { "containers": containers, "restartPolicy": "Never" } });
+    let workload = || json!({ "spec": { "selector": selector, "template": template } });
+    match key {
+        "configmaps."
+        | "endpoints."
+        | "events."
+        | "limitranges."
+        | "namespaces."
+        | "nodes."
+        | "resourcequotas."
+        | "secrets."
+        | "serviceaccounts."
+        | "csidrivers.storage.k8s.io"
+        | "leases.coordination.k8s.io"
+        | "roles.rbac.authorization.k8s.io"
+        | "clusterroles.rbac.authorization.k8s.io" => json!({}),
+        "persistentvolumeclaims." => json!({ "spec": { "accessModes": ["ReadWriteOnce"],
+            "resources": { "requests": { "storage": "1Gi" } } } }),
+        "persistentvolumes." => json!({ "spec": { "accessModes": ["ReadWriteOnce"],
+            "capacity": { "storage": "1Gi" }, "hostPath": { "path": "/x" } } }),
+        "pods." => json!({ "spec": { "containers": containers } }),
+        "podtemplates." => json!({ "template": template }),
+        "replicationcontrollers." => json!({ "spec": { "template": template } }),
+        "services." => json!({ "spec": { "ports": [{ "port": 80 }] } }),
+        "controllerrevisions.apps" => json!({ "data": {}, "revision": 1 }),
+        "daemonsets.apps" | "deployments.apps" | "replicasets.apps" | "statefulsets.apps" => workload(),
+        "horizontalpodautoscalers.autoscaling" => json!({ "spec": { "maxReplicas": 2,
+            "scaleTargetRef": { "kind": "Deployment", "name": "d" } } }),
+        "cronjobs.batch" => {
+            json!({ "spec": { "schedule": "@daily", "jobTemplate": { "spec": { "template": once } } } })
+        }
+        "jobs.batch" => json!({ "spec": { "template": once } }),
+        "endpointslices.discovery.k8s.io" => {
+            json!({ "addressType": "IPv4", "endpoints": [{ "addresses": ["10.0.0.1"] }], "ports": [{ "port": 1 }] })
+        }
+        "ingressclasses.networking.k8s.io" => json!({ "spec": { "controller": "a.b/c" } }),
+        "ingresses.networking.k8s.io" => {
+            json!({ "spec": { "defaultBackend": { "service": { "name": "s", "port": { "number": 80 } } } } })
+        }
+        "ipaddresses.networking.k8s.io" => json!({ "metadata": { "name": "10.0.0.1" },
+            "spec": { "parentRef": { "resource": "services", "name": "s" } } }),
+        "networkpolicies.networking.k8s.io" => json!({ "spec": { "podSelector": {} } }),
+        "servicecidrs.networking.k8s.io" => json!({ "spec": { "cidrs": ["10.0.0.0/16"] } }),
+        "runtimeclasses.node.k8s.io" => json!({ "handler": "runc" }),
+        "poddisruptionbudgets.policy" => json!({ "spec": { "minAvailable": 1 } }),
+        "rolebindings.rbac.authorization.k8s.io" | "clusterrolebindings.rbac.authorization.k8s.io" => {
+            json!({ "roleRef": { "kind": "ClusterRole", "name": "r" } })
+        }
+        "priorityclasses.scheduling.k8s.io" => json!({ "value": 1 }),
+        "csinodes.storage.k8s.io" => json!({ "spec": { "drivers": [] } }),
+        "csistoragecapacities.storage.k8s.io" => json!({ "storageClassName": "s" }),
+        "storageclasses.storage.k8s.io" => json!({ "provisioner": "p" }),
+        "volumeattachments.storage.k8s.io" => json!({ "spec": { "attacher": "a", "nodeName": "n",
+            "source": { "persistentVolumeName": "v" } } }),
+        "volumeattributesclasses.storage.k8s.io" => json!({ "driverName": "d", "parameters": { "a": "b" } }),
+        other => panic!("no sample for {other}"),
+    }
+}
+
+fn stored() -> impl Iterator<Item = &'static Resource> {
+    catalogue().iter().map(AsRef::as_ref).filter(|r| r.is_stored() && !r.needs_conversion())
+}
+
+fn strategy(resource: &Resource) -> &'static dyn Strategy {
+    for_resource(&resource.group, &resource.plural)
+}
+
+/// The sample as a create leaves it.
+fn created(resource: &Resource) -> Object {
+    let mut object = json!({ "kind": resource.kind, "apiVersion": resource.api_version(),
+        "metadata": { "name": "n", "uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z", "generation": 1 } });
+    if resource.namespaced {
+        object["metadata"]["namespace"] = "default".into();
+    }
+    merge(&mut object, &sample(&resource.storage.key));
+    let (world, strategy) = (World::default(), strategy(resource));
+    strategy.defaults(&mut object);
+    strategy.prepare_create(&mut object, &world.env());
+    object
+}
+
+#[test]
+fn minimal_objects_are_valid() {
+    let world = World::default();
+    for resource in stored() {
+        let object = created(resource);
+        let mut errors = Vec::new();
+        strategy(resource).validate(&object, &world.env(), &mut errors);
+        strategy(resource).validate_create(&object, &world.env(), &mut errors);
+        assert!(errors.is_empty(), "{}: {errors:?}", resource.qualified());
+    }
+}
+
+#[test]
+fn nothing_changes_by_defaulting_again_or_by_an_update_with_the_same() {
+    let world = World::default();
+    for resource in stored() {
+        let (object, strategy) = (created(resource), strategy(resource));
+        let mut again = object.clone();
+        strategy.defaults(&mut again);
+        assert_eq!(again, object, "{}", resource.qualified());
+        strategy.prepare_update(&mut again, &object, &world.env());
+        assert_eq!(again, object, "{}", resource.qualified());
+        assert!(!strategy.changes_generation(&again, &object), "{}", resource.qualified());
+        let mut errors = Vec::new();
+        strategy.validate_update(&again, &object, &world.env(), &mut errors);
+        assert!(errors.is_empty(), "{}: {errors:?}", resource.qualified());
+        strategy.prepare_status_update(&mut again, &object, &world.env());
+        assert_eq!(again["spec"], object["spec"], "{}", resource.qualified());
+    }
+}
+
+/// Defaults have the names and types of upstream's fields, and leave nothing that would not be stored.
+#[test]
+fn defaulted_objects_fit_the_schema() {
+    for resource in stored() {
+        let object = created(resource);
+        let ty = schema::root(&resource.group, &resource.version, &resource.kind).expect("a schema");
+        let mut conformed = object.clone();
+        let problems =
+            decode::conform(&mut conformed, ty).unwrap_or_else(|e| panic!("{}: {e}", resource.qualified()));
+        assert!(problems.is_empty(), "{}: {problems:?}", resource.qualified());
+        assert_eq!(conformed, object, "{}", resource.qualified());
+    }
+}
+
+#[test]
+fn statuses_are_where_the_catalogue_says() {
+    for resource in stored() {
+        let subresource = resource.subresource("status").is_some();
+        assert_eq!(strategy(resource).has_status(), subresource, "{}", resource.qualified());
+    }
+}
+
+#[test]
+fn rows_have_a_cell_for_each_column() {
+    let now = "2026-01-01T00:05:00Z".parse().unwrap();
+    for resource in stored() {
+        let (object, strategy) = (created(resource), strategy(resource));
+        let row = strategy.row(&object, now);
+        assert_eq!(row.len(), strategy.columns().len(), "{}", resource.qualified());
+        for (cell, column) in row.iter().zip(strategy.columns()) {
+            assert!(
+                !cell.is_null() && !cell.is_object() && !cell.is_array(),
+                "{}: {}",
+                resource.qualified(),
+                column.name
+            );
+            if column.name == "Age" {
+                assert_eq!(cell, "5m", "{}", resource.qualified());
+            }
+        }
+        // An object of which nothing is known must not stop a list.
+        assert_eq!(strategy.row(&json!({}), now).len(), strategy.columns().len(), "{}", resource.qualified());
+    }
+}
+
+#[test]
+fn field_names_are_the_same_for_every_object() {
+    for resource in stored() {
+        let names = |object: &Object| {
+            strategy(resource).fields(object).into_iter().map(|(n, _)| n).collect::<Vec<_>>()
+        };
+        assert_eq!(names(&json!({})), names(&created(resource)), "{}", resource.qualified());
+    }
+}
