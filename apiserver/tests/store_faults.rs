@@ -1,5 +1,10 @@
 //! Faults under the sled backend: kill -9, torn and flipped bytes, a full disk.
 
+#![allow(
+    clippy::unwrap_used,
+    reason = "all of this file is a test; clippy sees only its test functions as such"
+)]
+
 use coracle_apiserver::store::sled::{IncidentKind, Options, SledStore};
 use coracle_apiserver::store::suite::{bytes_of, put, txn, value};
 use coracle_apiserver::store::{Durability, Range, Revision, Store, StoreError, Txn};

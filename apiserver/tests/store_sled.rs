@@ -1,5 +1,10 @@
 //! The sled backend: the suite that every backend passes, and what outlives its process.
 
+#![allow(
+    clippy::unwrap_used,
+    reason = "all of this file is a test; clippy sees only its test functions as such"
+)]
+
 use bytes::Bytes;
 use coracle_apiserver::store::sled::{Options, SledStore, restore};
 use coracle_apiserver::store::suite::{bytes_of, delete, put, txn, value};

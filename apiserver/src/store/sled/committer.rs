@@ -84,6 +84,7 @@ pub(super) struct Committer {
     dirty_bytes: u64,
     job: Option<JoinHandle<()>>,
     retry: Option<Instant>,
+    probed: Option<Instant>,
     snapshot: Revision,
     rebuild: bool,
     renew: bool,
@@ -112,6 +113,7 @@ impl Committer {
             dirty_bytes: 0,
             job: None,
             retry: None,
+            probed: None,
             snapshot: recovered.snapshot,
             rebuild: recovered.rebuild,
             renew: recovered.renew,
@@ -157,7 +159,7 @@ impl Committer {
 
     fn deadline(&self) -> Option<Instant> {
         let read_only = self.shared.read_only.lock().is_some();
-        let probe = read_only.then(|| Instant::now() + PROBE);
+        let probe = read_only.then(|| self.probed.map_or_else(Instant::now, |probed| probed + PROBE));
         let batch = self.batch_since.filter(|_| !read_only).map(|since| since + self.options.batch_delay);
         [probe, batch, self.checkpoint_at()].into_iter().flatten().min()
     }
@@ -336,6 +338,11 @@ impl Committer {
     }
 
     fn heal(&mut self) {
+        // Refused requests wake the committer too.
+        if self.probed.is_some_and(|probed| probed.elapsed() < PROBE) {
+            return;
+        }
+        self.probed = Some(Instant::now());
         if disk::free(&self.dir).map_or(true, |free| free < FREE_BYTES) {
             return;
         }

@@ -12,7 +12,9 @@ const LOCK: &str = "lock";
 const RESERVE: &str = "reserve";
 /// Two segments of sled (512 KiB each) and its new snapshot fit in with ease.
 const RESERVE_BYTES: u64 = 8 << 20;
-const ZEROES: usize = 256 << 10;
+/// Larger writes would make the kernel cache the file in large folios, and account a whole folio for every small
+/// write into one later (the device gets the small write either way).
+const ZEROES: usize = 4096;
 
 pub(super) fn at(path: &Path) -> impl FnOnce(io::Error) -> StoreError {
     move |source| StoreError::Io { path: path.display().to_string(), source }

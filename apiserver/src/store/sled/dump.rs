@@ -132,6 +132,9 @@ pub(super) fn read(input: impl Read, mut each: impl FnMut(Entry)) -> io::Result<
     if u32::from_le_bytes(body.array()?) != expected {
         return Err(damaged("its checksum is wrong"));
     }
+    if body.input.read(&mut [0]).map_err(damaged)? > 0 {
+        return Err(damaged("it does not end where it should"));
+    }
     Ok(head)
 }
 

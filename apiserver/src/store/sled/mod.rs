@@ -19,6 +19,8 @@ mod recover;
 mod replay;
 mod report;
 mod segment;
+#[cfg(test)]
+mod tests;
 mod tree;
 
 pub use report::{Incident, IncidentKind, StoreReport};
