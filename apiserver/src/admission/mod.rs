@@ -103,7 +103,13 @@ const ALL: &[&dyn Plugin] = &[
 
 /// Plugins that hand work to a controller. Without that controller they would block for ever (a node never loses its
 /// taint, a claim never its finalizer), so whoever starts the controller takes the name out of [`Config::disabled`].
-pub const NEED_CONTROLLERS: [&str; 2] = ["TaintNodesByCondition", "StorageObjectInUseProtection"];
+pub const NEED_CONTROLLERS: [&str; 2] = [NEEDS_NODE_LIFECYCLE, NEEDS_STORAGE_PROTECTION];
+
+/// Its taint is taken back by a node life-cycle controller.
+pub const NEEDS_NODE_LIFECYCLE: &str = "TaintNodesByCondition";
+
+/// Its finalizers are taken back by the storage component.
+pub const NEEDS_STORAGE_PROTECTION: &str = "StorageObjectInUseProtection";
 
 /// Which plugins run.
 #[derive(Clone, Debug)]

@@ -368,3 +368,46 @@ fn impersonation_asks_for_each_part() {
     let bot = impersonation(&account, &["/serviceaccounts//a/bot"]).unwrap().unwrap();
     assert_eq!(bot.groups, ["system:serviceaccounts", "system:serviceaccounts:a", "system:authenticated"]);
 }
+
+mod properties {
+    use super::*;
+    use proptest::prelude::*;
+
+    thread_local!(static SETUP: Setup = Setup::new());
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn no_credentials_of_the_outside_panic_or_pass(
+            header in proptest::collection::vec(32..=255u8, 0..64),
+            protocol in "[ -~]{0,64}",
+        ) {
+            let mut headers = HeaderMap::new();
+            let value = [b"Bearer ".as_slice(), &header].concat();
+            if let Ok(value) = HeaderValue::from_bytes(&value) {
+                headers.insert(AUTHORIZATION, value);
+            } else if let Ok(value) = HeaderValue::from_str(&format!("{WEBSOCKET_TOKEN}{protocol}")) {
+                headers.insert(SEC_WEBSOCKET_PROTOCOL, value);
+            }
+            let code = SETUP.with(|s| s.authenticator.authenticate(None, &headers, "/api").map_err(|e| e.code));
+            prop_assert_eq!(code, Err(401));
+        }
+
+        #[test]
+        fn a_changed_token_is_no_token(position in 0usize..600, with in proptest::sample::select(vec!['A', 'z', '.', '-'])) {
+            let refused = SETUP.with(|setup| {
+                let token = setup.issue(3600, &[], Bound::default());
+                let mut letters: Vec<char> = token.chars().collect();
+                let at = position % letters.len();
+                let differs = letters[at] != with;
+                letters[at] = with;
+                let changed: String = letters.into_iter().collect();
+                // The last letter of a part carries bits that base64 does not use.
+                let last = changed.split('.').map(str::len).scan(0, |end, l| { *end += l + 1; Some(*end - 2) }).any(|l| l == at);
+                !differs || last || setup.verify(&changed).is_err()
+            });
+            prop_assert!(refused);
+        }
+    }
+}

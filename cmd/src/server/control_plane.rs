@@ -139,8 +139,12 @@ fn assemble(
 
 /// Plugins that leave work to a controller run only beside it: nobody else would take back their taint or finalizer.
 fn admission_for(config: &Config) -> admission::Config {
-    let complete = config.runs(Component::Controllers) && config.runs(Component::Storage);
-    if complete { admission::Config { disabled: Vec::new() } } else { admission::Config::default() }
+    // There is no node life-cycle controller yet, so no node would ever lose its first taint.
+    let mut disabled = vec![admission::NEEDS_NODE_LIFECYCLE.to_owned()];
+    if !config.runs(Component::Storage) {
+        disabled.push(admission::NEEDS_STORAGE_PROTECTION.to_owned());
+    }
+    admission::Config { disabled }
 }
 
 fn cluster(config: &Config, pki: &Pki, port: u16) -> BootstrapConfig {
