@@ -6,7 +6,7 @@
 
 mod wire;
 
-use crate::generated::protobuf::{MESSAGES, ROOTS};
+use crate::generated::messages::{MESSAGES, ROOTS};
 use crate::meta;
 use base64::Engine;
 use jiff::Timestamp;

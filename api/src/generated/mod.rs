@@ -1,7 +1,7 @@
 //! Tables made by `api/generate.py` from published descriptions of the API, and their row types.
 
 #[rustfmt::skip]
-pub mod protobuf;
+pub mod messages;
 #[rustfmt::skip]
 pub mod resources;
 #[rustfmt::skip]
