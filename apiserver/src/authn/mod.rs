@@ -15,6 +15,7 @@ mod x509;
 #[cfg(test)]
 mod tests;
 
+pub use claims::Reference;
 pub use impersonation::impersonate;
 pub use service_account::{Bound, IssueRequest, Issued, ServiceAccountTokens};
 pub use x509::PeerIdentity;

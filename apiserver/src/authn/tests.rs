@@ -1,4 +1,3 @@
-use super::claims::Reference;
 use super::*;
 use crate::authz::testing::World;
 use crate::authz::{Attributes, Authorizer, Decision, rules::Resolved};
