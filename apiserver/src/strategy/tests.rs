@@ -177,3 +177,58 @@ fn field_names_are_the_same_for_every_object() {
         assert_eq!(names(&json!({})), names(&created(resource)), "{}", resource.qualified());
     }
 }
+
+/// JSON pointers to everything below `value`.
+fn pointers(value: &Value, at: &str, found: &mut Vec<String>) {
+    let mut go = |key: &str, inner: &Value| {
+        let here = format!("{at}/{}", key.replace('~', "~0").replace('/', "~1"));
+        pointers(inner, &here, found);
+        found.push(here);
+    };
+    match value {
+        Value::Object(fields) => fields.iter().for_each(|(key, inner)| go(key, inner)),
+        Value::Array(list) => list.iter().enumerate().for_each(|(i, inner)| go(&i.to_string(), inner)),
+        _ => {}
+    }
+}
+
+/// Whatever stands in a field, no strategy panics: not even where the schema would have refused it before.
+#[test]
+fn odd_values_are_survived() {
+    let world = World::default();
+    let odd = [
+        json!(null),
+        json!("x"),
+        json!(""),
+        json!(-1),
+        json!([]),
+        json!([1, "x", {}]),
+        json!({}),
+        json!({ "a": 1 }),
+    ];
+    for resource in stored() {
+        let (object, strategy) = (created(resource), strategy(resource));
+        let mut paths = Vec::new();
+        pointers(&object, "", &mut paths);
+        for (path, value) in paths.iter().flat_map(|p| odd.iter().map(move |v| (p, v))) {
+            let mut changed = object.clone();
+            if let Some(slot) = changed.pointer_mut(path) {
+                *slot = value.clone();
+            }
+            let mut errors = Vec::new();
+            strategy.defaults(&mut changed);
+            strategy.validate(&changed, &world.env(), &mut errors);
+            strategy.validate_update(&changed, &object, &world.env(), &mut errors);
+            strategy.validate_update(&object, &changed, &world.env(), &mut errors);
+            strategy.validate_status_update(&changed, &object, &world.env(), &mut errors);
+            strategy.row(&changed, Timestamp::UNIX_EPOCH);
+            strategy.fields(&changed);
+            strategy.durability(Some(&changed), Some(&object));
+            strategy.graceful_deletion(&changed, None);
+            let _ = strategy.companions(Write::Update, &mut changed.clone(), Some(&object), &world.env());
+            strategy.prepare_status_update(&mut changed.clone(), &object, &world.env());
+            strategy.prepare_update(&mut changed.clone(), &object, &world.env());
+            strategy.prepare_create(&mut changed, &world.env());
+        }
+    }
+}
