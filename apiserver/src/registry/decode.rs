@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use coracle_api::decode::{self, FieldValidation};
 use coracle_api::schema::{self, TypeRef};
-use coracle_api::{ApiError, Object};
+use coracle_api::{ApiError, Object, protobuf};
 use http::HeaderMap;
 use http::header::CONTENT_TYPE;
 use serde_json::Value;
@@ -11,7 +11,7 @@ use serde_json::Value;
 /// Largest request body, as upstream's.
 pub const MAX_BODY_BYTES: usize = 3 * 1024 * 1024;
 
-const ACCEPTED: &[&str] = &["application/json", "application/yaml"];
+const ACCEPTED: &[&str] = &["application/json", "application/yaml", protobuf::MEDIA_TYPE];
 
 /// The media type without its parameters; empty when the client named none.
 pub fn media_type(headers: &HeaderMap) -> &str {
@@ -24,6 +24,7 @@ pub fn document(headers: &HeaderMap, body: &[u8], wanted: &str) -> Result<Value,
     match media_type(headers) {
         "" | "application/json" | "*/*" => json(body, wanted),
         "application/yaml" => yaml(body, wanted),
+        protobuf::MEDIA_TYPE => from_protobuf(body, ("v1", wanted)),
         _ => Err(ApiError::unsupported_media_type(ACCEPTED)),
     }
 }
@@ -33,6 +34,16 @@ fn json(body: &[u8], wanted: &str) -> Result<Value, ApiError> {
         ApiError::bad_request(format!(
             "the object provided is unrecognized (must be of type {wanted}): couldn't get version/kind; json parse \
              error: {e}"
+        ))
+    })
+}
+
+/// `fallback` are apiVersion and kind of a body that names none.
+fn from_protobuf(body: &[u8], fallback: (&str, &str)) -> Result<Value, ApiError> {
+    protobuf::decode(body, Some(fallback)).map_err(|e| {
+        ApiError::bad_request(format!(
+            "the object provided is unrecognized (must be of type {}): {e}",
+            fallback.1
         ))
     })
 }
@@ -73,6 +84,11 @@ impl Expected<'_> {
             "" | "application/json" | "*/*" => body.clone(),
             "application/yaml" => {
                 serde_json::to_vec(&yaml(body, self.kind)?).map_err(ApiError::internal)?.into()
+            }
+            protobuf::MEDIA_TYPE => {
+                let version = coracle_api::catalogue::api_version(self.group, self.version);
+                let object = from_protobuf(body, (&version, self.kind))?;
+                serde_json::to_vec(&object).map_err(ApiError::internal)?.into()
             }
             _ => return Err(ApiError::unsupported_media_type(ACCEPTED)),
         };

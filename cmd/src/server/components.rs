@@ -4,10 +4,15 @@ use super::control_plane::{ControlPlane, service_address};
 use super::identity::Clients;
 use crate::config::{Component, Config};
 use crate::supervise::Supervisor;
+use coracle_apiserver::authn::ServiceAccountTokens;
+use coracle_apiserver::authn::claims::Reference;
 use coracle_client::{Context, Informers};
+use coracle_controllers::serviceaccount::LegacyTokens;
 use coracle_kubelet::simulate::{SimulateConfig, run_simulated};
+use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 /// Where the node's DNS server listens; the Service `kube-dns` leads there. Not 53, which the machine's own resolver
@@ -37,6 +42,12 @@ pub fn spawn_all(supervisor: &mut Supervisor, control_plane: &ControlPlane, conf
     if config.runs(Component::Scheduler) {
         scheduler(supervisor, base.clone());
     }
+    if config.runs(Component::Controllers) {
+        controllers(supervisor, base.clone(), control_plane);
+    }
+    if config.runs(Component::Storage) {
+        storage(supervisor, base.clone(), config);
+    }
     if config.simulate_nodes > 0 {
         simulated_nodes(supervisor, base.clone(), config.simulate_nodes);
     }
@@ -52,6 +63,47 @@ fn scheduler(supervisor: &mut Supervisor, base: Base) {
     supervisor.spawn("scheduler", move |stop| {
         let context = base.context(base.clients.user("system:kube-scheduler"), stop);
         coracle_scheduler::run(context, coracle_scheduler::Config::default())
+    });
+}
+
+fn controllers(supervisor: &mut Supervisor, base: Base, control_plane: &ControlPlane) {
+    let accounts = base.clients.clone();
+    let settings = coracle_controllers::Config {
+        root_ca_pem: control_plane.pki.ca_pem().to_owned(),
+        client_for: Some(Arc::new(move |name: &str| accounts.service_account(name))),
+        legacy_tokens: Some(Arc::new(SecretTokens(control_plane.tokens.clone()))),
+    };
+    supervisor.spawn("controllers", move |stop| {
+        let context = base.context(base.clients.user("system:kube-controller-manager"), stop);
+        coracle_controllers::run(context, settings.clone())
+    });
+}
+
+fn storage(supervisor: &mut Supervisor, base: Base, config: &Config) {
+    let accounts = base.clients.clone();
+    let client_for: coracle_storage::ClientFor = Arc::new(move |name: &str| accounts.service_account(name));
+    let binder = base.clone();
+    supervisor.spawn("storage", move |stop| {
+        let context = binder.context(binder.clients.user("system:kube-controller-manager"), stop);
+        coracle_storage::run_controllers(
+            context,
+            coracle_storage::Config { client_for: Some(client_for.clone()) },
+        )
+    });
+    if config.runs(Component::Kubelet) {
+        local_path(supervisor, base, config);
+    }
+}
+
+/// The node's own provisioner: it makes and deletes directories, so it runs where the kubelet does.
+fn local_path(supervisor: &mut Supervisor, base: Base, config: &Config) {
+    let settings = coracle_storage::LocalPathConfig {
+        node_name: config.node_name.clone(),
+        root: config.data_dir.join("local-path"),
+    };
+    supervisor.spawn("local-path", move |stop| {
+        let context = base.context(base.clients.privileged("system:coracle:local-path"), stop);
+        coracle_storage::run_local_path(context, settings.clone())
     });
 }
 
@@ -89,4 +141,19 @@ fn dns(supervisor: &mut Supervisor, base: Base, config: &Config) {
         let context = base.context(base.clients.service_account("coredns"), stop);
         coracle_dns::run(context, settings.clone())
     });
+}
+
+/// Signs the tokens that Secrets carry with the cluster's own key.
+struct SecretTokens(Arc<ServiceAccountTokens>);
+
+impl LegacyTokens for SecretTokens {
+    fn sign(&self, account: &ServiceAccount, secret: &Secret) -> Result<String, String> {
+        let reference = Reference {
+            name: account.metadata.name.clone().unwrap_or_default(),
+            uid: account.metadata.uid.clone().unwrap_or_default(),
+        };
+        let namespace = account.metadata.namespace.as_deref().unwrap_or_default();
+        let secret = secret.metadata.name.as_deref().unwrap_or_default();
+        self.0.issue_legacy(namespace, &reference, secret).map_err(|e| e.to_string())
+    }
 }
