@@ -1,5 +1,6 @@
 //! The API server in memory, from the request to the answer.
 
+#[cfg(test)]
 #[path = "api_server/support.rs"]
 mod support;
 
@@ -9,6 +10,7 @@ mod delete;
 mod errors;
 #[path = "api_server/formats.rs"]
 mod formats;
+#[cfg(test)]
 #[path = "api_server/lists.rs"]
 mod lists;
 #[path = "api_server/subresources.rs"]

@@ -120,6 +120,12 @@ impl Cache {
         self.state.read().resources.get(resource).map_or(Revision(0), |r| r.changed_at)
     }
 
+    /// How many objects each resource has.
+    pub fn counts(&self) -> Vec<(String, usize)> {
+        let state = self.state.read();
+        state.resources.iter().map(|(name, r)| (name.to_string(), r.objects.len())).collect()
+    }
+
     pub fn snapshot(&self, resource: &str) -> Snapshot {
         let state = self.state.read();
         let objects = state.resources.get(resource).map(|r| r.objects.clone()).unwrap_or_default();

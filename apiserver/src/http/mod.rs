@@ -3,6 +3,7 @@
 pub mod body;
 pub mod limits;
 pub mod list_body;
+mod measure;
 pub mod negotiation;
 mod paths;
 pub mod request_info;

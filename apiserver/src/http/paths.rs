@@ -2,23 +2,25 @@
 
 use super::RequestInfo;
 use super::negotiation::Wanted;
-use super::respond::{Reply, method_not_allowed};
+use super::respond::{Content, Reply, method_not_allowed};
 use crate::discovery::{self, Document};
+use crate::metrics;
+use crate::openapi;
 use crate::registry::Query;
 use crate::server::Inner;
 use axum::body::Body;
+use coracle_api::ApiError;
 use coracle_api::catalogue;
-use coracle_api::{ApiError, UserInfo};
 use http::header::{ACCEPT, CONTENT_TYPE, ETAG, IF_NONE_MATCH, VARY};
-use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use std::sync::Arc;
 
-pub fn answer(
+pub async fn answer(
     server: &Arc<Inner>,
     info: &RequestInfo,
-    _user: &UserInfo,
     wanted: Wanted,
-    request: &Request<Body>,
+    headers: &HeaderMap,
+    query: Option<&str>,
 ) -> Result<Response<Body>, ApiError> {
     if !matches!(info.verb, "get" | "head") {
         return if is_known(&info.path) {
@@ -27,15 +29,36 @@ pub fn answer(
             Err(ApiError::page_not_found())
         };
     }
-    let query = Query::new(request.uri().query());
+    let query = Query::new(query);
     if let Some(reply) = server.health.answer(&info.path, &query) {
         return Ok(reply.into_response(wanted));
     }
-    let accept = request.headers().get(ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or_default();
+    if info.path == "/metrics" {
+        return Ok(metrics_page(server, wanted));
+    }
+    let accept = headers.get(ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or_default();
+    if info.path.starts_with("/openapi/") {
+        let document = openapi_document(info.path.clone(), accept.to_owned()).await?;
+        return Ok(served(&document, headers, wanted));
+    }
     match discovery::respond(&info.path, accept, catalogue::catalogue()) {
-        Some(document) => Ok(served(&document, request.headers(), wanted)),
+        Some(document) => Ok(served(&document, headers, wanted)),
         None => Err(ApiError::page_not_found()),
     }
+}
+
+/// Schemas are made on demand, which takes tens of milliseconds.
+async fn openapi_document(path: String, accept: String) -> Result<Document, ApiError> {
+    let made = tokio::task::spawn_blocking(move || openapi::respond(&path, &accept, catalogue::catalogue()));
+    made.await.map_err(ApiError::internal)?.ok_or_else(ApiError::page_not_found)?
+}
+
+fn metrics_page(server: &Inner, wanted: Wanted) -> Response<Body> {
+    for (resource, count) in server.registry.cache.counts() {
+        metrics::global().objects(resource.trim_end_matches('.'), count);
+    }
+    let content = Content::Text(metrics::CONTENT_TYPE, metrics::render().into());
+    Reply { status: StatusCode::OK, content, warnings: Vec::new() }.into_response(wanted)
 }
 
 /// A document that changes seldom: with its tag, or 304 for who has it already.

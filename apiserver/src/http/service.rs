@@ -5,7 +5,7 @@ use super::resources::Call;
 use super::respond::{Reply, error_response, method_not_allowed};
 use super::route::{NoRoute, Route};
 use super::serve::Peer;
-use super::{RequestInfo, paths};
+use super::{RequestInfo, measure, paths};
 use crate::authn;
 use crate::authz::{self, Attributes};
 use crate::connect;
@@ -43,6 +43,7 @@ pub async fn handle(server: Arc<Inner>, request: Request<Body>) -> Response<Body
     let headers = response.headers_mut();
     headers.insert(AUDIT_ID, audit_id);
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
+    measure::answered(&info, response.status(), started.elapsed());
     tracing::debug!(
         verb = info.verb,
         path = info.path,
@@ -82,8 +83,9 @@ async fn answer(
     let user = identify(server, info, &request)?;
     authorize(server, info, &user, request.uri().query())?;
     let _place = if is_long_running(info) { None } else { Some(server.limits.enter(info.verb)?) };
+    let _counted = measure::in_flight(info);
     if !info.is_resource {
-        return paths::answer(server, info, &user, wanted, &request);
+        return paths::answer(server, info, wanted, request.headers(), request.uri().query()).await;
     }
     let route = match Route::find(info) {
         Ok(route) => route,

@@ -3,6 +3,7 @@
 use super::negotiation::Shape;
 use super::shape::{Tables, metadata_only};
 use crate::cache::{Seen, frame};
+use crate::metrics;
 use crate::registry::{Message, Watch};
 use axum::body::Body;
 use bytes::{BufMut, Bytes, BytesMut};
@@ -51,8 +52,10 @@ impl WatchBody {
         let last = matches!(message, Message::Error(_));
         let first = self.encode(message);
         let Some(second) = (if last { None } else { self.watch.ready() }) else {
+            self.count(1);
             return Some(Piece { bytes: first, last });
         };
+        let mut count = 2;
         let mut joined = BytesMut::with_capacity(first.len() * 4);
         joined.put_slice(&first);
         joined.put_slice(&self.encode(second));
@@ -61,8 +64,15 @@ impl WatchBody {
         {
             let bytes = self.encode(message);
             joined.put_slice(&bytes);
+            count += 1;
         }
+        self.count(count);
         Some(Piece { bytes: joined.freeze(), last })
+    }
+
+    fn count(&self, events: u64) {
+        let Resource { group, version, plural, .. } = &*self.resource;
+        metrics::global().watch_events(group, version, plural, events);
     }
 
     fn encode(&mut self, message: Message) -> Bytes {

@@ -2,12 +2,14 @@
 
 use super::{ATTEMPTS, Scope, VISIBLE_WITHIN, store_error};
 use crate::cache::CachedObject;
+use crate::metrics;
 use crate::store::{Durability, Guard, Op, Revision, StoreError, Txn};
 use crate::strategy::{Companions, Write};
 use bytes::Bytes;
 use coracle_api::encode::to_storage_bytes;
-use coracle_api::{ApiError, Object};
+use coracle_api::{ApiError, Object, Resource};
 use serde_json::Value;
+use std::time::Instant;
 
 /// The guard on the object's own key failed: somebody else was quicker.
 pub(super) struct Raced;
@@ -95,7 +97,16 @@ impl Scope<'_> {
         guards.extend(companions.guards);
         let mut ops = vec![op];
         ops.extend(companions.ops);
-        let revision = self.registry.store.commit(Txn { guards, ops, durability }).await?;
+        let begun = Instant::now();
+        let operation = match (&guards[0].expect, &ops[0]) {
+            (_, Op::Delete { .. }) => "delete",
+            (None, Op::Put { .. }) => "create",
+            (Some(_), Op::Put { .. }) => "update",
+        };
+        let committed = self.registry.store.commit(Txn { guards, ops, durability }).await;
+        let Resource { group, plural, .. } = &**self.resource;
+        metrics::global().store_request(operation, group, plural, begun.elapsed());
+        let revision = committed?;
         if !self.registry.cache.wait_for(revision, VISIBLE_WITHIN).await {
             tracing::warn!(revision = revision.0, "the watch cache lags behind the store");
         }

@@ -3,7 +3,6 @@
 //! See <https://kubernetes.io/docs/concepts/architecture/garbage-collection/> and
 //! <https://kubernetes.io/docs/concepts/overview/working-with-objects/finalizers/>.
 
-use super::commit::Raced;
 use super::gate::Operation;
 use super::metadata::{finalizers, is_deleting, of, text, time_text};
 use super::options::Propagation;
@@ -81,9 +80,8 @@ impl Scope<'_> {
                     })
                 }
             };
-            match outcome {
-                Ok(deleted) => return Ok(deleted),
-                Err(Raced) => {}
+            if let Ok(deleted) = outcome {
+                return Ok(deleted);
             }
         }
         Err(self.modified(name))

@@ -102,7 +102,8 @@ async fn bodies_and_types() {
     api.ask("POST", CONFIG_MAPS, "application/json", "{\"a\"").await.expect(400);
     api.ask("POST", CONFIG_MAPS, "application/json", "").await.expect(400);
     api.ask("POST", CONFIG_MAPS, "application/json", "[]").await.expect(400);
-    api.ask("POST", CONFIG_MAPS, "application/vnd.kubernetes.protobuf", "k8s").await.expect(415);
+    api.ask("POST", CONFIG_MAPS, "application/vnd.kubernetes.protobuf", "k8s").await.expect(400);
+    api.ask("POST", CONFIG_MAPS, "application/cbor", "k8s").await.expect(415);
     api.ask("POST", CONFIG_MAPS, "text/plain", "{}").await.expect(415);
     let big = json!({"metadata": {"name": "a"}, "data": {"k": "x".repeat(3 << 20)}});
     let refused = api.post(CONFIG_MAPS, &big).await.expect(413);
