@@ -2,7 +2,8 @@
 //!
 //! The peers that matter (the streaming servers of containerd and CRI-O, kubectl without WebSockets) keep no flow
 //! control windows and never send SETTINGS. So nothing here waits for a window; back-pressure is TCP's, and a session
-//! that is not read holds its peer back. WINDOW_UPDATE is still sent, for peers that do count.
+//! that is not read holds its peer back. Nor is WINDOW_UPDATE sent: those peers close the connection right after
+//! their last byte, and bytes that they have not read by then make the kernel reset it, which can cost us that byte.
 
 mod dictionary;
 mod frame;

@@ -13,11 +13,7 @@ use tokio::sync::Mutex;
 /// Bytes asked of the connection at a time.
 const READ: usize = 32 * 1024;
 
-/// Bytes of data after which a WINDOW_UPDATE is sent: half of the initial window of 64 KiB, so that a peer that
-/// counts never runs dry.
-const WINDOW_STEP: u32 = 32 * 1024;
-
-/// Replies (PING, WINDOW_UPDATE) kept while the connection takes no bytes. A peer that lets more pile up loses some.
+/// Replies to PING kept while the connection takes no bytes. A peer that lets more pile up loses some.
 const MAX_REPLIES: usize = 64;
 
 /// Which side of the connection this is: clients use odd ids, servers even ones (section 2.3.2).
@@ -77,15 +73,13 @@ struct Shared {
 #[derive(Clone)]
 pub struct Sender(Arc<Shared>);
 
-/// Receives frames, and answers PING and counts windows on the way.
+/// Receives frames, and answers PING on the way.
 pub struct Receiver<R> {
     input: R,
     buffer: BytesMut,
     decoder: Decoder,
     role: Role,
     shared: Arc<Shared>,
-    /// Data bytes per stream that no WINDOW_UPDATE told of yet.
-    uncounted: Vec<(u32, u32)>,
 }
 
 /// A session over a connection whose upgrade is done.
@@ -107,7 +101,6 @@ where
         decoder: Decoder::default(),
         role,
         shared: shared.clone(),
-        uncounted: Vec::new(),
     };
     Ok((Sender(shared), receiver))
 }
@@ -188,37 +181,19 @@ impl<R: AsyncRead + Unpin> Receiver<R> {
         }
     }
 
+    /// Pings of our own come back with our parity and are not answered.
     async fn answer(&mut self, frame: &Frame) {
-        let reply = match frame {
-            // Pings of our own come back with our parity and are not answered.
-            Frame::Ping { id } if (id % 2 == 1) == (self.role == Role::Server) => Frame::Ping { id: *id },
-            Frame::Data { id, bytes, fin } => match self.count(*id, bytes.len(), *fin) {
-                Some(delta) => Frame::WindowUpdate { id: *id, delta },
-                None => return,
-            },
-            _ => return,
-        };
+        let Frame::Ping { id } = frame else { return };
+        if (id % 2 == 1) != (self.role == Role::Server) {
+            return;
+        }
         {
             let mut replies = self.shared.replies.lock();
             if replies.len() < MAX_REPLIES {
-                replies.push(reply);
+                replies.push(Frame::Ping { id: *id });
             }
         }
         self.reply_without_waiting().await;
-    }
-
-    /// The window that a stream may be given back, once enough was received.
-    fn count(&mut self, id: u32, bytes: usize, fin: bool) -> Option<u32> {
-        if fin {
-            self.uncounted.retain(|(stream, _)| *stream != id);
-            return None;
-        }
-        if !self.uncounted.iter().any(|(stream, _)| *stream == id) {
-            self.uncounted.push((id, 0));
-        }
-        let (_, count) = self.uncounted.iter_mut().find(|(stream, _)| *stream == id)?;
-        *count = count.saturating_add(u32::try_from(bytes).unwrap_or(u32::MAX));
-        (*count >= WINDOW_STEP).then(|| std::mem::take(count))
     }
 
     /// Hands the replies to the connection if it is free. If it is not, the sender that holds it, or the next one,
