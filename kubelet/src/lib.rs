@@ -3,10 +3,18 @@
 pub mod config;
 pub mod container;
 pub mod cri;
+pub mod images;
+mod kubelet;
+mod manager;
+mod node;
+pub mod objects;
 pub mod pod;
 pub mod pods_api;
+pub mod probe;
+mod run;
 pub mod simulate;
 pub mod server;
 pub mod streaming;
 
 pub use config::Config;
+pub use run::{Built, Error, Parts, build, run};

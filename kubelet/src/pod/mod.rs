@@ -1,8 +1,17 @@
 //! The life of a pod: what is observed, what is decided, how it is done, what is reported.
 
+mod act;
 pub mod backoff;
+mod cgroups;
+pub mod inbox;
 pub mod labels;
+mod last_words;
 pub mod observed;
 pub mod plan;
+pub mod publisher;
 pub mod qos;
+mod start;
 pub mod status;
+pub mod worker;
+
+pub use act::remove_everything;

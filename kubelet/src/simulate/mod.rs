@@ -6,6 +6,8 @@ mod nodes;
 mod pods;
 mod status;
 
+pub use status::go_arch;
+
 use coracle_client::Context;
 use std::sync::Arc;
 use std::time::Duration;

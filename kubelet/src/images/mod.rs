@@ -1,0 +1,6 @@
+//! Images: pulling, credentials, and those that need no registry.
+
+pub mod auth;
+pub mod import;
+pub mod pause;
+pub mod pull;

@@ -1,0 +1,160 @@
+//! Making sure that a container's image is there: policy, serial pulls, back-off.
+
+use crate::cri::{Runtime, api};
+use crate::pod::backoff::Backoff;
+use k8s_openapi::api::core::v1::Container;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::Mutex;
+
+/// Why there is no image, in the words of `state.waiting`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PullError {
+    pub reason: &'static str,
+    pub message: String,
+}
+
+/// How an image came to be there.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Present {
+    pub image: api::Image,
+    /// `None` if it was there already; else how long the pull took, alone and with waiting for others.
+    pub pulled: Option<(Duration, Duration)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Policy {
+    Always,
+    IfNotPresent,
+    Never,
+}
+
+/// The container's policy; without one the tag decides, as the API's default does.
+pub fn policy(container: &Container) -> Policy {
+    let image = container.image.as_deref().unwrap_or_default();
+    match container.image_pull_policy.as_deref() {
+        Some("Always") => Policy::Always,
+        Some("Never") => Policy::Never,
+        Some("IfNotPresent") => Policy::IfNotPresent,
+        _ if !image.contains('@') && (tag(image).is_none() || tag(image) == Some("latest")) => Policy::Always,
+        _ => Policy::IfNotPresent,
+    }
+}
+
+fn tag(image: &str) -> Option<&str> {
+    let name = image.rsplit('/').next().unwrap_or(image);
+    name.split_once(':').map(|(_, tag)| tag)
+}
+
+/// Whether a name can be an image's at all (the distribution project's reference grammar).
+pub fn valid_name(image: &str) -> bool {
+    let image = image.split_once('@').map_or(image, |(name, _)| name);
+    let (host, path) = match image.split_once('/') {
+        Some((host, path)) if host.contains(['.', ':']) || host == "localhost" => (Some(host), path),
+        _ => (None, image),
+    };
+    let (path, tag) = match path.rsplit_once(':') {
+        Some((path, tag)) if !tag.contains('/') => (path, Some(tag)),
+        _ => (path, None),
+    };
+    let word = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    let part = |p: &str| {
+        let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+        p.starts_with(plain) && p.ends_with(plain) && p.chars().all(|c| plain(c) || "._-".contains(c))
+    };
+    host.is_none_or(|h| !h.is_empty() && h.chars().all(|c| word(c) || ":[]".contains(c)))
+        && path.split('/').all(part)
+        && tag.is_none_or(|t| !t.is_empty() && t.len() <= 128 && t.chars().all(word))
+}
+
+/// Pulls for all pods of the node, one at a time as upstream's default is.
+#[derive(Clone)]
+pub struct Puller {
+    runtime: Arc<dyn Runtime>,
+    one_at_a_time: Arc<Mutex<()>>,
+}
+
+impl Puller {
+    pub fn new(runtime: Arc<dyn Runtime>) -> Self {
+        Self { runtime, one_at_a_time: Arc::default() }
+    }
+
+    /// Whether the image is in the runtime.
+    pub async fn find(&self, image: &str) -> Result<Option<api::Image>, PullError> {
+        let failed = |message: String| PullError { reason: "ImageInspectError", message };
+        let found = self.runtime.image_status(image).await;
+        found.map_err(|e| failed(format!("Failed to inspect image {image:?}: {}", e.detail())))
+    }
+
+    /// Pulls the image. Cancel-safe.
+    pub async fn pull(
+        &self,
+        image: &str,
+        auth: Option<api::AuthConfig>,
+        sandbox: api::PodSandboxConfig,
+    ) -> Result<Present, PullError> {
+        let failed = |message: String| PullError { reason: "ErrImagePull", message };
+        let asked = Instant::now();
+        let _turn = self.one_at_a_time.lock().await;
+        let started = Instant::now();
+        let pulled = self.runtime.pull_image(image, auth, sandbox).await;
+        let reference = pulled.map_err(|e| failed(e.to_string()))?;
+        let took = (started.elapsed(), asked.elapsed());
+        let image = self.find(&reference).await?;
+        let image = image.ok_or_else(|| failed(format!("image {reference} vanished after its pull")))?;
+        Ok(Present { image, pulled: Some(took) })
+    }
+}
+
+/// What one worker remembers of failed pulls, by image.
+#[derive(Default)]
+pub struct PullBackoff {
+    backoff: Backoff,
+    failed: std::collections::HashMap<String, tokio::time::Instant>,
+}
+
+impl PullBackoff {
+    /// How long the image must still wait.
+    pub fn waiting(&self, image: &str, now: tokio::time::Instant) -> Option<Duration> {
+        let failed = self.failed.get(image)?;
+        self.backoff.waiting(image, *failed, now).map(|(left, _)| left)
+    }
+
+    pub fn failed(&mut self, image: &str, now: tokio::time::Instant) {
+        self.backoff.next(image, now);
+        self.failed.insert(image.to_owned(), now);
+    }
+
+    pub fn succeeded(&mut self, image: &str) {
+        self.backoff.reset(image);
+        self.failed.remove(image);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_policies() {
+        for good in
+            ["busybox", "a/b:1", "localhost:5000/x/y@sha256:00", "r.example/a-b_c:V1", "docker.io/library/x"]
+        {
+            assert!(valid_name(good), "{good}");
+        }
+        for bad in ["", "Upper", "a b", "a/:x", "a:", "/x", "a//b", "ftp://x"] {
+            assert!(!valid_name(bad), "{bad}");
+        }
+        let of = |image: &str, policy: Option<&str>| {
+            super::policy(&Container {
+                image: Some(image.to_owned()),
+                image_pull_policy: policy.map(str::to_owned),
+                ..Container::default()
+            })
+        };
+        assert_eq!(of("x", None), Policy::Always);
+        assert_eq!(of("r:5000/x:latest", None), Policy::Always);
+        assert_eq!(of("r:5000/x:1", None), Policy::IfNotPresent);
+        assert_eq!(of("r:5000/x", Some("Never")), Policy::Never);
+    }
+}

@@ -1,0 +1,102 @@
+//! What all pod workers share, and the register in which the server finds pods.
+
+use crate::config::Config;
+use crate::container::resources::NodeResources;
+use crate::cri::Runtime;
+use crate::images::pull::Puller;
+use crate::objects::ObjectCache;
+use crate::pod::inbox::Inbox;
+use crate::pod::observed::{Observed, State};
+use crate::pods_api::{ContainerHandle, PodHandle, PodsApi};
+use coracle_client::{Informer, Recorder};
+use coracle_storage::volumes::Volumes;
+use coracle_storage::volumes::downward::Allocatable;
+use k8s_openapi::api::core::v1::{Pod, Service};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// A pod in the register.
+#[derive(Clone)]
+pub struct Slot {
+    pub inbox: Arc<Inbox>,
+    /// With the status that was last computed.
+    pub pod: Arc<Pod>,
+    pub observed: Arc<Observed>,
+}
+
+/// Workers by pod UID.
+pub type Register = Arc<Mutex<HashMap<String, Slot>>>;
+
+pub struct Kubelet {
+    pub config: Config,
+    pub client: kube::Client,
+    pub runtime: Arc<dyn Runtime>,
+    pub volumes: Volumes,
+    pub objects: Arc<ObjectCache>,
+    pub puller: Puller,
+    pub recorder: Recorder,
+    pub services: Informer<Service>,
+    pub node: NodeResources,
+    pub allocatable: Allocatable,
+    pub register: Register,
+}
+
+impl Kubelet {
+    /// The kubelet's own directory.
+    pub fn root(&self) -> std::path::PathBuf {
+        self.config.data_dir.join("kubelet")
+    }
+}
+
+impl PodsApi for Kubelet {
+    fn pods(&self) -> Vec<Arc<Pod>> {
+        self.register.lock().values().map(|slot| slot.pod.clone()).collect()
+    }
+
+    fn find(&self, namespace: &str, name: &str, uid: Option<&str>) -> Option<PodHandle> {
+        let register = self.register.lock();
+        let same = |pod: &Pod| {
+            pod.metadata.namespace.as_deref() == Some(namespace) && pod.metadata.name.as_deref() == Some(name)
+        };
+        let mut found = register.iter().filter(|(id, slot)| same(&slot.pod) && uid.is_none_or(|u| u == *id));
+        let all: Vec<_> = found.by_ref().collect();
+        // While one pod of the name ends, the next of the same name may have come.
+        let newest = all.into_iter().max_by_key(|(_, slot)| {
+            (slot.pod.metadata.deletion_timestamp.is_none(), slot.pod.metadata.creation_timestamp.clone())
+        });
+        newest.map(|(uid, slot)| handle(uid, slot))
+    }
+
+    fn runtime(&self) -> Arc<dyn Runtime> {
+        self.runtime.clone()
+    }
+}
+
+fn handle(uid: &str, slot: &Slot) -> PodHandle {
+    let spec = slot.pod.spec.clone().unwrap_or_default();
+    let status = slot.pod.status.clone().unwrap_or_default();
+    let ephemeral = spec.ephemeral_containers.iter().flatten().map(crate::pod::plan::as_container);
+    let all = spec.init_containers.iter().flatten().chain(&spec.containers).cloned().chain(ephemeral);
+    let containers = all.filter_map(|wanted| {
+        let last = slot.observed.latest(&wanted.name)?;
+        Some(ContainerHandle {
+            name: wanted.name.clone(),
+            id: last.id.clone(),
+            attempt: last.attempt,
+            running: last.state == State::Running,
+            log_path: last.log_path.clone(),
+            previous_log_path: slot.observed.previous(&wanted.name).map(|c| c.log_path.clone()),
+            stdin: wanted.stdin == Some(true),
+            tty: wanted.tty == Some(true),
+        })
+    });
+    PodHandle {
+        uid: uid.to_owned(),
+        sandbox_id: slot.observed.sandbox().map(|s| s.id.clone()),
+        host_network: spec.host_network == Some(true),
+        ips: status.pod_ips.into_iter().flatten().map(|ip| ip.ip).collect(),
+        containers: containers.collect(),
+        pod: slot.pod.clone(),
+    }
+}

@@ -1,0 +1,203 @@
+//! From the API server's pods to workers: who runs here, who no longer does, what the runtime has to say.
+
+use crate::cri::{Runtime, api};
+use crate::kubelet::{Kubelet, Register, Slot};
+use crate::pod::inbox::Inbox;
+use crate::pod::labels;
+use crate::pod::observed::{Observed, observe};
+use crate::pod::worker::Worker;
+use coracle_client::ObjectKey;
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::Pod;
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, Event};
+use kube::{Api, ResourceExt};
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::task::AbortHandle;
+use tokio_util::sync::CancellationToken;
+
+/// How often a runtime without events is asked, while there are pods.
+const RELIST: Duration = Duration::from_secs(1);
+/// Between attempts to open the runtime's event stream.
+const REOPEN: Duration = Duration::from_secs(2);
+
+/// The pods of one source and their workers.
+struct Manager {
+    kubelet: Arc<Kubelet>,
+    /// The UID that a name has now.
+    names: HashMap<ObjectKey, String>,
+    workers: HashMap<String, (Arc<Inbox>, AbortHandle)>,
+}
+
+/// Follows the pods that are bound to this node until `stop`; containers outlive it.
+pub async fn run(kubelet: Arc<Kubelet>, stop: CancellationToken) {
+    let config = watcher::Config::default().fields(&format!("spec.nodeName={}", kubelet.config.node_name));
+    let api: Api<Pod> = Api::all(kubelet.client.clone());
+    let mut events = watcher::watcher(api, config).default_backoff().boxed();
+    let mut manager = Manager { kubelet, names: HashMap::new(), workers: HashMap::new() };
+    let mut listed = Vec::new();
+    let mut first = true;
+    while let Some(Some(event)) = stop.run_until_cancelled(events.next()).await {
+        match event {
+            Ok(Event::Init) => listed.clear(),
+            Ok(Event::InitApply(pod)) => listed.push(pod),
+            Ok(Event::InitDone) => {
+                manager.replace(std::mem::take(&mut listed));
+                if std::mem::take(&mut first) {
+                    tokio::spawn(remove_orphans(manager.kubelet.clone(), manager.uids()));
+                }
+            }
+            Ok(Event::Apply(pod)) => manager.apply(pod),
+            Ok(Event::Delete(pod)) => manager.delete(&pod),
+            Err(error) => tracing::warn!(%error, "watch of this node's pods failed, trying again"),
+        }
+    }
+    manager.workers.values().for_each(|(_, task)| task.abort());
+}
+
+impl Manager {
+    fn uids(&self) -> HashSet<String> {
+        self.workers.keys().cloned().collect()
+    }
+
+    /// A complete list: what is not in it is gone.
+    fn replace(&mut self, pods: Vec<Pod>) {
+        let there: HashSet<String> = pods.iter().filter_map(ResourceExt::uid).collect();
+        for (uid, (inbox, _)) in &self.workers {
+            if !there.contains(uid) {
+                inbox.put(|mail| mail.removed = true);
+            }
+        }
+        pods.into_iter().for_each(|pod| self.apply(pod));
+    }
+
+    fn apply(&mut self, mut pod: Pod) {
+        let Some(uid) = pod.uid() else { return };
+        pod.metadata.managed_fields = None;
+        self.workers.retain(|_, (_, task)| !task.is_finished());
+        let key = ObjectKey::of(&pod);
+        let pod = Arc::new(pod);
+        // Another pod of this name is gone, though its deletion was missed.
+        if let Some(old) = self.names.insert(key, uid.clone()).filter(|old| *old != uid)
+            && let Some((inbox, _)) = self.workers.get(&old)
+        {
+            inbox.put(|mail| mail.removed = true);
+        }
+        if let Some((inbox, _)) = self.workers.get(&uid) {
+            inbox.put(|mail| mail.pod = Some(pod));
+            return;
+        }
+        let inbox = Arc::new(Inbox::default());
+        let slot = Slot { inbox: inbox.clone(), pod: pod.clone(), observed: Arc::new(Observed::default()) };
+        self.kubelet.register.lock().insert(uid.clone(), slot);
+        let task = Worker::spawn(self.kubelet.clone(), pod, inbox.clone());
+        self.workers.insert(uid, (inbox, task));
+    }
+
+    fn delete(&mut self, pod: &Pod) {
+        let uid = pod.uid().unwrap_or_default();
+        self.names.retain(|_, known| *known != uid);
+        if let Some((inbox, _)) = self.workers.get(&uid) {
+            inbox.put(|mail| mail.removed = true);
+        }
+    }
+}
+
+/// Removes what pods left behind that went while nobody looked. Called only after a complete list from the API
+/// server, so that one that cannot be reached costs nobody a container.
+async fn remove_orphans(kubelet: Arc<Kubelet>, known: HashSet<String>) {
+    let runtime = kubelet.runtime.as_ref();
+    let sandboxes = loop {
+        match runtime.list_pod_sandboxes(None).await {
+            Ok(sandboxes) => break sandboxes,
+            Err(_) => tokio::time::sleep(REOPEN).await,
+        }
+    };
+    let uids = sandboxes.iter().filter_map(|s| s.labels.get(labels::POD_UID)).cloned();
+    let uids: HashSet<String> = uids.chain(kubelet.volumes.pods_on_disk()).collect();
+    // A pod that came meanwhile has a worker by now.
+    let alive = |uid: &String| known.contains(uid) || kubelet.register.lock().contains_key(uid);
+    for uid in uids.into_iter().filter(|uid| !alive(uid)) {
+        if let Err(error) = remove_orphan(&kubelet, &uid).await {
+            tracing::warn!(%uid, %error, "remains of a pod not removed");
+        }
+    }
+}
+
+async fn remove_orphan(kubelet: &Kubelet, uid: &str) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    let runtime = kubelet.runtime.as_ref();
+    let observed = observe(runtime, uid, &Observed::default()).await?;
+    tracing::info!(%uid, "removing the remains of a pod that is gone");
+    let stops = observed.running().map(|c| runtime.stop_container(&c.id, Duration::from_secs(30)));
+    futures::future::try_join_all(stops).await?;
+    crate::pod::remove_everything(runtime, &observed).await?;
+    kubelet.volumes.tear_down(uid)?;
+    Ok(())
+}
+
+/// Tells workers when the runtime has news, by its events or by asking again and again.
+pub async fn follow_runtime(runtime: Arc<dyn Runtime>, register: Register, stop: CancellationToken) {
+    let follow = async {
+        loop {
+            match runtime.container_events().await {
+                Ok(mut events) => {
+                    wake_all(&register);
+                    while let Some(Ok(event)) = events.next().await {
+                        wake(&register, &event);
+                    }
+                }
+                Err(error) if error.is_unimplemented() => relist(runtime.as_ref(), &register).await,
+                Err(error) => tracing::debug!(%error, "runtime's events not followed"),
+            }
+            tokio::time::sleep(REOPEN).await;
+            wake_all(&register);
+        }
+    };
+    stop.run_until_cancelled(follow).await;
+}
+
+fn wake_all(register: &Register) {
+    register.lock().values().for_each(|slot| slot.inbox.put(|mail| mail.runtime = true));
+}
+
+fn wake(register: &Register, event: &api::ContainerEventResponse) {
+    let metadata = event.pod_sandbox_status.as_ref().and_then(|s| s.metadata.as_ref());
+    match metadata.map(|m| m.uid.as_str()) {
+        Some(uid) => {
+            if let Some(slot) = register.lock().get(uid) {
+                slot.inbox.put(|mail| mail.runtime = true);
+            }
+        }
+        None => wake_all(register),
+    }
+}
+
+/// Compares states once a second and wakes the workers of pods where something changed. Returns on an error.
+async fn relist(runtime: &dyn Runtime, register: &Register) {
+    let mut old: HashMap<String, (String, i32)> = HashMap::new();
+    loop {
+        tokio::time::sleep(RELIST).await;
+        if register.lock().is_empty() {
+            old.clear();
+            continue;
+        }
+        let lists =
+            futures::future::try_join(runtime.list_pod_sandboxes(None), runtime.list_containers(None));
+        let Ok((sandboxes, containers)) = lists.await else { return };
+        let uid = |labels: &HashMap<String, String>| labels.get(labels::POD_UID).cloned().unwrap_or_default();
+        let sandboxes = sandboxes.into_iter().map(|s| (s.id, (uid(&s.labels), s.state)));
+        let containers = containers.into_iter().map(|c| (c.id, (uid(&c.labels), c.state)));
+        let new: HashMap<String, (String, i32)> = sandboxes.chain(containers).collect();
+        let changed = new.iter().filter(|(id, state)| old.get(*id) != Some(*state));
+        let gone = old.iter().filter(|(id, _)| !new.contains_key(*id));
+        let uids: HashSet<&String> = changed.chain(gone).map(|(_, (uid, _))| uid).collect();
+        let register = register.lock();
+        for slot in uids.into_iter().filter_map(|uid| register.get(uid)) {
+            slot.inbox.put(|mail| mail.runtime = true);
+        }
+        drop(register);
+        old = new;
+    }
+}

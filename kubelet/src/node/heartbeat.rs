@@ -1,0 +1,229 @@
+//! Registration, the Lease, and status when it changes or every five minutes.
+
+use super::facts::{self, Facts, MemInfo};
+use super::status::{Pressure, RuntimeFacts, same, status, trouble};
+use crate::config::Config;
+use crate::cri::Runtime;
+use crate::pod::publisher::now;
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::api::core::v1::{Node, NodeSpec, NodeStatus};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, OwnerReference};
+use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
+use kube::{Api, ResourceExt};
+use nix::sys::statvfs::statvfs;
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+/// How often the runtime is asked whether it is well; upstream updates its node status as often.
+const LOOK: Duration = Duration::from_secs(10);
+/// While it is not, so that the node is Ready soon after the runtime is.
+const LOOK_WHEN_DOWN: Duration = Duration::from_secs(1);
+/// Pause after the API server did not answer.
+const RETRY: Duration = Duration::from_secs(1);
+
+struct Heart {
+    client: kube::Client,
+    config: Config,
+    runtime: Arc<dyn Runtime>,
+    facts: Facts,
+    /// The node as the API server has it.
+    node: Node,
+    written: Instant,
+    version: String,
+}
+
+/// Keeps the Node registered and alive until `stop`.
+pub async fn run(
+    client: kube::Client,
+    config: Config,
+    runtime: Arc<dyn Runtime>,
+    facts: Facts,
+    stop: CancellationToken,
+) {
+    let registered = register(&client, &config, runtime.as_ref(), &facts);
+    let Some(node) = stop.run_until_cancelled(registered).await else { return };
+    let lease = renew_for_ever(client.clone(), config.clone(), node.clone());
+    let written = Instant::now();
+    let heart = Heart { client, config, runtime, facts, node, written, version: String::new() };
+    let work = futures::future::join(lease, heart.beat());
+    Box::pin(stop.run_until_cancelled(work)).await;
+}
+
+async fn register(client: &kube::Client, config: &Config, runtime: &dyn Runtime, facts: &Facts) -> Node {
+    let (runtime_facts, _) = ask(runtime, "").await;
+    let initial = status(config, facts, &runtime_facts, &pressure(config), &NodeStatus::default(), now());
+    let node = Node {
+        metadata: ObjectMeta {
+            name: Some(config.node_name.clone()),
+            labels: Some(labels(config)),
+            annotations: Some(BTreeMap::from([(
+                "volumes.kubernetes.io/controller-managed-attach-detach".to_owned(),
+                "true".to_owned(),
+            )])),
+            ..ObjectMeta::default()
+        },
+        spec: Some(NodeSpec::default()),
+        status: Some(initial),
+    };
+    let api: Api<Node> = Api::all(client.clone());
+    loop {
+        match register_once(&api, &node, config).await {
+            Ok(node) => return node,
+            Err(error) => {
+                tracing::warn!(node = %config.node_name, %error, "node not registered, trying again");
+                tokio::time::sleep(RETRY).await;
+            }
+        }
+    }
+}
+
+/// Creates the node; of one that exists already only the labels are brought up to date.
+async fn register_once(api: &Api<Node>, node: &Node, config: &Config) -> Result<Node, kube::Error> {
+    match api.create(&PostParams::default(), node).await {
+        Err(kube::Error::Api(status)) if status.code == 409 => {}
+        other => return other,
+    }
+    let patch = json!({ "metadata": { "labels": labels(config) } });
+    api.patch(&config.node_name, &PatchParams::default(), &Patch::Merge(patch)).await
+}
+
+fn labels(config: &Config) -> BTreeMap<String, String> {
+    let own = [
+        ("kubernetes.io/hostname", config.node_name.as_str()),
+        ("kubernetes.io/os", "linux"),
+        ("kubernetes.io/arch", facts::go_arch()),
+    ];
+    let own = own.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned()));
+    own.chain(config.node_labels.iter().cloned()).collect()
+}
+
+/// What the runtime says of itself, and its version (the known one when it does not answer).
+async fn ask(runtime: &dyn Runtime, known: &str) -> (RuntimeFacts, String) {
+    let answer = runtime.status().await;
+    let trouble = trouble(&answer);
+    let mut version = known.to_owned();
+    let mut images = Vec::new();
+    if answer.is_ok() {
+        if version.is_empty()
+            && let Ok(v) = runtime.version().await
+        {
+            version = format!("{}://{}", v.runtime_name, v.runtime_version);
+        }
+        images = runtime.list_images().await.unwrap_or_default();
+    }
+    let shown = if version.is_empty() { "containerd://unknown".to_owned() } else { version.clone() };
+    (RuntimeFacts { trouble, version: shown, images }, version)
+}
+
+fn pressure(config: &Config) -> Pressure {
+    let disk = statvfs(&config.data_dir).ok();
+    let number = |path: &str| {
+        std::fs::read_to_string(path).ok().and_then(|text| text.trim().parse::<u64>().ok()).unwrap_or(0)
+    };
+    let loadavg = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    // The fourth field is runnable/existing scheduling entities.
+    let used = loadavg.split(' ').nth(3).and_then(|f| f.split_once('/')?.1.parse().ok()).unwrap_or(0);
+    Pressure {
+        memory_available: MemInfo::read().available,
+        disk_total: disk.map_or(0, |d| d.blocks() * d.fragment_size()),
+        disk_available: disk.map_or(0, |d| d.blocks_available() * d.fragment_size()),
+        pids_max: number("/proc/sys/kernel/pid_max"),
+        pids_used: used,
+    }
+}
+
+impl Heart {
+    async fn beat(mut self) {
+        // The first look comes at once, so that a node that registered before its runtime was asked is right soon.
+        let mut pause = Duration::ZERO;
+        loop {
+            tokio::time::sleep(pause).await;
+            let (runtime, version) = ask(self.runtime.as_ref(), &self.version).await;
+            self.version = version;
+            pause = if runtime.trouble.is_some() { LOOK_WHEN_DOWN } else { LOOK };
+            if runtime.trouble.is_some() {
+                // It may come back as another version.
+                self.version.clear();
+            }
+            let old = self.node.status.clone().unwrap_or_default();
+            let new = status(&self.config, &self.facts, &runtime, &pressure(&self.config), &old, now());
+            let due = self.written.elapsed() >= self.config.status_report_interval;
+            if !due && same(&old, &new) {
+                continue;
+            }
+            if let Err(error) = self.write(&new).await {
+                tracing::warn!(%error, "node status not written, trying again");
+                pause = RETRY;
+            }
+        }
+    }
+
+    async fn write(&mut self, status: &NodeStatus) -> Result<(), kube::Error> {
+        let api: Api<Node> = Api::all(self.client.clone());
+        let patch = json!({ "status": status });
+        match api.patch_status(&self.config.node_name, &PatchParams::default(), &Patch::Merge(patch)).await {
+            Ok(node) => {
+                self.node = node;
+                self.written = Instant::now();
+                Ok(())
+            }
+            Err(kube::Error::Api(answer)) if answer.code == 404 => {
+                // Somebody deleted the node; a kubelet that runs registers again.
+                self.node = register(&self.client, &self.config, self.runtime.as_ref(), &self.facts).await;
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+async fn renew_for_ever(client: kube::Client, config: Config, node: Node) {
+    let api: Api<Lease> = Api::namespaced(client, "kube-node-lease");
+    let mut pause = Duration::ZERO;
+    loop {
+        tokio::time::sleep(pause).await;
+        pause = match renew(&api, &config, &node).await {
+            Ok(()) => config.lease_renew_interval,
+            Err(error) => {
+                tracing::warn!(%error, "node lease not renewed, trying again");
+                RETRY
+            }
+        };
+    }
+}
+
+async fn renew(api: &Api<Lease>, config: &Config, node: &Node) -> Result<(), kube::Error> {
+    let renew_time = MicroTime(Timestamp::now());
+    let patch = json!({ "spec": { "renewTime": renew_time, "holderIdentity": config.node_name } });
+    match api.patch(&config.node_name, &PatchParams::default(), &Patch::Merge(patch)).await {
+        Err(kube::Error::Api(status)) if status.code == 404 => {}
+        other => return other.map(|_| ()),
+    }
+    let owner = OwnerReference {
+        api_version: "v1".to_owned(),
+        kind: "Node".to_owned(),
+        name: config.node_name.clone(),
+        uid: node.uid().unwrap_or_default(),
+        ..OwnerReference::default()
+    };
+    let lease = Lease {
+        metadata: ObjectMeta {
+            name: Some(config.node_name.clone()),
+            namespace: Some("kube-node-lease".to_owned()),
+            owner_references: Some(vec![owner]),
+            ..ObjectMeta::default()
+        },
+        spec: Some(LeaseSpec {
+            holder_identity: Some(config.node_name.clone()),
+            lease_duration_seconds: i32::try_from(config.lease_renew_interval.as_secs() * 4).ok(),
+            renew_time: Some(renew_time),
+            ..LeaseSpec::default()
+        }),
+    };
+    api.create(&PostParams::default(), &lease).await.map(|_| ())
+}

@@ -1,0 +1,257 @@
+//! The Node's status: a pure function of facts, of the runtime's answer and of what was reported before.
+
+use super::facts::Facts;
+use crate::config::Config;
+use crate::cri::api;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{
+    ContainerImage, DaemonEndpoint, NodeAddress, NodeCondition, NodeDaemonEndpoints, NodeStatus,
+    NodeSwapStatus, NodeSystemInfo,
+};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use std::collections::BTreeMap;
+
+/// Images reported; upstream's nodeStatusMaxImages.
+const MAX_IMAGES: usize = 50;
+/// Memory left below which pods are in danger; upstream's eviction threshold memory.available<100Mi.
+const MIN_MEMORY: u64 = 100 << 20;
+/// Share of the disk that must be free; upstream's nodefs.available<10%.
+const MIN_DISK_PERCENT: u64 = 10;
+/// Share of process ids that must be free. Upstream has no default; below this nothing can start.
+const MIN_PID_PERCENT: u64 = 2;
+
+/// What the runtime said when it was asked.
+#[derive(Clone, Debug, Default)]
+pub struct RuntimeFacts {
+    /// Why it is not ready; `None` when it is.
+    pub trouble: Option<String>,
+    /// `containerd://1.7.2`
+    pub version: String,
+    pub images: Vec<api::Image>,
+}
+
+/// What may run short.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pressure {
+    pub memory_available: u64,
+    pub disk_total: u64,
+    pub disk_available: u64,
+    pub pids_max: u64,
+    pub pids_used: u64,
+}
+
+/// Why the runtime is not ready, from its Status call, in upstream's words.
+pub fn trouble(answer: &Result<api::RuntimeStatus, crate::cri::RuntimeError>) -> Option<String> {
+    let status = match answer {
+        Ok(status) => status,
+        Err(error) => return Some(format!("container runtime is down: {error}")),
+    };
+    let mut troubles = Vec::new();
+    for (kind, what) in [("RuntimeReady", "container runtime"), ("NetworkReady", "container runtime network")]
+    {
+        match status.conditions.iter().find(|c| c.r#type == kind) {
+            Some(condition) if condition.status => {}
+            Some(c) => troubles
+                .push(format!("{what} not ready: {kind}=false reason:{} message:{}", c.reason, c.message)),
+            None => troubles.push(format!("{what} status unknown: the runtime reports no {kind}")),
+        }
+    }
+    (!troubles.is_empty()).then(|| troubles.join(", "))
+}
+
+fn resources(config: &Config, facts: &Facts) -> BTreeMap<String, Quantity> {
+    let mut all = BTreeMap::from([
+        ("cpu".to_owned(), facts.cpus.to_string()),
+        ("memory".to_owned(), format!("{}Ki", facts.memory_bytes / 1024)),
+        ("ephemeral-storage".to_owned(), format!("{}Ki", facts.ephemeral_storage_bytes / 1024)),
+        ("pods".to_owned(), config.max_pods.to_string()),
+    ]);
+    for (size, bytes) in &facts.hugepages {
+        all.insert(format!("hugepages-{size}"), bytes.to_string());
+    }
+    all.into_iter().map(|(name, amount)| (name, Quantity(amount))).collect()
+}
+
+fn condition(
+    old: &NodeStatus,
+    kind: &str,
+    word: &str,
+    (reason, message): (&str, &str),
+    now: Timestamp,
+) -> NodeCondition {
+    let before = old.conditions.iter().flatten().find(|c| c.type_ == kind && c.status == word);
+    NodeCondition {
+        type_: kind.to_owned(),
+        status: word.to_owned(),
+        reason: Some(reason.to_owned()),
+        message: Some(message.to_owned()),
+        last_heartbeat_time: Some(Time(now)),
+        last_transition_time: before.and_then(|c| c.last_transition_time.clone()).or(Some(Time(now))),
+    }
+}
+
+fn conditions(
+    old: &NodeStatus,
+    runtime: &RuntimeFacts,
+    pressure: &Pressure,
+    now: Timestamp,
+) -> Vec<NodeCondition> {
+    let two = |kind, short: bool, yes: (&str, &str), no: (&str, &str)| {
+        let (word, text) = if short { ("True", yes) } else { ("False", no) };
+        condition(old, kind, word, text, now)
+    };
+    let memory = pressure.memory_available < MIN_MEMORY;
+    let disk =
+        pressure.disk_available.saturating_mul(100) < pressure.disk_total.saturating_mul(MIN_DISK_PERCENT);
+    let pids_left = pressure.pids_max.saturating_sub(pressure.pids_used);
+    let pids = pids_left.saturating_mul(100) < pressure.pids_max.saturating_mul(MIN_PID_PERCENT);
+    let ready = match &runtime.trouble {
+        None => condition(old, "Ready", "True", ("KubeletReady", "kubelet is posting ready status"), now),
+        Some(trouble) => condition(old, "Ready", "False", ("KubeletNotReady", trouble), now),
+    };
+    vec![
+        two(
+            "MemoryPressure",
+            memory,
+            ("KubeletHasInsufficientMemory", "kubelet has insufficient memory available"),
+            ("KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
+        ),
+        two(
+            "DiskPressure",
+            disk,
+            ("KubeletHasDiskPressure", "kubelet has disk pressure"),
+            ("KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
+        ),
+        two(
+            "PIDPressure",
+            pids,
+            ("KubeletHasInsufficientPID", "kubelet has insufficient PID available"),
+            ("KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+        ),
+        ready,
+    ]
+}
+
+fn images(images: &[api::Image]) -> Vec<ContainerImage> {
+    let mut images: Vec<&api::Image> = images.iter().collect();
+    images.sort_by_key(|i| std::cmp::Reverse(i.size));
+    let report = |i: &&api::Image| ContainerImage {
+        names: Some(i.repo_digests.iter().chain(&i.repo_tags).take(5).cloned().collect()),
+        size_bytes: i64::try_from(i.size).ok(),
+    };
+    images.iter().take(MAX_IMAGES).map(report).collect()
+}
+
+/// The whole status; what others own (attached volumes, foreign conditions) is kept.
+pub fn status(
+    config: &Config,
+    facts: &Facts,
+    runtime: &RuntimeFacts,
+    pressure: &Pressure,
+    old: &NodeStatus,
+    now: Timestamp,
+) -> NodeStatus {
+    let ours = conditions(old, runtime, pressure, now);
+    let foreign =
+        old.conditions.iter().flatten().filter(|c| ours.iter().all(|o| o.type_ != c.type_)).cloned();
+    let foreign: Vec<_> = foreign.collect();
+    let address = |kind: &str, address: String| NodeAddress { type_: kind.to_owned(), address };
+    NodeStatus {
+        capacity: Some(resources(config, facts)),
+        allocatable: Some(resources(config, facts)),
+        conditions: Some(ours.into_iter().chain(foreign).collect()),
+        addresses: Some(vec![
+            address("InternalIP", config.node_ip.to_string()),
+            address("Hostname", config.node_name.clone()),
+        ]),
+        daemon_endpoints: Some(NodeDaemonEndpoints {
+            kubelet_endpoint: Some(DaemonEndpoint { port: i32::from(config.port) }),
+        }),
+        images: Some(images(&runtime.images)),
+        node_info: Some(NodeSystemInfo {
+            machine_id: facts.machine_id.clone(),
+            system_uuid: facts.system_uuid.clone(),
+            boot_id: facts.boot_id.clone(),
+            kernel_version: facts.kernel_version.clone(),
+            os_image: facts.os_image.clone(),
+            container_runtime_version: runtime.version.clone(),
+            kubelet_version: "v1.36.0".to_owned(),
+            kube_proxy_version: String::new(),
+            operating_system: "linux".to_owned(),
+            architecture: super::facts::go_arch().to_owned(),
+            swap: Some(NodeSwapStatus { capacity: i64::try_from(facts.swap_bytes).ok() }),
+        }),
+        ..old.clone()
+    }
+}
+
+/// Whether two statuses say the same but for the time they were said.
+pub fn same(one: &NodeStatus, other: &NodeStatus) -> bool {
+    let timeless = |status: &NodeStatus| {
+        let mut status = status.clone();
+        for condition in status.conditions.iter_mut().flatten() {
+            condition.last_heartbeat_time = None;
+        }
+        status
+    };
+    timeless(one) == timeless(other)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cri::RuntimeError;
+
+    fn make(trouble: Option<&str>, old: &NodeStatus, at: i64) -> NodeStatus {
+        let config = Config::new("n", "192.0.2.1".parse().unwrap());
+        let facts = Facts { cpus: 2, memory_bytes: 1 << 30, ..Facts::default() };
+        let runtime = RuntimeFacts { trouble: trouble.map(str::to_owned), ..RuntimeFacts::default() };
+        let pressure =
+            Pressure { memory_available: 1 << 29, disk_total: 100, disk_available: 9, ..Pressure::default() };
+        status(&config, &facts, &runtime, &pressure, old, Timestamp::from_second(at).unwrap())
+    }
+
+    fn get<'a>(status: &'a NodeStatus, kind: &str) -> &'a NodeCondition {
+        status.conditions.iter().flatten().find(|c| c.type_ == kind).unwrap()
+    }
+
+    #[test]
+    fn readiness_follows_the_runtime_and_remembers_when() {
+        let down = RuntimeError::Unreachable {
+            endpoint: "unix:///x".to_owned(),
+            message: "no such file".to_owned(),
+        };
+        let text = trouble(&Err(down)).unwrap();
+        assert_eq!(
+            text,
+            "container runtime is down: container runtime is not reachable at unix:///x: no such file"
+        );
+        let first = make(Some(&text), &NodeStatus::default(), 1);
+        assert_eq!(get(&first, "Ready").reason.as_deref(), Some("KubeletNotReady"));
+        let second = make(Some(&text), &first, 2);
+        assert!(same(&first, &second) && first != second);
+        let third = make(None, &second, 3);
+        assert_eq!(get(&third, "Ready").last_transition_time.as_ref().unwrap().0.as_second(), 3);
+        assert_eq!(get(&third, "DiskPressure").status, "True", "9 % are left");
+        assert_eq!(get(&third, "DiskPressure").last_transition_time.as_ref().unwrap().0.as_second(), 1);
+        assert_eq!(third.capacity.unwrap()["memory"].0, "1048576Ki");
+    }
+
+    #[test]
+    fn a_runtime_without_network_is_not_ready() {
+        let condition = |kind: &str, status| api::RuntimeCondition {
+            r#type: kind.to_owned(),
+            status,
+            reason: "NetworkPluginNotReady".to_owned(),
+            message: "cni plugin not initialized".to_owned(),
+        };
+        let conditions = vec![condition("RuntimeReady", true), condition("NetworkReady", false)];
+        let answer = Ok(api::RuntimeStatus { conditions });
+        assert_eq!(
+            trouble(&answer).unwrap(),
+            "container runtime network not ready: NetworkReady=false \
+             reason:NetworkPluginNotReady message:cni plugin not initialized"
+        );
+    }
+}

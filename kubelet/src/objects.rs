@@ -1,0 +1,337 @@
+//! The objects that this node's pods reference, each watched by name for as long as a pod needs it.
+//!
+//! The Node authorizer lets a kubelet read by name only what its pods reference, so there is no informer of a kind
+//! here but one small watch per object.
+
+use async_trait::async_trait;
+use coracle_client::ObjectKey;
+use coracle_client::informer::Kind;
+use coracle_storage::volumes::{ObjectError, Objects, Token, TokenRequest};
+use futures::StreamExt;
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::authentication::v1::{
+    BoundObjectReference, TokenRequest as ApiTokenRequest, TokenRequestSpec,
+};
+use k8s_openapi::api::core::v1::{
+    ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod, Secret, ServiceAccount,
+};
+use kube::api::PostParams;
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, Event};
+use kube::{Api, Resource};
+use parking_lot::Mutex;
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+/// How long a look-up waits for the first answer of a new watch before it asks directly.
+const FIRST_ANSWER: Duration = Duration::from_secs(5);
+/// A token is renewed after this share of its life, or after a day; upstream's rule.
+const RENEW_PERCENT: i32 = 80;
+const RENEW_AT_LATEST: SignedDuration = SignedDuration::from_hours(24);
+
+/// Told which pods reference an object that has changed.
+pub type Changed = Arc<dyn Fn(&str) + Send + Sync>;
+
+struct Entry<K> {
+    /// `None` until the first answer; then the object, or that there is none.
+    value: watch::Receiver<Option<Option<Arc<K>>>>,
+    users: Arc<Mutex<HashSet<String>>>,
+    _stop: DropGuard,
+}
+
+/// The watched objects of one kind.
+struct Watched<K> {
+    client: kube::Client,
+    changed: Changed,
+    entries: Mutex<HashMap<ObjectKey, Entry<K>>>,
+}
+
+impl<K: Kind + Resource<Scope = NamespaceResourceScope>> Watched<K> {
+    fn new(client: kube::Client, changed: Changed) -> Self {
+        Self { client, changed, entries: Mutex::default() }
+    }
+
+    fn track(&self, key: ObjectKey, uid: &str) {
+        let mut entries = self.entries.lock();
+        if let Some(entry) = entries.get(&key) {
+            entry.users.lock().insert(uid.to_owned());
+            return;
+        }
+        let (sender, value) = watch::channel(None);
+        let stop = CancellationToken::new();
+        let users = Arc::new(Mutex::new(HashSet::from([uid.to_owned()])));
+        let api: Api<K> = Api::namespaced(self.client.clone(), &key.namespace);
+        tokio::spawn(stop.clone().run_until_cancelled_owned(follow(
+            api,
+            key.name.clone(),
+            sender,
+            users.clone(),
+            self.changed.clone(),
+        )));
+        entries.insert(key, Entry { value, users, _stop: stop.drop_guard() });
+    }
+
+    fn release(&self, uid: &str) {
+        self.entries.lock().retain(|_, entry| {
+            let mut users = entry.users.lock();
+            users.remove(uid);
+            !users.is_empty()
+        });
+    }
+
+    async fn get(&self, kind: &'static str, namespace: &str, name: &str) -> Result<Arc<K>, ObjectError> {
+        let key = ObjectKey::new(namespace, name);
+        let receiver = self.entries.lock().get(&key).map(|entry| entry.value.clone());
+        if let Some(mut receiver) = receiver {
+            let answered = tokio::time::timeout(FIRST_ANSWER, receiver.wait_for(Option::is_some)).await;
+            if let Ok(Ok(value)) = answered
+                && let Some(Some(object)) = &*value
+            {
+                return Ok(object.clone());
+            }
+        }
+        // A watch may be a moment behind; only the server's word counts for absence.
+        let api: Api<K> = Api::namespaced(self.client.clone(), namespace);
+        found(kind, name, api.get_opt(name).await)
+    }
+}
+
+fn found<K>(
+    kind: &'static str,
+    name: &str,
+    answer: Result<Option<K>, kube::Error>,
+) -> Result<Arc<K>, ObjectError> {
+    let name = name.to_owned();
+    match answer {
+        Ok(Some(object)) => Ok(Arc::new(object)),
+        Ok(None) => Err(ObjectError::NotFound { kind, name }),
+        Err(error) => Err(ObjectError::Failed { kind, name, message: error.to_string() }),
+    }
+}
+
+async fn follow<K: Kind>(
+    api: Api<K>,
+    name: String,
+    value: watch::Sender<Option<Option<Arc<K>>>>,
+    users: Arc<Mutex<HashSet<String>>>,
+    changed: Changed,
+) {
+    let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
+    let mut events = watcher::watcher(api, config).default_backoff().boxed();
+    let mut listed = None;
+    while let Some(event) = events.next().await {
+        let new = match event {
+            Ok(Event::Init) => {
+                listed = None;
+                continue;
+            }
+            Ok(Event::InitApply(object)) => {
+                listed = Some(Arc::new(object));
+                continue;
+            }
+            Ok(Event::InitDone) => listed.take(),
+            Ok(Event::Apply(object)) => Some(Arc::new(object)),
+            Ok(Event::Delete(_)) => None,
+            Err(error) => {
+                tracing::debug!(%name, %error, "watch of a referenced object failed, trying again");
+                continue;
+            }
+        };
+        let version =
+            |object: &Option<Arc<K>>| object.as_ref().and_then(|o| o.meta().resource_version.clone());
+        let first = value.borrow().is_none();
+        let same = value.borrow().as_ref().is_some_and(|old| version(old) == version(&new));
+        value.send_replace(Some(new));
+        if !first && !same {
+            let users: Vec<String> = users.lock().iter().cloned().collect();
+            users.iter().for_each(|uid| changed(uid));
+        }
+    }
+}
+
+/// What volumes and environments read, and the tokens of this node's pods.
+pub struct ObjectCache {
+    client: kube::Client,
+    config_maps: Watched<ConfigMap>,
+    secrets: Watched<Secret>,
+    claims: Watched<PersistentVolumeClaim>,
+    tokens: Mutex<HashMap<TokenRequest, Token>>,
+}
+
+impl ObjectCache {
+    pub fn new(client: kube::Client, changed: Changed) -> Self {
+        Self {
+            config_maps: Watched::new(client.clone(), changed.clone()),
+            secrets: Watched::new(client.clone(), changed.clone()),
+            claims: Watched::new(client.clone(), changed),
+            tokens: Mutex::default(),
+            client,
+        }
+    }
+
+    /// Follows everything that the pod's spec references, until [`release`](Self::release).
+    pub fn track(&self, uid: &str, pod: &Pod) {
+        let namespace = pod.metadata.namespace.clone().unwrap_or_default();
+        let names = references(pod);
+        for (kind, name) in names {
+            let key = ObjectKey::new(&namespace, name);
+            match kind {
+                Reference::ConfigMap => self.config_maps.track(key, uid),
+                Reference::Secret => self.secrets.track(key, uid),
+                Reference::Claim => self.claims.track(key, uid),
+            }
+        }
+    }
+
+    pub fn release(&self, uid: &str) {
+        self.config_maps.release(uid);
+        self.secrets.release(uid);
+        self.claims.release(uid);
+        self.tokens.lock().retain(|request, _| request.pod_uid != uid);
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Reference {
+    ConfigMap,
+    Secret,
+    Claim,
+}
+
+/// What a pod's volumes, environment and pull secrets name.
+fn references(pod: &Pod) -> BTreeSet<(Reference, String)> {
+    use Reference::{Claim, ConfigMap, Secret};
+    let mut names = BTreeSet::new();
+    let Some(spec) = &pod.spec else { return names };
+    for container in spec.containers.iter().chain(spec.init_containers.iter().flatten()) {
+        let (config_maps, secrets) = crate::container::env::references(container);
+        names.extend(config_maps.into_iter().map(|n| (ConfigMap, n)));
+        names.extend(secrets.into_iter().map(|n| (Secret, n)));
+    }
+    names.extend(spec.image_pull_secrets.iter().flatten().map(|r| (Secret, r.name.clone())));
+    for volume in spec.volumes.iter().flatten() {
+        names.extend(volume.config_map.iter().map(|s| (ConfigMap, s.name.clone())));
+        names.extend(volume.secret.iter().filter_map(|s| s.secret_name.clone()).map(|n| (Secret, n)));
+        let claim = volume.persistent_volume_claim.as_ref();
+        names.extend(claim.map(|s| (Claim, s.claim_name.clone())));
+        if volume.ephemeral.is_some() {
+            let pod = pod.metadata.name.as_deref().unwrap_or_default();
+            names.insert((Claim, format!("{pod}-{}", volume.name)));
+        }
+        for source in volume.projected.iter().flat_map(|p| p.sources.iter().flatten()) {
+            names.extend(source.config_map.iter().map(|s| (ConfigMap, s.name.clone())));
+            names.extend(source.secret.iter().map(|s| (Secret, s.name.clone())));
+        }
+    }
+    names.retain(|(_, name)| !name.is_empty());
+    names
+}
+
+#[async_trait]
+impl Objects for ObjectCache {
+    async fn config_map(&self, namespace: &str, name: &str) -> Result<Arc<ConfigMap>, ObjectError> {
+        self.config_maps.get("configmap", namespace, name).await
+    }
+
+    async fn secret(&self, namespace: &str, name: &str) -> Result<Arc<Secret>, ObjectError> {
+        self.secrets.get("secret", namespace, name).await
+    }
+
+    async fn claim(&self, namespace: &str, name: &str) -> Result<Arc<PersistentVolumeClaim>, ObjectError> {
+        self.claims.get("persistentvolumeclaim", namespace, name).await
+    }
+
+    async fn volume(&self, name: &str) -> Result<Arc<PersistentVolume>, ObjectError> {
+        let api: Api<PersistentVolume> = Api::all(self.client.clone());
+        found("persistentvolume", name, api.get_opt(name).await)
+    }
+
+    async fn token(&self, request: &TokenRequest) -> Result<Token, ObjectError> {
+        let cached = self.tokens.lock().get(request).cloned();
+        if let Some(token) = cached.filter(|t| t.refresh_at > Timestamp::now()) {
+            return Ok(token);
+        }
+        let token = self.request_token(request).await?;
+        self.tokens.lock().insert(request.clone(), token.clone());
+        Ok(token)
+    }
+}
+
+impl ObjectCache {
+    async fn request_token(&self, request: &TokenRequest) -> Result<Token, ObjectError> {
+        let audiences = Some(vec![request.audience.clone()]).filter(|_| !request.audience.is_empty());
+        let body = ApiTokenRequest {
+            spec: Some(TokenRequestSpec {
+                audiences,
+                expiration_seconds: Some(request.expiration_seconds),
+                bound_object_ref: Some(BoundObjectReference {
+                    api_version: Some("v1".to_owned()),
+                    kind: Some("Pod".to_owned()),
+                    name: Some(request.pod_name.clone()),
+                    uid: Some(request.pod_uid.clone()),
+                }),
+            }),
+            ..ApiTokenRequest::default()
+        };
+        let api: Api<ServiceAccount> = Api::namespaced(self.client.clone(), &request.namespace);
+        let name = request.service_account.as_str();
+        let failed = |message: String| ObjectError::Failed { kind: "token", name: name.to_owned(), message };
+        let answer = api.create_token_request(name, &PostParams::default(), &body).await;
+        let status = answer.map_err(|e| failed(e.to_string()))?.status;
+        let issued = status.and_then(|s| Some((s.token?, s.expiration_timestamp?.0)));
+        let (token, expires) = issued.ok_or_else(|| failed("answer without a token".to_owned()))?;
+        Ok(Token { token, refresh_at: renewal(Timestamp::now(), expires) })
+    }
+}
+
+fn renewal(now: Timestamp, expires: Timestamp) -> Timestamp {
+    let share = expires.duration_since(now) * RENEW_PERCENT / 100;
+    now.checked_add(share.min(RENEW_AT_LATEST)).unwrap_or(expires)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn all_references_are_found() {
+        let pod: Pod = serde_json::from_value(json!({ "metadata": { "name": "p" }, "spec": {
+            "imagePullSecrets": [{ "name": "pull" }],
+            "containers": [{ "name": "c", "envFrom": [{ "secretRef": { "name": "es" } }],
+                "env": [{ "name": "x", "valueFrom": { "configMapKeyRef": { "name": "ec", "key": "k" } } }] }],
+            "volumes": [
+                { "name": "a", "configMap": { "name": "vc" } }, { "name": "b", "secret": { "secretName": "vs" } },
+                { "name": "c", "persistentVolumeClaim": { "claimName": "claim" } }, { "name": "d", "ephemeral": {} },
+                { "name": "e", "projected": { "sources": [{ "configMap": { "name": "pc" } }, { "secret": { "name": "ps" } }] } }
+            ] } }))
+        .unwrap();
+        let names: Vec<String> = references(&pod).into_iter().map(|(k, n)| format!("{k:?}:{n}")).collect();
+        assert_eq!(
+            names,
+            [
+                "ConfigMap:ec",
+                "ConfigMap:pc",
+                "ConfigMap:vc",
+                "Secret:es",
+                "Secret:ps",
+                "Secret:pull",
+                "Secret:vs",
+                "Claim:claim",
+                "Claim:p-d"
+            ]
+        );
+    }
+
+    #[test]
+    fn tokens_are_renewed_in_time() {
+        let now = Timestamp::UNIX_EPOCH;
+        let at = |seconds| Timestamp::from_second(seconds).unwrap();
+        assert_eq!(renewal(now, at(1000)), at(800));
+        assert_eq!(renewal(now, at(365 * 86_400)), at(86_400));
+    }
+}

@@ -1,0 +1,426 @@
+//! Doing what the plan says. Execution makes no choices; what fails is remembered for the next plan.
+
+use super::plan::{Ending, Kind, Step, Waiting, is_sidecar};
+use super::publisher::now;
+use super::worker::{Worker, go_duration};
+use crate::container::{dns, hosts, sandbox};
+use crate::cri::{Runtime, api};
+use crate::probe::{Action, Outcome, Target};
+use coracle_storage::volumes::VolumeError;
+use k8s_openapi::api::core::v1::{Container, Pod};
+use kube::api::{DeleteParams, Preconditions};
+use kube::{Api, ResourceExt};
+use std::collections::BTreeSet;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// First and longest pause after volumes or the sandbox failed; upstream: 500 ms, doubled up to two minutes.
+const RETRY: Duration = Duration::from_millis(500);
+const MAX_RETRY: Duration = Duration::from_secs(122);
+/// The least time that a container gets to stop in an orderly way, also at the end of a grace period.
+const MIN_GRACE: Duration = Duration::from_secs(2);
+
+impl Worker {
+    pub(super) async fn act(&mut self, step: Step, ending: Option<&Ending>) {
+        match step {
+            Step::Wait(_) => {}
+            Step::End { grace } => self.end(grace, ending).await,
+            Step::CleanUp => self.clean_up().await,
+            Step::NewSandbox { attempt } => self.new_sandbox(attempt).await,
+            Step::Start { kind, name, attempt } => self.start(kind, &name, attempt).await,
+            Step::Discard { id } => {
+                self.log_failure(self.kubelet.runtime.remove_container(&id).await, "remove")
+            }
+            Step::Kill { id, name, message } => {
+                self.event(Some(&name), "Normal", "Killing", message);
+                let grace = self.kill_grace(&id, &name);
+                self.stop(&id, &name, grace).await;
+            }
+        }
+    }
+
+    fn log_failure<T>(&self, result: crate::cri::Result<T>, what: &str) {
+        if let Err(error) = result {
+            tracing::warn!(pod = %self.full_name(), %error, "could not {what}");
+        }
+    }
+
+    /// A failing probe may have a grace period of its own.
+    fn kill_grace(&self, id: &str, name: &str) -> Duration {
+        let failed = self.memory.health.get(id).and_then(|h| h.failed);
+        let spec = self.spec_of(name);
+        let probe = match failed {
+            Some("liveness") => spec.as_ref().and_then(|c| c.liveness_probe.as_ref()),
+            Some(_) => spec.as_ref().and_then(|c| c.startup_probe.as_ref()),
+            None => None,
+        };
+        let own = probe.and_then(|p| p.termination_grace_period_seconds);
+        let pod = self.pod.spec.as_ref().and_then(|s| s.termination_grace_period_seconds);
+        Duration::from_secs(own.or(pod).and_then(|s| u64::try_from(s).ok()).unwrap_or(30))
+    }
+
+    /// preStop, then the stop signal, then the end, all within `grace`.
+    async fn stop(&mut self, id: &str, name: &str, grace: Duration) {
+        self.stop_probing(id);
+        let spec = self.spec_of(name);
+        let hook = spec.as_ref().and_then(|c| c.lifecycle.as_ref()?.pre_stop.as_ref());
+        let started = Instant::now();
+        if let (Some(hook), Some(spec)) = (hook, &spec)
+            && !grace.is_zero()
+            && !self.pre_stopped.contains(id)
+        {
+            let outcome = self.hook(Action::of_handler(hook, spec), id, grace).await;
+            if let Outcome::Failure(message) = outcome {
+                self.event(
+                    Some(name),
+                    "Warning",
+                    "FailedPreStopHook",
+                    format!("PreStopHook failed: {message}"),
+                );
+            }
+            self.pre_stopped.insert(id.to_owned());
+        }
+        let left = grace.saturating_sub(started.elapsed());
+        let left = if grace.is_zero() { grace } else { left.max(MIN_GRACE.min(grace)) };
+        self.log_failure(self.kubelet.runtime.stop_container(id, left).await, "stop the container");
+    }
+
+    async fn hook(&self, action: Result<Action, String>, id: &str, timeout: Duration) -> Outcome {
+        match action {
+            Ok(action) => {
+                let runtime = self.kubelet.runtime.clone();
+                let target = Target { runtime, container_id: id.to_owned(), ip: self.ip() };
+                let limited = tokio::time::timeout(timeout, action.run(&target, timeout)).await;
+                limited.unwrap_or_else(|_| Outcome::Failure("timed out".to_owned()))
+            }
+            Err(message) => Outcome::Failure(message),
+        }
+    }
+
+    /// Stops all containers at once, sidecars after the rest in reverse order, then the sandboxes.
+    async fn end(&mut self, grace: Duration, ending: Option<&Ending>) {
+        let started = Instant::now();
+        let sidecars: Vec<String> = self
+            .pod
+            .spec
+            .iter()
+            .flat_map(|s| s.init_containers.iter().flatten())
+            .filter(|c| is_sidecar(c))
+            .map(|c| c.name.clone())
+            .collect();
+        let running: Vec<(String, String)> =
+            self.observed.running().map(|c| (c.id.clone(), c.name.clone())).collect();
+        let deleted = matches!(ending, Some(Ending::Deleted { .. }));
+        if deleted || matches!(ending, Some(Ending::DeadlineExceeded)) {
+            for (_, name) in &running {
+                self.event(Some(name), "Normal", "Killing", format!("Stopping container {name}"));
+            }
+        }
+        let (last, first): (Vec<_>, Vec<_>) =
+            running.into_iter().partition(|(_, name)| sidecars.contains(name));
+        self.stop_all(first, grace).await;
+        for name in sidecars.iter().rev() {
+            if let Some((id, name)) = last.iter().find(|(_, n)| n == name) {
+                let left = grace.saturating_sub(started.elapsed()).max(MIN_GRACE.min(grace));
+                self.stop(&id.clone(), &name.clone(), left).await;
+            }
+        }
+        for sandbox in self.observed.sandboxes.clone() {
+            self.log_failure(self.kubelet.runtime.stop_pod_sandbox(&sandbox.id).await, "stop the sandbox");
+        }
+    }
+
+    /// Containers with a preStop hook one task would serialize; so hooks run first, together, then all stop together.
+    async fn stop_all(&mut self, containers: Vec<(String, String)>, grace: Duration) {
+        let mut stops = Vec::new();
+        for (id, name) in &containers {
+            self.stop_probing(id);
+            let spec = self.spec_of(name);
+            let hook = spec.and_then(|c| {
+                let handler = c.lifecycle.as_ref()?.pre_stop.clone()?;
+                Some(Action::of_handler(&handler, &c))
+            });
+            let hook = hook.filter(|_| !grace.is_zero() && !self.pre_stopped.contains(id));
+            stops.push((id.clone(), name.clone(), hook));
+        }
+        let this = &*self;
+        let work = stops.into_iter().map(|(id, name, hook)| async move {
+            let started = Instant::now();
+            let had_hook = hook.is_some();
+            if let Some(action) = hook
+                && let Outcome::Failure(message) = this.hook(action, &id, grace).await
+            {
+                this.event(
+                    Some(&name),
+                    "Warning",
+                    "FailedPreStopHook",
+                    format!("PreStopHook failed: {message}"),
+                );
+            }
+            let left = if had_hook { grace.saturating_sub(started.elapsed()).max(MIN_GRACE) } else { grace };
+            this.log_failure(this.kubelet.runtime.stop_container(&id, left).await, "stop the container");
+        });
+        futures::future::join_all(work).await;
+        self.pre_stopped.extend(containers.into_iter().map(|(id, _)| id));
+    }
+
+    /// Removes what the runtime and the disk still have of the pod, then confirms the deletion.
+    async fn clean_up(&mut self) {
+        self.status_written().await;
+        let runtime = self.kubelet.runtime.clone();
+        if let Err(error) = remove_everything(runtime.as_ref(), &self.observed).await {
+            tracing::warn!(pod = %self.full_name(), %error, "could not remove the pod from the runtime");
+            tokio::time::sleep(RETRY).await;
+            return;
+        }
+        if let Err(error) = self.kubelet.volumes.tear_down(&self.uid) {
+            tracing::warn!(pod = %self.full_name(), %error, "could not tear down volumes");
+            tokio::time::sleep(MIN_GRACE).await;
+            return;
+        }
+        let logs = sandbox::log_directory(&self.kubelet.config.log_dir, &self.pod);
+        if let Err(error) = std::fs::remove_dir_all(&logs)
+            && error.kind() != std::io::ErrorKind::NotFound
+        {
+            tracing::warn!(path = %logs.display(), %error, "could not remove logs");
+        }
+        super::cgroups::remove(&self.pod);
+        self.kubelet.objects.release(&self.uid);
+        self.confirm_deletion().await;
+    }
+
+    async fn confirm_deletion(&mut self) {
+        let api: Api<Pod> =
+            Api::namespaced(self.kubelet.client.clone(), &self.pod.namespace().unwrap_or_default());
+        let params = DeleteParams {
+            grace_period_seconds: Some(0),
+            preconditions: Some(Preconditions { uid: Some(self.uid.clone()), resource_version: None }),
+            ..DeleteParams::default()
+        };
+        match api.delete(&self.pod.name_any(), &params).await {
+            Ok(_) => self.cleaned = true,
+            Err(kube::Error::Api(status)) if status.code == 404 || status.code == 409 => self.cleaned = true,
+            Err(error) => {
+                tracing::warn!(pod = %self.full_name(), %error, "deletion not confirmed, trying again");
+                tokio::time::sleep(MIN_GRACE).await;
+            }
+        }
+    }
+
+    pub(super) async fn set_up_volumes(&mut self) {
+        let pod = self.pod_with_status();
+        let (mounted, failed) = self.kubelet.volumes.set_up(&pod, &self.kubelet.allocatable, now()).await;
+        let refresh = mounted.values().filter_map(|m| m.refresh_after).min();
+        self.volumes_refresh = refresh.map(|after| Instant::now() + after.max(Duration::from_secs(10)));
+        self.mounted = mounted;
+        self.volumes_ready = failed.is_empty();
+        if failed.is_empty() {
+            self.volume_failures = 0;
+            return;
+        }
+        self.volume_failures = self.volume_failures.saturating_add(1);
+        let pause = RETRY.saturating_mul(1 << self.volume_failures.min(10)).min(MAX_RETRY);
+        self.volumes_refresh = Some(Instant::now() + pause);
+        for error in failed {
+            let text = match &error.source {
+                VolumeError::Claim { .. } => format!(
+                    "Unable to attach or mount volumes: unmounted volumes=[{0}], unattached volumes=[], \
+                     failed to process volumes=[{0}]: {1}",
+                    error.volume, error.source
+                ),
+                _ => error.to_string(),
+            };
+            self.event(None, "Warning", "FailedMount", text);
+        }
+    }
+
+    /// Whether volumes stand; a failure delays the next attempt.
+    async fn need_volumes(&mut self) -> bool {
+        if !self.volumes_ready {
+            self.set_up_volumes().await;
+        }
+        if !self.volumes_ready {
+            self.memory.pod_retry_at = self.volumes_refresh;
+        }
+        self.volumes_ready
+    }
+
+    pub(super) fn sandbox_config(&self, attempt: u32) -> Result<api::PodSandboxConfig, String> {
+        let config = &self.kubelet.config;
+        let text = std::fs::read_to_string(&config.resolv_conf).unwrap_or_default();
+        let host = dns::ResolvConf::parse(&text);
+        let dns = dns::NodeDns { cluster: &config.cluster_dns, domain: &config.cluster_domain, host: &host };
+        let root = self.kubelet.root();
+        sandbox::config(&sandbox::SandboxInput {
+            pod: &self.pod,
+            attempt,
+            dns,
+            log_dir: &config.log_dir,
+            root: &root,
+        })
+    }
+
+    async fn new_sandbox(&mut self, attempt: u32) {
+        if !self.need_volumes().await {
+            return;
+        }
+        self.stop_old_sandboxes().await;
+        let made = match self.sandbox_config(attempt) {
+            Ok(config) => self.run_sandbox(config).await,
+            Err(message) => Err(message),
+        };
+        match made {
+            Ok(()) => self.volume_failures = 0,
+            Err(message) => {
+                let text = format!("Failed to create pod sandbox: {message}");
+                self.event(None, "Warning", "FailedCreatePodSandBox", text);
+                self.volume_failures = self.volume_failures.saturating_add(1);
+                let pause =
+                    RETRY.saturating_mul(1 << self.volume_failures.min(10)).min(Duration::from_secs(60));
+                self.memory.pod_retry_at = Some(Instant::now() + pause);
+            }
+        }
+    }
+
+    async fn run_sandbox(&self, config: api::PodSandboxConfig) -> Result<(), String> {
+        std::fs::create_dir_all(&config.log_directory)
+            .map_err(|e| format!("{}: {e}", config.log_directory))?;
+        let handler = self.pod.spec.as_ref().and_then(|s| s.runtime_class_name.as_deref());
+        if let Some(class) = handler.filter(|c| !c.is_empty()) {
+            return Err(format!("RuntimeClass {class:?} is not supported by this node"));
+        }
+        self.kubelet.runtime.run_pod_sandbox(config, "").await.map(|_| ()).map_err(|e| e.to_string())
+    }
+
+    async fn stop_old_sandboxes(&mut self) {
+        let old: Vec<_> = self.observed.running().map(|c| (c.id.clone(), c.name.clone())).collect();
+        if !self.observed.sandboxes.is_empty() {
+            let text = "Pod sandbox changed, it will be killed and re-created.";
+            self.event(None, "Normal", "SandboxChanged", text);
+        }
+        let grace = self.kill_grace("", "");
+        self.stop_all(old, grace).await;
+        for sandbox in self.observed.sandboxes.clone() {
+            self.log_failure(self.kubelet.runtime.stop_pod_sandbox(&sandbox.id).await, "stop the sandbox");
+        }
+    }
+
+    async fn start(&mut self, kind: Kind, name: &str, attempt: u32) {
+        let Some(spec) = self.spec_of(name) else { return };
+        if !self.need_volumes().await {
+            return;
+        }
+        if attempt > 0 {
+            self.memory.restarts.next(name, Instant::now());
+        }
+        match self.create_and_start(kind, &spec, attempt).await {
+            Ok(id) => {
+                self.memory.waiting.remove(name);
+                self.memory.retry_at.remove(name);
+                self.post_start(&spec, &id).await;
+            }
+            Err(failure) => {
+                self.memory.retry_at.insert(name.to_owned(), Instant::now() + failure.retry_after);
+                self.memory.waiting.insert(name.to_owned(), failure.waiting);
+            }
+        }
+    }
+
+    async fn post_start(&mut self, spec: &Container, id: &str) {
+        let Some(handler) = spec.lifecycle.as_ref().and_then(|l| l.post_start.as_ref()) else { return };
+        // Upstream sets no limit; a hook that hangs ends with the pod.
+        let limit = Duration::from_secs(24 * 3600);
+        if let Outcome::Failure(message) = self.hook(Action::of_handler(handler, spec), id, limit).await {
+            let name = spec.name.clone();
+            let text = format!("PostStartHook failed: {message}");
+            self.event(Some(&name), "Warning", "FailedPostStartHook", text);
+            self.event(Some(&name), "Normal", "Killing", "FailedPostStartHook");
+            let grace = self.kill_grace(id, &name);
+            self.stop(id, &name, grace).await;
+        }
+    }
+
+    /// Keeps one dead attempt of each container and the newest sandbox, as upstream's collector does.
+    pub(super) async fn prune(&mut self) {
+        let mut seen: std::collections::HashMap<&str, u32> = std::collections::HashMap::new();
+        let mut stale = Vec::new();
+        for container in &self.observed.containers {
+            let rank = seen.entry(&container.name).or_default();
+            *rank += 1;
+            if *rank > 2 && container.state == super::observed::State::Exited {
+                stale.push((container.id.clone(), container.log_path.clone()));
+            }
+        }
+        for (id, log) in stale {
+            self.log_failure(self.kubelet.runtime.remove_container(&id).await, "remove the container");
+            // The log of an attempt goes with it; it may be gone already.
+            let _ = std::fs::remove_file(log);
+        }
+        let used: BTreeSet<&str> = self.observed.containers.iter().map(|c| c.sandbox.as_str()).collect();
+        let old =
+            self.observed.sandboxes.iter().skip(1).filter(|s| !s.ready && !used.contains(s.id.as_str()));
+        for sandbox in old {
+            self.log_failure(
+                self.kubelet.runtime.remove_pod_sandbox(&sandbox.id).await,
+                "remove the sandbox",
+            );
+        }
+    }
+
+    /// Writes the pod's hosts file and returns its path.
+    pub(super) fn write_hosts(&self) -> Result<std::path::PathBuf, String> {
+        let path = self.kubelet.volumes.pod_dir(&self.uid).join("etc-hosts");
+        let host_network = self.pod.spec.as_ref().and_then(|s| s.host_network) == Some(true);
+        let text = if host_network {
+            let node = std::fs::read_to_string("/etc/hosts").unwrap_or_default();
+            hosts::host_network_file(&self.pod, &node)
+        } else {
+            let ips = self.observed.sandbox().map(|s| s.ips.clone()).unwrap_or_default();
+            hosts::file(&self.pod, &ips, &self.kubelet.config.cluster_domain)
+        };
+        if std::fs::read_to_string(&path).is_ok_and(|old| old == text) {
+            return Ok(path);
+        }
+        std::fs::create_dir_all(self.kubelet.volumes.pod_dir(&self.uid)).map_err(|e| e.to_string())?;
+        std::fs::write(&path, text).map_err(|e| format!("{}: {e}", path.display()))?;
+        Ok(path)
+    }
+}
+
+/// A start that failed.
+pub(super) struct Failure {
+    pub waiting: Waiting,
+    pub retry_after: Duration,
+}
+
+impl Failure {
+    pub fn new(reason: &str, message: impl Into<String>, retry_after: Duration) -> Self {
+        Self { waiting: Waiting { reason: reason.to_owned(), message: message.into() }, retry_after }
+    }
+}
+
+/// Removes a pod's containers and sandboxes, stopped before.
+pub async fn remove_everything(
+    runtime: &dyn Runtime,
+    observed: &super::observed::Observed,
+) -> crate::cri::Result<()> {
+    for container in &observed.containers {
+        runtime.remove_container(&container.id).await?;
+    }
+    for sandbox in &observed.sandboxes {
+        runtime.stop_pod_sandbox(&sandbox.id).await?;
+        runtime.remove_pod_sandbox(&sandbox.id).await?;
+    }
+    Ok(())
+}
+
+/// How long a pull took, as Go prints it.
+pub(super) fn took(duration: Duration) -> String {
+    if duration.as_secs() >= 60 {
+        return go_duration(duration);
+    }
+    if duration.as_millis() >= 1000 {
+        return format!("{:.3}s", duration.as_secs_f64());
+    }
+    format!("{}ms", duration.as_millis())
+}

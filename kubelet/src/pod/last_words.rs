@@ -1,0 +1,48 @@
+//! What a container leaves behind for `state.terminated.message`.
+
+use super::observed::Container as Seen;
+use k8s_openapi::api::core::v1::Container;
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::Path;
+
+/// Bytes of a termination message; the API's limit.
+const MAX_MESSAGE: u64 = 4096;
+/// Bytes and lines of a log that stand in for one; upstream's limits.
+const MAX_LOG: u64 = 2048;
+const MAX_LINES: usize = 80;
+
+/// The termination message, or the end of the log where the policy says so and the container failed in silence.
+pub fn read(spec: &Container, seen: &Seen) -> String {
+    let written = seen.termination_log.as_deref().and_then(|path| head(path).ok()).unwrap_or_default();
+    let fall_back = spec.termination_message_policy.as_deref() == Some("FallbackToLogsOnError");
+    if !written.is_empty() || !fall_back || seen.exit_code == 0 {
+        return written;
+    }
+    tail(&seen.log_path).unwrap_or_default()
+}
+
+fn head(path: &Path) -> std::io::Result<String> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(MAX_MESSAGE).read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+fn tail(path: &Path) -> std::io::Result<String> {
+    let mut file = File::open(path)?;
+    let length = file.metadata()?.len();
+    // Each line carries some 45 bytes of time and stream before its text.
+    file.seek(SeekFrom::Start(length.saturating_sub(MAX_LOG * 4)))?;
+    let mut bytes = Vec::new();
+    file.take(MAX_LOG * 4).read_to_end(&mut bytes)?;
+    let text = String::from_utf8_lossy(&bytes);
+    let texts: Vec<&str> = text.lines().filter_map(|line| line.splitn(4, ' ').nth(3)).collect();
+    let lines = &texts[texts.len().saturating_sub(MAX_LINES)..];
+    let joined: String = lines.iter().flat_map(|line| [line, "\n"]).collect();
+    let limit = usize::try_from(MAX_LOG).unwrap_or(usize::MAX);
+    let mut start = joined.len().saturating_sub(limit);
+    while !joined.is_char_boundary(start) {
+        start += 1;
+    }
+    Ok(joined[start..].to_owned())
+}

@@ -1,0 +1,220 @@
+//! Writes a pod's status, apart from the worker, so that a slow API server never slows a container.
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Pod, PodCondition, PodStatus};
+use kube::api::{Patch, PatchParams};
+use kube::{Api, ResourceExt};
+use serde_json::{Map, Value, json};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+/// First and longest pause after a failed write.
+const RETRY: Duration = Duration::from_millis(200);
+const MAX_RETRY: Duration = Duration::from_secs(10);
+/// Conditions that the kubelet owns; all others are somebody else's.
+pub const OWNED: [&str; 5] =
+    ["PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"];
+
+struct Wanted {
+    version: u64,
+    status: Option<Arc<PodStatus>>,
+}
+
+/// The newest status wins; older ones that were not written yet are skipped.
+pub struct Publisher {
+    wanted: watch::Sender<Wanted>,
+    written: watch::Receiver<u64>,
+    _stop: DropGuard,
+}
+
+impl Publisher {
+    /// `pod` is the object as last seen; its UID guards every write.
+    pub fn spawn(client: kube::Client, pod: &Pod) -> Self {
+        let (wanted, wishes) = watch::channel(Wanted { version: 0, status: None });
+        let (done, written) = watch::channel(0);
+        let namespace = pod.namespace().unwrap_or_default();
+        let writer = Writer {
+            api: Api::namespaced(client, &namespace),
+            name: pod.name_any(),
+            uid: pod.uid().unwrap_or_default(),
+            reported: pod.status.clone().unwrap_or_default(),
+            version: pod.resource_version(),
+        };
+        let stop = CancellationToken::new();
+        tokio::spawn(stop.clone().run_until_cancelled_owned(writer.run(wishes, done)));
+        Self { wanted, written, _stop: stop.drop_guard() }
+    }
+
+    pub fn publish(&self, status: PodStatus) {
+        self.wanted.send_if_modified(|wanted| {
+            if wanted.status.as_deref() == Some(&status) {
+                return false;
+            }
+            wanted.version += 1;
+            wanted.status = Some(Arc::new(status));
+            true
+        });
+    }
+
+    /// Returns when what was published last is written, or the object is gone.
+    pub async fn flush(&self) {
+        let version = self.wanted.borrow().version;
+        let mut written = self.written.clone();
+        // The writer ends only when the object is gone.
+        let _ = written.wait_for(|done| *done >= version).await;
+    }
+}
+
+struct Writer {
+    api: Api<Pod>,
+    name: String,
+    uid: String,
+    /// The status that the API server has.
+    reported: PodStatus,
+    version: Option<String>,
+}
+
+enum Failure {
+    Gone,
+    Conflict,
+    Other(kube::Error),
+}
+
+impl Writer {
+    async fn run(mut self, mut wishes: watch::Receiver<Wanted>, done: watch::Sender<u64>) {
+        while wishes.changed().await.is_ok() {
+            let mut pause = RETRY;
+            loop {
+                let (version, status) = {
+                    let wanted = wishes.borrow_and_update();
+                    (wanted.version, wanted.status.clone())
+                };
+                let Some(status) = status else { break };
+                match self.write(&status).await {
+                    Ok(()) => {
+                        done.send_replace(version);
+                        break;
+                    }
+                    Err(Failure::Gone) => return,
+                    Err(Failure::Conflict) => {
+                        if let Err(Failure::Gone) = self.refresh().await {
+                            return;
+                        }
+                    }
+                    Err(Failure::Other(error)) => {
+                        tracing::warn!(pod = %self.name, %error, "pod status not written, trying again");
+                        tokio::time::sleep(pause).await;
+                        pause = (pause * 2).min(MAX_RETRY);
+                    }
+                }
+            }
+        }
+    }
+
+    async fn write(&mut self, status: &PodStatus) -> Result<(), Failure> {
+        let mut status = status.clone();
+        keep_foreign(&mut status, &self.reported);
+        let difference = difference(&encode(&self.reported), &encode(&status));
+        let Some(patch) = difference else { return Ok(()) };
+        let mut metadata = json!({ "uid": self.uid });
+        if patch.get("conditions").is_some() {
+            // A list is written whole, so it must not undo what another writer has just added.
+            metadata["resourceVersion"] = json!(self.version);
+        }
+        let body = json!({ "metadata": metadata, "status": patch });
+        let answer = self.api.patch_status(&self.name, &PatchParams::default(), &Patch::Merge(body)).await;
+        match answer {
+            Ok(pod) => {
+                self.version = pod.resource_version();
+                self.reported = pod.status.unwrap_or_default();
+                Ok(())
+            }
+            Err(kube::Error::Api(status)) if status.code == 404 => Err(Failure::Gone),
+            Err(kube::Error::Api(status)) if status.code == 409 || status.code == 422 => {
+                tracing::debug!(pod = %self.name, message = %status.message, "pod changed meanwhile");
+                Err(Failure::Conflict)
+            }
+            Err(error) => Err(Failure::Other(error)),
+        }
+    }
+
+    async fn refresh(&mut self) -> Result<(), Failure> {
+        // A refusal that is no conflict would come again at once.
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        let pod = self.api.get_opt(&self.name).await.map_err(Failure::Other)?;
+        let pod = pod.filter(|p| p.uid().as_deref() == Some(&self.uid)).ok_or(Failure::Gone)?;
+        self.version = pod.resource_version();
+        self.reported = pod.status.unwrap_or_default();
+        Ok(())
+    }
+}
+
+/// Others' conditions are as the API server has them, not as they were when the status was computed.
+fn keep_foreign(status: &mut PodStatus, reported: &PodStatus) {
+    let owned = |c: &PodCondition| OWNED.contains(&c.type_.as_str());
+    let conditions = status.conditions.get_or_insert_default();
+    conditions.retain(owned);
+    conditions.extend(reported.conditions.iter().flatten().filter(|c| !owned(c)).cloned());
+}
+
+fn encode(status: &PodStatus) -> Value {
+    serde_json::to_value(status).unwrap_or_default()
+}
+
+/// The JSON merge patch (RFC 7386) from `old` to `new`; `None` when there is nothing to change.
+fn difference(old: &Value, new: &Value) -> Option<Value> {
+    let (Value::Object(old), Value::Object(new)) = (old, new) else {
+        return (old != new).then(|| new.clone());
+    };
+    let mut patch = Map::new();
+    for (key, value) in new {
+        match old.get(key) {
+            None => {
+                patch.insert(key.clone(), value.clone());
+            }
+            Some(before) => {
+                if let Some(change) = difference(before, value) {
+                    patch.insert(key.clone(), change);
+                }
+            }
+        }
+    }
+    for key in old.keys().filter(|key| !new.contains_key(*key)) {
+        patch.insert(key.clone(), Value::Null);
+    }
+    (!patch.is_empty()).then_some(Value::Object(patch))
+}
+
+/// Times in a status have whole seconds, as the API server returns them.
+pub fn now() -> Timestamp {
+    let now = Timestamp::now();
+    Timestamp::from_second(now.as_second()).unwrap_or(now)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patches_say_only_what_changed() {
+        let old = json!({ "a": 1, "b": { "c": 1, "d": 2 }, "l": [1] });
+        assert_eq!(difference(&old, &old), None);
+        let new = json!({ "a": 1, "b": { "c": 1 }, "l": [1, 2] });
+        assert_eq!(difference(&old, &new), Some(json!({ "b": { "d": null }, "l": [1, 2] })));
+    }
+
+    #[test]
+    fn conditions_of_others_survive() {
+        let condition = |kind: &str, word: &str| PodCondition {
+            type_: kind.to_owned(),
+            status: word.to_owned(),
+            ..PodCondition::default()
+        };
+        let all = |list: Vec<PodCondition>| PodStatus { conditions: Some(list), ..PodStatus::default() };
+        let mut status = all(vec![condition("Ready", "True"), condition("gate", "False")]);
+        keep_foreign(&mut status, &all(vec![condition("gate", "True"), condition("Ready", "False")]));
+        assert_eq!(status, all(vec![condition("Ready", "True"), condition("gate", "True")]));
+    }
+}

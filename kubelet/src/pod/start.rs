@@ -1,0 +1,218 @@
+//! Starting one container: image, configuration, create, start.
+
+use super::act::{Failure, took};
+use super::plan::Kind;
+use super::worker::Worker;
+use crate::container::{config, env, mounts, security, service_env};
+use crate::cri::api;
+use crate::images::auth;
+use crate::images::pull::{Policy, PullError, policy, valid_name};
+use coracle_storage::volumes::{ObjectError, Objects};
+use k8s_openapi::api::core::v1::Container;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// A start that the spec or a missing object spoils is tried again after this; upstream's pod worker back-off.
+const RETRY: Duration = Duration::from_secs(10);
+
+impl Worker {
+    /// The new container's id. What fails has been reported by an event.
+    pub(super) async fn create_and_start(
+        &mut self,
+        kind: Kind,
+        spec: &Container,
+        attempt: u32,
+    ) -> Result<String, Failure> {
+        let name = spec.name.as_str();
+        let sandbox = self.observed.sandbox().cloned();
+        let sandbox = sandbox.ok_or_else(|| Failure::new("ContainerCreating", "", Duration::ZERO))?;
+        let sandbox_config = self.sandbox_config(sandbox.attempt);
+        let sandbox_config =
+            sandbox_config.map_err(|message| self.refuse(name, "CreateContainerConfigError", message))?;
+        let image = self.image(spec, &sandbox_config).await?;
+        let config = self.container_config(kind, spec, attempt, &image).await;
+        let config = config.map_err(|message| self.refuse(name, "CreateContainerConfigError", message))?;
+        let runtime = self.kubelet.runtime.clone();
+        let created = runtime.create_container(&sandbox.id, config, sandbox_config).await;
+        let id = created.map_err(|e| self.refuse(name, "CreateContainerError", e.detail()))?;
+        self.event(Some(name), "Normal", "Created", format!("Created container: {name}"));
+        let started = runtime.start_container(&id).await;
+        started.map_err(|e| self.refuse(name, "RunContainerError", e.detail()))?;
+        self.event(Some(name), "Normal", "Started", format!("Started container {name}"));
+        Ok(id)
+    }
+
+    fn refuse(&self, name: &str, reason: &str, message: impl Into<String>) -> Failure {
+        let message = message.into();
+        self.event(Some(name), "Warning", "Failed", format!("Error: {message}"));
+        Failure::new(reason, message, RETRY)
+    }
+
+    /// Makes sure that the image is there, by its policy.
+    async fn image(
+        &mut self,
+        spec: &Container,
+        sandbox: &api::PodSandboxConfig,
+    ) -> Result<api::Image, Failure> {
+        let name = spec.name.as_str();
+        let image = spec.image.clone().unwrap_or_default();
+        if !valid_name(&image) {
+            let message = format!(
+                "Failed to apply default image tag {image:?}: couldn't parse image name: invalid reference format"
+            );
+            self.event(Some(name), "Warning", "InspectFailed", message.clone());
+            return Err(self.refuse(name, "InvalidImageName", message));
+        }
+        let policy = policy(spec);
+        if policy != Policy::Always {
+            let found =
+                self.kubelet.puller.find(&image).await.map_err(|e| self.pull_failed(name, &image, e))?;
+            if let Some(found) = found {
+                let text = format!("Container image {image:?} already present on machine");
+                self.event(Some(name), "Normal", "Pulled", text);
+                return Ok(found);
+            }
+            if policy == Policy::Never {
+                let message = format!("Container image {image:?} is not present with pull policy of Never");
+                self.event(Some(name), "Warning", "ErrImageNeverPull", message.clone());
+                return Err(self.refuse(name, "ErrImageNeverPull", message));
+            }
+        }
+        if let Some(left) = self.pulls.waiting(&image, Instant::now()) {
+            return Err(self.back_off_pull(name, &image, left));
+        }
+        self.event(Some(name), "Normal", "Pulling", format!("Pulling image {image:?}"));
+        let auth = self.credentials(&image).await;
+        match self.kubelet.puller.pull(&image, auth, sandbox.clone()).await {
+            Ok(present) => {
+                self.pulls.succeeded(&image);
+                let (alone, waited) = present.pulled.unwrap_or_default();
+                let text = format!(
+                    "Successfully pulled image {image:?} in {} ({} including waiting). Image size: {} bytes.",
+                    took(alone),
+                    took(waited),
+                    present.image.size
+                );
+                self.event(Some(name), "Normal", "Pulled", text);
+                Ok(present.image)
+            }
+            Err(error) => Err(self.pull_failed(name, &image, error)),
+        }
+    }
+
+    fn pull_failed(&mut self, name: &str, image: &str, error: PullError) -> Failure {
+        self.pulls.failed(image, Instant::now());
+        let text = format!("Failed to pull image {image:?}: {}", error.message);
+        self.event(Some(name), "Warning", "Failed", text);
+        self.event(Some(name), "Warning", "Failed", format!("Error: {}", error.reason));
+        // The next attempt after a moment finds the back-off and reports that.
+        Failure::new(error.reason, error.message, Duration::from_secs(1))
+    }
+
+    fn back_off_pull(&self, name: &str, image: &str, left: Duration) -> Failure {
+        let text = format!("Back-off pulling image {image:?}");
+        self.event(Some(name), "Normal", "BackOff", text.clone());
+        self.event(Some(name), "Warning", "Failed", "Error: ImagePullBackOff");
+        Failure::new("ImagePullBackOff", text, left)
+    }
+
+    async fn credentials(&self, image: &str) -> Option<api::AuthConfig> {
+        let namespace = self.pod.metadata.namespace.as_deref().unwrap_or_default();
+        let mut secrets = Vec::new();
+        for reference in self.pod.spec.iter().flat_map(|s| s.image_pull_secrets.iter().flatten()) {
+            match self.kubelet.objects.secret(namespace, &reference.name).await {
+                Ok(secret) => secrets.push(secret),
+                Err(error) => {
+                    let text = format!(
+                        "Unable to retrieve some image pull secrets ({}); attempting to pull the image may not succeed.",
+                        reference.name
+                    );
+                    tracing::debug!(%error, "pull secret not read");
+                    self.event(None, "Warning", "FailedToRetrieveImagePullSecret", text);
+                }
+            }
+        }
+        auth::for_image(image, &secrets)
+    }
+
+    async fn container_config(
+        &self,
+        kind: Kind,
+        spec: &Container,
+        attempt: u32,
+        image: &api::Image,
+    ) -> Result<api::ContainerConfig, String> {
+        security::check_non_root(&self.pod, spec, Some(image))?;
+        let env = self.environment(spec).await?;
+        let volumes =
+            mounts::PodVolumes { volumes: &self.kubelet.volumes, uid: &self.uid, mounted: &self.mounted };
+        let mut all = mounts::of_volumes(&volumes, spec, &env)?;
+        let hosts = self.write_hosts()?;
+        all.extend(mounts::etc_hosts(spec, &hosts));
+        let pod_dir = self.kubelet.volumes.pod_dir(&self.uid);
+        let log = mounts::termination_log(&pod_dir, spec, attempt);
+        all.push(log.map_err(|e| format!("cannot make the termination log: {e}"))?);
+        let target = self.target(kind, &spec.name)?;
+        let root = self.kubelet.root();
+        Ok(config::config(config::ContainerInput {
+            pod: &self.pod,
+            container: spec,
+            attempt,
+            image: &image.id,
+            env,
+            mounts: all,
+            target: target.as_deref(),
+            node: self.kubelet.node,
+            root: &root,
+        }))
+    }
+
+    /// The container whose processes an ephemeral container sees.
+    fn target(&self, kind: Kind, name: &str) -> Result<Option<String>, String> {
+        if kind != Kind::Ephemeral {
+            return Ok(None);
+        }
+        let spec = self.pod.spec.as_ref();
+        let own = spec.and_then(|s| s.ephemeral_containers.as_ref()?.iter().find(|c| c.name == name));
+        let Some(target) = own.and_then(|c| c.target_container_name.as_deref()).filter(|t| !t.is_empty())
+        else {
+            return Ok(None);
+        };
+        let found = self.observed.running().find(|c| c.name == target);
+        found.map(|c| Some(c.id.clone())).ok_or_else(|| format!("unable to find target container {target:?}"))
+    }
+
+    async fn environment(&self, spec: &Container) -> Result<Vec<(String, String)>, String> {
+        let pod = self.pod_with_status();
+        let namespace = pod.metadata.namespace.clone().unwrap_or_default();
+        let (config_maps, secrets) = env::references(spec);
+        let mut objects = env::Objects::default();
+        for name in config_maps {
+            let object = self.kubelet.objects.config_map(&namespace, &name).await;
+            if let Some(object) = existing(object)? {
+                objects.config_maps.insert(name, object);
+            }
+        }
+        for name in secrets {
+            let object = self.kubelet.objects.secret(&namespace, &name).await;
+            if let Some(object) = existing(object)? {
+                objects.secrets.insert(name, object);
+            }
+        }
+        self.kubelet.services.synced().await;
+        let links = pod.spec.as_ref().and_then(|s| s.enable_service_links).unwrap_or(true);
+        let services = service_env::variables(&self.kubelet.services.list(), &namespace, links);
+        let allocatable = &self.kubelet.allocatable;
+        let input = env::Input { pod: &pod, container: spec, objects: &objects, services, allocatable };
+        env::environment(&input).map_err(|e| e.to_string())
+    }
+}
+
+fn existing<T>(object: Result<Arc<T>, ObjectError>) -> Result<Option<Arc<T>>, String> {
+    match object {
+        Ok(object) => Ok(Some(object)),
+        Err(ObjectError::NotFound { .. }) => Ok(None),
+        Err(error) => Err(error.to_string()),
+    }
+}

@@ -1,0 +1,412 @@
+//! One task per pod: observe, remember, report, decide, do, and again.
+//!
+//! ```text
+//!            mail, timer                 step done or overtaken
+//!   Waiting ------------> Observing -> Reporting -> Planning --> Acting
+//!      ^                                               |            |
+//!      +---------------------- nothing to do ----------+            |
+//!      |                        Observing <-------------------------+
+//!   (object gone, all cleaned up) -> ended
+//! ```
+//!
+//! A step is dropped half-way only when the pod is to end, or to end sooner; the next observation finds what it
+//! left behind.
+
+use super::inbox::{Inbox, Mail, deletion_grace};
+use super::observed::{Container as Seen, Observed, State, observe};
+use super::plan::{Ending, Health, Memory, Step, View, Waiting, plan};
+use super::publisher::{Publisher, now};
+use super::{last_words, status};
+use crate::images::pull::PullBackoff;
+use crate::kubelet::{Kubelet, Slot};
+use crate::probe::Target;
+use crate::probe::prober::{self, Kind as ProbeKind, Report};
+use coracle_client::events::reference;
+use coracle_storage::volumes::Mounted;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Container, Pod, PodStatus};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+
+/// Pause after the runtime did not answer; short, because the runtime's return brings no event.
+const RUNTIME_RETRY: Duration = Duration::from_secs(2);
+
+pub struct Worker {
+    pub(super) kubelet: Arc<Kubelet>,
+    pub(super) uid: String,
+    pub(super) pod: Arc<Pod>,
+    pub(super) inbox: Arc<Inbox>,
+    pub(super) observed: Observed,
+    pub(super) memory: Memory,
+    pub(super) pulls: PullBackoff,
+    pub(super) mounted: BTreeMap<String, Mounted>,
+    /// Volumes have been set up since the last change that matters to them.
+    pub(super) volumes_ready: bool,
+    pub(super) volumes_refresh: Option<Instant>,
+    pub(super) volume_failures: u32,
+    /// Containers whose preStop hook has run.
+    pub(super) pre_stopped: HashSet<String>,
+    publisher: Publisher,
+    probes: HashMap<(String, ProbeKind), AbortHandle>,
+    messages: HashMap<String, String>,
+    removed: bool,
+    /// Confirmed to the API server; only the object's disappearance is awaited.
+    pub(super) cleaned: bool,
+    seen_at: Timestamp,
+    reported: Option<PodStatus>,
+}
+
+impl Worker {
+    /// Starts the task; it ends when the pod is gone, or is aborted when the kubelet stops, which touches nothing.
+    pub fn spawn(kubelet: Arc<Kubelet>, pod: Arc<Pod>, inbox: Arc<Inbox>) -> AbortHandle {
+        let uid = pod.metadata.uid.clone().unwrap_or_default();
+        kubelet.objects.track(&uid, &pod);
+        let worker = Self {
+            publisher: Publisher::spawn(kubelet.client.clone(), &pod),
+            kubelet,
+            uid,
+            inbox,
+            observed: Observed::default(),
+            memory: Memory::default(),
+            pulls: PullBackoff::default(),
+            mounted: BTreeMap::new(),
+            volumes_ready: false,
+            volumes_refresh: None,
+            volume_failures: 0,
+            pre_stopped: HashSet::new(),
+            probes: HashMap::new(),
+            messages: HashMap::new(),
+            removed: false,
+            cleaned: false,
+            seen_at: now(),
+            reported: None,
+            pod,
+        };
+        tokio::spawn(worker.run()).abort_handle()
+    }
+
+    async fn run(mut self) {
+        loop {
+            let mail = self.inbox.take();
+            self.read(mail);
+            if self.cleaned && self.removed {
+                break;
+            }
+            match observe(self.kubelet.runtime.as_ref(), &self.uid, &self.observed).await {
+                Ok(observed) => self.observed = observed,
+                Err(error) => {
+                    tracing::debug!(pod = %self.uid, %error, "runtime not observed");
+                    self.wait(Some(RUNTIME_RETRY)).await;
+                    continue;
+                }
+            }
+            let ending = self.ending();
+            self.remember(ending.as_ref());
+            self.report(ending.as_ref());
+            let step = self.next_step(ending.as_ref());
+            match step {
+                Step::Wait(limit) => {
+                    self.prune().await;
+                    let limit = limit.into_iter().chain(self.deadline_left(ending.as_ref())).min();
+                    self.wait(limit).await;
+                }
+                Step::CleanUp if self.cleaned => self.wait(None).await,
+                step => {
+                    let inbox = self.inbox.clone();
+                    tokio::select! {
+                        () = self.act(step, ending.as_ref()) => {}
+                        () = inbox.overtaken(ending.as_ref()) => {}
+                    }
+                }
+            }
+        }
+        self.probes.values().for_each(AbortHandle::abort);
+        self.kubelet.register.lock().remove(&self.uid);
+    }
+
+    fn next_step(&self, ending: Option<&Ending>) -> Step {
+        let (pod, observed, memory) = (self.pod.as_ref(), &self.observed, &self.memory);
+        plan(&View { pod, observed, memory, ending, now: Instant::now() })
+    }
+
+    async fn wait(&mut self, limit: Option<Duration>) {
+        let refresh = self.volumes_refresh.map(|at| at.saturating_duration_since(Instant::now()));
+        let inbox = self.inbox.clone();
+        match limit.into_iter().chain(refresh).min() {
+            None => inbox.arrived().await,
+            // An answer after the timeout is mail of the next round.
+            Some(limit) => drop(tokio::time::timeout(limit, inbox.arrived()).await),
+        }
+        if self.volumes_refresh.is_some_and(|at| at <= Instant::now()) {
+            self.volumes_ready = false;
+        }
+        if !self.volumes_ready && self.observed.sandbox().is_some() && !self.removed {
+            self.set_up_volumes().await;
+        }
+    }
+
+    fn read(&mut self, mail: Mail) {
+        if let Some(pod) = mail.pod {
+            self.kubelet.objects.track(&self.uid, &pod);
+            let meta = |p: &Pod| (p.metadata.labels.clone(), p.metadata.annotations.clone());
+            if meta(&pod) != meta(&self.pod) {
+                // The downward API may show them.
+                self.volumes_ready = false;
+            }
+            self.pod = pod;
+        }
+        if mail.objects {
+            self.volumes_ready = false;
+            self.memory.pod_retry_at = None;
+            let config = |w: &Waiting| w.reason == "CreateContainerConfigError";
+            let retry: Vec<String> =
+                self.memory.waiting.iter().filter(|(_, w)| config(w)).map(|(n, _)| n.clone()).collect();
+            self.memory.retry_at.retain(|name, _| !retry.contains(name));
+        }
+        self.removed |= mail.removed;
+        for probed in mail.probes {
+            self.probed(probed.container_id, &probed.name, probed.kind, probed.report);
+        }
+    }
+
+    fn ending(&self) -> Option<Ending> {
+        if let Some(grace) = deletion_grace(&self.pod) {
+            return Some(Ending::Deleted { grace });
+        }
+        if self.removed {
+            let own = self.pod.spec.as_ref().and_then(|s| s.termination_grace_period_seconds);
+            let grace = Duration::from_secs(own.and_then(|s| u64::try_from(s).ok()).unwrap_or(30));
+            return Some(Ending::Deleted { grace });
+        }
+        let status = self.pod.status.as_ref();
+        if status.and_then(|s| s.reason.as_deref()) == Some("DeadlineExceeded") {
+            return Some(Ending::DeadlineExceeded);
+        }
+        if matches!(status.and_then(|s| s.phase.as_deref()), Some("Succeeded" | "Failed")) {
+            return Some(Ending::Finished);
+        }
+        self.deadline_left(None).filter(Duration::is_zero).map(|_| Ending::DeadlineExceeded)
+    }
+
+    /// What is left of `activeDeadlineSeconds`.
+    fn deadline_left(&self, ending: Option<&Ending>) -> Option<Duration> {
+        let limit = self.pod.spec.as_ref()?.active_deadline_seconds.filter(|_| ending.is_none())?;
+        let started = self.pod.status.as_ref()?.start_time.as_ref()?.0;
+        let end = started.checked_add(jiff::SignedDuration::from_secs(limit)).ok()?;
+        Some(Duration::try_from(end.duration_since(Timestamp::now())).unwrap_or(Duration::ZERO))
+    }
+
+    pub(super) fn spec_of(&self, name: &str) -> Option<Container> {
+        let spec = self.pod.spec.as_ref()?;
+        let init = spec.init_containers.iter().flatten();
+        let found = spec.containers.iter().chain(init).find(|c| c.name == name).cloned();
+        found.or_else(|| {
+            let ephemeral = spec.ephemeral_containers.iter().flatten().find(|c| c.name == name)?;
+            Some(super::plan::as_container(ephemeral))
+        })
+    }
+
+    /// Takes over what the observation says about exits and running containers.
+    fn remember(&mut self, ending: Option<&Ending>) {
+        let containers = self.observed.containers.clone();
+        let now = Instant::now();
+        for seen in &containers {
+            match seen.state {
+                State::Running => self.adopt(seen),
+                State::Exited if !self.memory.exits.contains_key(&seen.id) => {
+                    self.memory.exits.insert(seen.id.clone(), now);
+                    let words = self.spec_of(&seen.name).map(|spec| last_words::read(&spec, seen));
+                    self.messages.insert(seen.id.clone(), words.unwrap_or_default());
+                    self.stop_probing(&seen.id);
+                }
+                _ => {}
+            }
+        }
+        let there = |id: &String| containers.iter().any(|c| c.id == *id);
+        self.memory.exits.retain(|id, _| there(id));
+        self.memory.health.retain(|id, _| there(id));
+        self.messages.retain(|id, _| there(id));
+        if ending.is_none() {
+            self.note_crash_loops(now);
+        }
+    }
+
+    fn note_crash_loops(&mut self, now: Instant) {
+        let names: Vec<String> = self.observed.containers.iter().map(|c| c.name.clone()).collect();
+        for name in names.into_iter().collect::<HashSet<_>>() {
+            let Some(last) = self.observed.latest(&name).filter(|c| c.state == State::Exited) else {
+                continue;
+            };
+            let seen = self.memory.exits.get(&last.id).copied().unwrap_or(now);
+            let Some((_, delay)) = self.memory.restarts.waiting(&name, seen, now) else { continue };
+            let whole = self.full_name();
+            let message =
+                format!("back-off {} restarting failed container={name} pod={whole}", go_duration(delay));
+            let waiting = Waiting { reason: "CrashLoopBackOff".to_owned(), message };
+            if self.memory.waiting.insert(name.clone(), waiting.clone()) != Some(waiting) {
+                let text = format!("Back-off restarting failed container {name} in pod {whole}");
+                self.event(Some(&name), "Warning", "BackOff", text);
+            }
+        }
+    }
+
+    /// `name_namespace(uid)`, as upstream's messages call a pod.
+    pub(super) fn full_name(&self) -> String {
+        let meta = &self.pod.metadata;
+        let part = |value: &Option<String>| value.clone().unwrap_or_default();
+        format!("{}_{}({})", part(&meta.name), part(&meta.namespace), self.uid)
+    }
+
+    /// Starts looking after a running container. One that was ready before this process started is still ready.
+    fn adopt(&mut self, seen: &Seen) {
+        let Some(spec) = self.spec_of(&seen.name) else { return };
+        if !self.memory.health.contains_key(&seen.id) {
+            let status = self.pod.status.as_ref();
+            let all = status.iter().flat_map(|s| {
+                s.container_statuses.iter().flatten().chain(s.init_container_statuses.iter().flatten())
+            });
+            let id = format!("containerd://{}", seen.id);
+            let before = all.into_iter().find(|s| s.container_id.as_deref() == Some(&id));
+            let started = spec.startup_probe.is_none() || before.is_some_and(|s| s.started == Some(true));
+            let ready = started && (spec.readiness_probe.is_none() || before.is_some_and(|s| s.ready));
+            self.memory.health.insert(seen.id.clone(), Health { started, ready, failed: None });
+        }
+        self.probe(seen, &spec);
+    }
+
+    /// Starts the probes that the container's state calls for.
+    fn probe(&mut self, seen: &Seen, spec: &Container) {
+        let Some(health) = self.memory.health.get(&seen.id).cloned() else { return };
+        let kinds: &[ProbeKind] =
+            if health.started { &[ProbeKind::Liveness, ProbeKind::Readiness] } else { &[ProbeKind::Startup] };
+        let ip = self.ip();
+        for kind in kinds {
+            let key = (seen.id.clone(), *kind);
+            let Some(probe) = kind.of(spec).filter(|_| !self.probes.contains_key(&key)) else { continue };
+            let verdict = if *kind == ProbeKind::Liveness { true } else { health.ready };
+            let runtime = self.kubelet.runtime.clone();
+            let target = Target { runtime, container_id: seen.id.clone(), ip: ip.clone() };
+            let (inbox, id, name, kind) = (self.inbox.clone(), seen.id.clone(), seen.name.clone(), *kind);
+            let report = move |report: Report| {
+                let probed =
+                    super::inbox::Probed { container_id: id.clone(), name: name.clone(), kind, report };
+                inbox.put(|mail| mail.probes.push(probed));
+            };
+            self.probes.insert(key, prober::spawn(kind, probe, spec, target, verdict, report));
+        }
+    }
+
+    pub(super) fn stop_probing(&mut self, id: &str) {
+        self.probes.retain(|(container, _), task| {
+            let keep = container != id;
+            if !keep {
+                task.abort();
+            }
+            keep
+        });
+    }
+
+    fn probed(&mut self, id: String, name: &str, kind: ProbeKind, report: Report) {
+        let verdict = match report {
+            Report::Failed(message) => {
+                let text = format!("{} probe failed: {message}", kind.title());
+                return self.event(Some(name), "Warning", "Unhealthy", text);
+            }
+            Report::Verdict(verdict) => verdict,
+        };
+        let has_readiness = self.spec_of(name).is_some_and(|c| c.readiness_probe.is_some());
+        let Some(health) = self.memory.health.get_mut(&id) else { return };
+        match (kind, verdict) {
+            (ProbeKind::Startup, true) => {
+                health.started = true;
+                health.ready = !has_readiness;
+                self.probes.remove(&(id, kind)).iter().for_each(AbortHandle::abort);
+            }
+            (ProbeKind::Startup, false) => health.failed = Some("startup"),
+            (ProbeKind::Liveness, alive) => health.failed = (!alive).then_some("liveness"),
+            (ProbeKind::Readiness, ready) => health.ready = ready,
+        }
+    }
+
+    pub(super) fn ip(&self) -> String {
+        let spec = self.pod.spec.as_ref();
+        if spec.and_then(|s| s.host_network) == Some(true) {
+            return self.kubelet.config.node_ip.to_string();
+        }
+        self.observed.sandbox().and_then(|s| s.ips.first().cloned()).unwrap_or_default()
+    }
+
+    /// Computes the status and hands it over to be written.
+    fn report(&mut self, ending: Option<&Ending>) {
+        let host_ip = self.kubelet.config.node_ip.to_string();
+        let mut pod = Pod::clone(&self.pod);
+        if let Some(reported) = &self.reported {
+            // Our own last word is newer than what the watch has brought back, but for others' conditions.
+            let foreign = pod.status.take().and_then(|s| s.conditions).unwrap_or_default();
+            let ours = reported.conditions.iter().flatten().cloned();
+            let owned = |c: &&str, kind: &str| *c == kind;
+            let is_ours = |kind: &str| super::publisher::OWNED.iter().any(|c| owned(c, kind));
+            let foreign = foreign.into_iter().filter(|c| !is_ours(&c.type_));
+            let conditions = ours.filter(|c| is_ours(&c.type_)).chain(foreign).collect();
+            pod.status = Some(PodStatus { conditions: Some(conditions), ..reported.clone() });
+        }
+        let status = status::status(&status::Input {
+            pod: &pod,
+            observed: &self.observed,
+            memory: &self.memory,
+            ending,
+            host_ip: &host_ip,
+            messages: &self.messages,
+            seen_at: self.seen_at,
+            now: now(),
+        });
+        self.publisher.publish(status.clone());
+        pod.status = Some(status.clone());
+        self.reported = Some(status);
+        let slot =
+            Slot { inbox: self.inbox.clone(), pod: Arc::new(pod), observed: Arc::new(self.observed.clone()) };
+        self.kubelet.register.lock().insert(self.uid.clone(), slot);
+    }
+
+    /// The pod with the status that this worker last computed: what the downward API shows.
+    pub(super) fn pod_with_status(&self) -> Pod {
+        let status = self.reported.clone().or_else(|| self.pod.status.clone());
+        Pod { status, ..Pod::clone(&self.pod) }
+    }
+
+    pub(super) async fn status_written(&self) {
+        self.publisher.flush().await;
+    }
+
+    pub(super) fn event(
+        &self,
+        container: Option<&str>,
+        kind: &'static str,
+        reason: &str,
+        message: impl Into<String>,
+    ) {
+        let mut regarding = reference(self.pod.as_ref());
+        regarding.field_path = container.map(|name| {
+            let spec = self.pod.spec.as_ref();
+            let init = spec.and_then(|s| s.init_containers.as_ref());
+            let list = match init.is_some_and(|all| all.iter().any(|c| c.name == name)) {
+                true => "initContainers",
+                false => "containers",
+            };
+            format!("spec.{list}{{{name}}}")
+        });
+        self.kubelet.recorder.event(regarding, kind, reason, message);
+    }
+}
+
+/// A duration as Go prints it: `10s`, `1m20s`, `5m0s`.
+pub(super) fn go_duration(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    match (seconds / 60, seconds % 60) {
+        (0, seconds) => format!("{seconds}s"),
+        (minutes, seconds) => format!("{minutes}m{seconds}s"),
+    }
+}

@@ -1,0 +1,89 @@
+//! One task per probe of a running container.
+
+use super::action::{Action, Outcome, Target};
+use super::counter::Counter;
+use k8s_openapi::api::core::v1::{Container, Probe};
+use std::time::Duration;
+use tokio::task::AbortHandle;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    Startup,
+    Liveness,
+    Readiness,
+}
+
+impl Kind {
+    /// As events name it.
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::Startup => "Startup",
+            Self::Liveness => "Liveness",
+            Self::Readiness => "Readiness",
+        }
+    }
+
+    pub fn of(self, container: &Container) -> Option<&Probe> {
+        match self {
+            Self::Startup => container.startup_probe.as_ref(),
+            Self::Liveness => container.liveness_probe.as_ref(),
+            Self::Readiness => container.readiness_probe.as_ref(),
+        }
+    }
+}
+
+/// What a probe reports.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Report {
+    /// The verdict changed.
+    Verdict(bool),
+    /// One answer was bad; an event says so.
+    Failed(String),
+}
+
+fn seconds(value: Option<i32>, default: u64) -> Duration {
+    Duration::from_secs(value.and_then(|v| u64::try_from(v).ok()).filter(|v| *v > 0).unwrap_or(default))
+}
+
+fn count(value: Option<i32>, default: u32) -> u32 {
+    value.and_then(|v| u32::try_from(v).ok()).filter(|v| *v > 0).unwrap_or(default)
+}
+
+/// Starts probing; ends when the handle is aborted. `verdict` is what holds before the first answer. `initialDelay`
+/// counts from now on, because the container has just started or the process that probed it has.
+pub fn spawn(
+    kind: Kind,
+    probe: &Probe,
+    container: &Container,
+    target: Target,
+    verdict: bool,
+    report: impl Fn(Report) + Send + Sync + 'static,
+) -> AbortHandle {
+    let action = Action::of_probe(probe, container);
+    let delay =
+        Duration::from_secs(probe.initial_delay_seconds.and_then(|v| u64::try_from(v).ok()).unwrap_or(0));
+    let period = seconds(probe.period_seconds, 10);
+    let timeout = seconds(probe.timeout_seconds, 1);
+    let initial = (kind != Kind::Startup).then_some(verdict);
+    let mut counter =
+        Counter::new(count(probe.success_threshold, 1), count(probe.failure_threshold, 3), initial);
+    let task = async move {
+        tokio::time::sleep(delay).await;
+        let mut ticks = tokio::time::interval(period);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
+        loop {
+            ticks.tick().await;
+            let outcome = match &action {
+                Ok(action) => action.run(&target, timeout).await,
+                Err(message) => Outcome::Failure(message.clone()),
+            };
+            if let Outcome::Failure(message) = &outcome {
+                report(Report::Failed(message.clone()));
+            }
+            if let Some(verdict) = counter.record(outcome == Outcome::Success) {
+                report(Report::Verdict(verdict));
+            }
+        }
+    };
+    tokio::spawn(task).abort_handle()
+}

@@ -1,0 +1,146 @@
+//! Wiring.
+
+use crate::config::Config;
+use crate::cri::{CriClient, Runtime};
+use crate::images::import::{Ctr, ImageImporter};
+use crate::images::pause;
+use crate::images::pull::Puller;
+use crate::kubelet::{Kubelet, Register};
+use crate::objects::ObjectCache;
+use crate::pods_api::PodsApi;
+use crate::{manager, node};
+use coracle_client::{Context, Recorder};
+use coracle_storage::volumes::{LinuxMounter, Mounter, Volumes};
+use k8s_openapi::api::core::v1::Service;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// Between looks whether a runtime that was down is there to take images.
+const RETRY: Duration = Duration::from_secs(2);
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("cannot create {}", path.display())]
+    Directory {
+        path: PathBuf,
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+/// What a kubelet is made of; tests bring their own runtime and mounts.
+pub struct Parts {
+    pub runtime: Arc<dyn Runtime>,
+    pub mounter: Arc<dyn Mounter>,
+    pub importer: Option<Arc<dyn ImageImporter>>,
+}
+
+impl Parts {
+    /// The real ones. Must be called inside the tokio runtime.
+    pub fn real(config: &Config) -> Self {
+        let address = config.runtime_endpoint.trim_start_matches("unix://");
+        Self {
+            runtime: Arc::new(CriClient::new(&config.runtime_endpoint)),
+            mounter: Arc::new(LinuxMounter),
+            importer: Some(Arc::new(Ctr { address: PathBuf::from(address) })),
+        }
+    }
+}
+
+/// A kubelet that is ready to run; its server finds pods in it.
+pub struct Built {
+    kubelet: Arc<Kubelet>,
+    importer: Option<Arc<dyn ImageImporter>>,
+    facts: node::facts::Facts,
+    stop: CancellationToken,
+}
+
+impl Built {
+    /// For the kubelet's server.
+    pub fn pods_api(&self) -> Arc<dyn PodsApi> {
+        self.kubelet.clone()
+    }
+
+    /// Runs until stopped. Containers go on running afterwards, and the next kubelet takes them over.
+    pub async fn run(self) {
+        let Self { kubelet, importer, facts, stop } = self;
+        let (client, config, runtime) =
+            (kubelet.client.clone(), kubelet.config.clone(), kubelet.runtime.clone());
+        tokio::join!(
+            node::run(client, config.clone(), runtime.clone(), facts, stop.clone()),
+            manager::run(kubelet.clone(), stop.clone()),
+            manager::follow_runtime(runtime.clone(), kubelet.register.clone(), stop.clone()),
+            stop.run_until_cancelled(bring_images(&config, runtime, importer)),
+        );
+    }
+}
+
+/// Puts the parts together. Nothing is started but the informers that `context` shares.
+pub fn build(context: &Context, config: Config, parts: Parts) -> Result<Built, Error> {
+    let pods_dir = config.pods_dir();
+    let make = |path: &Path| {
+        std::fs::create_dir_all(path).map_err(|source| Error::Directory { path: path.to_owned(), source })
+    };
+    make(&pods_dir)?;
+    make(&config.log_dir)?;
+    let facts = node::facts::read(&config.data_dir);
+    let register = Register::default();
+    let slots = register.clone();
+    let changed = Arc::new(move |uid: &str| {
+        if let Some(slot) = slots.lock().get(uid) {
+            slot.inbox.put(|mail| mail.objects = true);
+        }
+    });
+    let objects = Arc::new(ObjectCache::new(context.client.clone(), changed));
+    let kubelet = Kubelet {
+        client: context.client.clone(),
+        volumes: Volumes::new(pods_dir, parts.mounter, objects.clone()),
+        objects,
+        puller: Puller::new(parts.runtime.clone()),
+        recorder: Recorder::new(context.client.clone(), "kubelet", &config.node_name),
+        services: context.informers.of::<Service>(),
+        node: crate::container::resources::NodeResources {
+            cgroup_v2: facts.cgroup_v2,
+            memory_bytes: i64::try_from(facts.memory_bytes).unwrap_or(i64::MAX),
+        },
+        allocatable: facts.allocatable(),
+        runtime: parts.runtime,
+        register,
+        config,
+    };
+    Ok(Built { kubelet: Arc::new(kubelet), importer: parts.importer, facts, stop: context.stop.clone() })
+}
+
+/// Runs a kubelet without its server.
+pub async fn run(context: Context, config: Config) -> Result<(), Error> {
+    let parts = Parts::real(&config);
+    Box::pin(build(&context, config, parts)?.run()).await;
+    Ok(())
+}
+
+/// Imports the sandbox image where it is missing, and every archive in `<data-dir>/images`, once the runtime is there.
+async fn bring_images(config: &Config, runtime: Arc<dyn Runtime>, importer: Option<Arc<dyn ImageImporter>>) {
+    let Some(importer) = importer else { return };
+    let present = loop {
+        match runtime.image_status(&config.pause_image).await {
+            Ok(image) => break image.is_some(),
+            Err(_) => tokio::time::sleep(RETRY).await,
+        }
+    };
+    if !present && let Some(archive) = pause::archive(&config.pause_image, std::env::consts::ARCH) {
+        match importer.import(archive).await {
+            Ok(()) => tracing::info!(image = %config.pause_image, "sandbox image imported"),
+            Err(error) => tracing::warn!(image = %config.pause_image, %error, "sandbox image not imported"),
+        }
+    }
+    for entry in std::fs::read_dir(config.data_dir.join("images")).into_iter().flatten().flatten() {
+        match importer.import_file(&entry.path()).await {
+            Ok(()) => tracing::info!(path = %entry.path().display(), "image archive imported"),
+            Err(error) => {
+                tracing::warn!(path = %entry.path().display(), %error, "image archive not imported")
+            }
+        }
+    }
+}
