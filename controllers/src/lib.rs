@@ -7,7 +7,9 @@ pub mod endpoints;
 pub mod endpointslice;
 pub mod gc;
 pub mod namespace;
+pub mod nodes;
 mod podcontrol;
+pub mod podgc;
 pub mod replicaset;
 pub mod serviceaccount;
 
@@ -15,7 +17,8 @@ use coracle_client::{Context, Informers};
 use futures::future::BoxFuture;
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::ReplicationController;
-use serviceaccount::LegacyTokens;
+pub use nodes::ipam::ClusterCidr;
+pub use serviceaccount::LegacyTokens;
 use std::collections::HashMap;
 use std::sync::Arc;
 use tokio::task::JoinSet;
@@ -59,6 +62,8 @@ pub struct Config {
     pub client_for: Option<ClientFor>,
     /// Signs tokens for Secrets of type kubernetes.io/service-account-token. Absent: they stay empty.
     pub legacy_tokens: Option<Arc<dyn LegacyTokens>>,
+    /// Where nodes' pod addresses are taken from. Absent: nodes get no spec.podCIDR.
+    pub cluster_cidr: Option<ClusterCidr>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -102,8 +107,14 @@ fn controllers(clients: &Clients, config: &Config, stop: &CancellationToken) -> 
         ("endpoints", Box::pin(endpoints::run(clients(), stop()))),
         ("endpointslice", Box::pin(endpointslice::run(clients(), stop()))),
         ("endpointslicemirroring", Box::pin(endpointslice::mirror::run(clients(), stop()))),
+        ("pod-garbage-collector", Box::pin(podgc::run(clients(), stop()))),
+        ("node-lifecycle", Box::pin(nodes::health::run(clients(), stop()))),
+        ("taint-eviction", Box::pin(nodes::eviction::run(clients(), stop()))),
         ("garbagecollector", Box::pin(gc::run(clients(), stop()))),
     ];
+    if let Some(cidr) = config.cluster_cidr {
+        all.push(("node-ipam", Box::pin(nodes::ipam::run(clients(), cidr, stop()))));
+    }
     let ca = &config.root_ca_pem;
     if !ca.is_empty() {
         all.push((

@@ -141,7 +141,10 @@ pub async fn patch_owner<K: Kind>(
 ) -> Result<Option<K>, kube::Error> {
     match api.patch(&object.name_any(), &PatchParams::default(), &Patch::Strategic(patch)).await {
         Ok(patched) => Ok(Some(patched)),
-        Err(error) if matches!(code_of(&error), 404 | 409 | 422) => Ok(None),
+        Err(error) if matches!(code_of(&error), 404 | 409 | 422) => {
+            tracing::debug!(name = %object.name_any(), %error, "ownership not changed");
+            Ok(None)
+        }
         Err(error) => Err(error),
     }
 }

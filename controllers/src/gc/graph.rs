@@ -1,4 +1,4 @@
-//! Who owns whom. Only what the garbage collector needs is kept: 20 bytes for an ordinary object, and a node for one
+//! Who owns whom. Only what the garbage collector needs is kept: 32 bytes for an ordinary object, and a node for one
 //! that has owners or waits for the collector's finalizers.
 
 use crate::discovery::Served;
@@ -85,11 +85,23 @@ impl std::fmt::Display for Work {
 /// Which resource an object is of: its index among those watched.
 pub type Resource = u16;
 
+/// Where a live object is: its resource, and a hash of its namespace, 0 for none.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Place {
+    resource: Resource,
+    namespace: u32,
+}
+
+fn namespace_hash(namespace: &str) -> u32 {
+    let fnv = |h: u32, b: u8| (h ^ u32::from(b)).wrapping_mul(0x0100_0193);
+    if namespace.is_empty() { 0 } else { namespace.bytes().fold(0x811c_9dc5, fnv).max(1) }
+}
+
 #[derive(Default)]
 pub struct Graph {
     nodes: HashMap<Id, Node>,
     dependents: HashMap<Id, HashSet<Id>>,
-    live: HashMap<Id, Resource>,
+    live: HashMap<Id, Place>,
 }
 
 impl Graph {
@@ -117,16 +129,18 @@ impl Graph {
         self.nodes.get(&id).is_some_and(|n| n.foreground)
     }
 
-    /// Whether every owner is known to live on: then there is nothing to ask the API.
+    /// Whether every owner is known to live on within reach: then there is nothing to ask the API.
     pub fn owners_are_solid(&self, node: &Node) -> bool {
-        node.owners.iter().all(|o| self.is_live(o.id) && !self.is_foreground(o.id))
+        let home = namespace_hash(&node.namespace);
+        let in_reach = |place: &Place| place.namespace == 0 || place.namespace == home;
+        node.owners.iter().all(|o| self.live.get(&o.id).is_some_and(in_reach) && !self.is_foreground(o.id))
     }
 
     /// Takes over an object as it is now, and says what that makes necessary.
     pub fn observe(&mut self, index: Resource, resource: &Arc<Served>, meta: &ObjectMeta) -> Vec<Work> {
         let id = Id::of(meta.uid.as_deref().unwrap_or_default());
-        self.live.insert(id, index);
         let new = node(resource, meta);
+        self.live.insert(id, Place { resource: index, namespace: namespace_hash(&new.namespace) });
         let old = self.nodes.remove(&id);
         let mut work = self.relink(id, old.as_ref(), &new);
         let was = |test: fn(&Node) -> bool| old.as_ref().is_some_and(test);
@@ -189,7 +203,7 @@ impl Graph {
 
     /// After a list of one resource: those that it no longer shows.
     pub fn missing(&self, index: Resource, listed: &HashSet<Id>) -> Vec<Id> {
-        let of_resource = self.live.iter().filter(|(_, of)| **of == index);
+        let of_resource = self.live.iter().filter(|(_, place)| place.resource == index);
         of_resource.map(|(id, _)| *id).filter(|id| !listed.contains(id)).collect()
     }
 }

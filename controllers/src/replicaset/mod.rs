@@ -5,8 +5,6 @@
 mod kinds;
 mod plan;
 mod status;
-#[cfg(test)]
-mod tests;
 
 use crate::Clients;
 use crate::common::ownership::{self, controller_of};

@@ -9,6 +9,7 @@ use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
 use nix::sys::stat::{Mode, mkdirat};
 use std::fs::{self, File};
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
 
 /// A container's mount of a part of a volume.
@@ -62,14 +63,21 @@ fn open_beneath(root: &File, path: &Path) -> nix::Result<OwnedFd> {
             .flags(OFlag::O_PATH | OFlag::O_CLOEXEC)
             .resolve(ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_MAGICLINKS)
     };
+    // New directories look like the volume, so that whoever may use the one may use the other.
+    let mode = Mode::from_bits_truncate(root.metadata().map_or(0o750, |m| m.mode()) & 0o777);
     let mut prefix = PathBuf::from(".");
     let mut opened = openat2(root, &prefix, how())?;
     for component in path.components() {
         prefix.push(component);
         opened = match openat2(root, &prefix, how()) {
             Err(nix::Error::ENOENT) => {
-                mkdirat(&opened, component.as_os_str(), Mode::from_bits_truncate(0o750))?;
-                openat2(root, &prefix, how())?
+                mkdirat(&opened, component.as_os_str(), mode)?;
+                let made = openat2(root, &prefix, how())?;
+                // The umask has taken bits away.
+                let path = format!("/proc/self/fd/{}", made.as_raw_fd());
+                fs::set_permissions(path, fs::Permissions::from_mode(mode.bits()))
+                    .map_err(|_| nix::Error::EPERM)?;
+                made
             }
             other => other?,
         };

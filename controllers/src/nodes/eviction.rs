@@ -1,0 +1,101 @@
+//! Deletes pods that do not tolerate their node's NoExecute taints, or not any longer.
+//!
+//! <https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/#taint-based-evictions>
+
+use super::{ACCOUNT, plan};
+use crate::Clients;
+use crate::common::{code_of, pods};
+use coracle_client::informer::{api_for, deleting};
+use coracle_client::{
+    Controller, Informer, Next, ObjectKey, ReconcileError, Reconciler, Recorder, WorkQueue,
+};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Node, Pod, Taint};
+use kube::api::{DeleteParams, Preconditions};
+use kube::{Api, ResourceExt};
+use tokio_util::sync::CancellationToken;
+
+struct Eviction {
+    client: kube::Client,
+    nodes: Informer<Node>,
+    pods: Informer<Pod>,
+    recorder: Recorder,
+}
+
+/// Runs the controller until `stop` is cancelled.
+pub async fn run(clients: Clients, stop: CancellationToken) {
+    let client = clients.client(ACCOUNT);
+    let (nodes, pods) = (clients.informers.of::<Node>(), clients.informers.of::<Pod>());
+    let reconciler = Eviction {
+        recorder: Recorder::new(client.clone(), "taint-eviction-controller", ""),
+        client,
+        nodes: nodes.clone(),
+        pods: pods.clone(),
+    };
+    let queue = WorkQueue::new();
+    let tainted = Tainted { pods: pods.clone(), client_queue: queue.clone(), nodes: nodes.clone() };
+    let pods_first = Controller::with_queue(reconciler, queue).objects(&pods).reads(&nodes).workers(2);
+    let by_node = Controller::new(tainted).objects(&nodes).reads(&pods);
+    tokio::join!(pods_first.run(stop.clone()), by_node.run(stop));
+}
+
+/// Wakes the pods of nodes with NoExecute taints. Apart, because a node's handler may not ask the informer of pods,
+/// whose handlers ask the one of nodes.
+struct Tainted {
+    nodes: Informer<Node>,
+    pods: Informer<Pod>,
+    client_queue: WorkQueue<ObjectKey>,
+}
+
+impl Reconciler for Tainted {
+    type Key = ObjectKey;
+
+    fn name(&self) -> &'static str {
+        "taint-eviction-controller"
+    }
+
+    async fn reconcile(&self, key: &ObjectKey) -> Result<Next, ReconcileError> {
+        if self.nodes.get_key(key).is_some_and(|node| !no_execute(&node).is_empty()) {
+            let all = self.pods.list();
+            let on_it = all.iter().filter(|p| pods::node_name(p) == Some(&key.name));
+            on_it.for_each(|pod| self.client_queue.add(ObjectKey::of(pod.as_ref())));
+        }
+        Ok(Next::Done)
+    }
+}
+
+fn no_execute(node: &Node) -> Vec<Taint> {
+    let taints = node.spec.as_ref().and_then(|s| s.taints.clone()).unwrap_or_default();
+    taints.into_iter().filter(|t| t.effect == plan::NO_EXECUTE).collect()
+}
+
+impl Reconciler for Eviction {
+    type Key = ObjectKey;
+
+    fn name(&self) -> &'static str {
+        "taint-eviction-controller"
+    }
+
+    async fn reconcile(&self, key: &ObjectKey) -> Result<Next, ReconcileError> {
+        let Some(pod) = self.pods.get_key(key).filter(|p| !deleting(p.as_ref())) else {
+            return Ok(Next::Done);
+        };
+        let node = pods::node_name(&pod).and_then(|name| self.nodes.get("", name));
+        let Some(node) = node else { return Ok(Next::Done) };
+        match plan::endurance(&pod, &no_execute(&node), Timestamp::now()) {
+            None => Ok(Next::Done),
+            Some(left) if !left.is_zero() => Ok(Next::After(left)),
+            Some(_) => {
+                let message = format!("Marking for deletion Pod {key}");
+                self.recorder.normal(pod.as_ref(), "TaintManagerEviction", message);
+                let uid = Preconditions { uid: pod.uid(), resource_version: None };
+                let params = DeleteParams::default().preconditions(uid);
+                let api: Api<Pod> = api_for(&self.client, key);
+                match api.delete(&key.name, &params).await {
+                    Err(error) if code_of(&error) != 404 => Err(error.into()),
+                    _ => Ok(Next::Done),
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! What a node's conditions mean: the taints it should carry, and how long a pod endures them.
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Node, NodeCondition, Pod, Taint, Toleration};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use std::time::Duration;
+
+const NOT_READY: &str = "node.kubernetes.io/not-ready";
+const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
+const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
+const NO_SCHEDULE: &str = "NoSchedule";
+pub const NO_EXECUTE: &str = "NoExecute";
+/// Conditions that mean a NoSchedule taint when they are true.
+const PRESSURES: [(&str, &str); 4] = [
+    ("MemoryPressure", "node.kubernetes.io/memory-pressure"),
+    ("DiskPressure", "node.kubernetes.io/disk-pressure"),
+    ("PIDPressure", "node.kubernetes.io/pid-pressure"),
+    ("NetworkUnavailable", "node.kubernetes.io/network-unavailable"),
+];
+/// Conditions that nobody vouches for when the kubelet is silent.
+const VOUCHED: [&str; 4] = ["Ready", "MemoryPressure", "DiskPressure", "PIDPressure"];
+
+pub fn condition<'a>(node: &'a Node, type_: &str) -> Option<&'a NodeCondition> {
+    node.status.as_ref()?.conditions.as_ref()?.iter().find(|c| c.type_ == type_)
+}
+
+fn status_of<'a>(node: &'a Node, type_: &str) -> &'a str {
+    condition(node, type_).map_or("Unknown", |c| c.status.as_str())
+}
+
+/// The conditions of a node whose kubelet is silent; equal to the present ones when they say so already.
+pub fn silent(node: &Node, now: Timestamp) -> Vec<NodeCondition> {
+    let mut all = node.status.as_ref().and_then(|s| s.conditions.clone()).unwrap_or_default();
+    for type_ in VOUCHED {
+        match all.iter_mut().find(|c| c.type_ == type_) {
+            Some(condition) if condition.status == "Unknown" => {}
+            Some(condition) => {
+                condition.status = "Unknown".to_owned();
+                condition.reason = Some("NodeStatusUnknown".to_owned());
+                condition.message = Some("Kubelet stopped posting node status.".to_owned());
+                condition.last_transition_time = Some(Time(now));
+            }
+            None => all.push(NodeCondition {
+                type_: type_.to_owned(),
+                status: "Unknown".to_owned(),
+                reason: Some("NodeStatusNeverUpdated".to_owned()),
+                message: Some("Kubelet never posted node status.".to_owned()),
+                last_heartbeat_time: node.metadata.creation_timestamp.clone(),
+                last_transition_time: Some(Time(now)),
+            }),
+        }
+    }
+    all
+}
+
+fn wanted(node: &Node) -> Vec<(&'static str, &'static str)> {
+    let mut all = Vec::new();
+    let down = match condition(node, "Ready").map(|c| c.status.as_str()) {
+        Some("True") => None,
+        Some("False") => Some(NOT_READY),
+        Some(_) => Some(UNREACHABLE),
+        // Registered, but its kubelet has not spoken: nothing may come, and nothing has to go.
+        None => {
+            all.push((NOT_READY, NO_SCHEDULE));
+            None
+        }
+    };
+    all.extend(down.into_iter().flat_map(|key| [(key, NO_SCHEDULE), (key, NO_EXECUTE)]));
+    let pressures = PRESSURES.iter().filter(|(type_, _)| status_of(node, type_) == "True");
+    all.extend(pressures.map(|(_, key)| (*key, NO_SCHEDULE)));
+    if node.spec.as_ref().and_then(|s| s.unschedulable).unwrap_or(false) {
+        all.push((UNSCHEDULABLE, NO_SCHEDULE));
+    }
+    all
+}
+
+fn is_ours(taint: &Taint) -> bool {
+    let key = taint.key.as_str();
+    [NOT_READY, UNREACHABLE, UNSCHEDULABLE].contains(&key) || PRESSURES.iter().any(|(_, k)| *k == key)
+}
+
+/// The node's taints as they should be: those that follow from its conditions, and everybody else's untouched.
+pub fn taints(node: &Node, now: Timestamp) -> Vec<Taint> {
+    let present = node.spec.as_ref().and_then(|s| s.taints.clone()).unwrap_or_default();
+    let wanted = wanted(node);
+    let stays = |t: &Taint| !is_ours(t) || wanted.contains(&(t.key.as_str(), t.effect.as_str()));
+    let mut all: Vec<Taint> = present.into_iter().filter(stays).collect();
+    for (key, effect) in wanted {
+        if !all.iter().any(|t| t.key == key && t.effect == effect) {
+            let taint = Taint { key: key.to_owned(), effect: effect.to_owned(), ..Taint::default() };
+            all.push(Taint { time_added: Some(Time(now)), ..taint });
+        }
+    }
+    all
+}
+
+fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
+    let empty = String::new();
+    let key = toleration.key.as_ref().unwrap_or(&empty);
+    let effect = toleration.effect.as_ref().unwrap_or(&empty);
+    let exists = toleration.operator.as_deref() == Some("Exists");
+    (effect.is_empty() || *effect == taint.effect)
+        && (if key.is_empty() { exists } else { *key == taint.key })
+        && (exists || toleration.value.as_ref().unwrap_or(&empty) == taint.value.as_ref().unwrap_or(&empty))
+}
+
+/// How long the pod may stay on a node with these taints: `None` for ever, zero not at all. Every NoExecute taint
+/// counts from when it was added; of several tolerations for one the shortest holds.
+pub fn endurance(pod: &Pod, taints: &[Taint], now: Timestamp) -> Option<Duration> {
+    let tolerations = pod.spec.as_ref().and_then(|s| s.tolerations.as_deref()).unwrap_or_default();
+    let of = |taint: &Taint| -> Option<Duration> {
+        let mut matching = tolerations.iter().filter(|t| tolerates(t, taint)).peekable();
+        if matching.peek().is_none() {
+            return Some(Duration::ZERO);
+        }
+        let seconds = matching.filter_map(|t| t.toleration_seconds).min()?;
+        let since = taint.time_added.as_ref().map_or(now, |t| t.0);
+        let due = since.as_second().saturating_add(seconds.max(0));
+        Some(Duration::from_secs(u64::try_from(due - now.as_second()).unwrap_or(0)))
+    };
+    taints.iter().filter(|t| t.effect == NO_EXECUTE).filter_map(of).min()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn node(ready: &str, spec: Value) -> Node {
+        serde_json::from_value(json!({ "metadata": { "name": "n" }, "spec": spec,
+            "status": { "conditions": [{ "type": "Ready", "status": ready }, { "type": "DiskPressure", "status": "False" }] } }))
+        .unwrap()
+    }
+
+    fn show(taints: &[Taint]) -> Vec<String> {
+        taints.iter().map(|t| format!("{}:{}", t.key.rsplit('/').next().unwrap(), t.effect)).collect()
+    }
+
+    #[test]
+    fn taints_follow_conditions_and_leave_others_alone() {
+        let own = json!({ "taints": [{ "key": "mine", "effect": "NoSchedule" }, { "key": UNREACHABLE, "effect": "NoExecute" }] });
+        let cases = [
+            (node("True", json!({})), vec![]),
+            (node("False", json!({})), vec!["not-ready:NoSchedule", "not-ready:NoExecute"]),
+            (
+                node("Unknown", own.clone()),
+                vec!["mine:NoSchedule", "unreachable:NoExecute", "unreachable:NoSchedule"],
+            ),
+            (node("True", own), vec!["mine:NoSchedule"]),
+            (node("True", json!({ "unschedulable": true })), vec!["unschedulable:NoSchedule"]),
+            (Node::default(), vec!["not-ready:NoSchedule"]),
+        ];
+        for (node, expected) in cases {
+            assert_eq!(show(&taints(&node, Timestamp::UNIX_EPOCH)), expected);
+        }
+    }
+
+    #[test]
+    fn a_silent_kubelet_makes_everything_unknown_once() {
+        let node = node("True", json!({}));
+        let all = silent(&node, Timestamp::UNIX_EPOCH);
+        let ready = all.iter().find(|c| c.type_ == "Ready").unwrap();
+        assert_eq!((ready.status.as_str(), ready.reason.as_deref()), ("Unknown", Some("NodeStatusUnknown")));
+        let never = all.iter().find(|c| c.type_ == "PIDPressure").unwrap();
+        assert_eq!(never.reason.as_deref(), Some("NodeStatusNeverUpdated"));
+        let mut again = node;
+        again.status.as_mut().unwrap().conditions = Some(all.clone());
+        assert_eq!(silent(&again, Timestamp::now()), all);
+    }
+
+    #[test]
+    fn a_pod_endures_what_it_tolerates() {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let taint = Taint {
+            key: "k".into(),
+            effect: NO_EXECUTE.into(),
+            time_added: Some(Time(at(100))),
+            ..Taint::default()
+        };
+        let cases = [
+            (json!([]), Some(0)),
+            (json!([{ "operator": "Exists" }]), None),
+            (
+                json!([{ "key": "k", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 30 }]),
+                Some(20),
+            ),
+            (json!([{ "key": "k", "operator": "Exists", "tolerationSeconds": 5 }]), Some(0)),
+            (json!([{ "key": "k", "value": "other" }]), Some(0)),
+            (json!([{ "key": "k", "operator": "Exists", "effect": "NoSchedule" }]), Some(0)),
+        ];
+        for (tolerations, expected) in cases {
+            let pod: Pod =
+                serde_json::from_value(json!({ "spec": { "containers": [], "tolerations": tolerations } }))
+                    .unwrap();
+            let left = endurance(&pod, std::slice::from_ref(&taint), at(110));
+            assert_eq!(left.map(|d| d.as_secs()), expected, "{tolerations}");
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! The controllers against an API server in memory, with the rights that upstream's roles give them.
+
+#[cfg(test)]
+#[path = "cluster/support.rs"]
+mod support;
+
+#[cfg(test)]
+#[path = "cluster/garbage.rs"]
+mod garbage;
+#[cfg(test)]
+#[path = "cluster/namespaces.rs"]
+mod namespaces;
+#[cfg(test)]
+#[path = "cluster/services.rs"]
+mod services;
+#[cfg(test)]
+#[path = "cluster/workloads.rs"]
+mod workloads;
+
+use support::World;
+
+/// A server with all controllers, and pods that run.
+async fn cluster() -> World {
+    let world = World::start().await;
+    world.play_kubelet();
+    let config = coracle_controllers::Config {
+        root_ca_pem: "-----BEGIN CERTIFICATE-----".to_owned(),
+        client_for: Some(world.client_for()),
+        legacy_tokens: None,
+        cluster_cidr: "10.42.0.0/16".parse().ok(),
+    };
+    tokio::spawn(coracle_controllers::run(world.context(), config));
+    let accounts = world.in_namespace::<k8s_openapi::api::core::v1::ServiceAccount>("default");
+    support::until_object("the default account", &accounts, "default", |_| true).await;
+    world
+}
+
+fn deployment(name: &str, replicas: i32, image: &str) -> serde_json::Value {
+    serde_json::json!({
+        "metadata": { "name": name },
+        "spec": { "replicas": replicas, "selector": { "matchLabels": { "app": name } },
+            "template": { "metadata": { "labels": { "app": name } },
+                "spec": { "containers": [{ "name": "c", "image": image }] } } },
+    })
+}

@@ -1,0 +1,38 @@
+use crate::support::{until_gone, until_list, until_object};
+use crate::{cluster, deployment};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, ServiceAccount};
+use kube::Api;
+use kube::api::{DeleteParams, Patch};
+use serde_json::json;
+
+#[tokio::test]
+async fn a_namespace_gets_its_account_and_ca_and_is_emptied_on_deletion() {
+    let world = cluster().await;
+    let namespaces: Api<Namespace> = Api::all(world.admin());
+    world.create(&namespaces, json!({ "metadata": { "name": "x" } })).await;
+    until_object("the account", &world.in_namespace::<ServiceAccount>("x"), "default", |_| true).await;
+    let maps = world.in_namespace::<ConfigMap>("x");
+    until_object("the CA", &maps, "kube-root-ca.crt", |m| m.data.is_some()).await;
+    maps.delete("kube-root-ca.crt", &DeleteParams::default()).await.unwrap();
+    until_object("the CA again", &maps, "kube-root-ca.crt", |m| m.data.is_some()).await;
+
+    world.create(&world.in_namespace::<Deployment>("x"), deployment("web", 2, "a")).await;
+    until_list("two pods", &world.in_namespace::<Pod>("x"), "app=web", |p| p.len() == 2).await;
+    world.create(&maps, json!({ "metadata": { "name": "held", "finalizers": ["example.com/hold"] } })).await;
+    namespaces.delete("x", &DeleteParams::default()).await.unwrap();
+    let stuck = until_object("what remains is told", &namespaces, "x", |ns| {
+        let conditions = ns.status.as_ref().and_then(|s| s.conditions.clone()).unwrap_or_default();
+        conditions.iter().any(|c| c.type_ == "NamespaceFinalizersRemaining" && c.status == "True")
+    })
+    .await;
+    let conditions = stuck.status.unwrap().conditions.unwrap();
+    let message = conditions.iter().find(|c| c.type_ == "NamespaceContentRemaining").unwrap();
+    assert_eq!(
+        message.message.as_deref(),
+        Some("Some resources are remaining: configmaps. has 1 resource instances")
+    );
+    let free = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
+    maps.patch("held", &Default::default(), &free).await.unwrap();
+    until_gone("the namespace", &namespaces, "x").await;
+}

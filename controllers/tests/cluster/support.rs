@@ -1,0 +1,194 @@
+//! A whole API server in memory, with its roles and admission, and a stand-in for the nodes' kubelets.
+
+use coracle_api::UserInfo;
+use coracle_apiserver::admission;
+use coracle_apiserver::authz::Chain;
+use coracle_apiserver::bootstrap::{self, BootstrapConfig};
+use coracle_apiserver::health::Health;
+use coracle_apiserver::server::{self, ApiServer, ServerConfig};
+use coracle_apiserver::store::{MemoryStore, Store};
+use coracle_client::informer::Kind;
+use coracle_client::transport::in_process;
+use coracle_client::{Context, Informers};
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, Resource, ResourceExt};
+use serde::Serialize;
+use serde_json::{Value, json};
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+/// Long enough for a busy machine; a test that waits this long has failed.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+pub struct World {
+    api: ApiServer,
+    pub informers: Informers,
+    pub stop: CancellationToken,
+    _end: DropGuard,
+}
+
+impl World {
+    pub async fn start() -> Self {
+        let filter = tracing_subscriber::EnvFilter::from_default_env();
+        let _ = tracing_subscriber::fmt().with_env_filter(filter).with_test_writer().try_init();
+        let stop = CancellationToken::new();
+        let store: Arc<dyn Store> = MemoryStore::new();
+        let cache = server::load_cache(store.clone()).await.unwrap();
+        let config = ServerConfig {
+            authenticator: None,
+            authorizer: Arc::new(Chain::new(cache.clone(), server::rbac_generation(cache.clone()))),
+            admission: Arc::new(admission::Chain::new(cache.clone(), &admission::Config::default()).unwrap()),
+            kubelets: None,
+            health: Health::default(),
+            clock: Arc::new(jiff::Timestamp::now),
+            stop: stop.clone(),
+        };
+        let api = ApiServer::new(config, store, cache);
+        bootstrap::apply(api.registry(), &cluster()).await.unwrap();
+        let client = client(&api, "test:informers", &["system:masters"]);
+        let informers = Informers::new(client, stop.clone());
+        Self { api, informers, _end: stop.clone().drop_guard(), stop }
+    }
+
+    /// A client that may do everything.
+    pub fn admin(&self) -> kube::Client {
+        client(&self.api, "admin", &["system:masters"])
+    }
+
+    /// As the controller manager, which alone may do little.
+    pub fn context(&self) -> Context {
+        let client = client(&self.api, "system:kube-controller-manager", &["system:authenticated"]);
+        Context { client, informers: self.informers.clone(), stop: self.stop.clone() }
+    }
+
+    /// Clients with the rights of the controllers' own service accounts.
+    pub fn client_for(&self) -> Arc<dyn Fn(&str) -> kube::Client + Send + Sync> {
+        let api = self.api.clone();
+        Arc::new(move |name| {
+            let groups = ["system:serviceaccounts", "system:serviceaccounts:kube-system"];
+            client(&api, &format!("system:serviceaccount:kube-system:{name}"), &groups)
+        })
+    }
+
+    pub fn in_namespace<K>(&self, namespace: &str) -> Api<K>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    {
+        Api::namespaced(self.admin(), namespace)
+    }
+
+    pub async fn create<K: Kind + Serialize>(&self, api: &Api<K>, value: Value) -> K {
+        let object: K = serde_json::from_value(value).unwrap();
+        api.create(&PostParams::default(), &object).await.unwrap()
+    }
+
+    /// Runs and ends pods as kubelets would: every pod becomes Ready at an address of its own, one that is being
+    /// deleted goes at once.
+    pub fn play_kubelet(&self) {
+        let client = self.admin();
+        let pods = self.informers.of::<Pod>();
+        let (sender, mut receiver) = tokio::sync::mpsc::unbounded_channel();
+        pods.on_change(move |delta| {
+            if let Some(pod) = &delta.new {
+                let _ = sender.send(pod.clone());
+            }
+        });
+        tokio::spawn(async move {
+            let last = AtomicU32::new(1);
+            while let Some(pod) = receiver.recv().await {
+                let api: Api<Pod> = Api::namespaced(client.clone(), &pod.namespace().unwrap());
+                let result = if pod.metadata.deletion_timestamp.is_some() {
+                    api.delete(&pod.name_any(), &DeleteParams::default().grace_period(0)).await.map(|_| ())
+                } else if pod.status.as_ref().and_then(|s| s.pod_ip.as_ref()).is_none() {
+                    let status = running(last.fetch_add(1, Ordering::Relaxed));
+                    let patch = Patch::Merge(status);
+                    api.patch_status(&pod.name_any(), &PatchParams::default(), &patch).await.map(|_| ())
+                } else {
+                    Ok(())
+                };
+                if let Err(kube::Error::Api(status)) = &result {
+                    assert!(status.code == 404 || status.code == 409, "{status:?}");
+                }
+            }
+        });
+    }
+}
+
+fn running(number: u32) -> Value {
+    let ip = format!("10.42.{}.{}", number / 250, number % 250 + 1);
+    let condition =
+        json!({ "type": "Ready", "status": "True", "lastTransitionTime": jiff::Timestamp::now() });
+    json!({ "status": { "phase": "Running", "podIP": ip, "podIPs": [{ "ip": ip }], "conditions": [condition] } })
+}
+
+fn client(api: &ApiServer, name: &str, groups: &[&str]) -> kube::Client {
+    in_process::<_, axum::body::Body, _>(api.service(), UserInfo::authenticated(name, groups))
+}
+
+fn cluster() -> BootstrapConfig {
+    BootstrapConfig {
+        api_addresses: vec![[192, 0, 2, 1].into()],
+        api_port: 6443,
+        service_ip: [10, 43, 0, 1].into(),
+        dns_ip: None,
+        ca_pem: String::new(),
+        front_proxy_ca_pem: String::new(),
+        server_url: String::new(),
+    }
+}
+
+/// Asks until `probe` has an answer; fails with what `state` shows last.
+pub async fn until<T, F, S>(what: &str, probe: impl Fn() -> F, state: impl Fn() -> S) -> T
+where
+    F: Future<Output = Option<T>>,
+    S: Future<Output = String>,
+{
+    let asking = async {
+        loop {
+            if let Some(answer) = probe().await {
+                return answer;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    match tokio::time::timeout(PATIENCE, asking).await {
+        Ok(answer) => answer,
+        Err(_) => panic!("never: {what}; at last: {}", state().await),
+    }
+}
+
+/// Waits until one object, if it exists, passes the test.
+pub async fn until_object<K: Kind + Serialize>(
+    what: &str,
+    api: &Api<K>,
+    name: &str,
+    test: impl Fn(&K) -> bool,
+) -> K {
+    let probe = || async { api.get_opt(name).await.unwrap().filter(|object| test(object)) };
+    let state = || async { json!(api.get_opt(name).await.unwrap()).to_string() };
+    until(what, probe, state).await
+}
+
+pub async fn until_gone<K: Kind + Serialize>(what: &str, api: &Api<K>, name: &str) {
+    let probe = || async { api.get_opt(name).await.unwrap().is_none().then_some(()) };
+    let state = || async { json!(api.get_opt(name).await.unwrap()).to_string() };
+    until(what, probe, state).await;
+}
+
+/// Waits until the list passes the test.
+pub async fn until_list<K: Kind + Serialize>(
+    what: &str,
+    api: &Api<K>,
+    labels: &str,
+    test: impl Fn(&[K]) -> bool,
+) -> Vec<K> {
+    let params = ListParams::default().labels(labels);
+    let probe = || async { Some(api.list(&params).await.unwrap().items).filter(|items| test(items)) };
+    let state = || async { json!(api.list(&params).await.unwrap().items).to_string() };
+    until(what, probe, state).await
+}

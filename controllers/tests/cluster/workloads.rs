@@ -1,0 +1,153 @@
+use crate::support::{until_gone, until_list, until_object};
+use crate::{cluster, deployment};
+use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
+use k8s_openapi::api::core::v1::{Event, Pod, ReplicationController};
+use kube::ResourceExt;
+use kube::api::{Patch, PatchParams};
+use serde_json::{Value, json};
+
+fn image(pod: &Pod) -> &str {
+    pod.spec.as_ref().unwrap().containers[0].image.as_deref().unwrap()
+}
+
+fn condition(deployment: &Deployment, type_: &str) -> (String, String) {
+    let all = deployment.status.as_ref().and_then(|s| s.conditions.clone()).unwrap_or_default();
+    let found = all.into_iter().find(|c| c.type_ == type_);
+    found.map(|c| (c.status, c.reason.unwrap_or_default())).unwrap_or_default()
+}
+
+fn is_rolled_out(deployment: &Deployment, replicas: i32) -> bool {
+    let status = deployment.status.clone().unwrap_or_default();
+    status.observed_generation == deployment.metadata.generation
+        && status.updated_replicas.unwrap_or(0) == replicas
+        && status.replicas.unwrap_or(0) == replicas
+        && status.available_replicas.unwrap_or(0) == replicas
+        && condition(deployment, "Progressing") == ("True".into(), "NewReplicaSetAvailable".into())
+}
+
+fn merge(value: Value) -> Patch<Value> {
+    Patch::Merge(value)
+}
+
+fn with_image(image: &str) -> Patch<Value> {
+    Patch::Strategic(
+        json!({ "spec": { "template": { "spec": { "containers": [{ "name": "c", "image": image }] } } } }),
+    )
+}
+
+#[tokio::test]
+async fn a_deployment_scales_rolls_out_and_rolls_back() {
+    let world = cluster().await;
+    let deployments = world.in_namespace::<Deployment>("default");
+    let (sets, pods) = (world.in_namespace::<ReplicaSet>("default"), world.in_namespace::<Pod>("default"));
+    let patch = PatchParams::default();
+    world.create(&deployments, deployment("web", 3, "a")).await;
+    let first = until_object("three replicas", &deployments, "web", |d| is_rolled_out(d, 3)).await;
+    assert_eq!(first.annotations()["deployment.kubernetes.io/revision"], "1");
+    assert_eq!(condition(&first, "Available"), ("True".into(), "MinimumReplicasAvailable".into()));
+
+    deployments.patch("web", &patch, &merge(json!({ "spec": { "replicas": 5 } }))).await.unwrap();
+    until_object("five replicas", &deployments, "web", |d| is_rolled_out(d, 5)).await;
+    until_list("five pods", &pods, "app=web", |p| p.len() == 5).await;
+    deployments.patch("web", &patch, &merge(json!({ "spec": { "replicas": 2 } }))).await.unwrap();
+    until_object("two replicas", &deployments, "web", |d| is_rolled_out(d, 2)).await;
+
+    deployments.patch("web", &patch, &with_image("b")).await.unwrap();
+    let second = until_object("image b", &deployments, "web", |d| {
+        is_rolled_out(d, 2) && d.annotations()["deployment.kubernetes.io/revision"] == "2"
+    });
+    second.await;
+    until_list("only pods of b", &pods, "app=web", |p| p.len() == 2 && p.iter().all(|p| image(p) == "b"))
+        .await;
+    assert_eq!(sets.list(&Default::default()).await.unwrap().items.len(), 2);
+
+    // What `kubectl rollout undo` sends: the old template again.
+    deployments.patch("web", &patch, &with_image("a")).await.unwrap();
+    until_object("revision 3", &deployments, "web", |d| {
+        is_rolled_out(d, 2) && d.annotations()["deployment.kubernetes.io/revision"] == "3"
+    })
+    .await;
+    let sets = sets.list(&Default::default()).await.unwrap().items;
+    assert_eq!(sets.len(), 2, "the old set took over again");
+    let history = sets.iter().find_map(|s| s.annotations().get("deployment.kubernetes.io/revision-history"));
+    assert_eq!(history.map(String::as_str), Some("1"));
+    let events = world.in_namespace::<Event>("default");
+    let scaled = until_list("scaling events", &events, "", |all| {
+        let of = |e: &&Event| e.reason.as_deref() == Some("ScalingReplicaSet");
+        all.iter().filter(of).count() >= 4
+    })
+    .await;
+    let first = scaled.iter().any(|e| e.message.as_deref().is_some_and(|m| m.ends_with("from 0 to 3")));
+    assert!(first, "{scaled:?}");
+}
+
+#[tokio::test]
+async fn a_paused_deployment_waits_and_recreate_leaves_no_overlap() {
+    let world = cluster().await;
+    let deployments = world.in_namespace::<Deployment>("default");
+    let pods = world.in_namespace::<Pod>("default");
+    let patch = PatchParams::default();
+    let mut value = deployment("db", 2, "a");
+    value["spec"]["strategy"] = json!({ "type": "Recreate" });
+    world.create(&deployments, value).await;
+    until_object("two replicas", &deployments, "db", |d| is_rolled_out(d, 2)).await;
+    deployments.patch("db", &patch, &merge(json!({ "spec": { "paused": true } }))).await.unwrap();
+    deployments.patch("db", &patch, &with_image("b")).await.unwrap();
+    until_object("paused", &deployments, "db", |d| {
+        condition(d, "Progressing").1 == "DeploymentPaused"
+            && d.status.as_ref().and_then(|s| s.observed_generation) == d.metadata.generation
+    })
+    .await;
+    assert!(pods.list(&Default::default()).await.unwrap().items.iter().all(|p| image(p) == "a"));
+    deployments.patch("db", &patch, &merge(json!({ "spec": { "paused": null } }))).await.unwrap();
+    until_object("rolled out", &deployments, "db", |d| is_rolled_out(d, 2)).await;
+    assert!(pods.list(&Default::default()).await.unwrap().items.iter().all(|p| image(p) == "b"));
+}
+
+#[tokio::test]
+async fn a_replication_controller_adopts_replaces_and_releases() {
+    let world = cluster().await;
+    let controllers = world.in_namespace::<ReplicationController>("default");
+    let pods = world.in_namespace::<Pod>("default");
+    let template = json!({ "metadata": { "labels": { "app": "rc" } }, "spec": { "containers": [{ "name": "c", "image": "a" }] } });
+    let mut orphan = template.clone();
+    orphan["metadata"]["name"] = json!("orphan");
+    world.create(&pods, orphan).await;
+    let spec = json!({ "replicas": 2, "selector": { "app": "rc" }, "template": template });
+    world.create(&controllers, json!({ "metadata": { "name": "rc" }, "spec": spec })).await;
+    until_object("two available", &controllers, "rc", |rc| {
+        rc.status.as_ref().and_then(|s| s.available_replicas) == Some(2)
+    })
+    .await;
+    let adopted = until_list("two pods", &pods, "app=rc", |p| p.len() == 2).await;
+    assert!(adopted.iter().any(|p| p.name_any() == "orphan"));
+    assert!(adopted.iter().all(|p| p.owner_references()[0].name == "rc"));
+    let relabel = merge(json!({ "metadata": { "labels": { "app": "free" } } }));
+    pods.patch("orphan", &PatchParams::default(), &relabel).await.unwrap();
+    until_object("released", &pods, "orphan", |p| p.owner_references().is_empty()).await;
+    until_list("replaced", &pods, "app=rc", |p| p.len() == 2).await;
+    let other = until_list("replaced", &pods, "app=rc", |p| p.len() == 2).await[0].name_any();
+    pods.delete(&other, &Default::default()).await.unwrap();
+    until_gone("the deleted pod", &pods, &other).await;
+    until_list("replaced again", &pods, "app=rc", |p| p.len() == 2).await;
+}
+
+#[tokio::test]
+async fn pods_that_are_refused_make_a_failure_condition() {
+    let world = cluster().await;
+    let sets = world.in_namespace::<ReplicaSet>("default");
+    let template = json!({ "metadata": { "labels": { "app": "x" } },
+        "spec": { "serviceAccountName": "nobody", "containers": [{ "name": "c", "image": "a" }] } });
+    let spec = json!({ "replicas": 4, "selector": { "matchLabels": { "app": "x" } }, "template": template });
+    world.create(&sets, json!({ "metadata": { "name": "refused" }, "spec": spec })).await;
+    let failed = until_object("ReplicaFailure", &sets, "refused", |set| {
+        set.status.as_ref().is_some_and(|s| s.conditions.is_some())
+    })
+    .await;
+    let condition = failed.status.unwrap().conditions.unwrap().remove(0);
+    assert_eq!(
+        (condition.type_.as_str(), condition.reason.as_deref()),
+        ("ReplicaFailure", Some("FailedCreate"))
+    );
+    assert!(condition.message.unwrap().contains("nobody"));
+}
