@@ -36,3 +36,19 @@ impl Limits {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_house_is_told_so() {
+        let limits = Limits::default();
+        let places: Vec<_> = (0..MUTATING).map(|_| limits.enter("create").unwrap()).collect();
+        let error = limits.enter("patch").unwrap_err();
+        assert_eq!((error.code, error.retry_after), (429, Some(1)));
+        assert!(limits.enter("list").is_ok());
+        drop(places);
+        assert!(limits.enter("patch").is_ok());
+    }
+}

@@ -222,6 +222,7 @@ impl Call<'_> {
             return Ok(Reply::ok(scope.update_scale(&options, |_| Ok(object.clone())).await?));
         }
         let object = scope.to_stored(object);
+        self.refuse_unserved()?;
         if let Some(sub) = self.sub() {
             let updated = scope.update_sub(sub, &options, |_| Ok(object.clone())).await?;
             return self.shown(scope, StatusCode::OK, updated);
@@ -235,6 +236,7 @@ impl Call<'_> {
         let options = self.query.write_options("PatchOptions")?;
         let patch = Patch::new(self.headers, body::read(body).await?)?;
         let expected = self.expected();
+        self.refuse_unserved()?;
         if self.is_sub("scale") {
             let apply = |scale: &Object| {
                 let (scale, problems) = patch.apply(&expected, scale)?;

@@ -19,6 +19,18 @@ impl Call<'_> {
         Sub::find(&self.route.subresource?.name).filter(|sub| sub.shows_object())
     }
 
+    /// Subresources of the catalogue that cannot be written yet (`pods/resize`): never a write of the whole object.
+    pub(super) fn refuse_unserved(&self) -> Result<(), ApiError> {
+        match self.route.subresource {
+            Some(sub) if self.sub().is_none() && !self.is_sub("scale") => {
+                let mut error = ApiError::method_not_allowed();
+                error.message = format!("{}: {} is not served by this server", error.message, sub.name);
+                Err(error)
+            }
+            _ => Ok(()),
+        }
+    }
+
     pub(super) async fn special_create(&self, scope: &Scope<'_>, body: Body) -> Result<Reply, ApiError> {
         let options = self.query.write_options("CreateOptions")?;
         let object = self.decode(scope, body, "CreateOptions").await?;

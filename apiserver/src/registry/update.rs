@@ -43,13 +43,21 @@ impl Scope<'_> {
         F: Fn(Option<&Object>) -> Result<Object, ApiError> + Send + Sync,
     {
         for attempt in 0..ATTEMPTS {
-            let Some(cached) = self.current(self.name, attempt > 0).await? else {
+            let fresh = attempt > 0;
+            let Some(cached) = self.current(self.name, fresh).await? else {
+                if !fresh {
+                    continue;
+                }
                 return self.create_by_update(part, options, &transform).await.map(|object| (object, true));
             };
             let old = cached.decode();
             let mut new = transform(Some(&old))?;
             self.check_identity(&mut new)?;
-            let pinned = self.check_preconditions(&new, &old)?;
+            let pinned = match self.check_preconditions(&new, &old) {
+                // The cache can be behind a client that has been told of a write by another server.
+                Err(_) if !fresh => continue,
+                checked => checked?,
+            };
             match self.replace(part, options, new, &cached, &old).await? {
                 Ok(stored) => return Ok((stored, false)),
                 Err(Raced) if pinned => return Err(self.modified(self.name)),

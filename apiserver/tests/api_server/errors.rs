@@ -54,6 +54,9 @@ async fn every_route_authenticates_authorizes_and_knows_its_methods() {
             assert!(message.contains("is forbidden: User \"nobody\" cannot"), "{message}");
             let answer = api.ask(method, &path, type_, body).await;
             let code = answer.status.as_u16();
+            if served && path.ends_with("/resize") && code == 405 {
+                continue;
+            }
             if served {
                 assert!(![401, 403, 405, 500].contains(&code), "{method} {path}: {code} {:?}", answer.body);
             } else if code == 405 {
@@ -125,6 +128,28 @@ async fn health_needs_no_credentials() {
     assert_eq!(api.get("/version").await.expect(200)["minor"], "36");
     api.get("/api").await.expect(401);
     assert_eq!(api.post("/version", &json!({})).await.status, 405);
+}
+
+#[tokio::test]
+async fn a_panic_is_an_answer() {
+    let api = Fixture::new().await;
+    let broken = api.as_user(Some(UserInfo::authenticated("panics", &[])));
+    let status = broken.get(CONFIG_MAPS).await.expect(500);
+    assert_eq!(status["reason"], "InternalError");
+    api.get(CONFIG_MAPS).await.expect(200);
+}
+
+#[tokio::test]
+async fn what_cannot_be_written_is_not_written_as_something_else() {
+    let api = Fixture::new().await;
+    let made = api.post(PODS, &pod("p")).await.expect(201);
+    let mut other = made.clone();
+    other["spec"]["containers"][0]["image"] = "other".into();
+    api.put(&format!("{PODS}/p/resize"), &other).await.expect(405);
+    api.patch(&format!("{PODS}/p/resize"), "merge-patch", &json!({"metadata": {"labels": {"a": "b"}}}))
+        .await
+        .expect(405);
+    assert_eq!(api.get(&format!("{PODS}/p")).await.expect(200), made);
 }
 
 #[tokio::test]

@@ -25,6 +25,7 @@ struct Everybody;
 
 impl Authorizer for Everybody {
     fn authorize(&self, attributes: &Attributes<'_>) -> Decision {
+        assert_ne!(attributes.user.name, "panics");
         if attributes.user.name == "nobody" {
             Decision::NoOpinion(String::new())
         } else {
