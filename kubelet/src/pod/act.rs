@@ -1,12 +1,12 @@
 //! Doing what the plan says. Execution makes no choices; what fails is remembered for the next plan.
 
 use super::plan::{Ending, Kind, Step, Waiting, is_sidecar};
-use super::publisher::now;
 use super::worker::{Worker, go_duration};
 use crate::container::{dns, hosts, sandbox};
 use crate::cri::{Runtime, api};
 use crate::probe::{Action, Outcome, Target};
 use coracle_storage::volumes::VolumeError;
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use kube::api::{DeleteParams, Preconditions};
 use kube::{Api, ResourceExt};
@@ -209,7 +209,8 @@ impl Worker {
 
     pub(super) async fn set_up_volumes(&mut self) {
         let pod = self.pod_with_status();
-        let (mounted, failed) = self.kubelet.volumes.set_up(&pod, &self.kubelet.allocatable, now()).await;
+        let (mounted, failed) =
+            self.kubelet.volumes.set_up(&pod, &self.kubelet.allocatable, Timestamp::now()).await;
         let refresh = mounted.values().filter_map(|m| m.refresh_after).min();
         self.volumes_refresh = refresh.map(|after| Instant::now() + after.max(Duration::from_secs(10)));
         self.mounted = mounted;

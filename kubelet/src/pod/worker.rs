@@ -106,6 +106,9 @@ impl Worker {
             let ending = self.ending();
             self.remember(ending.as_ref());
             self.report(ending.as_ref());
+            if ending.is_none() && self.volumes_due() {
+                self.set_up_volumes().await;
+            }
             let step = self.next_step(ending.as_ref());
             match step {
                 Step::Wait(limit) => {
@@ -143,9 +146,15 @@ impl Worker {
         if self.volumes_refresh.is_some_and(|at| at <= Instant::now()) {
             self.volumes_ready = false;
         }
-        if !self.volumes_ready && self.observed.sandbox().is_some() && !self.removed {
-            self.set_up_volumes().await;
-        }
+    }
+
+    /// Whether the volumes of a pod that runs are to be brought up to date. Those of one that does not run yet are
+    /// set up with its sandbox.
+    fn volumes_due(&self) -> bool {
+        let now = Instant::now();
+        !self.volumes_ready
+            && self.observed.sandbox().is_some()
+            && self.volumes_refresh.is_none_or(|at| at <= now)
     }
 
     fn read(&mut self, mail: Mail) {
@@ -155,11 +164,13 @@ impl Worker {
             if meta(&pod) != meta(&self.pod) {
                 // The downward API may show them.
                 self.volumes_ready = false;
+                self.volumes_refresh = None;
             }
             self.pod = pod;
         }
         if mail.objects {
             self.volumes_ready = false;
+            self.volumes_refresh = None;
             self.memory.pod_retry_at = None;
             let config = |w: &Waiting| w.reason == "CreateContainerConfigError";
             let retry: Vec<String> =
