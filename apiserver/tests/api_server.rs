@@ -13,6 +13,9 @@ mod formats;
 #[cfg(test)]
 #[path = "api_server/lists.rs"]
 mod lists;
+#[cfg(test)]
+#[path = "api_server/sockets.rs"]
+mod sockets;
 #[path = "api_server/subresources.rs"]
 mod subresources;
 #[path = "api_server/watches.rs"]

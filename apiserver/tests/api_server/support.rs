@@ -4,7 +4,9 @@ use axum::Router;
 use axum::body::Body;
 use bytes::{Bytes, BytesMut};
 use coracle_api::UserInfo;
+use coracle_apiserver::authn::Authenticator;
 use coracle_apiserver::authz::{Attributes, Authorizer, Decision, rules};
+use coracle_apiserver::cache::Cache;
 use coracle_apiserver::health::Health;
 use coracle_apiserver::registry::AdmitAll;
 use coracle_apiserver::server::{self, ApiServer, ServerConfig};
@@ -76,9 +78,21 @@ impl Fixture {
     }
 
     pub async fn over(store: Arc<dyn Store>) -> Self {
+        Self::build(store, |_| None).await
+    }
+
+    /// For tests over sockets, where somebody has to find out who asks.
+    pub async fn with(make: impl FnOnce(Arc<Cache>) -> Option<Arc<Authenticator>>) -> Self {
+        Self::build(MemoryStore::new(), make).await
+    }
+
+    async fn build(
+        store: Arc<dyn Store>,
+        make: impl FnOnce(Arc<Cache>) -> Option<Arc<Authenticator>>,
+    ) -> Self {
         let cache = server::load_cache(store.clone()).await.unwrap();
         let config = ServerConfig {
-            authenticator: None,
+            authenticator: make(cache.clone()),
             authorizer: Arc::new(Everybody),
             admission: Arc::new(AdmitAll),
             kubelets: None,
