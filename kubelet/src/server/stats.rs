@@ -34,12 +34,19 @@ pub(super) struct Sample {
     pub rootfs_used: Option<u64>,
 }
 
-/// The use of every running container of a pod, in order of namespace, pod and name.
+/// The use of the newest attempt of every container, in order of namespace, pod and name. Containers that the runtime
+/// still holds of earlier attempts and of pods that are gone are left out: their names would come twice.
 pub(super) async fn samples(server: &Server) -> Result<Vec<Sample>, HttpError> {
     let stats = server.pods.container_stats().await?;
-    let mut samples: Vec<Sample> = stats.iter().filter_map(sample).collect();
+    let mut samples: Vec<Sample> =
+        stats.iter().filter_map(sample).filter(|sample| is_newest(server, sample)).collect();
     samples.sort_by(|a, b| (&a.namespace, &a.pod, &a.container).cmp(&(&b.namespace, &b.pod, &b.container)));
     Ok(samples)
+}
+
+fn is_newest(server: &Server, sample: &Sample) -> bool {
+    let pod = server.pods.find(&sample.namespace, &sample.pod, Some(&sample.uid));
+    pod.is_some_and(|pod| pod.containers.iter().any(|container| container.id == sample.id))
 }
 
 fn sample(stats: &api::ContainerStats) -> Option<Sample> {
