@@ -12,6 +12,7 @@ mod supervise;
 
 use args::{Cli, Command};
 use clap::Parser;
+use std::io::IsTerminal;
 use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
 
@@ -31,7 +32,8 @@ fn main() -> ExitCode {
 
 fn in_runtime(log: &str, command: impl Future<Output = ExitCode>) -> ExitCode {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(expand(log)));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let colour = std::io::stderr().is_terminal();
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colour).init();
     // Ring is the only provider in this binary; a second installation is refused, which is as good.
     let _ = rustls::crypto::ring::default_provider().install_default();
     match tokio::runtime::Builder::new_multi_thread().enable_all().build() {

@@ -1,7 +1,7 @@
 //! LimitRanger: defaults and bounds for what containers, pods and claims ask for
 //! (<https://kubernetes.io/docs/concepts/policy/limit-range/>).
 
-use super::{Operation, Plugin, Request, items};
+use super::{Operation, Plugin, Request, items, present_items};
 use coracle_api::quantity::Quantity;
 use coracle_api::{ApiError, Object};
 use serde_json::{Map, Value};
@@ -84,7 +84,7 @@ fn set_defaults(pod: &mut Object, limit: &Value) {
     let (limits, requests) = defaults_of(limit);
     let mut notes = Vec::new();
     for (list, what) in [("containers", "container"), ("initContainers", "init container")] {
-        let Some(containers) = pod["spec"][list].as_array_mut() else { continue };
+        let Some(containers) = present_items(&mut pod["spec"], list) else { continue };
         for container in containers {
             let name = container["name"].as_str().unwrap_or_default().to_owned();
             for (field, label, values) in [("requests", "request", &requests), ("limits", "limit", &limits)] {

@@ -220,6 +220,11 @@ fn items_mut<'a>(object: &'a mut serde_json::Value, field: &str) -> Option<&'a m
     list.as_array_mut()
 }
 
+/// A list field that is there already: indexing for writing would leave a null behind.
+fn present_items<'a>(object: &'a mut serde_json::Value, field: &str) -> Option<&'a mut Vec<serde_json::Value>> {
+    object.get_mut(field)?.as_array_mut()
+}
+
 fn is_mirror(pod: &Object) -> bool {
     pod["metadata"]["annotations"]["kubernetes.io/config.mirror"].is_string()
 }

@@ -1,7 +1,7 @@
 //! ServiceAccount: every pod acts as one, and finds its token at a known place
 //! (<https://kubernetes.io/docs/tasks/configure-pod-container/configure-service-account/>).
 
-use super::{Operation, Plugin, Request, is_mirror, items, items_mut};
+use super::{Operation, Plugin, Request, is_mirror, items, items_mut, present_items};
 use coracle_api::{ApiError, Object};
 use rand::Rng as _;
 use serde_json::{Value, json};
@@ -102,7 +102,7 @@ fn mount_token(pod: &mut Object) {
     let name = present.clone().unwrap_or_else(|| free_name(pod));
     let mut needed = false;
     for list in ["initContainers", "containers"] {
-        let Some(containers) = pod["spec"][list].as_array_mut() else { continue };
+        let Some(containers) = present_items(&mut pod["spec"], list) else { continue };
         for container in containers.iter_mut().filter(|c| !has_mount(c)) {
             let mount = json!({ "name": name, "readOnly": true, "mountPath": MOUNT_PATH });
             if let Some(mounts) = items_mut(container, "volumeMounts") {

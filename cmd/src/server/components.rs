@@ -6,6 +6,7 @@ use crate::config::{Component, Config};
 use crate::supervise::Supervisor;
 use coracle_apiserver::authn::ServiceAccountTokens;
 use coracle_apiserver::authn::claims::Reference;
+use coracle_apiserver::pki::Pki;
 use coracle_client::{Context, Informers};
 use coracle_controllers::serviceaccount::LegacyTokens;
 use coracle_kubelet::simulate::{SimulateConfig, run_simulated};
@@ -43,13 +44,16 @@ pub fn spawn_all(supervisor: &mut Supervisor, control_plane: &ControlPlane, conf
         scheduler(supervisor, base.clone());
     }
     if config.runs(Component::Controllers) {
-        controllers(supervisor, base.clone(), control_plane);
+        controllers(supervisor, base.clone(), control_plane, config);
     }
     if config.runs(Component::Storage) {
         storage(supervisor, base.clone(), config);
     }
     if config.simulate_nodes > 0 {
         simulated_nodes(supervisor, base.clone(), config.simulate_nodes);
+    }
+    if config.runs(Component::Kubelet) {
+        kubelet(supervisor, base.clone(), control_plane, config);
     }
     if config.runs(Component::Proxy) {
         proxy(supervisor, base.clone(), config);
@@ -66,10 +70,11 @@ fn scheduler(supervisor: &mut Supervisor, base: Base) {
     });
 }
 
-fn controllers(supervisor: &mut Supervisor, base: Base, control_plane: &ControlPlane) {
+fn controllers(supervisor: &mut Supervisor, base: Base, control_plane: &ControlPlane, config: &Config) {
     let accounts = base.clients.clone();
     let settings = coracle_controllers::Config {
         root_ca_pem: control_plane.pki.ca_pem().to_owned(),
+        cluster_cidr: config.cluster_cidr.parse().ok(),
         client_for: Some(Arc::new(move |name: &str| accounts.service_account(name))),
         legacy_tokens: Some(Arc::new(SecretTokens(control_plane.tokens.clone()))),
     };
@@ -113,6 +118,55 @@ fn simulated_nodes(supervisor: &mut Supervisor, base: Base, count: u32) {
         let context = base.context(base.clients.privileged("system:coracle:simulated-nodes"), stop);
         run_simulated(context, SimulateConfig { count, ..SimulateConfig::default() })
     });
+}
+
+/// The pods and the port that shows them end together: a port without pods would answer nonsense.
+fn kubelet(supervisor: &mut Supervisor, base: Base, control_plane: &ControlPlane, config: &Config) {
+    let mut settings = coracle_kubelet::Config::new(&config.node_name, config.node_ip);
+    settings.runtime_endpoint.clone_from(&config.runtime_endpoint);
+    settings.data_dir.clone_from(&config.data_dir);
+    settings.cluster_dns = vec![service_address(config, 10)];
+    let pki = control_plane.pki.clone();
+    supervisor.spawn("kubelet", move |stop| {
+        let context = base.context(base.clients.node(&settings.node_name), stop);
+        run_kubelet(context, settings.clone(), pki.clone())
+    });
+}
+
+async fn run_kubelet(
+    context: Context,
+    settings: coracle_kubelet::Config,
+    pki: Arc<Pki>,
+) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    let verifier = pki.client_verifier()?;
+    let server = coracle_kubelet::server::ServerConfig {
+        addresses: vec![SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), settings.port)],
+        tls: pki.kubelet_server_tls()?,
+        judge: Arc::new(move |chain| verifier.verify(chain)),
+        node_name: settings.node_name.clone(),
+        log_root: PathBuf::from("/var/log"),
+        configz: configz(&settings),
+    };
+    let parts = coracle_kubelet::Parts::real(&settings);
+    let built = coracle_kubelet::build(&context, settings, parts)?;
+    let pods = built.pods_api();
+    tokio::select! {
+        served = coracle_kubelet::server::run(context, server, pods) => served?,
+        () = built.run() => {}
+    }
+    Ok(())
+}
+
+/// The settings in force, under the names of upstream's KubeletConfiguration.
+fn configz(settings: &coracle_kubelet::Config) -> serde_json::Value {
+    serde_json::json!({
+        "clusterDNS": settings.cluster_dns,
+        "clusterDomain": settings.cluster_domain,
+        "containerRuntimeEndpoint": settings.runtime_endpoint,
+        "maxPods": settings.max_pods,
+        "port": settings.port,
+        "staticPodPath": settings.static_pods_dir(),
+    })
 }
 
 fn proxy(supervisor: &mut Supervisor, base: Base, config: &Config) {

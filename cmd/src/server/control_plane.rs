@@ -139,8 +139,10 @@ fn assemble(
 
 /// Plugins that leave work to a controller run only beside it: nobody else would take back their taint or finalizer.
 fn admission_for(config: &Config) -> admission::Config {
-    // There is no node life-cycle controller yet, so no node would ever lose its first taint.
-    let mut disabled = vec![admission::NEEDS_NODE_LIFECYCLE.to_owned()];
+    let mut disabled = Vec::new();
+    if !config.runs(Component::Controllers) {
+        disabled.push(admission::NEEDS_NODE_LIFECYCLE.to_owned());
+    }
     if !config.runs(Component::Storage) {
         disabled.push(admission::NEEDS_STORAGE_PROTECTION.to_owned());
     }
