@@ -721,7 +721,6 @@ pub static MESSAGES: &[Message] = &[
     Message { name: "io.k8s.apimachinery.pkg.apis.meta.v1.StatusCause", fields: &[Field { tag: 1, name: "reason", form: One, kind: String, pointer: false }, Field { tag: 2, name: "message", form: One, kind: String, pointer: false }, Field { tag: 3, name: "field", form: One, kind: String, pointer: false }] },
     Message { name: "io.k8s.apimachinery.pkg.apis.meta.v1.StatusDetails", fields: &[Field { tag: 1, name: "name", form: One, kind: String, pointer: false }, Field { tag: 2, name: "group", form: One, kind: String, pointer: false }, Field { tag: 3, name: "kind", form: One, kind: String, pointer: false }, Field { tag: 4, name: "causes", form: List, kind: Message(714), pointer: false }, Field { tag: 5, name: "retryAfterSeconds", form: One, kind: Int, pointer: false }, Field { tag: 6, name: "uid", form: One, kind: String, pointer: false }] },
     Message { name: "io.k8s.apimachinery.pkg.apis.meta.v1.WatchEvent", fields: &[Field { tag: 1, name: "type", form: One, kind: String, pointer: false }, Field { tag: 2, name: "object", form: One, kind: Raw, pointer: false }] },
-    Message { name: "io.k8s.apimachinery.pkg.runtime.TypeMeta", fields: &[] },
 ];
 
 /// Group, version and kind to the row of `MESSAGES`, sorted.
