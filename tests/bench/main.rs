@@ -1,0 +1,130 @@
+//! `bench [--quick] [--check] [NAME...]`: measures the release binary and prints its figures as a table.
+//!
+//! `CORACLE_BIN` names the binary (default: target/release/coracle). Data directories are made under `TMPDIR`; put it
+//! on the disk to be measured. With `--check` the exit code says whether every goal (goals.rs) holds.
+
+mod disk;
+mod etcd;
+mod goals;
+mod http;
+mod idle;
+mod load;
+mod machine;
+mod pods;
+mod process;
+mod reads;
+mod schedule;
+mod server;
+mod start;
+mod table;
+mod watch;
+mod writes;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+use table::Row;
+
+/// A benchmark that fails ends with a text for people; nobody handles it in any other way.
+pub type Error = Box<dyn std::error::Error + Send + Sync>;
+
+/// What every benchmark is told.
+pub struct Settings {
+    pub binary: PathBuf,
+    pub quick: bool,
+}
+
+impl Settings {
+    /// A load's time.
+    pub fn time(&self, seconds: u64) -> Duration {
+        if self.quick { Duration::from_secs(seconds.div_ceil(5)) } else { Duration::from_secs(seconds) }
+    }
+
+    /// How many of something to make or try.
+    pub fn amount(&self, n: usize) -> usize {
+        if self.quick { n.div_ceil(5) } else { n }
+    }
+}
+
+const NAMES: [&str; 11] =
+    ["size", "start", "restart", "idle", "disk", "etcd", "writes", "reads", "watch", "schedule", "pods"];
+
+async fn run(name: &str, settings: &Settings) -> Result<Vec<Row>, Error> {
+    match name {
+        "size" => start::size(settings),
+        "start" => start::cold(settings).await,
+        "restart" => start::restart(settings).await,
+        "idle" => idle::run(settings).await,
+        "disk" => disk::run(settings),
+        "etcd" => etcd::run(settings).await,
+        "writes" => writes::run(settings).await,
+        "reads" => reads::run(settings).await,
+        "watch" => watch::run(settings).await,
+        "schedule" => schedule::run(settings).await,
+        "pods" => pods::run(settings).await,
+        _ => Err(format!("no such benchmark; there are {}", NAMES.join(", ")).into()),
+    }
+}
+
+struct Arguments {
+    quick: bool,
+    check: bool,
+    names: Vec<String>,
+}
+
+fn arguments() -> Result<Arguments, String> {
+    let mut parsed = Arguments { quick: false, check: false, names: Vec::new() };
+    for argument in std::env::args().skip(1) {
+        match argument.as_str() {
+            "--quick" => parsed.quick = true,
+            "--check" => parsed.check = true,
+            name if NAMES.contains(&name) => parsed.names.push(argument),
+            _ => return Err(format!("usage: bench [--quick] [--check] [{}]...", NAMES.join("|"))),
+        }
+    }
+    Ok(parsed)
+}
+
+fn binary() -> Result<PathBuf, String> {
+    let path = std::env::var_os("CORACLE_BIN").map_or_else(|| "target/release/coracle".into(), PathBuf::from);
+    path.canonicalize().map_err(|e| format!("{}: {e}; build it or name it in CORACLE_BIN", path.display()))
+}
+
+async fn measure(arguments: &Arguments, settings: &Settings) -> (Vec<Row>, Vec<String>) {
+    let (mut rows, mut failures) = (Vec::new(), Vec::new());
+    for name in NAMES {
+        if !arguments.names.is_empty() && !arguments.names.iter().any(|wanted| wanted == name) {
+            continue;
+        }
+        eprintln!("measuring: {name}");
+        match run(name, settings).await {
+            Ok(more) => rows.extend(more),
+            Err(error) => failures.push(format!("{name}: {error}")),
+        }
+    }
+    (rows, failures)
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let (arguments, binary) = match (arguments(), binary()) {
+        (Ok(arguments), Ok(binary)) => (arguments, binary),
+        (Err(text), _) | (_, Err(text)) => {
+            eprintln!("{text}");
+            return ExitCode::from(2);
+        }
+    };
+    // Ring is the only provider here; a second installation is refused, which is as good.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    println!("{}\n", machine::describe(&std::env::temp_dir()));
+    let settings = Settings { binary, quick: arguments.quick };
+    let (rows, failures) = measure(&arguments, &settings).await;
+    print!("{}", table::render(&rows));
+    for line in failures.iter().map(|text| format!("failed: {text}")).chain(table::excuses(&rows)) {
+        println!("{line}");
+    }
+    let misses = table::misses(&rows, arguments.names.is_empty() && !arguments.quick);
+    misses.iter().for_each(|text| println!("missed: {text}"));
+    let good = failures.is_empty() && (misses.is_empty() || !arguments.check);
+    if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
