@@ -1,1 +1,21 @@
+//! What the end-to-end tests need: the real binary in a cluster of its own, and commands as a user types them.
+//!
+//! `CORACLE_BIN` names the binary under test; without it the newest of `target/{release,debug}/coracle` is taken.
 
+pub mod binary;
+pub mod cluster;
+pub mod http;
+pub mod image;
+pub mod shell;
+pub mod wait;
+
+pub use binary::coracle;
+pub use cluster::Cluster;
+pub use http::Answer;
+pub use shell::{Output, Shell};
+pub use wait::wait_for;
+
+/// Says why a test does nothing here. Returns from the test are the caller's.
+pub fn skipped(reason: &str) {
+    println!("skipped: {reason}");
+}

@@ -1,0 +1,170 @@
+//! A cluster of the real binary: its own port, its own data directory, gone with the value.
+
+use crate::http::{Answer, Caller};
+use crate::shell::Shell;
+use crate::wait::wait_for;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::net::TcpListener;
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+use tempfile::TempDir;
+
+/// Longest a server may take to its readiness. It takes a fraction of a second; a busy machine needs more.
+const START_LIMIT: Duration = Duration::from_secs(60);
+/// How much of the log a failed test shows.
+const LOG_LINES: usize = 60;
+
+/// A running `coracle server` without kubelet, proxy and DNS. Dereferences to the [`Shell`] of its administrator.
+pub struct Cluster {
+    shell: Shell,
+    server: Child,
+    port: u16,
+    arguments: Vec<String>,
+    dir: TempDir,
+}
+
+impl Deref for Cluster {
+    type Target = Shell;
+
+    fn deref(&self) -> &Shell {
+        &self.shell
+    }
+}
+
+impl Cluster {
+    /// Starts a server with these further arguments and waits until pods can be created in it.
+    pub fn start(arguments: &[&str]) -> Self {
+        let dir = tempfile::tempdir().expect("temporary directory");
+        let home = dir.path().join("home");
+        std::fs::create_dir(&home).expect("home");
+        let port = free_port();
+        let arguments: Vec<String> = arguments.iter().map(|a| (*a).to_owned()).collect();
+        let shell = Shell::new(&home, &dir.path().join("kubeconfig"));
+        let server = spawn(dir.path(), port, &arguments);
+        let mut cluster = Self { shell, server, port, arguments, dir };
+        cluster.wait_until_usable();
+        cluster
+    }
+
+    /// Two simulated nodes: what most tests want.
+    pub fn simulated() -> Self {
+        let cluster = Self::start(&["--simulate-nodes", "2"]);
+        cluster.ok("kubectl wait node --all --for=condition=Ready --timeout=30s");
+        cluster
+    }
+
+    fn wait_until_usable(&mut self) {
+        wait_for("readiness of the server", START_LIMIT, || {
+            if let Some(status) = self.server.try_wait().expect("the server's state") {
+                panic!("the server ended with {status}:\n{}", self.log_tail());
+            }
+            let answer = self.http(&Caller::Nobody, "GET", "/readyz", "");
+            if answer.code == 200 { Ok(()) } else { Err(format!("/readyz: {answer:?}\n{}", self.log_tail())) }
+        });
+        self.until("kubectl get serviceaccount default -o name", "serviceaccount/default");
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    pub fn data_dir(&self) -> PathBuf {
+        self.dir.path().join("data")
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.server.id()
+    }
+
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
+    }
+
+    fn log_tail(&self) -> String {
+        let log = self.log();
+        let lines: Vec<&str> = log.lines().collect();
+        lines[lines.len().saturating_sub(LOG_LINES)..].join("\n")
+    }
+
+    /// One HTTP request; see [`crate::http`].
+    pub fn http(&self, caller: &Caller, method: &str, path: &str, body: &str) -> Answer {
+        crate::http::request(self.port, &self.data_dir().join("pki"), caller, method, path, body)
+    }
+
+    /// One HTTP request as the administrator.
+    pub fn raw(&self, method: &str, path: &str, body: &str) -> Answer {
+        self.http(&Caller::Admin, method, path, body)
+    }
+
+    /// kill -9: the server gets no chance to tidy up.
+    pub fn kill(&mut self) {
+        self.server.kill().expect("the server runs");
+        self.server.wait().expect("the server ends");
+    }
+
+    /// SIGTERM; returns the exit code.
+    pub fn terminate(&mut self) -> i32 {
+        let pid = Pid::from_raw(i32::try_from(self.server.id()).expect("a process id"));
+        kill(pid, Signal::SIGTERM).expect("the server runs");
+        let status = wait_for("end of the server", START_LIMIT, || {
+            self.server.try_wait().expect("the server's state").ok_or_else(|| self.log_tail())
+        });
+        status.code().unwrap_or(-1)
+    }
+
+    /// Starts the server again on the same data directory and port, after [`Self::kill`] or [`Self::terminate`].
+    pub fn restart(&mut self) {
+        self.server = spawn(self.dir.path(), self.port, &self.arguments);
+        self.wait_until_usable();
+    }
+
+    /// Whether the server lives and says so.
+    #[track_caller]
+    pub fn assert_alive(&self) {
+        let answer = self.http(&Caller::Nobody, "GET", "/livez", "");
+        assert_eq!((answer.code, answer.text.as_str()), (200, "ok"), "{}", self.log_tail());
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.server.kill();
+        let _ = self.server.wait();
+        let log = self.log_tail();
+        if std::thread::panicking() {
+            eprintln!("---- the end of the server's log ----\n{log}\n----");
+        } else {
+            assert!(!log.contains("panicked"), "something panicked in the server:\n{log}");
+        }
+    }
+}
+
+fn spawn(dir: &Path, port: u16, arguments: &[String]) -> Child {
+    let log = std::fs::OpenOptions::new().create(true).append(true).open(dir.join("log")).expect("the log");
+    Command::new(crate::coracle())
+        .args(["server", "--bind-address", "127.0.0.1", "--node-ip", "127.0.0.1"])
+        .args(["--disable", "kubelet,proxy,dns", "--https-port", &port.to_string()])
+        .arg("--data-dir")
+        .arg(dir.join("data"))
+        .arg("--write-kubeconfig")
+        .arg(dir.join("kubeconfig"))
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(log.try_clone().expect("a second handle of the log"))
+        .stderr(log)
+        .spawn()
+        .expect("the binary starts")
+}
+
+/// A port that nobody listens on, below those that the kernel gives to outgoing connections (32768 and up), so that
+/// a client cannot take it while a server restarts.
+pub fn free_port() -> u16 {
+    let start = std::process::id() % 10_000;
+    let candidates = (start..start + 10_000).map(|n| 20_000 + n % 10_000);
+    let mut ports = candidates.filter_map(|port| u16::try_from(port).ok());
+    ports.find(|port| TcpListener::bind(("0.0.0.0", *port)).is_ok()).expect("a free port")
+}
