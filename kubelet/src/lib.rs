@@ -5,6 +5,7 @@ pub mod container;
 pub mod cri;
 pub mod images;
 mod kubelet;
+mod logs;
 mod manager;
 mod node;
 pub mod objects;
@@ -14,6 +15,7 @@ pub mod probe;
 mod run;
 pub mod simulate;
 pub mod server;
+mod static_pods;
 pub mod streaming;
 
 pub use config::Config;

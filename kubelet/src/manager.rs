@@ -6,9 +6,11 @@ use crate::pod::inbox::Inbox;
 use crate::pod::labels;
 use crate::pod::observed::{Observed, observe};
 use crate::pod::worker::Worker;
+use crate::static_pods::{self, is_mirror};
 use coracle_client::ObjectKey;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Pod;
+use kube::api::{DeleteParams, Preconditions};
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, ResourceExt};
@@ -29,6 +31,8 @@ struct Manager {
     /// The UID that a name has now.
     names: HashMap<ObjectKey, String>,
     workers: HashMap<String, (Arc<Inbox>, AbortHandle)>,
+    /// UIDs of static pods whose manifests are there.
+    from_files: HashSet<String>,
 }
 
 /// Follows the pods that are bound to this node until `stop`; containers outlive it.
@@ -36,22 +40,33 @@ pub async fn run(kubelet: Arc<Kubelet>, stop: CancellationToken) {
     let config = watcher::Config::default().fields(&format!("spec.nodeName={}", kubelet.config.node_name));
     let api: Api<Pod> = Api::all(kubelet.client.clone());
     let mut events = watcher::watcher(api, config).default_backoff().boxed();
-    let mut manager = Manager { kubelet, names: HashMap::new(), workers: HashMap::new() };
+    let mut manager =
+        Manager { kubelet, names: HashMap::new(), workers: HashMap::new(), from_files: HashSet::new() };
     let mut listed = Vec::new();
     let mut first = true;
-    while let Some(Some(event)) = stop.run_until_cancelled(events.next()).await {
+    let mut look = tokio::time::interval(static_pods::LOOK);
+    loop {
+        let event = tokio::select! {
+            () = stop.cancelled() => break,
+            _ = look.tick() => {
+                manager.static_pods(static_pods::read(&manager.kubelet.config));
+                continue;
+            }
+            event = events.next() => event,
+        };
         match event {
-            Ok(Event::Init) => listed.clear(),
-            Ok(Event::InitApply(pod)) => listed.push(pod),
-            Ok(Event::InitDone) => {
+            Some(Ok(Event::Init)) => listed.clear(),
+            Some(Ok(Event::InitApply(pod))) => listed.push(pod),
+            Some(Ok(Event::InitDone)) => {
                 manager.replace(std::mem::take(&mut listed));
                 if std::mem::take(&mut first) {
                     tokio::spawn(remove_orphans(manager.kubelet.clone(), manager.uids()));
                 }
             }
-            Ok(Event::Apply(pod)) => manager.apply(pod),
-            Ok(Event::Delete(pod)) => manager.delete(&pod),
-            Err(error) => tracing::warn!(%error, "watch of this node's pods failed, trying again"),
+            Some(Ok(Event::Apply(pod))) => manager.from_api(pod),
+            Some(Ok(Event::Delete(pod))) => manager.delete(&pod),
+            Some(Err(error)) => tracing::warn!(%error, "watch of this node's pods failed, trying again"),
+            None => break,
         }
     }
     manager.workers.values().for_each(|(_, task)| task.abort());
@@ -66,11 +81,52 @@ impl Manager {
     fn replace(&mut self, pods: Vec<Pod>) {
         let there: HashSet<String> = pods.iter().filter_map(ResourceExt::uid).collect();
         for (uid, (inbox, _)) in &self.workers {
-            if !there.contains(uid) {
+            if !there.contains(uid) && !self.from_files.contains(uid) {
                 inbox.put(|mail| mail.removed = true);
             }
         }
-        pods.into_iter().for_each(|pod| self.apply(pod));
+        pods.into_iter().for_each(|pod| self.from_api(pod));
+    }
+
+    /// What the manifests say now, all of them.
+    fn static_pods(&mut self, pods: Vec<Pod>) {
+        let there: HashSet<String> = pods.iter().filter_map(ResourceExt::uid).collect();
+        for uid in self.from_files.difference(&there) {
+            if let Some((inbox, _)) = self.workers.get(uid) {
+                inbox.put(|mail| mail.removed = true);
+            }
+        }
+        let new: Vec<Pod> = pods
+            .into_iter()
+            .filter(|pod| pod.uid().is_some_and(|uid| !self.from_files.contains(&uid)))
+            .collect();
+        self.from_files = there;
+        new.into_iter().for_each(|pod| self.apply(pod));
+    }
+
+    fn from_api(&mut self, pod: Pod) {
+        if is_mirror(&pod) { self.mirror(&pod) } else { self.apply(pod) }
+    }
+
+    /// A mirror pod that is being deleted, or whose manifest is gone, is let go at once.
+    fn mirror(&self, pod: &Pod) {
+        let hash = pod.annotations().get(labels::CONFIG_HASH).cloned().unwrap_or_default();
+        if pod.metadata.deletion_timestamp.is_none() && self.from_files.contains(&hash) {
+            return;
+        }
+        let api: Api<Pod> =
+            Api::namespaced(self.kubelet.client.clone(), &pod.namespace().unwrap_or_default());
+        let (name, uid) = (pod.name_any(), pod.uid());
+        tokio::spawn(async move {
+            let params = DeleteParams {
+                grace_period_seconds: Some(0),
+                preconditions: Some(Preconditions { uid, resource_version: None }),
+                ..DeleteParams::default()
+            };
+            if let Err(error) = api.delete(&name, &params).await {
+                tracing::debug!(%name, %error, "mirror pod not deleted");
+            }
+        });
     }
 
     fn apply(&mut self, mut pod: Pod) {
@@ -97,6 +153,13 @@ impl Manager {
     }
 
     fn delete(&mut self, pod: &Pod) {
+        if is_mirror(pod) {
+            let hash = pod.annotations().get(labels::CONFIG_HASH).cloned().unwrap_or_default();
+            if let Some((inbox, _)) = self.workers.get(&hash) {
+                inbox.put(|mail| mail.unmirrored = true);
+            }
+            return;
+        }
         let uid = pod.uid().unwrap_or_default();
         self.names.retain(|_, known| *known != uid);
         if let Some((inbox, _)) = self.workers.get(&uid) {

@@ -8,7 +8,7 @@ use crate::images::pull::Puller;
 use crate::kubelet::{Kubelet, Register};
 use crate::objects::ObjectCache;
 use crate::pods_api::PodsApi;
-use crate::{manager, node};
+use crate::{logs, manager, node};
 use coracle_client::{Context, Recorder};
 use coracle_storage::volumes::{LinuxMounter, Mounter, Volumes};
 use k8s_openapi::api::core::v1::Service;
@@ -72,6 +72,7 @@ impl Built {
             node::run(client, config.clone(), runtime.clone(), facts, stop.clone()),
             manager::run(kubelet.clone(), stop.clone()),
             manager::follow_runtime(runtime.clone(), kubelet.register.clone(), stop.clone()),
+            logs::run(kubelet.clone(), stop.clone()),
             stop.run_until_cancelled(bring_images(&config, runtime, importer)),
         );
     }

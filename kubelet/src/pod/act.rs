@@ -5,6 +5,7 @@ use super::worker::{Worker, go_duration};
 use crate::container::{dns, hosts, sandbox};
 use crate::cri::{Runtime, api};
 use crate::probe::{Action, Outcome, Target};
+use crate::static_pods::is_static;
 use coracle_storage::volumes::VolumeError;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, Pod};
@@ -166,7 +167,10 @@ impl Worker {
 
     /// Removes what the runtime and the disk still have of the pod, then confirms the deletion.
     async fn clean_up(&mut self) {
-        self.status_written().await;
+        // A static pod ends because its manifest is gone; nobody reads its last status.
+        if !is_static(&self.pod) {
+            self.status_written().await;
+        }
         let runtime = self.kubelet.runtime.clone();
         if let Err(error) = remove_everything(runtime.as_ref(), &self.observed).await {
             tracing::warn!(pod = %self.full_name(), %error, "could not remove the pod from the runtime");
@@ -194,7 +198,9 @@ impl Worker {
             Api::namespaced(self.kubelet.client.clone(), &self.pod.namespace().unwrap_or_default());
         let params = DeleteParams {
             grace_period_seconds: Some(0),
-            preconditions: Some(Preconditions { uid: Some(self.uid.clone()), resource_version: None }),
+            // The object that shows a static pod has a UID of its own.
+            preconditions: (!is_static(&self.pod))
+                .then(|| Preconditions { uid: Some(self.uid.clone()), resource_version: None }),
             ..DeleteParams::default()
         };
         match api.delete(&self.pod.name_any(), &params).await {

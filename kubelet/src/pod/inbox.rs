@@ -27,12 +27,16 @@ pub struct Mail {
     pub runtime: bool,
     /// An object that the pod references has changed.
     pub objects: bool,
+    /// The object that shows a static pod is gone.
+    pub unmirrored: bool,
     pub probes: Vec<Probed>,
 }
 
 impl Mail {
     pub fn is_empty(&self) -> bool {
-        self.pod.is_none() && !self.removed && !self.runtime && !self.objects && self.probes.is_empty()
+        self.pod.is_none()
+            && !(self.removed || self.runtime || self.objects || self.unmirrored)
+            && self.probes.is_empty()
     }
 }
 

@@ -1,8 +1,9 @@
 //! Writes a pod's status, apart from the worker, so that a slow API server never slows a container.
 
+use crate::static_pods::{self, is_static};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodCondition, PodStatus};
-use kube::api::{Patch, PatchParams};
+use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
@@ -19,6 +20,8 @@ pub const OWNED: [&str; 5] =
 
 struct Wanted {
     version: u64,
+    /// What the API server has is not known any more.
+    forget: bool,
     status: Option<Arc<PodStatus>>,
 }
 
@@ -32,11 +35,12 @@ pub struct Publisher {
 impl Publisher {
     /// `pod` is the object as last seen; its UID guards every write.
     pub fn spawn(client: kube::Client, pod: &Pod) -> Self {
-        let (wanted, wishes) = watch::channel(Wanted { version: 0, status: None });
+        let (wanted, wishes) = watch::channel(Wanted { version: 0, forget: false, status: None });
         let (done, written) = watch::channel(0);
         let namespace = pod.namespace().unwrap_or_default();
         let writer = Writer {
-            api: Api::namespaced(client, &namespace),
+            api: Api::namespaced(client.clone(), &namespace),
+            mirrors: is_static(pod).then(|| (client, pod.clone())),
             name: pod.name_any(),
             uid: pod.uid().unwrap_or_default(),
             reported: pod.status.clone().unwrap_or_default(),
@@ -58,6 +62,14 @@ impl Publisher {
         });
     }
 
+    /// Writes the status again, whole: the object that had it is gone.
+    pub fn republish(&self) {
+        self.wanted.send_modify(|wanted| {
+            wanted.version += 1;
+            wanted.forget = true;
+        });
+    }
+
     /// Returns when what was published last is written, or the object is gone.
     pub async fn flush(&self) {
         let version = self.wanted.borrow().version;
@@ -71,6 +83,8 @@ struct Writer {
     api: Api<Pod>,
     name: String,
     uid: String,
+    /// A static pod's status goes to an object that only shows it, and is made when it is missing.
+    mirrors: Option<(kube::Client, Pod)>,
     /// The status that the API server has.
     reported: PodStatus,
     version: Option<String>,
@@ -87,19 +101,32 @@ impl Writer {
         while wishes.changed().await.is_ok() {
             let mut pause = RETRY;
             loop {
-                let (version, status) = {
+                let (version, forget, status) = {
                     let wanted = wishes.borrow_and_update();
-                    (wanted.version, wanted.status.clone())
+                    (wanted.version, wanted.forget, wanted.status.clone())
                 };
+                if forget && self.mirrors.is_some() {
+                    self.reported = PodStatus::default();
+                    self.version = None;
+                }
                 let Some(status) = status else { break };
                 match self.write(&status).await {
                     Ok(()) => {
                         done.send_replace(version);
                         break;
                     }
-                    Err(Failure::Gone) => return,
+                    Err(Failure::Gone) if self.mirrors.is_none() => return,
+                    Err(Failure::Gone) => {
+                        if let Err(error) = self.make_mirror().await {
+                            tracing::debug!(pod = %self.name, %error, "mirror pod not made, trying again");
+                            tokio::time::sleep(pause).await;
+                            pause = (pause * 2).min(MAX_RETRY);
+                        }
+                    }
                     Err(Failure::Conflict) => {
-                        if let Err(Failure::Gone) = self.refresh().await {
+                        if let Err(Failure::Gone) = self.refresh().await
+                            && self.mirrors.is_none()
+                        {
                             return;
                         }
                     }
@@ -118,8 +145,8 @@ impl Writer {
         keep_foreign(&mut status, &self.reported);
         let difference = difference(&encode(&self.reported), &encode(&status));
         let Some(patch) = difference else { return Ok(()) };
-        let mut metadata = json!({ "uid": self.uid });
-        if patch.get("conditions").is_some() {
+        let mut metadata = if self.mirrors.is_some() { json!({}) } else { json!({ "uid": self.uid }) };
+        if self.version.is_some() && patch.get("conditions").is_some() {
             // A list is written whole, so it must not undo what another writer has just added.
             metadata["resourceVersion"] = json!(self.version);
         }
@@ -140,11 +167,25 @@ impl Writer {
         }
     }
 
+    async fn make_mirror(&mut self) -> Result<(), kube::Error> {
+        let Some((client, pod)) = &self.mirrors else { return Ok(()) };
+        let mirror = static_pods::mirror(client, pod).await?;
+        match self.api.create(&PostParams::default(), &mirror).await {
+            Err(kube::Error::Api(status)) if status.code == 409 => {}
+            Ok(_) => {}
+            Err(error) => return Err(error),
+        }
+        self.reported = PodStatus::default();
+        self.version = None;
+        Ok(())
+    }
+
     async fn refresh(&mut self) -> Result<(), Failure> {
         // A refusal that is no conflict would come again at once.
         tokio::time::sleep(Duration::from_millis(20)).await;
         let pod = self.api.get_opt(&self.name).await.map_err(Failure::Other)?;
-        let pod = pod.filter(|p| p.uid().as_deref() == Some(&self.uid)).ok_or(Failure::Gone)?;
+        let ours = |p: &Pod| self.mirrors.is_some() || p.uid().as_deref() == Some(&self.uid);
+        let pod = pod.filter(ours).ok_or(Failure::Gone)?;
         self.version = pod.resource_version();
         self.reported = pod.status.unwrap_or_default();
         Ok(())

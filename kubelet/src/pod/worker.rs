@@ -178,6 +178,9 @@ impl Worker {
             self.memory.retry_at.retain(|name, _| !retry.contains(name));
         }
         self.removed |= mail.removed;
+        if mail.unmirrored && !self.removed {
+            self.publisher.republish();
+        }
         for probed in mail.probes {
             self.probed(probed.container_id, &probed.name, probed.kind, probed.report);
         }

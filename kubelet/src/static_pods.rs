@@ -1,0 +1,125 @@
+//! Static pods: manifests in a directory, run without the API server and shown to it as mirror pods
+//! (https://kubernetes.io/docs/tasks/configure-pod-container/static-pod/).
+
+use crate::config::Config;
+use crate::pod::labels::{CONFIG_HASH, CONFIG_MIRROR, CONFIG_SEEN, CONFIG_SOURCE};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Node, Pod, Toleration};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::{Api, ResourceExt};
+use sha2::{Digest, Sha256};
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+/// Between looks at the directory; upstream's fileCheckFrequency.
+pub const LOOK: Duration = Duration::from_secs(20);
+
+/// Whether a pod comes from a file.
+pub fn is_static(pod: &Pod) -> bool {
+    pod.annotations().get(CONFIG_SOURCE).is_some_and(|source| source == "file")
+}
+
+/// Whether an object of the API server only shows a static pod.
+pub fn is_mirror(pod: &Pod) -> bool {
+    pod.annotations().contains_key(CONFIG_MIRROR)
+}
+
+/// The pods of all manifests that can be read; others are reported and left out. Names starting with a dot are
+/// editors' files.
+pub fn read(config: &Config) -> Vec<Pod> {
+    let mut pods = Vec::new();
+    for entry in fs::read_dir(config.static_pods_dir()).into_iter().flatten().flatten() {
+        let path = entry.path();
+        let hidden = entry.file_name().to_string_lossy().starts_with('.');
+        if hidden || !path.is_file() {
+            continue;
+        }
+        match fs::read(&path).map_err(|e| e.to_string()).and_then(|bytes| parse(&path, &bytes, config)) {
+            Ok(pod) => pods.push(pod),
+            Err(error) => tracing::error!(path = %path.display(), %error, "static pod manifest not usable"),
+        }
+    }
+    pods
+}
+
+/// The UID is made of the node, the file and its contents, so that a changed manifest is another pod.
+fn parse(path: &Path, bytes: &[u8], config: &Config) -> Result<Pod, String> {
+    let text = std::str::from_utf8(bytes).map_err(|e| e.to_string())?;
+    let mut pod: Pod = serde_saphyr::from_str(text).map_err(|e| e.to_string())?;
+    let name = pod.metadata.name.clone().filter(|n| !n.is_empty()).ok_or("metadata.name is required")?;
+    let spec = pod.spec.as_mut().ok_or("spec is required")?;
+    if spec.containers.is_empty() {
+        return Err("spec.containers is required".to_owned());
+    }
+    let mut hash = Sha256::new();
+    for part in [config.node_name.as_bytes(), path.as_os_str().as_encoded_bytes(), bytes] {
+        hash.update(part);
+        hash.update([0]);
+    }
+    let uid: String = hash.finalize()[..16].iter().map(|byte| format!("{byte:02x}")).collect();
+    spec.node_name = Some(config.node_name.clone());
+    spec.tolerations.get_or_insert_default().push(Toleration {
+        operator: Some("Exists".to_owned()),
+        effect: Some("NoExecute".to_owned()),
+        ..Toleration::default()
+    });
+    let meta = &mut pod.metadata;
+    meta.name = Some(format!("{name}-{}", config.node_name));
+    meta.namespace = Some(meta.namespace.clone().unwrap_or_else(|| "default".to_owned()));
+    meta.uid = Some(uid.clone());
+    let annotations = meta.annotations.get_or_insert_default();
+    annotations.insert(CONFIG_SOURCE.to_owned(), "file".to_owned());
+    annotations.insert(CONFIG_HASH.to_owned(), uid);
+    annotations.insert(CONFIG_SEEN.to_owned(), Timestamp::now().to_string());
+    pod.status = None;
+    Ok(pod)
+}
+
+/// The object that shows a static pod, owned by its node.
+pub async fn mirror(client: &kube::Client, pod: &Pod) -> Result<Pod, kube::Error> {
+    let node = pod.spec.as_ref().and_then(|s| s.node_name.clone()).unwrap_or_default();
+    let nodes: Api<Node> = Api::all(client.clone());
+    let owner = nodes.get(&node).await?;
+    let mut mirror = pod.clone();
+    mirror.status = None;
+    let meta = &mut mirror.metadata;
+    meta.uid = None;
+    let hash = meta.annotations.as_ref().and_then(|a| a.get(CONFIG_HASH).cloned()).unwrap_or_default();
+    meta.annotations.get_or_insert_default().insert(CONFIG_MIRROR.to_owned(), hash);
+    meta.owner_references = Some(vec![OwnerReference {
+        api_version: "v1".to_owned(),
+        kind: "Node".to_owned(),
+        name: node,
+        uid: owner.uid().unwrap_or_default(),
+        controller: Some(true),
+        ..OwnerReference::default()
+    }]);
+    Ok(mirror)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_manifest_becomes_a_pod_of_this_node() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut config = Config::new("n1", "192.0.2.1".parse().unwrap());
+        config.static_pod_path = Some(dir.path().to_owned());
+        let manifest = "kind: Pod\nmetadata: {name: web}\nspec: {containers: [{name: c, image: i}]}\n";
+        fs::write(dir.path().join("web.yaml"), manifest).unwrap();
+        fs::write(dir.path().join("bad.yaml"), "metadata: {name: x}\n").unwrap();
+        fs::write(dir.path().join(".web.yaml.swp"), manifest).unwrap();
+        let pods = read(&config);
+        assert_eq!(pods.len(), 1);
+        assert_eq!(
+            (pods[0].name_any().as_str(), pods[0].namespace().as_deref()),
+            ("web-n1", Some("default"))
+        );
+        assert!(is_static(&pods[0]) && !is_mirror(&pods[0]));
+        let before = pods[0].uid();
+        fs::write(dir.path().join("web.yaml"), manifest.replace("image: i", "image: j")).unwrap();
+        assert_ne!(read(&config)[0].uid(), before);
+    }
+}

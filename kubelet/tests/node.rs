@@ -1,0 +1,11 @@
+//! The kubelet against an API server in memory and a runtime that keeps state, with the rights of a node.
+
+#[cfg(test)]
+#[path = "node/fake_runtime.rs"]
+mod fake_runtime;
+#[cfg(test)]
+#[path = "node/lifecycle.rs"]
+mod lifecycle;
+#[cfg(test)]
+#[path = "node/support.rs"]
+mod support;

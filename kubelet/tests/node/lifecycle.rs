@@ -1,0 +1,140 @@
+use crate::support::{World, condition};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
+use kube::api::{DeleteParams, PostParams};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+fn one(container: Value) -> Value {
+    json!({ "terminationGracePeriodSeconds": 7, "containers": [container] })
+}
+
+fn simple() -> Value {
+    one(json!({ "name": "c", "image": "i:1" }))
+}
+
+#[tokio::test]
+async fn a_pod_runs_and_goes() {
+    let world = World::start().await;
+    world.create("p", simple()).await;
+    let pod = world.pod_until("p", |pod| condition(pod, "Ready") == "True").await;
+    assert_eq!(pod["status"]["phase"], "Running");
+    assert_eq!(pod["status"]["podIP"], "10.42.0.9");
+    assert_eq!(pod["status"]["qosClass"], "BestEffort");
+    let status = &pod["status"]["containerStatuses"][0];
+    assert_eq!((&status["restartCount"], &status["started"]), (&json!(0), &json!(true)));
+    world.pods().delete("p", &DeleteParams::default()).await.unwrap();
+    world.pod_until("p", Value::is_null).await;
+    assert_eq!(world.runtime.count(), (0, 0));
+    assert_eq!(world.runtime.stops(), [("c".to_owned(), Duration::from_secs(7))]);
+    assert_eq!(world.pods_on_disk(), 0);
+}
+
+#[tokio::test]
+async fn exits_are_restarted_then_backed_off() {
+    let world = World::start().await;
+    world.create("p", simple()).await;
+    world.pod_until("p", |pod| condition(pod, "Ready") == "True").await;
+    world.runtime.exit("c", 3);
+    world.pod_until("p", |pod| pod["status"]["containerStatuses"][0]["restartCount"] == 1).await;
+    world.pod_until("p", |pod| condition(pod, "Ready") == "True").await;
+    world.runtime.exit("c", 4);
+    let waiting = |pod: &Value| {
+        &pod["status"]["containerStatuses"][0]["state"]["waiting"]["reason"] == "CrashLoopBackOff"
+    };
+    let pod = world.pod_until("p", waiting).await;
+    let status = &pod["status"]["containerStatuses"][0];
+    assert_eq!(status["lastState"]["terminated"]["exitCode"], 4);
+    assert_eq!(pod["status"]["phase"], "Running");
+}
+
+#[tokio::test]
+async fn a_restart_of_the_kubelet_touches_nothing() {
+    let mut world = World::start().await;
+    world.create("p", simple()).await;
+    let before = world.pod_until("p", |pod| condition(pod, "Ready") == "True").await;
+    world.stop_kubelet().await;
+    world.create("q", simple()).await;
+    world.start_kubelet();
+    world.pod_until("q", |pod| condition(pod, "Ready") == "True").await;
+    let after = world.pod_until("p", |pod| condition(pod, "Ready") == "True").await;
+    assert_eq!(before["status"]["containerStatuses"], after["status"]["containerStatuses"]);
+    assert_eq!(world.runtime.count(), (2, 2));
+    assert!(world.runtime.stops().is_empty());
+}
+
+#[tokio::test]
+async fn a_job_pod_succeeds_and_stays() {
+    let world = World::start().await;
+    let mut spec = simple();
+    spec["restartPolicy"] = json!("OnFailure");
+    world.create("p", spec).await;
+    world.pod_until("p", |pod| condition(pod, "Ready") == "True").await;
+    world.runtime.exit("c", 0);
+    let pod = world.pod_until("p", |pod| pod["status"]["phase"] == "Succeeded").await;
+    assert_eq!(pod["status"]["containerStatuses"][0]["state"]["terminated"]["reason"], "Completed");
+    assert_eq!(condition(&pod, "Ready"), "False");
+}
+
+#[tokio::test]
+async fn what_a_container_needs_is_waited_for() {
+    let world = World::start().await;
+    let container = json!({ "name": "c", "image": "i:1", "env": [{ "name": "A", "valueFrom": {
+        "configMapKeyRef": { "name": "cm", "key": "k" } } }],
+        "volumeMounts": [{ "name": "v", "mountPath": "/v" }] });
+    let mut spec = one(container);
+    spec["volumes"] = json!([{ "name": "v", "emptyDir": {} }]);
+    world.create("p", spec).await;
+    let reason = |pod: &Value| {
+        pod["status"]["containerStatuses"][0]["state"]["waiting"]["reason"] == "CreateContainerConfigError"
+    };
+    world.pod_until("p", reason).await;
+    let maps: Api<ConfigMap> = Api::namespaced(world.admin(), "default");
+    let map = json!({ "metadata": { "name": "cm" }, "data": { "k": "v" } });
+    maps.create(&PostParams::default(), &serde_json::from_value(map).unwrap()).await.unwrap();
+    world.pod_until("p", |pod| condition(pod, "Ready") == "True").await;
+    let config = world.runtime.config("c");
+    assert!(config.envs.iter().any(|e| e.key == "A" && e.value == "v"));
+    assert!(config.mounts.iter().any(|m| m.container_path == "/v" && m.host_path.ends_with("empty-dir/v")));
+}
+
+#[tokio::test]
+async fn an_image_that_cannot_be_pulled_backs_off() {
+    let world = World::start().await;
+    world.runtime.lose_image("gone:1");
+    world.create("p", one(json!({ "name": "c", "image": "gone:1" }))).await;
+    let reason = |pod: &Value| pod["status"]["containerStatuses"][0]["state"]["waiting"]["reason"].clone();
+    world.pod_until("p", |pod| reason(pod) == "ErrImagePull").await;
+    world.pod_until("p", |pod| reason(pod) == "ImagePullBackOff").await;
+    assert_eq!(world.runtime.pulls(), 1);
+}
+
+#[tokio::test]
+async fn probes_decide_readiness_and_restarts() {
+    let world = World::start().await;
+    let probe = |command: &str| json!({ "exec": { "command": [command] }, "periodSeconds": 1, "failureThreshold": 1 });
+    let unready = json!({ "name": "c", "image": "i:1", "readinessProbe": probe("false") });
+    world.create("unready", one(unready)).await;
+    world.pod_until("unready", |pod| pod["status"]["phase"] == "Running").await;
+    let dying = json!({ "name": "d", "image": "i:1", "livenessProbe": probe("false") });
+    world.create("dying", one(dying)).await;
+    world.pod_until("dying", |pod| pod["status"]["containerStatuses"][0]["restartCount"] == 1).await;
+    let pod = world.pod_until("unready", |_| true).await;
+    assert_eq!(condition(&pod, "Ready"), "False");
+}
+
+#[tokio::test]
+async fn a_missing_runtime_makes_the_node_not_ready_until_it_is_back() {
+    let world = World::start().await;
+    world.node_until(|node| condition(node, "Ready") == "True").await;
+    world.runtime.set_down(true);
+    let down = world.node_until(|node| condition(node, "Ready") == "False").await;
+    let ready =
+        down["status"]["conditions"].as_array().unwrap().iter().find(|c| c["type"] == "Ready").unwrap();
+    assert_eq!(ready["reason"], "KubeletNotReady");
+    assert!(ready["message"].as_str().unwrap().starts_with("container runtime is down: "));
+    world.create("p", simple()).await;
+    world.runtime.set_down(false);
+    world.node_until(|node| condition(node, "Ready") == "True").await;
+    world.pod_until("p", |pod| condition(pod, "Ready") == "True").await;
+}

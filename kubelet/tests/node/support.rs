@@ -1,0 +1,174 @@
+//! An API server in memory, a kubelet on it, and patience.
+
+use crate::fake_runtime::FakeRuntime;
+use coracle_api::UserInfo;
+use coracle_apiserver::admission;
+use coracle_apiserver::authz::Chain;
+use coracle_apiserver::bootstrap::{self, BootstrapConfig};
+use coracle_apiserver::health::Health;
+use coracle_apiserver::server::{self, ApiServer, ServerConfig};
+use coracle_apiserver::store::{MemoryStore, Store};
+use coracle_client::transport::in_process;
+use coracle_client::{Context, Informers};
+use coracle_kubelet::{Config, Parts, build};
+use coracle_storage::volumes::{MountTable, Mounter, VolumeError};
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::Api;
+use kube::api::PostParams;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Remembers mounts without making any.
+#[derive(Default)]
+pub struct FakeMounter(Mutex<Vec<PathBuf>>);
+
+impl Mounter for FakeMounter {
+    fn mounts(&self) -> Result<MountTable, VolumeError> {
+        Ok(MountTable(self.0.lock().clone()))
+    }
+    fn mount_tmpfs(&self, path: &Path, _: Option<u64>) -> Result<(), VolumeError> {
+        self.0.lock().push(path.to_owned());
+        Ok(())
+    }
+    fn bind(&self, _: &Path, target: &Path) -> Result<(), VolumeError> {
+        self.0.lock().push(target.to_owned());
+        Ok(())
+    }
+    fn unmount(&self, path: &Path) -> Result<(), VolumeError> {
+        self.0.lock().retain(|p| p != path);
+        Ok(())
+    }
+}
+
+pub struct World {
+    api: ApiServer,
+    pub runtime: Arc<FakeRuntime>,
+    mounter: Arc<FakeMounter>,
+    dir: tempfile::TempDir,
+    kubelet: Option<(CancellationToken, JoinHandle<()>)>,
+}
+
+fn client(api: &ApiServer, name: &str, groups: &[&str]) -> kube::Client {
+    in_process::<_, axum::body::Body, _>(api.service(), UserInfo::authenticated(name, groups))
+}
+
+impl World {
+    pub async fn start() -> Self {
+        let stop = CancellationToken::new();
+        let store: Arc<dyn Store> = MemoryStore::new();
+        let cache = server::load_cache(store.clone()).await.unwrap();
+        let config = ServerConfig {
+            authenticator: None,
+            authorizer: Arc::new(Chain::new(cache.clone(), server::rbac_generation(cache.clone()))),
+            admission: Arc::new(admission::Chain::new(cache.clone(), &admission::Config::default()).unwrap()),
+            kubelets: None,
+            health: Health::default(),
+            clock: Arc::new(jiff::Timestamp::now),
+            stop,
+        };
+        let api = ApiServer::new(config, store, cache);
+        bootstrap::apply(api.registry(), &cluster()).await.unwrap();
+        let mut world = Self {
+            api,
+            runtime: Arc::default(),
+            mounter: Arc::default(),
+            dir: tempfile::tempdir().unwrap(),
+            kubelet: None,
+        };
+        let account =
+            json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": "default" } });
+        let accounts: Api<k8s_openapi::api::core::v1::ServiceAccount> =
+            Api::namespaced(world.admin(), "default");
+        accounts.create(&PostParams::default(), &serde_json::from_value(account).unwrap()).await.unwrap();
+        world.start_kubelet();
+        world
+    }
+
+    pub fn admin(&self) -> kube::Client {
+        client(&self.api, "admin", &["system:masters"])
+    }
+
+    pub fn start_kubelet(&mut self) {
+        let stop = CancellationToken::new();
+        let node = client(&self.api, "system:node:n1", &["system:nodes", "system:authenticated"]);
+        let informers = Informers::new(self.admin(), stop.clone());
+        let context = Context { client: node, informers, stop: stop.clone() };
+        let mut config = Config::new("n1", "192.0.2.1".parse().unwrap());
+        config.data_dir = self.dir.path().join("data");
+        config.log_dir = self.dir.path().join("logs");
+        let parts = Parts { runtime: self.runtime.clone(), mounter: self.mounter.clone(), importer: None };
+        let built = build(&context, config, parts).unwrap();
+        self.kubelet = Some((stop, tokio::spawn(built.run())));
+    }
+
+    pub async fn stop_kubelet(&mut self) {
+        let (stop, task) = self.kubelet.take().unwrap();
+        stop.cancel();
+        task.await.unwrap();
+    }
+
+    pub fn pods(&self) -> Api<Pod> {
+        Api::namespaced(self.admin(), "default")
+    }
+
+    /// Creates a pod that is bound to the node already.
+    pub async fn create(&self, name: &str, mut spec: Value) {
+        spec["nodeName"] = json!("n1");
+        spec["automountServiceAccountToken"] = json!(false);
+        let pod = json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": name }, "spec": spec });
+        self.pods().create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
+    }
+
+    /// Waits until the pod's JSON (null once it is gone) is as wanted.
+    pub async fn pod_until(&self, name: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+        let api = self.pods();
+        until(async || serde_json::to_value(api.get_opt(name).await.unwrap()).unwrap(), wanted).await
+    }
+
+    pub async fn node_until(&self, wanted: impl Fn(&Value) -> bool) -> Value {
+        let api: Api<Node> = Api::all(self.admin());
+        until(async || serde_json::to_value(api.get_opt("n1").await.unwrap()).unwrap(), wanted).await
+    }
+
+    pub fn pods_on_disk(&self) -> usize {
+        std::fs::read_dir(self.dir.path().join("data/kubelet/pods")).unwrap().count()
+    }
+}
+
+async fn until(look: impl AsyncFn() -> Value, wanted: impl Fn(&Value) -> bool) -> Value {
+    let started = Instant::now();
+    loop {
+        let last = look().await;
+        if wanted(&last) {
+            return last;
+        }
+        assert!(started.elapsed() < PATIENCE, "did not come true; last seen: {last:#}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// The value of a condition's status.
+pub fn condition<'a>(object: &'a Value, kind: &str) -> &'a Value {
+    let all = object["status"]["conditions"].as_array();
+    let found = all.and_then(|all| all.iter().find(|c| c["type"] == kind));
+    found.map_or(&Value::Null, |c| &c["status"])
+}
+
+fn cluster() -> BootstrapConfig {
+    BootstrapConfig {
+        api_addresses: vec![[192, 0, 2, 1].into()],
+        api_port: 6443,
+        service_ip: [10, 43, 0, 1].into(),
+        dns_ip: None,
+        ca_pem: String::new(),
+        front_proxy_ca_pem: String::new(),
+        server_url: String::new(),
+    }
+}
