@@ -63,7 +63,7 @@ pub async fn run(kubelet: Arc<Kubelet>, stop: CancellationToken) {
                     tokio::spawn(remove_orphans(manager.kubelet.clone(), manager.uids()));
                 }
             }
-            Some(Ok(Event::Apply(pod))) => manager.from_api(pod),
+            Some(Ok(Event::Apply(pod))) => manager.take_from_api(pod),
             Some(Ok(Event::Delete(pod))) => manager.delete(&pod),
             Some(Err(error)) => tracing::warn!(%error, "watch of this node's pods failed, trying again"),
             None => break,
@@ -85,7 +85,7 @@ impl Manager {
                 inbox.put(|mail| mail.removed = true);
             }
         }
-        pods.into_iter().for_each(|pod| self.from_api(pod));
+        pods.into_iter().for_each(|pod| self.take_from_api(pod));
     }
 
     /// What the manifests say now, all of them.
@@ -104,7 +104,7 @@ impl Manager {
         new.into_iter().for_each(|pod| self.apply(pod));
     }
 
-    fn from_api(&mut self, pod: Pod) {
+    fn take_from_api(&mut self, pod: Pod) {
         if is_mirror(&pod) { self.mirror(&pod) } else { self.apply(pod) }
     }
 
