@@ -1,11 +1,10 @@
 //! Components run under a supervisor: one that panics or fails is restarted with back-off, the others go on.
 
+use coracle_apiserver::health::{Health, Matters};
 use futures::FutureExt;
-use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -20,38 +19,17 @@ const WELL_AFTER: Duration = Duration::from_secs(60);
 /// How long components may take to end; longer than the kubelet's last status, shorter than init systems wait.
 const STOP_TIME: Duration = Duration::from_secs(10);
 
-/// Why a component is not well, by name; absent: it runs.
-#[derive(Clone, Default)]
-pub struct Failures(Arc<Mutex<BTreeMap<&'static str, String>>>);
-
-impl Failures {
-    fn set(&self, name: &'static str, why: Option<String>) {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match why {
-            Some(why) => all.insert(name, why),
-            None => all.remove(name),
-        };
-    }
-
-    pub fn get(&self, name: &str) -> Option<String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
-    }
-}
-
 /// Owns the components of the process.
 pub struct Supervisor {
     stop: CancellationToken,
-    failures: Failures,
+    health: Health,
     components: JoinSet<()>,
 }
 
 impl Supervisor {
-    pub fn new(stop: CancellationToken) -> Self {
-        Self { stop, failures: Failures::default(), components: JoinSet::new() }
-    }
-
-    pub fn failures(&self) -> Failures {
-        self.failures.clone()
+    /// Components appear as checks in `health`, under their names.
+    pub fn new(stop: CancellationToken, health: Health) -> Self {
+        Self { stop, health, components: JoinSet::new() }
     }
 
     /// Starts a component. `start` is called for every (re)start with a token of that run's own, which is cancelled
@@ -62,7 +40,8 @@ impl Supervisor {
         R: Future<Output = Result<(), E>> + Send,
         E: Display,
     {
-        let (stop, failures) = (self.stop.clone(), self.failures.clone());
+        let (stop, health) = (self.stop.clone(), self.health.clone());
+        health.report(name, Matters::Ready, Ok(()));
         self.components.spawn(async move {
             let mut pause = FIRST_PAUSE;
             while !stop.is_cancelled() {
@@ -75,10 +54,10 @@ impl Supervisor {
                     pause = FIRST_PAUSE;
                 }
                 tracing::error!(component = name, %why, pause_ms = pause.as_millis(), "component ended, restarting it");
-                failures.set(name, Some(why));
+                health.report(name, Matters::Ready, Err(why));
                 let _ = stop.run_until_cancelled(tokio::time::sleep(pause)).await;
                 pause = (pause * 2).min(LONGEST_PAUSE);
-                failures.set(name, None);
+                health.report(name, Matters::Ready, Ok(()));
             }
         });
     }
@@ -116,12 +95,14 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Arc;
     use std::sync::atomic::{AtomicU32, Ordering};
 
     #[tokio::test(start_paused = true)]
     async fn a_panicking_component_is_restarted_and_its_neighbour_is_not() {
         let stop = CancellationToken::new();
-        let mut supervisor = Supervisor::new(stop.clone());
+        let health = Health::default();
+        let mut supervisor = Supervisor::new(stop.clone(), health.clone());
         let (bad, good) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
         let (b, g) = (bad.clone(), good.clone());
         supervisor.spawn("bad", move |_| {
@@ -136,11 +117,11 @@ mod tests {
             }
         });
         tokio::time::sleep(Duration::from_millis(400)).await;
-        assert!(supervisor.failures().get("bad").is_some_and(|why| why.contains("leak")));
+        assert_eq!(health.failing(), ["bad"]);
         tokio::time::sleep(Duration::from_secs(10)).await;
         assert!(bad.load(Ordering::SeqCst) >= 4);
         assert_eq!(good.load(Ordering::SeqCst), 1);
-        assert_eq!(supervisor.failures().get("good"), None);
+        assert!(!health.failing().contains(&"good".to_owned()));
         supervisor.shut_down().await;
     }
 }

@@ -23,8 +23,6 @@ pub struct ControlPlane {
     pub api: ApiServer,
     pub pki: Arc<Pki>,
     pub tokens: Arc<ServiceAccountTokens>,
-    /// As the administrator's kubeconfig names it.
-    pub url: String,
     store: Arc<dyn Store>,
     /// Ends requests that last, after the components have ended.
     stop: CancellationToken,
@@ -95,7 +93,7 @@ impl ControlPlane {
         let mut tasks = vec![tokio::spawn(async move { serving.serve(listener, Some(tls), until).await })];
         tasks.push(renew(pki.clone(), url.clone(), config, stop));
         tracing::info!(%url, kubeconfig = %config.kubeconfig.display(), "the API is ready");
-        Ok(Self { api, pki, tokens, url, store, stop: own_stop, tasks })
+        Ok(Self { api, pki, tokens, store, stop: own_stop, tasks })
     }
 
     /// Ends watches and connections, and makes everything durable.

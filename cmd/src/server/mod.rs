@@ -46,7 +46,7 @@ impl Node {
     /// Returns when the API is ready; components go on starting beside it.
     pub async fn start(config: &Config, stop: CancellationToken) -> Result<Self, StartError> {
         let control_plane = ControlPlane::start(config, stop.clone()).await?;
-        let mut supervisor = Supervisor::new(stop);
+        let mut supervisor = Supervisor::new(stop, control_plane.api.health().clone());
         components::spawn_all(&mut supervisor, &control_plane, config);
         Ok(Self { control_plane, supervisor })
     }
