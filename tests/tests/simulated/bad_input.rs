@@ -49,7 +49,7 @@ fn upstreams_words_for_common_mistakes() {
     let output = cluster.run_with("kubectl apply -f -", taken);
     assert!(
         output.stderr.contains(
-            "The provided IP (10.9.9.9) is not in the valid range. The range of valid IPs is 10.43.0.0/16"
+            "the provided IP (10.9.9.9) is not in the valid range. The range of valid IPs is 10.43.0.0/16"
         ),
         "{output}"
     );
@@ -95,7 +95,7 @@ fn bodies_that_are_too_long_or_no_json() {
     let long = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "long"}, "data": {"a": "x".repeat(4 << 20)}});
     let answer = cluster.raw("POST", CONFIGMAPS, &long.to_string());
     let message = answer.status(413, "RequestEntityTooLarge");
-    assert!(message.starts_with("Request entity is too large: limit is 3145728"), "{message}");
+    assert_eq!(message, "Request entity too large: limit is 3145728");
     let big = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "big"}, "data": {"a": "x".repeat(1_100_000)}});
     let message = cluster.raw("POST", CONFIGMAPS, &big.to_string()).status(422, "Invalid");
     assert!(message.contains("Too long: may not be more than 1048576 bytes"), "{message}");
@@ -134,13 +134,9 @@ fn wrong_types_and_wrong_places() {
     );
     let versioned = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x","resourceVersion":"5"}}"#;
     assert_eq!(cluster.raw("POST", CONFIGMAPS, versioned).code, 400);
-    for query in [
-        "limit=many",
-        "labelSelector=a%20b%20c",
-        "fieldSelector=spec.nothing%3Dx",
-        "resourceVersion=-1",
-        "continue=rubbish",
-    ] {
+    for query in
+        ["limit=many", "labelSelector=a%20b%20c", "fieldSelector=spec.nothing%3Dx", "continue=rubbish"]
+    {
         let answer = cluster.raw("GET", &format!("{PODS}?{query}"), "");
         assert_eq!(answer.code, 400, "{query}: {answer:?}");
     }

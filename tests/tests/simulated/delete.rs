@@ -42,8 +42,7 @@ fn by_label_and_all() {
         ));
     }
     cluster.says("kubectl delete configmap -l half=true", "configmap \"a\" deleted\nconfigmap \"b\" deleted");
-    cluster
-        .says("kubectl delete configmap --all --field-selector metadata.name=c", "configmap \"c\" deleted");
+    cluster.says("kubectl delete configmap --field-selector metadata.name=c", "configmap \"c\" deleted");
     cluster.ok("kubectl run one --image=nginx && kubectl run two --image=nginx");
     cluster.says("kubectl delete pods --all --grace-period=1", "pod \"one\" deleted\npod \"two\" deleted");
     cluster.says("kubectl get pods -o name", "");

@@ -130,7 +130,7 @@ fn describe_tells_the_whole_story() {
         ],
     );
     cluster.shows(
-        "kubectl describe pod $(kubectl get pods -l app=web -o name | head -n 1)",
+        "kubectl describe $(kubectl get pods -l app=web -o name | head -n 1)",
         &[
             "Namespace:        default",
             "Service Account:  default",

@@ -1,0 +1,160 @@
+//! Services, names and addresses.
+
+use crate::node::Steps;
+use coracle_tests::{Shell, wait_for};
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+const WEB: &str = r#"
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  replicas: 3
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      terminationGracePeriodSeconds: 0
+      containers:
+      - name: web
+        image: docker.io/library/busybox:1.36
+        imagePullPolicy: IfNotPresent
+        command: [sh, -c, "mkdir /w; hostname >/w/index.html; exec httpd -f -p 8080 -h /w"]
+        ports: [{name: http, containerPort: 8080}]
+        readinessProbe: {httpGet: {port: http, path: /}, periodSeconds: 1}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: web}
+spec: {type: NodePort, selector: {app: web}, ports: [{name: http, port: 80, targetPort: http}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: each}
+spec: {clusterIP: None, selector: {app: web}, ports: [{name: http, port: 8080}]}
+"#;
+
+pub fn steps(steps: &mut Steps<'_>) {
+    steps.run("service", service);
+    steps.run("dns", dns);
+    steps.run("node-itself", node_itself);
+}
+
+fn up(shell: &Shell) {
+    shell.apply(WEB);
+    shell.ok("kubectl rollout status deployment/web --timeout=90s");
+}
+
+/// Asks `url` until as many different pods have answered.
+fn spread(shell: &Shell, url: &str, wanted: usize) {
+    let mut seen = BTreeSet::new();
+    wait_for(&format!("answers of {wanted} pods from {url}"), Duration::from_secs(30), || {
+        let output =
+            shell.run(&format!("for i in 1 2 3 4 5 6 7 8 9 10; do curl -s --max-time 2 {url}; done"));
+        seen.extend(output.stdout.lines().map(str::to_owned));
+        if seen.len() >= wanted { Ok(()) } else { Err(format!("{seen:?}\n{output}")) }
+    });
+    assert_eq!(seen.len(), wanted, "{seen:?}");
+    assert!(seen.iter().all(|name| name.starts_with("web-")), "{seen:?}");
+}
+
+fn service(shell: &Shell) {
+    up(shell);
+    let address = shell.ok("kubectl get service web -o jsonpath='{.spec.clusterIP}'");
+    let port = shell.ok("kubectl get service web -o jsonpath='{.spec.ports[0].nodePort}'");
+    let node = shell.ok(
+        "kubectl get nodes -o jsonpath='{.items[0].status.addresses[?(@.type==\"InternalIP\")].address}'",
+    );
+    spread(shell, &format!("http://{address}/"), 3);
+    spread(shell, &format!("http://{node}:{port}/"), 3);
+    let pod = shell.ok("kubectl get pods -l app=web -o name | head -n 1");
+    let pod = pod.trim();
+    let inside = format!(
+        "kubectl exec {pod} -- sh -c 'for i in $(seq 30); do wget -qO- -T 2 http://{address}/; done' | sort -u | wc -l"
+    );
+    shell.says(&inside, "3");
+    shell.ok(
+        "kubectl scale deployment web --replicas=1 && kubectl rollout status deployment/web --timeout=60s",
+    );
+    let last = shell
+        .until_that("kubectl get pods -l app=web -o jsonpath='{.items[*].metadata.name}'", |names| {
+            !names.contains(' ')
+        });
+    shell.until_that(
+        &format!("for i in 1 2 3 4 5 6; do curl -s --max-time 2 http://{address}/; done | sort -u"),
+        |out| out.trim() == last,
+    );
+    shell.ok("kubectl delete service web");
+    shell.until_that(&format!("curl -s --max-time 1 http://{address}/ || echo gone"), |out| {
+        out.trim() == "gone"
+    });
+    shell.until("iptables-save | grep -c \"$(kubectl config view --minify -o jsonpath='{..namespace}')/web:\" || true", "0");
+}
+
+fn dns(shell: &Shell) {
+    up(shell);
+    let address = shell.ok("kubectl get service web -o jsonpath='{.spec.clusterIP}'");
+    let pod = shell.ok("kubectl get pods -l app=web -o name | head -n 1").trim().to_owned();
+    shell.until_that(&format!("kubectl exec {pod} -- nslookup web.dns.svc.cluster.local"), |out| {
+        out.contains(&format!("Address: {address}")) || out.contains(&format!("Address 1: {address}"))
+    });
+    shell.shows(
+        &format!("kubectl exec {pod} -- cat /etc/resolv.conf"),
+        &[
+            "search dns.svc.cluster.local svc.cluster.local cluster.local",
+            "nameserver 10.43.0.10",
+            "options ndots:5",
+        ],
+    );
+    // Short names go through the search path of resolv.conf.
+    shell.says(&format!("kubectl exec {pod} -- wget -qO- -T 5 http://web/ | cut -c1-4"), "web-");
+    shell.says(&format!("kubectl exec {pod} -- wget -qO- -T 5 http://web.dns/ | cut -c1-4"), "web-");
+    let pods =
+        shell.ok("kubectl get pods -l app=web -o jsonpath='{.items[*].status.podIP}' | tr ' ' '\\n' | sort");
+    let each = format!(
+        "kubectl exec {pod} -- nslookup -type=a each.dns.svc.cluster.local | awk '/^Address/ && !/:53$/ {{print $NF}}' | sort"
+    );
+    shell.until_that(&each, |out| out.trim() == pods.trim());
+    shell.shows(
+        &format!("kubectl exec {pod} -- nslookup kubernetes.default.svc.cluster.local"),
+        &["10.43.0.1"],
+    );
+    let nothing = shell.run(&format!("kubectl exec {pod} -- nslookup nothing.dns.svc.cluster.local"));
+    assert_ne!(nothing.code, 0, "{nothing}");
+    assert!(
+        nothing.to_string().contains("NXDOMAIN") || nothing.to_string().contains("can't resolve"),
+        "{nothing}"
+    );
+}
+
+fn node_itself(shell: &Shell) {
+    shell.says("kubectl get nodes --no-headers | awk '{print $2}'", "Ready");
+    shell.shows("kubectl get nodes -o wide", &["v1.36", "containerd://"]);
+    shell.shows(
+        "kubectl describe node",
+        &[
+            "KubeletReady",
+            "Capacity:",
+            "cpu:",
+            "ephemeral-storage:",
+            "memory:",
+            "pods:",
+            "Allocatable:",
+            "Container Runtime Version:  containerd://",
+            "PodCIDR:",
+        ],
+    );
+    let cpus = shell.ok("nproc");
+    shell.says("kubectl get nodes -o jsonpath='{.items[0].status.capacity.cpu}'", cpus.trim());
+    shell.shows(
+        "kubectl get nodes -o jsonpath='{.items[0].status.images[*].names}'",
+        &["docker.io/library/busybox:1.36"],
+    );
+    shell.says("kubectl get --raw /api/v1/nodes/$(kubectl get nodes -o jsonpath='{.items[0].metadata.name}')/proxy/healthz", "ok");
+    shell.says("curl -sk -o /dev/null -w '%{http_code}' https://127.0.0.1:10250/pods", "401");
+    shell.says("curl -s -o /dev/null -w '%{http_code}' http://127.0.0.1:10256/healthz", "200");
+    shell.says("coracle status | cut -f2", "Ready");
+    shell.shows("coracle check", &["ok       root"]);
+    shell.says("kubectl get endpointslices -n default kubernetes -o jsonpath='{.ports[0].port}'", "6443");
+}

@@ -1,0 +1,208 @@
+//! The node under test, and the steps it is taken through.
+
+use coracle_tests::binary::repository;
+use coracle_tests::image::{BUSYBOX, busybox};
+use coracle_tests::{Shell, wait_for};
+use std::ops::Deref;
+use std::panic::AssertUnwindSafe;
+use std::path::Path;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+pub const KUBECONFIG: &str = "/etc/coracle/admin.conf";
+const CONTAINERD_SOCKET: &str = "/run/containerd/containerd.sock";
+/// A first build in release mode on two cores takes some minutes.
+const UP_LIMIT: Duration = Duration::from_secs(1800);
+
+/// Whether this machine can be made a node and unmade again; `Err` says why not.
+pub fn possible() -> Result<(), String> {
+    if !nix::unistd::geteuid().is_root() {
+        return Err("needs root, for containers and packet rules".to_owned());
+    }
+    for program in ["kubectl", "containerd", "runc", "iptables", "ctr", "curl", "script", "tar"] {
+        let path = std::env::var("PATH").unwrap_or_default();
+        if !path.split(':').any(|dir| Path::new(dir).join(program).is_file()) {
+            return Err(format!("needs {program}: scripts/prepare installs it"));
+        }
+    }
+    if !Path::new(KUBECONFIG).exists() && std::os::unix::net::UnixStream::connect(CONTAINERD_SOCKET).is_ok() {
+        return Err("a containerd runs here that is not ours, and its pods would be in danger".to_owned());
+    }
+    if Path::new(KUBECONFIG).exists() && std::env::var_os("CORACLE_KEEP_NODE").is_none() {
+        return Err("a node runs here already: scripts/up --down first, or set CORACLE_KEEP_NODE".to_owned());
+    }
+    Ok(())
+}
+
+/// The machine as a node. Dereferences to its administrator's [`Shell`].
+pub struct Node {
+    shell: Shell,
+    pub dir: TempDir,
+    pub name: String,
+}
+
+impl Deref for Node {
+    type Target = Shell;
+
+    fn deref(&self) -> &Shell {
+        &self.shell
+    }
+}
+
+impl Node {
+    /// Starts the node with `scripts/up` and gives it the busybox image.
+    pub fn up() -> Self {
+        let dir = tempfile::tempdir().expect("temporary directory");
+        let shell = Shell::new(dir.path(), Path::new(KUBECONFIG));
+        let mut node = Self { shell, dir, name: String::new() };
+        if !Path::new(KUBECONFIG).exists() {
+            let began = Instant::now();
+            node.script("up");
+            println!("scripts/up took {:.1} s", began.elapsed().as_secs_f64());
+        }
+        node.ok("kubectl wait node --all --for=condition=Ready --timeout=60s");
+        node.name = node.ok("kubectl get nodes -o jsonpath='{.items[0].metadata.name}'");
+        let archive = busybox(node.dir.path(), BUSYBOX).expect("the busybox image");
+        node.ok(&format!("ctr -n k8s.io images import {}", archive.display()));
+        node.until("kubectl get serviceaccount default -o name", "serviceaccount/default");
+        node
+    }
+
+    /// `scripts/NAME` with the user's own environment (cargo lives below the real HOME).
+    fn script(&self, arguments: &str) -> String {
+        let log = self.dir.path().join("script.log");
+        let line =
+            format!("exec {}/scripts/{arguments} >{} 2>&1 </dev/null", repository().display(), log.display());
+        let mut child = std::process::Command::new("sh").args(["-c", &line]).spawn().expect("sh starts");
+        let status = wait_for(&format!("scripts/{arguments}"), UP_LIMIT, || {
+            let printed = || std::fs::read_to_string(&log).unwrap_or_default();
+            child.try_wait().expect("a child's state").ok_or_else(printed)
+        });
+        let printed = std::fs::read_to_string(&log).unwrap_or_default();
+        assert!(status.success(), "scripts/{arguments} ended with {status}:\n{printed}");
+        printed
+    }
+
+    /// Process id of the server, as scripts/up or systemd keeps it.
+    pub fn server_pid(&self) -> String {
+        let line = "cat /run/coracle/server.pid 2>/dev/null || systemctl show -p MainPID --value coracle";
+        self.ok(line).trim().to_owned()
+    }
+
+    /// Starts the server again after it was killed, the way its owner would.
+    pub fn start_server_again(&self) {
+        self.script("up");
+    }
+
+    pub fn up_again_changes_nothing(&self) {
+        let state = "cat /etc/coracle/*; stat -c '%n %Y' /etc/coracle/* /etc/cni/net.d/* /var/lib/coracle/pki/*; kubectl get node -o jsonpath='{.items[*].metadata.uid}'";
+        let (pid, before) = (self.server_pid(), self.ok(state));
+        let said = self.script("up");
+        assert!(said.contains("Your node is Ready"), "{said}");
+        assert_eq!((self.server_pid(), self.ok(state)), (pid, before));
+    }
+
+    /// Takes the node away; what is left of it is the answer, which should be empty.
+    pub fn down(&self) -> Vec<String> {
+        if std::env::var_os("CORACLE_KEEP_NODE").is_some() {
+            println!("the node stays, as asked");
+            return Vec::new();
+        }
+        self.script("up --down");
+        let searches = [
+            (
+                "processes",
+                "ps -eo args | grep -E '^(/usr/local/bin/coracle|/usr/bin/containerd|containerd|/usr/bin/containerd-shim)' | grep -v grep",
+            ),
+            (
+                "mounts",
+                "grep -E ' /(var/lib/coracle|run/containerd|run/netns/cni|var/run/netns/cni)' /proc/self/mountinfo",
+            ),
+            ("interfaces", "ip -o link | grep -E 'veth|cni0|kube-'"),
+            ("packet rules", "iptables-save 2>/dev/null | grep -E 'KUBE-|CNI-'"),
+            ("packet rules for IPv6", "ip6tables-save 2>/dev/null | grep KUBE-"),
+            ("network namespaces", "ip netns list | grep cni"),
+            (
+                "files",
+                "ls -d /etc/coracle /run/coracle /var/lib/coracle /usr/local/bin/coracle /etc/cni/net.d/*coracle* /var/lib/cni/networks/coracle 2>/dev/null",
+            ),
+            ("units", "ls /etc/systemd/system/coracle.service 2>/dev/null"),
+        ];
+        let left = searches.iter().map(|(what, line)| (what, self.run(line).stdout));
+        left.filter(|(_, found)| !found.trim().is_empty())
+            .map(|(what, found)| format!("{what}: {}", found.trim()))
+            .collect()
+    }
+}
+
+/// Runs steps one after the other, each in a namespace of its own, and goes on when one fails.
+pub struct Steps<'a> {
+    pub node: &'a Node,
+    chosen: Option<Vec<String>>,
+    failures: Vec<String>,
+}
+
+impl<'a> Steps<'a> {
+    pub fn new(node: &'a Node) -> Self {
+        let chosen = std::env::var("CORACLE_STEPS").ok();
+        let chosen = chosen.map(|names| names.split(',').map(str::to_owned).collect());
+        Self { node, chosen, failures: Vec::new() }
+    }
+
+    /// `step` gets a terminal whose kubectl is in the step's own namespace.
+    pub fn run(&mut self, name: &str, step: impl FnOnce(&Shell)) {
+        if self.chosen.as_ref().is_some_and(|chosen| !chosen.iter().any(|c| c == name)) {
+            return;
+        }
+        let began = Instant::now();
+        let outcome = std::panic::catch_unwind(AssertUnwindSafe(|| {
+            let shell = self.terminal(name);
+            step(&shell);
+        }));
+        let took = began.elapsed().as_secs_f64();
+        match outcome {
+            Ok(()) => println!("ok       {name} ({took:.1} s)"),
+            Err(_) => {
+                println!("failed   {name} ({took:.1} s)");
+                let state = self.node.run(&format!("kubectl get pods -n {name} -o wide; kubectl get events -n {name} --sort-by=.metadata.creationTimestamp | tail -n 15"));
+                eprintln!("---- state after {name}\n{state}");
+                self.failures.push(name.to_owned());
+            }
+        }
+        self.node.run(&format!("kubectl delete namespace {name} --timeout=60s"));
+    }
+
+    /// A home and a namespace for one step.
+    fn terminal(&self, name: &str) -> Shell {
+        let home = self.node.dir.path().join("steps").join(name);
+        std::fs::create_dir_all(&home).expect("a home for the step");
+        let kubeconfig = home.join("kubeconfig");
+        std::fs::copy(KUBECONFIG, &kubeconfig).expect("a copy of the kubeconfig");
+        let shell = Shell::new(&home, &kubeconfig);
+        shell.ok(&format!(
+            "kubectl create namespace {name} && kubectl config set-context --current --namespace={name}"
+        ));
+        shell.until("kubectl get serviceaccount default -o name", "serviceaccount/default");
+        shell
+    }
+
+    /// Names of the steps that failed.
+    pub fn finish(self) -> Vec<String> {
+        self.failures
+    }
+}
+
+/// A pod of one busybox container that runs `script`. `more` are further fields of the container, one a line.
+pub fn pod(name: &str, script: &str, more: &str) -> String {
+    let more: String = more.lines().map(|line| format!("    {line}\n")).collect();
+    let script = serde_json::Value::from(script);
+    format!(
+        "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}, labels: {{app: {name}}}}}\nspec:\n  terminationGracePeriodSeconds: 1\n  containers:\n  - name: main\n    image: {BUSYBOX}\n    imagePullPolicy: IfNotPresent\n    command: [sh, -c, {script}]\n{more}"
+    )
+}
+
+/// Applies such a pod and waits until it is Ready.
+pub fn running_pod(shell: &Shell, name: &str, script: &str, more: &str) {
+    shell.apply(&pod(name, script, more));
+    shell.ok(&format!("kubectl wait pod/{name} --for=condition=Ready --timeout=60s"));
+}

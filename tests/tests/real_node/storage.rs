@@ -1,0 +1,68 @@
+//! Claims: data that outlives a pod, and goes when it shall.
+
+use crate::node::Steps;
+use coracle_tests::Shell;
+use coracle_tests::image::BUSYBOX;
+
+pub fn steps(steps: &mut Steps<'_>) {
+    steps.run("claim", claim);
+    steps.run("static-volume", static_volume);
+}
+
+fn user(name: &str, script: &str, claim: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}}}\nspec:\n  restartPolicy: Never\n  terminationGracePeriodSeconds: 0\n  volumes: [{{name: d, persistentVolumeClaim: {{claimName: {claim}}}}}]\n  containers:\n  - {{name: main, image: \"{BUSYBOX}\", imagePullPolicy: IfNotPresent, command: [sh, -c, \"{script}\"], volumeMounts: [{{name: d, mountPath: /d}}]}}\n"
+    )
+}
+
+fn claim(shell: &Shell) {
+    shell.shows("kubectl get storageclass", &["local-path (default)", "Delete", "WaitForFirstConsumer"]);
+    shell.apply("apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: chest}\nspec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 10Mi}}}\n");
+    shell.until_that("kubectl describe pvc chest", |out| {
+        out.contains("WaitForFirstConsumer")
+            && out.contains("waiting for first consumer to be created before binding")
+    });
+    shell.says("kubectl get pvc chest -o jsonpath='{.status.phase}'", "Pending");
+    shell.apply(&user("first", "echo gold >/d/treasure", "chest"));
+    shell.ok("kubectl wait pod/first --for=jsonpath='{.status.phase}'=Succeeded --timeout=90s");
+    shell.says(
+        "kubectl get pvc chest -o jsonpath='{.status.phase} {.spec.storageClassName}'",
+        "Bound local-path",
+    );
+    let volume = shell.ok("kubectl get pvc chest -o jsonpath='{.spec.volumeName}'");
+    shell.shows(
+        &format!("kubectl get pv {volume} --no-headers"),
+        &["10Mi", "RWO", "Delete", "Bound", "claim/chest", "local-path"],
+    );
+    let dir = shell
+        .ok(&format!("kubectl get pv {volume} -o jsonpath='{{.spec.hostPath.path}}{{.spec.local.path}}'"));
+    shell.says(&format!("cat {dir}/treasure"), "gold");
+    shell.ok("kubectl delete pod first --timeout=60s");
+    shell.apply(&user("second", "cat /d/treasure; sleep 3600", "chest"));
+    shell.ok("kubectl wait pod/second --for=condition=Ready --timeout=90s");
+    shell.until("kubectl logs second", "gold");
+    shell.ok("kubectl delete pvc chest --wait=false");
+    shell.says("kubectl get pvc chest --no-headers | awk '{print $2}'", "Terminating");
+    shell.says("kubectl exec second -- cat /d/treasure", "gold");
+    shell.ok("kubectl delete pod second --timeout=60s");
+    shell.until(&format!("kubectl get pvc -o name; kubectl get pv {volume} -o name --ignore-not-found; ls -d {dir} 2>/dev/null || true"), "");
+}
+
+fn static_volume(shell: &Shell) {
+    let dir = shell.home().join("pv");
+    std::fs::create_dir(&dir).expect("a directory");
+    let manifest = format!(
+        "apiVersion: v1\nkind: PersistentVolume\nmetadata: {{name: e2e-static-volume}}\nspec: {{capacity: {{storage: 5Mi}}, accessModes: [ReadWriteOnce], persistentVolumeReclaimPolicy: Retain, storageClassName: manual, hostPath: {{path: {}}}}}\n---\napiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {{name: mine}}\nspec: {{accessModes: [ReadWriteOnce], storageClassName: manual, resources: {{requests: {{storage: 1Mi}}}}}}\n",
+        dir.display()
+    );
+    shell.apply(&manifest);
+    shell.until(
+        "kubectl get pvc mine -o jsonpath='{.status.phase} {.spec.volumeName} {.status.capacity.storage}'",
+        "Bound e2e-static-volume 5Mi",
+    );
+    shell.apply(&user("keeper", "echo kept >/d/f", "mine"));
+    shell.ok("kubectl wait pod/keeper --for=jsonpath='{.status.phase}'=Succeeded --timeout=90s && kubectl delete pod/keeper pvc/mine --timeout=60s ");
+    shell.until("kubectl get pv e2e-static-volume -o jsonpath='{.status.phase}'", "Released");
+    shell.says("cat pv/f", "kept");
+    shell.ok("kubectl delete pv e2e-static-volume --timeout=30s");
+}
