@@ -70,8 +70,8 @@ fn labels_and_annotations() {
     cluster.says("kubectl label pods -l app=web extra=yes | wc -l", "3");
     cluster.says("kubectl get pods -l extra=yes -o name | wc -l", "3");
     cluster.refuses(
-        "kubectl label pods -l app=web 'bad key'=x",
-        "error: invalid label value: \"bad key=x\": name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with \
+        "kubectl label deployment web 'bad key'=x",
+        "The Deployment \"web\" is invalid: metadata.labels: Invalid value: \"bad key\": name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with \
          an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is \
          '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')",
     );
