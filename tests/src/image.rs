@@ -52,6 +52,21 @@ pub fn busybox(dir: &Path, name: &str) -> Result<PathBuf, String> {
     Ok(archive)
 }
 
+/// A static glibc program looks names up through shared libraries after all.
+fn name_service(root: &Path) -> Result<(), String> {
+    const FILES: [&str; 5] =
+        ["libc.so.6", "libnss_files.so.2", "libnss_dns.so.2", "libresolv.so.2", "ld-linux-x86-64.so.2"];
+    let known = run(Command::new("/sbin/ldconfig").arg("-p")).unwrap_or_default();
+    for file in FILES.into_iter().chain(["ld-linux-aarch64.so.1"]) {
+        let line = known.lines().find(|line| line.trim_start().starts_with(&format!("{file} ")));
+        let Some(path) = line.and_then(|line| line.rsplit(' ').next()) else { continue };
+        let to = root.join(path.trim_start_matches('/'));
+        std::fs::create_dir_all(to.parent().unwrap_or(root)).map_err(|e| format!("{}: {e}", to.display()))?;
+        std::fs::copy(path, &to).map_err(|e| format!("{path}: {e}"))?;
+    }
+    write(&root.join("etc/nsswitch.conf"), "hosts: files dns\n")
+}
+
 fn write(path: &Path, text: &str) -> Result<(), String> {
     std::fs::write(path, text).map_err(|e| format!("{}: {e}", path.display()))
 }

@@ -85,7 +85,10 @@ fn exec(shell: &Shell) {
         );
     }
     shell.refuses("kubectl exec nobody -- true", r#"Error from server (NotFound): pods "nobody" not found"#);
-    shell.refuses("kubectl exec box -c other -- true", "error: container other is not valid for pod box");
+    shell.refuses(
+        "kubectl exec box -c other -- true",
+        "Error from server (BadRequest): container other is not valid for pod box",
+    );
 }
 
 fn cp(shell: &Shell) {
@@ -96,7 +99,7 @@ fn cp(shell: &Shell) {
     shell.ok("kubectl cp tree/below/small box:/tmp/renamed");
     shell.says("kubectl exec box -- cat /tmp/renamed", "small");
     let missing = shell.run("kubectl cp box:/nothing here");
-    assert!(missing.stderr.contains("No such file or directory"), "{missing}");
+    assert!(missing.to_string().contains("No such file or directory"), "{missing}");
 }
 
 fn port_forward(shell: &Shell) {

@@ -139,6 +139,7 @@ fn host_network(shell: &Shell) {
 }
 
 fn static_pod(shell: &Shell, node: &str) {
+    std::fs::create_dir_all("/var/lib/coracle/static-pods").expect("the directory of static pods");
     let file = "/var/lib/coracle/static-pods/e2e-static.yaml";
     std::fs::write(
         file,

@@ -76,7 +76,7 @@ fn service_account(shell: &Shell) {
     shell.says(&format!("{ask}/api/v1/namespaces/service-account/pods"), "200");
     shell.says("jq -r '.items[].metadata.name' answer", "robot");
     shell.says(&format!("{ask}/api/v1/namespaces/service-account/secrets"), "403");
-    let inside = "kubectl exec robot -- sh -c 'wget -qO- -T 10 --no-check-certificate --header \"Authorization: Bearer $(cat /var/run/secrets/kubernetes.io/serviceaccount/token)\" https://kubernetes.default.svc/version'";
+    let inside = "kubectl exec robot -- sh -c 'timeout 10 wget -qO- --no-check-certificate --header \"Authorization: Bearer $(cat /var/run/secrets/kubernetes.io/serviceaccount/token)\" https://kubernetes.default.svc/version'";
     let output = shell.run(inside);
     assert!(
         output.stdout.contains("v1.36")

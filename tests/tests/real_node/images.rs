@@ -102,6 +102,6 @@ fn pull(shell: &Shell, archive: &std::path::Path) {
             .replace("boat:fresh", "boat:nowhere"),
     );
     shell.until("kubectl get pod never --no-headers | awk '{print $3}'", "ErrImageNeverPull");
-    shell.apply(&image("fresh").replace("name: fresh", "name: wrong").replace("boat:fresh", "BOAT::"));
+    shell.apply(&image("fresh").replace("name: fresh", "name: wrong").replace("boat:fresh", "BOAT:fresh"));
     shell.until("kubectl get pod wrong --no-headers | awk '{print $3}'", "InvalidImageName");
 }

@@ -60,13 +60,13 @@ fn termination(shell: &Shell) {
     let dir = shell.home().join("notes");
     std::fs::create_dir(&dir).expect("a directory");
     let volumes = format!(
-        "  terminationGracePeriodSeconds: 20\n  volumes: [{{name: n, hostPath: {{path: {}}}}}]\n  containers:",
+        "  terminationGracePeriodSeconds: 20\n  volumes: [{{name: notes, hostPath: {{path: {}}}}}]\n  containers:",
         dir.display()
     );
     let polite = pod(
         "polite",
         "trap 'echo term >>/n/log; exit 0' TERM; while :; do sleep 0.1; done",
-        "volumeMounts: [{name: n, mountPath: /n}]\nlifecycle: {preStop: {exec: {command: [sh, -c, 'echo before >>/n/log; sleep 1']}}, postStart: {exec: {command: [sh, -c, 'echo after >>/n/log']}}}",
+        "volumeMounts: [{name: notes, mountPath: /n}]\nlifecycle: {preStop: {exec: {command: [sh, -c, 'echo before >>/n/log; sleep 1']}}, postStart: {exec: {command: [sh, -c, 'echo after >>/n/log']}}}",
     );
     shell.apply(
         &polite.replace("  terminationGracePeriodSeconds: 1\n", "").replace("  containers:", &volumes),

@@ -71,7 +71,7 @@ fn service(shell: &Shell) {
     let pod = shell.ok("kubectl get pods -l app=web -o name | head -n 1");
     let pod = pod.trim();
     let inside = format!(
-        "kubectl exec {pod} -- sh -c 'for i in $(seq 30); do wget -qO- -T 2 http://{address}/; done' | sort -u | wc -l"
+        "kubectl exec {pod} -- sh -c 'for i in $(seq 30); do timeout 5 wget -qO- http://{address}/; done' | sort -u | wc -l"
     );
     shell.says(&inside, "3");
     shell.ok(
@@ -108,8 +108,8 @@ fn dns(shell: &Shell) {
         ],
     );
     // Short names go through the search path of resolv.conf.
-    shell.says(&format!("kubectl exec {pod} -- wget -qO- -T 5 http://web/ | cut -c1-4"), "web-");
-    shell.says(&format!("kubectl exec {pod} -- wget -qO- -T 5 http://web.dns/ | cut -c1-4"), "web-");
+    shell.says(&format!("kubectl exec {pod} -- timeout 10 wget -qO- http://web/ | cut -c1-4"), "web-");
+    shell.says(&format!("kubectl exec {pod} -- timeout 10 wget -qO- http://web.dns/ | cut -c1-4"), "web-");
     let pods =
         shell.ok("kubectl get pods -l app=web -o jsonpath='{.items[*].status.podIP}' | tr ' ' '\\n' | sort");
     let each = format!(
@@ -147,10 +147,9 @@ fn node_itself(shell: &Shell) {
     );
     let cpus = shell.ok("nproc");
     shell.says("kubectl get nodes -o jsonpath='{.items[0].status.capacity.cpu}'", cpus.trim());
-    shell.shows(
-        "kubectl get nodes -o jsonpath='{.items[0].status.images[*].names}'",
-        &["docker.io/library/busybox:1.36"],
-    );
+    shell.until_that("kubectl get nodes -o jsonpath='{.items[0].status.images[*].names}'", |names| {
+        names.contains("docker.io/library/busybox:1.36")
+    });
     shell.says("kubectl get --raw /api/v1/nodes/$(kubectl get nodes -o jsonpath='{.items[0].metadata.name}')/proxy/healthz", "ok");
     shell.says("curl -sk -o /dev/null -w '%{http_code}' https://127.0.0.1:10250/pods", "401");
     shell.says("curl -s -o /dev/null -w '%{http_code}' http://127.0.0.1:10256/healthz", "200");

@@ -74,13 +74,13 @@ fn host_path(shell: &Shell) {
     std::fs::create_dir(&dir).expect("a directory");
     std::fs::write(dir.join("from-host"), "ahoy\n").expect("a file");
     let volumes = format!(
-        "[{{name: h, hostPath: {{path: {0}, type: Directory}}}}, {{name: n, hostPath: {{path: {0}/new, type: DirectoryOrCreate}}}}]",
+        "[{{name: h, hostPath: {{path: {0}, type: Directory}}}}, {{name: fresh, hostPath: {{path: {0}/new, type: DirectoryOrCreate}}}}]",
         dir.display()
     );
     shell.apply(&with_volumes(
         "guest",
         "cat /h/from-host; echo reply >/h/from-pod; sleep 3600",
-        "[{name: h, mountPath: /h}, {name: n, mountPath: /n}]",
+        "[{name: h, mountPath: /h}, {name: fresh, mountPath: /n}]",
         &volumes,
     ));
     shell.ok("kubectl wait pod/guest --for=condition=Ready --timeout=60s");
