@@ -1,20 +1,20 @@
 //! The API server: HTTP, authentication, authorization, admission, registry, watch cache and store.
 
-pub mod cache;
-pub mod connect;
-pub mod health;
-pub mod http;
-pub mod registry;
-pub mod server;
-pub mod metrics;
-pub mod store;
-pub mod strategy;
-pub mod pki;
-pub mod kubeconfig;
+pub mod access;
+pub mod admission;
 pub mod authn;
 pub mod authz;
 pub mod bootstrap;
-pub mod access;
-pub mod admission;
+pub mod cache;
+pub mod connect;
 pub mod discovery;
+pub mod health;
+pub mod http;
+pub mod kubeconfig;
+pub mod metrics;
 pub mod openapi;
+pub mod pki;
+pub mod registry;
+pub mod server;
+pub mod store;
+pub mod strategy;

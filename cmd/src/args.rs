@@ -14,7 +14,7 @@ pub struct Cli {
 #[derive(Subcommand)]
 pub enum Command {
     /// Run a node: API server, scheduler, controllers, kubelet, proxy and DNS in one process
-    Server(ServerArgs),
+    Server(Box<ServerArgs>),
     /// Run one command with a throw-away cluster in memory around it
     Ci(CiArgs),
     /// Say what this machine lacks, and how to mend it

@@ -22,7 +22,7 @@ const DEFAULT_LOG: &str = "warn,coracle=info";
 fn main() -> ExitCode {
     let cli = Cli::parse();
     match cli.command {
-        Command::Server(args) => in_runtime(DEFAULT_LOG, server::command(args)),
+        Command::Server(args) => in_runtime(DEFAULT_LOG, server::command(*args)),
         Command::Ci(args) => in_runtime("error", ci::command(args)),
         Command::Check(args) => check::run(&args),
         Command::Status(args) => in_runtime("error", status::command(args)),

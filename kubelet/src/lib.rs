@@ -13,8 +13,8 @@ pub mod pod;
 pub mod pods_api;
 pub mod probe;
 mod run;
-pub mod simulate;
 pub mod server;
+pub mod simulate;
 mod static_pods;
 pub mod streaming;
 

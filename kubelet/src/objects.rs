@@ -158,7 +158,6 @@ pub struct ObjectCache {
     client: kube::Client,
     config_maps: Watched<ConfigMap>,
     secrets: Watched<Secret>,
-    claims: Watched<PersistentVolumeClaim>,
     tokens: Mutex<HashMap<TokenRequest, Token>>,
 }
 
@@ -166,8 +165,7 @@ impl ObjectCache {
     pub fn new(client: kube::Client, changed: Changed) -> Self {
         Self {
             config_maps: Watched::new(client.clone(), changed.clone()),
-            secrets: Watched::new(client.clone(), changed.clone()),
-            claims: Watched::new(client.clone(), changed),
+            secrets: Watched::new(client.clone(), changed),
             tokens: Mutex::default(),
             client,
         }
@@ -182,7 +180,6 @@ impl ObjectCache {
             match kind {
                 Reference::ConfigMap => self.config_maps.track(key, uid),
                 Reference::Secret => self.secrets.track(key, uid),
-                Reference::Claim => self.claims.track(key, uid),
             }
         }
     }
@@ -190,7 +187,6 @@ impl ObjectCache {
     pub fn release(&self, uid: &str) {
         self.config_maps.release(uid);
         self.secrets.release(uid);
-        self.claims.release(uid);
         self.tokens.lock().retain(|request, _| request.pod_uid != uid);
     }
 }
@@ -199,12 +195,11 @@ impl ObjectCache {
 enum Reference {
     ConfigMap,
     Secret,
-    Claim,
 }
 
 /// What a pod's volumes, environment and pull secrets name.
 fn references(pod: &Pod) -> BTreeSet<(Reference, String)> {
-    use Reference::{Claim, ConfigMap, Secret};
+    use Reference::{ConfigMap, Secret};
     let mut names = BTreeSet::new();
     let Some(spec) = &pod.spec else { return names };
     for container in spec.containers.iter().chain(spec.init_containers.iter().flatten()) {
@@ -216,12 +211,6 @@ fn references(pod: &Pod) -> BTreeSet<(Reference, String)> {
     for volume in spec.volumes.iter().flatten() {
         names.extend(volume.config_map.iter().map(|s| (ConfigMap, s.name.clone())));
         names.extend(volume.secret.iter().filter_map(|s| s.secret_name.clone()).map(|n| (Secret, n)));
-        let claim = volume.persistent_volume_claim.as_ref();
-        names.extend(claim.map(|s| (Claim, s.claim_name.clone())));
-        if volume.ephemeral.is_some() {
-            let pod = pod.metadata.name.as_deref().unwrap_or_default();
-            names.insert((Claim, format!("{pod}-{}", volume.name)));
-        }
         for source in volume.projected.iter().flat_map(|p| p.sources.iter().flatten()) {
             names.extend(source.config_map.iter().map(|s| (ConfigMap, s.name.clone())));
             names.extend(source.secret.iter().map(|s| (Secret, s.name.clone())));
@@ -242,7 +231,9 @@ impl Objects for ObjectCache {
     }
 
     async fn claim(&self, namespace: &str, name: &str) -> Result<Arc<PersistentVolumeClaim>, ObjectError> {
-        self.claims.get("persistentvolumeclaim", namespace, name).await
+        // Claims are read when they are needed: the Node authorizer lets a kubelet get them, not watch them.
+        let api: Api<PersistentVolumeClaim> = Api::namespaced(self.client.clone(), namespace);
+        found("persistentvolumeclaim", name, api.get_opt(name).await)
     }
 
     async fn volume(&self, name: &str) -> Result<Arc<PersistentVolume>, ObjectError> {
@@ -321,8 +312,6 @@ mod tests {
                 "Secret:ps",
                 "Secret:pull",
                 "Secret:vs",
-                "Claim:claim",
-                "Claim:p-d"
             ]
         );
     }

@@ -221,7 +221,10 @@ fn items_mut<'a>(object: &'a mut serde_json::Value, field: &str) -> Option<&'a m
 }
 
 /// A list field that is there already: indexing for writing would leave a null behind.
-fn present_items<'a>(object: &'a mut serde_json::Value, field: &str) -> Option<&'a mut Vec<serde_json::Value>> {
+fn present_items<'a>(
+    object: &'a mut serde_json::Value,
+    field: &str,
+) -> Option<&'a mut Vec<serde_json::Value>> {
     object.get_mut(field)?.as_array_mut()
 }
 

@@ -395,7 +395,7 @@ mod properties {
         ) {
             let jane = user("jane");
             let asked = Attributes { subresource, name, ..Attributes::resource(&jane, verb, group, resource, "") };
-            let lacking = rules::missing(&owned, &[wanted.clone()]);
+            let lacking = rules::missing(&owned, std::slice::from_ref(&wanted));
             if lacking.is_empty() && wanted.allows(&asked) {
                 prop_assert!(owned.iter().any(|o| o.allows(&asked)), "{owned:?} {wanted:?} {asked:?}");
             }

@@ -138,7 +138,9 @@ fn service(set: &mut RuleSet, port: &ServicePort, cidr: &str) {
         let to = chain(if port.internal_local { "SVL" } else { "SVC" }, &port.name);
         capture_internal(&mut set.nat, port, &to, cidr);
     }
-    if has_external && external.is_empty() && !(port.external_local && !targets.cluster.is_empty()) {
+    // Endpoints on other nodes only: pods and the node itself may still use them.
+    let only_elsewhere = port.external_local && !targets.cluster.is_empty();
+    if has_external && external.is_empty() && !only_elsewhere {
         refuse_external(&mut set.filter, port, targets.cluster.is_empty());
     } else if has_external {
         capture_external(&mut set.nat, port, &targets, cidr);

@@ -1,7 +1,7 @@
 //! The volume's side of binding, and reclaiming.
 
-use super::plan::{self, VolumeStep};
 use super::Binder;
+use super::plan::{self, VolumeStep};
 use crate::facts::{self, BOUND_BY_CONTROLLER, PROVISIONED_BY};
 use coracle_client::informer::deleting;
 use coracle_client::{Next, ObjectKey, ReconcileError};
