@@ -22,6 +22,7 @@ pub fn busybox(dir: &Path, name: &str) -> Result<PathBuf, String> {
         // A second run finds them there.
         let _ = std::os::unix::fs::symlink("busybox", root.join("bin").join(applet));
     }
+    name_service(&root)?;
     write(
         &root.join("etc/passwd"),
         "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n",

@@ -76,8 +76,7 @@ fn get_selects_sorts_and_formats() {
         "Pod v1 Always",
     );
     cluster.says("kubectl get pods other -o go-template='{{.metadata.namespace}}'", "default");
-    cluster
-        .says("kubectl get pods -A --sort-by=.spec.containers[0].image -o name | head -n 1", "pod/other");
+    cluster.says("kubectl get pods -A --sort-by=.spec.containers[0].image -o name | head -n 1", "pod/other");
     cluster.says("kubectl get services --sort-by=.metadata.name -o name", "service/kubernetes\nservice/web");
     cluster.says("kubectl get pods,services -l app=nothing", "");
     cluster.says("kubectl get pods --chunk-size=1 -o name | wc -l", "4");
