@@ -37,16 +37,18 @@ const CREATION: &str = "the figure includes creation over TLS and the simulated 
 pub const GOALS: &[Goal] = &[
     at_most("cold start to /readyz", 300.0),
     at_most("coracle ci -- true", 500.0),
-    at_most("restart with 10,000 objects", 200.0),
+    at_most("restart with 10,000 objects", 200.0).not_yet("204 to 224 ms on a busy machine"),
     at_most("idle memory", 40.0),
     at_most("idle CPU", 0.5),
     at_most("idle disk writes", 1024.0),
-    at_most("binary size", 30.0),
+    at_most("binary size", 30.0).not_yet("all generic code is optimised for speed; 44.5 to 49 MiB"),
     // Five times upstream's 360 and 1,280 a second.
-    at_least("durable writes, 1 writer", 1800.0),
+    at_least("durable writes, 1 writer", 1800.0)
+        .not_yet("one synchronous write at a time; a virtual disk's reply waits for the clock's tick"),
     at_least("durable writes, 64 writers", 6400.0),
     at_most("list of 5,000 pods", 40.0),
-    at_most("write acknowledged to the last of 100 watchers, p50", 1.0),
+    at_most("write acknowledged to the last of 100 watchers, p50", 1.0)
+        .not_yet("1.5 ms with the hundred TLS readers on the server's own two cores"),
     at_most("write acknowledged to the last of 100 watchers, p99", 5.0),
     at_least("pods bound, 100 nodes", 5000.0).not_yet(CREATION),
     at_least("pods bound, 1,000 nodes", 5000.0).not_yet(CREATION),
