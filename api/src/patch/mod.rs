@@ -74,11 +74,10 @@ impl From<PatchError> for ApiError {
             PatchError::TooManyOperations { .. } | PatchError::TooLarge { .. } => {
                 Self::new(413, "RequestEntityTooLarge", text)
             }
+            // Upstream does not say which operation it was.
             PatchError::Inapplicable(_) => {
-                let details =
-                    json!({ "causes": [{ "reason": "UnexpectedServerResponse", "message": text }] });
                 let message = "the server rejected our request due to an error in our request";
-                Self::new(422, "Invalid", message).with_details(details)
+                Self::new(422, "Invalid", message).with_details(json!({}))
             }
             PatchError::Unsupported(_) => Self::unsupported_media_type(&[
                 PatchType::Json.media_type(),

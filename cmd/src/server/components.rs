@@ -138,6 +138,8 @@ async fn run_kubelet(
     settings: coracle_kubelet::Config,
     pki: Arc<Pki>,
 ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    // There from the start, so that people find where manifests go.
+    std::fs::create_dir_all(settings.static_pods_dir())?;
     let verifier = pki.client_verifier()?;
     let server = coracle_kubelet::server::ServerConfig {
         addresses: vec![SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), settings.port)],

@@ -35,6 +35,16 @@ impl Strategy for Pods {
         set(object, "status", status);
     }
 
+    /// Being bound to a node is not a change of what was asked for.
+    fn changes_generation(&self, new: &Object, old: &Object) -> bool {
+        let asked = |pod: &Object| {
+            let mut spec = pod["spec"].clone();
+            spec.as_object_mut().map(|fields| fields.remove("nodeName"));
+            spec
+        };
+        new["spec"] != old["spec"] && asked(new) != asked(old)
+    }
+
     /// Keeps what the kubelet does not own: deletion, owners and the class.
     fn prepare_status_update(&self, new: &mut Object, old: &Object, _env: &Env) {
         copy_field(new, old, "spec");
