@@ -7,6 +7,7 @@ mod operations;
 mod prose;
 mod schema;
 mod v2;
+mod v2_protobuf;
 mod v3;
 
 use crate::discovery::Document;
@@ -23,10 +24,13 @@ const PATCH_TYPES: [&str; 4] = [
 /// Answers a GET of `/openapi/v2`, `/openapi/v3`, `/openapi/v3/api/V` and `/openapi/v3/apis/G/V`; `None` for every
 /// other path and for groups and versions that are not served.
 ///
-/// Only JSON is made; a client that accepts nothing but protobuf gets 406 and falls back as kubectl does. Takes
+/// JSON, and the definitions of v2 as protobuf, which kubectl asks for; other forms are 406. Takes
 /// milliseconds for a v3 document and tens of them for v2, so call it where blocking is allowed.
 pub fn respond(path: &str, accept: &str, resources: &[Arc<Resource>]) -> Option<Result<Document, ApiError>> {
     let segments: Vec<&str> = path.trim_matches('/').split('/').collect();
+    if segments == ["openapi", "v2"] && !accepts_json(accept) && v2_protobuf::accepted(accept) {
+        return Some(Ok(v2_protobuf::document(resources)));
+    }
     let make: Box<dyn FnOnce() -> Document> = match segments.as_slice() {
         ["openapi", "v2"] => Box::new(|| v2::document(resources)),
         ["openapi", "v3"] => Box::new(|| Document::json(&v3::index(resources))),

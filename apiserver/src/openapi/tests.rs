@@ -134,7 +134,9 @@ fn v2_is_whole_and_has_unique_operations() {
 #[test]
 fn negotiation_and_absence() {
     let protobuf = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
-    assert_eq!(respond("/openapi/v2", protobuf, catalogue()).unwrap().unwrap_err().code, 406);
+    let document = respond("/openapi/v2", protobuf, catalogue()).unwrap().unwrap();
+    assert!(document.content_type.ends_with("+protobuf") && document.body.starts_with(b"\x0a\x032.0"));
+    assert_eq!(respond("/openapi/v2", "text/html", catalogue()).unwrap().unwrap_err().code, 406);
     for accept in ["", "*/*", "application/json;q=0.5, text/html"] {
         assert!(respond("/openapi/v3", accept, catalogue()).unwrap().is_ok());
     }

@@ -25,13 +25,13 @@ pub fn document(resources: &[Arc<Resource>]) -> Document {
     }
     out.close();
     out.nest("definitions");
-    definitions(&mut out, resources);
+    definitions(resources, &mut |name, schema| out.add(name, schema));
     out.close();
     Document::new("application/json", out.finish())
 }
 
 /// Group by group, so that the descriptions of one only are in memory.
-fn definitions(out: &mut Members, resources: &[Arc<Resource>]) {
+pub(super) fn definitions(resources: &[Arc<Resource>], add: &mut dyn FnMut(&str, &Value)) {
     let identities = identities();
     let mut written = BTreeSet::new();
     for group in groups(resources) {
@@ -43,15 +43,15 @@ fn definitions(out: &mut Members, resources: &[Arc<Resource>]) {
             let paths: Vec<Path> = of_version.iter().flat_map(|r| paths(r)).collect();
             for (name, ty) in closure(roots(&paths)) {
                 if written.insert(name) {
-                    out.add(name, &definition(ty, Dialect::V2, &prose, &identities));
+                    add(name, &definition(ty, Dialect::V2, &prose, &identities));
                 }
             }
         }
     }
     for (name, schema) in named_scalars(Dialect::V2) {
-        out.add(name, &schema);
+        add(name, &schema);
     }
-    out.add(&format!("{META}.Patch"), &json!({ "type": "object" }));
+    add(&format!("{META}.Patch"), &json!({ "type": "object" }));
 }
 
 /// JSON objects within one another, member after member.

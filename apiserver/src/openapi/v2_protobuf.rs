@@ -1,0 +1,153 @@
+//! The definitions of OpenAPI v2 in gnostic's protobuf form, by which kubectl checks what it sends when a kind has no
+//! request of its own (a `List`, a document without a kind). Requests are left out: clients read those from v3.
+//!
+//! Field numbers: <https://github.com/google/gnostic-models/blob/main/openapiv2/OpenAPIv2.proto>.
+
+use super::v2::definitions;
+use crate::discovery::Document;
+use coracle_api::Resource;
+use serde_json::Value;
+use std::sync::Arc;
+
+const CONTENT_TYPE: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
+
+/// Clients spell the type with an `@` or, as the answer does, with a dot.
+pub fn accepted(accept: &str) -> bool {
+    accept.contains("com.github.proto-openapi.spec.v2@v1.0+protobuf")
+        || accept.contains("com.github.proto-openapi.spec.v2.v1.0+protobuf")
+}
+
+pub fn document(resources: &[Arc<Resource>]) -> Document {
+    let mut schemas = Vec::new();
+    definitions(resources, &mut |name, schema| put_named(&mut schemas, 1, name, &encode(schema)));
+    let mut info = Vec::new();
+    put(&mut info, 1, b"Kubernetes");
+    put(&mut info, 2, crate::discovery::GIT_VERSION.as_bytes());
+    let mut out = Vec::with_capacity(schemas.len() + 64);
+    put(&mut out, 1, b"2.0");
+    put(&mut out, 2, &info);
+    put(&mut out, 9, &schemas);
+    Document::new(CONTENT_TYPE, out)
+}
+
+fn varint(out: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        out.push((number & 0x7f) as u8 | 0x80);
+        number >>= 7;
+    }
+    out.push((number & 0x7f) as u8);
+}
+
+/// A length-delimited field.
+fn put(out: &mut Vec<u8>, tag: u64, bytes: &[u8]) {
+    varint(out, tag << 3 | 2);
+    varint(out, bytes.len() as u64);
+    out.extend_from_slice(bytes);
+}
+
+/// A name (1) with its message (2).
+fn put_named(out: &mut Vec<u8>, tag: u64, name: &str, message: &[u8]) {
+    let mut pair = Vec::with_capacity(name.len() + message.len() + 8);
+    put(&mut pair, 1, name.as_bytes());
+    put(&mut pair, 2, message);
+    put(out, tag, &pair);
+}
+
+/// Wraps a message into the field 1 of another.
+fn wrapped(message: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(message.len() + 4);
+    put(&mut out, 1, message);
+    out
+}
+
+/// gnostic's `Any`: the value as YAML (2), which JSON is.
+fn any(value: &Value) -> Vec<u8> {
+    let mut out = Vec::new();
+    put(&mut out, 2, value.to_string().as_bytes());
+    out
+}
+
+fn encode(schema: &Value) -> Vec<u8> {
+    let mut out = Vec::new();
+    for (key, value) in schema.as_object().into_iter().flatten() {
+        let text = value.as_str().unwrap_or_default().as_bytes();
+        match key.as_str() {
+            "$ref" => put(&mut out, 1, text),
+            "format" => put(&mut out, 2, text),
+            "title" => put(&mut out, 3, text),
+            "description" => put(&mut out, 4, text),
+            "default" => put(&mut out, 5, &any(value)),
+            "pattern" => put(&mut out, 13, text),
+            "required" => value.as_array().into_iter().flatten().filter_map(Value::as_str).for_each(|name| {
+                put(&mut out, 19, name.as_bytes());
+            }),
+            "enum" => value.as_array().into_iter().flatten().for_each(|one| put(&mut out, 20, &any(one))),
+            "additionalProperties" if value.is_object() => put(&mut out, 21, &wrapped(&encode(value))),
+            "type" => put(&mut out, 22, &wrapped(text)),
+            "items" => put(&mut out, 23, &wrapped(&encode(value))),
+            "properties" => {
+                let mut properties = Vec::new();
+                for (name, property) in value.as_object().into_iter().flatten() {
+                    put_named(&mut properties, 1, name, &encode(property));
+                }
+                put(&mut out, 25, &properties);
+            }
+            extension if extension.starts_with("x-") => put_named(&mut out, 31, extension, &any(value)),
+            // Nothing else stands in the definitions; a test says so.
+            _ => {}
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use coracle_api::catalogue;
+    use serde_json::json;
+
+    #[test]
+    fn a_schema_as_gnostic_numbers_it() {
+        let schema = json!({ "type": "string", "$ref": "#/x", "x-a": 1 });
+        let want = [
+            &[10, 3][..],
+            b"#/x",
+            &[0xb2, 1, 8, 10, 6],
+            b"string",
+            &[0xfa, 1, 10, 10, 3],
+            b"x-a",
+            &[18, 3, 18, 1],
+            b"1",
+        ];
+        assert_eq!(encode(&schema), want.concat());
+    }
+
+    #[test]
+    fn no_keyword_of_the_definitions_is_lost() {
+        const KNOWN: [&str; 12] = [
+            "$ref",
+            "format",
+            "title",
+            "description",
+            "default",
+            "pattern",
+            "required",
+            "enum",
+            "additionalProperties",
+            "type",
+            "items",
+            "properties",
+        ];
+        fn check(schema: &Value) {
+            for (key, value) in schema.as_object().into_iter().flatten() {
+                assert!(KNOWN.contains(&key.as_str()) || key.starts_with("x-"), "{key}");
+                match key.as_str() {
+                    "properties" => value.as_object().into_iter().flatten().for_each(|(_, p)| check(p)),
+                    "items" | "additionalProperties" => check(value),
+                    _ => {}
+                }
+            }
+        }
+        definitions(catalogue::catalogue(), &mut |_, schema| check(schema));
+    }
+}
