@@ -67,6 +67,10 @@ pub struct ServerArgs {
     /// Addresses of Services [default: 10.43.0.0/16]
     #[arg(long, value_name = "CIDR")]
     pub service_cidr: Option<String>,
+    /// Below what is left of memory.available, nodefs.available or pid.available the node takes no more pods
+    /// [default: memory.available<100Mi,nodefs.available<10%]
+    #[arg(long, value_name = "SIGNAL<AMOUNT,...", value_delimiter = ',')]
+    pub eviction_hard: Option<Vec<String>>,
     /// Keep so many simulated nodes Ready, whose pods run by themselves [default: 0]
     #[arg(long, value_name = "N")]
     pub simulate_nodes: Option<u32>,

@@ -1,8 +1,9 @@
 //! The server's settings: defaults, then the configuration file, then flags; checked whole, all mistakes at once.
 
 use crate::args::ServerArgs;
+use coracle_kubelet::config::Thresholds;
 use serde::Deserialize;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 
@@ -64,6 +65,7 @@ struct File {
     cluster_cidr: Option<String>,
     service_cidr: Option<String>,
     simulate_nodes: Option<u32>,
+    eviction_hard: Option<BTreeMap<String, String>>,
 }
 
 /// Everything `coracle server` needs to know, checked.
@@ -82,6 +84,7 @@ pub struct Config {
     pub cluster_cidr: String,
     pub service_cidr: String,
     pub simulate_nodes: u32,
+    pub eviction_hard: Thresholds,
 }
 
 impl Config {
@@ -141,6 +144,8 @@ fn merge(args: ServerArgs, file: File, mistakes: &mut Vec<String>) -> Config {
         cluster_cidr: cidr("cluster-cidr", args.cluster_cidr.or(file.cluster_cidr), "10.42.0.0/16", mistakes),
         service_cidr: cidr("service-cidr", args.service_cidr.or(file.service_cidr), "10.43.0.0/16", mistakes),
         simulate_nodes,
+        eviction_hard: or_note(eviction_hard(args.eviction_hard, file.eviction_hard), mistakes)
+            .unwrap_or_default(),
         data_dir,
     }
 }
@@ -159,6 +164,22 @@ fn parse_backend(name: Option<&str>, etcd: Option<&[String]>) -> Result<Backend,
         Some("sled" | "memory") | None => Err("etcd-servers: only the etcd backend takes servers".to_owned()),
         Some(other) => Err(format!("storage-backend: unknown \"{other}\", known are sled, memory")),
     }
+}
+
+/// The flag's list of `signal<amount`, or the file's map of the same.
+fn eviction_hard(
+    flag: Option<Vec<String>>,
+    file: Option<BTreeMap<String, String>>,
+) -> Result<Thresholds, String> {
+    let split = |part: &String| match part.split_once('<') {
+        Some((signal, amount)) => Ok((signal.trim().to_owned(), amount.trim().to_owned())),
+        None => Err(format!("eviction-hard: \"{part}\" is not of the form signal<amount")),
+    };
+    let signals = match flag {
+        Some(parts) => parts.iter().map(split).collect::<Result<_, _>>()?,
+        None => file.unwrap_or_default(),
+    };
+    Thresholds::parse(&signals).map_err(|mistake| format!("eviction-hard: {mistake}"))
 }
 
 /// The node's name as the kubelet makes it of the host's: lower case, a valid DNS subdomain.
@@ -201,10 +222,11 @@ mod tests {
             storage_backend: Some("redis".to_owned()),
             cluster_cidr: Some("10.42.0.0".to_owned()),
             simulate_nodes: Some(u32::MAX),
+            eviction_hard: Some(vec!["nodefs.free<1".to_owned()]),
             ..args("Node_1")
         };
-        let text = Config::load(bad).expect_err("five mistakes");
-        for word in ["kublet", "redis", "cluster-cidr", "simulate-nodes", "Node_1"] {
+        let text = Config::load(bad).expect_err("six mistakes");
+        for word in ["kublet", "redis", "cluster-cidr", "simulate-nodes", "nodefs.free", "Node_1"] {
             assert!(text.contains(word), "{word} is missing from {text}");
         }
     }
@@ -213,7 +235,7 @@ mod tests {
     fn flags_win_over_the_file_and_the_file_over_defaults() {
         let dir = tempfile::tempdir().expect("temporary directory");
         let path = dir.path().join("config.yaml");
-        std::fs::write(&path, "httpsPort: 7443\ndataDir: /somewhere\ndisable: [proxy]\n").expect("write");
+        std::fs::write(&path, "httpsPort: 7443\ndataDir: /somewhere\ndisable: [proxy]\nevictionHard:\n  nodefs.available: 1Gi\n").expect("write");
         let asked = ServerArgs { config: Some(path), https_port: Some(8443), ..args("n1") };
         let config = Config::load(asked).expect("valid");
         assert_eq!(config.https_port, 8443);

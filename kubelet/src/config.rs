@@ -1,5 +1,6 @@
 //! What the kubelet is told when it starts.
 
+pub use crate::node::thresholds::Thresholds;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -38,6 +39,8 @@ pub struct Config {
     /// Bytes after which a container's log is rotated, and how many files are kept; upstream's defaults.
     pub container_log_max_bytes: u64,
     pub container_log_max_files: u32,
+    /// Below what the node reports pressure and takes no new pods; upstream's evictionHard.
+    pub eviction_hard: Thresholds,
 }
 
 impl Config {
@@ -61,6 +64,7 @@ impl Config {
             pause_image: "coracle.local/pause:1".to_owned(),
             container_log_max_bytes: 10 * 1024 * 1024,
             container_log_max_files: 5,
+            eviction_hard: Thresholds::default(),
         }
     }
 

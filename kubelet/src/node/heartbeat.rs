@@ -128,9 +128,13 @@ fn pressure(config: &Config) -> Pressure {
     let loadavg = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     // The fourth field is runnable/existing scheduling entities.
     let used = loadavg.split(' ').nth(3).and_then(|f| f.split_once('/')?.1.parse().ok()).unwrap_or(0);
+    let memory = MemInfo::read();
+    // As `df` counts: blocks that are reserved, or a quota keeps from this machine, are neither used nor free.
+    let reserved = disk.map_or(0, |d| d.blocks_free().saturating_sub(d.blocks_available()));
     Pressure {
-        memory_available: MemInfo::read().available,
-        disk_total: disk.map_or(0, |d| d.blocks() * d.fragment_size()),
+        memory_total: memory.total,
+        memory_available: memory.available,
+        disk_total: disk.map_or(0, |d| (d.blocks() - reserved) * d.fragment_size()),
         disk_available: disk.map_or(0, |d| d.blocks_available() * d.fragment_size()),
         pids_max: number("/proc/sys/kernel/pid_max"),
         pids_used: used,

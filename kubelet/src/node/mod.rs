@@ -3,5 +3,6 @@
 pub mod facts;
 mod heartbeat;
 pub mod status;
+pub mod thresholds;
 
 pub use heartbeat::run;

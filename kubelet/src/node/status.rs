@@ -1,6 +1,7 @@
 //! The Node's status: a pure function of facts, of the runtime's answer and of what was reported before.
 
 use super::facts::Facts;
+use super::thresholds::Thresholds;
 use crate::config::Config;
 use crate::cri::api;
 use jiff::Timestamp;
@@ -14,12 +15,6 @@ use std::collections::BTreeMap;
 
 /// Images reported; upstream's nodeStatusMaxImages.
 const MAX_IMAGES: usize = 50;
-/// Memory left below which pods are in danger; upstream's eviction threshold memory.available<100Mi.
-const MIN_MEMORY: u64 = 100 << 20;
-/// Share of the disk that must be free; upstream's nodefs.available<10%.
-const MIN_DISK_PERCENT: u64 = 10;
-/// Share of process ids that must be free. Upstream has no default; below this nothing can start.
-const MIN_PID_PERCENT: u64 = 2;
 
 /// What the runtime said when it was asked.
 #[derive(Clone, Debug, Default)]
@@ -34,6 +29,7 @@ pub struct RuntimeFacts {
 /// What may run short.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pressure {
+    pub memory_total: u64,
     pub memory_available: u64,
     pub disk_total: u64,
     pub disk_available: u64,
@@ -92,6 +88,7 @@ fn condition(
 }
 
 fn conditions(
+    thresholds: &Thresholds,
     old: &NodeStatus,
     runtime: &RuntimeFacts,
     pressure: &Pressure,
@@ -101,11 +98,6 @@ fn conditions(
         let (word, text) = if short { ("True", yes) } else { ("False", no) };
         condition(old, kind, word, text, now)
     };
-    let memory = pressure.memory_available < MIN_MEMORY;
-    let disk =
-        pressure.disk_available.saturating_mul(100) < pressure.disk_total.saturating_mul(MIN_DISK_PERCENT);
-    let pids_left = pressure.pids_max.saturating_sub(pressure.pids_used);
-    let pids = pids_left.saturating_mul(100) < pressure.pids_max.saturating_mul(MIN_PID_PERCENT);
     let ready = match &runtime.trouble {
         None => condition(old, "Ready", "True", ("KubeletReady", "kubelet is posting ready status"), now),
         Some(trouble) => condition(old, "Ready", "False", ("KubeletNotReady", trouble), now),
@@ -113,19 +105,19 @@ fn conditions(
     vec![
         two(
             "MemoryPressure",
-            memory,
+            thresholds.memory_short(pressure),
             ("KubeletHasInsufficientMemory", "kubelet has insufficient memory available"),
             ("KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
         ),
         two(
             "DiskPressure",
-            disk,
+            thresholds.disk_short(pressure),
             ("KubeletHasDiskPressure", "kubelet has disk pressure"),
             ("KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
         ),
         two(
             "PIDPressure",
-            pids,
+            thresholds.pids_short(pressure),
             ("KubeletHasInsufficientPID", "kubelet has insufficient PID available"),
             ("KubeletHasSufficientPID", "kubelet has sufficient PID available"),
         ),
@@ -152,7 +144,7 @@ pub fn status(
     old: &NodeStatus,
     now: Timestamp,
 ) -> NodeStatus {
-    let ours = conditions(old, runtime, pressure, now);
+    let ours = conditions(&config.eviction_hard, old, runtime, pressure, now);
     let foreign =
         old.conditions.iter().flatten().filter(|c| ours.iter().all(|o| o.type_ != c.type_)).cloned();
     let foreign: Vec<_> = foreign.collect();
