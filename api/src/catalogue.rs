@@ -12,19 +12,6 @@ type Text = Cow<'static, str>;
 /// Group, version, plural.
 type Gvr = (&'static str, &'static str, &'static str);
 
-/// Groups that upstream serves and we do not yet. The one list: taking a line away serves the group.
-const LATER_GROUPS: &[&str] = &[
-    "admissionregistration.k8s.io",
-    "apiextensions.k8s.io",
-    "apiregistration.k8s.io",
-    "certificates.k8s.io",
-    "flowcontrol.apiserver.k8s.io",
-    "resource.k8s.io",
-];
-
-/// Versions of served groups that wait for a conversion to the stored one.
-const LATER_VERSIONS: &[(&str, &str)] = &[("autoscaling", "v1")];
-
 /// Only general availability: `v1`, `v2`, ...; upstream's alpha and beta versions are off here.
 fn is_stable(version: &str) -> bool {
     version.strip_prefix('v').is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
@@ -32,7 +19,10 @@ fn is_stable(version: &str) -> bool {
 
 /// Resources whose objects are kept under another group and version than the one they are served in.
 /// Each line: the served one, then the stored one.
-const STORED_ELSEWHERE: &[(Gvr, Gvr)] = &[(("events.k8s.io", "v1", "events"), ("", "v1", "events"))];
+const STORED_ELSEWHERE: &[(Gvr, Gvr)] = &[
+    (("events.k8s.io", "v1", "events"), ("", "v1", "events")),
+    (("autoscaling", "v1", "horizontalpodautoscalers"), ("autoscaling", "v2", "horizontalpodautoscalers")),
+];
 
 /// A resource of one group and version.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -159,14 +149,8 @@ pub fn split_api_version(api_version: &str) -> Option<(&str, &str)> {
     }
 }
 
-fn is_served(fact: &ResourceFact) -> bool {
-    is_stable(fact.version)
-        && !LATER_GROUPS.contains(&fact.group)
-        && !LATER_VERSIONS.contains(&(fact.group, fact.version))
-}
-
 static CATALOGUE: LazyLock<Vec<Arc<Resource>>> = LazyLock::new(|| {
-    RESOURCES.iter().filter(|f| is_served(f)).map(|fact| Arc::new(Resource::from_fact(fact))).collect()
+    RESOURCES.iter().filter(|f| is_stable(f.version)).map(|fact| Arc::new(Resource::from_fact(fact))).collect()
 });
 
 /// All built-in resources: core first, then in upstream's order of groups and, within one, of versions.
@@ -231,7 +215,7 @@ mod tests {
         }
         assert_eq!(by_kind("apps", "v1", "Deployment").unwrap().plural, "deployments");
         assert!(by_plural("apps", "v1beta1", "deployments").is_none());
-        assert!(by_plural("resource.k8s.io", "v1", "resourceclaims").is_none());
+        assert!(by_plural("resource.k8s.io", "v1beta1", "resourceclaims").is_none());
     }
 
     #[test]
@@ -248,20 +232,23 @@ mod tests {
     }
 
     #[test]
-    fn events_share_one_storage() {
+    fn versions_of_one_thing_share_storage() {
         let core = by_plural("", "v1", "events").unwrap();
         let new = by_plural("events.k8s.io", "v1", "events").unwrap();
         assert_eq!(core.storage, new.storage);
         assert!(new.needs_conversion() && !core.needs_conversion());
+        let [old, new] = ["v1", "v2"].map(|v| by_plural("autoscaling", v, "horizontalpodautoscalers").unwrap());
+        assert_eq!(old.storage, new.storage);
+        assert!(old.needs_conversion() && !new.needs_conversion());
     }
 
     #[test]
     fn preferred_versions() {
         let groups = groups(catalogue());
         assert_eq!(groups[0], Group { name: "", versions: vec!["v1"] });
-        assert_eq!(groups[1].name, "apps");
+        assert_eq!(groups[1].name, "apiregistration.k8s.io");
         let autoscaling = groups.iter().find(|g| g.name == "autoscaling").unwrap();
-        assert_eq!(autoscaling.versions, ["v2"]);
+        assert_eq!(autoscaling.versions, ["v2", "v1"]);
         assert_eq!(autoscaling.preferred_version(), "v2");
     }
 

@@ -66,6 +66,53 @@ fn sample(key: &str) -> Object {
         "volumeattachments.storage.k8s.io" => json!({ "spec": { "attacher": "a", "nodeName": "n",
             "source": { "persistentVolumeName": "v" } } }),
         "volumeattributesclasses.storage.k8s.io" => json!({ "driverName": "d", "parameters": { "a": "b" } }),
+        other => extension_sample(other),
+    }
+}
+
+/// Of the groups that extend the API, and of those that guard it.
+fn extension_sample(key: &str) -> Object {
+    let rule =
+        json!({ "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"] });
+    let constraints = json!({ "resourceRules": [rule] });
+    match key {
+        "mutatingwebhookconfigurations.admissionregistration.k8s.io"
+        | "validatingwebhookconfigurations.admissionregistration.k8s.io" => json!({}),
+        "validatingadmissionpolicies.admissionregistration.k8s.io" => {
+            json!({ "spec": { "matchConstraints": constraints, "validations": [{ "expression": "true" }] } })
+        }
+        "mutatingadmissionpolicies.admissionregistration.k8s.io" => {
+            json!({ "spec": { "matchConstraints": constraints, "reinvocationPolicy": "Never",
+                "mutations": [{ "patchType": "JSONPatch", "jsonPatch": { "expression": "[]" } }] } })
+        }
+        "validatingadmissionpolicybindings.admissionregistration.k8s.io" => {
+            json!({ "spec": { "policyName": "p", "validationActions": ["Deny"] } })
+        }
+        "mutatingadmissionpolicybindings.admissionregistration.k8s.io" => {
+            json!({ "spec": { "policyName": "p" } })
+        }
+        "customresourcedefinitions.apiextensions.k8s.io" => {
+            json!({ "metadata": { "name": "widgets.example.com" },
+            "spec": { "group": "example.com", "scope": "Namespaced",
+                "names": { "plural": "widgets", "kind": "Widget" },
+                "versions": [{ "name": "v1", "served": true, "storage": true,
+                    "schema": { "openAPIV3Schema": { "type": "object" } } }] } })
+        }
+        "apiservices.apiregistration.k8s.io" => json!({ "metadata": { "name": "v1.example.com" },
+            "spec": { "group": "example.com", "version": "v1", "groupPriorityMinimum": 1, "versionPriority": 1 } }),
+        "certificatesigningrequests.certificates.k8s.io" => {
+            json!({ "spec": { "request": "", "signerName": "example.com/s", "usages": ["client auth"] } })
+        }
+        "flowschemas.flowcontrol.apiserver.k8s.io" => {
+            json!({ "spec": { "priorityLevelConfiguration": { "name": "p" } } })
+        }
+        "prioritylevelconfigurations.flowcontrol.apiserver.k8s.io" => {
+            json!({ "spec": { "type": "Limited", "limited": { "limitResponse": { "type": "Reject" } } } })
+        }
+        "deviceclasses.resource.k8s.io" | "resourceclaims.resource.k8s.io" => json!({ "spec": {} }),
+        "resourceclaimtemplates.resource.k8s.io" => json!({ "spec": { "spec": {} } }),
+        "resourceslices.resource.k8s.io" => json!({ "spec": { "driver": "example.com", "nodeName": "n",
+            "pool": { "name": "p", "generation": 1, "resourceSliceCount": 1 } } }),
         other => panic!("no sample for {other}"),
     }
 }
