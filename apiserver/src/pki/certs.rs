@@ -173,6 +173,10 @@ impl Authority {
         Ok(Self { pem: cert, der, issuer, not_after })
     }
 
+    pub fn key(&self) -> &KeyPair {
+        self.issuer.key()
+    }
+
     /// An authority is never replaced by itself, so its end must be seen coming.
     pub fn warn_before_expiry(&self, now: Timestamp) {
         let left_days = (self.not_after - now.as_second()) / 86_400;

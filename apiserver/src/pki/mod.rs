@@ -9,8 +9,10 @@
 //! [`OLDEST_NOW`] at the earliest.
 
 mod certs;
+mod der;
 mod files;
 mod host;
+mod request;
 mod resolver;
 mod signer;
 mod tls;
@@ -21,6 +23,7 @@ mod tests;
 pub use certs::{Leaf, SignedClient};
 pub(crate) use files::write_private;
 pub use host::{addresses, host_name};
+pub use request::{CertificateRequest, RequestError, USAGES, check_certificates};
 pub use signer::ServiceAccountKey;
 pub use tls::ClientVerifier;
 

@@ -10,6 +10,8 @@ use serde_json::Value;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sub {
     Status,
+    /// The conditions of a certificate request.
+    Approval,
     Scale,
     /// `spec.finalizers` of a namespace.
     Finalize,
@@ -23,6 +25,7 @@ impl Sub {
     pub fn find(name: &str) -> Option<Self> {
         Some(match name {
             "status" => Self::Status,
+            "approval" => Self::Approval,
             "scale" => Self::Scale,
             "finalize" => Self::Finalize,
             "binding" => Self::Binding,
@@ -35,12 +38,16 @@ impl Sub {
 
     /// Whether its body and answer are the object itself, seen in part.
     pub fn shows_object(self) -> bool {
-        matches!(self, Self::Status | Self::Finalize | Self::EphemeralContainers)
+        matches!(self, Self::Status | Self::Approval | Self::Finalize | Self::EphemeralContainers)
     }
 
     /// The update rules for what it changes.
     pub fn part(self) -> Part {
-        if self == Self::Status { Part::Status } else { Part::Internal }
+        match self {
+            Self::Status => Part::Status,
+            Self::Approval => Part::Approval,
+            _ => Part::Internal,
+        }
     }
 }
 

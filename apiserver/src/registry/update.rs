@@ -15,6 +15,8 @@ pub enum Part {
     /// The object without its status.
     Main,
     Status,
+    /// The conditions by which a certificate request is approved or denied.
+    Approval,
     /// Changes that a subresource has made to an object which is valid already; the strategy's update rules do
     /// not apply, its validation does.
     Internal,
@@ -134,9 +136,10 @@ impl Scope<'_> {
         match part {
             Part::Main => self.strategy.prepare_update(&mut new, old, &self.env()),
             Part::Status => self.strategy.prepare_status_update(&mut new, old, &self.env()),
+            Part::Approval => self.strategy.prepare_approval_update(&mut new, old, &self.env()),
             Part::Internal => {}
         }
-        if part != Part::Status {
+        if !matches!(part, Part::Status | Part::Approval) {
             self.count_generation(&mut new, old);
         }
         let errors = self.update_errors(part, &new, old);
@@ -166,6 +169,7 @@ impl Scope<'_> {
                 self.strategy.validate_update(new, old, &env, &mut errors);
             }
             Part::Status => self.strategy.validate_status_update(new, old, &env, &mut errors),
+            Part::Approval => self.strategy.validate_approval_update(new, old, &env, &mut errors),
             Part::Internal => self.strategy.validate(new, &env, &mut errors),
         }
         errors

@@ -14,11 +14,13 @@ pub mod value;
 mod apps;
 mod autoscalers;
 mod batch;
+mod certificates;
 mod claims;
 mod configmaps;
 mod disruptionbudgets;
 mod endpoints;
 mod events;
+mod flowcontrol;
 mod leases;
 mod namespaces;
 mod networking;
@@ -131,6 +133,11 @@ pub trait Strategy: Send + Sync + 'static {
         copy_field(new, old, "spec");
     }
 
+    /// Puts back everything but what the subresource `approval` may change; only certificate requests have it.
+    fn prepare_approval_update(&self, new: &mut Object, old: &Object, _env: &Env) {
+        *new = old.clone();
+    }
+
     fn validate(&self, _object: &Object, _env: &Env, _errors: &mut Vec<FieldError>) {}
 
     /// Beyond [`validate`](Self::validate), which is run too: what only a new object must not have.
@@ -140,6 +147,15 @@ pub trait Strategy: Send + Sync + 'static {
     fn validate_update(&self, _new: &Object, _old: &Object, _env: &Env, _errors: &mut Vec<FieldError>) {}
 
     fn validate_status_update(
+        &self,
+        _new: &Object,
+        _old: &Object,
+        _env: &Env,
+        _errors: &mut Vec<FieldError>,
+    ) {
+    }
+
+    fn validate_approval_update(
         &self,
         _new: &Object,
         _old: &Object,

@@ -13,12 +13,17 @@ pub fn for_resource(group: &str, plural: &str) -> &'static dyn Strategy {
         ("apps", "deployments") => &apps::Deployments,
         ("apps", "replicasets") => &apps::ReplicaSets,
         ("apps", "statefulsets") => &apps::StatefulSets,
+        ("certificates.k8s.io", "certificatesigningrequests") => &certificates::CertificateSigningRequests,
         ("coordination.k8s.io", "leases") => &leases::Leases,
         ("discovery.k8s.io", "endpointslices") => &endpoints::EndpointSlices,
         ("events.k8s.io", "events") => &events::Events,
         ("autoscaling", "horizontalpodautoscalers") => &autoscalers::HorizontalPodAutoscalers,
         ("batch", "cronjobs") => &batch::CronJobs,
         ("batch", "jobs") => &batch::Jobs,
+        ("flowcontrol.apiserver.k8s.io", "flowschemas") => &flowcontrol::FlowSchemas,
+        ("flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations") => {
+            &flowcontrol::PriorityLevelConfigurations
+        }
         ("networking.k8s.io", _) => networking(plural),
         ("node.k8s.io", "runtimeclasses") => &podtemplates::RuntimeClasses,
         ("policy", "poddisruptionbudgets") => &disruptionbudgets::PodDisruptionBudgets,

@@ -1,0 +1,113 @@
+//! certificates.k8s.io/v1: CertificateSigningRequests.
+//!
+//! <https://kubernetes.io/docs/reference/access-authn-authz/certificate-signing-requests/>
+
+mod conditions;
+mod table;
+#[cfg(test)]
+mod tests;
+mod validate;
+
+use super::value::*;
+use super::{Column, Env, Strategy, copy_field};
+use coracle_api::{FieldError, Object, UserInfo};
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+use validate::Allowed;
+
+pub struct CertificateSigningRequests;
+
+impl Strategy for CertificateSigningRequests {
+    /// Who asks is what the server knows of them, whatever the request says; nobody brings an approval along.
+    fn prepare_create(&self, object: &mut Object, env: &Env) {
+        if let Some(spec) = object_at(object, "spec") {
+            requester(spec, env.user);
+        }
+        set(object, "status", Map::new());
+        remove(object, "metadata.generation");
+    }
+
+    fn prepare_update(&self, new: &mut Object, old: &Object, _env: &Env) {
+        copy_field(new, old, "spec");
+        copy_field(new, old, "status");
+    }
+
+    /// Approval is not a matter of the status, so its conditions stay what they are.
+    fn prepare_status_update(&self, new: &mut Object, old: &Object, env: &Env) {
+        copy_field(new, old, "spec");
+        for kind in conditions::APPROVAL {
+            conditions::keep(new, old, kind);
+        }
+        conditions::stamp(new, old, env.now);
+    }
+
+    fn prepare_approval_update(&self, new: &mut Object, old: &Object, env: &Env) {
+        copy_field(new, old, "spec");
+        let wanted = remove(new, "status.conditions");
+        copy_field(new, old, "status");
+        if let Some(status) = object_at(new, "status") {
+            remove(status, "conditions");
+            if let Some(wanted) = wanted {
+                set(status, "conditions", wanted);
+            }
+        }
+        conditions::stamp(new, old, env.now);
+    }
+
+    fn validate_create(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
+        validate::request(object, &Allowed::default(), &mut Errors(errors));
+        validate::signature(object, &mut Errors(errors));
+    }
+
+    fn validate_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
+        validate::update(new, old, Allowed::as_in(old), &mut Errors(errors));
+    }
+
+    fn validate_status_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
+        let allowed = Allowed { certificate: true, ..Allowed::as_in(old) };
+        validate::update(new, old, allowed, &mut Errors(errors));
+    }
+
+    fn validate_approval_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
+        let allowed = Allowed { approval: true, ..Allowed::as_in(old) };
+        validate::update(new, old, allowed, &mut Errors(errors));
+    }
+
+    fn has_status(&self) -> bool {
+        true
+    }
+
+    fn changes_generation(&self, _new: &Object, _old: &Object) -> bool {
+        false
+    }
+
+    fn columns(&self) -> &'static [Column] {
+        table::COLUMNS
+    }
+
+    fn row(&self, object: &Object, now: Timestamp) -> Vec<Value> {
+        table::row(object, now)
+    }
+
+    fn fields(&self, object: &Object) -> Vec<(&'static str, String)> {
+        vec![("spec.signerName", str_at(object, "spec.signerName").to_owned())]
+    }
+}
+
+fn requester(spec: &mut Value, user: &UserInfo) {
+    for field in ["username", "uid", "groups", "extra"] {
+        remove(spec, field);
+    }
+    if !user.name.is_empty() {
+        set(spec, "username", user.name.as_str());
+    }
+    if !user.uid.is_empty() {
+        set(spec, "uid", user.uid.as_str());
+    }
+    if !user.groups.is_empty() {
+        set(spec, "groups", json!(user.groups));
+    }
+    if !user.extra.is_empty() {
+        set(spec, "extra", json!(user.extra));
+    }
+}
