@@ -3,9 +3,9 @@
 
     api/generate_messages.py <sources of the k8s-pb crate> <upstream's openapi-v2.json> > api/src/generated/messages.rs
 
-Numbers come from the crate's prost attributes, JSON names from the OpenAPI document. What has no JSON name of its own
-there is an embedded struct, whose fields stand beside its neighbours in JSON. Fields that the crate does not know yet
-are named on standard error.
+Numbers come from the crate's prost attributes, those it does not know yet from newer_messages.txt; JSON names come from
+the OpenAPI document. What has no JSON name of its own there is an embedded struct, whose fields stand beside its
+neighbours in JSON. Fields that are left without a number are named on standard error.
 """
 import json
 import os
@@ -38,8 +38,23 @@ POINTERS = set(
     attachRequired podInfoOnMount requiresRepublish storageCapacity seLinuxMount priority timeoutSeconds
     volumeAttributesClassName minReplicas stabilizationWindowSeconds successfulJobsHistoryLimit
     failedJobsHistoryLimit startingDeadlineSeconds orphanDependents started hostProcess
-    allocateLoadBalancerNodePorts terminatingReplicas tolerance""".split()
+    allocateLoadBalancerNodePorts terminatingReplicas tolerance maxSurge maxUnavailable minAvailable
+    averageUtilization targetCPUUtilizationPercentage currentCPUUtilizationPercentage lun leaseDurationSeconds
+    leaseTransitions holderIdentity nominalConcurrencyShares lendablePercent borrowingLimitPercent
+    nodeAllocatableUpdatePeriodSeconds serviceAccountTokenInSecrets preventPodSchedulingIfMissing adminAccess
+    allNodes perDeviceNodeSelection allowMultipleAllocations bindsToNode hostnameOverride optionalOldSelf
+    maximum minimum maxLength minLength maxItems minItems multipleOf maxProperties minProperties
+    x-kubernetes-preserve-unknown-fields
+    resource.v1.DeviceAttribute.int resource.v1.DeviceAttribute.bool resource.v1.DeviceAttribute.string
+    resource.v1.DeviceAttribute.version storage.v1.VolumeNodeResources.count core.v1.CSIVolumeSource.readOnly
+    discovery.v1.EndpointPort.name discovery.v1.EndpointPort.port discovery.v1.EndpointPort.protocol
+    core.v1.AzureDiskVolumeSource.readOnly""".split()
 )
+# Messages that stand for one of their fields: in JSON there is the bare value of the one that is set.
+SCHEMA = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps"
+UNIONS = {SCHEMA + "OrArray", SCHEMA + "OrBool", SCHEMA + "OrStringArray"}
+# JSON names that are no identifiers.
+RENAMED = {"schema": "$schema", "r#ref": "$ref"}
 # prost spells names its own way (HttpGetAction for HTTPGetAction).
 SPELLING = {name.lower(): name for name in DEFINITIONS}
 
@@ -70,7 +85,7 @@ def resolve(text, own):
     return spelled(".".join(base + parts))
 
 
-STRUCT = re.compile(r"pub struct (\w+) \{(.*?)\n\}", re.S)
+STRUCT = re.compile(r"pub struct (\w+) \{(\}|.*?\n\})", re.S)
 FIELD = re.compile(r'#\[prost\((.*?), tag = "(\d+)"\)\]\s*pub ([\w#]+):\s*([^<,]+(?:<(?:[^<>]|<[^<>]*>)*>)?),\n', re.S)
 
 
@@ -93,12 +108,42 @@ def read_messages():
 
 
 def properties(name):
+    if name in UNIONS:
+        return {field: {} for field in ("schema", "jSONSchemas", "allows", "property")}
     return DEFINITIONS.get(name, {}).get("properties", {})
 
 
+def add_newer(messages):
+    """Adds what newer_messages.txt says."""
+    full = lambda name: name if name.startswith("io.") else "io.k8s.api." + name
+    same = lambda name, own, other: own.rpartition(".")[0] + "." + name.rpartition(".")[2] \
+        if name and name.rpartition(".")[0] == other.rpartition(".")[0] else name
+    lines = open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "newer_messages.txt"))
+    for line in lines:
+        words = line.split()
+        if not words or words[0] == "#":
+            continue
+        name = full(words[0])
+        if words[1] == "=":
+            assert name not in messages, f"needless: {line}"
+            other = full(words[2])
+            messages[name] = [(*f[:4], same(f[4], name, other)) for f in messages[other]]
+            continue
+        field, number, form, kind = words[1], int(words[2]), words[3], words[4]
+        fields = messages.setdefault(name, [])
+        assert not any(f[0] == number or plain(f[1]) == plain(field) for f in fields), f"needless: {line}"
+        scalar = {"String": "string", "Int": "int64", "Bool": "bool", "Bytes": "bytes"}.get(kind, "message")
+        quantity = "io.k8s.apimachinery.pkg.api.resource.Quantity"
+        message = None if scalar != "message" else quantity if kind == "Quantity" else full(kind)
+        fields.append((number, field, form, scalar, message))
+
+
 messages = read_messages()
+add_newer(messages)
 # JSON names that an embedded struct may use: those of the structs it is embedded in.
 names = {name: {plain(p): p for p in properties(name)} for name in messages}
+names[SCHEMA].update({plain(p.replace("-", "_")): p for p in properties(SCHEMA) if "-" in p})
+names[SCHEMA].update({plain(rust): name for rust, name in RENAMED.items()})
 for _ in range(3):
     for name, fields in messages.items():
         for _, field, form, scalar, message in fields:
@@ -119,6 +164,9 @@ while queue:
         if scalar == "message":
             if message in SPECIAL:
                 kind = SPECIAL[message]
+            elif message in UNIONS:
+                kind = "Union"
+                queue.append(message)
             elif message not in messages:
                 missing.append(f"{name}.{field}: type {message}")
                 continue
@@ -130,16 +178,20 @@ while queue:
         if json_name is None and (kind != "Message" or form != "One"):
             missing.append(f"{name}.{field}")
             continue
-        rows.append((tag, json_name or "", form, kind, message if kind == "Message" else None))
+        rows.append((tag, json_name or "", form, kind, message if kind in ("Message", "Union") else None))
     wanted[name] = sorted(rows)
 
 order = sorted(wanted)
 index = {name: i for i, name in enumerate(order)}
 
 
-def row(tag, json_name, form, kind, message):
-    kind = kind if message is None else f"Message({index[message]})"
-    pointer = str(json_name in POINTERS).lower()
+def short(name):
+    return name.removeprefix("io.k8s.api.")
+
+
+def row(owner, tag, json_name, form, kind, message):
+    pointer = str(kind == "Union" or json_name in POINTERS or f"{owner}.{json_name}" in POINTERS).lower()
+    kind = kind if message is None else f"{kind}({index[message]})"
     return f'Field {{ tag: {tag}, name: "{json_name}", form: {form}, kind: {kind}, pointer: {pointer} }}'
 
 
@@ -148,7 +200,7 @@ print("use crate::protobuf::{Field, Form::*, Kind::*, Message};\n")
 print("/// Messages by their OpenAPI name, sorted.")
 print("pub static MESSAGES: &[Message] = &[")
 for name in order:
-    print(f'    Message {{ name: "{name}", fields: &[{", ".join(row(*r) for r in wanted[name])}] }},')
+    print(f'    Message {{ name: "{name}", fields: &[{", ".join(row(short(name), *r) for r in wanted[name])}] }},')
 print("];\n")
 print("/// Group, version and kind to the row of `MESSAGES`, sorted.")
 print("pub static ROOTS: &[(&str, &str, &str, u16)] = &[")
@@ -162,12 +214,9 @@ print("];")
 
 
 def has_number(name, field):
-    rows = wanted[name]
-    return any(r[1] == field for r in rows) or any(
-        r[1] == "" and any(q[1] == field for q in wanted[r[4]]) for r in rows
-    )
+    return any(r[1] == field or (r[1] == "" and has_number(r[4], field)) for r in wanted[name])
 
 
 print("\n".join(sorted(missing)), file=sys.stderr)
-lost = [f"{n}.{p}" for n in order for p in properties(n) if p not in ("apiVersion", "kind") and not has_number(n, p)]
+lost = [f"{n}.{p}" for n in order if n not in UNIONS for p in properties(n) if p not in ("apiVersion", "kind") and not has_number(n, p)]
 print("without a number:", *lost, sep="\n  ", file=sys.stderr)
