@@ -1,5 +1,6 @@
 use super::*;
 use proptest::prelude::*;
+use serde_json::json;
 
 /// Bytes of a message, from field numbers and length-delimited values.
 fn message(fields: &[(u8, &[u8])]) -> Vec<u8> {
@@ -65,15 +66,6 @@ fn what_is_wrong_is_said() {
     assert_eq!(decode(b"k8s\0\x0a\x7f", None), Err(ProtobufError::Malformed));
     let unknown = decode(&body("v9", "Boat", b""), None);
     assert!(matches!(unknown, Err(ProtobufError::UnknownType { .. })));
-}
-
-#[test]
-fn durations_read_like_gos() {
-    for (nanos, text) in
-        [(0, "0s"), (90_000_000_000, "1m30s"), (3_600_000_000_000, "1h0m0s"), (1_500_000_000, "1.5s")]
-    {
-        assert_eq!(go_duration(nanos), text);
-    }
 }
 
 #[test]

@@ -107,3 +107,54 @@ pub fn packed(bytes: &[u8]) -> Result<Vec<u64>> {
     }
     Ok(found)
 }
+
+/// Appends fields.
+pub mod put {
+    pub fn varint(out: &mut Vec<u8>, mut number: u64) {
+        while number >= 0x80 {
+            out.push((number & 0x7f) as u8 | 0x80);
+            number >>= 7;
+        }
+        out.push((number & 0x7f) as u8);
+    }
+
+    pub fn key(out: &mut Vec<u8>, tag: u32, wire: u32) {
+        varint(out, u64::from(tag << 3 | wire));
+    }
+
+    pub fn number(out: &mut Vec<u8>, tag: u32, number: i64) {
+        key(out, tag, 0);
+        varint(out, number.cast_unsigned());
+    }
+
+    pub fn double(out: &mut Vec<u8>, tag: u32, number: f64) {
+        key(out, tag, 1);
+        out.extend_from_slice(&number.to_le_bytes());
+    }
+
+    pub fn bytes(out: &mut Vec<u8>, tag: u32, bytes: &[u8]) {
+        key(out, tag, 2);
+        varint(out, bytes.len() as u64);
+        out.extend_from_slice(bytes);
+    }
+
+    /// Bytes that [`varint`] takes.
+    pub fn varint_len(number: u64) -> usize {
+        (70 - (number | 1).leading_zeros() as usize) / 7
+    }
+
+    /// Writes the length of what follows the one byte that was left for it at `start`.
+    pub fn close(out: &mut Vec<u8>, start: usize) {
+        let length = (out.len() - start - 1) as u64;
+        let more = varint_len(length) - 1;
+        if more > 0 {
+            let end = out.len();
+            out.resize(end + more, 0);
+            out.copy_within(start + 1..end, start + 1 + more);
+        }
+        for at in 0..=more {
+            let bits = (length >> (7 * at) & 0x7f) as u8;
+            out[start + at] = if at < more { bits | 0x80 } else { bits };
+        }
+    }
+}
