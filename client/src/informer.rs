@@ -1,9 +1,7 @@
 //! Shared informers: one watch and one decoded copy per kind and process, however many components read it.
 
-use futures::StreamExt;
+use crate::reflector::{Change, Reflector, Selection};
 use k8s_openapi::NamespaceResourceScope;
-use kube::runtime::WatchStreamExt;
-use kube::runtime::watcher::{self, Event};
 use kube::{Api, Resource, ResourceExt};
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
@@ -143,7 +141,7 @@ impl<K: Kind> State<K> {
 }
 
 impl<K: Kind> Informer<K> {
-    fn start(client: kube::Client, config: watcher::Config, stop: CancellationToken) -> Self {
+    fn start(client: kube::Client, selection: Selection, stop: CancellationToken) -> Self {
         let state = Arc::new(Mutex::new(State {
             objects: BTreeMap::new(),
             by_owner: HashMap::new(),
@@ -151,7 +149,7 @@ impl<K: Kind> Informer<K> {
             revision: 0,
         }));
         let (sender, synced) = watch::channel(false);
-        tokio::spawn(follow(Api::<K>::all(client), config, state.clone(), sender, stop));
+        tokio::spawn(follow(Reflector::new(client, selection), state.clone(), sender, stop));
         Self { state, synced }
     }
 
@@ -223,38 +221,58 @@ impl<K: Kind> Informer<K> {
 }
 
 async fn follow<K: Kind>(
-    api: Api<K>,
-    config: watcher::Config,
+    mut reflector: Reflector,
     state: Arc<Mutex<State<K>>>,
-    synced: watch::Sender<bool>,
+    sender: watch::Sender<bool>,
     stop: CancellationToken,
 ) {
-    let config = watcher::Config { page_size: None, ..config };
-    let mut events = watcher::watcher(api, config).default_backoff().boxed();
-    let mut listing = BTreeMap::new();
-    while let Some(Some(event)) = stop.run_until_cancelled(events.next()).await {
-        match event {
-            Ok(Event::Init) => listing.clear(),
-            Ok(Event::InitApply(object)) => {
-                let object = slim(object);
-                listing.insert(ObjectKey::of(object.as_ref()), object);
+    // The copy that is being made, until it is complete.
+    let mut copy = None;
+    while let Some(change) = stop.run_until_cancelled(reflector.next()).await {
+        match change {
+            Change::Restart => copy = Some(BTreeMap::new()),
+            Change::Set(bytes) => set(&mut copy, &state, &bytes),
+            Change::Gone(bytes) => remove(&mut copy, &state, &bytes),
+            Change::Synced => {
+                state.lock().replace(copy.take().unwrap_or_default());
+                sender.send_replace(true);
             }
-            Ok(Event::InitDone) => {
-                state.lock().replace(std::mem::take(&mut listing));
-                synced.send_replace(true);
-            }
-            Ok(Event::Apply(object)) => {
-                let object = slim(object);
-                state.lock().set(ObjectKey::of(object.as_ref()), Some(object));
-            }
-            Ok(Event::Delete(object)) => {
-                let mut state = state.lock();
-                state.revision = state.revision.max(revision_of(&object));
-                state.set(ObjectKey::of(&object), None);
-            }
-            Err(error) => tracing::warn!(kind = %K::kind(&()), %error, "watch failed, trying again"),
         }
     }
+}
+
+type Copy<K> = Option<BTreeMap<ObjectKey, Arc<K>>>;
+
+fn set<K: Kind>(copy: &mut Copy<K>, state: &Mutex<State<K>>, bytes: &[u8]) {
+    let Some(object) = decode::<K>(bytes).map(slim) else { return };
+    let key = ObjectKey::of(object.as_ref());
+    match copy {
+        Some(copy) => drop(copy.insert(key, object)),
+        None => state.lock().set(key, Some(object)),
+    }
+}
+
+fn remove<K: Kind>(copy: &mut Copy<K>, state: &Mutex<State<K>>, bytes: &[u8]) {
+    let Some(object) = decode::<K>(bytes) else { return };
+    let key = ObjectKey::of(&object);
+    if let Some(copy) = copy {
+        copy.remove(&key);
+        return;
+    }
+    let mut state = state.lock();
+    state.revision = state.revision.max(revision_of(&object));
+    state.set(key, None);
+}
+
+/// `None`, and a line in the log, when the object does not fit its type: a newer server's, perhaps.
+pub fn decode<K: Kind>(bytes: &[u8]) -> Option<K> {
+    let decoded = serde_json::from_slice(bytes);
+    decoded.map_err(|error| tracing::warn!(kind = %K::kind(&()), %error, "an object could not be read")).ok()
+}
+
+/// Everything of a kind, in all namespaces.
+pub fn all_of<K: Kind>() -> Selection {
+    Selection::of(K::url_path(&(), None))
 }
 
 /// The object's resourceVersion as a number, 0 when it has none.
@@ -286,8 +304,7 @@ impl Informers {
     pub fn of<K: Kind>(&self) -> Informer<K> {
         let mut by_kind = self.by_kind.lock();
         let entry = by_kind.entry(TypeId::of::<K>()).or_insert_with(|| {
-            let config = watcher::Config::default();
-            Box::new(Informer::<K>::start(self.client.clone(), config, self.stop.clone()))
+            Box::new(Informer::<K>::start(self.client.clone(), all_of::<K>(), self.stop.clone()))
         });
         match entry.downcast_ref::<Informer<K>>() {
             Some(informer) => informer.clone(),
@@ -295,10 +312,10 @@ impl Informers {
         }
     }
 
-    /// An informer of one's own that holds only what the selectors of `config` let through, until `stop` is
-    /// cancelled: for a component that needs few objects of a kind that nobody else reads.
-    pub fn selected<K: Kind>(&self, config: watcher::Config, stop: CancellationToken) -> Informer<K> {
-        Informer::start(self.client.clone(), config, stop)
+    /// An informer of one's own that holds only what the field selector lets through, until `stop` is cancelled:
+    /// for a component that needs few objects of a kind that nobody else reads.
+    pub fn selected<K: Kind>(&self, fields: &str, stop: CancellationToken) -> Informer<K> {
+        Informer::start(self.client.clone(), all_of::<K>().fields(fields), stop)
     }
 }
 

@@ -7,6 +7,7 @@ pub mod events;
 pub mod informer;
 pub mod leader;
 pub mod queue;
+pub mod reflector;
 pub mod transport;
 
 pub use context::Context;
@@ -14,3 +15,4 @@ pub use controller::{Controller, Next, ReconcileError, Reconciler};
 pub use events::Recorder;
 pub use informer::{Delta, Informer, Informers, ObjectKey};
 pub use queue::WorkQueue;
+pub use reflector::{Change, Reflector, Selection};

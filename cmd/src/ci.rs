@@ -3,8 +3,9 @@
 use crate::args::{CiArgs, ServerArgs};
 use crate::config::Config;
 use crate::server::Node;
+use coracle_client::informer::all_of;
+use coracle_client::{Change, Reflector};
 use k8s_openapi::api::core::v1::ServiceAccount;
-use kube::Api;
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, ExitStatus};
 use std::time::Duration;
@@ -83,14 +84,11 @@ async fn wait_until_usable(node: &Node) -> Result<(), String> {
         node.control_plane.api.service(),
         coracle_api::UserInfo::authenticated("system:coracle:ci", &["system:masters"]),
     );
-    let accounts: Api<ServiceAccount> = Api::namespaced(client, "default");
-    let exists =
-        kube::runtime::wait::await_condition(accounts, "default", |found: Option<&ServiceAccount>| {
-            found.is_some()
-        });
+    let only = all_of::<ServiceAccount>().fields("metadata.namespace=default,metadata.name=default");
+    let mut accounts = Reflector::new(client, only);
+    let exists = async { while !matches!(accounts.next().await, Change::Set(_)) {} };
     let waited = tokio::time::timeout(START_TIME, exists).await;
-    waited.map_err(|_| "the cluster did not become usable".to_owned())?.map_err(|e| e.to_string())?;
-    Ok(())
+    waited.map_err(|_| "the cluster did not become usable".to_owned())
 }
 
 /// Runs the command to its end, handing on the signals that ask us to end.

@@ -7,12 +7,11 @@ use crate::pod::labels;
 use crate::pod::observed::{Observed, observe};
 use crate::pod::worker::Worker;
 use crate::static_pods::{self, is_mirror};
-use coracle_client::ObjectKey;
+use coracle_client::informer::{all_of, decode};
+use coracle_client::{Change, ObjectKey, Reflector};
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, Preconditions};
-use kube::runtime::WatchStreamExt;
-use kube::runtime::watcher::{self, Event};
 use kube::{Api, ResourceExt};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -37,36 +36,41 @@ struct Manager {
 
 /// Follows the pods that are bound to this node until `stop`; containers outlive it.
 pub async fn run(kubelet: Arc<Kubelet>, stop: CancellationToken) {
-    let config = watcher::Config::default().fields(&format!("spec.nodeName={}", kubelet.config.node_name));
-    let api: Api<Pod> = Api::all(kubelet.client.clone());
-    let mut events = watcher::watcher(api, config).default_backoff().boxed();
+    let selection = all_of::<Pod>().fields(format!("spec.nodeName={}", kubelet.config.node_name));
+    let mut changes = Reflector::new(kubelet.client.clone(), selection);
     let mut manager =
         Manager { kubelet, names: HashMap::new(), workers: HashMap::new(), from_files: HashSet::new() };
-    let mut listed = Vec::new();
+    // The pods that a new copy has shown so far, while one is being made.
+    let mut copy: Option<HashMap<String, Pod>> = None;
     let mut first = true;
     let mut look = tokio::time::interval(static_pods::LOOK);
     loop {
-        let event = tokio::select! {
+        let change = tokio::select! {
             () = stop.cancelled() => break,
             _ = look.tick() => {
                 manager.static_pods(static_pods::read(&manager.kubelet.config));
                 continue;
             }
-            event = events.next() => event,
+            change = changes.next() => change,
         };
-        match event {
-            Some(Ok(Event::Init)) => listed.clear(),
-            Some(Ok(Event::InitApply(pod))) => listed.push(pod),
-            Some(Ok(Event::InitDone)) => {
-                manager.replace(std::mem::take(&mut listed));
+        match (change, &mut copy) {
+            (Change::Restart, _) => copy = Some(HashMap::new()),
+            (Change::Synced, _) => {
+                manager.replace(copy.take().into_iter().flat_map(HashMap::into_values).collect());
                 if std::mem::take(&mut first) {
                     tokio::spawn(remove_orphans(manager.kubelet.clone(), manager.uids()));
                 }
             }
-            Some(Ok(Event::Apply(pod))) => manager.take_from_api(pod),
-            Some(Ok(Event::Delete(pod))) => manager.delete(&pod),
-            Some(Err(error)) => tracing::warn!(%error, "watch of this node's pods failed, trying again"),
-            None => break,
+            (Change::Set(bytes), copy) => match (decode::<Pod>(&bytes), copy) {
+                (Some(pod), Some(copy)) => drop(copy.insert(pod.uid().unwrap_or_default(), pod)),
+                (Some(pod), None) => manager.take_from_api(pod),
+                (None, _) => {}
+            },
+            (Change::Gone(bytes), copy) => match (decode::<Pod>(&bytes), copy) {
+                (Some(pod), Some(copy)) => drop(copy.remove(&pod.uid().unwrap_or_default())),
+                (Some(pod), None) => manager.delete(&pod),
+                (None, _) => {}
+            },
         }
     }
     manager.workers.values().for_each(|(_, task)| task.abort());

@@ -4,10 +4,9 @@
 //! here but one small watch per object.
 
 use async_trait::async_trait;
-use coracle_client::ObjectKey;
-use coracle_client::informer::Kind;
+use coracle_client::informer::{Kind, decode};
+use coracle_client::{Change, ObjectKey, Reflector, Selection};
 use coracle_storage::volumes::{ObjectError, Objects, Token, TokenRequest};
-use futures::StreamExt;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::authentication::v1::{
@@ -17,8 +16,6 @@ use k8s_openapi::api::core::v1::{
     ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod, Secret, ServiceAccount,
 };
 use kube::api::PostParams;
-use kube::runtime::WatchStreamExt;
-use kube::runtime::watcher::{self, Event};
 use kube::{Api, Resource};
 use parking_lot::Mutex;
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -64,10 +61,10 @@ impl<K: Kind + Resource<Scope = NamespaceResourceScope>> Watched<K> {
         let (sender, value) = watch::channel(None);
         let stop = CancellationToken::new();
         let users = Arc::new(Mutex::new(HashSet::from([uid.to_owned()])));
-        let api: Api<K> = Api::namespaced(self.client.clone(), &key.namespace);
+        let selection = Selection::of(K::url_path(&(), Some(&key.namespace)));
+        let selection = selection.fields(format!("metadata.name={}", key.name));
         tokio::spawn(stop.clone().run_until_cancelled_owned(follow(
-            api,
-            key.name.clone(),
+            Reflector::new(self.client.clone(), selection),
             sender,
             users.clone(),
             self.changed.clone(),
@@ -114,33 +111,27 @@ fn found<K>(
 }
 
 async fn follow<K: Kind>(
-    api: Api<K>,
-    name: String,
+    mut changes: Reflector,
     value: watch::Sender<Option<Option<Arc<K>>>>,
     users: Arc<Mutex<HashSet<String>>>,
     changed: Changed,
 ) {
-    let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
-    let mut events = watcher::watcher(api, config).default_backoff().boxed();
-    let mut listed = None;
-    while let Some(event) = events.next().await {
-        let new = match event {
-            Ok(Event::Init) => {
-                listed = None;
+    // What a new copy has shown so far, while one is being made.
+    let mut copy: Option<Option<Arc<K>>> = None;
+    loop {
+        let new = match changes.next().await {
+            Change::Restart => {
+                copy = Some(None);
                 continue;
             }
-            Ok(Event::InitApply(object)) => {
-                listed = Some(Arc::new(object));
-                continue;
-            }
-            Ok(Event::InitDone) => listed.take(),
-            Ok(Event::Apply(object)) => Some(Arc::new(object)),
-            Ok(Event::Delete(_)) => None,
-            Err(error) => {
-                tracing::debug!(%name, %error, "watch of a referenced object failed, trying again");
-                continue;
-            }
+            Change::Set(bytes) => decode(&bytes).map(Arc::new),
+            Change::Gone(_) => None,
+            Change::Synced => copy.take().flatten(),
         };
+        if let Some(copy) = &mut copy {
+            *copy = new;
+            continue;
+        }
         let version =
             |object: &Option<Arc<K>>| object.as_ref().and_then(|o| o.meta().resource_version.clone());
         let first = value.borrow().is_none();

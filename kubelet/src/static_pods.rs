@@ -46,7 +46,9 @@ pub fn read(config: &Config) -> Vec<Pod> {
 /// The UID is made of the node, the file and its contents, so that a changed manifest is another pod.
 fn parse(path: &Path, bytes: &[u8], config: &Config) -> Result<Pod, String> {
     let text = std::str::from_utf8(bytes).map_err(|e| e.to_string())?;
-    let mut pod: Pod = serde_saphyr::from_str(text).map_err(|e| e.to_string())?;
+    // Through JSON's tree, which every other path decodes too: a second decoder for all of Pod would be megabytes.
+    let document: serde_json::Value = serde_saphyr::from_str(text).map_err(|e| e.to_string())?;
+    let mut pod: Pod = serde_json::from_str(&document.to_string()).map_err(|e| e.to_string())?;
     let name = pod.metadata.name.clone().filter(|n| !n.is_empty()).ok_or("metadata.name is required")?;
     let spec = pod.spec.as_mut().ok_or("spec is required")?;
     if spec.containers.is_empty() {

@@ -3,13 +3,10 @@
 use super::collect::find;
 use super::graph::{Id, Resource, Shared, Work, lock};
 use crate::discovery::{self, Served};
-use coracle_client::WorkQueue;
-use futures::StreamExt;
-use kube::Api;
+use coracle_client::{Change, Reflector, Selection, WorkQueue};
+use kube::Resource as _;
 use kube::api::{DynamicObject, ObjectMeta};
-use kube::core::PartialObjectMeta;
-use kube::runtime::WatchStreamExt;
-use kube::runtime::watcher::{self, Event};
+use serde::Deserialize;
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -142,45 +139,47 @@ impl Monitors {
     }
 
     async fn follow(self: Arc<Self>, index: Resource, served: Arc<Served>, mut guard: Unsynced) {
-        let api: Api<PartialObjectMeta<DynamicObject>> = Api::all_with(self.client.clone(), &served.resource);
         // Custom resources, CRDs above all, change what is served.
         let defines = matches!(served.resource.plural.as_str(), "customresourcedefinitions" | "apiservices");
-        let config = watcher::Config { page_size: None, ..watcher::Config::default() };
-        let mut events = watcher::watcher(api, config).default_backoff().boxed();
-        let mut listed: HashSet<Id> = HashSet::new();
-        while let Some(event) = events.next().await {
-            match event {
-                Ok(Event::Init) => listed.clear(),
-                Ok(Event::InitApply(object)) => {
-                    listed.insert(id(&object.metadata));
-                    self.seen(index, &served, &object);
+        let path = DynamicObject::url_path(&served.resource, None);
+        let mut changes =
+            Reflector::new(self.client.clone(), Selection { metadata_only: true, ..Selection::of(path) });
+        // What the copy that is being made has shown so far.
+        let mut copy: Option<HashSet<Id>> = None;
+        loop {
+            let (object, gone) = match changes.next().await {
+                Change::Restart => {
+                    copy = Some(HashSet::new());
+                    continue;
                 }
-                Ok(Event::InitDone) => {
-                    let gone = lock(&self.graph).missing(index, &std::mem::take(&mut listed));
+                Change::Synced => {
+                    let gone = lock(&self.graph).missing(index, &copy.take().unwrap_or_default());
                     gone.into_iter().for_each(|id| self.gone(id));
                     guard.done();
+                    continue;
                 }
-                Ok(Event::Apply(object)) => {
-                    self.seen(index, &served, &object);
-                    if defines {
-                        self.rediscover();
-                    }
-                }
-                Ok(Event::Delete(object)) => {
-                    self.gone(id(&object.metadata));
-                    if defines {
-                        self.rediscover();
-                    }
-                }
-                Err(error) => {
-                    tracing::debug!(resource = %name_of(&served), %error, "watch failed, trying again");
-                }
+                Change::Set(object) => (object, false),
+                Change::Gone(object) => (object, true),
+            };
+            let Ok(Head { metadata }) = serde_json::from_slice(&object) else {
+                tracing::warn!(resource = %name_of(&served), "an object's metadata could not be read");
+                continue;
+            };
+            match &mut copy {
+                Some(copy) => drop(copy.insert(id(&metadata))),
+                None if defines => self.rediscover(),
+                None => {}
+            }
+            if gone {
+                self.gone(id(&metadata));
+            } else {
+                self.seen(index, &served, &metadata);
             }
         }
     }
 
-    fn seen(&self, index: Resource, served: &Arc<Served>, object: &PartialObjectMeta<DynamicObject>) {
-        let work = lock(&self.graph).observe(index, served, &object.metadata);
+    fn seen(&self, index: Resource, served: &Arc<Served>, metadata: &ObjectMeta) {
+        let work = lock(&self.graph).observe(index, served, metadata);
         work.into_iter().for_each(|w| self.queue.add(w));
     }
 
@@ -188,6 +187,12 @@ impl Monitors {
         let work = lock(&self.graph).remove(id);
         work.into_iter().for_each(|w| self.queue.add(w));
     }
+}
+
+/// All that is asked for.
+#[derive(Deserialize)]
+struct Head {
+    metadata: ObjectMeta,
 }
 
 /// Counts a watch as not yet synced until its first list is complete, or its task ends.

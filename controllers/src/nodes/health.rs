@@ -9,7 +9,6 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::PostParams;
-use kube::runtime::watcher;
 use kube::{Api, ResourceExt};
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -40,7 +39,7 @@ pub async fn run(clients: Clients, stop: CancellationToken) {
     let client = clients.client(ACCOUNT);
     let nodes = clients.informers.of::<Node>();
     let pods = clients.informers.of::<Pod>();
-    let only = watcher::Config::default().fields(&format!("metadata.namespace={LEASES}"));
+    let only = &format!("metadata.namespace={LEASES}");
     let leases = clients.informers.selected::<Lease>(only, stop.clone());
     let reconciler = Health {
         recorder: Recorder::new(client.clone(), ACCOUNT, ""),

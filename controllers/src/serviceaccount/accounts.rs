@@ -8,7 +8,6 @@ use coracle_client::{Controller, Informer, Next, ObjectKey, ReconcileError, Reco
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
 use kube::Api;
 use kube::api::{ObjectMeta, PostParams};
-use kube::runtime::watcher;
 use tokio_util::sync::CancellationToken;
 
 const CONTROLLER: &str = "service-account-controller";
@@ -23,7 +22,7 @@ struct Accounts {
 /// Runs the controller until `stop` is cancelled.
 pub async fn run(clients: Clients, stop: CancellationToken) {
     let namespaces = clients.informers.of::<Namespace>();
-    let only = watcher::Config::default().fields(&format!("metadata.name={NAME}"));
+    let only = &format!("metadata.name={NAME}");
     let accounts = clients.informers.selected::<ServiceAccount>(only, stop.clone());
     let reconciler = Accounts {
         client: clients.client(CONTROLLER),

@@ -8,7 +8,6 @@ use coracle_client::{Controller, Informer, Next, ObjectKey, ReconcileError, Reco
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::Api;
 use kube::api::{ObjectMeta, PostParams};
-use kube::runtime::watcher;
 use std::collections::BTreeMap;
 use tokio_util::sync::CancellationToken;
 
@@ -26,7 +25,7 @@ struct RootCa {
 /// Runs the controller until `stop` is cancelled; `pem` is the CA that signed the API server's certificate.
 pub async fn run(clients: Clients, pem: String, stop: CancellationToken) {
     let namespaces = clients.informers.of::<Namespace>();
-    let only = watcher::Config::default().fields(&format!("metadata.name={NAME}"));
+    let only = &format!("metadata.name={NAME}");
     let maps = clients.informers.selected::<ConfigMap>(only, stop.clone());
     let reconciler = RootCa {
         client: clients.client(CONTROLLER),

@@ -8,7 +8,6 @@ use coracle_client::{Controller, Delta, Informer, Next, ObjectKey, ReconcileErro
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
 use kube::api::{DeleteParams, PostParams, Preconditions};
-use kube::runtime::watcher;
 use kube::{Api, ResourceExt};
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
@@ -34,7 +33,7 @@ struct Tokens {
 /// Runs the controller until `stop` is cancelled.
 pub async fn run(clients: Clients, signer: Arc<dyn LegacyTokens>, ca_pem: String, stop: CancellationToken) {
     let accounts = clients.informers.of::<ServiceAccount>();
-    let only = watcher::Config::default().fields(&format!("type={TYPE}"));
+    let only = &format!("type={TYPE}");
     let secrets = clients.informers.selected::<Secret>(only, stop.clone());
     // Upstream's token controller acts as the controller manager itself.
     let reconciler = Tokens {

@@ -1,0 +1,392 @@
+//! A watch that never ends: a complete copy of some objects first, then every change, over any interruption.
+//!
+//! It hands out the objects' JSON undecoded, so that its machinery exists once and not once per kind.
+//! The first copy comes as a streaming list (KEP-3157), object by object, never as one large answer.
+
+use bytes::{Buf, Bytes, BytesMut};
+use http::Request;
+use http_body_util::BodyExt;
+use kube::client::Body;
+use rand::Rng;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use std::borrow::Cow;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// client-go's reflector back-off: 800 ms, doubled up to 30 s, and up to as much again by chance.
+const FIRST_PAUSE: Duration = Duration::from_millis(800);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// A watch is asked to end after five to ten minutes, as client-go's are.
+const WATCH_SECONDS: std::ops::Range<u32> = 300..600;
+const INITIAL_END: &str = "k8s.io/initial-events-end";
+const METADATA_ONLY: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
+
+/// Which objects to follow.
+#[derive(Clone, Debug, Default)]
+pub struct Selection {
+    /// The collection's path, `/api/v1/pods`.
+    pub path: String,
+    pub labels: Option<String>,
+    pub fields: Option<String>,
+    /// Whether `metadata` is all that is wanted.
+    pub metadata_only: bool,
+}
+
+impl Selection {
+    pub fn of(path: impl Into<String>) -> Self {
+        Self { path: path.into(), ..Self::default() }
+    }
+
+    #[must_use]
+    pub fn fields(self, selector: impl Into<String>) -> Self {
+        Self { fields: Some(selector.into()), ..self }
+    }
+}
+
+/// What happened, in the server's order. Objects are JSON as the server sent it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Whatever was known is void: what follows until [`Synced`](Self::Synced) is a new complete copy.
+    Restart,
+    Set(Bytes),
+    Gone(Bytes),
+    Synced,
+}
+
+/// Why a watch ended before its time.
+#[derive(Debug, thiserror::Error)]
+enum Broken {
+    #[error("{0}")]
+    Transport(String),
+    #[error("{code} {message}")]
+    Status { code: u16, message: String },
+    #[error("a line of the watch is no event: {0}")]
+    Nonsense(#[from] serde_json::Error),
+}
+
+#[derive(Deserialize)]
+struct Line<'a> {
+    #[serde(rename = "type", borrow)]
+    kind: Cow<'a, str>,
+    #[serde(borrow)]
+    object: &'a RawValue,
+}
+
+#[derive(Default, Deserialize)]
+struct Head {
+    #[serde(default)]
+    metadata: HeadMeta,
+    #[serde(default)]
+    code: u16,
+    #[serde(default)]
+    message: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct HeadMeta {
+    #[serde(default)]
+    resource_version: Option<String>,
+    #[serde(default)]
+    annotations: Option<std::collections::BTreeMap<String, String>>,
+}
+
+/// Where the next watch begins.
+#[derive(Debug, PartialEq, Eq)]
+enum From {
+    /// With a new complete copy.
+    Nothing,
+    /// After this resourceVersion.
+    Version(String),
+}
+
+pub struct Reflector {
+    client: kube::Client,
+    selection: Selection,
+    from: From,
+    body: Option<Body>,
+    buffer: BytesMut,
+    /// Whether the complete copy has been told to the end.
+    synced: bool,
+    pause: Option<Duration>,
+    /// Not before this is the server asked again.
+    resume_at: Option<Instant>,
+}
+
+impl Reflector {
+    pub fn new(client: kube::Client, selection: Selection) -> Self {
+        Self {
+            client,
+            selection,
+            from: From::Nothing,
+            body: None,
+            buffer: BytesMut::new(),
+            synced: false,
+            pause: None,
+            resume_at: None,
+        }
+    }
+
+    /// The next change; waits, retries and resumes as long as it takes. May be dropped and called again.
+    pub async fn next(&mut self) -> Change {
+        loop {
+            match self.step().await {
+                Ok(Some(change)) => return change,
+                Ok(None) => {}
+                Err(error) => self.broken(&error),
+            }
+        }
+    }
+
+    /// One step towards the next change.
+    async fn step(&mut self) -> Result<Option<Change>, Broken> {
+        if let Some(line) = self.take_line() {
+            return self.read(&line);
+        }
+        let Some(body) = &mut self.body else { return self.open().await };
+        match body.frame().await {
+            Some(Ok(frame)) => {
+                if let Ok(data) = frame.into_data() {
+                    self.buffer.extend_from_slice(&data);
+                }
+            }
+            Some(Err(error)) => return Err(Broken::Transport(error.to_string())),
+            // The time it was asked for is over.
+            None => self.close(),
+        }
+        Ok(None)
+    }
+
+    fn close(&mut self) {
+        self.body = None;
+        self.buffer = BytesMut::new();
+        if !self.synced {
+            self.from = From::Nothing;
+        }
+    }
+
+    fn broken(&mut self, error: &Broken) {
+        self.close();
+        if matches!(error, Broken::Status { code: 410, .. }) {
+            tracing::debug!(path = self.selection.path, "watch is too old, starting anew");
+            self.from = From::Nothing;
+            return;
+        }
+        tracing::warn!(path = self.selection.path, %error, "watch failed, trying again");
+        let pause = self.pause.map_or(FIRST_PAUSE, |p| (p * 2).min(LONGEST_PAUSE));
+        self.pause = Some(pause);
+        self.resume_at = Some(Instant::now() + pause.mul_f64(rand::rng().random_range(1.0..2.0)));
+    }
+
+    async fn open(&mut self) -> Result<Option<Change>, Broken> {
+        if let Some(when) = self.resume_at {
+            tokio::time::sleep_until(when).await;
+        }
+        let response =
+            self.client.send(self.request()).await.map_err(|e| Broken::Transport(e.to_string()))?;
+        let (parts, body) = response.into_parts();
+        if !parts.status.is_success() {
+            let answer = body.collect().await.map_err(|e| Broken::Transport(e.to_string()))?.to_bytes();
+            let message =
+                serde_json::from_slice::<Head>(&answer).map(|head| head.message).unwrap_or_default();
+            return Err(Broken::Status { code: parts.status.as_u16(), message });
+        }
+        self.body = Some(body);
+        if self.from != From::Nothing {
+            return Ok(None);
+        }
+        self.synced = false;
+        Ok(Some(Change::Restart))
+    }
+
+    fn request(&self) -> Request<Body> {
+        let mut query = form_urlencoded::Serializer::new(String::new());
+        query.append_pair("watch", "true").append_pair("allowWatchBookmarks", "true");
+        query.append_pair("timeoutSeconds", &rand::rng().random_range(WATCH_SECONDS).to_string());
+        match &self.from {
+            From::Version(version) => query.append_pair("resourceVersion", version),
+            From::Nothing => query
+                .append_pair("sendInitialEvents", "true")
+                .append_pair("resourceVersionMatch", "NotOlderThan"),
+        };
+        for (name, selector) in
+            [("labelSelector", &self.selection.labels), ("fieldSelector", &self.selection.fields)]
+        {
+            if let Some(selector) = selector {
+                query.append_pair(name, selector);
+            }
+        }
+        let mut request = Request::new(Body::empty());
+        // A path is ASCII and the query is encoded, so this is always a URI.
+        *request.uri_mut() =
+            format!("{}?{}", self.selection.path, query.finish()).parse().unwrap_or_default();
+        let accept = if self.selection.metadata_only { METADATA_ONLY } else { "application/json" };
+        request.headers_mut().insert(http::header::ACCEPT, http::HeaderValue::from_static(accept));
+        request
+    }
+
+    /// The next whole line of the answer, without its end.
+    fn take_line(&mut self) -> Option<Bytes> {
+        let end = self.buffer.iter().position(|byte| *byte == b'\n')?;
+        let line = self.buffer.split_to(end).freeze();
+        self.buffer.advance(1);
+        if self.buffer.is_empty() {
+            // An idle watch keeps no buffer.
+            self.buffer = BytesMut::new();
+        }
+        Some(line)
+    }
+
+    fn read(&mut self, bytes: &Bytes) -> Result<Option<Change>, Broken> {
+        if bytes.is_empty() {
+            return Ok(None);
+        }
+        let line: Line = serde_json::from_slice(bytes)?;
+        let object = bytes.slice_ref(line.object.get().as_bytes());
+        self.pause = None;
+        match line.kind.as_ref() {
+            "ADDED" | "MODIFIED" | "DELETED" => {
+                if self.synced {
+                    self.from = version(&object)?.map_or(From::Nothing, From::Version);
+                }
+                let gone = line.kind == "DELETED";
+                Ok(Some(if gone { Change::Gone(object) } else { Change::Set(object) }))
+            }
+            "BOOKMARK" => self.bookmark(serde_json::from_slice(&object)?),
+            _ => {
+                let head: Head = serde_json::from_slice(&object)?;
+                Err(Broken::Status { code: head.code, message: head.message })
+            }
+        }
+    }
+
+    fn bookmark(&mut self, head: Head) -> Result<Option<Change>, Broken> {
+        let ends_copy = head.metadata.annotations.is_some_and(|a| a.contains_key(INITIAL_END));
+        let first = ends_copy && !self.synced;
+        self.synced |= ends_copy;
+        if let Some(version) = head.metadata.resource_version.filter(|_| self.synced) {
+            self.from = From::Version(version);
+        }
+        Ok(first.then_some(Change::Synced))
+    }
+}
+
+/// The object's resourceVersion. Our own server writes it first of all; elsewhere it is looked for.
+fn version(object: &[u8]) -> Result<Option<String>, serde_json::Error> {
+    const FIRST: &[u8] = br#""metadata":{"resourceVersion":""#;
+    let beginning = &object[..object.len().min(160)];
+    if let Some(at) = beginning.windows(FIRST.len()).position(|window| window == FIRST) {
+        let rest = &beginning[at + FIRST.len()..];
+        let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+        if digits > 0 && rest.get(digits) == Some(&b'"') {
+            return Ok(std::str::from_utf8(&rest[..digits]).ok().map(str::to_owned));
+        }
+    }
+    Ok(serde_json::from_slice::<Head>(object)?.metadata.resource_version)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::{Response, StatusCode};
+    use parking_lot::Mutex;
+    use std::collections::VecDeque;
+    use std::convert::Infallible;
+    use std::sync::Arc;
+
+    type Asked = Arc<Mutex<Vec<String>>>;
+
+    /// Answers each request with the next of `answers`, and afterwards with a watch that stays silent.
+    fn client(answers: &[(u16, &str)]) -> (kube::Client, Asked) {
+        let answers: VecDeque<(u16, String)> =
+            answers.iter().map(|(code, text)| (*code, (*text).to_owned())).collect();
+        let (answers, asked) = (Arc::new(Mutex::new(answers)), Asked::default());
+        let seen = asked.clone();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            seen.lock().push(request.uri().query().unwrap_or_default().to_owned());
+            let answer = answers.lock().pop_front();
+            async move {
+                let Some((code, text)) = answer else { return std::future::pending().await };
+                let mut response = Response::new(Body::from(text.into_bytes()));
+                *response.status_mut() = StatusCode::from_u16(code).unwrap();
+                Ok::<_, Infallible>(response)
+            }
+        });
+        (kube::Client::new(service, "default"), asked)
+    }
+
+    fn event(kind: &str, name: &str, version: u32) -> String {
+        format!(
+            "{{\"type\":\"{kind}\",\"object\":{{\"metadata\":{{\"name\":\"{name}\",\"resourceVersion\":\"{version}\"}}}}}}\n"
+        )
+    }
+
+    fn end_of_copy(version: u32) -> String {
+        format!(
+            "{{\"type\":\"BOOKMARK\",\"object\":{{\"metadata\":{{\"resourceVersion\":\"{version}\",\"annotations\":{{\"{INITIAL_END}\":\"true\"}}}}}}}}\n"
+        )
+    }
+
+    async fn changes(reflector: &mut Reflector, count: usize) -> String {
+        let mut told = String::new();
+        for _ in 0..count {
+            told += &match reflector.next().await {
+                Change::Restart => "restart ".to_owned(),
+                Change::Synced => "synced ".to_owned(),
+                Change::Set(object) => format!("+{} ", name(&object)),
+                Change::Gone(object) => format!("-{} ", name(&object)),
+            };
+        }
+        told
+    }
+
+    fn name(object: &[u8]) -> String {
+        let object: serde_json::Value = serde_json::from_slice(object).unwrap();
+        object["metadata"]["name"].as_str().unwrap().to_owned()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_copy_comes_first_and_a_watch_resumes_where_it_ended() {
+        let first = event("ADDED", "a", 3) + &end_of_copy(5) + &event("MODIFIED", "a", 7);
+        let second = event("DELETED", "a", 9);
+        let (client, asked) = client(&[(200, &first), (500, "{}"), (200, &second)]);
+        let mut reflector = Reflector::new(client, Selection::of("/api/v1/pods").fields("metadata.name=a"));
+        assert_eq!(changes(&mut reflector, 5).await, "restart +a synced +a -a ");
+        let asked = asked.lock();
+        assert!(
+            asked[0].contains("sendInitialEvents=true")
+                && asked[0].contains("fieldSelector=metadata.name%3Da")
+        );
+        assert!(asked[1].contains("resourceVersion=7"), "{asked:?}");
+        assert!(asked[2].contains("resourceVersion=7"), "an error moves nothing: {asked:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_too_old_starts_anew() {
+        let first = event("ADDED", "a", 3) + &end_of_copy(5);
+        let gone = "{\"type\":\"ERROR\",\"object\":{\"code\":410,\"message\":\"too old\"}}\n";
+        let again = end_of_copy(20);
+        let (client, asked) = client(&[(200, &first), (200, gone), (200, &again)]);
+        let mut reflector = Reflector::new(client, Selection::of("/api/v1/pods"));
+        assert_eq!(changes(&mut reflector, 5).await, "restart +a synced restart synced ");
+        assert_eq!(asked.lock().iter().filter(|q| q.contains("sendInitialEvents")).count(), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_copy_that_breaks_off_is_begun_again() {
+        let half = event("ADDED", "a", 3);
+        let whole = event("ADDED", "a", 3) + &end_of_copy(5);
+        let (client, _) = client(&[(200, &half), (200, "no event\n"), (200, &whole)]);
+        let mut reflector = Reflector::new(client, Selection::of("/api/v1/pods"));
+        assert_eq!(changes(&mut reflector, 6).await, "restart +a restart restart +a synced ");
+    }
+
+    #[test]
+    fn versions_are_found_wherever_they_stand() {
+        let ours = br#"{"kind":"Pod","metadata":{"resourceVersion":"12","name":"a"}}"#;
+        let theirs = br#"{"metadata":{"name":"a","labels":{"resourceVersion":"7"},"resourceVersion":"13"}}"#;
+        assert_eq!(version(ours).unwrap().as_deref(), Some("12"));
+        assert_eq!(version(theirs).unwrap().as_deref(), Some("13"));
+    }
+}
