@@ -11,6 +11,7 @@ pub mod meta;
 pub mod patch;
 pub mod protobuf;
 pub mod quantity;
+pub mod quota;
 pub mod schema;
 pub mod selector;
 pub mod validation;
