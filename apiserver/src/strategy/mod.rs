@@ -20,7 +20,6 @@ mod configmaps;
 mod disruptionbudgets;
 mod endpoints;
 mod events;
-mod flowcontrol;
 mod leases;
 mod namespaces;
 mod networking;
