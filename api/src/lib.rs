@@ -7,6 +7,7 @@ pub mod encode;
 pub mod error;
 mod generated;
 pub mod identity;
+pub mod managed;
 pub mod meta;
 pub mod patch;
 pub mod protobuf;

@@ -6,7 +6,7 @@ use crate::{FieldError, Object, validation};
 use serde_json::Value;
 
 /// Keys and values of all annotations together, in bytes; upstream's number. Larger objects would not fit etcd.
-const ANNOTATIONS_MAX_BYTES: usize = 256 * 1024;
+pub(crate) const ANNOTATIONS_MAX_BYTES: usize = 256 * 1024;
 
 /// What names a resource allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
