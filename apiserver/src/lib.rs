@@ -2,12 +2,14 @@
 
 pub mod access;
 pub mod admission;
+pub mod audit;
 pub mod authn;
 pub mod authz;
 pub mod bootstrap;
 pub mod cache;
 pub mod connect;
 pub mod discovery;
+pub mod flowcontrol;
 pub mod health;
 pub mod http;
 pub mod kubeconfig;

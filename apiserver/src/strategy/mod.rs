@@ -20,6 +20,7 @@ mod configmaps;
 mod disruptionbudgets;
 mod endpoints;
 mod events;
+mod flowcontrol;
 mod leases;
 mod namespaces;
 mod networking;

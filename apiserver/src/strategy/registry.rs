@@ -20,6 +20,10 @@ pub fn for_resource(group: &str, plural: &str) -> &'static dyn Strategy {
         ("autoscaling", "horizontalpodautoscalers") => &autoscalers::HorizontalPodAutoscalers,
         ("batch", "cronjobs") => &batch::CronJobs,
         ("batch", "jobs") => &batch::Jobs,
+        ("flowcontrol.apiserver.k8s.io", "flowschemas") => &flowcontrol::FlowSchemas,
+        ("flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations") => {
+            &flowcontrol::PriorityLevelConfigurations
+        }
         ("networking.k8s.io", _) => networking(plural),
         ("node.k8s.io", "runtimeclasses") => &podtemplates::RuntimeClasses,
         ("policy", "poddisruptionbudgets") => &disruptionbudgets::PodDisruptionBudgets,
