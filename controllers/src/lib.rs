@@ -1,5 +1,8 @@
 //! The controllers: each watches what is declared and brings the cluster closer to it, as a client of the API.
 
+pub mod bootstrap_tokens;
+pub mod certificates;
+pub mod clusterrole_aggregation;
 mod common;
 pub mod deployment;
 mod discovery;
@@ -13,6 +16,7 @@ pub mod podgc;
 pub mod replicaset;
 pub mod serviceaccount;
 
+pub use certificates::CertificateSigner;
 use coracle_client::{Context, Informers};
 use futures::future::BoxFuture;
 use k8s_openapi::api::apps::v1::ReplicaSet;
@@ -62,6 +66,8 @@ pub struct Config {
     pub client_for: Option<ClientFor>,
     /// Signs tokens for Secrets of type kubernetes.io/service-account-token. Absent: they stay empty.
     pub legacy_tokens: Option<Arc<dyn LegacyTokens>>,
+    /// Signs certificate requests to Kubernetes' own signers. Absent: approved ones wait.
+    pub certificate_signer: Option<Arc<dyn CertificateSigner>>,
     /// Where nodes' pod addresses are taken from. Absent: nodes get no spec.podCIDR.
     pub cluster_cidr: Option<ClusterCidr>,
 }
@@ -110,6 +116,11 @@ fn controllers(clients: &Clients, config: &Config, stop: &CancellationToken) -> 
         ("pod-garbage-collector", Box::pin(podgc::run(clients(), stop()))),
         ("node-lifecycle", Box::pin(nodes::health::run(clients(), stop()))),
         ("taint-eviction", Box::pin(nodes::eviction::run(clients(), stop()))),
+        ("clusterrole-aggregation", Box::pin(clusterrole_aggregation::run(clients(), stop()))),
+        ("certificate-approving", Box::pin(certificates::run_approver(clients(), stop()))),
+        ("certificate-cleaner", Box::pin(certificates::run_cleaner(clients(), stop()))),
+        ("bootstrap-signer", Box::pin(bootstrap_tokens::run_signer(clients(), stop()))),
+        ("token-cleaner", Box::pin(bootstrap_tokens::run_cleaner(clients(), stop()))),
         ("garbagecollector", Box::pin(gc::run(clients(), stop()))),
     ];
     if let Some(cidr) = config.cluster_cidr {
@@ -121,6 +132,9 @@ fn controllers(clients: &Clients, config: &Config, stop: &CancellationToken) -> 
             "root-ca-cert-publisher",
             Box::pin(serviceaccount::run_root_ca(clients(), ca.clone(), stop())),
         ));
+    }
+    if let Some(signer) = config.certificate_signer.clone() {
+        all.push(("certificate-signing", Box::pin(certificates::run_signer(clients(), signer, stop()))));
     }
     if let Some(signer) = config.legacy_tokens.clone() {
         let tokens = serviceaccount::run_tokens(clients(), signer, ca.clone(), stop());

@@ -5,6 +5,9 @@
 mod support;
 
 #[cfg(test)]
+#[path = "cluster/access.rs"]
+mod access;
+#[cfg(test)]
 #[path = "cluster/garbage.rs"]
 mod garbage;
 #[cfg(test)]
@@ -17,6 +20,7 @@ mod services;
 #[path = "cluster/workloads.rs"]
 mod workloads;
 
+use std::sync::Arc;
 use support::World;
 
 /// A server with all controllers, and pods that run.
@@ -28,6 +32,8 @@ async fn cluster() -> World {
         client_for: Some(world.client_for()),
         legacy_tokens: None,
         cluster_cidr: "10.42.0.0/16".parse().ok(),
+        certificate_signer: Some(Arc::new(support::Signer::new())),
+        ..coracle_controllers::Config::default()
     };
     tokio::spawn(coracle_controllers::run(world.context(), config));
     let accounts = world.in_namespace::<k8s_openapi::api::core::v1::ServiceAccount>("default");

@@ -14,6 +14,7 @@ use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 /// Where the node's DNS server listens; the Service `kube-dns` leads there. Not 53, which the machine's own resolver
@@ -77,6 +78,7 @@ fn controllers(supervisor: &mut Supervisor, base: Base, control_plane: &ControlP
         cluster_cidr: config.cluster_cidr.parse().ok(),
         client_for: Some(Arc::new(move |name: &str| accounts.service_account(name))),
         legacy_tokens: Some(Arc::new(SecretTokens(control_plane.tokens.clone()))),
+        certificate_signer: Some(Arc::new(ClusterAuthority(control_plane.pki.clone()))),
     };
     supervisor.spawn("controllers", move |stop| {
         let context = base.context(base.clients.user("system:kube-controller-manager"), stop);
@@ -212,5 +214,14 @@ impl LegacyTokens for SecretTokens {
         let namespace = account.metadata.namespace.as_deref().unwrap_or_default();
         let secret = secret.metadata.name.as_deref().unwrap_or_default();
         self.0.issue_legacy(namespace, &reference, secret).map_err(|e| e.to_string())
+    }
+}
+
+/// Signs certificate requests with the cluster's own authority.
+struct ClusterAuthority(Arc<Pki>);
+
+impl coracle_controllers::CertificateSigner for ClusterAuthority {
+    fn sign(&self, request_pem: &[u8], usages: &[&str], life: Duration) -> Result<String, String> {
+        self.0.sign_request(request_pem, usages, life).map_err(|e| e.to_string())
     }
 }

@@ -1,0 +1,107 @@
+//! Approves client certificates of kubelets, after asking whether the requester may have them.
+
+use super::plan::{self, Permission};
+use super::request::Wanted;
+use super::{ACCOUNT, outdated};
+use crate::Clients;
+use coracle_client::informer::deleting;
+use coracle_client::{Controller, Informer, Next, ObjectKey, ReconcileError, Reconciler};
+use jiff::Timestamp;
+use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
+use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestCondition};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::Api;
+use kube::api::PostParams;
+use tokio_util::sync::CancellationToken;
+
+struct Approver {
+    client: kube::Client,
+    requests: Informer<CertificateSigningRequest>,
+}
+
+pub(super) async fn run(clients: Clients, stop: CancellationToken) {
+    let requests = clients.informers.of::<CertificateSigningRequest>();
+    let reconciler = Approver { client: clients.client(ACCOUNT), requests: requests.clone() };
+    Controller::new(reconciler).objects(&requests).run(stop).await;
+}
+
+impl Reconciler for Approver {
+    type Key = ObjectKey;
+
+    fn name(&self) -> &'static str {
+        "certificatesigningrequest-approving"
+    }
+
+    async fn reconcile(&self, key: &ObjectKey) -> Result<Next, ReconcileError> {
+        let Some(csr) = self.requests.get_key(key).filter(|c| !deleting(c.as_ref()) && !plan::is_decided(c))
+        else {
+            return Ok(Next::Done);
+        };
+        let spec = &csr.spec;
+        // What cannot be read is nobody's client certificate; validation lets no such request in.
+        let Ok(wanted) = Wanted::parse(&spec.request.0, spec.usages.as_deref().unwrap_or_default()) else {
+            return Ok(Next::Done);
+        };
+        let username = spec.username.as_deref().unwrap_or_default();
+        let mut tried = Vec::new();
+        for permission in plan::permissions(&spec.signer_name, username, &wanted) {
+            if self.may(&csr, permission).await? {
+                return self.approve(&csr, permission.message).await;
+            }
+            tried.push(permission.subresource);
+        }
+        if !tried.is_empty() {
+            tracing::info!(request = key.name, ?tried, "subject access review was not approved");
+        }
+        Ok(Next::Done)
+    }
+}
+
+impl Approver {
+    async fn may(
+        &self,
+        csr: &CertificateSigningRequest,
+        permission: Permission,
+    ) -> Result<bool, ReconcileError> {
+        let text = |t: &str| Some(t.to_owned());
+        let attributes = ResourceAttributes {
+            group: text("certificates.k8s.io"),
+            resource: text("certificatesigningrequests"),
+            subresource: text(permission.subresource),
+            verb: text("create"),
+            version: text("*"),
+            ..ResourceAttributes::default()
+        };
+        let spec = SubjectAccessReviewSpec {
+            user: csr.spec.username.clone(),
+            uid: csr.spec.uid.clone(),
+            groups: csr.spec.groups.clone(),
+            extra: csr.spec.extra.clone(),
+            resource_attributes: Some(attributes),
+            ..SubjectAccessReviewSpec::default()
+        };
+        let review = SubjectAccessReview { spec, ..SubjectAccessReview::default() };
+        let api: Api<SubjectAccessReview> = Api::all(self.client.clone());
+        let answer = api.create(&PostParams::default(), &review).await?;
+        Ok(answer.status.is_some_and(|s| s.allowed))
+    }
+
+    async fn approve(&self, csr: &CertificateSigningRequest, message: &str) -> Result<Next, ReconcileError> {
+        let mut approved = csr.clone();
+        let condition = CertificateSigningRequestCondition {
+            type_: "Approved".to_owned(),
+            status: "True".to_owned(),
+            reason: Some("AutoApproved".to_owned()),
+            message: Some(message.to_owned()),
+            last_update_time: Some(Time(Timestamp::now())),
+            ..CertificateSigningRequestCondition::default()
+        };
+        approved.status.get_or_insert_default().conditions.get_or_insert_default().push(condition);
+        let name = csr.metadata.name.as_deref().unwrap_or_default();
+        let api: Api<CertificateSigningRequest> = Api::all(self.client.clone());
+        match api.replace_subresource("approval", name, &PostParams::default(), &approved).await {
+            Err(error) if !outdated(&error) => Err(error.into()),
+            _ => Ok(Next::Done),
+        }
+    }
+}

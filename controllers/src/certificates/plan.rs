@@ -1,0 +1,171 @@
+//! What is approved, signed and deleted, decided from one request.
+
+use super::request::Wanted;
+use super::{has, is_issued};
+use crate::common::timestamp;
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+pub(super) const API_CLIENT: &str = "kubernetes.io/kube-apiserver-client";
+pub(super) const KUBELET_CLIENT: &str = "kubernetes.io/kube-apiserver-client-kubelet";
+pub(super) const KUBELET_SERVING: &str = "kubernetes.io/kubelet-serving";
+pub(super) const LEGACY_UNKNOWN: &str = "kubernetes.io/legacy-unknown";
+
+/// Upstream's `--cluster-signing-duration`, a year: the longest life of a certificate.
+const LIFE: Duration = Duration::from_secs(365 * 24 * 3600);
+/// Less would be gone before clocks agree on it (upstream's lower bound).
+const MIN_LIFE: Duration = Duration::from_secs(600);
+
+/// Upstream's times after which a request is deleted: decided or failed, and still undecided.
+const DECIDED_FOR: SignedDuration = SignedDuration::from_hours(1);
+const PENDING_FOR: SignedDuration = SignedDuration::from_hours(24);
+
+/// A right by which the requester may have this approved: the subresource of `certificatesigningrequests` to `create`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Permission {
+    pub subresource: &'static str,
+    pub message: &'static str,
+}
+
+/// The rights to ask for, in their order; none for requests that are not approved by themselves.
+pub(super) fn permissions(signer: &str, username: &str, wanted: &Wanted) -> Vec<Permission> {
+    if signer != KUBELET_CLIENT || kubelet_client(wanted).is_err() {
+        return Vec::new();
+    }
+    let mut all = Vec::new();
+    if username == wanted.common_name {
+        all.push(Permission {
+            subresource: "selfnodeclient",
+            message: "Auto approving self kubelet client certificate after SubjectAccessReview.",
+        });
+    }
+    all.push(Permission {
+        subresource: "nodeclient",
+        message: "Auto approving kubelet client certificate after SubjectAccessReview.",
+    });
+    all
+}
+
+/// Whether one of Kubernetes' signers signs this; `None` for signers that are not ours. The error is told in a condition.
+pub(super) fn verdict(signer: &str, wanted: &Wanted) -> Option<Result<(), String>> {
+    match signer {
+        API_CLIENT => Some(api_client(wanted)),
+        KUBELET_CLIENT => Some(kubelet_client(wanted)),
+        KUBELET_SERVING => Some(kubelet_serving(wanted)),
+        LEGACY_UNKNOWN => Some(Ok(())),
+        _ => None,
+    }
+}
+
+fn api_client(wanted: &Wanted) -> Result<(), String> {
+    for usage in &wanted.usages {
+        if !matches!(usage.as_str(), "digital signature" | "key encipherment" | "client auth") {
+            return Err(format!("invalid usage for client certificate: {usage}"));
+        }
+    }
+    if wanted.usages.contains("client auth") {
+        Ok(())
+    } else {
+        Err("missing required usage for client certificate: client auth".to_owned())
+    }
+}
+
+fn kubelet_client(wanted: &Wanted) -> Result<(), String> {
+    of_nodes(wanted)?;
+    let kinds = [
+        (wanted.dns_names, "DNS"),
+        (wanted.email_addresses, "Email"),
+        (wanted.ip_addresses, "IP"),
+        (wanted.uris, "URI"),
+    ];
+    for (_, kind) in kinds.into_iter().filter(|(count, _)| *count > 0) {
+        return Err(format!("{kind} subjectAltNames are not allowed"));
+    }
+    named_as_node(wanted)?;
+    usages(wanted, "client auth")
+}
+
+fn kubelet_serving(wanted: &Wanted) -> Result<(), String> {
+    of_nodes(wanted)?;
+    if wanted.dns_names + wanted.ip_addresses == 0 {
+        return Err("DNS or IP subjectAltName is required".to_owned());
+    }
+    for (_, kind) in
+        [(wanted.email_addresses, "Email"), (wanted.uris, "URI")].into_iter().filter(|(count, _)| *count > 0)
+    {
+        return Err(format!("{kind} subjectAltNames are not allowed"));
+    }
+    usages(wanted, "server auth")?;
+    named_as_node(wanted)
+}
+
+fn of_nodes(wanted: &Wanted) -> Result<(), String> {
+    if wanted.organizations == ["system:nodes"] {
+        Ok(())
+    } else {
+        Err("subject organization is not system:nodes".to_owned())
+    }
+}
+
+fn named_as_node(wanted: &Wanted) -> Result<(), String> {
+    if wanted.common_name.starts_with("system:node:") {
+        Ok(())
+    } else {
+        Err("subject common name does not begin with system:node: ".to_owned())
+    }
+}
+
+/// `purpose` and a digital signature, with key encipherment or without (keys that are not RSA).
+fn usages(wanted: &Wanted, purpose: &str) -> Result<(), String> {
+    let set = |list: &[&str]| list.iter().map(|u| (*u).to_owned()).collect::<BTreeSet<String>>();
+    let with_rsa = set(&[purpose, "digital signature", "key encipherment"]);
+    if wanted.usages == with_rsa || wanted.usages == set(&[purpose, "digital signature"]) {
+        return Ok(());
+    }
+    let expected: Vec<String> = with_rsa.into_iter().collect();
+    Err(format!("usages did not match [{}]", expected.join(" ")))
+}
+
+/// As long as was asked for, but at least ten minutes and at most a year.
+pub(super) fn life(expiration_seconds: Option<i32>) -> Duration {
+    let asked = expiration_seconds.map(|s| Duration::from_secs(u64::try_from(s).unwrap_or_default()));
+    asked.map_or(LIFE, |asked| asked.clamp(MIN_LIFE, LIFE))
+}
+
+/// When the request may be deleted.
+pub(super) fn end_of(csr: &CertificateSigningRequest) -> Option<Timestamp> {
+    let conditions = csr.status.as_ref().and_then(|s| s.conditions.as_deref()).unwrap_or_default();
+    let mut ends: Vec<Timestamp> = Vec::new();
+    for condition in conditions.iter().filter(|c| matches!(&*c.type_, "Approved" | "Denied" | "Failed")) {
+        ends.extend(
+            timestamp(condition.last_update_time.as_ref())
+                .map(|at| at.saturating_add(DECIDED_FOR).unwrap_or(at)),
+        );
+    }
+    if conditions.is_empty() && !is_issued(csr) {
+        let created = timestamp(csr.metadata.creation_timestamp.as_ref());
+        ends.extend(created.map(|at| at.saturating_add(PENDING_FOR).unwrap_or(at)));
+    }
+    ends.extend(certificate_end(csr));
+    ends.into_iter().min()
+}
+
+fn certificate_end(csr: &CertificateSigningRequest) -> Option<Timestamp> {
+    use x509_parser::prelude::{FromDer, X509Certificate};
+    let pem = csr.status.as_ref()?.certificate.as_ref()?;
+    let (_, block) = x509_parser::pem::parse_x509_pem(&pem.0).ok()?;
+    let (_, certificate) = X509Certificate::from_der(&block.contents).ok()?;
+    Timestamp::from_second(certificate.validity().not_after.timestamp()).ok()
+}
+
+/// Whether somebody has decided, or there is nothing left to decide.
+pub(super) fn is_decided(csr: &CertificateSigningRequest) -> bool {
+    is_issued(csr) || has(csr, "Approved") || has(csr, "Denied")
+}
+
+/// Whether it waits for a signature.
+pub(super) fn awaits_signature(csr: &CertificateSigningRequest) -> bool {
+    has(csr, "Approved") && !has(csr, "Denied") && !has(csr, "Failed") && !is_issued(csr)
+}

@@ -1,0 +1,113 @@
+use super::plan::*;
+use super::request::Wanted;
+use jiff::Timestamp;
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use serde_json::{Value, json};
+use std::time::Duration;
+
+fn wanted(name: &str, organizations: &[&str], usages: &[&str]) -> Wanted {
+    Wanted {
+        common_name: name.to_owned(),
+        organizations: organizations.iter().map(|o| (*o).to_owned()).collect(),
+        usages: usages.iter().map(|u| (*u).to_owned()).collect(),
+        ..Wanted::default()
+    }
+}
+
+fn kubelet() -> Wanted {
+    wanted("system:node:n1", &["system:nodes"], &["client auth", "digital signature"])
+}
+
+fn told(signer: &str, wanted: &Wanted) -> String {
+    verdict(signer, wanted).expect("one of ours").err().unwrap_or_default()
+}
+
+#[test]
+fn kubelets_client_certificates() {
+    assert_eq!(told(KUBELET_CLIENT, &kubelet()), "");
+    let mut rsa = kubelet();
+    rsa.usages.insert("key encipherment".to_owned());
+    assert_eq!(told(KUBELET_CLIENT, &rsa), "");
+    rsa.usages.insert("server auth".to_owned());
+    assert_eq!(
+        told(KUBELET_CLIENT, &rsa),
+        "usages did not match [client auth digital signature key encipherment]"
+    );
+    for (changed, why) in [
+        (Wanted { dns_names: 1, ..kubelet() }, "DNS subjectAltNames are not allowed"),
+        (Wanted { email_addresses: 1, ..kubelet() }, "Email subjectAltNames are not allowed"),
+        (Wanted { ip_addresses: 1, ..kubelet() }, "IP subjectAltNames are not allowed"),
+        (Wanted { uris: 1, ..kubelet() }, "URI subjectAltNames are not allowed"),
+        (
+            wanted("n1", &["system:nodes"], &["client auth"]),
+            "subject common name does not begin with system:node: ",
+        ),
+        (wanted("system:node:n1", &["system:nodes", "x"], &[]), "subject organization is not system:nodes"),
+    ] {
+        assert_eq!(told(KUBELET_CLIENT, &changed), why);
+    }
+}
+
+#[test]
+fn kubelets_serving_certificates() {
+    let server = wanted("system:node:n1", &["system:nodes"], &["server auth", "digital signature"]);
+    assert_eq!(told(KUBELET_SERVING, &server), "DNS or IP subjectAltName is required");
+    assert_eq!(told(KUBELET_SERVING, &Wanted { ip_addresses: 1, ..server.clone() }), "");
+    let mail = Wanted { dns_names: 1, email_addresses: 1, ..server };
+    assert_eq!(told(KUBELET_SERVING, &mail), "Email subjectAltNames are not allowed");
+}
+
+#[test]
+fn clients_of_the_api() {
+    let client = |usages: &[&str]| told(API_CLIENT, &wanted("jane", &["dev"], usages));
+    assert_eq!(client(&["client auth", "digital signature", "key encipherment"]), "");
+    assert_eq!(client(&["digital signature"]), "missing required usage for client certificate: client auth");
+    assert_eq!(client(&["client auth", "server auth"]), "invalid usage for client certificate: server auth");
+    assert_eq!(verdict("example.com/s", &kubelet()), None);
+}
+
+#[test]
+fn who_may_have_a_kubelets_certificate() {
+    let names = |signer: &str, user: &str, wanted: &Wanted| {
+        permissions(signer, user, wanted).iter().map(|p| p.subresource).collect::<Vec<_>>()
+    };
+    assert_eq!(names(KUBELET_CLIENT, "system:node:n1", &kubelet()), ["selfnodeclient", "nodeclient"]);
+    assert_eq!(names(KUBELET_CLIENT, "system:bootstrap:abcdef", &kubelet()), ["nodeclient"]);
+    assert_eq!(names(API_CLIENT, "system:node:n1", &kubelet()), [] as [&str; 0]);
+    assert_eq!(names(KUBELET_CLIENT, "x", &Wanted { uris: 1, ..kubelet() }), [] as [&str; 0]);
+}
+
+#[test]
+fn lives() {
+    let hours = |h: u64| Duration::from_secs(h * 3600);
+    assert_eq!(life(None), hours(24 * 365));
+    assert_eq!(life(Some(7200)), hours(2));
+    assert_eq!(life(Some(1)), Duration::from_secs(600));
+    assert_eq!(life(Some(i32::MAX)), hours(24 * 365));
+    assert_eq!(life(Some(-5)), Duration::from_secs(600));
+}
+
+fn csr(status: Value) -> CertificateSigningRequest {
+    serde_json::from_value(json!({
+        "metadata": { "name": "x", "creationTimestamp": "2026-01-01T00:00:00Z" },
+        "spec": { "request": "", "signerName": "a.b/c" }, "status": status,
+    }))
+    .unwrap()
+}
+
+#[test]
+fn requests_end() {
+    let at = |text: &str| Some(text.parse::<Timestamp>().unwrap());
+    let condition = |kind: &str| {
+        csr(
+            json!({ "conditions": [{ "type": kind, "status": "True", "lastUpdateTime": "2026-01-02T00:00:00Z" }] }),
+        )
+    };
+    assert_eq!(end_of(&csr(json!({}))), at("2026-01-02T00:00:00Z"));
+    for kind in ["Approved", "Denied", "Failed"] {
+        assert_eq!(end_of(&condition(kind)), at("2026-01-02T01:00:00Z"), "{kind}");
+    }
+    assert_eq!(end_of(&condition("Other")), None);
+    assert!(awaits_signature(&condition("Approved")) && is_decided(&condition("Denied")));
+    assert!(!awaits_signature(&condition("Failed")));
+}
