@@ -3,10 +3,12 @@
 //! `CORACLE_BIN` names the binary under test; without it the newest of `target/{release,debug}/coracle` is taken.
 
 pub mod binary;
+pub mod clients;
 pub mod cluster;
 pub mod http;
 pub mod image;
 pub mod shell;
+pub mod transcript;
 pub mod wait;
 
 pub use binary::coracle;

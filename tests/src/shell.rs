@@ -44,6 +44,32 @@ impl Shell {
         Self { home: home.to_owned(), kubeconfig: kubeconfig.to_owned() }
     }
 
+    /// Another terminal, in a new home directory called `name`, with a kubeconfig of its own. Its commands work in the
+    /// namespace of the same name, which it makes.
+    #[track_caller]
+    pub fn in_namespace(&self, name: &str) -> Self {
+        let home = self.home.join(name);
+        std::fs::create_dir(&home).expect("a home directory");
+        let kubeconfig = home.join("kubeconfig");
+        std::fs::copy(&self.kubeconfig, &kubeconfig).expect("a copy of the kubeconfig");
+        let shell = Self::new(&home, &kubeconfig);
+        shell.ok(&format!(
+            "kubectl create namespace {name} && kubectl config set-context --current --namespace={name}"
+        ));
+        shell.until("kubectl get serviceaccount default -o name", "serviceaccount/default");
+        shell
+    }
+
+    /// Puts a program in front of what the PATH has.
+    pub fn provide(&self, name: &str, program: &Path) {
+        let link = self.home.join("bin").join(name);
+        std::os::unix::fs::symlink(program, link).expect("a link to a program");
+    }
+
+    pub fn kubeconfig(&self) -> &Path {
+        &self.kubeconfig
+    }
+
     pub fn home(&self) -> &Path {
         &self.home
     }
