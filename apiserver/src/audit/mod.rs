@@ -1,0 +1,67 @@
+//! The audit log: who did what, as JSON events of `audit.k8s.io/v1`.
+//!
+//! A policy says which requests are recorded and how much of each. Events go to a file or to standard output by a
+//! thread of their own: a request never waits for it, and events are dropped, and counted, when it falls behind, as in
+//! upstream's batch mode. See <https://kubernetes.io/docs/tasks/debug/debug-cluster/audit/>.
+
+mod event;
+mod policy;
+mod rotate;
+mod sink;
+#[cfg(test)]
+mod tests;
+
+pub use event::{Record, Source, Stage};
+pub use policy::{Level, Policy, PolicyError, Rule};
+pub use rotate::Rotation;
+pub use sink::{Sink, Target};
+
+use crate::http::RequestInfo;
+use crate::metrics::{Counter, Text};
+use coracle_api::UserInfo;
+use serde_json::Value;
+use std::sync::Arc;
+
+/// One server's audit log.
+pub struct Log {
+    policy: Policy,
+    sink: Sink,
+    events: Counter,
+    by_level: [Counter; 4],
+}
+
+impl Log {
+    pub fn new(policy: Policy, sink: Sink) -> Arc<Self> {
+        Arc::new(Self { policy, sink, events: Counter::default(), by_level: Default::default() })
+    }
+
+    /// The record of a request that the policy wants; `user` is the one who authenticated.
+    pub fn begin(self: &Arc<Self>, source: Source<'_>, user: &UserInfo, info: &RequestInfo) -> Option<Record> {
+        let rule = self.policy.decide(user, info);
+        self.by_level[rule.level as usize].add(1);
+        (rule.level != Level::None).then(|| Record::new(self.clone(), rule, source, user, info))
+    }
+
+    fn write(&self, event: &Value) {
+        self.events.add(1);
+        self.sink.write(event);
+    }
+
+    /// Writes what is on its way, and waits for it.
+    pub fn close(&self) {
+        self.sink.close();
+    }
+
+    /// Appends the figures to a page.
+    pub fn render(&self, text: &mut Text) {
+        text.single("apiserver_audit_event_total", "Audit events made.", "counter", self.events.get());
+        let name = "apiserver_audit_level_total";
+        text.head(name, "Requests by the level at which the policy records them.", "counter");
+        for (level, counter) in Level::ALL.iter().zip(&self.by_level) {
+            text.sample(name, &[("level", level.name())], counter.get());
+        }
+        let name = "apiserver_audit_error_total";
+        text.head(name, "Audit events that were lost.", "counter");
+        text.sample(name, &[("plugin", "log")], self.sink.lost());
+    }
+}

@@ -1,0 +1,96 @@
+//! A log file that is set aside when it is full.
+
+use jiff::{Timestamp, tz::TimeZone};
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+/// When a file is set aside and which of those are deleted: upstream's `--audit-log-max*`. Zero keeps all.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Rotation {
+    /// Bytes of one file; zero is 100 MiB, as upstream.
+    pub max_bytes: u64,
+    pub max_backups: usize,
+    pub max_age_days: u64,
+}
+
+const DEFAULT_BYTES: u64 = 100 << 20;
+
+pub(super) struct Rotating {
+    path: PathBuf,
+    rotation: Rotation,
+    file: File,
+    written: u64,
+}
+
+/// Only the owner may read who did what.
+fn open(path: &Path) -> io::Result<(File, u64)> {
+    let file = OpenOptions::new().create(true).append(true).mode(0o600).open(path)?;
+    let written = file.metadata()?.len();
+    Ok((file, written))
+}
+
+impl Rotating {
+    pub(super) fn open(path: PathBuf, rotation: Rotation) -> io::Result<Self> {
+        if let Some(parent) = path.parent()
+            && !parent.as_os_str().is_empty()
+        {
+            std::fs::create_dir_all(parent)?;
+        }
+        let (file, written) = open(&path)?;
+        Ok(Self { path, rotation, file, written })
+    }
+
+    pub(super) fn write(&mut self, line: &[u8]) -> io::Result<()> {
+        let limit = if self.rotation.max_bytes == 0 { DEFAULT_BYTES } else { self.rotation.max_bytes };
+        if self.written > 0 && self.written + line.len() as u64 > limit {
+            self.rotate()?;
+        }
+        self.file.write_all(line)?;
+        self.written += line.len() as u64;
+        Ok(())
+    }
+
+    /// `audit.log` becomes `audit-2026-01-02T03-04-05.678.log`.
+    fn rotate(&mut self) -> io::Result<()> {
+        let now = Timestamp::now().to_zoned(TimeZone::UTC).strftime("%Y-%m-%dT%H-%M-%S%.3f").to_string();
+        let (stem, extension) = self.names();
+        let backup = self.path.with_file_name(format!("{stem}-{now}{extension}"));
+        std::fs::rename(&self.path, backup)?;
+        (self.file, self.written) = open(&self.path)?;
+        self.prune()
+    }
+
+    fn names(&self) -> (String, String) {
+        let part = |part: Option<&std::ffi::OsStr>| part.map(|p| p.to_string_lossy().into_owned());
+        let extension = part(self.path.extension()).map(|e| format!(".{e}")).unwrap_or_default();
+        (part(self.path.file_stem()).unwrap_or_default(), extension)
+    }
+
+    fn prune(&self) -> io::Result<()> {
+        let (stem, extension) = self.names();
+        let folder = self.path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let mut backups = Vec::new();
+        for entry in std::fs::read_dir(folder)? {
+            let entry = entry?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let time = name.strip_prefix(&format!("{stem}-")).and_then(|rest| rest.strip_suffix(&extension));
+            if time.is_some_and(|time| time.len() >= 19 && time.as_bytes()[10] == b'T') {
+                backups.push((name, entry));
+            }
+        }
+        backups.sort_by(|a, b| b.0.cmp(&a.0));
+        let oldest = SystemTime::now() - Duration::from_secs(self.rotation.max_age_days * 24 * 3600);
+        for (index, (_, entry)) in backups.iter().enumerate() {
+            let surplus = self.rotation.max_backups > 0 && index >= self.rotation.max_backups;
+            let old = self.rotation.max_age_days > 0
+                && entry.metadata().and_then(|m| m.modified()).is_ok_and(|modified| modified < oldest);
+            if surplus || old {
+                std::fs::remove_file(entry.path())?;
+            }
+        }
+        Ok(())
+    }
+}

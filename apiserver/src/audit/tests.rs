@@ -1,0 +1,177 @@
+//! Policies, events and rotation.
+
+use super::*;
+use bytes::Bytes;
+use http::Method;
+use serde_json::{Value, json};
+use std::path::Path;
+
+const POLICY: &str = r#"
+apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+omitManagedFields: true
+rules:
+- level: None
+  users: ["system:kube-proxy"]
+  verbs: [watch]
+  resources: [{group: "", resources: [endpoints, services]}]
+- level: None
+  userGroups: ["system:authenticated"]
+  nonResourceURLs: ["/api*", "/version"]
+- level: Request
+  resources: [{group: "", resources: [configmaps], resourceNames: [leader]}]
+  namespaces: [kube-system]
+  omitManagedFields: false
+- level: Metadata
+  resources: [{group: "", resources: [secrets, "pods/log", "*/status"]}]
+- level: RequestResponse
+  resources: [{group: apps}]
+  omitStages: [ResponseStarted]
+"#;
+
+fn decide(policy: &Policy, user: &UserInfo, method: &Method, uri: &str) -> Rule {
+    policy.decide(user, &RequestInfo::new(method, &uri.parse().unwrap())).clone()
+}
+
+#[test]
+fn the_first_rule_that_matches_decides() {
+    let policy = Policy::parse(POLICY).unwrap();
+    let alice = UserInfo::authenticated("alice", &[]);
+    let proxy = UserInfo::authenticated("system:kube-proxy", &[]);
+    let level = |user: &UserInfo, uri: &str| decide(&policy, user, &Method::GET, uri).level;
+    let table = [
+        (&proxy, "/api/v1/services?watch=1", Level::None),
+        (&alice, "/version", Level::None),
+        (&alice, "/apis/apps", Level::None),
+        (&UserInfo::anonymous(), "/version", Level::None),
+        (&alice, "/api/v1/namespaces/kube-system/configmaps/leader", Level::Request),
+        (&alice, "/api/v1/namespaces/default/configmaps/leader", Level::None),
+        (&alice, "/api/v1/namespaces/default/secrets/s", Level::Metadata),
+        (&alice, "/api/v1/namespaces/default/pods/p", Level::None),
+        (&alice, "/api/v1/namespaces/default/pods/p/log", Level::Metadata),
+        (&alice, "/api/v1/namespaces/default/pods/p/status", Level::Metadata),
+        (&alice, "/apis/apps/v1/deployments", Level::RequestResponse),
+        (&alice, "/apis/batch/v1/jobs", Level::None),
+    ];
+    for (user, uri, expected) in table {
+        assert_eq!(level(user, uri), expected, "{} {uri}", user.name);
+    }
+    let apps = decide(&policy, &alice, &Method::GET, "/apis/apps/v1/deployments");
+    assert_eq!((apps.omit_stages.join(" "), apps.omit_managed_fields), ("RequestReceived ResponseStarted".into(), true));
+    let leader = decide(&policy, &alice, &Method::GET, "/api/v1/namespaces/kube-system/configmaps/leader");
+    assert!(!leader.omit_managed_fields);
+}
+
+#[test]
+fn policies_are_checked_whole() {
+    let mistake = |rules: &str| {
+        let head = "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n";
+        Policy::parse(&format!("{head}{rules}")).unwrap_err()
+    };
+    assert!(mistake("- level: Some").contains("Some"));
+    assert!(mistake("- level: None\n  stage: X").contains("stage"));
+    assert!(mistake("- level: None\n  omitStages: [End]").contains("unknown stage"));
+    assert!(mistake("- level: None\n  nonResourceURLs: [\"a\"]").starts_with("rules[0]: nonResourceURLs"));
+    assert!(
+        mistake("- level: None\n  nonResourceURLs: [\"/a\"]\n  namespaces: [x]").contains("cannot apply to both")
+    );
+    assert!(Policy::parse("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: []").is_err());
+    assert!(Policy::parse("apiVersion: audit.k8s.io/v1beta1\nkind: Policy\nrules: [{level: None}]").is_err());
+    assert!(Policy::load(Path::new("/nowhere")).unwrap_err().to_string().contains("/nowhere"));
+}
+
+fn lines(path: &Path) -> Vec<Value> {
+    let text = std::fs::read_to_string(path).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn source(address: Option<&str>) -> Source<'_> {
+    Source {
+        audit_id: "id",
+        uri: "/apis/apps/v1/namespaces/ns/deployments?x=1",
+        user_agent: "kubectl",
+        address: address.map(|a| a.parse().unwrap()),
+        forwarded_for: "10.0.0.9, junk, 10.0.0.8",
+    }
+}
+
+#[test]
+fn events_carry_what_the_level_says() {
+    let dir = tempfile::TempDir::new().unwrap();
+    let path = dir.path().join("logs/audit.log");
+    let sink = Sink::open(Target::File(path.clone(), Rotation::default())).unwrap();
+    let log = Log::new(Policy::parse(POLICY).unwrap(), sink);
+    let uri = "/apis/apps/v1/namespaces/ns/deployments".parse().unwrap();
+    let info = RequestInfo::new(&Method::POST, &uri);
+    let mut record = log.begin(source(Some("127.0.0.1")), &UserInfo::authenticated("alice", &[]), &info).unwrap();
+    record.stage(Stage::RequestReceived);
+    record.impersonated(&UserInfo::authenticated("bob", &[]));
+    record.annotate("authorization.k8s.io/decision", "allow");
+    let body = json!({ "kind": "Deployment", "metadata": { "name": "d", "managedFields": [{}] } });
+    record.request_object("application/json", &Bytes::from(body.to_string()));
+    record.response(201, "application/json", &Bytes::from(body.to_string()));
+    record.stage(Stage::ResponseComplete);
+    let get = RequestInfo::new(&Method::GET, &"/api/v1/namespaces/ns/secrets/s".parse().unwrap());
+    let mut record = log.begin(source(None), &UserInfo::authenticated("alice", &[]), &get).unwrap();
+    assert!(!record.wants_request() && !record.wants_response());
+    let status = json!({ "kind": "Status", "status": "Failure", "reason": "NotFound", "message": "gone", "code": 404 });
+    record.response(404, "application/json", &Bytes::from(status.to_string()));
+    record.stage(Stage::ResponseComplete);
+    log.close();
+    let events = lines(&path);
+    assert_eq!(events.len(), 2, "{events:?}");
+    let first = &events[0];
+    assert_eq!(first["stage"], "ResponseComplete");
+    assert_eq!(first["level"], "RequestResponse");
+    assert_eq!(first["sourceIPs"], json!(["10.0.0.9", "10.0.0.8", "127.0.0.1"]));
+    assert_eq!(first["user"]["username"], "alice");
+    assert_eq!(first["impersonatedUser"]["username"], "bob");
+    let reference =
+        json!({ "resource": "deployments", "namespace": "ns", "name": "d", "apiGroup": "apps", "apiVersion": "v1" });
+    assert_eq!(first["objectRef"], reference);
+    assert_eq!(first["requestObject"]["metadata"], json!({ "name": "d" }));
+    assert_eq!(first["responseObject"]["metadata"], json!({ "name": "d" }));
+    assert_eq!(first["responseStatus"]["code"], 201);
+    assert_eq!(first["annotations"]["authorization.k8s.io/decision"], "allow");
+    let second = &events[1];
+    assert_eq!(second["responseStatus"]["reason"], "NotFound");
+    assert!(second["responseObject"].is_null() && second["requestObject"].is_null());
+    let mut text = Text::default();
+    log.render(&mut text);
+    let page = text.finish();
+    assert!(page.contains("apiserver_audit_event_total 2\n"), "{page}");
+    assert!(page.contains("apiserver_audit_level_total{level=\"RequestResponse\"} 1\n"), "{page}");
+}
+
+#[test]
+fn files_are_set_aside_and_the_oldest_deleted() {
+    let dir = tempfile::TempDir::new().unwrap();
+    let path = dir.path().join("audit.log");
+    let rotation = Rotation { max_bytes: 100, max_backups: 2, max_age_days: 0 };
+    let sink = Sink::open(Target::File(path.clone(), rotation)).unwrap();
+    for number in 0..6 {
+        sink.write(&json!({ "number": number, "padding": "x".repeat(60) }));
+        // Backups are named by the millisecond.
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    sink.close();
+    sink.write(&json!({}));
+    assert_eq!(sink.lost(), 1, "after the end nothing is taken");
+    assert_eq!(lines(&path)[0]["number"], 5);
+    let mut names: Vec<String> =
+        std::fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    assert_eq!(names.len(), 3, "{names:?}");
+    assert_eq!(lines(&dir.path().join(&names[1]))[0]["number"], 4, "{names:?}");
+}
+
+#[test]
+fn bodies_are_read_in_every_form() {
+    let decode = |kind: &str, body: &'static str| super::sink::decode(kind, &Bytes::from_static(body.as_bytes()));
+    assert_eq!(decode("application/json; charset=utf-8", "{\"a\":1}"), Some(json!({ "a": 1 })));
+    assert_eq!(decode("application/yaml", "a: 1"), Some(json!({ "a": 1 })));
+    assert_eq!(decode("application/json-patch+json", "[]"), Some(json!([])));
+    assert_eq!(decode("text/plain", "no"), None);
+    assert_eq!(decode("application/vnd.kubernetes.protobuf", "no"), None);
+}
