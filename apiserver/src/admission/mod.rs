@@ -1,32 +1,40 @@
 //! Admission: what a write must be, and what it becomes, before it is stored
 //! (<https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/>).
 //!
-//! [`Chain`] holds upstream's default plugins in upstream's order, one file each. Plugins are synchronous and decide from
-//! cached state.
+//! [`Chain`] holds upstream's plugins in upstream's order ([`Config`] says which of them), one file each. Plugins are
+//! synchronous and decide from cached state; only resource quota writes, what it has charged.
 
+pub mod annotations;
+mod certificates;
 mod default_ingress_class;
 mod default_storage_class;
 mod default_toleration_seconds;
 mod limit_ranger;
 mod namespace_lifecycle;
 mod node_restriction;
-mod pod_security;
+mod optional;
+mod plugins;
+pub mod pod_security;
+mod pod_topology_labels;
 mod priority;
 mod resource_quota;
 mod runtime_class;
 mod service_account;
 mod storage_object_in_use;
 mod taint_nodes;
+mod volume_resize;
 
 #[cfg(test)]
 mod testing;
 
 pub use crate::registry::{Admission, Attributes, Operation};
 pub use node_restriction::check_token as check_node_token;
+pub use plugins::{Config, NEED_CONTROLLERS, NEEDS_NODE_LIFECYCLE, NEEDS_STORAGE_PROTECTION, PluginError};
 
 use crate::authz::{Authorizer, escalation};
 use crate::strategy::Reader;
 use coracle_api::{ApiError, Object, UserInfo};
+use parking_lot::Mutex;
 use std::sync::Arc;
 
 /// A write, as plugins see it.
@@ -40,10 +48,21 @@ pub(crate) struct Request<'a> {
     pub namespace: &'a str,
     pub name: &'a str,
     pub user: &'a UserInfo,
+    pub dry_run: bool,
     pub read: &'a dyn Reader,
+    pub authorizer: Option<&'a dyn Authorizer>,
+    warnings: &'a Mutex<Vec<String>>,
 }
 
 impl Request<'_> {
+    /// For the client, as a `Warning` header; told once, however often the write is tried.
+    fn warn(&self, warning: String) {
+        let mut known = self.warnings.lock();
+        if !known.contains(&warning) {
+            known.push(warning);
+        }
+    }
+
     /// Whether this is a write of the main resource.
     fn is(&self, operation: Operation, group: &str, resource: &str) -> bool {
         self.operation == operation && self.is_for(group, resource, "")
@@ -84,66 +103,19 @@ pub(crate) trait Plugin: Send + Sync {
     }
 }
 
-/// Upstream's order: quota last, because it must only count what everybody else let through.
-const ALL: &[&dyn Plugin] = &[
-    &namespace_lifecycle::NamespaceLifecycle,
-    &limit_ranger::LimitRanger,
-    &service_account::ServiceAccount,
-    &node_restriction::NodeRestriction,
-    &taint_nodes::TaintNodesByCondition,
-    &pod_security::PodSecurity,
-    &priority::Priority,
-    &default_toleration_seconds::DefaultTolerationSeconds,
-    &storage_object_in_use::StorageObjectInUseProtection,
-    &default_storage_class::DefaultStorageClass,
-    &runtime_class::RuntimeClass,
-    &default_ingress_class::DefaultIngressClass,
-    &resource_quota::ResourceQuota,
-];
-
-/// Plugins that hand work to a controller. Without that controller they would block for ever (a node never loses its
-/// taint, a claim never its finalizer), so whoever starts the controller takes the name out of [`Config::disabled`].
-pub const NEED_CONTROLLERS: [&str; 2] = [NEEDS_NODE_LIFECYCLE, NEEDS_STORAGE_PROTECTION];
-
-/// Its taint is taken back by a node life-cycle controller.
-pub const NEEDS_NODE_LIFECYCLE: &str = "TaintNodesByCondition";
-
-/// Its finalizers are taken back by the storage component.
-pub const NEEDS_STORAGE_PROTECTION: &str = "StorageObjectInUseProtection";
-
-/// Which plugins run.
-#[derive(Clone, Debug)]
-pub struct Config {
-    /// Upstream's names of plugins.
-    pub disabled: Vec<String>,
-}
-
-impl Default for Config {
-    /// All but [`NEED_CONTROLLERS`].
-    fn default() -> Self {
-        Self { disabled: NEED_CONTROLLERS.map(str::to_owned).to_vec() }
-    }
-}
-
-#[derive(Debug, thiserror::Error)]
-#[error("unknown admission plugin {0:?}")]
-pub struct UnknownPlugin(pub String);
-
 /// The plugins of this server.
 pub struct Chain {
     read: Arc<dyn Reader>,
-    plugins: Vec<&'static dyn Plugin>,
+    plugins: Vec<Box<dyn Plugin>>,
+    quota: Option<resource_quota::ResourceQuota>,
     authorizer: Option<Arc<dyn Authorizer>>,
 }
 
 impl Chain {
-    pub fn new(read: Arc<dyn Reader>, config: &Config) -> Result<Self, UnknownPlugin> {
-        let unknown = config.disabled.iter().find(|name| !ALL.iter().any(|p| p.name() == *name));
-        if let Some(name) = unknown {
-            return Err(UnknownPlugin(name.clone()));
-        }
-        let enabled = |p: &&&dyn Plugin| !config.disabled.iter().any(|name| name == p.name());
-        Ok(Self { read, plugins: ALL.iter().filter(enabled).copied().collect(), authorizer: None })
+    pub fn new(read: Arc<dyn Reader>, config: &Config) -> Result<Self, PluginError> {
+        let plugins = config.plugins()?;
+        let quota = config.quota().then(resource_quota::ResourceQuota::default);
+        Ok(Self { read, plugins, quota, authorizer: None })
     }
 
     /// Refuses roles and bindings by which their writer would grant more than they have
@@ -175,7 +147,10 @@ impl Chain {
             namespace: attributes.namespace,
             name: attributes.name,
             user: attributes.user,
+            dry_run: attributes.dry_run,
             read: &*self.read,
+            authorizer: self.authorizer.as_deref(),
+            warnings: attributes.warnings,
         }
     }
 }
@@ -190,7 +165,9 @@ impl Admission for Chain {
     ) -> Result<(), ApiError> {
         service_account::wait_for_default(&self.request(attributes), object).await;
         let request = self.request(attributes);
-        self.plugins.iter().try_for_each(|plugin| plugin.mutate(&request, object, old))
+        self.plugins.iter().try_for_each(|plugin| {
+            plugin.mutate(&request, object, old).inspect_err(|error| refused(&**plugin, error))
+        })
     }
 
     async fn validate(
@@ -201,8 +178,18 @@ impl Admission for Chain {
     ) -> Result<(), ApiError> {
         let request = self.request(attributes);
         self.check_escalation(&request, object, old)?;
-        self.plugins.iter().try_for_each(|plugin| plugin.validate(&request, object, old))
+        self.plugins.iter().try_for_each(|plugin| {
+            plugin.validate(&request, object, old).inspect_err(|error| refused(&**plugin, error))
+        })?;
+        match (&self.quota, object) {
+            (Some(quota), Some(object)) => quota.charge(&request, attributes.store, object, old).await,
+            _ => Ok(()),
+        }
     }
+}
+
+fn refused(plugin: &dyn Plugin, error: &ApiError) {
+    tracing::debug!(plugin = plugin.name(), %error, "refused");
 }
 
 /// The elements of a list field; empty if it is absent.
@@ -252,6 +239,8 @@ mod tests {
             namespace: &namespace,
             name: &name,
             dry_run: false,
+            warnings: &Mutex::default(),
+            store: None,
         };
         let mut object = object;
         chain.mutate(&attributes, &mut object, None).await?;
@@ -259,29 +248,12 @@ mod tests {
         Ok(object)
     }
 
-    #[test]
-    fn plugins_can_be_disabled_by_name() {
-        let world = World::new();
-        let plugins = |disabled: &[&str]| {
-            let config = Config { disabled: disabled.iter().map(|n| (*n).to_owned()).collect() };
-            Chain::new(world.clone(), &config).map(|chain| chain.plugins.len())
-        };
-        assert_eq!(plugins(&[]).unwrap(), ALL.len());
-        assert_eq!(plugins(&["Priority", "PodSecurity"]).unwrap(), ALL.len() - 2);
-        assert_eq!(
-            plugins(&["Prioritise"]).unwrap_err().to_string(),
-            "unknown admission plugin \"Prioritise\""
-        );
-        let default = Chain::new(world.clone(), &Config::default()).unwrap();
-        assert!(!default.plugins.iter().any(|p| NEED_CONTROLLERS.contains(&p.name())));
-    }
-
     #[tokio::test]
     async fn a_pod_passes_all_plugins() {
         let world = World::new();
         world.put("namespaces.", json!({ "metadata": { "name": "a" } }));
         world.put("serviceaccounts.", json!({ "metadata": { "name": "default", "namespace": "a" } }));
-        let chain = Chain::new(world, &Config { disabled: Vec::new() }).unwrap();
+        let chain = Chain::new(world, &Config { disabled: Vec::new(), ..Config::default() }).unwrap();
         let pod = create(&chain, "pods", "", testing::pod()).await.unwrap();
         assert_eq!(pod["spec"]["serviceAccountName"], "default");
         assert_eq!(pod["spec"]["priority"], 0);

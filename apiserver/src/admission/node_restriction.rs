@@ -193,7 +193,7 @@ mod tests {
     ) -> Result<(), String> {
         let world = World::new();
         let user = UserInfo::authenticated("system:node:n1", &["system:nodes"]);
-        let request = Try { world: &world, user, operation, resource };
+        let request = Try { user, operation, ..Try::create(&world, resource) };
         request.validate(&NodeRestriction, new, old).map_err(|e| e.message)
     }
 

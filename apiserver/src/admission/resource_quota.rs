@@ -1,235 +1,219 @@
 //! ResourceQuota: how much a namespace may hold (<https://kubernetes.io/docs/concepts/policy/resource-quotas/>).
 //!
-//! Usage is counted from the objects that are there, at every write that a quota speaks of. Two writes that run at the
-//! same moment may both pass where only one should: upstream serializes them through the quota's status, which is the
-//! quota controller's here.
+//! What a write adds is charged to `status.used` of its quotas before the write happens, by compare and swap, so that two
+//! writes at the same moment cannot both take the last place. The quota controller recounts, and so gives back what
+//! deletions free and what was charged for a write that failed later. An amount that the controller has not counted yet
+//! is counted here, from the objects that are there.
 
-use super::{Operation, Plugin, Request, items};
-use coracle_api::quantity::Quantity;
-use coracle_api::{ApiError, Object};
+use super::{Operation, Request, items};
+use crate::store::{Durability, Guard, KeyValue, Op, Store, StoreError, Txn};
+use bytes::Bytes;
+use coracle_api::encode::to_storage_bytes;
+use coracle_api::quota::{self, Amounts};
+use coracle_api::{ApiError, Object, Quantity};
+use jiff::Timestamp;
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
 
-pub(super) struct ResourceQuota;
+/// Namespaces that share a lock: more would not help, since one write of a quota takes a disk's sync.
+const LOCKS: usize = 16;
 
-type Amounts = BTreeMap<String, Quantity>;
+/// Attempts against other servers and the controller, which write the same quotas; upstream's number.
+const ATTEMPTS: usize = 3;
 
-/// Core resources that a quota may name without `count/`.
-const COUNTED: [&str; 7] = [
-    "configmaps",
-    "persistentvolumeclaims",
-    "pods",
-    "replicationcontrollers",
-    "resourcequotas",
-    "secrets",
-    "services",
-];
+#[derive(Default)]
+pub(super) struct ResourceQuota {
+    locks: [tokio::sync::Mutex<()>; LOCKS],
+}
 
-impl Plugin for ResourceQuota {
-    fn name(&self) -> &'static str {
-        "ResourceQuota"
-    }
+/// A quota as it is now, and where it is stored.
+struct Current {
+    object: Arc<Object>,
+    stored: Option<KeyValue>,
+}
 
-    fn validate(
+impl ResourceQuota {
+    /// Refuses the write, or charges it. Dry runs are judged and not charged.
+    pub(super) async fn charge(
         &self,
-        request: &Request,
-        object: Option<&Object>,
+        request: &Request<'_>,
+        store: Option<&Arc<dyn Store>>,
+        object: &Object,
         old: Option<&Object>,
     ) -> Result<(), ApiError> {
-        let writes = matches!(request.operation, Operation::Create | Operation::Update);
-        let Some(object) = object.filter(|_| writes && request.subresource.is_empty()) else { return Ok(()) };
-        if request.namespace.is_empty() {
+        if !handles(request) || request.read.list("resourcequotas.", request.namespace).is_empty() {
             return Ok(());
         }
-        request.read.list("resourcequotas.", request.namespace).iter().try_for_each(|quota| {
-            let hard = amounts(&quota["spec"]["hard"]);
-            check(request, quota, &hard, object, old)
-        })
+        let mut hasher = DefaultHasher::new();
+        request.namespace.hash(&mut hasher);
+        let slot = usize::try_from(hasher.finish() % LOCKS as u64).unwrap_or_default();
+        let _turn = self.locks[slot].lock().await;
+        for _ in 0..ATTEMPTS {
+            let mut charges = Vec::new();
+            for current in current(request, store).await? {
+                if let Some(charged) = judge(request, &current.object, object, old)? {
+                    charges.extend(current.stored.map(|stored| (stored, charged)));
+                }
+            }
+            let Some(store) = store.filter(|_| !request.dry_run && !charges.is_empty()) else {
+                return Ok(());
+            };
+            match store.commit(transaction(&charges)).await {
+                Ok(_) => return Ok(()),
+                Err(StoreError::Conflict { .. }) => {}
+                Err(other) => return Err(crate::registry::store_error(other)),
+            }
+        }
+        let why = "Operation cannot be fulfilled on resourcequotas: the quotas of the namespace change too quickly; please try again";
+        Err(ApiError::new(409, "Conflict", why))
     }
 }
 
-fn amounts(value: &Value) -> Amounts {
-    let entries = value.as_object().into_iter().flatten();
-    entries.filter_map(|(name, q)| Some((name.clone(), q.as_str()?.parse().ok()?))).collect()
+/// Which writes can raise what is used.
+fn handles(request: &Request) -> bool {
+    if request.namespace.is_empty() {
+        return false;
+    }
+    match (request.group, request.resource, request.operation, request.subresource) {
+        ("", "pods", Operation::Update, "resize") => true,
+        ("", "services" | "persistentvolumeclaims", Operation::Update, "") => true,
+        ("resource.k8s.io", "resourceclaims", Operation::Update, "") => true,
+        (_, _, Operation::Create, "") => true,
+        _ => false,
+    }
 }
 
-fn check(
+async fn current(request: &Request<'_>, store: Option<&Arc<dyn Store>>) -> Result<Vec<Current>, ApiError> {
+    let cached = request.read.list("resourcequotas.", request.namespace);
+    let Some(store) = store else {
+        return Ok(cached.into_iter().map(|object| Current { object, stored: None }).collect());
+    };
+    let mut all = Vec::with_capacity(cached.len());
+    for quota in cached {
+        let name = quota["metadata"]["name"].as_str().unwrap_or_default();
+        let key = format!("resourcequotas./{}/{name}", request.namespace);
+        // Deleted since: it no longer limits.
+        let Some(stored) = store.get(&key).await.map_err(crate::registry::store_error)? else { continue };
+        let object: Object = serde_json::from_slice(&stored.value).map_err(ApiError::internal)?;
+        all.push(Current { object: Arc::new(object), stored: Some(stored) });
+    }
+    Ok(all)
+}
+
+fn transaction(charges: &[(KeyValue, Object)]) -> Txn {
+    let guard = |kv: &KeyValue| Guard { key: kv.key.clone(), expect: Some(kv.modified) };
+    let put = |(kv, quota): &(KeyValue, Object)| {
+        let value = Bytes::from(to_storage_bytes(quota, "v1", "ResourceQuota"));
+        Op::Put { key: kv.key.clone(), value }
+    };
+    Txn {
+        guards: charges.iter().map(|(kv, _)| guard(kv)).collect(),
+        ops: charges.iter().map(put).collect(),
+        durability: Durability::Synced,
+    }
+}
+
+/// Refuses what is too much; otherwise the quota with the write charged, if that changes it.
+fn judge(
     request: &Request,
     quota: &Object,
-    hard: &Amounts,
     object: &Object,
     old: Option<&Object>,
-) -> Result<(), ApiError> {
+) -> Result<Option<Object>, ApiError> {
     let (group, resource) = (request.group, request.resource);
-    if !in_scope(quota, resource, object) {
-        return Ok(());
+    let hard = quota::amounts(&quota["spec"]["hard"]);
+    if !quota::concerns(quota, &hard, group, resource, object) {
+        return Ok(None);
     }
     let name = quota["metadata"]["name"].as_str().unwrap_or_default();
-    if request.operation == Operation::Create && resource == "pods" && group.is_empty() {
-        let lacking = unspecified(hard, object);
+    if resource == "pods" && group.is_empty() {
+        let lacking = unspecified(&hard, object);
         if !lacking.is_empty() {
-            return Err(
-                request.forbidden(&format!("failed quota: {name}: must specify {}", lacking.join("; ")))
-            );
+            let why = format!("failed quota: {name}: must specify {}", lacking.join("; "));
+            return Err(request.forbidden(&why));
         }
     }
-    let mut asked = usage(group, resource, object);
-    if let Some(old) = old {
-        // Only growth is judged, so that what is over quota can still shrink.
-        let before = usage(group, resource, old);
-        asked = asked.into_iter().map(|(k, q)| (k.clone(), minus(q, before.get(&k)))).collect();
+    let now = Timestamp::now();
+    let mut asked = quota::usage(group, resource, object, now);
+    // Only growth is judged, so that what is over quota can still shrink.
+    if let Some(old) = old.filter(|old| quota::matches_scopes(quota, group, resource, old)) {
+        let before = quota::usage(group, resource, old, now);
+        for (key, quantity) in &mut asked {
+            *quantity -= before.get(key).copied().unwrap_or_default();
+        }
     }
-    asked.retain(|key, quantity| hard.contains_key(key) && quantity.nanos() > 0);
+    asked.retain(|key, quantity| hard.contains_key(key) && !quantity.is_zero() && !quantity.is_negative());
     if asked.is_empty() {
-        return Ok(());
+        return Ok(None);
     }
-    let used = used(request, quota, object);
-    let over = |key: &&String| {
-        let have = used.get(*key).map_or(0, |q| q.nanos());
-        have + asked[*key].nanos() > hard[*key].nanos()
-    };
-    let exceeded: Vec<&String> = asked.keys().filter(over).collect();
+    let used = used(request, quota, &asked, object, now);
+    let over = |key: &String| used[key] + asked[key] > hard[key];
+    let exceeded: Vec<&String> = asked.keys().filter(|key| over(key)).collect();
     if exceeded.is_empty() {
-        return Ok(());
+        return Ok(charged(quota, &used, &asked));
     }
-    let list = |of: &Amounts| {
-        let one = |key: &&String| format!("{key}={}", of.get(*key).copied().unwrap_or(Quantity::ZERO));
-        exceeded.iter().map(one).collect::<Vec<_>>().join(",")
+    let only = |of: &Amounts| -> String {
+        let chosen = exceeded.iter().map(|key| ((*key).clone(), of[*key])).collect();
+        quota::listed(&chosen)
     };
     let why = format!(
         "exceeded quota: {name}, requested: {}, used: {}, limited: {}",
-        list(&asked),
-        list(&used),
-        list(hard)
+        only(&asked),
+        only(&used),
+        only(&hard)
     );
     Err(request.forbidden(&why))
 }
 
-fn minus(a: Quantity, b: Option<&Quantity>) -> Quantity {
-    let nanos = a.nanos() - b.map_or(0, |q| q.nanos());
-    from_nanos(nanos, a)
+/// Whether the controller has counted this amount.
+fn is_counted(quota: &Object, key: &str) -> bool {
+    !quota["status"]["hard"][key].is_null() && !quota["status"]["used"][key].is_null()
 }
 
-fn from_nanos(nanos: i128, like: Quantity) -> Quantity {
-    // Whole numbers keep the format they were written in, which is what messages show.
-    if nanos % Quantity::from_units(1).nanos() == 0
-        && like.format() == coracle_api::quantity::Format::BinarySi
-        && let Ok(units) = i64::try_from(nanos / Quantity::from_units(1).nanos())
-    {
-        return Quantity::from_bytes(units);
+/// What is used of each amount that is asked for: as the status says, or counted.
+fn used(request: &Request, quota: &Object, asked: &Amounts, object: &Object, now: Timestamp) -> Amounts {
+    let known = quota::amounts(&quota["status"]["used"]);
+    let mut used: Amounts =
+        asked.keys().map(|key| (key.clone(), known.get(key).copied().unwrap_or_default())).collect();
+    let open: Vec<&String> = asked.keys().filter(|key| !is_counted(quota, key)).collect();
+    if open.is_empty() {
+        return used;
     }
-    format!("{nanos}n").parse().unwrap_or(like)
-}
-
-/// What the namespace holds of this resource already, without the object itself.
-fn used(request: &Request, quota: &Object, object: &Object) -> Amounts {
+    for key in &open {
+        used.insert((*key).clone(), Quantity::ZERO);
+    }
     let full = format!("{}.{}", request.resource, request.group);
-    let mut sum = Amounts::new();
+    let name = &object["metadata"]["name"];
     for present in request.read.list(&full, request.namespace) {
-        let itself = request.operation == Operation::Create
-            && present["metadata"]["name"] == object["metadata"]["name"];
-        if itself || !in_scope(quota, request.resource, &present) {
+        let itself = request.operation == Operation::Create && present["metadata"]["name"] == *name;
+        if itself || !quota::matches_scopes(quota, request.group, request.resource, &present) {
             continue;
         }
-        for (key, quantity) in usage(request.group, request.resource, &present) {
-            let have = sum.get(&key).map_or(0, |q| q.nanos());
-            sum.insert(key, from_nanos(have + quantity.nanos(), quantity));
-        }
-    }
-    sum
-}
-
-/// What one object counts for.
-fn usage(group: &str, resource: &str, object: &Object) -> Amounts {
-    let one = Quantity::from_units(1);
-    let mut usage = Amounts::new();
-    let is_done = resource == "pods"
-        && (object["status"]["phase"] == "Succeeded" || object["status"]["phase"] == "Failed");
-    let count =
-        if group.is_empty() { format!("count/{resource}") } else { format!("count/{resource}.{group}") };
-    // A pod that has ended still is an object, but no longer a running pod.
-    usage.insert(count, one);
-    if !group.is_empty() || is_done {
-        return usage;
-    }
-    if COUNTED.contains(&resource) {
-        usage.insert(resource.to_owned(), one);
-    }
-    match resource {
-        "pods" => pod_usage(object, &mut usage),
-        "services" => service_usage(object, &mut usage),
-        "persistentvolumeclaims" => claim_usage(object, &mut usage),
-        _ => {}
-    }
-    usage
-}
-
-fn add(usage: &mut Amounts, key: &str, quantity: Quantity) {
-    let have = usage.get(key).map_or(0, |q| q.nanos());
-    usage.insert(key.to_owned(), from_nanos(have + quantity.nanos(), quantity));
-}
-
-fn pod_usage(pod: &Object, usage: &mut Amounts) {
-    for (field, prefix) in [("requests", "requests."), ("limits", "limits.")] {
-        let mut sum = Amounts::new();
-        let init = items(&pod["spec"]["initContainers"]).iter();
-        let (beside, before): (Vec<_>, Vec<_>) = init.partition(|c| c["restartPolicy"] == "Always");
-        for container in items(&pod["spec"]["containers"]).iter().chain(beside) {
-            for (key, quantity) in amounts(&container["resources"][field]) {
-                add(&mut sum, &key, quantity);
+        for (key, quantity) in quota::usage(request.group, request.resource, &present, now) {
+            if open.contains(&&key) {
+                *used.entry(key).or_default() += quantity;
             }
         }
-        for container in before {
-            for (key, quantity) in amounts(&container["resources"][field]) {
-                let more = sum.get(&key).is_none_or(|have| have.nanos() < quantity.nanos());
-                if more {
-                    sum.insert(key, quantity);
-                }
-            }
-        }
-        for (key, quantity) in amounts(&pod["spec"]["overhead"]) {
-            if sum.contains_key(&key) || field == "requests" {
-                add(&mut sum, &key, quantity);
-            }
-        }
-        for (key, quantity) in sum {
-            if field == "requests" && matches!(key.as_str(), "cpu" | "memory" | "ephemeral-storage") {
-                usage.insert(key.clone(), quantity);
-            }
-            usage.insert(format!("{prefix}{key}"), quantity);
-        }
     }
+    used
 }
 
-fn service_usage(service: &Object, usage: &mut Amounts) {
-    let ports = i64::try_from(items(&service["spec"]["ports"]).len()).unwrap_or(i64::MAX);
-    let kind = service["spec"]["type"].as_str().unwrap_or_default();
-    if kind == "LoadBalancer" {
-        usage.insert("services.loadbalancers".to_owned(), Quantity::from_units(1));
+/// The quota with `status.used` raised, where the controller keeps it.
+fn charged(quota: &Object, used: &Amounts, asked: &Amounts) -> Option<Object> {
+    let mut charged = quota.clone();
+    let counted: Vec<&String> = asked.keys().filter(|key| is_counted(quota, key)).collect();
+    for key in &counted {
+        charged["status"]["used"][key.as_str()] = (used[*key] + asked[*key]).to_string().into();
     }
-    let allocates = service["spec"]["allocateLoadBalancerNodePorts"] != false;
-    if kind == "NodePort" || (kind == "LoadBalancer" && allocates) {
-        usage.insert("services.nodeports".to_owned(), Quantity::from_units(ports));
-    }
+    (!counted.is_empty()).then_some(charged)
 }
 
-fn claim_usage(claim: &Object, usage: &mut Amounts) {
-    let storage = claim["spec"]["resources"]["requests"]["storage"].as_str().and_then(|q| q.parse().ok());
-    let class = claim["spec"]["storageClassName"].as_str().unwrap_or_default();
-    let suffix = format!("{class}.storageclass.storage.k8s.io");
-    if !class.is_empty() {
-        usage.insert(format!("{suffix}/persistentvolumeclaims"), Quantity::from_units(1));
-    }
-    let Some(storage) = storage else { return };
-    usage.insert("requests.storage".to_owned(), storage);
-    if !class.is_empty() {
-        usage.insert(format!("{suffix}/requests.storage"), storage);
-    }
-}
-
-/// Compute resources that the quota limits and some container leaves open, as `cpu for: a,b`.
+/// CPU and memory that the quota limits and some container leaves open, as `cpu for: a,b`. What the pod says for itself
+/// speaks for its containers.
 fn unspecified(hard: &Amounts, pod: &Object) -> Vec<String> {
-    let mut lacking = Vec::new();
+    let mut lacking: BTreeMap<&str, String> = BTreeMap::new();
     for key in hard.keys() {
         let (field, resource) = match key.as_str() {
             "cpu" | "memory" => ("requests", key.as_str()),
@@ -239,64 +223,18 @@ fn unspecified(hard: &Amounts, pod: &Object) -> Vec<String> {
             "limits.memory" => ("limits", "memory"),
             _ => continue,
         };
+        if !pod["spec"]["resources"][field][resource].is_null() {
+            continue;
+        }
         let all = ["containers", "initContainers"].into_iter().flat_map(|list| items(&pod["spec"][list]));
-        let open = all.filter(|c| c["resources"][field][resource].is_null());
-        let names: Vec<&str> = open.filter_map(|c| c["name"].as_str()).collect();
+        let open = all.filter(|c: &&Value| c["resources"][field][resource].is_null());
+        let mut names: Vec<&str> = open.filter_map(|c| c["name"].as_str()).collect();
+        names.sort_unstable();
         if !names.is_empty() {
-            lacking.push(format!("{key} for: {}", names.join(",")));
+            lacking.insert(key, names.join(","));
         }
     }
-    lacking
-}
-
-fn in_scope(quota: &Object, resource: &str, object: &Object) -> bool {
-    let mut simple = items(&quota["spec"]["scopes"]).iter().filter_map(Value::as_str);
-    let selector = items(&quota["spec"]["scopeSelector"]["matchExpressions"]);
-    if resource != "pods" {
-        return simple.next().is_none() && selector.is_empty();
-    }
-    simple.all(|scope| pod_in(scope, object))
-        && selector.iter().all(|term| {
-            let scope = term["scopeName"].as_str().unwrap_or_default();
-            let class = object["spec"]["priorityClassName"].as_str().unwrap_or_default();
-            let listed = || items(&term["values"]).iter().any(|v| v == class);
-            match (scope, term["operator"].as_str()) {
-                ("PriorityClass", Some("In")) => listed(),
-                ("PriorityClass", Some("NotIn")) => !listed(),
-                ("PriorityClass", Some("DoesNotExist")) => class.is_empty(),
-                ("PriorityClass", _) => !class.is_empty(),
-                _ => pod_in(scope, object),
-            }
-        })
-}
-
-fn pod_in(scope: &str, pod: &Object) -> bool {
-    let terminating = pod["spec"]["activeDeadlineSeconds"].is_number();
-    let asks = |c: &Value| {
-        ["requests", "limits"].iter().any(|f| c["resources"][*f].as_object().is_some_and(|r| !r.is_empty()))
-    };
-    let best_effort =
-        || !["containers", "initContainers"].into_iter().flat_map(|l| items(&pod["spec"][l])).any(asks);
-    match scope {
-        "Terminating" => terminating,
-        "NotTerminating" => !terminating,
-        "BestEffort" => best_effort(),
-        "NotBestEffort" => !best_effort(),
-        "PriorityClass" => pod["spec"]["priorityClassName"].as_str().is_some_and(|c| !c.is_empty()),
-        "CrossNamespacePodAffinity" => crosses_namespaces(&pod["spec"]["affinity"]),
-        _ => false,
-    }
-}
-
-fn crosses_namespaces(affinity: &Value) -> bool {
-    let term = |t: &Value| !items(&t["namespaces"]).is_empty() || t["namespaceSelector"].is_object();
-    ["podAffinity", "podAntiAffinity"].iter().any(|kind| {
-        let of = &affinity[*kind];
-        items(&of["requiredDuringSchedulingIgnoredDuringExecution"]).iter().any(term)
-            || items(&of["preferredDuringSchedulingIgnoredDuringExecution"])
-                .iter()
-                .any(|w| term(&w["podAffinityTerm"]))
-    })
+    lacking.into_iter().map(|(key, names)| format!("{key} for: {names}")).collect()
 }
 
 #[cfg(test)]

@@ -15,8 +15,18 @@ fn asking(name: &str, cpu: &str) -> Object {
     pod
 }
 
+fn charge(
+    attempt: &Try<'_>,
+    store: Option<&Arc<dyn Store>>,
+    new: &Object,
+    old: Option<&Object>,
+) -> Result<(), ApiError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    attempt.with(new, |request| runtime.block_on(ResourceQuota::default().charge(request, store, new, old)))
+}
+
 fn create(world: &World, resource: &'static str, object: &Object) -> Result<(), String> {
-    Try::create(world, resource).validate(&ResourceQuota, object, None).map_err(|e| e.message)
+    charge(&Try::create(world, resource), None, object, None).map_err(|e| e.message)
 }
 
 #[test]
@@ -85,7 +95,7 @@ fn updates_count_growth_alone() {
     world.put("persistentvolumeclaims.", claim("2Gi"));
     let update = |new: &str| {
         let request = Try { operation: Operation::Update, ..Try::create(&world, "persistentvolumeclaims.") };
-        request.validate(&ResourceQuota, &claim(new), Some(&claim("2Gi")))
+        charge(&request, None, &claim(new), Some(&claim("2Gi")))
     };
     update("2Gi").unwrap();
     assert!(update("3Gi").is_err());
@@ -115,4 +125,63 @@ fn scopes() {
         quota["hard"] = json!({ "pods": "0" });
         assert_eq!(create(&world(quota), "pods.", object).is_err(), counted, "{spec}");
     }
+}
+
+#[test]
+fn pods_speak_for_their_containers() {
+    let world = world(json!({ "hard": { "limits.cpu": "4" } }));
+    let mut pod = pod();
+    assert!(create(&world, "pods.", &pod).unwrap_err().ends_with("must specify limits.cpu for: c"));
+    pod["spec"]["resources"] = json!({ "limits": { "cpu": "3" } });
+    create(&world, "pods.", &pod).unwrap();
+}
+
+/// Sixty-four writers want the last places: exactly as many get them as there are.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_place_is_given_twice() {
+    let world = world(json!({ "hard": { "configmaps": "10" } }));
+    let store: Arc<dyn Store> = crate::store::MemoryStore::new();
+    let quota = json!({ "metadata": { "name": "q", "namespace": "a" }, "spec": { "hard": { "configmaps": "10" } },
+        "status": { "hard": { "configmaps": "10" }, "used": { "configmaps": "3" } } });
+    let key: Arc<str> = "resourcequotas./a/q".into();
+    let value = Bytes::from(to_storage_bytes(&quota, "v1", "ResourceQuota"));
+    let put = Txn { ops: vec![Op::Put { key: key.clone(), value }], ..Txn::default() };
+    store.commit(put).await.unwrap();
+    let plugin = Arc::new(ResourceQuota::default());
+    let mut tasks = tokio::task::JoinSet::new();
+    for i in 0..64 {
+        let (world, store, plugin) = (world.clone(), store.clone(), plugin.clone());
+        tasks.spawn(async move {
+            let user = coracle_api::UserInfo::default();
+            let warnings = parking_lot::Mutex::default();
+            let name = format!("c{i}");
+            let request = Request {
+                operation: Operation::Create,
+                group: "",
+                resource: "configmaps",
+                subresource: "",
+                namespace: "a",
+                name: &name,
+                user: &user,
+                dry_run: i % 2 == 1,
+                read: &*world,
+                authorizer: None,
+                warnings: &warnings,
+            };
+            let object = json!({ "metadata": { "name": name, "namespace": "a" } });
+            (i % 2 == 0, plugin.charge(&request, Some(&store), &object, None).await)
+        });
+    }
+    let results = tasks.join_all().await;
+    let taken = results.iter().filter(|(real, result)| *real && result.is_ok()).count();
+    assert_eq!(taken, 7);
+    let refused = results.iter().find_map(|(_, result)| result.clone().err()).unwrap();
+    assert!(
+        refused.message.ends_with(
+            "exceeded quota: q, requested: configmaps=1, used: configmaps=10, limited: configmaps=10"
+        ),
+        "{refused}"
+    );
+    let stored: Object = serde_json::from_slice(&store.get(&key).await.unwrap().unwrap().value).unwrap();
+    assert_eq!(stored["status"]["used"]["configmaps"], "10", "dry runs are not charged");
 }

@@ -241,7 +241,10 @@ mod tests {
             namespace: "a",
             name: "web",
             user: &user,
+            dry_run: false,
             read: &*world,
+            authorizer: None,
+            warnings: &parking_lot::Mutex::default(),
         };
         let pod = pod();
         let waiting = wait_for_default(&request, &pod);

@@ -1,6 +1,7 @@
 //! One request against one plugin.
 
-use super::{Plugin, Request};
+use super::Plugin;
+pub(in crate::admission) use super::Request;
 pub use crate::authz::testing::World;
 pub use crate::registry::Operation;
 use coracle_api::{ApiError, Object, UserInfo};
@@ -11,15 +12,17 @@ pub struct Try<'a> {
     pub user: UserInfo,
     pub operation: Operation,
     pub resource: &'static str,
+    /// What the client would be warned of.
+    pub warnings: parking_lot::Mutex<Vec<String>>,
 }
 
 impl<'a> Try<'a> {
     pub fn create(world: &'a World, resource: &'static str) -> Self {
         let user = UserInfo::authenticated("jane", &[]);
-        Self { world, user, operation: Operation::Create, resource }
+        Self { world, user, operation: Operation::Create, resource, warnings: parking_lot::Mutex::default() }
     }
 
-    fn with<T>(&self, object: &Object, run: impl FnOnce(&Request) -> T) -> T {
+    pub fn with<T>(&self, object: &Object, run: impl FnOnce(&Request<'_>) -> T) -> T {
         let (full, subresource) = self.resource.split_once('/').unwrap_or((self.resource, ""));
         let (resource, group) = full.split_once('.').expect("<plural>.<group>");
         let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
@@ -31,7 +34,10 @@ impl<'a> Try<'a> {
             namespace: text("namespace"),
             name: text("name"),
             user: &self.user,
+            dry_run: false,
             read: self.world,
+            authorizer: None,
+            warnings: &self.warnings,
         })
     }
 

@@ -1,7 +1,10 @@
 //! Admission's place in the generic path.
 
 use super::Scope;
+use crate::store::Store;
 use coracle_api::{ApiError, Object, UserInfo};
+use parking_lot::Mutex;
+use std::sync::Arc;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
@@ -20,6 +23,10 @@ pub struct Attributes<'a> {
     pub namespace: &'a str,
     pub name: &'a str,
     pub dry_run: bool,
+    /// For the client, as `Warning` headers.
+    pub warnings: &'a Mutex<Vec<String>>,
+    /// For admission that keeps accounts (resource quota); absent in tests of the plugins.
+    pub store: Option<&'a Arc<dyn Store>>,
 }
 
 /// Plugins in their order. Mutation comes first, validation sees what will be stored.
@@ -69,6 +76,8 @@ impl Scope<'_> {
             namespace: self.namespace,
             name,
             dry_run,
+            warnings: &self.warnings,
+            store: Some(&self.registry.store),
         }
     }
 

@@ -144,7 +144,7 @@ fn admission_for(config: &Config) -> admission::Config {
     if !config.runs(Component::Storage) {
         disabled.push(admission::NEEDS_STORAGE_PROTECTION.to_owned());
     }
-    admission::Config { disabled }
+    admission::Config { disabled, ..admission::Config::default() }
 }
 
 fn cluster(config: &Config, pki: &Pki, port: u16) -> BootstrapConfig {

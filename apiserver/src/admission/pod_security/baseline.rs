@@ -2,25 +2,31 @@
 //! (<https://kubernetes.io/docs/concepts/security/pod-security-standards/#baseline>).
 
 use super::super::items;
-use super::{Check, Violation, bad_containers, containers, name_of, plural};
+use super::rules::{Bad, Pod, Rule, Violation, between, quoted_set, since, violation};
 use serde_json::Value;
 use std::collections::BTreeSet;
 
 /// Rules that hold on the restricted level too.
-pub(super) const COMMON: &[Check] = &[
-    app_armor,
-    host_namespaces,
-    host_ports,
-    host_probes,
-    privileged,
-    proc_mount,
-    se_linux,
-    sysctls,
-    windows_host_process,
+pub(super) const COMMON: &[Rule] = &[
+    since(0, app_armor),
+    since(0, host_namespaces),
+    since(0, host_ports),
+    since(34, host_probes),
+    since(0, privileged),
+    between(0, 35, proc_mount),
+    since(35, |pod| if pod.has_user_namespace() { None } else { proc_mount(pod) }),
+    between(0, 31, |pod| se_linux(pod, &SELINUX_TYPES[..4])),
+    since(31, |pod| se_linux(pod, &SELINUX_TYPES)),
+    between(0, 27, |pod| sysctls(pod, &SYSCTLS[..5])),
+    between(27, 29, |pod| sysctls(pod, &SYSCTLS[..6])),
+    between(29, 32, |pod| sysctls(pod, &SYSCTLS[..10])),
+    since(32, |pod| sysctls(pod, &SYSCTLS)),
+    since(0, windows_host_process),
 ];
 
 /// Rules that the restricted level replaces by stricter ones.
-pub(super) const ONLY: &[Check] = &[capabilities, host_path, seccomp];
+pub(super) const ONLY: &[Rule] =
+    &[since(0, capabilities), since(0, host_path), between(0, 19, seccomp_annotations), since(19, seccomp)];
 
 const CAPABILITIES: [&str; 13] = [
     "AUDIT_WRITE",
@@ -38,128 +44,186 @@ const CAPABILITIES: [&str; 13] = [
     "SYS_CHROOT",
 ];
 
-const SYSCTLS: [&str; 10] = [
+/// In the order in which they came to be allowed: five at first, one in 1.27, four in 1.29, two in 1.32.
+const SYSCTLS: [&str; 12] = [
     "kernel.shm_rmid_forced",
     "net.ipv4.ip_local_port_range",
-    "net.ipv4.ip_local_reserved_ports",
-    "net.ipv4.ip_unprivileged_port_start",
+    "net.ipv4.tcp_syncookies",
     "net.ipv4.ping_group_range",
+    "net.ipv4.ip_unprivileged_port_start",
+    "net.ipv4.ip_local_reserved_ports",
+    "net.ipv4.tcp_keepalive_time",
     "net.ipv4.tcp_fin_timeout",
     "net.ipv4.tcp_keepalive_intvl",
     "net.ipv4.tcp_keepalive_probes",
-    "net.ipv4.tcp_keepalive_time",
-    "net.ipv4.tcp_syncookies",
+    "net.ipv4.tcp_rmem",
+    "net.ipv4.tcp_wmem",
 ];
 
+/// The last one since 1.31.
 const SELINUX_TYPES: [&str; 5] =
     ["", "container_t", "container_init_t", "container_kvm_t", "container_engine_t"];
 
-fn violation(reason: &'static str, detail: String) -> Option<Violation> {
-    Some(Violation { reason, detail })
+const APP_ARMOR_PREFIX: &str = "container.apparmor.security.beta.kubernetes.io/";
+const SECCOMP_POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
+const SECCOMP_CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/";
+
+fn text<'a>(value: &'a Value, field: &str) -> &'a str {
+    value[field].as_str().unwrap_or_default()
 }
 
-fn host_namespaces(spec: &Value) -> Option<Violation> {
-    let set = ["hostNetwork", "hostPID", "hostIPC"].into_iter().filter(|f| spec[*f] == true);
+fn plural(word: &str, count: usize) -> String {
+    if count == 1 { word.to_owned() } else { format!("{word}s") }
+}
+
+fn host_namespaces(pod: Pod) -> Option<Violation> {
+    let set = ["hostNetwork", "hostPID", "hostIPC"].into_iter().filter(|f| pod.spec[*f] == true);
     let set: Vec<String> = set.map(|f| format!("{f}=true")).collect();
     if set.is_empty() { None } else { violation("host namespaces", set.join(", ")) }
 }
 
-fn privileged(spec: &Value) -> Option<Violation> {
-    let bad = bad_containers(spec, |c| c["securityContext"]["privileged"] == true)?;
-    violation("privileged", format!("{bad} must not set securityContext.privileged=true"))
+fn privileged(pod: Pod) -> Option<Violation> {
+    let bad = pod.bad_containers(|c| c["securityContext"]["privileged"] == true)?;
+    violation("privileged", format!("{} must not set securityContext.privileged=true", bad.text))
 }
 
-fn capabilities(spec: &Value) -> Option<Violation> {
-    let added = |c: &Value| items(&c["securityContext"]["capabilities"]["add"]).to_vec();
-    let bad = |v: &Value| v.as_str().is_some_and(|name| !CAPABILITIES.contains(&name));
-    let names = bad_containers(spec, |c| added(c).iter().any(bad))?;
-    let all: BTreeSet<String> = containers(spec).flat_map(added).filter(bad).map(|v| v.to_string()).collect();
-    let list = all.into_iter().collect::<Vec<_>>().join(", ");
-    violation(
-        "non-default capabilities",
-        format!("{names} must not include {list} in securityContext.capabilities.add"),
-    )
-}
-
-fn host_path(spec: &Value) -> Option<Violation> {
-    let bad = items(&spec["volumes"]).iter().filter(|v| v["hostPath"].is_object());
-    let names: Vec<String> = bad.map(name_of).collect();
-    if names.is_empty() { None } else { violation("hostPath volumes", plural("volume", &names)) }
-}
-
-fn host_ports(spec: &Value) -> Option<Violation> {
-    let ports = |c: &Value| -> Vec<i64> {
-        let all = items(&c["ports"]).iter().filter_map(|p| p["hostPort"].as_i64());
-        all.filter(|p| *p != 0).collect()
+fn capabilities(pod: Pod) -> Option<Violation> {
+    let added = |context: &Value| -> Vec<String> {
+        let all = items(&context["capabilities"]["add"]).iter().filter_map(Value::as_str);
+        all.filter(|name| !CAPABILITIES.contains(name)).map(str::to_owned).collect()
     };
-    let bad = bad_containers(spec, |c| !ports(c).is_empty())?;
-    let all: BTreeSet<i64> = containers(spec).flat_map(ports).collect();
-    let s = if all.len() == 1 { "" } else { "s" };
-    let list = all.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-    violation("hostPort", format!("{bad} uses hostPort{s} {list}"))
+    let bad = pod.bad_containers(|c| !added(&c["securityContext"]).is_empty())?;
+    let list = quoted_set(&pod.containers().flat_map(|c| added(&c["securityContext"])).collect());
+    let detail = format!("{} must not include {list} in securityContext.capabilities.add", bad.text);
+    violation("non-default capabilities", detail)
+}
+
+fn host_path(pod: Pod) -> Option<Violation> {
+    let bad = items(&pod.spec["volumes"]).iter().filter(|v| v["hostPath"].is_object());
+    let names: Vec<&str> = bad.map(|v| text(v, "name")).collect();
+    violation("hostPath volumes", Bad::of("volume", &names)?.text)
+}
+
+fn host_ports(pod: Pod) -> Option<Violation> {
+    let ports = |c: &Value| -> Vec<String> {
+        let all = items(&c["ports"]).iter().filter_map(|p| p["hostPort"].as_i64());
+        all.filter(|p| *p != 0).map(|p| p.to_string()).collect()
+    };
+    let bad = pod.bad_containers(|c| !ports(c).is_empty())?;
+    let all: BTreeSet<String> = pod.containers().flat_map(ports).collect();
+    let list = all.iter().cloned().collect::<Vec<_>>().join(", ");
+    violation("hostPort", format!("{} {} {} {list}", bad.text, bad.uses(), plural("hostPort", all.len())))
 }
 
 /// Probes and hooks that reach another host than the pod's own address.
-fn host_probes(spec: &Value) -> Option<Violation> {
+fn host_probes(pod: Pod) -> Option<Violation> {
     const HANDLERS: [&str; 5] =
         ["/livenessProbe", "/readinessProbe", "/startupProbe", "/lifecycle/postStart", "/lifecycle/preStop"];
-    let away = |c: &Value| {
-        HANDLERS.iter().filter_map(|path| c.pointer(path)).any(|handler| {
-            ["httpGet", "tcpSocket"]
-                .iter()
-                .any(|kind| handler[*kind]["host"].as_str().is_some_and(|h| !h.is_empty()))
+    let hosts = |c: &Value| -> Vec<String> {
+        let handlers = HANDLERS.iter().filter_map(|path| c.pointer(path));
+        let named = handlers.flat_map(|h| [text(&h["httpGet"], "host"), text(&h["tcpSocket"], "host")]);
+        named.filter(|host| !host.is_empty()).map(str::to_owned).collect()
+    };
+    let bad = pod.bad_containers(|c| !hosts(c).is_empty())?;
+    let all: BTreeSet<String> = pod.containers().flat_map(hosts).collect();
+    let what = plural("probe or lifecycle host", all.len());
+    violation("probe or lifecycle host", format!("{} {} {what} {}", bad.text, bad.uses(), quoted_set(&all)))
+}
+
+fn proc_mount(pod: Pod) -> Option<Violation> {
+    let mount = |c: &Value| c["securityContext"]["procMount"].as_str().map(str::to_owned);
+    let odd = |c: &Value| mount(c).filter(|m| m != "Default");
+    let bad = pod.bad_containers(|c| odd(c).is_some())?;
+    let kinds = quoted_set(&pod.containers().filter_map(odd).collect());
+    violation("procMount", format!("{} must not set securityContext.procMount to {kinds}", bad.text))
+}
+
+fn seccomp(pod: Pod) -> Option<Violation> {
+    let odd = |context: &Value| -> Vec<String> {
+        let kind = context["seccompProfile"]["type"].as_str();
+        let odd = kind.filter(|k| !matches!(*k, "RuntimeDefault" | "Localhost"));
+        odd.map(str::to_owned).into_iter().collect()
+    };
+    let who = pod.bad_setters(|context| !odd(context).is_empty())?;
+    let kinds = quoted_set(&pod.found(odd));
+    violation("seccompProfile", format!("{who} must not set securityContext.seccompProfile.type to {kinds}"))
+}
+
+/// Until 1.18 profiles were chosen by annotations.
+fn seccomp_annotations(pod: Pod) -> Option<Violation> {
+    let allowed = |v: &str| matches!(v, "runtime/default" | "docker/default") || v.starts_with("localhost/");
+    let own = pod.containers().map(|c| format!("{SECCOMP_CONTAINER}{}", text(c, "name")));
+    let keys = std::iter::once(SECCOMP_POD.to_owned()).chain(own);
+    let bad: BTreeSet<String> = keys
+        .filter_map(|key| {
+            let value = pod.metadata["annotations"][&key].as_str().filter(|v| !allowed(v))?;
+            Some(format!("{key}={value:?}"))
         })
+        .collect();
+    if bad.is_empty() {
+        return None;
+    }
+    let list = bad.iter().cloned().collect::<Vec<_>>().join(", ");
+    violation("seccompProfile", format!("forbidden {} {list}", plural("annotation", bad.len())))
+}
+
+fn app_armor(pod: Pod) -> Option<Violation> {
+    let odd = |context: &Value| -> Vec<String> {
+        let kind = context["appArmorProfile"]["type"].as_str();
+        let odd = kind.filter(|k| !matches!(*k, "RuntimeDefault" | "Localhost"));
+        odd.map(str::to_owned).into_iter().collect()
     };
-    let bad = bad_containers(spec, away)?;
-    violation(
-        "probe or lifecycle host",
-        format!("{bad} must not set the host field of probes or lifecycle hooks"),
-    )
+    let allowed = |v: &str| v.is_empty() || v == "runtime/default" || v.starts_with("localhost/");
+    let annotations = pod.metadata["annotations"].as_object().into_iter().flatten();
+    let annotated: BTreeSet<String> = annotations
+        .filter(|(key, value)| key.starts_with(APP_ARMOR_PREFIX) && !allowed(value.as_str().unwrap_or("")))
+        .map(|(key, value)| format!("{key}={value}"))
+        .collect();
+    let mut who: Vec<String> = pod.bad_setters(|context| !odd(context).is_empty()).into_iter().collect();
+    if !annotated.is_empty() {
+        who.push(plural("annotation", annotated.len()));
+    }
+    if who.is_empty() {
+        return None;
+    }
+    let values: Vec<String> = pod.found(odd).into_iter().chain(annotated).collect();
+    let list = super::rules::quoted(values.iter().map(String::as_str));
+    let detail = format!("{} must not set AppArmor profile type to {list}", who.join(" and "));
+    violation(&plural("forbidden AppArmor profile", values.len()), detail)
 }
 
-fn proc_mount(spec: &Value) -> Option<Violation> {
-    let unmasked = |c: &Value| c["securityContext"]["procMount"].as_str().is_some_and(|p| p != "Default");
-    let bad = bad_containers(spec, unmasked)?;
-    violation("procMount", format!("{bad} must not set securityContext.procMount to \"Unmasked\""))
+fn se_linux(pod: Pod, types: &[&str]) -> Option<Violation> {
+    let options = |context: &Value| context["seLinuxOptions"].clone();
+    let bad_type = |o: &Value| !types.contains(&text(o, "type"));
+    let sets = |o: &Value, field: &str| !text(o, field).is_empty();
+    let who = pod.bad_setters(|context| {
+        let options = options(context);
+        bad_type(&options) || sets(&options, "user") || sets(&options, "role")
+    })?;
+    let mut what = Vec::new();
+    let odd = pod.found(|context| {
+        Some(options(context)).filter(bad_type).map(|o| text(&o, "type").to_owned()).into_iter().collect()
+    });
+    if !odd.is_empty() {
+        what.push(format!("{} {}", plural("type", odd.len()), quoted_set(&odd)));
+    }
+    for field in ["user", "role"] {
+        if !pod.found(|context| vec![text(&options(context), field).to_owned()]).iter().all(String::is_empty)
+        {
+            what.push(format!("{field} may not be set"));
+        }
+    }
+    let what = what.join("; ");
+    violation("seLinuxOptions", format!("{who} set forbidden securityContext.seLinuxOptions: {what}"))
 }
 
-/// Whether pod or containers set something, as `pod must not ...; container "c" must not ...`.
-fn pod_and_containers(spec: &Value, bad: impl Fn(&Value) -> bool, must_not: &str) -> Option<String> {
-    let pod = bad(spec).then(|| "pod".to_owned());
-    let who: Vec<String> = pod.into_iter().chain(bad_containers(spec, bad)).collect();
-    (!who.is_empty()).then(|| format!("{} {must_not}", who.join(" and ")))
-}
-
-fn seccomp(spec: &Value) -> Option<Violation> {
-    let bad = |o: &Value| o["securityContext"]["seccompProfile"]["type"] == "Unconfined";
-    let must_not = "must not set securityContext.seccompProfile.type to \"Unconfined\"";
-    pod_and_containers(spec, bad, must_not).and_then(|detail| violation("seccompProfile", detail))
-}
-
-fn app_armor(spec: &Value) -> Option<Violation> {
-    let bad = |o: &Value| o["securityContext"]["appArmorProfile"]["type"] == "Unconfined";
-    let must_not = "must not set AppArmor profile type to \"Unconfined\"";
-    pod_and_containers(spec, bad, must_not).and_then(|detail| violation("forbidden AppArmor profile", detail))
-}
-
-fn se_linux(spec: &Value) -> Option<Violation> {
-    let bad = |o: &Value| {
-        let options = &o["securityContext"]["seLinuxOptions"];
-        let text = |field: &str| options[field].as_str().unwrap_or_default();
-        !SELINUX_TYPES.contains(&text("type")) || !text("user").is_empty() || !text("role").is_empty()
-    };
-    let what = "set forbidden securityContext.seLinuxOptions: only type may be set, to a container's type";
-    pod_and_containers(spec, bad, what).and_then(|detail| violation("seLinuxOptions", detail))
-}
-
-fn sysctls(spec: &Value) -> Option<Violation> {
-    let names = items(&spec["securityContext"]["sysctls"]).iter().filter_map(|s| s["name"].as_str());
-    let bad: Vec<&str> = names.filter(|n| !SYSCTLS.contains(n)).collect();
+fn sysctls(pod: Pod, allowed: &[&str]) -> Option<Violation> {
+    let names = items(&pod.spec["securityContext"]["sysctls"]).iter().map(|s| text(s, "name"));
+    let bad: Vec<&str> = names.filter(|n| !allowed.contains(n)).collect();
     if bad.is_empty() { None } else { violation("forbidden sysctls", bad.join(", ")) }
 }
 
-fn windows_host_process(spec: &Value) -> Option<Violation> {
-    let bad = |o: &Value| o["securityContext"]["windowsOptions"]["hostProcess"] == true;
-    let must_not = "must not set securityContext.windowsOptions.hostProcess=true";
-    pod_and_containers(spec, bad, must_not).and_then(|detail| violation("hostProcess", detail))
+fn windows_host_process(pod: Pod) -> Option<Violation> {
+    let who = pod.bad_setters(|context| context["windowsOptions"]["hostProcess"] == true)?;
+    violation("hostProcess", format!("{who} must not set securityContext.windowsOptions.hostProcess=true"))
 }

@@ -1,32 +1,42 @@
-//! PodSecurity: the Pod Security Standards, enforced by namespace labels
+//! PodSecurity: the Pod Security Standards, by namespace labels
 //! (<https://kubernetes.io/docs/concepts/security/pod-security-admission/>).
 //!
-//! `enforce` refuses pods. The rules are those of the latest version whatever version a label pins, and the `warn` and
-//! `audit` labels are accepted but have no effect yet.
+//! `enforce` refuses pods, `warn` answers with warnings, `audit` annotates the audit event. Objects that make pods are
+//! warned of and annotated, never refused. Exemptions and defaults are those of [`Settings`].
 
 mod baseline;
+mod namespaces;
+pub mod policy;
 mod restricted;
+mod rules;
 
 #[cfg(test)]
 mod tests;
 
-use super::{Operation, Plugin, Request, items};
-use coracle_api::{ApiError, FieldError, Object};
+use super::{Operation, Plugin, Request, annotations, items};
+use coracle_api::{ApiError, Object};
+use policy::{PREFIX, Policy};
+use rules::Pod;
 use serde_json::Value;
 
-pub(super) struct PodSecurity;
-
-const PREFIX: &str = "pod-security.kubernetes.io/";
-const LEVELS: [&str; 3] = ["privileged", "baseline", "restricted"];
-
-/// A rule that a pod breaks: upstream's reason and detail.
-struct Violation {
-    reason: &'static str,
-    detail: String,
+/// Upstream's `PodSecurityConfiguration`.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    /// For namespaces without labels.
+    pub defaults: Policy,
+    pub exempt_users: Vec<String>,
+    pub exempt_namespaces: Vec<String>,
+    pub exempt_runtime_classes: Vec<String>,
 }
 
-/// One rule of the standards.
-type Check = fn(&Value) -> Option<Violation>;
+#[derive(Default)]
+pub(super) struct PodSecurity {
+    pub settings: Settings,
+}
+
+/// Subresources that cannot change what a pod may do.
+const HARMLESS: [&str; 8] =
+    ["exec", "attach", "binding", "eviction", "log", "portforward", "proxy", "status"];
 
 impl Plugin for PodSecurity {
     fn name(&self) -> &'static str {
@@ -37,77 +47,122 @@ impl Plugin for PodSecurity {
         &self,
         request: &Request,
         object: Option<&Object>,
-        _old: Option<&Object>,
+        old: Option<&Object>,
     ) -> Result<(), ApiError> {
-        let Some(object) = object else { return Ok(()) };
         let writes = matches!(request.operation, Operation::Create | Operation::Update);
-        if writes && request.is_for("", "namespaces", "") {
-            return check_labels(object);
+        let Some(object) = object.filter(|_| writes) else { return Ok(()) };
+        match (request.group, request.resource, request.subresource) {
+            ("", "namespaces", "") => self.namespace(request, object, old),
+            ("", "pods", subresource) if HARMLESS.contains(&subresource) => Ok(()),
+            ("", "pods", _) if old.is_some_and(|old| !is_significant(object, old)) => Ok(()),
+            ("", "pods", _) => {
+                self.pod(request, Pod { metadata: &object["metadata"], spec: &object["spec"] }, true)
+            }
+            (_, _, "") => match template(request, object) {
+                Some(template) => {
+                    let pod = Pod { metadata: &template["metadata"], spec: &template["spec"] };
+                    self.pod(request, pod, false)
+                }
+                None => Ok(()),
+            },
+            _ => Ok(()),
         }
-        let debugs =
-            request.operation == Operation::Update && request.is_for("", "pods", "ephemeralcontainers");
-        if !request.is(Operation::Create, "", "pods") && !debugs {
+    }
+}
+
+/// Where an object that makes pods keeps their template.
+fn template<'a>(request: &Request, object: &'a Object) -> Option<&'a Value> {
+    let pointer = match (request.group, request.resource) {
+        ("", "podtemplates") => "/template",
+        ("", "replicationcontrollers")
+        | ("apps", "replicasets" | "deployments" | "statefulsets" | "daemonsets")
+        | ("batch", "jobs") => "/spec/template",
+        ("batch", "cronjobs") => "/spec/jobTemplate/spec/template",
+        _ => return None,
+    };
+    object.pointer(pointer)
+}
+
+/// Of what an update may change in a pod, images matter; seccomp annotations did.
+fn is_significant(new: &Object, old: &Object) -> bool {
+    let note = |pod: &Object, key: &str| pod["metadata"]["annotations"][key].clone();
+    let images = |pod: &Object, list: &str| -> Vec<(Value, Value, Value)> {
+        let one = |c: &Value| {
+            let key = format!(
+                "container.seccomp.security.alpha.kubernetes.io/{}",
+                c["name"].as_str().unwrap_or_default()
+            );
+            (c["name"].clone(), c["image"].clone(), note(pod, &key))
+        };
+        items(&pod["spec"][list]).iter().map(one).collect()
+    };
+    let pod_key = "seccomp.security.alpha.kubernetes.io/pod";
+    let lists = ["containers", "initContainers", "ephemeralContainers"];
+    note(new, pod_key) != note(old, pod_key) || lists.iter().any(|l| images(new, l) != images(old, l))
+}
+
+fn annotate(key: &str, value: String) {
+    annotations::annotate(&format!("{PREFIX}{key}"), value);
+}
+
+impl PodSecurity {
+    fn exemption(&self, request: &Request) -> Option<&'static str> {
+        let listed = |list: &[String], name: &str| list.iter().any(|n| n == name);
+        if listed(&self.settings.exempt_namespaces, request.namespace) {
+            Some("namespace")
+        } else if listed(&self.settings.exempt_users, &request.user.name) {
+            Some("user")
+        } else {
+            None
+        }
+    }
+
+    fn exempts_class(&self, spec: &Value) -> bool {
+        let class = spec["runtimeClassName"].as_str().unwrap_or_default();
+        !class.is_empty() && self.settings.exempt_runtime_classes.iter().any(|c| c == class)
+    }
+
+    fn pod(&self, request: &Request, pod: Pod, enforce: bool) -> Result<(), ApiError> {
+        if let Some(why) = self.exemption(request) {
+            annotate("exempt", why.to_owned());
             return Ok(());
         }
         let Some(namespace) = request.read.get("namespaces.", "", request.namespace) else { return Ok(()) };
-        let label = |name: &str| namespace["metadata"]["labels"][format!("{PREFIX}{name}")].as_str();
-        let level = label("enforce").unwrap_or("privileged");
-        let violations = violations(&object["spec"], level);
-        if violations.is_empty() {
+        let (policy, mistakes) = Policy::of_labels(&namespace["metadata"]["labels"], self.settings.defaults);
+        if mistakes.is_empty() && policy.is_privileged() {
             return Ok(());
         }
-        let version = label("enforce-version").unwrap_or("latest");
-        let why = format!("violates PodSecurity \"{level}:{version}\": {}", violations.join(", "));
-        Err(request.forbidden(&why))
-    }
-}
-
-/// What breaks the level, each as `reason (detail)`. A level that is no level is the strictest.
-fn violations(spec: &Value, level: &str) -> Vec<String> {
-    let checks: Vec<Check> = match level {
-        "privileged" => return Vec::new(),
-        "baseline" => baseline::COMMON.iter().chain(baseline::ONLY).copied().collect(),
-        _ => baseline::COMMON.iter().chain(restricted::CHECKS).copied().collect(),
-    };
-    let found = checks.iter().filter_map(|check| check(spec));
-    let mut found: Vec<String> = found.map(|v| format!("{} ({})", v.reason, v.detail)).collect();
-    found.sort();
-    found
-}
-
-fn check_labels(namespace: &Object) -> Result<(), ApiError> {
-    let mut errors = Vec::new();
-    for mode in ["enforce", "audit", "warn"] {
-        let key = format!("{PREFIX}{mode}");
-        let value = &namespace["metadata"]["labels"][&key];
-        if value.as_str().is_some_and(|level| !LEVELS.contains(&level)) {
-            let why = "must be one of privileged, baseline, restricted";
-            errors.push(FieldError::invalid(format!("metadata.labels[{key}]"), value, why));
+        if self.exempts_class(pod.spec) {
+            annotate("exempt", "runtimeClass".to_owned());
+            return Ok(());
         }
+        if !mistakes.is_empty() {
+            let list = mistakes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+            annotate("error", format!("Failed to parse policy: {list}"));
+        }
+        let broken = |standard| rules::violations(pod, standard);
+        let audited = broken(policy.audit);
+        if !audited.is_empty() {
+            let why = format!("would violate PodSecurity \"{}\": {}", policy.audit, rules::details(&audited));
+            annotate("audit-violations", why);
+        }
+        if enforce {
+            annotate("enforce-policy", policy.enforce.to_string());
+            let refused = broken(policy.enforce);
+            if !refused.is_empty() {
+                let why =
+                    format!("violates PodSecurity \"{}\": {}", policy.enforce, rules::details(&refused));
+                return Err(request.forbidden(&why));
+            }
+        }
+        let warned = broken(policy.warn);
+        if !warned.is_empty() {
+            request.warn(format!(
+                "would violate PodSecurity \"{}\": {}",
+                policy.warn,
+                rules::details(&warned)
+            ));
+        }
+        Ok(())
     }
-    if errors.is_empty() {
-        return Ok(());
-    }
-    let name = namespace["metadata"]["name"].as_str().unwrap_or_default();
-    Err(ApiError::invalid("", "Namespace", name, &errors))
-}
-
-fn containers(spec: &Value) -> impl Iterator<Item = &Value> {
-    ["initContainers", "containers", "ephemeralContainers"].into_iter().flat_map(|list| items(&spec[list]))
-}
-
-fn name_of(value: &Value) -> String {
-    format!("\"{}\"", value["name"].as_str().unwrap_or_default())
-}
-
-/// `container "a"` or `containers "a", "b"`
-fn plural(what: &str, names: &[String]) -> String {
-    let s = if names.len() == 1 { "" } else { "s" };
-    format!("{what}{s} {}", names.join(", "))
-}
-
-/// The containers that `bad` finds, if any.
-fn bad_containers(spec: &Value, bad: impl Fn(&Value) -> bool) -> Option<String> {
-    let names: Vec<String> = containers(spec).filter(|c| bad(c)).map(name_of).collect();
-    (!names.is_empty()).then(|| plural("container", &names))
 }

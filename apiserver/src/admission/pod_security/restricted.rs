@@ -2,13 +2,27 @@
 //! (<https://kubernetes.io/docs/concepts/security/pod-security-standards/#restricted>).
 
 use super::super::items;
-use super::{Check, Violation, bad_containers, containers};
+use super::rules::{Bad, Pod, Rule, Violation, between, quoted_set, since, violation};
 use serde_json::Value;
+use std::collections::BTreeSet;
 
-pub(super) const CHECKS: &[Check] =
-    &[privilege_escalation, capabilities, volumes, run_as_non_root, run_as_user, seccomp];
+/// Beside those that the baseline shares. Since 1.25 rules that make no sense for Windows leave it out, since 1.35 those
+/// about root leave out pods with a user namespace.
+pub(super) const RULES: &[Rule] = &[
+    between(8, 25, privilege_escalation),
+    since(25, |pod| if pod.is_windows() { None } else { privilege_escalation(pod) }),
+    between(22, 25, capabilities),
+    since(25, |pod| if pod.is_windows() { None } else { capabilities(pod) }),
+    since(0, volumes),
+    between(0, 35, run_as_non_root),
+    since(35, |pod| if pod.has_user_namespace() { None } else { run_as_non_root(pod) }),
+    between(23, 35, run_as_user),
+    since(35, |pod| if pod.has_user_namespace() { None } else { run_as_user(pod) }),
+    between(19, 25, seccomp),
+    since(25, |pod| if pod.is_windows() { None } else { seccomp(pod) }),
+];
 
-const VOLUMES: [&str; 8] = [
+const VOLUMES: [&str; 9] = [
     "configMap",
     "csi",
     "downwardAPI",
@@ -17,84 +31,85 @@ const VOLUMES: [&str; 8] = [
     "image",
     "persistentVolumeClaim",
     "projected",
+    "secret",
 ];
 
-fn violation(reason: &'static str, detail: String) -> Option<Violation> {
-    Some(Violation { reason, detail })
-}
-
-fn privilege_escalation(spec: &Value) -> Option<Violation> {
-    let bad = bad_containers(spec, |c| c["securityContext"]["allowPrivilegeEscalation"] != false)?;
-    let detail = format!("{bad} must set securityContext.allowPrivilegeEscalation=false");
+fn privilege_escalation(pod: Pod) -> Option<Violation> {
+    let bad = pod.bad_containers(|c| c["securityContext"]["allowPrivilegeEscalation"] != false)?;
+    let detail = format!("{} must set securityContext.allowPrivilegeEscalation=false", bad.text);
     violation("allowPrivilegeEscalation != false", detail)
 }
 
-fn capabilities(spec: &Value) -> Option<Violation> {
+fn capabilities(pod: Pod) -> Option<Violation> {
     let list = |c: &Value, field: &str| items(&c["securityContext"]["capabilities"][field]).to_vec();
     let mut parts = Vec::new();
-    if let Some(bad) = bad_containers(spec, |c| !list(c, "drop").iter().any(|d| d == "ALL")) {
-        parts.push(format!("{bad} must set securityContext.capabilities.drop=[\"ALL\"]"));
+    if let Some(bad) = pod.bad_containers(|c| !list(c, "drop").iter().any(|d| d == "ALL")) {
+        parts.push(format!("{} must set securityContext.capabilities.drop=[\"ALL\"]", bad.text));
     }
-    let adds = |c: &Value| list(c, "add").into_iter().filter(|a| a != "NET_BIND_SERVICE").collect::<Vec<_>>();
-    if let Some(bad) = bad_containers(spec, |c| !adds(c).is_empty()) {
-        let mut names: Vec<String> = containers(spec).flat_map(adds).map(|v| v.to_string()).collect();
-        names.sort();
-        names.dedup();
-        let names = names.join(", ");
-        parts.push(format!("{bad} must not include {names} in securityContext.capabilities.add"));
+    let adds = |c: &Value| -> Vec<String> {
+        let added = list(c, "add");
+        let names = added.iter().filter_map(Value::as_str).filter(|a| *a != "NET_BIND_SERVICE");
+        names.map(str::to_owned).collect()
+    };
+    if let Some(bad) = pod.bad_containers(|c| !adds(c).is_empty()) {
+        let names = quoted_set(&pod.containers().flat_map(adds).collect());
+        parts.push(format!("{} must not include {names} in securityContext.capabilities.add", bad.text));
     }
     if parts.is_empty() { None } else { violation("unrestricted capabilities", parts.join("; ")) }
 }
 
-fn volumes(spec: &Value) -> Option<Violation> {
-    let mut bad = Vec::new();
-    for volume in items(&spec["volumes"]) {
-        let plugins = volume.as_object().into_iter().flat_map(|v| v.keys());
-        let other = plugins.filter(|k| *k != "name" && *k != "secret" && !VOLUMES.contains(&k.as_str()));
-        for plugin in other {
-            bad.push(format!("volume {} uses restricted volume type \"{plugin}\"", super::name_of(volume)));
+fn volumes(pod: Pod) -> Option<Violation> {
+    let mut names = Vec::new();
+    let mut kinds = BTreeSet::new();
+    for volume in items(&pod.spec["volumes"]) {
+        let sources = volume.as_object().into_iter().flatten().filter(|(k, v)| *k != "name" && !v.is_null());
+        let sources: Vec<&String> = sources.map(|(kind, _)| kind).collect();
+        if sources.iter().any(|kind| VOLUMES.contains(&kind.as_str())) {
+            continue;
         }
+        names.push(volume["name"].as_str().unwrap_or_default());
+        kinds.extend(sources.into_iter().cloned());
     }
-    if bad.is_empty() { None } else { violation("restricted volume types", bad.join("; ")) }
+    let bad = Bad::of("volume", &names)?;
+    let s = if kinds.len() == 1 { "" } else { "s" };
+    let kinds = quoted_set(&kinds);
+    let detail = format!("{} {} restricted volume type{s} {kinds}", bad.text, bad.uses());
+    violation("restricted volume types", detail)
 }
 
-fn run_as_non_root(spec: &Value) -> Option<Violation> {
-    let pod = &spec["securityContext"]["runAsNonRoot"];
-    let own = |c: &Value| c["securityContext"]["runAsNonRoot"].clone();
-    if let Some(bad) = bad_containers(spec, |c| own(c) == false) {
-        let detail = format!("{bad} must not set securityContext.runAsNonRoot=false");
-        return violation("runAsNonRoot != true", detail);
+fn run_as_non_root(pod: Pod) -> Option<Violation> {
+    let reason = "runAsNonRoot != true";
+    if let Some(who) = pod.bad_setters(|context| context["runAsNonRoot"] == false) {
+        return violation(reason, format!("{who} must not set securityContext.runAsNonRoot=false"));
     }
-    if *pod == true {
+    if pod.spec["securityContext"]["runAsNonRoot"] == true {
         return None;
     }
-    let bad = bad_containers(spec, |c| own(c) != true)?;
-    let detail = format!("pod or {bad} must set securityContext.runAsNonRoot=true");
-    violation("runAsNonRoot != true", detail)
+    let bad = pod.bad_containers(|c| !c["securityContext"]["runAsNonRoot"].is_boolean())?;
+    violation(reason, format!("pod or {} must set securityContext.runAsNonRoot=true", bad.text))
 }
 
-fn run_as_user(spec: &Value) -> Option<Violation> {
-    let root = |o: &Value| o["securityContext"]["runAsUser"] == 0;
-    let pod = root(spec).then(|| "pod".to_owned());
-    let who: Vec<String> = pod.into_iter().chain(bad_containers(spec, root)).collect();
-    if who.is_empty() {
-        None
-    } else {
-        violation("runAsUser=0", format!("{} must not set runAsUser=0", who.join(" and ")))
-    }
+fn run_as_user(pod: Pod) -> Option<Violation> {
+    let who = pod.bad_setters(|context| context["runAsUser"] == 0)?;
+    violation("runAsUser=0", format!("{who} must not set runAsUser=0"))
 }
 
-fn seccomp(spec: &Value) -> Option<Violation> {
-    let kind =
-        |o: &Value| o["securityContext"]["seccompProfile"]["type"].as_str().unwrap_or_default().to_owned();
-    let good = |kind: &str| kind == "RuntimeDefault" || kind == "Localhost";
-    let pod = kind(spec);
-    let bad = |c: &Value| if kind(c).is_empty() { !good(&pod) } else { !good(&kind(c)) };
-    if !pod.is_empty() && !good(&pod) {
-        let detail = format!("pod must not set securityContext.seccompProfile.type to \"{pod}\"");
-        return violation("seccompProfile", detail);
+fn seccomp(pod: Pod) -> Option<Violation> {
+    let reason = "seccompProfile";
+    let kind = |context: &Value| context["seccompProfile"]["type"].as_str().map(str::to_owned);
+    let good = |kind: &String| kind == "RuntimeDefault" || kind == "Localhost";
+    let odd = |context: &Value| kind(context).filter(|k| !good(k));
+    if let Some(who) = pod.bad_setters(|context| odd(context).is_some()) {
+        let kinds = quoted_set(&pod.found(|context| odd(context).into_iter().collect()));
+        return violation(
+            reason,
+            format!("{who} must not set securityContext.seccompProfile.type to {kinds}"),
+        );
     }
-    let bad = bad_containers(spec, bad)?;
+    if kind(&pod.spec["securityContext"]).is_some() {
+        return None;
+    }
+    let bad = pod.bad_containers(|c| kind(&c["securityContext"]).is_none())?;
     let must = "must set securityContext.seccompProfile.type to \"RuntimeDefault\" or \"Localhost\"";
-    violation("seccompProfile", format!("pod or {bad} {must}"))
+    violation(reason, format!("pod or {} {must}", bad.text))
 }

@@ -19,7 +19,7 @@ fn hardened() -> Object {
 }
 
 fn check(level: &str, pod: &Object) -> Result<(), String> {
-    Try::create(&world(level), "pods.").validate(&PodSecurity, pod, None).map_err(|e| e.message)
+    Try::create(&world(level), "pods.").validate(&PodSecurity::default(), pod, None).map_err(|e| e.message)
 }
 
 fn with(pod: Object, pointer: &str, value: Value) -> Object {
@@ -38,10 +38,10 @@ fn a_plain_pod_is_baseline_but_not_restricted() {
         check("restricted", &pod()).unwrap_err(),
         "pods \"web\" is forbidden: violates PodSecurity \"restricted:latest\": \
          allowPrivilegeEscalation != false (container \"c\" must set securityContext.allowPrivilegeEscalation=false), \
+         unrestricted capabilities (container \"c\" must set securityContext.capabilities.drop=[\"ALL\"]), \
          runAsNonRoot != true (pod or container \"c\" must set securityContext.runAsNonRoot=true), \
          seccompProfile (pod or container \"c\" must set securityContext.seccompProfile.type to \"RuntimeDefault\" or \
-         \"Localhost\"), \
-         unrestricted capabilities (container \"c\" must set securityContext.capabilities.drop=[\"ALL\"])"
+         \"Localhost\")"
     );
     check("restricted", &hardened()).unwrap();
 }
@@ -75,7 +75,7 @@ fn every_rule_refuses_its_pod() {
             "baseline",
             "/spec/containers/0/livenessProbe".into(),
             json!({ "tcpSocket": { "host": "x" } }),
-            "probe or lifecycle host",
+            "probe or lifecycle host (container \"c\" uses probe or lifecycle host \"x\")",
         ),
         ("baseline", format!("{c}/procMount"), json!("Unmasked"), "procMount"),
         ("baseline", format!("{c}/seccompProfile"), json!({ "type": "Unconfined" }), "seccompProfile"),
@@ -131,14 +131,123 @@ fn every_rule_refuses_its_pod() {
     }
 }
 
-#[test]
-fn labels_of_namespaces_are_checked() {
+fn labelled(labels: &[(&str, &str)]) -> std::sync::Arc<World> {
     let world = World::new();
-    let check = |level: &str| {
-        let labels = json!({ "pod-security.kubernetes.io/warn": level });
-        let namespace = json!({ "metadata": { "name": "a", "labels": labels } });
-        Try::create(&world, "namespaces.").validate(&PodSecurity, &namespace, None)
+    let mut map = json!({});
+    for (name, value) in labels {
+        map[format!("{PREFIX}{name}")] = (*value).into();
+    }
+    world.put("namespaces.", json!({ "metadata": { "name": "a", "labels": map } }));
+    world
+}
+
+#[test]
+fn versions_pin_the_rules() {
+    let check = |version: &str, pod: &Object| {
+        let world = labelled(&[("enforce", "restricted"), ("enforce-version", version)]);
+        Try::create(&world, "pods.").validate(&PodSecurity::default(), pod, None).map_err(|e| e.message)
     };
-    check("baseline").unwrap();
-    assert_eq!(check("strict").unwrap_err().code, 422);
+    let root = with(hardened(), "/spec/containers/0/securityContext/runAsUser", json!(0));
+    check("v1.22", &root).unwrap();
+    assert!(check("v1.23", &root).unwrap_err().contains("PodSecurity \"restricted:v1.23\": runAsUser=0"));
+    let mut nested = root.clone();
+    nested["spec"]["hostUsers"] = false.into();
+    assert!(check("v1.34", &nested).is_err());
+    check("v1.35", &nested).unwrap();
+    check("latest", &nested).unwrap();
+    let sysctl = with(hardened(), "/spec/securityContext/sysctls", json!([{ "name": "net.ipv4.tcp_rmem" }]));
+    assert!(check("v1.31", &sysctl).is_err());
+    check("v1.99", &sysctl).unwrap();
+    let mut windows = pod();
+    windows["spec"]["os"] = json!({ "name": "windows" });
+    windows["spec"]["securityContext"] = json!({ "runAsNonRoot": true });
+    check("latest", &windows).unwrap();
+    assert!(check("v1.24", &windows).unwrap_err().contains("unrestricted capabilities"));
+}
+
+#[tokio::test]
+async fn warnings_and_audit_refuse_nothing() {
+    let world = labelled(&[("warn", "baseline"), ("audit", "restricted"), ("audit-version", "v1.30")]);
+    let bad = with(pod(), "/spec/hostNetwork", json!(true));
+    for resource in ["pods.", "deployments.apps", "cronjobs.batch", "podtemplates."] {
+        let template = json!({ "metadata": {}, "spec": bad["spec"] });
+        let object = match resource {
+            "pods." => bad.clone(),
+            "podtemplates." => json!({ "metadata": bad["metadata"], "template": template }),
+            "cronjobs.batch" => {
+                json!({ "metadata": bad["metadata"], "spec": { "jobTemplate": { "spec": { "template": template } } } })
+            }
+            _ => json!({ "metadata": bad["metadata"], "spec": { "template": template } }),
+        };
+        let attempt = Try::create(&world, resource);
+        let run = async { attempt.validate(&PodSecurity::default(), &object, None) };
+        let (result, notes) = annotations::collect(run).await;
+        result.unwrap();
+        let warned = "would violate PodSecurity \"baseline:latest\": host namespaces (hostNetwork=true)";
+        assert_eq!(*attempt.warnings.lock(), [warned], "{resource}");
+        let audit = &notes["pod-security.kubernetes.io/audit-violations"];
+        assert!(
+            audit.starts_with("would violate PodSecurity \"restricted:v1.30\": host namespaces"),
+            "{audit}"
+        );
+    }
+}
+
+#[test]
+fn only_what_matters_is_judged_again() {
+    let world = world("restricted");
+    let update = |resource, new: &Object| {
+        let attempt = Try { operation: Operation::Update, ..Try::create(&world, resource) };
+        attempt.validate(&PodSecurity::default(), new, Some(&pod()))
+    };
+    let mut labelled = pod();
+    labelled["metadata"]["labels"] = json!({ "a": "b" });
+    update("pods.", &labelled).unwrap();
+    update("pods./status", &with(pod(), "/spec/containers/0/image", json!("j"))).unwrap();
+    assert!(update("pods.", &with(pod(), "/spec/containers/0/image", json!("j"))).is_err());
+    let debugged = with(pod(), "/spec/ephemeralContainers", json!([{ "name": "d", "image": "d" }]));
+    assert!(update("pods./ephemeralcontainers", &debugged).is_err());
+}
+
+#[test]
+fn exemptions() {
+    let world = world("restricted");
+    let settings = Settings { exempt_runtime_classes: vec!["vm".to_owned()], ..Settings::default() };
+    let class = with(pod(), "/spec/runtimeClassName", json!("vm"));
+    Try::create(&world, "pods.").validate(&PodSecurity { settings }, &class, None).unwrap();
+    let settings = Settings { exempt_users: vec!["jane".to_owned()], ..Settings::default() };
+    Try::create(&world, "pods.").validate(&PodSecurity { settings }, &pod(), None).unwrap();
+    let settings = Settings { exempt_namespaces: vec!["a".to_owned()], ..Settings::default() };
+    Try::create(&world, "pods.").validate(&PodSecurity { settings }, &pod(), None).unwrap();
+}
+
+#[test]
+fn namespaces_are_warned_of_their_pods() {
+    let world = World::new();
+    let namespace = |level: &str| json!({ "metadata": { "name": "a", "labels": { "pod-security.kubernetes.io/enforce": level } } });
+    let error =
+        Try::create(&world, "namespaces.").validate(&PodSecurity::default(), &namespace("strict"), None);
+    let error = error.unwrap_err();
+    assert_eq!((error.code, error.reason), (422, "Invalid"));
+    assert!(error.message.contains("must be one of privileged, baseline, restricted"), "{}", error.message);
+    for name in ["p1", "p2", "p3"] {
+        let mut pod = with(pod(), "/spec/hostPID", json!(name != "p3"));
+        pod["metadata"]["name"] = name.into();
+        world.put("pods.", pod);
+    }
+    let raise = |from: &str, to: &str| {
+        let attempt = Try { operation: Operation::Update, ..Try::create(&world, "namespaces.") };
+        attempt.validate(&PodSecurity::default(), &namespace(to), Some(&namespace(from))).unwrap();
+        attempt.warnings.into_inner()
+    };
+    assert_eq!(
+        raise("privileged", "baseline"),
+        [
+            "existing pods in namespace \"a\" violate the new PodSecurity enforce level \"baseline:latest\"",
+            "p1 (and 1 other pod): host namespaces",
+        ]
+    );
+    assert_eq!(raise("baseline", "restricted").len(), 3);
+    assert!(raise("restricted", "baseline").is_empty());
+    assert!(raise("strict", "strict").is_empty(), "old mistakes may stay");
 }
