@@ -41,7 +41,8 @@ fn assert_closed(document: &Value) {
 fn every_indexed_document_is_whole() {
     let index = get("/openapi/v3");
     let paths = index["paths"].as_object().unwrap();
-    assert_eq!(paths.len(), coracle_api::catalogue::groups(catalogue()).len());
+    let groups = coracle_api::catalogue::groups(catalogue());
+    assert_eq!(paths.len(), groups.iter().map(|g| g.versions.len()).sum::<usize>());
     for entry in paths.values() {
         let url = entry["serverRelativeURL"].as_str().unwrap();
         let document = get(url.split('?').next().unwrap());
@@ -98,7 +99,9 @@ fn every_kind_is_explained() {
         let ty = coracle_api::schema::root(&resource.group, &resource.version, &resource.kind).unwrap();
         let prose = prose::Prose::of([(&*resource.group, &*resource.version)]);
         assert!(prose.of_type(ty.name()).is_some(), "{}", ty.name());
-        for field in ty.fields() {
+        // The one field that upstream does not describe.
+        let bare = |field: &str| resource.kind == "CertificateSigningRequest" && field == "metadata";
+        for field in ty.fields().filter(|field| !bare(field.name())) {
             assert!(prose.of_field(ty.name(), field.name()).is_some(), "{}.{}", ty.name(), field.name());
         }
     }

@@ -11,11 +11,15 @@ mod plain;
 mod registry;
 pub mod value;
 
+mod admissionregistration;
+mod apiextensions;
+mod apiservices;
 mod apps;
 mod autoscalers;
 mod batch;
 mod certificates;
 mod claims;
+mod conditions;
 mod configmaps;
 mod disruptionbudgets;
 mod endpoints;
@@ -31,6 +35,7 @@ mod priorityclasses;
 mod quotas;
 mod rbac;
 mod replicationcontrollers;
+mod resource;
 mod rules;
 mod secrets;
 mod serviceaccounts;
@@ -45,6 +50,7 @@ mod volumes;
 mod workloads;
 
 pub use plain::Plain;
+pub use pods::qos_class;
 pub use registry::for_resource;
 
 use crate::store::{Guard, Op};

@@ -8,6 +8,9 @@ use coracle_api::catalogue::catalogue;
 pub fn for_resource(group: &str, plural: &str) -> &'static dyn Strategy {
     match (group, plural) {
         ("", _) => core(plural),
+        ("admissionregistration.k8s.io", _) => admissionregistration(plural),
+        ("apiextensions.k8s.io", "customresourcedefinitions") => &apiextensions::CustomResourceDefinitions,
+        ("apiregistration.k8s.io", "apiservices") => &apiservices::ApiServices,
         ("apps", "controllerrevisions") => &apps::ControllerRevisions,
         ("apps", "daemonsets") => &apps::DaemonSets,
         ("apps", "deployments") => &apps::Deployments,
@@ -28,9 +31,32 @@ pub fn for_resource(group: &str, plural: &str) -> &'static dyn Strategy {
         ("node.k8s.io", "runtimeclasses") => &podtemplates::RuntimeClasses,
         ("policy", "poddisruptionbudgets") => &disruptionbudgets::PodDisruptionBudgets,
         ("rbac.authorization.k8s.io", _) => rbac(plural),
+        ("resource.k8s.io", _) => resource(plural),
         ("scheduling.k8s.io", "priorityclasses") => &priorityclasses::PriorityClasses,
         ("storage.k8s.io", _) => storage(plural),
         _ => plain(group, plural),
+    }
+}
+
+fn admissionregistration(plural: &str) -> &'static dyn Strategy {
+    match plural {
+        "mutatingadmissionpolicies" => &admissionregistration::MutatingPolicies,
+        "mutatingadmissionpolicybindings" => &admissionregistration::PolicyBindings { mutating: true },
+        "mutatingwebhookconfigurations" => &admissionregistration::Webhooks { mutating: true },
+        "validatingadmissionpolicies" => &admissionregistration::ValidatingPolicies,
+        "validatingadmissionpolicybindings" => &admissionregistration::PolicyBindings { mutating: false },
+        "validatingwebhookconfigurations" => &admissionregistration::Webhooks { mutating: false },
+        _ => plain("admissionregistration.k8s.io", plural),
+    }
+}
+
+fn resource(plural: &str) -> &'static dyn Strategy {
+    match plural {
+        "deviceclasses" => &resource::DeviceClasses,
+        "resourceclaims" => &resource::ResourceClaims,
+        "resourceclaimtemplates" => &resource::ResourceClaimTemplates,
+        "resourceslices" => &resource::ResourceSlices,
+        _ => plain("resource.k8s.io", plural),
     }
 }
 

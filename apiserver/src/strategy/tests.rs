@@ -70,6 +70,17 @@ fn sample(key: &str) -> Object {
     }
 }
 
+/// A certificate request in PEM, in base64; the same one each time.
+fn request() -> &'static str {
+    use base64::Engine as _;
+    static PEM: std::sync::LazyLock<String> = std::sync::LazyLock::new(|| {
+        let key = rcgen::KeyPair::generate().expect("a key");
+        let request = rcgen::CertificateParams::default().serialize_request(&key).expect("a request");
+        base64::engine::general_purpose::STANDARD.encode(request.pem().expect("its PEM"))
+    });
+    &PEM
+}
+
 /// Of the groups that extend the API, and of those that guard it.
 fn extension_sample(key: &str) -> Object {
     let rule =
@@ -101,7 +112,7 @@ fn extension_sample(key: &str) -> Object {
         "apiservices.apiregistration.k8s.io" => json!({ "metadata": { "name": "v1.example.com" },
             "spec": { "group": "example.com", "version": "v1", "groupPriorityMinimum": 1, "versionPriority": 1 } }),
         "certificatesigningrequests.certificates.k8s.io" => {
-            json!({ "spec": { "request": "", "signerName": "example.com/s", "usages": ["client auth"] } })
+            json!({ "spec": { "request": request(), "signerName": "example.com/s", "usages": ["client auth"] } })
         }
         "flowschemas.flowcontrol.apiserver.k8s.io" => {
             json!({ "spec": { "priorityLevelConfiguration": { "name": "p" } } })

@@ -1,0 +1,136 @@
+//! DeviceClasses, ResourceClaims and ResourceClaimTemplates.
+
+use super::*;
+
+pub struct DeviceClasses;
+pub struct ResourceClaims;
+pub struct ResourceClaimTemplates;
+
+/// Upstream's number of configurations of a class.
+const CONFIG_MAX: usize = 32;
+const NAME_AND_AGE: &[Column] = &[table::NAME, table::AGE];
+
+impl Strategy for DeviceClasses {
+    fn validate(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
+        let errors = &mut Errors(errors);
+        let (spec, path) = (&object["spec"], Path::root("spec"));
+        selectors(spec, &path, errors);
+        let here = path.field("config");
+        each(list_at(spec, "config"), CONFIG_MAX, &here, no_key, errors, &mut configuration);
+        let extended = str_at(spec, "extendedResourceName");
+        if has(spec, "extendedResourceName") {
+            let here = path.field("extendedResourceName");
+            rules::qualified_name(extended, &here, errors);
+            let native = !extended.contains('/')
+                || extended.split('/').next().is_some_and(|d| d.ends_with("kubernetes.io"));
+            if native || extended.starts_with("requests.") {
+                errors.invalid(&here, extended, "must be a valid extended resource name");
+            }
+        }
+    }
+
+    fn columns(&self) -> &'static [Column] {
+        NAME_AND_AGE
+    }
+
+    fn row(&self, object: &Object, now: Timestamp) -> Vec<Value> {
+        vec![name(object).into(), table::age(object, now)]
+    }
+}
+
+impl Strategy for ResourceClaims {
+    fn defaults(&self, object: &mut Object) {
+        object_at(object, "spec").into_iter().for_each(requests::defaults);
+    }
+
+    fn prepare_create(&self, object: &mut Object, _env: &Env) {
+        remove(object, "metadata.generation");
+        set(object, "status", json!({}));
+    }
+
+    fn prepare_update(&self, new: &mut Object, old: &Object, _env: &Env) {
+        copy_field(new, old, "status");
+    }
+
+    fn prepare_status_update(&self, new: &mut Object, old: &Object, _env: &Env) {
+        copy_field(new, old, "spec");
+        status::drop_deallocated(new, old);
+    }
+
+    fn validate_create(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
+        requests::check(&object["spec"], &Path::root("spec"), &mut Errors(errors));
+    }
+
+    fn validate_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
+        rules::immutable(new, old, &["spec"], &mut Errors(errors));
+    }
+
+    fn validate_status_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
+        status::check(new, old, &mut Errors(errors));
+    }
+
+    fn has_status(&self) -> bool {
+        true
+    }
+
+    fn changes_generation(&self, _new: &Object, _old: &Object) -> bool {
+        false
+    }
+
+    fn columns(&self) -> &'static [Column] {
+        const { &[table::NAME, table::string("State", "Whether devices are allocated and in use"), table::AGE] }
+    }
+
+    fn row(&self, object: &Object, now: Timestamp) -> Vec<Value> {
+        let deleted = has(object, "metadata.deletionTimestamp");
+        let allocated = has(object, "status.allocation");
+        let states = [
+            ("deleted", deleted),
+            ("pending", !allocated && !deleted),
+            ("allocated", allocated),
+            ("reserved", allocated && !list_at(object, "status.reservedFor").is_empty()),
+        ];
+        let states: Vec<&str> = states.into_iter().filter(|s| s.1).map(|s| s.0).collect();
+        vec![name(object).into(), states.join(",").into(), table::age(object, now)]
+    }
+}
+
+impl Strategy for ResourceClaimTemplates {
+    fn defaults(&self, object: &mut Object) {
+        object_at(object, "spec.spec").into_iter().for_each(requests::defaults);
+    }
+
+    fn prepare_create(&self, object: &mut Object, _env: &Env) {
+        remove(object, "metadata.generation");
+    }
+
+    fn validate_create(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
+        let errors = &mut Errors(errors);
+        let path = Path::root("spec");
+        requests::check(at(object, "spec.spec"), &path.field("spec"), errors);
+        let here = path.field("metadata");
+        for (field, value) in entries_at(object, "spec.metadata") {
+            match field.as_str() {
+                "labels" => rules::labels(value, &here.field("labels"), errors),
+                "annotations" => {}
+                _ => errors.forbidden(&here.field(field), "cannot be set for a ResourceClaimTemplate"),
+            }
+        }
+    }
+
+    fn validate_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
+        rules::immutable(new, old, &["spec"], &mut Errors(errors));
+    }
+
+    fn changes_generation(&self, _new: &Object, _old: &Object) -> bool {
+        false
+    }
+
+    fn columns(&self) -> &'static [Column] {
+        NAME_AND_AGE
+    }
+
+    fn row(&self, object: &Object, now: Timestamp) -> Vec<Value> {
+        vec![name(object).into(), table::age(object, now)]
+    }
+}

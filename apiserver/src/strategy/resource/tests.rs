@@ -1,0 +1,129 @@
+use super::*;
+use crate::strategy::testing::World;
+
+fn claim() -> Object {
+    json!({ "metadata": { "name": "c" }, "spec": { "devices": {
+        "requests": [
+            { "name": "gpu", "exactly": { "deviceClassName": "gpu.example.com" } },
+            { "name": "nic", "firstAvailable": [{ "name": "fast", "deviceClassName": "nic.example.com" }] },
+        ],
+        "constraints": [{ "requests": ["gpu", "nic/fast"], "matchAttribute": "example.com/numa" }],
+        "config": [{ "requests": ["gpu"], "opaque": { "driver": "example.com", "parameters": { "a": 1 } } }],
+    } } })
+}
+
+fn texts(errors: &[FieldError]) -> Vec<String> {
+    errors.iter().map(ToString::to_string).collect()
+}
+
+fn create(object: &Object) -> (Object, Vec<String>) {
+    let mut object = object.clone();
+    let (world, mut errors) = (World::default(), Vec::new());
+    ResourceClaims.defaults(&mut object);
+    ResourceClaims.prepare_create(&mut object, &world.env());
+    ResourceClaims.validate_create(&object, &world.env(), &mut errors);
+    (object, texts(&errors))
+}
+
+#[test]
+fn claims_are_defaulted() {
+    let (object, errors) = create(&claim());
+    assert!(errors.is_empty(), "{errors:?}");
+    let requests = &object["spec"]["devices"]["requests"];
+    assert_eq!(
+        (&requests[0]["exactly"]["allocationMode"], &requests[0]["exactly"]["count"]),
+        (&json!("ExactCount"), &json!(1))
+    );
+    assert_eq!(requests[1]["firstAvailable"][0]["count"], 1);
+    let row = Value::Array(ResourceClaims.row(&object, Timestamp::UNIX_EPOCH));
+    assert_eq!(row, json!(["c", "pending", "<unknown>"]));
+}
+
+#[test]
+fn mistakes_in_claims() {
+    let devices = "/spec/devices";
+    for (pointer, value, want) in [
+        (
+            "/requests/0",
+            json!({ "name": "gpu" }),
+            "spec.devices.requests[0]: Required value: exactly one of `exactly` or `firstAvailable` is required",
+        ),
+        (
+            "/requests/0/exactly/deviceClassName",
+            json!(""),
+            "spec.devices.requests[0].exactly.deviceClassName: Required value",
+        ),
+        ("/requests/1/name", json!("gpu"), "spec.devices.requests[1]: Duplicate value: \"gpu\""),
+        (
+            "/constraints/0/matchAttribute",
+            json!("numa"),
+            "spec.devices.constraints[0].matchAttribute: Invalid value: \"numa\": must include a domain",
+        ),
+        (
+            "/config/0/requests/0",
+            json!("x"),
+            "spec.devices.config[0].requests[0]: Invalid value: \"x\": must be the name of a request in the claim or the name of a request and a subrequest separated by '/'",
+        ),
+        (
+            "/config/0/opaque/parameters",
+            json!(null),
+            "spec.devices.config[0].opaque.parameters: Required value",
+        ),
+    ] {
+        let mut object = claim();
+        *object.pointer_mut(&format!("{devices}{pointer}")).unwrap() = value;
+        let (_, errors) = create(&object);
+        assert!(errors.iter().any(|e| e == want), "{pointer}: {errors:?}");
+    }
+}
+
+#[test]
+fn claims_keep_what_is_allocated() {
+    let (world, mut errors) = (World::default(), Vec::new());
+    let (old, _) = create(&claim());
+    let mut new = old.clone();
+    let result = json!({ "request": "gpu", "driver": "example.com", "pool": "p", "device": "d" });
+    let consumer = json!({ "resource": "pods", "name": "a", "uid": "1" });
+    new["status"] = json!({ "reservedFor": [consumer] });
+    ResourceClaims.validate_status_update(&new, &old, &world.env(), &mut errors);
+    assert_eq!(
+        texts(&errors),
+        ["status.reservedFor: Forbidden: may not be specified when `allocated` is not set"]
+    );
+    errors.clear();
+    new["status"]["allocation"] = json!({ "devices": { "results": [result] } });
+    new["status"]["devices"] = json!([{ "driver": "example.com", "pool": "p", "device": "d" }]);
+    ResourceClaims.validate_status_update(&new, &old, &world.env(), &mut errors);
+    assert!(errors.is_empty(), "{errors:?}");
+    assert_eq!(ResourceClaims.row(&new, Timestamp::UNIX_EPOCH)[1], "allocated,reserved");
+    let mut moved = new.clone();
+    moved["status"]["allocation"]["devices"]["results"][0]["device"] = "other".into();
+    ResourceClaims.prepare_status_update(&mut moved, &new, &world.env());
+    assert!(moved["status"].get("devices").is_none());
+    ResourceClaims.validate_status_update(&moved, &new, &world.env(), &mut errors);
+    assert_eq!(errors.len(), 1);
+    errors.clear();
+    let mut changed = new.clone();
+    changed["spec"]["devices"]["requests"][0]["name"] = "x".into();
+    ResourceClaims.validate_update(&changed, &new, &world.env(), &mut errors);
+    assert!(texts(&errors)[0].ends_with("field is immutable"));
+}
+
+#[test]
+fn slices() {
+    let (world, mut errors) = (World::default(), Vec::new());
+    let mut slice = json!({ "metadata": { "name": "s" }, "spec": { "driver": "example.com", "nodeName": "n",
+        "pool": { "name": "p", "generation": 1, "resourceSliceCount": 1 },
+        "devices": [{ "name": "d", "attributes": { "model": { "string": "x" }, "v": { "version": "1.0.0" } },
+            "capacity": { "memory": { "value": "1Gi" } }, "taints": [{ "key": "k", "effect": "NoSchedule" }] }] } });
+    ResourceSlices.prepare_create(&mut slice, &world.env());
+    assert_eq!(slice["spec"]["devices"][0]["taints"][0]["timeAdded"], "1970-01-01T00:00:00Z");
+    ResourceSlices.validate(&slice, &world.env(), &mut errors);
+    assert!(errors.is_empty(), "{errors:?}");
+    let mut wrong = slice.clone();
+    wrong["spec"]["allNodes"] = true.into();
+    wrong["spec"]["devices"][0]["attributes"]["v"] = json!({ "version": "1", "int": 1 });
+    ResourceSlices.validate(&wrong, &world.env(), &mut errors);
+    assert_eq!(errors.len(), 3, "{:?}", texts(&errors));
+    assert_eq!(ResourceSlices.fields(&slice)[0], ("spec.nodeName", "n".to_owned()));
+}
