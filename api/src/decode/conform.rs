@@ -28,7 +28,7 @@ struct Walk {
 }
 
 /// What Go's decoder calls a JSON value.
-pub(super) fn json_kind(value: &Value) -> String {
+pub(crate) fn json_kind(value: &Value) -> String {
     match value {
         Value::Null => "null".to_owned(),
         Value::Bool(_) => "bool".to_owned(),

@@ -4,9 +4,11 @@
 //! JSON decoder where a client can see them.
 
 mod conform;
+mod order;
 mod parse;
 
 pub use conform::conform;
+pub(crate) use conform::json_kind;
 pub use parse::parse;
 
 use crate::catalogue::api_version;
@@ -100,8 +102,11 @@ pub fn decode_body(
     }
     check_identity(&mut object, group, version, kind)?;
     let unknown = conform(&mut object, ty).map_err(|e| cannot_handle(version, kind, &e.to_string()))?;
-    problems.extend(unknown);
-    problems.truncate(MAX_PROBLEMS);
+    if !problems.is_empty() || unknown.len() > 1 {
+        problems = order::problems_in_order(body, ty);
+    } else {
+        problems = unknown;
+    }
     Ok((object, problems))
 }
 

@@ -97,9 +97,9 @@ fn unknown_and_duplicate_fields() {
     assert_eq!(
         problems,
         [
+            "unknown field \"spec.containers[0].foo\"",
             "duplicate field \"spec.containers[0].name\"",
             "unknown field \"spec.bar\"",
-            "unknown field \"spec.containers[0].foo\"",
             "unknown field \"x\"",
         ]
     );
@@ -231,4 +231,29 @@ proptest! {
         prop_assert_eq!(parse(value.to_string().as_bytes()).unwrap().0, value);
         prop_assert_eq!(parse(junk.as_bytes()).is_ok(), serde_json::from_str::<Value>(&junk).is_ok());
     }
+}
+
+#[test]
+fn problems_stand_in_the_order_of_the_document() {
+    let ty = root("apps", "v1", "Deployment").unwrap();
+    let body = br#"{"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"unknownField": {"a": 1, "a": 2}, "replicas": 2,
+        "replicas": 3, "template": {"spec": {"containers": [{"name": "c", "zzz": 1, "aaa": 2, "zzz": 3}]}}},
+        "metadata": {"labels": {"x": "1", "x": "2"}, "unknownMeta": "y"}}"#;
+    let (object, problems) = decode_body(body, ty, "apps", "v1", "Deployment").unwrap();
+    assert_eq!(object["spec"]["replicas"], 3);
+    assert_eq!(
+        problems,
+        [
+            "unknown field \"spec.unknownField\"",
+            "duplicate field \"spec.replicas\"",
+            "unknown field \"spec.template.spec.containers[0].zzz\"",
+            "unknown field \"spec.template.spec.containers[0].aaa\"",
+            "duplicate field \"metadata.labels.x\"",
+            "unknown field \"metadata.unknownMeta\"",
+        ]
+    );
+    let strict = FieldValidation::Strict.judge(problems, "v1", "Deployment").unwrap_err();
+    assert!(strict.message.contains(
+        "strict decoding error: unknown field \"spec.unknownField\", duplicate field \"spec.replicas\""
+    ));
 }

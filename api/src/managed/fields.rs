@@ -36,18 +36,25 @@ fn parse_map(map: &Map<String, Value>, depth: usize) -> Result<(bool, Set<'_>), 
     Ok((member, set))
 }
 
+/// Deepest nesting that is written. Only values that no schema describes are deeper; of those the rest is owned as a
+/// whole, so that the object, in which the set stands some levels down, can still be read.
+const WRITTEN_DEPTH: usize = 64;
+
 /// A set as FieldsV1: members without children are `{}`, members with children have a `.` among them.
 pub fn write_fields(set: &Set<'_>) -> Value {
-    Value::Object(write_map(set, false))
+    Value::Object(write_map(set, false, WRITTEN_DEPTH))
 }
 
-fn write_map(set: &Set<'_>, member: bool) -> Map<String, Value> {
+fn write_map(set: &Set<'_>, member: bool, depth: usize) -> Map<String, Value> {
     let mut map = Map::new();
+    if depth == 0 {
+        return map;
+    }
     if member && !set.is_empty() {
         map.insert(".".to_owned(), Value::Object(Map::new()));
     }
     for node in set.nodes() {
-        map.insert(node.element.write(), Value::Object(write_map(&node.children, node.member)));
+        map.insert(node.element.write(), Value::Object(write_map(&node.children, node.member, depth - 1)));
     }
     map
 }

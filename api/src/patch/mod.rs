@@ -98,13 +98,16 @@ pub fn apply(
     ty: TypeRef<'_>,
 ) -> Result<(Object, Problems), PatchError> {
     if patch_type == PatchType::Json {
-        return json::apply(current, patch).map(|object| (object, Problems::new()));
+        return json::apply(current, patch);
     }
     let (patch, problems) =
         decode::parse(patch).map_err(|e| PatchError::Malformed(format!("error decoding patch: {e}")))?;
     if !patch.is_object() {
-        let text = "error decoding patch: json: cannot unmarshal array into Go value of type map[string]interface {}";
-        return Err(PatchError::Malformed(text.to_owned()));
+        let what = decode::json_kind(&patch);
+        let prefix = if patch_type == PatchType::StrategicMerge { "" } else { "error decoding patch: " };
+        return Err(PatchError::Malformed(format!(
+            "{prefix}json: cannot unmarshal {what} into Go value of type map[string]interface {{}}"
+        )));
     }
     let patched = match patch_type {
         PatchType::StrategicMerge if ty.is_built_in() => strategic_merge(current.clone(), patch, ty)?,

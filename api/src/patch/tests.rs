@@ -172,12 +172,14 @@ fn json_patch() {
         json!([{ "op": "remove", "path": "/x" }]),
         json!([{ "op": "replace", "path": "/x/y", "value": 1 }]),
         json!([{ "op": "add", "path": "/x/y", "value": 1 }]),
+        json!([{ "op": "x", "path": "/a" }]),
+        json!([{ "op": "add" }]),
     ] {
         let error = ApiError::from(patched(PatchType::Json, object.clone(), patch).unwrap_err());
         assert_eq!((error.code, error.reason), (422, "Invalid"));
         assert_eq!(error.message, "the server rejected our request due to an error in our request");
     }
-    for patch in [json!({}), json!([{ "op": "x", "path": "/a" }]), json!([{ "op": "add" }])] {
+    for patch in [json!({}), json!([1]), json!([{ "op": "add", "path": 1 }])] {
         let error = ApiError::from(patched(PatchType::Json, object.clone(), patch).unwrap_err());
         assert_eq!(error.code, 400);
     }
@@ -257,4 +259,28 @@ proptest! {
 
 fn without_nulls(value: Value) -> Value {
     merge(json!({}), &value)
+}
+
+#[test]
+fn json_patches_cannot_nest_without_end() {
+    let operations: Vec<_> = (0..130).map(|_| json!({"op": "copy", "from": "", "path": "/x"})).collect();
+    let text = serde_json::to_vec(&operations).unwrap();
+    let ty = crate::schema::root("", "v1", "ConfigMap").unwrap();
+    let error = apply(PatchType::Json, &json!({"a": {}}), &text, ty).unwrap_err();
+    assert_eq!(error, PatchError::Inapplicable("exceeded max depth".into()));
+}
+
+#[test]
+fn json_patches_are_judged_operation_by_operation() {
+    let ty = crate::schema::root("", "v1", "ConfigMap").unwrap();
+    let patch = |text: &str| apply(PatchType::Json, &json!({"a": 1}), text.as_bytes(), ty);
+    let (object, problems) =
+        patch(r#"[{"op": "add", "path": "/b", "value": 2, "foo": 1, "op": "add"}, {"op": "test", "path": "/c", "value": null}]"#)
+            .unwrap();
+    assert_eq!(object, json!({"a": 1, "b": 2}));
+    assert_eq!(problems, ["json patch duplicate field \"[0].op\"", "json patch unknown field \"[0].foo\""]);
+    assert!(matches!(patch(r#"[{"op": "guess", "path": "/b"}]"#), Err(PatchError::Inapplicable(_))));
+    assert!(matches!(patch(r#"[{"op": 1, "path": "/b"}]"#), Err(PatchError::Malformed(_))));
+    assert!(matches!(patch(r#"{"op": "add"}"#), Err(PatchError::Malformed(_))));
+    assert!(matches!(patch("[1]"), Err(PatchError::Malformed(_))));
 }
