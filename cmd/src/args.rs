@@ -71,6 +71,12 @@ pub struct ServerArgs {
     /// [default: memory.available<100Mi,nodefs.available<10%]
     #[arg(long, value_name = "SIGNAL<AMOUNT,...", value_delimiter = ',')]
     pub eviction_hard: Option<Vec<String>>,
+    /// Admission plugins to turn on beside upstream's default set
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    pub enable_admission_plugins: Option<Vec<String>>,
+    /// Admission plugins to turn off
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    pub disable_admission_plugins: Option<Vec<String>>,
     /// Keep so many simulated nodes Ready, whose pods run by themselves [default: 0]
     #[arg(long, value_name = "N")]
     pub simulate_nodes: Option<u32>,

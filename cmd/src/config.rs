@@ -144,6 +144,14 @@ fn merge(args: ServerArgs, file: File, mistakes: &mut Vec<String>) -> Config {
         cluster_cidr: cidr("cluster-cidr", args.cluster_cidr.or(file.cluster_cidr), "10.42.0.0/16", mistakes),
         service_cidr: cidr("service-cidr", args.service_cidr.or(file.service_cidr), "10.43.0.0/16", mistakes),
         simulate_nodes,
+        enable_admission_plugins: args
+            .enable_admission_plugins
+            .or(file.enable_admission_plugins)
+            .unwrap_or_default(),
+        disable_admission_plugins: args
+            .disable_admission_plugins
+            .or(file.disable_admission_plugins)
+            .unwrap_or_default(),
         eviction_hard: or_note(eviction_hard(args.eviction_hard, file.eviction_hard), mistakes)
             .unwrap_or_default(),
         data_dir,

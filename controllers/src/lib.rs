@@ -121,6 +121,7 @@ fn controllers(clients: &Clients, config: &Config, stop: &CancellationToken) -> 
         ("certificate-cleaner", Box::pin(certificates::run_cleaner(clients(), stop()))),
         ("bootstrap-signer", Box::pin(bootstrap_tokens::run_signer(clients(), stop()))),
         ("token-cleaner", Box::pin(bootstrap_tokens::run_cleaner(clients(), stop()))),
+        ("resourcequota", Box::pin(resource_quota::run(clients(), stop()))),
         ("garbagecollector", Box::pin(gc::run(clients(), stop()))),
     ];
     if let Some(cidr) = config.cluster_cidr {

@@ -14,6 +14,9 @@ mod garbage;
 #[path = "cluster/namespaces.rs"]
 mod namespaces;
 #[cfg(test)]
+#[path = "cluster/quotas.rs"]
+mod quotas;
+#[cfg(test)]
 #[path = "cluster/services.rs"]
 mod services;
 #[cfg(test)]

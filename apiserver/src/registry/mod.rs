@@ -15,6 +15,7 @@ mod metadata;
 pub mod options;
 pub mod patch;
 mod pods;
+mod resize;
 mod scale;
 mod selection;
 pub mod subresource;

@@ -1,5 +1,6 @@
 //! Subresources of pods that change the pod: binding and eviction.
 
+use super::gate::Operation;
 use super::metadata::{is_deleting, of, text, time_text};
 use super::update::Part;
 use super::{DeleteOptions, Deleted, Scope, WriteOptions};
@@ -21,12 +22,28 @@ impl Scope<'_> {
         if !errors.is_empty() {
             return Err(ApiError::invalid("", "Binding", self.name, &errors));
         }
+        let binding = &self.admit(binding, options).await?;
         let assign = |current: Option<&Object>| {
             let Some(pod) = current else { return Err(self.not_found(self.name)) };
             self.assigned(pod, binding, node)
         };
         self.update(Part::Internal, options, assign).await?;
         Ok(json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201 }))
+    }
+
+    /// What admission makes of a body that is not kept itself: a Binding, an Eviction.
+    async fn admit(&self, body: &Object, options: &WriteOptions) -> Result<Object, ApiError> {
+        let named = text(body, "name");
+        if !named.is_empty() && named != self.name {
+            return Err(ApiError::bad_request("name in URL does not match name in Binding object"));
+        }
+        let mut body = body.clone();
+        of(&mut body).insert("name".into(), self.name.into());
+        of(&mut body).insert("namespace".into(), self.namespace.into());
+        self.mutate(Operation::Create, &mut body, None, options.dry_run).await?;
+        let pod = self.get()?.decode();
+        self.validate_admission(Operation::Create, Some(&body), Some(&pod), options.dry_run).await?;
+        Ok(body)
     }
 
     fn assigned(&self, pod: &Object, binding: &Object, node: &str) -> Result<Object, ApiError> {
@@ -73,7 +90,12 @@ impl Scope<'_> {
             body => super::Query::new(None).delete_options(Some(body))?,
         };
         delete.dry_run |= options.dry_run;
+        let named = text(eviction, "name");
+        if !named.is_empty() && named != self.name {
+            return Err(ApiError::bad_request("name in URL does not match name in Eviction object"));
+        }
         let pod = self.get()?.decode();
+        self.admit(eviction, options).await?;
         let phase = pod["status"]["phase"].as_str().unwrap_or_default();
         if !matches!(phase, "Succeeded" | "Failed" | "Pending") && !is_deleting(&pod) {
             self.charge_budget(&pod, delete.dry_run).await?;
@@ -119,6 +141,9 @@ impl Scope<'_> {
         };
         let charge = |current: Option<&Object>| {
             let budget = current.cloned().ok_or_else(|| scope.not_found(scope.name))?;
+            if spares(&budget, pod) {
+                return Ok(budget);
+            }
             charged(budget, self.name, &time_text(self.now))
         };
         let options = WriteOptions { dry_run, ..WriteOptions::default() };
@@ -136,45 +161,83 @@ impl Scope<'_> {
     }
 }
 
+/// Pods that the kubelet has not confirmed gone, at most; upstream's number.
+const MAX_DISRUPTED_PODS: usize = 2000;
+
+/// Whether the pod may go without being counted: one that is not ready does not make the rest fewer
+/// (`unhealthyPodEvictionPolicy`, KEP-3017).
+fn spares(budget: &Object, pod: &Object) -> bool {
+    let conditions = pod["status"]["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
+    if conditions.iter().any(|c| c["type"] == "Ready" && c["status"] == "True") {
+        return false;
+    }
+    let number = |field: &str| budget["status"][field].as_i64().unwrap_or(0);
+    match budget["spec"]["unhealthyPodEvictionPolicy"].as_str() {
+        Some("AlwaysAllow") => true,
+        _ => number("currentHealthy") >= number("desiredHealthy") && number("desiredHealthy") > 0,
+    }
+}
+
 /// The budget with one disruption used up, or 429.
 fn charged(budget: Object, pod: &str, now: &str) -> Result<Object, ApiError> {
     let mut budget = budget;
-    let status = &budget["status"];
-    let number = |field: &str| status[field].as_i64().unwrap_or(0);
-    let current_generation = budget["metadata"]["generation"].as_i64().unwrap_or(0);
-    let refuse = |message: String| {
-        let mut error = ApiError::too_many_requests(
-            "Cannot evict pod as it would violate the pod's disruption budget.",
-            10,
-        );
-        error.details["causes"] = json!([{ "reason": "DisruptionBudget", "message": message }]);
-        Err(error)
-    };
     let name = text(&budget, "name").to_owned();
-    if number("observedGeneration") < current_generation {
-        return refuse(format!("The disruption budget {name} is still being processed by the server."));
+    let number = |field: &str| budget["status"][field].as_i64().unwrap_or(0);
+    let generation = budget["metadata"]["generation"].as_i64().unwrap_or(0);
+    if number("observedGeneration") < generation {
+        return refuse(&format!("The disruption budget {name} is still being processed by the server."));
     }
-    if number("disruptionsAllowed") <= 0 {
-        return refuse(format!(
-            "The disruption budget {name} needs {} healthy pods and has {} currently",
-            number("desiredHealthy"),
-            number("currentHealthy")
-        ));
+    let allowed = number("disruptionsAllowed");
+    let forbid = |why: &str| Err(ApiError::forbidden("policy", "poddisruptionbudgets", &name, why));
+    if allowed < 0 {
+        return forbid("pdb disruptions allowed is negative");
     }
-    budget["status"]["disruptionsAllowed"] = (number("disruptionsAllowed") - 1).into();
+    let disrupted = budget["status"]["disruptedPods"].as_object().map_or(0, serde_json::Map::len);
+    if disrupted > MAX_DISRUPTED_PODS {
+        return forbid("DisruptedPods map too big - too many evictions not confirmed by PDB controller");
+    }
+    if allowed == 0 {
+        let conditions = budget["status"]["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let failed =
+            conditions.iter().find(|c| c["type"] == "DisruptionAllowed" && c["reason"] == "SyncFailed");
+        return refuse(&match failed {
+            Some(condition) => format!(
+                "The disruption budget {name} does not allow evicting pods currently because it failed sync: {}",
+                condition["message"].as_str().unwrap_or_default()
+            ),
+            None => format!(
+                "The disruption budget {name} needs {} healthy pods and has {} currently",
+                number("desiredHealthy"),
+                number("currentHealthy")
+            ),
+        });
+    }
+    budget["status"]["disruptionsAllowed"] = (allowed - 1).into();
     budget["status"]["disruptedPods"][pod] = now.into();
+    if allowed == 1 {
+        let condition = json!({ "type": "DisruptionAllowed", "status": "False", "reason": "InsufficientPods",
+            "message": "", "observedGeneration": generation, "lastTransitionTime": now });
+        set_condition(&mut budget, condition);
+    }
     Ok(budget)
 }
 
+fn refuse(message: &str) -> Result<Object, ApiError> {
+    let why = "Cannot evict pod as it would violate the pod's disruption budget.";
+    let mut error = ApiError::too_many_requests(why, 10);
+    error.details["causes"] = json!([{ "reason": "DisruptionBudget", "message": message }]);
+    Err(error)
+}
+
 /// Replaces the condition of the same type, or adds it; an unchanged status keeps its transition time.
-fn set_condition(pod: &mut Object, condition: Value) {
-    if !pod["status"].is_object() {
-        pod["status"] = json!({});
+fn set_condition(object: &mut Object, condition: Value) {
+    if !object["status"].is_object() {
+        object["status"] = json!({});
     }
-    if !pod["status"]["conditions"].is_array() {
-        pod["status"]["conditions"] = json!([]);
+    if !object["status"]["conditions"].is_array() {
+        object["status"]["conditions"] = json!([]);
     }
-    let Some(list) = pod["status"]["conditions"].as_array_mut() else { return };
+    let Some(list) = object["status"]["conditions"].as_array_mut() else { return };
     match list.iter_mut().find(|c| c["type"] == condition["type"]) {
         Some(known) if known["status"] == condition["status"] => {}
         Some(known) => *known = condition,
@@ -193,6 +256,23 @@ mod tests {
         let once = charged(budget, "p", "2026-01-01T00:00:00Z").unwrap();
         assert_eq!(once["status"]["disruptionsAllowed"], 0);
         assert_eq!(once["status"]["disruptedPods"]["p"], "2026-01-01T00:00:00Z");
-        assert_eq!(charged(once, "q", "").unwrap_err().code, 429);
+        assert_eq!(once["status"]["conditions"][0]["reason"], "InsufficientPods");
+        let error = charged(once, "q", "").unwrap_err();
+        assert_eq!((error.code, error.retry_after), (429, Some(10)));
+        let cause = &error.details["causes"][0];
+        assert_eq!(cause["message"], "The disruption budget b needs 0 healthy pods and has 0 currently");
+    }
+
+    #[test]
+    fn unready_pods_go_where_the_budget_says_so() {
+        let budget = |policy: &str, healthy: i64| {
+            json!({ "spec": { "unhealthyPodEvictionPolicy": policy },
+                "status": { "currentHealthy": healthy, "desiredHealthy": 2 } })
+        };
+        let ready = json!({ "status": { "conditions": [{ "type": "Ready", "status": "True" }] } });
+        assert!(spares(&budget("AlwaysAllow", 0), &json!({})));
+        assert!(!spares(&budget("AlwaysAllow", 0), &ready));
+        assert!(!spares(&budget("IfHealthyBudget", 1), &json!({})));
+        assert!(spares(&budget("IfHealthyBudget", 2), &json!({})));
     }
 }

@@ -72,6 +72,7 @@ impl Scope<'_> {
                     self.check_ephemeral(&new, current)?;
                     Ok(with_spec_field(current, &new, "ephemeralContainers"))
                 }
+                Sub::Resize => self.resized(&new, current),
                 _ => Ok(new),
             }
         };

@@ -144,7 +144,8 @@ fn admission_for(config: &Config) -> admission::Config {
     if !config.runs(Component::Storage) {
         disabled.push(admission::NEEDS_STORAGE_PROTECTION.to_owned());
     }
-    admission::Config { disabled, ..admission::Config::default() }
+    let enabled = config.enable_admission_plugins.clone();
+    admission::Config { enabled, disabled, ..admission::Config::default() }
 }
 
 fn cluster(config: &Config, pki: &Pki, port: u16) -> BootstrapConfig {

@@ -8,6 +8,8 @@ mod tests;
 pub mod validate;
 pub mod volume_defaults;
 
+pub use qos::class as qos_class;
+
 use super::value::*;
 use super::{Column, Env, Strategy, copy_field};
 use coracle_api::{FieldError, Object};

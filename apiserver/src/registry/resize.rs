@@ -1,0 +1,226 @@
+//! `pods/resize`: CPU and memory of a running pod
+//! (<https://kubernetes.io/docs/tasks/configure-pod-container/resize-container-resources/>).
+
+use super::Scope;
+use coracle_api::{ApiError, FieldError, Object};
+use serde_json::{Map, Value};
+
+/// What can be resized; the rest of a container's resources stays as it was made.
+const RESIZABLE: [&str; 2] = ["cpu", "memory"];
+
+const LISTS: [&str; 2] = ["containers", "initContainers"];
+
+impl Scope<'_> {
+    /// `old` with the resources of `new`, if that is allowed. Whatever else `new` changes is dropped, as upstream does.
+    pub(super) fn resized(&self, new: &Object, old: &Object) -> Result<Object, ApiError> {
+        let mut sent = new.clone();
+        self.strategy.defaults(&mut sent);
+        let mut merged = take_resources(&sent, old);
+        self.strategy.defaults(&mut merged);
+        let mut errors = Vec::new();
+        check(&sent, &merged, old, &mut errors);
+        if errors.is_empty() { Ok(merged) } else { Err(self.invalid(&errors)) }
+    }
+}
+
+fn list<'a>(pod: &'a Object, field: &str) -> &'a [Value] {
+    pod["spec"][field].as_array().map(Vec::as_slice).unwrap_or_default()
+}
+
+/// By name, so that containers in another order (which the checks refuse) are not mixed up.
+fn take_resources(new: &Object, old: &Object) -> Object {
+    let mut merged = old.clone();
+    for field in LISTS {
+        let Some(containers) = merged["spec"].get_mut(field).and_then(Value::as_array_mut) else { continue };
+        for container in containers {
+            let Some(sent) = list(new, field).iter().find(|c| c["name"] == container["name"]) else {
+                continue;
+            };
+            for part in ["resources", "resizePolicy"] {
+                copy(container, sent, part);
+            }
+        }
+    }
+    if let (Some(spec), sent) = (merged.get_mut("spec"), &new["spec"]) {
+        copy(spec, sent, "resources");
+    }
+    for name in ["resourceVersion", "uid"] {
+        let sent = new["metadata"].get(name).cloned().unwrap_or_else(|| "".into());
+        super::metadata::of(&mut merged).insert(name.into(), sent);
+    }
+    merged
+}
+
+fn copy(to: &mut Value, from: &Value, field: &str) {
+    let Some(fields) = to.as_object_mut() else { return };
+    match from.get(field) {
+        Some(value) => {
+            fields.insert(field.to_owned(), value.clone());
+        }
+        None => {
+            fields.remove(field);
+        }
+    }
+}
+
+fn check(sent: &Object, merged: &Object, old: &Object, errors: &mut Vec<FieldError>) {
+    if old["metadata"]["annotations"]["kubernetes.io/config.mirror"].is_string() {
+        errors.push(FieldError::forbidden("", "static pods cannot be resized"));
+    }
+    if old["spec"]["os"]["name"] == "windows" {
+        errors.push(FieldError::forbidden("spec", "windows pods cannot be resized"));
+    }
+    for field in LISTS {
+        let names = |pod| list(pod, field).iter().map(|c| c["name"].clone()).collect::<Vec<_>>();
+        let (now, before) = (names(sent), names(old));
+        if now.len() != before.len() {
+            let what = if field == "containers" { "containers" } else { "initContainers" };
+            let why = format!("{what} may not be added or removed on resize");
+            errors.push(FieldError::forbidden(format!("spec.{field}"), &why));
+        } else if now != before {
+            let why = "containers may not be renamed or reordered on resize";
+            errors.push(FieldError::forbidden(format!("spec.{field}"), why));
+        }
+    }
+    if !errors.is_empty() {
+        return;
+    }
+    let class = crate::strategy::qos_class(&merged["spec"]);
+    let before =
+        old["status"]["qosClass"].as_str().unwrap_or_else(|| crate::strategy::qos_class(&old["spec"]));
+    if class != before {
+        let why = "Pod QOS Class may not change as a result of resizing";
+        errors.push(FieldError::invalid("spec", &class.into(), why));
+    }
+    for field in LISTS {
+        for (i, (new, old)) in list(merged, field).iter().zip(list(old, field)).enumerate() {
+            let path = format!("spec.{field}[{i}].resources");
+            let sidecar = field == "containers" || old["restartPolicy"] == "Always";
+            if !sidecar && new["resources"] != old["resources"] {
+                let why = "only sidecar containers and regular containers can be resized";
+                errors.push(FieldError::forbidden(&path, why));
+            }
+            kept(&new["resources"], &old["resources"], &path, errors);
+        }
+    }
+    kept(&merged["spec"]["resources"], &old["spec"]["resources"], "spec.resources", errors);
+    if without_resizable(merged) != without_resizable(old) {
+        errors.push(FieldError::forbidden("spec", "only cpu and memory resources are mutable"));
+    }
+}
+
+/// A request or limit can be changed and added, not taken away.
+fn kept(new: &Value, old: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    for kind in ["limits", "requests"] {
+        let lost = |name: &str| !old[kind][name].is_null() && new[kind][name].is_null();
+        if RESIZABLE.iter().any(|name| lost(name)) {
+            let why = format!("resource {kind} cannot be removed");
+            errors.push(FieldError::forbidden(format!("{path}.{kind}"), &why));
+        }
+    }
+}
+
+/// The spec without what a resize may change, for comparison.
+fn without_resizable(pod: &Object) -> Value {
+    let mut spec = pod["spec"].clone();
+    let strip = |resources: &mut Value| {
+        for kind in ["limits", "requests"] {
+            let amounts = resources.get_mut(kind).and_then(Value::as_object_mut);
+            if let Some(amounts) = amounts {
+                amounts.retain(|name, _| !RESIZABLE.contains(&name.as_str()));
+            }
+            let empty = resources[kind].as_object().is_some_and(Map::is_empty);
+            if let Some(fields) = resources.as_object_mut().filter(|_| empty) {
+                fields.remove(kind);
+            }
+        }
+    };
+    for field in LISTS {
+        let containers = spec.get_mut(field).and_then(Value::as_array_mut).into_iter().flatten();
+        containers.filter_map(|c| c.get_mut("resources")).filter(|r| r.is_object()).for_each(strip);
+    }
+    if let Some(own) = spec.get_mut("resources").filter(|r| r.is_object()) {
+        strip(own);
+        if own.as_object().is_some_and(Map::is_empty)
+            && let Some(fields) = spec.as_object_mut()
+        {
+            fields.remove("resources");
+        }
+    }
+    spec
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn pod(resources: Value) -> Object {
+        let mut pod = json!({ "metadata": { "name": "p" }, "spec": {
+            "containers": [{ "name": "c", "image": "i", "resources": resources }],
+            "initContainers": [{ "name": "i", "image": "i", "resources": {} }],
+        } });
+        pod["status"]["qosClass"] = crate::strategy::qos_class(&pod["spec"]).into();
+        pod
+    }
+
+    fn burst(cpu: &str) -> Value {
+        json!({ "requests": { "cpu": cpu, "ephemeral-storage": "1Gi" } })
+    }
+
+    fn errors(new: &Object, old: &Object) -> Vec<String> {
+        let mut errors = Vec::new();
+        check(new, &take_resources(new, old), old, &mut errors);
+        errors.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn only_resources_are_taken() {
+        let old = pod(burst("1"));
+        let mut new = pod(burst("2"));
+        new["metadata"]["labels"] = json!({ "a": "b" });
+        new["spec"]["containers"][0]["image"] = "other".into();
+        assert!(errors(&new, &old).is_empty());
+        let merged = take_resources(&new, &old);
+        assert_eq!(merged["spec"]["containers"][0]["resources"], burst("2"));
+        assert_eq!(merged["spec"]["containers"][0]["image"], "i");
+        assert!(merged["metadata"]["labels"].is_null());
+    }
+
+    #[test]
+    fn what_a_resize_may_not_do() {
+        let old = pod(burst("1"));
+        let guaranteed = json!({ "cpu": "1", "memory": "1Gi" });
+        let mut more = pod(burst("1"));
+        more["spec"]["containers"].as_array_mut().unwrap().push(json!({ "name": "d" }));
+        let mut init = pod(burst("1"));
+        init["spec"]["initContainers"][0]["resources"] = json!({ "requests": { "cpu": "1" } });
+        let mut disk = pod(burst("1"));
+        disk["spec"]["containers"][0]["resources"]["requests"]["ephemeral-storage"] = "2Gi".into();
+        for (new, wanted) in [
+            (pod(json!({ "requests": guaranteed, "limits": guaranteed })), "only cpu and memory"),
+            (
+                pod(json!({ "requests": { "ephemeral-storage": "1Gi" } })),
+                "resource requests cannot be removed",
+            ),
+            (more, "spec.containers: Forbidden: containers may not be added or removed"),
+            (init, "spec.initContainers[0].resources: Forbidden"),
+            (disk, "spec: Forbidden: only cpu and memory resources are mutable"),
+        ] {
+            let found = errors(&new, &old);
+            assert!(found.iter().any(|e| e.contains(wanted)), "{wanted}: {found:?}");
+        }
+        let alone = |resources| {
+            let mut pod = pod(resources);
+            pod["spec"]["initContainers"] = json!([]);
+            pod["status"]["qosClass"] = crate::strategy::qos_class(&pod["spec"]).into();
+            pod
+        };
+        let full = alone(json!({ "requests": guaranteed, "limits": guaranteed }));
+        let half = alone(json!({ "requests": { "cpu": "500m", "memory": "1Gi" }, "limits": guaranteed }));
+        assert_eq!(
+            errors(&half, &full),
+            ["spec: Invalid value: \"Burstable\": Pod QOS Class may not change as a result of resizing"]
+        );
+    }
+}
