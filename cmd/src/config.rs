@@ -65,6 +65,8 @@ struct File {
     cluster_cidr: Option<String>,
     service_cidr: Option<String>,
     simulate_nodes: Option<u32>,
+    enable_admission_plugins: Option<Vec<String>>,
+    disable_admission_plugins: Option<Vec<String>>,
     eviction_hard: Option<BTreeMap<String, String>>,
 }
 
@@ -84,6 +86,8 @@ pub struct Config {
     pub cluster_cidr: String,
     pub service_cidr: String,
     pub simulate_nodes: u32,
+    pub enable_admission_plugins: Vec<String>,
+    pub disable_admission_plugins: Vec<String>,
     pub eviction_hard: Thresholds,
 }
 

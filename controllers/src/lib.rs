@@ -14,6 +14,7 @@ pub mod nodes;
 mod podcontrol;
 pub mod podgc;
 pub mod replicaset;
+pub mod resource_quota;
 pub mod serviceaccount;
 
 pub use certificates::CertificateSigner;

@@ -19,6 +19,8 @@ pub enum Sub {
     Eviction,
     Token,
     EphemeralContainers,
+    /// CPU and memory of a pod that runs.
+    Resize,
 }
 
 impl Sub {
@@ -32,13 +34,17 @@ impl Sub {
             "eviction" => Self::Eviction,
             "token" => Self::Token,
             "ephemeralcontainers" => Self::EphemeralContainers,
+            "resize" => Self::Resize,
             _ => return None,
         })
     }
 
     /// Whether its body and answer are the object itself, seen in part.
     pub fn shows_object(self) -> bool {
-        matches!(self, Self::Status | Self::Approval | Self::Finalize | Self::EphemeralContainers)
+        matches!(
+            self,
+            Self::Status | Self::Approval | Self::Finalize | Self::EphemeralContainers | Self::Resize
+        )
     }
 
     /// The update rules for what it changes.

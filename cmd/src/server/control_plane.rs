@@ -137,7 +137,7 @@ fn assemble(
 
 /// Plugins that leave work to a controller run only beside it: nobody else would take back their taint or finalizer.
 fn admission_for(config: &Config) -> admission::Config {
-    let mut disabled = Vec::new();
+    let mut disabled = config.disable_admission_plugins.clone();
     if !config.runs(Component::Controllers) {
         disabled.push(admission::NEEDS_NODE_LIFECYCLE.to_owned());
     }
