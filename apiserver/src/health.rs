@@ -3,6 +3,7 @@
 //! See <https://kubernetes.io/docs/reference/using-api/health-checks/>.
 
 use crate::http::Reply;
+use crate::metrics;
 use crate::registry::Query;
 use http::StatusCode;
 use parking_lot::Mutex;
@@ -57,15 +58,16 @@ impl Health {
         }
         match parts.next() {
             None => Some(self.all(probe, query)),
-            Some(name) => self.one(name),
+            Some(name) => self.one(probe, name),
         }
     }
 
-    fn one(&self, name: &str) -> Option<Reply> {
+    fn one(&self, probe: &str, name: &str) -> Option<Reply> {
         if name == "ping" {
             return Some(Reply::text(StatusCode::OK, "ok"));
         }
         let check = self.checks.lock().get(name).cloned()?;
+        metrics::global().health_check(name, probe, check.failure.is_none());
         Some(match check.failure {
             None => Reply::text(StatusCode::OK, "ok"),
             Some(why) => {
@@ -75,23 +77,37 @@ impl Health {
     }
 
     fn all(&self, probe: &str, query: &Query) -> Reply {
-        let excluded = query.all("exclude");
+        let mut excluded = query.all("exclude");
         let mut text = String::from("[+]ping ok\n");
         let mut failed = false;
+        metrics::global().health_check("ping", probe, true);
+        excluded.retain(|name| *name != "ping");
         for (name, check) in self.checks.lock().iter() {
             if probe != "readyz" && check.matters == Matters::Ready {
                 continue;
             }
-            let line = if excluded.contains(&name.as_str()) {
+            let asked = excluded.len();
+            excluded.retain(|other| other != name);
+            let line = if excluded.len() < asked {
                 writeln!(text, "[+]{name} excluded: ok")
-            } else if check.failure.is_none() {
-                writeln!(text, "[+]{name} ok")
             } else {
-                failed = true;
-                writeln!(text, "[-]{name} failed: reason withheld")
+                metrics::global().health_check(name, probe, check.failure.is_none());
+                failed |= check.failure.is_some();
+                match check.failure {
+                    None => writeln!(text, "[+]{name} ok"),
+                    Some(_) => writeln!(text, "[-]{name} failed: reason withheld"),
+                }
             };
             // Writing to a String cannot fail.
             let _ = line;
+        }
+        if !excluded.is_empty() {
+            let names: Vec<String> = excluded.iter().map(|name| format!("{name:?}")).collect();
+            let _ = writeln!(
+                text,
+                "warn: some health checks cannot be excluded: no matches for {}",
+                names.join(", ")
+            );
         }
         if failed {
             return Reply::text(StatusCode::INTERNAL_SERVER_ERROR, format!("{text}{probe} check failed\n"));
@@ -131,6 +147,12 @@ mod tests {
         assert_eq!(ask(&health, "/readyz/store").unwrap().0, 200);
         assert_eq!(ask(&health, "/livez/kubelet").unwrap().0, 500);
         assert_eq!(ask(&health, "/livez/nothing"), None);
+        let text = ask(&health, "/readyz?verbose&exclude=kubelet&exclude=moon").unwrap().1;
+        assert!(text.contains("[+]kubelet excluded: ok\n"), "{text}");
+        assert!(
+            text.contains("warn: some health checks cannot be excluded: no matches for \"moon\"\n"),
+            "{text}"
+        );
         health.report("kubelet", Matters::Ready, Ok(()));
         assert!(ask(&health, "/readyz?verbose").unwrap().1.ends_with("readyz check passed\n"));
         assert_eq!(ask(&health, "/version"), None);

@@ -1,13 +1,16 @@
 //! The API server as a whole: made of its parts here, and nowhere else.
 
+use crate::audit;
 use crate::authn::Authenticator;
 use crate::authz::{Authorizer, Generation};
 use crate::cache::Cache;
 use crate::connect::KubeletClient;
-use crate::health::Health;
-use crate::http::limits::Limits;
+use crate::flowcontrol::{self, FlowControl};
+use crate::health::{Health, Matters};
+use crate::http::limits::REQUEST_TIMEOUT;
 use crate::http::serve::{self, Front};
 use crate::http::service;
+use crate::metrics;
 use crate::registry::{Admission, Clock, Registry};
 use crate::store::{Store, StoreError};
 use crate::strategy::{self, Strategy};
@@ -16,7 +19,9 @@ use axum::body::Body;
 use coracle_api::catalogue;
 use http::Request;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 /// The parts that differ between a server and a test of one.
@@ -33,13 +38,30 @@ pub struct ServerConfig {
     pub stop: CancellationToken,
 }
 
+/// What holds requests back, and what is kept of them.
+#[derive(Clone)]
+pub struct EdgeOptions {
+    pub flow: flowcontrol::Options,
+    /// For requests that are neither watches nor streams: upstream's `--request-timeout`.
+    pub request_timeout: Duration,
+    pub audit: Option<Arc<audit::Log>>,
+}
+
+impl Default for EdgeOptions {
+    fn default() -> Self {
+        Self { flow: flowcontrol::Options::default(), request_timeout: REQUEST_TIMEOUT, audit: None }
+    }
+}
+
 pub struct Inner {
     pub registry: Registry,
     pub authenticator: Option<Arc<Authenticator>>,
     pub authorizer: Arc<dyn Authorizer>,
     pub kubelets: Option<KubeletClient>,
     pub health: Health,
-    pub limits: Limits,
+    pub flow: Arc<FlowControl>,
+    pub request_timeout: Duration,
+    pub audit: Option<Arc<audit::Log>>,
     pub stop: CancellationToken,
 }
 
@@ -67,9 +89,36 @@ pub fn rbac_generation(cache: Arc<Cache>) -> Generation {
     Arc::new(move || names.iter().map(|name| cache.changed_at(name).0).sum())
 }
 
+/// Upstream's name of the check.
+const SHUTDOWN: &str = "shutdown";
+
+/// Of several servers in one process, the last is shown.
+fn show_metrics(inner: &Arc<Inner>) {
+    let (flow, log) = (Arc::downgrade(&inner.flow), inner.audit.as_ref().map(Arc::downgrade));
+    metrics::global().collect_as("flowcontrol", move |text| {
+        if let Some(flow) = flow.upgrade() {
+            flow.render(text);
+        }
+    });
+    metrics::global().collect_as("audit", move |text| {
+        if let Some(log) = log.as_ref().and_then(std::sync::Weak::upgrade) {
+            log.render(text);
+        }
+    });
+}
+
 impl ApiServer {
     /// `cache` comes from [`load_cache`] over the same store.
     pub fn new(config: ServerConfig, store: Arc<dyn Store>, cache: Arc<Cache>) -> Self {
+        Self::with_options(config, EdgeOptions::default(), store, cache)
+    }
+
+    pub fn with_options(
+        config: ServerConfig,
+        edge: EdgeOptions,
+        store: Arc<dyn Store>,
+        cache: Arc<Cache>,
+    ) -> Self {
         let ServerConfig { authenticator, authorizer, admission, kubelets, health, clock, stop } = config;
         let registry = Registry { store, cache, admission, clock };
         let inner = Arc::new(Inner {
@@ -78,9 +127,13 @@ impl ApiServer {
             authorizer,
             kubelets,
             health,
-            limits: Limits::default(),
+            flow: FlowControl::new(edge.flow),
+            request_timeout: edge.request_timeout,
+            audit: edge.audit,
             stop,
         });
+        inner.health.report(SHUTDOWN, Matters::Ready, Ok(()));
+        show_metrics(&inner);
         let served = inner.clone();
         let router =
             Router::new().fallback(move |request: Request<Body>| service::handle(served.clone(), request));
@@ -100,6 +153,28 @@ impl ApiServer {
     /// For bootstrap, which writes through the generic path before anybody may ask.
     pub fn registry(&self) -> &Registry {
         &self.inner.registry
+    }
+
+    pub fn flow_control(&self) -> &Arc<FlowControl> {
+        &self.inner.flow
+    }
+
+    /// Keeps the objects of priority and fairness, and follows their changes, until the server's `stop`. `/readyz`
+    /// fails until the default objects are there.
+    pub fn maintain_flow_control(&self) -> JoinHandle<()> {
+        flowcontrol::producer_check(&self.inner.health);
+        let (flow, cache) = (self.inner.flow.clone(), self.inner.registry.cache.clone());
+        let (health, stop) = (self.inner.health.clone(), self.inner.stop.clone());
+        tokio::spawn(flowcontrol::maintain(flow, cache, self.router.clone(), health, stop))
+    }
+
+    pub fn audit_log(&self) -> Option<&Arc<audit::Log>> {
+        self.inner.audit.as_ref()
+    }
+
+    /// Lets `/readyz` fail, so that nobody is sent here any more; everything else goes on.
+    pub fn announce_shutdown(&self) {
+        self.inner.health.report(SHUTDOWN, Matters::Ready, Err("process is shutting down".to_owned()));
     }
 
     pub fn stop(&self) -> &CancellationToken {

@@ -8,6 +8,15 @@ mod support;
 mod delete;
 #[path = "api_server/errors.rs"]
 mod errors;
+#[cfg(test)]
+#[path = "api_server/audit.rs"]
+mod audit;
+#[cfg(test)]
+#[path = "api_server/flow.rs"]
+mod flow;
+#[cfg(test)]
+#[path = "api_server/observe.rs"]
+mod observe;
 #[path = "api_server/formats.rs"]
 mod formats;
 #[cfg(test)]

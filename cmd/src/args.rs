@@ -1,5 +1,6 @@
 //! The command line. Flags carry Kubernetes' own names where Kubernetes has one.
 
+use crate::edge::EdgeArgs;
 use clap::{Args, Parser, Subcommand};
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -71,6 +72,11 @@ pub struct ServerArgs {
     /// [default: memory.available<100Mi,nodefs.available<10%]
     #[arg(long, value_name = "SIGNAL<AMOUNT,...", value_delimiter = ',')]
     pub eviction_hard: Option<Vec<String>>,
+    #[command(flatten)]
+    pub edge: EdgeArgs,
+    /// More of the log: 3 shows requests, 4 what components do, 6 everything [default: 2]
+    #[arg(long, short = 'v', value_name = "LEVEL")]
+    pub v: Option<u8>,
     /// Admission plugins to turn on beside upstream's default set
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     pub enable_admission_plugins: Option<Vec<String>>,

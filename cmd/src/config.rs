@@ -1,6 +1,7 @@
 //! The server's settings: defaults, then the configuration file, then flags; checked whole, all mistakes at once.
 
 use crate::args::ServerArgs;
+use crate::edge::EdgeArgs;
 use coracle_kubelet::config::Thresholds;
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -67,6 +68,7 @@ struct File {
     simulate_nodes: Option<u32>,
     enable_admission_plugins: Option<Vec<String>>,
     disable_admission_plugins: Option<Vec<String>>,
+    api_server: Option<EdgeArgs>,
     eviction_hard: Option<BTreeMap<String, String>>,
 }
 
@@ -88,6 +90,7 @@ pub struct Config {
     pub simulate_nodes: u32,
     pub enable_admission_plugins: Vec<String>,
     pub disable_admission_plugins: Vec<String>,
+    pub edge: EdgeArgs,
     pub eviction_hard: Thresholds,
 }
 
@@ -132,6 +135,8 @@ fn merge(args: ServerArgs, file: File, mistakes: &mut Vec<String>) -> Config {
     if simulate_nodes > MAX_SIMULATED_NODES {
         mistakes.push(format!("simulate-nodes: {simulate_nodes} is more than {MAX_SIMULATED_NODES}"));
     }
+    let edge = args.edge.or(file.api_server.unwrap_or_default());
+    edge.check(mistakes);
     Config {
         kubeconfig,
         bind_address: args.bind_address.or(file.bind_address).unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
@@ -156,6 +161,7 @@ fn merge(args: ServerArgs, file: File, mistakes: &mut Vec<String>) -> Config {
             .disable_admission_plugins
             .or(file.disable_admission_plugins)
             .unwrap_or_default(),
+        edge,
         eviction_hard: or_note(eviction_hard(args.eviction_hard, file.eviction_hard), mistakes)
             .unwrap_or_default(),
         data_dir,

@@ -5,6 +5,7 @@ mod args;
 mod check;
 mod ci;
 mod config;
+mod edge;
 mod reset;
 mod server;
 mod status;
@@ -19,10 +20,20 @@ use tracing_subscriber::EnvFilter;
 /// Levels without RUST_LOG: libraries speak up only when something is wrong.
 const DEFAULT_LOG: &str = "warn,coracle=info";
 
+/// Levels of `-v`, numbered as upstream does it.
+fn levels(v: Option<u8>) -> &'static str {
+    match v.unwrap_or(2) {
+        0..=2 => DEFAULT_LOG,
+        3 => "warn,coracle=info,coracle_apiserver::requests=debug",
+        4 | 5 => "warn,coracle=debug",
+        _ => "info,coracle=trace",
+    }
+}
+
 fn main() -> ExitCode {
     let cli = Cli::parse();
     match cli.command {
-        Command::Server(args) => in_runtime(DEFAULT_LOG, server::command(*args)),
+        Command::Server(args) => in_runtime(levels(args.v), server::command(*args)),
         Command::Ci(args) => in_runtime("error", ci::command(args)),
         Command::Check(args) => check::run(&args),
         Command::Status(args) => in_runtime("error", status::command(args)),

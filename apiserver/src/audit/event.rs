@@ -76,13 +76,16 @@ fn object_ref(info: &RequestInfo) -> Value {
         ("subresource", &info.subresource),
     ];
     let set = fields.into_iter().filter(|(_, value)| !value.is_empty());
-    set.map(|(name, value)| (name.to_owned(), Value::from(value.as_str()))).collect::<serde_json::Map<_, _>>().into()
+    set.map(|(name, value)| (name.to_owned(), Value::from(value.as_str())))
+        .collect::<serde_json::Map<_, _>>()
+        .into()
 }
 
 /// As upstream: the first addresses are what the client says, the last is where it really is.
 fn addresses(source: &Source<'_>) -> Vec<String> {
     let said = source.forwarded_for.split(',').map(str::trim);
-    let mut all: Vec<String> = said.filter(|a| a.parse::<std::net::IpAddr>().is_ok()).map(str::to_owned).collect();
+    let mut all: Vec<String> =
+        said.filter(|a| a.parse::<std::net::IpAddr>().is_ok()).map(str::to_owned).collect();
     if let Some(address) = source.address {
         let address = address.to_string();
         if all.last() != Some(&address) {
@@ -93,7 +96,13 @@ fn addresses(source: &Source<'_>) -> Vec<String> {
 }
 
 impl Record {
-    pub(super) fn new(log: Arc<Log>, rule: &Rule, source: Source<'_>, user: &UserInfo, info: &RequestInfo) -> Self {
+    pub(super) fn new(
+        log: Arc<Log>,
+        rule: &Rule,
+        source: Source<'_>,
+        user: &UserInfo,
+        info: &RequestInfo,
+    ) -> Self {
         let now = Timestamp::now();
         let mut event = json!({
             "kind": "Event", "apiVersion": "audit.k8s.io/v1", "level": rule.level.name(),

@@ -36,7 +36,12 @@ impl Log {
     }
 
     /// The record of a request that the policy wants; `user` is the one who authenticated.
-    pub fn begin(self: &Arc<Self>, source: Source<'_>, user: &UserInfo, info: &RequestInfo) -> Option<Record> {
+    pub fn begin(
+        self: &Arc<Self>,
+        source: Source<'_>,
+        user: &UserInfo,
+        info: &RequestInfo,
+    ) -> Option<Record> {
         let rule = self.policy.decide(user, info);
         self.by_level[rule.level as usize].add(1);
         (rule.level != Level::None).then(|| Record::new(self.clone(), rule, source, user, info))

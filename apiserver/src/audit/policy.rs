@@ -134,8 +134,11 @@ impl Policy {
             };
             rules.push((rule, effect));
         }
-        let otherwise =
-            Rule { level: Level::None, omit_stages: Vec::new(), omit_managed_fields: file.omit_managed_fields };
+        let otherwise = Rule {
+            level: Level::None,
+            omit_stages: Vec::new(),
+            omit_managed_fields: file.omit_managed_fields,
+        };
         Ok(Self { rules, otherwise })
     }
 

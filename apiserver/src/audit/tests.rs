@@ -58,7 +58,10 @@ fn the_first_rule_that_matches_decides() {
         assert_eq!(level(user, uri), expected, "{} {uri}", user.name);
     }
     let apps = decide(&policy, &alice, &Method::GET, "/apis/apps/v1/deployments");
-    assert_eq!((apps.omit_stages.join(" "), apps.omit_managed_fields), ("RequestReceived ResponseStarted".into(), true));
+    assert_eq!(
+        (apps.omit_stages.join(" "), apps.omit_managed_fields),
+        ("RequestReceived ResponseStarted".into(), true)
+    );
     let leader = decide(&policy, &alice, &Method::GET, "/api/v1/namespaces/kube-system/configmaps/leader");
     assert!(!leader.omit_managed_fields);
 }
@@ -74,7 +77,8 @@ fn policies_are_checked_whole() {
     assert!(mistake("- level: None\n  omitStages: [End]").contains("unknown stage"));
     assert!(mistake("- level: None\n  nonResourceURLs: [\"a\"]").starts_with("rules[0]: nonResourceURLs"));
     assert!(
-        mistake("- level: None\n  nonResourceURLs: [\"/a\"]\n  namespaces: [x]").contains("cannot apply to both")
+        mistake("- level: None\n  nonResourceURLs: [\"/a\"]\n  namespaces: [x]")
+            .contains("cannot apply to both")
     );
     assert!(Policy::parse("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: []").is_err());
     assert!(Policy::parse("apiVersion: audit.k8s.io/v1beta1\nkind: Policy\nrules: [{level: None}]").is_err());
@@ -104,7 +108,8 @@ fn events_carry_what_the_level_says() {
     let log = Log::new(Policy::parse(POLICY).unwrap(), sink);
     let uri = "/apis/apps/v1/namespaces/ns/deployments".parse().unwrap();
     let info = RequestInfo::new(&Method::POST, &uri);
-    let mut record = log.begin(source(Some("127.0.0.1")), &UserInfo::authenticated("alice", &[]), &info).unwrap();
+    let mut record =
+        log.begin(source(Some("127.0.0.1")), &UserInfo::authenticated("alice", &[]), &info).unwrap();
     record.stage(Stage::RequestReceived);
     record.impersonated(&UserInfo::authenticated("bob", &[]));
     record.annotate("authorization.k8s.io/decision", "allow");
@@ -127,8 +132,7 @@ fn events_carry_what_the_level_says() {
     assert_eq!(first["sourceIPs"], json!(["10.0.0.9", "10.0.0.8", "127.0.0.1"]));
     assert_eq!(first["user"]["username"], "alice");
     assert_eq!(first["impersonatedUser"]["username"], "bob");
-    let reference =
-        json!({ "resource": "deployments", "namespace": "ns", "name": "d", "apiGroup": "apps", "apiVersion": "v1" });
+    let reference = json!({ "resource": "deployments", "namespace": "ns", "name": "d", "apiGroup": "apps", "apiVersion": "v1" });
     assert_eq!(first["objectRef"], reference);
     assert_eq!(first["requestObject"]["metadata"], json!({ "name": "d" }));
     assert_eq!(first["responseObject"]["metadata"], json!({ "name": "d" }));
@@ -159,8 +163,10 @@ fn files_are_set_aside_and_the_oldest_deleted() {
     sink.write(&json!({}));
     assert_eq!(sink.lost(), 1, "after the end nothing is taken");
     assert_eq!(lines(&path)[0]["number"], 5);
-    let mut names: Vec<String> =
-        std::fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+    let mut names: Vec<String> = std::fs::read_dir(dir.path())
+        .unwrap()
+        .map(|e| e.unwrap().file_name().into_string().unwrap())
+        .collect();
     names.sort();
     assert_eq!(names.len(), 3, "{names:?}");
     assert_eq!(lines(&dir.path().join(&names[1]))[0]["number"], 4, "{names:?}");
@@ -168,7 +174,8 @@ fn files_are_set_aside_and_the_oldest_deleted() {
 
 #[test]
 fn bodies_are_read_in_every_form() {
-    let decode = |kind: &str, body: &'static str| super::sink::decode(kind, &Bytes::from_static(body.as_bytes()));
+    let decode =
+        |kind: &str, body: &'static str| super::sink::decode(kind, &Bytes::from_static(body.as_bytes()));
     assert_eq!(decode("application/json; charset=utf-8", "{\"a\":1}"), Some(json!({ "a": 1 })));
     assert_eq!(decode("application/yaml", "a: 1"), Some(json!({ "a": 1 })));
     assert_eq!(decode("application/json-patch+json", "[]"), Some(json!([])));

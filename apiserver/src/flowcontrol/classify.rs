@@ -125,7 +125,11 @@ mod tests {
             (account("kube-system"), pods, "kube-system-service-accounts"),
             (account("default"), pods, "service-accounts"),
             (node.clone(), "/api/v1/nodes/n/status", "system-node-high"),
-            (node.clone(), "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/n", "system-node-high"),
+            (
+                node.clone(),
+                "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/n",
+                "system-node-high",
+            ),
             (node, pods, "system-nodes"),
             (user("alice", &[]), pods, "global-default"),
         ];

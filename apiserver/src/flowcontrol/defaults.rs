@@ -123,7 +123,13 @@ pub fn schemas() -> Vec<Object> {
         schema("exempt", "exempt", 1, "", everything(groups(&["system:masters"]))),
         schema("catch-all", "catch-all", 10_000, user, everything(groups(&EVERYBODY))),
         schema("probes", "exempt", 2, "", probes),
-        schema("system-leader-election", "leader-election", 100, user, some(leaders, std::slice::from_ref(&leases))),
+        schema(
+            "system-leader-election",
+            "leader-election",
+            100,
+            user,
+            some(leaders, std::slice::from_ref(&leases)),
+        ),
         schema(
             "endpoint-controller",
             "workload-high",
@@ -143,7 +149,13 @@ pub fn schemas() -> Vec<Object> {
         schema("kube-controller-manager", "workload-high", 800, namespace, everything(users(&[MANAGER]))),
         schema("kube-scheduler", "workload-high", 800, namespace, everything(users(&[SCHEDULER]))),
         schema("kube-system-service-accounts", "workload-high", 900, namespace, everything(accounts(&["*"]))),
-        schema("service-accounts", "workload-low", 9000, user, everything(groups(&["system:serviceaccounts"]))),
+        schema(
+            "service-accounts",
+            "workload-low",
+            9000,
+            user,
+            everything(groups(&["system:serviceaccounts"])),
+        ),
         schema("global-default", "global-default", 9900, user, everything(groups(&EVERYBODY))),
     ]
 }

@@ -136,8 +136,16 @@ impl FlowControl {
 
 fn about(user: &str, info: &RequestInfo) -> [String; 8] {
     let version = coracle_api::catalogue::api_version(&info.group, &info.version);
-    let texts =
-        [user, info.verb, &info.path, &info.namespace, &info.name, &version, &info.resource, &info.subresource];
+    let texts = [
+        user,
+        info.verb,
+        &info.path,
+        &info.namespace,
+        &info.name,
+        &version,
+        &info.resource,
+        &info.subresource,
+    ];
     texts.map(str::to_owned)
 }
 
@@ -148,7 +156,9 @@ fn heads(names: &[&str]) -> Vec<String> {
 /// Columns end with a comma and are padded to the widest cell, at least eight characters.
 fn aligned(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let width = |column: usize| rows.iter().filter_map(|r| r.get(column)).map(|c| c.len() + 2).max().unwrap_or(0).max(8);
+    let width = |column: usize| {
+        rows.iter().filter_map(|r| r.get(column)).map(|c| c.len() + 2).max().unwrap_or(0).max(8)
+    };
     let widths: Vec<usize> = (0..columns).map(width).collect();
     let mut text = String::new();
     for row in rows {

@@ -77,8 +77,11 @@ impl Demand {
             // Periods without a single request are made up for.
             let periods = (passed / ADJUST_EVERY.as_secs_f64()).max(1.0);
             let kept = SMOOTHING.powf(periods);
-            self.smoothed =
-                if envelope >= self.smoothed { envelope } else { kept * self.smoothed + (1.0 - kept) * envelope };
+            self.smoothed = if envelope >= self.smoothed {
+                envelope
+            } else {
+                kept * self.smoothed + (1.0 - kept) * envelope
+            };
         }
         (self.from, self.area, self.squares) = (now, 0.0, 0.0);
         std::mem::replace(&mut self.high, seats)

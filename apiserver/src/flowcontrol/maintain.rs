@@ -181,7 +181,10 @@ fn dangling(schema: &Object, known: impl Fn(&str) -> bool, now: Timestamp) -> Op
         return None;
     }
     let unchanged = present.filter(|c| str_at(c, "status") == status);
-    let since = unchanged.map_or_else(|| coracle_api::meta::time::format_seconds(now).into(), |c| c["lastTransitionTime"].clone());
+    let since = unchanged.map_or_else(
+        || coracle_api::meta::time::format_seconds(now).into(),
+        |c| c["lastTransitionTime"].clone(),
+    );
     let condition = json!({
         "type": "Dangling", "status": status, "reason": reason, "message": message, "lastTransitionTime": since,
     });
@@ -273,8 +276,10 @@ mod tests {
         let outcome = |levels: &[Object]| {
             let actions = plan(&present(&schemas), &present(levels), Timestamp::UNIX_EPOCH);
             let [Action::Replace(_, object)] = &actions[..] else { return None };
-            Some((object["spec"]["limited"]["nominalConcurrencyShares"].clone(),
-                object["metadata"]["annotations"][AUTOUPDATE].clone()))
+            Some((
+                object["spec"]["limited"]["nominalConcurrencyShares"].clone(),
+                object["metadata"]["annotations"][AUTOUPDATE].clone(),
+            ))
         };
         change(&mut levels, "system", "false".into(), 2);
         assert_eq!(outcome(&levels), None);

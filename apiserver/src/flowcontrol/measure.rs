@@ -142,9 +142,13 @@ impl FlowControl {
                 text.sample(&name, &[("priority_level", level)], value(at_work));
             }
         };
-        gauge("nominal_limit_seats", "Seats of each level by its shares.", &|l| l.now.lock().seats.nominal.into());
+        gauge("nominal_limit_seats", "Seats of each level by its shares.", &|l| {
+            l.now.lock().seats.nominal.into()
+        });
         gauge("lower_limit_seats", "Seats that a level never lends.", &|l| l.now.lock().seats.min.into());
-        gauge("upper_limit_seats", "Seats that a level may have at most.", &|l| l.now.lock().seats.max.into());
+        gauge("upper_limit_seats", "Seats that a level may have at most.", &|l| {
+            l.now.lock().seats.max.into()
+        });
         gauge("current_limit_seats", "Seats of each level at this moment.", &|l| l.now.lock().limit.into());
         gauge("demand_seats_high_watermark", "Most seats in demand in the last period.", &|l| {
             l.now.lock().high.into()

@@ -184,12 +184,15 @@ impl<T> QueueSet<T> {
     }
 
     /// Moves virtual time on: each active queue is due its part of the seats in use.
+    ///
+    /// Upstream counts all seats of the level here. Where requests are too wide for the last of them, virtual time then
+    /// runs ahead of the busy queues, and whoever comes anew waits for all of them to catch up.
     fn advance(&mut self, now: Duration) {
         let passed = now.saturating_sub(self.progressed_at);
         self.progressed_at = self.progressed_at.max(now);
         self.demand.advance(now, self.seats_in_use + self.seats_waiting);
         if self.active > 0 {
-            let used = self.limit.min(self.seats_in_use + self.seats_waiting);
+            let used = self.limit.min(self.seats_in_use);
             self.progress += work(used, passed) / u128::from(self.active);
         }
     }

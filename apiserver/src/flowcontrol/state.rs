@@ -1,10 +1,10 @@
 //! The levels and schemas in force, and the clock they share.
 
 use super::config::{Distinguisher, Level, Schema};
-use super::{Asker, defaults};
 use super::limits::{self, ADJUST_EVERY, Need, Seats};
 use super::measure::Stats;
 use super::queueset::{Mode, QueueSet};
+use super::{Asker, defaults};
 use crate::http::RequestInfo;
 use coracle_api::{Object, UserInfo};
 use http::HeaderValue;

@@ -23,7 +23,12 @@ struct Bench {
 
 impl Bench {
     fn new(mode: Mode, limit: u32) -> Self {
-        Self { set: QueueSet::new(mode, limit), now: Duration::ZERO, running: Vec::new(), served: BTreeMap::new() }
+        Self {
+            set: QueueSet::new(mode, limit),
+            now: Duration::ZERO,
+            running: Vec::new(),
+            served: BTreeMap::new(),
+        }
     }
 
     fn arrive(&mut self, flow: u64, takes: Duration) {
@@ -39,7 +44,8 @@ impl Bench {
     fn run(&mut self, until: Duration) {
         loop {
             self.running.sort();
-            let Some((end, flow, place, took)) = self.running.first().copied().filter(|r| r.0 <= until) else {
+            let Some((end, flow, place, took)) = self.running.first().copied().filter(|r| r.0 <= until)
+            else {
                 return;
             };
             self.running.remove(0);
@@ -113,12 +119,17 @@ fn the_wide_have_their_turn() {
     assert!(matches!(set.arrive(MILLI, 1, 9, || "wide"), Arrival::Wait { .. }));
     assert!(matches!(set.arrive(MILLI, 0, 1, || "narrow"), Arrival::Wait { .. }));
     let mut begun = Vec::new();
-    for step in 2..=5 {
+    for step in 2..=6 {
         set.finish(step * MILLI, Some(0), 1, MILLI * step);
         set.dispatch(step * MILLI, |who, queue| begun.push((who, queue)));
+        // It would fit, but its turn has not come.
+        assert!(
+            matches!(set.arrive(step * MILLI, 0, 1, || "late"), Arrival::Wait { .. }),
+            "{step} {begun:?}"
+        );
     }
-    assert!(begun.contains(&("wide", 1)), "{begun:?}");
-    assert_eq!(set.totals.dispatched, 4 + begun.len() as u64);
+    assert_eq!(begun, [("narrow", 0), ("wide", 1)]);
+    assert_eq!((set.executing, set.seats_in_use), (1, 9));
 }
 
 #[test]

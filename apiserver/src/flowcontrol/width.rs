@@ -13,7 +13,12 @@ const MOST_SEATS: u32 = 10;
 /// Lists, and watches that ask for the initial state, are as wide as the collection is long: all of it is looked at.
 /// Writes take one seat: watchers are told of them by the watch cache, whose work upstream's longer seats stand for, at
 /// a few microseconds each and beside the request.
-pub fn seats(info: &RequestInfo, query: &Query, most: impl FnOnce() -> u32, count: impl FnOnce() -> usize) -> u32 {
+pub fn seats(
+    info: &RequestInfo,
+    query: &Query,
+    most: impl FnOnce() -> u32,
+    count: impl FnOnce() -> usize,
+) -> u32 {
     if !info.is_resource || !info.name.is_empty() {
         return 1;
     }

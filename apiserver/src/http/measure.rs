@@ -2,10 +2,8 @@
 
 use super::RequestInfo;
 use crate::connect;
-use crate::metrics::{self, InFlight, Request, RequestKind};
+use crate::metrics::{self, Answered, InFlight, Request, RequestKind};
 use coracle_api::catalogue;
-use http::StatusCode;
-use std::time::Duration;
 
 /// Counts the request as being served until the guard is dropped.
 pub fn in_flight(info: &RequestInfo) -> InFlight<'static> {
@@ -13,10 +11,27 @@ pub fn in_flight(info: &RequestInfo) -> InFlight<'static> {
     metrics::global().in_flight(if reads { RequestKind::ReadOnly } else { RequestKind::Mutating })
 }
 
-/// Counts an answer. Only what the catalogue knows becomes a label: clients can write anything into a path.
-pub fn answered(info: &RequestInfo, code: StatusCode, duration: Duration) {
+/// Counts an answer that has ended.
+pub fn answered(info: &RequestInfo, dry_run: bool, answered: Answered) {
+    let mut request = request(info);
+    request.dry_run = if dry_run { "All" } else { "" };
+    metrics::global().answered(request, answered);
+}
+
+/// Counts a watch or a stream that begins (1) or ends (-1).
+pub fn lasting(info: &RequestInfo, by: i64) {
+    metrics::global().lasting(request(info), by);
+}
+
+pub fn deprecated(info: &RequestInfo) {
+    let Request { group, version, resource, subresource, .. } = request(info);
+    metrics::global().deprecated(group, version, resource, subresource);
+}
+
+/// Only what the catalogue knows becomes a label: clients can write anything into a path.
+fn request(info: &RequestInfo) -> Request<'static> {
     let known = catalogue::by_plural(&info.group, &info.version, &info.resource);
-    let streams = connect::handles(&info.resource, &info.subresource);
+    let streams = info.group.is_empty() && connect::handles(&info.resource, &info.subresource);
     let mut request = Request { verb: label(info, streams), component: "apiserver", ..Request::default() };
     if let Some(resource) = known {
         request.group = &resource.group;
@@ -24,9 +39,17 @@ pub fn answered(info: &RequestInfo, code: StatusCode, duration: Duration) {
         request.resource = &resource.plural;
         request.subresource = resource.subresource(&info.subresource).map_or("", |s| &s.name);
         request.scope = scope(info);
+    } else if !info.is_resource {
+        request.subresource = known_path(&info.path);
     }
-    let lasting = streams || info.verb == "watch";
-    metrics::global().request(request, code, (!lasting).then_some(duration));
+    request
+}
+
+/// Upstream writes the path of what is no resource where the subresource stands.
+fn known_path(path: &str) -> &'static str {
+    const PATHS: &[&str] =
+        &["/healthz", "/livez", "/readyz", "/metrics", "/version", "/openapi/v2", "/openapi/v3"];
+    PATHS.iter().find(|known| path.trim_end_matches('/') == **known).copied().unwrap_or_default()
 }
 
 fn label(info: &RequestInfo, streams: bool) -> &'static str {
@@ -45,7 +68,7 @@ fn label(info: &RequestInfo, streams: bool) -> &'static str {
 }
 
 fn scope(info: &RequestInfo) -> &'static str {
-    if !info.is_collection() {
+    if !info.is_collection() || (info.verb == "create" && !info.resource.is_empty()) {
         "resource"
     } else if info.namespace.is_empty() {
         "cluster"

@@ -1,6 +1,9 @@
 //! The edge: what a request means, and how an answer is written.
 
 pub mod body;
+mod deprecation;
+mod exchange;
+mod gzip;
 pub mod limits;
 pub mod list_body;
 mod measure;
@@ -14,6 +17,7 @@ pub mod serve;
 pub mod service;
 pub mod shape;
 mod special;
+mod steps;
 pub mod watch_body;
 
 pub use negotiation::{Shape, Wanted};

@@ -36,6 +36,15 @@ pub async fn answer(
     if info.path == "/metrics" {
         return Ok(metrics_page(server, wanted));
     }
+    if info.path == "/metrics/slis" {
+        let content = Content::Text(metrics::CONTENT_TYPE, metrics::global().render_objectives().into());
+        return Ok(Reply { status: StatusCode::OK, content, warnings: Vec::new() }.into_response(wanted));
+    }
+    if let Some(page) = info.path.strip_prefix("/debug/api_priority_and_fairness/") {
+        let details = query.get("includeRequestDetails").is_some_and(|v| !v.is_empty());
+        let page = server.flow.dump(page, details).ok_or_else(ApiError::page_not_found)?;
+        return Ok(Reply::text(StatusCode::OK, page).into_response(wanted));
+    }
     let accept = headers.get(ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or_default();
     if info.path.starts_with("/openapi/") {
         let document = openapi_document(info.path.clone(), accept.to_owned()).await?;

@@ -1,62 +1,57 @@
 //! A request from its first byte to the answer: who, may they, what, and how it is told.
 
+use super::exchange::Exchange;
+use super::limits::{self, is_long_running};
 use super::negotiation::Wanted;
 use super::resources::Call;
 use super::respond::{Reply, error_response, method_not_allowed};
 use super::route::{NoRoute, Route};
 use super::serve::Peer;
-use super::{RequestInfo, measure, paths};
+use super::steps::{self, Step};
+use super::{RequestInfo, body, measure, paths};
+use crate::admission::annotations;
+use crate::audit;
 use crate::authn;
-use crate::authz::{self, Attributes};
+use crate::authz::{Attributes, Decision};
 use crate::connect;
+use crate::flowcontrol::{self, Asker, Flow, width};
+use crate::metrics;
 use crate::registry::Query;
 use crate::registry::list::rest_token;
 use crate::server::Inner;
 use axum::body::Body;
-use coracle_api::{ApiError, UserInfo};
+use coracle_api::{ApiError, UserInfo, catalogue};
 use futures::FutureExt;
-use http::header::CACHE_CONTROL;
-use http::{HeaderName, HeaderValue, Request, Response};
+use http::header::{CONTENT_TYPE, RETRY_AFTER, USER_AGENT, X_CONTENT_TYPE_OPTIONS};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Instant;
 
-const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
-
 /// Answers every request; errors and panics become Status objects.
+///
+/// In upstream's order: authentication, the audit log, impersonation, priority and fairness, authorization, and then
+/// the request itself, within its time.
 pub async fn handle(server: Arc<Inner>, request: Request<Body>) -> Response<Body> {
-    let started = Instant::now();
     let info = RequestInfo::new(request.method(), request.uri());
-    let audit_id = request.headers().get(AUDIT_ID).cloned().unwrap_or_else(new_audit_id);
     let wanted = Wanted::new(request.headers(), request.uri().query(), info.is_resource);
     let shown = *wanted.as_ref().unwrap_or(&Wanted::default());
-    let outcome = match wanted {
-        Err(error) if needs_json(&info) => Err(error),
-        _ => AssertUnwindSafe(answer(&server, &info, shown, request)).catch_unwind().await.unwrap_or_else(
-            |_| {
-                tracing::error!(verb = info.verb, path = info.path, "panic while serving a request");
-                Err(ApiError::internal("the server panicked while serving this request"))
-            },
-        ),
-    };
-    let mut response = outcome.unwrap_or_else(|error| failure(&error, shown));
-    let headers = response.headers_mut();
-    headers.insert(AUDIT_ID, audit_id);
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
-    measure::answered(&info, response.status(), started.elapsed());
-    tracing::debug!(
-        verb = info.verb,
-        path = info.path,
-        code = response.status().as_u16(),
-        micros = started.elapsed().as_micros(),
-        "request"
-    );
-    response
-}
-
-fn new_audit_id() -> HeaderValue {
-    HeaderValue::from_str(&uuid::Uuid::new_v4().to_string())
-        .unwrap_or_else(|_| HeaderValue::from_static("none"))
+    let mut exchange = Exchange::new(info, request.headers());
+    if steps::verbose() {
+        exchange.uri = Some(request.uri().to_string());
+    }
+    let work = AssertUnwindSafe(admit(&server, &mut exchange, wanted, shown, request)).catch_unwind();
+    let outcome = work.await.unwrap_or_else(|_| {
+        exchange.panicked();
+        tracing::error!(
+            verb = exchange.info.verb,
+            path = exchange.info.path,
+            "panic while serving a request"
+        );
+        Err(ApiError::internal("the server panicked while serving this request"))
+    });
+    let response = outcome.unwrap_or_else(|error| failure(&error, shown));
+    exchange.answer(&server, response).await
 }
 
 /// Health, metrics, logs and streams are not negotiated.
@@ -74,16 +69,145 @@ fn failure(error: &ApiError, wanted: Wanted) -> Response<Body> {
     Reply::json(http::StatusCode::GONE, status).into_response(wanted)
 }
 
-async fn answer(
+/// Everything before the request itself.
+async fn admit(
+    server: &Arc<Inner>,
+    exchange: &mut Exchange,
+    wanted: Result<Wanted, ApiError>,
+    shown: Wanted,
+    request: Request<Body>,
+) -> Result<Response<Body>, ApiError> {
+    let began = Instant::now();
+    let found = authenticate(server, &exchange.info, &request);
+    metrics::global().authenticated(found.as_ref().ok().map(|user| user.name.as_str()), began.elapsed());
+    exchange.steps.done(Step::Authenticated);
+    record(server, exchange, found.as_ref().unwrap_or(&UserInfo::default()), &request);
+    let mut user = found?;
+    if let Some(other) = authn::impersonate(&user, request.headers(), &*server.authorizer)? {
+        user = other;
+        if let Some(record) = &mut exchange.record {
+            record.impersonated(&user);
+        }
+    }
+    if exchange.info.verb == "watch" || !is_long_running(&exchange.info) {
+        match seat(server, exchange, &user, request.uri().query()).await {
+            Some(ticket) => exchange.ticket = Some(ticket),
+            None => return Ok(too_many()),
+        }
+    }
+    exchange.steps.done(Step::Seated);
+    authorize(server, exchange, &user, request.uri().query())?;
+    exchange.steps.done(Step::Authorized);
+    let wanted = match wanted {
+        Err(error) if needs_json(&exchange.info) => return Err(error),
+        _ => shown,
+    };
+    let request = recorded_body(exchange, request).await?;
+    in_time(server, exchange, wanted, &user, request).await
+}
+
+/// Begins the record of the audit log, if the request is to have one.
+fn record(server: &Inner, exchange: &mut Exchange, user: &UserInfo, request: &Request<Body>) {
+    let Some(log) = &server.audit else { return };
+    let text =
+        |name: HeaderName| request.headers().get(name).and_then(|v| v.to_str().ok()).unwrap_or_default();
+    let source = audit::Source {
+        audit_id: exchange.audit_id.to_str().unwrap_or_default(),
+        uri: request.uri().path_and_query().map_or("", |p| p.as_str()),
+        user_agent: text(USER_AGENT),
+        address: request.extensions().get::<Peer>().map(|peer| peer.address.ip()),
+        forwarded_for: text(HeaderName::from_static("x-forwarded-for")),
+    };
+    exchange.record = log.begin(source, user, &exchange.info);
+    if let Some(record) = &mut exchange.record {
+        record.stage(audit::Stage::RequestReceived);
+    }
+}
+
+/// Seats for the request; `None` if it is refused.
+async fn seat(
+    server: &Inner,
+    exchange: &mut Exchange,
+    user: &UserInfo,
+    query: Option<&str>,
+) -> Option<flowcontrol::Ticket> {
+    let info = &exchange.info;
+    let flow = server.flow.classify(user, info)?;
+    let seats = if flow.is_exempt() { 1 } else { seats(server, info, &flow, query) };
+    let entered = server.flow.enter(&flow, seats, Asker { user, info }).await;
+    exchange.flow = Some(flow);
+    entered.ok()
+}
+
+fn seats(server: &Inner, info: &RequestInfo, flow: &Flow, query: Option<&str>) -> u32 {
+    if !matches!(info.verb, "list" | "watch") {
+        return 1;
+    }
+    let count = || {
+        let resource = catalogue::by_plural(&info.group, &info.version, &info.resource);
+        resource.map_or(0, |r| server.registry.cache.snapshot(&r.storage.key).objects.len())
+    };
+    width::seats(info, &Query::new(query), || flow.max_seats(), count)
+}
+
+/// Upstream's answer to those whom no seat was found for.
+fn too_many() -> Response<Body> {
+    let mut response = Response::new(Body::from(flowcontrol::TOO_MANY));
+    *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
+    let headers = response.headers_mut();
+    headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
+}
+
+/// The body is read here only if the audit log wants it.
+async fn recorded_body(exchange: &mut Exchange, request: Request<Body>) -> Result<Request<Body>, ApiError> {
+    let writes = matches!(exchange.info.verb, "create" | "update" | "patch" | "delete" | "deletecollection");
+    let Some(record) = exchange.record.as_mut().filter(|r| r.wants_request()) else { return Ok(request) };
+    if !writes || is_long_running(&exchange.info) {
+        return Ok(request);
+    }
+    let (parts, body) = request.into_parts();
+    let bytes = body::read(body).await?;
+    let kind = parts.headers.get(CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or_default();
+    record.request_object(kind, &bytes);
+    Ok(Request::from_parts(parts, Body::from(bytes)))
+}
+
+/// The request itself, with its annotations, until its time is over.
+async fn in_time(
+    server: &Arc<Inner>,
+    exchange: &mut Exchange,
+    wanted: Wanted,
+    user: &UserInfo,
+    request: Request<Body>,
+) -> Result<Response<Body>, ApiError> {
+    let query = request.uri().query();
+    exchange.dry_run = query.is_some_and(|query| query.contains("dryRun=All"));
+    if is_long_running(&exchange.info) {
+        return serve(server, &exchange.info, wanted, user, request).await;
+    }
+    let _counted = measure::in_flight(&exchange.info);
+    let time = limits::deadline(query, server.request_timeout)?.saturating_sub(exchange.steps.elapsed());
+    let work = serve(server, &exchange.info, wanted, user, request);
+    let Some(record) = &mut exchange.record else {
+        return tokio::time::timeout(time, work).await.unwrap_or_else(|_| Err(limits::timed_out()));
+    };
+    let (outcome, annotations) = annotations::collect(tokio::time::timeout(time, work)).await;
+    for (key, value) in &annotations {
+        record.annotate(key, value);
+    }
+    outcome.unwrap_or_else(|_| Err(limits::timed_out()))
+}
+
+async fn serve(
     server: &Arc<Inner>,
     info: &RequestInfo,
     wanted: Wanted,
+    user: &UserInfo,
     request: Request<Body>,
 ) -> Result<Response<Body>, ApiError> {
-    let user = identify(server, info, &request)?;
-    authorize(server, info, &user, request.uri().query())?;
-    let _place = if is_long_running(info) { None } else { Some(server.limits.enter(info.verb)?) };
-    let _counted = measure::in_flight(info);
     if !info.is_resource {
         return paths::answer(server, info, wanted, request.headers(), request.uri().query()).await;
     }
@@ -97,54 +221,61 @@ async fn answer(
     }
     let query = Query::new(request.uri().query());
     let (parts, body) = request.into_parts();
-    let call = Call { server, info, user: &user, headers: &parts.headers, query, wanted, route };
+    let headers: &HeaderMap = &parts.headers;
+    let call = Call { server, info, user, headers, query, wanted, route };
     call.answer(body).await
 }
 
 /// In memory the caller says who it is; over a socket, its credentials do.
-fn identify(server: &Inner, info: &RequestInfo, request: &Request<Body>) -> Result<UserInfo, ApiError> {
+fn authenticate(server: &Inner, info: &RequestInfo, request: &Request<Body>) -> Result<UserInfo, ApiError> {
     let known = request.extensions().get::<UserInfo>().cloned();
-    let user = match (known, &server.authenticator) {
-        (Some(user), _) => user,
+    match (known, &server.authenticator) {
+        (Some(user), _) => Ok(user),
         (None, Some(authenticator)) => {
             let identity = request.extensions().get::<Peer>().and_then(|p| p.identity.as_deref());
-            authenticator.authenticate(identity, request.headers(), &info.path)?
+            authenticator.authenticate(identity, request.headers(), &info.path)
         }
-        (None, None) if authn::is_public(&info.path) => UserInfo::anonymous(),
-        (None, None) => return Err(ApiError::unauthorized()),
-    };
-    Ok(authn::impersonate(&user, request.headers(), &*server.authorizer)?.unwrap_or(user))
+        (None, None) if authn::is_public(&info.path) => Ok(UserInfo::anonymous()),
+        (None, None) => Err(ApiError::unauthorized()),
+    }
 }
 
 fn authorize(
     server: &Inner,
-    info: &RequestInfo,
+    exchange: &mut Exchange,
     user: &UserInfo,
     query: Option<&str>,
 ) -> Result<(), ApiError> {
+    let info = &exchange.info;
     // Upstream's --authorization-always-allow-paths.
     let root = info.path.split('/').nth(1).unwrap_or_default();
     if !info.is_resource && matches!(root, "livez" | "readyz" | "healthz") {
         return Ok(());
     }
-    if !info.is_resource {
-        return authz::require(&*server.authorizer, &Attributes::path(user, info.verb, &info.path));
-    }
     let selector = query.and_then(|q| {
         form_urlencoded::parse(q.as_bytes()).find(|(k, _)| k == "fieldSelector").map(|(_, v)| v)
     });
-    let attributes = Attributes {
-        version: &info.version,
-        subresource: &info.subresource,
-        name: &info.name,
-        field_selector: selector.as_deref().unwrap_or_default(),
-        ..Attributes::resource(user, info.verb, &info.group, &info.resource, &info.namespace)
+    let attributes = if info.is_resource {
+        Attributes {
+            version: &info.version,
+            subresource: &info.subresource,
+            name: &info.name,
+            field_selector: selector.as_deref().unwrap_or_default(),
+            ..Attributes::resource(user, info.verb, &info.group, &info.resource, &info.namespace)
+        }
+    } else {
+        Attributes::path(user, info.verb, &info.path)
     };
-    authz::require(&*server.authorizer, &attributes)
-}
-
-fn is_long_running(info: &RequestInfo) -> bool {
-    info.verb == "watch" || connect::handles(&info.resource, &info.subresource)
+    let began = Instant::now();
+    let decision = server.authorizer.authorize(&attributes);
+    let allowed = matches!(decision, Decision::Allow(_));
+    metrics::global().authorized(allowed, began.elapsed());
+    let (Decision::Allow(reason) | Decision::Deny(reason) | Decision::NoOpinion(reason)) = &decision;
+    if let Some(record) = &mut exchange.record {
+        record.annotate("authorization.k8s.io/decision", if allowed { "allow" } else { "forbid" });
+        record.annotate("authorization.k8s.io/reason", reason);
+    }
+    if allowed { Ok(()) } else { Err(attributes.forbidden(reason)) }
 }
 
 async fn stream(

@@ -76,19 +76,38 @@ pub struct Histogram {
     /// One more than there are bounds: the last takes what is above all of them.
     buckets: Box<[AtomicU64]>,
     sum_nanos: AtomicU64,
+    /// How often the sum began again at zero, every 584 years of seconds or 18 GB of bytes.
+    sum_overflows: AtomicU64,
 }
 
 impl Histogram {
     pub fn new(bounds: &'static [f64]) -> Self {
         let buckets = (0..=bounds.len()).map(|_| AtomicU64::new(0)).collect();
-        Self { bounds, buckets, sum_nanos: AtomicU64::new(0) }
+        Self { bounds, buckets, sum_nanos: AtomicU64::new(0), sum_overflows: AtomicU64::new(0) }
     }
 
     pub fn observe(&self, duration: Duration) {
         let seconds = duration.as_secs_f64();
         let bucket = self.bounds.partition_point(|bound| *bound < seconds);
         self.buckets[bucket].fetch_add(1, Relaxed);
-        self.sum_nanos.fetch_add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX), Relaxed);
+        let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        let before = self.sum_nanos.fetch_add(nanos, Relaxed);
+        if before.checked_add(nanos).is_none() {
+            self.sum_overflows.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// For histograms of other things than time: a whole number of what the bounds are in.
+    pub fn observe_number(&self, number: u64) {
+        self.observe(Duration::from_secs(number));
+    }
+
+    fn sum(&self) -> f64 {
+        let rest = Duration::from_nanos(self.sum_nanos.load(Relaxed)).as_secs_f64();
+        let whole = Duration::from_nanos(u64::MAX).as_secs_f64();
+        #[allow(clippy::cast_precision_loss, reason = "a handful")]
+        let overflows = self.sum_overflows.load(Relaxed) as f64;
+        overflows.mul_add(whole, rest)
     }
 
     pub fn count(&self) -> u64 {
@@ -109,7 +128,7 @@ impl Metric for Histogram {
             labels.push(("le", &bound));
             text.sample(&bucket, &labels, total);
         }
-        text.sample(&sum, labels, Duration::from_nanos(self.sum_nanos.load(Relaxed)).as_secs_f64());
+        text.sample(&sum, labels, self.sum());
         text.sample(&count, labels, total);
     }
 }
@@ -168,17 +187,22 @@ impl<M: Metric> Family<M> {
 
     /// Writes all series, in the order of their labels.
     pub fn render(&self, text: &mut Text) {
-        let all = self.series.read();
-        if all.is_empty() {
+        if self.series.read().is_empty() {
             return;
         }
         text.head(self.name, self.help, M::KIND);
+        self.each(|labels, metric| metric.render(self.name, labels, text));
+    }
+
+    /// Shows all series, in the order of their labels.
+    pub fn each(&self, mut show: impl FnMut(&[(&str, &str)], &M)) {
+        let all = self.series.read();
         let mut sorted: Vec<&Series<M>> = all.values().flatten().collect();
         sorted.sort_by_key(|series| &series.values);
         for series in sorted {
             let labels: Vec<(&str, &str)> =
                 self.labels.iter().copied().zip(series.values.iter().map(|value| &**value)).collect();
-            series.metric.render(self.name, &labels, text);
+            show(&labels, &series.metric);
         }
     }
 }

@@ -1,40 +1,29 @@
 //! What the server counts, under the names that Kubernetes gives it
 //! (<https://kubernetes.io/docs/reference/instrumentation/metrics/>).
 
+mod access;
+mod build;
 mod family;
 mod process;
+mod requests;
+#[cfg(test)]
+mod tests;
 mod text;
 
 pub use family::{Counter, Family, Gauge, Histogram, Metric};
+pub use requests::{Answered, Request};
 pub use text::{CONTENT_TYPE, Text};
 
 use crate::store::SledStore;
+use access::Access;
 use parking_lot::RwLock;
+use requests::{Requests, SECONDS};
+use std::collections::BTreeMap;
 use std::sync::{LazyLock, Weak};
 use std::time::Duration;
 
-/// Upstream's buckets of request durations, in seconds.
-const SECONDS: &[f64] = &[
-    0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0,
-    20.0, 30.0, 45.0, 60.0,
-];
-
-/// How a request is counted. Verbs are upstream's: GET, LIST, WATCH, CREATE, POST, UPDATE, PATCH, DELETE,
-/// DELETECOLLECTION, CONNECT.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Request<'a> {
-    pub verb: &'a str,
-    pub group: &'a str,
-    pub version: &'a str,
-    pub resource: &'a str,
-    pub subresource: &'a str,
-    /// `resource`, `namespace`, `cluster` or empty.
-    pub scope: &'a str,
-    /// Who serves it; `apiserver`.
-    pub component: &'a str,
-    /// `All` or empty.
-    pub dry_run: &'a str,
-}
+/// Upstream's buckets of watch events, in bytes.
+const EVENT_BYTES: &[f64] = &[1024.0, 2048.0, 4096.0, 8192.0, 16_384.0, 32_768.0, 65_536.0, 131_072.0];
 
 /// Bounded by priority: whether a request changes something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,51 +45,37 @@ type Collector = Box<dyn Fn(&mut Text) + Send + Sync>;
 
 /// One server's metrics.
 pub struct Metrics {
-    requests: Family<Counter>,
-    durations: Family<Histogram>,
-    in_flight: Family<Gauge>,
+    requests: Requests,
+    access: Access,
+    /// Reads, then writes.
+    in_flight: [Gauge; 2],
     watch_events: Family<Counter>,
+    watch_event_bytes: Family<Histogram>,
     store_requests: Family<Histogram>,
     objects: Family<Gauge>,
-    collectors: RwLock<Vec<Collector>>,
+    resource_objects: Family<Gauge>,
+    health: Family<Gauge>,
+    health_checks: Family<Counter>,
+    collectors: RwLock<BTreeMap<String, Collector>>,
 }
 
 impl Default for Metrics {
     fn default() -> Self {
         Self {
-            requests: Family::new(
-                "apiserver_request_total",
-                "Requests by verb, resource and response code.",
-                &[
-                    "verb",
-                    "group",
-                    "version",
-                    "resource",
-                    "subresource",
-                    "scope",
-                    "component",
-                    "code",
-                    "dry_run",
-                ],
-                Counter::default,
-            ),
-            durations: Family::new(
-                "apiserver_request_duration_seconds",
-                "Time from a request to its response, by verb and resource; watches are not in it.",
-                &["verb", "group", "version", "resource", "subresource", "scope", "component", "dry_run"],
-                || Histogram::new(SECONDS),
-            ),
-            in_flight: Family::new(
-                "apiserver_current_inflight_requests",
-                "Requests being served at this moment.",
-                &["request_kind"],
-                Gauge::default,
-            ),
+            requests: Requests::default(),
+            access: Access::default(),
+            in_flight: Default::default(),
             watch_events: Family::new(
                 "apiserver_watch_events_total",
                 "Events sent to watchers.",
                 &["group", "version", "resource"],
                 Counter::default,
+            ),
+            watch_event_bytes: Family::new(
+                "apiserver_watch_events_sizes",
+                "Bytes of the events sent to watchers.",
+                &["group", "version", "resource"],
+                || Histogram::new(EVENT_BYTES),
             ),
             store_requests: Family::new(
                 "etcd_request_duration_seconds",
@@ -114,27 +89,97 @@ impl Default for Metrics {
                 &["resource"],
                 Gauge::default,
             ),
+            resource_objects: Family::new(
+                "apiserver_resource_objects",
+                "Objects of each resource in the store.",
+                &["group", "resource"],
+                Gauge::default,
+            ),
+            health: Family::new(
+                "kubernetes_healthcheck",
+                "1 for checks that succeeded the last time they were asked, else 0.",
+                &["name", "type"],
+                Gauge::default,
+            ),
+            health_checks: Family::new(
+                "kubernetes_healthchecks_total",
+                "Answers of the health checks.",
+                &["name", "status", "type"],
+                Counter::default,
+            ),
             collectors: RwLock::default(),
         }
     }
 }
 
 impl Metrics {
-    /// A request was answered. `code` is the HTTP status; watches pass no duration.
-    pub fn request(&self, request: Request<'_>, code: http::StatusCode, duration: Option<Duration>) {
-        let Request { verb, group, version, resource, subresource, scope, component, dry_run } = request;
-        let labels = [verb, group, version, resource, subresource, scope, component, code.as_str(), dry_run];
-        self.requests.with(&labels, |counter| counter.add(1));
-        if let Some(duration) = duration {
-            let labels = [verb, group, version, resource, subresource, scope, component, dry_run];
-            self.durations.with(&labels, |histogram| histogram.observe(duration));
-        }
+    /// A request was answered to the end.
+    pub fn answered(&self, request: Request<'_>, answered: Answered) {
+        self.requests.answered(request, answered);
+    }
+
+    /// A watch or a stream began (1) or ended (-1).
+    pub fn lasting(&self, request: Request<'_>, by: i64) {
+        self.requests.lasting(request, by);
     }
 
     /// Counts a request as being served until the guard is dropped.
     pub fn in_flight(&self, kind: RequestKind) -> InFlight<'_> {
-        self.in_flight.with(&[kind.label()], |gauge| gauge.add(1));
-        InFlight { metrics: self, kind }
+        let gauge = &self.in_flight[kind as usize];
+        gauge.add(1);
+        InFlight { gauge }
+    }
+
+    /// Authentication took so long; `None` where nobody was found.
+    pub fn authenticated(&self, user: Option<&str>, duration: Duration) {
+        self.access.authenticated(user, duration);
+    }
+
+    pub fn authorized(&self, allowed: bool, duration: Duration) {
+        self.access.authorized(allowed, duration);
+    }
+
+    /// One admission plugin was asked. Operations are upstream's (`CREATE`, `UPDATE`, `DELETE`, `CONNECT`), types
+    /// `admit` and `validate`.
+    pub fn admission_plugin(
+        &self,
+        name: &str,
+        operation: &str,
+        kind: &str,
+        rejected: bool,
+        duration: Duration,
+    ) {
+        self.access.plugin(name, operation, kind, rejected, duration);
+    }
+
+    /// All plugins of a type were asked.
+    pub fn admission_step(&self, operation: &str, kind: &str, rejected: bool, duration: Duration) {
+        self.access.step(operation, kind, rejected, duration);
+    }
+
+    /// Somebody asked for a resource that is deprecated.
+    pub fn deprecated(&self, group: &str, version: &str, resource: &str, subresource: &str) {
+        self.access.deprecated(group, version, resource, subresource);
+    }
+
+    /// A health check was asked; `kind` is `healthz`, `livez` or `readyz`.
+    pub fn health_check(&self, name: &str, kind: &str, ok: bool) {
+        self.health.with(&[name, kind], |gauge| gauge.set(ok.into()));
+        let status = if ok { "success" } else { "error" };
+        self.health_checks.with(&[name, status, kind], |counter| counter.add(1));
+    }
+
+    /// The page of `/metrics/slis`.
+    pub fn render_objectives(&self) -> String {
+        let mut text = Text::default();
+        self.health.render(&mut text);
+        self.health_checks.render(&mut text);
+        text.finish()
+    }
+
+    /// An event of so many bytes was sent to a watcher.
+    pub fn watch_event_bytes(&self, group: &str, version: &str, resource: &str, bytes: u64) {
+        self.watch_event_bytes.with(&[group, version, resource], |h| h.observe_number(bytes));
     }
 
     pub fn watch_events(&self, group: &str, version: &str, resource: &str, count: u64) {
@@ -148,12 +193,22 @@ impl Metrics {
 
     /// `resource` as upstream writes it: the plural, and the group behind a dot if there is one.
     pub fn objects(&self, resource: &str, count: usize) {
-        self.objects.with(&[resource], |gauge| gauge.set(i64::try_from(count).unwrap_or(i64::MAX)));
+        let count = i64::try_from(count).unwrap_or(i64::MAX);
+        self.objects.with(&[resource], |gauge| gauge.set(count));
+        let (plural, group) = resource.split_once('.').unwrap_or((resource, ""));
+        self.resource_objects.with(&[group, plural], |gauge| gauge.set(count));
     }
 
     /// Adds something that writes its figures at the time they are asked for.
     pub fn collect(&self, collector: impl Fn(&mut Text) + Send + Sync + 'static) {
-        self.collectors.write().push(Box::new(collector));
+        let mut all = self.collectors.write();
+        let name = format!("{:08}", all.len());
+        all.insert(name, Box::new(collector));
+    }
+
+    /// As [`collect`](Self::collect), in the place of an earlier one of that name.
+    pub fn collect_as(&self, name: &str, collector: impl Fn(&mut Text) + Send + Sync + 'static) {
+        self.collectors.write().insert(name.to_owned(), Box::new(collector));
     }
 
     /// Shows what the embedded store tells of itself, as long as it lives.
@@ -169,12 +224,19 @@ impl Metrics {
     pub fn render(&self) -> String {
         let mut text = Text::default();
         self.requests.render(&mut text);
-        self.durations.render(&mut text);
-        self.in_flight.render(&mut text);
+        let name = "apiserver_current_inflight_requests";
+        text.head(name, "Requests being served at this moment.", "gauge");
+        for kind in [RequestKind::Mutating, RequestKind::ReadOnly] {
+            text.sample(name, &[("request_kind", kind.label())], self.in_flight[kind as usize].get());
+        }
+        self.access.render(&mut text);
         self.watch_events.render(&mut text);
+        self.watch_event_bytes.render(&mut text);
         self.store_requests.render(&mut text);
         self.objects.render(&mut text);
-        for collector in &*self.collectors.read() {
+        self.resource_objects.render(&mut text);
+        build::render(&mut text);
+        for collector in self.collectors.read().values() {
             collector(&mut text);
         }
         process::render(&mut text);
@@ -184,13 +246,12 @@ impl Metrics {
 
 /// A request being served.
 pub struct InFlight<'a> {
-    metrics: &'a Metrics,
-    kind: RequestKind,
+    gauge: &'a Gauge,
 }
 
 impl Drop for InFlight<'_> {
     fn drop(&mut self) {
-        self.metrics.in_flight.with(&[self.kind.label()], |gauge| gauge.add(-1));
+        self.gauge.add(-1);
     }
 }
 
@@ -224,6 +285,9 @@ fn render_store(store: &SledStore, text: &mut Text) {
     for (name, help, value) in gauges {
         text.single(name, help, "gauge", value);
     }
+    let name = "apiserver_storage_size_bytes";
+    text.head(name, "Size of the store's files.", "gauge");
+    text.sample(name, &[("storage_cluster_id", "etcd-0")], report.tree_bytes);
 }
 
 static PROCESS: LazyLock<Metrics> = LazyLock::new(Metrics::default);
@@ -236,108 +300,4 @@ pub fn global() -> &'static Metrics {
 /// The page of [`global`].
 pub fn render() -> String {
     PROCESS.render()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn samples(page: &str, prefix: &str) -> Vec<String> {
-        page.lines().filter(|line| line.starts_with(prefix)).map(str::to_owned).collect()
-    }
-
-    #[test]
-    fn requests_are_counted_by_labels() {
-        let metrics = Metrics::default();
-        let get = Request {
-            verb: "GET",
-            version: "v1",
-            resource: "pods",
-            scope: "resource",
-            component: "apiserver",
-            ..Request::default()
-        };
-        for _ in 0..2 {
-            metrics.request(get, http::StatusCode::OK, Some(Duration::from_millis(30)));
-        }
-        metrics.request(get, http::StatusCode::NOT_FOUND, Some(Duration::from_secs(90)));
-        metrics.request(Request { verb: "WATCH", ..get }, http::StatusCode::OK, None);
-        let page = metrics.render();
-        let labels =
-            r#"group="",version="v1",resource="pods",subresource="",scope="resource",component="apiserver""#;
-        let totals = [
-            format!(r#"apiserver_request_total{{verb="GET",{labels},code="200",dry_run=""}} 2"#),
-            format!(r#"apiserver_request_total{{verb="GET",{labels},code="404",dry_run=""}} 1"#),
-            format!(r#"apiserver_request_total{{verb="WATCH",{labels},code="200",dry_run=""}} 1"#),
-        ];
-        assert_eq!(samples(&page, "apiserver_request_total{"), totals);
-        let duration =
-            format!(r#"apiserver_request_duration_seconds_bucket{{verb="GET",{labels},dry_run="",le="#);
-        let buckets = samples(&page, &duration);
-        assert_eq!(buckets.len(), SECONDS.len() + 1);
-        assert!(
-            buckets[1].ends_with(r#"le="0.025"} 0"#) && buckets[2].ends_with(r#"le="0.05"} 2"#),
-            "{buckets:?}"
-        );
-        assert!(
-            buckets[22].ends_with(r#"le="60"} 2"#) && buckets[23].ends_with(r#"le="+Inf"} 3"#),
-            "{buckets:?}"
-        );
-        assert!(samples(&page, "apiserver_request_duration_seconds_sum")[0].ends_with(" 90.06"));
-    }
-
-    #[test]
-    fn requests_in_flight_come_and_go() {
-        let metrics = Metrics::default();
-        let line = |metrics: &Metrics| samples(&metrics.render(), "apiserver_current_inflight_requests{");
-        let first = metrics.in_flight(RequestKind::Mutating);
-        let second = metrics.in_flight(RequestKind::Mutating);
-        assert_eq!(line(&metrics), [r#"apiserver_current_inflight_requests{request_kind="mutating"} 2"#]);
-        drop((first, second));
-        assert_eq!(line(&metrics), [r#"apiserver_current_inflight_requests{request_kind="mutating"} 0"#]);
-    }
-
-    /// Every family shows up once something is recorded in it.
-    #[test]
-    fn every_metric_is_rendered() {
-        let dir = tempfile::TempDir::new().unwrap();
-        let store = SledStore::open(dir.path(), Default::default()).unwrap();
-        let metrics = Metrics::default();
-        metrics.request(Request::default(), http::StatusCode::OK, Some(Duration::ZERO));
-        drop(metrics.in_flight(RequestKind::ReadOnly));
-        metrics.watch_events("apps", "v1", "deployments", 3);
-        metrics.store_request("get", "", "pods", Duration::from_millis(1));
-        metrics.objects("pods", 7);
-        metrics.collect_store(std::sync::Arc::downgrade(&store));
-        let page = metrics.render();
-        for name in [
-            "apiserver_request_total{",
-            "apiserver_request_duration_seconds_count{",
-            r#"apiserver_current_inflight_requests{request_kind="readOnly"} 0"#,
-            r#"apiserver_watch_events_total{group="apps",version="v1",resource="deployments"} 3"#,
-            r#"etcd_request_duration_seconds_count{operation="get",group="",resource="pods"} 1"#,
-            r#"apiserver_storage_objects{resource="pods"} 7"#,
-            "coracle_store_commits_total 0",
-            "coracle_store_read_only 0",
-            "process_cpu_seconds_total ",
-            "process_resident_memory_bytes ",
-            "process_virtual_memory_bytes ",
-            "process_open_fds ",
-            "process_max_fds ",
-            "process_start_time_seconds ",
-        ] {
-            assert_eq!(samples(&page, name).len(), 1, "{name}\n{page}");
-        }
-        drop(store);
-        assert!(samples(&metrics.render(), "coracle_store").is_empty(), "it does not keep the store open");
-    }
-
-    #[test]
-    fn a_label_without_bounds_is_bounded() {
-        let metrics = Metrics::default();
-        for index in 0..10_050 {
-            metrics.objects(&index.to_string(), 1);
-        }
-        assert_eq!(samples(&metrics.render(), "apiserver_storage_objects{").len(), 10_001);
-    }
 }

@@ -9,7 +9,7 @@ use coracle_apiserver::authz::{Attributes, Authorizer, Decision, rules};
 use coracle_apiserver::cache::Cache;
 use coracle_apiserver::health::Health;
 use coracle_apiserver::registry::AdmitAll;
-use coracle_apiserver::server::{self, ApiServer, ServerConfig};
+use coracle_apiserver::server::{self, ApiServer, EdgeOptions, ServerConfig};
 use coracle_apiserver::store::{MemoryStore, Store};
 use http::{HeaderMap, Request, StatusCode};
 use http_body_util::BodyExt;
@@ -84,6 +84,24 @@ impl Fixture {
     /// For tests over sockets, where somebody has to find out who asks.
     pub async fn with(make: impl FnOnce(Arc<Cache>) -> Option<Arc<Authenticator>>) -> Self {
         Self::build(MemoryStore::new(), make).await
+    }
+
+    /// For tests of what holds requests back.
+    pub async fn with_options(options: EdgeOptions) -> Self {
+        let store: Arc<dyn Store> = MemoryStore::new();
+        let cache = server::load_cache(store.clone()).await.unwrap();
+        let config = ServerConfig {
+            authenticator: None,
+            authorizer: Arc::new(Everybody),
+            admission: Arc::new(AdmitAll),
+            kubelets: None,
+            health: Health::default(),
+            clock: Arc::new(jiff::Timestamp::now),
+            stop: CancellationToken::new(),
+        };
+        let api = ApiServer::with_options(config, options, store, cache);
+        let router = api.service();
+        Self { api, router, user: Some(UserInfo::authenticated("admin", &["system:masters"])) }
     }
 
     async fn build(

@@ -15,9 +15,13 @@ use coracle_apiserver::store::sled::Options as SledOptions;
 use coracle_apiserver::store::{MemoryStore, SledStore, Store};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
+
+/// Longer than the server lets requests end.
+const SERVING_ENDS: Duration = Duration::from_secs(3);
 
 pub struct ControlPlane {
     pub api: ApiServer,
@@ -46,7 +50,9 @@ async fn open_store(config: &Config) -> Result<Arc<dyn Store>, StartError> {
     let dir = config.data_dir.join("db");
     let opened = tokio::task::spawn_blocking(move || SledStore::open(&dir, SledOptions::default()));
     let store = opened.await.map_err(|e| StartError::new("open the store", e))?;
-    Ok(store.map_err(|e| StartError::new("open the store", e))?)
+    let store = store.map_err(|e| StartError::new("open the store", e))?;
+    coracle_apiserver::metrics::global().collect_store(Arc::downgrade(&store));
+    Ok(store)
 }
 
 async fn open_pki(config: &Config) -> Result<Arc<Pki>, StartError> {
@@ -87,10 +93,12 @@ impl ControlPlane {
         kubeconfig::write_admin(&pki, &url, &config.kubeconfig)
             .map_err(|e| StartError::new("write the administrator's kubeconfig", e))?;
         let own_stop = api.stop().clone();
+        let flow_control = api.maintain_flow_control();
         let tls = pki.server_tls().map_err(|e| StartError::new("certificates", e))?;
         let serving = api.clone();
         let until = own_stop.clone();
         let mut tasks = vec![tokio::spawn(async move { serving.serve(listener, Some(tls), until).await })];
+        tasks.push(flow_control);
         tasks.push(renew(pki.clone(), url.clone(), config, stop));
         tracing::info!(%url, kubeconfig = %config.kubeconfig.display(), "the API is ready");
         Ok(Self { api, pki, tokens, store, stop: own_stop, tasks })
@@ -99,8 +107,15 @@ impl ControlPlane {
     /// Ends watches and connections, and makes everything durable.
     pub async fn shut_down(self) {
         self.stop.cancel();
-        for task in self.tasks {
-            task.abort();
+        for mut task in self.tasks {
+            // Requests under way are answered; the server itself bounds the time they get.
+            if tokio::time::timeout(SERVING_ENDS, &mut task).await.is_err() {
+                task.abort();
+            }
+        }
+        if let Some(log) = self.api.audit_log() {
+            // It writes what is left; nothing else runs on this thread by now.
+            log.close();
         }
         if let Err(error) = self.store.close().await {
             tracing::error!(error = &error as &dyn std::error::Error, "the store was not closed cleanly");
@@ -132,7 +147,8 @@ fn assemble(
         clock: Arc::new(jiff::Timestamp::now),
         stop,
     };
-    Ok(ApiServer::new(parts, store, cache))
+    let edge = config.edge.options().map_err(|e| StartError::new("audit log", &*e))?;
+    Ok(ApiServer::with_options(parts, edge, store, cache))
 }
 
 /// Plugins that leave work to a controller run only beside it: nobody else would take back their taint or finalizer.

@@ -53,6 +53,7 @@ impl Node {
 
     /// Stops the components, then the API, then the store.
     pub async fn shut_down(self) {
+        self.control_plane.api.announce_shutdown();
         self.supervisor.shut_down().await;
         self.control_plane.shut_down().await;
     }

@@ -47,12 +47,15 @@ fn mistakes_of_levels() {
         json_patch::merge(&mut level, change);
         errors(&PriorityLevelConfigurations, &level)
     };
-    let queuing = |change: Value| json!({ "spec": { "limited": { "limitResponse": { "queuing": change } } } });
+    let queuing =
+        |change: Value| json!({ "spec": { "limited": { "limitResponse": { "queuing": change } } } });
     let table = [
         (json!({}), vec![]),
         (
             json!({ "metadata": { "name": "exempt" } }),
-            vec!["spec.type: Invalid value: \"Limited\": type must be 'Exempt' if and only if name is 'exempt'"],
+            vec![
+                "spec.type: Invalid value: \"Limited\": type must be 'Exempt' if and only if name is 'exempt'",
+            ],
         ),
         (
             queuing(json!({ "queues": 3 })),

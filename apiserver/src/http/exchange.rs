@@ -1,0 +1,196 @@
+//! One request from its first byte to the last of its answer: what is counted, logged and recorded of it.
+
+use super::RequestInfo;
+use super::limits::is_long_running;
+use super::measure;
+use super::steps::{Step, Steps};
+use crate::audit::{Record, Stage};
+use crate::flowcontrol::{Flow, Ticket};
+use crate::server::Inner;
+use axum::body::Body;
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, USER_AGENT};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
+use http_body::{Body as _, Frame, SizeHint};
+use http_body_util::BodyExt;
+use pin_project_lite::pin_project;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+const SCHEMA_UID: HeaderName = HeaderName::from_static("x-kubernetes-pf-flowschema-uid");
+const LEVEL_UID: HeaderName = HeaderName::from_static("x-kubernetes-pf-prioritylevel-uid");
+const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
+
+/// Largest answer that is taken apart for the audit log; larger ones are recorded without their body.
+const AUDITED_BYTES: u64 = 16 << 20;
+
+pub struct Exchange {
+    pub info: RequestInfo,
+    pub steps: Steps,
+    pub dry_run: bool,
+    pub audit_id: HeaderValue,
+    pub record: Option<Record>,
+    pub flow: Option<Flow>,
+    pub ticket: Option<Ticket>,
+    /// For the log only, and only kept if it may be written.
+    pub uri: Option<String>,
+    pub user_agent: Option<HeaderValue>,
+    pub trace_parent: Option<HeaderValue>,
+    panicked: bool,
+}
+
+impl Exchange {
+    pub fn new(info: RequestInfo, headers: &HeaderMap) -> Self {
+        let audit_id = headers.get(AUDIT_ID).cloned().unwrap_or_else(new_audit_id);
+        Self {
+            info,
+            steps: Steps::default(),
+            dry_run: false,
+            audit_id,
+            record: None,
+            flow: None,
+            ticket: None,
+            uri: None,
+            user_agent: headers.get(USER_AGENT).cloned(),
+            trace_parent: headers.get("traceparent").cloned(),
+            panicked: false,
+        }
+    }
+
+    pub fn panicked(&mut self) {
+        self.panicked = true;
+    }
+
+    /// Completes the answer, and sees it through to its end.
+    pub async fn answer(mut self, server: &Arc<Inner>, mut response: Response<Body>) -> Response<Body> {
+        self.headers(response.headers_mut());
+        self.steps.done(Step::Answered);
+        let status = response.status();
+        let lasting =
+            is_long_running(&self.info) && (status.is_success() || status == StatusCode::SWITCHING_PROTOCOLS);
+        if lasting {
+            // The initial state was found; from here on it costs no seats.
+            self.ticket = None;
+            if let Some(record) = &mut self.record {
+                record.code(status.as_u16());
+                record.stage(Stage::ResponseStarted);
+            }
+            measure::lasting(&self.info, 1);
+        }
+        let size = response.body().size_hint().exact();
+        if let Some(size) = size {
+            if self.record.is_some() {
+                response = self.recorded(response, size).await;
+            }
+            self.end(status, Some(size), lasting);
+            return response;
+        }
+        let end = End { exchange: Some((self, status, lasting, server.clone())), sent: 0 };
+        response.map(|body| Body::new(Watched { body, end }))
+    }
+
+    /// An answer in one piece, kept for the audit log.
+    async fn recorded(&mut self, response: Response<Body>, size: u64) -> Response<Body> {
+        let wants = self.record.as_ref().is_some_and(Record::wants_response);
+        let status = response.status();
+        if size > AUDITED_BYTES || (!wants && status.is_success()) {
+            return response;
+        }
+        let (parts, body) = response.into_parts();
+        let bytes = match body.collect().await {
+            Ok(whole) => whole.to_bytes(),
+            Err(_) => Bytes::new(),
+        };
+        if let Some(record) = &mut self.record {
+            let kind = parts.headers.get(CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or_default();
+            let plain = super::gzip::unpacked(&parts.headers, &bytes);
+            record.response(status.as_u16(), kind, &plain);
+        }
+        Response::from_parts(parts, Body::from(bytes))
+    }
+
+    fn headers(&self, headers: &mut HeaderMap) {
+        headers.insert(AUDIT_ID, self.audit_id.clone());
+        headers.insert(http::header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
+        if let Some(flow) = &self.flow {
+            let (schema, level) = flow.uids();
+            schema.map(|uid| headers.insert(SCHEMA_UID, uid));
+            level.map(|uid| headers.insert(LEVEL_UID, uid));
+        }
+        if let Some(text) = super::deprecation::warning(&self.info) {
+            super::deprecation::header(text).map(|value| headers.append(http::header::WARNING, value));
+            measure::deprecated(&self.info);
+        }
+    }
+
+    fn end(mut self, status: StatusCode, bytes: Option<u64>, lasting: bool) {
+        self.ticket = None;
+        let code = status.as_u16();
+        let took = self.steps.elapsed();
+        if lasting {
+            measure::lasting(&self.info, -1);
+        }
+        measure::answered(&self.info, self.dry_run, crate::metrics::Answered { code, duration: took, bytes });
+        if let Some(record) = &mut self.record {
+            record.code(code);
+            record.stage(if self.panicked { Stage::Panic } else { Stage::ResponseComplete });
+        }
+        super::steps::log(&self, status, lasting);
+    }
+}
+
+fn new_audit_id() -> HeaderValue {
+    HeaderValue::from_str(&uuid::Uuid::new_v4().to_string())
+        .unwrap_or_else(|_| HeaderValue::from_static("none"))
+}
+
+/// Ends the exchange when the body is dropped, sent whole or not.
+struct End {
+    exchange: Option<(Exchange, StatusCode, bool, Arc<Inner>)>,
+    sent: u64,
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        if let Some((exchange, status, lasting, _)) = self.exchange.take() {
+            exchange.end(status, Some(self.sent), lasting);
+        }
+    }
+}
+
+pin_project! {
+    /// A body that is made while it is sent.
+    struct Watched {
+        #[pin]
+        body: Body,
+        end: End,
+    }
+}
+
+impl http_body::Body for Watched {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let this = self.project();
+        let frame = this.body.poll_frame(context);
+        if let Poll::Ready(Some(Ok(frame))) = &frame
+            && let Some(data) = frame.data_ref()
+        {
+            this.end.sent += data.len() as u64;
+        }
+        frame
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

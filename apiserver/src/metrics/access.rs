@@ -1,0 +1,148 @@
+//! Authentication, authorization, admission and what is asked of deprecated resources.
+
+use super::family::{Counter, Family, Gauge, Histogram};
+use super::text::Text;
+use std::time::Duration;
+
+/// Upstream's buckets of authentication and authorization, in seconds: powers of two from a millisecond.
+const CHECK_SECONDS: &[f64] = &[
+    0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.024, 2.048, 4.096, 8.192, 16.384,
+];
+/// Upstream's buckets of admission controllers and of whole admission, in seconds.
+const ADMISSION_SECONDS: &[f64] = &[0.005, 0.025, 0.1, 0.5, 1.0, 2.5];
+
+/// The outcome of a check.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    Yes,
+    No,
+}
+
+/// Attempts and their times, for each outcome; recording costs no lock.
+struct Checks {
+    counters: [Counter; 2],
+    durations: [Histogram; 2],
+}
+
+impl Default for Checks {
+    fn default() -> Self {
+        Self { counters: Default::default(), durations: [CHECK_SECONDS; 2].map(Histogram::new) }
+    }
+}
+
+impl Checks {
+    fn record(&self, outcome: Outcome, duration: Duration) {
+        self.counters[outcome as usize].add(1);
+        self.durations[outcome as usize].observe(duration);
+    }
+
+    fn render(&self, names: [(&str, &str); 2], results: [&str; 2], text: &mut Text) {
+        use super::family::Metric;
+        let [(count, count_help), (time, time_help)] = names;
+        text.head(count, count_help, "counter");
+        for (result, counter) in results.iter().zip(&self.counters) {
+            text.sample(count, &[("result", result)], counter.get());
+        }
+        text.head(time, time_help, "histogram");
+        for (result, histogram) in results.iter().zip(&self.durations) {
+            histogram.render(time, &[("result", result)], text);
+        }
+    }
+}
+
+pub(super) struct Access {
+    authentication: Checks,
+    users: Family<Counter>,
+    authorization: Checks,
+    controllers: Family<Histogram>,
+    steps: Family<Histogram>,
+    deprecated: Family<Gauge>,
+}
+
+impl Default for Access {
+    fn default() -> Self {
+        Self {
+            authentication: Checks::default(),
+            users: Family::new(
+                "authenticated_user_requests",
+                "Requests that were authenticated, by the kind of user.",
+                &["username"],
+                Counter::default,
+            ),
+            authorization: Checks::default(),
+            controllers: Family::new(
+                "apiserver_admission_controller_admission_duration_seconds",
+                "Time of one admission plugin, by operation and type.",
+                &["name", "operation", "rejected", "type"],
+                || Histogram::new(ADMISSION_SECONDS),
+            ),
+            steps: Family::new(
+                "apiserver_admission_step_admission_duration_seconds",
+                "Time of all plugins of a type together.",
+                &["operation", "rejected", "type"],
+                || Histogram::new(ADMISSION_SECONDS),
+            ),
+            deprecated: Family::new(
+                "apiserver_requested_deprecated_apis",
+                "1 for deprecated resources that were asked for.",
+                &["group", "removed_release", "resource", "subresource", "version"],
+                Gauge::default,
+            ),
+        }
+    }
+}
+
+fn flag(value: bool) -> &'static str {
+    if value { "true" } else { "false" }
+}
+
+impl Access {
+    /// Users by their kind, as upstream compresses them: the names of the system's own, `other` for all else.
+    pub(super) fn authenticated(&self, user: Option<&str>, duration: Duration) {
+        let outcome = if user.is_some() { Outcome::Yes } else { Outcome::No };
+        self.authentication.record(outcome, duration);
+        if let Some(user) = user {
+            self.users.with(&[compress(user)], |counter| counter.add(1));
+        }
+    }
+
+    pub(super) fn authorized(&self, allowed: bool, duration: Duration) {
+        self.authorization.record(if allowed { Outcome::Yes } else { Outcome::No }, duration);
+    }
+
+    pub(super) fn plugin(&self, name: &str, operation: &str, kind: &str, rejected: bool, duration: Duration) {
+        self.controllers.with(&[name, operation, flag(rejected), kind], |h| h.observe(duration));
+    }
+
+    pub(super) fn step(&self, operation: &str, kind: &str, rejected: bool, duration: Duration) {
+        self.steps.with(&[operation, flag(rejected), kind], |h| h.observe(duration));
+    }
+
+    pub(super) fn deprecated(&self, group: &str, version: &str, resource: &str, subresource: &str) {
+        self.deprecated.with(&[group, "", resource, subresource, version], |gauge| gauge.set(1));
+    }
+
+    pub(super) fn render(&self, text: &mut Text) {
+        let names = [
+            ("authentication_attempts", "Requests by the result of their authentication."),
+            ("authentication_duration_seconds", "Time of authentication by result."),
+        ];
+        self.authentication.render(names, ["success", "failure"], text);
+        self.users.render(text);
+        let names = [
+            ("authorization_attempts_total", "Requests by the result of their authorization."),
+            ("authorization_duration_seconds", "Time of authorization by result."),
+        ];
+        self.authorization.render(names, ["allowed", "denied"], text);
+        self.controllers.render(text);
+        self.steps.render(text);
+        self.deprecated.render(text);
+    }
+}
+
+fn compress(user: &str) -> &str {
+    match user {
+        "admin" | "client" | "kube_proxy" | "kubelet" | "system:serviceaccount:kube-system:default" => user,
+        _ => "other",
+    }
+}

@@ -1,0 +1,241 @@
+//! What is recorded is shown, under upstream's names, and the page is well formed.
+
+use super::*;
+use std::collections::{BTreeMap, BTreeSet};
+
+fn samples(page: &str, prefix: &str) -> Vec<String> {
+    page.lines().filter(|line| line.starts_with(prefix)).map(str::to_owned).collect()
+}
+
+fn get() -> Request<'static> {
+    Request {
+        verb: "GET",
+        version: "v1",
+        resource: "pods",
+        scope: "resource",
+        component: "apiserver",
+        ..Request::default()
+    }
+}
+
+fn took(millis: u64, code: u16) -> Answered {
+    Answered { code, duration: Duration::from_millis(millis), bytes: Some(3000) }
+}
+
+#[test]
+fn requests_are_counted_by_labels() {
+    let metrics = Metrics::default();
+    for _ in 0..2 {
+        metrics.answered(get(), took(30, 200));
+    }
+    metrics.answered(get(), took(90_000, 404));
+    let watch = Request { verb: "WATCH", ..get() };
+    metrics.lasting(watch, 1);
+    metrics.answered(watch, Answered { code: 200, ..Answered::default() });
+    let page = metrics.render();
+    let rest = r#"dry_run="",group="",version="v1",resource="pods",subresource="",scope="resource",component="apiserver""#;
+    let totals = [
+        format!(r#"apiserver_request_total{{verb="GET",{rest},code="200"}} 2"#),
+        format!(r#"apiserver_request_total{{verb="GET",{rest},code="404"}} 1"#),
+        format!(r#"apiserver_request_total{{verb="WATCH",{rest},code="200"}} 1"#),
+    ];
+    assert_eq!(samples(&page, "apiserver_request_total{"), totals);
+    let buckets =
+        samples(&page, &format!(r#"apiserver_request_duration_seconds_bucket{{verb="GET",{rest},le="#));
+    assert_eq!(buckets.len(), SECONDS.len() + 1);
+    assert!(
+        buckets[1].ends_with(r#"le="0.025"} 0"#) && buckets[2].ends_with(r#"le="0.05"} 2"#),
+        "{buckets:?}"
+    );
+    assert!(
+        buckets[22].ends_with(r#"le="60"} 2"#) && buckets[23].ends_with(r#"le="+Inf"} 3"#),
+        "{buckets:?}"
+    );
+    assert!(samples(&page, "apiserver_request_duration_seconds_sum")[0].ends_with(" 90.06"));
+    let counts = samples(&page, "apiserver_request_sli_duration_seconds_count");
+    assert_eq!(counts.len(), 1, "objectives are not about watches: {counts:?}");
+    assert!(samples(&page, "apiserver_response_sizes_sum")[0].ends_with(" 9000"));
+    assert!(samples(&page, "apiserver_longrunning_requests{")[0].ends_with(" 1"));
+}
+
+#[test]
+fn requests_in_flight_come_and_go() {
+    let metrics = Metrics::default();
+    let line = |metrics: &Metrics| samples(&metrics.render(), "apiserver_current_inflight_requests{");
+    let (first, second) =
+        (metrics.in_flight(RequestKind::Mutating), metrics.in_flight(RequestKind::Mutating));
+    let zero = r#"apiserver_current_inflight_requests{request_kind="readOnly"} 0"#;
+    assert_eq!(line(&metrics), [r#"apiserver_current_inflight_requests{request_kind="mutating"} 2"#, zero]);
+    drop((first, second));
+    assert_eq!(line(&metrics), [r#"apiserver_current_inflight_requests{request_kind="mutating"} 0"#, zero]);
+}
+
+/// One of everything.
+fn full(metrics: &Metrics) {
+    metrics.answered(get(), took(1, 200));
+    metrics.lasting(Request { verb: "WATCH", ..get() }, 1);
+    drop(metrics.in_flight(RequestKind::ReadOnly));
+    metrics.authenticated(Some("somebody"), Duration::from_micros(3));
+    metrics.authenticated(None, Duration::from_micros(3));
+    metrics.authorized(true, Duration::from_micros(3));
+    metrics.admission_plugin("NamespaceLifecycle", "CREATE", "admit", false, Duration::from_micros(3));
+    metrics.admission_step("CREATE", "validate", true, Duration::from_micros(3));
+    metrics.deprecated("", "v1", "endpoints", "");
+    metrics.watch_events("apps", "v1", "deployments", 3);
+    metrics.watch_event_bytes("apps", "v1", "deployments", 2000);
+    metrics.store_request("get", "", "pods", Duration::from_millis(1));
+    metrics.objects("deployments.apps", 7);
+    metrics.objects("pods", 7);
+    metrics.health_check("ping", "livez", true);
+    let flow = crate::flowcontrol::FlowControl::new(Default::default());
+    metrics.collect(move |text| flow.render(text));
+}
+
+/// Every family shows up once something is recorded in it.
+#[test]
+fn every_metric_is_rendered() {
+    let dir = tempfile::TempDir::new().unwrap();
+    let store = SledStore::open(dir.path(), Default::default()).unwrap();
+    let metrics = Metrics::default();
+    full(&metrics);
+    metrics.collect_store(std::sync::Arc::downgrade(&store));
+    let page = metrics.render();
+    for name in [
+        "apiserver_request_total{",
+        "apiserver_request_duration_seconds_count{",
+        "apiserver_request_sli_duration_seconds_count{",
+        "apiserver_response_sizes_count{",
+        "apiserver_longrunning_requests{",
+        r#"apiserver_current_inflight_requests{request_kind="readOnly"} 0"#,
+        r#"authentication_attempts{result="success"} 1"#,
+        r#"authentication_attempts{result="failure"} 1"#,
+        r#"authentication_duration_seconds_count{result="failure"} 1"#,
+        r#"authenticated_user_requests{username="other"} 1"#,
+        r#"authorization_attempts_total{result="allowed"} 1"#,
+        r#"apiserver_admission_controller_admission_duration_seconds_count{name="NamespaceLifecycle","#,
+        r#"apiserver_admission_step_admission_duration_seconds_count{operation="CREATE",rejected="true","#,
+        r#"apiserver_requested_deprecated_apis{group="",removed_release="",resource="endpoints","#,
+        r#"apiserver_watch_events_total{group="apps",version="v1",resource="deployments"} 3"#,
+        r#"apiserver_watch_events_sizes_count{group="apps",version="v1",resource="deployments"} 1"#,
+        r#"etcd_request_duration_seconds_count{operation="get",group="",resource="pods"} 1"#,
+        r#"apiserver_storage_objects{resource="pods"} 7"#,
+        r#"apiserver_resource_objects{group="apps",resource="deployments"} 7"#,
+        "apiserver_storage_size_bytes{",
+        r#"apiserver_flowcontrol_nominal_limit_seats{priority_level="system"}"#,
+        "kubernetes_build_info{",
+        r#"kubernetes_feature_enabled{name="WatchList","#,
+        "coracle_store_commits_total 0",
+        "coracle_store_read_only 0",
+        "process_cpu_seconds_total ",
+        "process_resident_memory_bytes ",
+        "process_virtual_memory_bytes ",
+        "process_open_fds ",
+        "process_max_fds ",
+        "process_start_time_seconds ",
+    ] {
+        assert_eq!(samples(&page, name).len(), 1, "{name}\n{page}");
+    }
+    let objectives = metrics.render_objectives();
+    assert_eq!(samples(&objectives, r#"kubernetes_healthcheck{name="ping",type="livez"} 1"#).len(), 1);
+    assert_eq!(samples(&objectives, "kubernetes_healthchecks_total{").len(), 1);
+    drop(store);
+    assert!(samples(&metrics.render(), "coracle_store").is_empty(), "it does not keep the store open");
+}
+
+#[test]
+fn a_label_without_bounds_is_bounded() {
+    let metrics = Metrics::default();
+    for index in 0..10_050 {
+        metrics.objects(&index.to_string(), 1);
+    }
+    assert_eq!(samples(&metrics.render(), "apiserver_storage_objects{").len(), 10_001);
+}
+
+/// The labels of a sample, unescaped; panics on anything that Prometheus would not read.
+fn labels(text: &str) -> BTreeMap<String, String> {
+    let mut all = BTreeMap::new();
+    let mut rest = text;
+    while !rest.is_empty() {
+        let (name, after) = rest.split_once("=\"").expect("a label has a value");
+        assert!(name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_'), "label {name:?}");
+        let (mut value, mut escaped, mut end) = (String::new(), false, None);
+        for (at, c) in after.char_indices() {
+            match (escaped, c) {
+                (true, 'n') => value.push('\n'),
+                (true, '\\' | '"') => value.push(c),
+                (true, _) => panic!("bad escape in {after:?}"),
+                (false, '\\') => {}
+                (false, '"') => {
+                    end = Some(at);
+                    break;
+                }
+                (false, _) => value.push(c),
+            }
+            escaped = !escaped && c == '\\';
+        }
+        let end = end.expect("a value ends");
+        assert!(all.insert(name.to_owned(), value).is_none(), "label {name} twice in {text}");
+        rest = after[end + 1..].strip_prefix(',').unwrap_or(&after[end + 1..]);
+    }
+    all
+}
+
+/// Reads a page as Prometheus does: heads before samples, every family once, no sample twice, buckets that grow.
+fn parse(page: &str) -> BTreeMap<String, String> {
+    let (mut kinds, mut helps) = (BTreeMap::<String, String>::new(), BTreeSet::new());
+    let (mut current, mut seen) = (String::new(), BTreeSet::new());
+    let mut bucket: Option<(BTreeMap<String, String>, f64)> = None;
+    for line in page.lines() {
+        if let Some(help) = line.strip_prefix("# HELP ") {
+            let (name, text) = help.split_once(' ').unwrap();
+            assert!(!text.is_empty() && helps.insert(name.to_owned()), "{line}");
+            continue;
+        }
+        if let Some(kind) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = kind.split_once(' ').unwrap();
+            assert!(["counter", "gauge", "histogram"].contains(&kind) && helps.contains(name), "{line}");
+            assert!(kinds.insert(name.to_owned(), kind.to_owned()).is_none(), "twice: {line}");
+            name.clone_into(&mut current);
+            continue;
+        }
+        let (series, value) = line.rsplit_once(' ').expect("a sample has a value");
+        let value: f64 = value.parse().unwrap_or_else(|_| panic!("{line}"));
+        assert!(seen.insert(series.to_owned()), "twice: {series}");
+        let (name, mut labels) = match series.split_once('{') {
+            Some((name, rest)) => (name, labels(rest.strip_suffix('}').expect("labels end"))),
+            None => (series, BTreeMap::new()),
+        };
+        if kinds[&current] != "histogram" {
+            assert_eq!(name, current, "{line}");
+            continue;
+        }
+        let suffix = name.strip_prefix(&current).unwrap_or_else(|| panic!("{line} in {current}"));
+        match suffix {
+            "_bucket" => {
+                labels.remove("le").expect("a bucket has a bound");
+                if let Some((before, count)) = &bucket
+                    && *before == labels
+                {
+                    assert!(value >= *count, "{line}");
+                }
+                bucket = Some((labels, value));
+            }
+            "_count" => assert_eq!(bucket.take().map(|b| b.1), Some(value), "{line}"),
+            "_sum" => {}
+            _ => panic!("{line} in {current}"),
+        }
+    }
+    kinds
+}
+
+#[test]
+fn the_page_is_well_formed() {
+    let metrics = Metrics::default();
+    full(&metrics);
+    metrics.objects("odd\"\\\nname", 1);
+    let kinds = parse(&metrics.render());
+    assert_eq!(kinds["apiserver_request_duration_seconds"], "histogram");
+    assert_eq!(kinds["apiserver_current_inflight_requests"], "gauge");
+    assert!(kinds.len() > 40, "{}", kinds.len());
+    parse(&metrics.render_objectives());
+}

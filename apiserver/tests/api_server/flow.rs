@@ -1,0 +1,187 @@
+//! Priority and fairness from the outside.
+
+use crate::support::*;
+use axum::body::Body;
+use coracle_api::UserInfo;
+use coracle_apiserver::flowcontrol;
+use coracle_apiserver::server::EdgeOptions;
+use http::Request;
+use serde_json::{Value, json};
+use std::time::{Duration, Instant};
+
+const SCHEMAS: &str = "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas";
+const LEVELS: &str = "/apis/flowcontrol.apiserver.k8s.io/v1/prioritylevelconfigurations";
+
+/// Asks until the answer is as it should be.
+async fn until(fixture: &Fixture, uri: &str, holds: impl Fn(&Value) -> bool) -> Value {
+    let began = Instant::now();
+    loop {
+        let answer = fixture.get(uri).await;
+        let value = if answer.status == 200 { answer.json() } else { Value::Null };
+        if holds(&value) {
+            return value;
+        }
+        assert!(began.elapsed() < Duration::from_secs(20), "{uri} stays {value}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+async fn maintained() -> Fixture {
+    let fixture = Fixture::new().await;
+    fixture.api.maintain_flow_control();
+    until(&fixture, SCHEMAS, |list| {
+        list["items"].as_array().is_some_and(|items| {
+            items.len() == 13 && items.iter().all(|s| s["status"]["conditions"][0]["status"] == "False")
+        })
+    })
+    .await;
+    fixture
+}
+
+#[tokio::test]
+async fn the_default_objects_come_by_themselves_and_come_back() {
+    let fixture = maintained().await;
+    assert_eq!(fixture.get("/readyz").await.status, 200);
+    let levels = fixture.get(LEVELS).await.expect(200);
+    assert_eq!(levels["items"].as_array().unwrap().len(), 8);
+    let before = fixture.get(&format!("{LEVELS}/catch-all")).await.expect(200);
+    fixture.delete(&format!("{LEVELS}/catch-all")).await.expect(200);
+    let after = until(&fixture, &format!("{LEVELS}/catch-all"), Value::is_object).await;
+    assert_ne!(before["metadata"]["uid"], after["metadata"]["uid"]);
+    // A change of a suggested object is taken back while its annotation says so.
+    let change = json!({ "spec": { "matchingPrecedence": 9901 } });
+    let path = format!("{SCHEMAS}/global-default");
+    fixture.patch(&path, "merge-patch", &change).await.expect(200);
+    until(&fixture, &path, |schema| schema["spec"]["matchingPrecedence"] == 9900).await;
+    let mine = json!({ "metadata": { "annotations": { "apf.kubernetes.io/autoupdate-spec": "false" } },
+        "spec": { "matchingPrecedence": 9902 } });
+    fixture.patch(&path, "merge-patch", &mine).await.expect(200);
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert_eq!(fixture.get(&path).await.json()["spec"]["matchingPrecedence"], 9902);
+    let fixed = fixture.patch(&format!("{SCHEMAS}/exempt"), "merge-patch", &change).await.expect(422);
+    assert!(
+        fixed["message"].as_str().unwrap().contains("spec of 'exempt' must equal the fixed value"),
+        "{fixed}"
+    );
+}
+
+fn schema(name: &str, level: &str, user: &str) -> Value {
+    json!({
+        "apiVersion": "flowcontrol.apiserver.k8s.io/v1", "kind": "FlowSchema", "metadata": { "name": name },
+        "spec": { "matchingPrecedence": 50, "priorityLevelConfiguration": { "name": level },
+            "rules": [{ "subjects": [{ "kind": "User", "user": { "name": user } }],
+                "resourceRules": [{ "verbs": ["*"], "apiGroups": ["*"], "resources": ["*"], "namespaces": ["*"],
+                    "clusterScope": true }] }] },
+    })
+}
+
+fn level(name: &str, response: &Value) -> Value {
+    json!({
+        "apiVersion": "flowcontrol.apiserver.k8s.io/v1", "kind": "PriorityLevelConfiguration",
+        "metadata": { "name": name },
+        "spec": { "type": "Limited", "limited": { "nominalConcurrencyShares": 1, "limitResponse": response } },
+    })
+}
+
+#[tokio::test]
+async fn answers_name_the_schema_and_the_level() {
+    let fixture = maintained().await;
+    let alice = fixture.as_user(Some(UserInfo::authenticated("alice", &[])));
+    let uid = |value: &Value| value["metadata"]["uid"].as_str().unwrap().to_owned();
+    let own = uid(&fixture.post(SCHEMAS, &schema("mine", "mine", "alice")).await.expect(201));
+    let default = uid(&fixture.get(&format!("{SCHEMAS}/global-default")).await.expect(200));
+    assert_eq!(alice.get(CONFIG_MAPS).await.header("x-kubernetes-pf-flowschema-uid"), default);
+    until(&fixture, &format!("{SCHEMAS}/mine"), |s| s["status"]["conditions"][0]["reason"] == "NotFound")
+        .await;
+    let made = fixture.post(LEVELS, &level("mine", &json!({ "type": "Reject" }))).await.expect(201);
+    until(&fixture, &format!("{SCHEMAS}/mine"), |s| s["status"]["conditions"][0]["reason"] == "Found").await;
+    let answer = alice.get(CONFIG_MAPS).await;
+    assert_eq!(answer.header("x-kubernetes-pf-flowschema-uid"), own);
+    assert_eq!(answer.header("x-kubernetes-pf-prioritylevel-uid"), uid(&made));
+    let table = fixture.get_as(SCHEMAS, "application/json;as=Table;v=v1;g=meta.k8s.io").await.expect(200);
+    let columns: Vec<&str> =
+        table["columnDefinitions"].as_array().unwrap().iter().map(|c| c["name"].as_str().unwrap()).collect();
+    assert_eq!(
+        columns,
+        ["Name", "PriorityLevel", "MatchingPrecedence", "DistinguisherMethod", "Age", "MissingPL"]
+    );
+    let row = table["rows"].as_array().unwrap().iter().find(|r| r["cells"][0] == "mine").unwrap();
+    assert_eq!(row["cells"][5], "False");
+}
+
+/// A request whose body does not end holds its seat; the next one is refused as upstream refuses.
+#[tokio::test]
+async fn a_level_without_seats_refuses() {
+    let options = EdgeOptions {
+        flow: flowcontrol::Options { total_seats: 1, ..flowcontrol::Options::default() },
+        ..EdgeOptions::default()
+    };
+    let fixture = Fixture::with_options(options).await;
+    fixture.api.maintain_flow_control();
+    until(&fixture, SCHEMAS, |list| list["items"].as_array().is_some_and(|items| items.len() == 13)).await;
+    fixture.post(LEVELS, &level("mine", &json!({ "type": "Reject" }))).await.expect(201);
+    fixture.post(SCHEMAS, &schema("mine", "mine", "alice")).await.expect(201);
+    until(&fixture, &format!("{SCHEMAS}/mine"), |s| s["status"]["conditions"][0]["reason"] == "Found").await;
+    let alice = fixture.as_user(Some(UserInfo::authenticated("alice", &[])));
+    let endless = Body::from_stream(futures::stream::pending::<Result<bytes::Bytes, std::io::Error>>());
+    let request =
+        Request::post(CONFIG_MAPS).header("content-type", "application/json").body(endless).unwrap();
+    let holding = tokio::spawn({
+        let alice = alice.clone();
+        async move { alice.send(request).await }
+    });
+    let page = "/debug/api_priority_and_fairness/dump_priority_levels";
+    let began = Instant::now();
+    loop {
+        let text = String::from_utf8(fixture.get(page).await.body.to_vec()).unwrap();
+        let line = text.lines().find(|l| l.starts_with("mine,")).unwrap_or_default().to_owned();
+        if line.split(',').nth(5).map(str::trim) == Some("1") {
+            break;
+        }
+        assert!(began.elapsed() < Duration::from_secs(20), "{text}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let refused = alice.get(CONFIG_MAPS).await;
+    assert_eq!(refused.status, 429);
+    assert_eq!(refused.header("retry-after"), "1");
+    assert_eq!(refused.header("content-type"), "text/plain; charset=utf-8");
+    assert_eq!(refused.header("x-content-type-options"), "nosniff");
+    assert_eq!(refused.body, "Too many requests, please try again later.\n");
+    assert_eq!(fixture.get(CONFIG_MAPS).await.status, 200, "administrators are exempt");
+    holding.abort();
+    let _ = holding.await;
+    assert_eq!(alice.get(CONFIG_MAPS).await.status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_greedy_client_starves_nobody() {
+    let options = EdgeOptions {
+        flow: flowcontrol::Options { total_seats: 24, ..flowcontrol::Options::default() },
+        ..EdgeOptions::default()
+    };
+    let fixture = Fixture::with_options(options).await;
+    for number in 0..300 {
+        fixture.post(CONFIG_MAPS, &config_map(&format!("c{number}"))).await.expect(201);
+    }
+    let greedy = fixture.as_user(Some(UserInfo::authenticated("greedy", &[])));
+    let greedy_tasks: Vec<_> = (0..200)
+        .map(|_| {
+            let greedy = greedy.clone();
+            tokio::spawn(async move {
+                loop {
+                    greedy.get(CONFIG_MAPS).await;
+                }
+            })
+        })
+        .collect();
+    let modest = fixture.as_user(Some(UserInfo::authenticated("modest", &[])));
+    let mut times = Vec::new();
+    for _ in 0..100 {
+        let began = Instant::now();
+        modest.get(&format!("{CONFIG_MAPS}/c1")).await.expect(200);
+        times.push(began.elapsed());
+    }
+    greedy_tasks.iter().for_each(tokio::task::JoinHandle::abort);
+    times.sort();
+    assert!(times[98] < Duration::from_secs(1), "p99 {:?}, worst {:?}", times[98], times[99]);
+}
