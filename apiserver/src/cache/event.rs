@@ -23,12 +23,16 @@ impl Seen {
     }
 }
 
+/// Encodings beside whole objects in JSON, whose frames are kept too once somebody has asked for them.
+pub const OTHER_ENCODINGS: usize = 3;
+
 pub struct Event {
     pub revision: Revision,
     /// The object after the change; `None` when it was deleted.
     pub current: Option<Arc<CachedObject>>,
     pub previous: Option<Arc<CachedObject>>,
     frames: [OnceLock<Bytes>; 3],
+    others: OnceLock<Box<[[OnceLock<Bytes>; 3]; OTHER_ENCODINGS]>>,
 }
 
 impl Event {
@@ -37,7 +41,7 @@ impl Event {
         current: Option<Arc<CachedObject>>,
         previous: Option<Arc<CachedObject>>,
     ) -> Self {
-        Self { revision, current, previous, frames: Default::default() }
+        Self { revision, current, previous, frames: Default::default(), others: OnceLock::new() }
     }
 
     /// The object to show: the last state of a deleted one.
@@ -53,6 +57,12 @@ impl Event {
         self.frames[seen as usize]
             .get_or_init(|| self.object(seen).map(|o| frame(seen, o, self.revision)).unwrap_or_default())
             .clone()
+    }
+
+    /// The event in another encoding, made at the first call only. `encoding` is below [`OTHER_ENCODINGS`].
+    pub fn frame_in(&self, encoding: usize, seen: Seen, make: impl FnOnce() -> Bytes) -> Bytes {
+        let others = self.others.get_or_init(Box::default);
+        others[encoding][seen as usize].get_or_init(make).clone()
     }
 
     /// Bytes that this event keeps alive in the history.

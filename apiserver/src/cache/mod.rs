@@ -8,7 +8,7 @@ mod history;
 mod object;
 mod watcher;
 
-pub use event::{Event, Seen, frame};
+pub use event::{Event, OTHER_ENCODINGS, Seen, frame};
 pub use history::History;
 pub use object::CachedObject;
 pub use watcher::{Filter, Item, QUEUE_EVENTS, Watcher};

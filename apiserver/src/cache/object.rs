@@ -7,6 +7,7 @@ use coracle_api::Object;
 use parking_lot::Mutex;
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 
 const METADATA: &[u8] = b"\"metadata\":{";
@@ -26,6 +27,8 @@ pub struct CachedObject {
     /// Offset in `raw` just behind `"metadata":{`; 0 where the value is no object of the API.
     splice: usize,
     decoded: Mutex<Weak<Object>>,
+    /// Length as a protobuf message, 0 while unknown: lists have to say their length first.
+    protobuf_len: AtomicU32,
 }
 
 /// The part of an object that a label selector looks at.
@@ -58,6 +61,7 @@ impl CachedObject {
             labels,
             fields,
             decoded: Mutex::new(Weak::new()),
+            protobuf_len: AtomicU32::new(0),
         }
     }
 
@@ -113,7 +117,7 @@ impl CachedObject {
 
     /// Appends the object as JSON with `revision` as its resourceVersion. Items of lists leave out `kind` and
     /// `apiVersion`, as upstream's do.
-    pub fn write(&self, out: &mut BytesMut, revision: Revision, as_item: bool) {
+    pub fn write(&self, out: &mut impl BufMut, revision: Revision, as_item: bool) {
         if self.splice == 0 {
             out.put_slice(&self.raw);
             return;
@@ -131,6 +135,36 @@ impl CachedObject {
         out.put_slice(&self.raw[self.splice..]);
     }
 
+    /// Appends the value of `metadata` as JSON, with `revision` as its resourceVersion.
+    pub fn write_metadata(&self, out: &mut impl BufMut, revision: Revision) {
+        let splice = self.splice;
+        if splice == 0 {
+            out.put_slice(b"{}");
+            return;
+        }
+        let rest = &self.raw[splice..];
+        out.put_u8(b'{');
+        write_version(out, revision);
+        if rest.first() != Some(&b'}') {
+            out.put_u8(b',');
+        }
+        out.put_slice(&rest[..object_end(rest)]);
+    }
+
+    /// Length of the object as a protobuf message in the version it is stored in, if [`set_protobuf_len`] said it.
+    ///
+    /// [`set_protobuf_len`]: Self::set_protobuf_len
+    pub fn protobuf_len(&self) -> Option<usize> {
+        match self.protobuf_len.load(Ordering::Relaxed) {
+            0 => None,
+            length => Some(length as usize),
+        }
+    }
+
+    pub fn set_protobuf_len(&self, length: usize) {
+        self.protobuf_len.store(u32::try_from(length).unwrap_or(0), Ordering::Relaxed);
+    }
+
     /// The whole object as JSON.
     pub fn to_json(&self) -> Bytes {
         let mut out = BytesMut::with_capacity(self.encoded_len());
@@ -139,7 +173,7 @@ impl CachedObject {
     }
 }
 
-fn write_version(out: &mut BytesMut, revision: Revision) {
+fn write_version(out: &mut impl BufMut, revision: Revision) {
     out.put_slice(VERSION_MEMBER.as_bytes());
     let mut digits = [0u8; 20];
     let mut at = digits.len();
@@ -160,6 +194,27 @@ fn write_version(out: &mut BytesMut, revision: Revision) {
 /// occurrence is the right one.
 fn find_metadata(raw: &[u8]) -> usize {
     raw.windows(METADATA.len()).take(1024).position(|w| w == METADATA).map_or(0, |at| at + METADATA.len())
+}
+
+/// Behind the brace that closes an object whose opening one is not there any more.
+fn object_end(rest: &[u8]) -> usize {
+    let (mut depth, mut in_string, mut escaped) = (1, false, false);
+    for (at, byte) in rest.iter().enumerate() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if in_string => escaped = true,
+            b'"' => in_string = !in_string,
+            b'{' if !in_string => depth += 1,
+            b'}' if !in_string => {
+                depth -= 1;
+                if depth == 0 {
+                    return at + 1;
+                }
+            }
+            _ => {}
+        }
+    }
+    rest.len()
 }
 
 type Labels = Box<[(Box<str>, Box<str>)]>;
@@ -210,6 +265,17 @@ mod tests {
         assert_eq!(cached.label("b"), Some("2"));
         assert_eq!((cached.namespace(), cached.name()), ("ns", "web"));
         assert_eq!(cached.decode()["metadata"]["resourceVersion"], "120");
+    }
+
+    #[test]
+    fn metadata_alone() {
+        let object =
+            json!({"metadata": {"name": "we}b\"{", "labels": {"a": "\\"}}, "spec": {"metadata": {}}});
+        let cached = cached(&object);
+        let mut out = Vec::new();
+        cached.write_metadata(&mut out, Revision(7));
+        let parsed: Value = serde_json::from_slice(&out).unwrap();
+        assert_eq!(parsed, json!({"name": "we}b\"{", "labels": {"a": "\\"}, "resourceVersion": "7"}));
     }
 
     #[test]

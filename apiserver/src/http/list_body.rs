@@ -1,11 +1,15 @@
-//! The body of a list: stored bytes, with a resourceVersion spliced into each, made piece by piece while it is
-//! sent. Nothing is decoded, and no more than a piece is in memory.
+//! The body of a list: stored bytes, brought into the client's form, made piece by piece while it is sent. Nothing is
+//! decoded, and no more than a piece is in memory.
 
+use super::object_form::ObjectForm;
 use crate::cache::CachedObject;
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::Bytes;
+use coracle_api::protobuf::{self, Encoder, Type, put};
+use coracle_api::{ApiError, Object};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use http_body::{Body, Frame, SizeHint};
+use serde_json::json;
 use std::convert::Infallible;
 use std::io::Write;
 use std::pin::Pin;
@@ -16,8 +20,11 @@ use std::task::{Context, Poll};
 const PIECE_BYTES: usize = 64 * 1024;
 
 pub struct ListBody {
-    head: Option<Bytes>,
+    head: Option<Vec<u8>>,
     items: std::vec::IntoIter<Arc<CachedObject>>,
+    form: ObjectForm,
+    /// Of each item as a protobuf message, the last one first; `None` for JSON.
+    sizes: Option<Vec<u32>>,
     first: bool,
     done: bool,
     packer: Option<GzEncoder<Vec<u8>>>,
@@ -34,8 +41,8 @@ pub struct ListHead<'a> {
 
 impl ListHead<'_> {
     /// The `ListMeta`.
-    pub fn metadata(&self) -> serde_json::Value {
-        let mut metadata = serde_json::json!({ "resourceVersion": self.revision.to_string() });
+    pub fn metadata(&self) -> Object {
+        let mut metadata = json!({ "resourceVersion": self.revision.to_string() });
         if let Some(token) = &self.next {
             metadata["continue"] = token.as_str().into();
         }
@@ -45,55 +52,102 @@ impl ListHead<'_> {
         metadata
     }
 
-    fn to_bytes(&self) -> Bytes {
-        let head = format!(
+    fn json(&self) -> Vec<u8> {
+        format!(
             "{{\"kind\":\"{}\",\"apiVersion\":\"{}\",\"metadata\":{},\"items\":[",
             self.kind,
             self.api_version,
             self.metadata()
-        );
-        Bytes::from(head)
+        )
+        .into_bytes()
+    }
+
+    /// The envelope and the metadata of a message whose items take `items` bytes.
+    fn protobuf(&self, items: usize) -> Result<Vec<u8>, ApiError> {
+        let unknown =
+            || ApiError::internal(format!("no protobuf form of {} {}", self.api_version, self.kind));
+        let ty = Type::find(self.api_version, self.kind).ok_or_else(unknown)?;
+        let text = json!({ "metadata": self.metadata() }).to_string();
+        let mut metadata = Vec::new();
+        Encoder::default().message(ty, text.as_bytes(), None, &mut metadata).map_err(ApiError::internal)?;
+        let mut out = protobuf::envelope_head(self.api_version, self.kind, metadata.len() + items);
+        out.extend_from_slice(&metadata);
+        Ok(out)
     }
 }
 
 impl ListBody {
-    pub fn new(head: &ListHead, items: Vec<Arc<CachedObject>>, gzip: bool) -> Self {
+    pub fn json(head: &ListHead<'_>, items: Vec<Arc<CachedObject>>, form: ObjectForm, gzip: bool) -> Self {
+        Self::new(head.json(), items, form, None, gzip)
+    }
+
+    pub async fn protobuf(
+        head: &ListHead<'_>,
+        items: Vec<Arc<CachedObject>>,
+        form: ObjectForm,
+        gzip: bool,
+    ) -> Result<Self, ApiError> {
+        let mut form = form;
+        let mut sizes = form.sizes(items.iter().map(|item| &**item)).await?;
+        let framed = |size: &u32| *size as usize + 1 + put::varint_len(u64::from(*size));
+        let head = head.protobuf(sizes.iter().map(framed).sum())?;
+        sizes.reverse();
+        Ok(Self::new(head, items, form, Some(sizes), gzip))
+    }
+
+    fn new(
+        head: Vec<u8>,
+        items: Vec<Arc<CachedObject>>,
+        form: ObjectForm,
+        sizes: Option<Vec<u32>>,
+        gzip: bool,
+    ) -> Self {
         let packer = gzip.then(|| GzEncoder::new(Vec::with_capacity(PIECE_BYTES / 4), Compression::fast()));
-        Self { head: Some(head.to_bytes()), items: items.into_iter(), first: true, done: false, packer }
+        Self { head: Some(head), items: items.into_iter(), form, sizes, first: true, done: false, packer }
     }
 
     /// The next plain piece; empty at the end.
-    fn piece(&mut self) -> BytesMut {
+    fn piece(&mut self) -> Vec<u8> {
         if self.done {
-            return BytesMut::new();
+            return Vec::new();
         }
-        let mut out = BytesMut::with_capacity(PIECE_BYTES + 8 * 1024);
+        let mut out = Vec::with_capacity(PIECE_BYTES + 8 * 1024);
         if let Some(head) = self.head.take() {
-            out.put_slice(&head);
+            out.extend_from_slice(&head);
         }
-        for item in self.items.by_ref() {
-            if !self.first {
-                out.put_u8(b',');
-            }
-            self.first = false;
-            item.write(&mut out, item.revision, true);
+        while let Some(item) = self.items.next() {
+            self.put(&item, &mut out);
             if out.len() >= PIECE_BYTES {
                 return out;
             }
         }
-        out.put_slice(b"]}\n");
+        out.extend_from_slice(if self.sizes.is_some() { protobuf::envelope_tail() } else { b"]}\n" });
         self.done = true;
         out
+    }
+
+    fn put(&mut self, item: &CachedObject, out: &mut Vec<u8>) {
+        match &mut self.sizes {
+            Some(sizes) => {
+                put::key(out, 2, 2);
+                put::varint(out, u64::from(sizes.pop().unwrap_or_default()));
+            }
+            None if self.first => self.first = false,
+            None => out.push(b','),
+        }
+        if let Err(error) = self.form.append(item, item.revision, true, out) {
+            // It went well when the sizes were taken, from the same bytes.
+            tracing::error!(key = &*item.key, %error, "an item of a list cannot be written");
+        }
     }
 
     /// The whole body at once.
     pub fn to_bytes(mut self) -> Bytes {
         let mut whole = self.piece();
         while !self.done {
-            let piece = self.piece();
-            whole.unsplit(piece);
+            whole.append(&mut self.piece());
         }
-        whole.freeze()
+        whole.into()
     }
 
     fn packed_piece(&mut self) -> Option<Bytes> {
@@ -125,7 +179,7 @@ impl Body for ListBody {
         } else if self.done {
             None
         } else {
-            Some(self.piece().freeze())
+            Some(self.piece().into())
         };
         Poll::Ready(piece.map(|p| Ok(Frame::data(p))))
     }

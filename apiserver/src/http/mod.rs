@@ -1,13 +1,12 @@
 //! The edge: what a request means, and how an answer is written.
 
+mod accept;
 pub mod body;
-mod deprecation;
-mod exchange;
-mod gzip;
 pub mod limits;
 pub mod list_body;
 mod measure;
 pub mod negotiation;
+pub mod object_form;
 mod paths;
 pub mod request_info;
 mod resources;
@@ -17,9 +16,9 @@ pub mod serve;
 pub mod service;
 pub mod shape;
 mod special;
-mod steps;
 pub mod watch_body;
+mod yaml;
 
-pub use negotiation::{Shape, Wanted};
+pub use negotiation::{Format, Shape, Wanted};
 pub use request_info::RequestInfo;
 pub use respond::{Content, Reply};

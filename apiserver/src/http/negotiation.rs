@@ -2,11 +2,12 @@
 //!
 //! See <https://kubernetes.io/docs/reference/using-api/api-concepts/#alternate-representations-of-resources>.
 
-use coracle_api::ApiError;
+use super::accept::{self, Clause};
+use coracle_api::{ApiError, protobuf};
 use http::HeaderMap;
 use http::header::{ACCEPT, ACCEPT_ENCODING, USER_AGENT};
 
-/// In what shape the objects of an answer are written. The serialization is JSON in all of them.
+/// In what shape the objects of an answer are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Shape {
     #[default]
@@ -17,61 +18,142 @@ pub enum Shape {
     Metadata,
 }
 
+/// How an answer is serialized.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Format {
+    #[default]
+    Json,
+    Yaml,
+    Protobuf,
+}
+
+impl Format {
+    /// In the order in which wildcards choose, and in which a refusal names them.
+    const ALL: [Self; 3] = [Self::Json, Self::Yaml, Self::Protobuf];
+
+    pub const fn media_type(self) -> &'static str {
+        match self {
+            Self::Json => "application/json",
+            Self::Yaml => "application/yaml",
+            Self::Protobuf => protobuf::MEDIA_TYPE,
+        }
+    }
+
+    /// YAML has no form in which one document can be told from the next while they come.
+    pub fn streams(self) -> bool {
+        self != Self::Yaml
+    }
+}
+
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
     pub shape: Shape,
+    pub format: Format,
+    /// Errors have one shape only, so the clause that is taken for them may be another one.
+    pub error_format: Format,
+    /// Tables and metadata are asked for in version v1beta1 instead of v1.
+    pub beta: bool,
+    /// `as=PartialObjectMetadata`, which a list cannot be shown as.
+    pub single: bool,
     /// Indented, as `?pretty` or a browser or curl gets it.
     pub pretty: bool,
     pub gzip: bool,
 }
 
-const ACCEPTED: &[&str] = &["application/json", "application/yaml"];
+/// What a clause asks for, if it can be had.
+#[derive(Clone, Copy)]
+struct Choice {
+    shape: Shape,
+    format: Format,
+    beta: bool,
+    single: bool,
+    pretty: bool,
+}
 
 impl Wanted {
-    /// Takes the first media type of the list that is served; the list is in the order of preference, as clients
-    /// of the API write it. `tables` says whether the requested resource has other shapes than its own.
-    pub fn new(headers: &HeaderMap, query: Option<&str>, tables: bool) -> Result<Self, ApiError> {
-        let shape = accepted_shape(headers, tables)?;
+    /// The first clause that can be served, by quality. `resource` says whether an object of the API is asked for,
+    /// which has other shapes and formats than JSON; anything else is not negotiated here.
+    pub fn new(headers: &HeaderMap, query: Option<&str>, resource: bool) -> Result<Self, ApiError> {
         let gzip = headers.get_all(ACCEPT_ENCODING).iter().filter_map(|v| v.to_str().ok()).any(accepts_gzip);
-        Ok(Self { shape, pretty: wants_pretty(headers, query), gzip })
-    }
-}
-
-fn accepted_shape(headers: &HeaderMap, tables: bool) -> Result<Shape, ApiError> {
-    let mut any = false;
-    for value in headers.get_all(ACCEPT).iter().filter_map(|v| v.to_str().ok()) {
-        for clause in value.split(',').map(str::trim).filter(|c| !c.is_empty()) {
-            any = true;
-            if let Some(shape) = clause_shape(clause, tables) {
-                return Ok(shape);
-            }
+        let pretty = wants_pretty(headers, query);
+        if !resource {
+            return Ok(Self { pretty, gzip, ..Self::default() });
         }
+        let header = headers.get(ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or_default();
+        let clauses = accept::clauses(header);
+        if header.is_empty() {
+            return Ok(Self { pretty, gzip, ..Self::default() });
+        }
+        let chosen = first(&clauses, choice);
+        let Choice { shape, format, beta, single, pretty: asked } =
+            chosen.ok_or_else(|| ApiError::not_acceptable(&Format::ALL.map(Format::media_type)))?;
+        let plain = first(&clauses, |c, f| choice(c, f).filter(|c| c.shape == Shape::Object));
+        let error_format = plain.map_or(Format::Json, |c| c.format);
+        Ok(Self { shape, format, error_format, beta, single, pretty: pretty || asked, gzip })
     }
-    if any { Err(ApiError::not_acceptable(ACCEPTED)) } else { Ok(Shape::Object) }
+
+    /// 406 for what cannot be a stream.
+    pub fn streamed(self) -> Result<Self, ApiError> {
+        if self.format.streams() {
+            return Ok(self);
+        }
+        let types = Format::ALL.into_iter().filter(|f| f.streams());
+        let types: Vec<String> = types.map(|f| format!("{};stream=watch", f.media_type())).collect();
+        Err(ApiError::not_acceptable(&types.iter().map(String::as_str).collect::<Vec<_>>()))
+    }
+
+    /// 406 for a list that is asked for as the metadata of one object.
+    pub fn listed(self, list_kind: &str) -> Result<Self, ApiError> {
+        if !self.single {
+            return Ok(self);
+        }
+        let message =
+            format!("you requested PartialObjectMetadata, but the requested object is a list ({list_kind})");
+        Err(ApiError::new(406, "NotAcceptable", message))
+    }
+
+    /// As error messages are written to this client.
+    pub fn for_errors(self) -> Self {
+        Self { shape: Shape::Object, format: self.error_format, ..self }
+    }
+
+    /// Group and version of tables and metadata.
+    pub fn meta_version(self) -> &'static str {
+        if self.beta { "meta.k8s.io/v1beta1" } else { "meta.k8s.io/v1" }
+    }
 }
 
-fn clause_shape(clause: &str, tables: bool) -> Option<Shape> {
-    let mut parts = clause.split(';').map(str::trim);
-    let media = parts.next().unwrap_or_default();
-    if !matches!(media, "application/json" | "application/*" | "*/*") {
+fn first(clauses: &[Clause<'_>], choose: impl Fn(&Clause<'_>, Format) -> Option<Choice>) -> Option<Choice> {
+    clauses.iter().find_map(|clause| {
+        Format::ALL.into_iter().filter(|f| clause.covers(f.media_type())).find_map(|f| choose(clause, f))
+    })
+}
+
+fn choice(clause: &Clause<'_>, format: Format) -> Option<Choice> {
+    let stream = clause.parameter("stream");
+    if !stream.is_empty() && !(stream == "watch" && format.streams()) {
         return None;
     }
-    let (mut shape, mut group, mut version) = ("", "meta.k8s.io", "v1");
-    for (name, value) in parts.filter_map(|p| p.split_once('=')) {
-        match name.trim() {
-            "as" => shape = value.trim(),
-            "g" => group = value.trim(),
-            "v" => version = value.trim(),
-            _ => {}
-        }
+    if !matches!(clause.parameter("sv"), "" | "v1") {
+        return None;
     }
+    let (name, group, version) = (clause.parameter("as"), clause.parameter("g"), clause.parameter("v"));
     let known = group == "meta.k8s.io" && matches!(version, "v1" | "v1beta1");
-    match shape {
-        "" => Some(Shape::Object),
-        "Table" if known && tables => Some(Shape::Table),
-        "PartialObjectMetadata" | "PartialObjectMetadataList" if known && tables => Some(Shape::Metadata),
-        _ => None,
-    }
+    let shape = match name {
+        "" if group.is_empty() && version.is_empty() => Shape::Object,
+        // Cells are any JSON, which a message cannot hold.
+        "Table" if known && format != Format::Protobuf => Shape::Table,
+        "PartialObjectMetadata" | "PartialObjectMetadataList" if known => Shape::Metadata,
+        _ => return None,
+    };
+    let pretty = clause.parameter("pretty") == "1";
+    Some(Choice {
+        shape,
+        format,
+        beta: version == "v1beta1",
+        single: name == "PartialObjectMetadata",
+        pretty,
+    })
 }
 
 fn accepts_gzip(value: &str) -> bool {
@@ -97,24 +179,68 @@ fn wants_pretty(headers: &HeaderMap, query: Option<&str>) -> bool {
 mod tests {
     use super::*;
 
-    fn shape(accept: &str) -> Result<Shape, u16> {
+    fn wanted(accept: &str) -> Result<Wanted, ApiError> {
         let mut headers = HeaderMap::new();
         headers.insert(ACCEPT, accept.parse().unwrap());
-        Wanted::new(&headers, None, true).map(|w| w.shape).map_err(|e| e.code)
+        Wanted::new(&headers, None, true)
+    }
+
+    fn shape(accept: &str) -> Result<(Shape, Format), u16> {
+        wanted(accept).map(|w| (w.shape, w.format)).map_err(|e| e.code)
     }
 
     #[test]
     fn takes_the_first_that_is_served() {
+        use Format::{Json, Protobuf, Yaml};
         let kubectl = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
-        assert_eq!(shape(kubectl), Ok(Shape::Table));
-        assert_eq!(shape("application/vnd.kubernetes.protobuf,application/json"), Ok(Shape::Object));
-        assert_eq!(shape("application/vnd.kubernetes.protobuf"), Err(406));
-        assert_eq!(shape("application/json;as=Table;v=v9;g=meta.k8s.io"), Err(406));
-        assert_eq!(shape("*/*"), Ok(Shape::Object));
+        assert_eq!(shape(kubectl), Ok((Shape::Table, Json)));
         assert_eq!(
-            shape("application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"),
-            Ok(Shape::Metadata)
+            shape("application/vnd.kubernetes.protobuf,application/json"),
+            Ok((Shape::Object, Protobuf))
         );
+        assert_eq!(shape("application/json;as=Table;v=v9;g=meta.k8s.io"), Err(406));
+        assert_eq!(shape("*/*"), Ok((Shape::Object, Json)));
+        assert_eq!(shape("application/yaml;q=0.9,text/html"), Ok((Shape::Object, Yaml)));
+        assert_eq!(shape("application/json;q=0.5,application/yaml"), Ok((Shape::Object, Yaml)));
+        assert_eq!(shape("application/cbor"), Err(406));
+        assert_eq!(shape("application/cbor,application/json"), Ok((Shape::Object, Json)));
+        let metadata = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
+        assert_eq!(shape(metadata), Ok((Shape::Metadata, Protobuf)));
+        assert_eq!(shape("application/json;as=PartialObjectMetadata"), Err(406));
+    }
+
+    #[test]
+    fn tables_are_no_messages() {
+        let table = "application/vnd.kubernetes.protobuf;as=Table;g=meta.k8s.io;v=v1";
+        assert_eq!(shape(table), Err(406));
+        let with_fallback = format!("{table},application/json;as=Table;g=meta.k8s.io;v=v1beta1");
+        let wanted = wanted(&with_fallback).unwrap();
+        assert_eq!((wanted.shape, wanted.format, wanted.beta), (Shape::Table, Format::Json, true));
+    }
+
+    #[test]
+    fn errors_take_a_clause_without_a_shape() {
+        let metadata = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
+        assert_eq!(wanted(metadata).unwrap().error_format, Format::Json);
+        let plain = format!("{metadata},application/vnd.kubernetes.protobuf");
+        assert_eq!(wanted(&plain).unwrap().error_format, Format::Protobuf);
+    }
+
+    #[test]
+    fn refusals_name_what_there_is() {
+        let error = wanted("application/cbor").unwrap_err();
+        assert_eq!(
+            error.message,
+            "only the following media types are accepted: application/json, application/yaml, \
+             application/vnd.kubernetes.protobuf"
+        );
+        let error = wanted("application/yaml").unwrap().streamed().unwrap_err();
+        assert_eq!(
+            error.message,
+            "only the following media types are accepted: application/json;stream=watch, \
+             application/vnd.kubernetes.protobuf;stream=watch"
+        );
+        assert_eq!(shape("application/yaml;stream=watch"), Err(406));
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! Requests to resources, handed to the generic path and its answers brought into shape.
 
 use super::list_body::{ListBody, ListHead};
-use super::negotiation::{Shape, Wanted};
+use super::negotiation::{Format, Shape, Wanted};
+use super::object_form::ObjectForm;
 use super::respond::{GZIP_FROM_BYTES, Reply, as_gzip};
 use super::route::Route;
 use super::shape::{Include, Tables, metadata_list, metadata_only};
@@ -16,7 +17,7 @@ use crate::server::Inner;
 use crate::strategy;
 use axum::body::Body;
 use coracle_api::{ApiError, Object, UserInfo};
-use http::{HeaderMap, Response, StatusCode};
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use parking_lot::Mutex;
 use serde_json::Value;
 use std::sync::Arc;
@@ -92,7 +93,8 @@ impl Call<'_> {
 
     pub(super) fn tables(&self, scope: &Scope<'_>) -> Result<Tables, ApiError> {
         let include = Include::from_query(self.query.get("includeObject"))?;
-        Ok(Tables { strategy: scope.strategy, include, now: scope.now })
+        let version = self.wanted.meta_version();
+        Ok(Tables { strategy: scope.strategy, include, now: scope.now, version })
     }
 
     /// An object in stored form as the client wants to see it.
@@ -105,7 +107,7 @@ impl Call<'_> {
         let object = scope.to_served(object);
         let value = match self.wanted.shape {
             Shape::Object => object,
-            Shape::Metadata => metadata_only(&object),
+            Shape::Metadata => metadata_only(&object, self.wanted.meta_version()),
             Shape::Table => self.tables(scope)?.single(&object),
         };
         Ok(Reply::json(status, value))
@@ -116,36 +118,38 @@ impl Call<'_> {
             return Ok(Reply::ok(scope.get_scale()?));
         }
         let cached = scope.get()?;
-        if self.wanted.shape == Shape::Object && !scope.resource.needs_conversion() {
+        if self.wanted.pretty && self.wanted.shape == Shape::Object && !scope.resource.needs_conversion() {
             return Ok(Reply::raw(cached.to_json()));
+        }
+        if let Some(mut form) = ObjectForm::new(self.wanted, scope.resource).filter(|_| !self.wanted.pretty) {
+            return Ok(Reply::encoded(form.body(&cached).map_err(ApiError::internal)?));
         }
         self.shown(scope, StatusCode::OK, cached.decode_at(cached.revision))
     }
 
     async fn list(&self, scope: &Scope<'_>) -> Result<Response<Body>, ApiError> {
         let page = scope.list(&self.query.list_options()?).await?;
-        self.list_reply(scope, page)
+        self.list_reply(scope, page).await
     }
 
-    fn list_reply(&self, scope: &Scope<'_>, page: Page) -> Result<Response<Body>, ApiError> {
+    async fn list_reply(&self, scope: &Scope<'_>, page: Page) -> Result<Response<Body>, ApiError> {
         let Page { items, revision, next, remaining } = page;
         let resource = scope.resource;
+        let wanted = self.wanted.listed(&resource.list_kind)?;
         let api_version = resource.api_version();
-        let head = ListHead {
-            kind: &resource.list_kind,
-            api_version: &api_version,
-            revision: revision.0,
-            next,
-            remaining,
+        let (kind, api_version) = match wanted.shape {
+            Shape::Metadata => ("PartialObjectMetadataList", wanted.meta_version()),
+            _ => (&*resource.list_kind, &*api_version),
         };
-        if self.wanted.shape == Shape::Object && !resource.needs_conversion() {
-            return Ok(self.spliced(&head, items));
+        let head = ListHead { kind, api_version, revision: revision.0, next, remaining };
+        if let Some(form) = ObjectForm::new(wanted, resource) {
+            return self.spliced(&head, items, form).await;
         }
         let objects: Vec<Object> =
             items.iter().map(|item| scope.to_served(item.decode_at(item.revision))).collect();
         let value = match self.wanted.shape {
             Shape::Table => self.tables(scope)?.table(&objects, head.metadata(), true),
-            Shape::Metadata => metadata_list(&objects, &head),
+            Shape::Metadata => metadata_list(&objects, &head, wanted.meta_version()),
             Shape::Object => {
                 serde_json::json!({ "kind": head.kind, "apiVersion": head.api_version,
                     "metadata": head.metadata(), "items": objects })
@@ -154,19 +158,35 @@ impl Call<'_> {
         Ok(Reply::ok(value).into_response(self.wanted))
     }
 
-    fn spliced(&self, head: &ListHead<'_>, items: Vec<Arc<CachedObject>>) -> Response<Body> {
+    async fn spliced(
+        &self,
+        head: &ListHead<'_>,
+        items: Vec<Arc<CachedObject>>,
+        form: ObjectForm,
+    ) -> Result<Response<Body>, ApiError> {
         let size: usize = items.iter().map(|i| i.raw.len()).sum();
-        if self.wanted.pretty || size <= SMALL_LIST_BYTES {
-            let bytes = ListBody::new(head, items, false).to_bytes();
-            return Reply::raw(bytes).into_response(self.wanted);
+        let small = size <= SMALL_LIST_BYTES;
+        let is_json = self.wanted.format == Format::Json;
+        let pretty = is_json && self.wanted.pretty;
+        let gzip = self.wanted.gzip && size >= GZIP_FROM_BYTES && !pretty;
+        let body = match is_json {
+            true => ListBody::json(head, items, form, gzip),
+            false => ListBody::protobuf(head, items, form, gzip).await?,
+        };
+        if pretty {
+            return Ok(Reply::raw(body.to_bytes()).into_response(self.wanted));
         }
-        let gzip = self.wanted.gzip && size >= GZIP_FROM_BYTES;
-        let body = Body::new(ListBody::new(head, items, gzip));
-        let response = Reply::stream(body).into_response(self.wanted);
-        if gzip { as_gzip(response) } else { response }
+        if small {
+            return Ok(Reply::encoded(body.to_bytes()).into_response(self.wanted));
+        }
+        let kind = HeaderValue::from_static(self.wanted.format.media_type());
+        let response = Reply::stream(Body::new(body), kind).into_response(self.wanted);
+        Ok(if gzip { as_gzip(response) } else { response })
     }
 
     async fn watch(&self, scope: &Scope<'_>) -> Result<Reply, ApiError> {
+        let wanted = self.wanted.streamed()?;
+        let kind = HeaderValue::from_static(stream_type(wanted.format));
         let mut options = self.query.list_options()?;
         if !self.info.is_collection() {
             // The old form of watching one object: /watch/.../<name>.
@@ -175,20 +195,21 @@ impl Call<'_> {
         let watch = match scope.watch(&options).await {
             Ok(watch) => watch,
             // Upstream tells of lost history inside the stream, and clients look for it there.
-            Err(error) if error.code == 410 => return Ok(Reply::stream(failed(&error))),
+            Err(error) if error.code == 410 => return Ok(Reply::stream(failed(&error, wanted), kind)),
             Err(error) => return Err(error),
         };
         let resource = scope.resource.clone();
         let body = WatchBody {
             watch,
-            shape: self.wanted.shape,
+            wanted,
+            form: ObjectForm::new(wanted, &resource),
             tables: self.tables(scope)?,
             convert: crate::registry::form::converter(&resource),
             resource,
             stop: self.server.stop.clone(),
             columns_sent: false,
         };
-        Ok(Reply::stream(body.into_body()))
+        Ok(Reply::stream(body.into_body(), kind))
     }
 
     async fn create(&self, scope: &Scope<'_>, body: Body) -> Result<Reply, ApiError> {
@@ -289,6 +310,14 @@ impl Call<'_> {
         let value = serde_json::json!({ "kind": scope.resource.list_kind, "apiVersion": scope.resource.api_version(),
             "metadata": { "resourceVersion": page.revision.0.to_string() }, "items": items });
         Ok(Reply::ok(value))
+    }
+}
+
+/// JSON needs no mark that there are several documents.
+fn stream_type(format: Format) -> &'static str {
+    match format {
+        Format::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",
+        other => other.media_type(),
     }
 }
 

@@ -1,17 +1,19 @@
-//! Answers: JSON bodies, Status objects, headers that every answer carries.
+//! Answers: bodies in the client's format, Status objects, headers that every answer carries.
 
-use super::negotiation::Wanted;
+use super::negotiation::{Format, Wanted};
+use super::yaml;
 use axum::body::Body;
 use bytes::Bytes;
-use coracle_api::ApiError;
+use coracle_api::protobuf::{self, Encoder, ProtobufError};
+use coracle_api::{ApiError, Object};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use http::header::{ALLOW, CONTENT_ENCODING, CONTENT_TYPE, RETRY_AFTER, VARY};
 use http::{HeaderName, HeaderValue, Response, StatusCode};
 use serde_json::Value;
+use std::borrow::Cow;
 use std::io::Write;
 
-pub const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const WARNING: HeaderName = HeaderName::from_static("warning");
 
 /// Smaller bodies are sent as they are: upstream's threshold.
@@ -29,8 +31,10 @@ pub enum Content {
     Json(Value),
     /// Already JSON.
     Raw(Bytes),
-    /// A body that is made while it is sent.
-    Stream(Body),
+    /// Already in the client's format.
+    Encoded(Bytes),
+    /// A body that is made while it is sent, with its media type.
+    Stream(Body, HeaderValue),
     /// Not JSON: the health checks and metrics.
     Text(&'static str, Bytes),
 }
@@ -48,8 +52,12 @@ impl Reply {
         Self { status: StatusCode::OK, content: Content::Raw(bytes), warnings: Vec::new() }
     }
 
-    pub fn stream(body: Body) -> Self {
-        Self { status: StatusCode::OK, content: Content::Stream(body), warnings: Vec::new() }
+    pub fn encoded(bytes: Bytes) -> Self {
+        Self { status: StatusCode::OK, content: Content::Encoded(bytes), warnings: Vec::new() }
+    }
+
+    pub fn stream(body: Body, media_type: HeaderValue) -> Self {
+        Self { status: StatusCode::OK, content: Content::Stream(body, media_type), warnings: Vec::new() }
     }
 
     pub fn text(status: StatusCode, text: impl Into<Bytes>) -> Self {
@@ -65,11 +73,17 @@ impl Reply {
     /// Bodies that cannot be indented or compressed as a whole (streams) are sent as they are.
     pub fn into_response(self, wanted: Wanted) -> Response<Body> {
         let mut response = match self.content {
-            Content::Stream(body) => with_type(body, JSON),
+            Content::Stream(body, kind) => with_type(body, kind),
             Content::Text(kind, bytes) => with_type(Body::from(bytes), HeaderValue::from_static(kind)),
-            Content::Json(value) => packed(print(&value, wanted.pretty), wanted.gzip),
-            Content::Raw(bytes) if wanted.pretty => packed(reprint(bytes), wanted.gzip),
-            Content::Raw(bytes) => packed(bytes, wanted.gzip),
+            Content::Encoded(bytes) => packed(bytes, wanted),
+            Content::Json(value) => match encode(&value, wanted) {
+                Ok(bytes) => packed(bytes, wanted),
+                Err(error) => return inexpressible(&error, wanted),
+            },
+            Content::Raw(bytes) => match recode(bytes, wanted) {
+                Ok(bytes) => packed(bytes, wanted),
+                Err(error) => return inexpressible(&error, wanted),
+            },
         };
         *response.status_mut() = self.status;
         for warning in &self.warnings {
@@ -83,7 +97,7 @@ impl Reply {
 
 /// The answer to a failed request.
 pub fn error_response(error: &ApiError, wanted: Wanted) -> Response<Body> {
-    let mut response = Reply::error(error).into_response(wanted);
+    let mut response = Reply::error(error).into_response(wanted.for_errors());
     if let Some(seconds) = error.retry_after {
         response.headers_mut().insert(RETRY_AFTER, seconds.into());
     }
@@ -105,6 +119,45 @@ fn with_type(body: Body, kind: HeaderValue) -> Response<Body> {
     response
 }
 
+/// An object in the client's format.
+fn encode(value: &Value, wanted: Wanted) -> Result<Bytes, ProtobufError> {
+    match wanted.format {
+        Format::Json => Ok(print(value, wanted.pretty)),
+        Format::Yaml => Ok(yaml::print(value).into()),
+        Format::Protobuf => protobuf::encode(value).map(Bytes::from),
+    }
+}
+
+/// JSON in the client's format.
+fn recode(bytes: Bytes, wanted: Wanted) -> Result<Bytes, ProtobufError> {
+    let parsed = || serde_json::from_slice::<Object>(&bytes).map_err(|_| ProtobufError::Json);
+    match wanted.format {
+        Format::Json if !wanted.pretty => Ok(bytes),
+        Format::Protobuf => {
+            let Head { api_version, kind } =
+                serde_json::from_slice(&bytes).map_err(|_| ProtobufError::Json)?;
+            Encoder::default().body(&api_version, &kind, &bytes, None).map(Bytes::from)
+        }
+        _ => encode(&parsed()?, wanted),
+    }
+}
+
+/// What an object says it is.
+#[derive(serde::Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Head<'a> {
+    #[serde(borrow)]
+    api_version: Cow<'a, str>,
+    #[serde(borrow)]
+    kind: Cow<'a, str>,
+}
+
+/// The server is at fault if it has an object that it cannot write; JSON it always can.
+fn inexpressible(error: &ProtobufError, wanted: Wanted) -> Response<Body> {
+    tracing::error!(%error, "an answer cannot be written in the format asked for");
+    error_response(&ApiError::internal(error), Wanted { error_format: Format::Json, ..wanted })
+}
+
 fn print(value: &Value, pretty: bool) -> Bytes {
     let printed = if pretty { serde_json::to_vec_pretty(value) } else { serde_json::to_vec(value) };
     let mut bytes = printed.unwrap_or_default();
@@ -112,22 +165,16 @@ fn print(value: &Value, pretty: bool) -> Bytes {
     bytes.into()
 }
 
-fn reprint(bytes: Bytes) -> Bytes {
-    match serde_json::from_slice::<Value>(&bytes) {
-        Ok(value) => print(&value, true),
-        Err(_) => bytes,
-    }
-}
-
-fn packed(bytes: Bytes, gzip: bool) -> Response<Body> {
-    if !gzip || bytes.len() < GZIP_FROM_BYTES {
-        return with_type(Body::from(bytes), JSON);
+fn packed(bytes: Bytes, wanted: Wanted) -> Response<Body> {
+    let media_type = HeaderValue::from_static(wanted.format.media_type());
+    if !wanted.gzip || bytes.len() < GZIP_FROM_BYTES {
+        return with_type(Body::from(bytes), media_type);
     }
     let mut encoder = GzEncoder::new(Vec::with_capacity(bytes.len() / 8), Compression::fast());
     let packed = encoder.write_all(&bytes).and_then(|()| encoder.finish());
     match packed {
-        Ok(packed) => as_gzip(with_type(Body::from(packed), JSON)),
-        Err(_) => with_type(Body::from(bytes), JSON),
+        Ok(packed) => as_gzip(with_type(Body::from(packed), media_type)),
+        Err(_) => with_type(Body::from(bytes), media_type),
     }
 }
 

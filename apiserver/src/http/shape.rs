@@ -6,8 +6,6 @@ use coracle_api::{ApiError, Object};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-const META_V1: &str = "meta.k8s.io/v1";
-
 /// What a table row carries beside its cells.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Include {
@@ -36,6 +34,8 @@ pub struct Tables {
     pub strategy: &'static dyn Strategy,
     pub include: Include,
     pub now: Timestamp,
+    /// `meta.k8s.io/v1`, or v1beta1 for who asks for it.
+    pub version: &'static str,
 }
 
 impl Tables {
@@ -48,7 +48,7 @@ impl Tables {
     ) -> Value {
         let rows: Vec<Value> = objects.into_iter().map(|object| self.row(object)).collect();
         let columns = if with_columns { self.columns() } else { Value::Null };
-        json!({ "kind": "Table", "apiVersion": META_V1, "metadata": metadata, "columnDefinitions": columns, "rows": rows })
+        json!({ "kind": "Table", "apiVersion": self.version, "metadata": metadata, "columnDefinitions": columns, "rows": rows })
     }
 
     /// The table of one object, as a get answers it.
@@ -73,18 +73,23 @@ impl Tables {
         }
         row["object"] = match self.include {
             Include::Nothing => Value::Null,
-            Include::Metadata => metadata_only(object),
+            Include::Metadata => metadata_only(object, self.version),
             Include::Object => object.clone(),
         };
         row
     }
 }
 
-pub fn metadata_only(object: &Object) -> Value {
-    json!({ "kind": "PartialObjectMetadata", "apiVersion": META_V1, "metadata": object["metadata"] })
+/// `version` is the group and version of the answer.
+pub fn metadata_only(object: &Object, version: &str) -> Value {
+    json!({ "kind": "PartialObjectMetadata", "apiVersion": version, "metadata": object["metadata"] })
 }
 
-pub fn metadata_list<'a>(objects: impl IntoIterator<Item = &'a Object>, head: &ListHead) -> Value {
-    let items: Vec<Value> = objects.into_iter().map(metadata_only).collect();
-    json!({ "kind": "PartialObjectMetadataList", "apiVersion": META_V1, "metadata": head.metadata(), "items": items })
+pub fn metadata_list<'a>(
+    objects: impl IntoIterator<Item = &'a Object>,
+    head: &ListHead<'_>,
+    version: &str,
+) -> Value {
+    let items: Vec<Value> = objects.into_iter().map(|object| metadata_only(object, version)).collect();
+    json!({ "kind": "PartialObjectMetadataList", "apiVersion": version, "metadata": head.metadata(), "items": items })
 }

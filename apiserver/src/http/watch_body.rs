@@ -1,8 +1,9 @@
-//! The body of a watch: one JSON document a line.
+//! The body of a watch: one JSON document a line, or protobuf messages with their length in front.
 
-use super::negotiation::Shape;
+use super::negotiation::{Shape, Wanted};
+use super::object_form::{ObjectForm, event_of};
 use super::shape::{Tables, metadata_only};
-use crate::cache::{Seen, frame};
+use crate::cache::Seen;
 use crate::metrics;
 use crate::registry::{Message, Watch};
 use axum::body::Body;
@@ -22,7 +23,9 @@ pub type Convert = Arc<dyn Fn(Object) -> Object + Send + Sync>;
 pub struct WatchBody {
     pub watch: Watch,
     pub resource: Arc<Resource>,
-    pub shape: Shape,
+    pub wanted: Wanted,
+    /// How objects are written that need no decoding; `None` if all do.
+    pub form: Option<ObjectForm>,
     pub tables: Tables,
     /// For resources that are stored in another form than this one.
     pub convert: Option<Convert>,
@@ -76,17 +79,21 @@ impl WatchBody {
     }
 
     fn encode(&mut self, message: Message) -> Bytes {
-        let plain = self.shape == Shape::Object && self.convert.is_none();
+        if let Some(form) = &mut self.form {
+            match &message {
+                Message::Initial(object) => return form.frame(Seen::Added, object, object.revision),
+                Message::Event((seen, event)) => return form.event(*seen, event),
+                Message::Bookmark(..) | Message::Error(_) => {}
+            }
+        }
         match message {
-            Message::Initial(object) if plain => frame(Seen::Added, &object, object.revision),
-            Message::Event((seen, event)) if plain => event.frame(seen),
             Message::Initial(object) => self.shaped(Seen::Added, object.decode_at(object.revision)),
             Message::Event((seen, event)) => match event.object(seen) {
                 Some(object) => self.shaped(seen, object.decode_at(event.revision)),
                 None => Bytes::new(),
             },
             Message::Bookmark(revision, initial_end) => self.bookmark(revision.0, initial_end),
-            Message::Error(error) => line("ERROR", &error.to_status()),
+            Message::Error(error) => event_of(self.wanted.format, "ERROR", &error.to_status()),
         }
     }
 
@@ -95,13 +102,14 @@ impl WatchBody {
             None => object,
             Some(convert) => convert(object),
         };
-        line(seen.as_str(), &self.shape_of(&object))
+        let shown = self.shape_of(&object);
+        event_of(self.wanted.format, seen.as_str(), &shown)
     }
 
     fn shape_of(&mut self, object: &Object) -> Value {
-        match self.shape {
+        match self.wanted.shape {
             Shape::Object => object.clone(),
-            Shape::Metadata => metadata_only(object),
+            Shape::Metadata => metadata_only(object, self.wanted.meta_version()),
             Shape::Table => {
                 let with_columns = !std::mem::replace(&mut self.columns_sent, true);
                 let version = object["metadata"]["resourceVersion"].clone();
@@ -116,32 +124,26 @@ impl WatchBody {
         if initial_end {
             metadata["annotations"] = json!({ "k8s.io/initial-events-end": "true" });
         }
-        let object = match self.shape {
+        let object = match self.wanted.shape {
             Shape::Object => {
                 json!({ "kind": self.resource.kind, "apiVersion": self.resource.api_version(), "metadata": metadata })
             }
-            Shape::Metadata => metadata_only(&json!({ "metadata": metadata })),
+            Shape::Metadata => metadata_only(&json!({ "metadata": metadata }), self.wanted.meta_version()),
             Shape::Table => {
                 let with_columns = !std::mem::replace(&mut self.columns_sent, true);
                 self.tables.table([], metadata, with_columns)
             }
         };
-        line("BOOKMARK", &object)
+        event_of(self.wanted.format, "BOOKMARK", &object)
     }
 }
 
 /// A watch that ends before it began: its only event is the error.
-pub fn failed(error: &ApiError) -> Body {
-    Body::from(line("ERROR", &error.to_status()))
+pub fn failed(error: &ApiError, wanted: Wanted) -> Body {
+    Body::from(event_of(wanted.format, "ERROR", &error.to_status()))
 }
 
 struct Piece {
     bytes: Bytes,
     last: bool,
-}
-
-fn line(kind: &str, object: &Value) -> Bytes {
-    let mut bytes = serde_json::to_vec(&json!({ "type": kind, "object": object })).unwrap_or_default();
-    bytes.push(b'\n');
-    bytes.into()
 }
