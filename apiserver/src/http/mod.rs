@@ -2,6 +2,9 @@
 
 mod accept;
 pub mod body;
+mod deprecation;
+mod exchange;
+mod gzip;
 pub mod limits;
 pub mod list_body;
 mod measure;
@@ -16,6 +19,7 @@ pub mod serve;
 pub mod service;
 pub mod shape;
 mod special;
+mod steps;
 pub mod watch_body;
 mod yaml;
 
