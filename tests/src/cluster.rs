@@ -9,6 +9,7 @@ use std::net::TcpListener;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use tempfile::TempDir;
 
@@ -163,7 +164,9 @@ fn spawn(dir: &Path, port: u16, arguments: &[String]) -> Child {
 /// A port that nobody listens on, below those that the kernel gives to outgoing connections (32768 and up), so that
 /// a client cannot take it while a server restarts.
 pub fn free_port() -> u16 {
-    let start = std::process::id() % 10_000;
+    // Tests of one process must not find the same port before one of them takes it.
+    static TAKEN: AtomicU32 = AtomicU32::new(0);
+    let start = (std::process::id() + TAKEN.fetch_add(101, Ordering::Relaxed)) % 10_000;
     let candidates = (start..start + 10_000).map(|n| 20_000 + n % 10_000);
     let mut ports = candidates.filter_map(|port| u16::try_from(port).ok());
     ports.find(|port| TcpListener::bind(("0.0.0.0", *port)).is_ok()).expect("a free port")
