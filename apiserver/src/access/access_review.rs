@@ -1,6 +1,7 @@
 //! SelfSubjectAccessReview, SubjectAccessReview, LocalSubjectAccessReview: may somebody do something?
 
-use super::{invalid, strings, text};
+use super::selectors::{Selectors, check as check_selectors};
+use super::{empty_metadata, invalid, strings, text};
 use crate::authz::{Attributes, Authorizer, Decision};
 use coracle_api::{ApiError, FieldError, Object, UserInfo};
 use serde_json::{Value, json};
@@ -12,17 +13,18 @@ pub fn self_subject_access_review(
     authorizer: &dyn Authorizer,
 ) -> Result<Object, ApiError> {
     let mut errors = Vec::new();
-    one_kind(&review["spec"], &mut errors);
+    attributes(&review["spec"], &mut errors);
+    empty_metadata(&review, false, &mut errors);
     invalid(&review, errors)?;
     Ok(answered(review, user, authorizer))
 }
 
 /// Asked by components that authorize their own requests through the API, such as the kubelet.
 pub fn subject_access_review(review: Object, authorizer: &dyn Authorizer) -> Result<Object, ApiError> {
-    let spec = &review["spec"];
     let mut errors = Vec::new();
-    one_kind(spec, &mut errors);
-    needs_subject(spec, &mut errors);
+    attributes(&review["spec"], &mut errors);
+    needs_subject(&review["spec"], &mut errors);
+    empty_metadata(&review, false, &mut errors);
     invalid(&review, errors)?;
     let user = subject(&review["spec"]);
     Ok(answered(review, &user, authorizer))
@@ -34,32 +36,43 @@ pub fn local_subject_access_review(
     namespace: &str,
     authorizer: &dyn Authorizer,
 ) -> Result<Object, ApiError> {
+    let mut review = review;
+    super::take_namespace(&mut review, namespace)?;
     let spec = &review["spec"];
     let mut errors = Vec::new();
-    one_kind(spec, &mut errors);
+    attributes(spec, &mut errors);
     needs_subject(spec, &mut errors);
-    let asked = &spec["resourceAttributes"]["namespace"];
+    empty_metadata(&review, true, &mut errors);
+    let asked = text(&spec["resourceAttributes"], "namespace");
+    if spec["resourceAttributes"].is_object() && asked != namespace {
+        let field = "spec.resourceAttributes.namespace";
+        errors.push(FieldError::invalid(field, &asked.into(), "must match metadata.namespace"));
+    }
     if spec["nonResourceAttributes"].is_object() {
         let why = "disallowed on this kind of request";
         errors.push(FieldError::invalid("spec.nonResourceAttributes", &spec["nonResourceAttributes"], why));
-    } else if asked != namespace {
-        let field = "spec.resourceAttributes.namespace";
-        errors.push(FieldError::invalid(field, asked, "must match metadata.namespace"));
     }
     invalid(&review, errors)?;
     let user = subject(&review["spec"]);
     Ok(answered(review, &user, authorizer))
 }
 
-fn one_kind(spec: &Value, errors: &mut Vec<FieldError>) {
-    let why = match (spec["resourceAttributes"].is_object(), spec["nonResourceAttributes"].is_object()) {
-        (true, true) => "cannot be specified in combination with resourceAttributes",
-        (false, false) => "exactly one of nonResourceAttributes or resourceAttributes must be specified",
-        _ => return,
-    };
-    let field =
-        if spec["resourceAttributes"].is_object() { "nonResourceAttributes" } else { "resourceAttributes" };
-    errors.push(FieldError::invalid(format!("spec.{field}"), &spec[field], why));
+fn attributes(spec: &Value, errors: &mut Vec<FieldError>) {
+    let (resource, other) = (&spec["resourceAttributes"], &spec["nonResourceAttributes"]);
+    match (resource.is_object(), other.is_object()) {
+        (true, true) => {
+            let why = "cannot be specified in combination with resourceAttributes";
+            errors.push(FieldError::invalid("spec.nonResourceAttributes", other, why));
+        }
+        (false, false) => {
+            let why = "exactly one of nonResourceAttributes or resourceAttributes must be specified";
+            errors.push(FieldError::invalid("spec.resourceAttributes", &Value::Null, why));
+        }
+        _ => {}
+    }
+    if resource.is_object() {
+        check_selectors(resource, errors);
+    }
 }
 
 fn needs_subject(spec: &Value, errors: &mut Vec<FieldError>) {
@@ -79,29 +92,17 @@ fn subject(spec: &Value) -> UserInfo {
     }
 }
 
-/// The selector as a query would carry it, of which the authorizers read only equalities.
-fn field_selector(resource: &Value) -> String {
-    let selector = &resource["fieldSelector"];
-    if let Some(raw) = selector["rawSelector"].as_str() {
-        return raw.to_owned();
-    }
-    let terms = selector["requirements"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let equal = terms.iter().filter(|t| t["operator"] == "In" && strings(&t["values"]).len() == 1);
-    let equal: Vec<String> =
-        equal.map(|t| format!("{}={}", text(t, "key"), strings(&t["values"])[0])).collect();
-    equal.join(",")
-}
-
 fn answered(review: Object, user: &UserInfo, authorizer: &dyn Authorizer) -> Object {
     let spec = &review["spec"];
     let (resource, other) = (&spec["resourceAttributes"], &spec["nonResourceAttributes"]);
-    let selector = field_selector(resource);
+    let selectors = Selectors::of(resource);
     let attributes = if resource.is_object() {
+        let version = Some(text(resource, "version")).filter(|v| !v.is_empty()).unwrap_or("*");
         Attributes {
-            version: text(resource, "version"),
+            version,
             subresource: text(resource, "subresource"),
             name: text(resource, "name"),
-            field_selector: &selector,
+            field_selector: &selectors.field,
             ..Attributes::resource(
                 user,
                 text(resource, "verb"),
@@ -113,15 +114,20 @@ fn answered(review: Object, user: &UserInfo, authorizer: &dyn Authorizer) -> Obj
     } else {
         Attributes::path(user, text(other, "verb"), text(other, "path"))
     };
-    let mut status = match authorizer.authorize(&attributes) {
-        Decision::Allow(reason) => json!({ "allowed": true, "reason": reason }),
-        Decision::Deny(reason) => json!({ "allowed": false, "denied": true, "reason": reason }),
-        Decision::NoOpinion(reason) => json!({ "allowed": false, "reason": reason }),
+    let (mut status, reason) = match authorizer.authorize(&attributes) {
+        Decision::Allow(reason) => (json!({ "allowed": true }), reason),
+        Decision::Deny(reason) => (json!({ "allowed": false, "denied": true }), reason),
+        Decision::NoOpinion(reason) => (json!({ "allowed": false }), reason),
     };
-    if status["reason"] == ""
-        && let Some(fields) = status.as_object_mut()
-    {
-        fields.remove("reason");
+    if !reason.is_empty() {
+        status["reason"] = reason.into();
+    }
+    if !selectors.errors.is_empty() {
+        status["evaluationError"] = match selectors.errors.as_slice() {
+            [one] => one.clone(),
+            many => format!("[{}]", many.join(", ")),
+        }
+        .into();
     }
     let mut review = review;
     review["status"] = status;

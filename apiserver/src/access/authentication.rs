@@ -1,8 +1,8 @@
 //! TokenReview and SelfSubjectReview: who is this?
 
-use super::{invalid, strings, text};
+use super::{strings, text};
 use crate::authn::Authenticator;
-use coracle_api::{ApiError, FieldError, Object, UserInfo};
+use coracle_api::{ApiError, Object, UserInfo};
 use serde_json::{Value, json};
 
 fn user_json(user: &UserInfo) -> Value {
@@ -23,10 +23,7 @@ fn user_json(user: &UserInfo) -> Value {
 pub fn token_review(review: Object, authenticator: &Authenticator) -> Result<Object, ApiError> {
     let token = text(&review["spec"], "token").to_owned();
     if token.is_empty() {
-        invalid(
-            &review,
-            vec![FieldError::required("spec.token", "token is required for TokenReview in authentication")],
-        )?;
+        return Err(ApiError::bad_request("token is required for TokenReview in authentication"));
     }
     let asked = strings(&review["spec"]["audiences"]);
     let status = match authenticator.token(&token, &asked) {

@@ -7,6 +7,7 @@
 mod access_review;
 mod authentication;
 mod rules_review;
+mod selectors;
 mod token_request;
 
 #[cfg(test)]
@@ -28,6 +29,36 @@ fn text<'a>(value: &'a Value, field: &str) -> &'a str {
 fn strings(value: &Value) -> Vec<String> {
     let list = value.as_array().map(Vec::as_slice).unwrap_or_default();
     list.iter().filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+/// The namespace of a request's body is the path's, if it names one at all.
+fn take_namespace(object: &mut Object, namespace: &str) -> Result<(), ApiError> {
+    let sent = text(&object["metadata"], "namespace");
+    if !sent.is_empty() && sent != namespace {
+        return Err(ApiError::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ));
+    }
+    coracle_api::meta::metadata_mut(object).insert("namespace".into(), namespace.into());
+    Ok(())
+}
+
+/// Reviews are stored nowhere, so they have no names, labels or owners.
+fn empty_metadata(object: &Object, namespaced: bool, errors: &mut Vec<FieldError>) {
+    let Some(metadata) = object["metadata"].as_object() else { return };
+    let own = |key: &str| {
+        key == "managedFields" || key == "creationTimestamp" || (namespaced && key == "namespace")
+    };
+    let empty = |v: &Value| {
+        v.is_null()
+            || v == ""
+            || v.as_object().is_some_and(|m| m.is_empty())
+            || v.as_array().is_some_and(|l| l.is_empty())
+    };
+    if metadata.iter().any(|(key, value)| !own(key) && !empty(value)) {
+        let why = if namespaced { "must be empty except for namespace" } else { "must be empty" };
+        errors.push(FieldError::invalid("metadata", &object["metadata"], why));
+    }
 }
 
 fn invalid(object: &Object, errors: Vec<FieldError>) -> Result<(), ApiError> {

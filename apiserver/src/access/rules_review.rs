@@ -1,9 +1,9 @@
 //! SelfSubjectRulesReview: what may I do in a namespace (`kubectl auth can-i --list`)?
 
-use super::{invalid, text};
+use super::text;
 use crate::authz::Authorizer;
 use crate::authz::rules::Rule;
-use coracle_api::{ApiError, FieldError, Object, UserInfo};
+use coracle_api::{ApiError, Object, UserInfo};
 use serde_json::{Value, json};
 
 pub fn self_subject_rules_review(
@@ -13,8 +13,7 @@ pub fn self_subject_rules_review(
 ) -> Result<Object, ApiError> {
     let namespace = text(&review["spec"], "namespace").to_owned();
     if namespace.is_empty() {
-        let error = FieldError::required("spec.namespace", "no namespace on request");
-        invalid(&review, vec![error])?;
+        return Err(ApiError::bad_request("no namespace on request"));
     }
     let mut resolved = authorizer.rules_for(user, &namespace);
     if user.in_group(crate::authz::MASTERS) {

@@ -92,6 +92,53 @@ fn can_somebody() {
 }
 
 #[test]
+fn reviews_are_checked_whole() {
+    let told = |change: &dyn Fn(&mut Object)| {
+        let spec = json!({ "user": "jane", "resourceAttributes": list_pods("a") });
+        let mut asked = review("LocalSubjectAccessReview", spec);
+        change(&mut asked);
+        local_subject_access_review(asked, "a", &chain())
+            .map(|r| r["status"].clone())
+            .map_err(|e| (e.code, e.message))
+    };
+    let prefix = "LocalSubjectAccessReview.authorization.k8s.io \"\" is invalid: ";
+    for (path, value, why) in [
+        (
+            "/metadata",
+            json!({ "labels": { "a": "b" } }),
+            "metadata: Invalid value: {\"labels\":{\"a\":\"b\"},\"namespace\":\"a\"}: must be empty except for namespace",
+        ),
+        (
+            "/spec",
+            json!({ "user": "jane" }),
+            "spec.resourceAttributes: Invalid value: null: exactly one of nonResourceAttributes or resourceAttributes must be specified",
+        ),
+        (
+            "/spec/resourceAttributes/fieldSelector",
+            json!({}),
+            "spec.resourceAttributes.fieldSelector.requirements: Required value: when spec.resourceAttributes.fieldSelector is specified, requirements or rawSelector is required",
+        ),
+        (
+            "/spec/resourceAttributes/labelSelector",
+            json!({ "requirements": [{ "key": "a", "operator": "Near" }] }),
+            "spec.resourceAttributes.labelSelector.requirements[0].operator: Invalid value: \"Near\": not a valid selector operator",
+        ),
+    ] {
+        let put = |object: &mut Object| {
+            let (parent, key) = path.rsplit_once('/').unwrap();
+            object.pointer_mut(parent).unwrap()[key] = value.clone();
+        };
+        assert_eq!(told(&put), Err((422, format!("{prefix}{why}"))));
+    }
+    assert_eq!(told(&|o| o["metadata"] = json!({ "namespace": "b" })).unwrap_err().0, 400);
+    let status =
+        told(&|o| o["spec"]["resourceAttributes"]["fieldSelector"] = json!({ "rawSelector": "a~b" }))
+            .unwrap();
+    assert_eq!(status["allowed"], true);
+    assert!(status["evaluationError"].as_str().unwrap().contains("ignored due to parse error"), "{status}");
+}
+
+#[test]
 fn what_can_i() {
     let ask = |user: &UserInfo, namespace: &str| {
         let spec = json!({ "namespace": namespace });
@@ -106,7 +153,11 @@ fn what_can_i() {
     assert_eq!(rules["nonResourceRules"][0]["nonResourceURLs"], json!(["/metrics"]));
     assert_eq!(rules["incomplete"], false);
     assert_eq!(ask(&jane, "b").unwrap()["status"]["resourceRules"], json!([]));
-    assert_eq!(ask(&jane, "").unwrap_err().code, 422);
+    assert_eq!(ask(&jane, "").unwrap_err().code, 400);
+    let kubelet = UserInfo::authenticated("system:node:n1", &["system:nodes"]);
+    let status = ask(&kubelet, "b").unwrap()["status"].clone();
+    assert_eq!(status["incomplete"], true);
+    assert_eq!(status["evaluationError"], "node authorizer does not support user rule resolution");
     let root = UserInfo::authenticated("root", &[MASTERS]);
     assert_eq!(ask(&root, "b").unwrap()["status"]["resourceRules"][0]["resources"], json!(["*"]));
 }
@@ -172,7 +223,7 @@ fn tokens_are_issued_and_reviewed() {
     let bad = tokens.review(token, json!([]));
     assert!(bad["authenticated"].is_null() && bad["error"].is_string(), "{bad}");
     let empty = token_review(json!({ "kind": "TokenReview", "spec": {} }), &tokens.authenticator);
-    assert_eq!(empty.unwrap_err().code, 422);
+    assert_eq!(empty.unwrap_err().code, 400);
 }
 
 #[test]

@@ -31,9 +31,18 @@ pub fn token_request(
     name: &str,
     context: &TokenContext<'_>,
 ) -> Result<Object, ApiError> {
+    let mut request = request;
+    super::take_namespace(&mut request, namespace)?;
+    let sent = text(&request["metadata"], "name");
+    if !sent.is_empty() && sent != name {
+        let why = format!("the name of the object ({sent}) does not match the name on the URL ({name})");
+        return Err(ApiError::bad_request(why));
+    }
     let account = context.read.get("serviceaccounts.", namespace, name);
     let account = account.ok_or_else(|| ApiError::not_found("", "serviceaccounts", name))?;
     let seconds = lifetime(&request)?;
+    let most = context.tokens.max_seconds();
+    let seconds = if most > 0 { seconds.min(most) } else { seconds };
     let (bound, pod) = bound_to(&request["spec"]["boundObjectRef"], namespace, name, context)?;
     check_node_token(context.user, name, pod.as_deref())?;
     let audiences = strings(&request["spec"]["audiences"]);

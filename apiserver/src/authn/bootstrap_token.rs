@@ -48,13 +48,22 @@ pub(super) fn authenticate(token: &str, read: &dyn Reader, now: Timestamp) -> Re
     let mut groups = vec!["system:bootstrappers".to_owned()];
     let extra = field(&object, "auth-extra-groups").unwrap_or_default();
     for group in extra.split(',').map(str::trim).filter(|g| !g.is_empty()) {
-        if !group.starts_with("system:bootstrappers:") {
+        if !is_bootstrap_group(group) {
             return Err(format!("bootstrap token {id} names the group {group}, which it may not"));
         }
         groups.push(group.to_owned());
     }
     let user = UserInfo { name: format!("system:bootstrap:{id}"), groups, ..UserInfo::default() };
     Ok(TokenUser { user, audiences: Vec::new() })
+}
+
+/// `system:bootstrappers:` and up to 256 lower-case letters, digits, colons and dashes, of which the last is no sign.
+fn is_bootstrap_group(group: &str) -> bool {
+    let Some(name) = group.strip_prefix("system:bootstrappers:") else { return false };
+    let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+    name.len() <= 256
+        && name.bytes().all(|b| plain(b) || b == b':' || b == b'-')
+        && name.bytes().last().is_some_and(plain)
 }
 
 /// Takes as long for the first differing byte as for the last.

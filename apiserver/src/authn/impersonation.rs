@@ -1,10 +1,11 @@
 //! Impersonation headers:
 //! <https://kubernetes.io/docs/reference/access-authn-authz/authentication/#user-impersonation>.
 
+use super::constrained;
+use super::front_proxy::unescaped;
 use crate::authz::{Attributes, Authorizer, require};
 use coracle_api::{ApiError, UserInfo};
 use http::{HeaderMap, HeaderValue};
-use percent_encoding::percent_decode_str;
 use std::collections::BTreeMap;
 
 const EXTRA_PREFIX: &str = "impersonate-extra-";
@@ -12,11 +13,18 @@ const AUTHENTICATION_GROUP: &str = "authentication.k8s.io";
 
 /// What the headers ask to be.
 #[derive(Debug, Default)]
-struct Wish {
-    user: String,
-    uid: String,
-    groups: Vec<String>,
-    extra: BTreeMap<String, Vec<String>>,
+pub(super) struct Wish {
+    pub user: String,
+    pub uid: String,
+    pub groups: Vec<String>,
+    pub extra: BTreeMap<String, Vec<String>>,
+}
+
+impl Wish {
+    /// Whether nothing but a name is asked for.
+    pub fn is_name_only(&self) -> bool {
+        self.uid.is_empty() && self.groups.is_empty() && self.extra.is_empty()
+    }
 }
 
 /// The user to go on as: `None` where no header asks for another one. 403 if `user` may not impersonate each of the
@@ -27,19 +35,53 @@ pub fn impersonate(
     headers: &HeaderMap,
     authorizer: &dyn Authorizer,
 ) -> Result<Option<UserInfo>, ApiError> {
+    let Some(wish) = wish(headers)? else { return Ok(None) };
+    Part::LEGACY.allow(user, &wish, authorizer)?;
+    Ok(Some(become_user(wish)))
+}
+
+/// As [`impersonate`], but also for those who may impersonate only for some requests (KEP-5284): `request` is what the
+/// requester asks, with the requester as its user. The constrained ways are tried first; the error is the first one's.
+pub fn impersonate_request(
+    request: &Attributes<'_>,
+    headers: &HeaderMap,
+    authorizer: &dyn Authorizer,
+) -> Result<Option<UserInfo>, ApiError> {
+    let Some(wish) = wish(headers)? else { return Ok(None) };
+    let mut refused = None;
+    for mode in constrained::modes_for(request.user, &wish) {
+        match constrained::allow(mode, request, &wish, authorizer) {
+            Ok(()) => return Ok(Some(constrained::become_user(wish))),
+            Err(error) => refused = refused.or(Some(error)),
+        }
+    }
+    match Part::LEGACY.allow(request.user, &wish, authorizer) {
+        Ok(()) => Ok(Some(become_user(wish))),
+        Err(error) => Err(refused.unwrap_or(error)),
+    }
+}
+
+fn wish(headers: &HeaderMap) -> Result<Option<Wish>, ApiError> {
     if !headers.keys().any(|name| name.as_str().starts_with("impersonate-")) {
         return Ok(None);
     }
     let wish = parse(headers)?;
-    if wish.user.is_empty() {
-        if wish.uid.is_empty() && wish.groups.is_empty() && wish.extra.is_empty() {
-            return Ok(None);
-        }
-        let what = "requested without impersonating a user";
-        return Err(ApiError::bad_request(format!("impersonation of uid, groups or extra was {what}")));
+    if !wish.user.is_empty() {
+        return Ok(Some(wish));
     }
-    allowed(user, &wish, authorizer)?;
-    Ok(Some(become_user(wish)))
+    if wish.is_name_only() {
+        return Ok(None);
+    }
+    let asked: Vec<String> = [
+        ("uid", !wish.uid.is_empty()),
+        ("groups", !wish.groups.is_empty()),
+        ("extra", !wish.extra.is_empty()),
+    ]
+    .into_iter()
+    .filter(|(_, asked)| *asked)
+    .map(|(name, _)| name.to_owned())
+    .collect();
+    Err(ApiError::bad_request(format!("requested [{}] without impersonating a user name", asked.join(" "))))
 }
 
 fn text(value: &HeaderValue) -> Result<String, ApiError> {
@@ -49,67 +91,87 @@ fn text(value: &HeaderValue) -> Result<String, ApiError> {
 
 fn parse(headers: &HeaderMap) -> Result<Wish, ApiError> {
     let mut wish = Wish::default();
+    // Of several the first counts, as in Go.
+    let first = |name: &str| headers.get(name).map_or_else(|| Ok(String::new()), text);
+    wish.user = first("impersonate-user")?;
+    wish.uid = first("impersonate-uid")?;
     for (name, value) in headers {
-        match name.as_str() {
-            "impersonate-user" => wish.user = text(value)?,
-            "impersonate-uid" => wish.uid = text(value)?,
-            "impersonate-group" => wish.groups.push(text(value)?),
-            other => {
-                let Some(key) = other.strip_prefix(EXTRA_PREFIX) else { continue };
-                let key = percent_decode_str(key).decode_utf8_lossy().into_owned();
-                wish.extra.entry(key).or_default().push(text(value)?);
-            }
+        if name == "impersonate-group" {
+            wish.groups.push(text(value)?);
+        } else if let Some(key) = name.as_str().strip_prefix(EXTRA_PREFIX) {
+            wish.extra.entry(unescaped(key)).or_default().push(text(value)?);
         }
     }
     Ok(wish)
 }
 
-fn allowed(user: &UserInfo, wish: &Wish, authorizer: &dyn Authorizer) -> Result<(), ApiError> {
-    let ask = |group: &str, resource: &str, subresource: &str, namespace: &str, name: &str| {
-        let asked = Attributes {
-            name,
-            subresource,
-            ..Attributes::resource(user, "impersonate", group, resource, namespace)
+/// The verb of one way to impersonate, and the group that its users and groups are in.
+pub(super) struct Part<'a> {
+    pub verb: &'a str,
+    pub group: &'a str,
+    pub nodes: bool,
+}
+
+impl Part<'_> {
+    const LEGACY: Part<'static> = Part { verb: "impersonate", group: "", nodes: false };
+
+    /// Asks for every part of the wish.
+    pub fn allow(&self, user: &UserInfo, wish: &Wish, authorizer: &dyn Authorizer) -> Result<(), ApiError> {
+        let ask = |group: &str, resource: &str, subresource: &str, namespace: &str, name: &str| {
+            let asked = Attributes {
+                name,
+                subresource,
+                version: "v1",
+                ..Attributes::resource(user, self.verb, group, resource, namespace)
+            };
+            require(authorizer, &asked)
         };
-        require(authorizer, &asked)
-    };
-    match service_account(&wish.user) {
-        Some((namespace, name)) => ask("", "serviceaccounts", "", namespace, name)?,
-        None => ask("", "users", "", "", &wish.user)?,
-    }
-    for group in &wish.groups {
-        ask("", "groups", "", "", group)?;
-    }
-    if !wish.uid.is_empty() {
-        ask(AUTHENTICATION_GROUP, "uids", "", "", &wish.uid)?;
-    }
-    for (key, values) in &wish.extra {
-        for value in values {
-            ask(AUTHENTICATION_GROUP, "userextras", key, "", value)?;
+        match (service_account(&wish.user), node(&wish.user).filter(|_| self.nodes)) {
+            (Some((namespace, name)), _) => ask(self.group, "serviceaccounts", "", namespace, name)?,
+            (None, Some(node)) => ask(self.group, "nodes", "", "", node)?,
+            (None, None) => ask(self.group, "users", "", "", &wish.user)?,
         }
+        if !wish.uid.is_empty() {
+            ask(AUTHENTICATION_GROUP, "uids", "", "", &wish.uid)?;
+        }
+        for group in &wish.groups {
+            ask(self.group, "groups", "", "", group)?;
+        }
+        for (key, values) in &wish.extra {
+            for value in values {
+                ask(AUTHENTICATION_GROUP, "userextras", key, "", value)?;
+            }
+        }
+        Ok(())
     }
-    Ok(())
 }
 
-fn service_account(user: &str) -> Option<(&str, &str)> {
-    user.strip_prefix("system:serviceaccount:")?.split_once(':')
+/// Namespace and name of a service account's user name, if both are such names.
+pub(super) fn service_account(user: &str) -> Option<(&str, &str)> {
+    let (namespace, name) = user.strip_prefix("system:serviceaccount:")?.split_once(':')?;
+    let good = coracle_api::validation::dns1123_label(namespace).is_empty()
+        && coracle_api::validation::dns1123_subdomain(name).is_empty();
+    good.then_some((namespace, name))
 }
 
-/// Adds the groups that a user of that name has by nature, as upstream.
-fn become_user(wish: Wish) -> UserInfo {
+pub(super) fn node(user: &str) -> Option<&str> {
+    let name = user.strip_prefix("system:node:")?;
+    coracle_api::validation::dns1123_subdomain(name).is_empty().then_some(name)
+}
+
+/// Adds the groups that a user of that name has by nature, as upstream: those of a service account only where no groups
+/// were asked for.
+pub(super) fn become_user(wish: Wish) -> UserInfo {
     let mut user = UserInfo { name: wish.user, uid: wish.uid, groups: wish.groups, extra: wish.extra };
-    let mut add = |group: String| {
-        if !user.groups.contains(&group) {
-            user.groups.push(group);
-        }
-    };
-    if let Some((namespace, _)) = service_account(&user.name.clone()) {
-        add("system:serviceaccounts".to_owned());
-        add(format!("system:serviceaccounts:{namespace}"));
+    if user.groups.is_empty()
+        && let Some((namespace, _)) = service_account(&user.name)
+    {
+        user.groups =
+            vec!["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")];
     }
-    match user.name.as_str() {
-        "system:anonymous" => add("system:unauthenticated".to_owned()),
-        _ => add("system:authenticated".to_owned()),
+    let own = if user.name == "system:anonymous" { "system:unauthenticated" } else { "system:authenticated" };
+    if !user.in_group(own) && !user.in_group("system:unauthenticated") {
+        user.groups.push(own.to_owned());
     }
     user
 }

@@ -1,11 +1,14 @@
 //! Authentication: who is asking (<https://kubernetes.io/docs/reference/access-authn-authz/authentication/>).
 //!
-//! In this order: the client certificate of the connection, a bearer token (service-account JWT or bootstrap token), and
-//! for [`is_public`] paths nobody. Everything else gets 401. Requests of components in this process do not come here:
-//! they carry their [`UserInfo`] as an extension.
+//! In this order: the headers of an authenticating proxy, the client certificate of the connection, a bearer token
+//! (service-account JWT or bootstrap token). Credentials that are not accepted get 401; who brings none is
+//! `system:anonymous`, to whom upstream's default roles allow little more than health and version. Requests of components
+//! in this process do not come here: they carry their [`UserInfo`] as an extension.
 
 mod bootstrap_token;
 pub mod claims;
+mod constrained;
+mod front_proxy;
 pub mod impersonation;
 pub mod oidc;
 pub mod service_account;
@@ -16,11 +19,12 @@ mod x509;
 mod tests;
 
 pub use claims::Reference;
-pub use impersonation::impersonate;
-pub use service_account::{Bound, IssueRequest, Issued, ServiceAccountTokens};
+pub use impersonation::{impersonate, impersonate_request};
+pub use service_account::{Bound, IssueRequest, Issued, Issuing, ServiceAccountTokens};
+pub(crate) use x509::PROXY_NAMES;
 pub use x509::PeerIdentity;
 
-use crate::pki::{ClientVerifier, Pki, PkiError};
+use crate::pki::{Pki, PkiError};
 use crate::strategy::Reader;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -30,6 +34,7 @@ use http::header::{AUTHORIZATION, SEC_WEBSOCKET_PROTOCOL};
 use rustls::pki_types::CertificateDer;
 use std::sync::Arc;
 use token_cache::TokenCache;
+use x509::Verifiers;
 
 /// Issuer of service-account tokens and the audience of the API itself.
 pub const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
@@ -60,11 +65,12 @@ pub struct TokenUser {
 
 /// See the module. One per server.
 pub struct Authenticator {
-    verifier: ClientVerifier,
+    verifiers: Verifiers,
     tokens: Arc<ServiceAccountTokens>,
     read: Arc<dyn Reader>,
     cache: TokenCache,
     clock: crate::pki::Clock,
+    anonymous: bool,
 }
 
 impl Authenticator {
@@ -74,7 +80,13 @@ impl Authenticator {
         read: Arc<dyn Reader>,
     ) -> Result<Self, PkiError> {
         let clock = pki.clock().clone();
-        Ok(Self { verifier: pki.client_verifier()?, tokens, read, cache: TokenCache::new(), clock })
+        let verifiers = Verifiers { clients: pki.client_verifier()?, proxies: pki.front_proxy_verifier()? };
+        Ok(Self { verifiers, tokens, read, cache: TokenCache::new(), clock, anonymous: true })
+    }
+
+    /// `--anonymous-auth=false`: who brings no credentials gets 401, but on [`is_public`] paths.
+    pub fn without_anonymous(self) -> Self {
+        Self { anonymous: false, ..self }
     }
 
     pub fn tokens(&self) -> &Arc<ServiceAccountTokens> {
@@ -84,12 +96,12 @@ impl Authenticator {
     /// Judges the certificate chain of a new connection, once; keep the result with the connection. `None` if the client
     /// sent none.
     pub fn peer(&self, chain: Option<&[CertificateDer<'_>]>) -> Option<PeerIdentity> {
-        chain.filter(|c| !c.is_empty()).map(|chain| PeerIdentity::of(chain, &self.verifier))
+        chain.filter(|c| !c.is_empty()).map(|chain| PeerIdentity::of(chain, &self.verifiers))
     }
 
     /// The user behind a request, before impersonation; an error is always a 401.
     ///
-    /// A bearer token that is refused ends it even on a public path, as upstream; a certificate wins over a token.
+    /// A bearer token that is refused ends it even where anybody may go, as upstream; a certificate wins over a token.
     pub fn authenticate(
         &self,
         peer: Option<&PeerIdentity>,
@@ -112,7 +124,11 @@ impl Authenticator {
     ) -> Result<UserInfo, AuthnError> {
         let mut refused = None;
         if let Some(peer) = peer {
-            match peer.user((self.clock)()) {
+            let now = (self.clock)();
+            if let Some(user) = front_proxy::user(headers).filter(|_| peer.is_proxy(now)) {
+                return Ok(user);
+            }
+            match peer.user(now) {
                 Ok(user) => return Ok(user),
                 Err(error) => refused = Some(error),
             }
@@ -121,7 +137,7 @@ impl Authenticator {
             Some(token) => self.token(&token, &[]).map(|found| found.user),
             None => match refused {
                 Some(error) => Err(error),
-                None if is_public(path) => Ok(UserInfo::anonymous()),
+                None if self.anonymous || is_public(path) => Ok(UserInfo::anonymous()),
                 None => Err(AuthnError::Missing),
             },
         }
@@ -134,7 +150,7 @@ impl Authenticator {
             return Ok(found);
         }
         let found = if bootstrap_token::looks_like_one(token) {
-            bootstrap_token::authenticate(token, self.read.as_ref(), now)
+            self.bootstrap_token(token, audiences, now)
         } else {
             self.tokens.verify(token, audiences, self.read.as_ref(), now)
         };
@@ -148,12 +164,32 @@ impl Authenticator {
     }
 }
 
-/// Paths that answer without credentials: health and version. Authorization still sees `system:anonymous`.
+/// Paths that answer without credentials even where anonymous requests are off: health and version. Authorization still
+/// sees `system:anonymous`.
 pub fn is_public(path: &str) -> bool {
     let path = path.strip_suffix('/').unwrap_or(path);
     let health =
         |root: &str| path == root || path.strip_prefix(root).is_some_and(|rest| rest.starts_with('/'));
     path == "/version" || ["/livez", "/readyz", "/healthz"].into_iter().any(health)
+}
+
+impl Authenticator {
+    /// Such tokens name no audience: they are for the API, and for nobody else.
+    fn bootstrap_token(
+        &self,
+        token: &str,
+        audiences: &[String],
+        now: jiff::Timestamp,
+    ) -> Result<TokenUser, String> {
+        let own = self.tokens.api_audiences();
+        let asked = if audiences.is_empty() { own } else { audiences };
+        let shared: Vec<String> = asked.iter().filter(|a| own.contains(a)).cloned().collect();
+        if shared.is_empty() {
+            return Err(format!("bootstrap tokens are for {own:?}, not for {asked:?}"));
+        }
+        let found = bootstrap_token::authenticate(token, self.read.as_ref(), now)?;
+        Ok(TokenUser { audiences: shared, ..found })
+    }
 }
 
 fn bearer(headers: &HeaderMap) -> Result<Option<String>, AuthnError> {

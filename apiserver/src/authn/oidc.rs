@@ -1,23 +1,33 @@
 //! How others verify service-account tokens:
 //! <https://kubernetes.io/docs/tasks/configure-pod-container/configure-service-account/#service-account-issuer-discovery>.
 
-use super::{ISSUER, ServiceAccountTokens};
+use super::ServiceAccountTokens;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Value, json};
 
-/// Served at `/.well-known/openid-configuration` (as `application/json`).
-pub fn configuration(server_url: &str) -> Value {
+const CONFIGURATION: &str = "/.well-known/openid-configuration";
+const KEYS: &str = "/openid/v1/jwks";
+
+/// Media type and document, for the two paths where there is one.
+pub fn respond(path: &str, tokens: &ServiceAccountTokens) -> Option<(&'static str, Value)> {
+    match path.strip_suffix('/').unwrap_or(path) {
+        CONFIGURATION => Some(("application/json", configuration(tokens))),
+        KEYS => Some(("application/jwk-set+json", jwks(tokens))),
+        _ => None,
+    }
+}
+
+pub fn configuration(tokens: &ServiceAccountTokens) -> Value {
     json!({
-        "issuer": ISSUER,
-        "jwks_uri": format!("{}/openid/v1/jwks", server_url.trim_end_matches('/')),
+        "issuer": tokens.issuer(),
+        "jwks_uri": tokens.jwks_uri(),
         "response_types_supported": ["id_token"],
         "subject_types_supported": ["public"],
         "id_token_signing_alg_values_supported": ["ES256"],
     })
 }
 
-/// Served at `/openid/v1/jwks` (as `application/jwk-set+json`).
 pub fn jwks(tokens: &ServiceAccountTokens) -> Value {
     let (x, y) = tokens.point()[1..].split_at(32);
     json!({ "keys": [{

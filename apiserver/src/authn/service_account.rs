@@ -53,8 +53,33 @@ pub struct Issued {
     pub jti: String,
 }
 
+/// Whose tokens they are and whom they are for.
+#[derive(Clone, Debug)]
+pub struct Issuing {
+    /// `--service-account-issuer`: the first issues, all are believed.
+    pub issuers: Vec<String>,
+    /// `--api-audiences`: what a token must be for to be good here. Empty: the issuers.
+    pub audiences: Vec<String>,
+    /// `--service-account-jwks-uri`: where the public key is found.
+    pub jwks_uri: String,
+    /// `--service-account-max-token-expiration`; 0: no bound but [`crate::access`]'s.
+    pub max_seconds: i64,
+}
+
+impl Default for Issuing {
+    fn default() -> Self {
+        Self {
+            issuers: vec![ISSUER.to_owned()],
+            audiences: Vec::new(),
+            jwks_uri: format!("{ISSUER}/openid/v1/jwks"),
+            max_seconds: 0,
+        }
+    }
+}
+
 /// Signs and checks with the one key of the cluster.
 pub struct ServiceAccountTokens {
+    issuing: Issuing,
     encoding: EncodingKey,
     decoding: DecodingKey,
     kid: String,
@@ -63,12 +88,42 @@ pub struct ServiceAccountTokens {
 
 impl ServiceAccountTokens {
     pub fn new(key: &ServiceAccountKey) -> Self {
+        Self::with(key, Issuing::default())
+    }
+
+    /// At least one issuer must be named, or the default is.
+    pub fn with(key: &ServiceAccountKey, issuing: Issuing) -> Self {
+        let mut issuing = issuing;
+        if issuing.issuers.is_empty() {
+            issuing.issuers.push(ISSUER.to_owned());
+        }
+        if issuing.audiences.is_empty() {
+            issuing.audiences.clone_from(&issuing.issuers);
+        }
         Self {
+            issuing,
             encoding: EncodingKey::from_ec_der(key.private_pkcs8()),
             decoding: DecodingKey::from_ec_der(key.public_point()),
             kid: URL_SAFE_NO_PAD.encode(Sha256::digest(key.public_spki())),
             point: key.public_point().to_vec(),
         }
+    }
+
+    pub fn issuer(&self) -> &str {
+        &self.issuing.issuers[0]
+    }
+
+    /// What a token must be for to be good for the API.
+    pub fn api_audiences(&self) -> &[String] {
+        &self.issuing.audiences
+    }
+
+    pub fn max_seconds(&self) -> i64 {
+        self.issuing.max_seconds
+    }
+
+    pub(super) fn jwks_uri(&self) -> &str {
+        &self.issuing.jwks_uri
     }
 
     pub(super) fn kid(&self) -> &str {
@@ -93,20 +148,20 @@ impl ServiceAccountTokens {
         request: IssueRequest<'_>,
         now: Timestamp,
     ) -> Result<Issued, jsonwebtoken::errors::Error> {
-        let own = [ISSUER.to_owned()];
-        let audiences = if request.audiences.is_empty() { own.to_vec() } else { request.audiences };
+        let own = &self.issuing.audiences;
+        let audiences = if request.audiences.is_empty() { own.clone() } else { request.audiences };
         let now = now.as_second();
         let expires = now + request.expiration_seconds;
         let extend = request.expiration_seconds == POD_TOKEN_SECONDS
             && request.bound.pod.is_some()
-            && audiences == own;
+            && audiences == *own;
         let name = &request.service_account.name;
         let jti = uuid::Uuid::new_v4().to_string();
         let claims = Claims {
             aud: audiences.clone(),
             exp: Some(if extend { now + EXTENDED_SECONDS } else { expires }),
             iat: Some(now),
-            iss: ISSUER.to_owned(),
+            iss: self.issuer().to_owned(),
             jti: Some(jti.clone()),
             nbf: Some(now),
             sub: format!("system:serviceaccount:{}:{name}", request.namespace),
@@ -159,16 +214,16 @@ impl ServiceAccountTokens {
             return Err("the token is too long".to_owned());
         }
         let claims = self.decode(token)?;
-        let own = [ISSUER.to_owned()];
+        let own = &self.issuing.audiences;
         let asked = if audiences.is_empty() { &own[..] } else { audiences };
         match claims.iss.as_str() {
-            ISSUER => bound_user(&claims, asked, read, now),
+            known if self.issuing.issuers.iter().any(|i| i == known) => bound_user(&claims, asked, read, now),
             LEGACY_ISSUER => {
                 let user = legacy_user(token, &claims, read, now)?;
                 // Such tokens are for the API alone.
-                let audiences: Vec<String> = asked.iter().filter(|a| *a == ISSUER).cloned().collect();
+                let audiences: Vec<String> = asked.iter().filter(|a| own.contains(a)).cloned().collect();
                 if audiences.is_empty() {
-                    Err(audience_error(&own, asked))
+                    Err(audience_error(own, asked))
                 } else {
                     Ok(TokenUser { user, audiences })
                 }

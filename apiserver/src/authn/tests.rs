@@ -85,15 +85,19 @@ fn payload(token: &str) -> Value {
 }
 
 #[test]
-fn no_credentials_are_accepted_on_health_and_version_alone() {
+fn without_credentials_one_is_anonymous_or_sees_health_and_version_alone() {
     let setup = Setup::new();
+    let Setup { authenticator, world, now, pki, tokens, _dir } = setup;
+    let strict = Setup { authenticator: authenticator.without_anonymous(), world, now, pki, tokens, _dir };
     for path in ["/livez", "/readyz", "/healthz", "/version", "/version/", "/readyz/etcd", "/livez/ping"] {
-        assert_eq!(setup.ask(None, path).unwrap(), UserInfo::anonymous(), "{path}");
+        assert_eq!(strict.ask(None, path).unwrap(), UserInfo::anonymous(), "{path}");
     }
+    let open = Setup::new();
     for path in
         ["/", "/api", "/api/v1/pods", "/metrics", "/openid/v1/jwks", "/versions", "/livezz", "/healthzs/x"]
     {
-        assert_eq!(setup.ask(None, path).unwrap_err(), 401, "{path}");
+        assert_eq!(strict.ask(None, path).unwrap_err(), 401, "{path}");
+        assert_eq!(open.ask(None, path).unwrap(), UserInfo::anonymous(), "{path}");
     }
 }
 
@@ -258,9 +262,88 @@ fn bootstrap_tokens() {
         ("expiration", "2020-01-01T00:00:00Z"),
         ("expiration", "soon"),
         ("auth-extra-groups", "system:masters"),
+        ("auth-extra-groups", "system:bootstrappers:"),
+        ("auth-extra-groups", "system:bootstrappers:X"),
+        ("auth-extra-groups", "system:bootstrappers:x-"),
     ] {
         assert!(ask(&|data| data[field] = value.into()).is_err(), "{field}={value}");
     }
+}
+
+#[test]
+fn bootstrap_tokens_are_for_the_api_alone() {
+    let setup = Setup::new();
+    let data: serde_json::Map<String, Value> = [
+        ("token-id", "abcdef"),
+        ("token-secret", "0123456789abcdef"),
+        ("usage-bootstrap-authentication", "true"),
+    ]
+    .into_iter()
+    .map(|(k, v)| (k.to_owned(), STANDARD.encode(v).into()))
+    .collect();
+    let metadata = json!({ "namespace": "kube-system", "name": "bootstrap-token-abcdef" });
+    setup.world.put(
+        "secrets.",
+        json!({ "metadata": metadata, "type": "bootstrap.kubernetes.io/token", "data": data }),
+    );
+    let ask = |audiences: &[&str]| {
+        let audiences: Vec<String> = audiences.iter().map(|a| (*a).to_owned()).collect();
+        setup.authenticator.token("abcdef.0123456789abcdef", &audiences)
+    };
+    let found = ask(&[]).unwrap();
+    assert_eq!(found.audiences, [ISSUER]);
+    assert_eq!(found.user.groups, ["system:bootstrappers", "system:authenticated"]);
+    assert_eq!(ask(&["x", ISSUER]).unwrap().audiences, [ISSUER]);
+    ask(&["x"]).unwrap_err();
+}
+
+fn peer(authenticator: &Authenticator, pem: &str) -> PeerIdentity {
+    let der = CertificateDer::from_pem_slice(pem.as_bytes()).unwrap();
+    authenticator.peer(Some(&[der])).unwrap()
+}
+
+#[test]
+fn proxies_name_the_user_and_others_do_not() {
+    let setup = Setup::new();
+    let mut headers = HeaderMap::new();
+    headers.insert("x-remote-user", "jane".parse().unwrap());
+    let ask = |pem: &str| {
+        let peer = peer(&setup.authenticator, pem);
+        setup.authenticator.authenticate(Some(&peer), &headers, "/api").map(|u| u.name).map_err(|e| e.code)
+    };
+    assert_eq!(ask(&setup.pki.leaf_pem(Leaf::Admin).0), Ok("kubernetes-admin".to_owned()));
+    assert_eq!(
+        ask(&setup.pki.sign_front_proxy("front-proxy-client").unwrap().cert_pem),
+        Ok("jane".to_owned())
+    );
+    assert_eq!(ask(&setup.pki.sign_front_proxy("somebody").unwrap().cert_pem), Err(401));
+    assert_eq!(setup.authenticator.authenticate(None, &headers, "/api").unwrap(), UserInfo::anonymous());
+}
+
+#[test]
+fn the_subject_may_carry_a_uid() {
+    let setup = Setup::new();
+    let ask = |uids: &[&str]| {
+        let mut params = rcgen::CertificateParams::default();
+        params.distinguished_name.push(rcgen::DnType::CommonName, "jane");
+        for uid in uids {
+            let kind = rcgen::DnType::CustomDnType(vec![1, 3, 6, 1, 4, 1, 57683, 2]);
+            params.distinguished_name.push(kind, *uid);
+        }
+        let key = rcgen::KeyPair::generate().unwrap();
+        let request = params.serialize_request(&key).unwrap().pem().unwrap();
+        let life = std::time::Duration::from_secs(3600);
+        let pem = setup.pki.sign_request(request.as_bytes(), &["client auth"], life).unwrap();
+        let peer = peer(&setup.authenticator, &pem);
+        setup
+            .authenticator
+            .authenticate(Some(&peer), &HeaderMap::new(), "/api")
+            .map(|u| u.uid)
+            .map_err(|e| e.code)
+    };
+    assert_eq!(ask(&[]), Ok(String::new()));
+    assert_eq!(ask(&["8d1f"]), Ok("8d1f".to_owned()));
+    assert_eq!(ask(&[""]), Err(401));
 }
 
 #[test]
@@ -316,8 +399,23 @@ fn discovery_documents_verify_our_tokens() {
     validation.validate_exp = false;
     validation.set_audience(&[ISSUER]);
     jsonwebtoken::decode::<Value>(&token, &key, &validation).unwrap();
-    let configuration = oidc::configuration("https://192.0.2.1:6443/");
+    let issuing = Issuing {
+        issuers: vec!["https://a.example".to_owned(), ISSUER.to_owned()],
+        audiences: vec!["api".to_owned()],
+        jwks_uri: "https://192.0.2.1:6443/openid/v1/jwks".to_owned(),
+        max_seconds: 0,
+    };
+    let moved = ServiceAccountTokens::with(setup.pki.service_account_key(), issuing);
+    let (kind, configuration) = oidc::respond("/.well-known/openid-configuration", &moved).unwrap();
+    assert_eq!(kind, "application/json");
     assert_eq!(configuration["jwks_uri"], "https://192.0.2.1:6443/openid/v1/jwks");
+    assert_eq!(configuration["issuer"], "https://a.example");
+    assert_eq!(oidc::respond("/openid/v1/jwks/", &moved).unwrap().0, "application/jwk-set+json");
+    assert!(oidc::respond("/openid/v1", &moved).is_none());
+    // The former issuer's tokens are still believed, but only where they are for the API.
+    let verify = |token: &str| moved.verify(token, &[], setup.world.as_ref(), setup.time());
+    assert!(verify(&token).unwrap_err().contains("not for [\"api\"]"));
+    assert_eq!(verify(&setup.issue(3600, &["api"], Bound::default())).unwrap().audiences, ["api"]);
 }
 
 /// Allows what is listed as `group/resource/subresource/namespace/name`.
@@ -325,8 +423,10 @@ struct Allow(&'static [&'static str]);
 
 impl Authorizer for Allow {
     fn authorize(&self, a: &Attributes<'_>) -> Decision {
-        assert_eq!(a.verb, "impersonate");
+        let verb = a.verb.strip_prefix("impersonate").expect("nothing else is asked");
+        let verb = verb.trim_start_matches(':');
         let asked = [a.group, a.resource, a.subresource, a.namespace, a.name].join("/");
+        let asked = if verb.is_empty() { asked } else { format!("{verb} {asked}") };
         match self.0.contains(&asked.as_str()) {
             true => Decision::Allow(String::new()),
             false => Decision::NoOpinion(String::new()),
@@ -366,6 +466,73 @@ fn impersonation_asks_for_each_part() {
     let account = [("impersonate-user", "system:serviceaccount:a:bot")];
     let bot = impersonation(&account, &["/serviceaccounts//a/bot"]).unwrap().unwrap();
     assert_eq!(bot.groups, ["system:serviceaccounts", "system:serviceaccounts:a", "system:authenticated"]);
+}
+
+#[test]
+fn groups_of_service_accounts_are_added_only_where_none_are_asked_for() {
+    let account = [("impersonate-user", "system:serviceaccount:a:bot"), ("impersonate-group", "ops")];
+    let allow = &["/serviceaccounts//a/bot", "/groups///ops"];
+    let bot = impersonation(&account, allow).unwrap().unwrap();
+    assert_eq!(bot.groups, ["ops", "system:authenticated"]);
+    let out = [("impersonate-user", "jane"), ("impersonate-group", "system:unauthenticated")];
+    let jane = impersonation(&out, &["/users///jane", "/groups///system:unauthenticated"]).unwrap().unwrap();
+    assert_eq!(jane.groups, ["system:unauthenticated"]);
+    // No service account has such a name: it is a user like others.
+    let odd = [("impersonate-user", "system:serviceaccount:A:bot")];
+    let odd = impersonation(&odd, &["/users///system:serviceaccount:A:bot"]).unwrap().unwrap();
+    assert_eq!(odd.groups, ["system:authenticated"]);
+}
+
+fn constrained(
+    requester: &UserInfo,
+    headers: &[(&'static str, &str)],
+    allow: &'static [&'static str],
+) -> Result<UserInfo, String> {
+    let mut map = HeaderMap::new();
+    for (name, value) in headers {
+        map.append(*name, value.parse().unwrap());
+    }
+    let request = Attributes::resource(requester, "list", "", "pods", "a");
+    let found = impersonate_request(&request, &map, &Allow(allow)).map_err(|e| e.message)?;
+    Ok(found.expect("headers were sent"))
+}
+
+#[test]
+fn constrained_impersonation_asks_for_the_request_too() {
+    let admin = UserInfo::authenticated("admin", &[]);
+    let jane = [("impersonate-user", "jane"), ("impersonate-group", "ops")];
+    let both: &[&str] = &[
+        "user-info authentication.k8s.io/users///jane",
+        "user-info authentication.k8s.io/groups///ops",
+        "-on:user-info:list /pods//a/",
+    ];
+    assert_eq!(constrained(&admin, &jane, both).unwrap().groups, ["ops", "system:authenticated"]);
+    let refused = constrained(&admin, &jane, &["user-info authentication.k8s.io/users///jane"]).unwrap_err();
+    assert!(refused.contains("cannot impersonate-on:user-info:list resource \"pods\""), "{refused}");
+    assert_eq!(constrained(&admin, &jane, &["/users///jane", "/groups///ops"]).unwrap().name, "jane");
+    let masters = [("impersonate-user", "jane"), ("impersonate-group", "system:masters")];
+    let refused = constrained(
+        &admin,
+        &masters,
+        &["user-info authentication.k8s.io/users///jane", "-on:user-info:list /pods//a/"],
+    );
+    assert!(refused.unwrap_err().ends_with("impersonating the system:masters group is not allowed"));
+}
+
+#[test]
+fn a_service_account_becomes_the_node_it_is_on() {
+    let mut agent = UserInfo::authenticated("system:serviceaccount:a:agent", &[]);
+    agent.extra.insert("authentication.kubernetes.io/node-name".to_owned(), vec!["n1".to_owned()]);
+    let allow = &["-on:associated-node:list /pods//a/", "associated-node authentication.k8s.io/nodes///*"];
+    let node = constrained(&agent, &[("impersonate-user", "system:node:n1")], allow).unwrap();
+    assert_eq!(node.groups, ["system:nodes", "system:authenticated"]);
+    constrained(&agent, &[("impersonate-user", "system:node:n2")], allow).unwrap_err();
+    let any = &["-on:arbitrary-node:list /pods//a/", "arbitrary-node authentication.k8s.io/nodes///n2"];
+    constrained(&agent, &[("impersonate-user", "system:node:n2")], any).unwrap();
+    let account =
+        &["-on:serviceaccount:list /pods//a/", "serviceaccount authentication.k8s.io/serviceaccounts//b/bot"];
+    let bot = constrained(&agent, &[("impersonate-user", "system:serviceaccount:b:bot")], account).unwrap();
+    assert_eq!(bot.groups[1], "system:serviceaccounts:b");
 }
 
 mod properties {

@@ -8,6 +8,20 @@ use rustls::pki_types::CertificateDer;
 use sha2::{Digest, Sha256};
 use std::fmt::Write as _;
 use x509_parser::prelude::{FromDer, X509Certificate};
+use x509_parser::x509::X509Name;
+
+/// Upstream's attribute of the subject that carries the user's uid.
+const UID_ATTRIBUTE: &str = "1.3.6.1.4.1.57683.2";
+
+/// Common names of certificates whose holders may say who the user is (`--requestheader-allowed-names`).
+pub(crate) const PROXY_NAMES: [&str; 1] = ["front-proxy-client"];
+
+/// Those who judge certificates: one authority for clients, one for the proxies in front.
+#[derive(Clone)]
+pub(super) struct Verifiers {
+    pub clients: ClientVerifier,
+    pub proxies: ClientVerifier,
+}
 
 /// What a connection's certificate chain proved. The chain is judged once; its end is looked at on every request,
 /// because connections outlive certificates.
@@ -15,14 +29,24 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 pub struct PeerIdentity {
     outcome: Result<UserInfo, AuthnError>,
     not_after: i64,
+    /// Whether the holder is a proxy whose headers name the user.
+    proxy: bool,
 }
 
 impl PeerIdentity {
-    pub(super) fn of(chain: &[CertificateDer<'_>], verifier: &ClientVerifier) -> Self {
-        match Self::judge(chain, verifier) {
-            Ok((user, not_after)) => Self { outcome: Ok(user), not_after },
-            Err(why) => Self { outcome: Err(AuthnError::Certificate(why)), not_after: i64::MAX },
+    pub(super) fn of(chain: &[CertificateDer<'_>], verifiers: &Verifiers) -> Self {
+        let (proxy, end) = Self::judge_proxy(chain, &verifiers.proxies).unwrap_or((false, i64::MAX));
+        match Self::judge(chain, &verifiers.clients) {
+            Ok((user, not_after)) => Self { outcome: Ok(user), not_after, proxy },
+            Err(why) => Self { outcome: Err(AuthnError::Certificate(why)), not_after: end, proxy },
         }
+    }
+
+    fn judge_proxy(chain: &[CertificateDer<'_>], verifier: &ClientVerifier) -> Option<(bool, i64)> {
+        verifier.verify(chain).ok()?;
+        let (_, cert) = X509Certificate::from_der(chain.first()?).ok()?;
+        let name = common_name(cert.subject())?;
+        Some((PROXY_NAMES.contains(&name), cert.validity().not_after.timestamp()))
     }
 
     fn judge(chain: &[CertificateDer<'_>], verifier: &ClientVerifier) -> Result<(UserInfo, i64), String> {
@@ -30,12 +54,13 @@ impl PeerIdentity {
         let own = chain.first().ok_or("no certificate")?;
         let (_, cert) = X509Certificate::from_der(own).map_err(|e| e.to_string())?;
         let subject = cert.subject();
-        let name = subject.iter_common_name().next().and_then(|cn| cn.as_str().ok()).unwrap_or_default();
+        let name = common_name(subject).unwrap_or_default();
         if name.is_empty() {
             return Err("the subject has no common name".to_owned());
         }
         let orgs: Vec<&str> = subject.iter_organization().filter_map(|o| o.as_str().ok()).collect();
         let mut user = UserInfo::authenticated(name, &orgs);
+        user.uid = uid(subject)?;
         let mut fingerprint = "X509SHA256=".to_owned();
         for byte in Sha256::digest(own) {
             let _ = write!(fingerprint, "{byte:02x}");
@@ -50,5 +75,29 @@ impl PeerIdentity {
             return Err(AuthnError::Certificate("it has expired".to_owned()));
         }
         self.outcome.clone()
+    }
+
+    /// Whether the headers of this connection's requests may name the user.
+    pub(super) fn is_proxy(&self, now: Timestamp) -> bool {
+        self.proxy && now.as_second() <= self.not_after
+    }
+}
+
+/// The last one, as in Go.
+fn common_name<'a>(subject: &'a X509Name<'a>) -> Option<&'a str> {
+    subject.iter_common_name().last().and_then(|cn| cn.as_str().ok())
+}
+
+/// Empty without the attribute; more than one is a mistake, as is an empty one.
+fn uid(subject: &X509Name<'_>) -> Result<String, String> {
+    let mut found = subject.iter_attributes().filter(|a| a.attr_type().to_id_string() == UID_ATTRIBUTE);
+    let Some(first) = found.next() else { return Ok(String::new()) };
+    if found.next().is_some() {
+        return Err("expected 1 UID, but found multiple".to_owned());
+    }
+    match first.as_str() {
+        Ok("") => Err("UID cannot be an empty string".to_owned()),
+        Ok(uid) => Ok(uid.to_owned()),
+        Err(error) => Err(format!("unable to parse UID into a string: {error}")),
     }
 }

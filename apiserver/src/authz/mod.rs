@@ -75,7 +75,9 @@ impl Authorizer for Chain {
     }
 
     fn rules_for(&self, user: &UserInfo, namespace: &str) -> rules::Resolved {
-        self.rbac.rules_for(user, namespace)
+        let mut resolved = self.rbac.rules_for(user, namespace);
+        resolved.errors.extend(self.node.rules_for(user, namespace).errors);
+        resolved
     }
 }
 

@@ -206,15 +206,37 @@ fn node_world() -> Arc<World> {
                     { "name": "p", "projected": { "sources": [
                         { "configMap": { "name": "root" } }, { "secret": { "name": "proj" } } ] } },
                     { "name": "c", "persistentVolumeClaim": { "claimName": "data" } } ],
+                "resourceClaims": [{ "name": "g", "resourceClaimName": "gpu" }],
                 "containers": [{ "envFrom": [{ "configMapRef": { "name": "env" } }] }],
                 "initContainers": [{ "env": [{ "valueFrom": { "secretKeyRef": { "name": "key" } } }] }],
-            }
+            },
+            "status": { "resourceClaimStatuses": [{ "name": "t", "resourceClaimName": "made-up" }] },
         }),
     );
     world.put(
         "persistentvolumes.",
         json!({
-            "metadata": { "name": "pv" }, "spec": { "claimRef": { "namespace": "a", "name": "data" } }
+            "metadata": { "name": "pv" },
+            "spec": {
+                "claimRef": { "namespace": "a", "name": "data" },
+                "csi": {
+                    "nodeStageSecretRef": { "name": "stage", "namespace": "b" },
+                    "controllerPublishSecretRef": { "name": "control", "namespace": "b" },
+                },
+                "flexVolume": { "secretRef": { "name": "flex" } },
+            }
+        }),
+    );
+    let of_node =
+        |name: &str, node: &str| json!({ "metadata": { "name": name }, "spec": { "nodeName": node } });
+    world.put("resourceslices.resource.k8s.io", of_node("mine", "n1"));
+    world.put("resourceslices.resource.k8s.io", of_node("theirs", "n2"));
+    world.put("volumeattachments.storage.k8s.io", of_node("va", "n1"));
+    world.put(
+        "pods.",
+        json!({
+            "metadata": { "name": "mirror", "namespace": "a", "annotations": { "kubernetes.io/config.mirror": "x" } },
+            "spec": { "nodeName": "n1", "volumes": [{ "name": "s", "secret": { "secretName": "wanted" } }] },
         }),
     );
     world
@@ -230,6 +252,8 @@ fn nodes_reach_what_their_pods_need_and_nothing_else() {
         ("secrets", "a", "proj"),
         ("secrets", "a", "pull"),
         ("secrets", "a", "key"),
+        ("secrets", "b", "stage"),
+        ("secrets", "a", "flex"),
         ("configmaps", "a", "root"),
         ("configmaps", "a", "env"),
         ("persistentvolumeclaims", "a", "data"),
@@ -241,9 +265,13 @@ fn nodes_reach_what_their_pods_need_and_nothing_else() {
         assert!(may(&chain, get(&n1)), "n1 {resource} {name}");
         assert!(!may(&chain, get(&n2)), "n2 {resource} {name}");
     }
-    for (resource, namespace, name) in
-        [("secrets", "a", "other"), ("secrets", "b", "vol"), ("configmaps", "a", "vol")]
-    {
+    for (resource, namespace, name) in [
+        ("secrets", "a", "other"),
+        ("secrets", "b", "vol"),
+        ("configmaps", "a", "vol"),
+        ("secrets", "b", "control"),
+        ("secrets", "a", "wanted"),
+    ] {
         let asked = Attributes { name, ..Attributes::resource(&n1, "get", "", resource, namespace) };
         assert!(!may(&chain, asked), "{resource} {namespace} {name}");
     }
@@ -270,7 +298,10 @@ fn nodes_write_only_their_own() {
     for (allowed, (verb, group, resource, subresource, namespace, name, selector)) in [
         (true, ("create", "", "nodes", "", "", "", "")),
         (true, ("patch", "", "nodes", "status", "", "n1", "")),
-        (false, ("patch", "", "nodes", "status", "", "n2", "")),
+        // Which node it is, NodeRestriction sees.
+        (true, ("patch", "", "nodes", "status", "", "n2", "")),
+        (false, ("get", "", "nodes", "", "", "n2", "")),
+        (false, ("get", "", "nodes", "proxy", "", "n1", "")),
         (false, ("delete", "", "nodes", "", "", "n1", "")),
         (true, ("list", "", "nodes", "", "", "", "metadata.name=n1")),
         (false, ("list", "", "nodes", "", "", "", "")),
@@ -278,6 +309,25 @@ fn nodes_write_only_their_own() {
         (false, ("watch", "", "pods", "", "", "", "spec.nodeName=n2")),
         (false, ("watch", "", "pods", "", "", "", "spec.nodeName!=n1")),
         (true, ("patch", "", "pods", "status", "a", "web", "")),
+        (false, ("get", "", "pods", "log", "a", "web", "")),
+        (true, ("list", "", "pods", "", "a", "web", "")),
+        (true, ("update", "", "persistentvolumeclaims", "status", "a", "data", "")),
+        (false, ("get", "", "persistentvolumeclaims", "status", "a", "data", "")),
+        (false, ("list", "", "persistentvolumeclaims", "", "a", "data", "")),
+        (true, ("get", "", "serviceaccounts", "", "a", "bot", "")),
+        (false, ("delete", "", "serviceaccounts", "", "a", "bot", "")),
+        (true, ("get", "resource.k8s.io", "resourceclaims", "", "a", "gpu", "")),
+        (true, ("get", "resource.k8s.io", "resourceclaims", "", "a", "made-up", "")),
+        (false, ("get", "resource.k8s.io", "resourceclaims", "", "a", "other", "")),
+        (true, ("create", "resource.k8s.io", "resourceslices", "", "", "", "")),
+        (true, ("update", "resource.k8s.io", "resourceslices", "", "", "mine", "")),
+        (false, ("update", "resource.k8s.io", "resourceslices", "", "", "theirs", "")),
+        (true, ("list", "resource.k8s.io", "resourceslices", "", "", "", "spec.nodeName=n1")),
+        (false, ("list", "resource.k8s.io", "resourceslices", "", "", "", "")),
+        (true, ("get", "storage.k8s.io", "volumeattachments", "", "", "va", "")),
+        (true, ("get", "storage.k8s.io", "csinodes", "", "", "n1", "")),
+        (false, ("get", "storage.k8s.io", "csinodes", "", "", "n2", "")),
+        (false, ("list", "storage.k8s.io", "csinodes", "", "", "", "")),
         (true, ("create", "", "events", "", "a", "", "")),
         (true, ("list", "", "services", "", "", "", "")),
         (false, ("create", "", "services", "", "a", "", "")),

@@ -121,10 +121,11 @@ fn extension_authentication(config: &BootstrapConfig) -> Wanted {
         "metadata": { "name": "extension-apiserver-authentication", "namespace": "kube-system" },
         "data": {
             "client-ca-file": config.ca_pem,
-            "requestheader-allowed-names": "[\"front-proxy-client\"]",
+            "requestheader-allowed-names": json!(crate::authn::PROXY_NAMES).to_string(),
             "requestheader-client-ca-file": config.front_proxy_ca_pem,
             "requestheader-extra-headers-prefix": "[\"X-Remote-Extra-\"]",
             "requestheader-group-headers": "[\"X-Remote-Group\"]",
+            "requestheader-uid-headers": "[\"X-Remote-Uid\"]",
             "requestheader-username-headers": "[\"X-Remote-User\"]",
         },
     });
@@ -143,7 +144,8 @@ fn cluster_info(config: &BootstrapConfig) -> Wanted {
         "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "cluster-info", "namespace": "kube-public" },
         "data": { "kubeconfig": kubeconfig },
     });
-    Wanted { resource: "configmaps.", object, keep: Keep::Fields(&["data"]) }
+    // The signatures beside it are the bootstrap signer's.
+    Wanted { resource: "configmaps.", object, keep: Keep::Entry("kubeconfig") }
 }
 
 /// The Service without a selector (the DNS component writes its endpoints) and the identity of that component.

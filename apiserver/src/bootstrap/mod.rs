@@ -57,6 +57,8 @@ pub(crate) enum Keep {
     Subjects,
     /// These top-level fields become ours again.
     Fields(&'static [&'static str]),
+    /// This entry of `data` becomes ours again.
+    Entry(&'static str),
 }
 
 /// Everything, namespaces first.

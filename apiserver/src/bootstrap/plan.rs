@@ -44,6 +44,7 @@ fn merged(wanted: &Object, present: &Object, keep: Keep) -> Option<Object> {
                 new[*field] = wanted[*field].clone();
             }
         }
+        Keep::Entry(key) => new["data"][key] = wanted["data"][key].clone(),
         Keep::Rules | Keep::Subjects if present["metadata"]["annotations"][AUTOUPDATE] == "false" => {
             return None;
         }

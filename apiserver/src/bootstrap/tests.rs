@@ -289,8 +289,11 @@ async fn the_registry_takes_it_all_once() {
     let store = MemoryStore::new();
     let cache = server::load_cache(store.clone()).await.unwrap();
     let authorizer = Arc::new(Chain::new(cache.clone(), server::rbac_generation(cache.clone())));
-    let admission =
-        admission::Chain::new(cache.clone(), &admission::Config { disabled: Vec::new(), ..Default::default() }).unwrap();
+    let admission = admission::Chain::new(
+        cache.clone(),
+        &admission::Config { disabled: Vec::new(), ..Default::default() },
+    )
+    .unwrap();
     let registry = Registry {
         store,
         cache: cache.clone(),

@@ -3,6 +3,7 @@
 use super::object::CachedObject;
 use crate::store::Revision;
 use bytes::{BufMut, Bytes, BytesMut};
+use parking_lot::Mutex;
 use std::sync::{Arc, OnceLock};
 
 /// What a watcher is told about a change. A selector can turn an update into an addition or a deletion.
@@ -23,7 +24,7 @@ impl Seen {
     }
 }
 
-/// Encodings beside whole objects in JSON, whose frames are kept too once somebody has asked for them.
+/// How many encodings beside JSON of whole objects are kept with an event, each made once.
 pub const OTHER_ENCODINGS: usize = 3;
 
 pub struct Event {
@@ -32,7 +33,8 @@ pub struct Event {
     pub current: Option<Arc<CachedObject>>,
     pub previous: Option<Arc<CachedObject>>,
     frames: [OnceLock<Bytes>; 3],
-    others: OnceLock<Box<[[OnceLock<Bytes>; 3]; OTHER_ENCODINGS]>>,
+    /// Few events are asked for in these, so they take no room before.
+    others: Mutex<Vec<(usize, Seen, Bytes)>>,
 }
 
 impl Event {
@@ -41,10 +43,10 @@ impl Event {
         current: Option<Arc<CachedObject>>,
         previous: Option<Arc<CachedObject>>,
     ) -> Self {
-        Self { revision, current, previous, frames: Default::default(), others: OnceLock::new() }
+        Self { revision, current, previous, frames: Default::default(), others: Mutex::default() }
     }
 
-    /// The object to show: the last state of a deleted one.
+    /// The object to show: the last state of a deleted one, or of one that a selector no longer matches.
     pub fn object(&self, seen: Seen) -> Option<&Arc<CachedObject>> {
         match seen {
             Seen::Deleted => self.previous.as_ref().or(self.current.as_ref()),
@@ -59,15 +61,23 @@ impl Event {
             .clone()
     }
 
-    /// The event in another encoding, made at the first call only. `encoding` is below [`OTHER_ENCODINGS`].
+    /// The event in another encoding, numbered below [`OTHER_ENCODINGS`], made by whoever asks first. `make` must depend
+    /// on nothing but the event and the two numbers.
     pub fn frame_in(&self, encoding: usize, seen: Seen, make: impl FnOnce() -> Bytes) -> Bytes {
-        let others = self.others.get_or_init(Box::default);
-        others[encoding][seen as usize].get_or_init(make).clone()
+        let mut others = self.others.lock();
+        if let Some((.., known)) = others.iter().find(|(e, s, _)| *e == encoding && *s == seen) {
+            return known.clone();
+        }
+        let bytes = make();
+        others.push((encoding, seen, bytes.clone()));
+        bytes
     }
 
-    /// Bytes that this event keeps alive in the history.
+    /// Bytes that this event keeps alive in the history, about; the present state shares none of them but the
+    /// newest's.
     pub fn weight(&self) -> usize {
-        self.current.as_ref().or(self.previous.as_ref()).map_or(0, |o| o.raw.len())
+        let of = |object: &Option<Arc<CachedObject>>| object.as_ref().map_or(0, |o| o.weight());
+        size_of::<Self>() + of(&self.current) + of(&self.previous)
     }
 }
 
@@ -80,4 +90,27 @@ pub fn frame(seen: Seen, object: &CachedObject, revision: Revision) -> Bytes {
     object.write(&mut out, revision, false);
     out.put_slice(b"}\n");
     out.freeze()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_encoding_is_made_once() {
+        let event = Event::new(Revision(1), None, None);
+        let mut made = 0;
+        for encoding in [1, 1, 2] {
+            let bytes = event.frame_in(encoding, Seen::Added, || {
+                made += 1;
+                Bytes::from(vec![u8::try_from(encoding).unwrap()])
+            });
+            assert_eq!(bytes[0], u8::try_from(encoding).unwrap());
+        }
+        event.frame_in(1, Seen::Deleted, || {
+            made += 1;
+            Bytes::new()
+        });
+        assert_eq!(made, 3);
+    }
 }

@@ -339,4 +339,10 @@ impl Reader for Cache {
         let snapshot = self.snapshot(resource);
         within(&snapshot.objects, resource, namespace, None).map(|object| object.decode()).collect()
     }
+
+    fn list_where(&self, resource: &str, namespace: &str, field: &str, value: &str) -> Vec<Arc<Object>> {
+        let snapshot = self.snapshot(resource);
+        let all = within(&snapshot.objects, resource, namespace, None);
+        all.filter(|object| object.field(field) == Some(value)).map(|object| object.decode()).collect()
+    }
 }

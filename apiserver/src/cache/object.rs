@@ -1,12 +1,12 @@
 //! One object as the watch cache keeps it: its stored bytes, and only what selectors need beside them.
 
+use super::index::Index;
 use crate::store::{KeyValue, Revision};
 use crate::strategy::Strategy;
 use bytes::{BufMut, Bytes, BytesMut};
 use coracle_api::Object;
 use parking_lot::Mutex;
 use serde_json::Value;
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -19,47 +19,25 @@ pub struct CachedObject {
     /// `<plural>.<group>/<namespace>/<name>`
     pub key: Arc<str>,
     pub revision: Revision,
-    pub created: Revision,
     /// As stored, without `metadata.resourceVersion`.
     pub raw: Bytes,
-    labels: Box<[(Box<str>, Box<str>)]>,
-    fields: Box<[(&'static str, Box<str>)]>,
+    index: Index,
     /// Offset in `raw` just behind `"metadata":{`; 0 where the value is no object of the API.
-    splice: usize,
+    splice: u32,
     decoded: Mutex<Weak<Object>>,
     /// Length as a protobuf message, 0 while unknown: lists have to say their length first.
     protobuf_len: AtomicU32,
 }
 
-/// The part of an object that a label selector looks at.
-#[derive(serde::Deserialize)]
-struct Head {
-    #[serde(default)]
-    metadata: HeadMetadata,
-}
-
-#[derive(Default, serde::Deserialize)]
-struct HeadMetadata {
-    #[serde(default)]
-    labels: Option<BTreeMap<Box<str>, Box<str>>>,
-}
-
 impl CachedObject {
     /// `strategy` names the selectable fields; without one only labels are indexed.
     pub fn new(stored: &KeyValue, strategy: Option<&dyn Strategy>) -> Self {
-        let indexed = strategy.filter(|s| !s.fields(&Value::Null).is_empty());
-        let (labels, fields) = match indexed {
-            Some(strategy) => index_whole(&stored.value, strategy),
-            None => (index_labels(&stored.value), Box::default()),
-        };
         Self {
             key: stored.key.clone(),
             revision: stored.modified,
-            created: stored.created,
             splice: find_metadata(&stored.value),
             raw: stored.value.clone(),
-            labels,
-            fields,
+            index: Index::new(&stored.value, strategy),
             decoded: Mutex::new(Weak::new()),
             protobuf_len: AtomicU32::new(0),
         }
@@ -74,11 +52,11 @@ impl CachedObject {
     }
 
     pub fn label(&self, key: &str) -> Option<&str> {
-        self.labels.binary_search_by(|(k, _)| (**k).cmp(key)).ok().map(|i| &*self.labels[i].1)
+        self.index.label(key)
     }
 
     pub fn labels(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.labels.iter().map(|(k, v)| (&**k, &**v))
+        self.index.labels()
     }
 
     /// A selectable field; `None` if the resource has no such field.
@@ -86,7 +64,7 @@ impl CachedObject {
         match name {
             "metadata.name" => Some(self.name()),
             "metadata.namespace" => Some(self.namespace()),
-            _ => self.fields.iter().find(|(n, _)| *n == name).map(|(_, v)| &**v),
+            _ => self.index.field(name),
         }
     }
 
@@ -110,6 +88,16 @@ impl CachedObject {
         object
     }
 
+    /// Bytes that this object keeps alive, about.
+    pub fn weight(&self) -> usize {
+        size_of::<Self>() + self.key.len() + self.raw.len() + self.index.weight()
+    }
+
+    fn splice(&self) -> usize {
+        // 32 bits are never too many for `usize` here.
+        usize::try_from(self.splice).unwrap_or(0)
+    }
+
     /// Room that [`write`](Self::write) takes at most.
     pub fn encoded_len(&self) -> usize {
         self.raw.len() + VERSION_MEMBER.len() + 24
@@ -118,7 +106,8 @@ impl CachedObject {
     /// Appends the object as JSON with `revision` as its resourceVersion. Items of lists leave out `kind` and
     /// `apiVersion`, as upstream's do.
     pub fn write(&self, out: &mut impl BufMut, revision: Revision, as_item: bool) {
-        if self.splice == 0 {
+        let splice = self.splice();
+        if splice == 0 {
             out.put_slice(&self.raw);
             return;
         }
@@ -126,18 +115,18 @@ impl CachedObject {
             out.put_slice(b"{");
             out.put_slice(METADATA);
         } else {
-            out.put_slice(&self.raw[..self.splice]);
+            out.put_slice(&self.raw[..splice]);
         }
         write_version(out, revision);
-        if self.raw.get(self.splice) != Some(&b'}') {
+        if self.raw.get(splice) != Some(&b'}') {
             out.put_u8(b',');
         }
-        out.put_slice(&self.raw[self.splice..]);
+        out.put_slice(&self.raw[splice..]);
     }
 
     /// Appends the value of `metadata` as JSON, with `revision` as its resourceVersion.
     pub fn write_metadata(&self, out: &mut impl BufMut, revision: Revision) {
-        let splice = self.splice;
+        let splice = self.splice();
         if splice == 0 {
             out.put_slice(b"{}");
             return;
@@ -192,8 +181,9 @@ fn write_version(out: &mut impl BufMut, revision: Revision) {
 
 /// `kind` and `apiVersion` stand in front of `metadata` and cannot contain the searched text, so its first
 /// occurrence is the right one.
-fn find_metadata(raw: &[u8]) -> usize {
-    raw.windows(METADATA.len()).take(1024).position(|w| w == METADATA).map_or(0, |at| at + METADATA.len())
+fn find_metadata(raw: &[u8]) -> u32 {
+    let found = raw.windows(METADATA.len()).take(1024).position(|w| w == METADATA);
+    found.and_then(|at| u32::try_from(at + METADATA.len()).ok()).unwrap_or(0)
 }
 
 /// Behind the brace that closes an object whose opening one is not there any more.
@@ -215,27 +205,6 @@ fn object_end(rest: &[u8]) -> usize {
         }
     }
     rest.len()
-}
-
-type Labels = Box<[(Box<str>, Box<str>)]>;
-type Fields = Box<[(&'static str, Box<str>)]>;
-
-fn index_labels(raw: &[u8]) -> Labels {
-    let head: Option<Head> = serde_json::from_slice(raw).ok();
-    head.and_then(|h| h.metadata.labels).unwrap_or_default().into_iter().collect()
-}
-
-fn index_whole(raw: &[u8], strategy: &dyn Strategy) -> (Labels, Fields) {
-    let object: Object = serde_json::from_slice(raw).unwrap_or(Value::Null);
-    let mut labels: Vec<(Box<str>, Box<str>)> = object["metadata"]["labels"]
-        .as_object()
-        .into_iter()
-        .flatten()
-        .map(|(k, v)| (k.as_str().into(), v.as_str().unwrap_or_default().into()))
-        .collect();
-    labels.sort();
-    let fields = strategy.fields(&object).into_iter().map(|(name, value)| (name, value.into())).collect();
-    (labels.into(), fields)
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use super::RequestInfo;
 use super::negotiation::Wanted;
 use super::respond::{Content, Reply, method_not_allowed};
+use crate::authn::oidc;
 use crate::discovery::{self, Document};
 use crate::metrics;
 use crate::openapi;
@@ -50,6 +51,12 @@ pub async fn answer(
         let document = openapi_document(info.path.clone(), accept.to_owned()).await?;
         return Ok(served(&document, headers, wanted));
     }
+    if let Some(authenticator) = &server.authenticator
+        && let Some((kind, document)) = oidc::respond(&info.path, authenticator.tokens())
+    {
+        let content = Content::Text(kind, document.to_string().into());
+        return Ok(Reply { status: StatusCode::OK, content, warnings: Vec::new() }.into_response(wanted));
+    }
     match discovery::respond(&info.path, accept, catalogue::catalogue()) {
         Some(document) => Ok(served(&document, headers, wanted)),
         None => Err(ApiError::page_not_found()),
@@ -91,5 +98,18 @@ fn served(document: &Document, headers: &HeaderMap, wanted: Wanted) -> Response<
 
 fn is_known(path: &str) -> bool {
     let root = path.split('/').nth(1).unwrap_or_default();
-    matches!(root, "livez" | "readyz" | "healthz" | "version" | "metrics" | "api" | "apis" | "openapi" | "")
+    matches!(
+        root,
+        "livez"
+            | "readyz"
+            | "healthz"
+            | "version"
+            | "metrics"
+            | "api"
+            | "apis"
+            | "openapi"
+            | "openid"
+            | ".well-known"
+            | ""
+    )
 }

@@ -186,6 +186,11 @@ impl Pki {
         certs::sign_client(&self.ca, cn, orgs, (self.options.clock)())
     }
 
+    /// As [`Self::sign_client`], by the front proxy's authority: for a proxy that says who the user is.
+    pub fn sign_front_proxy(&self, cn: &str) -> Result<SignedClient, PkiError> {
+        certs::sign_client(&self.front_proxy_ca, cn, &[], (self.options.clock)())
+    }
+
     /// The leaf as it must be served now; replaces it first if it is due. A failed replacement is logged and the old
     /// one returned.
     pub(crate) fn current(&self, leaf: Leaf) -> Arc<Issued> {

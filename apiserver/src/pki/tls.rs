@@ -27,6 +27,23 @@ fn tls_error(error: impl std::fmt::Display) -> PkiError {
 }
 
 impl Pki {
+    /// Judges the certificates of proxies that name the user in headers, against the front proxy's authority.
+    pub fn front_proxy_verifier(&self) -> Result<ClientVerifier, PkiError> {
+        self.verifier(&[&self.front_proxy_ca.der])
+    }
+
+    fn verifier(&self, authorities: &[&CertificateDer<'static>]) -> Result<ClientVerifier, PkiError> {
+        let mut roots = RootCertStore::empty();
+        for der in authorities {
+            roots.add((*der).clone()).map_err(tls_error)?;
+        }
+        let inner = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider())
+            .allow_unauthenticated()
+            .build()
+            .map_err(tls_error)?;
+        Ok(ClientVerifier { inner, clock: self.options.clock.clone() })
+    }
+
     fn roots(&self) -> Result<Arc<RootCertStore>, PkiError> {
         let mut roots = RootCertStore::empty();
         roots.add(self.ca.der.clone()).map_err(tls_error)?;
@@ -35,11 +52,7 @@ impl Pki {
 
     /// Judges client certificates against the cluster's CA.
     pub fn client_verifier(&self) -> Result<ClientVerifier, PkiError> {
-        let inner = WebPkiClientVerifier::builder_with_provider(self.roots()?, provider())
-            .allow_unauthenticated()
-            .build()
-            .map_err(tls_error)?;
-        Ok(ClientVerifier { inner, clock: self.options.clock.clone() })
+        self.verifier(&[&self.ca.der])
     }
 
     /// For port 6443. Client certificates are asked for, never demanded; see [`ClientVerifier`].
@@ -53,7 +66,9 @@ impl Pki {
     }
 
     fn serving(self: &Arc<Self>, leaf: Leaf) -> Result<Arc<ServerConfig>, PkiError> {
-        let verifier = Arc::new(AcceptThenJudge(self.client_verifier()?.inner));
+        // Clients choose their certificate by these names, so those of proxies must be told too.
+        let known = self.verifier(&[&self.ca.der, &self.front_proxy_ca.der])?;
+        let verifier = Arc::new(AcceptThenJudge(known.inner));
         let mut config = ServerConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()
             .map_err(tls_error)?

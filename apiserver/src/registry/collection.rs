@@ -5,7 +5,7 @@ use coracle_api::ApiError;
 
 impl Scope<'_> {
     /// Deletes what the list options select, and returns what was selected. Objects that others delete meanwhile
-    /// are no error.
+    /// are no error. With a limit, one page goes, and the answer tells where the next begins.
     pub async fn delete_collection(
         &self,
         delete: &DeleteOptions,
@@ -24,7 +24,9 @@ impl Scope<'_> {
                 now: self.now,
                 warnings: parking_lot::Mutex::default(),
             };
-            match inner.delete(delete).await {
+            let deleted = inner.delete(delete).await;
+            self.warn_once(inner.warnings.into_inner());
+            match deleted {
                 Ok(_) => {}
                 Err(error) if error.code == 404 => {}
                 Err(error) => return Err(error),

@@ -3,9 +3,9 @@
 //! See <https://kubernetes.io/docs/concepts/architecture/garbage-collection/> and
 //! <https://kubernetes.io/docs/concepts/overview/working-with-objects/finalizers/>.
 
+use super::delete_options::Propagation;
 use super::gate::Operation;
 use super::metadata::{finalizers, is_deleting, of, text, time_text};
-use super::options::Propagation;
 use super::{ATTEMPTS, DeleteOptions, Scope};
 use coracle_api::{ApiError, Object};
 use jiff::{SignedDuration, Timestamp};
@@ -62,6 +62,8 @@ impl Scope<'_> {
             self.check_delete(name, &old, options)?;
             self.validate_admission(Operation::Delete, None, Some(&old), options.dry_run).await?;
             let grace = self.strategy.graceful_deletion(&old, options.grace_seconds);
+            let propagation = options.propagation.or_else(|| self.default_propagation(&old));
+            let options = &DeleteOptions { propagation, ..options.clone() };
             let outcome = match plan(&old, options, grace, self.is_held(&old), self.now) {
                 Plan::Pending => return Ok(Deleted { object: (*old).clone(), gone: false }),
                 Plan::Mark(mut marked) => {
@@ -88,20 +90,41 @@ impl Scope<'_> {
     }
 
     fn check_delete(&self, name: &str, old: &Object, options: &DeleteOptions) -> Result<(), ApiError> {
-        let checks =
-            [("UID", &options.uid, "uid"), ("ResourceVersion", &options.resource_version, "resourceVersion")];
-        for (label, wanted, field) in checks {
-            let have = text(old, field);
-            if let Some(wanted) = wanted
-                && wanted != have
-            {
-                let why = format!(
-                    "Precondition failed: {label} in precondition: {wanted}, {label} in object meta: {have}"
-                );
-                return Err(self.conflict(name, &why));
-            }
+        if let Some(wanted) = &options.uid
+            && wanted != text(old, "uid")
+        {
+            let have = text(old, "uid");
+            let why = format!(
+                "the UID in the precondition ({wanted}) does not match the UID in record ({have}). The object might \
+                 have been deleted and then recreated"
+            );
+            return Err(self.precondition(name, &why));
+        }
+        if let Some(wanted) = &options.resource_version
+            && wanted != text(old, "resourceVersion")
+        {
+            let have = text(old, "resourceVersion");
+            let why = format!(
+                "the ResourceVersion in the precondition ({wanted}) does not match the ResourceVersion in record \
+                 ({have}). The object might have been modified"
+            );
+            return Err(self.precondition(name, &why));
         }
         Ok(())
+    }
+
+    /// Upstream names the kind here, where other conflicts name the resource.
+    fn precondition(&self, name: &str, why: &str) -> ApiError {
+        ApiError::conflict(&self.resource.group, &self.resource.kind, name, why)
+    }
+
+    /// What becomes of the objects that this one owns, where the client does not say: the finalizers that are there
+    /// decide, and after them the resource. Jobs and ReplicationControllers leave theirs behind, as they did before
+    /// there was a garbage collector.
+    fn default_propagation(&self, old: &Object) -> Option<Propagation> {
+        let decided = finalizers(old).iter().any(|f| matches!(*f, ORPHAN | FOREGROUND));
+        let orphans = matches!(&*self.resource.storage.key, "jobs.batch" | "replicationcontrollers.");
+        (orphans && !decided).then_some(Propagation::Orphan)
     }
 }
 

@@ -2,14 +2,13 @@
 //!
 //! See <https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions>.
 
-use super::options::{VersionMatch, invalid_options};
+use super::continuation::Token;
+use super::go;
+use super::options::VersionMatch;
 use super::{ListOptions, Scope, store_error};
-use crate::cache::{CachedObject, Filter, Snapshot, within};
+use crate::cache::{CachedObject, Filter, Objects, Snapshot, within};
 use crate::store::{Revision, StoreError};
-use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use coracle_api::{ApiError, FieldError};
-use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,13 +16,15 @@ use std::time::Duration;
 /// How long a reader waits for a revision that it has seen elsewhere, as upstream's watch cache.
 const FUTURE_PATIENCE: Duration = Duration::from_secs(3);
 
-const TOKEN_VERSION: &str = "meta.k8s.io/v1";
+/// Seconds after which a client that is ahead of this server tries again, as upstream's `resourceVersionTooHighRetrySeconds`.
+const AHEAD_RETRY_SECONDS: u32 = 1;
 
-const EXPIRED: &str = "The provided continue parameter is too old to display a consistent list result. \
+const EXPIRED_PAGE: &str = "The provided continue parameter is too old to display a consistent list result. \
     You can start a new list without the continue parameter, or use the continue token in this response to \
     retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - \
     objects that were created, modified, or deleted between the time the first chunk was returned and now may \
     show up in the list.";
+const EXPIRED_LIST: &str = "The resourceVersion for the provided list is too old.";
 
 /// One page of a list.
 pub struct Page {
@@ -34,47 +35,20 @@ pub struct Page {
     pub remaining: Option<usize>,
 }
 
-/// A continue token, in upstream's form. The clients treat it as opaque.
-#[derive(Serialize, Deserialize)]
-struct Token {
-    v: String,
-    /// -1 continues at whatever revision is now.
-    rv: i64,
-    /// `<namespace>/<name>` after which the next page begins.
-    start: String,
-}
-
-impl Token {
-    fn encode(&self) -> String {
-        URL_SAFE_NO_PAD.encode(serde_json::to_vec(self).unwrap_or_default())
-    }
-
-    fn decode(text: &str) -> Result<Self, ApiError> {
-        let bad = || ApiError::bad_request("continue key is not valid");
-        let bytes = URL_SAFE_NO_PAD.decode(text.trim_end_matches('=')).map_err(|_| bad())?;
-        let token: Self = serde_json::from_slice(&bytes).map_err(|_| bad())?;
-        if token.v == TOKEN_VERSION && token.rv != 0 && !token.start.is_empty() {
-            Ok(token)
-        } else {
-            Err(bad())
-        }
-    }
-}
-
 impl Scope<'_> {
     pub async fn list(&self, options: &ListOptions) -> Result<Page, ApiError> {
-        check_version_match(options)?;
         let filter = self.filter(options)?;
         if options.continue_token.is_empty() {
             let snapshot = self.list_snapshot(options).await?;
             return Ok(self.page(&snapshot, &filter, None, options.limit));
         }
+        let token = Token::decode(&options.continue_token);
+        let token = token.map_err(|e| ApiError::bad_request(format!("invalid continue token: {e}")))?;
         if !matches!(options.resource_version.as_str(), "" | "0") {
             return Err(ApiError::bad_request(
                 "specifying resource version is not allowed when using continue",
             ));
         }
-        let token = Token::decode(&options.continue_token)?;
         let after = format!("{}/{}", self.resource.storage.key, token.start);
         let snapshot = self.continued_snapshot(&token).await?;
         Ok(self.page(&snapshot, &filter, Some(&after), options.limit))
@@ -83,12 +57,14 @@ impl Scope<'_> {
     async fn continued_snapshot(&self, token: &Token) -> Result<Snapshot, ApiError> {
         let cache = &self.registry.cache;
         let Ok(revision) = u64::try_from(token.rv) else {
+            self.catch_up().await;
             return Ok(cache.snapshot(&self.resource.storage.key));
         };
+        self.reach(Revision(revision)).await?;
         match cache.snapshot_at(&self.resource.storage.key, Revision(revision)).await {
             Err(StoreError::Compacted { .. }) => {
-                let rest = Token { v: TOKEN_VERSION.into(), rv: -1, start: token.start.clone() };
-                Err(ApiError::expired(EXPIRED).with_details(json!({ "continue": rest.encode() })))
+                let rest = Token::new(-1, token.start.clone());
+                Err(ApiError::expired(EXPIRED_PAGE).with_details(json!({ "continue": rest.encode() })))
             }
             other => other.map_err(store_error),
         }
@@ -97,18 +73,37 @@ impl Scope<'_> {
     async fn list_snapshot(&self, options: &ListOptions) -> Result<Snapshot, ApiError> {
         let cache = &self.registry.cache;
         let storage = &self.resource.storage.key;
-        let asked = parse_version(&options.resource_version)?;
-        let Some(asked) = asked else {
-            cache.wait_for(self.registry.store.revision(), FUTURE_PATIENCE).await;
+        let Some(asked) = self.list_version(&options.resource_version)? else {
+            self.catch_up().await;
             return Ok(cache.snapshot(storage));
         };
-        let legacy_exact = options.version_match.is_none() && options.limit > 0 && asked.0 > 0;
-        if options.version_match == Some(VersionMatch::Exact) || legacy_exact {
-            self.reach(asked).await?;
-            return cache.snapshot_at(storage, asked).await.map_err(store_error);
-        }
         self.reach(asked).await?;
-        Ok(cache.snapshot(storage))
+        let legacy_exact = options.version_match.is_none() && options.limit > 0 && asked.0 > 0;
+        if options.version_match != Some(VersionMatch::Exact) && !legacy_exact {
+            return Ok(cache.snapshot(storage));
+        }
+        match cache.snapshot_at(storage, asked).await {
+            Err(StoreError::Compacted { .. }) => Err(ApiError::expired(EXPIRED_LIST)),
+            other => other.map_err(store_error),
+        }
+    }
+
+    /// `None` when unset.
+    fn list_version(&self, text: &str) -> Result<Option<Revision>, ApiError> {
+        parse_version(text).map_err(|e| ApiError::bad_request(format!("invalid resource version: {e}")))
+    }
+
+    /// For a get that names a revision: what it shows is not older.
+    pub async fn at_least(&self, version: &str) -> Result<(), ApiError> {
+        match self.list_version(version)? {
+            Some(asked) => self.reach(asked).await,
+            None => Ok(()),
+        }
+    }
+
+    /// For readers who want the newest: waits until everything that was committed so far is visible here.
+    pub(super) async fn catch_up(&self) {
+        self.registry.cache.wait_for(self.registry.store.revision(), FUTURE_PATIENCE).await;
     }
 
     /// Waits a while for a revision that is not here yet.
@@ -120,16 +115,34 @@ impl Scope<'_> {
         Err(too_large_version(asked, cache.revision()))
     }
 
-    fn page(&self, snapshot: &Snapshot, filter: &Filter, after: Option<&str>, limit: usize) -> Page {
+    /// The objects that the filter can match, after a key; the filter is still to be asked.
+    pub(super) fn candidates<'a>(
+        &self,
+        objects: &'a Objects,
+        filter: &Filter,
+        after: Option<&str>,
+    ) -> Box<dyn Iterator<Item = &'a Arc<CachedObject>> + Send + 'a> {
         let storage = &*self.resource.storage.key;
+        let namespace = filter.namespace.as_deref().unwrap_or_default();
+        match &filter.name {
+            Some(name) if !namespace.is_empty() || !self.resource.namespaced => {
+                let key = format!("{storage}/{namespace}/{name}");
+                let found = objects.get(key.as_str()).filter(|_| after.is_none_or(|after| after < &*key));
+                Box::new(found.into_iter())
+            }
+            _ => Box::new(within(objects, storage, namespace, after)),
+        }
+    }
+
+    fn page(&self, snapshot: &Snapshot, filter: &Filter, after: Option<&str>, limit: usize) -> Page {
         let mut items = Vec::new();
         let mut more = false;
         let mut left = 0;
-        for object in within(&snapshot.objects, storage, self.namespace, after) {
+        for object in self.candidates(&snapshot.objects, filter, after) {
             if limit > 0 && items.len() == limit {
                 left += 1;
                 more = true;
-                if filter.is_selective() {
+                if filter.selective {
                     break;
                 }
                 continue;
@@ -140,53 +153,29 @@ impl Scope<'_> {
         }
         let next = items.last().filter(|_| more).map(|last| {
             let rv = i64::try_from(snapshot.revision.0).unwrap_or(i64::MAX);
-            let start = format!("{}/{}", last.namespace(), last.name());
-            Token { v: TOKEN_VERSION.into(), rv, start }.encode()
+            Token::new(rv, format!("{}/{}", last.namespace(), last.name())).encode()
         });
-        let remaining = (more && !filter.is_selective()).then_some(left);
+        let remaining = (more && !filter.selective).then_some(left);
         Page { items, revision: snapshot.revision, next, remaining }
     }
 }
 
-fn check_version_match(options: &ListOptions) -> Result<(), ApiError> {
-    let Some(matching) = options.version_match else { return Ok(()) };
-    let forbidden =
-        |why: &str| Err(invalid_options("ListOptions", FieldError::forbidden("resourceVersionMatch", why)));
-    if !options.continue_token.is_empty() {
-        return forbidden("resourceVersionMatch is forbidden when continue is provided");
-    }
-    if options.resource_version.is_empty() {
-        return forbidden("resourceVersionMatch is forbidden unless resourceVersion is provided");
-    }
-    if matching == VersionMatch::Exact && options.resource_version == "0" {
-        return forbidden("resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"");
-    }
-    Ok(())
-}
-
-/// `None` when unset.
-pub(super) fn parse_version(text: &str) -> Result<Option<Revision>, ApiError> {
+/// `None` when unset; the error is upstream's for what is no revision.
+pub(super) fn parse_version(text: &str) -> Result<Option<Revision>, FieldError> {
     if text.is_empty() {
         return Ok(None);
     }
-    text.parse().map(|n| Some(Revision(n))).map_err(|_| {
-        let error = FieldError::invalid(
-            "resourceVersion",
-            &text.into(),
-            &format!("strconv.ParseUint: parsing {text:?}: invalid syntax"),
-        );
-        invalid_options("ListOptions", error)
-    })
+    let parsed = go::parse_uint(text);
+    parsed.map(|n| Some(Revision(n))).map_err(|e| FieldError::invalid("resourceVersion", &text.into(), &e))
 }
 
 pub(super) fn too_large_version(asked: Revision, newest: Revision) -> ApiError {
-    let mut error =
-        ApiError::timeout(format!("Too large resource version: {}, current: {}", asked.0, newest.0))
-            .with_details(json!({
-                "causes": [{ "reason": "ResourceVersionTooLarge", "message": "Too large resource version" }],
-                "retryAfterSeconds": 1,
-            }));
-    error.retry_after = Some(1);
+    let message = format!("Timeout: Too large resource version: {}, current: {}", asked.0, newest.0);
+    let mut error = ApiError::timeout(message).with_details(json!({
+        "causes": [{ "reason": "ResourceVersionTooLarge", "message": "Too large resource version" }],
+        "retryAfterSeconds": AHEAD_RETRY_SECONDS,
+    }));
+    error.retry_after = Some(AHEAD_RETRY_SECONDS);
     error
 }
 

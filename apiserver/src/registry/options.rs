@@ -1,10 +1,13 @@
-//! Query parameters and option objects of requests, parsed whole before anything happens.
+//! Query parameters of requests, parsed whole before anything happens.
 //!
 //! See <https://kubernetes.io/docs/reference/using-api/api-concepts/>.
 
+use super::go;
 use coracle_api::decode::FieldValidation;
 use coracle_api::{ApiError, FieldError};
-use serde_json::Value;
+
+/// Upstream's limit of `fieldManager`, in bytes.
+const FIELD_MANAGER_BYTES: usize = 128;
 
 /// Options of create, update and patch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -26,32 +29,17 @@ pub enum VersionMatch {
 pub struct ListOptions {
     pub label_selector: String,
     pub field_selector: String,
+    /// The name in the path of a watch of one object (the old form).
+    pub name: Option<String>,
+    /// 0 is no limit.
     pub limit: usize,
     pub continue_token: String,
     /// Empty when unset.
     pub resource_version: String,
     pub version_match: Option<VersionMatch>,
-    pub timeout_seconds: Option<u64>,
+    pub timeout_seconds: Option<i64>,
     pub bookmarks: bool,
     pub send_initial_events: Option<bool>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Propagation {
-    Orphan,
-    Background,
-    Foreground,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct DeleteOptions {
-    pub dry_run: bool,
-    pub grace_seconds: Option<i64>,
-    pub propagation: Option<Propagation>,
-    /// The deprecated `orphanDependents: false` is answered with 202 while the object still exists.
-    pub accepted: bool,
-    pub uid: Option<String>,
-    pub resource_version: Option<String>,
 }
 
 /// The values of a query by name.
@@ -71,159 +59,134 @@ impl Query {
         self.0.iter().filter(|(k, _)| k == name).map(|(_, v)| v.as_str()).collect()
     }
 
-    /// Present without a value counts as true, as in upstream's conversion.
+    /// Anything but `false` and `0` counts as true, no value too, as in upstream's conversion.
     pub fn flag(&self, name: &str) -> Option<bool> {
-        self.get(name).map(|v| !matches!(v, "false" | "0"))
+        self.get(name).map(|v| v != "0" && !v.eq_ignore_ascii_case("false"))
     }
 
-    fn number<T: std::str::FromStr>(&self, name: &str) -> Result<Option<T>, ApiError> {
-        match self.get(name) {
-            None | Some("") => Ok(None),
-            Some(text) => text.parse().map(Some).map_err(|_| {
-                ApiError::bad_request(format!(
-                    "unable to decode query parameter {name}: invalid number \"{text}\""
-                ))
-            }),
-        }
+    pub(super) fn integer(&self, name: &str) -> Result<Option<i64>, ApiError> {
+        self.get(name).map(|text| go::parse_int(text).map_err(ApiError::bad_request)).transpose()
     }
 
     pub fn write_options(&self, kind: &str) -> Result<WriteOptions, ApiError> {
-        let asked = self.get("fieldValidation").unwrap_or_default();
-        let Some(field_validation) = FieldValidation::parse(asked) else {
-            let supported = ["", "Ignore", "Strict", "Warn"];
-            let error = FieldError::not_supported("fieldValidation", &asked.into(), &supported);
-            return Err(invalid_options(kind, error));
-        };
+        let mut errors = Vec::new();
+        let dry_run = dry_run(&self.all("dryRun"), &mut errors);
         let field_manager = self.get("fieldManager").unwrap_or_default().to_owned();
-        if field_manager.len() > 128 {
-            return Err(invalid_options(kind, FieldError::too_long("fieldManager", 128)));
-        }
-        Ok(WriteOptions {
-            dry_run: dry_run(&self.all("dryRun"), kind)?,
-            field_validation,
-            force: self.flag("force").unwrap_or(false),
-            field_manager,
-        })
+        check_field_manager(&field_manager, &mut errors);
+        let asked = self.get("fieldValidation").unwrap_or_default();
+        let field_validation = FieldValidation::parse(asked).unwrap_or_else(|| {
+            let supported = ["", "Ignore", "Strict", "Warn"];
+            errors.push(FieldError::not_supported("fieldValidation", &asked.into(), &supported));
+            FieldValidation::default()
+        });
+        refuse(kind, errors)?;
+        let force = self.flag("force").unwrap_or(false);
+        Ok(WriteOptions { dry_run, field_validation, force, field_manager })
     }
 
     pub fn list_options(&self) -> Result<ListOptions, ApiError> {
         let text = |name: &str| self.get(name).unwrap_or_default().to_owned();
+        let timeout_seconds = self.integer("timeoutSeconds")?;
+        let limit = self.integer("limit")?.unwrap_or(0);
         let options = ListOptions {
             label_selector: text("labelSelector"),
             field_selector: text("fieldSelector"),
-            limit: self.number::<usize>("limit")?.unwrap_or(0),
+            name: None,
+            // Not an error, and no limit, as upstream.
+            limit: usize::try_from(limit).unwrap_or(0),
             continue_token: text("continue"),
             resource_version: text("resourceVersion"),
-            version_match: self.version_match()?,
-            timeout_seconds: self.number("timeoutSeconds")?,
+            version_match: match self.get("resourceVersionMatch") {
+                Some("Exact") => Some(VersionMatch::Exact),
+                Some("NotOlderThan") => Some(VersionMatch::NotOlderThan),
+                _ => None,
+            },
+            timeout_seconds,
             bookmarks: self.flag("allowWatchBookmarks").unwrap_or(false),
             send_initial_events: self.flag("sendInitialEvents"),
         };
+        let mut errors = Vec::new();
+        let asked = self.get("resourceVersionMatch").unwrap_or_default();
+        if self.flag("watch").unwrap_or(false) {
+            check_watch(&options, asked, &mut errors);
+        } else {
+            check_list(&options, asked, &mut errors);
+        }
+        refuse("ListOptions", errors)?;
         Ok(options)
     }
+}
 
-    fn version_match(&self) -> Result<Option<VersionMatch>, ApiError> {
-        match self.get("resourceVersionMatch") {
-            None | Some("") => Ok(None),
-            Some("Exact") => Ok(Some(VersionMatch::Exact)),
-            Some("NotOlderThan") => Ok(Some(VersionMatch::NotOlderThan)),
-            Some(other) => Err(invalid_options(
-                "ListOptions",
-                FieldError::not_supported(
-                    "resourceVersionMatch",
-                    &other.into(),
-                    &["Exact", "NotOlderThan", ""],
-                ),
-            )),
+/// `matching` is the text of `resourceVersionMatch`.
+fn check_list(options: &ListOptions, matching: &str, errors: &mut Vec<FieldError>) {
+    let field = "resourceVersionMatch";
+    if !matching.is_empty() {
+        if options.resource_version.is_empty() {
+            let why = "resourceVersionMatch is forbidden unless resourceVersion is provided";
+            errors.push(FieldError::forbidden(field, why));
+        }
+        if !options.continue_token.is_empty() {
+            let why = "resourceVersionMatch is forbidden when continue is provided";
+            errors.push(FieldError::forbidden(field, why));
+        }
+        if options.version_match.is_none() {
+            let supported = ["Exact", "NotOlderThan", ""];
+            errors.push(FieldError::not_supported(field, &matching.into(), &supported));
+        }
+        if options.version_match == Some(VersionMatch::Exact) && options.resource_version == "0" {
+            let why = "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"";
+            errors.push(FieldError::forbidden(field, why));
         }
     }
-
-    /// From the body where there is one, otherwise from the query.
-    pub fn delete_options(&self, body: Option<&Value>) -> Result<DeleteOptions, ApiError> {
-        match body {
-            Some(body) => delete_options_of(body),
-            None => {
-                let mut options = DeleteOptions {
-                    dry_run: dry_run(&self.all("dryRun"), "DeleteOptions")?,
-                    grace_seconds: self.number("gracePeriodSeconds")?,
-                    ..DeleteOptions::default()
-                };
-                propagate(&mut options, self.get("propagationPolicy"), self.flag("orphanDependents"))?;
-                check_grace(&options)?;
-                Ok(options)
-            }
-        }
+    if options.send_initial_events.is_some() {
+        let why = "sendInitialEvents is forbidden for list";
+        errors.push(FieldError::forbidden("sendInitialEvents", why));
     }
 }
 
-fn delete_options_of(body: &Value) -> Result<DeleteOptions, ApiError> {
-    let dry: Vec<&str> = body["dryRun"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-    let text = |value: &Value| value.as_str().filter(|s| !s.is_empty()).map(str::to_owned);
-    let grace = &body["gracePeriodSeconds"];
-    if !grace.is_null() && grace.as_i64().is_none() {
-        return Err(ApiError::bad_request("json: cannot unmarshal gracePeriodSeconds into an integer"));
+fn check_watch(options: &ListOptions, matching: &str, errors: &mut Vec<FieldError>) {
+    let field = "resourceVersionMatch";
+    let not_older = options.version_match == Some(VersionMatch::NotOlderThan);
+    if options.send_initial_events.is_some() && !not_older {
+        let why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
+        errors.push(FieldError::forbidden(field, why));
     }
-    let mut options = DeleteOptions {
-        dry_run: dry_run(&dry, "DeleteOptions")?,
-        grace_seconds: grace.as_i64(),
-        uid: text(&body["preconditions"]["uid"]),
-        resource_version: text(&body["preconditions"]["resourceVersion"]),
-        ..DeleteOptions::default()
-    };
-    propagate(&mut options, body["propagationPolicy"].as_str(), body["orphanDependents"].as_bool())?;
-    check_grace(&options)?;
-    Ok(options)
-}
-
-fn propagate(
-    options: &mut DeleteOptions,
-    policy: Option<&str>,
-    orphan: Option<bool>,
-) -> Result<(), ApiError> {
-    if policy.is_some() && orphan.is_some() {
-        let error = FieldError::invalid(
-            "propagationPolicy",
-            &policy.unwrap_or_default().into(),
-            "orphanDependents and deletionPropagation cannot be both set",
-        );
-        return Err(invalid_options("DeleteOptions", error));
+    if matching.is_empty() {
+        return;
     }
-    options.accepted = orphan == Some(false);
-    options.propagation = match policy {
-        None => orphan.map(|orphan| if orphan { Propagation::Orphan } else { Propagation::Background }),
-        Some("Orphan") => Some(Propagation::Orphan),
-        Some("Background") => Some(Propagation::Background),
-        Some("Foreground") => Some(Propagation::Foreground),
-        Some(other) => {
-            let error = FieldError::not_supported(
-                "propagationPolicy",
-                &other.into(),
-                &["Background", "Foreground", "Orphan"],
-            );
-            return Err(invalid_options("DeleteOptions", error));
-        }
-    };
-    Ok(())
-}
-
-fn check_grace(options: &DeleteOptions) -> Result<(), ApiError> {
-    match options.grace_seconds {
-        Some(seconds) if seconds < 0 => Err(invalid_options(
-            "DeleteOptions",
-            FieldError::invalid("gracePeriodSeconds", &seconds.into(), "must be greater than or equal to 0"),
-        )),
-        _ => Ok(()),
+    if options.send_initial_events.is_none() {
+        let why = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";
+        errors.push(FieldError::forbidden(field, why));
+    }
+    if !not_older {
+        errors.push(FieldError::not_supported(field, &matching.into(), &["NotOlderThan"]));
+    }
+    if !options.continue_token.is_empty() {
+        let why = "resourceVersionMatch is forbidden when continue is provided";
+        errors.push(FieldError::forbidden(field, why));
     }
 }
 
-fn dry_run(values: &[&str], kind: &str) -> Result<bool, ApiError> {
-    match values.iter().find(|v| **v != "All") {
-        Some(other) => {
-            let error = FieldError::not_supported("dryRun", &(*other).into(), &["All"]);
-            Err(invalid_options(kind, error))
-        }
-        None => Ok(!values.is_empty()),
+fn check_field_manager(manager: &str, errors: &mut Vec<FieldError>) {
+    if manager.len() > FIELD_MANAGER_BYTES {
+        errors.push(FieldError::too_long("fieldManager", FIELD_MANAGER_BYTES));
     }
+    if let Some((at, c)) = manager.char_indices().find(|(_, c)| c.is_control()) {
+        let why = format!("invalid character U+{:04X} (at position {at})", u32::from(c));
+        errors.push(FieldError::invalid("fieldManager", &manager.into(), &why));
+    }
+}
+
+pub(super) fn dry_run(values: &[&str], errors: &mut Vec<FieldError>) -> bool {
+    if values.iter().any(|v| *v != "All") {
+        errors.push(FieldError::not_supported("dryRun", &values.to_vec().into(), &["All"]));
+    }
+    !values.is_empty()
+}
+
+/// 422 for options that contradict each other or that nobody knows.
+pub(super) fn refuse(kind: &str, errors: Vec<FieldError>) -> Result<(), ApiError> {
+    if errors.is_empty() { Ok(()) } else { Err(ApiError::invalid("meta.k8s.io", kind, "", &errors)) }
 }
 
 pub fn invalid_options(kind: &str, error: FieldError) -> ApiError {
@@ -233,35 +196,86 @@ pub fn invalid_options(kind: &str, error: FieldError) -> ApiError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
-    #[test]
-    fn delete_options_from_query_and_body() {
-        let query = Query::new(Some("gracePeriodSeconds=5&propagationPolicy=Orphan&dryRun=All"));
-        let from_query = query.delete_options(None).unwrap();
-        assert_eq!(from_query.grace_seconds, Some(5));
-        assert_eq!(from_query.propagation, Some(Propagation::Orphan));
-        assert!(from_query.dry_run);
-        let body = json!({"preconditions": {"uid": "u"}, "orphanDependents": false});
-        let from_body = query.delete_options(Some(&body)).unwrap();
-        assert_eq!(from_body.uid.as_deref(), Some("u"));
-        assert!(from_body.accepted && !from_body.dry_run);
-        assert_eq!(from_body.propagation, Some(Propagation::Background));
+    fn refused(query: &str) -> (u16, String) {
+        let error = Query::new(Some(query)).list_options().unwrap_err();
+        (error.code, error.message)
     }
 
     #[test]
-    fn refuses_unknown_values() {
-        for query in ["dryRun=Some", "fieldValidation=Maybe"] {
-            assert_eq!(
-                Query::new(Some(query)).write_options("CreateOptions").unwrap_err().code,
-                422,
-                "{query}"
-            );
+    fn numbers_that_are_none() {
+        for (query, words) in [
+            ("limit=many", "strconv.ParseInt: parsing \"many\": invalid syntax"),
+            ("limit=", "strconv.ParseInt: parsing \"\": invalid syntax"),
+            ("limit=1.5", "strconv.ParseInt: parsing \"1.5\": invalid syntax"),
+            (
+                "timeoutSeconds=99999999999999999999",
+                "strconv.ParseInt: parsing \"99999999999999999999\": value out of range",
+            ),
+        ] {
+            assert_eq!(refused(query), (400, words.to_owned()), "{query}");
         }
-        for query in ["gracePeriodSeconds=-1", "propagationPolicy=Never", "dryRun=x"] {
-            assert_eq!(Query::new(Some(query)).delete_options(None).unwrap_err().code, 422, "{query}");
+        assert_eq!(Query::new(Some("limit=-1")).list_options().unwrap().limit, 0);
+        assert_eq!(Query::new(Some("timeoutSeconds=-1")).list_options().unwrap().timeout_seconds, Some(-1));
+    }
+
+    #[test]
+    fn contradictions() {
+        let of = "ListOptions.meta.k8s.io \"\" is invalid: ";
+        let forbidden = "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden";
+        for (query, words) in [
+            ("resourceVersionMatch=Exact", format!("{forbidden} unless resourceVersion is provided")),
+            (
+                "resourceVersionMatch=Exact&resourceVersion=0",
+                "resourceVersionMatch: Forbidden: resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"".into(),
+            ),
+            (
+                "resourceVersionMatch=x&resourceVersion=1",
+                "resourceVersionMatch: Unsupported value: \"x\": supported values: \"Exact\", \"NotOlderThan\", \"\"".into(),
+            ),
+            (
+                "resourceVersionMatch=Exact&resourceVersion=5&continue=a",
+                format!("{forbidden} when continue is provided"),
+            ),
+            ("sendInitialEvents=true", "sendInitialEvents: Forbidden: sendInitialEvents is forbidden for list".into()),
+            (
+                "watch=1&sendInitialEvents=false",
+                "resourceVersionMatch: Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan".into(),
+            ),
+            (
+                "watch=1&resourceVersionMatch=NotOlderThan",
+                format!("{forbidden} for watch unless sendInitialEvents is provided"),
+            ),
+        ] {
+            assert_eq!(refused(query), (422, format!("{of}{words}")), "{query}");
         }
-        assert_eq!(Query::new(Some("limit=many")).list_options().unwrap_err().code, 400);
-        assert_eq!(Query::new(Some("resourceVersionMatch=x")).list_options().unwrap_err().code, 422);
+        let both = refused("watch=1&sendInitialEvents=true&resourceVersionMatch=Exact").1;
+        assert!(both.contains("[resourceVersionMatch: Forbidden: sendInitialEvents requires"), "{both}");
+        assert!(both.ends_with("supported values: \"NotOlderThan\"]"), "{both}");
+    }
+
+    #[test]
+    fn flags() {
+        for (query, expected) in [
+            ("watch", true),
+            ("watch=maybe", true),
+            ("watch=False", false),
+            ("watch=0", false),
+            ("watch=1", true),
+        ] {
+            assert_eq!(Query::new(Some(query)).flag("watch"), Some(expected), "{query}");
+        }
+        assert_eq!(Query::new(None).flag("watch"), None);
+    }
+
+    #[test]
+    fn write_options() {
+        for query in ["dryRun=Some", "fieldValidation=Maybe", "fieldManager=a%01b"] {
+            let error = Query::new(Some(query)).write_options("CreateOptions").unwrap_err();
+            assert_eq!(error.code, 422, "{query}");
+        }
+        let long = format!("fieldManager={}", "x".repeat(129));
+        let error = Query::new(Some(&long)).write_options("PatchOptions").unwrap_err();
+        assert!(error.message.ends_with("fieldManager: Too long: may not be more than 128 bytes"), "{error}");
     }
 }

@@ -1,19 +1,23 @@
 //! GET of a collection with `watch`: initial events, then live ones, with bookmarks.
 
 use super::list::parse_version;
-use super::options::{VersionMatch, invalid_options};
 use super::{ListOptions, Scope, store_error};
-use crate::cache::{Cache, CachedObject, Item, WatchError, Watcher, within};
+use crate::cache::{Cache, CachedObject, Item, WatchError, Watcher};
 use crate::store::Revision;
-use coracle_api::{ApiError, FieldError};
+use coracle_api::ApiError;
 use rand::Rng;
 use std::collections::VecDeque;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
-use tokio::time::Instant;
+use tokio::time::{Instant, Sleep};
 
 /// Between bookmarks, as upstream: often enough that a client resumes inside the history.
-const BOOKMARK_SECONDS: u64 = 60;
+const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
+
+/// The last bookmark comes so long before the end, as upstream, so that the next watch resumes where this one ends.
+const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
 
 /// Shortest life of a watch whose client names none, as upstream's `--min-request-timeout`; the longest is twice
 /// that.
@@ -42,27 +46,29 @@ pub struct Watch {
     after: Revision,
     bookmark_at: Option<Instant>,
     ends_at: Instant,
+    /// One timer for the whole watch: the next bookmark, or the end.
+    timer: Pin<Box<Sleep>>,
     done: bool,
 }
 
 impl Scope<'_> {
-    /// Errors before the first event come back here; later ones are the stream's last message.
+    /// Errors before the first event come back here; later ones are the stream's last message. So is a 410 or a 504
+    /// for a revision that is gone or has not come, because clients look for them there.
     pub async fn watch(&self, options: &ListOptions) -> Result<Watch, ApiError> {
-        check(options)?;
         let filter = self.filter(options)?;
-        let asked = parse_version(&options.resource_version)?;
+        let asked = parse_version(&options.resource_version)
+            .map_err(|error| ApiError::invalid(&self.resource.group, &self.resource.plural, "", &[error]))?;
         let wants_initial = options.send_initial_events.unwrap_or(matches!(asked, None | Some(Revision(0))));
         let storage = &*self.resource.storage.key;
         let cache = self.registry.cache.clone();
         if wants_initial {
             match asked {
                 Some(asked) => self.reach(asked).await?,
-                None => {
-                    cache.wait_for(self.registry.store.revision(), Duration::from_secs(3)).await;
-                }
+                None => self.catch_up().await,
             }
             let (snapshot, watcher) = cache.watch(storage, filter);
-            let initial: Vec<_> = within(&snapshot.objects, storage, self.namespace, None)
+            let initial: Vec<_> = self
+                .candidates(&snapshot.objects, &watcher.filter, None)
                 .filter(|object| watcher.filter.matches(object))
                 .cloned()
                 .collect();
@@ -90,40 +96,41 @@ impl Scope<'_> {
     }
 }
 
-fn check(options: &ListOptions) -> Result<(), ApiError> {
-    let refuse = |error| Err(invalid_options("ListOptions", error));
-    if options.send_initial_events.is_some() && options.version_match != Some(VersionMatch::NotOlderThan) {
-        return refuse(FieldError::forbidden(
-            "resourceVersionMatch",
-            "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
-        ));
+/// How long the watch may last. A negative number of seconds ends it at once, as upstream.
+fn lifetime(options: &ListOptions) -> Duration {
+    match options.timeout_seconds {
+        None | Some(0) => {
+            Duration::from_secs(rand::rng().random_range(MIN_TIMEOUT_SECONDS..MIN_TIMEOUT_SECONDS * 2))
+        }
+        Some(seconds) => Duration::from_secs(u64::try_from(seconds).unwrap_or(0)),
     }
-    if options.send_initial_events.is_none() && options.version_match.is_some() {
-        return refuse(FieldError::forbidden(
-            "resourceVersionMatch",
-            "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
-        ));
-    }
-    Ok(())
 }
+
+/// A client may name any number of seconds; a clock cannot tell all of them.
+const FOREVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
 impl Watch {
     fn new(cache: Arc<Cache>, watcher: Watcher, after: Revision, options: &ListOptions) -> Self {
-        let seconds = options
-            .timeout_seconds
-            .filter(|s| *s > 0)
-            .unwrap_or_else(|| rand::rng().random_range(MIN_TIMEOUT_SECONDS..MIN_TIMEOUT_SECONDS * 2));
-        Self {
+        let ends_at = Instant::now() + lifetime(options).min(FOREVER);
+        let mut watch = Self {
             cache,
             watcher,
             initial: Vec::new().into_iter(),
             past: VecDeque::new(),
             initial_end: None,
             after,
-            bookmark_at: options.bookmarks.then(next_bookmark),
-            ends_at: Instant::now() + Duration::from_secs(seconds),
+            bookmark_at: options.bookmarks.then(|| next_bookmark(ends_at)),
+            ends_at,
+            timer: Box::pin(tokio::time::sleep_until(ends_at)),
             done: false,
-        }
+        };
+        watch.set_timer();
+        watch
+    }
+
+    fn set_timer(&mut self) {
+        let wake = self.bookmark_at.map_or(self.ends_at, |at| at.min(self.ends_at));
+        self.timer.as_mut().reset(wake);
     }
 
     /// What is there without waiting.
@@ -148,26 +155,29 @@ impl Watch {
 
     /// The next message; `None` when the watch is over.
     pub async fn next(&mut self) -> Option<Message> {
+        std::future::poll_fn(|cx| self.poll_next(cx)).await
+    }
+
+    /// As [`next`](Self::next), for bodies that are polled: nothing is set up or torn down between two messages.
+    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Message>> {
         loop {
             if self.done {
-                return None;
+                return Poll::Ready(None);
             }
             if let Some(message) = self.ready() {
-                return Some(message);
+                return Poll::Ready(Some(message));
             }
-            let wake = self.bookmark_at.map_or(self.ends_at, |at| at.min(self.ends_at));
-            tokio::select! {
-                biased;
-                item = self.watcher.next() => match item {
-                    Some(item) if item.1.revision > self.after => return Some(Message::Event(item)),
-                    Some(_) => {}
-                    None => return self.lost(),
-                },
-                () = tokio::time::sleep_until(wake) => {
-                    if let Some(message) = self.on_time() {
-                        return Some(message);
-                    }
+            match self.watcher.poll_next(cx) {
+                Poll::Ready(Some(item)) if item.1.revision > self.after => {
+                    return Poll::Ready(Some(Message::Event(item)));
                 }
+                Poll::Ready(Some(_)) => continue,
+                Poll::Ready(None) => return Poll::Ready(self.lost()),
+                Poll::Pending => {}
+            }
+            ready!(self.timer.as_mut().poll(cx));
+            if let Some(message) = self.on_time() {
+                return Poll::Ready(Some(message));
             }
         }
     }
@@ -180,23 +190,24 @@ impl Watch {
     }
 
     fn on_time(&mut self) -> Option<Message> {
-        let now = Instant::now();
-        if now >= self.ends_at {
+        if Instant::now() >= self.ends_at {
             self.done = true;
             return None;
         }
-        self.bookmark_at = self.bookmark_at.map(|_| next_bookmark());
+        self.bookmark_at = self.bookmark_at.map(|_| next_bookmark(self.ends_at));
+        self.set_timer();
         // Everything up to this revision is in the queue, if it is for this watcher; so an empty queue means sent.
         let revision = self.cache.revision();
-        match self.ready() {
-            Some(message) => Some(message),
-            None if revision > self.after => Some(Message::Bookmark(revision, false)),
-            None => None,
-        }
+        self.ready().or(Some(Message::Bookmark(revision.max(self.after), false)))
     }
 }
 
-fn next_bookmark() -> Instant {
-    let jitter = rand::rng().random_range(0..BOOKMARK_SECONDS * 100);
-    Instant::now() + Duration::from_secs(BOOKMARK_SECONDS - 3) + Duration::from_millis(jitter)
+/// About a minute from now, or shortly before the end if that comes first.
+fn next_bookmark(ends_at: Instant) -> Instant {
+    let now = Instant::now();
+    let next = now + BOOKMARK_EVERY.mul_f64(rand::rng().random_range(0.95..1.05));
+    match ends_at.checked_sub(BOOKMARK_BEFORE_END) {
+        Some(last) if last > now => next.min(last),
+        _ => next,
+    }
 }

@@ -14,13 +14,14 @@ pub struct Limits {
     pub revisions: usize,
     /// Upstream's API server compacts etcd every five minutes.
     pub age: Duration,
-    /// Of keys and values, old ones included. Without it ten thousand large objects would be gigabytes.
+    /// Of what only history keeps in memory: superseded values, and the commits themselves. Without it ten thousand
+    /// updates of large objects would be gigabytes.
     pub bytes: usize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { revisions: 10_000, age: Duration::from_secs(300), bytes: 48 << 20 }
+        Self { revisions: 10_000, age: Duration::from_secs(300), bytes: 24 << 20 }
     }
 }
 
@@ -117,13 +118,12 @@ pub(super) fn rewind(present: &Present, undo: OrdMap<Arc<str>, Option<Item>>) ->
     then
 }
 
-/// Bytes that a commit keeps alive. A previous value is counted although an older commit may share it: the present
-/// no longer holds it, so somebody must.
+/// Bytes that a commit keeps alive and the present does not: values that were written over, each counted where it was
+/// replaced. What the present holds costs nothing here.
 fn weight(commit: &Commit) -> usize {
     let of = |change: &Change| {
-        change.key.len()
-            + change.value.as_ref().map_or(0, bytes::Bytes::len)
-            + change.previous.as_ref().map_or(0, |previous| previous.value.len())
+        let superseded = change.previous.as_ref().map_or(0, |previous| previous.value.len());
+        size_of::<Change>() + superseded
     };
-    64 + commit.changes.iter().map(of).sum::<usize>()
+    size_of::<Commit>() + size_of::<Entry>() + commit.changes.iter().map(of).sum::<usize>()
 }

@@ -265,10 +265,16 @@ impl Draft {
     }
 
     fn apply(&mut self, op: &Op, revision: Revision, changes: &mut Vec<Change>) {
-        let (key, value) = match op {
-            Op::Put { key, value } => (key, Some(value)),
-            Op::Delete { key } => (key, None),
+        // An object keeps one key for life, however many requests have named it.
+        let known = |key: &Arc<str>| match self.present.get_key_value(&**key) {
+            Some((known, _)) => known.clone(),
+            None => key.clone(),
         };
+        let (key, value) = match op {
+            Op::Put { key, value } => (known(key), Some(compact(value))),
+            Op::Delete { key } => (known(key), None),
+        };
+        let (key, value) = (&key, value.as_ref());
         let before = match value {
             Some(value) => {
                 let created = self.present.get(&**key).map_or(revision, |item| item.created);
@@ -279,6 +285,12 @@ impl Draft {
         };
         record(key, value, before, revision, changes);
     }
+}
+
+/// The value in memory of its own, of its own size: what the caller built it in is mostly twice as large, and values
+/// stay for long.
+fn compact(value: &Bytes) -> Bytes {
+    Bytes::copy_from_slice(value)
 }
 
 /// Applies a commit of the journal again: keys with what they were put to (and when they were created) or nothing if

@@ -75,6 +75,13 @@ pub trait Reader: Send + Sync {
     fn get(&self, resource: &str, namespace: &str, name: &str) -> Option<Arc<Object>>;
     /// All objects of the resource, of one namespace or (empty) of all.
     fn list(&self, resource: &str, namespace: &str) -> Vec<Arc<Object>>;
+
+    /// Those whose selectable field (one of [`Strategy::fields`]) has this value; the others are not decoded.
+    fn list_where(&self, resource: &str, namespace: &str, field: &str, value: &str) -> Vec<Arc<Object>> {
+        let mut found = self.list(resource, namespace);
+        found.retain(|object| value::str_at(object, field) == value);
+        found
+    }
 }
 
 /// Writes that must happen in one transaction with the object's own, such as the reservation of a cluster IP.
