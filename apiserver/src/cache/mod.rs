@@ -5,7 +5,9 @@
 
 mod event;
 mod history;
+mod index;
 mod object;
+mod routes;
 mod watcher;
 
 pub use event::{Event, OTHER_ENCODINGS, Seen, frame};
@@ -18,12 +20,13 @@ use crate::strategy::{Reader, Strategy};
 use coracle_api::Object;
 use imbl::OrdMap;
 use parking_lot::{Mutex, RwLock};
+use routes::Watchers;
 use std::collections::HashMap;
 use std::ops::Bound;
 use std::sync::Arc;
+use std::task::Waker;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
-use watcher::Handle;
 
 /// Objects by storage key.
 pub type Objects = OrdMap<Arc<str>, Arc<CachedObject>>;
@@ -59,7 +62,7 @@ pub struct Cache {
     strategies: Strategies,
     state: RwLock<State>,
     /// Locked before `state` wherever both are.
-    watchers: Mutex<HashMap<Box<str>, Vec<Handle>>>,
+    watchers: Arc<Mutex<Watchers>>,
     revision: watch::Sender<Revision>,
 }
 
@@ -94,7 +97,7 @@ impl Cache {
             store,
             strategies,
             state: RwLock::new(state),
-            watchers: Mutex::default(),
+            watchers: Arc::default(),
             revision: watch::Sender::new(listing.revision),
         });
         tokio::spawn(follow(cache.clone(), commits));
@@ -144,11 +147,12 @@ impl Cache {
         let range = Range { prefix: format!("{resource}/"), at: Some(revision), ..Range::default() };
         let listing = self.store.range(range).await?;
         let strategy = (self.strategies)(resource);
-        let objects = listing
-            .items
-            .iter()
-            .map(|stored| (stored.key.clone(), Arc::new(CachedObject::new(stored, strategy))))
-            .collect();
+        // What has not changed since is not read again.
+        let object = |stored: &KeyValue| match now.objects.get(&*stored.key) {
+            Some(known) if known.revision == stored.modified => known.clone(),
+            _ => Arc::new(CachedObject::new(stored, strategy)),
+        };
+        let objects = listing.items.iter().map(|stored| (stored.key.clone(), object(stored))).collect();
         Ok(Snapshot { revision, objects })
     }
 
@@ -159,11 +163,9 @@ impl Cache {
 
     /// Watches from now on; the snapshot is the state that the events start from.
     pub fn watch(&self, resource: &str, filter: Filter) -> (Snapshot, Watcher) {
-        let (handle, watcher) = Watcher::pair(Arc::new(filter));
         let mut watchers = self.watchers.lock();
         let snapshot = self.snapshot(resource);
-        watchers.entry(resource.into()).or_default().push(handle);
-        (snapshot, watcher)
+        (snapshot, watchers.add(&self.watchers, resource, filter))
     }
 
     /// Watches from `after` on; the events up to now come from the history here or, if they are older, in the
@@ -174,22 +176,20 @@ impl Cache {
         filter: Filter,
         after: Revision,
     ) -> Result<(Vec<Item>, Watcher), WatchError> {
-        let (handle, watcher) = Watcher::pair(Arc::new(filter));
-        let filter = watcher.filter.clone();
-        let (now, recent) = {
+        let (now, recent, watcher) = {
             let mut watchers = self.watchers.lock();
             let state = self.state.read();
+            let watcher = watchers.add(&self.watchers, resource, filter);
             let recent = match state.resources.get(resource) {
                 Some(r) if r.changed_at <= after => Some(Vec::new()),
-                Some(r) => r.history.after(after, &filter),
+                Some(r) => r.history.after(after, &watcher.filter),
                 None => None,
             };
-            watchers.entry(resource.into()).or_default().push(handle);
-            (state.revision, recent)
+            (state.revision, recent, watcher)
         };
         let past = match recent {
             Some(items) => items,
-            None => self.replay(resource, &filter, after, now).await?,
+            None => self.replay(resource, &watcher.filter, after, now).await?,
         };
         Ok((past, watcher))
     }
@@ -250,7 +250,8 @@ impl Cache {
         Event::new(revision, current, previous)
     }
 
-    fn apply(&self, commit: &Commit) {
+    /// Those to be woken are added to `wake`.
+    fn apply(&self, commit: &Commit, wake: &mut Vec<Waker>) {
         let mut watchers = self.watchers.lock();
         let mut events = Vec::with_capacity(commit.changes.len());
         for change in &commit.changes {
@@ -261,9 +262,7 @@ impl Cache {
         }
         self.record(commit, &events);
         for (resource, event) in &events {
-            if let Some(handles) = watchers.get_mut(*resource) {
-                handles.retain(|handle| handle.offer(event));
-            }
+            watchers.offer(resource, event, wake);
         }
     }
 
@@ -296,15 +295,17 @@ impl Cache {
 
 async fn follow(cache: Arc<Cache>, mut commits: mpsc::UnboundedReceiver<Arc<Commit>>) {
     let mut batch = Vec::with_capacity(BATCH);
+    let mut wake = Vec::new();
     while commits.recv_many(&mut batch, BATCH).await > 0 {
         let mut newest = Revision(0);
         for commit in batch.drain(..) {
-            cache.apply(&commit);
+            cache.apply(&commit, &mut wake);
             newest = commit.revision;
         }
+        wake.drain(..).for_each(Waker::wake);
         cache.revision.send_replace(newest);
     }
-    cache.watchers.lock().clear();
+    cache.watchers.lock().close();
 }
 
 /// The `<plural>.<group>` of a storage key; `None` for keys of another shape.
