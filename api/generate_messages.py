@@ -53,6 +53,8 @@ POINTERS = set(
 # Messages that stand for one of their fields: in JSON there is the bare value of the one that is set.
 SCHEMA = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps"
 UNIONS = {SCHEMA + "OrArray", SCHEMA + "OrBool", SCHEMA + "OrStringArray"}
+# Fields that the crate has and upstream does not have any more.
+GONE = {"io.k8s.api.core.v1.PodSpec.workload_ref"}
 # JSON names that are no identifiers.
 RENAMED = {"schema": "$schema", "r#ref": "$ref"}
 # prost spells names its own way (HttpGetAction for HTTPGetAction).
@@ -159,6 +161,8 @@ while queue:
         continue
     rows = []
     for tag, field, form, scalar, message in messages[name]:
+        if f"{name}.{field}" in GONE:
+            continue
         json_name = names[name].get(plain(field))
         kind = SCALARS.get(scalar)
         if scalar == "message":

@@ -1,7 +1,10 @@
-//! Reads every `<dir>/*.pb` and compares it with the `.json` beside it: `protobuf_compare <dir>`. For samples of
-//! upstream's that are not part of this repository.
+//! Reads every `<dir>/*.pb`, compares it with the `.json` beside it, and writes that JSON as protobuf again, which
+//! must be the same bytes: `protobuf_compare <dir>`. For samples of upstream's that are not part of this repository.
 
+use coracle_api::protobuf;
 use serde_json::Value;
+use std::error::Error;
+use std::path::Path;
 
 fn differences(path: &str, want: &Value, have: &Value, found: &mut Vec<String>) {
     match (want, have) {
@@ -20,21 +23,37 @@ fn differences(path: &str, want: &Value, have: &Value, found: &mut Vec<String>) 
     }
 }
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// What is different in one sample.
+fn compare(path: &Path, found: &mut Vec<String>) -> Result<(), Box<dyn Error>> {
+    let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let want: Value = serde_json::from_slice(&std::fs::read(path.with_extension("json"))?)?;
+    let sample = std::fs::read(path)?;
+    match protobuf::decode(&sample, None) {
+        Ok(have) => differences(&name, &want, &have, found),
+        Err(error) => {
+            found.push(format!("{name}: {error}"));
+            return Ok(());
+        }
+    }
+    match protobuf::encode(&want) {
+        Ok(bytes) if bytes == sample => {}
+        Ok(bytes) => {
+            let at = bytes.iter().zip(&sample).take_while(|(a, b)| a == b).count();
+            found.push(format!("{name}: written differently from byte {at} on"));
+        }
+        Err(error) => found.push(format!("{name}: cannot be written: {error}")),
+    }
+    Ok(())
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
     let dir = std::env::args().nth(1).ok_or("usage: protobuf_compare <dir>")?;
     let (mut same, mut found) = (0, Vec::new());
-    for file in std::fs::read_dir(dir)? {
-        let path = file?.path();
-        if path.extension().is_none_or(|e| e != "pb") {
-            continue;
-        }
-        let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        let want: Value = serde_json::from_slice(&std::fs::read(path.with_extension("json"))?)?;
+    let mut paths: Vec<_> = std::fs::read_dir(dir)?.flatten().map(|file| file.path()).collect();
+    paths.sort();
+    for path in paths.iter().filter(|path| path.extension().is_some_and(|e| e == "pb")) {
         let before = found.len();
-        match coracle_api::protobuf::decode(&std::fs::read(&path)?, None) {
-            Ok(have) => differences(&name, &want, &have, &mut found),
-            Err(error) => found.push(format!("{name}: {error}")),
-        }
+        compare(path, &mut found)?;
         same += usize::from(found.len() == before);
     }
     println!("{}\n{same} samples are the same", found.join("\n"));

@@ -1,0 +1,178 @@
+//! The fuzz targets with a fixed number of inputs, mutated from their seeds in a fixed order: the same on every
+//! machine, and a few seconds in all. What a fuzzer has found elsewhere is added to the seeds.
+
+#[cfg(test)]
+#[path = "../../fuzz/src/lib.rs"]
+mod targets;
+
+/// Runs of each target in a debug build.
+const RUNS: usize = 1_500;
+/// The stack of the threads that serve requests, which is tokio's default.
+const STACK_BYTES: usize = 2 << 20;
+
+/// xorshift: <https://www.jstatsoft.org/article/view/v008i14>.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    fn below(&mut self, limit: usize) -> usize {
+        usize::try_from(self.next() % u64::try_from(limit.max(1)).unwrap()).unwrap()
+    }
+}
+
+/// What tends to make decoders stumble.
+const WORDS: &[&str] = &[
+    "null",
+    "{}",
+    "[]",
+    "\"\"",
+    "{\"a\":",
+    "[[[[",
+    "]",
+    "}",
+    ",",
+    ":",
+    "\\u0000",
+    "\\ud800",
+    "\u{0}",
+    "-",
+    "1e999",
+    "-0",
+    "9223372036854775808",
+    "18446744073709551616",
+    "0.1",
+    "true",
+    "$patch",
+    "\"name\":\"c\"",
+    "\n",
+    "  ",
+    "&a ",
+    "*a",
+    "~1",
+    "/-",
+    "in (",
+    "!",
+    "=",
+    "Ki",
+    "\u{fffd}",
+];
+
+fn mutated(random: &mut Random, seeds: &[Vec<u8>]) -> Vec<u8> {
+    let mut bytes = seeds[random.below(seeds.len())].clone();
+    for _ in 0..=random.below(5) {
+        let at = random.below(bytes.len() + 1);
+        match random.below(7) {
+            0 if at < bytes.len() => bytes[at] ^= 1 << random.below(8),
+            1 if at < bytes.len() => bytes[at] = u8::try_from(random.below(256)).unwrap(),
+            2 => bytes.truncate(at),
+            3 => drop(bytes.drain(at..(at + random.below(12)).min(bytes.len()))),
+            4 => {
+                let word = WORDS[random.below(WORDS.len())].as_bytes();
+                bytes.splice(at..at, word.iter().copied());
+            }
+            5 => {
+                let end = (at + random.below(60)).min(bytes.len());
+                let piece = bytes[at..end].repeat(1 + random.below(3));
+                bytes.splice(at..at, piece);
+            }
+            _ => {
+                let other = &seeds[random.below(seeds.len())];
+                let from = random.below(other.len() + 1);
+                bytes.splice(at.., other[from..].iter().copied());
+            }
+        }
+    }
+    bytes
+}
+
+/// As a request would: with the stack of a server's thread.
+fn with_small_stack(work: impl FnOnce() + Send + 'static) {
+    let thread = std::thread::Builder::new().stack_size(STACK_BYTES).spawn(work).unwrap();
+    thread.join().expect("the target found something");
+}
+
+#[test]
+fn seeds_are_taken() {
+    for (name, target) in targets::TARGETS {
+        let seeds = targets::seeds(name);
+        assert!(!seeds.is_empty(), "{name}");
+        seeds.iter().for_each(|seed| target(seed));
+        targets::run(name, b"");
+    }
+}
+
+#[test]
+fn mutated_seeds() {
+    with_small_stack(|| {
+        for (number, (name, target)) in targets::TARGETS.iter().enumerate() {
+            let seeds = targets::seeds(name);
+            let mut random = Random(0x9e37_79b9_7f4a_7c15 ^ number as u64);
+            for _ in 0..RUNS {
+                let input = mutated(&mut random, &seeds);
+                let outcome = std::panic::catch_unwind(|| target(&input));
+                assert!(outcome.is_ok(), "{name}: {:?}", String::from_utf8_lossy(&input));
+            }
+        }
+    });
+}
+
+#[test]
+fn deep_nesting_overflows_no_stack() {
+    with_small_stack(|| {
+        let deep = |open: &str, close: &str| [open.repeat(100_000), close.repeat(100_000)].concat();
+        let mut inputs = vec![
+            deep("[", "]"),
+            deep("{\"a\":", "}"),
+            "[".repeat(100_000),
+            "- ".repeat(100_000),
+            "a: {".repeat(100_000),
+            "(".repeat(100_000),
+            "!".repeat(100_000),
+        ];
+        inputs.push(format!(
+            "{{\"metadata\":{{\"managedFields\":[{{\"fieldsV1\":{}}}]}}}}",
+            deep("{\"f:a\":", "}")
+        ));
+        // Each operation nests what the one before has made.
+        let mut path = String::new();
+        let nested = format!("{}1{}", "[".repeat(100), "]".repeat(100));
+        let operations: Vec<String> = (0..300)
+            .map(|_| {
+                let operation = format!("{{\"op\":\"add\",\"path\":\"/x{path}\",\"value\":{nested}}}");
+                path.push_str(&"/0".repeat(100));
+                operation
+            })
+            .collect();
+        inputs.push(format!("[{}]", operations.join(",")));
+        for (_, target) in targets::TARGETS {
+            inputs.iter().for_each(|input| target(input.as_bytes()));
+        }
+    });
+}
+
+#[test]
+fn messages_inside_themselves() {
+    with_small_stack(|| {
+        // A schema (1) in versions (7) of a definition's spec (2), and its own negation (28) inside it.
+        let mut message = Vec::new();
+        let wrap = |tag: &[u8], inner: Vec<u8>| {
+            let mut out = tag.to_vec();
+            coracle_api::protobuf::put::varint(&mut out, inner.len() as u64);
+            out.extend(inner);
+            out
+        };
+        for _ in 0..2_000 {
+            message = wrap(&[0xe2, 1], message);
+        }
+        for tag in [&[0x0a][..], &[0x22], &[0x3a], &[0x12]] {
+            message = wrap(tag, message);
+        }
+        targets::run("protobuf_decode", &message);
+    });
+}
