@@ -5,11 +5,14 @@
 
 mod collection;
 mod commit;
+mod continuation;
 mod create;
 pub mod decode;
 mod delete;
+mod delete_options;
 pub mod form;
 pub mod gate;
+mod go;
 pub mod list;
 mod metadata;
 pub mod options;
@@ -17,6 +20,7 @@ pub mod patch;
 mod pods;
 mod resize;
 mod scale;
+mod selectable;
 mod selection;
 pub mod subresource;
 pub mod update;
@@ -24,7 +28,8 @@ mod watch;
 
 pub use delete::Deleted;
 pub use list::Page;
-pub use options::{DeleteOptions, ListOptions, Query, WriteOptions};
+pub use delete_options::{DeleteOptions, Propagation};
+pub use options::{ListOptions, Query, WriteOptions};
 pub use patch::Patch;
 pub use update::Part;
 
