@@ -7,12 +7,16 @@ OPENAPI_V2         body of /openapi/v2 (JSON) of a kube-apiserver of the mirrore
 DISCOVERY_V2       body of /apis in the aggregated form apidiscovery.k8s.io/v2
 DISCOVERY_CORE_V1  body of /api/v1 (APIResourceList)
 
+Beside the tables it writes what the tests of the API server compare with: discovery/upstream.txt and the facts of
+OpenAPI in openapi/upstream_paths.txt and openapi/upstream_definitions.txt.
+
 Tables of integers without pointers, so that they stay in the read-only part of the binary: no relocation, no
 parsing at start, no heap.
 """
 
 import json
 import os
+import re
 import sys
 
 # Defaults that identify list elements; the v2 document carries no defaults.
@@ -66,7 +70,7 @@ class Schema:
             self.shapes.add((tag, 0))
         self.names = sorted(n for n in definitions if self.is_struct(n))
         self.type_index = {n: i for i, n in enumerate(self.names)}
-        self.fields, self.types, self.roots = [], [], []
+        self.fields, self.types, self.roots, self.unions = [], [], [], []
         for name in self.names:
             self.add_type(name)
 
@@ -78,7 +82,9 @@ class Schema:
             name = prop["$ref"].removeprefix("#/definitions/")
             if self.is_struct(name):
                 return self.shapes.add((STRUCT, self.type_index[name]))
-            return SCALARS.index(SPECIAL.get(name, "Any"))
+            scalar = SPECIAL.get(name, "Any")
+            # Anything, but with a name of its own, which OpenAPI refers to.
+            return self.shapes.add((0, self.strings.add(name))) if scalar == "Any" else SCALARS.index(scalar)
         kind, form = prop.get("type"), prop.get("format")
         if kind == "array":
             return self.shapes.add((LIST, self.shape(prop["items"])))
@@ -117,9 +123,15 @@ class Schema:
             ))
         atomic = definition.get("x-kubernetes-map-type") == "atomic"
         self.types.append((self.strings.add(name), first, len(self.fields) - first, MAP_ATOMIC if atomic else 0))
+        for union in definition.get("x-kubernetes-unions", []):
+            members = tuple(map(self.pair, sorted(union["fields-to-discriminateBy"].items())))
+            self.unions.append((self.type_index[name], self.strings.add(union.get("discriminator", "")), members))
         for gvk in definition.get("x-kubernetes-group-version-kind", []):
             root = tuple(self.strings.add(gvk[k]) for k in ("group", "version", "kind"))
             self.roots.append((*root, self.type_index[name]))
+
+    def pair(self, item):
+        return self.strings.add(item[0]), self.strings.add(item[1])
 
     def text(self):
         blob, offsets = "", [0]
@@ -130,7 +142,7 @@ class Schema:
         out += ["/// Every name, one after the other; `STRING_OFFSETS` says where each begins and ends."]
         out += [f'pub static STRINGS: &str = {rust(blob)};', ""]
         out += table("STRING_OFFSETS", "u32", offsets)
-        out += ["/// (tag, argument): a scalar; a list or map of a shape; a type."]
+        out += ["/// (tag, argument): a scalar, or anything by its name; a list or map of a shape; a type."]
         out += table("SHAPES", "(u8, u16)", self.shapes.items)
         out += ["/// Lists of names: the map keys of lists."]
         out += ["pub static KEYSETS: &[&[u16]] = &["]
@@ -139,6 +151,9 @@ class Schema:
         out += table("FIELDS", "(u16, u16, u8, u16, u8, u16)", self.fields)
         out += ["/// (name, first field, fields, flags), by name."]
         out += table("TYPES", "(u16, u16, u16, u8)", self.types)
+        out += ["/// (type, discriminator, (field, its value)), by type."]
+        out += ["pub static UNIONS: &[(u16, u16, &[(u16, u16)])] = &["]
+        out += ["    " + " ".join(f"({t}, {d}, &{list(m)})," for t, d, m in self.unions), "];", ""]
         out += ["/// (group, version, kind, type)."]
         out += table("ROOTS", "(u16, u16, u16, u16)", sorted(self.roots, key=self.root_name))
         return "\n".join(out)
@@ -214,6 +229,147 @@ def group_facts(document):
                 }, subs)
 
 
+# What follows writes facts for tests, one fact a line, only for versions without alpha and beta.
+
+UNSTABLE = re.compile(r"/v\d+(alpha|beta)\d+(/|$)")
+SHORT = [("io.k8s.apimachinery.pkg.apis.meta.v1.", "^"), ("io.k8s.api.", "~")]
+
+
+def short(name):
+    for prefix, mark in SHORT:
+        if name.startswith(prefix):
+            return mark + name[len(prefix):]
+    return name
+
+
+def type_text(prop):
+    if "$ref" in prop:
+        return ">" + short(prop["$ref"].removeprefix("#/definitions/"))
+    kind = prop.get("type", "any")
+    if kind == "array":
+        return f"[{type_text(prop['items'])}]"
+    if kind == "object" and "additionalProperties" in prop:
+        return "{" + type_text(prop["additionalProperties"]) + "}"
+    return kind + (":" + prop["format"] if "format" in prop else "")
+
+
+def parameter_text(document, parameter):
+    if "$ref" in parameter:
+        parameter = document["parameters"][parameter["$ref"].removeprefix("#/parameters/")]
+    kind = type_text(parameter.get("schema", parameter))
+    return f"{parameter['name']}@{parameter['in']}:{kind}" + ("!" if parameter.get("required") else "")
+
+
+def gvk_text(gvk):
+    return f"{gvk['group']}/{gvk['version']}/{gvk['kind']}"
+
+
+def path_facts(document):
+    """(path, common parameters), then (path, method, facts as pairs), everything sorted."""
+    for path, item in sorted(document["paths"].items()):
+        if UNSTABLE.search(path):
+            continue
+        texts = lambda parameters: ",".join(sorted(parameter_text(document, p) for p in parameters))
+        yield path, None, [("params", texts(item.get("parameters", [])))]
+        for method, o in sorted((m, o) for m, o in item.items() if m != "parameters"):
+            gvk = o.get("x-kubernetes-group-version-kind")
+            answers = [f"{code}:{type_text(r['schema']) if 'schema' in r else '-'}" for code, r in sorted(o["responses"].items())]
+            yield path, method, [
+                ("id", o["operationId"]), ("action", o.get("x-kubernetes-action", "")),
+                ("gvk", gvk_text(gvk) if gvk else ""), ("tags", ",".join(o.get("tags", []))),
+                ("consumes", ",".join(sorted(o.get("consumes", [])))),
+                ("produces", ",".join(sorted(o.get("produces", [])))),
+                ("params", texts(o.get("parameters", []))), ("answers", ",".join(answers)),
+            ]
+
+
+def path_lines(document):
+    """A path, then its operations, indented. Values that come often stand once, at the top, as `$n=value`."""
+    facts, counts, marks, body = list(path_facts(document)), {}, {}, []
+    for _, _, pairs in facts:
+        for _, value in pairs:
+            counts[value] = counts.get(value, 0) + 1
+    for value in sorted(v for v, n in counts.items() if n > 2 and len(v) > 12):
+        marks[value] = f"${len(marks)}"
+    for path, method, pairs in facts:
+        cells = [f"{key}={marks.get(value, value)}" for key, value in pairs if value]
+        body.append(" ".join(([path] if method is None else ["", method]) + cells))
+    return [f"{mark}={value}" for value, mark in marks.items()] + body
+
+
+def definition_closure(document):
+    text = lambda node: re.findall(r'"#/definitions/([^"]+)"', json.dumps(node))
+    paths = [item for path, item in document["paths"].items() if not UNSTABLE.search(path)]
+    parameters = re.findall(r'"#/parameters/([^"]+)"', json.dumps(paths))
+    found, open_ = set(), text(paths) + text([document["parameters"][p] for p in set(parameters)])
+    while open_:
+        name = open_.pop()
+        if name not in found:
+            found.add(name)
+            open_ += text(document["definitions"][name])
+    return sorted(found)
+
+
+def definition_lines(document):
+    """A definition, then its fields, indented."""
+    for name in definition_closure(document):
+        definition = document["definitions"][name]
+        cells = [short(name), type_text(definition)]
+        if "required" in definition:
+            cells.append("required=" + ",".join(sorted(definition["required"])))
+        gvks = definition.get("x-kubernetes-group-version-kind", [])
+        # Options are registered in every group, old and unstable ones too.
+        cells += ["gvk=" + gvk_text(g) for g in gvks[:1] if len(gvks) == 1]
+        for union in definition.get("x-kubernetes-unions", []):
+            members = ",".join(f"{k}:{v}" for k, v in sorted(union["fields-to-discriminateBy"].items()))
+            cells.append(f"union={union.get('discriminator', '')}/{members}")
+        cells += extension_cells(definition)
+        yield " ".join(cells)
+        for field, prop in sorted(definition.get("properties", {}).items()):
+            yield " ".join(["", field, type_text(prop), *extension_cells(prop)])
+
+
+def extension_cells(prop):
+    for key in ("list-map-keys", "list-type", "map-type", "patch-merge-key", "patch-strategy"):
+        value = prop.get("x-kubernetes-" + key)
+        if value is not None:
+            yield key + "=" + (",".join(value) if isinstance(value, list) else value)
+
+
+def discovery_lines(discovery, core):
+    dash = lambda values: ",".join(values or []) or "-"
+    yield "# group/version name kind scope verbs short-names categories storage-version-hash (- for none)"
+    lines = []
+    for item in discovery["items"]:
+        group = item["metadata"]["name"]
+        for served in item["versions"]:
+            gv = f"{group}/{served['version']}"
+            for r in served["resources"]:
+                kind = lambda k: "/".join(([k["group"], k["version"]] if k["version"] else []) + [k["kind"]])
+                lines.append(f"{gv} {r['resource']} {kind(r['responseKind'])} {r['scope']} {dash(r['verbs'])} "
+                             f"{dash(r.get('shortNames'))} {dash(r.get('categories'))} -")
+                for s in r.get("subresources", []):
+                    lines.append(f"{gv} {r['resource']}/{s['subresource']} {kind(s['responseKind'])} {r['scope']} "
+                                 f"{dash(s['verbs'])} - - -")
+    for r in core["resources"]:
+        scope = "Namespaced" if r["namespaced"] else "Cluster"
+        other = f"{r.get('group', '')}/{r['version']}/" if r.get("version") else ""
+        lines.append(f"v1 {r['name']} {other}{r['kind']} {scope} {dash(r['verbs'])} {dash(r.get('shortNames'))} "
+                     f"{dash(r.get('categories'))} {r.get('storageVersionHash', '-')}")
+    yield from sorted(lines)
+
+
+def write_facts(openapi, discovery, core):
+    server = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "apiserver", "src")
+    for name, lines in [
+        ("discovery/upstream.txt", discovery_lines(discovery, core)),
+        ("openapi/upstream_paths.txt", path_lines(openapi)),
+        ("openapi/upstream_definitions.txt", definition_lines(openapi)),
+    ]:
+        with open(os.path.join(server, name), "w") as f:
+            f.write("\n".join(lines) + "\n")
+
+
 def main():
     openapi, discovery, core = (json.load(open(path)) for path in sys.argv[1:4])
     folder = os.path.join(os.path.dirname(os.path.abspath(__file__)), "src", "generated")
@@ -225,6 +381,8 @@ def main():
         f.write("/// Everything upstream serves, core first, then in its order of groups and versions.\n")
         f.write("pub static RESOURCES: &[ResourceFact] = &[\n")
         f.write("\n".join([*core_facts(core), *group_facts(discovery)]) + "\n];\n")
+
+    write_facts(openapi, discovery, core)
 
 
 main()

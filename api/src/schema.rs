@@ -4,7 +4,7 @@
 //! types are rows of generated tables in the read-only part of the binary; custom resources bring a [`Dynamic`]
 //! tree of their own and are asked in the same way.
 
-use crate::generated::schema::{FIELDS, KEYSETS, ROOTS, SHAPES, STRING_OFFSETS, STRINGS, TYPES};
+use crate::generated::schema::{FIELDS, KEYSETS, ROOTS, SHAPES, STRING_OFFSETS, STRINGS, TYPES, UNIONS};
 use std::borrow::Cow;
 
 /// What JSON a value must be.
@@ -189,6 +189,22 @@ impl<'a> TypeRef<'a> {
             Node::Built(shape) if self.kind() == Kind::Struct => Some(usize::from(resolve(shape).1)),
             _ => None,
         }
+    }
+
+    /// Of a built-in value of any form that OpenAPI names, such as a RawExtension; empty for everything else.
+    pub fn any_name(self) -> &'static str {
+        match self.0 {
+            Node::Built(shape) if self.kind() == Kind::Any => string(resolve(shape).1),
+            _ => "",
+        }
+    }
+
+    /// Of a built-in struct of which at most one field is to be set: the field that says which (may be empty), and
+    /// the fields with what it says for each (`x-kubernetes-unions`).
+    pub fn union(self) -> Option<(&'static str, impl Iterator<Item = (&'static str, &'static str)>)> {
+        let row = u16::try_from(self.row()?).ok()?;
+        let &(_, discriminator, members) = UNIONS.iter().find(|union| union.0 == row)?;
+        Some((string(discriminator), members.iter().map(|&(field, value)| (string(field), string(value)))))
     }
 
     /// Of a list or a map.

@@ -1,5 +1,6 @@
 //! The requests that a resource answers, neutral of the version of OpenAPI.
 
+use super::parameters::*;
 use coracle_api::{Resource, Subresource};
 
 /// A body or an answer.
@@ -7,10 +8,8 @@ use coracle_api::{Resource, Subresource};
 pub enum Payload {
     /// Group, version, kind.
     Kind(String, String, String),
-    /// Any of the patch types.
-    Patch,
-    Status,
-    DeleteOptions,
+    /// By the full name of the definition.
+    Named(String),
     Text,
 }
 
@@ -18,14 +17,19 @@ pub enum Payload {
 pub struct Operation {
     /// Lower case.
     pub method: &'static str,
-    /// As in `x-kubernetes-action`.
-    pub action: &'static str,
+    /// As in `x-kubernetes-action`; `None` where no object is meant.
+    pub action: Option<&'static str>,
     pub id: String,
+    pub tag: String,
     pub query: &'static [&'static str],
     pub body: Option<Payload>,
-    pub answer: Payload,
+    pub consumes: &'static [&'static str],
+    pub produces: &'static [&'static str],
+    /// Of every code of success but 401, which they all have.
+    pub answer: Option<Payload>,
+    pub codes: &'static [(&'static str, &'static str)],
     /// Group, version and kind of the object that is meant.
-    pub identity: (String, String, String),
+    pub identity: Option<(String, String, String)>,
 }
 
 #[derive(Clone, Debug)]
@@ -35,72 +39,45 @@ pub struct Path {
     pub operations: Vec<Operation>,
 }
 
-const CREATE: &[&str] = &["dryRun", "fieldManager", "fieldValidation"];
-const PATCH: &[&str] = &["dryRun", "fieldManager", "fieldValidation", "force"];
-const DELETE: &[&str] = &[
-    "dryRun",
-    "gracePeriodSeconds",
-    "ignoreStoreReadErrorWithClusterBreakingPotential",
-    "orphanDependents",
-    "propagationPolicy",
-];
-const LIST: &[&str] = &[
-    "allowWatchBookmarks",
-    "continue",
-    "fieldSelector",
-    "labelSelector",
-    "limit",
-    "resourceVersion",
-    "resourceVersionMatch",
-    "sendInitialEvents",
-    "timeoutSeconds",
-    "watch",
-];
-const DELETE_COLLECTION: &[&str] = &[
-    "continue",
-    "dryRun",
-    "fieldSelector",
-    "gracePeriodSeconds",
-    "ignoreStoreReadErrorWithClusterBreakingPotential",
-    "labelSelector",
-    "limit",
-    "orphanDependents",
-    "propagationPolicy",
-    "resourceVersion",
-    "resourceVersionMatch",
-    "sendInitialEvents",
-    "timeoutSeconds",
+/// Resources whose DELETE answers with the object instead of a Status (upstream's `ReturnDeletedObject`).
+const DELETED_OBJECT: &[&str] = &[
+    "persistentvolumeclaims.",
+    "persistentvolumes.",
+    "pods.",
+    "podtemplates.",
+    "resourcequotas.",
+    "serviceaccounts.",
+    "services.",
+    "deviceclasses.resource.k8s.io",
+    "resourceclaims.resource.k8s.io",
+    "resourceclaimtemplates.resource.k8s.io",
+    "resourceslices.resource.k8s.io",
+    "csidrivers.storage.k8s.io",
+    "csinodes.storage.k8s.io",
+    "storageclasses.storage.k8s.io",
+    "volumeattachments.storage.k8s.io",
+    "volumeattributesclasses.storage.k8s.io",
 ];
 
-/// The JSON type of a query parameter.
-pub fn query_type(name: &str) -> &'static str {
-    match name {
-        "limit" | "timeoutSeconds" | "gracePeriodSeconds" => "integer",
-        "watch"
-        | "allowWatchBookmarks"
-        | "sendInitialEvents"
-        | "orphanDependents"
-        | "force"
-        | "ignoreStoreReadErrorWithClusterBreakingPotential" => "boolean",
-        _ => "string",
-    }
+/// `apps`, `rbacAuthorization`, `core`: what operations of a group are named after.
+pub fn group_word(group: &str) -> String {
+    let group = group.strip_suffix(".k8s.io").unwrap_or(group);
+    let mut parts = group.split('.');
+    let head = parts.next().filter(|head| !head.is_empty()).unwrap_or("core").to_owned();
+    parts.fold(head, |word, part| word + &capitalized(part))
 }
 
-/// `AppsV1`, `RbacAuthorizationV1`, `CoreV1`: the part of operation ids that generated clients are named after.
-fn group_part(resource: &Resource) -> String {
-    let group = resource.group.strip_suffix(".k8s.io").unwrap_or(&resource.group);
-    let group = if group.is_empty() { "core" } else { group };
-    group.split('.').chain([&*resource.version]).map(capitalized).collect()
-}
-
-fn capitalized(word: &str) -> String {
+pub fn capitalized(word: &str) -> String {
     let mut chars = word.chars();
     chars.next().map_or(String::new(), |first| first.to_uppercase().chain(chars).collect())
 }
 
 struct Builder<'a> {
     resource: &'a Resource,
+    /// `AppsV1`
     group: String,
+    /// `apps_v1`
+    tag: String,
     /// `Namespaced` or nothing.
     scope: &'static str,
 }
@@ -115,79 +92,170 @@ impl Builder<'_> {
         format!("{verb}{}{between}{}{}{after}", self.group, self.scope, self.resource.kind)
     }
 
+    fn operation(&self, method: &'static str, action: &'static str, id: String) -> Operation {
+        Operation {
+            method,
+            action: Some(action),
+            id,
+            tag: self.tag.clone(),
+            query: PRETTY,
+            body: None,
+            consumes: ANYTHING,
+            produces: OBJECTS,
+            answer: None,
+            codes: OK,
+            identity: Some(self.own()),
+        }
+    }
+
     fn collection(&self, verb: &str) -> Option<Operation> {
         let (group, version, kind) = self.own();
         let object = Payload::Kind(group.clone(), version.clone(), kind);
-        let list = Payload::Kind(group, version, self.resource.list_kind.to_string());
-        let (method, action, id, query, body, answer) = match verb {
-            "list" => ("get", "list", self.id("list", "", ""), LIST, None, list),
-            "create" => ("post", "post", self.id("create", "", ""), CREATE, Some(object.clone()), object),
-            "deletecollection" => (
-                "delete",
-                "deletecollection",
-                self.id("delete", "Collection", ""),
-                DELETE_COLLECTION,
-                Some(Payload::DeleteOptions),
-                Payload::Status,
-            ),
+        Some(match verb {
+            "list" => Operation {
+                query: LIST,
+                produces: STREAMS,
+                answer: Some(Payload::Kind(group, version, self.resource.list_kind.to_string())),
+                ..self.operation("get", "list", self.id("list", "", ""))
+            },
+            "create" => Operation {
+                query: CREATE,
+                body: Some(object.clone()),
+                answer: Some(object),
+                codes: OK_CREATED_ACCEPTED,
+                ..self.operation("post", "post", self.id("create", "", ""))
+            },
+            "deletecollection" => Operation {
+                query: DELETE_COLLECTION,
+                body: Some(meta("DeleteOptions")),
+                answer: Some(meta("Status")),
+                ..self.operation("delete", "deletecollection", self.id("delete", "Collection", ""))
+            },
             _ => return None,
-        };
-        Some(Operation { method, action, id, query, body, answer, identity: self.own() })
+        })
     }
 
     /// On an object or on a subresource of it; `after` names the latter.
     fn item(&self, verb: &str, after: &str, identity: (String, String, String)) -> Option<Operation> {
         let object = Payload::Kind(identity.0.clone(), identity.1.clone(), identity.2.clone());
-        let (method, action, name, query, body, answer) = match verb {
-            "get" => ("get", "get", "read", &[][..], None, object),
-            "update" => ("put", "put", "replace", CREATE, Some(object.clone()), object),
-            "patch" => ("patch", "patch", "patch", PATCH, Some(Payload::Patch), object),
-            "create" => ("post", "post", "create", CREATE, Some(object.clone()), object),
-            "delete" => ("delete", "delete", "delete", DELETE, Some(Payload::DeleteOptions), Payload::Status),
-            _ => return None,
+        let new = |method, action, name| Operation {
+            answer: Some(object.clone()),
+            identity: Some(identity.clone()),
+            ..self.operation(method, action, self.id(name, "", after))
         };
-        Some(Operation { method, action, id: self.id(name, "", after), query, body, answer, identity })
+        Some(match verb {
+            "get" => new("get", "get", "read"),
+            "update" => Operation {
+                query: CREATE,
+                body: Some(object.clone()),
+                codes: OK_CREATED,
+                ..new("put", "put", "replace")
+            },
+            "patch" => Operation {
+                query: PATCH,
+                body: Some(meta("Patch")),
+                consumes: PATCHES,
+                codes: OK_CREATED,
+                ..new("patch", "patch", "patch")
+            },
+            "create" => Operation {
+                query: CREATE,
+                body: Some(object.clone()),
+                codes: OK_CREATED_ACCEPTED,
+                ..new("post", "post", "create")
+            },
+            "delete" => {
+                let with_object = DELETED_OBJECT.contains(&self.resource.qualified().as_str());
+                Operation {
+                    query: DELETE,
+                    body: Some(meta("DeleteOptions")),
+                    answer: Some(if with_object { object.clone() } else { meta("Status") }),
+                    codes: OK_ACCEPTED,
+                    ..new("delete", "delete", "delete")
+                }
+            }
+            _ => return None,
+        })
     }
 
     fn of_subresource(&self, subresource: &Subresource, suffix: &str) -> Vec<Operation> {
         let s = subresource;
         let after = capitalized(&s.name) + suffix;
         let identity = (s.group.to_string(), s.version.to_string(), s.kind.to_string());
-        let operation = |verb: &str| match s.kind.ends_with("Options") {
-            true => self.connect(verb, &after, identity.clone()),
-            false => self.item(verb, &after, identity.clone()),
-        };
-        let mut operations: Vec<Operation> = s.verbs.iter().filter_map(|v| operation(v)).collect();
+        if s.kind.ends_with("Options") {
+            let proxied: &[&str] = if s.name == "proxy" { &["head", "options"] } else { &[] };
+            let verbs = s.verbs.iter().map(AsRef::as_ref).chain(proxied.iter().copied());
+            return verbs.filter_map(|verb| self.connect(verb, &after, &identity)).collect();
+        }
+        let mut operations: Vec<Operation> =
+            s.verbs.iter().filter_map(|verb| self.item(verb, &after, identity.clone())).collect();
         if s.name == "log" {
-            operations.iter_mut().for_each(|o| o.answer = Payload::Text);
+            for operation in &mut operations {
+                operation.answer = Some(Payload::Text);
+                operation.query = LOG;
+                operation.produces = TEXT_OR_OBJECTS;
+            }
         }
         operations
     }
 
     /// `exec`, `proxy` and the like, which carry no objects.
-    fn connect(&self, verb: &str, after: &str, identity: (String, String, String)) -> Option<Operation> {
+    fn connect(&self, verb: &str, after: &str, identity: &(String, String, String)) -> Option<Operation> {
         let (method, name) = match verb {
             "get" => ("get", "Get"),
             "create" => ("post", "Post"),
             "update" => ("put", "Put"),
             "patch" => ("patch", "Patch"),
             "delete" => ("delete", "Delete"),
+            "head" => ("head", "Head"),
+            "options" => ("options", "Options"),
             _ => return None,
         };
-        let id = self.id("connect", name, after);
-        let (body, answer, action) = (None, Payload::Text, "connect");
-        Some(Operation { method, action, id, query: &[], body, answer, identity })
+        Some(Operation {
+            query: connect_query(&identity.2),
+            produces: ANYTHING,
+            answer: Some(Payload::Text),
+            identity: Some(identity.clone()),
+            ..self.operation(method, "connect", self.id("connect", name, after))
+        })
+    }
+
+    /// The paths of old, which watch without a parameter.
+    fn watches(&self, root: &str, collection: &str, item: &str) -> Vec<Path> {
+        let watch = |path: &str, action, after: &str, scope| {
+            let kind = &self.resource.kind;
+            let operation = Operation {
+                query: LIST,
+                produces: STREAMS,
+                answer: Some(meta("WatchEvent")),
+                ..self.operation("get", action, format!("watch{}{scope}{kind}{after}", self.group))
+            };
+            let template = path.replacen(root, &format!("{root}/watch"), 1);
+            Path { template, operations: vec![operation] }
+        };
+        let mut paths =
+            vec![watch(collection, "watchlist", "List", self.scope), watch(item, "watch", "", self.scope)];
+        if self.resource.namespaced {
+            let everywhere = format!("{root}/{}", self.resource.plural);
+            paths.push(watch(&everywhere, "watchlist", "ListForAllNamespaces", ""));
+        }
+        paths
     }
 }
 
-/// All paths of a resource. The watch paths of old (`/watch/...`) are not served and not listed.
+/// All paths of a resource.
 pub fn paths(resource: &Resource) -> Vec<Path> {
     let root = match &*resource.group {
         "" => format!("/api/{}", resource.version),
         group => format!("/apis/{group}/{}", resource.version),
     };
-    let scope = if resource.namespaced { "Namespaced" } else { "" };
-    let builder = Builder { resource, group: group_part(resource), scope };
+    let (word, version) = (group_word(&resource.group), &*resource.version);
+    let builder = Builder {
+        resource,
+        group: capitalized(&word) + &capitalized(version),
+        tag: format!("{word}_{version}"),
+        scope: if resource.namespaced { "Namespaced" } else { "" },
+    };
     let plural = &resource.plural;
     let collection = match resource.namespaced {
         true => format!("{root}/namespaces/{{namespace}}/{plural}"),
@@ -198,7 +266,7 @@ pub fn paths(resource: &Resource) -> Vec<Path> {
     let of_item = resource.verbs.iter().filter(|verb| *verb != "create");
     let of_item = of_item.filter_map(|verb| builder.item(verb, "", builder.own())).collect();
     let mut paths = vec![
-        Path { template: collection, operations: of_collection },
+        Path { template: collection.clone(), operations: of_collection },
         Path { template: item.clone(), operations: of_item },
     ];
     if resource.namespaced && resource.supports("list") {
@@ -217,6 +285,9 @@ pub fn paths(resource: &Resource) -> Vec<Path> {
             paths.push(Path { template: format!("{template}/{{path}}"), operations });
         }
     }
-    paths.retain(|p| !p.operations.is_empty());
+    if resource.supports("watch") {
+        paths.extend(builder.watches(&root, &collection, &item));
+    }
+    paths.retain(|path| !path.operations.is_empty());
     paths
 }

@@ -31,13 +31,18 @@ impl Dialect {
     }
 }
 
+/// Objects of any form.
+const OBJECTS: [&str; 2] =
+    ["io.k8s.apimachinery.pkg.apis.meta.v1.FieldsV1", "io.k8s.apimachinery.pkg.runtime.RawExtension"];
+/// The beginning of the names of what may be any JSON.
+const JSON: &str = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSON";
 const QUANTITY: &str = "io.k8s.apimachinery.pkg.api.resource.Quantity";
 const INT_OR_STRING: &str = "io.k8s.apimachinery.pkg.util.intstr.IntOrString";
 const TIME: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Time";
 const MICRO_TIME: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.MicroTime";
 
-/// The definitions of scalars that have a name.
-pub fn named_scalars(dialect: Dialect) -> [(&'static str, Value); 4] {
+/// The definitions of values that have a name and are no structs.
+pub fn named_values(dialect: Dialect) -> impl Iterator<Item = (String, Value)> {
     let either = |a: &str, b: &str| json!([{ "type": a }, { "type": b }]);
     let (quantity, number) = match dialect {
         Dialect::V2 => (json!({ "type": "string" }), json!({ "type": "string", "format": "int-or-string" })),
@@ -47,7 +52,11 @@ pub fn named_scalars(dialect: Dialect) -> [(&'static str, Value); 4] {
         ),
     };
     let time = json!({ "type": "string", "format": "date-time" });
-    [(QUANTITY, quantity), (INT_OR_STRING, number), (TIME, time.clone()), (MICRO_TIME, time)]
+    let scalars = [(QUANTITY, quantity), (INT_OR_STRING, number), (TIME, time.clone()), (MICRO_TIME, time)];
+    let scalars = scalars.into_iter().map(|(name, schema)| (name.to_owned(), schema));
+    let objects = OBJECTS.iter().map(|name| ((*name).to_owned(), json!({ "type": "object" })));
+    let any = ["", "SchemaPropsOrArray", "SchemaPropsOrBool", "SchemaPropsOrStringArray"];
+    scalars.chain(objects).chain(any.map(|rest| (format!("{JSON}{rest}"), json!({}))))
 }
 
 /// Every struct type that values of `roots` can contain, by name.
@@ -94,6 +103,15 @@ pub fn definition(ty: TypeRef<'_>, dialect: Dialect, prose: &Prose, identities: 
         schema.insert("required".into(), json!(required));
     }
     insert_map_type(&mut schema, ty.map_type());
+    if let Some((discriminator, members)) = ty.union() {
+        let members: Map<String, Value> =
+            members.map(|(field, value)| (field.to_owned(), value.into())).collect();
+        let mut union = json!({ "fields-to-discriminateBy": members });
+        if !discriminator.is_empty() {
+            union["discriminator"] = discriminator.into();
+        }
+        schema.insert("x-kubernetes-unions".into(), json!([union]));
+    }
     if let Some(list) = identities.get(ty.name()) {
         schema.insert("x-kubernetes-group-version-kind".into(), json!(list));
     }
@@ -134,7 +152,8 @@ fn value(ty: TypeRef<'_>, dialect: Dialect) -> Map<String, Value> {
         None => json!({}),
     };
     match ty.kind() {
-        Kind::Any => typed("object"),
+        Kind::Any if ty.any_name().is_empty() => typed("object"),
+        Kind::Any => dialect.property(ty.any_name()),
         Kind::String => typed("string"),
         Kind::Bool => typed("boolean"),
         Kind::Int32 => formatted("integer", "int32"),

@@ -1,9 +1,11 @@
 //! OpenAPI v2: everything in one document, written piece by piece so that it never stands in memory as a tree.
 
-use super::operations::{Operation, Path, Payload, paths, query_type};
+use super::operations::{Operation, Path, Payload, paths};
+use super::pages::pages;
+use super::parameters::query_type;
 use super::prose::Prose;
-use super::schema::{Dialect, closure, definition, identities, named_scalars};
-use super::v3::{META, path_parameters, roots, tag, type_name};
+use super::schema::{Dialect, closure, definition, identities, named_values};
+use super::v3::{META, common_query, path_parameters, roots, type_name};
 use crate::discovery::Document;
 use coracle_api::Resource;
 use coracle_api::catalogue::groups;
@@ -14,20 +16,26 @@ use std::sync::Arc;
 pub fn document(resources: &[Arc<Resource>]) -> Document {
     let mut out = Members::open("{\"swagger\":\"2.0\"");
     out.add("info", &json!({ "title": "Kubernetes", "version": crate::discovery::GIT_VERSION }));
-    out.add(
-        "securityDefinitions",
-        &json!({ "BearerToken":
-        { "type": "apiKey", "name": "authorization", "in": "header" } }),
-    );
     out.nest("paths");
-    for path in resources.iter().flat_map(|r| paths(r)) {
-        out.add(&path.template, &path_item(&path));
-    }
+    all_paths(resources, &mut |path| out.add(&path.template, &path_item(path)));
     out.close();
     out.nest("definitions");
     definitions(resources, &mut |name, schema| out.add(name, schema));
     out.close();
+    out.add(
+        "securityDefinitions",
+        &json!({ "BearerToken": { "description": "Bearer Token authentication", "type": "apiKey",
+            "name": "authorization", "in": "header" } }),
+    );
+    out.add("security", &json!([{ "BearerToken": [] }]));
     Document::new("application/json", out.finish())
+}
+
+pub(super) fn all_paths(resources: &[Arc<Resource>], visit: &mut dyn FnMut(&Path)) {
+    pages(resources).iter().for_each(|page| visit(&page.path));
+    for resource in resources {
+        paths(resource).iter().for_each(&mut *visit);
+    }
 }
 
 /// Group by group, so that the descriptions of one only are in memory.
@@ -40,7 +48,8 @@ pub(super) fn definitions(resources: &[Arc<Resource>], add: &mut dyn FnMut(&str,
                 resources.iter().filter(|r| r.group == group.name && r.version == version).collect();
             let others = of_version.iter().flat_map(|r| &r.subresources).map(|s| (&*s.group, &*s.version));
             let prose = Prose::of([(group.name, version)].into_iter().chain(others));
-            let paths: Vec<Path> = of_version.iter().flat_map(|r| paths(r)).collect();
+            let mut paths: Vec<Path> = of_version.iter().flat_map(|r| paths(r)).collect();
+            paths.extend(pages(resources).into_iter().map(|page| page.path));
             for (name, ty) in closure(roots(&paths)) {
                 if written.insert(name) {
                     add(name, &definition(ty, Dialect::V2, &prose, &identities));
@@ -48,8 +57,8 @@ pub(super) fn definitions(resources: &[Arc<Resource>], add: &mut dyn FnMut(&str,
             }
         }
     }
-    for (name, schema) in named_scalars(Dialect::V2) {
-        add(name, &schema);
+    for (name, schema) in named_values(Dialect::V2) {
+        add(&name, &schema);
     }
     add(&format!("{META}.Patch"), &json!({ "type": "object" }));
 }
@@ -100,43 +109,64 @@ impl Members {
     }
 }
 
-fn path_item(path: &Path) -> Value {
+fn query_parameter(name: &&str) -> Value {
+    json!({ "name": name, "in": "query", "type": query_type(name), "uniqueItems": true })
+}
+
+pub(super) fn path_item(path: &Path) -> Value {
+    let common = common_query(path);
     let mut item: Map<String, Value> =
-        path.operations.iter().map(|o| (o.method.to_owned(), operation(o))).collect();
-    let mut parameters: Vec<Value> = path_parameters(&path.template)
-        .map(|name| json!({ "name": name, "in": "path", "required": true, "type": "string" }))
-        .collect();
-    parameters.push(json!({ "name": "pretty", "in": "query", "type": "string" }));
-    item.insert("parameters".into(), parameters.into());
+        path.operations.iter().map(|o| (o.method.to_owned(), operation(o, &common))).collect();
+    let of_path = path_parameters(&path.template).map(
+        |name| json!({ "name": name, "in": "path", "required": true, "type": "string", "uniqueItems": true }),
+    );
+    let parameters: Vec<Value> = of_path.chain(common.iter().map(query_parameter)).collect();
+    if !parameters.is_empty() {
+        item.insert("parameters".into(), parameters.into());
+    }
     Value::Object(item)
 }
 
-fn operation(operation: &Operation) -> Value {
-    let query = operation.query.iter();
-    let mut parameters: Vec<Value> =
-        query.map(|name| json!({ "name": name, "in": "query", "type": query_type(name) })).collect();
+fn operation(operation: &Operation, common: &[&str]) -> Value {
+    let own = operation.query.iter().filter(|name| !common.contains(name));
+    let mut parameters: Vec<Value> = own.map(query_parameter).collect();
     if let Some(body) = &operation.body {
-        let required = *body != Payload::DeleteOptions;
-        parameters
-            .push(json!({ "name": "body", "in": "body", "required": required, "schema": reference(body) }));
+        let mut parameter = json!({ "name": "body", "in": "body", "schema": reference(body) });
+        if *body != super::parameters::meta("DeleteOptions") {
+            parameter["required"] = true.into();
+        }
+        parameters.push(parameter);
     }
-    let consumes: &[&str] =
-        if operation.body == Some(Payload::Patch) { &super::PATCH_TYPES } else { &["*/*"] };
-    let (group, version, kind) = &operation.identity;
-    json!({
+    let mut responses: Map<String, Value> = operation
+        .codes
+        .iter()
+        .map(|(code, text)| {
+            let schema = operation.answer.as_ref().map(reference);
+            ((*code).to_owned(), json!({ "description": text, "schema": schema }))
+        })
+        .collect();
+    responses.insert("401".into(), json!({ "description": "Unauthorized" }));
+    let mut value = json!({
         "operationId": operation.id,
-        "tags": [tag(operation)],
+        "tags": [operation.tag],
         "schemes": ["https"],
-        "consumes": consumes,
-        "produces": ["application/json", "application/yaml"],
-        "parameters": parameters,
-        "responses": {
-            "200": { "description": "OK", "schema": reference(&operation.answer) },
-            "401": { "description": "Unauthorized" },
-        },
-        "x-kubernetes-action": operation.action,
-        "x-kubernetes-group-version-kind": { "group": group, "version": version, "kind": kind },
-    })
+        "produces": operation.produces,
+        "responses": responses,
+    });
+    if !operation.consumes.is_empty() {
+        value["consumes"] = json!(operation.consumes);
+    }
+    if !parameters.is_empty() {
+        value["parameters"] = parameters.into();
+    }
+    if let Some(action) = operation.action {
+        value["x-kubernetes-action"] = action.into();
+    }
+    if let Some((group, version, kind)) = &operation.identity {
+        value["x-kubernetes-group-version-kind"] =
+            json!({ "group": group, "version": version, "kind": kind });
+    }
+    value
 }
 
 fn reference(payload: &Payload) -> Value {
