@@ -99,7 +99,7 @@ fn cp(shell: &Shell) {
     shell.ok("kubectl cp tree/below/small box:/tmp/renamed");
     shell.says("kubectl exec box -- cat /tmp/renamed", "small");
     // kubectl may end, with success, before it has printed what tar complained of.
-    shell.until("kubectl cp box:/nothing here 2>&1", "No such file or directory");
+    shell.until_that("kubectl cp box:/nothing here 2>&1", |out| out.contains("No such file or directory"));
     shell.says("ls here 2>/dev/null | wc -l", "0");
 }
 
