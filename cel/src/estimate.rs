@@ -1,0 +1,158 @@
+//! What an expression can cost at most, from the limits that schemas give: the check of a rule when it is created.
+//! The model is cel-go's: sizes go up the tree, a macro's body counts once for each element there can be.
+
+use crate::ast::{Expr, Fold, FoldKind, Node};
+use crate::functions::{Cost, Known};
+use crate::types::Type;
+
+/// Where a schema sets no limit: what fits into a request (3 MiB) at the smallest form of a value.
+const REQUEST_BYTES: u64 = 3 << 20;
+
+/// The largest size that a value of this type can have: bytes of text, elements, entries.
+pub fn largest(of: &Type) -> u64 {
+    match of {
+        Type::String(max) | Type::Bytes(max) => max.unwrap_or(REQUEST_BYTES - 2),
+        Type::List(list) => list.max_items.unwrap_or(REQUEST_BYTES / (smallest(&list.element) + 1)),
+        // A key takes at least two quotes and a colon.
+        Type::Map(map) => map.max_properties.unwrap_or(REQUEST_BYTES / (smallest(&map.value) + 5)),
+        Type::Dyn => REQUEST_BYTES,
+        _ => 1,
+    }
+}
+
+/// The fewest bytes that a value of this type takes as JSON.
+fn smallest(of: &Type) -> u64 {
+    match of {
+        Type::Bool => 4,
+        Type::Null => 4,
+        Type::Timestamp => 22,
+        Type::String(_)
+        | Type::Bytes(_)
+        | Type::List(_)
+        | Type::Map(_)
+        | Type::Object(_)
+        | Type::Duration => 2,
+        _ => 1,
+    }
+}
+
+pub struct Estimate<'p> {
+    pub types: &'p [Type],
+    pub functions: &'p [Option<&'static Known>],
+    /// Sizes of the variables that macros bind.
+    locals: Vec<(&'p str, u64)>,
+}
+
+/// What evaluating a node costs at most, and how large its value can be.
+#[derive(Clone, Copy, Debug)]
+pub struct Bound {
+    pub cost: u64,
+    pub size: u64,
+}
+
+impl<'p> Estimate<'p> {
+    pub fn new(types: &'p [Type], functions: &'p [Option<&'static Known>]) -> Self {
+        Self { types, functions, locals: Vec::new() }
+    }
+
+    fn size(&self, expr: &Expr) -> u64 {
+        self.types.get(expr.id).map_or(REQUEST_BYTES, largest)
+    }
+
+    pub fn of(&mut self, expr: &'p Expr) -> Bound {
+        match &expr.node {
+            Node::Literal(_) => Bound { cost: 0, size: self.size(expr) },
+            Node::Ident(name) => {
+                let local = self.locals.iter().rev().find(|(local, _)| local == name).map(|(_, size)| *size);
+                Bound { cost: 1, size: local.unwrap_or_else(|| self.size(expr)) }
+            }
+            Node::Select { of, test, .. } => {
+                let cost = self.of(of).cost.saturating_add(1);
+                Bound { cost, size: if *test { 1 } else { self.size(expr) } }
+            }
+            Node::Index { of, index, .. } => {
+                let cost = self.of(of).cost.saturating_add(self.of(index).cost).saturating_add(1);
+                Bound { cost, size: self.size(expr) }
+            }
+            Node::Call { arguments, .. } => self.call(expr, arguments),
+            Node::And(a, b) | Node::Or(a, b) => {
+                Bound { cost: self.of(a).cost.saturating_add(self.of(b).cost), size: 1 }
+            }
+            Node::Choice(condition, yes, no) => {
+                let (condition, yes, no) = (self.of(condition), self.of(yes), self.of(no));
+                Bound {
+                    cost: condition.cost.saturating_add(yes.cost.max(no.cost)),
+                    size: yes.size.max(no.size),
+                }
+            }
+            Node::List(entries) => self.sum(10, entries.iter().map(|e| &e.value), entries.len() as u64),
+            Node::Map(entries) => {
+                let parts = entries.iter().flat_map(|e| [&e.value.0, &e.value.1]);
+                self.sum(30, parts, entries.len() as u64)
+            }
+            Node::Object { fields, .. } => self.sum(40, fields.iter().map(|f| &f.value.1), 1),
+            Node::Fold(fold) => self.fold(fold),
+            Node::Lift { of, name, body, .. } => {
+                let of = self.of(of);
+                let body = self.within(&[(name, of.size)], body);
+                Bound { cost: of.cost.saturating_add(body.cost), size: body.size }
+            }
+            Node::Bind { name, value, body } => {
+                let value = self.of(value);
+                let body = self.within(&[(name, value.size)], body);
+                Bound { cost: value.cost.saturating_add(body.cost), size: body.size }
+            }
+        }
+    }
+
+    fn within(&mut self, locals: &[(&'p str, u64)], body: &'p Expr) -> Bound {
+        let depth = self.locals.len();
+        self.locals.extend_from_slice(locals);
+        let bound = self.of(body);
+        self.locals.truncate(depth);
+        bound
+    }
+
+    fn sum(&mut self, base: u64, parts: impl Iterator<Item = &'p Expr>, size: u64) -> Bound {
+        let cost = parts.fold(base, |sum, part| sum.saturating_add(self.of(part).cost));
+        Bound { cost, size }
+    }
+
+    fn call(&mut self, expr: &Expr, arguments: &'p [Expr]) -> Bound {
+        let bounds: Vec<Bound> = arguments.iter().map(|argument| self.of(argument)).collect();
+        let sizes: Vec<u64> = bounds.iter().map(|bound| bound.size).collect();
+        let known = self.functions.get(expr.id).copied().flatten();
+        let own = known.map_or(Cost::Flat, |known| known.cost).price(&sizes);
+        let cost = bounds.iter().fold(own, |sum, bound| sum.saturating_add(bound.cost));
+        let made = matches!(self.types.get(expr.id), Some(Type::String(_) | Type::Bytes(_) | Type::List(_)));
+        // What a function makes is at most as large as all that went in.
+        let size = if made {
+            sizes.iter().fold(0, |sum: u64, size| sum.saturating_add(*size))
+        } else {
+            self.size(expr)
+        };
+        Bound { cost, size }
+    }
+
+    fn fold(&mut self, fold: &'p Fold) -> Bound {
+        let range = self.of(&fold.range);
+        let (first, second) = match self.types.get(fold.range.id) {
+            Some(Type::List(list)) => (largest(&list.element), largest(&list.element)),
+            Some(Type::Map(map)) => (largest(&map.key), largest(&map.value)),
+            _ => (REQUEST_BYTES, REQUEST_BYTES),
+        };
+        let mut locals = vec![(fold.first.as_str(), first)];
+        locals.extend(fold.second.as_deref().map(|name| (name, second)));
+        let filter =
+            fold.filter.as_ref().map_or(0, |filter| self.within(&locals, filter).cost.saturating_add(2));
+        let body = self.within(&locals, &fold.body);
+        let (own, size) = match fold.kind {
+            FoldKind::All | FoldKind::Exists | FoldKind::ExistsOne => (2, 1),
+            FoldKind::Filter => (2 + 10, range.size),
+            FoldKind::List => (2 + 10, range.size),
+            FoldKind::Map | FoldKind::MapEntry => (2 + 30, range.size),
+        };
+        let round = body.cost.saturating_add(filter).saturating_add(own);
+        Bound { cost: range.cost.saturating_add(round.saturating_mul(range.size)), size }
+    }
+}

@@ -1,0 +1,169 @@
+//! Moments and spans.
+
+use super::{Cost, Function, Outcome, text};
+use crate::error::EvalError;
+use crate::value::Value;
+use jiff::civil::DateTime;
+use jiff::tz::{Offset, TimeZone};
+use jiff::{SignedDuration, Timestamp};
+
+macro_rules! part {
+    ($name:literal, $of_time:expr, $of_span:expr) => {
+        Function {
+            name: $name,
+            signatures: &[
+                concat!("timestamp.", $name, "(): int"),
+                concat!("timestamp.", $name, "(string): int"),
+                concat!("duration.", $name, "(): int"),
+            ],
+            run: |args| part(args, $of_time, $of_span),
+            cost: Cost::Flat,
+        }
+    };
+}
+
+pub const FUNCTIONS: &[Function] = &[
+    Function {
+        name: "timestamp",
+        signatures: &[
+            "timestamp(string): timestamp",
+            "timestamp(int): timestamp",
+            "timestamp(timestamp): timestamp",
+        ],
+        run: |args| match &args[0] {
+            Value::Timestamp(time) => Ok(Value::Timestamp(*time)),
+            Value::Int(seconds) => {
+                let time = Timestamp::from_second(*seconds);
+                time.map(Value::Timestamp).map_err(|_| EvalError::Message("timestamp overflow".to_owned()))
+            }
+            other => {
+                let shown = text(other)?;
+                let time = shown.parse().map(Value::Timestamp);
+                time.map_err(|_| EvalError::Message(format!("cannot parse \"{shown}\" as a timestamp")))
+            }
+        },
+        cost: Cost::Flat,
+    },
+    Function {
+        name: "duration",
+        signatures: &[
+            "duration(string): duration",
+            "duration(duration): duration",
+            "duration(int): duration",
+        ],
+        run: |args| match &args[0] {
+            Value::Duration(span) => Ok(Value::Duration(*span)),
+            Value::Int(nanos) => Ok(Value::Duration(SignedDuration::from_nanos(*nanos))),
+            other => {
+                let shown = text(other)?;
+                let span = parse_duration(shown).map(Value::Duration);
+                span.ok_or_else(|| EvalError::Message(format!("time: invalid duration \"{shown}\"")))
+            }
+        },
+        cost: Cost::Flat,
+    },
+    part!("getFullYear", |t| i64::from(t.year()), None),
+    part!("getMonth", |t| i64::from(t.month()) - 1, None),
+    part!("getDate", |t| i64::from(t.day()), None),
+    part!("getDayOfMonth", |t| i64::from(t.day()) - 1, None),
+    part!("getDayOfYear", |t| i64::from(t.day_of_year()) - 1, None),
+    part!("getDayOfWeek", |t| i64::from(t.weekday().to_sunday_zero_offset()), None),
+    part!("getHours", |t| i64::from(t.hour()), Some(|s| s.as_secs() / 3600)),
+    part!("getMinutes", |t| i64::from(t.minute()), Some(|s| s.as_secs() / 60)),
+    part!("getSeconds", |t| i64::from(t.second()), Some(|s| s.as_secs())),
+    part!("getMilliseconds", |t| i64::from(t.millisecond()), Some(|s| i64::from(s.subsec_millis()))),
+];
+
+fn part<'a>(
+    args: &[Value<'a>],
+    of_time: fn(DateTime) -> i64,
+    of_span: Option<fn(SignedDuration) -> i64>,
+) -> Outcome<'a> {
+    match (&args[0], of_span) {
+        (Value::Timestamp(time), _) => {
+            let zone = args.get(1).map_or(Ok(TimeZone::UTC), |name| zone(text(name)?))?;
+            Ok(Value::Int(of_time(zone.to_datetime(*time))))
+        }
+        (Value::Duration(span), Some(of_span)) => Ok(Value::Int(of_span(*span))),
+        _ => Err(EvalError::NoOverload),
+    }
+}
+
+/// A name of the time zone database, or an offset such as `-02:30`.
+fn zone(name: &str) -> Result<TimeZone, EvalError> {
+    let unknown = || EvalError::Message(format!("unknown time zone {name}"));
+    if let Some((hours, minutes)) = name.split_once(':') {
+        let hours: i32 = hours.parse().map_err(|_| unknown())?;
+        let minutes: i32 = minutes.parse().map_err(|_| unknown())?;
+        let sign = if name.starts_with('-') { -1 } else { 1 };
+        let offset = Offset::from_seconds(hours * 3600 + sign * minutes * 60).map_err(|_| unknown())?;
+        return Ok(TimeZone::fixed(offset));
+    }
+    if matches!(name, "" | "UTC") { Ok(TimeZone::UTC) } else { TimeZone::get(name).map_err(|_| unknown()) }
+}
+
+/// A span in Go's form, `1h30m`, `-1.5s`, `0`.
+pub fn parse_duration(text: &str) -> Option<SignedDuration> {
+    let (negative, mut rest) = match text.as_bytes().first()? {
+        b'-' => (true, &text[1..]),
+        b'+' => (false, &text[1..]),
+        _ => (false, text),
+    };
+    if rest == "0" {
+        return Some(SignedDuration::ZERO);
+    }
+    let mut nanos: i128 = 0;
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+        let (number, after) = rest.split_at(digits);
+        let letters = after.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(after.len());
+        let (unit, after) = after.split_at(letters);
+        let unit: i128 = match unit {
+            "ns" => 1,
+            "us" | "µs" | "μs" => 1_000,
+            "ms" => 1_000_000,
+            "s" => 1_000_000_000,
+            "m" => 60_000_000_000,
+            "h" => 3_600_000_000_000,
+            _ => return None,
+        };
+        let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+        if whole.is_empty() && fraction.is_empty() || fraction.len() > 18 {
+            return None;
+        }
+        let parse = |digits: &str| if digits.is_empty() { Some(0) } else { digits.parse::<i128>().ok() };
+        nanos = nanos.checked_add(parse(whole)?.checked_mul(unit)?)?;
+        nanos += parse(fraction)? * unit / 10i128.pow(u32::try_from(fraction.len()).ok()?);
+        rest = after;
+    }
+    let nanos = i64::try_from(if negative { -nanos } else { nanos }).ok()?;
+    Some(SignedDuration::from_nanos(nanos))
+}
+
+/// As the language writes spans: seconds, `5400s`, `1.500s`.
+pub fn render_duration(span: SignedDuration) -> String {
+    let nanos = span.as_nanos();
+    let sign = if nanos < 0 { "-" } else { "" };
+    let (seconds, rest) = (nanos.unsigned_abs() / 1_000_000_000, nanos.unsigned_abs() % 1_000_000_000);
+    if rest == 0 {
+        return format!("{sign}{seconds}s");
+    }
+    let fraction = format!("{rest:09}");
+    format!("{sign}{seconds}.{}s", fraction.trim_end_matches('0'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_are_read_as_go_reads_them() {
+        let seconds = |text: &str| parse_duration(text).map(render_duration);
+        assert_eq!(seconds("1h30m").as_deref(), Some("5400s"));
+        assert_eq!(seconds("-1.5s").as_deref(), Some("-1.5s"));
+        assert_eq!(seconds("100ms").as_deref(), Some("0.1s"));
+        for wrong in ["", "1", "h", "1x", ".s", "9999999999h"] {
+            assert_eq!(seconds(wrong), None, "{wrong}");
+        }
+    }
+}
