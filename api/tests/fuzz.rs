@@ -6,7 +6,7 @@
 mod targets;
 
 /// Runs of each target in a debug build.
-const RUNS: usize = 1_500;
+const RUNS: usize = 4_000;
 /// The stack of the threads that serve requests, which is tokio's default.
 const STACK_BYTES: usize = 2 << 20;
 

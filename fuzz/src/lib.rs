@@ -89,13 +89,14 @@ fn protobuf_decode(bytes: &[u8]) {
     }
 }
 
-/// What was read is written and read again as the same object.
+/// What was read can be written, which adds what upstream holds by value (`metadata: {}`), and from then on it stays
+/// the same.
 fn settled(body: &[u8]) {
     let Ok(object) = protobuf::decode(body, Some(("v1", "Pod"))) else { return };
     assert!(depth(&object) < DEEPEST);
     let written = protobuf::encode(&object).expect("what was read can be written");
     let again = protobuf::decode(&written, None).expect("what was written can be read");
-    assert_eq!(again, object);
+    assert_eq!(protobuf::encode(&again), Ok(written));
 }
 
 /// Any JSON: the encoder refuses it, or writes what stays the same from then on.
