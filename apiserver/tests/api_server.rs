@@ -20,6 +20,8 @@ mod observe;
 #[path = "api_server/formats.rs"]
 mod formats;
 #[cfg(test)]
+#[path = "api_server/list_semantics.rs"]
+mod list_semantics;
 #[path = "api_server/lists.rs"]
 mod lists;
 #[cfg(test)]
@@ -27,6 +29,8 @@ mod lists;
 mod sockets;
 #[path = "api_server/subresources.rs"]
 mod subresources;
+#[path = "api_server/watch_semantics.rs"]
+mod watch_semantics;
 #[path = "api_server/watches.rs"]
 mod watches;
 #[path = "api_server/writes.rs"]

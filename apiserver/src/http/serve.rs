@@ -23,6 +23,10 @@ const HANDSHAKE_WITHIN: Duration = Duration::from_secs(10);
 /// Requests that are under way when the server stops get this long.
 const DRAIN: Duration = Duration::from_secs(2);
 
+/// Of an answer that waits for a slow client, a connection (HTTP/1.1) or a stream (HTTP/2); hyper's own 400 KiB make
+/// many large lists at a time expensive. It bounds the head of a request too.
+const BUFFER_BYTES: usize = 128 * 1024;
+
 /// After an accept error, which is mostly a lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -104,10 +108,15 @@ where
         async move { router.call(request).await }
     });
     let mut builder = Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(Duration::from_secs(32));
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(Duration::from_secs(32))
+        .max_buf_size(BUFFER_BYTES);
     builder
         .http2()
         .timer(TokioTimer::new())
+        .max_send_buf_size(BUFFER_BYTES)
         .max_concurrent_streams(250)
         .keep_alive_interval(Duration::from_secs(30))
         .keep_alive_timeout(Duration::from_secs(15));

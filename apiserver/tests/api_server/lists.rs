@@ -114,7 +114,7 @@ async fn resource_versions() {
     assert_eq!(future["details"]["retryAfterSeconds"], 1);
     api.get(&format!("{CONFIG_MAPS}?resourceVersionMatch=Exact")).await.expect(422);
     api.get(&format!("{CONFIG_MAPS}?resourceVersion=0&resourceVersionMatch=Exact")).await.expect(422);
-    api.get(&format!("{CONFIG_MAPS}?resourceVersion=abc")).await.expect(422);
+    api.get(&format!("{CONFIG_MAPS}?resourceVersion=abc")).await.expect(400);
 }
 
 #[tokio::test]

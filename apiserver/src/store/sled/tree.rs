@@ -26,6 +26,9 @@ const LOCK_TRIES: u32 = 50;
 const LOCK_PAUSE: Duration = Duration::from_millis(20);
 /// Of the pieces written at a time when a tree is built anew, to bound what sled holds in memory.
 const PART_BYTES: usize = 4 << 20;
+/// Each frees up to 512 of the pages that sled has replaced; a batch replaces some thousands, and for what is not there
+/// it takes no time.
+const SWEEPS: usize = 2048;
 /// Sorts before every key.
 const META: &[u8] = b"\0meta";
 const FORMAT: u64 = 1;
@@ -106,6 +109,7 @@ pub(super) fn build(dir: &Path, present: &Present, revision: Revision) -> Result
             }
             if bytes > PART_BYTES {
                 db.apply_batch(std::mem::take(&mut batch))?;
+                sweep();
                 bytes = 0;
             }
         }
@@ -121,7 +125,9 @@ pub(super) fn live_bytes(present: &Present) -> u64 {
 }
 
 fn guarded<T>(work: impl FnOnce() -> Result<T, TreeError>) -> Result<T, TreeError> {
-    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+    let done = catch_unwind(AssertUnwindSafe(work));
+    sweep();
+    done.unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().cloned();
         let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
         Err(TreeError::Panic(text.unwrap_or_default()))
@@ -165,6 +171,14 @@ fn settle(db: &::sled::Db, dir: &Path) -> Result<(), TreeError> {
         return Err(TreeError::Disagrees(format!("{blobs} blob files, which sled does not sync")));
     }
     Ok(())
+}
+
+/// Frees what sled has replaced. It would free a little with every 128th access to a tree (crossbeam-epoch's pinnings)
+/// and at no other time: without this a batch of 8 MiB leaves some 50 MiB behind until the next one.
+fn sweep() {
+    for _ in 0..SWEEPS {
+        crossbeam_epoch::pin().flush();
+    }
 }
 
 fn change(
