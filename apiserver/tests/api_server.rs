@@ -35,3 +35,7 @@ mod watch_semantics;
 mod watches;
 #[path = "api_server/writes.rs"]
 mod writes;
+#[path = "api_server/ownership.rs"]
+mod ownership;
+#[path = "api_server/patches.rs"]
+mod patches;

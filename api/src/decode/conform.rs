@@ -19,6 +19,8 @@ pub fn conform(value: &mut Value, ty: TypeRef<'_>) -> Result<Problems, DecodeErr
     Ok(walk.problems)
 }
 
+const MANAGED_FIELDS: &str = "managedFields";
+
 struct Walk {
     /// With indices, as unknown fields are reported: `spec.containers[0].foo`.
     path: String,
@@ -151,6 +153,8 @@ impl Walk {
         }
         self.value(item, ty)?;
         let empty = match item {
+            // Asks to forget the owners; it is never stored.
+            Value::Array(_) if field.name() == MANAGED_FIELDS => false,
             Value::Array(list) => list.is_empty(),
             Value::Object(map) => ty.kind() == Kind::Map && map.is_empty(),
             _ => false,

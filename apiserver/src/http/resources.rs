@@ -8,15 +8,18 @@ use super::route::Route;
 use super::shape::{Include, Tables, metadata_list, metadata_only};
 use super::watch_body::{WatchBody, failed};
 use super::{RequestInfo, body};
+use crate::authz::{self, Attributes};
 use crate::cache::CachedObject;
 use crate::registry::decode::{Expected, document};
-use crate::registry::patch::Patch;
+use crate::registry::ownership::manager_name;
+use crate::registry::patch::{Patch, check_options};
 use crate::registry::update::Part;
-use crate::registry::{Deleted, Page, Query, Scope};
+use crate::registry::{Deleted, Page, Query, Scope, WriteOptions};
 use crate::server::Inner;
 use crate::strategy;
 use axum::body::Body;
 use coracle_api::{ApiError, Object, UserInfo};
+use http::header::USER_AGENT;
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use parking_lot::Mutex;
 use serde_json::Value;
@@ -51,10 +54,13 @@ impl Call<'_> {
     pub async fn answer(&self, body: Body) -> Result<Response<Body>, ApiError> {
         let scope = self.scope();
         let reply = match self.info.verb {
-            "get" => self.get(&scope)?,
+            "get" => {
+                scope.at_least(self.query.get("resourceVersion").unwrap_or_default()).await?;
+                self.get(&scope)?
+            }
             "list" => return self.list(&scope).await,
             "watch" => self.watch(&scope).await?,
-            "deletecollection" => self.delete_collection(&scope, body).await?,
+            "deletecollection" => return self.delete_collection(&scope, body).await,
             "delete" => self.delete(&scope, body).await?,
             "create" => self.create(&scope, body).await?,
             "update" => self.update(&scope, body).await?,
@@ -190,12 +196,14 @@ impl Call<'_> {
         let mut options = self.query.list_options()?;
         if !self.info.is_collection() {
             // The old form of watching one object: /watch/.../<name>.
-            options.field_selector = format!("metadata.name={}", self.info.name);
+            options.name = Some(self.info.name.clone());
         }
         let watch = match scope.watch(&options).await {
             Ok(watch) => watch,
-            // Upstream tells of lost history inside the stream, and clients look for it there.
-            Err(error) if error.code == 410 => return Ok(Reply::stream(failed(&error, wanted), kind)),
+            // Upstream tells of lost history, and of a future, inside the stream, and clients look for it there.
+            Err(error) if matches!(error.code, 410 | 504) => {
+                return Ok(Reply::stream(failed(&error, wanted), kind));
+            }
             Err(error) => return Err(error),
         };
         let resource = scope.resource.clone();
@@ -217,7 +225,7 @@ impl Call<'_> {
             return self.special_create(scope, body).await;
         }
         let object = self.decode(scope, body, "CreateOptions").await?;
-        let options = self.query.write_options("CreateOptions")?;
+        let options = self.write_options(scope, "CreateOptions")?;
         let created = scope.create(scope.to_stored(object), &options).await?;
         self.shown(scope, StatusCode::CREATED, created)
     }
@@ -238,9 +246,9 @@ impl Call<'_> {
 
     async fn update(&self, scope: &Scope<'_>, body: Body) -> Result<Reply, ApiError> {
         let object = self.decode(scope, body, "UpdateOptions").await?;
-        let options = self.query.write_options("UpdateOptions")?;
+        let options = self.write_options(scope, "UpdateOptions")?;
         if self.is_sub("scale") {
-            return Ok(Reply::ok(scope.update_scale(&options, |_| Ok(object.clone())).await?));
+            return Ok(Reply::ok(scope.update_scale(&options, false, |_| Ok(object.clone())).await?));
         }
         let object = scope.to_stored(object);
         self.refuse_unserved()?;
@@ -248,33 +256,55 @@ impl Call<'_> {
             let updated = scope.update_sub(sub, &options, |_| Ok(object.clone())).await?;
             return self.shown(scope, StatusCode::OK, updated);
         }
-        let (updated, created) =
-            scope.update(Part::Main, &options, |old| scope.replacement(&object, old)).await?;
+        let replace = |old: Option<&Object>| {
+            if old.is_none() && scope.strategy.create_on_update() {
+                self.may_create(scope)?;
+            }
+            scope.replacement(&object, old)
+        };
+        let (updated, created) = scope.update(Part::Main, &options, replace).await?;
         self.shown(scope, if created { StatusCode::CREATED } else { StatusCode::OK }, updated)
     }
 
+    /// The options of a write, with the manager that its fields will belong to.
+    fn write_options(&self, scope: &Scope<'_>, kind: &str) -> Result<WriteOptions, ApiError> {
+        let mut options = self.query.write_options(kind)?;
+        let agent = self.headers.get(USER_AGENT).and_then(|v| v.to_str().ok()).unwrap_or_default();
+        options.field_manager = manager_name(&options.field_manager, agent, scope.user);
+        Ok(options)
+    }
+
     async fn patch(&self, scope: &Scope<'_>, body: Body) -> Result<Reply, ApiError> {
-        let options = self.query.write_options("PatchOptions")?;
-        let patch = Patch::new(self.headers, body::read(body).await?)?;
+        let kind = Patch::media_type(self.headers)?;
+        let body = body::read(body).await?;
+        let asked = self.query.write_options("PatchOptions")?;
+        check_options(kind, &asked, self.query.flag("force").is_some())?;
+        let options = self.write_options(scope, "PatchOptions")?;
+        let patch = Patch::new(kind, body)?;
         let expected = self.expected();
         self.refuse_unserved()?;
         if self.is_sub("scale") {
-            let apply = |scale: &Object| {
-                let (scale, problems) = patch.apply(&expected, scale)?;
-                let (scale, warnings) = expected.check(scale, problems, options.field_validation)?;
-                scope.warn_once(warnings);
-                Ok(scale)
-            };
-            return Ok(Reply::ok(scope.update_scale(&options, apply).await?));
+            let apply = |scale: &Object| scope.patched_scale(&patch, &expected, scale, &options);
+            let applied = patch.configuration().is_some();
+            return Ok(Reply::ok(scope.update_scale(&options, applied, apply).await?));
         }
-        let patched = match self.sub() {
-            Some(sub) => {
-                let apply = |object: &Object| scope.patched(&patch, &expected, object, &options);
-                scope.update_sub(sub, &options, apply).await?
-            }
-            None => scope.patch(&patch, &expected, &options).await?,
+        if let Some(sub) = self.sub() {
+            let patched = scope.patch_sub(sub, &patch, &expected, &options).await?;
+            return self.shown(scope, StatusCode::OK, patched);
+        }
+        let (patched, created) = scope.patch(&patch, &expected, &options, &|| self.may_create(scope)).await?;
+        self.shown(scope, if created { StatusCode::CREATED } else { StatusCode::OK }, patched)
+    }
+
+    /// Who creates by update or apply must be allowed to create.
+    fn may_create(&self, scope: &Scope<'_>) -> Result<(), ApiError> {
+        let resource = scope.resource;
+        let attributes = Attributes {
+            version: &resource.version,
+            name: scope.name,
+            ..Attributes::resource(self.user, "create", &resource.group, &resource.plural, scope.namespace)
         };
-        self.shown(scope, StatusCode::OK, patched)
+        authz::require(&*self.server.authorizer, &attributes)
     }
 
     async fn delete(&self, scope: &Scope<'_>, body: Body) -> Result<Reply, ApiError> {
@@ -300,16 +330,14 @@ impl Call<'_> {
         self.shown(scope, status, deleted.object)
     }
 
-    async fn delete_collection(&self, scope: &Scope<'_>, body: Body) -> Result<Reply, ApiError> {
+    /// Answers with the list of what was deleted, each as it was before.
+    async fn delete_collection(&self, scope: &Scope<'_>, body: Body) -> Result<Response<Body>, ApiError> {
         let bytes = body::read(body).await?;
         let sent = delete_body(self.headers, &bytes)?;
+        let listed = self.query.list_options()?;
         let options = self.query.delete_options(sent.as_ref())?;
-        let page = scope.delete_collection(&options, &self.query.list_options()?).await?;
-        let items: Vec<Object> =
-            page.items.iter().map(|i| scope.to_served(i.decode_at(i.revision))).collect();
-        let value = serde_json::json!({ "kind": scope.resource.list_kind, "apiVersion": scope.resource.api_version(),
-            "metadata": { "resourceVersion": page.revision.0.to_string() }, "items": items });
-        Ok(Reply::ok(value))
+        let page = scope.delete_collection(&options, &listed).await?;
+        self.list_reply(scope, page).await
     }
 }
 

@@ -3,6 +3,7 @@
 use super::commit::Raced;
 use super::gate::Operation;
 use super::metadata::{generate_name, of, text};
+use super::ownership::Owners;
 use super::{Scope, WriteOptions};
 use coracle_api::{ApiError, FieldError, Object};
 
@@ -12,6 +13,15 @@ const NAME_ATTEMPTS: usize = 8;
 impl Scope<'_> {
     /// Creates the object of the body and returns it as stored.
     pub async fn create(&self, object: Object, options: &WriteOptions) -> Result<Object, ApiError> {
+        self.create_owned(object, Owners::Follow, options).await
+    }
+
+    pub(super) async fn create_owned(
+        &self,
+        object: Object,
+        owners: Owners,
+        options: &WriteOptions,
+    ) -> Result<Object, ApiError> {
         let mut object = object;
         self.check_identity(&mut object)?;
         if !text(&object, "resourceVersion").is_empty() {
@@ -20,7 +30,7 @@ impl Scope<'_> {
         let base = text(&object, "generateName").to_owned();
         let named = !text(&object, "name").is_empty();
         if named || base.is_empty() {
-            return match self.create_named(object, options).await? {
+            return match self.create_named(object, owners, options).await? {
                 Ok(stored) => Ok(stored),
                 Err((name, Raced)) => Err(self.already_exists(&name)),
             };
@@ -28,7 +38,7 @@ impl Scope<'_> {
         for _ in 0..NAME_ATTEMPTS {
             let mut attempt = object.clone();
             of(&mut attempt).insert("name".into(), generate_name(&base).into());
-            if let Ok(stored) = self.create_named(attempt, options).await? {
+            if let Ok(stored) = self.create_named(attempt, owners, options).await? {
                 return Ok(stored);
             }
         }
@@ -45,11 +55,13 @@ impl Scope<'_> {
     async fn create_named(
         &self,
         object: Object,
+        owners: Owners,
         options: &WriteOptions,
     ) -> Result<Result<Object, (String, Raced)>, ApiError> {
         let mut object = object;
         self.stamp_new(&mut object);
         self.strategy.defaults(&mut object);
+        self.own(owners, options, &mut object, None);
         self.mutate(Operation::Create, &mut object, None, options.dry_run).await?;
         self.strategy.defaults(&mut object);
         self.strategy.prepare_create(&mut object, &self.env());

@@ -3,10 +3,10 @@
 use bytes::Bytes;
 use coracle_api::decode::{self, FieldValidation};
 use coracle_api::schema::{self, TypeRef};
-use coracle_api::{ApiError, Object, protobuf};
+use coracle_api::{ApiError, FieldError, Object, protobuf};
 use http::HeaderMap;
 use http::header::CONTENT_TYPE;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// Largest request body, as upstream's.
 pub const MAX_BODY_BYTES: usize = 3 * 1024 * 1024;
@@ -23,7 +23,7 @@ pub fn media_type(headers: &HeaderMap) -> &str {
 pub fn document(headers: &HeaderMap, body: &[u8], wanted: &str) -> Result<Value, ApiError> {
     match media_type(headers) {
         "" | "application/json" | "*/*" => json(body, wanted),
-        "application/yaml" => yaml(body, wanted),
+        "application/yaml" => yaml(body, wanted).map(|(value, _)| value),
         protobuf::MEDIA_TYPE => from_protobuf(body, ("v1", wanted)),
         _ => Err(ApiError::unsupported_media_type(ACCEPTED)),
     }
@@ -48,14 +48,32 @@ fn from_protobuf(body: &[u8], fallback: (&str, &str)) -> Result<Value, ApiError>
     })
 }
 
-fn yaml(body: &[u8], wanted: &str) -> Result<Value, ApiError> {
+fn yaml(body: &[u8], wanted: &str) -> Result<(Value, Vec<String>), ApiError> {
     let bad = |why: String| {
         ApiError::bad_request(format!(
             "the object provided is unrecognized (must be of type {wanted}): {why}"
         ))
     };
-    let text = std::str::from_utf8(body).map_err(|e| bad(e.to_string()))?;
-    serde_saphyr::from_str(text).map_err(|e| bad(format!("yaml parse error: {e}")))
+    yaml_document(body).map_err(|e| bad(format!("yaml parse error: {e}")))
+}
+
+/// Any YAML document, and which of its keys are given twice, in the words of upstream's parser. Of duplicate keys the
+/// last one counts.
+pub(super) fn yaml_document(body: &[u8]) -> Result<(Value, Vec<String>), String> {
+    let text = std::str::from_utf8(body).map_err(|e| e.to_string())?;
+    let once = match serde_saphyr::from_str(text) {
+        Ok(value) => return Ok((value, Vec::new())),
+        Err(error) => error,
+    };
+    let serde_saphyr::Error::DuplicateMappingKey { key, .. } = once.without_snippet() else {
+        return Err(once.to_string());
+    };
+    let line = once.location().map_or(0, |at| at.line());
+    let key = key.as_deref().unwrap_or_default();
+    let problem = format!("yaml: unmarshal errors:\n  line {line}: key {key:?} already set in map");
+    let options = serde_saphyr::options! { duplicate_keys: serde_saphyr::DuplicateKeyPolicy::LastWins };
+    let value = serde_saphyr::from_str_with_options(text, options).map_err(|e| e.to_string())?;
+    Ok((value, vec![problem]))
 }
 
 /// The kind of object that a request expects in its body.
@@ -80,10 +98,13 @@ impl Expected<'_> {
         body: &Bytes,
         validation: FieldValidation,
     ) -> Result<(Object, Vec<String>), ApiError> {
+        let mut twice = Vec::new();
         let json = match media_type(headers) {
             "" | "application/json" | "*/*" => body.clone(),
             "application/yaml" => {
-                serde_json::to_vec(&yaml(body, self.kind)?).map_err(ApiError::internal)?.into()
+                let object;
+                (object, twice) = yaml(body, self.kind)?;
+                serde_json::to_vec(&object).map_err(ApiError::internal)?.into()
             }
             protobuf::MEDIA_TYPE => {
                 let version = coracle_api::catalogue::api_version(self.group, self.version);
@@ -94,22 +115,37 @@ impl Expected<'_> {
         };
         let (object, problems) =
             decode::decode_body(&json, self.schema()?, self.group, self.version, self.kind)?;
-        Ok((object, validation.judge(problems, self.version, self.kind)?))
+        twice.extend(problems);
+        Ok((object, validation.judge(twice, self.version, self.kind)?))
     }
 
-    /// As [`decode`](Self::decode), for what a patch has made of an object; `problems` are those of the patch itself.
-    pub fn check(
+    /// As [`decode`](Self::decode), for what a patch has made of an object: its mistakes are mistakes of the patch.
+    /// `problems` are those found in the patch itself, `shown` is what the refusal quotes.
+    pub fn check_patched(
         &self,
         object: Object,
         problems: Vec<String>,
         validation: FieldValidation,
+        shown: &dyn Fn(&Object) -> String,
     ) -> Result<(Object, Vec<String>), ApiError> {
         let (mut object, mut problems) = (object, problems);
+        let patched = shown(&object);
+        let refuse = |why: &str| {
+            let error = FieldError::invalid("patch", &patched.clone().into(), why);
+            ApiError::invalid("", "", "", &[error]).with_details(json!({ "causes": [{
+                "reason": "FieldValueInvalid", "field": "patch",
+                "message": format!("Invalid value: {}: {why}", Value::from(patched.clone())),
+            }] }))
+        };
         self.check_kind(&object)?;
-        let unknown = decode::conform(&mut object, self.schema()?)
-            .map_err(|e| decode::cannot_handle(self.version, self.kind, &e.to_string()))?;
-        problems.extend(unknown);
-        Ok((object, validation.judge(problems, self.version, self.kind)?))
+        problems.extend(decode::conform(&mut object, self.schema()?).map_err(|e| refuse(&e.to_string()))?);
+        match validation {
+            FieldValidation::Ignore => Ok((object, Vec::new())),
+            FieldValidation::Strict if !problems.is_empty() => {
+                Err(refuse(&format!("strict decoding error: {}", problems.join(", "))))
+            }
+            _ => Ok((object, problems)),
+        }
     }
 
     /// A patch may not turn an object into one of another kind.

@@ -50,13 +50,7 @@ impl Scope<'_> {
     /// What the server decides about a new object.
     pub(super) fn stamp_new(&self, object: &mut Object) {
         let metadata = of(object);
-        for field in [
-            "deletionTimestamp",
-            "deletionGracePeriodSeconds",
-            "selfLink",
-            "resourceVersion",
-            "managedFields",
-        ] {
+        for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "resourceVersion"] {
             metadata.remove(field);
         }
         metadata.insert("uid".into(), uuid::Uuid::new_v4().to_string().into());
@@ -67,24 +61,21 @@ impl Scope<'_> {
     /// Keeps what no update may change.
     pub(super) fn keep_system_fields(&self, new: &mut Object, old: &Object) {
         let metadata = of(new);
-        for field in [
-            "name",
-            "namespace",
-            "uid",
-            "creationTimestamp",
-            "deletionTimestamp",
-            "deletionGracePeriodSeconds",
-            "generation",
-            "generateName",
-            "resourceVersion",
-        ] {
+        for field in
+            ["name", "namespace", "uid", "creationTimestamp", "generation", "generateName", "resourceVersion"]
+        {
             match old["metadata"].get(field) {
                 Some(value) => metadata.insert(field.into(), value.clone()),
                 None => metadata.remove(field),
             };
         }
+        // Once set they stay; setting them is an error that the metadata's validation finds.
+        for field in ["deletionTimestamp", "deletionGracePeriodSeconds"] {
+            if let Some(value) = old["metadata"].get(field) {
+                metadata.insert(field.into(), value.clone());
+            }
+        }
         metadata.remove("selfLink");
-        metadata.remove("managedFields");
     }
 
     /// Counts a change of the desired state, where the resource counts at all.

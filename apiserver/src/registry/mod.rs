@@ -3,6 +3,7 @@
 //! A resource contributes its [`Strategy`]; nothing here knows a resource by name but the small tables of
 //! [`subresource`] and the namespace rule of [`delete`].
 
+pub mod apply;
 mod collection;
 mod commit;
 mod continuation;
@@ -16,6 +17,7 @@ mod go;
 pub mod list;
 mod metadata;
 pub mod options;
+pub mod ownership;
 pub mod patch;
 mod pods;
 mod resize;

@@ -1,49 +1,93 @@
 //! PATCH bodies, applied to the present object.
 
+use super::apply::Configuration;
 use super::decode::{Expected, media_type};
 use super::metadata::{of, text};
-use super::update::Part;
+use super::ownership::Owners;
+use super::subresource::Sub;
+use super::update::{How, Part};
 use super::{Scope, WriteOptions};
 use bytes::Bytes;
+use coracle_api::decode::FieldValidation;
+use coracle_api::managed;
 use coracle_api::patch::{self, PatchType};
-use coracle_api::{ApiError, Object};
+use coracle_api::{ApiError, FieldError, Object};
 use http::HeaderMap;
 use serde_json::Value;
 
-const ACCEPTED: [PatchType; 3] = [PatchType::Json, PatchType::Merge, PatchType::StrategicMerge];
+const ACCEPTED: [PatchType; 4] =
+    [PatchType::Json, PatchType::Merge, PatchType::StrategicMerge, PatchType::Apply];
 
 /// A patch as it came in.
 pub struct Patch {
     kind: PatchType,
     body: Bytes,
+    /// Of server-side apply.
+    configuration: Option<Configuration>,
     /// Whether it says which version it is for, so that a conflict is the client's business.
     names_version: bool,
 }
 
 impl Patch {
-    /// 415 for other media types, server-side apply among them.
-    pub fn new(headers: &HeaderMap, body: Bytes) -> Result<Self, ApiError> {
-        let kind = PatchType::from_media_type(media_type(headers)).filter(|kind| ACCEPTED.contains(kind));
-        let Some(kind) = kind else {
-            return Err(ApiError::unsupported_media_type(&ACCEPTED.map(PatchType::media_type)));
-        };
-        let names_version = names_version(&serde_json::from_slice(&body).unwrap_or(Value::Null));
-        Ok(Self { kind, body, names_version })
+    /// 415 for other media types.
+    pub fn media_type(headers: &HeaderMap) -> Result<PatchType, ApiError> {
+        PatchType::from_media_type(media_type(headers))
+            .filter(|kind| ACCEPTED.contains(kind))
+            .ok_or_else(|| ApiError::unsupported_media_type(&ACCEPTED.map(PatchType::media_type)))
     }
 
-    /// `expected` names the kind whose schema says how lists are merged. The warnings are about the patch itself.
+    pub fn new(kind: PatchType, body: Bytes) -> Result<Self, ApiError> {
+        if kind == PatchType::Apply {
+            let configuration = Configuration::parse(&body)?;
+            let names_version = configuration.names_version();
+            return Ok(Self { kind, body, configuration: Some(configuration), names_version });
+        }
+        let names_version = names_version(&serde_json::from_slice(&body).unwrap_or(Value::Null));
+        Ok(Self { kind, body, configuration: None, names_version })
+    }
+
+    pub fn configuration(&self) -> Option<&Configuration> {
+        self.configuration.as_ref()
+    }
+
+    /// What the patch makes of an object, checked as upstream checks it. `expected` names the kind whose schema says
+    /// how lists are merged. With the warnings for the client.
     pub fn apply(
         &self,
         expected: &Expected<'_>,
         current: &Object,
+        validation: FieldValidation,
     ) -> Result<(Object, Vec<String>), ApiError> {
         let (mut object, problems) = patch::apply(self.kind, current, &self.body, expected.schema()?)?;
         let unchanged = text(&object, "resourceVersion") == text(current, "resourceVersion");
         if unchanged && !self.names_version && object["metadata"].is_object() {
             of(&mut object).remove("resourceVersion");
         }
-        Ok((object, problems))
+        expected.check_patched(object, problems, validation, &|object| self.quoted(object))
     }
+
+    /// What a refusal quotes: of strategic merges the patch as Go prints a map, of others the result.
+    fn quoted(&self, patched: &Object) -> String {
+        match self.kind {
+            PatchType::StrategicMerge => {
+                managed::go_value(&serde_json::from_slice(&self.body).unwrap_or(Value::Null))
+            }
+            _ => patched.to_string(),
+        }
+    }
+}
+
+/// Checks what belongs to patches alone. `forced` is whether the query has `force` at all.
+pub fn check_options(kind: PatchType, options: &WriteOptions, forced: bool) -> Result<(), ApiError> {
+    let error = match kind {
+        PatchType::Apply if options.field_manager.is_empty() => {
+            FieldError::required("fieldManager", "is required for apply patch")
+        }
+        PatchType::Apply => return Ok(()),
+        _ if forced => FieldError::forbidden("force", "may not be specified for non-apply patch"),
+        _ => return Ok(()),
+    };
+    Err(ApiError::invalid("meta.k8s.io", "PatchOptions", "", &[error]))
 }
 
 fn names_version(patch: &Value) -> bool {
@@ -55,22 +99,56 @@ fn names_version(patch: &Value) -> bool {
 }
 
 impl Scope<'_> {
-    /// Patches the object itself.
+    /// Patches the object itself. Only server-side apply creates one that does not exist, if `may_create` lets it; the
+    /// flag is true if it has.
     pub async fn patch(
         &self,
         patch: &Patch,
         expected: &Expected<'_>,
         options: &WriteOptions,
-    ) -> Result<Object, ApiError> {
-        let apply = |current: Option<&Object>| {
-            let current = current.ok_or_else(|| self.not_found(self.name))?;
-            self.patched(patch, expected, current, options)
+        may_create: &(dyn Fn() -> Result<(), ApiError> + Send + Sync),
+    ) -> Result<(Object, bool), ApiError> {
+        let Some(configuration) = patch.configuration() else {
+            let apply = |current: Option<&Object>| {
+                let current = current.ok_or_else(|| self.not_found(self.name))?;
+                self.patched(patch, expected, current, options)
+            };
+            let how = How { part: Part::Main, owners: Owners::Follow, creates: false };
+            return self.update_as(how, options, apply).await;
         };
-        self.update(Part::Main, options, apply).await.map(|(object, _)| object)
+        let apply = |current: Option<&Object>| {
+            let object = self.applied(configuration, expected, current, options)?;
+            if current.is_none() {
+                may_create()?;
+            }
+            Ok(object)
+        };
+        let how = How { part: Part::Main, owners: Owners::Given, creates: true };
+        self.update_as(how, options, apply).await
+    }
+
+    /// Patches through a subresource that shows the object.
+    pub async fn patch_sub(
+        &self,
+        sub: Sub,
+        patch: &Patch,
+        expected: &Expected<'_>,
+        options: &WriteOptions,
+    ) -> Result<Object, ApiError> {
+        match patch.configuration() {
+            Some(configuration) => {
+                let apply = |object: &Object| self.applied(configuration, expected, Some(object), options);
+                self.update_sub_as(sub, Owners::Given, options, apply).await
+            }
+            None => {
+                let apply = |object: &Object| self.patched(patch, expected, object, options);
+                self.update_sub(sub, options, apply).await
+            }
+        }
     }
 
     /// The patched form of an object, checked like the body of an update.
-    pub fn patched(
+    fn patched(
         &self,
         patch: &Patch,
         expected: &Expected<'_>,
@@ -78,14 +156,47 @@ impl Scope<'_> {
         options: &WriteOptions,
     ) -> Result<Object, ApiError> {
         let validation = options.field_validation;
-        let (object, problems) = if self.resource.needs_conversion() {
-            patch.apply(expected, &self.to_served(current.clone()))?
+        let (object, warnings) = if self.resource.needs_conversion() {
+            patch.apply(expected, &self.to_served(current.clone()), validation)?
         } else {
-            patch.apply(expected, current)?
+            patch.apply(expected, current, validation)?
         };
-        let (object, warnings) = expected.check(object, problems, validation)?;
         self.warn_once(warnings);
+        self.check_patched(&object, Some(current))?;
         Ok(self.to_stored(object))
+    }
+
+    /// A patch leads to the object that the URL names.
+    pub(super) fn check_patched(&self, object: &Object, current: Option<&Object>) -> Result<(), ApiError> {
+        let (name, namespace) = (text(object, "name"), text(object, "namespace"));
+        if name.is_empty() {
+            return Err(self.nameless());
+        }
+        if name != self.name {
+            return Err(ApiError::bad_request(format!(
+                "the name of the object ({name}) does not match the name on the URL ({})",
+                self.name
+            )));
+        }
+        if !self.namespace.is_empty() && !namespace.is_empty() && namespace != self.namespace {
+            return Err(ApiError::bad_request(format!(
+                "the namespace of the object ({namespace}) does not match the namespace on the URL ({})",
+                self.namespace
+            )));
+        }
+        let uid = text(object, "uid");
+        if current.is_some_and(|current| !uid.is_empty() && uid != text(current, "uid")) {
+            let error = FieldError::invalid("metadata.uid", &uid.into(), "field is immutable");
+            return Err(self.invalid(&[error]));
+        }
+        Ok(())
+    }
+
+    pub(super) fn nameless(&self) -> ApiError {
+        ApiError::bad_request(format!(
+            "the name of the object ({} based on URL) was undeterminable: name must be provided",
+            self.name
+        ))
     }
 }
 

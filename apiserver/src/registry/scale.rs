@@ -1,9 +1,13 @@
 //! The `scale` subresource: `autoscaling/v1` Scale as a view of the object's replicas.
 
-use super::metadata::text;
-use super::update::Part;
+use super::decode::Expected;
+use super::metadata::{of, text, time_text};
+use super::ownership::{Owners, Served};
+use super::patch::Patch;
+use super::update::{How, Part};
 use super::{Scope, WriteOptions};
-use coracle_api::{ApiError, FieldError, LabelSelector, Object};
+use coracle_api::managed::{self, Request, Set, SingleVersion};
+use coracle_api::{ApiError, FieldError, LabelSelector, Object, schema};
 use serde_json::{Value, json};
 
 /// The Scale that stands for an object.
@@ -39,34 +43,115 @@ impl Scope<'_> {
         Ok(scale_of(&self.get()?.decode()))
     }
 
-    /// Replaces the scale by what `transform` makes of the present one.
-    pub async fn update_scale<F>(&self, options: &WriteOptions, transform: F) -> Result<Object, ApiError>
+    /// Replaces the scale by what `transform` makes of the present one. Its owners are followed, unless it is `applied`
+    /// and brings them along.
+    pub async fn update_scale<F>(
+        &self,
+        options: &WriteOptions,
+        applied: bool,
+        transform: F,
+    ) -> Result<Object, ApiError>
     where
         F: Fn(&Object) -> Result<Object, ApiError> + Send + Sync,
     {
         let apply = |current: Option<&Object>| {
             let Some(current) = current else { return Err(self.not_found(self.name)) };
-            let scale = transform(&scale_of(current))?;
-            let replicas = scale["spec"]["replicas"].as_i64().unwrap_or(0);
-            if replicas < 0 {
-                let error = FieldError::invalid(
-                    "spec.replicas",
-                    &replicas.into(),
-                    "must be greater than or equal to 0",
-                );
-                return Err(ApiError::invalid("autoscaling", "Scale", self.name, &[error]));
+            let before = self.scale_with_owners(current);
+            let mut scale = transform(&before)?;
+            self.check_scale(&scale)?;
+            if !applied {
+                let followed = self
+                    .managing_scale(&options.field_manager, |r| managed::update(r, Some(&before), &scale));
+                set_owners(&mut scale, followed.flatten());
             }
-            let mut object = current.clone();
-            object["spec"]["replicas"] = replicas.into();
-            for field in ["resourceVersion", "uid"] {
-                let sent = text(&scale, field);
-                super::metadata::of(&mut object).insert(field.into(), sent.into());
-            }
-            Ok(object)
+            Ok(self.with_scale(current, &scale))
         };
-        let (object, _) = self.update(Part::Internal, options, apply).await?;
+        let how = How { part: Part::Internal, owners: Owners::Given, creates: false };
+        let (object, _) = self.update_as(how, options, apply).await?;
         Ok(scale_of(&object))
     }
+
+    fn check_scale(&self, scale: &Object) -> Result<(), ApiError> {
+        let replicas = scale["spec"]["replicas"].as_i64().unwrap_or(0);
+        if replicas >= 0 {
+            return Ok(());
+        }
+        let error =
+            FieldError::invalid("spec.replicas", &replicas.into(), "must be greater than or equal to 0");
+        Err(ApiError::invalid("autoscaling", "Scale", self.name, &[error]))
+    }
+
+    /// The scale as writers see it: with the owners of the replicas.
+    fn scale_with_owners(&self, object: &Object) -> Object {
+        let mut scale = scale_of(object);
+        let versions = Served(self.resource).versions();
+        let list = managed::scale_from_parent(&object["metadata"]["managedFields"], REPLICAS, &versions);
+        set_owners(&mut scale, list);
+        scale
+    }
+
+    /// The object with the replicas and owners that the scale says.
+    fn with_scale(&self, object: &Object, scale: &Object) -> Object {
+        let mut object = object.clone();
+        let versions = Served(self.resource).versions();
+        let owners = managed::scale_to_parent(
+            &object["metadata"]["managedFields"],
+            &scale["metadata"]["managedFields"],
+            REPLICAS,
+            &versions,
+            &self.resource.api_version(),
+        );
+        set_owners(&mut object, owners);
+        object["spec"]["replicas"] = scale["spec"]["replicas"].as_i64().unwrap_or(0).into();
+        for field in ["resourceVersion", "uid"] {
+            of(&mut object).insert(field.into(), text(scale, field).into());
+        }
+        object
+    }
+
+    /// What a patch or an apply makes of the present scale.
+    pub fn patched_scale(
+        &self,
+        patch: &Patch,
+        expected: &Expected<'_>,
+        scale: &Object,
+        options: &WriteOptions,
+    ) -> Result<Object, ApiError> {
+        let (scale, warnings) = match patch.configuration() {
+            None => patch.apply(expected, scale, options.field_validation)?,
+            Some(configuration) => self
+                .managing_scale(&options.field_manager, |request| {
+                    configuration.apply(request, expected, Some(scale), options)
+                })
+                .ok_or_else(|| ApiError::internal("no schema for Scale"))??,
+        };
+        self.warn_once(warnings);
+        self.check_patched(&scale, None)?;
+        Ok(scale)
+    }
+
+    fn managing_scale<T>(&self, manager: &str, work: impl FnOnce(&Request<'_>) -> T) -> Option<T> {
+        let request = Request {
+            manager,
+            subresource: self.subresource,
+            api_version: "autoscaling/v1",
+            ty: schema::root("autoscaling", "v1", "Scale")?,
+            versions: &SingleVersion,
+            reset: &Set::new(),
+            now: &time_text(self.now),
+        };
+        Some(work(&request))
+    }
+}
+
+/// Where the replicas of every built-in scalable resource are.
+const REPLICAS: &[&str] = &["spec", "replicas"];
+
+fn set_owners(object: &mut Object, list: Option<Value>) {
+    match list {
+        Some(list) => of(object).insert("managedFields".into(), list),
+        None => of(object).remove("managedFields"),
+    };
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! Which subresources the generic path serves, and how each looks at its object.
 
 use super::metadata::of;
-use super::update::Part;
+use super::ownership::Owners;
+use super::update::{How, Part};
 use super::{Scope, WriteOptions};
 use coracle_api::{ApiError, FieldError, Object};
 use serde_json::Value;
@@ -69,20 +70,36 @@ impl Scope<'_> {
     where
         F: Fn(&Object) -> Result<Object, ApiError> + Send + Sync,
     {
+        self.update_sub_as(sub, Owners::of(sub.part(), self.subresource), options, transform).await
+    }
+
+    pub(super) async fn update_sub_as<F>(
+        &self,
+        sub: Sub,
+        owners: Owners,
+        options: &WriteOptions,
+        transform: F,
+    ) -> Result<Object, ApiError>
+    where
+        F: Fn(&Object) -> Result<Object, ApiError> + Send + Sync,
+    {
         let narrow = |current: Option<&Object>| {
             let Some(current) = current else { return Err(self.not_found(self.name)) };
             let new = transform(current)?;
-            match sub {
-                Sub::Finalize => Ok(with_spec_field(current, &new, "finalizers")),
+            let mut kept = match sub {
+                Sub::Finalize => with_spec_field(current, &new, "finalizers"),
                 Sub::EphemeralContainers => {
                     self.check_ephemeral(&new, current)?;
-                    Ok(with_spec_field(current, &new, "ephemeralContainers"))
+                    with_spec_field(current, &new, "ephemeralContainers")
                 }
-                Sub::Resize => self.resized(&new, current),
-                _ => Ok(new),
-            }
+                Sub::Resize => self.resized(&new, current)?,
+                _ => return Ok(new),
+            };
+            carry_over(&mut kept, &new);
+            Ok(kept)
         };
-        self.update(sub.part(), options, narrow).await.map(|(object, _)| object)
+        let how = How { part: sub.part(), owners, creates: false };
+        self.update_as(how, options, narrow).await.map(|(object, _)| object)
     }
 
     /// Ephemeral containers can be added, never changed or removed.
@@ -106,7 +123,7 @@ impl Scope<'_> {
     }
 }
 
-/// `old` with one field of the spec, and the preconditions, of `new`.
+/// `old` with one field of the spec of `new`.
 fn with_spec_field(old: &Object, new: &Object, field: &str) -> Object {
     let mut object = old.clone();
     match new["spec"].get(field) {
@@ -117,9 +134,17 @@ fn with_spec_field(old: &Object, new: &Object, field: &str) -> Object {
             }
         }
     }
+    object
+}
+
+/// Takes over the preconditions and the owners of `new`.
+fn carry_over(object: &mut Object, new: &Object) {
     for name in ["resourceVersion", "uid"] {
         let sent = new["metadata"].get(name).cloned().unwrap_or_else(|| "".into());
-        of(&mut object).insert(name.into(), sent);
+        of(object).insert(name.into(), sent);
     }
-    object
+    match new["metadata"].get("managedFields") {
+        Some(list) => of(object).insert("managedFields".into(), list.clone()),
+        None => of(object).remove("managedFields"),
+    };
 }

@@ -3,7 +3,8 @@
 use super::commit::Raced;
 use super::gate::Operation;
 use super::metadata::{finalizers, is_deleting, text};
-use super::{ATTEMPTS, Scope, WriteOptions};
+use super::ownership::Owners;
+use super::{Scope, WriteOptions};
 use crate::cache::CachedObject;
 use coracle_api::{ApiError, FieldError, Object};
 use serde_json::Value;
@@ -21,6 +22,19 @@ pub enum Part {
     /// not apply, its validation does.
     Internal,
 }
+
+/// How an update is made.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct How {
+    pub part: Part,
+    pub owners: Owners,
+    /// Whether a name that does not exist is created.
+    pub creates: bool,
+}
+
+/// Attempts of an update that names no version. Upstream tries on for as long as the request lives; every failure
+/// means that another write was successful.
+const RETRIES: usize = 256;
 
 /// Resources whose update must name the version it is based on (upstream's `AllowUnconditionalUpdate: false`).
 const CONDITIONAL_ONLY: &[&str] = &[
@@ -44,13 +58,28 @@ impl Scope<'_> {
     where
         F: Fn(Option<&Object>) -> Result<Object, ApiError> + Send + Sync,
     {
-        for attempt in 0..ATTEMPTS {
+        let owners = Owners::of(part, self.subresource);
+        let creates = part == Part::Main && self.strategy.create_on_update();
+        self.update_as(How { part, owners, creates }, options, transform).await
+    }
+
+    /// As [`update`](Self::update), for writes that treat the owners of fields in a way of their own.
+    pub(super) async fn update_as<F>(
+        &self,
+        how: How,
+        options: &WriteOptions,
+        transform: F,
+    ) -> Result<(Object, bool), ApiError>
+    where
+        F: Fn(Option<&Object>) -> Result<Object, ApiError> + Send + Sync,
+    {
+        for attempt in 0..RETRIES {
             let fresh = attempt > 0;
             let Some(cached) = self.current(self.name, fresh).await? else {
                 if !fresh {
                     continue;
                 }
-                return self.create_by_update(part, options, &transform).await.map(|object| (object, true));
+                return self.create_by_update(how, options, &transform).await.map(|object| (object, true));
             };
             let old = cached.decode();
             let mut new = transform(Some(&old))?;
@@ -60,7 +89,7 @@ impl Scope<'_> {
                 Err(_) if !fresh => continue,
                 checked => checked?,
             };
-            match self.replace(part, options, new, &cached, &old).await? {
+            match self.replace(how, options, new, &cached, &old).await? {
                 Ok(stored) => return Ok((stored, false)),
                 Err(Raced) if pinned => return Err(self.modified(self.name)),
                 Err(Raced) => {}
@@ -71,14 +100,14 @@ impl Scope<'_> {
 
     async fn create_by_update<F>(
         &self,
-        part: Part,
+        how: How,
         options: &WriteOptions,
         transform: &F,
     ) -> Result<Object, ApiError>
     where
         F: Fn(Option<&Object>) -> Result<Object, ApiError> + Send + Sync,
     {
-        if part != Part::Main || !self.strategy.create_on_update() {
+        if !how.creates {
             return Err(self.not_found(self.name));
         }
         let mut object = transform(None)?;
@@ -88,11 +117,14 @@ impl Scope<'_> {
         }
         super::metadata::of(&mut object).insert("name".into(), self.name.into());
         super::metadata::of(&mut object).remove("resourceVersion");
-        self.create(object, options).await
+        self.create_owned(object, how.owners, options).await
     }
 
     /// What a PUT makes of the present object: `new`, if that is allowed without naming a version.
     pub fn replacement(&self, new: &Object, old: Option<&Object>) -> Result<Object, ApiError> {
+        if text(new, "name").is_empty() {
+            return Err(self.nameless());
+        }
         let names_version = !matches!(text(new, "resourceVersion"), "" | "0");
         if old.is_some() && !names_version && CONDITIONAL_ONLY.contains(&&*self.resource.storage.key) {
             let error =
@@ -122,14 +154,16 @@ impl Scope<'_> {
 
     async fn replace(
         &self,
-        part: Part,
+        how: How,
         options: &WriteOptions,
         new: Object,
         cached: &Arc<CachedObject>,
         old: &Object,
     ) -> Result<Result<Object, Raced>, ApiError> {
+        let How { part, owners, .. } = how;
         let mut new = new;
         self.strategy.defaults(&mut new);
+        self.own(owners, options, &mut new, Some(old));
         self.mutate(Operation::Update, &mut new, Some(old), options.dry_run).await?;
         self.strategy.defaults(&mut new);
         self.keep_system_fields(&mut new, old);
@@ -142,6 +176,7 @@ impl Scope<'_> {
         if !matches!(part, Part::Status | Part::Approval) {
             self.count_generation(&mut new, old);
         }
+        self.forget_noise(&mut new, old);
         let errors = self.update_errors(part, &new, old);
         if !errors.is_empty() {
             return Err(self.invalid(&errors));
