@@ -27,6 +27,9 @@ mod lists;
 #[cfg(test)]
 #[path = "api_server/sockets.rs"]
 mod sockets;
+#[cfg(test)]
+#[path = "api_server/protobuf.rs"]
+mod protobuf;
 #[path = "api_server/subresources.rs"]
 mod subresources;
 #[path = "api_server/watch_semantics.rs"]

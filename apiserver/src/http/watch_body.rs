@@ -79,6 +79,13 @@ impl WatchBody {
     }
 
     fn encode(&mut self, message: Message) -> Bytes {
+        let bytes = self.written(message);
+        let Resource { group, version, plural, .. } = &*self.resource;
+        metrics::global().watch_event_bytes(group, version, plural, bytes.len() as u64);
+        bytes
+    }
+
+    fn written(&mut self, message: Message) -> Bytes {
         if let Some(form) = &mut self.form {
             match &message {
                 Message::Initial(object) => return form.frame(Seen::Added, object, object.revision),

@@ -190,8 +190,8 @@ mod tests {
 
     #[test]
     fn a_document() {
-        let value = json!({"b": [], "a": {"list": [{"x": 1, "y": ["z"]}, [1, [2]], "s"], "o": {}}, "n": null, "t": true});
-        let text = "a:\n  list:\n  - x: 1\n    y:\n    - z\n  - - 1\n    - - 2\n  - s\n  o: {}\nb: []\nn: null\nt: true\n";
+        let value = json!({"b": [], "a": {"list": [{"x": 1, "w": ["z"]}, [1, [2]], "s"], "o": {}}, "c": null, "t": true});
+        let text = "a:\n  list:\n  - w:\n    - z\n    x: 1\n  - - 1\n    - - 2\n  - s\n  o: {}\nb: []\nc: null\nt: true\n";
         assert_eq!(String::from_utf8(print(&value)).unwrap(), text);
     }
 
