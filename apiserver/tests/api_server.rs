@@ -4,6 +4,9 @@
 #[path = "api_server/support.rs"]
 mod support;
 
+#[cfg(test)]
+#[path = "api_server/access.rs"]
+mod access;
 #[path = "api_server/delete.rs"]
 mod delete;
 #[path = "api_server/errors.rs"]

@@ -1,5 +1,6 @@
 //! The command line. Flags carry Kubernetes' own names where Kubernetes has one.
 
+use crate::access::AccessArgs;
 use crate::edge::EdgeArgs;
 use clap::{Args, Parser, Subcommand};
 use std::net::IpAddr;
@@ -74,6 +75,8 @@ pub struct ServerArgs {
     pub eviction_hard: Option<Vec<String>>,
     #[command(flatten)]
     pub edge: EdgeArgs,
+    #[command(flatten)]
+    pub access: AccessArgs,
     /// More of the log: 3 shows requests, 4 what components do, 6 everything [default: 2]
     #[arg(long, short = 'v', value_name = "LEVEL")]
     pub v: Option<u8>,

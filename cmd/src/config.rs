@@ -1,6 +1,7 @@
 //! The server's settings: defaults, then the configuration file, then flags; checked whole, all mistakes at once.
 
 use crate::args::ServerArgs;
+use crate::access::AccessArgs;
 use crate::edge::EdgeArgs;
 use coracle_kubelet::config::Thresholds;
 use serde::Deserialize;
@@ -68,6 +69,7 @@ struct File {
     simulate_nodes: Option<u32>,
     enable_admission_plugins: Option<Vec<String>>,
     disable_admission_plugins: Option<Vec<String>>,
+    authentication: Option<AccessArgs>,
     api_server: Option<EdgeArgs>,
     eviction_hard: Option<BTreeMap<String, String>>,
 }
@@ -91,6 +93,7 @@ pub struct Config {
     pub enable_admission_plugins: Vec<String>,
     pub disable_admission_plugins: Vec<String>,
     pub edge: EdgeArgs,
+    pub access: AccessArgs,
     pub eviction_hard: Thresholds,
 }
 
@@ -137,6 +140,8 @@ fn merge(args: ServerArgs, file: File, mistakes: &mut Vec<String>) -> Config {
     }
     let edge = args.edge.or(file.api_server.unwrap_or_default());
     edge.check(mistakes);
+    let access = args.access.or(file.authentication.unwrap_or_default());
+    access.check(mistakes);
     Config {
         kubeconfig,
         bind_address: args.bind_address.or(file.bind_address).unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
@@ -162,6 +167,7 @@ fn merge(args: ServerArgs, file: File, mistakes: &mut Vec<String>) -> Config {
             .or(file.disable_admission_plugins)
             .unwrap_or_default(),
         edge,
+        access,
         eviction_hard: or_note(eviction_hard(args.eviction_hard, file.eviction_hard), mistakes)
             .unwrap_or_default(),
         data_dir,

@@ -1,5 +1,6 @@
 //! The `coracle` binary: reads the command line and hands over.
 
+mod access;
 mod address;
 mod args;
 mod check;

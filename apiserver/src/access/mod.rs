@@ -6,6 +6,7 @@
 
 mod access_review;
 mod authentication;
+mod node_audience;
 mod rules_review;
 mod selectors;
 mod token_request;

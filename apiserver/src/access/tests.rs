@@ -28,12 +28,19 @@ fn world() -> Arc<World> {
     );
     world.put("serviceaccounts.", json!({ "metadata": { "name": "bot", "namespace": "a", "uid": "u1" } }));
     world.put("nodes.", json!({ "metadata": { "name": "n1", "uid": "n1u" } }));
+    let wants = json!([{ "audience": "bank" }]);
+    world.put(
+        "csidrivers.storage.k8s.io",
+        json!({ "metadata": { "name": "secrets.example.com" }, "spec": { "tokenRequests": wants } }),
+    );
     for (name, account) in [("web", "bot"), ("other", "default")] {
         world.put(
             "pods.",
             json!({
                 "metadata": { "name": name, "namespace": "a", "uid": format!("{name}-uid") },
-                "spec": { "serviceAccountName": account, "nodeName": "n1" },
+                "spec": { "serviceAccountName": account, "nodeName": "n1", "volumes": [{ "name": "t", "projected": {
+                    "sources": [{ "serviceAccountToken": {} }, { "serviceAccountToken": { "audience": "vault" } }] } },
+                    { "name": "d", "csi": { "driver": "secrets.example.com" } }] },
             }),
         );
     }
@@ -188,7 +195,9 @@ impl Tokens {
 
     fn request_as(&self, user: &UserInfo, name: &str, spec: Value) -> Result<Object, ApiError> {
         let tokens = self.authenticator.tokens();
-        let context = TokenContext { tokens, read: &*self.world, user, now: Timestamp::now() };
+        let authorizer = Chain::new(self.world.clone(), self.world.generation());
+        let context =
+            TokenContext { tokens, read: &*self.world, user, authorizer: &authorizer, now: Timestamp::now() };
         let request =
             json!({ "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec });
         token_request(request, "a", name, &context)
@@ -246,4 +255,34 @@ fn bad_token_requests_are_refused() {
     tokens.request_as(&node("n1"), "bot", bind("Pod", "web", "web-uid")).unwrap();
     assert_eq!(tokens.request_as(&node("n2"), "bot", bind("Pod", "web", "web-uid")).unwrap_err().code, 403);
     assert_eq!(tokens.request_as(&node("n1"), "bot", json!({})).unwrap_err().code, 403);
+}
+
+#[test]
+fn nodes_ask_for_the_audiences_that_their_pods_mount() {
+    let tokens = Tokens::new();
+    let node = UserInfo::authenticated("system:node:n1", &["system:nodes"]);
+    let ask = |audiences: &[&str]| {
+        let bound = json!({ "apiVersion": "v1", "kind": "Pod", "name": "web", "uid": "web-uid" });
+        let spec = json!({ "audiences": audiences, "boundObjectRef": bound });
+        tokens.request_as(&node, "bot", spec).map(|_| ()).map_err(|e| e.message)
+    };
+    for audiences in [&[][..], &["vault"], &["bank"]] {
+        ask(audiences).unwrap();
+    }
+    assert_eq!(
+        ask(&["moon"]).unwrap_err(),
+        "serviceaccounts \"bot\" is forbidden: audience \"moon\" not found in pod spec volume, system:node:n1 is not authorized to request tokens for this audience"
+    );
+    assert!(ask(&["vault", "bank"]).unwrap_err().ends_with("node may only request 0 or 1 audiences"));
+    let verbs = json!(["request-serviceaccounts-token-audience"]);
+    let rule = json!({ "verbs": verbs, "apiGroups": [""], "resources": ["moon"], "resourceNames": ["bot"] });
+    tokens
+        .world
+        .put(&format!("clusterroles.{RBAC}"), json!({ "metadata": { "name": "m" }, "rules": [rule] }));
+    tokens.world.put(
+        &format!("clusterrolebindings.{RBAC}"),
+        json!({ "metadata": { "name": "m" }, "roleRef": { "kind": "ClusterRole", "name": "m" },
+            "subjects": [{ "kind": "Group", "name": "system:nodes" }] }),
+    );
+    ask(&["moon"]).unwrap();
 }

@@ -1,10 +1,11 @@
 //! The `token` subresource of service accounts
 //! (<https://kubernetes.io/docs/reference/kubernetes-api/authentication-resources/token-request-v1/>).
 
-use super::{invalid, strings, text};
+use super::{invalid, node_audience, strings, text};
 use crate::admission::check_node_token;
 use crate::authn::claims::Reference;
 use crate::authn::{Bound, IssueRequest, ServiceAccountTokens};
+use crate::authz::Authorizer;
 use crate::strategy::Reader;
 use coracle_api::{ApiError, FieldError, Object, UserInfo};
 use jiff::Timestamp;
@@ -21,6 +22,7 @@ pub struct TokenContext<'a> {
     pub tokens: &'a ServiceAccountTokens,
     pub read: &'a dyn Reader,
     pub user: &'a UserInfo,
+    pub authorizer: &'a dyn Authorizer,
     pub now: Timestamp,
 }
 
@@ -44,7 +46,19 @@ pub fn token_request(
     let most = context.tokens.max_seconds();
     let seconds = if most > 0 { seconds.min(most) } else { seconds };
     let (bound, pod) = bound_to(&request["spec"]["boundObjectRef"], namespace, name, context)?;
-    check_node_token(context.user, name, pod.as_deref())?;
+    let named = text(&request["spec"]["boundObjectRef"], "uid");
+    check_node_token(context.user, name, pod.as_deref().map(|pod| (pod, named)))?;
+    if let Some(pod) = &pod {
+        let asked = node_audience::Request {
+            user: context.user,
+            authorizer: context.authorizer,
+            read: context.read,
+            namespace,
+            account: name,
+            audiences: &request["spec"]["audiences"],
+        };
+        node_audience::check(&asked, pod)?;
+    }
     let audiences = strings(&request["spec"]["audiences"]);
     let uid = text(&account["metadata"], "uid").to_owned();
     let issue = IssueRequest {

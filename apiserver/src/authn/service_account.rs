@@ -25,6 +25,10 @@ const DELETION_LEEWAY_SECONDS: i64 = 60;
 /// Longer ones are refused unread. Upstream's are around 1.2 KB.
 const MAX_TOKEN_BYTES: usize = 16 * 1024;
 
+/// Label of a Secret whose token nobody used for so long that it was given up
+/// (<https://kubernetes.io/docs/reference/access-authn-authz/service-accounts-admin/#legacy-serviceaccount-token-cleaner>).
+const INVALID_SINCE: &str = "kubernetes.io/legacy-token-invalid-since";
+
 /// The object whose end is the end of the token.
 #[derive(Clone, Debug, Default)]
 pub struct Bound {
@@ -307,6 +311,9 @@ fn legacy_user(token: &str, claims: &Claims, read: &dyn Reader, now: Timestamp) 
     let secret = read.get("secrets.", namespace, secret_name);
     let secret = secret.ok_or_else(|| format!("secret {namespace}/{secret_name} does not exist"))?;
     still_there(&secret, now)?;
+    if secret["metadata"]["labels"][INVALID_SINCE].as_str().is_some_and(|since| !since.is_empty()) {
+        return Err("the token has been marked invalid because nobody used it".to_owned());
+    }
     let stored = secret["data"]["token"].as_str().and_then(|t| STANDARD.decode(t).ok()).unwrap_or_default();
     if !std::str::from_utf8(&stored).is_ok_and(|stored| bootstrap_token::same(stored, token)) {
         return Err("the token is not its secret's".to_owned());

@@ -230,6 +230,10 @@ fn tokens_of_secrets_live_as_long_as_the_secret() {
     };
     setup.world.put("secrets.", secret(&token));
     assert_eq!(setup.verify(&token).unwrap().user.name, "system:serviceaccount:a:bot");
+    let mut given_up = secret(&token);
+    given_up["metadata"]["labels"] = json!({ "kubernetes.io/legacy-token-invalid-since": "2026-01-01" });
+    setup.world.put("secrets.", given_up);
+    assert!(setup.verify(&token).unwrap_err().contains("marked invalid"));
     setup.world.put("secrets.", secret("another"));
     assert!(setup.verify(&token).is_err());
 }

@@ -51,9 +51,7 @@ fn merged(wanted: &Object, present: &Object, keep: Keep) -> Option<Object> {
         Keep::Rules => {
             add_missing_metadata(&mut new, wanted);
             if wanted["aggregationRule"].is_object() {
-                if new["aggregationRule"].is_null() {
-                    new["aggregationRule"] = wanted["aggregationRule"].clone();
-                }
+                add_missing_selectors(&mut new, wanted);
             } else {
                 add_missing_rules(&mut new, wanted);
             }
@@ -97,6 +95,21 @@ fn add_missing_rules(new: &mut Object, wanted: &Object) {
     let lacking = missing(&Rule::of_role(new), &Rule::of_role(wanted));
     if let Some(rules) = list(new, "rules").filter(|_| !lacking.is_empty()) {
         rules.extend(joined(lacking).iter().map(Rule::to_json));
+    }
+}
+
+fn add_missing_selectors(new: &mut Object, wanted: &Object) {
+    const SELECTORS: &str = "clusterRoleSelectors";
+    if new["aggregationRule"].is_null() {
+        new["aggregationRule"] = wanted["aggregationRule"].clone();
+        return;
+    }
+    let rule = &mut new["aggregationRule"];
+    let present = rule[SELECTORS].as_array().cloned().unwrap_or_default();
+    let ours = wanted["aggregationRule"][SELECTORS].as_array().cloned().unwrap_or_default();
+    let lacking: Vec<Value> = ours.into_iter().filter(|s| !present.contains(s)).collect();
+    if let Some(selectors) = list(rule, SELECTORS).filter(|_| !lacking.is_empty()) {
+        selectors.extend(lacking);
     }
 }
 

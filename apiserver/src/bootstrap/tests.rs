@@ -264,6 +264,28 @@ fn aggregated_rules_belong_to_the_aggregation_controller() {
     let world = started();
     change(&world, "clusterroles.rbac.authorization.k8s.io", "", "view", |role| role["rules"] = json!([]));
     assert!(plan(&config(), world.as_ref()).is_empty());
+    let mine = json!({ "matchLabels": { "mine": "true" } });
+    change(&world, "clusterroles.rbac.authorization.k8s.io", "", "view", |role| {
+        role["aggregationRule"]["clusterRoleSelectors"] = json!([mine]);
+    });
+    let planned = only(&world).object;
+    let selectors = planned["aggregationRule"]["clusterRoleSelectors"].as_array().unwrap();
+    assert_eq!((selectors.len(), &selectors[0]), (2, &mine), "ours comes back, theirs stays");
+}
+
+#[test]
+fn signatures_of_the_clusters_description_survive_a_start() {
+    let world = started();
+    change(&world, "configmaps.", "kube-public", "cluster-info", |map| {
+        map["data"]["jws-kubeconfig-abcdef"] = "x..y".into();
+    });
+    assert!(plan(&config(), world.as_ref()).is_empty());
+    change(&world, "configmaps.", "kube-public", "cluster-info", |map| {
+        map["data"]["kubeconfig"] = "old".into()
+    });
+    let data = only(&world).object["data"].clone();
+    assert_eq!(data["jws-kubeconfig-abcdef"], "x..y");
+    assert_ne!(data["kubeconfig"], "old");
 }
 
 #[test]

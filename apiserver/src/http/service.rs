@@ -24,6 +24,7 @@ use coracle_api::{ApiError, UserInfo, catalogue};
 use futures::FutureExt;
 use http::header::{CONTENT_TYPE, RETRY_AFTER, USER_AGENT, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode};
+use std::borrow::Cow;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Instant;
@@ -38,7 +39,7 @@ pub async fn handle(server: Arc<Inner>, request: Request<Body>) -> Response<Body
     let shown = *wanted.as_ref().unwrap_or(&Wanted::default());
     let mut exchange = Exchange::new(info, request.headers());
     if steps::verbose() {
-        exchange.uri = Some(request.uri().to_string());
+        exchange.uri = request.uri().path_and_query().map(ToString::to_string);
     }
     let work = AssertUnwindSafe(admit(&server, &mut exchange, wanted, shown, request)).catch_unwind();
     let outcome = work.await.unwrap_or_else(|_| {
@@ -83,7 +84,9 @@ async fn admit(
     exchange.steps.done(Step::Authenticated);
     record(server, exchange, found.as_ref().unwrap_or(&UserInfo::default()), &request);
     let mut user = found?;
-    if let Some(other) = authn::impersonate(&user, request.headers(), &*server.authorizer)? {
+    let selector = field_selector(request.uri().query());
+    let asked = attributes(&exchange.info, &user, &selector);
+    if let Some(other) = authn::impersonate_request(&asked, request.headers(), &*server.authorizer)? {
         user = other;
         if let Some(record) = &mut exchange.record {
             record.impersonated(&user);
@@ -184,7 +187,8 @@ async fn in_time(
     request: Request<Body>,
 ) -> Result<Response<Body>, ApiError> {
     let query = request.uri().query();
-    exchange.dry_run = query.is_some_and(|query| query.contains("dryRun=All"));
+    let writes = !matches!(exchange.info.verb, "get" | "list" | "watch");
+    exchange.dry_run = writes && query.is_some_and(|query| query.contains("dryRun=All"));
     if is_long_running(&exchange.info) {
         return serve(server, &exchange.info, wanted, user, request).await;
     }
@@ -252,20 +256,8 @@ fn authorize(
     if !info.is_resource && matches!(root, "livez" | "readyz" | "healthz") {
         return Ok(());
     }
-    let selector = query.and_then(|q| {
-        form_urlencoded::parse(q.as_bytes()).find(|(k, _)| k == "fieldSelector").map(|(_, v)| v)
-    });
-    let attributes = if info.is_resource {
-        Attributes {
-            version: &info.version,
-            subresource: &info.subresource,
-            name: &info.name,
-            field_selector: selector.as_deref().unwrap_or_default(),
-            ..Attributes::resource(user, info.verb, &info.group, &info.resource, &info.namespace)
-        }
-    } else {
-        Attributes::path(user, info.verb, &info.path)
-    };
+    let selector = field_selector(query);
+    let attributes = attributes(info, user, &selector);
     let began = Instant::now();
     let decision = server.authorizer.authorize(&attributes);
     let allowed = matches!(decision, Decision::Allow(_));
@@ -276,6 +268,26 @@ fn authorize(
         record.annotate("authorization.k8s.io/reason", reason);
     }
     if allowed { Ok(()) } else { Err(attributes.forbidden(reason)) }
+}
+
+/// The query's field selector, empty without one.
+fn field_selector(query: Option<&str>) -> Cow<'_, str> {
+    let mut pairs = form_urlencoded::parse(query.unwrap_or_default().as_bytes());
+    pairs.find(|(k, _)| k == "fieldSelector").map(|(_, v)| v).unwrap_or_default()
+}
+
+/// What is asked, for those who allow it.
+fn attributes<'a>(info: &'a RequestInfo, user: &'a UserInfo, field_selector: &'a str) -> Attributes<'a> {
+    if !info.is_resource {
+        return Attributes::path(user, info.verb, &info.path);
+    }
+    Attributes {
+        version: &info.version,
+        subresource: &info.subresource,
+        name: &info.name,
+        field_selector,
+        ..Attributes::resource(user, info.verb, &info.group, &info.resource, &info.namespace)
+    }
 }
 
 async fn stream(

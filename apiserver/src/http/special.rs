@@ -56,6 +56,7 @@ impl Call<'_> {
             tokens: authenticator.tokens(),
             read: &*self.server.registry.cache,
             user: self.user,
+            authorizer: &*self.server.authorizer,
             now: scope.now,
         };
         let answer = access::token_request(request, scope.namespace, scope.name, &context)?;

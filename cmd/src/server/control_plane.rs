@@ -79,7 +79,9 @@ impl ControlPlane {
         let (store, pki) = (store?, pki?);
         let cache =
             server::load_cache(store.clone()).await.map_err(|e| StartError::new("load the store", e))?;
-        let tokens = Arc::new(ServiceAccountTokens::new(pki.service_account_key()));
+        let found_at = format!("https://{}", SocketAddr::new(config.node_ip, port));
+        let issuing = config.access.issuing(&found_at);
+        let tokens = Arc::new(ServiceAccountTokens::with(pki.service_account_key(), issuing));
         let api = assemble(&pki, &tokens, store.clone(), cache, config)?;
         let host = if config.bind_address.is_unspecified() {
             IpAddr::from([127, 0, 0, 1])
@@ -133,6 +135,8 @@ fn assemble(
     let stop = CancellationToken::new();
     let certificates = |e| StartError::new("certificates", e);
     let authenticator = Authenticator::new(pki, tokens.clone(), cache.clone()).map_err(certificates)?;
+    let anonymous = config.access.anonymous();
+    let authenticator = if anonymous { authenticator } else { authenticator.without_anonymous() };
     let kubelets = KubeletClient::new(pki.client_config_for_kubelet().map_err(certificates)?, stop.clone());
     let generation = server::rbac_generation(cache.clone());
     let authorizer = Arc::new(Chain::new(cache.clone(), generation));
