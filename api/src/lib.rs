@@ -15,6 +15,7 @@ pub mod quantity;
 pub mod quota;
 pub mod schema;
 pub mod selector;
+pub mod structural;
 pub mod validation;
 
 pub use catalogue::{Resource, Subresource};
