@@ -7,6 +7,7 @@ pub mod clients;
 pub mod cluster;
 pub mod http;
 pub mod image;
+pub mod rest;
 pub mod shell;
 pub mod transcript;
 pub mod wait;

@@ -61,6 +61,7 @@ metadata:
 spec:
   backoffLimit: 0
   template:
+    metadata: {annotations: {simulate.coracle.local/duration: 0s}}
     spec:
       restartPolicy: Never
       containers: [{name: before, image: busybox, command: ["true"]}]
@@ -75,6 +76,7 @@ metadata:
   annotations: {helm.sh/hook: test, helm.sh/hook-delete-policy: before-hook-creation}
 spec:
   template:
+    metadata: {annotations: {simulate.coracle.local/duration: 0s}}
     spec:
       restartPolicy: Never
       containers: [{name: test, image: busybox, command: ["true"]}]
