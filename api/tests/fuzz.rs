@@ -5,7 +5,7 @@
 #[path = "../../fuzz/src/lib.rs"]
 mod targets;
 
-/// Runs of each target in a debug build.
+/// Runs of each target, a few seconds in a debug build; the environment's FUZZ_RUNS may ask for more.
 const RUNS: usize = 4_000;
 /// The stack of the threads that serve requests, which is tokio's default.
 const STACK_BYTES: usize = 2 << 20;
@@ -109,11 +109,12 @@ fn seeds_are_taken() {
 
 #[test]
 fn mutated_seeds() {
-    with_small_stack(|| {
+    let runs = std::env::var("FUZZ_RUNS").map_or(RUNS, |runs| runs.parse().expect("a number"));
+    with_small_stack(move || {
         for (number, (name, target)) in targets::TARGETS.iter().enumerate() {
             let seeds = targets::seeds(name);
             let mut random = Random(0x9e37_79b9_7f4a_7c15 ^ number as u64);
-            for _ in 0..RUNS {
+            for _ in 0..runs {
                 let input = mutated(&mut random, &seeds);
                 let outcome = std::panic::catch_unwind(|| target(&input));
                 assert!(outcome.is_ok(), "{name}: {:?}", String::from_utf8_lossy(&input));

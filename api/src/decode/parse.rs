@@ -8,8 +8,16 @@ use std::fmt;
 
 /// Reads one JSON document. Of duplicate keys the last one counts; each is reported with its path.
 ///
-/// Nesting is limited to serde_json's 128 levels, which keeps the stack safe; no built-in type comes near it.
+/// Nesting is limited to serde_json's 128 levels, which keeps the stack safe; no built-in type comes near it, and
+/// upstream's own limit of 10,000 is worded the same. Bytes that are no UTF-8 become replacement characters, as in Go.
 pub fn parse(bytes: &[u8]) -> Result<(Value, Problems), DecodeError> {
+    match std::str::from_utf8(bytes) {
+        Ok(_) => parse_text(bytes),
+        Err(_) => parse_text(String::from_utf8_lossy(bytes).as_bytes()),
+    }
+}
+
+fn parse_text(bytes: &[u8]) -> Result<(Value, Problems), DecodeError> {
     let mut state = State { path: String::new(), problems: Vec::new() };
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
     let value = Seed(&mut state).deserialize(&mut deserializer);
@@ -26,6 +34,9 @@ fn words(error: &serde_json::Error, bytes: &[u8]) -> String {
         Category::Eof => "unexpected end of JSON input".to_owned(),
         _ => {
             let text = error.to_string();
+            if text.starts_with("recursion limit exceeded") {
+                return "exceeded max depth".to_owned();
+            }
             match character(error, bytes) {
                 Some(c) if text.starts_with("expected value") || text.starts_with("expected ident") => {
                     format!("invalid character {c:?} looking for beginning of value")

@@ -49,7 +49,10 @@ fn malformed_json() {
         assert_eq!((error.code, error.message), (400, format!("{start}{words}")));
     }
     let deep = "[".repeat(100_000);
-    assert_eq!(decode_body(deep.as_bytes(), ty, "", "v1", "Pod").unwrap_err().code, 400);
+    let error = decode_body(deep.as_bytes(), ty, "", "v1", "Pod").unwrap_err();
+    assert!(error.code == 400 && error.message.contains("json parse error: exceeded max depth"), "{error}");
+    let (pod, _) = decode_body(b"{\"metadata\":{\"name\":\"a\xffb\"}}", ty, "", "v1", "Pod").unwrap();
+    assert_eq!(pod["metadata"]["name"], "a\u{fffd}b");
     assert_eq!(decode_body(b"[]", ty, "", "v1", "Pod").unwrap_err().code, 400);
 }
 

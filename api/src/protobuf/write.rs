@@ -361,7 +361,9 @@ impl<'a> Walk<'a> {
                 }
                 Ok(())
             }
-            _ => Err(ProtobufError::Json),
+            // Anything else is no schema. One old object that has it must not make its whole list unreadable; upstream's
+            // reader leaves the message empty too.
+            _ => Ok(()),
         }
     }
 }
