@@ -50,6 +50,12 @@ impl Call {
         Self { method: Method::PATCH, content_type, body: body.into(), ..Self::get(path) }
     }
 
+    /// Server-side apply.
+    pub fn apply(path: impl Into<String>, body: impl Into<Bytes>) -> Self {
+        let content_type = "application/apply-patch+yaml";
+        Self { method: Method::PATCH, content_type, body: body.into(), ..Self::get(path) }
+    }
+
     pub fn delete(path: impl Into<String>) -> Self {
         Self { method: Method::DELETE, ..Self::get(path) }
     }

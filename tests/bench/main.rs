@@ -3,6 +3,7 @@
 //! `CORACLE_BIN` names the binary (default: target/release/coracle). Data directories are made under `TMPDIR`; put it
 //! on the disk to be measured. With `--check` the exit code says whether every goal (goals.rs) holds.
 
+mod crowd;
 mod disk;
 mod etcd;
 mod goals;
@@ -10,6 +11,7 @@ mod http;
 mod idle;
 mod load;
 mod machine;
+mod matrix;
 mod pods;
 mod process;
 mod reads;
@@ -46,8 +48,10 @@ impl Settings {
     }
 }
 
-const NAMES: [&str; 11] =
-    ["size", "start", "restart", "idle", "disk", "etcd", "writes", "reads", "watch", "schedule", "pods"];
+const NAMES: [&str; 14] = [
+    "size", "start", "restart", "idle", "disk", "etcd", "writes", "reads", "matrix", "memory", "watch",
+    "crowd", "schedule", "pods",
+];
 
 async fn run(name: &str, settings: &Settings) -> Result<Vec<Row>, Error> {
     match name {
@@ -59,7 +63,10 @@ async fn run(name: &str, settings: &Settings) -> Result<Vec<Row>, Error> {
         "etcd" => etcd::run(settings).await,
         "writes" => writes::run(settings).await,
         "reads" => reads::run(settings).await,
+        "matrix" => matrix::run(settings).await,
+        "memory" => matrix::memory(settings).await,
         "watch" => watch::run(settings).await,
+        "crowd" => crowd::run(settings).await,
         "schedule" => schedule::run(settings).await,
         "pods" => pods::run(settings).await,
         _ => Err(format!("no such benchmark; there are {}", NAMES.join(", ")).into()),

@@ -12,7 +12,7 @@ const POD_BYTES: usize = 2200;
 const PODS: usize = 5000;
 
 /// A pod for no scheduler, padded with an annotation.
-fn pod(namespace: &str, n: u64, padding: usize) -> Call {
+pub fn pod(namespace: &str, n: u64, padding: usize) -> Call {
     let body = serde_json::json!({
         "apiVersion": "v1",
         "kind": "Pod",
@@ -36,7 +36,7 @@ fn pod(namespace: &str, n: u64, padding: usize) -> Call {
 }
 
 /// Makes the pods; the first one, without padding, says how much the others need.
-async fn fill(target: &Target, amount: usize) -> Result<usize, Error> {
+pub async fn fill(target: &Target, amount: usize) -> Result<usize, Error> {
     let mut connection = target.connect().await?;
     let bare = connection.call(pod("default", 0, 0)).await?.len();
     connection.call(Call::delete("/api/v1/namespaces/default/pods/pod-0?gracePeriodSeconds=0")).await?;

@@ -95,23 +95,16 @@ fn replace_needs_the_newest_version() {
     cluster.says("kubectl get configmap settings -o jsonpath='{.data.colour}'", "grey");
 }
 
-/// Server-side apply needs field ownership, which this version lacks: it must say so and do nothing.
 #[test]
-fn server_side_apply_works_or_is_refused_clearly() {
+fn server_side_apply_owns_what_it_applies() {
     let cluster = Cluster::simulated();
     let output = cluster.run_with("kubectl apply --server-side -f -", WEB);
-    if output.code == 0 {
-        assert_eq!(output.stdout, "deployment.apps/web serverside-applied\nservice/web serverside-applied\n");
-        cluster.ok("kubectl rollout status deployment/web --timeout=60s");
-        cluster.shows(
-            "kubectl get deployment web -o yaml --show-managed-fields",
-            &["manager: kubectl", "operation: Apply"],
-        );
-        return;
-    }
-    assert!(output.stderr.contains("Server-side apply not available on the server"), "{output}");
-    cluster.says("kubectl get deployments,services -l app=web -o name", "");
-    cluster.assert_alive();
+    assert_eq!(output.stdout, "deployment.apps/web serverside-applied\nservice/web serverside-applied\n");
+    cluster.ok("kubectl rollout status deployment/web --timeout=60s");
+    cluster.shows(
+        "kubectl get deployment web -o yaml --show-managed-fields",
+        &["manager: kubectl", "operation: Apply"],
+    );
 }
 
 #[test]
