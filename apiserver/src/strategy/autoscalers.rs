@@ -1,5 +1,8 @@
 //! HorizontalPodAutoscalers, in their stored form autoscaling/v2.
 
+#[path = "autoscalers_validate.rs"]
+mod validate;
+
 use super::value::*;
 use super::{Column, Env, Strategy, rules, table};
 use coracle_api::{FieldError, Object};
@@ -35,6 +38,9 @@ impl Strategy for HorizontalPodAutoscalers {
                 json!([{ "type": "Resource", "resource": { "name": "cpu", "target": target } }]),
             );
         }
+        if let Some(behavior) = at_mut(spec, "behavior") {
+            scaling_rules(behavior);
+        }
     }
 
     fn prepare_create(&self, object: &mut Object, _env: &Env) {
@@ -56,19 +62,9 @@ impl Strategy for HorizontalPodAutoscalers {
             let detail = "must be greater than or equal to `minReplicas`";
             errors.invalid(&path.field("maxReplicas"), most, detail);
         }
-        for field in ["kind", "name"] {
-            if str_at(&spec["scaleTargetRef"], field).is_empty() {
-                errors.required(&path.field("scaleTargetRef").field(field), "");
-            }
-        }
-        for (i, metric) in list_at(spec, "metrics").iter().enumerate() {
-            let here = path.field("metrics").index(i);
-            let kinds = &["ContainerResource", "External", "Object", "Pods", "Resource"];
-            rules::one_of(metric, "type", kinds, &here, errors);
-            if source(metric).is_null() {
-                errors.required(&here, "must populate information for the given metric source");
-            }
-        }
+        validate::reference(at(spec, "scaleTargetRef"), &path.field("scaleTargetRef"), errors);
+        validate::metrics(spec, &path, errors);
+        validate::behavior(at(spec, "behavior"), &path.field("behavior"), errors);
     }
 
     fn has_status(&self) -> bool {
@@ -101,6 +97,22 @@ impl Strategy for HorizontalPodAutoscalers {
 }
 
 /// The part of a metric that its type names.
+/// Who says something about behaviour gets upstream's rules for the rest of it: up quickly, down all at once.
+fn scaling_rules(behavior: &mut Value) {
+    let percent = json!({ "type": "Percent", "value": 100, "periodSeconds": 15 });
+    let pods = json!({ "type": "Pods", "value": 4, "periodSeconds": 15 });
+    for (direction, policies) in [("scaleUp", json!([pods, percent])), ("scaleDown", json!([percent]))] {
+        let Some(rules) = object_at(behavior, direction) else { continue };
+        default(rules, "selectPolicy", "Max");
+        if !has(rules, "policies") {
+            set(rules, "policies", policies);
+        }
+        if direction == "scaleUp" {
+            default(rules, "stabilizationWindowSeconds", 0);
+        }
+    }
+}
+
 fn source(metric: &Value) -> &Value {
     at(
         metric,

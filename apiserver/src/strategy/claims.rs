@@ -90,7 +90,8 @@ pub fn class(object: &Object) -> &str {
     old.and_then(Value::as_str).unwrap_or_else(|| str_at(object, "spec.storageClassName"))
 }
 
-fn spec(spec: &Value, path: &Path, errors: &mut Errors) {
+/// Also for the claims of ephemeral volumes.
+pub fn spec(spec: &Value, path: &Path, errors: &mut Errors) {
     modes(spec, path, errors);
     let storage = path.field("resources").field("requests").key("storage");
     match at(spec, "resources.requests").get("storage") {

@@ -10,6 +10,10 @@ pub struct PodTemplates;
 pub struct RuntimeClasses;
 
 impl Strategy for PodTemplates {
+    fn warnings(&self, new: &Object, old: Option<&Object>) -> Vec<String> {
+        workloads::warnings(new, old, "template")
+    }
+
     fn defaults(&self, object: &mut Object) {
         workloads::template_defaults(object, "template");
     }

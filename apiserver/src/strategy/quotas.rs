@@ -1,6 +1,8 @@
 //! Resource quotas and limit ranges.
 
-use super::pods::validate::resources;
+#[path = "quotas_validate.rs"]
+mod validate;
+
 use super::value::*;
 use super::{Column, Env, Strategy, rules, table};
 use coracle_api::{FieldError, Object};
@@ -19,16 +21,13 @@ impl Strategy for ResourceQuotas {
     fn validate(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         let errors = &mut Errors(errors);
         for (top, field) in [("spec", "hard"), ("status", "hard"), ("status", "used")] {
-            for (resource, quantity) in entries_at(&object[top], field) {
-                let path = Path::root(top).field(field).key(resource);
-                rules::qualified_name(resource, &path, errors);
-                resources::non_negative(quantity, &path, errors);
-            }
+            validate::amounts(at(&object[top], field), &Path::root(top).field(field), errors);
         }
+        validate::scopes(&object["spec"], &Path::root("spec"), errors);
     }
 
     fn validate_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
-        rules::immutable(new, old, &["spec.scopes"], &mut Errors(errors));
+        rules::immutable(new, old, &["spec.scopes", "spec.scopeSelector"], &mut Errors(errors));
     }
 
     fn has_status(&self) -> bool {
@@ -98,6 +97,7 @@ impl Strategy for LimitRanges {
                 errors.duplicate(&path.field("type"), kind);
             }
             kinds.push(kind);
+            validate::limit(item, &path, errors);
             bounds(item, &path, errors);
         }
     }
@@ -113,7 +113,6 @@ fn bounds(item: &Value, path: &Path, errors: &mut Errors) {
     for (i, lower) in ORDER.iter().enumerate() {
         for (resource, low) in entries_at(item, lower) {
             let here = path.field(lower).key(resource);
-            resources::non_negative(low, &here, errors);
             for upper in &ORDER[i + 1..] {
                 let Some(high) = at(item, upper).get(resource) else { continue };
                 if rules::parse_quantity(low) > rules::parse_quantity(high) {

@@ -9,6 +9,10 @@ use serde_json::{Value, json};
 pub struct ReplicationControllers;
 
 impl Strategy for ReplicationControllers {
+    fn warnings(&self, new: &Object, old: Option<&Object>) -> Vec<String> {
+        workloads::warnings(new, old, workloads::TEMPLATE)
+    }
+
     /// The labels of the template are also the selector and the labels of the controller, unless it has its own.
     fn defaults(&self, object: &mut Object) {
         workloads::template_defaults(object, workloads::TEMPLATE);

@@ -59,6 +59,15 @@ pub fn non_negative(object: &Object, fields: &[&str], errors: &mut Errors) {
     }
 }
 
+/// What the template of pods at `path` gives rise to; nothing if the update leaves it alone.
+pub fn warnings(new: &Object, old: Option<&Object>, path: &str) -> Vec<String> {
+    let template = at(new, path);
+    if template.is_null() || old.is_some_and(|old| at(old, path) == template) {
+        return Vec::new();
+    }
+    super::pods::warnings::of_pod(template, &Path::root(path))
+}
+
 /// How many of a rolling update: numbers or percentages, a percentage at most the whole. Both zero is no progress.
 pub fn rolling(rolling: &Value, path: &Path, errors: &mut Errors) {
     for field in ["maxUnavailable", "maxSurge"] {

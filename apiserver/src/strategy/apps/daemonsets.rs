@@ -22,6 +22,10 @@ const COLUMNS: &[Column] = &[
 ];
 
 impl Strategy for DaemonSets {
+    fn warnings(&self, new: &Object, old: Option<&Object>) -> Vec<String> {
+        workloads::warnings(new, old, workloads::TEMPLATE)
+    }
+
     fn defaults(&self, object: &mut Object) {
         workloads::template_defaults(object, workloads::TEMPLATE);
         let Some(spec) = object_at(object, "spec") else { return };

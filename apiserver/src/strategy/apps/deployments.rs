@@ -16,6 +16,10 @@ const COLUMNS: &[Column] = &[
 ];
 
 impl Strategy for Deployments {
+    fn warnings(&self, new: &Object, old: Option<&Object>) -> Vec<String> {
+        workloads::warnings(new, old, workloads::TEMPLATE)
+    }
+
     fn defaults(&self, object: &mut Object) {
         workloads::template_defaults(object, workloads::TEMPLATE);
         let Some(spec) = object_at(object, "spec") else { return };

@@ -5,6 +5,10 @@ use super::*;
 pub struct ReplicaSets;
 
 impl Strategy for ReplicaSets {
+    fn warnings(&self, new: &Object, old: Option<&Object>) -> Vec<String> {
+        workloads::warnings(new, old, workloads::TEMPLATE)
+    }
+
     fn defaults(&self, object: &mut Object) {
         workloads::template_defaults(object, workloads::TEMPLATE);
         if let Some(spec) = object_at(object, "spec") {

@@ -23,6 +23,10 @@ const COLUMNS: &[Column] = &[
 ];
 
 impl Strategy for CronJobs {
+    fn warnings(&self, new: &Object, old: Option<&Object>) -> Vec<String> {
+        workloads::warnings(new, old, "spec.jobTemplate.spec.template")
+    }
+
     fn defaults(&self, object: &mut Object) {
         workloads::template_defaults(object, "spec.jobTemplate.spec.template");
         let Some(spec) = object_at(object, "spec") else { return };

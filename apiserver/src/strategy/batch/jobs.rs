@@ -19,6 +19,10 @@ const COLUMNS: &[Column] = &[
 ];
 
 impl Strategy for Jobs {
+    fn warnings(&self, new: &Object, old: Option<&Object>) -> Vec<String> {
+        workloads::warnings(new, old, workloads::TEMPLATE)
+    }
+
     fn defaults(&self, object: &mut Object) {
         workloads::template_defaults(object, workloads::TEMPLATE);
         labels_of_template(object);

@@ -7,6 +7,7 @@ mod table;
 mod tests;
 pub mod validate;
 pub mod volume_defaults;
+pub mod warnings;
 
 pub use qos::class as qos_class;
 
@@ -69,18 +70,21 @@ impl Strategy for Pods {
             let path = Path::root("spec").field("ephemeralContainers");
             Errors(errors).forbidden(&path, "cannot be set on create");
         }
+        validate::annotations::create(object, &mut Errors(errors));
+    }
+
+    fn warnings(&self, new: &Object, old: Option<&Object>) -> Vec<String> {
+        let known = old.is_some_and(|old| new["spec"] == old["spec"]);
+        if known { Vec::new() } else { warnings::of_pod(new, &Path::root("")) }
     }
 
     fn validate_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
+        validate::annotations::update(new, old, &mut Errors(errors));
         validate::update::pod(new, old, &mut Errors(errors));
     }
 
     fn validate_status_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
-        let path = Path::root("status");
-        let (new, old) = (str_at(new, "status.qosClass"), str_at(old, "status.qosClass"));
-        if new != old {
-            Errors(errors).invalid(&path.field("qosClass"), new, "field is immutable");
-        }
+        validate::status::update(new, old, &mut Errors(errors));
     }
 
     fn has_status(&self) -> bool {

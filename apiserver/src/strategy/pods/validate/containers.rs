@@ -2,7 +2,7 @@
 
 use super::super::super::rules;
 use super::super::super::value::*;
-use super::{Context, env, probes, resources, security, volumes};
+use super::{Context, claims, env, probes, resources, security, volumes};
 use serde_json::Value;
 use std::collections::HashSet;
 
@@ -54,18 +54,25 @@ fn one(container: &Value, kind: Kind, path: &Path, context: &Context, errors: &m
     restart_policy(container, kind, path, errors);
     ports(list_at(container, "ports"), &path.field("ports"), context, errors);
     env::all(container, path, errors);
-    volumes::mounts(container, path, &context.volumes, errors);
-    security::container(at(container, "securityContext"), &path.field("securityContext"), errors);
+    volumes::mounts(container, path, context, errors);
+    let security = at(container, "securityContext");
+    security::container(security, context.own_users, &path.field("securityContext"), errors);
     if let Some(found) = container.get("resources") {
         resources::requirements(found, &path.field("resources"), errors);
+        claims::huge_pages(found, &path.field("resources"), errors);
     }
+    let mut resized = HashSet::new();
     for (i, policy) in list_at(container, "resizePolicy").iter().enumerate() {
         let here = path.field("resizePolicy").index(i);
         rules::one_of(policy, "resourceName", &["cpu", "memory"], &here, errors);
+        let resource = str_at(policy, "resourceName");
+        if !resource.is_empty() && !resized.insert(resource) {
+            errors.duplicate(&here, resource);
+        }
         rules::one_of(policy, "restartPolicy", &["NotRequired", "RestartContainer"], &here, errors);
     }
     match kind {
-        Kind::Main | Kind::Sidecar => probes::all(container, path, errors),
+        Kind::Main | Kind::Sidecar => probes::all(container, context, path, errors),
         Kind::Init => refuse_probes(container, path, errors),
         Kind::Ephemeral => ephemeral(container, path, errors),
     }

@@ -112,6 +112,31 @@ pub fn resource_ref(reference: &Value, path: &Path, in_volume: bool, errors: &mu
         && !resource.starts_with("requests.hugepages-")
     {
         errors.not_supported(&path.field("resource"), resource, RESOURCES);
+    } else {
+        divisor(reference, resource, path, errors);
+    }
+}
+
+/// The units a resource can be shown in.
+fn divisor(reference: &Value, resource: &str, path: &Path, errors: &mut Errors) {
+    let value = at(reference, "divisor");
+    let text = rules::quantity_text(value);
+    if value.is_null() || text == "0" {
+        return;
+    }
+    let what = resource.rsplit('.').next().unwrap_or_default();
+    let what = if what.starts_with("hugepages-") { "hugepages" } else { what };
+    let (units, shown): (&[&str], &str) = match what {
+        "cpu" => (&["1m", "1"], "1m and 1"),
+        _ => (
+            &["1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei"],
+            "1, 1k, 1M, 1G, 1T, 1P, 1E, 1Ki, 1Mi, 1Gi, 1Ti, 1Pi, 1Ei",
+        ),
+    };
+    let same = |unit: &&str| rules::parse_quantity(value) == unit.parse().ok();
+    if !units.iter().any(same) {
+        let detail = format!("only divisor's values {shown} are supported with the {what} resource");
+        errors.invalid(&path.field("divisor"), text, &detail);
     }
 }
 

@@ -2,12 +2,16 @@
 //!
 //! Messages are upstream's, because people and tools know them.
 
+pub mod annotations;
+mod claims;
 mod containers;
 mod env;
+mod os;
 mod probes;
 pub mod resources;
 mod scheduling;
 mod security;
+pub mod status;
 pub mod update;
 mod volumes;
 
@@ -22,13 +26,29 @@ pub use volumes::persistent_source;
 /// What the checks of one pod spec need to know of the whole of it.
 pub struct Context<'a> {
     pub volumes: HashSet<&'a str>,
+    /// Volumes that may be block devices: those of claims.
+    pub blocks: HashSet<&'a str>,
     pub host_network: bool,
+    /// Whether the pod has a user namespace of its own.
+    pub own_users: bool,
+    pub grace_seconds: Option<i64>,
+    pub has_os: bool,
 }
+
+/// Of all search domains together, as the resolver's file takes them.
+const SEARCHES_MAX_BYTES: usize = 2048;
 
 /// A spec of a pod or of a template; `path` is where it stands.
 pub fn pod_spec(spec: &Value, path: &Path, errors: &mut Errors) {
     let volumes = volumes::all(list_at(spec, "volumes"), &path.field("volumes"), errors);
-    let context = Context { volumes, host_network: bool_at(spec, "hostNetwork") };
+    let context = Context {
+        volumes,
+        blocks: volumes::blocks(list_at(spec, "volumes")),
+        host_network: bool_at(spec, "hostNetwork"),
+        own_users: at(spec, "hostUsers") == &Value::Bool(false),
+        grace_seconds: i64_at(spec, "terminationGracePeriodSeconds"),
+        has_os: has(spec, "os"),
+    };
     containers::all(spec, path, &context, errors);
     rules::one_of(spec, "restartPolicy", &["Always", "OnFailure", "Never"], path, errors);
     dns(spec, path, errors);
@@ -37,6 +57,8 @@ pub fn pod_spec(spec: &Value, path: &Path, errors: &mut Errors) {
     lists(spec, path, errors);
     scheduling::all(spec, path, errors);
     security::pod(at(spec, "securityContext"), &path.field("securityContext"), errors);
+    os::all(spec, path, errors);
+    claims::all(spec, path, errors);
     if let Some(resources) = spec.get("resources") {
         resources::requirements(resources, &path.field("resources"), errors);
     }
@@ -78,6 +100,11 @@ fn dns(spec: &Value, path: &Path, errors: &mut Errors) {
             rules::subdomain(&trimmed.replace('_', "-"), &searches.index(i), errors);
         }
     }
+    let length: usize = strings_at(config, "searches").map(|s| s.len() + 1).sum();
+    if length > SEARCHES_MAX_BYTES + 1 {
+        let detail = "must not have more than 2048 characters (including spaces) in the search list";
+        errors.invalid(&searches, at(config, "searches").clone(), detail);
+    }
     for (i, option) in list_at(config, "options").iter().enumerate() {
         if str_at(option, "name").is_empty() {
             errors.required(&path.field("options").index(i), "must not be empty");
@@ -96,6 +123,18 @@ fn names(spec: &Value, path: &Path, errors: &mut Errors) {
         let value = str_at(spec, field);
         if !value.is_empty() {
             rules::label(value, &path.field(field), errors);
+        }
+    }
+    let name = str_at(spec, "hostnameOverride");
+    if !name.is_empty() {
+        rules::subdomain(name, &path.field("hostnameOverride"), errors);
+        // The kernel's limit of a host's name.
+        if name.len() > 64 {
+            errors.too_long(&path.field("hostnameOverride"), 64);
+        }
+        if bool_at(spec, "hostNetwork") {
+            let detail = "may not be specified when hostNetwork is true";
+            errors.forbidden(&path.field("hostnameOverride"), detail);
         }
     }
     let os = path.field("os").field("name");

@@ -2,19 +2,26 @@
 
 use super::super::super::rules;
 use super::super::super::value::*;
+use super::Context;
 use serde_json::Value;
 
-pub fn all(container: &Value, path: &Path, errors: &mut Errors) {
+pub fn all(container: &Value, context: &Context, path: &Path, errors: &mut Errors) {
     for kind in ["livenessProbe", "readinessProbe", "startupProbe"] {
         if has(container, kind) {
             probe(at(container, kind), kind, &path.field(kind), errors);
         }
+    }
+    let signal = str_at(container, "lifecycle.stopSignal");
+    if !signal.is_empty() && !context.has_os {
+        let detail = "may not be set for containers with empty `spec.os.name`";
+        errors.forbidden(&path.field("lifecycle").field("stopSignal"), detail);
     }
     for hook in ["postStart", "preStop"] {
         let handler = at(at(container, "lifecycle"), hook);
         if !handler.is_null() {
             let here = path.field("lifecycle").field(hook);
             action(handler, &["exec", "httpGet", "tcpSocket", "sleep"], &here, errors);
+            sleep(handler, context.grace_seconds, &here, errors);
         }
     }
 }
@@ -64,6 +71,16 @@ fn action(handler: &Value, kinds: &[&str], path: &Path, errors: &mut Errors) {
     }
     if count == 0 {
         errors.required(path, "must specify a handler type");
+    }
+}
+
+/// No longer than the pod has to end.
+fn sleep(handler: &Value, grace_seconds: Option<i64>, path: &Path, errors: &mut Errors) {
+    let Some(seconds) = i64_at(handler, "sleep.seconds") else { return };
+    let grace = grace_seconds.unwrap_or(30);
+    if seconds < 0 || seconds > grace {
+        let detail = format!("must be non-negative and less than terminationGracePeriodSeconds ({grace})");
+        errors.invalid(&path.field("sleep").field("seconds"), seconds, &detail);
     }
 }
 

@@ -88,11 +88,30 @@ fn node_term(term: &Value, path: &Path, errors: &mut Errors) {
     for field in ["matchExpressions", "matchFields"] {
         for (i, requirement) in list_at(term, field).iter().enumerate() {
             node_requirement(requirement, &path.field(field).index(i), errors);
+            if field == "matchFields" {
+                match_field(requirement, &path.field(field).index(i), errors);
+            }
             if field == "matchExpressions" {
                 let here = path.field(field).index(i).field("key");
                 rules::qualified_name(str_at(requirement, "key"), &here, errors);
             }
         }
+    }
+}
+
+/// Of a node's fields only its name can be asked for, one at a time.
+fn match_field(requirement: &Value, path: &Path, errors: &mut Errors) {
+    let key = str_at(requirement, "key");
+    if key != "metadata.name" {
+        errors.invalid(&path.field("key"), key, "not a valid field selector key");
+    }
+    match str_at(requirement, "operator") {
+        "In" | "NotIn" if list_at(requirement, "values").len() > 1 => {
+            let detail = "must be only one value when `operator` is 'In' or 'NotIn' for node field selector";
+            errors.required(&path.field("values"), detail);
+        }
+        "In" | "NotIn" => {}
+        other => errors.invalid(&path.field("operator"), other, "not a valid selector operator"),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::super::super::rules;
 use super::super::super::value::*;
+use super::os;
 use serde_json::Value;
 
 const MAX_ID: i64 = i32::MAX as i64;
@@ -15,12 +16,17 @@ pub fn pod(context: &Value, path: &Path, errors: &mut Errors) {
         id(group, &path.field("supplementalGroups").index(i), errors);
     }
     rules::one_of_if_set(context, "fsGroupChangePolicy", &["Always", "OnRootMismatch"], path, errors);
+    rules::one_of_if_set(context, "seLinuxChangePolicy", &["MountOption", "Recursive"], path, errors);
     rules::one_of_if_set(context, "supplementalGroupsPolicy", &["Merge", "Strict"], path, errors);
     let mut seen = std::collections::HashSet::new();
     for (i, sysctl) in list_at(context, "sysctls").iter().enumerate() {
         let here = path.field("sysctls").index(i).field("name");
         match str_at(sysctl, "name") {
             "" => errors.required(&here, ""),
+            name if !is_sysctl(name) => {
+                let detail = format!("must have at most 253 characters and match regex {SYSCTL_REGEX}");
+                errors.invalid(&here, name, &detail);
+            }
             name if !seen.insert(name) => errors.duplicate(&here, name),
             _ => {}
         }
@@ -28,11 +34,28 @@ pub fn pod(context: &Value, path: &Path, errors: &mut Errors) {
     profiles(context, path, errors);
 }
 
-pub fn container(context: &Value, path: &Path, errors: &mut Errors) {
+const SYSCTL_REGEX: &str = "^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$";
+
+fn is_sysctl(name: &str) -> bool {
+    let part = |part: &str| {
+        let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+        let bytes = part.as_bytes();
+        bytes.first().is_some_and(|b| plain(*b))
+            && bytes.last().is_some_and(|b| plain(*b))
+            && bytes.iter().all(|b| plain(*b) || b"-_".contains(b))
+    };
+    name.len() <= 253 && name.split(['.', '/']).all(part)
+}
+
+pub fn container(context: &Value, own_users: bool, path: &Path, errors: &mut Errors) {
     for field in ["runAsUser", "runAsGroup"] {
         id(at(context, field), &path.field(field), errors);
     }
     rules::one_of_if_set(context, "procMount", &["Default", "Unmasked"], path, errors);
+    if str_at(context, "procMount") == "Unmasked" && !own_users {
+        let detail = "`hostUsers` must be false to use `Unmasked`";
+        errors.invalid(&path.field("procMount"), "Unmasked", detail);
+    }
     profiles(context, path, errors);
     if at(context, "allowPrivilegeEscalation") != &Value::Bool(false) {
         return;
@@ -56,6 +79,7 @@ fn id(value: &Value, path: &Path, errors: &mut Errors) {
 }
 
 fn profiles(context: &Value, path: &Path, errors: &mut Errors) {
+    os::options(at(context, "windowsOptions"), &path.field("windowsOptions"), errors);
     for field in ["seccompProfile", "appArmorProfile"] {
         let profile = at(context, field);
         if profile.is_null() {

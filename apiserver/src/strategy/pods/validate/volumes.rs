@@ -2,7 +2,7 @@
 
 use super::super::super::rules;
 use super::super::super::value::*;
-use super::env;
+use super::{Context, env};
 use serde_json::Value;
 use std::collections::HashSet;
 
@@ -74,6 +74,10 @@ fn one(kind: &str, source: &Value, path: &Path, errors: &mut Errors) {
         "ephemeral" if !has(source, "volumeClaimTemplate") => {
             errors.required(&path.field("volumeClaimTemplate"), "")
         }
+        "ephemeral" => {
+            let here = path.field("volumeClaimTemplate").field("spec");
+            super::super::super::claims::spec(at(source, "volumeClaimTemplate.spec"), &here, errors);
+        }
         "image" => {
             required(source, "reference", path, errors);
             rules::one_of(source, "pullPolicy", &["Always", "IfNotPresent", "Never"], path, errors);
@@ -99,7 +103,37 @@ pub fn persistent_source(kind: &str, source: &Value, path: &Path, errors: &mut E
             required(source, "targetPortal", path, errors);
             required(source, "iqn", path, errors);
         }
-        _ => {}
+        _ => plugin(kind, source, path, errors),
+    }
+}
+
+/// What the other plugins cannot do without.
+fn plugin(kind: &str, source: &Value, path: &Path, errors: &mut Errors) {
+    let needed: &[&str] = match kind {
+        "gcePersistentDisk" => &["pdName"],
+        "awsElasticBlockStore" | "cinder" => &["volumeID"],
+        "glusterfs" => &["endpoints", "path"],
+        "rbd" => &["image"],
+        "quobyte" => &["registry", "volume"],
+        "flexVolume" => &["driver"],
+        "azureFile" => &["secretName", "shareName"],
+        "vsphereVolume" => &["volumePath"],
+        "azureDisk" => &["diskName", "diskURI"],
+        "portworxVolume" => &["volumeID"],
+        "scaleIO" => &["gateway", "system", "volumeName"],
+        "photonPersistentDisk" => &["pdID"],
+        "gitRepo" => &["repository"],
+        _ => &[],
+    };
+    needed.iter().for_each(|field| required(source, field, path, errors));
+    if matches!(kind, "rbd" | "cephfs") && list_at(source, "monitors").is_empty() {
+        errors.required(&path.field("monitors"), "");
+    }
+    if matches!(kind, "gcePersistentDisk" | "awsElasticBlockStore")
+        && let Some(partition) = i64_at(source, "partition")
+        && !(0..=255).contains(&partition)
+    {
+        errors.invalid(&path.field("partition"), partition, "must be between 0 and 255, inclusive");
     }
 }
 
@@ -233,7 +267,8 @@ fn projection_source(kind: &str, source: &Value, path: &Path, errors: &mut Error
 }
 
 /// The mounts and devices of one container.
-pub fn mounts(container: &Value, path: &Path, volumes: &HashSet<&str>, errors: &mut Errors) {
+pub fn mounts(container: &Value, path: &Path, context: &Context, errors: &mut Errors) {
+    let volumes = &context.volumes;
     let mut points = HashSet::new();
     for (i, mount) in list_at(container, "volumeMounts").iter().enumerate() {
         let here = path.field("volumeMounts").index(i);
@@ -244,18 +279,47 @@ pub fn mounts(container: &Value, path: &Path, volumes: &HashSet<&str>, errors: &
         } else if !points.insert(point) {
             errors.invalid(&here.field("mountPath"), point, "must be unique");
         }
+        recursive(mount, &here, errors);
         sub_path(mount, &here, errors);
         propagation(container, mount, &here, errors);
     }
     for (i, device) in list_at(container, "volumeDevices").iter().enumerate() {
         let here = path.field("volumeDevices").index(i);
         known(device, &here, volumes, errors);
+        let name = str_at(device, "name");
+        if volumes.contains(name) && !context.blocks.contains(name) {
+            let detail =
+                "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode";
+            errors.invalid(&here.field("name"), name, detail);
+        }
         let point = str_at(device, "devicePath");
         if point.is_empty() {
             errors.required(&here.field("devicePath"), "");
         } else if !points.insert(point) {
             errors.invalid(&here.field("devicePath"), point, "must be unique");
         }
+    }
+}
+
+/// Volumes that come as claims, and so may be block devices.
+pub fn blocks(volumes: &[Value]) -> HashSet<&str> {
+    let claimed = |v: &&Value| has(v, "persistentVolumeClaim") || has(v, "ephemeral");
+    volumes.iter().filter(claimed).map(|v| str_at(v, "name")).collect()
+}
+
+fn recursive(mount: &Value, path: &Path, errors: &mut Errors) {
+    let here = path.field("recursiveReadOnly");
+    let wish = str_at(mount, "recursiveReadOnly");
+    let supported = &["Disabled", "Enabled", "IfPossible"];
+    rules::one_of_if_set(mount, "recursiveReadOnly", supported, path, errors);
+    if !matches!(wish, "Enabled" | "IfPossible") {
+        return;
+    }
+    if !bool_at(mount, "readOnly") {
+        errors.forbidden(&here, "may only be specified when readOnly is true");
+    }
+    if !matches!(str_at(mount, "mountPropagation"), "" | "None") {
+        errors.forbidden(&here, "may only be specified when mountPropagation is None or not specified");
     }
 }
 

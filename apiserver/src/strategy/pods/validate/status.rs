@@ -1,0 +1,73 @@
+//! What a kubelet may write into a pod's status (upstream's `ValidatePodStatusUpdate`).
+
+use super::super::super::rules;
+use super::super::super::value::*;
+use coracle_api::Object;
+use serde_json::Value;
+use std::collections::HashSet;
+
+pub fn update(new: &Object, old: &Object, errors: &mut Errors) {
+    let path = Path::root("status");
+    let class = (str_at(new, "status.qosClass"), str_at(old, "status.qosClass"));
+    if !class.1.is_empty() && class.0 != class.1 {
+        errors.invalid(&path.field("qosClass"), class.0, "field is immutable");
+    }
+    if str_at(new, "spec.nodeName") != str_at(old, "spec.nodeName") {
+        errors.forbidden(&path.field("nodeName"), "may not be changed directly");
+    }
+    let nominated = str_at(new, "status.nominatedNodeName");
+    if !nominated.is_empty() {
+        rules::subdomain(nominated, &path.field("nominatedNodeName"), errors);
+    }
+    for field in ["podIPs", "hostIPs"] {
+        addresses(list_at(&new["status"], field), &path.field(field), errors);
+    }
+    for (statuses, containers) in
+        [("containerStatuses", "containers"), ("initContainerStatuses", "initContainers")]
+    {
+        restarts(new, old, statuses, containers, &path.field(statuses), errors);
+    }
+}
+
+fn addresses(list: &[Value], path: &Path, errors: &mut Errors) {
+    let mut seen = HashSet::new();
+    let mut families = [0, 0];
+    for (i, address) in list.iter().enumerate() {
+        let text = str_at(address, "ip");
+        rules::ip(text, &path.index(i), errors);
+        if !seen.insert(text) {
+            errors.duplicate(&path.index(i), text);
+        }
+        families[usize::from(text.contains(':'))] += 1;
+    }
+    if families.iter().any(|count| *count > 1) {
+        let all: Vec<&str> = list.iter().map(|a| str_at(a, "ip")).collect();
+        errors.invalid(path, all, "may specify no more than one IP for each IP family");
+    }
+}
+
+/// A container that must not run again does not come back once it has ended.
+fn restarts(new: &Object, old: &Object, statuses: &str, containers: &str, path: &Path, errors: &mut Errors) {
+    let policy = str_at(old, "spec.restartPolicy");
+    let find = |pod: &'_ Object, name: &str| -> Value {
+        let all = list_at(&pod["status"], statuses);
+        all.iter().find(|s| str_at(s, "name") == name).cloned().unwrap_or(Value::Null)
+    };
+    for container in list_at(&old["spec"], containers) {
+        let name = str_at(container, "name");
+        let own = str_at(container, "restartPolicy");
+        let rules = !list_at(container, "restartPolicyRules").is_empty();
+        let effective = if own.is_empty() { policy } else { own };
+        let (was, is) = (find(old, name), find(new, name));
+        let ended = at(&was, "state.terminated");
+        if rules || effective == "Always" || ended.is_null() || is.is_null() {
+            continue;
+        }
+        let failed = i64_at(ended, "exitCode").unwrap_or(0) != 0;
+        let may_restart = effective == "OnFailure" && failed;
+        if !may_restart && !has(&is, "state.terminated") {
+            let at_state = path.field("state");
+            errors.forbidden(&at_state, "may not be transitioned to non-terminated state");
+        }
+    }
+}

@@ -1,0 +1,276 @@
+//! Names, scopes and amounts of resource quotas and limit ranges (upstream's `ValidateResourceQuota` and
+//! `ValidateLimitRange`).
+
+use super::super::pods::validate::resources;
+use super::super::rules;
+use super::super::value::*;
+use serde_json::Value;
+use std::collections::HashSet;
+
+/// Names that stand without a domain in a quota.
+const QUOTA_NAMES: &[&str] = &[
+    "configmaps",
+    "cpu",
+    "ephemeral-storage",
+    "limits.cpu",
+    "limits.ephemeral-storage",
+    "limits.memory",
+    "memory",
+    "persistentvolumeclaims",
+    "pods",
+    "replicationcontrollers",
+    "requests.cpu",
+    "requests.ephemeral-storage",
+    "requests.memory",
+    "requests.storage",
+    "resourcequotas",
+    "secrets",
+    "services",
+    "services.loadbalancers",
+    "services.nodeports",
+];
+
+const SCOPES: &[&str] = &[
+    "BestEffort",
+    "CrossNamespacePodAffinity",
+    "NotBestEffort",
+    "NotTerminating",
+    "PriorityClass",
+    "Terminating",
+    "VolumeAttributesClass",
+];
+
+const OPERATORS: &[&str] = &["DoesNotExist", "Exists", "In", "NotIn"];
+
+/// Whole numbers only: they count objects.
+const COUNTS: &[&str] = &[
+    "configmaps",
+    "persistentvolumeclaims",
+    "pods",
+    "replicationcontrollers",
+    "resourcequotas",
+    "secrets",
+    "services",
+    "services.loadbalancers",
+    "services.nodeports",
+];
+
+pub fn amounts(map: &Value, path: &Path, errors: &mut Errors) {
+    for (name, quantity) in map.as_object().into_iter().flatten() {
+        let here = path.key(name);
+        rules::qualified_name(name, &here, errors);
+        let huge = name.starts_with("hugepages-") || name.starts_with("requests.hugepages-");
+        if !name.contains('/') && !QUOTA_NAMES.contains(&name.as_str()) && !huge {
+            errors.invalid(&here, name.as_str(), "must be a standard resource for quota");
+        }
+        resources::non_negative(quantity, &here, errors);
+        let whole = COUNTS.contains(&name.as_str()) || name.starts_with("count/");
+        if whole && rules::parse_quantity(quantity).is_some_and(|q| !q.is_integer()) {
+            errors.invalid(&here, rules::quantity_text(quantity), "must be an integer");
+        }
+    }
+}
+
+/// What a scope does not go together with in `hard`: best effort pods have no amounts to limit.
+fn fits(scope: &str, name: &str) -> bool {
+    match scope {
+        "BestEffort" => matches!(name, "pods" | "count/pods"),
+        "VolumeAttributesClass" => {
+            matches!(name, "persistentvolumeclaims" | "requests.storage" | "count/persistentvolumeclaims")
+                || name.contains(".storageclass.storage.k8s.io/")
+        }
+        _ => {
+            let (_, plural) = coracle_api::quota::measured(name);
+            plural == "pods"
+        }
+    }
+}
+
+pub fn scopes(spec: &Value, path: &Path, errors: &mut Errors) {
+    let hard: Vec<&String> = entries_at(spec, "hard").map(|(name, _)| name).collect();
+    let mut seen = HashSet::new();
+    for scope in strings_at(spec, "scopes") {
+        let here = path.field("scopes");
+        if !SCOPES.contains(&scope) {
+            errors.invalid(&here, at(spec, "scopes").clone(), "unsupported scope");
+            continue;
+        }
+        seen.insert(scope);
+        if hard.iter().any(|name| !fits(scope, name)) {
+            errors.invalid(&here, at(spec, "scopes").clone(), "unsupported scope applied to resource");
+        }
+    }
+    conflicts(&seen, &path.field("scopes"), at(spec, "scopes"), errors);
+    let terms = path.field("scopeSelector").field("matchExpressions");
+    let mut selected = HashSet::new();
+    for (i, term) in list_at(spec, "scopeSelector.matchExpressions").iter().enumerate() {
+        let (here, scope) = (terms.index(i), str_at(term, "scopeName"));
+        if !SCOPES.contains(&scope) {
+            errors.invalid(&here.field("scopeName"), scope, "unsupported scope");
+        } else if hard.iter().any(|name| !fits(scope, name)) {
+            errors.invalid(&terms, scope, "unsupported scope applied to resource");
+        }
+        selected.insert(scope);
+        term_of(term, scope, &here, errors);
+    }
+    conflicts(&selected, &terms, at(spec, "scopeSelector.matchExpressions"), errors);
+}
+
+fn conflicts(scopes: &HashSet<&str>, path: &Path, value: &Value, errors: &mut Errors) {
+    for (one, other) in [("BestEffort", "NotBestEffort"), ("Terminating", "NotTerminating")] {
+        if scopes.contains(one) && scopes.contains(other) {
+            errors.invalid(path, value.clone(), "conflicting scopes");
+        }
+    }
+}
+
+fn term_of(term: &Value, scope: &str, path: &Path, errors: &mut Errors) {
+    let (operator, values) = (str_at(term, "operator"), list_at(term, "values"));
+    let named = matches!(scope, "PriorityClass" | "VolumeAttributesClass");
+    if !named && operator != "Exists" {
+        let detail = "must be 'Exist' when scope is any of ResourceQuotaScopeTerminating, \
+            ResourceQuotaScopeNotTerminating, ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort or \
+            ResourceQuotaScopeCrossNamespacePodAffinity";
+        errors.invalid(&path.field("operator"), operator, detail);
+    }
+    match operator {
+        "In" | "NotIn" if values.is_empty() => {
+            let detail = "must be at least one value when `operator` is 'In' or 'NotIn' for scope selector";
+            errors.required(&path.field("values"), detail);
+        }
+        "Exists" | "DoesNotExist" if !values.is_empty() => {
+            let detail = "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector";
+            errors.invalid(&path.field("values"), at(term, "values").clone(), detail);
+        }
+        other if !OPERATORS.contains(&other) => {
+            errors.invalid(&path.field("operator"), other, "not a valid selector operator");
+        }
+        _ => {}
+    }
+}
+
+/// A limit range says nothing of pods' defaults, and of claims only sizes.
+pub fn limit(item: &Value, path: &Path, errors: &mut Errors) {
+    let kind = str_at(item, "type");
+    for field in ["max", "min", "default", "defaultRequest", "maxLimitRequestRatio"] {
+        for (name, quantity) in entries_at(item, field) {
+            let here = path.field(field).key(name);
+            rules::qualified_name(name, &here, errors);
+            let storage = kind == "PersistentVolumeClaim";
+            let standard = matches!(name.as_str(), "cpu" | "memory" | "ephemeral-storage");
+            if !name.contains('/') && !standard && !name.starts_with("hugepages-") && !storage {
+                errors.invalid(&here, name.as_str(), "must be a standard limit type or fully qualified");
+            }
+            resources::non_negative(quantity, &here, errors);
+        }
+    }
+    if kind == "Pod" {
+        for field in ["default", "defaultRequest"] {
+            if entries_at(item, field).next().is_some() {
+                let detail = "may not be specified when `type` is 'Pod'";
+                errors.forbidden(&path.field(field), detail);
+            }
+        }
+    }
+    if kind == "PersistentVolumeClaim" {
+        let sized = |field: &str| at(item, field).get("storage").is_some();
+        if !sized("min") && !sized("max") {
+            let detail = "either minimum or maximum storage value is required, but neither was provided";
+            errors.required(&path.field("limits"), detail);
+        }
+    }
+    ratios(item, path, errors);
+}
+
+/// A ratio below one can never hold, and one above that of the bounds never matters.
+fn ratios(item: &Value, path: &Path, errors: &mut Errors) {
+    for (name, ratio) in entries_at(item, "maxLimitRequestRatio") {
+        let here = path.field("maxLimitRequestRatio").key(name);
+        let Some(wanted) = rules::parse_quantity(ratio) else { continue };
+        let one = coracle_api::Quantity::from_units(1);
+        if wanted < one {
+            let detail = format!("ratio {} is less than 1", rules::quantity_text(ratio));
+            errors.invalid(&here, rules::quantity_text(ratio), &detail);
+        }
+        let bound = |field: &str| at(item, field).get(name).and_then(rules::parse_quantity);
+        if let (Some(least), Some(most)) = (bound("min"), bound("max"))
+            && !least.is_zero()
+            && wanted.nanos().saturating_mul(least.nanos()) > most.nanos().saturating_mul(one.nanos())
+        {
+            let most_ratio = most.nanos().saturating_mul(1000) / least.nanos();
+            let detail = format!(
+                "ratio {} is greater than max/min = {}.{:03}000",
+                rules::quantity_text(ratio),
+                most_ratio / 1000,
+                most_ratio % 1000
+            );
+            errors.invalid(&here, rules::quantity_text(ratio), &detail);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn texts(check: impl FnOnce(&mut Errors)) -> Vec<String> {
+        let mut list = Vec::new();
+        check(&mut Errors(&mut list));
+        list.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn names_and_amounts() {
+        let of = |map: Value| texts(|errors| amounts(&map, &Path::root("spec").field("hard"), errors));
+        let fine = json!({ "pods": "1", "requests.nvidia.com/gpu": 1, "count/jobs.batch": "3", "hugepages-2Mi": "4Mi" });
+        assert!(of(fine).is_empty());
+        assert_eq!(
+            of(json!({ "cups": "1" })),
+            ["spec.hard[cups]: Invalid value: \"cups\": must be a standard resource for quota"]
+        );
+        assert_eq!(
+            of(json!({ "pods": "1500m" })),
+            ["spec.hard[pods]: Invalid value: \"1500m\": must be an integer"]
+        );
+        assert_eq!(
+            of(json!({ "cpu": "-1" })),
+            ["spec.hard[cpu]: Invalid value: \"-1\": must be greater than or equal to 0"]
+        );
+    }
+
+    #[test]
+    fn scopes_fit_what_they_limit() {
+        let of = |spec: Value| texts(|errors| scopes(&spec, &Path::root("spec"), errors));
+        assert!(of(json!({ "hard": { "pods": "1" }, "scopes": ["BestEffort", "Terminating"] })).is_empty());
+        let wrong = of(json!({ "hard": { "requests.cpu": "1" }, "scopes": ["BestEffort"] }));
+        assert!(wrong[0].ends_with("unsupported scope applied to resource"), "{wrong:?}");
+        let both = of(json!({ "hard": { "pods": "1" }, "scopes": ["BestEffort", "NotBestEffort"] }));
+        assert!(both[0].ends_with("conflicting scopes"), "{both:?}");
+        let term = |operator: &str, values: Value| {
+            of(json!({ "hard": { "pods": "1" }, "scopeSelector": { "matchExpressions": [
+                { "scopeName": "PriorityClass", "operator": operator, "values": values }] } }))
+        };
+        assert!(term("In", json!(["high"])).is_empty());
+        assert!(term("In", json!([]))[0].contains("must be at least one value"));
+        assert!(term("Exists", json!(["x"]))[0].contains("must be no value"));
+        assert!(term("Has", json!([]))[0].contains("not a valid selector operator"));
+    }
+
+    #[test]
+    fn limit_ranges() {
+        let of = |item: Value| texts(|errors| limit(&item, &Path::root("l"), errors));
+        assert_eq!(
+            of(json!({ "type": "Pod", "default": { "cpu": "1" } })),
+            ["l.default: Forbidden: may not be specified when `type` is 'Pod'"]
+        );
+        assert!(of(json!({ "type": "PersistentVolumeClaim" }))[0].contains("either minimum or maximum"));
+        let ratio = |ratio: &str| {
+            of(json!({ "type": "Container", "min": { "cpu": "1" }, "max": { "cpu": "2" },
+                "maxLimitRequestRatio": { "cpu": ratio } }))
+        };
+        assert!(ratio("2").is_empty());
+        assert!(ratio("500m")[0].contains("is less than 1"));
+        assert!(ratio("3")[0].contains("ratio 3 is greater than max/min = 2.000000"), "{:?}", ratio("3"));
+    }
+}
