@@ -23,10 +23,17 @@ mod observe;
 #[path = "api_server/formats.rs"]
 mod formats;
 #[cfg(test)]
-#[path = "api_server/list_semantics.rs"]
-mod list_semantics;
+#[path = "api_server/groups.rs"]
+mod groups;
+#[cfg(test)]
 #[path = "api_server/lists.rs"]
 mod lists;
+#[path = "api_server/list_semantics.rs"]
+mod list_semantics;
+#[path = "api_server/ownership.rs"]
+mod ownership;
+#[path = "api_server/patches.rs"]
+mod patches;
 #[cfg(test)]
 #[path = "api_server/sockets.rs"]
 mod sockets;
@@ -41,7 +48,3 @@ mod watch_semantics;
 mod watches;
 #[path = "api_server/writes.rs"]
 mod writes;
-#[path = "api_server/ownership.rs"]
-mod ownership;
-#[path = "api_server/patches.rs"]
-mod patches;

@@ -20,9 +20,9 @@ pub enum NameRule {
 /// Upstream's rule for a built-in resource; custom resources follow DNS subdomains.
 pub fn name_rule(group: &str, plural: &str) -> NameRule {
     match (group, plural) {
-        ("rbac.authorization.k8s.io", _) | ("certificates.k8s.io", "certificatesigningrequests") => {
-            NameRule::PathSegment
-        }
+        ("rbac.authorization.k8s.io", _)
+        | ("certificates.k8s.io", "certificatesigningrequests")
+        | ("apiregistration.k8s.io", "apiservices") => NameRule::PathSegment,
         ("", "services") => NameRule::Dns1035Label,
         ("", "namespaces") => NameRule::Dns1123Label,
         _ => NameRule::Dns1123Subdomain,

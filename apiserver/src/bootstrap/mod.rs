@@ -7,6 +7,7 @@
 //! (<https://kubernetes.io/docs/reference/access-authn-authz/rbac/#auto-reconciliation>), and what describes this
 //! server (its address, its CA) follows it.
 
+mod api_services;
 mod apply;
 mod cluster;
 mod plan;
@@ -65,5 +66,6 @@ pub(crate) enum Keep {
 pub(crate) fn wanted(config: &BootstrapConfig) -> Vec<Wanted> {
     let mut all = cluster::objects(config);
     all.extend(rbac::objects());
+    all.extend(api_services::objects());
     all
 }

@@ -12,7 +12,7 @@ use crate::server::Inner;
 use axum::body::Body;
 use coracle_api::ApiError;
 use coracle_api::catalogue;
-use http::header::{ACCEPT, CONTENT_TYPE, ETAG, IF_NONE_MATCH, VARY};
+use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, ETAG, EXPIRES, IF_NONE_MATCH, LOCATION, VARY};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use std::sync::Arc;
 
@@ -49,7 +49,10 @@ pub async fn answer(
     let accept = headers.get(ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or_default();
     if info.path.starts_with("/openapi/") {
         let document = openapi_document(info.path.clone(), accept.to_owned()).await?;
-        return Ok(served(&document, headers, wanted));
+        let mut response = served(&document, headers, wanted);
+        let known = openapi::keep(&info.path, query.get("hash"), &document);
+        keep(&mut response, &known, (server.registry.clock)());
+        return Ok(response);
     }
     if let Some(authenticator) = &server.authenticator
         && let Some((kind, document)) = oidc::respond(&info.path, authenticator.tokens())
@@ -75,6 +78,29 @@ fn metrics_page(server: &Inner, wanted: Wanted) -> Response<Body> {
     }
     let content = Content::Text(metrics::CONTENT_TYPE, metrics::render().into());
     Reply { status: StatusCode::OK, content, warnings: Vec::new() }.into_response(wanted)
+}
+
+/// Documents whose address holds their hash are kept for a year, which is what upstream says instead of for ever.
+fn keep(response: &mut Response<Body>, keep: &openapi::Keep, now: jiff::Timestamp) {
+    const YEAR: jiff::SignedDuration = jiff::SignedDuration::from_hours(365 * 24);
+    match keep {
+        openapi::Keep::Ask => {}
+        openapi::Keep::ForEver => {
+            let until =
+                now.saturating_add(YEAR).unwrap_or(now).strftime("%a, %d %b %Y %H:%M:%S GMT").to_string();
+            response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("public, immutable"));
+            if let Ok(until) = HeaderValue::from_str(&until) {
+                response.headers_mut().insert(EXPIRES, until);
+            }
+        }
+        openapi::Keep::Elsewhere(address) => {
+            *response.status_mut() = StatusCode::MOVED_PERMANENTLY;
+            *response.body_mut() = Body::empty();
+            if let Ok(address) = HeaderValue::from_str(address) {
+                response.headers_mut().insert(LOCATION, address);
+            }
+        }
+    }
 }
 
 /// A document that changes seldom: with its tag, or 304 for who has it already.

@@ -359,7 +359,7 @@ fn formats(schema: &Value, path: &Path, depth: usize, found: &mut Vec<String>) {
         "uuid4",
         "uuid5",
     ];
-    if depth > DEEPEST {
+    if depth > DEEPEST || !schema.is_object() {
         return;
     }
     let format = str_at(schema, "format");

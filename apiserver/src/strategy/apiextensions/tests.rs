@@ -114,6 +114,16 @@ fn list_maps_and_int_or_string() {
 }
 
 #[test]
+fn unknown_formats_are_warned_of() {
+    let mut object = definition();
+    let size = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/size";
+    *object.pointer_mut(size).unwrap() = json!({ "type": "string", "format": "date-time" });
+    assert!(CustomResourceDefinitions.warnings(&object, None).is_empty());
+    *object.pointer_mut(size).unwrap() = json!({ "type": "string", "format": "odd" });
+    assert_eq!(CustomResourceDefinitions.warnings(&object, None), ["unrecognized format \"odd\""]);
+}
+
+#[test]
 fn conversion_and_approval() {
     let mut object = definition();
     object["spec"]["conversion"] = json!({ "strategy": "Webhook" });
