@@ -14,6 +14,7 @@
 
 mod ast;
 mod check;
+pub mod declare;
 mod error;
 mod estimate;
 mod eval;
@@ -21,9 +22,12 @@ mod functions;
 mod lexer;
 mod macros;
 mod parser;
+pub mod rules;
 pub mod types;
 pub mod value;
 
+#[cfg(test)]
+mod rules_tests;
 #[cfg(test)]
 mod tests;
 

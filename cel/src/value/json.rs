@@ -5,6 +5,7 @@ use crate::error::EvalError;
 use crate::types::{ListKind, ListType, MapType, Type};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use jiff::Timestamp;
 use serde_json::{Map as JsonMap, Value as Json};
 
 static DYN_LIST: ListType = ListType { element: Type::Dyn, kind: ListKind::Atomic, max_items: None };
@@ -13,7 +14,7 @@ static DYN_MAP: MapType = MapType { key: Type::STRING, value: Type::Dyn, max_pro
 /// The JSON value as one of type `of`; what does not fit its type is taken as it stands.
 pub fn typed<'a>(json: &'a Json, of: &'a Type) -> Value<'a> {
     match (json, of) {
-        (Json::String(text), Type::Timestamp) => text.parse().map_or(Value::Null, Value::Timestamp),
+        (Json::String(text), Type::Timestamp) => moment(text).map_or(Value::Null, Value::Timestamp),
         (Json::String(text), Type::Duration) => {
             crate::functions::parse_duration(text).map_or(Value::Null, Value::Duration)
         }
@@ -26,6 +27,11 @@ pub fn typed<'a>(json: &'a Json, of: &'a Type) -> Value<'a> {
         (Json::Object(map), Type::Object(of)) => Value::Map(Map::Object { map, of }),
         _ => plain(json),
     }
+}
+
+/// A moment, or the beginning of a day.
+fn moment(text: &str) -> Option<Timestamp> {
+    text.parse().ok().or_else(|| format!("{text}T00:00:00Z").parse().ok())
 }
 
 /// JSON without a schema.

@@ -1,0 +1,103 @@
+//! Rules of schemas, from their compilation to their messages.
+
+use crate::Budget;
+use crate::rules::{OBJECT_LIMIT, Rules, compile};
+use coracle_api::structural::parse;
+use serde_json::{Value, json};
+
+fn rules(spec: &Value) -> Result<Rules, Vec<String>> {
+    let schema = parse(&json!({ "type": "object", "properties": { "spec": spec } }));
+    compile(&schema, "schema").map_err(|errors| errors.iter().map(ToString::to_string).collect())
+}
+
+fn broken(rules: &Rules, new: Value, old: Option<Value>) -> Vec<String> {
+    let (new, old) = (json!({ "spec": new }), old.map(|old| json!({ "spec": old })));
+    let errors = rules.check(&new, old.as_ref(), "", &mut Budget::of(OBJECT_LIMIT));
+    errors.iter().map(ToString::to_string).collect()
+}
+
+fn integers(rules: Value) -> Value {
+    let number = json!({ "type": "integer" });
+    json!({ "type": "object", "x-kubernetes-validations": rules,
+        "properties": { "min": number, "max": number, "a-b": number } })
+}
+
+#[test]
+fn a_broken_rule_says_what_its_author_wrote() {
+    let rules = rules(&integers(json!([
+        { "rule": "self.min <= self.max", "message": "min must not be above max" },
+        { "rule": "self.min > 0", "messageExpression": "'min is ' + string(self.min)", "fieldPath": ".min",
+          "reason": "FieldValueForbidden" },
+        { "rule": "!has(self.a__dash__b) || self.a__dash__b < 10" }
+    ])))
+    .unwrap();
+    assert!(broken(&rules, json!({ "min": 1, "max": 2, "a-b": 3 }), None).is_empty());
+    assert_eq!(
+        broken(&rules, json!({ "min": 0, "max": -1, "a-b": 30 }), None),
+        [
+            r#"spec: Invalid value: "object": min must not be above max"#,
+            "spec.min: Forbidden: min is 0",
+            r#"spec: Invalid value: "object": failed rule: !has(self.a__dash__b) || self.a__dash__b < 10"#,
+        ]
+    );
+    let missing = broken(&rules, json!({ "max": 1 }), None);
+    assert!(missing[0].contains("no such key: min"), "{missing:?}");
+}
+
+#[test]
+fn rules_about_changes_hold_for_changes() {
+    let rules = rules(&json!({ "type": "object", "properties": {
+        "fixed": { "type": "string", "x-kubernetes-validations": [{ "rule": "self == oldSelf", "message": "is immutable" }] },
+        "count": { "type": "integer", "x-kubernetes-validations": [
+            { "rule": "oldSelf.hasValue() || self == 1", "message": "must begin with 1", "optionalOldSelf": true }] },
+        "odd": { "type": "integer", "x-kubernetes-validations": [{ "rule": "self % 2 == 1", "message": "must be odd" }] }
+    } }))
+    .unwrap();
+    let object = |fixed: &str, count: i64, odd: i64| json!({ "fixed": fixed, "count": count, "odd": odd });
+    assert_eq!(broken(&rules, object("a", 2, 1), None), ["spec.count: Invalid value: 2: must begin with 1"]);
+    assert_eq!(
+        broken(&rules, object("b", 2, 2), Some(object("a", 1, 2))),
+        [r#"spec.fixed: Invalid value: "b": is immutable"#],
+        "what stays as it was is not held against the update"
+    );
+}
+
+#[test]
+fn elements_with_keys_are_found_again() {
+    let list = |kind: &str| {
+        json!({ "type": "object", "properties": { "ports": { "type": "array", "maxItems": 10,
+            "x-kubernetes-list-type": kind, "x-kubernetes-list-map-keys": ["name"],
+            "items": { "type": "object", "required": ["name"],
+                "x-kubernetes-validations": [{ "rule": "self.port == oldSelf.port", "message": "port is fixed" }],
+                "properties": { "name": { "type": "string" }, "port": { "type": "integer" } } } } } })
+    };
+    let keyed = rules(&list("map")).unwrap();
+    let port = |name: &str, port: i64| json!({ "name": name, "port": port });
+    let old = json!({ "ports": [port("a", 1), port("b", 2)] });
+    assert!(broken(&keyed, json!({ "ports": [port("b", 2), port("c", 9)] }), Some(old.clone())).is_empty());
+    let moved = broken(&keyed, json!({ "ports": [port("b", 3)] }), Some(old));
+    assert_eq!(moved, [r#"spec.ports[0]: Invalid value: "object": port is fixed"#]);
+    let error = rules(&list("atomic")).unwrap_err();
+    assert!(
+        error[0].contains("oldSelf cannot be used on the uncorrelatable portion of the schema"),
+        "{error:?}"
+    );
+}
+
+#[test]
+fn rules_without_sense_or_bounds_are_refused() {
+    let error = rules(&integers(json!([{ "rule": "self.nope > 1" }]))).unwrap_err();
+    assert!(
+        error[0].starts_with("schema.properties[spec].x-kubernetes-validations[0].rule: Invalid value: ")
+    );
+    assert!(error[0].contains("compilation failed: ERROR: <input>:1:5: undefined field 'nope'"), "{error:?}");
+    let error = rules(&integers(json!([{ "rule": "self.min" }]))).unwrap_err();
+    assert!(error[0].contains("cel expression must evaluate to a bool"));
+    let open = json!({ "type": "array", "items": { "type": "string" },
+        "x-kubernetes-validations": [{ "rule": "self.all(a, self.all(b, self.all(c, a + b != c)))" }] });
+    let error = rules(&json!({ "type": "object", "properties": { "names": open } })).unwrap_err();
+    assert!(error[0].contains("estimated rule cost exceeds budget by more than 100x"), "{error:?}");
+    let bounded = json!({ "type": "array", "maxItems": 5, "items": { "type": "string", "maxLength": 10 },
+        "x-kubernetes-validations": [{ "rule": "self.all(a, self.all(b, a != b || a == b))" }] });
+    assert!(rules(&json!({ "type": "object", "properties": { "names": bounded } })).is_ok());
+}
