@@ -107,7 +107,7 @@ impl RequestInfo {
         if self.verb == "delete" {
             self.verb = "deletecollection";
         } else if self.verb == "get" {
-            let asked = pairs().any(|(k, v)| k == "watch" && matches!(&*v, "true" | "1" | ""));
+            let asked = pairs().any(|(k, v)| k == "watch" && v != "0" && !v.eq_ignore_ascii_case("false"));
             self.verb = if watching || asked { "watch" } else { "list" };
             // Authorization of a list of one object is that of the object.
             if self.name.is_empty()
