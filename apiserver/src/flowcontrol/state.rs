@@ -101,6 +101,8 @@ impl LevelState {
     }
 }
 
+const CATCH_ALL: &str = "catch-all";
+
 /// Where a request belongs. Cloning shares.
 #[derive(Clone)]
 pub struct Flow {
@@ -247,10 +249,12 @@ impl FlowControl {
         wanted.into_iter().zip(seats).map(one).collect()
     }
 
-    /// The first schema that matches. `catch-all` matches everybody who was authenticated at all or is anonymous.
+    /// The first schema that matches, else `catch-all`, which always exists.
     pub fn classify(&self, user: &UserInfo, info: &RequestInfo) -> Option<Flow> {
         let state = self.state.read().clone();
-        let schema = state.schemas.iter().find(|schema| schema.config.matches(user, info))?;
+        let matching = state.schemas.iter().find(|schema| schema.config.matches(user, info));
+        // A user without any group matches no default schema.
+        let schema = matching.or_else(|| state.schemas.iter().find(|s| s.config.name == CATCH_ALL))?;
         let distinguisher = distinguisher(&schema.config, &user.name, info);
         let hash = self.hasher.hash_one((&schema.config.name, distinguisher));
         let (level, stats) = (schema.level.clone(), schema.stats.clone());

@@ -17,6 +17,7 @@ use pin_project_lite::pin_project;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use tokio::sync::oneshot;
 
 const SCHEMA_UID: HeaderName = HeaderName::from_static("x-kubernetes-pf-flowschema-uid");
 const LEVEL_UID: HeaderName = HeaderName::from_static("x-kubernetes-pf-prioritylevel-uid");
@@ -37,7 +38,23 @@ pub struct Exchange {
     pub uri: Option<String>,
     pub user_agent: Option<HeaderValue>,
     pub trace_parent: Option<HeaderValue>,
+    /// Dropped when the last byte is sent, so that the seats are free.
+    seated: Option<oneshot::Sender<()>>,
     panicked: bool,
+    ended: bool,
+}
+
+/// The client went before there was an answer.
+impl Drop for Exchange {
+    fn drop(&mut self) {
+        if self.ended {
+            return;
+        }
+        measure::aborted(&self.info);
+        if let Some(record) = &mut self.record {
+            record.stage(Stage::ResponseComplete);
+        }
+    }
 }
 
 impl Exchange {
@@ -54,7 +71,9 @@ impl Exchange {
             uri: None,
             user_agent: headers.get(USER_AGENT).cloned(),
             trace_parent: headers.get("traceparent").cloned(),
+            seated: None,
             panicked: false,
+            ended: false,
         }
     }
 
@@ -86,8 +105,23 @@ impl Exchange {
             self.end(status, Some(size), lasting);
             return response;
         }
+        self.hold_seats(server);
         let end = End { exchange: Some((self, status, lasting, server.clone())), sent: 0 };
         response.map(|body| Body::new(Watched { body, end }))
+    }
+
+    /// An answer that is made while it is sent holds its seats until its end, but no longer than a request may take: a
+    /// client that reads slowly costs memory, which the connection bounds, and no seats.
+    fn hold_seats(&mut self, server: &Inner) {
+        let Some(ticket) = self.ticket.take() else { return };
+        let (seated, ended) = oneshot::channel();
+        let left = server.request_timeout.saturating_sub(self.steps.elapsed());
+        self.seated = Some(seated);
+        tokio::spawn(async move {
+            let _ticket = ticket;
+            // Either way its time is over.
+            let _ = tokio::time::timeout(left, ended).await;
+        });
     }
 
     /// An answer in one piece, kept for the audit log.
@@ -127,6 +161,7 @@ impl Exchange {
     }
 
     fn end(mut self, status: StatusCode, bytes: Option<u64>, lasting: bool) {
+        self.ended = true;
         self.ticket = None;
         let code = status.as_u16();
         let took = self.steps.elapsed();

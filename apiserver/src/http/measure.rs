@@ -23,6 +23,11 @@ pub fn lasting(info: &RequestInfo, by: i64) {
     metrics::global().lasting(request(info), by);
 }
 
+/// Counts a request whose client did not wait for the answer.
+pub fn aborted(info: &RequestInfo) {
+    metrics::global().aborted(request(info));
+}
+
 pub fn deprecated(info: &RequestInfo) {
     let Request { group, version, resource, subresource, .. } = request(info);
     metrics::global().deprecated(group, version, resource, subresource);

@@ -118,6 +118,11 @@ impl Metrics {
         self.requests.answered(request, answered);
     }
 
+    /// A client did not wait for its answer.
+    pub fn aborted(&self, request: Request<'_>) {
+        self.requests.aborted(request);
+    }
+
     /// A watch or a stream began (1) or ended (-1).
     pub fn lasting(&self, request: Request<'_>, by: i64) {
         self.requests.lasting(request, by);

@@ -68,6 +68,7 @@ struct Series {
     objectives: Histogram,
     bytes: Histogram,
     lasting: Gauge,
+    aborted: Counter,
 }
 
 impl Default for Series {
@@ -78,6 +79,7 @@ impl Default for Series {
             objectives: Histogram::new(OBJECTIVE_SECONDS),
             bytes: Histogram::new(RESPONSE_BYTES),
             lasting: Gauge::default(),
+            aborted: Counter::default(),
         }
     }
 }
@@ -135,6 +137,10 @@ impl Requests {
         self.0.with(&request.labels(), |series| series.lasting.add(by));
     }
 
+    pub(super) fn aborted(&self, request: Request<'_>) {
+        self.0.with(&request.labels(), |series| series.aborted.add(1));
+    }
+
     pub(super) fn render(&self, text: &mut Text) {
         let name = "apiserver_request_total";
         text.head(name, "Requests by verb, resource and response code.", "counter");
@@ -156,6 +162,13 @@ impl Requests {
         self.histogram(objectives, help, text, |series| &series.objectives, &[]);
         let help = "Bytes of the answers to reads.";
         self.histogram("apiserver_response_sizes", help, text, |series| &series.bytes, &["dry_run"]);
+        let name = "apiserver_request_aborts_total";
+        text.head(name, "Requests whose clients did not wait for the answer.", "counter");
+        self.0.each(|labels, series| {
+            if series.aborted.get() > 0 {
+                text.sample(name, &without(labels, &["dry_run", "component"]), series.aborted.get());
+            }
+        });
         let name = "apiserver_longrunning_requests";
         text.head(name, "Watches and streams at this moment.", "gauge");
         self.0.each(|labels, series| {

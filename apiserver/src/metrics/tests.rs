@@ -74,6 +74,7 @@ fn requests_in_flight_come_and_go() {
 fn full(metrics: &Metrics) {
     metrics.answered(get(), took(1, 200));
     metrics.lasting(Request { verb: "WATCH", ..get() }, 1);
+    metrics.aborted(get());
     drop(metrics.in_flight(RequestKind::ReadOnly));
     metrics.authenticated(Some("somebody"), Duration::from_micros(3));
     metrics.authenticated(None, Duration::from_micros(3));
@@ -106,6 +107,7 @@ fn every_metric_is_rendered() {
         "apiserver_request_sli_duration_seconds_count{",
         "apiserver_response_sizes_count{",
         "apiserver_longrunning_requests{",
+        "apiserver_request_aborts_total{",
         r#"apiserver_current_inflight_requests{request_kind="readOnly"} 0"#,
         r#"authentication_attempts{result="success"} 1"#,
         r#"authentication_attempts{result="failure"} 1"#,

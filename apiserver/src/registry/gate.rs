@@ -1,10 +1,12 @@
 //! Admission's place in the generic path.
 
 use super::Scope;
+use crate::metrics;
 use crate::store::Store;
 use coracle_api::{ApiError, Object, UserInfo};
 use parking_lot::Mutex;
 use std::sync::Arc;
+use std::time::Instant;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
@@ -90,7 +92,9 @@ impl Scope<'_> {
     ) -> Result<(), ApiError> {
         let name = super::metadata::text(object, "name").to_owned();
         let attributes = self.attributes(operation, &name, dry_run);
-        self.registry.admission.mutate(&attributes, object, old).await
+        let began = Instant::now();
+        let outcome = self.registry.admission.mutate(&attributes, object, old).await;
+        count(operation, "admit", outcome, began)
     }
 
     pub(super) async fn validate_admission(
@@ -102,6 +106,24 @@ impl Scope<'_> {
     ) -> Result<(), ApiError> {
         let name = object.or(old).map_or("", |o| super::metadata::text(o, "name"));
         let attributes = self.attributes(operation, name, dry_run);
-        self.registry.admission.validate(&attributes, object, old).await
+        let began = Instant::now();
+        let outcome = self.registry.admission.validate(&attributes, object, old).await;
+        count(operation, "validate", outcome, began)
     }
+}
+
+fn count(
+    operation: Operation,
+    kind: &str,
+    outcome: Result<(), ApiError>,
+    began: Instant,
+) -> Result<(), ApiError> {
+    let name = match operation {
+        Operation::Create => "CREATE",
+        Operation::Update => "UPDATE",
+        Operation::Delete => "DELETE",
+        Operation::Connect => "CONNECT",
+    };
+    metrics::global().admission_step(name, kind, outcome.is_err(), began.elapsed());
+    outcome
 }

@@ -111,3 +111,22 @@ async fn impersonation_shows_both_users() {
     assert_eq!(events[0]["impersonatedUser"]["username"], "bob");
     assert_eq!((&events[0]["userAgent"], &events[0]["auditID"]), (&json!("test/1"), &json!("mine")));
 }
+
+/// A client that goes before it is answered is recorded and counted, and its seat is free again.
+#[tokio::test]
+async fn who_goes_early_is_recorded_too() {
+    let audited = Audited::new().await;
+    let endless =
+        axum::body::Body::from_stream(futures::stream::pending::<Result<bytes::Bytes, std::io::Error>>());
+    let request = Request::post(PODS).header("content-type", "application/json").body(endless).unwrap();
+    let waited = std::time::Duration::from_millis(20);
+    assert!(tokio::time::timeout(waited, audited.fixture.send(request)).await.is_err());
+    let page = audited.fixture.get("/metrics").await;
+    let page = String::from_utf8(page.body.to_vec()).unwrap();
+    let aborts =
+        page.lines().find(|l| l.starts_with("apiserver_request_aborts_total{verb=\"POST\"")).unwrap();
+    assert!(aborts.contains("resource=\"pods\"") && aborts.ends_with(" 1"), "{aborts}");
+    let events = audited.events();
+    assert_eq!(stages(&events)[0], "create ResponseComplete");
+    assert!(events[0]["responseStatus"].is_null());
+}

@@ -185,3 +185,50 @@ async fn one_greedy_client_starves_nobody() {
     times.sort();
     assert!(times[98] < Duration::from_secs(1), "p99 {:?}, worst {:?}", times[98], times[99]);
 }
+
+/// What the conformance tests of both kinds do.
+#[tokio::test]
+async fn both_kinds_have_every_verb() {
+    let fixture = Fixture::new().await;
+    let labelled = |mut object: Value, name: &str| {
+        object["metadata"] = json!({ "name": name, "labels": { "test": "yes" } });
+        object
+    };
+    let condition = json!({ "type": "Busy", "status": "False", "reason": "Test", "message": "m",
+        "lastTransitionTime": "2024-01-01T00:00:00Z" });
+    for (path, object) in [
+        (SCHEMAS, schema("", "catch-all", "alice")),
+        (LEVELS, level("", &json!({ "type": "Queue", "queuing": {} }))),
+    ] {
+        let made = fixture.post(path, &labelled(object.clone(), "one")).await.expect(201);
+        assert_eq!(made["metadata"]["generation"], 1);
+        fixture.post(path, &labelled(object, "two")).await.expect(201);
+        let list = fixture.get(&format!("{path}?labelSelector=test%3Dyes")).await.expect(200);
+        assert_eq!(list["items"].as_array().unwrap().len(), 2);
+        let version = list["metadata"]["resourceVersion"].as_str().unwrap();
+        let mut watch = fixture.watch(&format!("{path}?watch=1&resourceVersion={version}")).await;
+        let one = format!("{path}/one");
+        let patch = json!({ "metadata": { "annotations": { "patched": "true" } } });
+        let patched = fixture.patch(&one, "merge-patch", &patch).await.expect(200);
+        assert_eq!(patched["metadata"]["annotations"]["patched"], "true");
+        let mut update = patched.clone();
+        update["metadata"]["annotations"]["updated"] = "true".into();
+        let updated = fixture.put(&one, &update).await.expect(200);
+        let status = json!({ "status": { "conditions": [condition] } });
+        let patched = fixture.patch(&format!("{one}/status"), "merge-patch", &status).await.expect(200);
+        assert_eq!(patched["status"]["conditions"][0]["type"], "Busy");
+        assert_eq!(patched["metadata"]["generation"], updated["metadata"]["generation"]);
+        let mut update = patched.clone();
+        update["status"]["conditions"][0]["message"] = "other".into();
+        let updated = fixture.put(&format!("{one}/status"), &update).await.expect(200);
+        assert_eq!(updated["status"]["conditions"][0]["message"], "other");
+        assert_eq!(fixture.get(&format!("{one}/status")).await.expect(200)["status"], updated["status"]);
+        fixture.delete(&one).await.expect(200);
+        for expected in ["MODIFIED", "MODIFIED", "MODIFIED", "MODIFIED", "DELETED"] {
+            assert_eq!(watch.brief().await, format!("{expected} one"));
+        }
+        fixture.get(&one).await.expect(404);
+        fixture.delete(&format!("{path}?labelSelector=test%3Dyes")).await.expect(200);
+        fixture.get(&format!("{path}/two")).await.expect(404);
+    }
+}
