@@ -15,6 +15,9 @@ use tokio::task::JoinHandle;
 /// Longest that an event may take. It takes milliseconds on an idle machine.
 const EVENT_LIMIT: Duration = Duration::from_secs(30);
 
+/// Longest that an answer may take.
+const ANSWER_LIMIT: Duration = Duration::from_secs(30);
+
 /// A connection to a server as its administrator. Clones share it.
 #[derive(Clone)]
 pub struct Rest {
@@ -53,7 +56,8 @@ impl Reply {
     /// The texts of `Warning` headers.
     pub fn warnings(&self) -> Vec<String> {
         let all = self.headers.get_all("warning").iter().filter_map(|value| value.to_str().ok());
-        all.map(|text| text.trim_start_matches("299 - ").trim_matches('"').replace("\\\"", "\"")).collect()
+        let quoted = all.map(|text| text.strip_prefix("299 - \"").and_then(|rest| rest.strip_suffix('"')));
+        quoted.map(|text| text.unwrap_or("no warning of code 299").replace("\\\"", "\"")).collect()
     }
 }
 
@@ -84,14 +88,16 @@ impl Rest {
             request = request.header(name, value);
         }
         let request = request.body(Body::from(body.as_bytes().to_vec())).expect("a request");
-        self.runtime.block_on(async {
+        let answer = async {
             let response = self.client.send(request).await.unwrap_or_else(|e| panic!("{method} {path}: {e}"));
             let (parts, body) = response.into_parts();
             let bytes = body.collect_bytes().await.unwrap_or_else(|e| panic!("{method} {path}: {e}"));
             let text = || Value::String(String::from_utf8_lossy(&bytes).into_owned());
             let body = serde_json::from_slice(&bytes).unwrap_or_else(|_| text());
             Reply { code: parts.status.as_u16(), headers: parts.headers, body }
-        })
+        };
+        let limited = async { tokio::time::timeout(ANSWER_LIMIT, answer).await };
+        self.runtime.block_on(limited).unwrap_or_else(|_| panic!("{method} {path}: no answer in {ANSWER_LIMIT:?}"))
     }
 
     #[track_caller]

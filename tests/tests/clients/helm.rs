@@ -51,35 +51,32 @@ data:
     ),
     (
         "hook.yaml",
-        r#"apiVersion: batch/v1
-kind: Job
+        r#"apiVersion: v1
+kind: Pod
 metadata:
   name: {{ .Release.Name }}-before
   annotations:
     helm.sh/hook: pre-install,pre-upgrade
     helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
+    simulate.coracle.local/duration: 0s
 spec:
-  backoffLimit: 0
-  template:
-    metadata: {annotations: {simulate.coracle.local/duration: 0s}}
-    spec:
-      restartPolicy: Never
-      containers: [{name: before, image: busybox, command: ["true"]}]
+  restartPolicy: Never
+  containers: [{name: before, image: busybox, command: ["true"]}]
 "#,
     ),
     (
         "tests/ok.yaml",
-        r#"apiVersion: batch/v1
-kind: Job
+        r#"apiVersion: v1
+kind: Pod
 metadata:
   name: {{ .Release.Name }}-test
-  annotations: {helm.sh/hook: test, helm.sh/hook-delete-policy: before-hook-creation}
+  annotations:
+    helm.sh/hook: test
+    helm.sh/hook-delete-policy: before-hook-creation
+    simulate.coracle.local/duration: 0s
 spec:
-  template:
-    metadata: {annotations: {simulate.coracle.local/duration: 0s}}
-    spec:
-      restartPolicy: Never
-      containers: [{name: test, image: busybox, command: ["true"]}]
+  restartPolicy: Never
+  containers: [{name: test, image: busybox, command: ["true"]}]
 "#,
     ),
 ];
@@ -106,7 +103,7 @@ fn life_of_a_release(shell: &Shell, mode: &str) {
         &format!("kubectl get configmap {name}-settings -o jsonpath='{{.data}}'"),
         r#"{"colour":"red","cron":"yes","seen":"default"}"#,
     );
-    shell.says(&format!("kubectl get job {name}-before --ignore-not-found"), "");
+    shell.says(&format!("kubectl get pod {name}-before --ignore-not-found"), "");
     let again = shell.run(&format!("helm install {name} web {mode}"));
     assert!(again.code != 0 && again.stderr.contains("cannot re-use a name that is still in use"), "{again}");
 

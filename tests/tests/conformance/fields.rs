@@ -68,7 +68,7 @@ fn written(rest: &Rest, method: &str, path: &str, name: &str) {
     let container = &made["spec"]["template"]["spec"]["containers"][0];
     assert_eq!(container["imagePullPolicy"], "Never");
     assert!(made["spec"]["unknown1"].is_null() && made["metadata"]["unknownMeta"].is_null(), "{made}");
-    let yaml = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: y}\nspec:\n  paused: true\n  paused: false\n";
+    let yaml = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: dupes}\nspec:\n  paused: true\n  paused: false\n";
     let headers = ["Content-Type: application/yaml"];
     let reply = rest.call("POST", &format!("{PATH}?fieldValidation=Strict"), &headers, yaml);
     let message = reply.refused(400, "BadRequest");

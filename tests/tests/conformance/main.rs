@@ -38,8 +38,10 @@ impl Suite {
 
     /// Runs a check; those after it run even when it fails.
     pub fn check(&mut self, name: &str, check: impl FnOnce(&Rest)) {
-        if catch_unwind(AssertUnwindSafe(|| check(&self.rest))).is_err() {
-            println!("FAILED: {name}");
+        let begun = Instant::now();
+        let held = catch_unwind(AssertUnwindSafe(|| check(&self.rest))).is_ok();
+        println!("{} {name} ({} ms)", if held { "ok" } else { "FAILED" }, begun.elapsed().as_millis());
+        if !held {
             self.failed.push(name.to_owned());
         }
     }
