@@ -94,7 +94,8 @@ impl<'a> Attributes<'a> {
         if !reason.is_empty() {
             why = format!("{why}: {reason}");
         }
-        ApiError::forbidden(self.group, self.resource, self.name, &why)
+        let error = ApiError::forbidden(self.group, self.resource, self.name, &why);
+        if self.is_resource() { error } else { error.with_details(serde_json::json!({})) }
     }
 
     fn denial(&self) -> String {

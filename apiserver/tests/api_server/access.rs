@@ -206,6 +206,7 @@ async fn discovery_documents_are_for_service_accounts() {
     assert_eq!(answer.expect(200)["issuer"], "https://kubernetes.default.svc.cluster.local");
     let refused = user(&admin, "jane", &[]).get("/openid/v1/jwks").await.expect(403);
     assert_eq!(refused["message"], "forbidden: User \"jane\" cannot get path \"/openid/v1/jwks\"");
+    assert_eq!(refused["details"], json!({}));
     assert_eq!(bot.post("/openid/v1/jwks", &json!({})).await.status, 403);
     assert_eq!(admin.post("/openid/v1/jwks", &json!({})).await.status, 405);
 }
