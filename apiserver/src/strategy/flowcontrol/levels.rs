@@ -37,7 +37,7 @@ impl Strategy for PriorityLevelConfigurations {
         mandatory(object, &path, errors);
         let spec = &object["spec"];
         let kind = str_at(spec, "type");
-        if (name(object) == EXEMPT) != (kind == "Exempt") && kind != "" {
+        if (name(object) == EXEMPT) != (kind == "Exempt") && !kind.is_empty() {
             let detail = "type must be 'Exempt' if and only if name is 'exempt'";
             errors.invalid(&path.field("type"), kind, detail);
         }
