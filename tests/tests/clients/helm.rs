@@ -105,7 +105,7 @@ fn life_of_a_release(shell: &Shell, mode: &str) {
     );
     shell.says(&format!("kubectl get pod {name}-before --ignore-not-found"), "");
     let again = shell.run(&format!("helm install {name} web {mode}"));
-    assert!(again.code != 0 && again.stderr.contains("cannot re-use a name that is still in use"), "{again}");
+    assert!(again.code != 0 && again.stderr.contains("cannot reuse a name that is still in use"), "{again}");
 
     shell.shows(
         &format!("helm upgrade {name} web --set image=nginx:1.27,colour=blue --wait --timeout 60s {mode}"),
