@@ -30,6 +30,8 @@ mod groups;
 mod lists;
 #[path = "api_server/list_semantics.rs"]
 mod list_semantics;
+#[path = "api_server/matrix.rs"]
+mod matrix;
 #[path = "api_server/ownership.rs"]
 mod ownership;
 #[path = "api_server/patches.rs"]

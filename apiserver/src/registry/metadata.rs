@@ -2,6 +2,7 @@
 
 use super::Scope;
 use coracle_api::{ApiError, Object};
+use serde_json::Value;
 
 pub use coracle_api::meta::is_terminating as is_deleting;
 pub use coracle_api::meta::metadata_mut as of;
@@ -61,6 +62,7 @@ impl Scope<'_> {
     /// Keeps what no update may change.
     pub(super) fn keep_system_fields(&self, new: &mut Object, old: &Object) {
         let metadata = of(new);
+        // Changes of these are ignored, as upstream does (`BeforeUpdate`), also of the creation's time.
         for field in
             ["name", "namespace", "uid", "creationTimestamp", "generation", "generateName", "resourceVersion"]
         {
@@ -76,6 +78,28 @@ impl Scope<'_> {
             }
         }
         metadata.remove("selfLink");
+    }
+
+    /// Drops owner references that are there twice, and tells the client once.
+    pub(super) fn dedup_owners(&self, object: &mut Object) {
+        let Some(Value::Array(list)) = of(object).get_mut("ownerReferences") else { return };
+        let mut twice: Vec<String> = Vec::new();
+        let mut kept: Vec<Value> = Vec::with_capacity(list.len());
+        for owner in list.drain(..) {
+            if kept.contains(&owner) {
+                twice.push(owner["uid"].as_str().unwrap_or_default().to_owned());
+            } else {
+                kept.push(owner);
+            }
+        }
+        *list = kept;
+        if !twice.is_empty() {
+            self.warn_once(vec![format!(
+                ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and \
+                 may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
+                twice.join(", ")
+            )]);
+        }
     }
 
     /// Counts a change of the desired state, where the resource counts at all.
