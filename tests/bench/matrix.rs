@@ -97,6 +97,8 @@ pub async fn memory(settings: &Settings) -> Result<Vec<Row>, Error> {
     // What the writes needed for a moment goes back.
     tokio::time::sleep(settings.time(15)).await;
     let full = server.process().rss_mib()?;
+    // The first connection has been idle for long where the server is slow.
+    let mut connection = server.target.connect().await?;
     let bytes = connection.call(Call::get("/api/v1/pods")).await?.len();
     let name = format!("{} pods of 3 KiB", if settings.quick { "2,000" } else { "10,000" });
     Ok(vec![

@@ -45,6 +45,8 @@ pub async fn fill(target: &Target, amount: usize) -> Result<usize, Error> {
     // The first fifth is a namespace of its own: the shorter list.
     let few = u64::try_from(amount / 5)?;
     closed_loop(target, 64, limit, move |n| pod(if n < few { "few" } else { "default" }, n, padding)).await?;
+    // The first connection has been idle for long where the server is slow.
+    let mut connection = target.connect().await?;
     Ok(connection.call(Call::get("/api/v1/pods")).await?.len() / amount)
 }
 
