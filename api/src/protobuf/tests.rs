@@ -235,6 +235,13 @@ fn tables_are_sorted() {
 
 proptest! {
     #[test]
+    fn times_are_the_calendars(seconds in -62_135_596_800i64..253_402_300_799) {
+        let text = crate::meta::time::format_seconds(jiff::Timestamp::from_second(seconds).expect("in range"));
+        let found = write::seconds_of(text.as_bytes());
+        prop_assert!(found == Some(seconds) || text.contains("-02-29T"), "{text}: {found:?}");
+    }
+
+    #[test]
     fn no_bytes_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
         let _ = decode(&[MAGIC, &bytes].concat(), None);
         let _ = decode(&body("v1", "Pod", &bytes[..bytes.len().min(120)]), None);

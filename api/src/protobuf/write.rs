@@ -227,6 +227,9 @@ impl<'a> Walk<'a> {
             }
             Kind::Time | Kind::MicroTime => {
                 let text = text()?;
+                if let Some(seconds) = seconds_of(&text) {
+                    return self.pair(tag, seconds, 0);
+                }
                 let time = std::str::from_utf8(&text).ok().and_then(meta::time::parse).ok_or_else(invalid)?;
                 let nanos = if field.kind == Kind::Time { 0 } else { time.subsec_nanosecond() / 1000 * 1000 };
                 self.pair(tag, time.as_second(), i64::from(nanos))?;
@@ -366,6 +369,33 @@ impl<'a> Walk<'a> {
             _ => Ok(()),
         }
     }
+}
+
+/// Seconds since 1970 of a time in the form that nearly all have, `2008-01-01T01:01:01Z`; `None` for any other.
+pub(super) fn seconds_of(text: &[u8]) -> Option<i64> {
+    const DAYS: [i64; 12] = [31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
+    let number = |at: usize, length: usize| {
+        let digits = text.get(at..at + length)?;
+        let all = digits.iter().all(u8::is_ascii_digit);
+        all.then(|| digits.iter().fold(0i64, |n, d| n * 10 + i64::from(d - b'0')))
+    };
+    let marks = [(4, b'-'), (7, b'-'), (10, b'T'), (13, b':'), (16, b':'), (19, b'Z')];
+    if text.len() != 20 || marks.iter().any(|&(at, mark)| text[at] != mark) {
+        return None;
+    }
+    let (year, month, day) = (number(0, 4)?, number(5, 2)?, number(8, 2)?);
+    let (hour, minute, second) = (number(11, 2)?, number(14, 2)?, number(17, 2)?);
+    let of_month = *DAYS.get(usize::try_from(month - 1).ok()?)?;
+    // The last day of February is left to the calendar.
+    if !(1..=of_month).contains(&day) || hour > 23 || minute > 59 || second > 59 {
+        return None;
+    }
+    // Years begin in March, so that a leap day is the last of its year.
+    let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
+    let day_of_year = (153 * month + 2) / 5 + day - 1;
+    let leap_days = year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400);
+    let days = 365 * year + leap_days + day_of_year - 719_468;
+    Some(days * 86_400 + hour * 3600 + minute * 60 + second)
 }
 
 fn integer(node: Node, json: &[u8]) -> Option<i64> {
