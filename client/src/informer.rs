@@ -281,9 +281,12 @@ pub fn revision_of<K: Resource>(object: &K) -> u64 {
 }
 
 /// managedFields are half of many objects and no component reads them; an update without them leaves them alone.
+///
+/// A decoded list has room for four elements at the least, of a kilobyte each where they are containers; a clone has
+/// room for what is there.
 fn slim<K: Kind>(mut object: K) -> Arc<K> {
     object.meta_mut().managed_fields = None;
-    Arc::new(object)
+    Arc::new(object.clone())
 }
 
 /// The informers of one process, started at first use.
