@@ -74,15 +74,12 @@ fn api_client(wanted: &Wanted) -> Result<(), String> {
 
 fn kubelet_client(wanted: &Wanted) -> Result<(), String> {
     of_nodes(wanted)?;
-    let kinds = [
+    none_of(&[
         (wanted.dns_names, "DNS"),
         (wanted.email_addresses, "Email"),
         (wanted.ip_addresses, "IP"),
         (wanted.uris, "URI"),
-    ];
-    for (_, kind) in kinds.into_iter().filter(|(count, _)| *count > 0) {
-        return Err(format!("{kind} subjectAltNames are not allowed"));
-    }
+    ])?;
     named_as_node(wanted)?;
     usages(wanted, "client auth")
 }
@@ -92,13 +89,17 @@ fn kubelet_serving(wanted: &Wanted) -> Result<(), String> {
     if wanted.dns_names + wanted.ip_addresses == 0 {
         return Err("DNS or IP subjectAltName is required".to_owned());
     }
-    for (_, kind) in
-        [(wanted.email_addresses, "Email"), (wanted.uris, "URI")].into_iter().filter(|(count, _)| *count > 0)
-    {
-        return Err(format!("{kind} subjectAltNames are not allowed"));
-    }
+    none_of(&[(wanted.email_addresses, "Email"), (wanted.uris, "URI")])?;
     usages(wanted, "server auth")?;
     named_as_node(wanted)
+}
+
+/// Refuses the first kind of alternative name that there is any of.
+fn none_of(kinds: &[(usize, &str)]) -> Result<(), String> {
+    match kinds.iter().find(|(count, _)| *count > 0) {
+        Some((_, kind)) => Err(format!("{kind} subjectAltNames are not allowed")),
+        None => Ok(()),
+    }
 }
 
 fn of_nodes(wanted: &Wanted) -> Result<(), String> {
