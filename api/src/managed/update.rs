@@ -15,15 +15,15 @@ static NOTHING: LazyLock<Value> = LazyLock::new(|| Value::Object(Map::new()));
 /// Ownership of objects without managedFields is not followed before they are first applied to, and never fails: what
 /// cannot be read counts as absent.
 pub fn update(request: &Request<'_>, live: Option<&Value>, new: &Value) -> Option<Value> {
-    let kept = present(request, live, new);
-    let entries = kept.map(|list| decode(list).unwrap_or_default()).unwrap_or_default();
-    if entries.is_empty() && live.is_some() {
-        return None;
-    }
+    let (kept, entries) = match present(request, live, new) {
+        Some((list, entries)) => (Some(list), entries),
+        None if live.is_some() => return None,
+        None => (None, Vec::new()),
+    };
     let before = live.unwrap_or(&NOTHING);
     let change = compare(before, new, request.ty);
     if change.is_empty() {
-        return kept.cloned().filter(|_| !entries.is_empty());
+        return kept.cloned();
     }
     encode(track(request, entries, (before, new), change))
 }
@@ -57,14 +57,21 @@ pub(super) fn track<'a>(
 
 /// The managedFields to go on from. Those that the client sends count, if they can be read and this is no subresource;
 /// else those of the live object.
-fn present<'a>(request: &Request<'_>, live: Option<&'a Value>, new: &'a Value) -> Option<&'a Value> {
+fn present<'a>(
+    request: &Request<'_>,
+    live: Option<&'a Value>,
+    new: &'a Value,
+) -> Option<(&'a Value, Vec<Entry<'a>>)> {
     let of = |object: &'a Value| object["metadata"].get("managedFields").filter(|list| !list.is_null());
     let sent = of(new).filter(|_| request.subresource.is_empty());
     if sent.is_some_and(is_reset) {
         return None;
     }
-    let readable = |list: &&Value| decode(list).is_ok_and(|entries| !entries.is_empty());
-    sent.filter(readable).or_else(|| live.and_then(of))
+    let read = |list: &'a Value| {
+        let entries = decode(list).ok().filter(|entries| !entries.is_empty())?;
+        Some((list, entries))
+    };
+    sent.and_then(read).or_else(|| live.and_then(of).and_then(read))
 }
 
 /// `[]` and `[{}]` ask to forget all owners.

@@ -60,6 +60,7 @@ impl Scope<'_> {
     ) -> Result<Result<Object, (String, Raced)>, ApiError> {
         let mut object = object;
         self.stamp_new(&mut object);
+        self.dedup_owners(&mut object);
         self.strategy.defaults(&mut object);
         self.own(owners, options, &mut object, None);
         self.mutate(Operation::Create, &mut object, None, options.dry_run).await?;

@@ -21,8 +21,8 @@ pub fn media_type(headers: &HeaderMap) -> &str {
 
 /// Any JSON or YAML document.
 pub fn document(headers: &HeaderMap, body: &[u8], wanted: &str) -> Result<Value, ApiError> {
-    match media_type(headers) {
-        "" | "application/json" | "*/*" => json(body, wanted),
+    match media_type(headers).to_ascii_lowercase().as_str() {
+        "" | "application/json" => json(body, wanted),
         "application/yaml" => yaml(body, wanted).map(|(value, _)| value),
         protobuf::MEDIA_TYPE => from_protobuf(body, ("v1", wanted)),
         _ => Err(ApiError::unsupported_media_type(ACCEPTED)),
@@ -99,8 +99,8 @@ impl Expected<'_> {
         validation: FieldValidation,
     ) -> Result<(Object, Vec<String>), ApiError> {
         let mut twice = Vec::new();
-        let json = match media_type(headers) {
-            "" | "application/json" | "*/*" => body.clone(),
+        let json = match media_type(headers).to_ascii_lowercase().as_str() {
+            "" | "application/json" => body.clone(),
             "application/yaml" => {
                 let object;
                 (object, twice) = yaml(body, self.kind)?;

@@ -162,6 +162,7 @@ impl Scope<'_> {
     ) -> Result<Result<Object, Raced>, ApiError> {
         let How { part, owners, .. } = how;
         let mut new = new;
+        self.dedup_owners(&mut new);
         self.strategy.defaults(&mut new);
         self.own(owners, options, &mut new, Some(old));
         self.mutate(Operation::Update, &mut new, Some(old), options.dry_run).await?;

@@ -157,3 +157,17 @@ async fn strategic_directives_reach_the_object() {
     let patched = api.patch(&uri, "strategic-merge-patch", &order).await.expect(200);
     assert_eq!(patched["metadata"]["finalizers"], json!(["e/f", "a/b", "c/d"]));
 }
+
+#[tokio::test]
+async fn owner_references_are_kept_once() {
+    let api = Fixture::new().await;
+    let owner = json!({"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "u-1"});
+    let body = json!({"metadata": {"name": "a", "ownerReferences": [owner, owner]}});
+    let made = api.post("/api/v1/namespaces/default/configmaps", &body).await;
+    assert_eq!(made.expect(201)["metadata"]["ownerReferences"], json!([owner]));
+    assert!(
+        made.header("warning").ends_with("duplicate UID(s) observed: u-1\""),
+        "{}",
+        made.header("warning")
+    );
+}
