@@ -49,9 +49,7 @@ async fn acquire(leases: &Api<Lease>, name: &str) -> Option<Lease> {
         }
         None => {
             let metadata = ObjectMeta { name: Some("leader".to_owned()), ..ObjectMeta::default() };
-            leases
-                .create(&PostParams::default(), &Lease { metadata, spec: Some(taken), ..Lease::default() })
-                .await
+            leases.create(&PostParams::default(), &Lease { metadata, spec: Some(taken) }).await
         }
     };
     match result {

@@ -274,7 +274,7 @@ fn pods_run_are_evicted_and_take_ephemeral_containers() {
             "p",
             kube::runtime::wait::conditions::is_pod_running(),
         );
-        soon("a running pod", running).await.expect("no error");
+        soon("a running pod", Box::pin(running)).await.expect("no error");
         let debug = json!({"spec": {"ephemeralContainers": [{"name": "e", "image": "busybox"}]}});
         let patched =
             pods.patch_ephemeral_containers("p", &PatchParams::default(), &Patch::Strategic(debug)).await;
@@ -286,6 +286,6 @@ fn pods_run_are_evicted_and_take_ephemeral_containers() {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         };
-        soon("the end of the pod", gone).await;
+        soon("the end of the pod", Box::pin(gone)).await;
     });
 }

@@ -9,9 +9,7 @@ fn the_server_describes_itself() {
     let mut suite = Suite::start();
     suite.check("server version", |rest| {
         let version = rest.get("/version");
-        for field in
-            ["major", "minor", "gitVersion", "buildDate", "goVersion", "platform", "compiler"]
-        {
+        for field in ["major", "minor", "gitVersion", "buildDate", "goVersion", "platform", "compiler"] {
             assert!(version[field].as_str().is_some_and(|text| !text.is_empty()), "{field}: {version}");
         }
         assert!(version["major"].as_str().is_some_and(|n| n.parse::<u32>().is_ok()));
