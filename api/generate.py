@@ -152,7 +152,7 @@ class Schema:
         out += ["/// (name, first field, fields, flags), by name."]
         out += table("TYPES", "(u16, u16, u16, u8)", self.types)
         out += ["/// (type, discriminator, (field, its value)), by type."]
-        out += ["pub static UNIONS: &[(u16, u16, &[(u16, u16)])] = &["]
+        out += ["pub type Union = (u16, u16, &'static [(u16, u16)]);", "pub static UNIONS: &[Union] = &["]
         out += ["    " + " ".join(f"({t}, {d}, &{list(m)})," for t, d, m in self.unions), "];", ""]
         out += ["/// (group, version, kind, type)."]
         out += table("ROOTS", "(u16, u16, u16, u16)", sorted(self.roots, key=self.root_name))

@@ -28,6 +28,7 @@ mod groups;
 #[cfg(test)]
 #[path = "api_server/lists.rs"]
 mod lists;
+#[cfg(test)]
 #[path = "api_server/list_semantics.rs"]
 mod list_semantics;
 #[path = "api_server/matrix.rs"]

@@ -3,7 +3,7 @@
 use super::prose::Prose;
 use coracle_api::schema::{self, FieldRef, Kind, ListType, MapType, TypeRef};
 use serde_json::{Map, Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The two versions of OpenAPI differ in how they point at definitions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +72,26 @@ pub fn closure<'a>(roots: impl IntoIterator<Item = TypeRef<'a>>) -> BTreeMap<&'s
         }
     }
     found
+}
+
+/// The names of [`named_values`] that fields of these types refer to.
+pub fn value_names(types: &BTreeMap<&'static str, TypeRef<'_>>) -> BTreeSet<&'static str> {
+    let fields = types.values().flat_map(|ty| ty.fields());
+    let names = fields.map(|field| {
+        let mut ty = field.ty();
+        while let Some(element) = ty.element() {
+            ty = element;
+        }
+        match ty.kind() {
+            Kind::Quantity => QUANTITY,
+            Kind::IntOrString => INT_OR_STRING,
+            Kind::Time => TIME,
+            Kind::MicroTime => MICRO_TIME,
+            Kind::Any => ty.any_name(),
+            _ => "",
+        }
+    });
+    names.collect()
 }
 
 /// Group, version and kind of root types, by the type's name.

@@ -4,7 +4,7 @@ use super::operations::{Operation, Path, Payload, paths};
 use super::pages::pages;
 use super::parameters::query_type;
 use super::prose::Prose;
-use super::schema::{Dialect, closure, definition, identities, named_values};
+use super::schema::{Dialect, closure, definition, identities, named_values, value_names};
 use crate::discovery::Document;
 use coracle_api::Resource;
 use coracle_api::schema::{self, TypeRef};
@@ -84,22 +84,16 @@ fn schemas(paths: &[Path], own: &[&Arc<Resource>]) -> Value {
     let (prose, identities) = (Prose::of(group_versions), identities());
     let types = closure(roots(paths));
     let mut schemas: Map<String, Value> = types
-        .into_values()
-        .map(|ty| (ty.name().to_owned(), definition(ty, Dialect::V3, &prose, &identities)))
+        .values()
+        .map(|ty| (ty.name().to_owned(), definition(*ty, Dialect::V3, &prose, &identities)))
         .collect();
-    let text = Value::from(schemas.clone()).to_string() + &paths_text(paths);
-    let referred = |name: &str| text.contains(&format!("/schemas/{name}\""));
-    schemas.extend(named_values(Dialect::V3).filter(|(name, _)| referred(name)));
-    let patch = format!("{META}.Patch");
-    if referred(&patch) {
-        schemas.insert(patch, json!({ "type": "object" }));
+    let names = value_names(&types);
+    schemas.extend(named_values(Dialect::V3).filter(|(name, _)| names.contains(name.as_str())));
+    let patch = super::parameters::meta("Patch");
+    if paths.iter().flat_map(|path| &path.operations).any(|o| o.body.as_ref() == Some(&patch)) {
+        schemas.insert(format!("{META}.Patch"), json!({ "type": "object" }));
     }
     Value::Object(schemas)
-}
-
-fn paths_text(paths: &[Path]) -> String {
-    let items: Vec<Value> = paths.iter().map(path_item).collect();
-    Value::from(items).to_string()
 }
 
 /// `None` for text.

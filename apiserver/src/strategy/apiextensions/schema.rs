@@ -39,9 +39,7 @@ pub fn check(holder: &Value, path: &Path, errors: &mut Errors) {
     if bool_at(schema, "nullable") {
         errors.forbidden(&path.field("nullable"), "must be false at the root");
     }
-    for part in ["metadata"] {
-        restricted_metadata(at(schema, "properties").get(part).unwrap_or(&Value::Null), &path, errors);
-    }
+    restricted_metadata(at(schema, "properties.metadata"), &path, errors);
     structural(schema, &path, &Position { root: true, depth: 0 }, errors);
 }
 

@@ -105,12 +105,11 @@ fn deprecation(version: &Value, path: &Path, errors: &mut Errors) {
     if text.is_empty() {
         errors.invalid(&here, text, "must not be an empty string");
     }
-    if let Some((i, c)) = text.char_indices().find(|(_, c)| c.is_control()) {
+    if let Some((i, _)) = text.char_indices().find(|(_, c)| c.is_control()) {
         let detail = format!(
             "must only contain printable UTF-8 characters; non-printable character found at index {i}"
         );
         errors.invalid(&here, text, &detail);
-        let _ = c;
     }
 }
 
@@ -131,7 +130,7 @@ fn subresources(subresources: &Value, path: &Path, errors: &mut Errors) {
         }
     }
     let text = str_at(scale, "labelSelectorPath");
-    if !text.is_empty() && !(text.starts_with(".status.") || text.starts_with(".spec.")) {
+    if !(text.is_empty() || text.starts_with(".status.") || text.starts_with(".spec.")) {
         let detail = "should be a json path under either .status or .spec";
         errors.invalid(&here.field("labelSelectorPath"), text, detail);
     }
