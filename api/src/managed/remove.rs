@@ -30,13 +30,13 @@ fn without(value: &Value, gone: &Set<'_>, place: Place<'_>) -> Value {
     }
 }
 
-fn kept_entry(key: &String, value: &Value, gone: &Set<'_>, place: Place<'_>) -> Option<(String, Value)> {
+fn kept_entry(key: &str, value: &Value, gone: &Set<'_>, place: Place<'_>) -> Option<(String, Value)> {
     let kept = match (gone.find(&Element::field(key)), place.child(key)) {
         (Some(node), _) if node.member => return None,
         (Some(node), Some(child)) => without(value, &node.children, child),
         _ => value.clone(),
     };
-    Some((key.clone(), kept))
+    Some((key.to_owned(), kept))
 }
 
 fn kept_item(item: &Value, items: &Items<'_>, gone: &Set<'_>, place: Place<'_>) -> Option<Value> {
