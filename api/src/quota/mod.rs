@@ -105,7 +105,7 @@ fn count(number: usize) -> Quantity {
     Quantity::from_units(i64::try_from(number).unwrap_or(i64::MAX))
 }
 
-fn list<'a>(value: &'a Value) -> &'a [Value] {
+fn list(value: &Value) -> &[Value] {
     value.as_array().map(Vec::as_slice).unwrap_or_default()
 }
 
