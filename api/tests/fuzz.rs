@@ -22,7 +22,7 @@ impl Random {
     }
 
     fn below(&mut self, limit: usize) -> usize {
-        usize::try_from(self.next() % u64::try_from(limit.max(1)).unwrap()).unwrap()
+        usize::try_from(self.next() % limit.max(1) as u64).expect("below a usize")
     }
 }
 
@@ -69,7 +69,7 @@ fn mutated(random: &mut Random, seeds: &[Vec<u8>]) -> Vec<u8> {
         let at = random.below(bytes.len() + 1);
         match random.below(7) {
             0 if at < bytes.len() => bytes[at] ^= 1 << random.below(8),
-            1 if at < bytes.len() => bytes[at] = u8::try_from(random.below(256)).unwrap(),
+            1 if at < bytes.len() => bytes[at] = u8::try_from(random.below(256)).expect("below 256"),
             2 => bytes.truncate(at),
             3 => drop(bytes.drain(at..(at + random.below(12)).min(bytes.len()))),
             4 => {
@@ -93,7 +93,7 @@ fn mutated(random: &mut Random, seeds: &[Vec<u8>]) -> Vec<u8> {
 
 /// As a request would: with the stack of a server's thread.
 fn with_small_stack(work: impl FnOnce() + Send + 'static) {
-    let thread = std::thread::Builder::new().stack_size(STACK_BYTES).spawn(work).unwrap();
+    let thread = std::thread::Builder::new().stack_size(STACK_BYTES).spawn(work).expect("a thread");
     thread.join().expect("the target found something");
 }
 

@@ -55,7 +55,7 @@ impl Plugin for AlwaysPullImages {
     fn mutate(&self, request: &Request, pod: &mut Object, _old: Option<&Object>) -> Result<(), ApiError> {
         let writes = matches!(request.operation, Operation::Create | Operation::Update);
         let sub = matches!(request.subresource, "" | "ephemeralcontainers");
-        if !writes || !sub || request.group != "" || request.resource != "pods" {
+        if !writes || !sub || !request.group.is_empty() || request.resource != "pods" {
             return Ok(());
         }
         for list in CONTAINERS {

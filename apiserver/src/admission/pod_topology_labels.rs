@@ -16,7 +16,7 @@ impl Plugin for PodTopologyLabels {
 
     /// Of a Binding the labels become the pod's.
     fn mutate(&self, request: &Request, object: &mut Object, _old: Option<&Object>) -> Result<(), ApiError> {
-        if request.operation != Operation::Create || request.group != "" || request.resource != "pods" {
+        if request.operation != Operation::Create || !request.group.is_empty() || request.resource != "pods" {
             return Ok(());
         }
         let node = match request.subresource {

@@ -76,13 +76,13 @@ fn handles(request: &Request) -> bool {
     if request.namespace.is_empty() {
         return false;
     }
-    match (request.group, request.resource, request.operation, request.subresource) {
-        ("", "pods", Operation::Update, "resize") => true,
-        ("", "services" | "persistentvolumeclaims", Operation::Update, "") => true,
-        ("resource.k8s.io", "resourceclaims", Operation::Update, "") => true,
-        (_, _, Operation::Create, "") => true,
-        _ => false,
-    }
+    matches!(
+        (request.group, request.resource, request.operation, request.subresource),
+        ("", "pods", Operation::Update, "resize")
+            | ("", "services" | "persistentvolumeclaims", Operation::Update, "")
+            | ("resource.k8s.io", "resourceclaims", Operation::Update, "")
+            | (_, _, Operation::Create, "")
+    )
 }
 
 async fn current(request: &Request<'_>, store: Option<&Arc<dyn Store>>) -> Result<Vec<Current>, ApiError> {

@@ -131,7 +131,7 @@ fn first(clauses: &[Clause<'_>], choose: impl Fn(&Clause<'_>, Format) -> Option<
 
 fn choice(clause: &Clause<'_>, format: Format) -> Option<Choice> {
     let stream = clause.parameter("stream");
-    if !stream.is_empty() && !(stream == "watch" && format.streams()) {
+    if !stream.is_empty() && (stream != "watch" || !format.streams()) {
         return None;
     }
     if !matches!(clause.parameter("sv"), "" | "v1") {

@@ -87,13 +87,10 @@ fn string(out: &mut String, text: &str, depth: usize, key: bool) {
     let unusual = |c: char| {
         (c.is_control() && c != '\n' && c != '\t') || matches!(c, '\u{feff}' | '\u{2028}' | '\u{2029}')
     };
-    if text.chars().any(unusual) {
-        quoted(out, text);
-    } else if text.contains('\n') && !key {
+    let odd = text.chars().any(unusual);
+    if !odd && text.contains('\n') && !key {
         block(out, text, depth);
-    } else if text.contains(['\n', '\t']) {
-        quoted(out, text);
-    } else if is_other_scalar(text) {
+    } else if odd || text.contains(['\n', '\t']) || is_other_scalar(text) {
         quoted(out, text);
     } else if is_plain(text) {
         out.push_str(text);
