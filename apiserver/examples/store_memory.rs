@@ -50,7 +50,7 @@ async fn main() -> Result<(), Failure> {
         tokio::time::sleep(Duration::from_secs(8)).await;
         println!("| {moment} | {} | {} |", anonymous_mib()?, store.report().checkpoints);
     }
-    println!("| of that, values | {} | |", objects * bytes >> 20);
+    println!("| of that, values | {} | |", (objects * bytes) >> 20);
     store.close().await?;
     println!("| closed | {} | |", anonymous_mib()?);
     Ok(())

@@ -1,6 +1,9 @@
 //! The controllers against an API server in memory, with the rights that upstream's roles give them.
 
 #[cfg(test)]
+#[path = "cluster/signer.rs"]
+mod signer;
+#[cfg(test)]
 #[path = "cluster/support.rs"]
 mod support;
 
@@ -35,8 +38,7 @@ async fn cluster() -> World {
         client_for: Some(world.client_for()),
         legacy_tokens: None,
         cluster_cidr: "10.42.0.0/16".parse().ok(),
-        certificate_signer: Some(Arc::new(support::Signer::new())),
-        ..coracle_controllers::Config::default()
+        certificate_signer: Some(Arc::new(signer::Signer::new())),
     };
     tokio::spawn(coracle_controllers::run(world.context(), config));
     let accounts = world.in_namespace::<k8s_openapi::api::core::v1::ServiceAccount>("default");

@@ -5,7 +5,6 @@ use coracle_apiserver::admission;
 use coracle_apiserver::authz::Chain;
 use coracle_apiserver::bootstrap::{self, BootstrapConfig};
 use coracle_apiserver::health::Health;
-use coracle_apiserver::pki::{Pki, PkiOptions};
 use coracle_apiserver::server::{self, ApiServer, ServerConfig};
 use coracle_apiserver::store::{MemoryStore, Store};
 use coracle_client::informer::Kind;
@@ -123,25 +122,6 @@ impl World {
                 }
             }
         });
-    }
-}
-
-/// An authority of its own.
-pub struct Signer {
-    pki: Arc<Pki>,
-    _dir: tempfile::TempDir,
-}
-
-impl Signer {
-    pub fn new() -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        Self { pki: Pki::ensure(dir.path(), PkiOptions::default()).unwrap(), _dir: dir }
-    }
-}
-
-impl coracle_controllers::CertificateSigner for Signer {
-    fn sign(&self, request: &[u8], usages: &[&str], life: Duration) -> Result<String, String> {
-        self.pki.sign_request(request, usages, life).map_err(|e| e.to_string())
     }
 }
 
