@@ -150,7 +150,11 @@ pub fn split_api_version(api_version: &str) -> Option<(&str, &str)> {
 }
 
 static CATALOGUE: LazyLock<Vec<Arc<Resource>>> = LazyLock::new(|| {
-    RESOURCES.iter().filter(|f| is_stable(f.version)).map(|fact| Arc::new(Resource::from_fact(fact))).collect()
+    RESOURCES
+        .iter()
+        .filter(|f| is_stable(f.version))
+        .map(|fact| Arc::new(Resource::from_fact(fact)))
+        .collect()
 });
 
 /// All built-in resources: core first, then in upstream's order of groups and, within one, of versions.
@@ -237,7 +241,8 @@ mod tests {
         let new = by_plural("events.k8s.io", "v1", "events").unwrap();
         assert_eq!(core.storage, new.storage);
         assert!(new.needs_conversion() && !core.needs_conversion());
-        let [old, new] = ["v1", "v2"].map(|v| by_plural("autoscaling", v, "horizontalpodautoscalers").unwrap());
+        let [old, new] =
+            ["v1", "v2"].map(|v| by_plural("autoscaling", v, "horizontalpodautoscalers").unwrap());
         assert_eq!(old.storage, new.storage);
         assert!(old.needs_conversion() && !new.needs_conversion());
     }

@@ -7,42 +7,42 @@ mod support;
 #[cfg(test)]
 #[path = "api_server/access.rs"]
 mod access;
+#[cfg(test)]
+#[path = "api_server/audit.rs"]
+mod audit;
 #[path = "api_server/delete.rs"]
 mod delete;
 #[path = "api_server/errors.rs"]
 mod errors;
 #[cfg(test)]
-#[path = "api_server/audit.rs"]
-mod audit;
-#[cfg(test)]
 #[path = "api_server/flow.rs"]
 mod flow;
-#[cfg(test)]
-#[path = "api_server/observe.rs"]
-mod observe;
 #[path = "api_server/formats.rs"]
 mod formats;
 #[cfg(test)]
 #[path = "api_server/groups.rs"]
 mod groups;
 #[cfg(test)]
-#[path = "api_server/lists.rs"]
-mod lists;
-#[cfg(test)]
 #[path = "api_server/list_semantics.rs"]
 mod list_semantics;
+#[cfg(test)]
+#[path = "api_server/lists.rs"]
+mod lists;
 #[path = "api_server/matrix.rs"]
 mod matrix;
+#[cfg(test)]
+#[path = "api_server/observe.rs"]
+mod observe;
 #[path = "api_server/ownership.rs"]
 mod ownership;
 #[path = "api_server/patches.rs"]
 mod patches;
 #[cfg(test)]
-#[path = "api_server/sockets.rs"]
-mod sockets;
-#[cfg(test)]
 #[path = "api_server/protobuf.rs"]
 mod protobuf;
+#[cfg(test)]
+#[path = "api_server/sockets.rs"]
+mod sockets;
 #[path = "api_server/subresources.rs"]
 mod subresources;
 #[path = "api_server/watch_semantics.rs"]

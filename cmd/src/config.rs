@@ -1,7 +1,7 @@
 //! The server's settings: defaults, then the configuration file, then flags; checked whole, all mistakes at once.
 
-use crate::args::ServerArgs;
 use crate::access::AccessArgs;
+use crate::args::ServerArgs;
 use crate::edge::EdgeArgs;
 use coracle_kubelet::config::Thresholds;
 use serde::Deserialize;

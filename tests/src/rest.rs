@@ -97,7 +97,9 @@ impl Rest {
             Reply { code: parts.status.as_u16(), headers: parts.headers, body }
         };
         let limited = async { tokio::time::timeout(ANSWER_LIMIT, answer).await };
-        self.runtime.block_on(limited).unwrap_or_else(|_| panic!("{method} {path}: no answer in {ANSWER_LIMIT:?}"))
+        self.runtime
+            .block_on(limited)
+            .unwrap_or_else(|_| panic!("{method} {path}: no answer in {ANSWER_LIMIT:?}"))
     }
 
     #[track_caller]

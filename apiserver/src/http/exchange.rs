@@ -146,9 +146,7 @@ impl Exchange {
 
     fn headers(&self, headers: &mut HeaderMap) {
         headers.insert(AUDIT_ID, self.audit_id.clone());
-        headers
-            .entry(http::header::CACHE_CONTROL)
-            .or_insert(HeaderValue::from_static("no-cache, private"));
+        headers.entry(http::header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
         if let Some(flow) = &self.flow {
             let (schema, level) = flow.uids();
             schema.map(|uid| headers.insert(SCHEMA_UID, uid));

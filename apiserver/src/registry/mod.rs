@@ -29,8 +29,8 @@ pub mod update;
 mod watch;
 
 pub use delete::Deleted;
-pub use list::Page;
 pub use delete_options::{DeleteOptions, Propagation};
+pub use list::Page;
 pub use options::{ListOptions, Query, WriteOptions};
 pub use patch::Patch;
 pub use update::Part;

@@ -27,7 +27,10 @@ async fn served() -> Served {
     let dir = tempfile::tempdir().unwrap();
     let pki = Pki::ensure(dir.path(), PkiOptions::default()).unwrap();
     let tokens = Arc::new(ServiceAccountTokens::new(pki.service_account_key()));
-    let fixture = Fixture::with(|cache| Authenticator::new(&pki, tokens, cache).ok().map(|a| Arc::new(a.without_anonymous()))).await;
+    let fixture = Fixture::with(|cache| {
+        Authenticator::new(&pki, tokens, cache).ok().map(|a| Arc::new(a.without_anonymous()))
+    })
+    .await;
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (api, tls) = (fixture.api.clone(), pki.server_tls().unwrap());
