@@ -68,7 +68,8 @@ async fn evictions_respect_budgets() {
         let mut body = pod(name);
         body["metadata"]["labels"] = json!({"app": "x"});
         api.post(PODS, &body).await.expect(201);
-        let running = json!({"status": {"phase": "Running"}});
+        let ready = json!([{"type": "Ready", "status": "True"}]);
+        let running = json!({"status": {"phase": "Running", "conditions": ready}});
         api.patch(&format!("{PODS}/{name}/status"), "merge-patch", &running).await.expect(200);
     }
     let evict = |name: &str| json!({"metadata": {"name": name}});
