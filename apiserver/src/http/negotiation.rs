@@ -58,6 +58,8 @@ pub struct Wanted {
     /// Indented, as `?pretty` or a browser or curl gets it.
     pub pretty: bool,
     pub gzip: bool,
+    /// Whether some clause takes the object as it is, whatever the first one asks for.
+    pub plain: bool,
 }
 
 /// What a clause asks for, if it can be had.
@@ -89,7 +91,8 @@ impl Wanted {
             chosen.ok_or_else(|| ApiError::not_acceptable(&Format::ALL.map(Format::media_type)))?;
         let plain = first(&clauses, |c, f| choice(c, f).filter(|c| c.shape == Shape::Object));
         let error_format = plain.map_or(Format::Json, |c| c.format);
-        Ok(Self { shape, format, error_format, beta, single, pretty: pretty || asked, gzip })
+        let plain = plain.is_some();
+        Ok(Self { shape, format, error_format, beta, single, pretty: pretty || asked, gzip, plain })
     }
 
     /// 406 for what cannot be a stream.
@@ -110,6 +113,14 @@ impl Wanted {
         let message =
             format!("you requested PartialObjectMetadata, but the requested object is a list ({list_kind})");
         Err(ApiError::new(406, "NotAcceptable", message))
+    }
+
+    /// 406 for what has neither metadata nor columns, when nothing else is asked for.
+    pub fn shapeless(self) -> Result<(), ApiError> {
+        if self.shape == Shape::Object || self.plain {
+            return Ok(());
+        }
+        Err(ApiError::not_acceptable(&Format::ALL.map(Format::media_type)))
     }
 
     /// As error messages are written to this client.

@@ -46,6 +46,9 @@ pub async fn answer(
         let page = server.flow.dump(page, details).ok_or_else(ApiError::page_not_found)?;
         return Ok(Reply::text(StatusCode::OK, page).into_response(wanted));
     }
+    if info.path == "/" {
+        return Ok(Reply::ok(index()).into_response(wanted));
+    }
     let accept = headers.get(ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or_default();
     if info.path.starts_with("/openapi/") {
         let document = openapi_document(info.path.clone(), accept.to_owned()).await?;
@@ -64,6 +67,38 @@ pub async fn answer(
         Some(document) => Ok(served(&document, headers, wanted)),
         None => Err(ApiError::page_not_found()),
     }
+}
+
+/// What there is beside resources, as upstream's root page lists it.
+fn index() -> serde_json::Value {
+    let mut paths: Vec<String> = [
+        "/.well-known/openid-configuration",
+        "/api",
+        "/api/v1",
+        "/apis",
+        "/apis/",
+        "/healthz",
+        "/healthz/ping",
+        "/livez",
+        "/livez/ping",
+        "/metrics",
+        "/metrics/slis",
+        "/openapi/v2",
+        "/openapi/v3",
+        "/openapi/v3/",
+        "/openid/v1/jwks",
+        "/readyz",
+        "/readyz/ping",
+        "/version",
+    ]
+    .map(str::to_owned)
+    .to_vec();
+    for group in catalogue::groups(catalogue::catalogue()).iter().filter(|group| !group.name.is_empty()) {
+        paths.push(format!("/apis/{}", group.name));
+        paths.extend(group.versions.iter().map(|version| format!("/apis/{}/{version}", group.name)));
+    }
+    paths.sort();
+    serde_json::json!({ "paths": paths })
 }
 
 /// Schemas are made on demand, which takes tens of milliseconds.

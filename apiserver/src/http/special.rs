@@ -43,7 +43,10 @@ impl Call<'_> {
                 Ok(Reply::json(StatusCode::CREATED, without_details(status)))
             }
             ("serviceaccounts", "token") => self.token(scope, object),
-            (_, "") => Ok(Reply::json(StatusCode::CREATED, self.review(scope, object)?)),
+            (_, "") => {
+                self.wanted.shapeless()?;
+                Ok(Reply::json(StatusCode::CREATED, self.review(scope, object)?))
+            }
             _ => Err(ApiError::page_not_found()),
         }
     }

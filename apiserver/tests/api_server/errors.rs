@@ -130,6 +130,33 @@ async fn health_needs_no_credentials() {
 }
 
 #[tokio::test]
+async fn the_root_lists_what_is_there() {
+    let api = Fixture::new().await;
+    let index = api.get("/").await.expect(200);
+    let paths: Vec<&str> =
+        index["paths"].as_array().unwrap().iter().filter_map(|path| path.as_str()).collect();
+    assert!(paths.is_sorted() && paths.contains(&"/apis/apps/v1"), "{paths:?}");
+    for path in paths {
+        let status = api.get(path).await.status.as_u16();
+        assert!(status == 200 || path.contains("open"), "{path}: {status}");
+    }
+}
+
+#[tokio::test]
+async fn what_has_no_columns_is_no_table() {
+    let api = Fixture::new().await;
+    let review = json!({"spec": {"resourceAttributes": {"verb": "get", "resource": "pods"}}});
+    let uri = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+    let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
+    for (accept, status) in [(table.to_owned(), 406), (format!("{table},application/json"), 201)] {
+        let request =
+            http::Request::post(uri).header("content-type", "application/json").header("accept", &accept);
+        let answer = api.call(request.body(review.to_string().into()).unwrap()).await;
+        assert_eq!(answer.status.as_u16(), status, "{accept}");
+    }
+}
+
+#[tokio::test]
 async fn a_panic_is_an_answer() {
     let api = Fixture::new().await;
     let broken = api.as_user(Some(UserInfo::authenticated("panics", &[])));
