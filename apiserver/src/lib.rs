@@ -2,6 +2,7 @@
 
 pub mod access;
 pub mod admission;
+pub mod aggregation;
 pub mod audit;
 pub mod authn;
 pub mod authz;
