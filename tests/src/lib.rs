@@ -5,6 +5,8 @@
 pub mod binary;
 pub mod clients;
 pub mod cluster;
+pub mod custom;
+pub mod hook;
 pub mod http;
 pub mod image;
 pub mod rest;
@@ -14,6 +16,7 @@ pub mod wait;
 
 pub use binary::coracle;
 pub use cluster::Cluster;
+pub use hook::Hook;
 pub use http::Answer;
 pub use shell::{Output, Shell};
 pub use wait::wait_for;

@@ -32,7 +32,7 @@ use std::fmt::Write;
 use std::time::{Duration, Instant};
 
 /// Longest wait of a `~` block. States come about within a second or two on an idle machine.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 /// How soon a `~` block runs its command again.
 const AGAIN: Duration = Duration::from_millis(150);
 
