@@ -45,38 +45,76 @@ pub fn escape(name: &str) -> Option<String> {
     Some(escaped.replace('.', "__dot__").replace('-', "__dash__").replace('/', "__slash__"))
 }
 
+/// Bytes of the largest request; upstream's number, from which the largest list without a limit follows.
+const REQUEST_BYTES: u64 = 3 << 20;
+
 /// The type of values of a schema. `root` is an object of its own, of whose metadata rules see the names.
 pub fn declare(schema: &Structural, root: bool) -> Type {
-    object_type(schema, root || schema.embedded_resource, "object")
+    object_type(schema, root || schema.embedded_resource, "object").unwrap_or(Type::Dyn)
 }
 
-fn object_type(schema: &Structural, resource: bool, name: &str) -> Type {
-    let words = &schema.keywords;
+/// How many values of this schema fit into a request.
+pub fn most_in_a_request(schema: &Structural) -> u64 {
+    REQUEST_BYTES / (smallest(schema) + 1)
+}
+
+/// The fewest bytes that a value takes as JSON, by upstream's reckoning.
+fn smallest(schema: &Structural) -> u64 {
     match schema.kind {
+        _ if schema.int_or_string => 1,
+        Some(JsonType::Boolean) => 4,
+        Some(JsonType::Integer | JsonType::Number) => 1,
+        Some(JsonType::String) => match schema.keywords.format.as_str() {
+            "date" => 12,
+            "date-time" => 21,
+            "duration" => 3,
+            _ => 2,
+        },
+        Some(JsonType::Object) if schema.additional.is_none() => {
+            let required = schema.properties.iter().filter(|(name, property)| {
+                property.default.is_none() && schema.keywords.required.contains(name)
+            });
+            required.fold(2, |sum, (name, property)| sum + name.len() as u64 + smallest(property) + 4)
+        }
+        Some(JsonType::Array | JsonType::Object) => 2,
+        None => 1,
+    }
+}
+
+/// `None` for what has no schema: rules cannot speak of it.
+fn object_type(schema: &Structural, resource: bool, name: &str) -> Option<Type> {
+    let words = &schema.keywords;
+    Some(match schema.kind {
         _ if schema.int_or_string => Type::Dyn,
         Some(JsonType::Boolean) => Type::Bool,
         Some(JsonType::Integer) => Type::Int,
         Some(JsonType::Number) => Type::Double,
         Some(JsonType::String) => text(schema),
         Some(JsonType::Array) => {
-            let element = schema.items.as_deref().map_or(Type::Dyn, |items| below(items, name, "items"));
+            let items = schema.items.as_deref()?;
+            let element = below(items, name, "items")?;
             let kind = match schema.list_type {
                 Some(Semantics::Set) => ListKind::Set,
                 Some(Semantics::Map) => ListKind::Map(schema.list_map_keys.clone()),
                 _ => ListKind::Atomic,
             };
-            Type::List(Arc::new(ListType { element, kind, max_items: words.max_items }))
+            // Brackets around, and a comma after each.
+            let most = words.max_items.unwrap_or((REQUEST_BYTES - 2) / (smallest(items) + 1));
+            Type::List(Arc::new(ListType { element, kind, max_items: Some(most) }))
         }
-        _ if schema.additional.is_some() => {
-            let value = schema.additional.as_deref().map_or(Type::Dyn, |value| below(value, name, "values"));
-            Type::Map(Arc::new(MapType { key: Type::STRING, value, max_properties: words.max_properties }))
-        }
-        _ if schema.properties.is_empty() && !resource => Type::Dyn,
-        _ => structure(schema, resource, name),
-    }
+        None if !resource && schema.properties.is_empty() && schema.additional.is_none() => return None,
+        _ => match schema.additional.as_deref().and_then(|of| Some((of, below(of, name, "values")?))) {
+            Some((of, value)) => {
+                // Two quotes, a colon, a comma, and the shortest names there are.
+                let most = words.max_properties.unwrap_or((REQUEST_BYTES - 2) / (smallest(of) + 6));
+                Type::Map(Arc::new(MapType { key: Type::STRING, value, max_properties: Some(most) }))
+            }
+            None => structure(schema, resource, name),
+        },
+    })
 }
 
-fn below(schema: &Structural, name: &str, part: &str) -> Type {
+fn below(schema: &Structural, name: &str, part: &str) -> Option<Type> {
     object_type(schema, schema.embedded_resource, &format!("{name}.{part}"))
 }
 
@@ -88,7 +126,9 @@ fn structure(schema: &Structural, resource: bool, name: &str) -> Type {
         }
     };
     for (json, property) in &schema.properties {
-        add(json, below(property, name, json));
+        if let Some(of) = below(property, name, json) {
+            add(json, of);
+        }
     }
     if resource {
         add("apiVersion", Type::STRING);

@@ -2,9 +2,8 @@
 
 use crate::Program;
 use crate::check::Env;
-use crate::declare::declare;
+use crate::declare::{declare, most_in_a_request};
 use crate::error::EvalError;
-use crate::estimate::largest;
 use crate::eval::Budget;
 use crate::types::Type;
 use crate::value::{Value, typed};
@@ -46,86 +45,139 @@ pub struct Rules {
     list_map_keys: Option<Vec<String>>,
 }
 
-/// Compiles all rules of a schema.
+/// Compiles all rules of a schema that has been accepted. What they cost was judged then.
 ///
 /// # Errors
-/// Every rule that has no sense or could cost too much, with its place below `path`.
+/// Every rule that has no sense, with its place below `path`.
 pub fn compile(schema: &Structural, path: &str) -> Result<Rules, Vec<FieldError>> {
-    let mut compiler = Compiler { errors: Vec::new(), total: 0 };
-    let rules = compiler.visit(schema, path, true, Some(1), true);
-    if compiler.total > TOTAL_ESTIMATE {
-        #[allow(clippy::cast_precision_loss, reason = "a factor to show")]
-        let factor = compiler.total as f64 / TOTAL_ESTIMATE as f64;
-        compiler.errors.push(FieldError::forbidden(
-            path,
-            &format!(
-                "x-kubernetes-validations estimated rule cost total for entire OpenAPIv3 schema {}",
-                over(factor)
-            ),
-        ));
-    }
+    let mut compiler = Compiler { errors: Vec::new(), judge: None };
+    let rules = compiler.visit(schema, path, &Place { root: true, count: Some(1), apart: None });
     if compiler.errors.is_empty() { Ok(rules.unwrap_or_default()) } else { Err(compiler.errors) }
 }
 
-fn over(factor: f64) -> String {
-    let shown = if factor > 100.0 { "more than 100x".to_owned() } else { format!("factor of {factor:.1}x") };
+/// What is wrong with the rules of a new schema: those that have no sense, and those that could cost too much.
+/// `unchanged`: the schema was there before an update, so that only the sum of its costs is judged.
+pub fn check(schema: &Structural, path: &str, unchanged: bool) -> Vec<FieldError> {
+    let judge = Judge { unchanged, total: 0, dearest: Vec::new() };
+    let mut compiler = Compiler { errors: Vec::new(), judge: Some(judge) };
+    compiler.visit(schema, path, &Place { root: true, count: Some(1), apart: None });
+    let mut errors = compiler.errors;
+    if let Some(judge) = compiler.judge.filter(|judge| judge.total > TOTAL_ESTIMATE) {
+        for (place, _) in &judge.dearest {
+            let detail =
+                "contributed to estimated rule cost total exceeding cost limit for entire OpenAPIv3 schema";
+            errors.push(FieldError::forbidden(place.as_str(), detail));
+        }
+        let what = "x-kubernetes-validations estimated rule cost total for entire OpenAPIv3 schema";
+        errors.push(FieldError::forbidden(path, &over(what, judge.total, TOTAL_ESTIMATE)));
+    }
+    errors
+}
+
+#[allow(clippy::cast_precision_loss, reason = "a factor to show")]
+fn over(what: &str, cost: u64, limit: u64) -> String {
+    let factor = cost as f64 / limit as f64;
+    let shown = match factor {
+        f if f > 100.0 => "more than 100x".to_owned(),
+        f if f < 1.5 => format!("{f:.6}x"),
+        f => format!("{f:.1}x"),
+    };
     format!(
-        "exceeds budget by {shown} (try simplifying the rule, or adding maxItems, maxProperties, and maxLength where \
-         arrays, maps, and strings are declared)"
+        "{what} exceeds budget by factor of {shown} (try simplifying the rule, or adding maxItems, maxProperties, and \
+         maxLength where arrays, maps, and strings are declared)"
     )
+}
+
+/// Adds up what the rules of a schema cost.
+struct Judge {
+    unchanged: bool,
+    total: u64,
+    /// The dearest that take a hundredth of the limit or more, dearest first.
+    dearest: Vec<(String, u64)>,
+}
+
+/// How many of the dearest are named.
+const NAMED: usize = 4;
+
+impl Judge {
+    fn observe(&mut self, place: String, cost: u64) {
+        self.total = self.total.saturating_add(cost);
+        if cost >= TOTAL_ESTIMATE / 100 {
+            self.dearest.push((place, cost));
+            self.dearest.sort_by_key(|(_, cost)| std::cmp::Reverse(*cost));
+            self.dearest.truncate(NAMED);
+        }
+    }
 }
 
 struct Compiler {
     errors: Vec<FieldError>,
-    total: u64,
+    judge: Option<Judge>,
+}
+
+/// Where in a schema rules stand.
+#[derive(Clone)]
+struct Place {
+    root: bool,
+    /// How often a value can stand here; `None` when nothing bounds it.
+    count: Option<u64>,
+    /// The list whose elements cannot be told from one another over an update, so that no rule below it may ask for
+    /// what was before.
+    apart: Option<String>,
+}
+
+impl Place {
+    /// Below a list or a map of at most `most` elements.
+    fn within(&self, most: Option<u64>) -> Self {
+        let count = self.count.zip(most).map(|(count, most)| count.saturating_mul(most));
+        Self { root: false, count, apart: self.apart.clone() }
+    }
 }
 
 impl Compiler {
-    /// `count`: how often a value can stand here; `None` when nothing bounds it. `same`: whether what was before can
-    /// be found again, so that rules about changes make sense.
-    fn visit(
-        &mut self,
-        schema: &Structural,
-        path: &str,
-        root: bool,
-        count: Option<u64>,
-        same: bool,
-    ) -> Option<Rules> {
-        let of = declare(schema, root);
-        let elements = largest(&of);
-        // How often an element of this place can stand in an object.
-        let each = count.map(|count| count.saturating_mul(elements));
+    fn visit(&mut self, schema: &Structural, path: &str, place: &Place) -> Option<Rules> {
+        let keyed = schema.list_type == Some(ListType::Map);
+        let field = Place { root: false, ..place.clone() };
         let properties: BTreeMap<String, Rules> = schema
             .properties
             .iter()
             .filter_map(|(name, part)| {
-                let here = format!("{path}.properties[{name}]");
-                Some((name.clone(), self.visit(part, &here, false, count, same)?))
+                Some((name.clone(), self.visit(part, &format!("{path}.properties[{name}]"), &field)?))
             })
             .collect();
-        let keyed = schema.list_type == Some(ListType::Map);
         let items = schema.items.as_deref().and_then(|part| {
-            self.visit(part, &format!("{path}.items"), false, each, same && keyed).map(Box::new)
+            let mut element = place.within(schema.keywords.max_items);
+            if !keyed && element.apart.is_none() {
+                element.apart = Some(path.to_owned());
+            }
+            self.visit(part, &format!("{path}.items"), &element).map(Box::new)
         });
         let additional = schema.additional.as_deref().and_then(|part| {
-            let here = format!("{path}.additionalProperties");
-            self.visit(part, &here, false, each, same).map(Box::new)
+            let value = place.within(schema.keywords.max_properties);
+            self.visit(part, &format!("{path}.additionalProperties"), &value).map(Box::new)
         });
-        let own: Vec<Compiled> = schema
-            .rules
-            .iter()
-            .enumerate()
-            .filter_map(|(index, rule)| {
-                let here = format!("{path}.x-kubernetes-validations[{index}]");
-                self.rule(rule, &of, &here, count, same)
-            })
-            .collect();
+        let of = if schema.rules.is_empty() { None } else { Some(declare(schema, place.root)) };
+        let own: Vec<Compiled> = match &of {
+            Some(of) => self.own(schema, of, path, place),
+            None => Vec::new(),
+        };
         if own.is_empty() && properties.is_empty() && items.is_none() && additional.is_none() {
             return None;
         }
         let kind = schema.kind.map_or("", coracle_api::structural::JsonType::name);
         let list_map_keys = keyed.then(|| schema.list_map_keys.clone());
-        Some(Rules { own, of: Some(of), kind, properties, additional, items, list_map_keys })
+        Some(Rules { own, of, kind, properties, additional, items, list_map_keys })
+    }
+
+    fn own(&mut self, schema: &Structural, of: &Type, path: &str, place: &Place) -> Vec<Compiled> {
+        let times = place.count.unwrap_or_else(|| most_in_a_request(schema));
+        let rules = schema.rules.iter().enumerate();
+        rules
+            .filter_map(|(index, rule)| {
+                let here = format!("{path}.x-kubernetes-validations[{index}]");
+                self.rule(rule, of, &here, times, place.apart.as_deref())
+            })
+            .collect()
     }
 
     fn rule(
@@ -133,23 +185,32 @@ impl Compiler {
         rule: &Rule,
         of: &Type,
         path: &str,
-        count: Option<u64>,
-        same: bool,
+        times: u64,
+        apart: Option<&str>,
     ) -> Option<Compiled> {
         let old = if rule.optional_old_self { Type::optional(of.clone()) } else { of.clone() };
         let env = Env::default().variable("self", of.clone()).variable("oldSelf", old);
-        let before = self.errors.len();
-        let check = self.program(&rule.rule, "rule", &env, &Type::Bool, path, count)?;
-        let transition = check.mentions("oldSelf");
-        if transition && !same {
-            let detail = "oldSelf cannot be used on the uncorrelatable portion of the schema";
-            self.errors.push(FieldError::invalid(
-                format!("{path}.rule"),
-                &Json::from(rule.rule.as_str()),
-                detail,
-            ));
+        let at_rule = format!("{path}.rule");
+        let check = match program(&rule.rule, &env, &Type::Bool) {
+            Ok(check) => Some(check),
+            Err(detail) => {
+                self.errors.push(shown(rule, at_rule.clone(), &detail));
+                None
+            }
+        };
+        if let Some(check) = &check {
+            let cost = || check.cost().saturating_mul(times);
+            self.judge_cost(&at_rule, "estimated rule cost", cost);
         }
-        if rule.optional_old_self && !transition {
+        let message = self.message(rule, &env, path);
+        let check = check?;
+        let mentions = check.mentions("oldSelf");
+        if let (true, Some(list)) = (mentions, apart) {
+            let detail =
+                format!("oldSelf cannot be used on the uncorrelatable portion of the schema within {list}");
+            self.errors.push(FieldError::invalid(at_rule, &Json::from(rule.rule.as_str()), &detail));
+        }
+        if rule.optional_old_self && !mentions {
             let detail = "may not be set if oldSelf is not used in rule";
             self.errors.push(FieldError::invalid(
                 format!("{path}.optionalOldSelf"),
@@ -157,56 +218,67 @@ impl Compiler {
                 detail,
             ));
         }
-        let message = match rule.message_expression.trim() {
-            "" => None,
-            text => Some(self.program(text, "messageExpression", &env, &Type::STRING, path, count)?),
-        };
-        (self.errors.len() == before).then(|| Compiled { rule: rule.clone(), check, message, transition })
+        Some(Compiled { rule: rule.clone(), check, message, transition: mentions })
     }
 
-    fn program(
-        &mut self,
-        source: &str,
-        field: &str,
-        env: &Env,
-        wanted: &Type,
-        path: &str,
-        count: Option<u64>,
-    ) -> Option<Program> {
-        let (here, shown) = (format!("{path}.{field}"), Json::from(source));
-        let program = match Program::compile(source, env) {
-            Ok(program) => program,
-            Err(issues) => {
-                let what = if field == "rule" {
-                    "compilation failed"
-                } else {
-                    "messageExpression compilation failed"
-                };
-                self.errors.push(FieldError::invalid(here, &shown, &format!("{what}: {issues}")));
-                return None;
+    fn message(&mut self, rule: &Rule, env: &Env, path: &str) -> Option<Program> {
+        let source = rule.message_expression.trim();
+        if source.is_empty() {
+            return None;
+        }
+        let here = format!("{path}.messageExpression");
+        match program(source, env, &Type::STRING) {
+            Ok(message) => {
+                self.judge_cost(&here, "estimated messageExpression cost", || message.cost());
+                Some(message)
             }
-        };
-        if !program.result().fits(wanted, &mut BTreeMap::new()) {
-            let detail = if field == "rule" {
-                "cel expression must evaluate to a bool"
-            } else {
-                "messageExpression must evaluate to a string"
-            };
-            self.errors.push(FieldError::invalid(here, &shown, detail));
-            return None;
+            Err(detail) => {
+                let detail = match detail.strip_prefix("cel expression") {
+                    Some(rest) => format!("messageExpression{rest}"),
+                    None => format!("messageExpression {detail}"),
+                };
+                self.errors.push(shown(rule, here, &detail));
+                None
+            }
         }
-        let cost = program.cost().saturating_mul(count.unwrap_or(u64::MAX));
-        self.total = self.total.saturating_add(cost);
-        if cost > RULE_ESTIMATE {
-            #[allow(clippy::cast_precision_loss, reason = "a factor to show")]
-            let factor = cost as f64 / RULE_ESTIMATE as f64;
-            let what =
-                if field == "rule" { "estimated rule cost" } else { "estimated messageExpression cost" };
-            self.errors.push(FieldError::forbidden(here, &format!("{what} {}", over(factor))));
-            return None;
-        }
-        Some(program)
     }
+
+    fn judge_cost(&mut self, place: &str, what: &str, cost: impl Fn() -> u64) {
+        let Some(judge) = &mut self.judge else { return };
+        let cost = cost();
+        judge.observe(place.to_owned(), cost);
+        if cost > RULE_ESTIMATE && !judge.unchanged {
+            self.errors.push(FieldError::forbidden(place, &over(what, cost, RULE_ESTIMATE)));
+        }
+    }
+}
+
+/// The error of a rule, shown whole as upstream's type of it is written.
+fn shown(rule: &Rule, path: String, detail: &str) -> FieldError {
+    let text = |text: &str| Json::from(text).to_string();
+    let reason = if rule.reason.is_empty() { "null".to_owned() } else { text(&rule.reason) };
+    let optional = if rule.optional_old_self { "true" } else { "null" };
+    let whole = format!(
+        "{{\"Rule\":{},\"Message\":{},\"MessageExpression\":{},\"Reason\":{reason},\"FieldPath\":{},\
+         \"OptionalOldSelf\":{optional}}}",
+        text(&rule.rule),
+        text(&rule.message),
+        text(&rule.message_expression),
+        text(&rule.field_path)
+    );
+    let mut error = FieldError::invalid(path, &Json::Null, detail);
+    error.detail = format!("Invalid value: {whole}: {detail}");
+    error
+}
+
+fn program(source: &str, env: &Env, wanted: &Type) -> Result<Program, String> {
+    let program = Program::compile(source, env).map_err(|issues| format!("compilation failed: {issues}"))?;
+    let fits = match (program.result(), wanted) {
+        (Type::String(_), Type::String(_)) => true,
+        (is, wanted) => is == wanted,
+    };
+    let name = if *wanted == Type::Bool { "bool" } else { "string" };
+    if fits { Ok(program) } else { Err(format!("cel expression must evaluate to a {name}")) }
 }
 
 impl Rules {
@@ -255,14 +327,11 @@ impl Rules {
         match value {
             Json::Object(map) => {
                 for (key, inner) in map {
-                    if let Some(below) = self.properties.get(key).or(self.additional.as_deref()) {
-                        below.visit(
-                            inner,
-                            old.and_then(|old| old.get(key)),
-                            &join(path, key),
-                            budget,
-                            errors,
-                        );
+                    let before = old.and_then(|old| old.get(key));
+                    if let Some(below) = self.properties.get(key) {
+                        below.visit(inner, before, &join(path, key), budget, errors);
+                    } else if let Some(below) = &self.additional {
+                        below.visit(inner, before, &format!("{path}[{key}]"), budget, errors);
                     }
                 }
             }

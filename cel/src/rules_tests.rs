@@ -1,13 +1,18 @@
 //! Rules of schemas, from their compilation to their messages.
 
 use crate::Budget;
-use crate::rules::{OBJECT_LIMIT, Rules, compile};
+use crate::rules::{OBJECT_LIMIT, Rules, check, compile};
 use coracle_api::structural::parse;
 use serde_json::{Value, json};
 
 fn rules(spec: &Value) -> Result<Rules, Vec<String>> {
     let schema = parse(&json!({ "type": "object", "properties": { "spec": spec } }));
     compile(&schema, "schema").map_err(|errors| errors.iter().map(ToString::to_string).collect())
+}
+
+fn judged(spec: &Value, unchanged: bool) -> Vec<String> {
+    let schema = parse(&json!({ "type": "object", "properties": { "spec": spec } }));
+    check(&schema, "schema", unchanged).iter().map(ToString::to_string).collect()
 }
 
 fn broken(rules: &Rules, new: Value, old: Option<Value>) -> Vec<String> {
@@ -78,10 +83,9 @@ fn elements_with_keys_are_found_again() {
     let moved = broken(&keyed, json!({ "ports": [port("b", 3)] }), Some(old));
     assert_eq!(moved, [r#"spec.ports[0]: Invalid value: "object": port is fixed"#]);
     let error = rules(&list("atomic")).unwrap_err();
-    assert!(
-        error[0].contains("oldSelf cannot be used on the uncorrelatable portion of the schema"),
-        "{error:?}"
-    );
+    let wanted = "oldSelf cannot be used on the uncorrelatable portion of the schema within \
+                  schema.properties[spec].properties[ports]";
+    assert!(error[0].ends_with(wanted), "{error:?}");
 }
 
 #[test]
@@ -95,9 +99,64 @@ fn rules_without_sense_or_bounds_are_refused() {
     assert!(error[0].contains("cel expression must evaluate to a bool"));
     let open = json!({ "type": "array", "items": { "type": "string" },
         "x-kubernetes-validations": [{ "rule": "self.all(a, self.all(b, self.all(c, a + b != c)))" }] });
-    let error = rules(&json!({ "type": "object", "properties": { "names": open } })).unwrap_err();
-    assert!(error[0].contains("estimated rule cost exceeds budget by more than 100x"), "{error:?}");
+    let error = judged(&json!({ "type": "object", "properties": { "names": open } }), false);
+    let place = "schema.properties[spec].properties[names].x-kubernetes-validations[0].rule";
+    assert!(
+        error[0].starts_with(&format!(
+            "{place}: Forbidden: estimated rule cost exceeds budget by factor of more than 100x (try simplifying the \
+             rule, or adding maxItems"
+        )),
+        "{error:?}"
+    );
+    assert_eq!(
+        error[1],
+        format!(
+            "{place}: Forbidden: contributed to estimated rule cost total exceeding cost limit for entire OpenAPIv3 \
+             schema"
+        )
+    );
+    assert!(
+        error[2].starts_with("schema: Forbidden: x-kubernetes-validations estimated rule cost total for")
+    );
+    assert_eq!(judged(&json!({ "type": "object", "properties": { "names": open } }), true).len(), 2);
     let bounded = json!({ "type": "array", "maxItems": 5, "items": { "type": "string", "maxLength": 10 },
         "x-kubernetes-validations": [{ "rule": "self.all(a, self.all(b, a != b || a == b))" }] });
-    assert!(rules(&json!({ "type": "object", "properties": { "names": bounded } })).is_ok());
+    assert!(judged(&json!({ "type": "object", "properties": { "names": bounded } }), false).is_empty());
+}
+
+#[test]
+fn what_a_rule_costs_counts_as_often_as_it_can_be_run() {
+    let element = |most: Value| {
+        let mut list = json!({ "type": "array", "items": { "type": "object", "properties": { "a": { "type": "array",
+            "maxItems": 100, "items": { "type": "string", "maxLength": 5 } } },
+            "x-kubernetes-validations": [{ "rule": "self.a.all(x, x.size() > 1)" }] } });
+        if !most.is_null() {
+            list["maxItems"] = most;
+        }
+        judged(&json!({ "type": "object", "properties": { "list": list } }), false)
+    };
+    assert!(element(10.into()).is_empty());
+    assert!(element(100_000.into())[0].contains("estimated rule cost exceeds budget by factor of"));
+    assert!(element(Value::Null)[0].contains("estimated rule cost exceeds budget by factor of"));
+}
+
+#[test]
+fn what_has_no_schema_cannot_be_spoken_of() {
+    let object = json!({ "type": "object", "x-kubernetes-validations": [{ "rule": "self.raw.x == 1" }],
+        "properties": { "raw": { "x-kubernetes-preserve-unknown-fields": true } } });
+    assert!(judged(&object, false)[0].contains("undefined field 'raw'"));
+}
+
+#[test]
+fn rules_are_shown_whole_where_they_do_not_compile() {
+    let error = judged(&integers(json!([{ "rule": "self.nope > 1", "message": "m" }])), false);
+    assert!(
+        error[0].contains(
+            "Invalid value: {\"Rule\":\"self.nope > 1\",\"Message\":\"m\",\"MessageExpression\":\"\",\"Reason\":null,\
+             \"FieldPath\":\"\",\"OptionalOldSelf\":null}: compilation failed: ERROR: <input>:1:5"
+        ),
+        "{error:?}"
+    );
+    let error = judged(&integers(json!([{ "rule": "true", "messageExpression": "1" }])), false);
+    assert!(error[0].ends_with("messageExpression must evaluate to a string"), "{error:?}");
 }
