@@ -21,3 +21,4 @@ pub mod registry;
 pub mod server;
 pub mod store;
 pub mod strategy;
+pub mod webhook;

@@ -2,7 +2,8 @@
 //! (<https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/>).
 //!
 //! [`Chain`] holds upstream's plugins in upstream's order ([`Config`] says which of them), one file each. Plugins are
-//! synchronous and decide from cached state; only resource quota writes, what it has charged.
+//! synchronous and decide from cached state; only resource quota writes, what it has charged. Behind them stand the
+//! steps that users configure: policies and webhooks.
 
 pub mod annotations;
 mod certificates;
@@ -10,6 +11,7 @@ mod default_ingress_class;
 mod default_storage_class;
 mod default_toleration_seconds;
 mod limit_ranger;
+pub mod matching;
 mod namespace_lifecycle;
 mod node_restriction;
 mod optional;
@@ -20,22 +22,27 @@ mod priority;
 mod resource_quota;
 mod runtime_class;
 mod service_account;
+mod step;
 mod storage_object_in_use;
 mod taint_nodes;
 mod volume_resize;
+pub mod webhook;
 
 #[cfg(test)]
 mod testing;
 
-pub use crate::registry::{Admission, Attributes, Operation};
+pub use crate::registry::{Admission, Asked, Attributes, Forms, Kind, Operation, kind_of};
 pub use node_restriction::check_token as check_node_token;
 pub use plugins::{Config, NEED_CONTROLLERS, NEEDS_NODE_LIFECYCLE, NEEDS_STORAGE_PROTECTION, PluginError};
 
 use crate::authz::{Authorizer, escalation};
+use crate::metrics;
 use crate::strategy::Reader;
 use coracle_api::{ApiError, Object, UserInfo};
 use parking_lot::Mutex;
 use std::sync::Arc;
+use std::time::Instant;
+pub(crate) use step::{MutatingStep, Round, ValidatingStep, Write};
 
 /// A write, as plugins see it.
 #[derive(Clone, Copy)]
@@ -82,6 +89,11 @@ pub(crate) trait Plugin: Send + Sync {
     /// Upstream's name, as in `--disable-admission-plugins`.
     fn name(&self) -> &'static str;
 
+    /// Whether it is asked about such operations at all.
+    fn handles(&self, operation: Operation) -> bool {
+        operation != Operation::Connect
+    }
+
     /// Called for creates and updates.
     fn mutate(
         &self,
@@ -107,6 +119,8 @@ pub(crate) trait Plugin: Send + Sync {
 pub struct Chain {
     read: Arc<dyn Reader>,
     plugins: Vec<Box<dyn Plugin>>,
+    mutating: Vec<Box<dyn MutatingStep>>,
+    validating: Vec<Box<dyn ValidatingStep>>,
     quota: Option<resource_quota::ResourceQuota>,
     authorizer: Option<Arc<dyn Authorizer>>,
 }
@@ -114,8 +128,9 @@ pub struct Chain {
 impl Chain {
     pub fn new(read: Arc<dyn Reader>, config: &Config) -> Result<Self, PluginError> {
         let plugins = config.plugins()?;
+        let (mutating, validating) = config.steps(&read);
         let quota = config.quota().then(resource_quota::ResourceQuota::default);
-        Ok(Self { read, plugins, quota, authorizer: None })
+        Ok(Self { read, plugins, mutating, validating, quota, authorizer: None })
     }
 
     /// Refuses roles and bindings by which their writer would grant more than they have
@@ -155,6 +170,52 @@ impl Chain {
     }
 }
 
+impl Chain {
+    fn write<'a>(&'a self, attributes: &'a Attributes<'_>) -> Write<'a> {
+        Write { attributes, read: &self.read, authorizer: self.authorizer.as_ref() }
+    }
+
+    fn mutate_by_plugins(
+        &self,
+        attributes: &Attributes<'_>,
+        object: &mut Object,
+        old: Option<&Object>,
+    ) -> Result<(), ApiError> {
+        let request = self.request(attributes);
+        let mut timer = Timer::new(attributes.operation, "admit");
+        let handling = self.plugins.iter().filter(|plugin| plugin.handles(attributes.operation));
+        handling
+            .map(|plugin| timer.done(plugin.name(), plugin.mutate(&request, object, old)))
+            .collect::<Result<(), _>>()
+    }
+
+    async fn mutate_by_steps(
+        &self,
+        attributes: &Attributes<'_>,
+        mut object: Option<&mut Object>,
+        old: Option<&Object>,
+        round: &mut Round,
+    ) -> Result<(), ApiError> {
+        let mut timer = Timer::new(attributes.operation, "admit");
+        for step in &self.mutating {
+            let outcome = step.mutate(&self.write(attributes), object.as_deref_mut(), old, round).await;
+            timer.done(step.name(), outcome)?;
+        }
+        Ok(())
+    }
+
+    /// Deletions are not mutated, but those who mutate are told of them first, as upstream does.
+    async fn tell_of_deletion(&self, attributes: &Attributes<'_>, old: Option<&Object>) -> Result<(), ApiError> {
+        let mut round = Round::default();
+        loop {
+            self.mutate_by_steps(attributes, None, old, &mut round).await?;
+            if !round.advance() {
+                return Ok(());
+            }
+        }
+    }
+}
+
 #[async_trait::async_trait]
 impl Admission for Chain {
     async fn mutate(
@@ -164,10 +225,14 @@ impl Admission for Chain {
         old: Option<&Object>,
     ) -> Result<(), ApiError> {
         service_account::wait_for_default(&self.request(attributes), object).await;
-        let request = self.request(attributes);
-        self.plugins.iter().try_for_each(|plugin| {
-            plugin.mutate(&request, object, old).inspect_err(|error| refused(&**plugin, error))
-        })
+        let mut round = Round::default();
+        loop {
+            self.mutate_by_plugins(attributes, object, old)?;
+            self.mutate_by_steps(attributes, Some(object), old, &mut round).await?;
+            if !round.advance() {
+                return Ok(());
+            }
+        }
     }
 
     async fn validate(
@@ -176,20 +241,48 @@ impl Admission for Chain {
         object: Option<&Object>,
         old: Option<&Object>,
     ) -> Result<(), ApiError> {
+        if attributes.operation == Operation::Delete {
+            self.tell_of_deletion(attributes, old).await?;
+        }
         let request = self.request(attributes);
         self.check_escalation(&request, object, old)?;
-        self.plugins.iter().try_for_each(|plugin| {
-            plugin.validate(&request, object, old).inspect_err(|error| refused(&**plugin, error))
-        })?;
+        let mut timer = Timer::new(attributes.operation, "validate");
+        for plugin in self.plugins.iter().filter(|plugin| plugin.handles(attributes.operation)) {
+            timer.done(plugin.name(), plugin.validate(&request, object, old))?;
+        }
+        for step in &self.validating {
+            let outcome = step.validate(&self.write(attributes), object, old).await;
+            timer.done(step.name(), outcome)?;
+        }
         match (&self.quota, object) {
-            (Some(quota), Some(object)) => quota.charge(&request, attributes.store, object, old).await,
+            (Some(quota), Some(object)) => {
+                let outcome = quota.charge(&request, attributes.store, object, old).await;
+                timer.done("ResourceQuota", outcome)
+            }
             _ => Ok(()),
         }
     }
 }
 
-fn refused(plugin: &dyn Plugin, error: &ApiError) {
-    tracing::debug!(plugin = plugin.name(), %error, "refused");
+/// Measures one plugin after the other.
+struct Timer {
+    operation: &'static str,
+    kind: &'static str,
+    since: Instant,
+}
+
+impl Timer {
+    fn new(operation: Operation, kind: &'static str) -> Self {
+        Self { operation: operation.name(), kind, since: Instant::now() }
+    }
+
+    fn done(&mut self, plugin: &'static str, outcome: Result<(), ApiError>) -> Result<(), ApiError> {
+        let now = Instant::now();
+        let took = now.duration_since(self.since);
+        metrics::global().admission_plugin(plugin, self.operation, self.kind, outcome.is_err(), took);
+        self.since = now;
+        outcome.inspect_err(|error| tracing::debug!(plugin, %error, "refused"))
+    }
 }
 
 /// The elements of a list field; empty if it is absent.
@@ -239,8 +332,10 @@ mod tests {
             namespace: &namespace,
             name: &name,
             dry_run: false,
+            asked: Asked::Nothing,
             warnings: &Mutex::default(),
             store: None,
+            forms: None,
         };
         let mut object = object;
         chain.mutate(&attributes, &mut object, None).await?;

@@ -22,6 +22,10 @@ impl Plugin for AlwaysDeny {
         "AlwaysDeny"
     }
 
+    fn handles(&self, _: Operation) -> bool {
+        true
+    }
+
     fn validate(&self, request: &Request, _: Option<&Object>, _: Option<&Object>) -> Result<(), ApiError> {
         Err(request.forbidden("admission control is denying all modifications"))
     }

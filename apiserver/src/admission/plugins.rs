@@ -2,10 +2,13 @@
 
 use super::pod_security::{PodSecurity, Settings};
 use super::{
-    Plugin, certificates, default_ingress_class, default_storage_class, default_toleration_seconds,
+    MutatingStep, Plugin, ValidatingStep, certificates, default_ingress_class, default_storage_class, default_toleration_seconds,
     limit_ranger, namespace_lifecycle, node_restriction, optional, pod_topology_labels, priority,
     runtime_class, service_account, storage_object_in_use, taint_nodes, volume_resize,
+    webhook,
 };
+use crate::strategy::Reader;
+use std::sync::Arc;
 
 /// Plugins that hand work to a controller. Without that controller they would block for ever (a node never loses its
 /// taint, a claim never its finalizer), so whoever starts the controller takes the name out of [`Config::disabled`].
@@ -54,13 +57,16 @@ enum Place {
     /// Of upstream's default set.
     On(fn(&Config) -> Box<dyn Plugin>),
     Off(fn(&Config) -> Box<dyn Plugin>),
+    /// Behind the plugins: what users configure, on like upstream's.
+    Mutating(fn(&Arc<dyn Reader>) -> Box<dyn MutatingStep>),
+    Validating(fn(&Arc<dyn Reader>) -> Box<dyn ValidatingStep>),
     /// Runs behind all others, and not as a [`Plugin`].
     Quota,
     /// Upstream has it, this server does not.
     Absent,
 }
 
-use Place::{Absent, Off, On, Quota};
+use Place::{Absent, Mutating, Off, On, Quota, Validating};
 
 /// Upstream's order: quota last, because it must only count what everybody else let through.
 const ALL: &[(&str, Place)] = &[
@@ -99,9 +105,9 @@ const ALL: &[(&str, Place)] = &[
     ("PodTopologyLabels", On(|_| Box::new(pod_topology_labels::PodTopologyLabels))),
     ("NodeDeclaredFeatureValidator", Absent),
     ("MutatingAdmissionPolicy", Absent),
-    ("MutatingAdmissionWebhook", Absent),
+    (webhook::MUTATING, Mutating(|read| Box::new(webhook::Mutating::new(read.clone())))),
     ("ValidatingAdmissionPolicy", Absent),
-    ("ValidatingAdmissionWebhook", Absent),
+    (webhook::VALIDATING, Validating(|read| Box::new(webhook::Validating::new(read.clone())))),
     (QUOTA, Quota),
     ("AlwaysDeny", Off(|_| Box::new(optional::AlwaysDeny))),
 ];
@@ -141,6 +147,24 @@ impl Config {
             _ => None,
         });
         Ok(chosen.collect())
+    }
+
+    /// The steps behind the plugins, in order.
+    #[allow(clippy::type_complexity, reason = "two lists, used once")]
+    pub(super) fn steps(
+        &self,
+        read: &Arc<dyn Reader>,
+    ) -> (Vec<Box<dyn MutatingStep>>, Vec<Box<dyn ValidatingStep>>) {
+        let (mut mutating, mut validating) = (Vec::new(), Vec::new());
+        for (name, place) in ALL {
+            match place {
+                _ if self.disabled.iter().any(|disabled| disabled == name) => {}
+                Mutating(make) => mutating.push(make(read)),
+                Validating(make) => validating.push(make(read)),
+                _ => {}
+            }
+        }
+        (mutating, validating)
     }
 
     pub(super) fn quota(&self) -> bool {

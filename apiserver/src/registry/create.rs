@@ -1,7 +1,7 @@
 //! POST to a collection.
 
 use super::commit::Raced;
-use super::gate::Operation;
+use super::gate::{Asked, Operation};
 use super::metadata::{generate_name, of, text};
 use super::ownership::Owners;
 use super::{Scope, WriteOptions};
@@ -63,7 +63,7 @@ impl Scope<'_> {
         self.dedup_owners(&mut object);
         self.strategy.defaults(&mut object);
         self.own(owners, options, &mut object, None);
-        self.mutate(Operation::Create, &mut object, None, options.dry_run).await?;
+        self.mutate(Operation::Create, &mut object, None, options).await?;
         self.strategy.defaults(&mut object);
         self.strategy.prepare_create(&mut object, &self.env());
         let mut errors: Vec<FieldError> = self.metadata_errors(&object);
@@ -74,7 +74,7 @@ impl Scope<'_> {
             return Err(ApiError::invalid(&self.resource.group, &self.resource.kind, &name, &errors));
         }
         self.warn(self.strategy.warnings(&object, None));
-        self.validate_admission(Operation::Create, Some(&object), None, options.dry_run).await?;
+        self.validate_admission(Operation::Create, Some(&object), None, Asked::Write(options)).await?;
         let taken = self.registry.cache.find(&self.resource.storage.key, self.namespace, &name).is_some();
         if taken {
             return Ok(Err((name, Raced)));

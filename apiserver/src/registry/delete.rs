@@ -4,7 +4,7 @@
 //! <https://kubernetes.io/docs/concepts/overview/working-with-objects/finalizers/>.
 
 use super::delete_options::Propagation;
-use super::gate::Operation;
+use super::gate::{Asked, Operation};
 use super::metadata::{finalizers, is_deleting, of, text, time_text};
 use super::{ATTEMPTS, DeleteOptions, Scope};
 use coracle_api::{ApiError, Object};
@@ -60,11 +60,15 @@ impl Scope<'_> {
             };
             let old = cached.decode();
             self.check_delete(name, &old, options)?;
-            self.validate_admission(Operation::Delete, None, Some(&old), options.dry_run).await?;
+            self.validate_admission(Operation::Delete, None, Some(&old), Asked::Delete(options)).await?;
             let grace = self.strategy.graceful_deletion(&old, options.grace_seconds);
             let propagation = options.propagation.or_else(|| self.default_propagation(&old));
             let options = &DeleteOptions { propagation, ..options.clone() };
-            let outcome = match plan(&old, options, grace, self.is_held(&old), self.now) {
+            let mut begun = (*old).clone();
+            if !is_deleting(&old) {
+                self.strategy.begin_delete(&mut begun, &self.env());
+            }
+            let outcome = match plan(&begun, options, grace, self.is_held(&old), self.now) {
                 Plan::Pending => return Ok(Deleted { object: (*old).clone(), gone: false }),
                 Plan::Mark(mut marked) => {
                     if self.is_held(&marked) {

@@ -3,7 +3,7 @@
 use super::Query;
 use super::options::{dry_run, refuse};
 use coracle_api::{ApiError, FieldError};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// What happens to the objects that this one owns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +23,32 @@ pub struct DeleteOptions {
     pub accepted: bool,
     pub uid: Option<String>,
     pub resource_version: Option<String>,
+}
+
+impl DeleteOptions {
+    /// The DeleteOptions of meta.k8s.io/v1, for webhooks and policies.
+    pub(super) fn to_value(&self) -> Value {
+        let mut value = json!({ "kind": "DeleteOptions", "apiVersion": "meta.k8s.io/v1" });
+        if let Some(seconds) = self.grace_seconds {
+            value["gracePeriodSeconds"] = seconds.into();
+        }
+        for (field, text) in [("uid", &self.uid), ("resourceVersion", &self.resource_version)] {
+            if let Some(text) = text {
+                value["preconditions"][field] = text.as_str().into();
+            }
+        }
+        match self.propagation {
+            _ if self.accepted => value["orphanDependents"] = false.into(),
+            Some(Propagation::Orphan) => value["propagationPolicy"] = "Orphan".into(),
+            Some(Propagation::Background) => value["propagationPolicy"] = "Background".into(),
+            Some(Propagation::Foreground) => value["propagationPolicy"] = "Foreground".into(),
+            None => {}
+        }
+        if self.dry_run {
+            value["dryRun"] = json!(["All"]);
+        }
+        value
+    }
 }
 
 /// As sent, before anything is checked but types.
@@ -168,7 +194,6 @@ fn mistyped(value: &Value, path: &str, wanted: &str) -> ApiError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     #[test]
     fn from_query_and_body() {

@@ -16,6 +16,14 @@ pub struct WriteOptions {
     pub field_validation: FieldValidation,
     pub force: bool,
     pub field_manager: String,
+    pub sent: SentOptions,
+}
+
+/// What the client has sent, before anything was filled in: webhooks and policies see it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SentOptions {
+    pub field_manager: String,
+    pub field_validation: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,7 +89,9 @@ impl Query {
         });
         refuse(kind, errors)?;
         let force = self.flag("force").unwrap_or(false);
-        Ok(WriteOptions { dry_run, field_validation, force, field_manager })
+        let sent =
+            SentOptions { field_manager: field_manager.clone(), field_validation: asked.to_owned() };
+        Ok(WriteOptions { dry_run, field_validation, force, field_manager, sent })
     }
 
     pub fn list_options(&self) -> Result<ListOptions, ApiError> {

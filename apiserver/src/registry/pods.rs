@@ -1,6 +1,6 @@
 //! Subresources of pods that change the pod: binding and eviction.
 
-use super::gate::Operation;
+use super::gate::{Asked, Operation};
 use super::metadata::{is_deleting, of, text, time_text};
 use super::update::Part;
 use super::{DeleteOptions, Deleted, Scope, WriteOptions};
@@ -40,9 +40,9 @@ impl Scope<'_> {
         let mut body = body.clone();
         of(&mut body).insert("name".into(), self.name.into());
         of(&mut body).insert("namespace".into(), self.namespace.into());
-        self.mutate(Operation::Create, &mut body, None, options.dry_run).await?;
-        let pod = self.get()?.decode();
-        self.validate_admission(Operation::Create, Some(&body), Some(&pod), options.dry_run).await?;
+        self.mutate(Operation::Create, &mut body, None, options).await?;
+        self.get()?;
+        self.validate_admission(Operation::Create, Some(&body), None, Asked::Write(options)).await?;
         Ok(body)
     }
 
@@ -131,7 +131,7 @@ impl Scope<'_> {
         let scope = Scope {
             registry: self.registry,
             resource,
-            strategy: crate::strategy::for_resource("policy", "poddisruptionbudgets"),
+            strategy: crate::strategy::for_resource("policy", "poddisruptionbudgets").into(),
             namespace: self.namespace,
             name: budget,
             subresource: "status",

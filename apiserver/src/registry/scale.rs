@@ -11,7 +11,7 @@ use coracle_api::{ApiError, FieldError, LabelSelector, Object, schema};
 use serde_json::{Value, json};
 
 /// The Scale that stands for an object.
-fn scale_of(object: &Object) -> Object {
+pub(super) fn scale_of(object: &Object) -> Object {
     let mut metadata = json!({});
     for field in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
         if let Some(value) = object["metadata"].get(field) {

@@ -1,7 +1,7 @@
 //! PUT and PATCH, of an object or of a part of it: read, transform, check, compare and swap.
 
 use super::commit::Raced;
-use super::gate::Operation;
+use super::gate::{Asked, Operation};
 use super::metadata::{finalizers, is_deleting, text};
 use super::ownership::Owners;
 use super::{Scope, WriteOptions};
@@ -165,7 +165,7 @@ impl Scope<'_> {
         self.dedup_owners(&mut new);
         self.strategy.defaults(&mut new);
         self.own(owners, options, &mut new, Some(old));
-        self.mutate(Operation::Update, &mut new, Some(old), options.dry_run).await?;
+        self.mutate(Operation::Update, &mut new, Some(old), options).await?;
         self.strategy.defaults(&mut new);
         self.keep_system_fields(&mut new, old);
         match part {
@@ -185,7 +185,7 @@ impl Scope<'_> {
         if part == Part::Main {
             self.warn(self.strategy.warnings(&new, Some(old)));
         }
-        self.validate_admission(Operation::Update, Some(&new), Some(old), options.dry_run).await?;
+        self.validate_admission(Operation::Update, Some(&new), Some(old), Asked::Write(options)).await?;
         if self.is_finished(&new) {
             let removed = self.remove(self.name, cached, &new, options.dry_run).await?;
             return Ok(removed.map(|revision| {
