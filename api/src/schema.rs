@@ -98,6 +98,28 @@ pub struct Dynamic {
     pub nullable: bool,
     /// Fields that are not among `fields` are kept.
     pub preserve_unknown_fields: bool,
+    /// Of a list, wherever it stands: a field's own say counts first.
+    pub list_type: Option<ListType>,
+    pub map_keys: Vec<String>,
+    /// This is a type of the generated tables, such as that of `metadata`, and all else here is void.
+    pub built_in: Option<TypeRef<'static>>,
+}
+
+impl Dynamic {
+    /// A type without facts of its own.
+    pub const fn of(kind: Kind) -> Self {
+        Self {
+            kind,
+            fields: Vec::new(),
+            element: None,
+            map_type: None,
+            nullable: false,
+            preserve_unknown_fields: false,
+            list_type: None,
+            map_keys: Vec::new(),
+            built_in: None,
+        }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -164,7 +186,7 @@ fn resolve(shape: u16) -> (u8, u16) {
 
 impl<'a> TypeRef<'a> {
     pub fn dynamic(ty: &'a Dynamic) -> Self {
-        Self(Node::Dynamic(ty))
+        ty.built_in.unwrap_or(Self(Node::Dynamic(ty)))
     }
 
     pub fn kind(self) -> Kind {
@@ -262,6 +284,22 @@ impl<'a> TypeRef<'a> {
 
     pub fn preserves_unknown_fields(self) -> bool {
         matches!(self.0, Node::Dynamic(ty) if ty.preserve_unknown_fields)
+    }
+
+    /// How a list merges that is reached by no field, such as one in a map.
+    pub fn list_type(self) -> Option<ListType> {
+        match self.0 {
+            Node::Built(_) => None,
+            Node::Dynamic(ty) => ty.list_type,
+        }
+    }
+
+    /// The fields that identify an element of such a list.
+    pub fn map_keys(self) -> Vec<&'a str> {
+        match self.0 {
+            Node::Built(_) => Vec::new(),
+            Node::Dynamic(ty) => ty.map_keys.iter().map(String::as_str).collect(),
+        }
     }
 
     /// Whether this is a type of the generated tables, whose optional empty lists and maps are the same as absent.

@@ -70,14 +70,7 @@ fn facts_of_pods() {
 
 #[test]
 fn dynamic_types_answer_alike() {
-    let leaf = |kind| Dynamic {
-        kind,
-        fields: vec![],
-        element: None,
-        map_type: None,
-        nullable: true,
-        preserve_unknown_fields: true,
-    };
+    let leaf = |kind| Dynamic { nullable: true, preserve_unknown_fields: true, ..Dynamic::of(kind) };
     let field = DynamicField {
         name: "a".into(),
         ty: Dynamic { element: Some(Box::new(leaf(Kind::Int64))), ..leaf(Kind::List) },

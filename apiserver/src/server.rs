@@ -13,10 +13,8 @@ use crate::http::service;
 use crate::metrics;
 use crate::registry::{Admission, Clock, Registry};
 use crate::store::{Store, StoreError};
-use crate::strategy::{self, Strategy};
 use axum::Router;
 use axum::body::Body;
-use coracle_api::catalogue;
 use http::Request;
 use std::sync::Arc;
 use std::time::Duration;
@@ -74,12 +72,7 @@ pub struct ApiServer {
 
 /// Loads the watch cache, which authenticators and authorizers read from, too.
 pub async fn load_cache(store: Arc<dyn Store>) -> Result<Arc<Cache>, StoreError> {
-    Cache::start(store, Arc::new(strategy_of)).await
-}
-
-fn strategy_of(storage: &str) -> Option<&'static dyn Strategy> {
-    let resource = catalogue::by_storage_key(storage)?;
-    Some(strategy::for_resource(&resource.group, &resource.plural))
+    Cache::start(store).await
 }
 
 /// Changes whenever an object of RBAC does.

@@ -4,16 +4,14 @@ use super::element::Element;
 use crate::schema::{Dynamic, FieldRef, Kind, ListType, MapType, TypeRef};
 use serde_json::{Map, Value};
 use std::borrow::Cow;
+use std::sync::LazyLock;
 
 /// What stands where no schema says anything.
-static ANYTHING: Dynamic = Dynamic {
-    kind: Kind::Any,
-    fields: Vec::new(),
-    element: None,
-    map_type: None,
+static ANYTHING: LazyLock<Dynamic> = LazyLock::new(|| Dynamic {
     nullable: true,
     preserve_unknown_fields: true,
-};
+    ..Dynamic::of(Kind::Any)
+});
 
 fn anything<'t>() -> Place<'t> {
     Place::root(TypeRef::dynamic(&ANYTHING))
@@ -64,7 +62,7 @@ impl<'t> Place<'t> {
                 let map_type = self.field.and_then(FieldRef::map_type).or_else(|| self.ty.map_type());
                 if map_type == Some(MapType::Atomic) { Shape::Atomic } else { Shape::Granular }
             }
-            Kind::List => match self.field.and_then(FieldRef::list_type) {
+            Kind::List => match self.field.and_then(FieldRef::list_type).or_else(|| self.ty.list_type()) {
                 Some(ListType::Map) => Shape::Keyed,
                 Some(ListType::Set) => Shape::Set,
                 Some(ListType::Atomic) | None => Shape::Atomic,
@@ -105,14 +103,15 @@ pub(super) struct Key<'t> {
 
 impl<'t> Items<'t> {
     pub fn of(place: Place<'t>, shape: Shape) -> Self {
-        match (shape, place.field) {
-            (Shape::Keyed, Some(field)) => {
+        match shape {
+            Shape::Keyed => {
                 let element = place.ty.element();
                 let key = |name: &'t str| {
                     let default = element.and_then(|ty| ty.field(name)).and_then(FieldRef::default);
                     Key { name, default }
                 };
-                Self::Keyed(field.map_keys().into_iter().map(key).collect())
+                let names = place.field.map(FieldRef::map_keys).filter(|names| !names.is_empty());
+                Self::Keyed(names.unwrap_or_else(|| place.ty.map_keys()).into_iter().map(key).collect())
             }
             _ => Self::Set,
         }

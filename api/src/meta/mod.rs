@@ -4,7 +4,9 @@ pub mod time;
 mod validate;
 
 pub(crate) use validate::ANNOTATIONS_MAX_BYTES;
-pub use validate::{NameRule, name_rule, validate, validate_annotations, validate_labels, validate_update};
+pub use validate::{
+    NameRule, name_rule, validate, validate_annotations, validate_embedded, validate_labels, validate_update,
+};
 
 use crate::Object;
 use serde_json::{Map, Value};

@@ -77,6 +77,24 @@ pub fn validate(resource: &Resource, object: &Object, errors: &mut Vec<FieldErro
     validate_common(object, errors);
 }
 
+/// Of an object inside another one: its name may be left out, and it may be of any scope.
+pub fn validate_embedded(object: &Object, errors: &mut Vec<FieldError>) {
+    let meta = &object["metadata"];
+    let rule = NameRule::PathSegment;
+    let (generate, name) = (super::generate_name(object), super::name(object));
+    if !generate.is_empty() {
+        invalid(errors, "metadata.generateName", &meta["generateName"], rule.check_prefix(generate));
+    }
+    if !name.is_empty() {
+        invalid(errors, "metadata.name", &meta["name"], rule.check(name));
+    }
+    let namespace = super::namespace(object);
+    if !namespace.is_empty() {
+        invalid(errors, "metadata.namespace", &meta["namespace"], validation::dns1123_label(namespace));
+    }
+    validate_common(object, errors);
+}
+
 /// On update: what may not change, and the rules for the rest. `new` carries the resourceVersion it is based on.
 pub fn validate_update(new: &Object, old: &Object, errors: &mut Vec<FieldError>) {
     let (meta, was) = (&new["metadata"], &old["metadata"]);

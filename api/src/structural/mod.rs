@@ -5,6 +5,7 @@
 
 mod defaults;
 mod dynamic;
+mod embedded;
 mod formats;
 mod parse;
 mod prune;
@@ -20,7 +21,8 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 
 pub use defaults::{drop_nulls, fill};
-pub use dynamic::dynamic;
+pub use dynamic::{dynamic, object_type};
+pub use embedded::{check as check_embedded, coerce, field_of, has_embedded, object_meta};
 pub use parse::parse;
 pub use prune::prune;
 pub use unique::duplicates;

@@ -55,7 +55,7 @@ async fn write(registry: &Registry, user: &UserInfo, planned: &Planned) -> Resul
     let scope = Scope {
         registry,
         resource,
-        strategy: crate::strategy::for_resource(&resource.group, &resource.plural),
+        strategy: crate::strategy::for_resource(&resource.group, &resource.plural).into(),
         namespace: text(planned, "namespace"),
         name: if planned.replaces.is_some() { text(planned, "name") } else { "" },
         subresource: "",

@@ -15,8 +15,9 @@ pub use history::History;
 pub use object::CachedObject;
 pub use watcher::{Filter, Item, QUEUE_EVENTS, Watcher};
 
+use crate::catalogue::{Catalogue, DEFINITIONS, StrategyRef};
 use crate::store::{Change, Commit, KeyValue, Range, Revision, Store, StoreError};
-use crate::strategy::{Reader, Strategy};
+use crate::strategy::Reader;
 use coracle_api::Object;
 use imbl::OrdMap;
 use parking_lot::{Mutex, RwLock};
@@ -30,9 +31,6 @@ use tokio::sync::{mpsc, watch};
 
 /// Objects by storage key.
 pub type Objects = OrdMap<Arc<str>, Arc<CachedObject>>;
-
-/// Finds the strategy of `<plural>.<group>`.
-pub type Strategies = Arc<dyn Fn(&str) -> Option<&'static dyn Strategy> + Send + Sync>;
 
 /// Commits applied before readers are told; bounds the time between a commit and its visibility.
 const BATCH: usize = 128;
@@ -59,7 +57,7 @@ struct State {
 
 pub struct Cache {
     store: Arc<dyn Store>,
-    strategies: Strategies,
+    catalogue: Arc<Catalogue>,
     state: RwLock<State>,
     /// Locked before `state` wherever both are.
     watchers: Arc<Mutex<Watchers>>,
@@ -77,31 +75,48 @@ pub enum WatchError {
 
 impl Cache {
     /// Loads the present state and starts the task that follows the store until it closes.
-    pub async fn start(store: Arc<dyn Store>, strategies: Strategies) -> Result<Arc<Self>, StoreError> {
+    pub async fn start(store: Arc<dyn Store>) -> Result<Arc<Self>, StoreError> {
         let listing = store.range(Range::default()).await?;
         let commits = store.watch("", listing.revision)?;
-        let mut state = State { revision: listing.revision, ..State::default() };
-        for stored in &listing.items {
-            let Some(resource) = resource_of(&stored.key) else { continue };
-            let object = Arc::new(CachedObject::new(stored, strategies(resource)));
-            let entry = state.resources.entry(resource.into()).or_default();
-            entry.changed_at = entry.changed_at.max(stored.modified);
-            entry.objects.insert(stored.key.clone(), object);
-        }
-        for resource in state.resources.values_mut() {
-            resource.history.start_at(listing.revision);
-            // Deletions before the load are unknown, so nothing is known to be older than it.
-            resource.changed_at = listing.revision;
-        }
         let cache = Arc::new(Self {
             store,
-            strategies,
-            state: RwLock::new(state),
+            catalogue: Arc::default(),
+            state: RwLock::new(State { revision: listing.revision, ..State::default() }),
             watchers: Arc::default(),
             revision: watch::Sender::new(listing.revision),
         });
+        cache.catalogue.attach(&cache);
+        // The definitions say how the objects of custom resources are indexed.
+        let is_definition = |stored: &&KeyValue| resource_of(&stored.key) == Some(DEFINITIONS);
+        cache.load(listing.items.iter().filter(is_definition), listing.revision);
+        cache.load(listing.items.iter().filter(|stored| !is_definition(stored)), listing.revision);
         tokio::spawn(follow(cache.clone(), commits));
         Ok(cache)
+    }
+
+    fn load<'s>(&self, stored: impl Iterator<Item = &'s KeyValue>, revision: Revision) {
+        let mut loaded: HashMap<Box<str>, Resource> = HashMap::new();
+        for stored in stored {
+            let Some(name) = resource_of(&stored.key) else { continue };
+            let strategy = self.strategy(name);
+            let object = Arc::new(CachedObject::new(stored, strategy.as_deref()));
+            loaded.entry(name.into()).or_default().objects.insert(stored.key.clone(), object);
+        }
+        for resource in loaded.values_mut() {
+            resource.history.start_at(revision);
+            // Deletions before the load are unknown, so nothing is known to be older than it.
+            resource.changed_at = revision;
+        }
+        self.state.write().resources.extend(loaded);
+    }
+
+    /// Which resources are served, the custom ones from the definitions in this cache.
+    pub fn catalogue(&self) -> &Arc<Catalogue> {
+        &self.catalogue
+    }
+
+    fn strategy(&self, resource: &str) -> Option<StrategyRef> {
+        self.catalogue.strategy_of(resource)
     }
 
     pub fn revision(&self) -> Revision {
@@ -146,7 +161,8 @@ impl Cache {
         }
         let range = Range { prefix: format!("{resource}/"), at: Some(revision), ..Range::default() };
         let listing = self.store.range(range).await?;
-        let strategy = (self.strategies)(resource);
+        let strategy = self.strategy(resource);
+        let strategy = strategy.as_deref();
         // What has not changed since is not read again.
         let object = |stored: &KeyValue| match now.objects.get(&*stored.key) {
             Some(known) if known.revision == stored.modified => known.clone(),
@@ -235,7 +251,8 @@ impl Cache {
         resource: &str,
         previous: Option<Arc<CachedObject>>,
     ) -> Event {
-        let strategy = (self.strategies)(resource);
+        let strategy = self.strategy(resource);
+        let strategy = strategy.as_deref();
         let current = change.value.as_ref().map(|value| {
             let stored = KeyValue {
                 key: change.key.clone(),

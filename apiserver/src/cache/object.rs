@@ -25,9 +25,13 @@ pub struct CachedObject {
     /// Offset in `raw` just behind `"metadata":{`; 0 where the value is no object of the API.
     splice: u32,
     decoded: Mutex<Weak<Object>>,
-    /// Length as a protobuf message, 0 while unknown: lists have to say their length first.
+    /// Length as a protobuf message, 0 while unknown: lists have to say their length first. Of custom resources, which
+    /// have no such form, the schema by which the bytes were looked at, with [`UNSETTLED`] if they are not in order.
     protobuf_len: AtomicU32,
 }
+
+/// The schema's id takes the lower bits.
+const UNSETTLED: u32 = 1 << 31;
 
 impl CachedObject {
     /// `strategy` names the selectable fields; without one only labels are indexed.
@@ -152,6 +156,17 @@ impl CachedObject {
 
     pub fn set_protobuf_len(&self, length: usize) {
         self.protobuf_len.store(u32::try_from(length).unwrap_or(0), Ordering::Relaxed);
+    }
+
+    /// Whether the bytes are the object as the schema with this id shows it; `None` while nobody has looked.
+    pub fn is_settled(&self, schema: u32) -> Option<bool> {
+        let known = self.protobuf_len.load(Ordering::Relaxed);
+        (known & !UNSETTLED == schema).then_some(known & UNSETTLED == 0)
+    }
+
+    pub fn set_settled(&self, schema: u32, settled: bool) {
+        let flag = if settled { 0 } else { UNSETTLED };
+        self.protobuf_len.store(schema | flag, Ordering::Relaxed);
     }
 
     /// The whole object as JSON.

@@ -47,7 +47,7 @@ pub struct Call<'a> {
     pub headers: &'a HeaderMap,
     pub query: Query,
     pub wanted: Wanted,
-    pub route: Route<'static>,
+    pub route: Route,
 }
 
 impl Call<'_> {
@@ -72,13 +72,11 @@ impl Call<'_> {
     }
 
     fn scope(&self) -> Scope<'_> {
-        let resource = self.route.resource;
-        let storage = &resource.storage;
-        let plural = storage.key.split('.').next().unwrap_or_default();
+        let resource = self.route.resource();
         Scope {
             registry: &self.server.registry,
             resource,
-            strategy: strategy::for_resource(&storage.group, plural),
+            strategy: self.route.served.strategy(),
             namespace: if resource.namespaced { &self.info.namespace } else { "" },
             name: &self.info.name,
             subresource: &self.info.subresource,
@@ -90,8 +88,8 @@ impl Call<'_> {
 
     /// The kind that the body of this request must have.
     pub(super) fn expected(&self) -> Expected<'_> {
-        let resource = self.route.resource;
-        match self.route.subresource {
+        let resource = self.route.resource();
+        match self.route.subresource() {
             Some(sub) => Expected { group: &sub.group, version: &sub.version, kind: &sub.kind },
             None => Expected { group: &resource.group, version: &resource.version, kind: &resource.kind },
         }
@@ -100,7 +98,7 @@ impl Call<'_> {
     pub(super) fn tables(&self, scope: &Scope<'_>) -> Result<Tables, ApiError> {
         let include = Include::from_query(self.query.get("includeObject"))?;
         let version = self.wanted.meta_version();
-        Ok(Tables { strategy: scope.strategy, include, now: scope.now, version })
+        Ok(Tables { strategy: scope.strategy.clone(), include, now: scope.now, version })
     }
 
     /// An object in stored form as the client wants to see it.
@@ -221,7 +219,7 @@ impl Call<'_> {
     }
 
     async fn create(&self, scope: &Scope<'_>, body: Body) -> Result<Reply, ApiError> {
-        if self.route.subresource.is_some() || !scope.resource.is_stored() {
+        if self.route.subresource().is_some() || !scope.resource.is_stored() {
             return self.special_create(scope, body).await;
         }
         let object = self.decode(scope, body, "CreateOptions").await?;

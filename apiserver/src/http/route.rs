@@ -1,14 +1,16 @@
 //! Which resource and which way to it a request takes, from the catalogue.
 
 use super::RequestInfo;
-use coracle_api::{ApiError, Resource, Subresource, catalogue};
+use crate::catalogue::{Catalogue, Served};
+use coracle_api::{ApiError, Resource, Subresource};
 use std::sync::Arc;
 
 /// A request that names something that is served, with a method it has.
-#[derive(Clone, Copy, Debug)]
-pub struct Route<'a> {
-    pub resource: &'a Arc<Resource>,
-    pub subresource: Option<&'a Subresource>,
+#[derive(Clone)]
+pub struct Route {
+    pub served: Served,
+    /// Its place among those of the resource.
+    subresource: Option<usize>,
 }
 
 /// Why there is no route.
@@ -19,11 +21,11 @@ pub enum NoRoute {
     Method(String),
 }
 
-impl<'a> Route<'a> {
-    pub fn find(info: &RequestInfo) -> Result<Route<'static>, NoRoute> {
+impl Route {
+    pub fn find(catalogue: &Catalogue, info: &RequestInfo) -> Result<Self, NoRoute> {
         let missing = || NoRoute::NotFound(ApiError::page_not_found());
-        let resource =
-            catalogue::by_plural(&info.group, &info.version, &info.resource).ok_or_else(missing)?;
+        let served = catalogue.find(&info.group, &info.version, &info.resource).ok_or_else(missing)?;
+        let resource = served.resource();
         let outside = !resource.namespaced && !info.namespace.is_empty() && info.namespace != info.name;
         let nowhere = resource.namespaced && info.namespace.is_empty() && !info.is_collection();
         if outside || nowhere {
@@ -31,28 +33,39 @@ impl<'a> Route<'a> {
         }
         let subresource = match info.subresource.as_str() {
             "" => None,
-            name => Some(resource.subresource(name).ok_or_else(missing)?),
+            name => Some(resource.subresources.iter().position(|s| s.name == name).ok_or_else(missing)?),
         };
-        let route = Route { resource, subresource };
+        let route = Self { served, subresource };
         let allowed = route.verbs(info);
         if allowed.is_empty() {
             return Err(missing());
         }
-        if allowed.contains(&info.verb) { Ok(route) } else { Err(NoRoute::Method(methods(&allowed))) }
+        if !allowed.contains(&info.verb) {
+            return Err(NoRoute::Method(methods(&allowed)));
+        }
+        Ok(route)
+    }
+
+    pub fn resource(&self) -> &Arc<Resource> {
+        self.served.resource()
+    }
+
+    pub fn subresource(&self) -> Option<&Subresource> {
+        self.subresource.map(|at| &self.resource().subresources[at])
     }
 
     /// The verbs that this path has.
-    fn verbs(&self, info: &RequestInfo) -> Vec<&'a str> {
-        if let Some(subresource) = self.subresource {
+    fn verbs(&self, info: &RequestInfo) -> Vec<&str> {
+        if let Some(subresource) = self.subresource() {
             return subresource.verbs.iter().map(|v| &**v).collect();
         }
-        let everywhere = self.resource.namespaced && info.namespace.is_empty();
+        let everywhere = self.resource().namespaced && info.namespace.is_empty();
         let here: &[&str] = match (info.is_collection(), everywhere) {
             (true, true) => &["list", "watch"],
             (true, false) => &["list", "watch", "create", "deletecollection"],
             (false, _) => &["get", "watch", "update", "patch", "delete"],
         };
-        self.resource.verbs.iter().map(|v| &**v).filter(|v| here.contains(v)).collect()
+        self.resource().verbs.iter().map(|v| &**v).filter(|v| here.contains(v)).collect()
     }
 }
 

@@ -20,7 +20,7 @@ use crate::registry::Query;
 use crate::registry::list::rest_token;
 use crate::server::Inner;
 use axum::body::Body;
-use coracle_api::{ApiError, UserInfo, catalogue};
+use coracle_api::{ApiError, UserInfo};
 use futures::FutureExt;
 use http::header::{CONTENT_TYPE, RETRY_AFTER, USER_AGENT, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode};
@@ -147,7 +147,7 @@ fn seats(server: &Inner, info: &RequestInfo, flow: &Flow, query: Option<&str>) -
         return 1;
     }
     let count = || {
-        let resource = catalogue::by_plural(&info.group, &info.version, &info.resource);
+        let resource = server.registry.catalogue().by_plural(&info.group, &info.version, &info.resource);
         resource.map_or(0, |r| server.registry.cache.snapshot(&r.storage.key).objects.len())
     };
     width::seats(info, &Query::new(query), || flow.max_seats(), count)
@@ -215,7 +215,7 @@ async fn serve(
     if !info.is_resource {
         return paths::answer(server, info, wanted, request.headers(), request.uri().query()).await;
     }
-    let route = match Route::find(info) {
+    let route = match Route::find(server.registry.catalogue(), info) {
         Ok(route) => route,
         Err(NoRoute::NotFound(error)) => return Err(error),
         Err(NoRoute::Method(allowed)) => return Ok(method_not_allowed(&allowed, wanted)),

@@ -1,7 +1,7 @@
 //! Objects in other shapes than their own: rows of a Table, and metadata alone.
 
 use super::list_body::ListHead;
-use crate::strategy::Strategy;
+use crate::catalogue::StrategyRef;
 use coracle_api::{ApiError, Object};
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -29,9 +29,9 @@ impl Include {
 }
 
 /// Makes tables of one resource.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub struct Tables {
-    pub strategy: &'static dyn Strategy,
+    pub strategy: StrategyRef,
     pub include: Include,
     pub now: Timestamp,
     /// `meta.k8s.io/v1`, or v1beta1 for who asks for it.
@@ -47,7 +47,7 @@ impl Tables {
         with_columns: bool,
     ) -> Value {
         let rows: Vec<Value> = objects.into_iter().map(|object| self.row(object)).collect();
-        let columns = if with_columns { self.columns() } else { Value::Null };
+        let columns = if with_columns { self.strategy.column_definitions() } else { Value::Null };
         json!({ "kind": "Table", "apiVersion": self.version, "metadata": metadata, "columnDefinitions": columns, "rows": rows })
     }
 
@@ -55,14 +55,6 @@ impl Tables {
     pub fn single(&self, object: &Object) -> Value {
         let version = object["metadata"]["resourceVersion"].clone();
         self.table([object], json!({ "resourceVersion": version }), true)
-    }
-
-    fn columns(&self) -> Value {
-        let columns = self.strategy.columns().iter().map(|c| {
-            json!({ "name": c.name, "type": c.kind, "format": c.format, "description": c.description,
-                "priority": c.priority })
-        });
-        columns.collect::<Vec<_>>().into()
     }
 
     fn row(&self, object: &Object) -> Value {

@@ -11,17 +11,17 @@ use http::StatusCode;
 
 impl Call<'_> {
     pub(super) fn is_sub(&self, name: &str) -> bool {
-        self.route.subresource.is_some_and(|s| s.name == name)
+        self.route.subresource().is_some_and(|s| s.name == name)
     }
 
     /// The subresource that shows its object in part, if the request is to one.
     pub(super) fn sub(&self) -> Option<Sub> {
-        Sub::find(&self.route.subresource?.name).filter(|sub| sub.shows_object())
+        Sub::find(&self.route.subresource()?.name).filter(|sub| sub.shows_object())
     }
 
     /// Subresources of the catalogue that cannot be written yet (`pods/resize`): never a write of the whole object.
     pub(super) fn refuse_unserved(&self) -> Result<(), ApiError> {
-        match self.route.subresource {
+        match self.route.subresource() {
             Some(sub) if self.sub().is_none() && !self.is_sub("scale") => {
                 let mut error = ApiError::method_not_allowed();
                 error.message = format!("{}: {} is not served by this server", error.message, sub.name);
@@ -34,7 +34,7 @@ impl Call<'_> {
     pub(super) async fn special_create(&self, scope: &Scope<'_>, body: Body) -> Result<Reply, ApiError> {
         let options = self.query.write_options("CreateOptions")?;
         let object = self.decode(scope, body, "CreateOptions").await?;
-        match (&*scope.resource.plural, self.route.subresource.map_or("", |s| &*s.name)) {
+        match (&*scope.resource.plural, self.route.subresource().map_or("", |s| &*s.name)) {
             ("pods", "binding") => Ok(Reply::json(StatusCode::CREATED, scope.bind(&object, &options).await?)),
             ("bindings", "") => self.bind_by_name(scope, &object).await,
             ("pods", "eviction") => {
@@ -95,7 +95,7 @@ impl Call<'_> {
         let pod = Scope {
             registry: scope.registry,
             resource: pods,
-            strategy: crate::strategy::for_resource("", "pods"),
+            strategy: crate::strategy::for_resource("", "pods").into(),
             namespace: scope.namespace,
             name,
             subresource: "binding",

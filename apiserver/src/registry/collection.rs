@@ -16,7 +16,7 @@ impl Scope<'_> {
             let inner = Scope {
                 registry: self.registry,
                 resource: self.resource,
-                strategy: self.strategy,
+                strategy: self.strategy.clone(),
                 namespace: item.namespace(),
                 name: item.name(),
                 subresource: self.subresource,

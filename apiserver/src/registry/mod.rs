@@ -39,8 +39,9 @@ pub use update::Part;
 pub use watch::{Message, Watch};
 
 use crate::cache::{Cache, CachedObject};
+use crate::catalogue::{Catalogue, StrategyRef};
 use crate::store::{KeyValue, Store, StoreError};
-use crate::strategy::{Env, Strategy};
+use crate::strategy::Env;
 use coracle_api::catalogue::Resource;
 use coracle_api::{ApiError, UserInfo};
 pub use gate::{Admission, AdmitAll, Asked, Attributes, Forms, Kind, Operation, kind_of};
@@ -65,11 +66,18 @@ pub struct Registry {
     pub clock: Clock,
 }
 
+impl Registry {
+    /// Which resources are served, built in and custom.
+    pub fn catalogue(&self) -> &Arc<Catalogue> {
+        self.cache.catalogue()
+    }
+}
+
 /// One request to one resource.
 pub struct Scope<'a> {
     pub registry: &'a Registry,
     pub resource: &'a Arc<Resource>,
-    pub strategy: &'static dyn Strategy,
+    pub strategy: StrategyRef,
     /// Empty for cluster-scoped resources, and for collections over all namespaces.
     pub namespace: &'a str,
     /// Empty for collections.
@@ -122,7 +130,7 @@ impl Scope<'_> {
             return Ok(self.registry.cache.find(&self.resource.storage.key, self.namespace, name));
         }
         let stored: Option<KeyValue> = self.registry.store.get(&self.key(name)).await.map_err(store_error)?;
-        Ok(stored.map(|kv| Arc::new(CachedObject::new(&kv, Some(self.strategy)))))
+        Ok(stored.map(|kv| Arc::new(CachedObject::new(&kv, Some(&*self.strategy)))))
     }
 
     pub fn get(&self) -> Result<Arc<CachedObject>, ApiError> {

@@ -220,6 +220,15 @@ pub trait Strategy: Send + Sync + 'static {
         DEFAULT_COLUMNS
     }
 
+    /// The columns as a Table states them.
+    fn column_definitions(&self) -> Value {
+        let columns = self.columns().iter().map(|c| {
+            serde_json::json!({ "name": c.name, "type": c.kind, "format": c.format, "description": c.description,
+                "priority": c.priority })
+        });
+        columns.collect()
+    }
+
     /// One cell per column.
     fn row(&self, object: &Object, _now: Timestamp) -> Vec<Value> {
         vec![object["metadata"]["name"].clone(), object["metadata"]["creationTimestamp"].clone()]

@@ -100,14 +100,7 @@ fn mistakes_are_named_as_upstream_does() {
 #[test]
 fn schemas_of_run_time_serve_alike() {
     use crate::schema::{Dynamic, DynamicField, Kind, ListType};
-    let leaf = |kind| Dynamic {
-        kind,
-        fields: vec![],
-        element: None,
-        map_type: None,
-        nullable: false,
-        preserve_unknown_fields: false,
-    };
+    let leaf = Dynamic::of;
     let field = |name: &str, ty: Dynamic, list_type, keys: &[&str]| DynamicField {
         name: name.to_owned(),
         ty,

@@ -1,0 +1,65 @@
+//! Making an object what its schema says, before anybody looks at it.
+
+use super::numbers::whole;
+use super::{CustomResource, Schema};
+use coracle_api::decode::{DecodeError, Problems, conform};
+use coracle_api::structural::{self, join};
+use coracle_api::{Object, structural::field_of};
+use serde_json::Value;
+
+/// At most so many unknown fields are reported, as of built-in kinds.
+const MAX_PROBLEMS: usize = 100;
+
+impl Schema {
+    /// Drops what is not specified, and nulls that count as not given. Where it stood comes back.
+    pub(super) fn prune(&self, object: &mut Object) -> Vec<String> {
+        if self.preserve_all {
+            return Vec::new();
+        }
+        let dropped = structural::prune(object, &self.structural, true);
+        structural::drop_nulls(object, &self.structural);
+        dropped
+    }
+
+    /// Fills in defaults.
+    pub(super) fn fill(&self, object: &mut Object) {
+        structural::fill(object, &self.structural);
+    }
+}
+
+impl CustomResource {
+    /// Brings what a client sent into the form that it is kept in, but for defaults. `unknown field "spec.foo"` is what
+    /// comes back, metadata first.
+    ///
+    /// # Errors
+    /// Values in metadata, of the object or of one embedded in it, that are of a wrong type.
+    pub fn coerce(&self, object: &mut Object) -> Result<Problems, DecodeError> {
+        whole(object);
+        let mut unknown = Vec::new();
+        if let (Some(metadata), Some(ty)) = (object.get_mut("metadata"), structural::object_meta()) {
+            let found = conform(metadata, ty)?;
+            unknown.extend(found.iter().filter_map(|p| field_of(p)).map(|field| join("metadata", field)));
+        }
+        let schema = self.schema();
+        unknown.extend(schema.prune(object));
+        if schema.has_embedded() {
+            let found = structural::coerce(object, &schema.structural, "");
+            unknown.extend(found.map_err(|error| DecodeError::Type(error.to_string()))?);
+        }
+        unknown.truncate(MAX_PROBLEMS);
+        Ok(unknown.into_iter().map(|field| format!("unknown field \"{field}\"")).collect())
+    }
+
+    /// Idempotent: prunes and fills in defaults.
+    pub(super) fn settle(&self, object: &mut Object) {
+        let schema = self.schema();
+        schema.prune(object);
+        schema.fill(object);
+    }
+}
+
+/// `kind` and `apiVersion` of an object.
+pub(super) fn identity(object: &Object) -> (&str, &str) {
+    let text = |field: &str| object.get(field).and_then(Value::as_str).unwrap_or_default();
+    (text("kind"), text("apiVersion"))
+}

@@ -1,0 +1,87 @@
+//! What the generic path asks of a custom resource.
+
+use super::{CustomResource, fields, validate};
+use crate::strategy::{Column, DEFAULT_COLUMNS, Env, Strategy, copy_field};
+use coracle_api::{FieldError, Object};
+use jiff::Timestamp;
+use serde_json::Value;
+
+impl Strategy for CustomResource {
+    /// Drops what the schema does not specify, and fills in its defaults: webhooks may have added the one and left out
+    /// the other.
+    fn defaults(&self, object: &mut Object) {
+        self.settle(object);
+    }
+
+    fn prepare_create(&self, object: &mut Object, _env: &Env) {
+        if self.version().has_status
+            && let Some(fields) = object.as_object_mut()
+        {
+            fields.remove("status");
+        }
+    }
+
+    fn prepare_update(&self, new: &mut Object, old: &Object, _env: &Env) {
+        if self.version().has_status {
+            copy_field(new, old, "status");
+        }
+    }
+
+    /// All but the status stays as it was, but for who owns what.
+    fn prepare_status_update(&self, new: &mut Object, old: &Object, _env: &Env) {
+        let mut kept = old.clone();
+        copy_field(&mut kept, new, "status");
+        let owners = new["metadata"].get("managedFields").cloned();
+        if let Some(metadata) = kept.get_mut("metadata").and_then(Value::as_object_mut) {
+            match owners {
+                Some(list) => metadata.insert("managedFields".to_owned(), list),
+                None => metadata.remove("managedFields"),
+            };
+        }
+        *new = kept;
+    }
+
+    fn validate_create(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
+        validate::created(self, object, errors);
+    }
+
+    fn validate_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
+        validate::updated(self, new, old, false, errors);
+    }
+
+    fn validate_status_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
+        validate::updated(self, new, old, true, errors);
+    }
+
+    fn has_status(&self) -> bool {
+        self.version().has_status
+    }
+
+    /// Everything but metadata counts; a status of its own has been put back already.
+    fn changes_generation(&self, new: &Object, old: &Object) -> bool {
+        let (Some(new), Some(old)) = (new.as_object(), old.as_object()) else { return false };
+        let counts = |key: &&String| *key != "metadata";
+        new.keys().filter(counts).any(|key| new.get(key) != old.get(key))
+            || old.keys().filter(counts).any(|key| !new.contains_key(key))
+    }
+
+    fn warnings(&self, new: &Object, old: Option<&Object>) -> Vec<String> {
+        validate::warnings(new, old)
+    }
+
+    fn columns(&self) -> &'static [Column] {
+        DEFAULT_COLUMNS
+    }
+
+    fn column_definitions(&self) -> Value {
+        self.table().definitions()
+    }
+
+    fn row(&self, object: &Object, now: Timestamp) -> Vec<Value> {
+        self.table().row(object, now)
+    }
+
+    fn fields(&self, object: &Object) -> Vec<(&'static str, String)> {
+        fields::of(self, object)
+    }
+}
