@@ -41,6 +41,7 @@ async fn main() -> Result<(), Failure> {
         api_addresses: Vec::new(),
         api_port: port,
         service_ip: [10, 43, 0, 1].into(),
+        service_cidr: "10.43.0.0/16".to_owned(),
         dns_ip: None,
         ca_pem: pki.ca_pem().to_owned(),
         front_proxy_ca_pem: pki.front_proxy_ca_pem().to_owned(),

@@ -12,6 +12,8 @@ mod access;
 mod audit;
 #[path = "api_server/delete.rs"]
 mod delete;
+#[path = "api_server/deleted.rs"]
+mod deleted;
 #[path = "api_server/errors.rs"]
 mod errors;
 #[cfg(test)]

@@ -66,6 +66,7 @@ impl<R: Reconciler> Controller<R> {
 
     /// For a reconciler that adds keys of its own to `queue`.
     pub fn with_queue(reconciler: R, queue: WorkQueue<R::Key>) -> Self {
+        queue.set_name(reconciler.name());
         Self { reconciler: Arc::new(reconciler), queue, workers: 1, syncs: Vec::new() }
     }
 

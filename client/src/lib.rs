@@ -6,6 +6,7 @@ pub mod controller;
 pub mod events;
 pub mod informer;
 pub mod leader;
+pub mod metrics;
 pub mod queue;
 pub mod reflector;
 pub mod transport;

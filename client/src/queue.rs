@@ -1,8 +1,9 @@
 //! A work queue with upstream's guarantees: a key waits at most once, is worked on by one worker at a time, comes
 //! back if it was added meanwhile, and is retried with exponential back-off.
 
+use crate::metrics::{self, Load, QueueMetrics};
 use parking_lot::Mutex;
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::Hash;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -16,14 +17,17 @@ const MAX_DELAY: Duration = Duration::from_secs(60);
 
 struct State<K> {
     ready: VecDeque<K>,
-    /// In `ready`, or to be put there when its worker is done.
-    dirty: HashSet<K>,
-    processing: HashSet<K>,
+    /// In `ready`, or to be put there when its worker is done; since when.
+    dirty: HashMap<K, Instant>,
+    /// Since when each is worked on.
+    processing: HashMap<K, Instant>,
     delayed: BTreeMap<(Instant, u64), K>,
     /// When each delayed key is due, so that the earliest wish wins.
     due: HashMap<K, (Instant, u64)>,
     failures: HashMap<K, u32>,
     sequence: u64,
+    /// Queues without a name are not counted.
+    metrics: Option<Arc<QueueMetrics>>,
 }
 
 /// Cloning shares the queue.
@@ -61,12 +65,13 @@ impl<K: Clone + Eq + Hash> Default for WorkQueue<K> {
     fn default() -> Self {
         let state = State {
             ready: VecDeque::new(),
-            dirty: HashSet::new(),
-            processing: HashSet::new(),
+            dirty: HashMap::new(),
+            processing: HashMap::new(),
             delayed: BTreeMap::new(),
             due: HashMap::new(),
             failures: HashMap::new(),
             sequence: 0,
+            metrics: None,
         };
         Self { state: Arc::new(Mutex::new(state)), changed: Arc::new(Notify::new()) }
     }
@@ -74,8 +79,36 @@ impl<K: Clone + Eq + Hash> Default for WorkQueue<K> {
 
 impl<K: Clone + Eq + Hash> State<K> {
     fn add(&mut self, key: K) {
-        if self.dirty.insert(key.clone()) && !self.processing.contains(&key) {
+        if self.dirty.contains_key(&key) {
+            return;
+        }
+        self.dirty.insert(key.clone(), Instant::now());
+        if let Some(metrics) = &self.metrics {
+            metrics.added();
+        }
+        if !self.processing.contains_key(&key) {
             self.ready.push_back(key);
+        }
+    }
+
+    fn take(&mut self) -> Option<K> {
+        let key = self.ready.pop_front()?;
+        let now = Instant::now();
+        let added = self.dirty.remove(&key);
+        if let (Some(metrics), Some(added)) = (&self.metrics, added) {
+            metrics.taken(now.duration_since(added));
+        }
+        self.processing.insert(key.clone(), now);
+        Some(key)
+    }
+
+    fn load(&self) -> Load {
+        let now = Instant::now();
+        let times = self.processing.values().map(|since| now.duration_since(*since));
+        Load {
+            depth: self.ready.len(),
+            unfinished: times.clone().sum(),
+            longest: times.max().unwrap_or_default(),
         }
     }
 
@@ -94,6 +127,27 @@ impl<K: Clone + Eq + Hash> State<K> {
 impl<K: Clone + Eq + Hash> WorkQueue<K> {
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// A queue that is counted under this name ([`crate::metrics`]).
+    pub fn named(name: &'static str) -> Self
+    where
+        K: Send + 'static,
+    {
+        let queue = Self::new();
+        queue.set_name(name);
+        queue
+    }
+
+    /// Counts the queue under this name from now on.
+    pub fn set_name(&self, name: &'static str)
+    where
+        K: Send + 'static,
+    {
+        let state = Arc::downgrade(&self.state);
+        let load = move || state.upgrade().map(|state| state.lock().load()).unwrap_or_default();
+        let metrics = metrics::queue(name, load);
+        self.state.lock().metrics = Some(metrics);
     }
 
     pub fn add(&self, key: K) {
@@ -126,6 +180,9 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
     pub fn retry(&self, key: K) {
         let delay = {
             let mut state = self.state.lock();
+            if let Some(metrics) = &state.metrics {
+                metrics.retried();
+            }
             let failures = state.failures.entry(key.clone()).or_insert(0);
             let delay = BASE_DELAY.saturating_mul(1 << (*failures).min(20)).min(MAX_DELAY);
             *failures += 1;
@@ -151,9 +208,7 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
             let wake_at = {
                 let mut state = self.state.lock();
                 state.release_due(Instant::now());
-                if let Some(key) = state.ready.pop_front() {
-                    state.dirty.remove(&key);
-                    state.processing.insert(key.clone());
+                if let Some(key) = state.take() {
                     if !state.ready.is_empty() {
                         self.changed.notify_one();
                     }
@@ -172,8 +227,11 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
 
     pub fn done(&self, key: &K) {
         let mut state = self.state.lock();
-        state.processing.remove(key);
-        if state.dirty.contains(key) {
+        let since = state.processing.remove(key);
+        if let (Some(metrics), Some(since)) = (&state.metrics, since) {
+            metrics.done(since.elapsed());
+        }
+        if state.dirty.contains_key(key) {
             state.ready.push_back(key.clone());
             drop(state);
             self.changed.notify_one();

@@ -1,11 +1,13 @@
 //! The two ways a `kube::Client` reaches the API server: in memory, and over HTTPS (`kube::Config`).
 
+use crate::metrics;
 use bytes::Bytes;
 use coracle_api::UserInfo;
 use http::{Request, Response};
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Instant;
 use tower::{BoxError, Service};
 
 /// Maps `kube`'s requests onto the API server's own service, as the given user.
@@ -62,7 +64,11 @@ where
             let (mut parts, body) = request.into_parts();
             parts.extensions.insert(user);
             let bytes = body.collect_bytes().await?;
-            service.call(Request::from_parts(parts, B::from(bytes))).await.map_err(Into::into)
+            let (method, began) = (parts.method.clone(), Instant::now());
+            let answer = service.call(Request::from_parts(parts, B::from(bytes))).await.map_err(Into::into);
+            let code = answer.as_ref().map_or(0, |response| response.status().as_u16());
+            metrics::requested(&method, code, began.elapsed());
+            answer
         })
     }
 }

@@ -16,6 +16,7 @@ pub mod podgc;
 pub mod replicaset;
 pub mod resource_quota;
 pub mod serviceaccount;
+pub mod servicecidr;
 
 pub use certificates::CertificateSigner;
 use coracle_client::{Context, Informers};
@@ -122,6 +123,7 @@ fn controllers(clients: &Clients, config: &Config, stop: &CancellationToken) -> 
         ("certificate-cleaner", Box::pin(certificates::run_cleaner(clients(), stop()))),
         ("bootstrap-signer", Box::pin(bootstrap_tokens::run_signer(clients(), stop()))),
         ("token-cleaner", Box::pin(bootstrap_tokens::run_cleaner(clients(), stop()))),
+        ("service-cidr", Box::pin(servicecidr::run(clients(), stop()))),
         ("resourcequota", Box::pin(resource_quota::run(clients(), stop()))),
         ("garbagecollector", Box::pin(gc::run(clients(), stop()))),
     ];

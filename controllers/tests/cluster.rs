@@ -20,6 +20,9 @@ mod namespaces;
 #[path = "cluster/quotas.rs"]
 mod quotas;
 #[cfg(test)]
+#[path = "cluster/ranges.rs"]
+mod ranges;
+#[cfg(test)]
 #[path = "cluster/services.rs"]
 mod services;
 #[cfg(test)]

@@ -1,6 +1,8 @@
 //! Writing the plan through the registry, so that defaults, validation and allocation hold for it too.
 
-use super::{BootstrapConfig, Planned, plan};
+use super::cluster::{self, SERVICE_CIDRS};
+use super::plan::plan_of;
+use super::{BootstrapConfig, Planned, addresses, plan};
 use crate::registry::{Part, Registry, Scope, WriteOptions};
 use coracle_api::{ApiError, UserInfo, catalogue};
 use futures::future::join_all;
@@ -18,22 +20,30 @@ pub struct BootstrapError {
 }
 
 /// Makes the cluster as [`super`] describes it; run it before the server is ready. Safe to repeat, also by several
-/// servers at once. Returns how many objects were written.
+/// servers at once. Returns how many objects of the plan were
+/// written.
 ///
 /// All writes of a stage are under way together, so that the store commits them in a few groups.
 pub async fn apply(registry: &Registry, config: &BootstrapConfig) -> Result<usize, BootstrapError> {
-    let (namespaces, rest): (Vec<_>, Vec<_>) =
-        plan(config, &*registry.cache).into_iter().partition(|p| p.resource == "namespaces.");
+    let first = |planned: &Planned| matches!(planned.resource, "namespaces." | SERVICE_CIDRS);
+    let (first, rest): (Vec<_>, Vec<_>) = plan(config, &*registry.cache).into_iter().partition(first);
     let user = UserInfo::authenticated("system:apiserver", &[crate::authz::MASTERS]);
     let mut written = 0;
-    for stage in [namespaces, rest] {
-        let results = join_all(stage.iter().map(|planned| write(registry, &user, planned))).await;
-        for (planned, result) in stage.iter().zip(results) {
-            result.map_err(|source| failed(planned, source))?;
-            written += 1;
-        }
+    for stage in [first, rest] {
+        written += write_all(registry, &user, &stage).await?;
     }
+    let mut last = plan_of(vec![cluster::service_cidr(config)], &*registry.cache);
+    last.extend(addresses::missing(&*registry.cache));
+    write_all(registry, &user, &last).await?;
     Ok(written)
+}
+
+async fn write_all(registry: &Registry, user: &UserInfo, stage: &[Planned]) -> Result<usize, BootstrapError> {
+    let results = join_all(stage.iter().map(|planned| write(registry, user, planned))).await;
+    for (planned, result) in stage.iter().zip(results) {
+        result.map_err(|source| failed(planned, source))?;
+    }
+    Ok(stage.len())
 }
 
 fn text<'a>(planned: &'a Planned, field: &str) -> &'a str {

@@ -18,6 +18,7 @@ pub const LOCAL_PATH_PROVISIONER: &str = "coracle.io/local-path";
 
 pub(super) fn objects(config: &BootstrapConfig) -> Vec<Wanted> {
     let mut all: Vec<Wanted> = NAMESPACES.iter().map(|name| namespace(name)).collect();
+    all.push(service_cidr(config));
     all.extend(priority_classes());
     all.push(storage_class());
     all.extend(api_service(config));
@@ -69,6 +70,18 @@ fn storage_class() -> Wanted {
             "volumeBindingMode": "WaitForFirstConsumer",
         }),
     )
+}
+
+pub(super) const SERVICE_CIDRS: &str = "servicecidrs.networking.k8s.io";
+
+/// The server's own range (KEP-1880). It begins ready, because the `kubernetes` Service needs an address of it before
+/// there is any controller; a user who deletes it hands it to the controller.
+pub(super) fn service_cidr(config: &BootstrapConfig) -> Wanted {
+    let object = json!({
+        "apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR", "metadata": { "name": "kubernetes" },
+        "spec": { "cidrs": [config.service_cidr] },
+    });
+    Wanted { resource: SERVICE_CIDRS, object, keep: Keep::Ready }
 }
 
 fn family(ip: IpAddr) -> &'static str {

@@ -7,6 +7,7 @@
 //! (<https://kubernetes.io/docs/reference/access-authn-authz/rbac/#auto-reconciliation>), and what describes this
 //! server (its address, its CA) follows it.
 
+mod addresses;
 mod api_services;
 mod apply;
 mod cluster;
@@ -31,6 +32,8 @@ pub struct BootstrapConfig {
     pub api_port: u16,
     /// The first address of the service CIDR.
     pub service_ip: IpAddr,
+    /// Where the addresses of Services come from: the ServiceCIDR `kubernetes`. `service_ip` is of this range.
+    pub service_cidr: String,
     /// Cluster DNS's address; `None` where DNS is disabled.
     pub dns_ip: Option<IpAddr>,
     pub ca_pem: String,
@@ -60,9 +63,11 @@ pub(crate) enum Keep {
     Fields(&'static [&'static str]),
     /// This entry of `data` becomes ours again.
     Entry(&'static str),
+    /// Gets its condition Ready, if it has none and is still as it was made.
+    Ready,
 }
 
-/// Everything, namespaces first.
+/// Everything; namespaces and the range of the Services' addresses come first.
 pub(crate) fn wanted(config: &BootstrapConfig) -> Vec<Wanted> {
     let mut all = cluster::objects(config);
     all.extend(rbac::objects());

@@ -1,11 +1,11 @@
 //! What must be written, decided from what is there.
 
 use super::rbac::AUTOUPDATE;
-use super::{BootstrapConfig, Keep, wanted};
+use super::{BootstrapConfig, Keep, Wanted, wanted};
 use crate::authz::rules::{Rule, joined, missing};
 use crate::strategy::Reader;
 use coracle_api::Object;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use std::sync::Arc;
 
 /// One write.
@@ -20,8 +20,13 @@ pub struct Planned {
 
 /// Everything to write, in an order that works: namespaces come first. Takes a few milliseconds and no I/O.
 pub fn plan(config: &BootstrapConfig, read: &dyn Reader) -> Vec<Planned> {
+    plan_of(wanted(config), read)
+}
+
+/// The part of [`plan`] that concerns these objects.
+pub(super) fn plan_of(wanted: Vec<Wanted>, read: &dyn Reader) -> Vec<Planned> {
     let mut writes = Vec::new();
-    for wanted in wanted(config) {
+    for wanted in wanted {
         let text = |field: &str| wanted.object["metadata"][field].as_str().unwrap_or_default();
         let Some(present) = read.get(wanted.resource, text("namespace"), text("name")) else {
             writes.push(Planned { resource: wanted.resource, object: wanted.object, replaces: None });
@@ -44,6 +49,7 @@ fn merged(wanted: &Object, present: &Object, keep: Keep) -> Option<Object> {
                 new[*field] = wanted[*field].clone();
             }
         }
+        Keep::Ready => add_ready(&mut new, wanted),
         Keep::Entry(key) => new["data"][key] = wanted["data"][key].clone(),
         Keep::Rules | Keep::Subjects if present["metadata"]["annotations"][AUTOUPDATE] == "false" => {
             return None;
@@ -65,6 +71,22 @@ fn merged(wanted: &Object, present: &Object, keep: Keep) -> Option<Object> {
         }
     }
     (new != *present).then_some(new)
+}
+
+/// Upstream's condition of the default ServiceCIDR. Nobody else sets it before the controllers run, so it is as old as
+/// the object.
+fn add_ready(new: &mut Object, wanted: &Object) {
+    let metadata = &new["metadata"];
+    let decided =
+        new["status"]["conditions"].as_array().is_some_and(|c| c.iter().any(|c| c["type"] == "Ready"));
+    if decided || metadata["deletionTimestamp"].is_string() || new["spec"] != wanted["spec"] {
+        return;
+    }
+    let condition = json!({
+        "type": "Ready", "status": "True", "reason": "", "message": "Kubernetes default Service CIDR is ready",
+        "lastTransitionTime": metadata["creationTimestamp"],
+    });
+    new["status"] = json!({ "conditions": [condition] });
 }
 
 fn add_missing_metadata(new: &mut Object, wanted: &Object) {

@@ -11,6 +11,7 @@ fn config() -> BootstrapConfig {
         api_addresses: vec![[127, 0, 0, 1].into(), [192, 0, 2, 1].into()],
         api_port: 6443,
         service_ip: [10, 43, 0, 1].into(),
+        service_cidr: "10.43.0.0/16".to_owned(),
         dns_ip: Some([10, 43, 0, 10].into()),
         ca_pem: "CA".to_owned(),
         front_proxy_ca_pem: "FRONT".to_owned(),
@@ -21,8 +22,11 @@ fn config() -> BootstrapConfig {
 /// As the registry would leave it after the first start.
 fn started() -> Arc<World> {
     let world = World::new();
-    for planned in plan(&config(), world.as_ref()) {
-        world.put(planned.resource, planned.object);
+    // What is made, and then what is known of it.
+    for _ in 0..2 {
+        for planned in plan(&config(), world.as_ref()) {
+            world.put(planned.resource, planned.object);
+        }
     }
     world
 }
@@ -333,8 +337,35 @@ async fn the_registry_takes_it_all_once() {
     use crate::strategy::Reader;
     let service = cache.get("services.", "default", "kubernetes").unwrap();
     assert_eq!(service["spec"]["clusterIP"], "10.43.0.1");
+    let range = cache.get("servicecidrs.networking.k8s.io", "", "kubernetes").unwrap();
+    let ready = &range["status"]["conditions"][0];
+    assert_eq!((&ready["type"], &ready["status"]), (&json!("Ready"), &json!("True")));
+    assert_eq!(ready["lastTransitionTime"], range["metadata"]["creationTimestamp"]);
+    for (ip, namespace, name) in
+        [("10.43.0.1", "default", "kubernetes"), ("10.43.0.10", "kube-system", "kube-dns")]
+    {
+        let address = cache.get("ipaddresses.networking.k8s.io", "", ip).expect(ip);
+        let parent = json!({ "resource": "services", "namespace": namespace, "name": name });
+        assert_eq!(address["spec"]["parentRef"], parent);
+    }
     let moved = BootstrapConfig { api_addresses: vec![[192, 0, 2, 9].into()], ..config() };
     assert_eq!(apply(&registry, &moved).await.unwrap(), 2);
     let slice = cache.get("endpointslices.discovery.k8s.io", "default", "kubernetes").unwrap();
     assert_eq!(slice["endpoints"][0]["addresses"], json!(["192.0.2.9"]));
+}
+
+/// Somebody has deleted the address of a Service while the server was away; a foreign one stays as it is.
+#[test]
+fn lost_addresses_of_services_come_back() {
+    let world = started();
+    let lost = addresses::missing(world.as_ref());
+    let names: Vec<&str> = lost.iter().map(|p| p.object["metadata"]["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["10.43.0.1", "10.43.0.10"], "the strategy makes them with their Services");
+    for planned in lost {
+        world.put(planned.resource, planned.object);
+    }
+    assert!(addresses::missing(world.as_ref()).is_empty());
+    let headless = json!({ "metadata": { "name": "h", "namespace": "a" }, "spec": { "clusterIP": "None", "clusterIPs": ["None"] } });
+    world.put("services.", headless);
+    assert!(addresses::missing(world.as_ref()).is_empty());
 }

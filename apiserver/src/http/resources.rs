@@ -10,6 +10,7 @@ use super::watch_body::{WatchBody, failed};
 use super::{RequestInfo, body};
 use crate::authz::{self, Attributes};
 use crate::cache::CachedObject;
+use crate::metrics;
 use crate::registry::decode::{Expected, document};
 use crate::registry::ownership::manager_name;
 use crate::registry::patch::{Patch, check_options};
@@ -27,17 +28,6 @@ use std::sync::Arc;
 
 /// Lists up to here are sent in one piece, with their length.
 const SMALL_LIST_BYTES: usize = 64 * 1024;
-
-/// Resources whose deletion is answered with the deleted object (upstream's `ReturnDeletedObject`).
-const RETURNS_DELETED: &[&str] = &[
-    "pods.",
-    "services.",
-    "serviceaccounts.",
-    "persistentvolumes.",
-    "persistentvolumeclaims.",
-    "podtemplates.",
-    "resourcequotas.",
-];
 
 /// One request to one resource, on its way through.
 pub struct Call<'a> {
@@ -205,6 +195,7 @@ impl Call<'_> {
             Err(error) => return Err(error),
         };
         let resource = scope.resource.clone();
+        let metrics = metrics::global().watching(&resource.group, &resource.version, &resource.plural);
         let body = WatchBody {
             watch,
             wanted,
@@ -214,6 +205,7 @@ impl Call<'_> {
             resource,
             stop: self.server.stop.clone(),
             columns_sent: false,
+            metrics,
         };
         Ok(Reply::stream(body.into_body(), kind))
     }
@@ -322,7 +314,7 @@ impl Call<'_> {
         deleted: Deleted,
     ) -> Result<Reply, ApiError> {
         let resource = scope.resource;
-        if deleted.gone && !RETURNS_DELETED.contains(&&*resource.storage.key) {
+        if deleted.gone && !strategy::returns_deleted(&resource.storage.key) {
             return Ok(Reply::json(status, deleted.status(&resource.group, &resource.plural)));
         }
         self.shown(scope, status, deleted.object)

@@ -4,7 +4,7 @@ use super::negotiation::{Shape, Wanted};
 use super::object_form::{ObjectForm, event_of};
 use super::shape::{Tables, metadata_only};
 use crate::cache::Seen;
-use crate::metrics;
+use crate::metrics::WatchMetrics;
 use crate::registry::{Message, Watch};
 use axum::body::Body;
 use bytes::{BufMut, Bytes, BytesMut};
@@ -33,6 +33,7 @@ pub struct WatchBody {
     pub stop: CancellationToken,
     /// The first event of a table watch brings the columns.
     pub columns_sent: bool,
+    pub metrics: WatchMetrics,
 }
 
 impl WatchBody {
@@ -55,10 +56,8 @@ impl WatchBody {
         let last = matches!(message, Message::Error(_));
         let first = self.encode(message);
         let Some(second) = (if last { None } else { self.watch.ready() }) else {
-            self.count(1);
             return Some(Piece { bytes: first, last });
         };
-        let mut count = 2;
         let mut joined = BytesMut::with_capacity(first.len() * 4);
         joined.put_slice(&first);
         joined.put_slice(&self.encode(second));
@@ -67,21 +66,13 @@ impl WatchBody {
         {
             let bytes = self.encode(message);
             joined.put_slice(&bytes);
-            count += 1;
         }
-        self.count(count);
         Some(Piece { bytes: joined.freeze(), last })
-    }
-
-    fn count(&self, events: u64) {
-        let Resource { group, version, plural, .. } = &*self.resource;
-        metrics::global().watch_events(group, version, plural, events);
     }
 
     fn encode(&mut self, message: Message) -> Bytes {
         let bytes = self.written(message);
-        let Resource { group, version, plural, .. } = &*self.resource;
-        metrics::global().watch_event_bytes(group, version, plural, bytes.len() as u64);
+        self.metrics.sent(bytes.len());
         bytes
     }
 

@@ -1,6 +1,6 @@
 //! Authentication, authorization, admission and what is asked of deprecated resources.
 
-use super::family::{Counter, Family, Gauge, Histogram};
+use super::family::{Counter, Family, Gauge, Histogram, Metric as _};
 use super::text::Text;
 use std::time::Duration;
 
@@ -10,6 +10,13 @@ const CHECK_SECONDS: &[f64] = &[
 ];
 /// Upstream's buckets of admission controllers and of whole admission, in seconds.
 const ADMISSION_SECONDS: &[f64] = &[0.005, 0.025, 0.1, 0.5, 1.0, 2.5];
+
+/// Upstream's buckets of admission webhooks, in seconds.
+const WEBHOOK_SECONDS: &[f64] = &[0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 10.0, 25.0];
+/// Upstream's buckets of the checks of validating policies, in seconds.
+const POLICY_SECONDS: &[f64] = &[5e-7, 1e-3, 1e-2, 0.1, 1.0];
+/// Prometheus' own buckets, which upstream leaves as they are for CEL.
+const DEFAULT_SECONDS: &[f64] = &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 
 /// The outcome of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +44,6 @@ impl Checks {
     }
 
     fn render(&self, names: [(&str, &str); 2], results: [&str; 2], text: &mut Text) {
-        use super::family::Metric;
         let [(count, count_help), (time, time_help)] = names;
         text.head(count, count_help, "counter");
         for (result, counter) in results.iter().zip(&self.counters) {
@@ -56,6 +62,13 @@ pub(super) struct Access {
     authorization: Checks,
     controllers: Family<Histogram>,
     steps: Family<Histogram>,
+    webhooks: Family<Histogram>,
+    failed_open: Family<Counter>,
+    rejected: Family<Counter>,
+    policies: Family<Counter>,
+    policy_durations: Family<Histogram>,
+    pub(super) cel_compilation: Histogram,
+    pub(super) cel_evaluation: Histogram,
     deprecated: Family<Gauge>,
 }
 
@@ -82,6 +95,38 @@ impl Default for Access {
                 &["operation", "rejected", "type"],
                 || Histogram::new(ADMISSION_SECONDS),
             ),
+            webhooks: Family::new(
+                "apiserver_admission_webhook_admission_duration_seconds",
+                "Time of one admission webhook, by operation and type.",
+                &["name", "operation", "rejected", "type"],
+                || Histogram::new(WEBHOOK_SECONDS),
+            ),
+            failed_open: Family::new(
+                "apiserver_admission_webhook_fail_open_count",
+                "Requests let through because a webhook failed whose policy allows that.",
+                &["name", "type"],
+                Counter::default,
+            ),
+            rejected: Family::new(
+                "apiserver_admission_webhook_rejection_count",
+                "Requests that a webhook refused, or whose webhook failed.",
+                &["error_type", "name", "operation", "rejection_code", "type"],
+                Counter::default,
+            ),
+            policies: Family::new(
+                "apiserver_validating_admission_policy_check_total",
+                "Checks of validating policies, by binding and what came of them.",
+                &["enforcement_action", "error_type", "policy", "policy_binding"],
+                Counter::default,
+            ),
+            policy_durations: Family::new(
+                "apiserver_validating_admission_policy_check_duration_seconds",
+                "Time of the checks of validating policies.",
+                &["enforcement_action", "error_type", "policy", "policy_binding"],
+                || Histogram::new(POLICY_SECONDS),
+            ),
+            cel_compilation: Histogram::new(DEFAULT_SECONDS),
+            cel_evaluation: Histogram::new(DEFAULT_SECONDS),
             deprecated: Family::new(
                 "apiserver_requested_deprecated_apis",
                 "1 for deprecated resources that were asked for.",
@@ -118,6 +163,40 @@ impl Access {
         self.steps.with(&[operation, flag(rejected), kind], |h| h.observe(duration));
     }
 
+    pub(super) fn webhook(
+        &self,
+        name: &str,
+        operation: &str,
+        kind: &str,
+        rejected: bool,
+        duration: Duration,
+    ) {
+        self.webhooks.with(&[name, operation, flag(rejected), kind], |h| h.observe(duration));
+    }
+
+    pub(super) fn failed_open(&self, name: &str, kind: &str) {
+        self.failed_open.with(&[name, kind], |counter| counter.add(1));
+    }
+
+    pub(super) fn rejected(&self, name: &str, operation: &str, kind: &str, error_type: &str, code: u16) {
+        // Upstream counts what is not an error of HTTP as a plain refusal.
+        let code = if (400..=600).contains(&code) { code.to_string() } else { "0".to_owned() };
+        self.rejected.with(&[error_type, name, operation, &code, kind], |counter| counter.add(1));
+    }
+
+    pub(super) fn policy(
+        &self,
+        policy: &str,
+        binding: &str,
+        action: &str,
+        error_type: &str,
+        duration: Duration,
+    ) {
+        let labels = [action, error_type, policy, binding];
+        self.policies.with(&labels, |counter| counter.add(1));
+        self.policy_durations.with(&labels, |h| h.observe(duration));
+    }
+
     pub(super) fn deprecated(&self, group: &str, version: &str, resource: &str, subresource: &str) {
         self.deprecated.with(&[group, "", resource, subresource, version], |gauge| gauge.set(1));
     }
@@ -136,6 +215,26 @@ impl Access {
         self.authorization.render(names, ["allowed", "denied"], text);
         self.controllers.render(text);
         self.steps.render(text);
+        self.webhooks.render(text);
+        self.failed_open.render(text);
+        self.rejected.render(text);
+        self.policies.render(text);
+        self.policy_durations.render(text);
+        for (name, help, histogram) in [
+            (
+                "apiserver_cel_compilation_duration_seconds",
+                "Time to compile an expression.",
+                &self.cel_compilation,
+            ),
+            (
+                "apiserver_cel_evaluation_duration_seconds",
+                "Time to evaluate an expression.",
+                &self.cel_evaluation,
+            ),
+        ] {
+            text.head(name, help, "histogram");
+            histogram.render(name, &[], text);
+        }
         self.deprecated.render(text);
     }
 }

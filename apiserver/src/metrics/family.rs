@@ -6,6 +6,7 @@ use super::text::Text;
 use parking_lot::RwLock;
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -135,7 +136,7 @@ impl Metric for Histogram {
 
 struct Series<M> {
     values: Box<[Box<str>]>,
-    metric: M,
+    metric: Arc<M>,
 }
 
 /// A metric with labels.
@@ -166,20 +167,32 @@ impl<M: Metric> Family<M> {
         if let Some(series) = find(&self.series.read(), hash, values) {
             return record(&series.metric);
         }
+        record(&self.entered(hash, values))
+    }
+
+    /// The series with these label values, for whoever records in it often.
+    pub fn handle(&self, values: &[&str]) -> Arc<M> {
+        let values = &values[..values.len().min(self.labels.len())];
+        let hash = self.hasher.hash_one(values);
+        let found = find(&self.series.read(), hash, values).map(|series| series.metric.clone());
+        found.unwrap_or_else(|| self.entered(hash, values))
+    }
+
+    fn entered(&self, hash: u64, values: &[&str]) -> Arc<M> {
         let mut all = self.series.write();
         if all.len() >= MOST_SERIES && find(&all, hash, values).is_none() {
             let values = vec![OVERFLOW; self.labels.len()];
             let hash = self.hasher.hash_one(&values[..]);
-            return record(self.enter(&mut all, hash, &values));
+            return self.enter(&mut all, hash, &values).clone();
         }
-        record(self.enter(&mut all, hash, values))
+        self.enter(&mut all, hash, values).clone()
     }
 
-    fn enter<'a>(&self, all: &'a mut HashMap<u64, Vec<Series<M>>>, hash: u64, values: &[&str]) -> &'a M {
+    fn enter<'a>(&self, all: &'a mut HashMap<u64, Vec<Series<M>>>, hash: u64, values: &[&str]) -> &'a Arc<M> {
         let bucket = all.entry(hash).or_default();
         let at = bucket.iter().position(|series| same(series, values)).unwrap_or_else(|| {
             let values = values.iter().map(|value| Box::from(*value)).collect();
-            bucket.push(Series { values, metric: (self.make)() });
+            bucket.push(Series { values, metric: Arc::new((self.make)()) });
             bucket.len() - 1
         });
         &bucket[at].metric

@@ -6,6 +6,7 @@ mod build;
 mod family;
 mod process;
 mod requests;
+mod stability;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -19,7 +20,7 @@ use access::Access;
 use parking_lot::RwLock;
 use requests::{Requests, SECONDS};
 use std::collections::BTreeMap;
-use std::sync::{LazyLock, Weak};
+use std::sync::{Arc, LazyLock, Weak};
 use std::time::Duration;
 
 /// Upstream's buckets of watch events, in bytes.
@@ -38,6 +39,21 @@ impl RequestKind {
             Self::Mutating => "mutating",
             Self::ReadOnly => "readOnly",
         }
+    }
+}
+
+/// The figures of the watches of one resource.
+#[derive(Clone)]
+pub struct WatchMetrics {
+    events: Arc<Counter>,
+    bytes: Arc<Histogram>,
+}
+
+impl WatchMetrics {
+    /// An event of so many bytes is sent to a watcher.
+    pub fn sent(&self, bytes: usize) {
+        self.events.add(1);
+        self.bytes.observe_number(bytes as u64);
     }
 }
 
@@ -162,6 +178,52 @@ impl Metrics {
         self.access.step(operation, kind, rejected, duration);
     }
 
+    /// One admission webhook was called, or not reached. Types and operations as those of plugins.
+    pub fn admission_webhook(
+        &self,
+        name: &str,
+        operation: &str,
+        kind: &str,
+        rejected: bool,
+        duration: Duration,
+    ) {
+        self.access.webhook(name, operation, kind, rejected, duration);
+    }
+
+    /// A webhook could not be asked, and its failure policy let the request through.
+    pub fn webhook_failed_open(&self, name: &str, kind: &str) {
+        self.access.failed_open(name, kind);
+    }
+
+    /// A webhook refused the request, or failed where its policy is to refuse. Error types are upstream's:
+    /// `no_error`, `calling_webhook_error`, `apiserver_internal_error`.
+    pub fn webhook_rejected(&self, name: &str, operation: &str, kind: &str, error_type: &str, code: u16) {
+        self.access.rejected(name, operation, kind, error_type, code);
+    }
+
+    /// An expression of CEL was compiled.
+    pub fn cel_compiled(&self, duration: Duration) {
+        self.access.cel_compilation.observe(duration);
+    }
+
+    /// An expression of CEL was evaluated.
+    pub fn cel_evaluated(&self, duration: Duration) {
+        self.access.cel_evaluation.observe(duration);
+    }
+
+    /// A validating policy was asked about a request. Actions are upstream's: `deny`, `warn`, `audit`, `allow`; error
+    /// types `no_error`, `compile_error`, `invalid_expression_error`, `out_of_budget`.
+    pub fn policy_checked(
+        &self,
+        policy: &str,
+        binding: &str,
+        action: &str,
+        error_type: &str,
+        duration: Duration,
+    ) {
+        self.access.policy(policy, binding, action, error_type, duration);
+    }
+
     /// Somebody asked for a resource that is deprecated.
     pub fn deprecated(&self, group: &str, version: &str, resource: &str, subresource: &str) {
         self.access.deprecated(group, version, resource, subresource);
@@ -182,13 +244,13 @@ impl Metrics {
         text.finish()
     }
 
-    /// An event of so many bytes was sent to a watcher.
-    pub fn watch_event_bytes(&self, group: &str, version: &str, resource: &str, bytes: u64) {
-        self.watch_event_bytes.with(&[group, version, resource], |h| h.observe_number(bytes));
-    }
-
-    pub fn watch_events(&self, group: &str, version: &str, resource: &str, count: u64) {
-        self.watch_events.with(&[group, version, resource], |counter| counter.add(count));
+    /// What one watch counts in, so that its events look up no labels.
+    pub fn watching(&self, group: &str, version: &str, resource: &str) -> WatchMetrics {
+        let labels = [group, version, resource];
+        WatchMetrics {
+            events: self.watch_events.handle(&labels),
+            bytes: self.watch_event_bytes.handle(&labels),
+        }
     }
 
     /// The store answered. Operations are etcd's as upstream names them: get, list, create, update, delete.
@@ -245,6 +307,7 @@ impl Metrics {
             collector(&mut text);
         }
         process::render(&mut text);
+        stability::render(&mut text);
         text.finish()
     }
 }

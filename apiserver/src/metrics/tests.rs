@@ -81,9 +81,16 @@ fn full(metrics: &Metrics) {
     metrics.authorized(true, Duration::from_micros(3));
     metrics.admission_plugin("NamespaceLifecycle", "CREATE", "admit", false, Duration::from_micros(3));
     metrics.admission_step("CREATE", "validate", true, Duration::from_micros(3));
+    metrics.admission_webhook("hook", "CREATE", "admit", true, Duration::from_micros(3));
+    metrics.webhook_failed_open("hook", "admit");
+    metrics.webhook_rejected("hook", "CREATE", "admit", "no_error", 403);
+    metrics.policy_checked("p", "b", "deny", "no_error", Duration::from_micros(3));
+    metrics.cel_compiled(Duration::from_micros(3));
+    metrics.cel_evaluated(Duration::from_micros(3));
     metrics.deprecated("", "v1", "endpoints", "");
-    metrics.watch_events("apps", "v1", "deployments", 3);
-    metrics.watch_event_bytes("apps", "v1", "deployments", 2000);
+    let watch = metrics.watching("apps", "v1", "deployments");
+    watch.sent(2000);
+    watch.sent(100);
     metrics.store_request("get", "", "pods", Duration::from_millis(1));
     metrics.objects("deployments.apps", 7);
     metrics.objects("pods", 7);
@@ -117,8 +124,9 @@ fn every_metric_is_rendered() {
         r#"apiserver_admission_controller_admission_duration_seconds_count{name="NamespaceLifecycle","#,
         r#"apiserver_admission_step_admission_duration_seconds_count{operation="CREATE",rejected="true","#,
         r#"apiserver_requested_deprecated_apis{group="",removed_release="",resource="endpoints","#,
-        r#"apiserver_watch_events_total{group="apps",version="v1",resource="deployments"} 3"#,
-        r#"apiserver_watch_events_sizes_count{group="apps",version="v1",resource="deployments"} 1"#,
+        r#"apiserver_watch_events_total{group="apps",version="v1",resource="deployments"} 2"#,
+        r#"apiserver_watch_events_sizes_count{group="apps",version="v1",resource="deployments"} 2"#,
+        r#"apiserver_watch_events_sizes_bucket{group="apps",version="v1",resource="deployments",le="1024"} 1"#,
         r#"etcd_request_duration_seconds_count{operation="get",group="",resource="pods"} 1"#,
         r#"apiserver_storage_objects{resource="pods"} 7"#,
         r#"apiserver_resource_objects{group="apps",resource="deployments"} 7"#,
@@ -126,6 +134,10 @@ fn every_metric_is_rendered() {
         r#"apiserver_flowcontrol_nominal_limit_seats{priority_level="system"}"#,
         "kubernetes_build_info{",
         r#"kubernetes_feature_enabled{name="WatchList","#,
+        r#"apiserver_admission_webhook_rejection_count{error_type="no_error",name="hook",operation="CREATE",rejection_code="403","#,
+        r#"apiserver_admission_webhook_fail_open_count{name="hook",type="admit"} 1"#,
+        "disabled_metrics_total 0",
+        r#"registered_metrics_total{deprecated_version="",stability_level="BETA"} "#,
         "coracle_store_commits_total 0",
         "coracle_store_read_only 0",
         "process_cpu_seconds_total ",
@@ -142,6 +154,23 @@ fn every_metric_is_rendered() {
     assert_eq!(samples(&objectives, "kubernetes_healthchecks_total{").len(), 1);
     drop(store);
     assert!(samples(&metrics.render(), "coracle_store").is_empty(), "it does not keep the store open");
+}
+
+/// What upstream promises to keep is there, and says so.
+#[test]
+fn every_stable_and_beta_metric_is_shown() {
+    let dir = tempfile::TempDir::new().unwrap();
+    let store = SledStore::open(dir.path(), Default::default()).unwrap();
+    let metrics = Metrics::default();
+    full(&metrics);
+    metrics.collect_store(std::sync::Arc::downgrade(&store));
+    let page = metrics.render() + &metrics.render_objectives();
+    for (level, names) in [("STABLE", stability::STABLE), ("BETA", stability::BETA)] {
+        for name in names {
+            let head = format!("# HELP {name} [{level}] ");
+            assert!(page.lines().any(|line| line.starts_with(&head)), "{head}");
+        }
+    }
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Prometheus' text exposition format, version 0.0.4.
 
+use super::stability;
 use std::fmt::{Display, Write};
 
 /// For the `Content-Type` of a response that carries it.
@@ -13,7 +14,8 @@ impl Text {
     /// Begins a metric; its samples follow. The kind is `counter`, `gauge`, `histogram` or `untyped`.
     pub fn head(&mut self, name: &str, help: &str, kind: &str) {
         let help = help.replace('\\', "\\\\").replace('\n', "\\n");
-        self.line(format_args!("# HELP {name} {help}\n# TYPE {name} {kind}\n"));
+        let level = stability::level(name).map(|level| format!("[{level}] ")).unwrap_or_default();
+        self.line(format_args!("# HELP {name} {level}{help}\n# TYPE {name} {kind}\n"));
     }
 
     pub fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
@@ -32,6 +34,16 @@ impl Text {
     pub fn single(&mut self, name: &str, help: &str, kind: &str, value: impl Display) {
         self.head(name, help, kind);
         self.sample(name, &[], value);
+    }
+
+    /// Samples with their heads that somebody else has written in this format.
+    pub fn page(&mut self, page: &str) {
+        self.0.push_str(page);
+    }
+
+    /// What is written so far.
+    pub(super) fn so_far(&self) -> &str {
+        &self.0
     }
 
     fn escaped(&mut self, value: &str) {

@@ -39,26 +39,6 @@ pub struct Path {
     pub operations: Vec<Operation>,
 }
 
-/// Resources whose DELETE answers with the object instead of a Status (upstream's `ReturnDeletedObject`).
-const DELETED_OBJECT: &[&str] = &[
-    "persistentvolumeclaims.",
-    "persistentvolumes.",
-    "pods.",
-    "podtemplates.",
-    "resourcequotas.",
-    "serviceaccounts.",
-    "services.",
-    "deviceclasses.resource.k8s.io",
-    "resourceclaims.resource.k8s.io",
-    "resourceclaimtemplates.resource.k8s.io",
-    "resourceslices.resource.k8s.io",
-    "csidrivers.storage.k8s.io",
-    "csinodes.storage.k8s.io",
-    "storageclasses.storage.k8s.io",
-    "volumeattachments.storage.k8s.io",
-    "volumeattributesclasses.storage.k8s.io",
-];
-
 /// `apps`, `rbacAuthorization`, `core`: what operations of a group are named after.
 pub fn group_word(group: &str) -> String {
     let group = group.strip_suffix(".k8s.io").unwrap_or(group);
@@ -165,7 +145,7 @@ impl Builder<'_> {
                 ..new("post", "post", "create")
             },
             "delete" => {
-                let with_object = DELETED_OBJECT.contains(&self.resource.qualified().as_str());
+                let with_object = crate::strategy::returns_deleted(&self.resource.qualified());
                 Operation {
                     query: DELETE,
                     body: Some(meta("DeleteOptions")),

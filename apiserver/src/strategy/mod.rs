@@ -51,7 +51,7 @@ mod workloads;
 
 pub use plain::Plain;
 pub use pods::qos_class;
-pub use registry::for_resource;
+pub use registry::{for_resource, returns_deleted};
 
 use crate::store::{Guard, Op};
 pub use coracle_api::Object;

@@ -4,6 +4,31 @@ use super::plain::Plain;
 use super::*;
 use coracle_api::catalogue::catalogue;
 
+/// Resources whose DELETE answers with the object instead of a Status (upstream's `ReturnDeletedObject`).
+const RETURN_DELETED: &[&str] = &[
+    "persistentvolumeclaims.",
+    "persistentvolumes.",
+    "pods.",
+    "podtemplates.",
+    "resourcequotas.",
+    "serviceaccounts.",
+    "services.",
+    "deviceclasses.resource.k8s.io",
+    "resourceclaims.resource.k8s.io",
+    "resourceclaimtemplates.resource.k8s.io",
+    "resourceslices.resource.k8s.io",
+    "csidrivers.storage.k8s.io",
+    "csinodes.storage.k8s.io",
+    "storageclasses.storage.k8s.io",
+    "volumeattachments.storage.k8s.io",
+    "volumeattributesclasses.storage.k8s.io",
+];
+
+/// Whether a deletion at once is answered with the object that is gone, and not with a Status. `key` is the storage key.
+pub fn returns_deleted(key: &str) -> bool {
+    RETURN_DELETED.contains(&key)
+}
+
 /// The strategy of a built-in resource. Those without one of their own get [`Plain`].
 pub fn for_resource(group: &str, plural: &str) -> &'static dyn Strategy {
     match (group, plural) {

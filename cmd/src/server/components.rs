@@ -41,6 +41,8 @@ pub fn spawn_all(supervisor: &mut Supervisor, control_plane: &ControlPlane, conf
     let informers =
         Informers::new(clients.privileged("system:coracle:informers"), control_plane.api.stop().clone());
     let base = Base { clients, informers };
+    coracle_apiserver::metrics::global()
+        .collect_as("clients", |text| text.page(&coracle_client::metrics::render()));
     if config.runs(Component::Scheduler) {
         scheduler(supervisor, base.clone());
     }

@@ -4,19 +4,17 @@
 //! Services can never hold the same one, whatever happens at the same time. Cluster IPs are IPAddress objects, as
 //! upstream's (KEP-1880); node ports are keys that no client sees.
 
+use super::ranges::Ranges;
 use super::*;
 use crate::store::{Guard, Op};
 use bytes::Bytes;
-use ipnet::Ipv4Net;
 use rand::Rng;
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 
-/// Where no ServiceCIDR object exists (yet).
-const DEFAULT_RANGE: Ipv4Net = Ipv4Net::new_assert(Ipv4Addr::new(10, 43, 0, 0), 16);
 /// `--service-node-port-range`, upstream's default.
 const NODE_PORTS: std::ops::RangeInclusive<i64> = 30_000..=32_767;
-/// Random tries before a scan of the whole range.
+/// Random tries before a scan of all ports.
 const TRIES: usize = 16;
 const IP_ADDRESSES: &str = "ipaddresses.networking.k8s.io";
 
@@ -42,7 +40,7 @@ pub fn companions(
         Write::Delete => Holding::default(),
         Write::Create | Write::Update => {
             let mut errors = Vec::new();
-            fill(object, &before, env, &mut Errors(&mut errors));
+            fill(object, &before, env, &mut Errors(&mut errors))?;
             if !errors.is_empty() {
                 return Err(ApiError::invalid("", "Service", name(object), &errors));
             }
@@ -117,76 +115,45 @@ fn ip_address(ip: Ipv4Addr, service: &Object, env: &Env) -> Bytes {
 }
 
 /// Gives the Service every address and port that it needs and lacks.
-fn fill(service: &mut Object, before: &Holding, env: &Env, errors: &mut Errors) {
+fn fill(service: &mut Object, before: &Holding, env: &Env, errors: &mut Errors) -> Result<(), ApiError> {
     if needs_cluster_ip(service) && !is_headless(service) {
-        cluster_ip(service, before, env, errors);
+        cluster_ip(service, before, env, errors)?;
     }
     if needs_node_ports(service) || needs_health_check_port(service) || !holding(service).ports.is_empty() {
         node_ports(service, before, env, errors);
     }
+    Ok(())
 }
 
-fn range(env: &Env) -> Ipv4Net {
-    let object = env.read.get("servicecidrs.networking.k8s.io", "", "kubernetes");
-    object
-        .iter()
-        .flat_map(|object| list_at(object, "spec.cidrs"))
-        .filter_map(Value::as_str)
-        .find_map(|cidr| cidr.parse().ok())
-        .unwrap_or(DEFAULT_RANGE)
-}
-
-fn cluster_ip(service: &mut Object, before: &Holding, env: &Env, errors: &mut Errors) {
+fn cluster_ip(
+    service: &mut Object,
+    before: &Holding,
+    env: &Env,
+    errors: &mut Errors,
+) -> Result<(), ApiError> {
     let path = Path::root("spec").field("clusterIPs");
-    let range = range(env);
+    let ranges = Ranges::of(env.read);
     let taken = |ip: Ipv4Addr| env.read.get(IP_ADDRESSES, "", &ip.to_string()).is_some();
     let asked: Vec<String> = strings_at(service, "spec.clusterIPs").map(str::to_owned).collect();
     for text in &asked {
-        let refuse = |why: &str| format!("failed to allocate IP {text}: {why}");
-        match text.parse::<Ipv4Addr>() {
-            Ok(ip) if before.ips.contains(&ip) => {}
-            Ok(ip) if usable(range, ip) && !taken(ip) => {}
-            Ok(ip) if usable(range, ip) => {
-                errors.invalid(&path, asked.clone(), &refuse("provided IP is already allocated"));
-            }
-            _ => {
-                let why = format!(
-                    "the provided IP ({text}) is not in the valid range. The range of valid IPs is {range}"
-                );
-                errors.invalid(&path, asked.clone(), &refuse(&why));
-            }
-        }
+        let why = match text.parse::<Ipv4Addr>() {
+            Ok(ip) if before.ips.contains(&ip) => continue,
+            Ok(ip) if ranges.hold(ip) && !taken(ip) => continue,
+            Ok(ip) if ranges.hold(ip) => "provided IP is already allocated",
+            _ => "the provided network does not match the current range",
+        };
+        errors.invalid(&path, asked.clone(), &format!("failed to allocate IP {text}: {why}"));
     }
     if !asked.is_empty() {
-        return;
+        return Ok(());
     }
-    match free_ip(range, taken) {
-        Some(ip) => {
-            if let Some(spec) = at_mut(service, "spec") {
-                set(spec, "clusterIP", ip.to_string());
-                set(spec, "clusterIPs", json!([ip.to_string()]));
-            }
-        }
-        None => errors.invalid(&path, json!([]), "failed to allocate a serviceIP: range is full"),
+    let ip = ranges.free(taken);
+    let ip = ip.ok_or_else(|| ApiError::internal("failed to allocate a serviceIP: range is full"))?;
+    if let Some(spec) = at_mut(service, "spec") {
+        set(spec, "clusterIP", ip.to_string());
+        set(spec, "clusterIPs", json!([ip.to_string()]));
     }
-}
-
-/// Not the network's own address nor the broadcast one.
-fn usable(range: Ipv4Net, ip: Ipv4Addr) -> bool {
-    range.contains(&ip) && ip != range.network() && ip != range.broadcast()
-}
-
-/// Allocation avoids the start of the range, which is kept for addresses that people choose (KEP-3070): a
-/// sixteenth of it, at least 16 and at most 256 addresses.
-fn free_ip(range: Ipv4Net, taken: impl Fn(Ipv4Addr) -> bool) -> Option<Ipv4Addr> {
-    let (first, last) =
-        (u32::from(range.network()).checked_add(1)?, u32::from(range.broadcast()).checked_sub(1)?);
-    let size = last.checked_sub(first)? + 1;
-    let band = if size <= 16 { 0 } else { (size / 16).clamp(16, 256).min(size - 1) };
-    let mut random = rand::rng();
-    let tries = (0..TRIES).map(|_| random.random_range(first + band..=last));
-    let scan = (first + band..=last).chain(first..first + band);
-    tries.chain(scan).map(Ipv4Addr::from).find(|ip| !taken(*ip))
+    Ok(())
 }
 
 fn node_ports(service: &mut Object, before: &Holding, env: &Env, errors: &mut Errors) {

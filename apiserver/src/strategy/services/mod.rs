@@ -2,6 +2,7 @@
 
 mod allocate;
 mod defaults;
+mod ranges;
 mod table;
 #[cfg(test)]
 mod tests;

@@ -1,0 +1,47 @@
+use crate::cluster;
+use crate::support::{until_gone, until_object};
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::networking::v1::{IPAddress, ServiceCIDR};
+use kube::api::{DeleteParams, PostParams};
+use kube::{Api, ResourceExt};
+use serde_json::{Value, json};
+
+fn ready(range: &ServiceCIDR) -> Option<&str> {
+    let mut conditions = range.status.iter().flat_map(|s| s.conditions.iter().flatten());
+    conditions.find(|c| c.type_ == "Ready").map(|c| c.status.as_str())
+}
+
+fn service(name: &str, ip: &str) -> Service {
+    let spec: Value = json!({ "clusterIP": ip, "ports": [{ "port": 80 }] });
+    serde_json::from_value(json!({ "metadata": { "name": name }, "spec": spec })).unwrap()
+}
+
+#[tokio::test]
+async fn ranges_widen_allocation_and_stay_while_their_addresses_are_in_use() {
+    let world = cluster().await;
+    let ranges: Api<ServiceCIDR> = Api::all(world.admin());
+    let services = world.in_namespace::<Service>("default");
+    let post = PostParams::default();
+    let own =
+        until_object("the server's own is protected", &ranges, "kubernetes", |r| !r.finalizers().is_empty());
+    assert_eq!(ready(&own.await), Some("True"));
+
+    let refused = services.create(&post, &service("a", "10.200.0.3")).await.unwrap_err().to_string();
+    assert!(refused.contains("the provided network does not match the current range"), "{refused}");
+    world
+        .create(&ranges, json!({ "metadata": { "name": "more" }, "spec": { "cidrs": ["10.200.0.0/24"] } }))
+        .await;
+    until_object("ready", &ranges, "more", |r| ready(r) == Some("True") && !r.finalizers().is_empty()).await;
+    services.create(&post, &service("a", "10.200.0.3")).await.unwrap();
+    let addresses: Api<IPAddress> = Api::all(world.admin());
+    let parent = addresses.get("10.200.0.3").await.unwrap().spec.parent_ref;
+    assert_eq!((parent.resource.as_str(), parent.name.as_str()), ("services", "a"));
+
+    ranges.delete("more", &DeleteParams::default()).await.unwrap();
+    until_object("in use", &ranges, "more", |r| ready(r) == Some("False")).await;
+    let refused = services.create(&post, &service("b", "10.200.0.4")).await.unwrap_err().to_string();
+    assert!(refused.contains("does not match the current range"), "gives no more: {refused}");
+    services.delete("a", &DeleteParams::default()).await.unwrap();
+    until_gone("the range", &ranges, "more").await;
+    assert!(addresses.get_opt("10.200.0.3").await.unwrap().is_none());
+}
