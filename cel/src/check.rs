@@ -37,9 +37,13 @@ impl Env {
 
 /// The types of all nodes, by their numbers, or all mistakes.
 pub fn check(expr: &Expr, nodes: usize, env: &Env) -> Result<Vec<Type>, Vec<SyntaxError>> {
-    let mut checker = Checker { env, locals: Vec::new(), types: vec![Type::Dyn; nodes], errors: Vec::new() };
+    let mut checker = Checker { env, locals: Vec::new(), types: vec![Type::Dyn; nodes], errors: Vec::new(), mixed: false };
     checker.expr(expr);
-    if checker.errors.is_empty() { Ok(checker.types) } else { Err(checker.errors) }
+    if !checker.errors.is_empty() {
+        return Err(checker.errors);
+    }
+    // What nothing has said by now may be anything.
+    Ok(checker.types.iter().map(|of| of.bind(&BTreeMap::new())).collect())
 }
 
 struct Checker<'e> {
@@ -47,7 +51,12 @@ struct Checker<'e> {
     locals: Vec<(String, Type)>,
     types: Vec<Type>,
     errors: Vec<SyntaxError>,
+    /// Within the arguments of `format`, which may be of any types.
+    mixed: bool,
 }
+
+/// Of the elements of an empty list or map: whatever they are taken for.
+const UNKNOWN: Type = Type::Param('?');
 
 /// Names of types that stand for themselves in `type(x) == int`.
 const TYPE_NAMES: [&str; 11] =
@@ -86,12 +95,10 @@ impl Checker<'_> {
             }
             Node::Choice(condition, yes, no) => {
                 let (condition, yes, no) = (self.expr(condition), self.expr(yes), self.expr(no));
-                let joined = yes.clone().join(&no);
-                let mixed = joined == Type::Dyn && yes != Type::Dyn && no != Type::Dyn;
-                if !is_bool(&condition) || mixed {
-                    return self.no_overload(expr.at, "_?_:_", &[condition, yes, no], false);
+                match yes.merge(&no) {
+                    Some(joined) if is_bool(&condition) => joined,
+                    _ => self.no_overload(expr.at, "_?_:_", &[condition, yes, no], false),
                 }
-                joined
             }
             Node::List(entries) => self.list(entries),
             Node::Map(entries) => self.map(entries),
@@ -100,7 +107,7 @@ impl Checker<'_> {
             Node::Lift { of, name, body, flat } => {
                 let inner = match self.expr(of) {
                     Type::Optional(of) => of.as_ref().clone(),
-                    Type::Dyn => Type::Dyn,
+                    Type::Dyn | Type::Param(_) => Type::Dyn,
                     other => return self.no_overload(expr.at, "optMap", &[other], true),
                 };
                 let body = self.within(&[(name, inner)], |checker| checker.expr(body));
@@ -134,7 +141,21 @@ impl Checker<'_> {
         self.fail(at, format!("undeclared reference to '{name}' (in container '')"))
     }
 
+    /// The variable that is declared under the dotted name `of.field`.
+    fn dotted(&mut self, of: &Expr, field: &str) -> Option<Type> {
+        let Node::Ident(name) = &of.node else { return None };
+        if self.locals.iter().any(|(local, _)| local == name) {
+            return None;
+        }
+        let found = self.env.variables.get(&format!("{name}.{field}")).cloned()?;
+        self.expr(of);
+        Some(found)
+    }
+
     fn select(&mut self, at: usize, of: &Expr, field: &str, optional: bool, test: bool) -> Type {
+        if let Some(found) = self.dotted(of, field).filter(|_| !test && !optional) {
+            return found;
+        }
         let mut target = self.expr(of);
         let mut lifted = optional;
         if let Type::Optional(inner) = &target {
@@ -142,7 +163,7 @@ impl Checker<'_> {
             lifted = true;
         }
         let found = match &target {
-            Type::Dyn => Type::Dyn,
+            Type::Dyn | Type::Param(_) => Type::Dyn,
             Type::Map(map) => map.value.clone(),
             Type::Object(object) => match object.fields.get(field) {
                 Some(field) => field.of.clone(),
@@ -175,7 +196,7 @@ impl Checker<'_> {
         }
         let mut bound = BTreeMap::new();
         let found = match &target {
-            Type::Dyn => Type::Dyn,
+            Type::Dyn | Type::Param(_) => Type::Dyn,
             Type::List(list) if index.fits(&Type::Int, &mut bound) => list.element.clone(),
             Type::Map(map) if index.fits(&map.key, &mut bound) => map.value.clone(),
             _ => return self.no_overload(at, "_[_]", &[target, index], false),
@@ -183,8 +204,26 @@ impl Checker<'_> {
         if lifted { Type::optional(found) } else { found }
     }
 
+    /// A literal that could only fail when it runs.
+    fn literal_argument(&mut self, function: &str, arguments: &[Expr]) {
+        let Some(Expr { node: Node::Literal(Literal::String(text)), at, .. }) = arguments.last() else { return };
+        let good = match (function, arguments.len()) {
+            ("matches", 2) => functions::compiled_pattern(text).is_ok(),
+            ("timestamp", 1) => functions::parse_timestamp(text).is_some(),
+            ("duration", 1) => functions::parse_duration(text).is_some(),
+            _ => true,
+        };
+        if !good {
+            self.fail(*at, format!("invalid {function} argument"));
+        }
+    }
+
     fn call(&mut self, at: usize, function: &str, member: bool, arguments: &[Expr]) -> Type {
+        self.literal_argument(function, arguments);
+        let mixed = self.mixed;
+        self.mixed |= function == "format";
         let arguments: Vec<Type> = arguments.iter().map(|argument| self.expr(argument)).collect();
+        self.mixed = mixed;
         let Some(known) = functions::find(function) else {
             return self.fail(at, format!("undeclared reference to '{function}' (in container '')"));
         };
@@ -226,25 +265,36 @@ impl Checker<'_> {
         }
     }
 
+    /// Elements must be of one type, as Kubernetes demands, but for the arguments of `format`.
+    fn joined(&mut self, known: Option<Type>, of: Type, at: usize) -> Type {
+        let Some(known) = known else { return of };
+        match known.merge(&of) {
+            Some(both) => both,
+            None if self.mixed => Type::Dyn,
+            None => self.fail(at, format!("expected type '{known}' but found '{of}'")),
+        }
+    }
+
     fn list(&mut self, entries: &[Entry<Expr>]) -> Type {
         let mut element: Option<Type> = None;
         for entry in entries {
             let of = self.entry(entry.optional, &entry.value);
-            element = Some(element.map_or(of.clone(), |known| known.join(&of)));
+            element = Some(self.joined(element, of, entry.value.at));
         }
-        Type::list(element.unwrap_or(Type::Dyn))
+        Type::list(element.unwrap_or(UNKNOWN))
     }
 
     fn map(&mut self, entries: &[Entry<(Expr, Expr)>]) -> Type {
         let mut joined: Option<(Type, Type)> = None;
         for entry in entries {
             let (key, value) = (self.expr(&entry.value.0), self.entry(entry.optional, &entry.value.1));
-            joined = Some(match joined {
-                None => (key, value),
-                Some((k, v)) => (k.join(&key), v.join(&value)),
-            });
+            let (k, v) = joined.unzip();
+            joined = Some((
+                self.joined(k, key, entry.value.0.at),
+                self.joined(v, value, entry.value.1.at),
+            ));
         }
-        let (key, value) = joined.unwrap_or((Type::Dyn, Type::Dyn));
+        let (key, value) = joined.unwrap_or((UNKNOWN, UNKNOWN));
         Type::map(key, value)
     }
 
@@ -280,7 +330,7 @@ impl Checker<'_> {
     fn fold(&mut self, at: usize, fold: &Fold) -> Type {
         let range = self.expr(&fold.range);
         let (key, value) = match &range {
-            Type::Dyn => (Type::Dyn, Type::Dyn),
+            Type::Dyn | Type::Param(_) => (Type::Dyn, Type::Dyn),
             Type::List(list) => (Type::Int, list.element.clone()),
             Type::Map(map) => (map.key.clone(), map.value.clone()),
             other => {
@@ -332,7 +382,7 @@ impl Checker<'_> {
 }
 
 fn is_bool(of: &Type) -> bool {
-    matches!(of, Type::Bool | Type::Dyn)
+    matches!(of, Type::Bool | Type::Dyn | Type::Param(_))
 }
 
 fn literal_type(literal: &Literal) -> Type {

@@ -2,6 +2,7 @@
 //! The model is cel-go's: sizes go up the tree, a macro's body counts once for each element there can be.
 
 use crate::ast::{Expr, Fold, FoldKind, Node};
+use crate::eval::{ROUND_ALL, ROUND_EXISTS, ROUND_ONE};
 use crate::functions::{Cost, Known};
 use crate::types::Type;
 
@@ -67,7 +68,7 @@ impl<'p> Estimate<'p> {
                 Bound { cost: 1, size: local.unwrap_or_else(|| self.size(expr)) }
             }
             Node::Select { of, test, .. } => {
-                let cost = self.of(of).cost.saturating_add(1);
+                let cost = self.of(of).cost.saturating_add(u64::from(!test));
                 Bound { cost, size: if *test { 1 } else { self.size(expr) } }
             }
             Node::Index { of, index, .. } => {
@@ -122,7 +123,13 @@ impl<'p> Estimate<'p> {
         let bounds: Vec<Bound> = arguments.iter().map(|argument| self.of(argument)).collect();
         let sizes: Vec<u64> = bounds.iter().map(|bound| bound.size).collect();
         let known = self.functions.get(expr.id).copied().flatten();
-        let own = known.map_or(Cost::Flat, |known| known.cost).price(&sizes);
+        // What is joined is as large as all its elements.
+        let result = sizes.iter().fold(0, |sum: u64, size| sum.saturating_add(*size));
+        let result = match arguments.first().and_then(|first| self.types.get(first.id)) {
+            Some(Type::List(list)) => sizes[0].saturating_mul(largest(&list.element)).saturating_add(result),
+            _ => result,
+        };
+        let own = known.map_or(Cost::Flat, |known| known.cost).price(&sizes, result);
         let cost = bounds.iter().fold(own, |sum, bound| sum.saturating_add(bound.cost));
         let made = matches!(self.types.get(expr.id), Some(Type::String(_) | Type::Bytes(_) | Type::List(_)));
         // What a function makes is at most as large as all that went in.
@@ -144,13 +151,15 @@ impl<'p> Estimate<'p> {
         let mut locals = vec![(fold.first.as_str(), first)];
         locals.extend(fold.second.as_deref().map(|name| (name, second)));
         let filter =
-            fold.filter.as_ref().map_or(0, |filter| self.within(&locals, filter).cost.saturating_add(2));
+            fold.filter.as_ref().map_or(0, |filter| self.within(&locals, filter).cost);
         let body = self.within(&locals, &fold.body);
         let (own, size) = match fold.kind {
-            FoldKind::All | FoldKind::Exists | FoldKind::ExistsOne => (2, 1),
-            FoldKind::Filter => (2 + 10, range.size),
-            FoldKind::List => (2 + 10, range.size),
-            FoldKind::Map | FoldKind::MapEntry => (2 + 30, range.size),
+            FoldKind::All => (ROUND_ALL, 1),
+            FoldKind::Exists => (ROUND_EXISTS, 1),
+            FoldKind::ExistsOne => (ROUND_ONE + 1, 1),
+            FoldKind::Filter => (ROUND_ONE + 12, range.size),
+            FoldKind::List => (12, range.size),
+            FoldKind::Map | FoldKind::MapEntry => (3, range.size),
         };
         let round = body.cost.saturating_add(filter).saturating_add(own);
         Bound { cost: range.cost.saturating_add(round.saturating_mul(range.size)), size }

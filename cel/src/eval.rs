@@ -12,6 +12,10 @@ use std::sync::Arc;
 const LIST: u64 = 10;
 const MAP: u64 = 30;
 const STRUCTURE: u64 = 40;
+/// What one round of a macro costs by the calls and variables that cel-go expands it to, beside its body.
+pub const ROUND_ALL: u64 = 3;
+pub const ROUND_EXISTS: u64 = 4;
+pub const ROUND_ONE: u64 = 1;
 
 /// How much may still be spent. One budget can serve several expressions.
 #[derive(Clone, Copy, Debug)]
@@ -75,7 +79,8 @@ impl<'a> Run<'a, '_> {
             Node::Ident(name) => self.ident(name),
             Node::Select { of, field, optional, test } => {
                 let of = self.eval(of)?;
-                self.budget.spend(1)?;
+                // Asking whether a field is there is free, as in Kubernetes since its beginnings.
+                self.budget.spend(u64::from(!test))?;
                 select(&of, field, *optional, *test)
             }
             Node::Index { of, index, optional } => {
@@ -92,7 +97,7 @@ impl<'a> Run<'a, '_> {
             }
             Node::List(entries) => self.list(entries),
             Node::Map(entries) => self.map(entries),
-            Node::Object { fields, .. } => self.structure(fields),
+            Node::Object { name, fields } => self.structure(name, fields),
             Node::Fold(fold) => self.fold(fold),
             Node::Lift { of, name, body, flat } => self.lift(of, name, body, *flat),
             Node::Bind { name, value, body } => {
@@ -143,8 +148,19 @@ impl<'a> Run<'a, '_> {
             *size = value.size();
         }
         let count = values.len().min(sizes.len());
-        self.budget.spend(known.cost.price(&sizes[..count]))?;
-        (known.run)(&values)
+        if known.cost == crate::functions::Cost::Result {
+            let value = (known.run)(&values)?;
+            self.budget.spend(known.cost.price(&sizes[..count], value.size()))?;
+            return Ok(value);
+        }
+        self.budget.spend(known.cost.price(&sizes[..count], 1))?;
+        (known.run)(&values).map_err(|error| match error {
+            EvalError::NoOverload => {
+                let types: Vec<&str> = values.iter().map(Value::type_name).collect();
+                EvalError::Message(format!("no such overload: {function}({})", types.join(", ")))
+            }
+            other => other,
+        })
     }
 
     /// `&&` and `||`: when one side decides, an error of the other counts for nothing.
@@ -195,16 +211,16 @@ impl<'a> Run<'a, '_> {
         Ok(Value::map(all))
     }
 
-    fn structure(&mut self, fields: &'a [Entry<(String, Expr)>]) -> Outcome<'a> {
+    fn structure(&mut self, name: &'a str, fields: &'a [Entry<(String, Expr)>]) -> Outcome<'a> {
         self.budget.spend(STRUCTURE)?;
         let mut all = Vec::with_capacity(fields.len());
         for entry in fields {
-            let (name, value) = &entry.value;
+            let (field, value) = &entry.value;
             if let Some(value) = self.entry(entry.optional, value)? {
-                all.push((Value::String(Text::Borrowed(name)), value));
+                all.push((Value::String(Text::Borrowed(field)), value));
             }
         }
-        Ok(Value::map(all))
+        Ok(Value::Map(Map::Structure { name, fields: Arc::new(all) }))
     }
 
     fn lift(&mut self, of: &'a Expr, name: &'a str, body: &'a Expr, flat: bool) -> Outcome<'a> {
@@ -239,13 +255,22 @@ impl<'a> Run<'a, '_> {
 
     fn fold(&mut self, fold: &'a Fold) -> Outcome<'a> {
         let rounds = self.rounds(fold)?;
+        // The accumulator, as it begins and as it is read in the end.
+        self.budget.spend(match fold.kind {
+            FoldKind::All | FoldKind::Exists => 1,
+            FoldKind::ExistsOne => 2,
+            FoldKind::Filter | FoldKind::List => LIST + 1,
+            FoldKind::Map | FoldKind::MapEntry => MAP + 1,
+        })?;
         match fold.kind {
             FoldKind::All => self.quantify(fold, rounds, false),
             FoldKind::Exists => self.quantify(fold, rounds, true),
             FoldKind::ExistsOne => {
                 let mut count = 0u64;
                 for round in rounds {
-                    count += u64::from(self.holds(round, &fold.body)?);
+                    let holds = self.holds(round, &fold.body, ROUND_ONE)?;
+                    self.budget.spend(u64::from(holds))?;
+                    count += u64::from(holds);
                 }
                 Ok(Value::Bool(count == 1))
             }
@@ -253,7 +278,8 @@ impl<'a> Run<'a, '_> {
                 let mut kept = Vec::new();
                 for round in rounds {
                     let item = round[0].1.clone();
-                    if self.holds(round, &fold.body)? {
+                    if self.holds(round, &fold.body, ROUND_ONE)? {
+                        self.budget.spend(LIST + 2)?;
                         kept.push(item);
                     }
                 }
@@ -263,9 +289,14 @@ impl<'a> Run<'a, '_> {
         }
     }
 
-    fn holds(&mut self, round: Vec<(&'a str, Value<'a>)>, body: &'a Expr) -> Result<bool, EvalError> {
-        // The accumulator and the loop's condition.
-        self.budget.spend(2)?;
+    /// `own`: what a round costs beside the body.
+    fn holds(
+        &mut self,
+        round: Vec<(&'a str, Value<'a>)>,
+        body: &'a Expr,
+        own: u64,
+    ) -> Result<bool, EvalError> {
+        self.budget.spend(own)?;
         self.with(round, body).and_then(|value| truth(&value))
     }
 
@@ -278,7 +309,7 @@ impl<'a> Run<'a, '_> {
     ) -> Outcome<'a> {
         let mut error = None;
         for round in rounds {
-            match self.holds(round, &fold.body) {
+            match self.holds(round, &fold.body, if decides { ROUND_EXISTS } else { ROUND_ALL }) {
                 Ok(holds) if holds == decides => return Ok(Value::Bool(decides)),
                 Ok(_) => {}
                 Err(EvalError::CostLimit) => return Err(EvalError::CostLimit),
@@ -293,12 +324,12 @@ impl<'a> Run<'a, '_> {
         let mut entries = Vec::new();
         for round in rounds {
             if let Some(filter) = &fold.filter
-                && !self.holds(round.clone(), filter)?
+                && !self.holds(round.clone(), filter, 0)?
             {
                 continue;
             }
-            // Each result is added to a list or map of its own.
-            self.budget.spend(if fold.kind == FoldKind::List { LIST + 2 } else { MAP + 2 })?;
+            // Lists are joined with one of the new element; maps are added to.
+            self.budget.spend(if fold.kind == FoldKind::List { LIST + 2 } else { 3 })?;
             let key = round[0].1.clone();
             let value = self.with(round, &fold.body)?;
             match (fold.kind, value) {
@@ -342,6 +373,7 @@ fn select<'a>(of: &Value<'a>, field: &str, optional: bool, test: bool) -> Outcom
                 (false, false, None) => Err(EvalError::NoKey(field.to_owned())),
             }
         }
+        Value::External(value) if !test => value.field(field).ok_or(EvalError::NoOverload),
         Value::Optional(Some(inner)) if test => select(inner, field, false, true),
         Value::Optional(None) if test => Ok(Value::Bool(false)),
         Value::Optional(Some(inner)) => select(inner, field, true, false),

@@ -54,6 +54,14 @@ pub fn member(
         };
         return Ok(Some(parser.make(at, lift)));
     }
+    if let ("sortBy", 2) = (name, arguments.len()) {
+        let (body, first) = (arguments.remove(1), variable(&arguments[0])?);
+        let fold = Fold { kind: List, range: of.clone(), first, second: None, filter: None, body };
+        let keys = parser.make(at, Node::Fold(fold.into()));
+        let arguments = vec![of.clone(), keys];
+        let sorted = Node::Call { function: "@sortByAssociatedKeys".to_owned(), member: true, arguments };
+        return Ok(Some(parser.make(at, sorted)));
+    }
     // Kind, whether there are two variables, whether a filter stands before the body.
     let (kind, two, filtered) = match (name, arguments.len()) {
         ("all", 2) => (All, false, false),

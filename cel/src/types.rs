@@ -89,19 +89,21 @@ impl Type {
     /// Whether a value of this type may stand where `wanted` is asked for; type parameters are bound in `bound`.
     pub fn fits(&self, wanted: &Self, bound: &mut BTreeMap<char, Self>) -> bool {
         match (self, wanted) {
+            // Not yet known: the element of an empty list fits everything and says nothing.
+            (Self::Param(_), Self::Param(_)) => true,
             (_, Self::Param(letter)) => match bound.get(letter).cloned() {
+                Some(Self::Dyn) => true,
+                Some(other) => match other.merge(self) {
+                    Some(both) => {
+                        bound.insert(*letter, both);
+                        true
+                    }
+                    None => false,
+                },
                 None => {
                     bound.insert(*letter, self.clone());
                     true
                 }
-                Some(Self::Dyn) => true,
-                Some(other) if self.fits(&other, bound) => true,
-                // The more general of two types is the parameter's.
-                Some(other) if other.fits(self, bound) => {
-                    bound.insert(*letter, self.clone());
-                    true
-                }
-                Some(_) => false,
             },
             (Self::Dyn | Self::Param(_), _) | (_, Self::Dyn) => true,
             (Self::List(a), Self::List(b)) => a.element.fits(&b.element, bound),
@@ -125,26 +127,50 @@ impl Type {
                 kind: list.kind.clone(),
                 max_items: list.max_items,
             })),
-            Self::Map(map) => Self::map(map.key.bind(bound), map.value.bind(bound)),
+            Self::Map(map) => Self::Map(Arc::new(MapType {
+                key: map.key.bind(bound),
+                value: map.value.bind(bound),
+                max_properties: map.max_properties,
+            })),
             Self::Optional(of) => Self::optional(of.bind(bound)),
             other => other.clone(),
         }
     }
 
+    /// The type that holds both, dynamic if one of them is; `None` when they have nothing in common.
+    #[must_use]
+    pub fn merge(&self, other: &Self) -> Option<Self> {
+        match (self, other) {
+            (Self::Param(_), known) | (known, Self::Param(_)) => Some(known.clone()),
+            (Self::Dyn, _) | (_, Self::Dyn) => Some(Self::Dyn),
+            (Self::String(a), Self::String(b)) => Some(Self::String(a.zip(*b).map(|(a, b)| a.max(b)))),
+            (Self::Bytes(a), Self::Bytes(b)) => Some(Self::Bytes(a.zip(*b).map(|(a, b)| a.max(b)))),
+            (Self::List(a), Self::List(b)) => Some(Self::List(Arc::new(ListType {
+                element: a.element.merge(&b.element)?,
+                kind: a.kind.clone(),
+                max_items: a.max_items.zip(b.max_items).map(|(a, b)| a.max(b)),
+            }))),
+            (Self::Map(a), Self::Map(b)) => Some(Self::Map(Arc::new(MapType {
+                key: a.key.merge(&b.key)?,
+                value: a.value.merge(&b.value)?,
+                max_properties: a.max_properties.zip(b.max_properties).map(|(a, b)| a.max(b)),
+            }))),
+            (Self::Optional(a), Self::Optional(b)) => Some(Self::optional(a.merge(b)?)),
+            (Self::Object(a), Self::Object(b)) => (a.name == b.name).then(|| self.clone()),
+            // Null stands for a missing structure.
+            (Self::Null, known) | (known, Self::Null) if known.nullable() => Some(known.clone()),
+            (a, b) => (a == b).then(|| a.clone()),
+        }
+    }
+
+    fn nullable(&self) -> bool {
+        matches!(self, Self::Null | Self::Object(_) | Self::Timestamp | Self::Duration | Self::Opaque(_))
+    }
+
     /// A type that holds both: the same one, or anything.
     #[must_use]
-    pub fn join(self, other: &Self) -> Self {
-        if let (Self::String(a), Self::String(b)) = (&self, other) {
-            return Self::String(a.zip(*b).map(|(a, b)| a.max(b)));
-        }
-        let mut bound = BTreeMap::new();
-        if other.fits(&self, &mut bound) {
-            self
-        } else if self.fits(other, &mut bound) {
-            other.clone()
-        } else {
-            Self::Dyn
-        }
+    pub fn join(&self, other: &Self) -> Self {
+        self.merge(other).unwrap_or(Self::Dyn)
     }
 }
 

@@ -30,7 +30,7 @@ pub const FUNCTIONS: &[Function] = &[
         signatures: &["uint(uint): uint", "uint(int): uint", "uint(double): uint", "uint(string): uint"],
         run: |args| match &args[0] {
             Value::Uint(value) => Ok(Value::Uint(*value)),
-            Value::Int(value) => u64::try_from(*value).map(Value::Uint).map_err(|_| overflow()),
+            Value::Int(value) => u64::try_from(*value).map(Value::Uint).map_err(|_| unsigned_overflow()),
             Value::Double(value) => to_uint(*value),
             Value::String(text) => parsed(text, "uint").map(Value::Uint),
             _ => Err(EvalError::NoOverload),
@@ -64,7 +64,7 @@ pub const FUNCTIONS: &[Function] = &[
             Value::String(text) => match &**text {
                 "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(Value::Bool(true)),
                 "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(Value::Bool(false)),
-                _ => EvalError::of("type conversion error from string to bool"),
+                _ => EvalError::of("type conversion error from 'string' to 'bool'"),
             },
             _ => Err(EvalError::NoOverload),
         },
@@ -110,6 +110,10 @@ fn overflow() -> EvalError {
     EvalError::Message("integer overflow".to_owned())
 }
 
+fn unsigned_overflow() -> EvalError {
+    EvalError::Message("unsigned integer overflow".to_owned())
+}
+
 fn parsed<T: std::str::FromStr>(text: &str, what: &str) -> Result<T, EvalError> {
     let error = || EvalError::Message(format!("type conversion error from 'string' to '{what}'"));
     text.parse().map_err(|_| error())
@@ -124,7 +128,7 @@ fn to_int<'a>(value: f64) -> Outcome<'a> {
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bounded just before")]
 fn to_uint<'a>(value: f64) -> Outcome<'a> {
     let fits = value > -1.0 && value < 18_446_744_073_709_551_616.0;
-    if fits { Ok(Value::Uint(value as u64)) } else { Err(overflow()) }
+    if fits { Ok(Value::Uint(value as u64)) } else { Err(unsigned_overflow()) }
 }
 
 /// A number as Go prints it.

@@ -8,8 +8,10 @@ mod lists;
 mod net;
 mod operators;
 mod optional;
+mod pattern;
 mod quantity;
 mod semver;
+mod sequences;
 mod strings;
 mod time;
 mod url;
@@ -21,8 +23,9 @@ use std::collections::HashMap;
 use std::sync::OnceLock;
 
 pub use formats::Format;
+pub use pattern::compiled as compiled_pattern;
 pub use semver::Version;
-pub use time::{parse_duration, render_duration};
+pub use time::{parse_duration, parse_timestamp, render_duration};
 pub use url::Url;
 
 pub type Outcome<'a> = Result<Value<'a>, EvalError>;
@@ -33,8 +36,18 @@ pub type Run = for<'a> fn(&[Value<'a>]) -> Outcome<'a>;
 pub enum Cost {
     /// One unit.
     Flat,
-    /// A tenth of the sizes of all arguments: text is gone through once.
+    /// A tenth of the size of the first argument: text is gone through once.
     Traverse,
+    /// Twice that: what is found is made anew.
+    Rewrite,
+    /// A tenth of the sizes of both: text is put together.
+    Concat,
+    /// A tenth of the smaller size: what is compared ends there.
+    Smaller,
+    /// A fifth of the result's size, for text that is joined; lists that are made cost as many elements.
+    Result,
+    /// As many as the first has pairs of elements.
+    Squared,
     /// A tenth of the size of the first times a tenth of the size of the second.
     Product,
     /// As a product, a pattern's share being a quarter of its length.
@@ -50,18 +63,23 @@ pub enum Cost {
 }
 
 impl Cost {
-    /// Units for arguments of these sizes.
-    pub fn price(self, sizes: &[u64]) -> u64 {
+    /// Units for arguments of these sizes, and, where only that tells, a result of this one.
+    pub fn price(self, sizes: &[u64], result: u64) -> u64 {
         let tenth = |size: u64| size.div_ceil(10);
         let at = |index: usize| sizes.get(index).copied().unwrap_or(1);
         match self {
             Self::Flat => 1,
-            Self::Traverse => sizes.iter().fold(0u64, |sum, size| sum.saturating_add(tenth(*size))).max(1),
-            Self::Product => tenth(at(0)).max(1).saturating_mul(tenth(at(1)).max(1)),
-            Self::Regex => tenth(at(0).saturating_add(1)).saturating_mul(at(1).div_ceil(4).max(1)),
-            Self::Elements => at(0).max(1),
-            Self::Member => at(1).max(1),
-            Self::Pairs => at(0).max(1).saturating_mul(at(1).max(1)),
+            Self::Traverse => tenth(at(0)),
+            Self::Rewrite => at(0).saturating_mul(2).div_ceil(10),
+            Self::Concat => tenth(at(0).saturating_add(at(1))),
+            Self::Smaller => tenth(at(0).min(at(1))),
+            Self::Result => result.saturating_mul(2).div_ceil(10),
+            Self::Squared => at(0).saturating_mul(at(0)).max(1),
+            Self::Product => tenth(at(0)).saturating_mul(tenth(at(1))),
+            Self::Regex => tenth(at(0).saturating_add(1)).saturating_mul(at(1).div_ceil(4)),
+            Self::Elements => at(0),
+            Self::Member => at(1),
+            Self::Pairs => at(0).saturating_mul(at(1)),
             Self::Authorize => 350_000,
         }
     }
@@ -91,11 +109,12 @@ pub struct Known {
     pub cost: Cost,
 }
 
-const ALL: [&[Function]; 12] = [
+const ALL: [&[Function]; 13] = [
     operators::FUNCTIONS,
     convert::FUNCTIONS,
     strings::FUNCTIONS,
     lists::FUNCTIONS,
+    sequences::FUNCTIONS,
     time::FUNCTIONS,
     optional::FUNCTIONS,
     url::FUNCTIONS,

@@ -56,7 +56,7 @@ pub const FUNCTIONS: &[Function] = &[
                 }
             }
         },
-        cost: Cost::Traverse,
+        cost: Cost::Rewrite,
     },
     Function {
         name: "family",

@@ -32,7 +32,7 @@ macro_rules! ordered {
                 }
                 None => Err(EvalError::NoOverload),
             },
-            cost: Cost::Flat,
+            cost: Cost::Smaller,
         }
     };
 }
@@ -42,13 +42,13 @@ pub const FUNCTIONS: &[Function] = &[
         name: "_==_",
         signatures: &["_==_(A, A): bool", "_==_(dyn, dyn): bool"],
         run: |args| Ok(Value::Bool(args[0] == args[1])),
-        cost: Cost::Flat,
+        cost: Cost::Smaller,
     },
     Function {
         name: "_!=_",
         signatures: &["_!=_(A, A): bool", "_!=_(dyn, dyn): bool"],
         run: |args| Ok(Value::Bool(args[0] != args[1])),
-        cost: Cost::Flat,
+        cost: Cost::Smaller,
     },
     ordered!("_<_", Ordering::Less),
     ordered!("_<=_", Ordering::Less | Ordering::Equal),
@@ -68,7 +68,7 @@ pub const FUNCTIONS: &[Function] = &[
             "_+_(duration, duration): duration",
         ],
         run: |args| add(&args[0], &args[1]),
-        cost: Cost::Flat,
+        cost: Cost::Concat,
     },
     Function {
         name: "_-_",
@@ -88,7 +88,7 @@ pub const FUNCTIONS: &[Function] = &[
         signatures: &["_*_(int, int): int", "_*_(uint, uint): uint", "_*_(double, double): double"],
         run: |args| match (&args[0], &args[1]) {
             (Value::Int(a), Value::Int(b)) => whole(a.checked_mul(*b)).map(Value::Int),
-            (Value::Uint(a), Value::Uint(b)) => whole(a.checked_mul(*b)).map(Value::Uint),
+            (Value::Uint(a), Value::Uint(b)) => unsigned(a.checked_mul(*b)).map(Value::Uint),
             (Value::Double(a), Value::Double(b)) => Ok(Value::Double(a * b)),
             _ => Err(EvalError::NoOverload),
         },
@@ -172,6 +172,10 @@ pub const FUNCTIONS: &[Function] = &[
     },
 ];
 
+fn unsigned<T>(value: Option<T>) -> Result<T, EvalError> {
+    value.ok_or_else(|| EvalError::Message("unsigned integer overflow".to_owned()))
+}
+
 fn whole<T>(value: Option<T>) -> Result<T, EvalError> {
     value.ok_or_else(|| EvalError::Message("integer overflow".to_owned()))
 }
@@ -187,7 +191,7 @@ fn span<'a>(duration: Option<SignedDuration>) -> Outcome<'a> {
 fn add<'a>(a: &Value<'a>, b: &Value<'a>) -> Outcome<'a> {
     match (a, b) {
         (Value::Int(a), Value::Int(b)) => whole(a.checked_add(*b)).map(Value::Int),
-        (Value::Uint(a), Value::Uint(b)) => whole(a.checked_add(*b)).map(Value::Uint),
+        (Value::Uint(a), Value::Uint(b)) => unsigned(a.checked_add(*b)).map(Value::Uint),
         (Value::Double(a), Value::Double(b)) => Ok(Value::Double(a + b)),
         (Value::String(a), Value::String(b)) => Ok(Value::text(format!("{}{}", &**a, &**b))),
         (Value::Bytes(a), Value::Bytes(b)) => Ok(Value::Bytes([&**a, &**b].concat().into())),
@@ -225,7 +229,7 @@ fn join<'a>(a: &List<'a>, b: &List<'a>) -> List<'a> {
 fn subtract<'a>(a: &Value<'a>, b: &Value<'a>) -> Outcome<'a> {
     match (a, b) {
         (Value::Int(a), Value::Int(b)) => whole(a.checked_sub(*b)).map(Value::Int),
-        (Value::Uint(a), Value::Uint(b)) => whole(a.checked_sub(*b)).map(Value::Uint),
+        (Value::Uint(a), Value::Uint(b)) => unsigned(a.checked_sub(*b)).map(Value::Uint),
         (Value::Double(a), Value::Double(b)) => Ok(Value::Double(a - b)),
         (Value::Timestamp(a), Value::Timestamp(b)) => Ok(Value::Duration(a.duration_since(*b))),
         (Value::Timestamp(t), Value::Duration(d)) => moment(t.checked_sub(*d)),

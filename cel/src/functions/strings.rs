@@ -1,14 +1,11 @@
 //! Text: the standard functions, cel-go's extended strings, and Kubernetes' regular expressions.
 
 use super::convert::string;
+use super::pattern::compiled as regex;
 use super::{Cost, Function, Outcome, int, length, text};
 use crate::error::EvalError;
 use crate::value::Value;
-use regex::Regex;
 use std::fmt::Write;
-
-/// A pattern of a user may not take more memory than this when it is compiled.
-const REGEX_BYTES: usize = 1 << 20;
 
 pub const FUNCTIONS: &[Function] = &[
     Function {
@@ -66,7 +63,7 @@ pub const FUNCTIONS: &[Function] = &[
             let index = index.ok_or_else(|| out_of_range(&args[1]))?;
             Ok(Value::text(text.chars().nth(index).map(String::from).unwrap_or_default()))
         },
-        cost: Cost::Traverse,
+        cost: Cost::Flat,
     },
     Function {
         name: "indexOf",
@@ -82,7 +79,7 @@ pub const FUNCTIONS: &[Function] = &[
             }
             other => position(text(other)?, text(&args[1])?, args.get(2), false),
         },
-        cost: Cost::Product,
+        cost: Cost::Traverse,
     },
     Function {
         name: "lastIndexOf",
@@ -98,7 +95,7 @@ pub const FUNCTIONS: &[Function] = &[
             }
             other => position(text(other)?, text(&args[1])?, args.get(2), true),
         },
-        cost: Cost::Product,
+        cost: Cost::Traverse,
     },
     Function {
         name: "lowerAscii",
@@ -120,8 +117,15 @@ pub const FUNCTIONS: &[Function] = &[
     },
     Function {
         name: "reverse",
-        signatures: &["string.reverse(): string"],
-        run: |args| Ok(Value::text(text(&args[0])?.chars().rev().collect::<String>())),
+        signatures: &["string.reverse(): string", "list<A>.reverse(): list<A>"],
+        run: |args| match &args[0] {
+            Value::List(list) => {
+                let mut items: Vec<Value<'_>> = list.iter().collect();
+                items.reverse();
+                Ok(Value::list(items))
+            }
+            other => Ok(Value::text(text(other)?.chars().rev().collect::<String>())),
+        },
         cost: Cost::Traverse,
     },
     Function {
@@ -138,13 +142,13 @@ pub const FUNCTIONS: &[Function] = &[
                 Err(_) => of.replace(from, to),
             }))
         },
-        cost: Cost::Traverse,
+        cost: Cost::Rewrite,
     },
     Function {
         name: "split",
         signatures: &["string.split(string): list<string>", "string.split(string, int): list<string>"],
         run: |args| split(text(&args[0])?, text(&args[1])?, args.get(2).map(int).transpose()?.unwrap_or(-1)),
-        cost: Cost::Traverse,
+        cost: Cost::Rewrite,
     },
     Function {
         name: "substring",
@@ -162,7 +166,7 @@ pub const FUNCTIONS: &[Function] = &[
             let parts: Vec<&str> = parts.iter().map(text).collect::<Result<_, _>>()?;
             Ok(Value::text(parts.join(separator)))
         },
-        cost: Cost::Traverse,
+        cost: Cost::Result,
     },
     Function {
         name: "strings.quote",
@@ -186,11 +190,6 @@ pub const FUNCTIONS: &[Function] = &[
         cost: Cost::Traverse,
     },
 ];
-
-fn regex(pattern: &str) -> Result<Regex, EvalError> {
-    let built = regex::RegexBuilder::new(pattern).size_limit(REGEX_BYTES).build();
-    built.map_err(|error| EvalError::Message(format!("error parsing regexp: {error}")))
-}
 
 fn out_of_range(index: &Value<'_>) -> EvalError {
     let shown = string(index).ok().and_then(|v| v.as_str().map(str::to_owned)).unwrap_or_default();

@@ -38,8 +38,10 @@ pub const FUNCTIONS: &[Function] = &[
             }
             other => {
                 let shown = text(other)?;
-                let time = shown.parse().map(Value::Timestamp);
-                time.map_err(|_| EvalError::Message(format!("cannot parse \"{shown}\" as a timestamp")))
+                parse_timestamp(shown).map(Value::Timestamp).ok_or_else(|| {
+                    let what = "type conversion error from 'string' to 'google.protobuf.Timestamp'";
+                    EvalError::Message(what.to_owned())
+                })
             }
         },
         cost: Cost::Flat,
@@ -57,7 +59,10 @@ pub const FUNCTIONS: &[Function] = &[
             other => {
                 let shown = text(other)?;
                 let span = parse_duration(shown).map(Value::Duration);
-                span.ok_or_else(|| EvalError::Message(format!("time: invalid duration \"{shown}\"")))
+                span.ok_or_else(|| {
+                    let what = "type conversion error from 'string' to 'google.protobuf.Duration'";
+                    EvalError::Message(what.to_owned())
+                })
             }
         },
         cost: Cost::Flat,
@@ -71,7 +76,7 @@ pub const FUNCTIONS: &[Function] = &[
     part!("getHours", |t| i64::from(t.hour()), Some(|s| s.as_secs() / 3600)),
     part!("getMinutes", |t| i64::from(t.minute()), Some(|s| s.as_secs() / 60)),
     part!("getSeconds", |t| i64::from(t.second()), Some(|s| s.as_secs())),
-    part!("getMilliseconds", |t| i64::from(t.millisecond()), Some(|s| i64::from(s.subsec_millis()))),
+    part!("getMilliseconds", |t| i64::from(t.millisecond()), Some(|s| i64::try_from(s.as_millis()).unwrap_or(i64::MAX))),
 ];
 
 fn part<'a>(
@@ -100,6 +105,14 @@ fn zone(name: &str) -> Result<TimeZone, EvalError> {
         return Ok(TimeZone::fixed(offset));
     }
     if matches!(name, "" | "UTC") { Ok(TimeZone::UTC) } else { TimeZone::get(name).map_err(|_| unknown()) }
+}
+
+/// A moment in the form of RFC 3339, between the years 1 and 9999.
+pub fn parse_timestamp(text: &str) -> Option<Timestamp> {
+    const FIRST: i64 = -62_135_596_800;
+    let shaped = text.len() >= 20 && text.as_bytes().get(10) == Some(&b'T');
+    let time: Timestamp = text.parse().ok().filter(|_| shaped)?;
+    (time.as_second() >= FIRST).then_some(time)
 }
 
 /// A span in Go's form, `1h30m`, `-1.5s`, `0`.

@@ -69,6 +69,11 @@ pub trait External: fmt::Debug + Send + Sync + 'static {
     /// As the checker knows its type.
     fn type_name(&self) -> &'static str;
 
+    /// A variable that the environment declares under a dotted name: `authorizer.requestResource`.
+    fn field<'a>(&self, _name: &str) -> Option<Value<'a>> {
+        None
+    }
+
     /// The member function `function` of this value.
     ///
     /// # Errors
@@ -88,6 +93,8 @@ pub enum Map<'a> {
     Json { map: &'a serde_json::Map<String, Json>, of: &'a MapType },
     Object { map: &'a serde_json::Map<String, Json>, of: &'a ObjectType },
     Owned(Arc<Vec<(Value<'a>, Value<'a>)>>),
+    /// Made by the expression: `Object.spec{...}`.
+    Structure { name: &'a str, fields: Arc<Vec<(Value<'a>, Value<'a>)>> },
     Lazy(Arc<dyn Fields<'a> + 'a>),
 }
 
@@ -137,6 +144,7 @@ impl<'a> Value<'a> {
             Self::Duration(_) => "google.protobuf.Duration",
             Self::List(_) => "list",
             Self::Map(Map::Object { of, .. }) => &of.name,
+            Self::Map(Map::Structure { name, .. }) => name,
             Self::Map(_) => "map",
             Self::Optional(_) => "optional_type",
             Self::Type(_) => "type",
@@ -221,7 +229,7 @@ impl<'a> Map<'a> {
     pub fn len(&self) -> usize {
         match self {
             Self::Json { map, .. } | Self::Object { map, .. } => map.len(),
-            Self::Owned(entries) => entries.len(),
+            Self::Owned(entries) | Self::Structure { fields: entries, .. } => entries.len(),
             Self::Lazy(_) => 1,
         }
     }
@@ -238,7 +246,7 @@ impl<'a> Map<'a> {
                 let field = of.fields.get(name)?;
                 map.get(&field.json).map(|value| Ok(typed(value, &field.of)))
             }
-            Self::Owned(entries) => {
+            Self::Owned(entries) | Self::Structure { fields: entries, .. } => {
                 let found = entries.iter().find(|(key, _)| key.as_str() == Some(name));
                 found.map(|(_, value)| Ok(value.clone()))
             }
@@ -268,7 +276,7 @@ impl<'a> Map<'a> {
                     .filter_map(|(name, field)| Some((name, map.get(&field.json)?, &field.of)));
                 known.map(|(name, value, of)| (text(name), typed(value, of))).collect()
             }
-            Self::Owned(entries) => entries.to_vec(),
+            Self::Owned(entries) | Self::Structure { fields: entries, .. } => entries.to_vec(),
             Self::Lazy(_) => Vec::new(),
         }
     }
