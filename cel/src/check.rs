@@ -37,7 +37,8 @@ impl Env {
 
 /// The types of all nodes, by their numbers, or all mistakes.
 pub fn check(expr: &Expr, nodes: usize, env: &Env) -> Result<Vec<Type>, Vec<SyntaxError>> {
-    let mut checker = Checker { env, locals: Vec::new(), types: vec![Type::Dyn; nodes], errors: Vec::new(), mixed: false };
+    let mut checker =
+        Checker { env, locals: Vec::new(), types: vec![Type::Dyn; nodes], errors: Vec::new(), mixed: false };
     checker.expr(expr);
     if !checker.errors.is_empty() {
         return Err(checker.errors);
@@ -206,7 +207,9 @@ impl Checker<'_> {
 
     /// A literal that could only fail when it runs.
     fn literal_argument(&mut self, function: &str, arguments: &[Expr]) {
-        let Some(Expr { node: Node::Literal(Literal::String(text)), at, .. }) = arguments.last() else { return };
+        let Some(Expr { node: Node::Literal(Literal::String(text)), at, .. }) = arguments.last() else {
+            return;
+        };
         let good = match (function, arguments.len()) {
             ("matches", 2) => functions::compiled_pattern(text).is_ok(),
             ("timestamp", 1) => functions::parse_timestamp(text).is_some(),
@@ -289,10 +292,7 @@ impl Checker<'_> {
         for entry in entries {
             let (key, value) = (self.expr(&entry.value.0), self.entry(entry.optional, &entry.value.1));
             let (k, v) = joined.unzip();
-            joined = Some((
-                self.joined(k, key, entry.value.0.at),
-                self.joined(v, value, entry.value.1.at),
-            ));
+            joined = Some((self.joined(k, key, entry.value.0.at), self.joined(v, value, entry.value.1.at)));
         }
         let (key, value) = joined.unwrap_or((UNKNOWN, UNKNOWN));
         Type::map(key, value)

@@ -150,8 +150,7 @@ impl<'p> Estimate<'p> {
         };
         let mut locals = vec![(fold.first.as_str(), first)];
         locals.extend(fold.second.as_deref().map(|name| (name, second)));
-        let filter =
-            fold.filter.as_ref().map_or(0, |filter| self.within(&locals, filter).cost);
+        let filter = fold.filter.as_ref().map_or(0, |filter| self.within(&locals, filter).cost);
         let body = self.within(&locals, &fold.body);
         let (own, size) = match fold.kind {
             FoldKind::All => (ROUND_ALL, 1),

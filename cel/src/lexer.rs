@@ -190,7 +190,7 @@ impl Lexer<'_> {
                 self.at += quote.len();
                 break;
             }
-            let Some(next) = self.peek().filter(|c| quote.len() == 3 || *c != '\n') else {
+            let Some(next) = self.peek().filter(|c| quote.len() == 3 || !matches!(c, '\n' | '\r')) else {
                 return Err(self.error("token recognition error: the string has no end"));
             };
             self.at += next.len_utf8();

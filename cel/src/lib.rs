@@ -27,6 +27,8 @@ pub mod types;
 pub mod value;
 
 #[cfg(test)]
+mod conformance_tests;
+#[cfg(test)]
 mod rules_tests;
 #[cfg(test)]
 mod tests;

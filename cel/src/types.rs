@@ -56,7 +56,7 @@ pub struct MapType {
 }
 
 /// A structure with known fields.
-#[derive(Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct ObjectType {
     pub name: String,
     /// By the name that expressions use.

@@ -22,7 +22,8 @@ pub fn compiled(pattern: &str) -> Result<Regex, EvalError> {
         return Ok(found.clone());
     }
     let built = RegexBuilder::new(&translate(pattern)).size_limit(COMPILED_MAX_BYTES).build();
-    let built = built.map_err(|error| EvalError::Message(format!("error parsing regexp: {}", why(&error))))?;
+    let built =
+        built.map_err(|error| EvalError::Message(format!("error parsing regexp: {}", why(&error))))?;
     let mut kept = known();
     if kept.len() >= KEPT {
         kept.clear();

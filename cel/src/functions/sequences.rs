@@ -18,11 +18,7 @@ pub const FUNCTIONS: &[Function] = &[
     },
     Function {
         name: "flatten",
-        signatures: &[
-            "list<list<A>>.flatten(): list<A>",
-            "list<dyn>.flatten(): list<dyn>",
-            "list<dyn>.flatten(int): list<dyn>",
-        ],
+        signatures: &["list<list<A>>.flatten(): list<A>", "list<dyn>.flatten(int): list<dyn>"],
         run: |args| {
             let depth = args.get(1).map(int).transpose()?.unwrap_or(1);
             if depth < 0 {
@@ -118,7 +114,9 @@ fn slice<'a>(list: &List<'a>, start: i64, end: i64) -> Outcome<'a> {
         return EvalError::of(format!("cannot slice({start}, {end}), negative indexes not supported"));
     }
     if start > end {
-        return EvalError::of(format!("cannot slice({start}, {end}), start index must be less than or equal to end index"));
+        return EvalError::of(format!(
+            "cannot slice({start}, {end}), start index must be less than or equal to end index"
+        ));
     }
     let length = i64::try_from(list.len()).unwrap_or(i64::MAX);
     if end > length {

@@ -240,10 +240,8 @@ fn substring<'a>(of: &str, from: i64, to: Option<i64>) -> Outcome<'a> {
     let end = chars.len();
     let at = |index: i64| usize::try_from(index).ok().filter(|i| *i <= end);
     let (Some(from), Some(to)) = (at(from), at(to.unwrap_or(i64::try_from(end).unwrap_or(i64::MAX)))) else {
-        return EvalError::of(format!(
-            "index out of range: {}",
-            to.filter(|t| at(*t).is_none()).unwrap_or(from)
-        ));
+        let wrong = if at(from).is_none() { from } else { to.unwrap_or(from) };
+        return EvalError::of(format!("index out of range: {wrong}"));
     };
     if from > to {
         return EvalError::of(format!("invalid substring range. start: {from}, end: {to}"));
@@ -274,7 +272,7 @@ fn quote(text: &str) -> String {
 /// `%s %d %f %e %b %x %X %o %%`, with a precision for `%f` and `%e`.
 fn format(pattern: &str, arguments: &[Value<'_>]) -> Result<String, EvalError> {
     let mut out = String::new();
-    let mut arguments = arguments.iter();
+    let (mut arguments, mut used) = (arguments.iter(), 0);
     let mut rest = pattern.chars().peekable();
     while let Some(c) = rest.next() {
         if c != '%' {
@@ -289,26 +287,31 @@ fn format(pattern: &str, arguments: &[Value<'_>]) -> Result<String, EvalError> {
             }
             precision = digits.parse::<usize>().ok().filter(|p| *p <= 1000);
         }
-        let Some(verb) = rest.next() else { return EvalError::of("unexpected end of string") };
+        let Some(verb) = rest.next() else {
+            return EvalError::of("could not parse formatting clause: unexpected end of string");
+        };
         if verb == '%' {
             out.push('%');
             continue;
         }
-        let Some(argument) = arguments.next() else { return EvalError::of("index out of range in format") };
+        let Some(argument) = arguments.next() else {
+            return EvalError::of(format!("index {used} out of range"));
+        };
+        used += 1;
         out.push_str(&clause(verb, precision.unwrap_or(6), argument)?);
     }
     Ok(out)
 }
 
 fn clause(verb: char, precision: usize, value: &Value<'_>) -> Result<String, EvalError> {
-    let wrong = || {
-        let of = value.type_name();
-        Err(EvalError::Message(format!("error during formatting: {verb} clause does not take a {of}")))
+    let wrong = |takes: &str| {
+        EvalError::of(format!("error during formatting: {takes}, was given {}", value.type_name()))
     };
     Ok(match (verb, value) {
         ('s', _) => shown(value)?,
         ('d', Value::Int(v)) => v.to_string(),
         ('d', Value::Uint(v)) => v.to_string(),
+        ('d' | 'f' | 'e', Value::Double(v)) if !v.is_finite() => extreme(*v).to_owned(),
         ('f', Value::Double(v)) => format!("{v:.precision$}"),
         ('e', Value::Double(v)) => {
             let text = format!("{v:.precision$e}");
@@ -327,8 +330,18 @@ fn clause(verb: char, precision: usize, value: &Value<'_>) -> Result<String, Eva
         ('X', Value::Uint(v)) => format!("{v:X}"),
         ('x' | 'X', Value::String(v)) => hex(v.as_bytes(), verb),
         ('x' | 'X', Value::Bytes(v)) => hex(v, verb),
-        ('d' | 'f' | 'e' | 'b' | 'o' | 'x' | 'X', _) => return wrong(),
-        _ => return EvalError::of(format!("unrecognized formatting clause \"{verb}\"")),
+        ('d', _) => return wrong("decimal clause can only be used on integers"),
+        ('f', _) => return wrong("fixed-point clause can only be used on doubles"),
+        ('e', _) => return wrong("scientific clause can only be used on doubles"),
+        ('b', _) => return wrong("only integers and bools can be formatted as binary"),
+        ('o', _) => return wrong("octal clause can only be used on integers"),
+        ('x' | 'X', _) => {
+            return wrong("only integers, byte buffers, and strings can be formatted as hex");
+        }
+        _ => {
+            let what = "could not parse formatting clause: unrecognized formatting clause";
+            return EvalError::of(format!("{what} \"{verb}\""));
+        }
     })
 }
 
@@ -346,11 +359,20 @@ fn hex(bytes: &[u8], verb: char) -> String {
     out
 }
 
+fn extreme(value: f64) -> &'static str {
+    match value {
+        v if v.is_nan() => "NaN",
+        v if v > 0.0 => "Infinity",
+        _ => "-Infinity",
+    }
+}
+
 /// A value as `%s` shows it; inside of lists and maps too.
 fn shown(value: &Value<'_>) -> Result<String, EvalError> {
     match value {
         Value::Null => Ok("null".to_owned()),
         Value::Type(name) => Ok(name.to_string()),
+        Value::Double(value) if !value.is_finite() => Ok(extreme(*value).to_owned()),
         Value::List(list) => {
             let parts: Vec<String> = list.iter().map(|item| shown(&item)).collect::<Result<_, _>>()?;
             Ok(format!("[{}]", parts.join(", ")))
@@ -362,6 +384,12 @@ fn shown(value: &Value<'_>) -> Result<String, EvalError> {
             parts.sort();
             Ok(format!("{{{}}}", parts.join(", ")))
         }
-        other => string(other).and_then(|v| text(&v).map(str::to_owned)),
+        other => string(other).and_then(|v| text(&v).map(str::to_owned)).map_err(|_| {
+            EvalError::Message(format!(
+                "error during formatting: string clause can only be used on strings, bools, bytes, ints, doubles, maps, \
+                 lists, types, durations, and timestamps, was given {}",
+                other.type_name()
+            ))
+        }),
     }
 }

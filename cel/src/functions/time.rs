@@ -76,7 +76,11 @@ pub const FUNCTIONS: &[Function] = &[
     part!("getHours", |t| i64::from(t.hour()), Some(|s| s.as_secs() / 3600)),
     part!("getMinutes", |t| i64::from(t.minute()), Some(|s| s.as_secs() / 60)),
     part!("getSeconds", |t| i64::from(t.second()), Some(|s| s.as_secs())),
-    part!("getMilliseconds", |t| i64::from(t.millisecond()), Some(|s| i64::try_from(s.as_millis()).unwrap_or(i64::MAX))),
+    part!(
+        "getMilliseconds",
+        |t| i64::from(t.millisecond()),
+        Some(|s| i64::try_from(s.as_millis()).unwrap_or(i64::MAX))
+    ),
 ];
 
 fn part<'a>(
