@@ -1,5 +1,7 @@
 //! The API server as a whole: made of its parts here, and nowhere else.
 
+use crate::admission::policy;
+use crate::aggregation::{Aggregator, Foreign, FrontProxy};
 use crate::audit;
 use crate::authn::Authenticator;
 use crate::authz::{Authorizer, Generation};
@@ -183,6 +185,29 @@ impl ApiServer {
     pub async fn serve(
         &self,
         listener: TcpListener,
+
+    /// Keeps `status` of ValidatingAdmissionPolicies, until the server's `stop`.
+    pub fn maintain_policies(&self) -> JoinHandle<()> {
+        let cache = self.inner.registry.cache.clone();
+        tokio::spawn(policy::maintain(cache, self.router.clone(), self.inner.stop.clone()))
+    }
+
+    /// Keeps the status of CustomResourceDefinitions, and removes the objects of deleted ones, until the server's `stop`.
+    pub fn maintain_definitions(&self) -> JoinHandle<()> {
+        let Registry { store, cache, .. } = &self.inner.registry;
+        let stop = self.inner.stop.clone();
+        tokio::spawn(crate::crd::maintain(cache.clone(), store.clone(), self.router.clone(), stop))
+    }
+
+    /// Keeps APIServices: their conditions, those of custom groups, and what aggregated servers say of themselves.
+    pub fn maintain_aggregation(&self) -> JoinHandle<()> {
+        let stop = self.inner.stop.clone();
+        tokio::spawn(self.inner.aggregator.clone().maintain(self.router.clone(), stop))
+    }
+
+    pub fn aggregator(&self) -> &Arc<Aggregator> {
+        &self.inner.aggregator
+    }
         tls: Option<Arc<rustls::ServerConfig>>,
         stop: CancellationToken,
     ) {

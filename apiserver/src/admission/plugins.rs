@@ -3,7 +3,7 @@
 use super::pod_security::{PodSecurity, Settings};
 use super::{
     MutatingStep, Plugin, ValidatingStep, certificates, default_ingress_class, default_storage_class, default_toleration_seconds,
-    limit_ranger, namespace_lifecycle, node_restriction, optional, pod_topology_labels, priority,
+    limit_ranger, namespace_lifecycle, node_restriction, optional, pod_topology_labels, policy, priority,
     runtime_class, service_account, storage_object_in_use, taint_nodes, volume_resize,
     webhook,
 };
@@ -104,9 +104,9 @@ const ALL: &[(&str, Place)] = &[
     ("DenyServiceExternalIPs", Off(|_| Box::new(optional::DenyServiceExternalIPs))),
     ("PodTopologyLabels", On(|_| Box::new(pod_topology_labels::PodTopologyLabels))),
     ("NodeDeclaredFeatureValidator", Absent),
-    ("MutatingAdmissionPolicy", Absent),
+    (policy::MUTATING, Mutating(|_| Box::new(policy::MutatingPolicies::default()))),
     (webhook::MUTATING, Mutating(|read| Box::new(webhook::Mutating::new(read.clone())))),
-    ("ValidatingAdmissionPolicy", Absent),
+    (policy::VALIDATING, Validating(|_| Box::new(policy::ValidatingPolicies::default()))),
     (webhook::VALIDATING, Validating(|read| Box::new(webhook::Validating::new(read.clone())))),
     (QUOTA, Quota),
     ("AlwaysDeny", Off(|_| Box::new(optional::AlwaysDeny))),

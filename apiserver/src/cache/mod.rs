@@ -364,3 +364,11 @@ impl Reader for Cache {
         all.filter(|object| object.field(field) == Some(value)).map(|object| object.decode()).collect()
     }
 }
+    fn changed_at(&self, resource: &str) -> Option<u64> {
+        Some(Self::changed_at(self, resource).0)
+    }
+
+    fn catalogue(&self) -> Option<&Arc<Catalogue>> {
+        Some(&self.catalogue)
+    }
+

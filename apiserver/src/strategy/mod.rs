@@ -76,6 +76,16 @@ pub trait Reader: Send + Sync {
     /// All objects of the resource, of one namespace or (empty) of all.
     fn list(&self, resource: &str, namespace: &str) -> Vec<Arc<Object>>;
 
+    /// Which resources are served, custom ones included; without it, only built-in ones are known.
+    fn catalogue(&self) -> Option<&Arc<crate::catalogue::Catalogue>> {
+        None
+    }
+
+    /// A number that is the same as long as nothing of the resource has changed; `None` where nobody can say.
+    fn changed_at(&self, _resource: &str) -> Option<u64> {
+        None
+    }
+
     /// Those whose selectable field (one of [`Strategy::fields`]) has this value; the others are not decoded.
     fn list_where(&self, resource: &str, namespace: &str, field: &str, value: &str) -> Vec<Arc<Object>> {
         let mut found = self.list(resource, namespace);

@@ -1,9 +1,10 @@
 //! admissionregistration.k8s.io/v1: webhooks, and policies in CEL.
 //!
-//! Names, rules and references are checked as upstream does; expressions for presence and length only, because nothing
-//! here compiles CEL yet.
+//! Names, rules, references and expressions are checked as upstream does. What an update does not change may stay as it is
+//! only where a list of match conditions is concerned; other expressions are compiled again.
 
 mod bindings;
+mod expressions;
 mod policies;
 mod rules;
 #[cfg(test)]

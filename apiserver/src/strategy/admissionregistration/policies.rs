@@ -1,7 +1,11 @@
 //! ValidatingAdmissionPolicies and MutatingAdmissionPolicies.
 
 use super::super::{conditions, rules as common};
+use super::expressions::Expressions;
 use super::*;
+use crate::admission::expression::Declared;
+use crate::admission::policy::{json_patches, structure};
+use coracle_cel::Type;
 use std::collections::BTreeSet;
 
 pub struct ValidatingPolicies;
@@ -10,6 +14,8 @@ pub struct MutatingPolicies;
 /// Upstream's limits: audit annotations of a policy, bytes of one's expression.
 const AUDIT_ANNOTATIONS_MAX: usize = 20;
 const AUDIT_EXPRESSION_MAX_BYTES: usize = 5 * 1024;
+/// Ours: each compiled expression keeps the types of the variables before it, so many of them take memory by their square.
+const VARIABLES_MAX: usize = 256;
 const REASONS: &[&str] = &["Forbidden", "Invalid", "RequestEntityTooLarge"];
 const RESERVED: &[&str] = &[
     "as",
@@ -43,8 +49,8 @@ fn defaults(object: &mut Object) {
     }
 }
 
-/// What both kinds have in common.
-fn spec(object: &Object, old: Option<&Object>, errors: &mut Errors) {
+/// What both kinds have in common. Returns the environment of the policy's expressions.
+fn spec(object: &Object, old: Option<&Object>, errors: &mut Errors) -> Expressions {
     let (spec, path) = (&object["spec"], Path::root("spec"));
     common::one_of(spec, "failurePolicy", rules::FAILURE_POLICIES, &path, errors);
     if has(spec, "paramKind") {
@@ -61,36 +67,58 @@ fn spec(object: &Object, old: Option<&Object>, errors: &mut Errors) {
         }
     }
     let unchanged = |field: &str| old.is_some_and(|old| at(&old["spec"], field) == at(spec, field));
+    let mut expressions = Expressions::new(has(spec, "paramKind"));
     if !(unchanged("paramKind") && unchanged("matchConditions")) {
-        rules::match_conditions(list_at(spec, "matchConditions"), &path.field("matchConditions"), errors);
+        let here = path.field("matchConditions");
+        rules::match_conditions_with(list_at(spec, "matchConditions"), expressions.declared(), &here, errors);
     }
-    for (i, variable) in list_at(spec, "variables").iter().enumerate() {
+    let variables = list_at(spec, "variables");
+    if variables.len() > VARIABLES_MAX {
+        errors.0.push(FieldError::too_many(path.field("variables"), variables.len(), VARIABLES_MAX));
+        return expressions;
+    }
+    for (i, variable) in variables.iter().enumerate() {
         let here = path.field("variables").index(i);
-        let name = str_at(variable, "name");
+        let (name, expression) = (str_at(variable, "name"), str_at(variable, "expression"));
         if name.trim().is_empty() {
             errors.required(&here.field("name"), "name is not specified");
         } else if !is_identifier(name) {
             errors.invalid(&here.field("name"), name, "name is not a valid CEL identifier");
         }
-        if str_at(variable, "expression").trim().is_empty() {
+        if expression.trim().is_empty() {
             errors.required(&here.field("expression"), "expression is not specified");
+        } else {
+            expressions.variable(name, expression, &here.field("expression"), errors);
         }
     }
+    expressions
 }
 
 fn is_identifier(name: &str) -> bool {
     validation::c_identifier(name).is_empty() && !RESERVED.contains(&name)
 }
 
-fn validations(spec: &Value, path: &Path, errors: &mut Errors) {
+fn validations(spec: &Value, expressions: &Expressions, path: &Path, errors: &mut Errors) {
     for (i, rule) in list_at(spec, "validations").iter().enumerate() {
         let here = path.field("validations").index(i);
-        if str_at(rule, "expression").trim().is_empty() {
+        let expression = str_at(rule, "expression");
+        if expression.trim().is_empty() {
             errors.required(&here.field("expression"), "expression is not specified");
+        } else {
+            expressions.check(
+                expression,
+                expressions.declared(),
+                &[Type::Bool],
+                &here.field("expression"),
+                errors,
+            );
         }
-        let text = str_at(rule, "messageExpression");
+        let (text, at) = (str_at(rule, "messageExpression"), here.field("messageExpression"));
         if !text.is_empty() && text.trim().is_empty() {
-            errors.invalid(&here.field("messageExpression"), text, "must be non-empty if specified");
+            errors.invalid(&at, text, "must be non-empty if specified");
+        } else if !text.is_empty() {
+            let declared = Declared { authorizer: false, ..expressions.declared() };
+            expressions.check(text, declared, &[Type::STRING], &at, errors);
         }
         let message = str_at(rule, "message");
         if !message.is_empty() && message.trim().is_empty() {
@@ -102,7 +130,7 @@ fn validations(spec: &Value, path: &Path, errors: &mut Errors) {
     }
 }
 
-fn audit_annotations(object: &Object, path: &Path, errors: &mut Errors) {
+fn audit_annotations(object: &Object, expressions: &Expressions, path: &Path, errors: &mut Errors) {
     let list = list_at(&object["spec"], "auditAnnotations");
     if list.len() > AUDIT_ANNOTATIONS_MAX {
         let detail = format!("must not have more than {AUDIT_ANNOTATIONS_MAX} auditAnnotations");
@@ -118,6 +146,10 @@ fn audit_annotations(object: &Object, path: &Path, errors: &mut Errors) {
         } else if expression.len() > AUDIT_EXPRESSION_MAX_BYTES {
             let detail = format!("must not exceed {AUDIT_EXPRESSION_MAX_BYTES} bytes in length");
             errors.required(&here.field("valueExpression"), &detail);
+        } else {
+            let wanted = [Type::STRING, Type::Null];
+            let here = here.field("valueExpression");
+            expressions.check(expression, expressions.declared(), &wanted, &here, errors);
         }
         if !seen.insert(key) {
             errors.duplicate(&here.field("key"), key);
@@ -127,19 +159,19 @@ fn audit_annotations(object: &Object, path: &Path, errors: &mut Errors) {
 
 fn check_validating(object: &Object, old: Option<&Object>, errors: &mut Errors) {
     const EITHER: &str = "validations or auditAnnotations must contain at least one item";
-    spec(object, old, errors);
+    let expressions = spec(object, old, errors);
     let path = Path::root("spec");
     let of = |field: &str| list_at(&object["spec"], field);
     if of("validations").is_empty() && of("auditAnnotations").is_empty() {
         errors.required(&path.field("validations"), EITHER);
         errors.required(&path.field("auditAnnotations"), EITHER);
     }
-    validations(&object["spec"], &path, errors);
-    audit_annotations(object, &path.field("auditAnnotations"), errors);
+    validations(&object["spec"], &expressions, &path, errors);
+    audit_annotations(object, &expressions, &path.field("auditAnnotations"), errors);
 }
 
 fn check_mutating(object: &Object, old: Option<&Object>, errors: &mut Errors) {
-    spec(object, old, errors);
+    let expressions = spec(object, old, errors);
     let (spec, path) = (&object["spec"], Path::root("spec"));
     common::one_of(spec, "reinvocationPolicy", &["IfNeeded", "Never"], &path, errors);
     let mutations = list_at(spec, "mutations");
@@ -165,8 +197,14 @@ fn check_mutating(object: &Object, old: Option<&Object>, errors: &mut Errors) {
             let detail = format!("field must not be set when patchType is {}", str_at(mutation, "patchType"));
             errors.forbidden(&here.field(other), &detail);
         }
-        if str_at(at(mutation, own), "expression").trim().is_empty() {
-            errors.required(&here.field(own).field("expression"), "expression is not specified");
+        let expression = str_at(at(mutation, own), "expression");
+        let here = here.field(own).field("expression");
+        if expression.trim().is_empty() {
+            errors.required(&here, "expression is not specified");
+        } else {
+            let declared = Declared { patches: true, ..expressions.declared() };
+            let wanted = if own == "jsonPatch" { json_patches() } else { structure("Object") };
+            expressions.check(expression, declared, &[wanted], &here, errors);
         }
     }
 }

@@ -1,7 +1,10 @@
 //! What webhooks and policies match.
 
 use super::super::rules::{label_selector, one_of_if_set, qualified_name};
+use super::expressions::Expressions;
 use super::*;
+use crate::admission::expression::Declared;
+use coracle_cel::Type;
 use std::collections::BTreeSet;
 
 pub const FAILURE_POLICIES: &[&str] = &["Fail", "Ignore"];
@@ -121,15 +124,24 @@ fn resources(rule: &Value, path: &Path, errors: &mut Errors) {
     }
 }
 
+/// Of a webhook.
 pub fn match_conditions(conditions: &[Value], path: &Path, errors: &mut Errors) {
+    let declared = Declared { authorizer: true, ..Declared::default() };
+    match_conditions_with(conditions, declared, path, errors);
+}
+
+/// Of a policy, whose conditions may name its parameters. Variables they may not name.
+pub fn match_conditions_with(conditions: &[Value], declared: Declared, path: &Path, errors: &mut Errors) {
+    let expressions = Expressions::with(declared);
     if conditions.len() > MATCH_CONDITIONS_MAX {
         errors.0.push(FieldError::too_many(path, conditions.len(), MATCH_CONDITIONS_MAX));
     }
     let mut seen = BTreeSet::new();
     for (i, condition) in conditions.iter().enumerate() {
         let here = path.index(i);
-        if str_at(condition, "expression").trim().is_empty() {
-            errors.required(&here.field("expression"), "");
+        match str_at(condition, "expression").trim() {
+            "" => errors.required(&here.field("expression"), ""),
+            source => expressions.check(source, declared, &[Type::Bool], &here.field("expression"), errors),
         }
         match str_at(condition, "name") {
             "" => errors.required(&here.field("name"), ""),

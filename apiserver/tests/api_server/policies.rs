@@ -1,0 +1,123 @@
+//! What tests of policies share: a server with the whole admission chain, and short ways to write policies.
+
+use crate::support::*;
+use coracle_api::UserInfo;
+use coracle_apiserver::admission::{Chain, Config};
+use coracle_apiserver::authz::{Attributes, Authorizer, Decision, rules};
+use coracle_apiserver::health::Health;
+use coracle_apiserver::server::{self, ApiServer, EdgeOptions, ServerConfig};
+use coracle_apiserver::store::{MemoryStore, Store};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use tokio_util::sync::CancellationToken;
+
+pub const GROUP: &str = "/apis/admissionregistration.k8s.io/v1";
+pub const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
+
+/// Users whose name begins with `weak` may not get Secrets; nobody else is refused anything.
+struct NoSecretsForTheWeak;
+
+impl Authorizer for NoSecretsForTheWeak {
+    fn authorize(&self, attributes: &Attributes<'_>) -> Decision {
+        let weak = attributes.user.name.starts_with("weak");
+        if weak && attributes.verb == "get" && attributes.resource == "secrets" {
+            return Decision::NoOpinion("weak users see no secrets".to_owned());
+        }
+        Decision::Allow(String::new())
+    }
+
+    fn rules_for(&self, _: &UserInfo, _: &str) -> rules::Resolved {
+        rules::Resolved::default()
+    }
+}
+
+/// With a namespace `default` whose label `team` is `blue`.
+pub async fn world() -> Fixture {
+    with_options(EdgeOptions::default()).await
+}
+
+pub async fn with_options(options: EdgeOptions) -> Fixture {
+    let store: Arc<dyn Store> = MemoryStore::new();
+    let cache = server::load_cache(store.clone()).await.unwrap();
+    let authorizer: Arc<dyn Authorizer> = Arc::new(NoSecretsForTheWeak);
+    let chain = Chain::new(cache.clone(), &Config::default()).unwrap().guard_escalation(authorizer.clone());
+    let config = ServerConfig {
+        authenticator: None,
+        authorizer,
+        admission: Arc::new(chain),
+        kubelets: None,
+        health: Health::default(),
+        clock: Arc::new(jiff::Timestamp::now),
+        stop: CancellationToken::new(),
+    };
+    let api = ApiServer::with_options(config, options, store, cache);
+    let router = api.service();
+    let fixture = Fixture { api, router, user: Some(UserInfo::authenticated("admin", &["system:masters"])) };
+    let namespace = json!({ "metadata": { "name": "default", "labels": { "team": "blue" } } });
+    fixture.post("/api/v1/namespaces", &namespace).await.expect(201);
+    fixture
+}
+
+/// Of one resource in one group and version, for creates and updates.
+pub fn rules_of(group: &str, resource: &str) -> Value {
+    json!([{ "apiGroups": [group], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"], "resources": [resource] }])
+}
+
+pub fn config_map_rules() -> Value {
+    rules_of("", "configmaps")
+}
+
+/// A ValidatingAdmissionPolicy on ConfigMaps; `spec` is added to it.
+pub fn validating(name: &str, spec: &Value) -> Value {
+    let mut full = json!({ "matchConstraints": { "resourceRules": config_map_rules() } });
+    merge(&mut full, spec);
+    json!({ "metadata": { "name": name }, "spec": full })
+}
+
+pub fn binding(name: &str, policy: &str, spec: &Value) -> Value {
+    let mut full = json!({ "policyName": policy });
+    merge(&mut full, spec);
+    json!({ "metadata": { "name": name }, "spec": full })
+}
+
+pub fn merge(into: &mut Value, from: &Value) {
+    for (key, value) in from.as_object().unwrap() {
+        into[key] = value.clone();
+    }
+}
+
+impl Fixture {
+    /// Writes a ValidatingAdmissionPolicy on ConfigMaps and a binding of the same name that denies.
+    pub async fn enforce(&self, name: &str, spec: &Value) {
+        self.bind(name, spec, &json!({ "validationActions": ["Deny"] })).await;
+    }
+
+    pub async fn bind(&self, name: &str, spec: &Value, bound: &Value) {
+        let path = format!("{GROUP}/validatingadmissionpolicies");
+        self.post(&path, &validating(name, spec)).await.expect(201);
+        let path = format!("{GROUP}/validatingadmissionpolicybindings");
+        self.post(&path, &binding(name, name, bound)).await.expect(201);
+    }
+
+    /// Writes a MutatingAdmissionPolicy on ConfigMaps and a binding of the same name.
+    pub async fn mutate(&self, name: &str, mutations: &Value, spec: &Value) {
+        let mut full = json!({ "mutations": mutations, "reinvocationPolicy": "Never" });
+        merge(&mut full, spec);
+        let path = format!("{GROUP}/mutatingadmissionpolicies");
+        self.post(&path, &validating(name, &full)).await.expect(201);
+        let path = format!("{GROUP}/mutatingadmissionpolicybindings");
+        self.post(&path, &binding(name, name, &json!({}))).await.expect(201);
+    }
+}
+
+pub fn apply(expression: &str) -> Value {
+    json!({ "patchType": "ApplyConfiguration", "applyConfiguration": { "expression": expression } })
+}
+
+pub fn json_patch(expression: &str) -> Value {
+    json!({ "patchType": "JSONPatch", "jsonPatch": { "expression": expression } })
+}
+
+pub fn message(answer: &Value) -> &str {
+    answer["message"].as_str().unwrap_or_default()
+}
