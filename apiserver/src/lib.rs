@@ -10,6 +10,7 @@ pub mod bootstrap;
 pub mod cache;
 pub mod catalogue;
 pub mod connect;
+pub mod conversion;
 pub mod custom;
 pub mod discovery;
 pub mod flowcontrol;

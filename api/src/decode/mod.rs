@@ -13,7 +13,7 @@ pub use parse::parse;
 
 use crate::catalogue::api_version;
 use crate::schema::TypeRef;
-use crate::{ApiError, Object};
+use crate::{ApiError, FieldError, Object};
 
 /// At most so many unknown or duplicate fields are reported, as upstream: the list becomes headers or a message.
 const MAX_PROBLEMS: usize = 100;
@@ -83,6 +83,19 @@ pub fn decode_body(
     version: &str,
     kind: &str,
 ) -> Result<(Object, Problems), ApiError> {
+    let (mut object, mut problems) = parse_object(body, kind)?;
+    check_identity(&mut object, group, version, kind)?;
+    let unknown = conform(&mut object, ty).map_err(|e| cannot_handle(version, kind, &e.to_string()))?;
+    if !problems.is_empty() || unknown.len() > 1 {
+        problems = order::problems_in_order(body, ty);
+    } else {
+        problems = unknown;
+    }
+    Ok((object, problems))
+}
+
+/// Any JSON object, with what is in it twice.
+fn parse_object(body: &[u8], kind: &str) -> Result<(Object, Problems), ApiError> {
     let unrecognized = |why: &str| {
         let summary = summarize(body);
         ApiError::bad_request(format!(
@@ -90,7 +103,7 @@ pub fn decode_body(
         ))
     };
     let parsed = parse(body);
-    let (mut object, mut problems) =
+    let (object, problems) =
         parsed.map_err(|e| unrecognized(&format!("couldn't get version/kind; json parse error: {e}")))?;
     if !object.is_object() {
         let what = conform::json_kind(&object);
@@ -100,12 +113,33 @@ pub fn decode_body(
              \"json:\\\"kind,omitempty\\\"\" }}"
         )));
     }
-    check_identity(&mut object, group, version, kind)?;
-    let unknown = conform(&mut object, ty).map_err(|e| cannot_handle(version, kind, &e.to_string()))?;
-    if !problems.is_empty() || unknown.len() > 1 {
-        problems = order::problems_in_order(body, ty);
-    } else {
-        problems = unknown;
+    Ok((object, problems))
+}
+
+/// Reads a body whose schema somebody else knows: an object that says its kind and version itself. Only what is given
+/// twice comes back.
+pub fn decode_untyped(
+    body: &[u8],
+    group: &str,
+    version: &str,
+    kind: &str,
+) -> Result<(Object, Problems), ApiError> {
+    let (object, problems) = parse_object(body, kind)?;
+    let stated = |field: &str| object.get(field).and_then(serde_json::Value::as_str).unwrap_or_default();
+    if stated("kind").is_empty() {
+        let text = String::from_utf8_lossy(body);
+        return Err(cannot_handle(version, kind, &format!("Object 'Kind' is missing in '{text}'")));
+    }
+    let (given, expected) = (stated("apiVersion"), api_version(group, version));
+    if given != expected {
+        return Err(ApiError::bad_request(format!(
+            "the API version in the data ({given}) does not match the expected API version ({expected})"
+        )));
+    }
+    if stated("kind") != kind {
+        let error = FieldError::invalid("kind", &stated("kind").into(), &format!("must be {kind}"));
+        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        return Err(ApiError::invalid(group, kind, name, &[error]));
     }
     Ok((object, problems))
 }

@@ -28,8 +28,12 @@ impl Index {
             let labels = head.metadata.labels.unwrap_or_default();
             return Self::of(labels.iter().map(|(k, v)| (&**k, &**v)), Vec::new());
         };
-        let mut reader = serde_json::Deserializer::from_slice(raw);
-        let object = Sparse.deserialize(&mut reader).unwrap_or(Value::Null);
+        let object = if strategy.selects_anywhere() {
+            serde_json::from_slice(raw).unwrap_or(Value::Null)
+        } else {
+            let mut reader = serde_json::Deserializer::from_slice(raw);
+            Sparse.deserialize(&mut reader).unwrap_or(Value::Null)
+        };
         let labels = object["metadata"]["labels"].as_object();
         let labels = labels.into_iter().flatten().map(|(k, v)| (k.as_str(), v.as_str().unwrap_or_default()));
         Self::of(labels, strategy.fields(&object))
@@ -71,6 +75,10 @@ impl Index {
     pub fn field(&self, name: &str) -> Option<&str> {
         let at = self.names.iter().position(|n| *n == name)?;
         self.texts().nth(usize::from(self.labels) * 2 + at)
+    }
+
+    pub fn field_count(&self) -> usize {
+        self.names.len()
     }
 
     /// Bytes beside the struct itself.

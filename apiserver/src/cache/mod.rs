@@ -16,8 +16,9 @@ pub use object::CachedObject;
 pub use watcher::{Filter, Item, QUEUE_EVENTS, Watcher};
 
 use crate::catalogue::{Catalogue, DEFINITIONS, StrategyRef};
+use crate::custom::CustomResource;
 use crate::store::{Change, Commit, KeyValue, Range, Revision, Store, StoreError};
-use crate::strategy::Reader;
+use crate::strategy::{Reader, Strategy};
 use coracle_api::Object;
 use imbl::OrdMap;
 use parking_lot::{Mutex, RwLock};
@@ -89,6 +90,7 @@ impl Cache {
         // The definitions say how the objects of custom resources are indexed.
         let is_definition = |stored: &&KeyValue| resource_of(&stored.key) == Some(DEFINITIONS);
         cache.load(listing.items.iter().filter(is_definition), listing.revision);
+        cache.follow_definitions(&mut cache.watchers.lock());
         cache.load(listing.items.iter().filter(|stored| !is_definition(stored)), listing.revision);
         tokio::spawn(follow(cache.clone(), commits));
         Ok(cache)
@@ -269,7 +271,7 @@ impl Cache {
 
     /// Those to be woken are added to `wake`.
     fn apply(&self, commit: &Commit, wake: &mut Vec<Waker>) {
-        let mut watchers = self.watchers.lock();
+        let watchers = &mut *self.watchers.lock();
         let mut events = Vec::with_capacity(commit.changes.len());
         for change in &commit.changes {
             let Some(resource) = resource_of(&change.key) else { continue };
@@ -278,9 +280,47 @@ impl Cache {
             events.push((resource, Arc::new(self.event(commit.revision, change, resource, known))));
         }
         self.record(commit, &events);
+        if events.iter().any(|(resource, _)| *resource == DEFINITIONS) {
+            self.follow_definitions(watchers);
+        }
         for (resource, event) in &events {
             watchers.offer(resource, event, wake);
         }
+    }
+
+    /// Watches of custom resources that are served otherwise now, or no more, end: their clients come back and see the
+    /// new form. What is to be selected by new fields is indexed anew.
+    fn follow_definitions(&self, watchers: &mut Watchers) {
+        let snapshot = self.catalogue.snapshot();
+        for entry in snapshot.entries() {
+            let definition = &entry.definition;
+            let before = watchers.serials.insert(definition.key.as_str().into(), definition.serial);
+            if before.is_some_and(|serial| serial != definition.serial) {
+                watchers.end(&definition.key);
+                self.index_anew(&definition.key, entry.stored());
+            }
+        }
+        let gone: Vec<Box<str>> =
+            watchers.serials.keys().filter(|key| snapshot.entry(key).is_none()).cloned().collect();
+        for key in gone {
+            watchers.serials.remove(&key);
+            watchers.end(&key);
+        }
+    }
+
+    fn index_anew(&self, resource: &str, strategy: &Arc<CustomResource>) {
+        let mut state = self.state.write();
+        let Some(entry) = state.resources.get_mut(resource) else { return };
+        let selects = |object: &CachedObject| strategy.fields(&Object::Null).len() != object.selectable();
+        if !entry.objects.values().next().is_some_and(|o| selects(o) || o.selectable() > 0) {
+            return;
+        }
+        let anew = |object: &Arc<CachedObject>| {
+            let (key, value, modified) = (object.key.clone(), object.raw.clone(), object.revision);
+            let stored = KeyValue { key, value, created: modified, modified };
+            (object.key.clone(), Arc::new(CachedObject::new(&stored, Some(&**strategy))))
+        };
+        entry.objects = entry.objects.values().map(anew).collect();
     }
 
     /// Makes a whole commit visible at once.
@@ -358,12 +398,6 @@ impl Reader for Cache {
         within(&snapshot.objects, resource, namespace, None).map(|object| object.decode()).collect()
     }
 
-    fn list_where(&self, resource: &str, namespace: &str, field: &str, value: &str) -> Vec<Arc<Object>> {
-        let snapshot = self.snapshot(resource);
-        let all = within(&snapshot.objects, resource, namespace, None);
-        all.filter(|object| object.field(field) == Some(value)).map(|object| object.decode()).collect()
-    }
-}
     fn changed_at(&self, resource: &str) -> Option<u64> {
         Some(Self::changed_at(self, resource).0)
     }
@@ -372,3 +406,9 @@ impl Reader for Cache {
         Some(&self.catalogue)
     }
 
+    fn list_where(&self, resource: &str, namespace: &str, field: &str, value: &str) -> Vec<Arc<Object>> {
+        let snapshot = self.snapshot(resource);
+        let all = within(&snapshot.objects, resource, namespace, None);
+        all.filter(|object| object.field(field) == Some(value)).map(|object| object.decode()).collect()
+    }
+}

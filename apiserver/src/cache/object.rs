@@ -63,6 +63,11 @@ impl CachedObject {
         self.index.labels()
     }
 
+    /// How many selectable fields are indexed.
+    pub(super) fn selectable(&self) -> usize {
+        self.index.field_count()
+    }
+
     /// A selectable field; `None` if the resource has no such field.
     pub fn field(&self, name: &str) -> Option<&str> {
         match name {

@@ -109,6 +109,8 @@ pub(super) struct Watchers {
     resources: HashMap<Box<str>, Table>,
     last: u64,
     closed: bool,
+    /// The definitions of custom resources whose present form has been followed, by their serial numbers.
+    pub serials: HashMap<Box<str>, u64>,
 }
 
 impl Watchers {
@@ -132,6 +134,11 @@ impl Watchers {
         if let Some(table) = self.resources.get_mut(resource) {
             table.offer(event, wake);
         }
+    }
+
+    /// Ends the watches of one resource, after what is queued for them.
+    pub fn end(&mut self, resource: &str) {
+        self.resources.remove(resource);
     }
 
     /// Ends every watch, and those to come.

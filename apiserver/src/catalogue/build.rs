@@ -3,6 +3,7 @@
 use super::definition::{Definition, raw_schema};
 use super::snapshot::{Entry, Snapshot};
 use crate::cache::{CachedObject, Objects};
+use crate::conversion::Converter;
 use crate::custom::CustomResource;
 use crate::store::Revision;
 use coracle_api::catalogue::Storage;
@@ -20,20 +21,26 @@ fn next() -> u64 {
     LAST.fetch_add(1, Ordering::Relaxed) + 1
 }
 
-pub(super) fn snapshot(before: &Snapshot, revision: Revision, definitions: &Objects) -> Snapshot {
-    let entries: Vec<Entry> = definitions.values().filter_map(|object| entry(before, object)).collect();
+pub(super) fn snapshot(
+    before: &Snapshot,
+    revision: Revision,
+    definitions: &Objects,
+    converter: &Arc<Converter>,
+) -> Snapshot {
+    let entries: Vec<Entry> =
+        definitions.values().filter_map(|object| entry(before, object, converter)).collect();
     let served = |entries: &[Entry]| entries.iter().map(|e| e.definition.serial).collect::<Vec<_>>();
     let same = served(&before.entries) == served(&entries);
     let generation = if same { before.generation } else { next() };
     Snapshot { revision, generation, entries }
 }
 
-fn entry(before: &Snapshot, object: &Arc<CachedObject>) -> Option<Entry> {
+fn entry(before: &Snapshot, object: &Arc<CachedObject>, converter: &Arc<Converter>) -> Option<Entry> {
     let known = before.entry(object.name());
     if let Some(known) = known.filter(|k| k.definition.object.revision == object.revision) {
         return Some(known.clone());
     }
-    let mut definition = Definition::of(object, next())?;
+    let mut definition = Definition::of(object, next(), converter)?;
     if let Some(known) = known.filter(|known| known.definition.uid == definition.uid) {
         carry_over(&known.definition, &mut definition);
     }
@@ -58,9 +65,8 @@ fn carry_over(old: &Definition, new: &mut Definition) {
             version.schema = schema.clone().into();
         }
     }
-    let unchanged = before["spec"] == after["spec"]
-        && old.names == new.names
-        && (old.established, old.terminating) == (new.established, new.terminating);
+    let unchanged =
+        before["spec"] == after["spec"] && old.names == new.names && old.established == new.established;
     if unchanged {
         new.serial = old.serial;
     }

@@ -1,6 +1,7 @@
 //! What serving needs of a CustomResourceDefinition. Schemas are read when they are first used.
 
 use crate::cache::CachedObject;
+use crate::conversion::Converter;
 use crate::custom::Schema;
 use crate::strategy::value::{at, bool_at, i64_at, list_at, str_at, strings_at};
 use coracle_api::Object;
@@ -73,6 +74,7 @@ pub struct Definition {
     pub terminating: bool,
     /// Of no other definition, and carried over by changes that change nothing of what is served.
     pub serial: u64,
+    pub(crate) converter: Arc<Converter>,
 }
 
 /// `.spec.replicas` as its parts.
@@ -123,7 +125,7 @@ impl Version {
 
 impl Definition {
     /// `None` for what was never a valid definition.
-    pub(super) fn of(object: &Arc<CachedObject>, serial: u64) -> Option<Self> {
+    pub(super) fn of(object: &Arc<CachedObject>, serial: u64, converter: &Arc<Converter>) -> Option<Self> {
         let whole = object.decode();
         let spec = &whole["spec"];
         let mut versions: Vec<Version> = list_at(spec, "versions").iter().map(Version::of).collect();
@@ -149,6 +151,7 @@ impl Definition {
             established: is("Established"),
             terminating: is("Terminating"),
             serial,
+            converter: converter.clone(),
         })
     }
 
@@ -166,9 +169,9 @@ impl Definition {
     }
 
     /// The schema of a version, read at its first use and shared from then on.
-    pub fn schema(&self, version: usize) -> Arc<Schema> {
+    pub fn schema(&self, version: usize) -> &Arc<Schema> {
         let version = &self.versions[version];
-        version.schema.get_or_init(|| Arc::new(Schema::of(self, &version.name))).clone()
+        version.schema.get_or_init(|| Arc::new(Schema::of(self, &version.name)))
     }
 
     /// The `openAPIV3Schema` of a version, as the definition has it.

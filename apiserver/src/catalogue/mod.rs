@@ -4,6 +4,7 @@
 //! [`Snapshot`], so an answer is never older than what the cache shows. Built-in resources are looked up first and cost
 //! what they cost without definitions.
 
+mod behind;
 mod build;
 mod definition;
 mod served;
@@ -16,9 +17,11 @@ pub use served::{Served, StrategyRef};
 pub use snapshot::{Entry, Snapshot};
 
 use crate::cache::Cache;
+use crate::conversion::Converter;
 use crate::custom::CustomResource;
 use crate::store::Revision;
 use crate::strategy;
+use behind::Behind;
 use coracle_api::Resource;
 use coracle_api::catalogue as built_in;
 use parking_lot::{Mutex, RwLock};
@@ -31,6 +34,7 @@ pub const DEFINITIONS: &str = "customresourcedefinitions.apiextensions.k8s.io";
 #[derive(Default)]
 pub struct Catalogue {
     cache: OnceLock<Weak<Cache>>,
+    converter: OnceLock<Arc<Converter>>,
     present: RwLock<Arc<Snapshot>>,
     /// Held while a snapshot is made, so that it is made once.
     making: Mutex<()>,
@@ -58,9 +62,22 @@ impl Catalogue {
         if fresh(&before) {
             return before;
         }
-        let after = Arc::new(build::snapshot(&before, changed, &cache.snapshot(DEFINITIONS).objects));
+        let after = Arc::new(build::snapshot(
+            &before,
+            changed,
+            &cache.snapshot(DEFINITIONS).objects,
+            self.converter(),
+        ));
         *self.present.write() = after.clone();
         after
+    }
+
+    /// The way to conversion webhooks.
+    fn converter(&self) -> &Arc<Converter> {
+        self.converter.get_or_init(|| {
+            let cache = self.cache.get().cloned().unwrap_or_default();
+            Arc::new(Converter::new(Arc::new(Behind(cache))))
+        })
     }
 
     /// Changes with every change of what is served; equal values mean that nothing has changed in between.

@@ -21,6 +21,13 @@ impl Served {
         }
     }
 
+    pub fn custom(&self) -> Option<&CustomResource> {
+        match self {
+            Self::BuiltIn(_) => None,
+            Self::Custom(custom) => Some(custom),
+        }
+    }
+
     /// That of the storage version, for built-in resources that are kept elsewhere.
     pub fn strategy(&self) -> StrategyRef {
         match self {

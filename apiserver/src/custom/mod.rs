@@ -14,8 +14,10 @@ mod strategy;
 #[cfg(test)]
 mod tests;
 mod validate;
+mod versions;
 
 pub use schema::Schema;
+pub(crate) use versions::{Memo, OtherVersions};
 
 use crate::catalogue::{Definition, ScalePaths, Version};
 use columns::Columns;
@@ -50,12 +52,17 @@ impl CustomResource {
     }
 
     /// Its schema, compiled.
-    pub fn schema(&self) -> Arc<Schema> {
+    pub fn schema(&self) -> &Arc<Schema> {
         self.definition.schema(self.at)
     }
 
     pub fn scale(&self) -> Option<&ScalePaths> {
         self.version().scale.as_ref()
+    }
+
+    /// Whether field selectors can name it in this version.
+    pub fn selects_by(&self, field: &str) -> bool {
+        self.version().selectable.iter().any(|known| known == field)
     }
 
     fn table(&self) -> &Columns {

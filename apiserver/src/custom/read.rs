@@ -12,84 +12,98 @@ use crate::store::Revision;
 use coracle_api::{ApiError, Object};
 use std::sync::Arc;
 
-/// An object on its way to a version: already there, or still of the version it is stored in.
-pub(crate) enum Stored {
-    Ready(Object),
-    /// To be converted by the definition's webhook.
-    Foreign(Object),
-}
-
 impl CustomResource {
     /// Whether the bytes are the object, as this version shows it.
     pub fn is_as_stored(&self, object: &CachedObject) -> bool {
-        let schema = self.schema();
-        match object.is_settled(schema.id) {
-            Some(settled) => settled,
-            None => {
-                let _ = self.settled(object, object.revision);
-                object.is_settled(schema.id) == Some(true)
-            }
-        }
+        let schema = self.schema().id;
+        object.is_settled(schema).unwrap_or_else(|| {
+            let _ = self.settled(object, object.revision);
+            object.is_settled(schema) == Some(true)
+        })
     }
 
-    /// Decodes; what can be done without asking a webhook is done.
-    pub(crate) fn settled(&self, cached: &CachedObject, revision: Revision) -> Stored {
+    /// Whether the metadata in the bytes is what this version shows.
+    pub fn is_metadata_as_stored(&self, object: &CachedObject) -> bool {
+        self.definition.conversion == Conversion::None || self.is_as_stored(object)
+    }
+
+    /// Decodes, prunes and fills in. Without a webhook the result is of this version, else of the one that it is stored
+    /// in.
+    fn settled(&self, cached: &CachedObject, revision: Revision) -> Object {
         let mut object = cached.decode_at(revision);
-        let known = self.schema().id;
-        if cached.is_settled(known) == Some(true) {
-            return Stored::Ready(object);
+        let schema = self.schema();
+        if cached.is_settled(schema.id) == Some(true) {
+            return object;
         }
         let from = stored_version(&object);
-        let Some(at) = self.definition.version(&from) else {
-            // Of a version that is gone: shown as if it were of this one, as nothing better is known.
-            return Stored::Ready(self.relabelled(object));
+        let Some(at) = self.definition.version(from) else {
+            // Of a version that is gone, by somebody's hand: shown as if it were of this one.
+            return self.relabelled_to(self.at, object);
         };
-        let schema = self.definition.schema(at);
-        let before = object.clone();
-        schema.prune(&mut object);
-        schema.fill(&mut object);
-        if from == self.version().name {
-            cached.set_settled(known, before == object);
-            return Stored::Ready(object);
-        }
-        cached.set_settled(known, false);
+        let is_own = at == self.at;
+        let before = is_own.then(|| object.clone());
+        let stored_by = self.definition.schema(at);
+        stored_by.prune(&mut object);
+        stored_by.fill(&mut object);
+        cached.set_settled(schema.id, before.as_ref() == Some(&object));
         match self.definition.conversion {
-            Conversion::None => Stored::Ready(self.relabelled(object)),
-            Conversion::Webhook(_) => Stored::Foreign(object),
+            Conversion::None if !is_own => self.relabelled_to(self.at, object),
+            _ => object,
         }
     }
 
-    /// What conversion without a webhook does: another version, and what its schema does not specify is gone.
-    pub(crate) fn relabelled(&self, object: Object) -> Object {
+    /// What conversion without a webhook does: the object says another version, and what that version's schema does not
+    /// specify is gone.
+    pub(super) fn relabelled_to(&self, at: usize, object: Object) -> Object {
         let mut object = object;
-        object["apiVersion"] = self.resource.api_version().into();
+        let version = &self.definition.versions[at].name;
+        object["apiVersion"] = format!("{}/{version}", self.definition.group).into();
         object["kind"] = (*self.resource.kind).into();
-        self.schema().prune(&mut object);
+        self.definition.schema(at).prune(&mut object);
         object
     }
 
     /// The objects as this version shows them, in their order.
     ///
     /// # Errors
-    /// The conversion webhook's.
-    pub async fn served(
+    /// The conversion webhook's; one failure fails the whole list.
+    pub async fn served<'c>(
         &self,
-        cached: impl IntoIterator<Item = (&Arc<CachedObject>, Revision)>,
+        cached: impl IntoIterator<Item = (&'c CachedObject, Revision)>,
     ) -> Result<Vec<Object>, ApiError> {
-        let stored: Vec<Stored> =
+        let objects: Vec<Object> =
             cached.into_iter().map(|(object, revision)| self.settled(object, revision)).collect();
-        self.ready(stored).await
+        let Conversion::Webhook(webhook) = &self.definition.conversion else { return Ok(objects) };
+        let wanted = self.resource.api_version();
+        if objects.iter().all(|object| identity(object).1 == wanted) {
+            return Ok(objects);
+        }
+        let converter = &self.definition.converter;
+        let mut objects = converter.many(webhook, objects, &wanted, &self.resource.list_kind).await?;
+        objects.iter_mut().for_each(|object| {
+            self.schema().prune(object);
+        });
+        Ok(objects)
     }
 
-    async fn ready(&self, stored: Vec<Stored>) -> Result<Vec<Object>, ApiError> {
-        let mut ready = Vec::with_capacity(stored.len());
-        for object in stored {
-            match object {
-                Stored::Ready(object) => ready.push(object),
-                Stored::Foreign(object) => ready.push(self.converted(object).await?),
-            }
+    /// The object as this version shows it.
+    ///
+    /// # Errors
+    /// The conversion webhook's.
+    pub async fn shown(&self, cached: &CachedObject, revision: Revision) -> Result<Object, ApiError> {
+        let object = self.settled(cached, revision);
+        self.converted(object).await
+    }
+
+    /// The object as this version shows it; shared with others who decode it, where nothing is to be done.
+    ///
+    /// # Errors
+    /// The conversion webhook's.
+    pub async fn decoded(&self, cached: &CachedObject) -> Result<Arc<Object>, ApiError> {
+        if cached.is_settled(self.schema().id) == Some(true) {
+            return Ok(cached.decode());
         }
-        Ok(ready)
+        self.shown(cached, cached.revision).await.map(Arc::new)
     }
 
     /// The object in this version, whatever version it is of.
@@ -97,23 +111,34 @@ impl CustomResource {
     /// # Errors
     /// The conversion webhook's.
     pub async fn converted(&self, object: Object) -> Result<Object, ApiError> {
-        let wanted = self.resource.api_version();
+        self.converted_to(self.at, object).await
+    }
+
+    /// The object in the version that is stored.
+    ///
+    /// # Errors
+    /// The conversion webhook's.
+    pub async fn to_storage(&self, object: Object) -> Result<Object, ApiError> {
+        let stored = self.definition.versions.iter().position(|version| version.storage);
+        self.converted_to(stored.unwrap_or(self.at), object).await
+    }
+
+    pub(super) async fn converted_to(&self, at: usize, object: Object) -> Result<Object, ApiError> {
+        let definition = &self.definition;
+        let wanted = format!("{}/{}", definition.group, definition.versions[at].name);
         if identity(&object).1 == wanted {
             return Ok(object);
         }
-        match self.definition.conversion {
-            Conversion::None => Ok(self.relabelled(object)),
-            Conversion::Webhook(_) => Err(ApiError::internal(format!(
-                "conversion webhook for {}, Kind={} to {wanted}: not supported by this server yet",
-                identity(&object).1,
-                self.resource.kind
-            ))),
-        }
+        let Conversion::Webhook(webhook) = &definition.conversion else {
+            return Ok(self.relabelled_to(at, object));
+        };
+        let mut object = definition.converter.one(webhook, object, &wanted).await?;
+        definition.schema(at).prune(&mut object);
+        Ok(object)
     }
 }
 
 /// `v1` of an object that says `example.com/v1`.
-fn stored_version(object: &Object) -> String {
-    let version = identity(object).1;
-    version.rsplit('/').next().unwrap_or_default().to_owned()
+fn stored_version(object: &Object) -> &str {
+    identity(object).1.rsplit('/').next().unwrap_or_default()
 }

@@ -49,6 +49,11 @@ impl Schema {
         self.ty.get_or_init(|| structural::object_type(&self.structural, self.preserve_all))
     }
 
+    /// Whether what is written is what is read: a status that has a default and that writes leave out is not.
+    pub fn is_settled_by_writes(&self) -> bool {
+        self.structural.properties.get("status").is_none_or(|status| status.default.is_none())
+    }
+
     /// Whether there are objects inside the object.
     pub(super) fn has_embedded(&self) -> bool {
         *self.embedded.get_or_init(|| structural::has_embedded(&self.structural))

@@ -84,4 +84,8 @@ impl Strategy for CustomResource {
     fn fields(&self, object: &Object) -> Vec<(&'static str, String)> {
         fields::of(self, object)
     }
+
+    fn selects_anywhere(&self) -> bool {
+        true
+    }
 }

@@ -95,6 +95,20 @@ impl Wanted {
         Ok(Self { shape, format, error_format, beta, single, pretty: pretty || asked, gzip, plain })
     }
 
+    /// As [`new`](Self::new) for custom resources, which have no form as protobuf; their metadata has.
+    pub fn of_custom(headers: &HeaderMap, query: Option<&str>) -> Result<Self, ApiError> {
+        let wanted = Self::new(headers, query, true)?;
+        let has_form = |c: &Choice| c.shape != Shape::Object || c.format != Format::Protobuf;
+        if wanted.shape != Shape::Object || wanted.format != Format::Protobuf {
+            return Ok(wanted);
+        }
+        let header = headers.get(ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or_default();
+        let chosen = first(&accept::clauses(header), |clause, f| choice(clause, f).filter(has_form));
+        let Choice { shape, format, beta, single, pretty } =
+            chosen.ok_or_else(|| ApiError::not_acceptable(&Format::ALL.map(Format::media_type)))?;
+        Ok(Self { shape, format, beta, single, pretty: wanted.pretty || pretty, ..wanted })
+    }
+
     /// 406 for what cannot be a stream.
     pub fn streamed(self) -> Result<Self, ApiError> {
         if self.format.streams() {

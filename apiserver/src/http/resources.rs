@@ -10,6 +10,7 @@ use super::watch_body::{WatchBody, failed};
 use super::{RequestInfo, body};
 use crate::authz::{self, Attributes};
 use crate::cache::CachedObject;
+use crate::custom::CustomResource;
 use crate::metrics;
 use crate::registry::decode::{Expected, document};
 use crate::registry::ownership::manager_name;
@@ -46,7 +47,7 @@ impl Call<'_> {
         let reply = match self.info.verb {
             "get" => {
                 scope.at_least(self.query.get("resourceVersion").unwrap_or_default()).await?;
-                self.get(&scope)?
+                self.get(&scope).await?
             }
             "list" => return self.list(&scope).await,
             "watch" => self.watch(&scope).await?,
@@ -80,8 +81,16 @@ impl Call<'_> {
     pub(super) fn expected(&self) -> Expected<'_> {
         let resource = self.route.resource();
         match self.route.subresource() {
-            Some(sub) => Expected { group: &sub.group, version: &sub.version, kind: &sub.kind },
-            None => Expected { group: &resource.group, version: &resource.version, kind: &resource.kind },
+            Some(sub) => {
+                let custom = self.route.served.custom().filter(|_| sub.name == "status");
+                Expected { group: &sub.group, version: &sub.version, kind: &sub.kind, custom }
+            }
+            None => Expected {
+                group: &resource.group,
+                version: &resource.version,
+                kind: &resource.kind,
+                custom: self.route.served.custom(),
+            },
         }
     }
 
@@ -107,11 +116,17 @@ impl Call<'_> {
         Ok(Reply::json(status, value))
     }
 
-    fn get(&self, scope: &Scope<'_>) -> Result<Reply, ApiError> {
+    async fn get(&self, scope: &Scope<'_>) -> Result<Reply, ApiError> {
         if self.is_sub("scale") {
-            return Ok(Reply::ok(scope.get_scale()?));
+            return Ok(Reply::ok(scope.get_scale().await?));
         }
         let cached = scope.get()?;
+        if let Some(custom) = scope.strategy.custom()
+            && !self.is_as_stored(custom, &cached)
+        {
+            let object = custom.shown(&cached, cached.revision).await?;
+            return self.shown(scope, StatusCode::OK, object);
+        }
         if self.wanted.pretty && self.wanted.shape == Shape::Object && !scope.resource.needs_conversion() {
             return Ok(Reply::raw(cached.to_json()));
         }
@@ -119,6 +134,14 @@ impl Call<'_> {
             return Ok(Reply::encoded(form.body(&cached).map_err(ApiError::internal)?));
         }
         self.shown(scope, StatusCode::OK, cached.decode_at(cached.revision))
+    }
+
+    /// Whether what this client wants to see of a custom resource stands in its bytes.
+    fn is_as_stored(&self, custom: &CustomResource, object: &CachedObject) -> bool {
+        match self.wanted.shape {
+            Shape::Metadata => custom.is_metadata_as_stored(object),
+            Shape::Object | Shape::Table => custom.is_as_stored(object),
+        }
     }
 
     async fn list(&self, scope: &Scope<'_>) -> Result<Response<Body>, ApiError> {
@@ -136,11 +159,15 @@ impl Call<'_> {
             _ => (&*resource.list_kind, &*api_version),
         };
         let head = ListHead { kind, api_version, revision: revision.0, next, remaining };
-        if let Some(form) = ObjectForm::new(wanted, resource) {
+        let custom = scope.strategy.custom();
+        let as_stored = custom.is_none_or(|c| items.iter().all(|item| self.is_as_stored(c, item)));
+        if let Some(form) = ObjectForm::new(wanted, resource).filter(|_| as_stored) {
             return self.spliced(&head, items, form).await;
         }
-        let objects: Vec<Object> =
-            items.iter().map(|item| scope.to_served(item.decode_at(item.revision))).collect();
+        let objects: Vec<Object> = match custom {
+            Some(custom) => custom.served(items.iter().map(|item| (&**item, item.revision))).await?,
+            None => items.iter().map(|item| scope.to_served(item.decode_at(item.revision))).collect(),
+        };
         let value = match self.wanted.shape {
             Shape::Table => self.tables(scope)?.table(&objects, head.metadata(), true),
             Shape::Metadata => metadata_list(&objects, &head, wanted.meta_version()),
@@ -201,7 +228,8 @@ impl Call<'_> {
             wanted,
             form: ObjectForm::new(wanted, &resource),
             tables: self.tables(scope)?,
-            convert: crate::registry::form::converter(&resource),
+            convert: crate::registry::form::converter(&resource, &scope.strategy),
+            custom: scope.strategy.custom().cloned(),
             resource,
             stop: self.server.stop.clone(),
             columns_sent: false,
@@ -243,7 +271,11 @@ impl Call<'_> {
         let object = scope.to_stored(object);
         self.refuse_unserved()?;
         if let Some(sub) = self.sub() {
-            let updated = scope.update_sub(sub, &options, |_| Ok(object.clone())).await?;
+            let replace = |old: &Object| match scope.strategy.custom() {
+                Some(_) => scope.replacement(&object, Some(old)),
+                None => Ok(object.clone()),
+            };
+            let updated = scope.update_sub(sub, &options, replace).await?;
             return self.shown(scope, StatusCode::OK, updated);
         }
         let replace = |old: Option<&Object>| {
@@ -265,7 +297,7 @@ impl Call<'_> {
     }
 
     async fn patch(&self, scope: &Scope<'_>, body: Body) -> Result<Reply, ApiError> {
-        let kind = Patch::media_type(self.headers)?;
+        let kind = Patch::media_type(self.headers, scope.strategy.custom().is_some())?;
         let body = body::read(body).await?;
         let asked = self.query.write_options("PatchOptions")?;
         check_options(kind, &asked, self.query.flag("force").is_some())?;

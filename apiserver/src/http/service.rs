@@ -226,6 +226,10 @@ async fn serve(
     let query = Query::new(request.uri().query());
     let (parts, body) = request.into_parts();
     let headers: &HeaderMap = &parts.headers;
+    let wanted = match route.served.custom().filter(|_| info.subresource != "scale") {
+        Some(_) => Wanted::of_custom(headers, parts.uri.query())?,
+        None => wanted,
+    };
     let call = Call { server, info, user, headers, query, wanted, route };
     call.answer(body).await
 }

@@ -3,9 +3,11 @@
 use super::negotiation::{Shape, Wanted};
 use super::object_form::{ObjectForm, event_of};
 use super::shape::{Tables, metadata_only};
-use crate::cache::Seen;
+use crate::cache::{CachedObject, Seen};
+use crate::custom::CustomResource;
 use crate::metrics::WatchMetrics;
 use crate::registry::{Message, Watch};
+use crate::store::Revision;
 use axum::body::Body;
 use bytes::{BufMut, Bytes, BytesMut};
 use coracle_api::{ApiError, Object, Resource};
@@ -29,6 +31,8 @@ pub struct WatchBody {
     pub tables: Tables,
     /// For resources that are stored in another form than this one.
     pub convert: Option<Convert>,
+    /// Set where objects may differ from their bytes.
+    pub custom: Option<Arc<CustomResource>>,
     /// Ends the watch at once.
     pub stop: CancellationToken,
     /// The first event of a table watch brings the columns.
@@ -53,27 +57,52 @@ impl WatchBody {
             () = self.stop.cancelled() => return None,
             message = self.watch.next() => message?,
         };
-        let last = matches!(message, Message::Error(_));
-        let first = self.encode(message);
+        let Piece { bytes: first, last } = self.encode(message).await;
         let Some(second) = (if last { None } else { self.watch.ready() }) else {
             return Some(Piece { bytes: first, last });
         };
         let mut joined = BytesMut::with_capacity(first.len() * 4);
         joined.put_slice(&first);
-        joined.put_slice(&self.encode(second));
-        while joined.len() < PIECE_BYTES
-            && let Some(message) = self.watch.ready()
-        {
-            let bytes = self.encode(message);
-            joined.put_slice(&bytes);
+        let mut next = Some(second);
+        let mut last = false;
+        while let Some(message) = next {
+            let piece = self.encode(message).await;
+            joined.put_slice(&piece.bytes);
+            last = piece.last;
+            next = if last || joined.len() >= PIECE_BYTES { None } else { self.watch.ready() };
         }
         Some(Piece { bytes: joined.freeze(), last })
     }
 
-    fn encode(&mut self, message: Message) -> Bytes {
-        let bytes = self.written(message);
+    async fn encode(&mut self, message: Message) -> Piece {
+        let mut last = matches!(message, Message::Error(_));
+        let bytes = match self.differing(&message) {
+            None => self.written(message),
+            Some((custom, seen, object, revision)) => match custom.shown(&object, revision).await {
+                Ok(object) => self.shaped(seen, object),
+                Err(error) => {
+                    last = true;
+                    self.written(Message::Error(error))
+                }
+            },
+        };
         self.metrics.sent(bytes.len());
-        bytes
+        Piece { bytes, last }
+    }
+
+    /// An object that is not shown as it is stored.
+    fn differing(&self, message: &Message) -> Option<Differing> {
+        let custom = self.custom.as_ref()?;
+        let (seen, object, revision) = match message {
+            Message::Initial(object) => (Seen::Added, object, object.revision),
+            Message::Event((seen, event)) => (*seen, event.object(*seen)?, event.revision),
+            Message::Bookmark(..) | Message::Error(_) => return None,
+        };
+        let as_stored = match self.wanted.shape {
+            Shape::Metadata => custom.is_metadata_as_stored(object),
+            Shape::Object | Shape::Table => custom.is_as_stored(object),
+        };
+        (!as_stored).then(|| (custom.clone(), seen, object.clone(), revision))
     }
 
     fn written(&mut self, message: Message) -> Bytes {
@@ -140,6 +169,8 @@ impl WatchBody {
 pub fn failed(error: &ApiError, wanted: Wanted) -> Body {
     Body::from(event_of(wanted.format, "ERROR", &error.to_status()))
 }
+
+type Differing = (Arc<CustomResource>, Seen, Arc<CachedObject>, Revision);
 
 struct Piece {
     bytes: Bytes,

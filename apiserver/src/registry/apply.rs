@@ -3,7 +3,8 @@
 use super::decode::{Expected, yaml_document};
 use super::metadata::{of, text};
 use super::{Scope, WriteOptions};
-use coracle_api::decode::{self, FieldValidation};
+use crate::custom::Memo;
+use coracle_api::decode::FieldValidation;
 use coracle_api::managed::{self, Request};
 use coracle_api::{ApiError, Object};
 use serde_json::Value;
@@ -70,9 +71,8 @@ impl Configuration {
         }
         let mut object = managed::apply(request, live, &self.object, options.force)?;
         let warnings = self.judge(options.field_validation)?;
-        let ty = expected.schema()?;
         // Unknown fields were refused before; what is left is values that no type has.
-        decode::conform(&mut object, ty).map_err(|e| {
+        expected.conform(&mut object)?.map_err(|e| {
             ApiError::new(500, "", format!("failed to convert new typed object to object: {e}"))
         })?;
         if !self.names_version() && object["metadata"].is_object() {
@@ -84,21 +84,25 @@ impl Configuration {
 
 impl Scope<'_> {
     /// The object that `configuration` makes of the present one, in stored form, for a write whose owners are given.
-    pub fn applied(
+    pub(super) fn applied(
         &self,
         configuration: &Configuration,
         expected: &Expected<'_>,
         current: Option<&Object>,
+        memo: &Memo,
         options: &WriteOptions,
     ) -> Result<Object, ApiError> {
         let served = match current {
-            Some(current) if self.resource.needs_conversion() => Some(self.to_served(current.clone())),
+            Some(current) if self.is_converted() => Some(self.to_served(current.clone())),
             _ => None,
         };
         let live = served.as_ref().or(current);
-        let applied = self.managing(&options.field_manager, |request| {
+        let applied = self.managing(&options.field_manager, memo, |request| {
             configuration.apply(request, expected, live, options)
         });
+        if !memo.is_complete() {
+            return Err(ApiError::internal("the object is still to be converted to other versions"));
+        }
         let (object, warnings) =
             applied.ok_or_else(|| ApiError::internal(format!("no schema for {}", expected.kind)))??;
         self.warn_once(warnings);

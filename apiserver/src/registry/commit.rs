@@ -33,7 +33,14 @@ impl Scope<'_> {
             let mut object = object.clone();
             let companions =
                 self.strategy.companions(write, &mut object, old.map(|(_, o)| o), &self.env())?;
-            let raw = Bytes::from(to_storage_bytes(&object, &api_version, &storage.kind));
+            let raw = match self.strategy.custom().filter(|_| self.resource.needs_conversion()) {
+                None => to_storage_bytes(&object, &api_version, &storage.kind),
+                Some(custom) => {
+                    let stored = custom.to_storage(object.clone()).await?;
+                    to_storage_bytes(&stored, &api_version, &storage.kind)
+                }
+            };
+            let raw = Bytes::from(raw);
             if let Some((cached, _)) = old
                 && raw == cached.raw
                 && companions.ops.is_empty()
@@ -48,6 +55,7 @@ impl Scope<'_> {
             let put = Op::Put { key: key.clone(), value: raw };
             match self.commit(guard.clone(), put, companions, durability).await {
                 Ok(revision) => {
+                    self.settle(name, revision);
                     set_version(&mut object, revision);
                     return Ok(Ok(object));
                 }
@@ -57,6 +65,20 @@ impl Scope<'_> {
             }
         }
         Err(ApiError::new(500, "ServerTimeout", "could not allocate what the object needs, please retry"))
+    }
+
+    /// A custom resource as it was just written is in order: who reads it need not look again.
+    fn settle(&self, name: &str, revision: Revision) {
+        let Some(custom) = self.strategy.custom().filter(|_| !self.resource.needs_conversion()) else {
+            return;
+        };
+        let schema = custom.schema();
+        let cached = self.registry.cache.find(&self.resource.storage.key, self.namespace, name);
+        if let Some(cached) =
+            cached.filter(|cached| cached.revision == revision && schema.is_settled_by_writes())
+        {
+            cached.set_settled(schema.id, true);
+        }
     }
 
     /// Removes the object. `last` is its last state, for the watchers' sake written before if it differs.

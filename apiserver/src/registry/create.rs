@@ -23,6 +23,7 @@ impl Scope<'_> {
         options: &WriteOptions,
     ) -> Result<Object, ApiError> {
         let mut object = object;
+        self.refuse_terminating()?;
         self.check_identity(&mut object)?;
         if !text(&object, "resourceVersion").is_empty() {
             return Err(ApiError::bad_request("resourceVersion should not be set on objects to be created"));
@@ -48,6 +49,16 @@ impl Scope<'_> {
         Err(error)
     }
 
+    /// Of a definition that is going away nothing new is made.
+    fn refuse_terminating(&self) -> Result<(), ApiError> {
+        if !self.strategy.custom().is_some_and(|custom| custom.definition.terminating) {
+            return Ok(());
+        }
+        let message = "create not allowed while custom resource definition is terminating";
+        let details = serde_json::json!({ "group": self.resource.group, "kind": self.resource.plural });
+        Err(ApiError::new(405, "MethodNotAllowed", message).with_details(details))
+    }
+
     fn already_exists(&self, name: &str) -> ApiError {
         ApiError::already_exists(&self.resource.group, &self.resource.plural, name)
     }
@@ -62,7 +73,7 @@ impl Scope<'_> {
         self.stamp_new(&mut object);
         self.dedup_owners(&mut object);
         self.strategy.defaults(&mut object);
-        self.own(owners, options, &mut object, None);
+        self.own(owners, options, &mut object, None).await?;
         self.mutate(Operation::Create, &mut object, None, options).await?;
         self.strategy.defaults(&mut object);
         self.strategy.prepare_create(&mut object, &self.env());

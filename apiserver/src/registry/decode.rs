@@ -1,7 +1,8 @@
 //! Request bodies: media type, syntax, kind.
 
+use crate::custom::CustomResource;
 use bytes::Bytes;
-use coracle_api::decode::{self, FieldValidation};
+use coracle_api::decode::{self, DecodeError, FieldValidation, Problems};
 use coracle_api::schema::{self, TypeRef};
 use coracle_api::{ApiError, FieldError, Object, protobuf};
 use http::HeaderMap;
@@ -77,18 +78,58 @@ pub(super) fn yaml_document(body: &[u8]) -> Result<(Value, Vec<String>), String>
 }
 
 /// The kind of object that a request expects in its body.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Expected<'a> {
     pub group: &'a str,
     pub version: &'a str,
     pub kind: &'a str,
+    /// Set where the body is a custom resource, whose definition has the schema.
+    pub custom: Option<&'a CustomResource>,
 }
 
 impl Expected<'_> {
-    pub fn schema(&self) -> Result<TypeRef<'static>, ApiError> {
+    pub fn schema(&self) -> Result<TypeRef<'_>, ApiError> {
+        if let Some(custom) = self.custom {
+            return Ok(TypeRef::dynamic(custom.schema().ty()));
+        }
         schema::root(self.group, self.version, self.kind).ok_or_else(|| {
             ApiError::internal(format!("no schema for {}/{} {}", self.group, self.version, self.kind))
         })
+    }
+
+    /// Makes the object what its schema says; what it does not know comes back. The inner error is of a value.
+    ///
+    /// # Errors
+    /// A kind without a schema.
+    pub fn conform(&self, object: &mut Object) -> Result<Result<Problems, DecodeError>, ApiError> {
+        match self.custom {
+            Some(custom) => Ok(custom.coerce(object)),
+            None => Ok(decode::conform(object, self.schema()?)),
+        }
+    }
+
+    fn decode_custom(
+        &self,
+        custom: &CustomResource,
+        headers: &HeaderMap,
+        body: &Bytes,
+        validation: FieldValidation,
+    ) -> Result<(Object, Vec<String>), ApiError> {
+        let (json, mut problems) = match media_type(headers).to_ascii_lowercase().as_str() {
+            "" | "application/json" => (body.clone(), Vec::new()),
+            "application/yaml" => {
+                let (object, twice) = yaml(body, self.kind)?;
+                (serde_json::to_vec(&object).map_err(ApiError::internal)?.into(), twice)
+            }
+            _ => return Err(ApiError::unsupported_media_type(&ACCEPTED[..2])),
+        };
+        let (mut object, twice) = decode::decode_untyped(&json, self.group, self.version, self.kind)?;
+        problems.extend(twice);
+        let unknown = custom
+            .coerce(&mut object)
+            .map_err(|e| decode::cannot_handle(self.version, self.kind, &e.to_string()))?;
+        problems.extend(unknown);
+        Ok((object, validation.judge(problems, self.version, self.kind)?))
     }
 
     /// Decodes a body and checks it against the schema facts. Returns what to warn the client of.
@@ -98,6 +139,9 @@ impl Expected<'_> {
         body: &Bytes,
         validation: FieldValidation,
     ) -> Result<(Object, Vec<String>), ApiError> {
+        if let Some(custom) = self.custom {
+            return self.decode_custom(custom, headers, body, validation);
+        }
         let mut twice = Vec::new();
         let json = match media_type(headers).to_ascii_lowercase().as_str() {
             "" | "application/json" => body.clone(),
@@ -138,7 +182,7 @@ impl Expected<'_> {
             }] }))
         };
         self.check_kind(&object)?;
-        problems.extend(decode::conform(&mut object, self.schema()?).map_err(|e| refuse(&e.to_string()))?);
+        problems.extend(self.conform(&mut object)?.map_err(|e| refuse(&e.to_string()))?);
         match validation {
             FieldValidation::Ignore => Ok((object, Vec::new())),
             FieldValidation::Strict if !problems.is_empty() => {

@@ -58,7 +58,7 @@ impl Scope<'_> {
             let Some(cached) = self.current(name, attempt > 0).await? else {
                 return Err(self.not_found(name));
             };
-            let old = cached.decode();
+            let old = self.working(&cached).await?;
             self.check_delete(name, &old, options)?;
             self.validate_admission(Operation::Delete, None, Some(&old), Asked::Delete(options)).await?;
             let grace = self.strategy.graceful_deletion(&old, options.grace_seconds);

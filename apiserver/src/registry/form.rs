@@ -1,13 +1,15 @@
 //! Between the form that is served and the one that is stored, for resources that are kept under another version.
 
 use super::Scope;
+use crate::cache::CachedObject;
+use crate::catalogue::StrategyRef;
 use crate::http::watch_body::Convert;
-use coracle_api::{FieldError, Object, Resource, convert};
+use coracle_api::{ApiError, FieldError, Object, Resource, convert};
 use std::sync::Arc;
 
 /// Turns stored objects into served ones, where the two differ.
-pub fn converter(resource: &Arc<Resource>) -> Option<Convert> {
-    if !resource.needs_conversion() {
+pub fn converter(resource: &Arc<Resource>, strategy: &StrategyRef) -> Option<Convert> {
+    if !resource.needs_conversion() || strategy.custom().is_some() {
         return None;
     }
     let resource = resource.clone();
@@ -18,13 +20,36 @@ pub fn converter(resource: &Arc<Resource>) -> Option<Convert> {
 }
 
 impl Scope<'_> {
+    /// Whether objects change their form at the edge. Custom resources do so where they are read and written.
+    pub(super) fn is_converted(&self) -> bool {
+        self.resource.needs_conversion() && self.strategy.custom().is_none()
+    }
+
+    /// The stored object as writes work on it: custom resources in the version of the request, built-in ones in the one
+    /// that is stored.
+    ///
+    /// # Errors
+    /// A conversion webhook's.
+    pub(super) async fn working(&self, cached: &CachedObject) -> Result<Arc<Object>, ApiError> {
+        match self.strategy.custom() {
+            None => Ok(cached.decode()),
+            Some(custom) => custom.decoded(cached).await,
+        }
+    }
+
     pub fn to_stored(&self, object: Object) -> Object {
+        if !self.is_converted() {
+            return object;
+        }
         let mut object = object;
         convert::to_storage(self.resource, &mut object);
         object
     }
 
     pub fn to_served(&self, object: Object) -> Object {
+        if !self.is_converted() {
+            return object;
+        }
         let mut object = object;
         convert::from_storage(self.resource, &mut object);
         object

@@ -3,9 +3,10 @@
 use super::metadata::{of, time_text};
 use super::update::Part;
 use super::{Scope, WriteOptions};
+use crate::custom::{Memo, OtherVersions};
 use coracle_api::managed::{self, Request, Set, Versions};
 use coracle_api::schema::{self, TypeRef};
-use coracle_api::{Object, Resource, UserInfo, catalogue, convert};
+use coracle_api::{ApiError, Object, Resource, UserInfo, catalogue, convert};
 use std::sync::LazyLock;
 
 /// Upstream's limit of a manager's name, in bytes.
@@ -121,40 +122,93 @@ fn reset_fields(resource: &Resource, subresource: &str) -> &'static Set<'static>
 
 impl Scope<'_> {
     /// Calls `work` with what field management has to know of this request; `None` for kinds without a schema.
-    pub(super) fn managing<T>(&self, manager: &str, work: impl FnOnce(&Request<'_>) -> T) -> Option<T> {
+    /// What `memo` misses in the end is to be completed, and then asked for once more.
+    pub(super) fn managing<T>(
+        &self,
+        manager: &str,
+        memo: &Memo,
+        work: impl FnOnce(&Request<'_>) -> T,
+    ) -> Option<T> {
         let resource = &**self.resource;
-        let ty = schema::root(&resource.group, &resource.version, &resource.kind)?;
+        let (built_in, custom);
+        let (ty, versions): (TypeRef<'_>, &dyn Versions) = match self.strategy.custom() {
+            None => {
+                built_in = Served(resource);
+                (schema::root(&resource.group, &resource.version, &resource.kind)?, &built_in)
+            }
+            Some(of) => {
+                custom = OtherVersions { custom: of, memo };
+                (TypeRef::dynamic(of.schema().ty()), &custom)
+            }
+        };
         let request = Request {
             manager,
             subresource: self.subresource,
             api_version: &resource.api_version(),
             ty,
-            versions: &Served(resource),
+            versions,
             reset: reset_fields(resource, self.subresource),
             now: &time_text(self.now),
         };
         Some(work(&request))
     }
 
-    /// Writes the owners into `new`, which replaces `old` or is created; both are in stored form.
-    pub(super) fn own(&self, owners: Owners, options: &WriteOptions, new: &mut Object, old: Option<&Object>) {
+    /// Writes the owners into `new`, which replaces `old` or is created; both are in the form that writes work on.
+    pub(super) async fn own(
+        &self,
+        owners: Owners,
+        options: &WriteOptions,
+        new: &mut Object,
+        old: Option<&Object>,
+    ) -> Result<(), ApiError> {
         let list = match owners {
-            Owners::Given => return,
+            Owners::Given => return Ok(()),
             Owners::Keep => old.and_then(|old| old["metadata"].get("managedFields")).cloned(),
-            Owners::Follow => self.follow(&options.field_manager, new, old),
+            Owners::Follow => {
+                let memo = Memo::default();
+                loop {
+                    let list = self.follow(&options.field_manager, &memo, new, old);
+                    if !self.complete(&memo).await? {
+                        break list;
+                    }
+                }
+            }
         };
         match list {
             Some(list) => of(new).insert("managedFields".into(), list),
             None => of(new).remove("managedFields"),
         };
+        Ok(())
     }
 
-    fn follow(&self, manager: &str, new: &Object, old: Option<&Object>) -> Option<Object> {
-        if !self.resource.needs_conversion() {
-            return self.managing(manager, |request| managed::update(request, old, new)).flatten();
+    fn follow(&self, manager: &str, memo: &Memo, new: &Object, old: Option<&Object>) -> Option<Object> {
+        if !self.is_converted() {
+            return self.managing(manager, memo, |request| managed::update(request, old, new)).flatten();
         }
         let (new, old) = (self.to_served(new.clone()), old.map(|old| self.to_served(old.clone())));
-        self.managing(manager, |request| managed::update(request, old.as_ref(), &new)).flatten()
+        self.managing(manager, memo, |request| managed::update(request, old.as_ref(), &new)).flatten()
+    }
+
+    /// Fetches what was missed; true if there was anything, so that the work is to be done once more.
+    ///
+    /// # Errors
+    /// A conversion webhook's.
+    pub(super) async fn complete(&self, memo: &Memo) -> Result<bool, ApiError> {
+        match self.strategy.custom() {
+            Some(custom) if !memo.is_complete() => memo.complete(custom).await.map(|()| true),
+            _ => Ok(false),
+        }
+    }
+
+    /// The versions whose owners may be met in an object.
+    pub(super) fn all_versions(&self) -> Vec<String> {
+        match self.strategy.custom() {
+            None => Served(self.resource).versions(),
+            Some(custom) => {
+                let group = &custom.definition.group;
+                custom.definition.versions.iter().map(|v| format!("{group}/{}", v.name)).collect()
+            }
+        }
     }
 
     /// A write that would change nothing but times in managedFields becomes one that changes nothing.

@@ -7,6 +7,7 @@ use super::ownership::Owners;
 use super::subresource::Sub;
 use super::update::{How, Part};
 use super::{Scope, WriteOptions};
+use crate::custom::Memo;
 use bytes::Bytes;
 use coracle_api::decode::FieldValidation;
 use coracle_api::managed;
@@ -29,11 +30,14 @@ pub struct Patch {
 }
 
 impl Patch {
-    /// 415 for other media types.
-    pub fn media_type(headers: &HeaderMap) -> Result<PatchType, ApiError> {
+    /// 415 for other media types. Strategic merges need what no schema of a custom resource says.
+    pub fn media_type(headers: &HeaderMap, custom: bool) -> Result<PatchType, ApiError> {
+        let accepted: Vec<PatchType> =
+            ACCEPTED.into_iter().filter(|kind| !custom || *kind != PatchType::StrategicMerge).collect();
+        let names = || accepted.iter().map(|kind| kind.media_type()).collect::<Vec<_>>();
         PatchType::from_media_type(media_type(headers))
-            .filter(|kind| ACCEPTED.contains(kind))
-            .ok_or_else(|| ApiError::unsupported_media_type(&ACCEPTED.map(PatchType::media_type)))
+            .filter(|kind| accepted.contains(kind))
+            .ok_or_else(|| ApiError::unsupported_media_type(&names()))
     }
 
     pub fn new(kind: PatchType, body: Bytes) -> Result<Self, ApiError> {
@@ -116,15 +120,21 @@ impl Scope<'_> {
             let how = How { part: Part::Main, owners: Owners::Follow, creates: false };
             return self.update_as(how, options, apply).await;
         };
+        let memo = Memo::default();
         let apply = |current: Option<&Object>| {
-            let object = self.applied(configuration, expected, current, options)?;
+            let object = self.applied(configuration, expected, current, &memo, options)?;
             if current.is_none() {
                 may_create()?;
             }
             Ok(object)
         };
         let how = How { part: Part::Main, owners: Owners::Given, creates: true };
-        self.update_as(how, options, apply).await
+        loop {
+            let outcome = self.update_as(how, options, apply).await;
+            if !self.complete(&memo).await? {
+                return outcome;
+            }
+        }
     }
 
     /// Patches through a subresource that shows the object.
@@ -137,8 +147,15 @@ impl Scope<'_> {
     ) -> Result<Object, ApiError> {
         match patch.configuration() {
             Some(configuration) => {
-                let apply = |object: &Object| self.applied(configuration, expected, Some(object), options);
-                self.update_sub_as(sub, Owners::Given, options, apply).await
+                let memo = Memo::default();
+                let apply =
+                    |object: &Object| self.applied(configuration, expected, Some(object), &memo, options);
+                loop {
+                    let outcome = self.update_sub_as(sub, Owners::Given, options, apply).await;
+                    if !self.complete(&memo).await? {
+                        return outcome;
+                    }
+                }
             }
             None => {
                 let apply = |object: &Object| self.patched(patch, expected, object, options);
@@ -156,7 +173,7 @@ impl Scope<'_> {
         options: &WriteOptions,
     ) -> Result<Object, ApiError> {
         let validation = options.field_validation;
-        let (object, warnings) = if self.resource.needs_conversion() {
+        let (object, warnings) = if self.is_converted() {
             patch.apply(expected, &self.to_served(current.clone()), validation)?
         } else {
             patch.apply(expected, current, validation)?

@@ -2,10 +2,11 @@
 
 use super::decode::Expected;
 use super::metadata::{of, text, time_text};
-use super::ownership::{Owners, Served};
+use super::ownership::Owners;
 use super::patch::Patch;
 use super::update::{How, Part};
 use super::{Scope, WriteOptions};
+use crate::catalogue::ScalePaths;
 use coracle_api::managed::{self, Request, Set, SingleVersion};
 use coracle_api::{ApiError, FieldError, LabelSelector, Object, schema};
 use serde_json::{Value, json};
@@ -38,9 +39,65 @@ fn selector_text(selector: &Value) -> String {
     parsed.map(|s| s.to_string()).unwrap_or_default()
 }
 
+/// The Scale of a custom resource, whose definition says where its parts are.
+fn custom_scale(object: &Object, paths: &ScalePaths) -> Object {
+    let at = |path: &[String]| path.iter().try_fold(object, |value, field| value.get(field));
+    let replicas = |path: &[String]| at(path).and_then(Value::as_i64).unwrap_or(0);
+    let mut scale = scale_of(object);
+    scale["spec"] = match replicas(&paths.spec_replicas) {
+        0 => json!({}),
+        count => json!({ "replicas": count }),
+    };
+    scale["status"] = json!({ "replicas": replicas(&paths.status_replicas) });
+    let selector = paths.label_selector.as_deref().and_then(at).and_then(Value::as_str);
+    if let Some(selector) = selector.filter(|selector| !selector.is_empty()) {
+        scale["status"]["selector"] = selector.into();
+    }
+    scale
+}
+
 impl Scope<'_> {
-    pub fn get_scale(&self) -> Result<Object, ApiError> {
-        Ok(scale_of(&self.get()?.decode()))
+    fn scale_paths(&self) -> Option<&ScalePaths> {
+        self.strategy.custom()?.scale()
+    }
+
+    /// The Scale that stands for an object of this resource.
+    pub(super) fn scale_of(&self, object: &Object) -> Object {
+        match self.scale_paths() {
+            None => scale_of(object),
+            Some(paths) => custom_scale(object, paths),
+        }
+    }
+
+    fn replicas_path(&self) -> Vec<&str> {
+        match self.scale_paths() {
+            None => REPLICAS.to_vec(),
+            Some(paths) => paths.spec_replicas.iter().map(String::as_str).collect(),
+        }
+    }
+
+    pub async fn get_scale(&self) -> Result<Object, ApiError> {
+        let object = self.working(&*self.get()?).await?;
+        if let Some(paths) = self.scale_paths() {
+            let found = paths.spec_replicas.iter().try_fold(&*object, |value, field| value.get(field));
+            if found.is_none_or(Value::is_null) {
+                let path = format!(".{}", paths.spec_replicas.join("."));
+                return Err(ApiError::internal(format!("the spec replicas field {path:?} does not exist")));
+            }
+        }
+        Ok(self.scale_of(&object))
+    }
+
+    /// Puts the number of replicas to where the resource has it.
+    fn set_replicas(&self, object: &mut Object, replicas: i64) {
+        let mut slot = object;
+        for field in self.replicas_path() {
+            if !slot.is_object() {
+                *slot = json!({});
+            }
+            slot = &mut slot[field];
+        }
+        *slot = replicas.into();
     }
 
     /// Replaces the scale by what `transform` makes of the present one. Its owners are followed, unless it is `applied`
@@ -66,14 +123,15 @@ impl Scope<'_> {
             }
             Ok(self.with_scale(current, &scale))
         };
-        let how = How { part: Part::Internal, owners: Owners::Given, creates: false };
+        let part = if self.strategy.custom().is_some() { Part::Main } else { Part::Internal };
+        let how = How { part, owners: Owners::Given, creates: false };
         let (object, _) = self.update_as(how, options, apply).await?;
-        Ok(scale_of(&object))
+        Ok(self.scale_of(&object))
     }
 
     fn check_scale(&self, scale: &Object) -> Result<(), ApiError> {
         let replicas = scale["spec"]["replicas"].as_i64().unwrap_or(0);
-        if replicas >= 0 {
+        if replicas >= 0 || self.strategy.custom().is_some() {
             return Ok(());
         }
         let error =
@@ -83,9 +141,9 @@ impl Scope<'_> {
 
     /// The scale as writers see it: with the owners of the replicas.
     fn scale_with_owners(&self, object: &Object) -> Object {
-        let mut scale = scale_of(object);
-        let versions = Served(self.resource).versions();
-        let list = managed::scale_from_parent(&object["metadata"]["managedFields"], REPLICAS, &versions);
+        let mut scale = self.scale_of(object);
+        let (versions, path) = (self.all_versions(), self.replicas_path());
+        let list = managed::scale_from_parent(&object["metadata"]["managedFields"], &path, &versions);
         set_owners(&mut scale, list);
         scale
     }
@@ -93,16 +151,16 @@ impl Scope<'_> {
     /// The object with the replicas and owners that the scale says.
     fn with_scale(&self, object: &Object, scale: &Object) -> Object {
         let mut object = object.clone();
-        let versions = Served(self.resource).versions();
+        let (versions, path) = (self.all_versions(), self.replicas_path());
         let owners = managed::scale_to_parent(
             &object["metadata"]["managedFields"],
             &scale["metadata"]["managedFields"],
-            REPLICAS,
+            &path,
             &versions,
             &self.resource.api_version(),
         );
         set_owners(&mut object, owners);
-        object["spec"]["replicas"] = scale["spec"]["replicas"].as_i64().unwrap_or(0).into();
+        self.set_replicas(&mut object, scale["spec"]["replicas"].as_i64().unwrap_or(0));
         for field in ["resourceVersion", "uid"] {
             of(&mut object).insert(field.into(), text(scale, field).into());
         }

@@ -2,6 +2,7 @@
 //!
 //! See <https://kubernetes.io/docs/concepts/overview/working-with-objects/field-selectors/>.
 
+use crate::custom::CustomResource;
 use coracle_api::Resource;
 
 const NAME: &str = "metadata.name";
@@ -88,9 +89,14 @@ fn fields(group: &str, kind: &str) -> Fields {
 /// strategy knows: what it indexes beyond the kinds named here (custom resources) is selectable too.
 pub(super) fn canonical<'a>(
     resource: &Resource,
+    custom: Option<&CustomResource>,
     indexed: &[&'static str],
     field: &'a str,
 ) -> Result<&'a str, String> {
+    if let Some(custom) = custom {
+        let known = field == NAME || (field == NAMESPACE && resource.namespaced) || custom.selects_by(field);
+        return if known { Ok(field) } else { Err(format!("field label not supported: {field}")) };
+    }
     let Fields { names, words } = fields(&resource.group, &resource.kind);
     let plain = matches!(words, Words::Plain);
     if field == NAME || (field == NAMESPACE && (resource.namespaced || plain)) {

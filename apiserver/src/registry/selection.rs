@@ -15,7 +15,9 @@ impl Scope<'_> {
         let indexed: Vec<&str> =
             self.strategy.fields(&Value::Null).into_iter().map(|(name, _)| name).collect();
         for requirement in &mut fields.requirements {
-            let field = canonical(self.resource, &indexed, &requirement.field).map_err(bad)?;
+            let field =
+                canonical(self.resource, self.strategy.custom().map(|c| &**c), &indexed, &requirement.field)
+                    .map_err(bad)?;
             if field != requirement.field {
                 requirement.field = field.to_owned();
             }

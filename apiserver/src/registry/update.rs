@@ -81,7 +81,7 @@ impl Scope<'_> {
                 }
                 return self.create_by_update(how, options, &transform).await.map(|object| (object, true));
             };
-            let old = cached.decode();
+            let old = self.working(&cached).await?;
             let mut new = transform(Some(&old))?;
             self.check_identity(&mut new)?;
             let pinned = match self.check_preconditions(&new, &old) {
@@ -126,7 +126,9 @@ impl Scope<'_> {
             return Err(self.nameless());
         }
         let names_version = !matches!(text(new, "resourceVersion"), "" | "0");
-        if old.is_some() && !names_version && CONDITIONAL_ONLY.contains(&&*self.resource.storage.key) {
+        let conditional =
+            self.strategy.custom().is_some() || CONDITIONAL_ONLY.contains(&&*self.resource.storage.key);
+        if old.is_some() && !names_version && conditional {
             let error =
                 FieldError::invalid("metadata.resourceVersion", &0.into(), "must be specified for an update");
             return Err(self.invalid(&[error]));
@@ -164,7 +166,7 @@ impl Scope<'_> {
         let mut new = new;
         self.dedup_owners(&mut new);
         self.strategy.defaults(&mut new);
-        self.own(owners, options, &mut new, Some(old));
+        self.own(owners, options, &mut new, Some(old)).await?;
         self.mutate(Operation::Update, &mut new, Some(old), options).await?;
         self.strategy.defaults(&mut new);
         self.keep_system_fields(&mut new, old);

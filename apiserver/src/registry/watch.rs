@@ -74,6 +74,7 @@ impl Scope<'_> {
                 .collect();
             let announce = options.send_initial_events == Some(true) && options.bookmarks;
             let mut watch = Watch::new(cache, watcher, snapshot.revision, options);
+            watch.done = self.is_outdated();
             watch.initial = initial.into_iter();
             watch.initial_end = announce.then_some(snapshot.revision);
             return Ok(watch);
@@ -85,6 +86,7 @@ impl Scope<'_> {
         match cache.watch_from(storage, filter, after).await {
             Ok((past, watcher)) => {
                 let mut watch = Watch::new(cache, watcher, after, options);
+                watch.done = self.is_outdated();
                 watch.past = past.into();
                 Ok(watch)
             }
@@ -93,6 +95,17 @@ impl Scope<'_> {
             }
             Err(WatchError::Store(error)) => Err(store_error(error)),
         }
+    }
+}
+
+impl Scope<'_> {
+    /// Whether the custom resource has been redefined since the request began: asked once the watcher stands, which
+    /// nobody would end any more.
+    fn is_outdated(&self) -> bool {
+        self.strategy.custom().is_some_and(|custom| {
+            let (definition, now) = (&custom.definition, self.registry.catalogue().snapshot());
+            now.entry(&definition.key).is_none_or(|entry| entry.definition.serial != definition.serial)
+        })
     }
 }
 

@@ -255,6 +255,11 @@ pub trait Strategy: Send + Sync + 'static {
         Vec::new()
     }
 
+    /// Whether a selectable field can lie in what built-in kinds have for bulk (`data`, `annotations`).
+    fn selects_anywhere(&self) -> bool {
+        false
+    }
+
     /// How durable a write is; heartbeats and Events answer otherwise than the default.
     fn durability(&self, _new: Option<&Object>, _old: Option<&Object>) -> crate::store::Durability {
         crate::store::Durability::Synced
