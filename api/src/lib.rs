@@ -2,6 +2,7 @@
 
 pub mod catalogue;
 pub mod convert;
+pub mod cron;
 pub mod decode;
 pub mod encode;
 pub mod error;

@@ -6,7 +6,7 @@ use kube::{Api, Resource, ResourceExt};
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use std::any::{Any, TypeId};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::sync::Arc;
 use tokio::sync::watch;
@@ -69,7 +69,8 @@ type Handler<K> = Box<dyn Fn(&Delta<K>) -> bool + Send + Sync>;
 
 struct State<K> {
     objects: BTreeMap<ObjectKey, Arc<K>>,
-    by_owner: HashMap<String, HashSet<ObjectKey>>,
+    /// By the uid of the controlling owner; objects without one are under the empty uid.
+    by_owner: HashMap<String, BTreeSet<ObjectKey>>,
     handlers: Vec<Handler<K>>,
     /// The newest resourceVersion delivered.
     revision: u64,
@@ -87,14 +88,14 @@ impl<K> Clone for Informer<K> {
     }
 }
 
-fn controller_uid<K: Resource>(object: &K) -> Option<&str> {
-    let owners = object.meta().owner_references.as_deref()?;
-    owners.iter().find(|o| o.controller == Some(true)).map(|o| o.uid.as_str())
+fn controller_uid<K: Resource>(object: &K) -> &str {
+    let mut owners = object.meta().owner_references.iter().flatten();
+    owners.find(|o| o.controller == Some(true)).map_or("", |o| o.uid.as_str())
 }
 
 impl<K: Kind> State<K> {
     fn index(&mut self, key: &ObjectKey, old: Option<&K>, new: Option<&K>) {
-        if let Some(uid) = old.and_then(controller_uid)
+        if let Some(uid) = old.map(controller_uid)
             && let Some(keys) = self.by_owner.get_mut(uid)
         {
             keys.remove(key);
@@ -102,7 +103,7 @@ impl<K: Kind> State<K> {
                 self.by_owner.remove(uid);
             }
         }
-        if let Some(uid) = new.and_then(controller_uid) {
+        if let Some(uid) = new.map(controller_uid) {
             self.by_owner.entry(uid.to_owned()).or_default().insert(key.clone());
         }
     }
@@ -189,6 +190,16 @@ impl<K: Kind> Informer<K> {
         let state = self.state.lock();
         let keys = state.by_owner.get(uid).into_iter().flatten();
         keys.filter_map(|key| state.objects.get(key).cloned()).collect()
+    }
+
+    /// What `uid` could claim in a namespace: what it controls already, anywhere, and what nobody controls there.
+    pub fn claimable(&self, namespace: &str, uid: &str) -> Vec<Arc<K>> {
+        let state = self.state.lock();
+        let owned = state.by_owner.get(uid).into_iter().flatten();
+        let orphans = state.by_owner.get("").into_iter();
+        let from = ObjectKey::new(namespace, "");
+        let near = orphans.flat_map(|o| o.range(from.clone()..).take_while(|key| key.namespace == namespace));
+        owned.chain(near).filter_map(|key| state.objects.get(key).cloned()).collect()
     }
 
     /// Calls `handler` for every present object (as added) and then for every change, in order.

@@ -4,11 +4,13 @@ pub mod bootstrap_tokens;
 pub mod certificates;
 pub mod clusterrole_aggregation;
 mod common;
+pub mod cronjob;
 pub mod deployment;
 mod discovery;
 pub mod endpoints;
 pub mod endpointslice;
 pub mod gc;
+pub mod job;
 pub mod namespace;
 pub mod nodes;
 mod podcontrol;
@@ -110,6 +112,9 @@ fn controllers(clients: &Clients, config: &Config, stop: &CancellationToken) -> 
         ("replicaset", Box::pin(replicaset::run::<ReplicaSet>(clients(), stop()))),
         ("replicationcontroller", Box::pin(replicaset::run::<ReplicationController>(clients(), stop()))),
         ("deployment", Box::pin(deployment::run(clients(), stop()))),
+        ("job", Box::pin(job::run(clients(), stop()))),
+        ("cronjob", Box::pin(cronjob::run(clients(), stop()))),
+        ("ttl-after-finished", Box::pin(job::ttl::run(clients(), stop()))),
         ("namespace", Box::pin(namespace::run(clients(), stop()))),
         ("serviceaccount", Box::pin(serviceaccount::run_accounts(clients(), stop()))),
         ("endpoints", Box::pin(endpoints::run(clients(), stop()))),

@@ -1,12 +1,14 @@
 //! How controllers create, delete, adopt and release pods, with the events that upstream writes about it.
 
-use crate::common::{code_of, message_of, namespace_terminating, ownership};
-use coracle_client::Recorder;
-use coracle_client::informer::Kind;
+use crate::common::{code_of, message_of, namespace_terminating, ownership, pods};
+use coracle_client::informer::{Kind, api_for, deleting, uid_of};
+use coracle_client::{Informer, ObjectKey, ReconcileError, Recorder};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec};
 use kube::api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams, Preconditions};
+use kube::core::Selector;
 use kube::{Api, Resource, ResourceExt};
+use serde_json::json;
 use std::sync::Arc;
 
 /// The first batch of a slow start: when pods are refused, one refusal is enough to learn it.
@@ -47,12 +49,16 @@ impl PodControl {
         count: usize,
     ) -> Outcome<Pod> {
         let pod = pod_from(owner, template);
+        self.create_all(owner, &vec![&pod; count]).await
+    }
+
+    /// As [`create`](Self::create), pods that differ.
+    pub async fn create_all<K: Owner>(&self, owner: &K, mut pods: &[&Pod]) -> Outcome<Pod> {
         let mut outcome = Outcome { pods: Vec::new(), failed: None };
         let mut batch = FIRST_BATCH;
-        let mut left = count;
-        while left > 0 && outcome.failed.is_none() {
-            let size = batch.min(left);
-            let creates = (0..size).map(|_| self.create_one(owner, &pod));
+        while !pods.is_empty() && outcome.failed.is_none() {
+            let (now, later) = pods.split_at(batch.min(pods.len()));
+            let creates = now.iter().map(|pod| self.create_one(owner, pod));
             for result in futures::future::join_all(creates).await {
                 match result {
                     Ok(pod) => outcome.pods.push(pod),
@@ -61,7 +67,7 @@ impl PodControl {
                     Err(error) => outcome.failed = outcome.failed.or(Some(message_of(&error))),
                 }
             }
-            left -= size;
+            pods = later;
             batch *= 2;
         }
         outcome
@@ -115,17 +121,70 @@ impl PodControl {
         }
     }
 
+    /// The owner's pods of `informer`, after taking in orphans that it selects and letting go of those it selects no
+    /// more. `finalizer` is what the owner's pods carry besides.
+    pub async fn claim<K: Owner + Kind>(
+        &self,
+        owner: &K,
+        informer: &Informer<Pod>,
+        selector: &Selector,
+        finalizer: Option<&str>,
+    ) -> Result<Vec<Arc<Pod>>, ReconcileError> {
+        let (key, uid) = (ObjectKey::of(owner), uid_of(owner));
+        let in_reach = informer.claimable(&key.namespace, &uid);
+        let claims = ownership::claim(in_reach, &uid, selector, deleting(owner));
+        for pod in &claims.release {
+            self.release(&uid, pod, finalizer).await?;
+        }
+        let mut owned = claims.keep;
+        let orphans: Vec<_> = claims.adopt.into_iter().filter(|p| !pods::is_terminal(p)).collect();
+        if !orphans.is_empty() && self.may_adopt::<K>(&key, &uid).await? {
+            for pod in orphans {
+                owned.extend(self.adopt(owner, &pod, finalizer).await?);
+            }
+        }
+        Ok(owned)
+    }
+
+    /// Asks the API itself: the informer may not know yet that the owner is on its way out.
+    async fn may_adopt<K: Owner + Kind>(&self, key: &ObjectKey, uid: &str) -> Result<bool, ReconcileError> {
+        let live = api_for::<K>(&self.client, key).get_opt(&key.name).await?;
+        Ok(live.is_some_and(|live| uid_of(&live) == uid && !deleting(&live)))
+    }
+
     /// Makes `owner` the pod's controller. `None` when the pod is gone or became another's.
-    pub async fn adopt<K: Owner>(&self, owner: &K, pod: &Pod) -> Result<Option<Arc<Pod>>, kube::Error> {
-        let patch = ownership::adopt_patch(owner, &pod.uid().unwrap_or_default());
+    async fn adopt<K: Owner>(
+        &self,
+        owner: &K,
+        pod: &Pod,
+        finalizer: Option<&str>,
+    ) -> Result<Option<Arc<Pod>>, kube::Error> {
+        let mut patch = ownership::adopt_patch(owner, &pod.uid().unwrap_or_default());
+        if let Some(finalizer) = finalizer {
+            patch["metadata"]["finalizers"] = json!([finalizer]);
+        }
         let adopted = self.patch(pod, patch).await?;
         Ok(adopted.map(Arc::new))
     }
 
-    /// Takes the owner with this uid away from the pod.
-    pub async fn release(&self, owner_uid: &str, pod: &Pod) -> Result<(), kube::Error> {
-        let patch = ownership::release_patch(owner_uid, &pod.uid().unwrap_or_default());
+    /// Takes the owner with this uid away from the pod, and the finalizer that it carried for it.
+    async fn release(&self, owner_uid: &str, pod: &Pod, finalizer: Option<&str>) -> Result<(), kube::Error> {
+        let mut patch = ownership::release_patch(owner_uid, &pod.uid().unwrap_or_default());
+        if let Some(finalizer) = finalizer {
+            patch["metadata"]["$deleteFromPrimitiveList/finalizers"] = json!([finalizer]);
+        }
         self.patch(pod, patch).await.map(|_| ())
+    }
+
+    /// Takes one finalizer away. `None` when the pod is gone, or a namesake.
+    pub async fn remove_finalizer(&self, pod: &Pod, finalizer: &str) -> Result<Option<Pod>, kube::Error> {
+        let metadata = json!({ "uid": pod.uid(), "$deleteFromPrimitiveList/finalizers": [finalizer] });
+        self.patch(pod, json!({ "metadata": metadata })).await
+    }
+
+    /// Says something about the owner.
+    pub fn recorder(&self) -> &Recorder {
+        &self.recorder
     }
 
     async fn patch(&self, pod: &Pod, patch: serde_json::Value) -> Result<Option<Pod>, kube::Error> {

@@ -14,6 +14,9 @@ mod access;
 #[path = "cluster/garbage.rs"]
 mod garbage;
 #[cfg(test)]
+#[path = "cluster/jobs.rs"]
+mod jobs;
+#[cfg(test)]
 #[path = "cluster/namespaces.rs"]
 mod namespaces;
 #[cfg(test)]

@@ -65,7 +65,10 @@ impl<S: Replicated> Reconciler for Sets<S> {
         if !self.pending.seen(key, &self.pods) {
             return Ok(Next::After(PATIENCE));
         }
-        let owned = self.claim(key, &set).await?;
+        let owned = match set.selector() {
+            Some(selector) => self.control.claim(set.as_ref(), &self.pods, &selector, None).await?,
+            None => Vec::new(),
+        };
         let now = Timestamp::now();
         let managed = if deleting(set.as_ref()) { Ok(()) } else { self.manage(key, &set, &owned, now).await };
         let status = status::status(set.as_ref(), &owned, managed.as_ref().err(), now);
@@ -81,31 +84,6 @@ impl<S: Replicated> Reconciler for Sets<S> {
 }
 
 impl<S: Replicated> Sets<S> {
-    /// The set's pods, after taking in orphans and letting go of those it selects no more.
-    async fn claim(&self, key: &ObjectKey, set: &Arc<S>) -> Result<Vec<Arc<Pod>>, ReconcileError> {
-        let Some(selector) = set.selector() else { return Ok(Vec::new()) };
-        let uid = uid_of(set.as_ref());
-        let in_reach = self.pods.list_in(&key.namespace);
-        let claims = ownership::claim(in_reach, &uid, &selector, deleting(set.as_ref()));
-        for pod in &claims.release {
-            self.control.release(&uid, pod).await?;
-        }
-        let mut owned = claims.keep;
-        let orphans: Vec<_> = claims.adopt.into_iter().filter(|p| !pods::is_terminal(p)).collect();
-        if !orphans.is_empty() && self.may_adopt(key, &uid).await? {
-            for pod in orphans {
-                owned.extend(self.control.adopt(set.as_ref(), &pod).await?);
-            }
-        }
-        Ok(owned)
-    }
-
-    /// Asks the API itself: the informer may not know yet that the set is on its way out.
-    async fn may_adopt(&self, key: &ObjectKey, uid: &str) -> Result<bool, ReconcileError> {
-        let live = api_for::<S>(&self.client, key).get_opt(&key.name).await?;
-        Ok(live.is_some_and(|live| uid_of(&live) == uid && !deleting(&live)))
-    }
-
     async fn manage(
         &self,
         key: &ObjectKey,

@@ -94,7 +94,7 @@ impl World {
     }
 
     /// Runs and ends pods as kubelets would: every pod becomes Ready at an address of its own, one that is being
-    /// deleted goes at once.
+    /// deleted goes at once. A pod ends when its annotation [`EXIT`] says so.
     pub fn play_kubelet(&self) {
         let client = self.admin();
         let pods = self.informers.of::<Pod>();
@@ -111,8 +111,8 @@ impl World {
                 let result = if pod.metadata.deletion_timestamp.is_some() {
                     api.delete(&pod.name_any(), &DeleteParams::default().grace_period(0)).await.map(|_| ())
                 } else if pod.status.as_ref().and_then(|s| s.pod_ip.as_ref()).is_none() {
-                    let status = running(last.fetch_add(1, Ordering::Relaxed));
-                    let patch = Patch::Merge(status);
+                    let number = last.fetch_add(1, Ordering::Relaxed);
+                    let patch = Patch::Merge(exit_code(&pod).map_or_else(|| running(number), ended));
                     api.patch_status(&pod.name_any(), &PatchParams::default(), &patch).await.map(|_| ())
                 } else {
                     Ok(())
@@ -130,6 +130,24 @@ fn running(number: u32) -> Value {
     let condition =
         json!({ "type": "Ready", "status": "True", "lastTransitionTime": jiff::Timestamp::now() });
     json!({ "status": { "phase": "Running", "podIP": ip, "podIPs": [{ "ip": ip }], "conditions": [condition] } })
+}
+
+/// The exit code of a pod that ends. `3@1,4` is code 3 for the completion indexes 1 and 4, and 0 for the others.
+pub const EXIT: &str = "play/exit";
+
+fn exit_code(pod: &Pod) -> Option<i32> {
+    let text = pod.annotations().get(EXIT)?;
+    let Some((code, indexes)) = text.split_once('@') else { return text.parse().ok() };
+    let index = pod.annotations().get("batch.kubernetes.io/job-completion-index")?;
+    if indexes.split(',').any(|i| i == index) { code.parse().ok() } else { Some(0) }
+}
+
+fn ended(code: i32) -> Value {
+    let phase = if code == 0 { "Succeeded" } else { "Failed" };
+    let state = json!({ "terminated": { "exitCode": code, "finishedAt": jiff::Timestamp::now() } });
+    let container = json!({ "name": "c", "image": "i", "imageID": "", "ready": false, "restartCount": 0, "state": state });
+    json!({ "status": { "phase": phase, "podIP": "10.42.9.9", "podIPs": [{ "ip": "10.42.9.9" }],
+        "containerStatuses": [container] } })
 }
 
 fn client(api: &ApiServer, name: &str, groups: &[&str]) -> kube::Client {

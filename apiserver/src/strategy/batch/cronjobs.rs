@@ -1,8 +1,8 @@
 //! CronJobs.
 
 use super::jobs::job_spec;
-use super::schedule as cron;
 use super::*;
+use coracle_api::cron::{self, Schedule};
 
 pub struct CronJobs;
 
@@ -104,7 +104,7 @@ fn schedule(spec: &Value, path: &Path, errors: &mut Errors) {
     } else if text.contains("TZ") {
         let detail = "cannot use TZ or CRON_TZ in schedule, use timeZone field instead";
         errors.invalid(&here, text, detail);
-    } else if let Err(why) = cron::check(text) {
+    } else if let Err(why) = Schedule::parse(text) {
         errors.invalid(&here, text, &why);
     }
     let zone = path.field("timeZone");
@@ -115,6 +115,9 @@ fn schedule(spec: &Value, path: &Path, errors: &mut Errors) {
             "Local",
             "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones",
         ),
+        Some(name) if cron::zone(name).is_none() => {
+            errors.invalid(&zone, name, &format!("unknown time zone {name}"));
+        }
         _ => {}
     }
 }

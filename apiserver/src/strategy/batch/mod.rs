@@ -2,7 +2,6 @@
 
 mod cronjobs;
 mod jobs;
-mod schedule;
 #[cfg(test)]
 mod tests;
 

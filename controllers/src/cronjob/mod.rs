@@ -1,0 +1,109 @@
+//! Starts Jobs on a schedule.
+//!
+//! <https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/>
+
+mod history;
+mod schedule;
+mod start;
+
+use crate::Clients;
+use crate::common::ownership;
+use coracle_client::informer::{Delta, api_for, deleting, uid_of};
+use coracle_client::{Controller, Informer, Next, ObjectKey, ReconcileError, Reconciler, Recorder};
+use jiff::Timestamp;
+use k8s_openapi::api::batch::v1::{CronJob, Job};
+use kube::Api;
+use kube::api::PostParams;
+use schedule::Clock;
+use start::Start;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+const CONTROLLER: &str = "cronjob-controller";
+/// Timers run on another clock than schedules: a wall clock that is set is noticed within this time.
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
+/// A little late rather than a little early; upstream's.
+const MARGIN: Duration = Duration::from_millis(100);
+
+struct CronJobs {
+    client: kube::Client,
+    crons: Informer<CronJob>,
+    jobs: Informer<Job>,
+    recorder: Recorder,
+}
+
+/// Runs the controller until `stop` is cancelled.
+pub async fn run(clients: Clients, stop: CancellationToken) {
+    let client = clients.client(CONTROLLER);
+    let (crons, jobs) = (clients.informers.of::<CronJob>(), clients.informers.of::<Job>());
+    let reconciler = CronJobs {
+        recorder: Recorder::new(client.clone(), CONTROLLER, ""),
+        client,
+        crons: crons.clone(),
+        jobs: jobs.clone(),
+    };
+    let by_job = {
+        let crons = crons.clone();
+        move |delta: &Delta<Job>| ownership::owner_keys(delta, &crons, |_| None)
+    };
+    Controller::new(reconciler).objects(&crons).watch(&jobs, by_job).workers(2).run(stop).await;
+}
+
+impl Reconciler for CronJobs {
+    type Key = ObjectKey;
+
+    fn name(&self) -> &'static str {
+        CONTROLLER
+    }
+
+    async fn reconcile(&self, key: &ObjectKey) -> Result<Next, ReconcileError> {
+        let Some(stored) = self.crons.get_key(key) else { return Ok(Next::Done) };
+        let spec = &stored.spec;
+        let mut cron = CronJob::clone(&stored);
+        let children = self.jobs.controlled_by(&uid_of(&cron));
+        history::follow(self, &mut cron, &children);
+        let stale = history::stale(spec, &children);
+        let now = Timestamp::now();
+        let outcome = if deleting(&cron) || spec.suspend.unwrap_or(false) {
+            Ok(Next::Done)
+        } else {
+            match Clock::of(spec) {
+                Ok(clock) => self.start(&mut cron, &clock, now).await,
+                Err((reason, message)) => {
+                    self.recorder.warning(&cron, reason, message);
+                    Ok(Next::Done)
+                }
+            }
+        };
+        self.write(key, &stored, &cron).await?;
+        history::clean(self, &cron, stale).await?;
+        outcome
+    }
+}
+
+impl CronJobs {
+    /// Starts what is due, and says when to look again.
+    async fn start(&self, cron: &mut CronJob, clock: &Clock, now: Timestamp) -> Result<Next, ReconcileError> {
+        if let Some(due) = schedule::due(cron, clock, now) {
+            if due.too_many_missed {
+                let message = "too many missed start times. Set or decrease .spec.startingDeadlineSeconds or check clock skew";
+                self.recorder.warning(cron, "TooManyMissedTimes", message);
+            }
+            Start { jobs: self, clock, now }.run(cron, due.at).await?;
+        }
+        Ok(clock.next(now).map_or(Next::Done, |next| {
+            let left = next.as_millisecond() - now.as_millisecond();
+            let left = Duration::from_millis(u64::try_from(left).unwrap_or(0));
+            Next::After((left + MARGIN).min(LONGEST_WAIT))
+        }))
+    }
+
+    async fn write(&self, key: &ObjectKey, stored: &CronJob, cron: &CronJob) -> Result<(), ReconcileError> {
+        if stored.status == cron.status {
+            return Ok(());
+        }
+        let api: Api<CronJob> = api_for(&self.client, key);
+        api.replace_status(&key.name, &PostParams::default(), cron).await?;
+        Ok(())
+    }
+}

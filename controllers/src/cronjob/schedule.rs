@@ -1,0 +1,122 @@
+//! When a CronJob is due.
+
+use coracle_api::cron::{Schedule, zone};
+use jiff::tz::TimeZone;
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::batch::v1::{CronJob, CronJobSpec};
+
+/// More missed times than this are worth a warning; upstream's.
+const TOO_MANY: usize = 100;
+
+/// A schedule with the zone whose clocks it means.
+pub struct Clock {
+    schedule: Schedule,
+    pub zone: TimeZone,
+}
+
+/// Why there is none: reason and message of the event.
+pub type Refusal = (&'static str, String);
+
+impl Clock {
+    pub fn of(spec: &CronJobSpec) -> Result<Self, Refusal> {
+        let zone = match spec.time_zone.as_deref() {
+            None => local(),
+            Some(name) => zone(name).ok_or_else(|| {
+                ("UnknownTimeZone", format!("invalid timeZone: {name:?}: unknown time zone {name}"))
+            })?,
+        };
+        let schedule = Schedule::parse(&spec.schedule).map_err(|why| {
+            ("UnparseableSchedule", format!("unparseable schedule: {:?} : {why}", spec.schedule))
+        })?;
+        Ok(Self { schedule, zone })
+    }
+
+    pub fn next(&self, after: Timestamp) -> Option<Timestamp> {
+        self.schedule.next(after, &self.zone)
+    }
+}
+
+/// The machine's own zone, as /etc/localtime tells it.
+fn local() -> TimeZone {
+    let data = std::fs::read("/etc/localtime").ok();
+    data.and_then(|data| TimeZone::tzif("Local", &data).ok()).unwrap_or(TimeZone::UTC)
+}
+
+/// The time that is due and not served yet.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Due {
+    pub at: Timestamp,
+    pub too_many_missed: bool,
+}
+
+/// The last time of the schedule that has passed since the last start (or since the CronJob came), not before the
+/// deadline.
+pub fn due(cron: &CronJob, clock: &Clock, now: Timestamp) -> Option<Due> {
+    let spec = &cron.spec;
+    let last = cron.status.as_ref().and_then(|s| s.last_schedule_time.as_ref());
+    let mut since = last.or(cron.metadata.creation_timestamp.as_ref())?.0;
+    if let Some(deadline) = spec.starting_deadline_seconds {
+        since = since.max(now.checked_sub(SignedDuration::from_secs(deadline)).unwrap_or(since));
+    }
+    let mut at = clock.next(since).filter(|at| *at <= now)?;
+    let mut missed = 1;
+    while let Some(later) = clock.next(at).filter(|later| *later <= now) {
+        missed += 1;
+        if missed > TOO_MANY {
+            // Rather than count the minutes of a year: the last one is near.
+            return Some(Due { at: last_before(clock, at, now), too_many_missed: true });
+        }
+        at = later;
+    }
+    Some(Due { at, too_many_missed: false })
+}
+
+/// The last time up to `now`, looked for in ever longer steps back from `now`; `known` is one that has passed.
+fn last_before(clock: &Clock, known: Timestamp, now: Timestamp) -> Timestamp {
+    let mut back = SignedDuration::from_secs(60);
+    loop {
+        let from = now.checked_sub(back).unwrap_or(known).max(known);
+        let mut last = if from == known { Some(known) } else { None };
+        let mut next = clock.next(from);
+        while let Some(at) = next.filter(|at| *at <= now) {
+            last = Some(at);
+            next = clock.next(at);
+        }
+        if let Some(last) = last {
+            return last;
+        }
+        back *= 4;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn cron(schedule: &str, created: &str, deadline: Option<i64>) -> CronJob {
+        serde_json::from_value(json!({ "metadata": { "name": "c", "creationTimestamp": created },
+            "spec": { "schedule": schedule, "startingDeadlineSeconds": deadline, "timeZone": "UTC",
+                "jobTemplate": {} } }))
+        .unwrap()
+    }
+
+    fn ask(cron: &CronJob, now: &str) -> Option<(String, bool)> {
+        let clock = Clock::of(&cron.spec).unwrap();
+        due(cron, &clock, now.parse().unwrap()).map(|due| (due.at.to_string(), due.too_many_missed))
+    }
+
+    #[test]
+    fn the_last_missed_time_is_due() {
+        let created = "2026-01-01T00:00:30Z";
+        let minutely = cron("* * * * *", created, None);
+        assert_eq!(ask(&minutely, "2026-01-01T00:00:59Z"), None);
+        let due = |at: &str, many| Some((at.to_owned(), many));
+        assert_eq!(ask(&minutely, "2026-01-01T00:01:00Z"), due("2026-01-01T00:01:00Z", false));
+        assert_eq!(ask(&minutely, "2026-01-01T00:05:10Z"), due("2026-01-01T00:05:00Z", false));
+        assert_eq!(ask(&minutely, "2027-01-01T00:05:10Z"), due("2027-01-01T00:05:00Z", true));
+        let late = cron("0 * * * *", created, Some(60));
+        assert_eq!(ask(&late, "2026-01-01T02:02:00Z"), None);
+        assert_eq!(ask(&late, "2026-01-01T02:00:20Z"), due("2026-01-01T02:00:00Z", false));
+    }
+}

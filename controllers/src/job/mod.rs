@@ -1,0 +1,123 @@
+//! Runs pods until so many have succeeded.
+//!
+//! <https://kubernetes.io/docs/concepts/workloads/controllers/job/>. No pod is lost or counted twice: each carries a
+//! finalizer until its uid stands in the status, and only then leaves the list of the uncounted for the counters.
+
+mod backoff;
+mod indexes;
+mod orphans;
+mod pass;
+mod plan;
+mod policy;
+mod status;
+mod template;
+pub mod ttl;
+mod verdict;
+mod view;
+
+use crate::Clients;
+use crate::common::narrow_selector;
+use crate::common::ownership;
+use crate::common::pending::{PATIENCE, Pending};
+use crate::podcontrol::PodControl;
+use backoff::Record;
+use coracle_client::informer::{Delta, uid_of};
+use coracle_client::{Controller, Informer, Next, ObjectKey, ReconcileError, Reconciler};
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::Pod;
+use kube::core::Selector;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use tokio_util::sync::CancellationToken;
+use view::{TRACKING, View, is_finished, is_tracked};
+
+const CONTROLLER: &str = "job-controller";
+/// The value of managedBy that means us.
+const OURS: &str = "kubernetes.io/job-controller";
+
+struct Jobs {
+    client: kube::Client,
+    jobs: Informer<Job>,
+    pods: Informer<Pod>,
+    control: PodControl,
+    pending: Pending,
+    /// Failures in a row; forgotten with the process, as upstream.
+    records: Mutex<HashMap<ObjectKey, Record>>,
+}
+
+/// Runs the controller until `stop` is cancelled.
+pub async fn run(clients: Clients, stop: CancellationToken) {
+    let client = clients.client(CONTROLLER);
+    let (jobs, pods) = (clients.informers.of::<Job>(), clients.informers.of::<Pod>());
+    let reconciler = Jobs {
+        control: PodControl::new(client.clone(), CONTROLLER),
+        client,
+        jobs: jobs.clone(),
+        pods: pods.clone(),
+        pending: Pending::default(),
+        records: Mutex::default(),
+    };
+    let by_pod = {
+        let jobs = jobs.clone();
+        move |delta: &Delta<Pod>| {
+            let mut keys = ownership::owner_keys(delta, &jobs, selector);
+            keys.extend(delta.new.as_ref().and_then(|pod| orphans::key_of(pod, &jobs)));
+            keys
+        }
+    };
+    Controller::new(reconciler).objects(&jobs).watch(&pods, by_pod).workers(4).run(stop).await;
+}
+
+fn selector(job: &Job) -> Option<Selector> {
+    narrow_selector(job.spec.as_ref()?.selector.as_ref()?)
+}
+
+impl Reconciler for Jobs {
+    type Key = ObjectKey;
+
+    fn name(&self) -> &'static str {
+        CONTROLLER
+    }
+
+    async fn reconcile(&self, key: &ObjectKey) -> Result<Next, ReconcileError> {
+        let Some(job) = self.jobs.get_key(key) else {
+            self.forget(key);
+            orphans::free(&self.control, &self.jobs, &self.pods, &key.namespace).await?;
+            return Ok(Next::Done);
+        };
+        let manager = job.spec.as_ref().and_then(|s| s.managed_by.as_deref());
+        if is_finished(&job) || manager.is_some_and(|m| m != OURS) {
+            self.forget(key);
+            return Ok(Next::Done);
+        }
+        if !self.pending.seen(key, &self.pods) {
+            return Ok(Next::After(PATIENCE));
+        }
+        let Some(selector) = selector(&job) else { return Ok(Next::Done) };
+        let pods = self.control.claim(job.as_ref(), &self.pods, &selector, Some(TRACKING)).await?;
+        let Some(view) = View::new(&job, pods) else { return Ok(Next::Done) };
+        pass::Pass::new(self, key, view).run().await
+    }
+}
+
+impl Jobs {
+    fn forget(&self, key: &ObjectKey) {
+        self.pending.forget(key);
+        self.records.lock().remove(key);
+    }
+}
+
+/// Whether the pod is controlled by exactly this Job.
+fn owned_by(pod: &Pod, job: &Job) -> bool {
+    ownership::controller_of(&pod.metadata).is_some_and(|owner| owner.uid == uid_of(job))
+}
+
+/// Whether the pod waits for a Job that does not exist (any more).
+fn is_orphan(pod: &Pod, jobs: &Informer<Job>) -> bool {
+    if !is_tracked(pod) {
+        return false;
+    }
+    let Some(owner) = ownership::controller_of(&pod.metadata) else { return true };
+    let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+    owner.kind == "Job" && jobs.get(namespace, &owner.name).is_none_or(|job| !owned_by(pod, &job))
+}

@@ -1,0 +1,76 @@
+//! Removes finished Jobs after their ttlSecondsAfterFinished.
+//!
+//! <https://kubernetes.io/docs/concepts/workloads/controllers/ttlafterfinished/>
+
+use super::view::is_finished;
+use crate::Clients;
+use crate::common::code_of;
+use coracle_client::informer::{api_for, deleting, uid_of};
+use coracle_client::{Controller, Informer, Next, ObjectKey, ReconcileError, Reconciler};
+use jiff::Timestamp;
+use k8s_openapi::api::batch::v1::Job;
+use kube::Api;
+use kube::api::{DeleteParams, Preconditions};
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+const CONTROLLER: &str = "ttl-after-finished-controller";
+
+struct Expiry {
+    client: kube::Client,
+    jobs: Informer<Job>,
+}
+
+/// Runs the controller until `stop` is cancelled.
+pub async fn run(clients: Clients, stop: CancellationToken) {
+    let jobs = clients.informers.of::<Job>();
+    let reconciler = Expiry { client: clients.client(CONTROLLER), jobs: jobs.clone() };
+    Controller::new(reconciler).objects(&jobs).run(stop).await;
+}
+
+/// How long a finished Job still lives; `None` for those that stay.
+fn left(job: &Job, now: Timestamp) -> Option<Duration> {
+    let ttl = job.spec.as_ref()?.ttl_seconds_after_finished?;
+    if !is_finished(job) || deleting(job) {
+        return None;
+    }
+    let ends = job.status.as_ref()?.conditions.as_ref()?.iter();
+    let end = ends.filter(|c| matches!(c.type_.as_str(), "Complete" | "Failed") && c.status == "True");
+    let end = end.filter_map(|c| c.last_transition_time.as_ref()).map(|t| t.0).max()?;
+    let due = end.as_millisecond() + i64::from(ttl) * 1000;
+    Some(Duration::from_millis(u64::try_from(due - now.as_millisecond()).unwrap_or(0)))
+}
+
+impl Reconciler for Expiry {
+    type Key = ObjectKey;
+
+    fn name(&self) -> &'static str {
+        CONTROLLER
+    }
+
+    async fn reconcile(&self, key: &ObjectKey) -> Result<Next, ReconcileError> {
+        let Some(job) = self.jobs.get_key(key) else { return Ok(Next::Done) };
+        match left(&job, Timestamp::now()) {
+            None => return Ok(Next::Done),
+            Some(left) if !left.is_zero() => return Ok(Next::After(left)),
+            Some(_) => {}
+        }
+        // Asked again: the time may have been prolonged a moment ago.
+        let api: Api<Job> = api_for(&self.client, key);
+        let Some(live) = api.get_opt(&key.name).await? else { return Ok(Next::Done) };
+        match left(&live, Timestamp::now()) {
+            None => return Ok(Next::Done),
+            Some(left) if !left.is_zero() => return Ok(Next::After(left)),
+            Some(_) => {}
+        }
+        let exactly = Preconditions {
+            uid: Some(uid_of(&live)),
+            resource_version: live.metadata.resource_version.clone(),
+        };
+        let params = DeleteParams::foreground().preconditions(exactly);
+        match api.delete(&key.name, &params).await {
+            Err(error) if code_of(&error) != 404 => Err(error.into()),
+            _ => Ok(Next::Done),
+        }
+    }
+}

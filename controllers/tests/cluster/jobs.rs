@@ -1,0 +1,165 @@
+use crate::cluster;
+use crate::support::{EXIT, World, until_gone, until_list, until_object};
+use k8s_openapi::api::batch::v1::{Job, JobStatus};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::{Api, ResourceExt};
+use serde_json::{Value, json};
+
+const TRACKING: &str = "batch.kubernetes.io/job-tracking";
+
+/// A Job whose pods end as `exit` says, or never when it is empty.
+fn job(name: &str, exit: &str, spec: Value) -> Value {
+    let mut job = json!({ "metadata": { "name": name }, "spec": { "template": {
+        "metadata": { "labels": { "app": name } },
+        "spec": { "restartPolicy": "Never", "containers": [{ "name": "c", "image": "i" }] } } } });
+    if !exit.is_empty() {
+        job["spec"]["template"]["metadata"]["annotations"] = json!({ EXIT: exit });
+    }
+    for (field, value) in spec.as_object().unwrap() {
+        job["spec"][field] = value.clone();
+    }
+    job
+}
+
+fn status(job: &Job) -> JobStatus {
+    job.status.clone().unwrap_or_default()
+}
+
+/// The true conditions with their reasons.
+fn conditions(job: &Job) -> Vec<(String, String)> {
+    let all = status(job).conditions.unwrap_or_default();
+    let stand = all.into_iter().filter(|c| c.status == "True");
+    stand.map(|c| (c.type_, c.reason.unwrap_or_default())).collect()
+}
+
+fn ended(job: &Job, type_: &str) -> bool {
+    conditions(job).iter().any(|c| c.0 == type_)
+}
+
+fn held(pods: &[Pod]) -> usize {
+    pods.iter().filter(|p| p.finalizers().iter().any(|f| f == TRACKING)).count()
+}
+
+async fn run(world: &World, job: Value, end: &str) -> Job {
+    let jobs: Api<Job> = world.in_namespace("default");
+    let name = job["metadata"]["name"].as_str().unwrap().to_owned();
+    world.create(&jobs, job).await;
+    until_object(end, &jobs, &name, |j| ended(j, end)).await
+}
+
+#[tokio::test]
+async fn so_many_succeed_and_every_end_is_counted_once() {
+    let world = cluster().await;
+    let done = run(&world, job("sum", "0", json!({ "completions": 7, "parallelism": 3 })), "Complete").await;
+    let status = status(&done);
+    assert_eq!((status.succeeded, status.failed, status.active), (Some(7), None, None));
+    assert_eq!(status.uncounted_terminated_pods, Some(Default::default()));
+    assert!(status.completion_time.is_some() && status.start_time.is_some());
+    let reasons = [("SuccessCriteriaMet", "CompletionsReached"), ("Complete", "CompletionsReached")];
+    assert_eq!(conditions(&done), reasons.map(|(t, r)| (t.to_owned(), r.to_owned())));
+    let pods =
+        until_list("seven pods", &world.in_namespace::<Pod>("default"), "app=sum", |p| p.len() == 7).await;
+    assert_eq!(held(&pods), 0);
+}
+
+#[tokio::test]
+async fn too_many_failures_end_a_job() {
+    let world = cluster().await;
+    let failed = run(&world, job("bad", "1", json!({ "backoffLimit": 0 })), "Failed").await;
+    assert_eq!(status(&failed).failed, Some(1));
+    assert_eq!(conditions(&failed)[1].1, "BackoffLimitExceeded");
+
+    let rules =
+        json!({ "rules": [{ "action": "FailJob", "onExitCodes": { "operator": "In", "values": [42] } }] });
+    let spec = json!({ "completions": 4, "parallelism": 1, "podFailurePolicy": rules });
+    let failed = run(&world, job("policy", "42", spec), "Failed").await;
+    assert_eq!(conditions(&failed)[1].1, "PodFailurePolicy");
+    let message = status(&failed).conditions.unwrap()[1].message.clone().unwrap();
+    assert!(message.starts_with("Container c for pod default/policy-"), "{message}");
+    assert!(message.ends_with("failed with exit code 42 matching FailJob rule at index 0"), "{message}");
+
+    let spec = json!({ "activeDeadlineSeconds": 1 });
+    let failed = run(&world, job("slow", "", spec), "Failed").await;
+    assert_eq!(conditions(&failed)[1].1, "DeadlineExceeded");
+    until_list("no pods", &world.in_namespace::<Pod>("default"), "app=slow", <[Pod]>::is_empty).await;
+}
+
+#[tokio::test]
+async fn indexes_have_names_and_limits_of_their_own() {
+    let world = cluster().await;
+    let pods = world.in_namespace::<Pod>("default");
+    let spec = json!({ "completions": 5, "parallelism": 5, "completionMode": "Indexed" });
+    let done = run(&world, job("all", "0", spec.clone()), "Complete").await;
+    assert_eq!((status(&done).completed_indexes.as_deref(), status(&done).succeeded), (Some("0-4"), Some(5)));
+    let made = until_list("five pods", &pods, "app=all", |p| p.len() == 5).await;
+    let second = made.iter().find(|p| p.name_any().starts_with("all-1-")).unwrap();
+    let pod_spec = second.spec.as_ref().unwrap();
+    assert_eq!(pod_spec.hostname.as_deref(), Some("all-1"));
+    let env = &pod_spec.containers[0].env.as_ref().unwrap()[0];
+    assert_eq!(env.name, "JOB_COMPLETION_INDEX");
+    assert_eq!(second.labels()["batch.kubernetes.io/job-completion-index"], "1");
+
+    let mut limited = spec.clone();
+    limited["backoffLimitPerIndex"] = json!(0);
+    let failed = run(&world, job("some", "1@1,3", limited.clone()), "Failed").await;
+    let end = status(&failed);
+    assert_eq!(
+        (end.completed_indexes.as_deref(), end.failed_indexes.as_deref()),
+        (Some("0,2,4"), Some("1,3"))
+    );
+    assert_eq!((end.succeeded, end.failed), (Some(3), Some(2)));
+    assert_eq!(conditions(&failed)[1].1, "FailedIndexes");
+
+    limited["maxFailedIndexes"] = json!(1);
+    limited["parallelism"] = json!(2);
+    let failed = run(&world, job("max", "1@0,1,2,3,4", limited), "Failed").await;
+    assert_eq!(conditions(&failed)[1].1, "MaxFailedIndexesExceeded");
+
+    let mut early = spec;
+    early["successPolicy"] = json!({ "rules": [{ "succeededIndexes": "0,2" }] });
+    early["backoffLimit"] = json!(20);
+    let done = run(&world, job("early", "1@1,3,4", early), "Complete").await;
+    assert_eq!(conditions(&done)[1].1, "SuccessPolicy");
+}
+
+#[tokio::test]
+async fn a_suspended_job_has_no_pods_until_it_is_resumed() {
+    let world = cluster().await;
+    let (jobs, pods) = (world.in_namespace::<Job>("default"), world.in_namespace::<Pod>("default"));
+    world
+        .create(&jobs, job("wait", "", json!({ "suspend": true, "parallelism": 2, "completions": 2 })))
+        .await;
+    let waits = until_object("suspended", &jobs, "wait", |j| ended(j, "Suspended")).await;
+    assert_eq!((status(&waits).start_time, status(&waits).active), (None, None));
+    let patch = |suspend: bool| Patch::Merge(json!({ "spec": { "suspend": suspend } }));
+    jobs.patch("wait", &PatchParams::default(), &patch(false)).await.unwrap();
+    let runs = until_object("running", &jobs, "wait", |j| status(j).active == Some(2)).await;
+    assert!(status(&runs).start_time.is_some() && !ended(&runs, "Suspended"));
+    jobs.patch("wait", &PatchParams::default(), &patch(true)).await.unwrap();
+    until_object("suspended again", &jobs, "wait", |j| ended(j, "Suspended") && status(j).active.is_none())
+        .await;
+    until_list("no pods", &pods, "app=wait", <[Pod]>::is_empty).await;
+}
+
+#[tokio::test]
+async fn orphans_are_let_go_and_old_jobs_removed() {
+    let world = cluster().await;
+    let (jobs, pods) = (world.in_namespace::<Job>("default"), world.in_namespace::<Pod>("default"));
+    world.create(&jobs, job("left", "", json!({ "parallelism": 2, "completions": 2 }))).await;
+    until_object("running", &jobs, "left", |j| status(j).active == Some(2)).await;
+    jobs.delete(
+        "left",
+        &DeleteParams {
+            propagation_policy: Some(kube::api::PropagationPolicy::Orphan),
+            ..DeleteParams::default()
+        },
+    )
+    .await
+    .unwrap();
+    until_list("free pods", &pods, "app=left", |p| p.len() == 2 && held(p) == 0).await;
+
+    run(&world, job("short", "0", json!({ "ttlSecondsAfterFinished": 1 })), "Complete").await;
+    until_gone("the finished job", &jobs, "short").await;
+    until_list("its pods", &pods, "app=short", <[Pod]>::is_empty).await;
+}
