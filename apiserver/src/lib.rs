@@ -19,6 +19,7 @@ pub mod http;
 pub mod kubeconfig;
 pub mod metrics;
 pub mod openapi;
+pub mod metrics_api;
 pub mod pki;
 pub mod registry;
 pub mod server;

@@ -14,6 +14,7 @@ use crate::http::serve::{self, Front};
 use crate::http::service;
 use crate::metrics;
 use crate::registry::{Admission, Clock, Registry};
+use crate::metrics_api;
 use crate::store::{Store, StoreError};
 use axum::Router;
 use axum::body::Body;
@@ -46,10 +47,12 @@ pub struct EdgeOptions {
     pub request_timeout: Duration,
     pub audit: Option<Arc<audit::Log>>,
 }
+    /// Who this server is to aggregated ones.
+    pub front_proxy: Option<Arc<FrontProxy>>,
 
 impl Default for EdgeOptions {
     fn default() -> Self {
-        Self { flow: flowcontrol::Options::default(), request_timeout: REQUEST_TIMEOUT, audit: None }
+        Self { flow: flowcontrol::Options::default(), request_timeout: REQUEST_TIMEOUT, audit: None, front_proxy: None }
     }
 }
 
@@ -63,6 +66,13 @@ pub struct Inner {
     pub request_timeout: Duration,
     pub audit: Option<Arc<audit::Log>>,
     pub stop: CancellationToken,
+    pub aggregator: Arc<Aggregator>,
+    /// The same, for discovery and OpenAPI.
+    pub foreign: Arc<dyn Foreign>,
+    /// What discovery and OpenAPI show.
+    pub published: Published,
+    /// The last readings of the kubelets' statistics.
+    pub metrics: metrics_api::Collector,
 }
 
 /// A running API server. Cloning shares it.
@@ -96,6 +106,12 @@ fn show_metrics(inner: &Arc<Inner>) {
         }
     });
     metrics::global().collect_as("audit", move |text| {
+    let aggregator = Arc::downgrade(&inner.aggregator);
+    metrics::global().collect_as("aggregator", move |text| {
+        if let Some(aggregator) = aggregator.upgrade() {
+            aggregator.render(text);
+        }
+    });
         if let Some(log) = log.as_ref().and_then(std::sync::Weak::upgrade) {
             log.render(text);
         }
@@ -116,6 +132,7 @@ impl ApiServer {
     ) -> Self {
         let ServerConfig { authenticator, authorizer, admission, kubelets, health, clock, stop } = config;
         let registry = Registry { store, cache, admission, clock };
+        let aggregator = Aggregator::new(cache.clone(), edge.front_proxy);
         let inner = Arc::new(Inner {
             registry,
             authenticator,
@@ -127,6 +144,10 @@ impl ApiServer {
             audit: edge.audit,
             stop,
         });
+            published: Published::new(catalogue, aggregator.clone()),
+            foreign: aggregator.clone(),
+            aggregator,
+            metrics: metrics_api::Collector::default(),
         inner.health.report(SHUTDOWN, Matters::Ready, Ok(()));
         show_metrics(&inner);
         let served = inner.clone();

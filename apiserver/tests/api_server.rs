@@ -8,6 +8,9 @@ mod support;
 #[path = "api_server/access.rs"]
 mod access;
 #[cfg(test)]
+#[path = "api_server/aggregation.rs"]
+mod aggregation;
+#[cfg(test)]
 #[path = "api_server/audit.rs"]
 mod audit;
 #[path = "api_server/delete.rs"]
@@ -36,6 +39,9 @@ mod matrix;
 #[path = "api_server/observe.rs"]
 mod observe;
 #[path = "api_server/ownership.rs"]
+#[path = "api_server/metrics_api.rs"]
+mod metrics_api;
+#[cfg(test)]
 mod ownership;
 #[path = "api_server/patches.rs"]
 mod patches;
@@ -53,3 +59,6 @@ mod watch_semantics;
 mod watches;
 #[path = "api_server/writes.rs"]
 mod writes;
+#[cfg(test)]
+#[path = "api_server/toy.rs"]
+mod toy;

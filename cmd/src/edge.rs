@@ -87,7 +87,7 @@ impl EdgeArgs {
             }
             _ => None,
         };
-        Ok(EdgeOptions { flow, request_timeout, audit })
+        Ok(EdgeOptions { flow, request_timeout, audit, front_proxy: None })
     }
 }
 

@@ -1,10 +1,172 @@
 //! Aggregation: groups and versions that other servers answer for
 //! (<https://kubernetes.io/docs/concepts/extend-kubernetes/api-extension/apiserver-aggregation/>).
+//!
+//! A request whose group and version belong to an APIService with a service is sent on to one of its endpoints, with
+//! the user in the front proxy's headers. What such servers say in discovery and OpenAPI is read beforehand by a task
+//! for each of them, and served from memory.
 
+mod ask;
+mod automanaged;
+mod condition;
+mod documents;
 mod foreign;
+mod identity;
+mod keeper;
 mod merge;
+mod openapi;
+mod proxy;
 mod ranking;
+mod resolve;
+mod table;
+mod transport;
 
 pub use foreign::{Foreign, ForeignVersion, NoForeign};
+pub use identity::FrontProxy;
 pub use merge::merge_v2;
 pub use ranking::{CUSTOM_GROUP_PRIORITY, CUSTOM_VERSION_PRIORITY, Ranking, newer_first};
+pub use table::{Remote, Table};
+
+use crate::cache::Cache;
+use crate::http::RequestInfo;
+use crate::metrics::Text;
+use crate::metrics_api;
+use axum::Router;
+use axum::body::Body;
+use condition::Condition;
+use coracle_api::UserInfo;
+use documents::Library;
+use http::{Request, Response};
+use keeper::Keeper;
+use parking_lot::Mutex;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use table::Tables;
+use tokio_util::sync::CancellationToken;
+
+/// One for a server.
+pub struct Aggregator {
+    cache: Arc<Cache>,
+    tables: Tables,
+    library: Library,
+    /// How often an APIService was found unavailable, by its name and the reason.
+    unavailable: Mutex<BTreeMap<(String, &'static str), u64>>,
+}
+
+impl Aggregator {
+    /// Without an identity, servers are asked without a client certificate: no real one believes the headers then.
+    pub fn new(cache: Arc<Cache>, identity: Option<Arc<FrontProxy>>) -> Arc<Self> {
+        let tables = Tables::new(cache.clone(), identity);
+        Arc::new(Self { cache, tables, library: Library::default(), unavailable: Mutex::default() })
+    }
+
+    pub fn table(&self) -> Arc<Table> {
+        self.tables.current()
+    }
+
+    /// The server that is to answer this request, if it is not this one. Without aggregated servers this costs a look
+    /// at a revision.
+    pub fn find(&self, info: &RequestInfo) -> Option<Arc<Remote>> {
+        let (group, version) = proxy::addressed(info)?;
+        self.table().find(group, version).cloned()
+    }
+
+    /// Whether the group and version is one of ours that an APIService says is local.
+    pub fn has_local(&self, group: &str, version: &str) -> bool {
+        let table = self.table();
+        table.ranking.knows(group, version) && table.find(group, version).is_none()
+    }
+
+    pub async fn answer(
+        &self,
+        remote: &Remote,
+        user: &UserInfo,
+        request: Request<Body>,
+        stop: &CancellationToken,
+    ) -> Response<Body> {
+        proxy::answer(remote, user, request, &*self.cache, stop).await
+    }
+
+    /// Keeps conditions, documents and the APIServices of custom groups, until `stop`. `service` is the server's own.
+    pub async fn maintain(self: Arc<Self>, service: Router, stop: CancellationToken) {
+        let cache = self.cache.clone();
+        Arc::new(Keeper { aggregator: self, cache, service }).run(stop).await;
+    }
+
+    /// Whether an APIService of this name leads to another server.
+    fn served(&self) -> impl Fn(&str) -> bool {
+        let table = self.table();
+        move |name| table.remotes().any(|remote| remote.name == name)
+    }
+
+    fn count(&self, name: &str, condition: &Condition) {
+        if condition.status != "True" {
+            *self.unavailable.lock().entry((name.to_owned(), condition.reason)).or_default() += 1;
+        }
+    }
+
+    /// Upstream's metrics of the aggregator.
+    pub fn render(&self, text: &mut Text) {
+        let (gauge, counter) =
+            ("aggregator_unavailable_apiservice", "aggregator_unavailable_apiservice_total");
+        text.head(gauge, "Whether an APIService is unavailable, by its name", "gauge");
+        let mut remotes: Vec<Arc<Remote>> = self.table().remotes().cloned().collect();
+        remotes.sort_by(|a, b| a.name.cmp(&b.name));
+        for remote in remotes {
+            text.sample(gauge, &[("name", &remote.name)], u8::from(!remote.available));
+        }
+        text.head(
+            counter,
+            "How often an APIService was found unavailable, by its name and the reason",
+            "counter",
+        );
+        for ((name, reason), count) in &*self.unavailable.lock() {
+            text.sample(counter, &[("name", name), ("reason", reason)], count);
+        }
+    }
+}
+
+impl Foreign for Aggregator {
+    fn generation(&self) -> u64 {
+        self.table().revision.0.wrapping_add(self.library.generation())
+    }
+
+    fn ranking(&self) -> Arc<Ranking> {
+        self.table().ranking.clone()
+    }
+
+    fn versions(&self) -> Vec<Arc<ForeignVersion>> {
+        let table = self.table();
+        let remote = |remote: &Arc<Remote>| {
+            let silent = || ForeignVersion {
+                group: remote.group.clone(),
+                version: remote.version.clone(),
+                stale: true,
+                resources: Vec::new(),
+            };
+            self.library.version(&remote.name).unwrap_or_else(|| Arc::new(silent()))
+        };
+        let mut versions: Vec<Arc<ForeignVersion>> = table.remotes().map(remote).collect();
+        if self.has_local(metrics_api::GROUP, metrics_api::VERSION) {
+            versions.push(Arc::new(metrics_api::discovery()));
+        }
+        versions.sort_by(|a, b| (&a.group, &a.version).cmp(&(&b.group, &b.version)));
+        versions
+    }
+
+    fn openapi_v3(&self) -> Vec<(String, String)> {
+        let mut entries = self.library.openapi_v3(self.served());
+        if self.has_local(metrics_api::GROUP, metrics_api::VERSION) {
+            entries.push(metrics_api::openapi_v3_entry());
+        }
+        entries
+    }
+
+    fn openapi_v2(&self) -> Vec<Arc<Value>> {
+        let mut documents = self.library.openapi_v2(self.served());
+        if self.has_local(metrics_api::GROUP, metrics_api::VERSION) {
+            documents.push(Arc::new(metrics_api::openapi_v2()));
+        }
+        documents
+    }
+}

@@ -39,6 +39,11 @@ impl Ranking {
         self.versions.get(&key).copied().unwrap_or(CUSTOM_VERSION_PRIORITY)
     }
 
+    /// Whether there is an APIService for it.
+    pub fn knows(&self, group: &str, version: &str) -> bool {
+        self.versions.contains_key(&(group.to_owned(), version.to_owned()))
+    }
+
     /// The group with the higher priority first, then by name; the version with the higher priority first, then as
     /// [`newer_first`].
     pub fn sort(&self, list: &mut Vec<(String, String)>) {

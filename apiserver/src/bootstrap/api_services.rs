@@ -49,7 +49,20 @@ pub(super) fn objects() -> Vec<Wanted> {
             all.push(Wanted { resource: "apiservices.apiregistration.k8s.io", object, keep: Keep::AsItIs });
         }
     }
+    all.push(resource_metrics());
     all
+}
+
+/// The metrics of nodes and pods, with the priorities that metrics-server gives itself: whoever installs that one puts
+/// its service into this object.
+fn resource_metrics() -> Wanted {
+    let object = json!({
+        "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
+        "metadata": { "name": "v1beta1.metrics.k8s.io", "labels": { MANAGED: "onstart" } },
+        "spec": { "group": "metrics.k8s.io", "version": "v1beta1", "groupPriorityMinimum": 100,
+            "versionPriority": 100 },
+    });
+    Wanted { resource: "apiservices.apiregistration.k8s.io", object, keep: Keep::AsItIs }
 }
 
 #[cfg(test)]

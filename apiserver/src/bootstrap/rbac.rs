@@ -27,6 +27,8 @@ pub(super) fn objects() -> Vec<Wanted> {
 /// Coracle's additions, in the table's form: cluster DNS watches Services and writes the endpoints of its own.
 const OWN: &str = "\
 B coracle:controller-manager coracle:controller-manager u:system:kube-controller-manager
+C system:aggregated-metrics-reader +view +edit +admin
+ get,list,watch|metrics.k8s.io|pods,nodes
 C system:coredns
  list,watch|-|endpoints,services,pods,namespaces
  list,watch|discovery.k8s.io|endpointslices

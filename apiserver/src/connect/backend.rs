@@ -5,6 +5,7 @@ use crate::strategy::Reader;
 use axum::body::Body;
 use coracle_api::{ApiError, Object};
 use http::{HeaderValue, Request, Response, header};
+use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
@@ -18,7 +19,10 @@ use tokio_rustls::TlsConnector;
 use tokio_util::sync::CancellationToken;
 
 /// Time for the TCP and TLS handshakes together; upstream's dialer gives 30 s. A dead node shows up after this.
-const DIAL_LIMIT: Duration = Duration::from_secs(30);
+pub(crate) const DIAL_LIMIT: Duration = Duration::from_secs(30);
+
+/// Statistics of 500 pods are about 1 MB.
+const LONGEST_DOCUMENT_BYTES: usize = 16 << 20;
 
 /// How the API server reaches kubelets.
 #[derive(Clone)]
@@ -36,6 +40,22 @@ impl KubeletClient {
     /// certificates; `stop` ends every upgraded connection that is still open.
     pub fn new(tls: Arc<ClientConfig>, stop: CancellationToken) -> Self {
         Self { any_tls: tls::unverified(tls.crypto_provider()), tls, stop }
+    }
+
+    /// A JSON document of the node's kubelet.
+    pub(crate) async fn json(&self, node: &str, path: &str, reader: &dyn Reader) -> Result<Object, ApiError> {
+        let backend = self.backend(node, reader)?;
+        let failed = |why: &dyn std::fmt::Display| {
+            ApiError::unavailable(format!("Get \"https://{}{path}\": {why}", backend.authority()))
+        };
+        let request = Request::get(path).body(Body::empty()).map_err(ApiError::internal)?;
+        let response = backend.send(request).await.map_err(|error| failed(&error))?;
+        if !response.status().is_success() {
+            return Err(failed(&format!("status {}", response.status().as_u16())));
+        }
+        let body = Limited::new(response.into_body(), LONGEST_DOCUMENT_BYTES).collect().await;
+        let body = body.map_err(|error| failed(&error))?.to_bytes();
+        serde_json::from_slice(&body).map_err(|error| failed(&error))
     }
 
     /// The kubelet of a node: its first InternalIP (else its host name) and the port its status gives.
@@ -81,8 +101,8 @@ pub(super) struct Backend {
 
 /// The step that failed on the way to a backend.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum BackendError {
-    #[error("dial tcp {address}: {source}")]
+pub enum BackendError {
+    #[error("dial tcp {address}: {}", dial_error(source))]
     Dial { address: String, source: io::Error },
     #[error("dial tcp {address}: i/o timeout")]
     Timeout { address: String },
@@ -90,6 +110,19 @@ pub(super) enum BackendError {
     Tls { address: String, source: io::Error },
     #[error("http to {address}: {source}")]
     Http { address: String, source: hyper::Error },
+    #[error("invalid upgrade response: status code {0}")]
+    NoUpgrade(u16),
+}
+
+/// In the words that Go's programs have for it, which people search for.
+fn dial_error(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => "connect: connection refused".to_owned(),
+        io::ErrorKind::HostUnreachable => "connect: no route to host".to_owned(),
+        io::ErrorKind::NetworkUnreachable => "connect: network is unreachable".to_owned(),
+        io::ErrorKind::TimedOut => "connect: connection timed out".to_owned(),
+        _ => error.to_string(),
+    }
 }
 
 impl Backend {
@@ -141,5 +174,5 @@ impl Backend {
 }
 
 /// A byte stream, with TLS or without.
-pub(super) trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
+pub(crate) trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}

@@ -24,12 +24,34 @@ pub(super) async fn forward(
     backend: &Backend,
     stop: &CancellationToken,
 ) -> Result<Response<Body>, BackendError> {
-    let client = headers::upgrade_of(request.headers()).map(|_| hyper::upgrade::on(&mut request));
-    let mut response = backend.send(request).await?;
-    let upgraded = response.status() == StatusCode::SWITCHING_PROTOCOLS;
-    if upgraded && let Some(client) = client {
-        let server = hyper::upgrade::on(&mut response);
-        tokio::spawn(stop.clone().run_until_cancelled_owned(join(client, server)));
+    let client = client_side(&mut request);
+    let response = backend.send(request).await?;
+    answer(response, client, stop)
+}
+
+/// The client's end of a change of protocol, if it asks for one; take it before the request is sent on.
+pub(crate) fn client_side(request: &mut Request<Body>) -> Option<OnUpgrade> {
+    headers::upgrade_of(request.headers()).map(|_| hyper::upgrade::on(request))
+}
+
+/// The backend's answer as the client may see it. A client that asked for another protocol gets that or an error.
+pub(crate) fn answer<B>(
+    mut response: Response<B>,
+    client: Option<OnUpgrade>,
+    stop: &CancellationToken,
+) -> Result<Response<Body>, BackendError>
+where
+    B: http_body::Body<Data = bytes::Bytes, Error: Into<axum::BoxError>> + Send + 'static,
+{
+    let status = response.status();
+    let upgraded = status == StatusCode::SWITCHING_PROTOCOLS;
+    match client {
+        Some(client) if upgraded => {
+            let server = hyper::upgrade::on(&mut response);
+            tokio::spawn(stop.clone().run_until_cancelled_owned(join(client, server)));
+        }
+        Some(_) if status.as_u16() < 400 => return Err(BackendError::NoUpgrade(status.as_u16())),
+        _ => {}
     }
     headers::for_client(response.headers_mut(), upgraded);
     Ok(response.map(Body::new))

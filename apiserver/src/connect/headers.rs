@@ -3,7 +3,7 @@
 use axum::extract::ConnectInfo;
 use http::header::{
     AUTHORIZATION, CONNECTION, HOST, HeaderMap, HeaderName, HeaderValue, PROXY_AUTHENTICATE,
-    PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+    PROXY_AUTHORIZATION, SEC_WEBSOCKET_PROTOCOL, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
 use http::request::Parts;
 use std::net::SocketAddr;
@@ -21,7 +21,7 @@ const HOP_BY_HOP: [HeaderName; 9] = [
 ];
 
 /// The protocol that the client wants to change to, if it does.
-pub(super) fn upgrade_of(headers: &HeaderMap) -> Option<HeaderValue> {
+pub(crate) fn upgrade_of(headers: &HeaderMap) -> Option<HeaderValue> {
     let wants = headers
         .get_all(CONNECTION)
         .iter()
@@ -46,12 +46,13 @@ fn remove_hop_by_hop(headers: &mut HeaderMap) {
 
 /// The client's headers as the backend may see them: without hop-by-hop headers, without credentials and claims of
 /// identity, with the upgrade put back if there is one.
-pub(super) fn for_backend(parts: &Parts) -> HeaderMap {
+pub(crate) fn for_backend(parts: &Parts) -> HeaderMap {
     let upgrade = upgrade_of(&parts.headers);
     let mut headers = parts.headers.clone();
     remove_hop_by_hop(&mut headers);
     headers.remove(HOST);
     headers.remove(AUTHORIZATION);
+    remove_bearer(&mut headers);
     let claims: Vec<HeaderName> = headers
         .keys()
         .filter(|name| name.as_str().starts_with("impersonate-") || name.as_str().starts_with("x-remote-"))
@@ -67,8 +68,28 @@ pub(super) fn for_backend(parts: &Parts) -> HeaderMap {
     headers
 }
 
-/// Adds where the request came from, as upstream's proxy transport does.
-pub(super) fn add_forwarded(headers: &mut HeaderMap, parts: &Parts) {
+/// Where browsers put a bearer token.
+const BEARER_PROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
+
+/// A token among the WebSocket protocols is for this server alone.
+fn remove_bearer(headers: &mut HeaderMap) {
+    let offered: Vec<&str> = headers
+        .get_all(SEC_WEBSOCKET_PROTOCOL)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(',').map(str::trim))
+        .collect();
+    if !offered.iter().any(|protocol| protocol.starts_with(BEARER_PROTOCOL)) {
+        return;
+    }
+    let kept: Vec<&str> = offered.into_iter().filter(|p| !p.starts_with(BEARER_PROTOCOL)).collect();
+    let kept = HeaderValue::from_str(&kept.join(", ")).ok().filter(|kept| !kept.is_empty());
+    headers.remove(SEC_WEBSOCKET_PROTOCOL);
+    headers.extend(kept.map(|kept| (SEC_WEBSOCKET_PROTOCOL, kept)));
+}
+
+/// Adds the client's address to `X-Forwarded-For`, and the path it asked for.
+pub(crate) fn add_forwarded(headers: &mut HeaderMap, parts: &Parts) {
     if let Some(ConnectInfo(client)) = parts.extensions.get::<ConnectInfo<SocketAddr>>() {
         let before = headers.get("x-forwarded-for").and_then(|v| v.to_str().ok()).map(str::to_owned);
         let chain = match before {
@@ -77,12 +98,13 @@ pub(super) fn add_forwarded(headers: &mut HeaderMap, parts: &Parts) {
         };
         set(headers, "x-forwarded-for", &chain);
     }
-    let host = parts.headers.get(HOST).and_then(|v| v.to_str().ok());
-    if let Some(host) = host.or_else(|| parts.uri.authority().map(http::uri::Authority::as_str)) {
-        set(headers, "x-forwarded-host", host);
-    }
-    set(headers, "x-forwarded-proto", "https");
     set(headers, "x-forwarded-uri", parts.uri.path());
+}
+
+/// What the client calls this server: its `Host`, or in HTTP/2 the authority.
+pub(crate) fn host_of(parts: &Parts) -> Option<HeaderValue> {
+    let named = || HeaderValue::from_str(parts.uri.authority()?.as_str()).ok();
+    parts.headers.get(HOST).cloned().or_else(named)
 }
 
 fn set(headers: &mut HeaderMap, name: &'static str, value: &str) {
@@ -92,11 +114,23 @@ fn set(headers: &mut HeaderMap, name: &'static str, value: &str) {
 }
 
 /// The backend's headers as the client may see them; a change of protocol keeps its two.
-pub(super) fn for_client(headers: &mut HeaderMap, upgraded: bool) {
+pub(crate) fn for_client(headers: &mut HeaderMap, upgraded: bool) {
     let protocol = headers.get(UPGRADE).cloned();
     remove_hop_by_hop(headers);
     if upgraded && let Some(protocol) = protocol {
         headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
         headers.insert(UPGRADE, protocol);
+    }
+}
+
+/// Whom a backend lets read its answers does not hold for this server (upstream's `corsRemovingTransport`).
+pub(crate) fn remove_cors(headers: &mut HeaderMap) {
+    for name in [
+        "access-control-allow-credentials",
+        "access-control-allow-headers",
+        "access-control-allow-methods",
+        "access-control-allow-origin",
+    ] {
+        headers.remove(name);
     }
 }

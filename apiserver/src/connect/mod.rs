@@ -4,17 +4,21 @@
 //! Authentication, authorization and admission are done when [`connect`] is called. Every error before the first byte
 //! of the answer comes back as an [`ApiError`]; after it the connection can only end.
 
-mod backend;
-mod forward;
-mod headers;
+pub(crate) mod backend;
+pub(crate) mod forward;
+pub(crate) mod headers;
+mod html;
 mod log;
 mod pods;
 mod proxy;
 mod query;
-mod tls;
+mod relocate;
+mod targets;
+pub(crate) mod tls;
 
 pub use backend::KubeletClient;
 
+use crate::http::RequestInfo;
 use crate::strategy::Reader;
 use axum::body::Body;
 use coracle_api::{ApiError, Object};
@@ -40,6 +44,12 @@ pub fn handles(resource: &str, subresource: &str) -> bool {
         "services" | "nodes" => subresource == "proxy",
         _ => false,
     }
+}
+
+/// Whether the request goes to a backend whatever its method is: those that have no verb (OPTIONS) are nobody else's.
+pub fn takes_any_method(info: &RequestInfo) -> bool {
+    let proxies = info.subresource == "proxy" && handles(&info.resource, "proxy");
+    proxies && info.group.is_empty() && info.version == "v1" && !info.name.is_empty() && info.verb.is_empty()
 }
 
 /// Answers one connect request.

@@ -145,22 +145,42 @@ async fn service_proxy_says_what_is_missing() {
     let service = json!({
         "metadata": { "name": "web", "namespace": "default" }, "spec": { "ports": [{ "port": 80, "name": "http" }] },
     });
+    let behind = |pod: &str| json!({ "kind": "Pod", "namespace": "default", "name": pod });
     let slice = json!({
         "metadata": { "namespace": "default", "labels": { "kubernetes.io/service-name": "web" } },
         "ports": [{ "name": "http", "port": 8080 }],
         "endpoints": [
-            { "addresses": ["10.42.0.9"], "conditions": { "ready": false } },
-            { "addresses": ["169.254.169.254"], "conditions": { "ready": true } },
+            { "addresses": ["10.42.0.9"], "conditions": { "ready": false }, "targetRef": behind("web") },
+            { "addresses": ["10.42.0.8"], "conditions": { "ready": true } },
+            { "addresses": ["10.42.0.8"], "conditions": { "ready": true }, "targetRef": behind("web") },
+            { "addresses": ["10.42.0.8"], "conditions": { "ready": true }, "targetRef": behind("gone") },
         ],
     });
-    let objects =
-        Objects::default().with("services.", service).with("endpointslices.discovery.k8s.io", slice);
+    let mut pod = pod(&["a"], &[]);
+    pod["status"]["podIP"] = json!("10.42.0.9");
+    let objects = Objects::default()
+        .with("services.", service.clone())
+        .with("endpointslices.discovery.k8s.io", slice)
+        .with("pods.", pod.clone());
     let ask = |name: &'static str| Target { resource: "services", subresource: "proxy", name, ..LOG };
     let path = "/api/v1/namespaces/default/services/web/proxy/";
     let (code, message) = refused(ask("web:81"), path, &objects).await;
     assert_eq!((code, message.as_str()), (503, "no service port 81 found for service \"web\""));
-    let (code, message) = refused(ask("web"), path, &objects).await;
-    assert_eq!((code, message.as_str()), (503, "no endpoints available for service \"web\""));
+    // Not ready, no pod behind it, not the pod's address, no such pod.
+    for name in ["web", "web:http"] {
+        let (code, message) = refused(ask(name), path, &objects).await;
+        assert_eq!((code, message), (503, format!("no endpoints available for service \"{name}\"")));
+    }
+    pod["status"]["podIP"] = json!("169.254.169.254");
+    let slice = json!({
+        "metadata": { "namespace": "default", "labels": { "kubernetes.io/service-name": "web" } },
+        "ports": [{ "name": "http", "port": 8080 }],
+        "endpoints": [{ "addresses": ["169.254.169.254"], "targetRef": behind("web") }],
+    });
+    let objects = Objects::default()
+        .with("services.", service)
+        .with("endpointslices.discovery.k8s.io", slice)
+        .with("pods.", pod);
     let (code, message) = refused(ask("web:http"), path, &objects).await;
     assert_eq!((code, message.as_str()), (400, "address not allowed"));
     let (code, _) = refused(ask("ftp:web:80"), path, &objects).await;
@@ -246,10 +266,17 @@ async fn a_refused_upgrade_is_passed_on() {
 }
 
 #[tokio::test]
-async fn proxy_without_path_redirects_to_the_slash() {
-    let objects = Objects::default().with("pods.", pod(&["a"], &[]));
+async fn proxy_without_path_redirects_reads_to_the_slash() {
+    let mut pod = pod(&["a"], &[]);
+    // Nobody listens there, and nobody may be asked there.
+    pod["status"]["podIP"] = json!("127.0.0.1");
+    let objects = Objects::default().with("pods.", pod.clone());
     let path = "/api/v1/namespaces/default/pods/web/proxy";
     let target = Target { subresource: "proxy", ..LOG };
+    let (code, message) = refused(target, &format!("{path}?a=b"), &objects).await;
+    assert_eq!((code, message.as_str()), (400, "address not allowed"));
+    pod["status"]["podIP"] = json!("192.0.2.1");
+    let objects = Objects::default().with("pods.", pod);
     let response = get(target, &format!("{path}?a=b"), &objects).await.unwrap();
     assert_eq!(response.status(), StatusCode::MOVED_PERMANENTLY);
     assert_eq!(response.headers()[header::LOCATION], format!("{path}/?a=b"));

@@ -10,7 +10,7 @@ use std::sync::Arc;
 /// certificate is its own, and the client of `proxy` is told so in the Kubernetes documentation. Never used for
 /// kubelets. Signatures are still checked.
 #[derive(Debug)]
-struct AnyCertificate(Arc<CryptoProvider>);
+pub(crate) struct AnyCertificate(pub Arc<CryptoProvider>);
 
 /// A client configuration that presents no certificate and accepts any.
 pub(super) fn unverified(provider: &Arc<CryptoProvider>) -> Arc<ClientConfig> {

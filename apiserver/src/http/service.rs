@@ -16,6 +16,7 @@ use crate::authz::{Attributes, Decision};
 use crate::connect;
 use crate::flowcontrol::{self, Asker, Flow, width};
 use crate::metrics;
+use crate::metrics_api;
 use crate::registry::Query;
 use crate::registry::list::rest_token;
 use crate::server::Inner;
@@ -55,9 +56,10 @@ pub async fn handle(server: Arc<Inner>, request: Request<Body>) -> Response<Body
     exchange.answer(&server, response).await
 }
 
-/// Health, metrics, logs and streams are not negotiated.
-fn needs_json(info: &RequestInfo) -> bool {
-    info.is_resource && !connect::handles(&info.resource, &info.subresource)
+/// Health, metrics, logs and streams are not negotiated, and what other servers answer is theirs to negotiate.
+fn needs_json(server: &Inner, info: &RequestInfo) -> bool {
+    let own = || !metrics_api::serves(server, &info.group, &info.version) && server.aggregator.find(info).is_none();
+    info.is_resource && !connect::handles(&info.resource, &info.subresource) && own()
 }
 
 fn failure(error: &ApiError, wanted: Wanted) -> Response<Body> {
@@ -102,7 +104,7 @@ async fn admit(
     authorize(server, exchange, &user, request.uri().query())?;
     exchange.steps.done(Step::Authorized);
     let wanted = match wanted {
-        Err(error) if needs_json(&exchange.info) => return Err(error),
+        Err(error) if needs_json(server, &exchange.info) => return Err(error),
         _ => shown,
     };
     let request = recorded_body(exchange, request).await?;
@@ -221,9 +223,18 @@ async fn serve(
         Err(NoRoute::Method(allowed)) => return Ok(method_not_allowed(&allowed, wanted)),
     };
     if info.group.is_empty() && connect::handles(&info.resource, &info.subresource) {
+    if let Some(remote) = server.aggregator.find(info) {
+        return Ok(server.aggregator.answer(&remote, user, request, &server.stop).await);
+    }
         return stream(server, info, request).await;
     }
     let query = Query::new(request.uri().query());
+    if metrics_api::serves(server, &info.group, &info.version) {
+        return metrics_api::answer(server, info, request.headers(), request.uri().query()).await;
+    }
+    if connect::takes_any_method(info) {
+        return stream(server, info, user, request).await;
+    }
     let (parts, body) = request.into_parts();
     let headers: &HeaderMap = &parts.headers;
     let wanted = match route.served.custom().filter(|_| info.subresource != "scale") {

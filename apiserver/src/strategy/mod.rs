@@ -43,7 +43,7 @@ mod services;
 mod storage;
 mod table;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 mod volumes;

@@ -7,6 +7,7 @@ use coracle_api::UserInfo;
 use coracle_apiserver::authn::Authenticator;
 use coracle_apiserver::authz::{Attributes, Authorizer, Decision, rules};
 use coracle_apiserver::cache::Cache;
+use coracle_apiserver::connect::KubeletClient;
 use coracle_apiserver::health::Health;
 use coracle_apiserver::registry::AdmitAll;
 use coracle_apiserver::server::{self, ApiServer, EdgeOptions, ServerConfig};
@@ -88,13 +89,18 @@ impl Fixture {
 
     /// For tests of what holds requests back.
     pub async fn with_options(options: EdgeOptions) -> Self {
+        Self::with_kubelets(options, None).await
+    }
+
+    /// For tests of what leads to kubelets, pods and services.
+    pub async fn with_kubelets(options: EdgeOptions, kubelets: Option<KubeletClient>) -> Self {
         let store: Arc<dyn Store> = MemoryStore::new();
         let cache = server::load_cache(store.clone()).await.unwrap();
         let config = ServerConfig {
             authenticator: None,
             authorizer: Arc::new(Everybody),
             admission: Arc::new(AdmitAll),
-            kubelets: None,
+            kubelets,
             health: Health::default(),
             clock: Arc::new(jiff::Timestamp::now),
             stop: CancellationToken::new(),

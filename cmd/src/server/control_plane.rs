@@ -3,6 +3,7 @@
 use super::StartError;
 use crate::config::{Backend, Component, Config};
 use coracle_apiserver::admission;
+use coracle_apiserver::aggregation::FrontProxy;
 use coracle_apiserver::authn::{Authenticator, ServiceAccountTokens};
 use coracle_apiserver::authz::Chain;
 use coracle_apiserver::bootstrap::{self, BootstrapConfig};
@@ -151,7 +152,8 @@ fn assemble(
         clock: Arc::new(jiff::Timestamp::now),
         stop,
     };
-    let edge = config.edge.options().map_err(|e| StartError::new("audit log", &*e))?;
+    let mut edge = config.edge.options().map_err(|e| StartError::new("audit log", &*e))?;
+    edge.front_proxy = Some(FrontProxy::new(pki.clone()));
     Ok(ApiServer::with_options(parts, edge, store, cache))
 }
 

@@ -1,0 +1,168 @@
+//! `metrics.k8s.io/v1beta1`: what nodes and pods use, read from the kubelets when somebody asks
+//! (<https://kubernetes.io/docs/tasks/debug/debug-cluster/resource-metrics-pipeline/>).
+//!
+//! Served as long as the group's APIService is local; a metrics-server that is installed takes its place by changing
+//! that. Nothing is read or kept while nobody asks.
+
+mod collect;
+mod objects;
+mod openapi;
+mod sample;
+
+pub use collect::Collector;
+pub use openapi::{openapi_v2, openapi_v3_entry};
+
+use crate::aggregation::ForeignVersion;
+use crate::discovery::Document;
+use crate::http::RequestInfo;
+use crate::http::negotiation::{Shape, Wanted};
+use crate::http::respond::{Reply, method_not_allowed};
+use crate::http::shape::{Include, metadata_only};
+use crate::registry::Query;
+use crate::server::Inner;
+use crate::strategy::Reader;
+use crate::strategy::value::name;
+use axum::body::Body;
+use coracle_api::selector::{FieldSelector, LabelSelector};
+use coracle_api::{ApiError, Object};
+use http::{HeaderMap, Response};
+use objects::Kind;
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+pub const GROUP: &str = "metrics.k8s.io";
+pub const VERSION: &str = "v1beta1";
+pub const API_VERSION: &str = "metrics.k8s.io/v1beta1";
+
+/// Whether the request is about this group and version, and nobody else answers for them.
+pub fn serves(server: &Inner, group: &str, version: &str) -> bool {
+    group == GROUP && version == VERSION && server.aggregator.has_local(GROUP, VERSION)
+}
+
+/// For the merged discovery documents.
+pub fn discovery() -> ForeignVersion {
+    let entry = |kind: Kind| {
+        json!({
+            "resource": kind.plural(), "scope": if kind == Kind::Pods { "Namespaced" } else { "Cluster" },
+            "responseKind": { "group": GROUP, "version": VERSION, "kind": kind.name() },
+            "singularResource": "", "verbs": ["get", "list"],
+        })
+    };
+    let resources = [Kind::Nodes, Kind::Pods].map(entry).to_vec();
+    ForeignVersion { group: GROUP.to_owned(), version: VERSION.to_owned(), stale: false, resources }
+}
+
+/// The group's own documents: discovery and OpenAPI v3.
+pub fn document(path: &str) -> Option<Document> {
+    match path.trim_end_matches('/') {
+        "/apis/metrics.k8s.io/v1beta1" => Some(Document::json(&resource_list())),
+        "/openapi/v3/apis/metrics.k8s.io/v1beta1" => Some(openapi::openapi_v3()),
+        _ => None,
+    }
+}
+
+fn resource_list() -> Value {
+    let entry = |kind: Kind| {
+        json!({ "name": kind.plural(), "singularName": "", "namespaced": kind == Kind::Pods, "kind": kind.name(),
+            "verbs": ["get", "list"] })
+    };
+    let resources = [Kind::Nodes, Kind::Pods].map(entry);
+    json!({ "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": API_VERSION, "resources": resources })
+}
+
+/// Answers a request for a resource of the group, which is authorized.
+pub async fn answer(
+    server: &Arc<Inner>,
+    info: &RequestInfo,
+    headers: &HeaderMap,
+    query: Option<&str>,
+) -> Result<Response<Body>, ApiError> {
+    let kind = Kind::of(&info.resource).filter(|_| info.subresource.is_empty());
+    let Some(kind) = kind.filter(|kind| *kind == Kind::Pods || info.namespace.is_empty()) else {
+        return Err(ApiError::page_not_found());
+    };
+    let wanted = Wanted::new(&objects::without_protobuf(headers)?, query, true)?;
+    if !matches!(info.verb, "get" | "list") {
+        return Ok(method_not_allowed("GET", wanted));
+    }
+    let query = Query::new(query);
+    if !info.is_collection() {
+        let found = one(server, info, kind).await?;
+        let shown = match wanted.shape {
+            Shape::Object => found,
+            Shape::Metadata => metadata_only(&found, wanted.meta_version()),
+            Shape::Table => objects::table(kind, &[found], include(&query)?, wanted.meta_version()),
+        };
+        return Ok(Reply::ok(shown).into_response(wanted));
+    }
+    let wanted = wanted.listed(&format!("{}List", kind.name()))?;
+    let items = list(server, info, kind, &query).await?;
+    let shown = match wanted.shape {
+        Shape::Object => {
+            json!({ "kind": format!("{}List", kind.name()), "apiVersion": API_VERSION, "metadata": {}, "items": items })
+        }
+        Shape::Metadata => {
+            let version = wanted.meta_version();
+            let items: Vec<Value> = items.iter().map(|item| metadata_only(item, version)).collect();
+            json!({ "kind": "PartialObjectMetadataList", "apiVersion": version, "metadata": {}, "items": items })
+        }
+        Shape::Table => objects::table(kind, &items, include(&query)?, wanted.meta_version()),
+    };
+    Ok(Reply::ok(shown).into_response(wanted))
+}
+
+fn include(query: &Query) -> Result<Include, ApiError> {
+    Include::from_query(query.get("includeObject"))
+}
+
+async fn one(server: &Inner, info: &RequestInfo, kind: Kind) -> Result<Object, ApiError> {
+    if kind == Kind::Pods && info.namespace.is_empty() {
+        return Err(ApiError::page_not_found());
+    }
+    let shown = match kind {
+        Kind::Nodes => info.name.clone(),
+        Kind::Pods => format!("{}/{}", info.namespace, info.name),
+    };
+    let missing = || ApiError::not_found(GROUP, kind.not_found_as(), &shown);
+    let object =
+        server.registry.cache.get(kind.storage(), &info.namespace, &info.name).ok_or_else(missing)?;
+    measured(server, kind, &[object]).await?.pop().ok_or_else(missing)
+}
+
+async fn list(
+    server: &Inner,
+    info: &RequestInfo,
+    kind: Kind,
+    query: &Query,
+) -> Result<Vec<Object>, ApiError> {
+    let labels = LabelSelector::parse(query.get("labelSelector").unwrap_or_default())
+        .map_err(|error| ApiError::bad_request(error.to_string()))?;
+    let fields = FieldSelector::parse(query.get("fieldSelector").unwrap_or_default())
+        .and_then(|fields| fields.check_fields(&["metadata.name", "metadata.namespace"]).map(|()| fields))
+        .map_err(|error| ApiError::bad_request(error.to_string()))?;
+    let mut found = server.registry.cache.list(kind.storage(), &info.namespace);
+    found.retain(|object| objects::selected(object, &labels, &fields));
+    found.sort_by(|a, b| {
+        (&a["metadata"]["namespace"].as_str(), name(a)).cmp(&(&b["metadata"]["namespace"].as_str(), name(b)))
+    });
+    measured(server, kind, &found).await
+}
+
+/// What is known of the use of these; those of which nothing is known are left out, as metrics-server does.
+async fn measured(server: &Inner, kind: Kind, found: &[Arc<Object>]) -> Result<Vec<Object>, ApiError> {
+    let Some(kubelets) = &server.kubelets else {
+        return Err(ApiError::unavailable("this server has no client for kubelets"));
+    };
+    let cache = &*server.registry.cache;
+    let nodes = found.iter().map(|object| kind.node_of(object).to_owned()).filter(|name| !name.is_empty());
+    let usage = server.metrics.usage(nodes.collect(), cache, kubelets).await;
+    let now = (server.registry.clock)();
+    let object = |object: &Arc<Object>| {
+        let usage = usage.get(kind.node_of(object))?;
+        match kind {
+            Kind::Nodes => objects::node(object, usage, now),
+            Kind::Pods => objects::pod(object, usage, now),
+        }
+    };
+    Ok(found.iter().filter_map(object).collect())
+}
