@@ -57,6 +57,18 @@ mod subresources;
 mod watch_semantics;
 #[path = "api_server/watches.rs"]
 mod watches;
+#[cfg(test)]
+#[path = "api_server/webhooks_failures.rs"]
+mod webhooks_failures;
+#[cfg(test)]
+#[path = "api_server/webhooks_mutating.rs"]
+mod webhooks_mutating;
+#[cfg(test)]
+#[path = "api_server/webhooks_support.rs"]
+mod webhooks_support;
+#[cfg(test)]
+#[path = "api_server/webhooks_validating.rs"]
+mod webhooks_validating;
 #[path = "api_server/writes.rs"]
 mod writes;
 #[cfg(test)]

@@ -10,6 +10,9 @@ use std::sync::Arc;
 
 pub type Annotations = BTreeMap<String, String>;
 
+/// What the keys of [`annotate_request`] begin with.
+pub const OF_REQUEST: &str = "patch.webhook.admission.k8s.io/";
+
 tokio::task_local! {
     static CURRENT: Arc<Mutex<Annotations>>;
 }
@@ -29,6 +32,18 @@ pub fn annotate(key: &str, value: impl Into<String>) {
     let _ = CURRENT.try_with(|current| {
         current.lock().entry(key.to_owned()).or_insert(value);
     });
+}
+
+/// As [`annotate`], for what is as large as a request: recorded only where requests' bodies are.
+pub fn annotate_request(key: &str, value: impl FnOnce() -> String) {
+    if CURRENT.try_with(|_| ()).is_ok() {
+        annotate(key, value());
+    }
+}
+
+/// Whether the value of this key was given by [`annotate_request`].
+pub fn is_of_request(key: &str) -> bool {
+    key.starts_with(OF_REQUEST)
 }
 
 #[cfg(test)]

@@ -7,19 +7,20 @@
 
 pub mod annotations;
 mod certificates;
+pub mod deadline;
 mod default_ingress_class;
 mod default_storage_class;
 mod default_toleration_seconds;
-mod limit_ranger;
 pub mod expression;
+mod limit_ranger;
 pub mod matching;
 mod namespace_lifecycle;
 mod node_restriction;
 mod optional;
 mod plugins;
 pub mod pod_security;
-mod pod_topology_labels;
 pub mod policy;
+mod pod_topology_labels;
 mod priority;
 mod resource_quota;
 mod runtime_class;

@@ -1,6 +1,7 @@
 //! The edge: what a request means, and how an answer is written.
 
 mod accept;
+mod admit_connect;
 pub mod body;
 mod deprecation;
 mod exchange;
@@ -20,6 +21,7 @@ pub mod service;
 pub mod shape;
 mod special;
 mod steps;
+mod warnings;
 pub mod watch_body;
 mod yaml;
 

@@ -3,7 +3,7 @@
 use super::list_body::{ListBody, ListHead};
 use super::negotiation::{Format, Shape, Wanted};
 use super::object_form::ObjectForm;
-use super::respond::{GZIP_FROM_BYTES, Reply, as_gzip};
+use super::respond::{GZIP_FROM_BYTES, Reply, as_gzip, error_response, warn};
 use super::route::Route;
 use super::shape::{Include, Tables, metadata_list, metadata_only};
 use super::watch_body::{WatchBody, failed};
@@ -44,18 +44,30 @@ pub struct Call<'a> {
 impl Call<'_> {
     pub async fn answer(&self, body: Body) -> Result<Response<Body>, ApiError> {
         let scope = self.scope();
+        let outcome = self.answer_in(&scope, body).await;
+        let warnings = std::mem::take(&mut *scope.warnings.lock());
+        if warnings.is_empty() {
+            return outcome;
+        }
+        // Of what failed, or of a list: admission warns whatever becomes of the request.
+        let mut response = outcome.unwrap_or_else(|error| error_response(&error, self.wanted));
+        warn(&mut response, &warnings);
+        Ok(response)
+    }
+
+    async fn answer_in(&self, scope: &Scope<'_>, body: Body) -> Result<Response<Body>, ApiError> {
         let reply = match self.info.verb {
             "get" => {
                 scope.at_least(self.query.get("resourceVersion").unwrap_or_default()).await?;
-                self.get(&scope).await?
+                self.get(scope).await?
             }
-            "list" => return self.list(&scope).await,
-            "watch" => self.watch(&scope).await?,
-            "deletecollection" => return self.delete_collection(&scope, body).await,
-            "delete" => self.delete(&scope, body).await?,
-            "create" => self.create(&scope, body).await?,
-            "update" => self.update(&scope, body).await?,
-            "patch" => self.patch(&scope, body).await?,
+            "list" => return self.list(scope).await,
+            "watch" => self.watch(scope).await?,
+            "deletecollection" => return self.delete_collection(scope, body).await,
+            "delete" => self.delete(scope, body).await?,
+            "create" => self.create(scope, body).await?,
+            "update" => self.update(scope, body).await?,
+            "patch" => self.patch(scope, body).await?,
             _ => return Err(ApiError::method_not_allowed()),
         };
         let warnings = std::mem::take(&mut *scope.warnings.lock());

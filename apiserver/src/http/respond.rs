@@ -1,7 +1,7 @@
 //! Answers: bodies in the client's format, Status objects, headers that every answer carries.
 
 use super::negotiation::{Format, Wanted};
-use super::yaml;
+use super::{warnings, yaml};
 use axum::body::Body;
 use bytes::Bytes;
 use coracle_api::protobuf::{self, Encoder, ProtobufError};
@@ -86,12 +86,17 @@ impl Reply {
             },
         };
         *response.status_mut() = self.status;
-        for warning in &self.warnings {
-            if let Ok(value) = HeaderValue::from_str(&warning_header(warning)) {
-                response.headers_mut().append(WARNING, value);
-            }
-        }
+        warn(&mut response, &self.warnings);
         response
+    }
+}
+
+/// Adds warnings to an answer.
+pub fn warn(response: &mut Response<Body>, warnings: &[String]) {
+    for warning in warnings::limited(warnings) {
+        if let Ok(value) = HeaderValue::from_str(&warning_header(&warning)) {
+            response.headers_mut().append(WARNING, value);
+        }
     }
 }
 

@@ -8,8 +8,8 @@ use super::respond::{Reply, error_response, method_not_allowed};
 use super::route::{NoRoute, Route};
 use super::serve::Peer;
 use super::steps::{self, Step};
-use super::{RequestInfo, body, measure, paths};
-use crate::admission::annotations;
+use super::{RequestInfo, admit_connect, body, measure, paths};
+use crate::admission::{annotations, deadline};
 use crate::audit;
 use crate::authn;
 use crate::authz::{Attributes, Decision};
@@ -192,19 +192,28 @@ async fn in_time(
     let writes = !matches!(exchange.info.verb, "get" | "list" | "watch");
     exchange.dry_run = writes && query.is_some_and(|query| query.contains("dryRun=All"));
     if is_long_running(&exchange.info) {
-        return serve(server, &exchange.info, wanted, user, request).await;
+        let work = serve(server, &exchange.info, wanted, user, request);
+        return annotated(exchange.record.as_mut(), work).await;
     }
     let _counted = measure::in_flight(&exchange.info);
     let time = limits::deadline(query, server.request_timeout)?.saturating_sub(exchange.steps.elapsed());
     let work = serve(server, &exchange.info, wanted, user, request);
-    let Some(record) = &mut exchange.record else {
-        return tokio::time::timeout(time, work).await.unwrap_or_else(|_| Err(limits::timed_out()));
-    };
-    let (outcome, annotations) = annotations::collect(tokio::time::timeout(time, work)).await;
-    for (key, value) in &annotations {
-        record.annotate(key, value);
-    }
+    let end = tokio::time::Instant::now() + time;
+    let work = tokio::time::timeout_at(end, deadline::until(end, work));
+    let outcome = annotated(exchange.record.as_mut(), work).await;
     outcome.unwrap_or_else(|_| Err(limits::timed_out()))
+}
+
+/// Runs a request and records what it was annotated with.
+async fn annotated<F: Future>(record: Option<&mut audit::Record>, work: F) -> F::Output {
+    let Some(record) = record else { return work.await };
+    let (outcome, annotations) = annotations::collect(work).await;
+    for (key, value) in &annotations {
+        if record.wants_request() || !annotations::is_of_request(key) {
+            record.annotate(key, value);
+        }
+    }
+    outcome
 }
 
 async fn serve(
@@ -226,7 +235,7 @@ async fn serve(
     if let Some(remote) = server.aggregator.find(info) {
         return Ok(server.aggregator.answer(&remote, user, request, &server.stop).await);
     }
-        return stream(server, info, request).await;
+        return stream(server, info, user, request).await;
     }
     let query = Query::new(request.uri().query());
     if metrics_api::serves(server, &info.group, &info.version) {
@@ -308,8 +317,10 @@ fn attributes<'a>(info: &'a RequestInfo, user: &'a UserInfo, field_selector: &'a
 async fn stream(
     server: &Arc<Inner>,
     info: &RequestInfo,
+    user: &UserInfo,
     request: Request<Body>,
 ) -> Result<Response<Body>, ApiError> {
+    let request = admit_connect::admit(server, info, user, request).await?;
     let Some(kubelets) = &server.kubelets else {
         return Err(ApiError::unavailable("this server has no client for kubelets"));
     };

@@ -3,7 +3,7 @@
 use super::resources::Call;
 use super::respond::Reply;
 use crate::access::{self, TokenContext};
-use crate::registry::Scope;
+use crate::registry::{Asked, Operation, Scope};
 use crate::registry::subresource::Sub;
 use axum::body::Body;
 use coracle_api::{ApiError, Object, catalogue};
@@ -42,9 +42,13 @@ impl Call<'_> {
                 let status = deleted.status("", "pods");
                 Ok(Reply::json(StatusCode::CREATED, without_details(status)))
             }
-            ("serviceaccounts", "token") => self.token(scope, object),
+            ("serviceaccounts", "token") => {
+                let object = scope.admit_body(Operation::Create, object, Asked::Write(&options)).await?;
+                self.token(scope, object)
+            }
             (_, "") => {
                 self.wanted.shapeless()?;
+                let object = scope.admit_body(Operation::Create, object, Asked::Write(&options)).await?;
                 Ok(Reply::json(StatusCode::CREATED, self.review(scope, object)?))
             }
             _ => Err(ApiError::page_not_found()),
@@ -91,6 +95,8 @@ impl Call<'_> {
             return Err(ApiError::page_not_found());
         };
         let options = self.query.write_options("CreateOptions")?;
+        let admitted = scope.admit_body(Operation::Create, binding.clone(), Asked::Write(&options)).await?;
+        let binding = &admitted;
         let name = binding["metadata"]["name"].as_str().unwrap_or_default();
         let pod = Scope {
             registry: scope.registry,

@@ -37,9 +37,7 @@ impl Scope<'_> {
             };
         }
         for _ in 0..NAME_ATTEMPTS {
-            let mut attempt = object.clone();
-            of(&mut attempt).insert("name".into(), generate_name(&base).into());
-            if let Ok(stored) = self.create_named(attempt, owners, options).await? {
+            if let Ok(stored) = self.create_named(object.clone(), owners, options).await? {
                 return Ok(stored);
             }
         }
@@ -70,11 +68,18 @@ impl Scope<'_> {
         options: &WriteOptions,
     ) -> Result<Result<Object, (String, Raced)>, ApiError> {
         let mut object = object;
-        self.stamp_new(&mut object);
+        self.wipe_new(&mut object);
         self.dedup_owners(&mut object);
         self.strategy.defaults(&mut object);
         self.own(owners, options, &mut object, None).await?;
         self.mutate(Operation::Create, &mut object, None, options).await?;
+        // Those who mutate see neither what the server decides about a new object nor a name that it makes up.
+        self.check_identity(&mut object)?;
+        self.stamp_new(&mut object);
+        let base = text(&object, "generateName").to_owned();
+        if text(&object, "name").is_empty() && !base.is_empty() {
+            of(&mut object).insert("name".into(), generate_name(&base).into());
+        }
         self.strategy.defaults(&mut object);
         self.strategy.prepare_create(&mut object, &self.env());
         let mut errors: Vec<FieldError> = self.metadata_errors(&object);

@@ -242,7 +242,7 @@ impl Scope<'_> {
             return Ok(());
         }
         let name = match super::metadata::text(object, "name") {
-            "" if operation != Operation::Create => self.name.to_owned(),
+            "" => self.name.to_owned(),
             name => name.to_owned(),
         };
         let attributes = self.attributes(operation, &name, asked);

@@ -48,12 +48,27 @@ impl Scope<'_> {
         Ok(())
     }
 
-    /// What the server decides about a new object.
-    pub(super) fn stamp_new(&self, object: &mut Object) {
+    /// Removes what a client may not decide about a new object.
+    pub(super) fn wipe_new(&self, object: &mut Object) {
+        const SYSTEM: [&str; 7] = [
+            "deletionTimestamp",
+            "deletionGracePeriodSeconds",
+            "selfLink",
+            "resourceVersion",
+            "uid",
+            "creationTimestamp",
+            "generation",
+        ];
         let metadata = of(object);
-        for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "resourceVersion"] {
+        for field in SYSTEM {
             metadata.remove(field);
         }
+    }
+
+    /// What the server decides about a new object.
+    pub(super) fn stamp_new(&self, object: &mut Object) {
+        self.wipe_new(object);
+        let metadata = of(object);
         metadata.insert("uid".into(), uuid::Uuid::new_v4().to_string().into());
         metadata.insert("creationTimestamp".into(), time_text(self.now).into());
         metadata.insert("generation".into(), 1.into());

@@ -12,7 +12,7 @@ use coracle_api::{ApiError, FieldError, LabelSelector, Object, schema};
 use serde_json::{Value, json};
 
 /// The Scale that stands for an object.
-pub(super) fn scale_of(object: &Object) -> Object {
+fn scale_of(object: &Object) -> Object {
     let mut metadata = json!({});
     for field in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
         if let Some(value) = object["metadata"].get(field) {
@@ -89,7 +89,7 @@ impl Scope<'_> {
     }
 
     /// Puts the number of replicas to where the resource has it.
-    fn set_replicas(&self, object: &mut Object, replicas: i64) {
+    pub(super) fn set_replicas(&self, object: &mut Object, replicas: i64) {
         let mut slot = object;
         for field in self.replicas_path() {
             if !slot.is_object() {
