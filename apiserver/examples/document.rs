@@ -2,17 +2,22 @@
 //! other servers' documents.
 
 use coracle_api::catalogue::catalogue;
+use coracle_apiserver::discovery::{self, Offer};
+use coracle_apiserver::openapi;
 use std::io::Write;
+use std::sync::Arc;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut args = std::env::args().skip(1);
     let path = args.next().ok_or("usage: document <path> [<accept>]")?;
     let accept = args.next().unwrap_or_else(|| "application/json".to_owned());
-    let document = match coracle_apiserver::discovery::respond(&path, &accept, catalogue()) {
+    let offer = Arc::new(Offer::built_in(catalogue()));
+    let document = match discovery::respond(&path, &accept, &offer) {
         Some(document) => document,
-        None => coracle_apiserver::openapi::respond(&path, &accept, catalogue())
+        None => openapi::find(&path, &accept, &offer)
             .ok_or("nothing is served there")?
-            .map_err(|error| error.message)?,
+            .map_err(|error| error.message)?
+            .make(),
     };
     std::io::stdout().write_all(&document.body)?;
     Ok(())

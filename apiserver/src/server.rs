@@ -7,14 +7,15 @@ use crate::authn::Authenticator;
 use crate::authz::{Authorizer, Generation};
 use crate::cache::Cache;
 use crate::connect::KubeletClient;
+use crate::discovery::Published;
 use crate::flowcontrol::{self, FlowControl};
 use crate::health::{Health, Matters};
 use crate::http::limits::REQUEST_TIMEOUT;
 use crate::http::serve::{self, Front};
 use crate::http::service;
 use crate::metrics;
-use crate::registry::{Admission, Clock, Registry};
 use crate::metrics_api;
+use crate::registry::{Admission, Clock, Registry};
 use crate::store::{Store, StoreError};
 use axum::Router;
 use axum::body::Body;
@@ -46,9 +47,9 @@ pub struct EdgeOptions {
     /// For requests that are neither watches nor streams: upstream's `--request-timeout`.
     pub request_timeout: Duration,
     pub audit: Option<Arc<audit::Log>>,
-}
     /// Who this server is to aggregated ones.
     pub front_proxy: Option<Arc<FrontProxy>>,
+}
 
 impl Default for EdgeOptions {
     fn default() -> Self {
@@ -65,7 +66,6 @@ pub struct Inner {
     pub flow: Arc<FlowControl>,
     pub request_timeout: Duration,
     pub audit: Option<Arc<audit::Log>>,
-    pub stop: CancellationToken,
     pub aggregator: Arc<Aggregator>,
     /// The same, for discovery and OpenAPI.
     pub foreign: Arc<dyn Foreign>,
@@ -73,6 +73,7 @@ pub struct Inner {
     pub published: Published,
     /// The last readings of the kubelets' statistics.
     pub metrics: metrics_api::Collector,
+    pub stop: CancellationToken,
 }
 
 /// A running API server. Cloning shares it.
@@ -105,13 +106,13 @@ fn show_metrics(inner: &Arc<Inner>) {
             flow.render(text);
         }
     });
-    metrics::global().collect_as("audit", move |text| {
     let aggregator = Arc::downgrade(&inner.aggregator);
     metrics::global().collect_as("aggregator", move |text| {
         if let Some(aggregator) = aggregator.upgrade() {
             aggregator.render(text);
         }
     });
+    metrics::global().collect_as("audit", move |text| {
         if let Some(log) = log.as_ref().and_then(std::sync::Weak::upgrade) {
             log.render(text);
         }
@@ -131,8 +132,9 @@ impl ApiServer {
         cache: Arc<Cache>,
     ) -> Self {
         let ServerConfig { authenticator, authorizer, admission, kubelets, health, clock, stop } = config;
-        let registry = Registry { store, cache, admission, clock };
         let aggregator = Aggregator::new(cache.clone(), edge.front_proxy);
+        let registry = Registry { store, cache, admission, clock };
+        let catalogue = registry.cache.catalogue().clone();
         let inner = Arc::new(Inner {
             registry,
             authenticator,
@@ -142,12 +144,12 @@ impl ApiServer {
             flow: FlowControl::new(edge.flow),
             request_timeout: edge.request_timeout,
             audit: edge.audit,
-            stop,
-        });
             published: Published::new(catalogue, aggregator.clone()),
             foreign: aggregator.clone(),
             aggregator,
             metrics: metrics_api::Collector::default(),
+            stop,
+        });
         inner.health.report(SHUTDOWN, Matters::Ready, Ok(()));
         show_metrics(&inner);
         let served = inner.clone();
@@ -184,29 +186,6 @@ impl ApiServer {
         tokio::spawn(flowcontrol::maintain(flow, cache, self.router.clone(), health, stop))
     }
 
-    pub fn audit_log(&self) -> Option<&Arc<audit::Log>> {
-        self.inner.audit.as_ref()
-    }
-
-    /// Lets `/readyz` fail, so that nobody is sent here any more; everything else goes on.
-    pub fn announce_shutdown(&self) {
-        self.inner.health.report(SHUTDOWN, Matters::Ready, Err("process is shutting down".to_owned()));
-    }
-
-    pub fn stop(&self) -> &CancellationToken {
-        &self.inner.stop
-    }
-
-    pub fn health(&self) -> &Health {
-        &self.inner.health
-    }
-
-    /// Accepts connections until `stop`; watches end at once when the server's own `stop` does. In clear text
-    /// without `tls`.
-    pub async fn serve(
-        &self,
-        listener: TcpListener,
-
     /// Keeps `status` of ValidatingAdmissionPolicies, until the server's `stop`.
     pub fn maintain_policies(&self) -> JoinHandle<()> {
         let cache = self.inner.registry.cache.clone();
@@ -229,6 +208,29 @@ impl ApiServer {
     pub fn aggregator(&self) -> &Arc<Aggregator> {
         &self.inner.aggregator
     }
+
+    pub fn audit_log(&self) -> Option<&Arc<audit::Log>> {
+        self.inner.audit.as_ref()
+    }
+
+    /// Lets `/readyz` fail, so that nobody is sent here any more; everything else goes on.
+    pub fn announce_shutdown(&self) {
+        self.inner.health.report(SHUTDOWN, Matters::Ready, Err("process is shutting down".to_owned()));
+    }
+
+    pub fn stop(&self) -> &CancellationToken {
+        &self.inner.stop
+    }
+
+    pub fn health(&self) -> &Health {
+        &self.inner.health
+    }
+
+    /// Accepts connections until `stop`; watches end at once when the server's own `stop` does. In clear text
+    /// without `tls`.
+    pub async fn serve(
+        &self,
+        listener: TcpListener,
         tls: Option<Arc<rustls::ServerConfig>>,
         stop: CancellationToken,
     ) {

@@ -13,6 +13,9 @@ mod aggregation;
 #[cfg(test)]
 #[path = "api_server/audit.rs"]
 mod audit;
+#[cfg(test)]
+#[path = "api_server/crd_definitions.rs"]
+mod crd_definitions;
 #[path = "api_server/delete.rs"]
 mod delete;
 #[path = "api_server/deleted.rs"]
@@ -36,23 +39,38 @@ mod lists;
 #[path = "api_server/matrix.rs"]
 mod matrix;
 #[cfg(test)]
-#[path = "api_server/observe.rs"]
-mod observe;
-#[path = "api_server/ownership.rs"]
 #[path = "api_server/metrics_api.rs"]
 mod metrics_api;
 #[cfg(test)]
+#[path = "api_server/observe.rs"]
+mod observe;
+#[path = "api_server/ownership.rs"]
 mod ownership;
 #[path = "api_server/patches.rs"]
 mod patches;
 #[cfg(test)]
+#[path = "api_server/policies.rs"]
+mod policies;
+#[cfg(test)]
+#[path = "api_server/policies_mutating.rs"]
+mod policies_mutating;
+#[cfg(test)]
+#[path = "api_server/policies_validating.rs"]
+mod policies_validating;
+#[cfg(test)]
 #[path = "api_server/protobuf.rs"]
 mod protobuf;
+#[cfg(test)]
+#[path = "api_server/proxying.rs"]
+mod proxying;
 #[cfg(test)]
 #[path = "api_server/sockets.rs"]
 mod sockets;
 #[path = "api_server/subresources.rs"]
 mod subresources;
+#[cfg(test)]
+#[path = "api_server/toy.rs"]
+mod toy;
 #[path = "api_server/watch_semantics.rs"]
 mod watch_semantics;
 #[path = "api_server/watches.rs"]
@@ -71,6 +89,3 @@ mod webhooks_support;
 mod webhooks_validating;
 #[path = "api_server/writes.rs"]
 mod writes;
-#[cfg(test)]
-#[path = "api_server/toy.rs"]
-mod toy;

@@ -3,7 +3,7 @@
 use super::{DecodeError, MAX_PROBLEMS, Problems};
 use crate::meta::time;
 use crate::quantity::Quantity;
-use crate::schema::{FieldRef, Kind, TypeRef};
+use crate::schema::{self, FieldRef, Kind, TypeRef};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
@@ -63,11 +63,36 @@ fn go_type(ty: TypeRef<'_>) -> String {
 impl Walk {
     fn value(&mut self, value: &mut Value, ty: TypeRef<'_>) -> Result<(), DecodeError> {
         match ty.kind() {
-            Kind::Any => Ok(()),
+            Kind::Any => self.any(value, ty.any_name()),
             Kind::List => self.list(value, ty),
             Kind::Map => self.map(value, ty),
             Kind::Struct => self.structure(value, ty),
             _ => self.scalar(value, ty),
+        }
+    }
+
+    /// Any value, but for the three in which schemas of custom resources may stand in place of something else.
+    fn any(&mut self, value: &mut Value, name: &str) -> Result<(), DecodeError> {
+        let Some(alternative) = name.rsplit('.').next().and_then(|n| n.strip_prefix("JSONSchemaPropsOr"))
+        else {
+            return Ok(());
+        };
+        let Some(schema) = name.strip_suffix(&format!("Or{alternative}")).and_then(schema::by_name) else {
+            return Ok(());
+        };
+        match (value, alternative) {
+            (value @ Value::Object(_), _) => self.structure(value, schema),
+            (Value::Array(list), "Array") => {
+                let length = self.path.len();
+                for (i, item) in list.iter_mut().enumerate() {
+                    self.path.push_str(&format!("[{i}]"));
+                    self.element(item, schema)?;
+                    self.path.truncate(length);
+                }
+                Ok(())
+            }
+            (Value::Bool(_) | Value::Null, "Bool") | (_, "Array" | "StringArray") => Ok(()),
+            _ => Err(DecodeError::Type("boolean or JSON schema expected".to_owned())),
         }
     }
 

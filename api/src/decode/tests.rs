@@ -260,3 +260,27 @@ fn problems_stand_in_the_order_of_the_document() {
         "strict decoding error: unknown field \"spec.unknownField\", duplicate field \"spec.replicas\""
     ));
 }
+
+#[test]
+fn schemas_are_looked_into_wherever_they_stand() {
+    let ty = crate::schema::root("apiextensions.k8s.io", "v1", "CustomResourceDefinition").unwrap();
+    let definition = |schema: Value| {
+        json!({ "spec": { "group": "a.b", "names": { "plural": "x", "kind": "X" }, "scope": "Cluster",
+            "versions": [{ "name": "v1", "served": true, "storage": true, "schema": { "openAPIV3Schema": schema } }] } })
+    };
+    let mut wrong = definition(json!({ "type": "object", "additionalProperties": "x" }));
+    let error = super::conform::conform(&mut wrong, ty).unwrap_err();
+    assert!(format!("{error:?}").contains("boolean or JSON schema expected"), "{error:?}");
+    let mut odd = definition(json!({ "type": "object", "properties": {
+        "list": { "type": "array", "items": { "type": "string", "maxLenght": 1 } },
+        "map": { "type": "object", "additionalProperties": { "oops": 1 } }, "any": { "additionalProperties": true } } }));
+    let problems = super::conform::conform(&mut odd, ty).unwrap();
+    let at = "spec.versions[0].schema.openAPIV3Schema.properties";
+    assert_eq!(
+        problems,
+        [
+            format!("unknown field \"{at}.list.items.maxLenght\""),
+            format!("unknown field \"{at}.map.additionalProperties.oops\"")
+        ]
+    );
+}

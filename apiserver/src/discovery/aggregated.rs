@@ -1,9 +1,8 @@
 //! `apidiscovery.k8s.io`: everything in one document (KEP-3352).
 
-use super::Document;
+use super::{Document, Group, Offer};
 use coracle_api::{Resource, Subresource};
 use serde_json::{Map, Value, json};
-use std::sync::Arc;
 
 /// The two versions of the aggregated form; v2beta1 is what clients before 1.30 ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,29 +43,39 @@ impl Form {
         }
     }
 
-    pub fn document<'a>(self, resources: impl Iterator<Item = &'a Arc<Resource>>) -> Document {
+    pub fn core(self, offer: &Offer) -> Document {
+        let versions = [version(offer, "", "v1")];
+        self.document(&[json!({ "metadata": {}, "versions": versions })])
+    }
+
+    pub fn groups(self, offer: &Offer) -> Document {
+        let group = |group: &Group| {
+            let versions: Vec<Value> =
+                group.versions.iter().map(|v| version(offer, &group.name, v)).collect();
+            json!({ "metadata": { "name": group.name }, "versions": versions })
+        };
+        self.document(&offer.groups.iter().map(group).collect::<Vec<_>>())
+    }
+
+    fn document(self, items: &[Value]) -> Document {
         let list = json!({
             "kind": "APIGroupDiscoveryList",
             "apiVersion": format!("apidiscovery.k8s.io/{}", self.version()),
             "metadata": {},
-            "items": groups(&resources.collect::<Vec<_>>()),
+            "items": items,
         });
         Document::new(self.content_type(), list.to_string().into_bytes())
     }
 }
 
-fn groups(resources: &[&Arc<Resource>]) -> Vec<Value> {
-    let group = |group: coracle_api::catalogue::Group<'_>| {
-        let of_version = |version: &&str| {
-            let entries = resources.iter().filter(|r| r.group == group.name && r.version == **version);
-            let entries: Vec<Value> = entries.map(|r| resource(r)).collect();
-            json!({ "version": version, "freshness": "Current", "resources": entries })
-        };
-        let versions: Vec<Value> = group.versions.iter().map(of_version).collect();
-        let metadata = if group.name.is_empty() { json!({}) } else { json!({ "name": group.name }) };
-        json!({ "metadata": metadata, "versions": versions })
+/// Of another server, what it said last; clients see whether it can be reached.
+fn version(offer: &Offer, group: &str, version: &str) -> Value {
+    let (entries, stale) = match offer.foreign_version(group, version) {
+        Some(foreign) => (foreign.resources.clone(), foreign.stale),
+        None => (offer.of(group, version).map(|r| resource(r)).collect(), false),
     };
-    coracle_api::catalogue::groups(resources.iter().copied()).into_iter().map(group).collect()
+    let freshness = if stale { "Stale" } else { "Current" };
+    json!({ "version": version, "freshness": freshness, "resources": entries })
 }
 
 fn resource(resource: &Resource) -> Value {

@@ -23,6 +23,11 @@ impl Document {
         Self::new("application/json", value.to_string().into_bytes())
     }
 
+    /// One that is not made, because the client has it already or is sent elsewhere.
+    pub fn unmade(content_type: &'static str, etag: &str) -> Self {
+        Self { content_type, body: Bytes::new(), etag: etag.to_owned() }
+    }
+
     /// Whether the header `If-None-Match` lets the server answer 304.
     pub fn matches(&self, if_none_match: &str) -> bool {
         let tags = if_none_match.split(',').map(|tag| tag.trim().trim_start_matches("W/"));

@@ -1,44 +1,39 @@
 //! The plain documents: APIVersions, APIGroupList, APIGroup, APIResourceList.
 
+use super::{Group, Offer};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use coracle_api::Resource;
-use coracle_api::catalogue::{Group, api_version, groups};
+use coracle_api::catalogue::api_version;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
-use std::sync::Arc;
 
 /// Of `/api`. Which address a client should use is left to its configuration.
 pub fn api_versions() -> Value {
     json!({ "kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": [] })
 }
 
-fn named_groups(resources: &[Arc<Resource>]) -> impl Iterator<Item = Group<'_>> {
-    groups(resources).into_iter().filter(|g| !g.name.is_empty())
-}
-
-fn group_fields(group: &Group<'_>) -> Value {
+fn group_fields(group: &Group) -> Value {
     let entry =
-        |version: &str| json!({ "groupVersion": api_version(group.name, version), "version": version });
-    let versions: Vec<Value> = group.versions.iter().map(|v| entry(v)).collect();
-    json!({ "name": group.name, "versions": versions, "preferredVersion": entry(group.preferred_version()) })
+        |version: &String| json!({ "groupVersion": api_version(&group.name, version), "version": version });
+    let versions: Vec<Value> = group.versions.iter().map(entry).collect();
+    json!({ "name": group.name, "preferredVersion": versions.first(), "versions": versions })
 }
 
-pub fn group_list(resources: &[Arc<Resource>]) -> Value {
-    let list: Vec<Value> = named_groups(resources).map(|g| group_fields(&g)).collect();
+pub fn group_list(offer: &Offer) -> Value {
+    let list: Vec<Value> = offer.groups.iter().map(group_fields).collect();
     json!({ "kind": "APIGroupList", "apiVersion": "v1", "groups": list })
 }
 
-pub fn group(name: &str, resources: &[Arc<Resource>]) -> Option<Value> {
-    let mut group = group_fields(&named_groups(resources).find(|g| g.name == name)?);
+pub fn group(name: &str, offer: &Offer) -> Option<Value> {
+    let mut group = group_fields(offer.group(name)?);
     group["kind"] = "APIGroup".into();
     group["apiVersion"] = "v1".into();
     Some(group)
 }
 
-pub fn resource_list(group: &str, version: &str, resources: &[Arc<Resource>]) -> Option<Value> {
-    let of_version = resources.iter().filter(|r| r.group == group && r.version == version);
-    let entries: Vec<Value> = of_version.flat_map(|r| entries(r)).collect();
+pub fn resource_list(group: &str, version: &str, offer: &Offer) -> Option<Value> {
+    let entries: Vec<Value> = offer.of(group, version).flat_map(|r| entries(r)).collect();
     if entries.is_empty() {
         return None;
     }

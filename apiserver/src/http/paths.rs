@@ -6,12 +6,12 @@ use super::respond::{Content, Reply, method_not_allowed};
 use crate::authn::oidc;
 use crate::discovery::{self, Document};
 use crate::metrics;
+use crate::metrics_api;
 use crate::openapi;
 use crate::registry::Query;
 use crate::server::Inner;
 use axum::body::Body;
 use coracle_api::ApiError;
-use coracle_api::catalogue;
 use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, ETAG, EXPIRES, IF_NONE_MATCH, LOCATION, VARY};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use std::sync::Arc;
@@ -47,15 +47,19 @@ pub async fn answer(
         return Ok(Reply::text(StatusCode::OK, page).into_response(wanted));
     }
     if info.path == "/" {
-        return Ok(Reply::ok(index()).into_response(wanted));
+        return Ok(Reply::ok(index(&server.published.offer())).into_response(wanted));
     }
     let accept = headers.get(ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or_default();
-    if info.path.starts_with("/openapi/") {
-        let document = openapi_document(info.path.clone(), accept.to_owned()).await?;
+    if metrics_api::serves(server, metrics_api::GROUP, metrics_api::VERSION)
+        && let Some(document) = metrics_api::document(&info.path)
+    {
         let mut response = served(&document, headers, wanted);
-        let known = openapi::keep(&info.path, query.get("hash"), &document);
+        let known = openapi::keep(&info.path, query.get("hash"), &document.etag);
         keep(&mut response, &known, (server.registry.clock)());
         return Ok(response);
+    }
+    if info.path.starts_with("/openapi/") {
+        return openapi_document(server, info, accept, &query, headers, wanted).await;
     }
     if let Some(authenticator) = &server.authenticator
         && let Some((kind, document)) = oidc::respond(&info.path, authenticator.tokens())
@@ -63,14 +67,14 @@ pub async fn answer(
         let content = Content::Text(kind, document.to_string().into());
         return Ok(Reply { status: StatusCode::OK, content, warnings: Vec::new() }.into_response(wanted));
     }
-    match discovery::respond(&info.path, accept, catalogue::catalogue()) {
+    match discovery::respond(&info.path, accept, &server.published.offer()) {
         Some(document) => Ok(served(&document, headers, wanted)),
         None => Err(ApiError::page_not_found()),
     }
 }
 
 /// What there is beside resources, as upstream's root page lists it.
-fn index() -> serde_json::Value {
+fn index(offer: &discovery::Offer) -> serde_json::Value {
     let mut paths: Vec<String> = [
         "/.well-known/openid-configuration",
         "/api",
@@ -93,7 +97,7 @@ fn index() -> serde_json::Value {
     ]
     .map(str::to_owned)
     .to_vec();
-    for group in catalogue::groups(catalogue::catalogue()).iter().filter(|group| !group.name.is_empty()) {
+    for group in &offer.groups {
         paths.push(format!("/apis/{}", group.name));
         paths.extend(group.versions.iter().map(|version| format!("/apis/{}/{version}", group.name)));
     }
@@ -101,10 +105,29 @@ fn index() -> serde_json::Value {
     serde_json::json!({ "paths": paths })
 }
 
-/// Schemas are made on demand, which takes tens of milliseconds.
-async fn openapi_document(path: String, accept: String) -> Result<Document, ApiError> {
-    let made = tokio::task::spawn_blocking(move || openapi::respond(&path, &accept, catalogue::catalogue()));
-    made.await.map_err(ApiError::internal)?.ok_or_else(ApiError::page_not_found)?
+/// Schemas are made on demand, which takes tens of milliseconds, unless the client has them already.
+async fn openapi_document(
+    server: &Arc<Inner>,
+    info: &RequestInfo,
+    accept: &str,
+    query: &Query,
+    headers: &HeaderMap,
+    wanted: Wanted,
+) -> Result<Response<Body>, ApiError> {
+    let offer = server.published.offer();
+    let page = openapi::find(&info.path, accept, &offer).ok_or_else(ApiError::page_not_found)??;
+    let known = openapi::keep(&info.path, query.get("hash"), &page.etag);
+    let mut document = Document::unmade(page.content_type, &page.etag);
+    if !has_already(&document, headers) && !matches!(known, openapi::Keep::Elsewhere(_)) {
+        document = tokio::task::spawn_blocking(move || page.make()).await.map_err(ApiError::internal)?;
+    }
+    let mut response = served(&document, headers, wanted);
+    keep(&mut response, &known, (server.registry.clock)());
+    Ok(response)
+}
+
+fn has_already(document: &Document, headers: &HeaderMap) -> bool {
+    headers.get(IF_NONE_MATCH).and_then(|v| v.to_str().ok()).is_some_and(|v| document.matches(v))
 }
 
 fn metrics_page(server: &Inner, wanted: Wanted) -> Response<Body> {
@@ -140,8 +163,7 @@ fn keep(response: &mut Response<Body>, keep: &openapi::Keep, now: jiff::Timestam
 
 /// A document that changes seldom: with its tag, or 304 for who has it already.
 fn served(document: &Document, headers: &HeaderMap, wanted: Wanted) -> Response<Body> {
-    let known = headers.get(IF_NONE_MATCH).and_then(|v| v.to_str().ok()).is_some_and(|v| document.matches(v));
-    let mut response = if known {
+    let mut response = if has_already(document, headers) {
         let mut response = Response::new(Body::empty());
         *response.status_mut() = StatusCode::NOT_MODIFIED;
         response

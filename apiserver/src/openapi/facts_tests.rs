@@ -1,6 +1,6 @@
 //! Our documents against upstream's facts, line by line; `api/generate.py` writes the same lines of upstream's document.
 
-use super::*;
+use super::tests::respond;
 use coracle_api::catalogue::catalogue;
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,43 +1,79 @@
 //! OpenAPI: what objects look like and which requests exist, for `kubectl explain`, `apply` and client generators.
 //!
 //! <https://kubernetes.io/docs/concepts/overview/kubernetes-api/#openapi-interface-definition>. Documents are made
-//! when asked for and not kept: clients keep them by the hash in their address.
+//! when asked for and not kept: clients keep them by the hash in their address, and who has a document already is told so
+//! by its tag, for which it need not be made.
 
+mod custom;
 mod operations;
 mod pages;
 mod parameters;
 mod prose;
 mod schema;
+mod tags;
 mod v2;
 mod v2_protobuf;
 mod v3;
 
-use crate::discovery::Document;
-use coracle_api::{ApiError, Resource};
+pub use tags::Tags;
+
+use crate::discovery::{Document, Offer};
+use coracle_api::ApiError;
 use std::sync::Arc;
 
-/// Answers a GET of `/openapi/v2`, `/openapi/v3` and of the documents that the latter names; `None` for every other
-/// path and for groups and versions that are not served.
-///
-/// JSON, and v2 as protobuf, which kubectl asks for; other forms are 406. Takes milliseconds for a v3 document and tens
-/// of them for v2, so call it where blocking is allowed.
-pub fn respond(path: &str, accept: &str, resources: &[Arc<Resource>]) -> Option<Result<Document, ApiError>> {
-    let path = path.trim_end_matches('/');
-    if path == "/openapi/v2" && !accepts_json(accept) && v2_protobuf::accepted(accept) {
-        return Some(Ok(v2_protobuf::document(resources)));
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum What {
+    V2,
+    V2Protobuf,
+    Index,
+    /// By its name in the index.
+    Document(String),
+}
+
+/// A document that is there to be made.
+pub struct Page {
+    offer: Arc<Offer>,
+    what: What,
+    pub content_type: &'static str,
+    /// Strong and quoted.
+    pub etag: String,
+}
+
+impl Page {
+    /// Takes milliseconds for a v3 document and tens of them for v2, so call it where blocking is allowed.
+    pub fn make(&self) -> Document {
+        let body = match &self.what {
+            What::V2 => v2::document(&self.offer),
+            What::V2Protobuf => v2_protobuf::document(&self.offer),
+            What::Index => v3::index(&self.offer).to_string().into_bytes(),
+            What::Document(name) => v3::document(name, &self.offer).to_string().into_bytes(),
+        };
+        Document { content_type: self.content_type, body: body.into(), etag: self.etag.clone() }
     }
-    let make: Box<dyn FnOnce() -> Document> = match path {
-        "/openapi/v2" => Box::new(|| v2::document(resources)),
-        "/openapi/v3" => Box::new(|| Document::json(&v3::index(resources))),
+}
+
+/// What a GET of `/openapi/v2`, `/openapi/v3` and of the documents that the latter names is answered with; `None` for
+/// every other path and for groups and versions that this server does not serve.
+///
+/// JSON, and v2 as protobuf, which kubectl asks for; other forms are 406.
+pub fn find(path: &str, accept: &str, offer: &Arc<Offer>) -> Option<Result<Page, ApiError>> {
+    let path = path.trim_end_matches('/');
+    let tags = Tags::of(offer);
+    let protobuf = path == "/openapi/v2" && !accepts_json(accept) && v2_protobuf::accepted(accept);
+    let (what, tag) = match path {
+        "/openapi/v2" if protobuf => (What::V2Protobuf, format!("{}P", tags.v2)),
+        "/openapi/v2" => (What::V2, tags.v2.clone()),
+        "/openapi/v3" => (What::Index, tags.index.clone()),
         _ => {
-            let document = v3::document(path.strip_prefix("/openapi/v3/")?, resources)?;
-            Box::new(|| document)
+            let name = path.strip_prefix("/openapi/v3/")?;
+            (What::Document(name.to_owned()), tags.document(name)?.to_owned())
         }
     };
-    if accepts_json(accept) {
-        return Some(Ok(make()));
+    if !protobuf && !accepts_json(accept) {
+        return Some(Err(ApiError::not_acceptable(&["application/json"])));
     }
-    Some(Err(ApiError::not_acceptable(&["application/json"])))
+    let content_type = if protobuf { v2_protobuf::CONTENT_TYPE } else { "application/json" };
+    Some(Ok(Page { offer: offer.clone(), what, content_type, etag: format!("\"{tag}\"") }))
 }
 
 /// How long a client may keep a document.
@@ -52,8 +88,8 @@ pub enum Keep {
 }
 
 /// `hash` is the parameter of that name, by which the index of v3 points at documents.
-pub fn keep(path: &str, hash: Option<&str>, document: &Document) -> Keep {
-    let wanted = document.etag.trim_matches('"');
+pub fn keep(path: &str, hash: Option<&str>, etag: &str) -> Keep {
+    let wanted = etag.trim_matches('"');
     match hash.filter(|hash| path.starts_with("/openapi/v3/") && !hash.is_empty()) {
         None => Keep::Ask,
         Some(hash) if hash == wanted => Keep::ForEver,

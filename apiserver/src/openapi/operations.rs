@@ -52,8 +52,15 @@ pub fn capitalized(word: &str) -> String {
     chars.next().map_or(String::new(), |first| first.to_uppercase().chain(chars).collect())
 }
 
+/// Whether this program knows the type; it knows none of custom resources.
+pub fn is_built_in(resource: &Resource) -> bool {
+    coracle_api::schema::root(&resource.group, &resource.version, &resource.kind).is_some()
+}
+
 struct Builder<'a> {
     resource: &'a Resource,
+    /// Custom resources speak no protobuf, know no strategic merge, and have none of the paths of old.
+    custom: bool,
     /// `AppsV1`
     group: String,
     /// `apps_v1`
@@ -223,6 +230,16 @@ impl Builder<'_> {
     }
 }
 
+/// To the forms that custom objects have.
+fn restrict(operation: &mut Operation) {
+    operation.produces = CUSTOM;
+    operation.consumes = match operation.method {
+        "patch" => CUSTOM_PATCHES,
+        _ if operation.body.is_some() => CUSTOM,
+        _ => ANYTHING,
+    };
+}
+
 /// All paths of a resource.
 pub fn paths(resource: &Resource) -> Vec<Path> {
     let root = match &*resource.group {
@@ -232,6 +249,7 @@ pub fn paths(resource: &Resource) -> Vec<Path> {
     let (word, version) = (group_word(&resource.group), &*resource.version);
     let builder = Builder {
         resource,
+        custom: !is_built_in(resource),
         group: capitalized(&word) + &capitalized(version),
         tag: format!("{word}_{version}"),
         scope: if resource.namespaced { "Namespaced" } else { "" },
@@ -265,9 +283,12 @@ pub fn paths(resource: &Resource) -> Vec<Path> {
             paths.push(Path { template: format!("{template}/{{path}}"), operations });
         }
     }
-    if resource.supports("watch") {
+    if resource.supports("watch") && !builder.custom {
         paths.extend(builder.watches(&root, &collection, &item));
     }
     paths.retain(|path| !path.operations.is_empty());
+    if builder.custom {
+        paths.iter_mut().flat_map(|path| &mut path.operations).for_each(restrict);
+    }
     paths
 }

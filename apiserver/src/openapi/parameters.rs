@@ -21,6 +21,11 @@ pub const PATCHES: &[&str] = &[
     "application/apply-patch+yaml",
 ];
 
+/// Of custom resources.
+pub const CUSTOM: &[&str] = &["application/json", "application/yaml"];
+pub const CUSTOM_PATCHES: &[&str] =
+    &["application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml"];
+
 pub const OK: &[(&str, &str)] = &[("200", "OK")];
 pub const OK_CREATED: &[(&str, &str)] = &[("200", "OK"), ("201", "Created")];
 pub const OK_ACCEPTED: &[(&str, &str)] = &[("200", "OK"), ("202", "Accepted")];

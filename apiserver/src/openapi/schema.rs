@@ -21,7 +21,7 @@ impl Dialect {
     }
 
     /// A reference beside other keywords, which OpenAPI 3.0 ignores next to a bare `$ref`.
-    fn property(self, name: &str) -> Map<String, Value> {
+    pub fn property(self, name: &str) -> Map<String, Value> {
         let mut property = Map::new();
         match self.reference(name) {
             Value::Object(map) if self == Self::V2 => return map,

@@ -1,26 +1,40 @@
 //! OpenAPI v2: everything in one document, written piece by piece so that it never stands in memory as a tree.
 
-use super::operations::{Operation, Path, Payload, paths};
+use super::custom;
+use super::operations::{Operation, Path, Payload, is_built_in, paths};
 use super::pages::pages;
 use super::parameters::query_type;
 use super::prose::Prose;
 use super::schema::{Dialect, closure, definition, identities, named_values};
 use super::v3::{META, common_query, path_parameters, roots, type_name};
-use crate::discovery::Document;
+use crate::aggregation::merge_v2;
+use crate::discovery::Offer;
 use coracle_api::Resource;
 use coracle_api::catalogue::groups;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-pub fn document(resources: &[Arc<Resource>]) -> Document {
+pub fn document(offer: &Offer) -> Vec<u8> {
+    let ours = own(offer);
+    let theirs = offer.foreign.openapi_v2();
+    if theirs.is_empty() {
+        return ours;
+    }
+    // Only where other servers take part does the document stand in memory as a tree.
+    let Ok(mut whole) = serde_json::from_slice::<Value>(&ours) else { return ours };
+    theirs.iter().for_each(|document| merge_v2(&mut whole, document));
+    whole.to_string().into_bytes()
+}
+
+fn own(offer: &Offer) -> Vec<u8> {
     let mut out = Members::open("{\"swagger\":\"2.0\"");
     out.add("info", &json!({ "title": "Kubernetes", "version": crate::discovery::GIT_VERSION }));
     out.nest("paths");
-    all_paths(resources, &mut |path| out.add(&path.template, &path_item(path)));
+    all_paths(&offer.resources, &mut |path| out.add(&path.template, &path_item(path)));
     out.close();
     out.nest("definitions");
-    definitions(resources, &mut |name, schema| out.add(name, schema));
+    definitions(offer, &mut |name, schema| out.add(name, schema));
     out.close();
     out.add(
         "securityDefinitions",
@@ -28,7 +42,7 @@ pub fn document(resources: &[Arc<Resource>]) -> Document {
             "name": "authorization", "in": "header" } }),
     );
     out.add("security", &json!([{ "BearerToken": [] }]));
-    Document::new("application/json", out.finish())
+    out.finish()
 }
 
 pub(super) fn all_paths(resources: &[Arc<Resource>], visit: &mut dyn FnMut(&Path)) {
@@ -39,7 +53,21 @@ pub(super) fn all_paths(resources: &[Arc<Resource>], visit: &mut dyn FnMut(&Path
 }
 
 /// Group by group, so that the descriptions of one only are in memory.
-pub(super) fn definitions(resources: &[Arc<Resource>], add: &mut dyn FnMut(&str, &Value)) {
+pub(super) fn definitions(offer: &Offer, add: &mut dyn FnMut(&str, &Value)) {
+    let built_in: Vec<Arc<Resource>> = offer.resources.iter().filter(|r| is_built_in(r)).cloned().collect();
+    built_in_definitions(&built_in, add);
+    let custom: Vec<_> = offer.all_custom().collect();
+    if !custom.is_empty() {
+        let prose = Prose::of([custom::PROSE_OF]);
+        for custom in custom {
+            for (name, schema) in custom::definitions(custom, Dialect::V2, &prose) {
+                add(&name, &schema);
+            }
+        }
+    }
+}
+
+fn built_in_definitions(resources: &[Arc<Resource>], add: &mut dyn FnMut(&str, &Value)) {
     let identities = identities();
     let mut written = BTreeSet::new();
     for group in groups(resources) {

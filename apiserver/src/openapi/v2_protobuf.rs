@@ -4,12 +4,11 @@
 //! Field numbers: <https://github.com/google/gnostic-models/blob/main/openapiv2/OpenAPIv2.proto>.
 
 use super::v2::definitions;
-use crate::discovery::Document;
-use coracle_api::Resource;
+use crate::discovery::Offer;
 use serde_json::Value;
-use std::sync::Arc;
+use std::collections::BTreeSet;
 
-const CONTENT_TYPE: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
+pub const CONTENT_TYPE: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
 
 /// Clients spell the type with an `@` or, as the answer does, with a dot.
 pub fn accepted(accept: &str) -> bool {
@@ -17,9 +16,20 @@ pub fn accepted(accept: &str) -> bool {
         || accept.contains("com.github.proto-openapi.spec.v2.v1.0+protobuf")
 }
 
-pub fn document(resources: &[Arc<Resource>]) -> Document {
+pub fn document(offer: &Offer) -> Vec<u8> {
     let mut schemas = Vec::new();
-    definitions(resources, &mut |name, schema| put_named(&mut schemas, 1, name, &encode(schema)));
+    let mut known = BTreeSet::new();
+    definitions(offer, &mut |name, schema| {
+        known.insert(name.to_owned());
+        put_named(&mut schemas, 1, name, &encode(schema));
+    });
+    for document in offer.foreign.openapi_v2() {
+        for (name, schema) in document["definitions"].as_object().into_iter().flatten() {
+            if known.insert(name.clone()) {
+                put_named(&mut schemas, 1, name, &encode(schema));
+            }
+        }
+    }
     let mut info = Vec::new();
     put(&mut info, 1, b"Kubernetes");
     put(&mut info, 2, crate::discovery::GIT_VERSION.as_bytes());
@@ -27,7 +37,7 @@ pub fn document(resources: &[Arc<Resource>]) -> Document {
     put(&mut out, 1, b"2.0");
     put(&mut out, 2, &info);
     put(&mut out, 9, &schemas);
-    Document::new(CONTENT_TYPE, out)
+    out
 }
 
 fn varint(out: &mut Vec<u8>, mut number: u64) {
@@ -43,6 +53,18 @@ fn put(out: &mut Vec<u8>, tag: u64, bytes: &[u8]) {
     varint(out, tag << 3 | 2);
     varint(out, bytes.len() as u64);
     out.extend_from_slice(bytes);
+}
+
+/// A whole number or a truth value.
+fn put_number(out: &mut Vec<u8>, tag: u64, value: &Value) {
+    let number = value.as_u64().or_else(|| value.as_bool().map(u64::from)).unwrap_or_default();
+    varint(out, tag << 3);
+    varint(out, number);
+}
+
+fn put_double(out: &mut Vec<u8>, tag: u64, value: &Value) {
+    varint(out, tag << 3 | 1);
+    out.extend_from_slice(&value.as_f64().unwrap_or_default().to_le_bytes());
 }
 
 /// A name (1) with its message (2).
@@ -78,10 +100,27 @@ fn encode(schema: &Value) -> Vec<u8> {
             "description" => put(&mut out, 4, text),
             "default" => put(&mut out, 5, &any(value)),
             "pattern" => put(&mut out, 13, text),
+            "multipleOf" => put_double(&mut out, 6, value),
+            "maximum" => put_double(&mut out, 7, value),
+            "exclusiveMaximum" => put_number(&mut out, 8, value),
+            "minimum" => put_double(&mut out, 9, value),
+            "exclusiveMinimum" => put_number(&mut out, 10, value),
+            "maxLength" => put_number(&mut out, 11, value),
+            "minLength" => put_number(&mut out, 12, value),
+            "maxItems" => put_number(&mut out, 14, value),
+            "minItems" => put_number(&mut out, 15, value),
+            "uniqueItems" => put_number(&mut out, 16, value),
+            "maxProperties" => put_number(&mut out, 17, value),
+            "minProperties" => put_number(&mut out, 18, value),
             "required" => value.as_array().into_iter().flatten().filter_map(Value::as_str).for_each(|name| {
                 put(&mut out, 19, name.as_bytes());
             }),
             "enum" => value.as_array().into_iter().flatten().for_each(|one| put(&mut out, 20, &any(one))),
+            "additionalProperties" if value.is_boolean() => {
+                let mut item = Vec::new();
+                put_number(&mut item, 2, value);
+                put(&mut out, 21, &item);
+            }
             "additionalProperties" if value.is_object() => put(&mut out, 21, &wrapped(&encode(value))),
             "type" => put(&mut out, 22, &wrapped(text)),
             "items" => put(&mut out, 23, &wrapped(&encode(value))),
@@ -148,6 +187,6 @@ mod tests {
                 }
             }
         }
-        definitions(catalogue::catalogue(), &mut |_, schema| check(schema));
+        definitions(&Offer::built_in(catalogue::catalogue()), &mut |_, schema| check(schema));
     }
 }

@@ -1,70 +1,50 @@
 //! OpenAPI v3: an index, and one document for each group and version (KEP-2896).
 
+use super::custom;
 use super::operations::{Operation, Path, Payload, paths};
 use super::pages::pages;
 use super::parameters::query_type;
 use super::prose::Prose;
 use super::schema::{Dialect, closure, definition, identities, named_values, value_names};
-use crate::discovery::Document;
+use super::tags::{Tags, group_version};
+use crate::custom::CustomResource;
+use crate::discovery::Offer;
 use coracle_api::Resource;
 use coracle_api::schema::{self, TypeRef};
 use serde_json::{Map, Value, json};
-use sha2::{Digest, Sha256};
 use std::sync::Arc;
 
 pub const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
 
 /// Where each document is, with a hash that changes when the document does, so that clients may keep it for ever.
-pub fn index(resources: &[Arc<Resource>]) -> Value {
-    let mut entries = Map::new();
-    for page in pages(resources) {
-        let hash = hash(&page.document, resources);
-        let url = format!("/openapi/v3/{}?hash={hash}", page.document);
-        entries.insert(page.document, json!({ "serverRelativeURL": url }));
+pub fn index(offer: &Offer) -> Value {
+    let own = Tags::of(offer).documents().map(|(name, tag)| {
+        (name.to_owned(), json!({ "serverRelativeURL": format!("/openapi/v3/{name}?hash={tag}") }))
+    });
+    let mut entries: Map<String, Value> = own.collect();
+    for (name, url) in offer.foreign.openapi_v3() {
+        entries.insert(name, json!({ "serverRelativeURL": url }));
     }
     json!({ "paths": entries })
 }
 
-/// The resources of a document such as `api/v1` or `apis/apps/v1`; none of others.
-fn of<'a>(document: &str, resources: &'a [Arc<Resource>]) -> Vec<&'a Arc<Resource>> {
-    let parts: Vec<&str> = document.split('/').collect();
-    let (group, version) = match parts.as_slice() {
-        ["api", version] => ("", *version),
-        ["apis", group, version] => (*group, *version),
-        _ => return Vec::new(),
-    };
-    resources.iter().filter(|r| r.group == group && r.version == version).collect()
-}
-
-/// Of what goes into a document instead of the document: the resources, and the program that makes it.
-fn hash(document: &str, resources: &[Arc<Resource>]) -> String {
-    let mut hasher = Sha256::new();
-    hasher.update(concat!(env!("CARGO_PKG_VERSION"), " 2 "));
-    hasher.update(document);
-    for resource in of(document, resources) {
-        hasher.update(format!("{resource:?}"));
-    }
-    crate::discovery::hex(&hasher.finalize()[..16])
-}
-
-/// By its path below `/openapi/v3/`; `None` where nothing of that name is served. Its tag is the hash of the index.
-pub fn document(name: &str, resources: &[Arc<Resource>]) -> Option<Document> {
-    let page = pages(resources).into_iter().find(|page| page.document == name)?;
-    let own = of(name, resources);
+/// By its name in the index.
+pub fn document(name: &str, offer: &Offer) -> Value {
+    let own: Vec<&Arc<Resource>> =
+        group_version(name).into_iter().flat_map(|(group, version)| offer.of(group, version)).collect();
     let mut paths: Vec<Path> = own.iter().flat_map(|r| paths(r)).collect();
-    paths.push(page.path);
-    let document = json!({
+    paths
+        .extend(pages(&offer.resources).into_iter().find(|page| page.document == name).map(|page| page.path));
+    json!({
         "openapi": "3.0.0",
         "info": { "title": "Kubernetes", "version": crate::discovery::GIT_VERSION },
         "paths": paths.iter().map(|p| (p.template.clone(), path_item(p))).collect::<Map<_, _>>(),
         "components": {
-            "schemas": schemas(&paths, &own),
+            "schemas": schemas(&paths, &own, name, offer),
             "securitySchemes": { "BearerToken": { "description": "Bearer Token authentication", "type": "apiKey",
                 "name": "authorization", "in": "header" } },
         },
-    });
-    let etag = format!("\"{}\"", hash(name, resources));
-    Some(Document { etag, ..Document::json(&document) })
+    })
 }
 
 /// The types that the payloads of these paths are made of.
@@ -75,18 +55,32 @@ pub fn roots(paths: &[Path]) -> Vec<TypeRef<'static>> {
     types.chain(schema::by_name(&format!("{META}.Status"))).collect()
 }
 
-fn schemas(paths: &[Path], own: &[&Arc<Resource>]) -> Value {
+fn schemas(paths: &[Path], own: &[&Arc<Resource>], name: &str, offer: &Offer) -> Value {
+    let custom: Vec<&Arc<CustomResource>> = group_version(name)
+        .into_iter()
+        .flat_map(|(group, version)| offer.custom_of(group, version))
+        .collect();
     let subresources = own.iter().flat_map(|r| &r.subresources).map(|s| (&*s.group, &*s.version));
     let own = own.iter().map(|r| (&*r.group, &*r.version));
     let mut group_versions: Vec<(&str, &str)> = own.chain(subresources).collect();
+    if !custom.is_empty() {
+        group_versions.push(custom::PROSE_OF);
+    }
     group_versions.sort_unstable();
     group_versions.dedup();
     let (prose, identities) = (Prose::of(group_versions), identities());
-    let types = closure(roots(paths));
+    let mut used = roots(paths);
+    if !custom.is_empty() {
+        // Custom objects refer to these by themselves.
+        let meta = ["ObjectMeta", "ListMeta"].map(|kind| schema::by_name(&format!("{META}.{kind}")));
+        used.extend(meta.into_iter().flatten());
+    }
+    let types = closure(used);
     let mut schemas: Map<String, Value> = types
         .values()
         .map(|ty| (ty.name().to_owned(), definition(*ty, Dialect::V3, &prose, &identities)))
         .collect();
+    schemas.extend(custom.iter().flat_map(|c| custom::definitions(c, Dialect::V3, &prose)));
     let names = value_names(&types);
     schemas.extend(named_values(Dialect::V3).filter(|(name, _)| names.contains(name.as_str())));
     let patch = super::parameters::meta("Patch");
@@ -100,7 +94,9 @@ fn schemas(paths: &[Path], own: &[&Arc<Resource>]) -> Value {
 pub fn type_name(payload: &Payload) -> Option<String> {
     match payload {
         Payload::Kind(group, version, kind) => {
-            schema::root(group, version, kind).map(|ty| ty.name().to_owned())
+            let built_in = schema::root(group, version, kind).map(|ty| ty.name().to_owned());
+            // Of the groups, those of custom resources alone have no type of this program's.
+            built_in.or_else(|| group.contains('.').then(|| custom::name(group, version, kind)))
         }
         Payload::Named(name) => Some(name.clone()),
         Payload::Text => None,

@@ -12,7 +12,7 @@ mod registry;
 pub mod value;
 
 mod admissionregistration;
-mod apiextensions;
+pub(crate) mod apiextensions;
 mod apiservices;
 mod apps;
 mod autoscalers;
@@ -213,6 +213,10 @@ pub trait Strategy: Send + Sync + 'static {
     fn graceful_deletion(&self, _object: &Object, _asked_seconds: Option<i64>) -> Option<i64> {
         None
     }
+
+    /// What the first deletion of an object adds to it before its finalizers are looked at. Definitions of custom
+    /// resources get the one that keeps them until their instances are gone.
+    fn begin_delete(&self, _object: &mut Object, _env: &Env) {}
 
     /// Allocations and releases that belong to this write. May change `object` (a Service gets its cluster IP
     /// here).

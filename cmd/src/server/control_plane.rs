@@ -102,6 +102,9 @@ impl ControlPlane {
         let until = own_stop.clone();
         let mut tasks = vec![tokio::spawn(async move { serving.serve(listener, Some(tls), until).await })];
         tasks.push(flow_control);
+        tasks.push(api.maintain_aggregation());
+        tasks.push(api.maintain_definitions());
+        tasks.push(api.maintain_policies());
         tasks.push(renew(pki.clone(), url.clone(), config, stop));
         tracing::info!(%url, kubeconfig = %config.kubeconfig.display(), "the API is ready");
         Ok(Self { api, pki, tokens, store, stop: own_stop, tasks })

@@ -1,8 +1,14 @@
-//! apiextensions.k8s.io/v1: CustomResourceDefinitions, kept and checked. Nothing serves their resources yet, so no
-//! condition says that they are established.
+//! apiextensions.k8s.io/v1: CustomResourceDefinitions, kept and checked. [`crate::crd`] keeps their status.
+//!
+//! Messages name fields as upstream's internal form has them: what all versions have alike stands at the top of the spec
+//! there (`spec.validation`), and so it is reported.
 
+mod approval;
+mod conversion;
 mod names;
 mod schema;
+#[cfg(test)]
+mod schema_tests;
 #[cfg(test)]
 mod tests;
 mod versions;
@@ -15,9 +21,8 @@ use serde_json::{Value, json};
 
 pub struct CustomResourceDefinitions;
 
-/// Groups of the Kubernetes project, in which definitions need an annotation that points at their approval.
-const PROTECTED: &[&str] = &[".k8s.io", ".kubernetes.io"];
-const APPROVAL: &str = "api-approved.kubernetes.io";
+pub use approval::Approval;
+pub use schema::non_structural;
 
 /// The version that objects are kept in.
 fn storage_version(object: &Object) -> &str {
@@ -64,46 +69,32 @@ impl Strategy for CustomResourceDefinitions {
         remember_storage_version(new);
     }
 
-    fn validate(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
-        let errors = &mut Errors(errors);
-        let (spec, path) = (&object["spec"], Path::root("spec"));
-        let wanted = format!("{}.{}", str_at(spec, "names.plural"), str_at(spec, "group"));
-        if name(object) != wanted {
-            let here = Path::root("metadata").field("name");
-            errors.invalid(&here, name(object), "must be spec.names.plural+\".\"+spec.group");
-        }
-        group(spec, &path, errors);
-        if str_at(spec, "scope").is_empty() {
-            errors.required(&path.field("scope"), "");
-        } else {
-            rules::one_of(spec, "scope", &["Cluster", "Namespaced"], &path, errors);
-        }
-        versions::check(spec, &path, errors);
-        names::check(at(spec, "names"), &path.field("names"), errors);
-        conversion(spec, &path.field("conversion"), errors);
-    }
-
     fn validate_create(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         let errors = &mut Errors(errors);
+        check(object, None, errors);
         if bool_at(object, "spec.preserveUnknownFields") {
             let detail = "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in \
                           spec.versions[*].schema instead";
             errors.invalid(&Path::root("spec").field("preserveUnknownFields"), true, detail);
         }
-        approval(object, errors);
     }
 
     fn validate_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         let errors = &mut Errors(errors);
-        rules::immutable(new, old, &["spec.group", "spec.names.plural"], errors);
+        check(new, Some(old), errors);
         if is_established(old) {
             rules::immutable(new, old, &["spec.scope", "spec.names.kind"], errors);
         }
+        rules::immutable(new, old, &["spec.group", "spec.names.plural"], errors);
         if bool_at(new, "spec.preserveUnknownFields") && !bool_at(old, "spec.preserveUnknownFields") {
-            let detail = "must be false in order to use defaults in the schema";
+            let detail = "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in \
+                          spec.versions[*].schema instead";
             errors.invalid(&Path::root("spec").field("preserveUnknownFields"), true, detail);
         }
-        stored_versions(new, errors);
+    }
+
+    fn begin_delete(&self, object: &mut Object, env: &Env) {
+        crate::crd::begin_delete(object, env.now);
     }
 
     fn validate_status_update(&self, new: &Object, _old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
@@ -129,6 +120,28 @@ impl Strategy for CustomResourceDefinitions {
     }
 }
 
+/// All that holds for a definition, new or (with what it was) updated.
+fn check(object: &Object, old: Option<&Object>, errors: &mut Errors) {
+    let (spec, path) = (&object["spec"], Path::root("spec"));
+    let wanted = format!("{}.{}", str_at(spec, "names.plural"), str_at(spec, "group"));
+    if name(object) != wanted {
+        let here = Path::root("metadata").field("name");
+        errors.invalid(&here, name(object), "must be spec.names.plural+\".\"+spec.group");
+    }
+    group(spec, &path, errors);
+    rules::one_of(spec, "scope", &["Cluster", "Namespaced"], &path, errors);
+    names::check(at(spec, "names"), &path.field("names"), errors);
+    versions::check(spec, old.map(|old| &old["spec"]), &path, errors);
+    conversion::check(object, old, errors);
+    names::check_accepted(
+        at(object, "status.acceptedNames"),
+        &Path::root("status").field("acceptedNames"),
+        errors,
+    );
+    stored_versions(object, errors);
+    approval::check(object, old, errors);
+}
+
 fn group(spec: &Value, path: &Path, errors: &mut Errors) {
     let (group, here) = (str_at(spec, "group"), path.field("group"));
     match group {
@@ -141,92 +154,26 @@ fn group(spec: &Value, path: &Path, errors: &mut Errors) {
     }
 }
 
-fn approval(object: &Object, errors: &mut Errors) {
-    let group = str_at(object, "spec.group");
-    let protected =
-        PROTECTED.iter().any(|suffix| group.ends_with(suffix) || group == suffix.trim_start_matches('.'));
-    if !protected {
-        return;
-    }
-    let path = Path::root("metadata").field("annotations").key(APPROVAL);
-    let text = at(object, "metadata.annotations").get(APPROVAL).and_then(Value::as_str).unwrap_or_default();
-    const SEE: &str = "see https://github.com/kubernetes/enhancements/pull/1111";
-    if text.is_empty() {
-        let detail = format!("protected groups must have approval annotation {APPROVAL:?}, {SEE}");
-        errors.required(&path, &detail);
-    } else if !text.starts_with("unapproved") && text.parse::<::http::Uri>().is_ok_and(|u| u.host().is_none())
-    {
-        let detail = format!(
-            "protected groups must have approval annotation {APPROVAL:?} with either a URL or a reason starting \
-                     with \"unapproved\", {SEE}"
-        );
-        errors.invalid(&path, text, &detail);
-    }
-}
-
-fn conversion(spec: &Value, path: &Path, errors: &mut Errors) {
-    let conversion = at(spec, "conversion");
-    rules::one_of(conversion, "strategy", &["None", "Webhook"], path, errors);
-    let webhook = at(conversion, "webhook");
-    let is_webhook = str_at(conversion, "strategy") == "Webhook";
-    if !is_webhook {
-        if !webhook.is_null() {
-            let detail = "should not be set when strategy is not set to Webhook";
-            errors.forbidden(&path.field("webhook"), detail);
-        }
-        return;
-    }
-    if bool_at(spec, "preserveUnknownFields") {
-        errors.invalid(
-            &path.field("strategy"),
-            "Webhook",
-            "must be None if spec.preserveUnknownFields is true",
-        );
-    }
-    let here = path.field("webhookClientConfig");
-    if !has(webhook, "clientConfig") {
-        errors.required(&here, "required when strategy is set to Webhook");
-    } else {
-        client_config(at(webhook, "clientConfig"), &here, errors);
-    }
-    review_versions(webhook, &path.field("conversionReviewVersions"), errors);
-}
-
-fn review_versions(webhook: &Value, path: &Path, errors: &mut Errors) {
-    const ACCEPTED: [&str; 2] = ["v1", "v1beta1"];
-    let list = list_at(webhook, "conversionReviewVersions");
-    if list.is_empty() {
-        errors.required(path, "");
-        return;
-    }
-    let mut seen = std::collections::BTreeSet::new();
-    for (i, version) in strings_at(webhook, "conversionReviewVersions").enumerate() {
-        if !seen.insert(version) {
-            errors.invalid(&path.index(i), version, "duplicate version");
-            continue;
-        }
-        for message in validation::dns1035_label(version) {
-            errors.invalid(&path.index(i), version, &message);
-        }
-    }
-    if !ACCEPTED.iter().any(|v| seen.contains(v)) {
-        errors.invalid(path, list, &format!("must include at least one of {}", ACCEPTED.join(", ")));
-    }
-}
-
-/// Versions in which objects may be kept must go on existing.
+/// Versions in which objects may be kept must go on existing, and the one that they are kept in now must be named.
 fn stored_versions(object: &Object, errors: &mut Errors) {
     let path = Path::root("status").field("storedVersions");
-    let served: Vec<&str> = list_at(object, "spec.versions").iter().map(|v| str_at(v, "name")).collect();
+    let known: Vec<&str> = list_at(object, "spec.versions").iter().map(|v| str_at(v, "name")).collect();
     let stored: Vec<&str> = strings_at(object, "status.storedVersions").collect();
-    for (i, version) in stored.iter().enumerate() {
-        if !served.contains(version) {
-            errors.invalid(&path.index(i), *version, "missing from spec.versions");
-        }
+    if stored.is_empty() {
+        errors.invalid(&path, json!(stored), "must have at least one stored version");
+        return;
     }
     let storage = storage_version(object);
     if !storage.is_empty() && !stored.contains(&storage) {
         let detail = format!("must have the storage version {storage}");
         errors.invalid(&path, json!(stored), &detail);
+    }
+    for (i, version) in stored.iter().enumerate().filter(|(_, version)| !known.contains(version)) {
+        let detail = format!(
+            "missing from spec.versions; {version} was previously a storage version, and must remain in spec.versions \
+             until a storage migration ensures no data remains persisted in {version} and removes {version} from \
+             status.storedVersions"
+        );
+        errors.invalid(&path.index(i), *version, &detail);
     }
 }

@@ -9,10 +9,6 @@ pub fn check(names: &Value, path: &Path, errors: &mut Errors) {
         }
     }
     check_accepted(names, path, errors);
-    let (kind, list_kind) = (str_at(names, "kind"), str_at(names, "listKind"));
-    if !kind.is_empty() && kind == list_kind {
-        errors.invalid(&path.field("listKind"), list_kind, "kind and listKind may not be the same");
-    }
 }
 
 /// What holds for names that are there, as in the status.
@@ -28,12 +24,19 @@ pub fn check_accepted(names: &Value, path: &Path, errors: &mut Errors) {
             errors.invalid(&path.field(field), text, &detail);
         }
     }
-    for field in ["shortNames", "categories"] {
-        for (i, text) in strings_at(names, field).enumerate() {
-            let wrong = validation::dns1035_label(text);
-            if !wrong.is_empty() {
-                errors.invalid(&path.field(field).index(i), text, &wrong.join(","));
-            }
+    lists(names, "shortNames", path, errors);
+    let (kind, list_kind) = (str_at(names, "kind"), str_at(names, "listKind"));
+    if !kind.is_empty() && kind == list_kind {
+        errors.invalid(&path.field("listKind"), list_kind, "kind and listKind may not be the same");
+    }
+    lists(names, "categories", path, errors);
+}
+
+fn lists(names: &Value, field: &str, path: &Path, errors: &mut Errors) {
+    for (i, text) in strings_at(names, field).enumerate() {
+        let wrong = validation::dns1035_label(text);
+        if !wrong.is_empty() {
+            errors.invalid(&path.field(field).index(i), text, &wrong.join(","));
         }
     }
 }

@@ -1,7 +1,7 @@
 use super::*;
 use crate::strategy::testing::World;
 
-fn definition() -> Object {
+pub(super) fn definition() -> Object {
     json!({ "metadata": { "name": "widgets.example.com" }, "spec": { "group": "example.com", "scope": "Namespaced",
         "names": { "plural": "widgets", "kind": "Widget" },
         "versions": [{ "name": "v1", "served": true, "storage": true,
@@ -9,7 +9,7 @@ fn definition() -> Object {
                 "spec": { "type": "object", "properties": { "size": { "type": "integer" } } } } } } }] } })
 }
 
-fn create(object: &Object) -> (Object, Vec<String>) {
+pub(super) fn create(object: &Object) -> (Object, Vec<String>) {
     let mut object = object.clone();
     let (world, mut errors) = (World::default(), Vec::new());
     CustomResourceDefinitions.defaults(&mut object);
@@ -41,7 +41,6 @@ fn mistakes() {
             "metadata.name: Invalid value: \"x\": must be spec.names.plural+\".\"+spec.group".to_owned(),
         ),
         ("/spec/scope".to_owned(), json!(""), "spec.scope: Required value".to_owned()),
-        ("/spec/versions/0/storage".to_owned(), json!(false), "".to_owned()),
         (
             format!("{schema}/type"),
             json!("string"),
@@ -70,7 +69,8 @@ fn mistakes() {
             format!("{schema}/properties/spec/properties/size"),
             json!({ "type": "string", "default": 1 }),
             format!(
-                "{at_schema}.properties[spec].properties[size].default: Invalid value: 1: must be of type string"
+                "{at_schema}.properties[spec].properties[size].default: Invalid value: \"integer\": \
+                 {at_schema}.properties[spec].properties[size].default in body must be of type string: \"integer\""
             ),
         ),
     ] {
@@ -150,6 +150,65 @@ fn stored_versions_stay() {
     CustomResourceDefinitions.validate_update(&new, &old, &world.env(), &mut errors);
     assert_eq!(
         errors[0].to_string(),
-        "status.storedVersions[0]: Invalid value: \"v1\": missing from spec.versions"
+        "status.storedVersions[0]: Invalid value: \"v1\": missing from spec.versions; v1 was previously a storage version, \
+         and must remain in spec.versions until a storage migration ensures no data remains persisted in v1 and removes v1 \
+         from status.storedVersions"
     );
+}
+
+#[test]
+fn versions_columns_scale_and_selectable_fields() {
+    let version = |more: Value| {
+        let mut object = definition();
+        object["spec"]["versions"][0].as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        create(&object).1
+    };
+    let columns = |column: Value| json!({ "additionalPrinterColumns": [column] });
+    let scale = |scale: Value| json!({ "subresources": { "scale": scale } });
+    let nine: Vec<Value> = (0..9).map(|i| json!({ "jsonPath": format!(".spec.f{i}") })).collect();
+    for (more, want) in [
+        (json!({ "name": "V1" }), "spec.versions[0].name: Invalid value: \"V1\": a DNS-1035 label must"),
+        (
+            json!({ "schema": null }),
+            "spec.versions[0].schema.openAPIV3Schema: Required value: schemas are required",
+        ),
+        (
+            json!({ "deprecationWarning": "x" }),
+            "spec.versions[0].deprecationWarning: Invalid value: \"x\": can only be set for deprecated versions",
+        ),
+        (
+            columns(json!({ "name": "a", "type": "odd", "jsonPath": ".a" })),
+            "spec.additionalPrinterColumns[0].type: Invalid value: \"odd\": must be one of boolean,date,integer,number,string",
+        ),
+        (
+            columns(json!({ "name": "a", "type": "string", "jsonPath": "a" })),
+            "spec.additionalPrinterColumns[0].JSONPath: Invalid value: \"a\": must be a simple json path starting with .",
+        ),
+        (
+            scale(json!({ "specReplicasPath": ".status.x", "statusReplicasPath": ".status.x" })),
+            "spec.subresources.scale.specReplicasPath: Invalid value: \".status.x\": should be a json path under .spec",
+        ),
+        (
+            json!({ "selectableFields": [{ "jsonPath": ".spec" }] }),
+            "spec.selectableFields[0].jsonPath: Invalid value: \".spec\": must point to a field of type string, boolean",
+        ),
+        (
+            json!({ "selectableFields": [{ "jsonPath": ".spec.nope" }] }),
+            "spec.selectableFields[0].jsonPath: Invalid value: \".spec.nope\": is an invalid path: does not refer to a valid",
+        ),
+        (
+            json!({ "selectableFields": [{ "jsonPath": ".spec.size" }, { "jsonPath": ".spec.size" }] }),
+            "spec.selectableFields[1].jsonPath: Duplicate value: \".spec.size\"",
+        ),
+        (
+            json!({ "selectableFields": nine, "schema": { "openAPIV3Schema": { "type": "object", "properties": { "spec": {
+                "type": "object", "properties": (0..9).map(|i| (format!("f{i}"), json!({ "type": "string" })))
+                    .collect::<serde_json::Map<_, _>>() } } } } }),
+            "spec.selectableFields: Too many: 9: must have at most 8 items",
+        ),
+    ] {
+        let found = version(more.clone());
+        assert!(found.iter().any(|e| e.starts_with(want)), "{more}: {found:?}");
+    }
+    assert!(version(json!({ "selectableFields": [{ "jsonPath": ".spec.size" }] })).is_empty());
 }

@@ -2,6 +2,7 @@
 //!
 //! What all versions have alike, upstream reports as if it stood once at the top of the spec; so do we.
 
+use super::schema::Options;
 use super::*;
 use std::collections::BTreeSet;
 
@@ -10,84 +11,76 @@ const WARNING_MAX: usize = 256;
 /// Upstream's number of selectable fields of a version.
 const SELECTABLE_FIELDS_MAX: usize = 8;
 const COLUMN_TYPES: &[&str] = &["boolean", "date", "integer", "number", "string"];
-const COLUMN_FORMATS: &[&str] = &[
-    "binary",
-    "bsonobjectid",
-    "byte",
-    "cidr",
-    "creditcard",
-    "date",
-    "date-time",
-    "datetime",
-    "double",
-    "duration",
-    "email",
-    "float",
-    "hexcolor",
-    "hostname",
-    "int32",
-    "int64",
-    "ipv4",
-    "ipv6",
-    "isbn",
-    "isbn10",
-    "isbn13",
-    "mac",
-    "password",
-    "rgbcolor",
-    "ssn",
-    "uri",
-    "uuid",
-    "uuid3",
-    "uuid4",
-    "uuid5",
-];
+const COLUMN_FORMATS: &[&str] =
+    &["byte", "date", "date-time", "double", "float", "int32", "int64", "password"];
 
-pub fn check(spec: &Value, path: &Path, errors: &mut Errors) {
+/// `old` is the definition's spec before an update.
+pub fn check(spec: &Value, old: Option<&Value>, path: &Path, errors: &mut Errors) {
     let (versions, here) = (list_at(spec, "versions"), path.field("versions"));
     let mut seen = BTreeSet::new();
+    let mut unique = true;
     for (i, version) in versions.iter().enumerate() {
-        let (name, at_name) = (str_at(version, "name"), here.index(i).field("name"));
+        let name = str_at(version, "name");
         let wrong = validation::dns1035_label(name);
-        if name.is_empty() {
-            errors.required(&at_name, "");
-        } else if !wrong.is_empty() {
-            errors.invalid(&at_name, name, &wrong.join(","));
+        if !wrong.is_empty() {
+            errors.invalid(&here.index(i).field("name"), name, &wrong.join(","));
         }
-        if !seen.insert(name) {
-            errors.invalid(&here, versions, "must contain unique version names");
+        unique &= seen.insert(name);
+        if !at(version, "schema.openAPIV3Schema").is_object() {
+            let schema = here.index(i).field("schema").field("openAPIV3Schema");
+            errors.required(&schema, "schemas are required");
         }
         deprecation(version, &here.index(i), errors);
+    }
+    if !unique {
+        errors.invalid(&here, versions, "must contain unique version names");
     }
     if versions.iter().filter(|v| bool_at(v, "storage")).count() != 1 {
         errors.invalid(&here, versions, "must have exactly one version marked as storage version");
     }
-    for (field, hoisted, check) in PARTS {
-        each_or_once(versions, field, &here, &path.field(hoisted), |value, path| check(value, path, errors));
+    let has_status = |version: &Value| has(version, "subresources.status");
+    let any_status = versions.iter().any(has_status);
+    each_or_once(versions, "schema", &here, &path.field("validation"), |version, path, alone| {
+        let status = if alone { any_status } else { has_status(version) };
+        let options = Options { status, unchanged: is_unchanged(version, old) };
+        super::schema::check(at(version, "schema"), options, path, errors);
+    });
+    for (field, check) in PARTS {
+        each_or_once(versions, field, &here, &path.field(field), |version, path, _| {
+            check(version, path, errors)
+        });
     }
+}
+
+fn is_unchanged(version: &Value, old: Option<&Value>) -> bool {
+    let Some(old) = old else { return false };
+    let before = list_at(old, "versions").iter().find(|v| str_at(v, "name") == str_at(version, "name"));
+    before.is_some_and(|before| at(before, "schema") == at(version, "schema"))
 }
 
 type Check = fn(&Value, &Path, &mut Errors);
 
-/// (field of a version, its name at the top of the spec, what holds for it)
-const PARTS: [(&str, &str, Check); 4] = [
-    ("schema", "validation", super::schema::check),
-    ("subresources", "subresources", subresources),
-    ("additionalPrinterColumns", "additionalPrinterColumns", columns),
-    ("selectableFields", "selectableFields", selectable_fields),
+/// (field of a version, what holds for it); each is handed the whole version.
+const PARTS: [(&str, Check); 3] = [
+    ("subresources", |version, path, errors| subresources(at(version, "subresources"), path, errors)),
+    ("additionalPrinterColumns", |version, path, errors| {
+        columns(at(version, "additionalPrinterColumns"), path, errors);
+    }),
+    ("selectableFields", selectable_fields),
 ];
 
+/// The flag tells whether it stands for all versions.
 fn each_or_once(
     versions: &[Value],
     field: &str,
     here: &Path,
     top: &Path,
-    mut visit: impl FnMut(&Value, &Path),
+    mut visit: impl FnMut(&Value, &Path, bool),
 ) {
     let all_alike = versions.windows(2).all(|pair| at(&pair[0], field) == at(&pair[1], field));
     match versions.first() {
-        Some(first) if all_alike => visit(at(first, field), top),
-        _ => versions.iter().enumerate().for_each(|(i, v)| visit(at(v, field), &here.index(i).field(field))),
+        Some(first) if all_alike => visit(first, top, true),
+        _ => versions.iter().enumerate().for_each(|(i, v)| visit(v, &here.index(i).field(field), false)),
     }
 }
 
@@ -100,7 +93,7 @@ fn deprecation(version: &Value, path: &Path, errors: &mut Errors) {
         errors.invalid(&here, text, "can only be set for deprecated versions");
     }
     if text.len() > WARNING_MAX {
-        errors.invalid(&here, text, &format!("must be <= {WARNING_MAX} characters"));
+        errors.invalid(&here, text, &format!("must be <= {WARNING_MAX} characters long"));
     }
     if text.is_empty() {
         errors.invalid(&here, text, "must not be an empty string");
@@ -118,33 +111,25 @@ fn subresources(subresources: &Value, path: &Path, errors: &mut Errors) {
     if scale.is_null() {
         return;
     }
-    let here = path.field("scale");
     for (field, under) in [("specReplicasPath", ".spec"), ("statusReplicasPath", ".status")] {
-        let (text, at_field) = (str_at(scale, field), here.field(field));
+        let (text, at_field) = (str_at(scale, field), path.field("scale").field(field));
         if text.is_empty() {
             errors.required(&at_field, "");
-        } else if !is_simple_path(text) {
-            errors.invalid(&at_field, text, "is an invalid path");
+        } else if !text.starts_with('.') {
+            errors.invalid(&at_field, text, NO_PATH);
         } else if !text.starts_with(&format!("{under}.")) {
             errors.invalid(&at_field, text, &format!("should be a json path under {under}"));
         }
     }
-    let text = str_at(scale, "labelSelectorPath");
-    if !(text.is_empty() || text.starts_with(".status.") || text.starts_with(".spec.")) {
-        let detail = "should be a json path under either .status or .spec";
-        errors.invalid(&here.field("labelSelectorPath"), text, detail);
+    let (text, here) = (str_at(scale, "labelSelectorPath"), path.field("scale").field("labelSelectorPath"));
+    if !text.is_empty() && !text.starts_with('.') {
+        errors.invalid(&here, text, NO_PATH);
+    } else if !(text.is_empty() || text.starts_with(".status.") || text.starts_with(".spec.")) {
+        errors.invalid(&here, text, "should be a json path under either .spec or .status");
     }
 }
 
-/// `.a.b[0].c`: names and indexes only.
-fn is_simple_path(text: &str) -> bool {
-    text.strip_prefix('.').is_some_and(|rest| {
-        rest.split('.').all(|part| {
-            let name = part.split('[').next().unwrap_or_default();
-            !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c))
-        })
-    })
-}
+const NO_PATH: &str = "must be a simple json path starting with .";
 
 fn columns(list: &Value, path: &Path, errors: &mut Errors) {
     for (i, column) in list.as_array().into_iter().flatten().enumerate() {
@@ -152,39 +137,54 @@ fn columns(list: &Value, path: &Path, errors: &mut Errors) {
         if str_at(column, "name").is_empty() {
             errors.required(&here.field("name"), "");
         }
-        if str_at(column, "type").is_empty() {
-            let detail = format!("must be one of {}", COLUMN_TYPES.join(","));
+        let (kind, format) = (str_at(column, "type"), str_at(column, "format"));
+        let detail = format!("must be one of {}", COLUMN_TYPES.join(","));
+        if kind.is_empty() {
             errors.required(&here.field("type"), &detail);
+        } else if !COLUMN_TYPES.contains(&kind) {
+            errors.invalid(&here.field("type"), kind, &detail);
         }
-        rules::one_of_if_set(column, "type", COLUMN_TYPES, &here, errors);
-        rules::one_of_if_set(column, "format", COLUMN_FORMATS, &here, errors);
+        if !format.is_empty() && !COLUMN_FORMATS.contains(&format) {
+            let detail = format!("must be one of {}", COLUMN_FORMATS.join(","));
+            errors.invalid(&here.field("format"), format, &detail);
+        }
         match str_at(column, "jsonPath") {
             "" => errors.required(&here.field("JSONPath"), ""),
-            text if !text.starts_with('.') => {
-                errors.invalid(&here.field("JSONPath"), text, "must be a simple json path starting with .");
-            }
+            text if !text.starts_with('.') => errors.invalid(&here.field("JSONPath"), text, NO_PATH),
             _ => {}
         }
     }
 }
 
-fn selectable_fields(list: &Value, path: &Path, errors: &mut Errors) {
-    let fields = list.as_array().map(Vec::as_slice).unwrap_or_default();
-    if fields.len() > SELECTABLE_FIELDS_MAX {
-        errors.0.push(FieldError::too_many(path, fields.len(), SELECTABLE_FIELDS_MAX));
-    }
+fn selectable_fields(version: &Value, path: &Path, errors: &mut Errors) {
+    let (fields, schema) = (list_at(version, "selectableFields"), at(version, "schema.openAPIV3Schema"));
     let mut seen = BTreeSet::new();
     for (i, field) in fields.iter().enumerate() {
         let (text, here) = (str_at(field, "jsonPath"), path.index(i).field("jsonPath"));
         if text.is_empty() {
             errors.required(&here, "");
-        } else if !is_simple_path(text) || text.contains('[') {
-            errors.invalid(&here, text, "is an invalid path: does not refer to a valid field");
-        } else if text == ".metadata" || text.starts_with(".metadata.") {
+            continue;
+        }
+        let (names, found) = match super::schema::follow(text, schema, false) {
+            Ok(found) => found,
+            Err(why) => {
+                errors.invalid(&here, text, &format!("is an invalid path: {why}"));
+                continue;
+            }
+        };
+        if names.first().is_some_and(|name| name == "metadata") {
             errors.invalid(&here, text, "must not point to fields in metadata");
         }
-        if !seen.insert(text) {
+        if !["string", "boolean", "integer"].contains(&str_at(found, "type")) {
+            let detail = "must point to a field of type string, boolean or integer. Enum string fields and strings with \
+                          formats are allowed.";
+            errors.invalid(&here, text, detail);
+        }
+        if !seen.insert(names) {
             errors.duplicate(&here, text);
         }
+    }
+    if seen.len() > SELECTABLE_FIELDS_MAX {
+        errors.0.push(FieldError::too_many(path, seen.len(), SELECTABLE_FIELDS_MAX));
     }
 }
