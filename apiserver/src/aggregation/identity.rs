@@ -29,6 +29,16 @@ impl FrontProxy {
         Arc::new(Self { pki, current: Mutex::default() })
     }
 
+    /// Who signs the certificates of clients.
+    pub fn client_ca_pem(&self) -> &str {
+        self.pki.ca_pem()
+    }
+
+    /// Who signs this one.
+    pub fn own_ca_pem(&self) -> &str {
+        self.pki.front_proxy_ca_pem()
+    }
+
     fn certified(&self) -> Result<Arc<CertifiedKey>, PkiError> {
         let now = (self.pki.clock())();
         let mut current = self.current.lock();

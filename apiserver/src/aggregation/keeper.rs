@@ -6,6 +6,7 @@ use super::condition::Condition;
 use super::resolve::SLICES;
 use super::table::{API_SERVICES, Remote};
 use super::transport::Settings;
+use super::trust;
 use super::{ask, openapi};
 use crate::cache::{Cache, Filter, Watcher};
 use crate::catalogue::DEFINITIONS;
@@ -23,8 +24,12 @@ use std::time::Duration;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tower::ServiceExt;
 
+const CONFIG_MAPS: &str = "configmaps.";
+
 /// Changes come in groups: a chart installs ten definitions, a Service gets its slices one by one.
 const TOGETHER: Duration = Duration::from_millis(50);
+/// Rounds of writes in a row after which something else must be undoing them.
+const MOST_ROUNDS: u32 = 20;
 /// After a failed write.
 const RETRY: Duration = Duration::from_secs(10);
 /// How often a server that answers is asked whether it still does, and whether it says something new. Upstream: its
@@ -55,17 +60,27 @@ impl Keeper {
     /// Runs until `stop`. Each server of somebody else's has a task of its own: one that hangs holds up nothing.
     pub async fn run(self: Arc<Self>, stop: CancellationToken) {
         let mut attended: HashMap<String, DropGuard> = HashMap::new();
+        let mut rounds = 0;
         while !stop.is_cancelled() {
             let mut services = watch(&self.cache, API_SERVICES, "", "");
             let mut definitions = watch(&self.cache, DEFINITIONS, "", "");
+            let mut trusted = watch(&self.cache, CONFIG_MAPS, trust::NAMESPACE, trust::NAME);
             self.attend(&mut attended, &stop);
-            let failed =
-                self.settle().await.inspect_err(|error| tracing::warn!(error, "APIServices")).is_err();
+            let settled = self.settle().await.inspect_err(|error| tracing::warn!(error, "APIServices"));
+            rounds = if settled == Ok(0) { 0 } else { rounds + 1 };
+            if settled.is_err() || rounds > MOST_ROUNDS {
+                // The store refuses, or something else undoes what is written.
+                rounds = 0;
+                tokio::select! {
+                    () = stop.cancelled() => return,
+                    () = tokio::time::sleep(RETRY) => continue,
+                }
+            }
             tokio::select! {
                 () = stop.cancelled() => return,
                 _ = services.next() => {}
                 _ = definitions.next() => {}
-                () = tokio::time::sleep(RETRY), if failed => {}
+                _ = trusted.next() => {}
             }
             tokio::time::sleep(TOGETHER).await;
         }
@@ -87,17 +102,26 @@ impl Keeper {
         }
     }
 
-    /// The APIServices of custom groups, and the conditions of local ones.
-    async fn settle(&self) -> Result<(), String> {
+    /// The APIServices of custom groups, the conditions of local ones, and whom to trust. Returns how much it wrote.
+    async fn settle(&self) -> Result<usize, String> {
         let snapshot = self.cache.catalogue().snapshot();
         let of =
             |resource: &coracle_api::Resource| (resource.group.to_string(), resource.version.to_string());
         let custom = snapshot.resources().map(|custom| of(&custom.resource)).collect();
         let present = self.cache.list(API_SERVICES, "");
-        for action in automanaged::plan(&custom, &present, Timestamp::now()) {
-            self.execute(&action).await?;
+        let actions = automanaged::plan(&custom, &present, Timestamp::now());
+        for action in &actions {
+            self.execute(action).await?;
         }
-        Ok(())
+        let Some(identity) = &self.aggregator.identity else { return Ok(actions.len()) };
+        let present = self.cache.get(CONFIG_MAPS, trust::NAMESPACE, trust::NAME);
+        let Some(mended) = trust::mended(present.as_deref(), identity) else { return Ok(actions.len()) };
+        let path = format!("/api/v1/namespaces/{}/configmaps", trust::NAMESPACE);
+        match present {
+            None => self.send(Method::POST, &path, Some(&mended)).await?,
+            Some(_) => self.send(Method::PUT, &format!("{path}/{}", trust::NAME), Some(&mended)).await?,
+        }
+        Ok(actions.len() + 1)
     }
 
     /// Follows one server until its task is ended.
@@ -223,9 +247,12 @@ impl Keeper {
             Action::Status(object) => (Method::PUT, format!("{PATH}/{}/status", name(object)), Some(object)),
             Action::Delete(name) => (Method::DELETE, format!("{PATH}/{name}"), None),
         };
+        self.send(method, &path, body).await
+    }
+
+    async fn send(&self, method: Method, path: &str, body: Option<&Object>) -> Result<(), String> {
         let body = body.map_or_else(Body::empty, |object| Body::from(object.to_string()));
-        let request =
-            Request::builder().method(&method).uri(&path).header("content-type", "application/json");
+        let request = Request::builder().method(&method).uri(path).header("content-type", "application/json");
         let mut request =
             request.header("user-agent", "kube-aggregator").body(body).map_err(|e| e.to_string())?;
         let myself = UserInfo::authenticated("system:apiserver", &[crate::authz::MASTERS]);

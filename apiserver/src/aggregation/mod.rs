@@ -19,6 +19,7 @@ mod ranking;
 mod resolve;
 mod table;
 mod transport;
+mod trust;
 
 pub use foreign::{Foreign, ForeignVersion, NoForeign};
 pub use identity::FrontProxy;
@@ -47,6 +48,7 @@ use tokio_util::sync::CancellationToken;
 /// One for a server.
 pub struct Aggregator {
     cache: Arc<Cache>,
+    identity: Option<Arc<FrontProxy>>,
     tables: Tables,
     library: Library,
     /// How often an APIService was found unavailable, by its name and the reason.
@@ -56,8 +58,8 @@ pub struct Aggregator {
 impl Aggregator {
     /// Without an identity, servers are asked without a client certificate: no real one believes the headers then.
     pub fn new(cache: Arc<Cache>, identity: Option<Arc<FrontProxy>>) -> Arc<Self> {
-        let tables = Tables::new(cache.clone(), identity);
-        Arc::new(Self { cache, tables, library: Library::default(), unavailable: Mutex::default() })
+        let tables = Tables::new(cache.clone(), identity.clone());
+        Arc::new(Self { cache, identity, tables, library: Library::default(), unavailable: Mutex::default() })
     }
 
     pub fn table(&self) -> Arc<Table> {
@@ -87,7 +89,8 @@ impl Aggregator {
         proxy::answer(remote, user, request, &*self.cache, stop).await
     }
 
-    /// Keeps conditions, documents and the APIServices of custom groups, until `stop`. `service` is the server's own.
+    /// Keeps conditions, documents, the APIServices of custom groups and what aggregated servers are to trust, until
+    /// `stop`. `service` is the server's own.
     pub async fn maintain(self: Arc<Self>, service: Router, stop: CancellationToken) {
         let cache = self.cache.clone();
         Arc::new(Keeper { aggregator: self, cache, service }).run(stop).await;

@@ -1,7 +1,6 @@
 //! How long a request may take.
 
 use super::RequestInfo;
-use crate::connect;
 use coracle_api::ApiError;
 use serde_json::json;
 use std::time::Duration;
@@ -9,9 +8,10 @@ use std::time::Duration;
 /// Upstream's `--request-timeout`.
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Watches and streams last as long as they like.
+/// Watches and streams last as long as they like, those of aggregated servers too: upstream goes by these names.
 pub fn is_long_running(info: &RequestInfo) -> bool {
-    info.verb == "watch" || (info.group.is_empty() && connect::handles(&info.resource, &info.subresource))
+    let streams = matches!(&*info.subresource, "attach" | "exec" | "log" | "portforward" | "proxy");
+    info.verb == "watch" || (info.is_resource && streams)
 }
 
 /// The time that a request has: the server's, or less where the client asks so in the query.

@@ -2,6 +2,8 @@
 
 use super::value::*;
 use super::{Column, Env, Strategy, copy_field, rules, table};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use coracle_api::{FieldError, Object, meta, validation};
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -126,7 +128,8 @@ fn service(spec: &Value, path: &Path, errors: &mut Errors) {
     let here = path.field("insecureSkipTLSVerify");
     if !has(spec, "service") {
         if !bundle.is_empty() {
-            let size = format!("{} bytes", bundle.len() / 4 * 3);
+            let size = STANDARD.decode(bundle).map_or(bundle.len(), |bytes| bytes.len());
+            let size = format!("{size} bytes");
             errors.invalid(&path.field("caBundle"), size, "local APIServices may not have a caBundle");
         }
         if insecure {
@@ -138,6 +141,12 @@ fn service(spec: &Value, path: &Path, errors: &mut Errors) {
         if str_at(at(spec, "service"), field).is_empty() {
             errors.required(&path.field("service").field(field), "");
         }
+    }
+    // Upstream takes any number here, and then never finds the port.
+    let port = i64_at(spec, "service.port").unwrap_or(443);
+    if !(1..=65_535).contains(&port) {
+        let detail = "must be between 1 and 65535, inclusive";
+        errors.invalid(&path.field("service").field("port"), port, detail);
     }
     if insecure && !bundle.is_empty() {
         errors.invalid(&here, true, "may not be true if caBundle is present");
@@ -177,5 +186,55 @@ mod tests {
                 "spec.versionPriority: Invalid value: 0: must be positive and less than 1000"
             ]
         );
+    }
+
+    #[test]
+    fn what_contradicts_itself_is_refused() {
+        let spec = |more: Value| {
+            let mut spec = json!({ "group": "a.b", "version": "v1", "groupPriorityMinimum": 20_000,
+                "versionPriority": 1_000 });
+            crate::strategy::testing::merge(&mut spec, &more);
+            json!({ "metadata": { "name": "v1.a.b" }, "spec": spec })
+        };
+        let service = |port: i64| json!({ "namespace": "n", "name": "s", "port": port });
+        let table = [
+            (json!({}), ""),
+            (json!({ "service": service(443) }), ""),
+            (
+                json!({ "caBundle": "YWJjZA==" }),
+                "spec.caBundle: Invalid value: \"4 bytes\": local APIServices may not have a caBundle",
+            ),
+            (
+                json!({ "insecureSkipTLSVerify": true }),
+                "spec.insecureSkipTLSVerify: Invalid value: true: local APIServices may not have insecureSkipTLSVerify",
+            ),
+            (
+                json!({ "service": service(443), "insecureSkipTLSVerify": true, "caBundle": "YQ==" }),
+                "spec.insecureSkipTLSVerify: Invalid value: true: may not be true if caBundle is present",
+            ),
+            (
+                json!({ "service": service(70_000) }),
+                "spec.service.port: Invalid value: 70000: must be between 1 and 65535, inclusive",
+            ),
+            (
+                json!({ "service": {} }),
+                "spec.service.namespace: Required value|spec.service.name: Required value",
+            ),
+            (
+                json!({ "groupPriorityMinimum": 20_001 }),
+                "spec.groupPriorityMinimum: Invalid value: 20001: must be positive and less than 20000",
+            ),
+            (
+                json!({ "group": "" }),
+                "metadata.name: Invalid value: \"v1.a.b\": must be `spec.version+\".\"+spec.group`: \"v1.\"",
+            ),
+        ];
+        let world = World::default();
+        for (more, expected) in table {
+            let mut errors = Vec::new();
+            ApiServices.validate(&spec(more.clone()), &world.env(), &mut errors);
+            let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
+            assert_eq!(texts.join("|"), expected, "{more}");
+        }
     }
 }

@@ -372,3 +372,40 @@ async fn status_is_for_everybody_to_write() {
         conditions.as_array().unwrap().iter().map(|c| c["type"].as_str().unwrap()).collect();
     assert_eq!(types, ["Available", "StatusUpdated"]);
 }
+
+#[tokio::test]
+async fn whom_to_trust_is_kept() {
+    let world = World::new().await;
+    let namespace = json!({ "metadata": { "name": "kube-system" } });
+    world.fixture.post("/api/v1/namespaces", &namespace).await;
+    let path = "/api/v1/namespaces/kube-system/configmaps";
+    let one = format!("{path}/extension-apiserver-authentication");
+    let deadline = Instant::now() + PATIENCE / 3;
+    let found = loop {
+        let found = world.fixture.get(&one).await;
+        if found.status == 200 {
+            break found.json();
+        }
+        assert!(Instant::now() < deadline, "no ConfigMap");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    };
+    assert_eq!(found["data"]["requestheader-username-headers"], "[\"X-Remote-User\"]");
+    let ca = found["data"]["requestheader-client-ca-file"].as_str().unwrap().to_owned();
+    assert!(ca.starts_with("-----BEGIN CERTIFICATE-----"), "{ca}");
+    let spoilt =
+        json!({ "data": { "requestheader-client-ca-file": "evil", "requestheader-allowed-names": null } });
+    world.fixture.patch(&one, "merge-patch", &spoilt).await.expect(200);
+    loop {
+        let data = world.fixture.get(&one).await.expect(200)["data"].clone();
+        if data["requestheader-client-ca-file"] == *ca && data["requestheader-allowed-names"].is_string() {
+            break;
+        }
+        assert!(Instant::now() < deadline, "it stays spoilt: {data}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    world.fixture.delete(&one).await.expect(200);
+    while world.fixture.get(&one).await.status != 200 {
+        assert!(Instant::now() < deadline, "it stays deleted");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}

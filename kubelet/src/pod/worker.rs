@@ -19,7 +19,7 @@ use super::publisher::{Publisher, now};
 use super::{last_words, status};
 use crate::images::pull::PullBackoff;
 use crate::kubelet::{Kubelet, Slot};
-use crate::probe::Target;
+use crate::probe::{Target, counts};
 use crate::probe::prober::{self, Kind as ProbeKind, Report};
 use coracle_client::events::reference;
 use coracle_storage::volumes::Mounted;
@@ -128,6 +128,7 @@ impl Worker {
         }
         self.probes.values().for_each(AbortHandle::abort);
         self.kubelet.register.lock().remove(&self.uid);
+        counts::forget(&self.uid);
     }
 
     fn next_step(&self, ending: Option<&Ending>) -> Step {
@@ -303,13 +304,19 @@ impl Worker {
             let verdict = if *kind == ProbeKind::Liveness { true } else { health.ready };
             let runtime = self.kubelet.runtime.clone();
             let target = Target { runtime, container_id: seen.id.clone(), ip: ip.clone() };
+            let subject = counts::Subject {
+                namespace: self.pod.metadata.namespace.clone().unwrap_or_default(),
+                pod: self.pod.metadata.name.clone().unwrap_or_default(),
+                pod_uid: self.uid.clone(),
+                container: seen.name.clone(),
+            };
             let (inbox, id, name, kind) = (self.inbox.clone(), seen.id.clone(), seen.name.clone(), *kind);
             let report = move |report: Report| {
                 let probed =
                     super::inbox::Probed { container_id: id.clone(), name: name.clone(), kind, report };
                 inbox.put(|mail| mail.probes.push(probed));
             };
-            self.probes.insert(key, prober::spawn(kind, probe, spec, target, verdict, report));
+            self.probes.insert(key, prober::spawn(kind, probe, spec, (target, subject), verdict, report));
         }
     }
 

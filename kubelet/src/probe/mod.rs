@@ -2,6 +2,7 @@
 
 pub mod action;
 pub mod counter;
+pub mod counts;
 mod grpc;
 mod http;
 pub mod prober;

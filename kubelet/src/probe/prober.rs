@@ -2,11 +2,12 @@
 
 use super::action::{Action, Outcome, Target};
 use super::counter::Counter;
+use super::counts::{self, Subject};
 use k8s_openapi::api::core::v1::{Container, Probe};
 use std::time::Duration;
 use tokio::task::AbortHandle;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     Startup,
     Liveness,
@@ -55,7 +56,7 @@ pub fn spawn(
     kind: Kind,
     probe: &Probe,
     container: &Container,
-    target: Target,
+    (target, subject): (Target, Subject),
     verdict: bool,
     report: impl Fn(Report) + Send + Sync + 'static,
 ) -> AbortHandle {
@@ -77,6 +78,7 @@ pub fn spawn(
                 Ok(action) => action.run(&target, timeout).await,
                 Err(message) => Outcome::Failure(message.clone()),
             };
+            counts::add(&subject, kind, outcome == Outcome::Success);
             if let Outcome::Failure(message) = &outcome {
                 report(Report::Failed(message.clone()));
             }

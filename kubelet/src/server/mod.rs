@@ -78,6 +78,10 @@ pub(crate) struct Server {
     pub(crate) node_name: String,
     pub(crate) log_root: PathBuf,
     pub(crate) configz: serde_json::Value,
+    /// Where the kernel counts what pods use.
+    pub(crate) cgroups: Arc<stats::Cgroups>,
+    /// What they had used when statistics were last asked for.
+    pub(crate) rates: stats::Rates,
     /// Ends streams.
     pub(crate) stop: CancellationToken,
     gate: Gate,
@@ -108,6 +112,8 @@ pub async fn serve(
         node_name: config.node_name,
         log_root: config.log_root,
         configz: config.configz,
+        cgroups: Arc::new(stats::Cgroups::here()),
+        rates: stats::Rates::default(),
         stop: context.stop.clone(),
     });
     let acceptor = TlsAcceptor::from(config.tls);

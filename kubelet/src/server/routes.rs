@@ -38,6 +38,7 @@ pub(super) async fn answer(
         ["stats"] | ["stats", "summary"] => stats::summary(server).await,
         ["metrics"] => Ok(metrics::kubelet(server)),
         ["metrics", "cadvisor"] => metrics::cadvisor(server).await,
+        ["metrics", "probes"] => Ok(metrics::probes()),
         ["metrics", "resource"] => metrics::resource(server).await,
         ["logs", rest @ ..] => node_logs::answer(&server.log_root, rest, path.ends_with('/')).await,
         _ => Err(HttpError::not_found("404 page not found\n")),

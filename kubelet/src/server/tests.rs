@@ -63,6 +63,8 @@ fn server(questions: Arc<AtomicUsize>) -> Arc<Server> {
         node_name: "n1".to_owned(),
         log_root: PathBuf::from("/nonexistent"),
         configz: json!({ "a": 1 }),
+        cgroups: Arc::new(stats::Cgroups::at(std::path::Path::new("/nonexistent"))),
+        rates: stats::Rates::default(),
         stop: CancellationToken::new(),
     })
 }
@@ -166,14 +168,4 @@ async fn what_is_not_there_is_said() {
     let (status, text) = ask(&server, &admin, Method::GET, "/stats/summary", "").await;
     assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR);
     assert!(text.contains("not reachable"), "{text}");
-}
-
-#[test]
-fn node_statistics_are_read_from_proc() {
-    let stat = "cpu  10 1 5 1000 50 2 3 4 9 0\ncpu0 1 1 1 1 1 1 1 1 0 0\n";
-    let meminfo = "MemTotal:  1000 kB\nMemFree:  100 kB\nMemAvailable:  400 kB\n";
-    let node = stats::Node::parse(stat, meminfo);
-    assert_eq!(node.cpu_nanos, (10 + 1 + 5 + 2 + 3 + 4) * 10_000_000);
-    assert_eq!(node.working_set(), 600 * 1024);
-    assert_eq!(stats::Node::parse("", ""), stats::Node::default());
 }

@@ -1,0 +1,180 @@
+//! `/stats/summary`: what the node, its pods and their containers use (upstream's stats v1alpha1).
+
+mod cgroup;
+mod containers;
+mod node;
+mod rates;
+
+pub(super) use cgroup::{Account, Cgroups};
+pub(super) use containers::{PodSample, Sample, pods, value};
+pub(super) use node::Node;
+pub(super) use rates::Rates;
+
+use super::Server;
+use super::error::HttpError;
+use super::routes::json_body;
+use crate::cri::api;
+use axum::body::Body;
+use http::Response;
+use jiff::Timestamp;
+use node::file_system;
+use serde_json::{Value, json};
+
+/// The cgroup of all pods together.
+const ALL_PODS: &str = "/kubepods";
+/// The node's own name among those whose use is remembered; no pod has an empty UID.
+const NODE: &str = "";
+
+pub(super) async fn summary(server: &Server) -> Result<Response<Body>, HttpError> {
+    let node = Node::read().await?;
+    let pods = pods(server).await?;
+    server.rates.retain(|uid| uid == NODE || pods.iter().any(|pod| pod.uid == uid));
+    let images = server.pods.runtime().image_fs_info().await.unwrap_or_default();
+    let now = Timestamp::now();
+    let pods: Vec<Value> = pods.iter().map(|sample| pod(server, sample)).collect();
+    Ok(json_body(&compact(json!({ "node": node_json(server, &node, &images, now), "pods": pods }))))
+}
+
+/// Without fields that nothing is known for.
+fn compact(value: Value) -> Value {
+    match value {
+        Value::Object(map) => {
+            let known = map.into_iter().filter(|(_, value)| !value.is_null());
+            known.map(|(key, value)| (key, compact(value))).collect()
+        }
+        Value::Array(list) => list.into_iter().map(compact).collect(),
+        other => other,
+    }
+}
+
+fn nanos(time: Timestamp) -> i64 {
+    i64::try_from(time.as_nanosecond()).unwrap_or(0)
+}
+
+fn node_json(server: &Server, node: &Node, images: &[api::FilesystemUsage], now: Timestamp) -> Value {
+    let time = now.to_string();
+    let nano_cores = server.rates.next(NODE, nanos(now), node.cpu_nanos);
+    let fs = file_system("/", &time);
+    json!({
+        "nodeName": server.node_name,
+        "startTime": Timestamp::from_second(node.boot_second).ok().map(|t| t.to_string()),
+        "systemContainers": system_containers(server, &time),
+        "cpu": { "time": time, "usageNanoCores": nano_cores, "usageCoreNanoSeconds": node.cpu_nanos },
+        "memory": {
+            "time": time,
+            "availableBytes": node.memory_available,
+            "usageBytes": node.memory_total.saturating_sub(node.memory_free),
+            "workingSetBytes": node.working_set(),
+            "rssBytes": node.rss,
+            "pageFaults": node.page_faults,
+            "majorPageFaults": node.major_page_faults,
+        },
+        "swap": { "time": time, "swapAvailableBytes": node.swap_free, "swapUsageBytes": node.swap_used() },
+        "network": node.network(&time),
+        "runtime": { "imageFs": image_fs(images, &time), "containerFs": image_fs(images, &time) },
+        "rlimit": { "time": time, "maxpid": node.most_tasks, "curproc": node.tasks },
+        "fs": fs,
+    })
+}
+
+/// All pods together, under upstream's name.
+fn system_containers(server: &Server, time: &str) -> Vec<Value> {
+    let Some(account) = server.cgroups.read(ALL_PODS) else { return Vec::new() };
+    let memory = json!({
+        "time": time, "usageBytes": account.memory_usage, "workingSetBytes": account.working_set,
+        "rssBytes": account.rss, "pageFaults": account.page_faults, "majorPageFaults": account.major_page_faults,
+    });
+    let cpu = json!({ "time": time, "usageCoreNanoSeconds": account.cpu_nanos });
+    vec![json!({ "name": "pods", "cpu": cpu, "memory": memory })]
+}
+
+/// The file system of the images, with what they take of it.
+fn image_fs(images: &[api::FilesystemUsage], time: &str) -> Value {
+    let Some(first) = images.first() else { return Value::Null };
+    let mount = first.fs_id.as_ref().map_or("/", |id| id.mountpoint.as_str());
+    let mut fs = file_system(mount, time);
+    if fs.is_object() {
+        fs["usedBytes"] = value(first.used_bytes.as_ref()).into();
+        fs["inodesUsed"] = value(first.inodes_used.as_ref()).into();
+    }
+    fs
+}
+
+fn pod(server: &Server, sample: &PodSample) -> Value {
+    let time_nanos = sample.time_nanos();
+    let time = time(time_nanos);
+    let sum = |of: fn(&Sample) -> Option<u64>| sample.containers.iter().filter_map(of).sum::<u64>();
+    let started = sample.handle.as_ref().and_then(|h| h.pod.status.as_ref()?.start_time.clone());
+    let nano_cores = server.rates.next(&sample.uid, time_nanos, sample.cpu_nanos());
+    let of_containers = sample.containers.iter().filter_map(|c| c.cpu_nano_cores).reduce(|a, b| a + b);
+    let account = sample.account.as_ref();
+    let logs: u64 = sample.containers.iter().map(|c| c.logs.0).sum();
+    let fs = file_system("/", &time);
+    json!({
+        "podRef": { "name": sample.pod, "namespace": sample.namespace, "uid": sample.uid },
+        "startTime": started,
+        "containers": sample.containers.iter().map(|c| container(c, &fs)).collect::<Vec<_>>(),
+        "cpu": {
+            "time": time, "usageNanoCores": nano_cores.or(of_containers), "usageCoreNanoSeconds": sample.cpu_nanos(),
+        },
+        "memory": {
+            "time": time,
+            "usageBytes": account.map_or_else(|| sum(|s| s.usage), |account| account.memory_usage),
+            "workingSetBytes": sample.working_set(),
+            "rssBytes": account.map_or_else(|| sum(|s| s.rss), |account| account.rss),
+            "pageFaults": account.map(|account| account.page_faults),
+            "majorPageFaults": account.map(|account| account.major_page_faults),
+        },
+        "swap": { "time": time, "swapUsageBytes": account.map_or_else(|| sum(|s| s.swap), |account| account.swap) },
+        "network": network(&sample.network, &time),
+        "process_stats": { "process_count": sample.processes.or(account.map(|account| account.processes)) },
+        "ephemeral-storage": with_used(&fs, sum(|s| s.rootfs_used) + logs, None),
+    })
+}
+
+fn network(interfaces: &[api::NetworkInterfaceUsage], time: &str) -> Value {
+    let entry = |interface: &api::NetworkInterfaceUsage| {
+        json!({ "name": interface.name, "rxBytes": value(interface.rx_bytes.as_ref()),
+            "rxErrors": value(interface.rx_errors.as_ref()), "txBytes": value(interface.tx_bytes.as_ref()),
+            "txErrors": value(interface.tx_errors.as_ref()) })
+    };
+    let Some(first) = interfaces.first() else { return Value::Null };
+    let mut network = entry(first);
+    network["time"] = time.into();
+    network["interfaces"] = interfaces.iter().map(entry).collect::<Vec<_>>().into();
+    network
+}
+
+/// A part of a file system.
+fn with_used(fs: &Value, bytes: u64, inodes: Option<u64>) -> Value {
+    let mut part = fs.clone();
+    if part.is_object() {
+        part["usedBytes"] = bytes.into();
+        part["inodesUsed"] = inodes.into();
+    }
+    part
+}
+
+fn container(sample: &Sample, fs: &Value) -> Value {
+    let time = time(sample.time_nanos);
+    let started = sample.started.and_then(|second| Timestamp::from_second(second).ok());
+    json!({
+        "name": sample.container,
+        "startTime": started.map(|t| t.to_string()),
+        "cpu": {
+            "time": time, "usageNanoCores": sample.cpu_nano_cores, "usageCoreNanoSeconds": sample.cpu_nanos,
+        },
+        "memory": {
+            "time": time, "availableBytes": sample.available, "usageBytes": sample.usage,
+            "workingSetBytes": sample.working_set, "rssBytes": sample.rss, "pageFaults": sample.page_faults,
+            "majorPageFaults": sample.major_page_faults,
+        },
+        "swap": { "time": time, "swapUsageBytes": sample.swap },
+        "rootfs": sample.rootfs_used.map(|bytes| with_used(fs, bytes, sample.rootfs_inodes)),
+        "logs": with_used(fs, sample.logs.0, Some(sample.logs.1)),
+    })
+}
+
+fn time(nanos: i64) -> String {
+    Timestamp::from_nanosecond(i128::from(nanos)).unwrap_or(Timestamp::UNIX_EPOCH).to_string()
+}
