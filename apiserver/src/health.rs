@@ -43,6 +43,11 @@ impl Health {
         self.checks.lock().remove(name);
     }
 
+    /// What a check last reported; `None` if it never has.
+    pub fn state(&self, name: &str) -> Option<Result<(), String>> {
+        self.checks.lock().get(name).map(|check| check.failure.clone().map_or(Ok(()), Err))
+    }
+
     /// Names of failing checks.
     pub fn failing(&self) -> Vec<String> {
         let checks = self.checks.lock();

@@ -3,7 +3,7 @@
 use crate::admission::policy;
 use crate::aggregation::{Aggregator, Foreign, FrontProxy};
 use crate::audit;
-use crate::authn::Authenticator;
+use crate::authn::{self, Authenticator};
 use crate::authz::{Authorizer, Generation};
 use crate::cache::Cache;
 use crate::connect::KubeletClient;
@@ -207,6 +207,14 @@ impl ApiServer {
 
     pub fn aggregator(&self) -> &Arc<Aggregator> {
         &self.inner.aggregator
+    }
+
+    /// Labels Secrets whose tokens are used, until the server's `stop`. `None` where nobody authenticates, or where it
+    /// is done already.
+    pub fn track_legacy_tokens(&self) -> Option<JoinHandle<()>> {
+        let uses = self.inner.authenticator.as_ref()?.tokens().follow_legacy_uses()?;
+        let (router, stop) = (self.router.clone(), self.inner.stop.clone());
+        Some(tokio::spawn(authn::legacy::track(uses, router, stop)))
     }
 
     pub fn audit_log(&self) -> Option<&Arc<audit::Log>> {

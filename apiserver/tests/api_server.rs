@@ -66,6 +66,8 @@ mod proxying;
 #[cfg(test)]
 #[path = "api_server/sockets.rs"]
 mod sockets;
+#[path = "api_server/statuses.rs"]
+mod statuses;
 #[path = "api_server/subresources.rs"]
 mod subresources;
 #[cfg(test)]

@@ -1,6 +1,8 @@
 //! Settings of what holds requests back and of the audit log, under the names of upstream's flags.
 
 use clap::Args;
+use coracle_apiserver::admission::configuration;
+use coracle_apiserver::admission::pod_security::Settings;
 use coracle_apiserver::audit::{Log, Policy, Rotation, Sink, Target};
 use coracle_apiserver::flowcontrol;
 use coracle_apiserver::server::EdgeOptions;
@@ -36,6 +38,9 @@ pub struct EdgeArgs {
     /// Days that audit logs are kept [default: for ever]
     #[arg(long, value_name = "DAYS")]
     pub audit_log_maxage: Option<u64>,
+    /// Settings of admission plugins: a file with an apiserver.config.k8s.io/v1 AdmissionConfiguration
+    #[arg(long, value_name = "FILE")]
+    pub admission_control_config_file: Option<PathBuf>,
 }
 
 impl EdgeArgs {
@@ -52,10 +57,23 @@ impl EdgeArgs {
             audit_log_maxsize: self.audit_log_maxsize.or(other.audit_log_maxsize),
             audit_log_maxbackup: self.audit_log_maxbackup.or(other.audit_log_maxbackup),
             audit_log_maxage: self.audit_log_maxage.or(other.audit_log_maxage),
+            admission_control_config_file: self
+                .admission_control_config_file
+                .or(other.admission_control_config_file),
         }
     }
 
+    /// What the file says of PodSecurity; its defaults without one.
+    pub fn pod_security(&self) -> Result<Settings, String> {
+        self.admission_control_config_file
+            .as_deref()
+            .map_or_else(|| Ok(Settings::default()), configuration::load)
+    }
+
     pub fn check(&self, mistakes: &mut Vec<String>) {
+        if let Err(mistake) = self.pod_security() {
+            mistakes.push(format!("admission-control-config-file: {mistake}"));
+        }
         if self.audit_policy_file.is_some() != self.audit_log_path.is_some() {
             mistakes.push("audit-policy-file and audit-log-path: each needs the other".to_owned());
         }

@@ -103,6 +103,7 @@ fn answered(review: Object, user: &UserInfo, authorizer: &dyn Authorizer) -> Obj
             subresource: text(resource, "subresource"),
             name: text(resource, "name"),
             field_selector: &selectors.field,
+            label_selector: &selectors.label,
             ..Attributes::resource(
                 user,
                 text(resource, "verb"),

@@ -11,6 +11,7 @@ use serde_json::Value;
 #[derive(Default)]
 pub(super) struct Selectors {
     pub field: String,
+    pub label: String,
     pub errors: Vec<String>,
 }
 
@@ -52,12 +53,30 @@ impl Selectors {
 
     fn label(&mut self, selector: &Value) {
         let raw = text(selector, "rawSelector");
-        if !raw.is_empty()
-            && let Err(error) = LabelSelector::parse(raw)
-        {
-            self.errors
-                .push(format!("spec.resourceAttributes.labelSelector ignored due to parse error: {error}"));
+        if !raw.is_empty() {
+            match LabelSelector::parse(raw) {
+                Ok(selector) => self.label = selector.to_string(),
+                Err(error) => self.errors.push(format!(
+                    "spec.resourceAttributes.labelSelector ignored due to parse error: {error}"
+                )),
+            }
+            return;
         }
+        let mut terms = Vec::new();
+        for requirement in items(selector) {
+            let (key, values) = (text(requirement, "key"), strings(&requirement["values"]).join(","));
+            let term = match text(requirement, "operator") {
+                "In" => format!("{key} in ({values})"),
+                "NotIn" => format!("{key} notin ({values})"),
+                "Exists" => key.to_owned(),
+                _ => format!("!{key}"),
+            };
+            match LabelSelector::parse(&term) {
+                Ok(read) => terms.push(read.to_string()),
+                Err(error) => self.errors.push(format!("labelSelector: {error}")),
+            }
+        }
+        self.label = terms.join(",");
     }
 }
 
@@ -110,5 +129,34 @@ fn check_requirement(requirement: &Value, path: &str, errors: &mut Vec<FieldErro
             let why = "not a valid selector operator";
             errors.push(FieldError::invalid(format!("{path}.operator"), &other.into(), why));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn requirements_read_as_a_query_would_carry_them() {
+        let requirement = |key: &str, operator: &str, values: &[&str]| json!({ "key": key, "operator": operator, "values": values });
+        let labels = [
+            requirement("a", "In", &["x", "y"]),
+            requirement("b", "NotIn", &["z"]),
+            requirement("c", "Exists", &[]),
+            requirement("d", "DoesNotExist", &[]),
+        ];
+        let fields =
+            [requirement("spec.nodeName", "In", &["n"]), requirement("metadata.name", "In", &["a", "b"])];
+        let found = Selectors::of(&json!({
+            "labelSelector": { "requirements": labels }, "fieldSelector": { "requirements": fields },
+        }));
+        assert_eq!(found.label, "a in (x,y),b notin (z),c,!d");
+        assert_eq!(found.field, "spec.nodeName=n");
+        assert_eq!(found.errors.len(), 1, "{:?}", found.errors);
+        let raw = Selectors::of(&json!({
+            "labelSelector": { "rawSelector": "a==x" }, "fieldSelector": { "rawSelector": "x" },
+        }));
+        assert_eq!((raw.label.as_str(), raw.field.as_str(), raw.errors.len()), ("a==x", "", 1));
     }
 }

@@ -17,7 +17,7 @@ impl Plugin for LimitRanger {
     }
 
     fn mutate(&self, request: &Request, pod: &mut Object, _old: Option<&Object>) -> Result<(), ApiError> {
-        if request.is(Operation::Create, "", "pods") {
+        if sets_resources(request) {
             for range in request.read.list("limitranges.", request.namespace) {
                 let limits = items(&range["spec"]["limits"]);
                 for limit in limits.iter().filter(|l| l["type"] == "Container") {
@@ -35,7 +35,7 @@ impl Plugin for LimitRanger {
         _old: Option<&Object>,
     ) -> Result<(), ApiError> {
         let Some(object) = object else { return Ok(()) };
-        let pod = request.is(Operation::Create, "", "pods");
+        let pod = sets_resources(request);
         let writes = matches!(request.operation, Operation::Create | Operation::Update);
         let claim = writes && request.is_for("", "persistentvolumeclaims", "");
         if !pod && !claim {
@@ -58,6 +58,12 @@ impl Plugin for LimitRanger {
             many => Err(request.forbidden(&format!("[{}]", many.join(", ")))),
         }
     }
+}
+
+/// Containers get their resources when their pod is made, and later only by resizing it.
+fn sets_resources(request: &Request) -> bool {
+    let resize = request.operation == Operation::Update && request.is_for("", "pods", "resize");
+    resize || request.is(Operation::Create, "", "pods")
 }
 
 fn amounts(value: &Value) -> Amounts {
@@ -254,6 +260,19 @@ mod tests {
             pod["metadata"]["annotations"]["kubernetes.io/limit-ranger"],
             "LimitRanger plugin set: memory request for container c; cpu, memory limit for container c"
         );
+    }
+
+    #[test]
+    fn resizing_is_bounded_and_other_updates_are_not() {
+        let world = world(json!({ "type": "Container", "max": { "cpu": "1" } }));
+        let more = asking(json!({ "requests": { "cpu": "1" }, "limits": { "cpu": "1500m" } }));
+        let update = |resource| Try { operation: Operation::Update, ..Try::create(&world, resource) };
+        let refused = update("pods./resize").validate(&LimitRanger, &more, Some(&pod())).unwrap_err();
+        assert!(refused.message.ends_with("maximum cpu usage per Container is 1, but limit is 1500m"));
+        update("pods.").validate(&LimitRanger, &more, Some(&pod())).unwrap();
+        let resized =
+            update("pods./resize").mutate(&LimitRanger, asking(json!({ "requests": { "cpu": "5m" } })));
+        assert_eq!(resized.unwrap()["spec"]["containers"][0]["resources"]["limits"], json!({ "cpu": "1" }));
     }
 
     #[test]

@@ -8,6 +8,7 @@
 pub mod annotations;
 mod certificates;
 pub mod deadline;
+pub mod configuration;
 mod default_ingress_class;
 mod default_storage_class;
 mod default_toleration_seconds;
@@ -208,7 +209,11 @@ impl Chain {
     }
 
     /// Deletions are not mutated, but those who mutate are told of them first, as upstream does.
-    async fn tell_of_deletion(&self, attributes: &Attributes<'_>, old: Option<&Object>) -> Result<(), ApiError> {
+    async fn tell_of_deletion(
+        &self,
+        attributes: &Attributes<'_>,
+        old: Option<&Object>,
+    ) -> Result<(), ApiError> {
         let mut round = Round::default();
         loop {
             self.mutate_by_steps(attributes, None, old, &mut round).await?;

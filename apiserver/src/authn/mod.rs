@@ -10,6 +10,7 @@ pub mod claims;
 mod constrained;
 mod front_proxy;
 pub mod impersonation;
+pub mod legacy;
 pub mod oidc;
 pub mod service_account;
 mod token_cache;

@@ -2,6 +2,7 @@
 //! <https://kubernetes.io/docs/reference/access-authn-authz/service-accounts-admin/> describes them. ES256.
 
 use super::claims::{Claims, Legacy, Private, Reference};
+use super::legacy::LegacyUse;
 use super::{ISSUER, TokenUser, bootstrap_token};
 use crate::pki::ServiceAccountKey;
 use crate::strategy::Reader;
@@ -11,6 +12,8 @@ use coracle_api::{Object, UserInfo};
 use jiff::Timestamp;
 use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
 use sha2::{Digest, Sha256};
+use std::sync::{Arc, OnceLock};
+use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
 /// Issuer of tokens in Secrets, as upstream's.
 const LEGACY_ISSUER: &str = "kubernetes/serviceaccount";
@@ -88,6 +91,8 @@ pub struct ServiceAccountTokens {
     decoding: DecodingKey,
     kid: String,
     point: Vec<u8>,
+    /// Who wants to know of uses of Secrets' tokens.
+    uses: OnceLock<UnboundedSender<LegacyUse>>,
 }
 
 impl ServiceAccountTokens {
@@ -110,7 +115,14 @@ impl ServiceAccountTokens {
             decoding: DecodingKey::from_ec_der(key.public_point()),
             kid: URL_SAFE_NO_PAD.encode(Sha256::digest(key.public_spki())),
             point: key.public_point().to_vec(),
+            uses: OnceLock::new(),
         }
+    }
+
+    /// Every accepted token of a Secret whose label is not of today; for one follower, `None` for a second.
+    pub fn follow_legacy_uses(&self) -> Option<UnboundedReceiver<LegacyUse>> {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        self.uses.set(sender).ok().map(|()| receiver)
     }
 
     pub fn issuer(&self) -> &str {
@@ -223,7 +235,11 @@ impl ServiceAccountTokens {
         match claims.iss.as_str() {
             known if self.issuing.issuers.iter().any(|i| i == known) => bound_user(&claims, asked, read, now),
             LEGACY_ISSUER => {
-                let user = legacy_user(token, &claims, read, now)?;
+                let (user, secret) = legacy_user(token, &claims, read, now)?;
+                if let Some((uses, used)) = self.uses.get().zip(LegacyUse::of(&secret, now)) {
+                    // A follower that has ended needs to know nothing more.
+                    let _ = uses.send(used);
+                }
                 // Such tokens are for the API alone.
                 let audiences: Vec<String> = asked.iter().filter(|a| own.contains(a)).cloned().collect();
                 if audiences.is_empty() {
@@ -301,7 +317,13 @@ fn bound_user(
     Ok(TokenUser { user, audiences })
 }
 
-fn legacy_user(token: &str, claims: &Claims, read: &dyn Reader, now: Timestamp) -> Result<UserInfo, String> {
+/// The user, and the Secret.
+fn legacy_user(
+    token: &str,
+    claims: &Claims,
+    read: &dyn Reader,
+    now: Timestamp,
+) -> Result<(UserInfo, Arc<Object>), String> {
     let legacy = &claims.legacy;
     let (Some(namespace), Some(secret_name), Some(name), Some(uid)) =
         (&legacy.namespace, &legacy.secret, &legacy.name, &legacy.uid)
@@ -320,7 +342,7 @@ fn legacy_user(token: &str, claims: &Claims, read: &dyn Reader, now: Timestamp) 
     }
     let reference = Reference { name: name.clone(), uid: uid.clone() };
     let account = alive(read, "serviceaccounts.", namespace, &reference, now)?;
-    Ok(user_of(namespace, &account))
+    Ok((user_of(namespace, &account), secret))
 }
 
 /// The user that a service account is.
@@ -349,7 +371,7 @@ fn alive(
     namespace: &str,
     wanted: &Reference,
     now: Timestamp,
-) -> Result<std::sync::Arc<Object>, String> {
+) -> Result<Arc<Object>, String> {
     let kind = resource.trim_end_matches('.');
     let object = read.get(resource, namespace, &wanted.name);
     let object = object.ok_or_else(|| format!("{kind} {namespace}/{} does not exist", wanted.name))?;

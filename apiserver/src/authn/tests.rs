@@ -1,3 +1,7 @@
+mod certificates;
+mod impersonation;
+mod legacy;
+
 use super::*;
 use crate::authz::testing::World;
 use crate::authz::{Attributes, Authorizer, Decision, rules::Resolved};
@@ -301,86 +305,6 @@ fn bootstrap_tokens_are_for_the_api_alone() {
     ask(&["x"]).unwrap_err();
 }
 
-fn peer(authenticator: &Authenticator, pem: &str) -> PeerIdentity {
-    let der = CertificateDer::from_pem_slice(pem.as_bytes()).unwrap();
-    authenticator.peer(Some(&[der])).unwrap()
-}
-
-#[test]
-fn proxies_name_the_user_and_others_do_not() {
-    let setup = Setup::new();
-    let mut headers = HeaderMap::new();
-    headers.insert("x-remote-user", "jane".parse().unwrap());
-    let ask = |pem: &str| {
-        let peer = peer(&setup.authenticator, pem);
-        setup.authenticator.authenticate(Some(&peer), &headers, "/api").map(|u| u.name).map_err(|e| e.code)
-    };
-    assert_eq!(ask(&setup.pki.leaf_pem(Leaf::Admin).0), Ok("kubernetes-admin".to_owned()));
-    assert_eq!(
-        ask(&setup.pki.sign_front_proxy("front-proxy-client").unwrap().cert_pem),
-        Ok("jane".to_owned())
-    );
-    assert_eq!(ask(&setup.pki.sign_front_proxy("somebody").unwrap().cert_pem), Err(401));
-    assert_eq!(setup.authenticator.authenticate(None, &headers, "/api").unwrap(), UserInfo::anonymous());
-}
-
-#[test]
-fn the_subject_may_carry_a_uid() {
-    let setup = Setup::new();
-    let ask = |uids: &[&str]| {
-        let mut params = rcgen::CertificateParams::default();
-        params.distinguished_name.push(rcgen::DnType::CommonName, "jane");
-        for uid in uids {
-            let kind = rcgen::DnType::CustomDnType(vec![1, 3, 6, 1, 4, 1, 57683, 2]);
-            params.distinguished_name.push(kind, *uid);
-        }
-        let key = rcgen::KeyPair::generate().unwrap();
-        let request = params.serialize_request(&key).unwrap().pem().unwrap();
-        let life = std::time::Duration::from_secs(3600);
-        let pem = setup.pki.sign_request(request.as_bytes(), &["client auth"], life).unwrap();
-        let peer = peer(&setup.authenticator, &pem);
-        setup
-            .authenticator
-            .authenticate(Some(&peer), &HeaderMap::new(), "/api")
-            .map(|u| u.uid)
-            .map_err(|e| e.code)
-    };
-    assert_eq!(ask(&[]), Ok(String::new()));
-    assert_eq!(ask(&["8d1f"]), Ok("8d1f".to_owned()));
-    assert_eq!(ask(&[""]), Err(401));
-}
-
-#[test]
-fn certificates_become_users_until_they_expire() {
-    let setup = Setup::new();
-    let (cert, _) = setup.pki.leaf_pem(Leaf::Admin);
-    let der = CertificateDer::from_pem_slice(cert.as_bytes()).unwrap();
-    let peer = setup.authenticator.peer(Some(&[der])).unwrap();
-    let ask = || setup.authenticator.authenticate(Some(&peer), &HeaderMap::new(), "/api");
-    let user = ask().unwrap();
-    assert_eq!(user.name, "kubernetes-admin");
-    assert_eq!(user.groups, ["system:masters", "system:authenticated"]);
-    assert!(user.extra["authentication.kubernetes.io/credential-id"][0].starts_with("X509SHA256="));
-    setup.now.fetch_add(366 * 24 * 3600, Ordering::SeqCst);
-    assert_eq!(ask().unwrap_err().code, 401);
-    assert!(setup.authenticator.peer(Some(&[])).is_none());
-}
-
-#[test]
-fn a_strangers_certificate_is_401_but_a_good_token_beside_it_counts() {
-    let (setup, stranger) = (Setup::new(), Setup::new());
-    let (cert, _) = stranger.pki.leaf_pem(Leaf::Admin);
-    let der = CertificateDer::from_pem_slice(cert.as_bytes()).unwrap();
-    let peer = setup.authenticator.peer(Some(&[der])).unwrap();
-    let mut headers = HeaderMap::new();
-    for path in ["/api", "/livez"] {
-        assert_eq!(setup.authenticator.authenticate(Some(&peer), &headers, path).unwrap_err().code, 401);
-    }
-    let token = setup.issue(3600, &[], Bound::default());
-    headers.insert(AUTHORIZATION, format!("Bearer {token}").parse().unwrap());
-    setup.authenticator.authenticate(Some(&peer), &headers, "/api").unwrap();
-}
-
 #[test]
 fn browsers_send_tokens_as_websocket_protocols() {
     let setup = Setup::new();
@@ -420,123 +344,6 @@ fn discovery_documents_verify_our_tokens() {
     let verify = |token: &str| moved.verify(token, &[], setup.world.as_ref(), setup.time());
     assert!(verify(&token).unwrap_err().contains("not for [\"api\"]"));
     assert_eq!(verify(&setup.issue(3600, &["api"], Bound::default())).unwrap().audiences, ["api"]);
-}
-
-/// Allows what is listed as `group/resource/subresource/namespace/name`.
-struct Allow(&'static [&'static str]);
-
-impl Authorizer for Allow {
-    fn authorize(&self, a: &Attributes<'_>) -> Decision {
-        let verb = a.verb.strip_prefix("impersonate").expect("nothing else is asked");
-        let verb = verb.trim_start_matches(':');
-        let asked = [a.group, a.resource, a.subresource, a.namespace, a.name].join("/");
-        let asked = if verb.is_empty() { asked } else { format!("{verb} {asked}") };
-        match self.0.contains(&asked.as_str()) {
-            true => Decision::Allow(String::new()),
-            false => Decision::NoOpinion(String::new()),
-        }
-    }
-
-    fn rules_for(&self, _: &UserInfo, _: &str) -> Resolved {
-        Resolved::default()
-    }
-}
-
-fn impersonation(
-    headers: &[(&'static str, &str)],
-    allow: &'static [&'static str],
-) -> Result<Option<UserInfo>, u16> {
-    let mut map = HeaderMap::new();
-    for (name, value) in headers {
-        map.append(*name, value.parse().unwrap());
-    }
-    impersonate(&UserInfo::authenticated("admin", &[]), &map, &Allow(allow)).map_err(|e| e.code)
-}
-
-#[test]
-fn impersonation_asks_for_each_part() {
-    assert_eq!(impersonation(&[], &[]), Ok(None));
-    assert_eq!(impersonation(&[("impersonate-user", "jane")], &[]), Err(403));
-    let jane = impersonation(&[("impersonate-user", "jane")], &["/users///jane"]).unwrap().unwrap();
-    assert_eq!((jane.name.as_str(), jane.groups), ("jane", vec!["system:authenticated".to_owned()]));
-    let with_group = [("impersonate-user", "jane"), ("impersonate-group", "ops")];
-    assert_eq!(impersonation(&with_group, &["/users///jane"]), Err(403));
-    let both = impersonation(&with_group, &["/users///jane", "/groups///ops"]).unwrap().unwrap();
-    assert_eq!(both.groups, ["ops", "system:authenticated"]);
-    assert_eq!(impersonation(&[("impersonate-group", "ops")], &["/groups///ops"]), Err(400));
-    let extra = [("impersonate-user", "jane"), ("impersonate-extra-a%2fb", "v")];
-    let allow = &["/users///jane", "authentication.k8s.io/userextras/a/b//v"];
-    assert_eq!(impersonation(&extra, allow).unwrap().unwrap().extra["a/b"], ["v"]);
-    let account = [("impersonate-user", "system:serviceaccount:a:bot")];
-    let bot = impersonation(&account, &["/serviceaccounts//a/bot"]).unwrap().unwrap();
-    assert_eq!(bot.groups, ["system:serviceaccounts", "system:serviceaccounts:a", "system:authenticated"]);
-}
-
-#[test]
-fn groups_of_service_accounts_are_added_only_where_none_are_asked_for() {
-    let account = [("impersonate-user", "system:serviceaccount:a:bot"), ("impersonate-group", "ops")];
-    let allow = &["/serviceaccounts//a/bot", "/groups///ops"];
-    let bot = impersonation(&account, allow).unwrap().unwrap();
-    assert_eq!(bot.groups, ["ops", "system:authenticated"]);
-    let out = [("impersonate-user", "jane"), ("impersonate-group", "system:unauthenticated")];
-    let jane = impersonation(&out, &["/users///jane", "/groups///system:unauthenticated"]).unwrap().unwrap();
-    assert_eq!(jane.groups, ["system:unauthenticated"]);
-    // No service account has such a name: it is a user like others.
-    let odd = [("impersonate-user", "system:serviceaccount:A:bot")];
-    let odd = impersonation(&odd, &["/users///system:serviceaccount:A:bot"]).unwrap().unwrap();
-    assert_eq!(odd.groups, ["system:authenticated"]);
-}
-
-fn constrained(
-    requester: &UserInfo,
-    headers: &[(&'static str, &str)],
-    allow: &'static [&'static str],
-) -> Result<UserInfo, String> {
-    let mut map = HeaderMap::new();
-    for (name, value) in headers {
-        map.append(*name, value.parse().unwrap());
-    }
-    let request = Attributes::resource(requester, "list", "", "pods", "a");
-    let found = impersonate_request(&request, &map, &Allow(allow)).map_err(|e| e.message)?;
-    Ok(found.expect("headers were sent"))
-}
-
-#[test]
-fn constrained_impersonation_asks_for_the_request_too() {
-    let admin = UserInfo::authenticated("admin", &[]);
-    let jane = [("impersonate-user", "jane"), ("impersonate-group", "ops")];
-    let both: &[&str] = &[
-        "user-info authentication.k8s.io/users///jane",
-        "user-info authentication.k8s.io/groups///ops",
-        "-on:user-info:list /pods//a/",
-    ];
-    assert_eq!(constrained(&admin, &jane, both).unwrap().groups, ["ops", "system:authenticated"]);
-    let refused = constrained(&admin, &jane, &["user-info authentication.k8s.io/users///jane"]).unwrap_err();
-    assert!(refused.contains("cannot impersonate-on:user-info:list resource \"pods\""), "{refused}");
-    assert_eq!(constrained(&admin, &jane, &["/users///jane", "/groups///ops"]).unwrap().name, "jane");
-    let masters = [("impersonate-user", "jane"), ("impersonate-group", "system:masters")];
-    let refused = constrained(
-        &admin,
-        &masters,
-        &["user-info authentication.k8s.io/users///jane", "-on:user-info:list /pods//a/"],
-    );
-    assert!(refused.unwrap_err().ends_with("impersonating the system:masters group is not allowed"));
-}
-
-#[test]
-fn a_service_account_becomes_the_node_it_is_on() {
-    let mut agent = UserInfo::authenticated("system:serviceaccount:a:agent", &[]);
-    agent.extra.insert("authentication.kubernetes.io/node-name".to_owned(), vec!["n1".to_owned()]);
-    let allow = &["-on:associated-node:list /pods//a/", "associated-node authentication.k8s.io/nodes///*"];
-    let node = constrained(&agent, &[("impersonate-user", "system:node:n1")], allow).unwrap();
-    assert_eq!(node.groups, ["system:nodes", "system:authenticated"]);
-    constrained(&agent, &[("impersonate-user", "system:node:n2")], allow).unwrap_err();
-    let any = &["-on:arbitrary-node:list /pods//a/", "arbitrary-node authentication.k8s.io/nodes///n2"];
-    constrained(&agent, &[("impersonate-user", "system:node:n2")], any).unwrap();
-    let account =
-        &["-on:serviceaccount:list /pods//a/", "serviceaccount authentication.k8s.io/serviceaccounts//b/bot"];
-    let bot = constrained(&agent, &[("impersonate-user", "system:serviceaccount:b:bot")], account).unwrap();
-    assert_eq!(bot.groups[1], "system:serviceaccounts:b");
 }
 
 mod properties {

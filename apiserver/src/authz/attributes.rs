@@ -17,8 +17,11 @@ pub struct Attributes<'a> {
     pub subresource: &'a str,
     pub namespace: &'a str,
     pub name: &'a str,
-    /// The query's field selector as it came, for list, watch and deletecollection.
+    /// The field selector of a list, watch or deletecollection, as it is written; empty too where it could not be read,
+    /// because then everything may be meant (<https://kubernetes.io/docs/reference/access-authn-authz/authorization/#using-field-and-label-selectors>).
     pub field_selector: &'a str,
+    /// The label selector, likewise.
+    pub label_selector: &'a str,
     /// The URL's path; only read where `resource` is empty.
     pub path: &'a str,
 }
@@ -51,6 +54,7 @@ impl<'a> Attributes<'a> {
             namespace: "",
             name: "",
             field_selector: "",
+            label_selector: "",
             path: "",
         }
     }

@@ -24,6 +24,7 @@ pub(super) fn objects(config: &BootstrapConfig) -> Vec<Wanted> {
     all.extend(api_service(config));
     all.push(extension_authentication(config));
     all.push(cluster_info(config));
+    all.push(legacy_tracking());
     if let Some(ip) = config.dns_ip {
         all.extend(dns(ip));
     }
@@ -143,6 +144,17 @@ fn extension_authentication(config: &BootstrapConfig) -> Wanted {
         },
     });
     Wanted { resource: "configmaps.", object, keep: Keep::Fields(&["data"]) }
+}
+
+/// Since when uses of Secrets' tokens are noted, which the cleaner of those that nobody uses must know.
+fn legacy_tracking() -> Wanted {
+    let today = jiff::Timestamp::now().strftime("%Y-%m-%d").to_string();
+    let object = json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": { "name": "kube-apiserver-legacy-service-account-token-tracking", "namespace": "kube-system" },
+        "data": { "since": today },
+    });
+    Wanted { resource: "configmaps.", object, keep: Keep::Day("since") }
 }
 
 /// The kubeconfig without a user that joining machines start from.

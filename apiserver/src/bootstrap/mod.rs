@@ -63,6 +63,8 @@ pub(crate) enum Keep {
     Fields(&'static [&'static str]),
     /// This entry of `data` becomes ours again.
     Entry(&'static str),
+    /// This entry of `data` becomes ours again if it is no day such as `2026-01-31`.
+    Day(&'static str),
     /// Gets its condition Ready, if it has none and is still as it was made.
     Ready,
 }

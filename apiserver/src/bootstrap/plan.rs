@@ -49,6 +49,12 @@ fn merged(wanted: &Object, present: &Object, keep: Keep) -> Option<Object> {
                 new[*field] = wanted[*field].clone();
             }
         }
+        Keep::Day(key) => {
+            let day = present["data"][key].as_str().unwrap_or_default();
+            if day.parse::<jiff::civil::Date>().is_err() {
+                new["data"][key] = wanted["data"][key].clone();
+            }
+        }
         Keep::Ready => add_ready(&mut new, wanted),
         Keep::Entry(key) => new["data"][key] = wanted["data"][key].clone(),
         Keep::Rules | Keep::Subjects if present["metadata"]["annotations"][AUTOUPDATE] == "false" => {

@@ -293,6 +293,16 @@ fn signatures_of_the_clusters_description_survive_a_start() {
 }
 
 #[test]
+fn tracking_of_tokens_has_a_beginning() {
+    let world = started();
+    let name = "kube-apiserver-legacy-service-account-token-tracking";
+    change(&world, "configmaps.", "kube-system", name, |map| map["data"]["since"] = "2020-02-29".into());
+    assert!(plan(&config(), world.as_ref()).is_empty());
+    change(&world, "configmaps.", "kube-system", name, |map| map["data"] = json!({ "since": "soon" }));
+    assert!(only(&world).object["data"]["since"].as_str().unwrap().starts_with("20"));
+}
+
+#[test]
 fn users_changes_stay_but_the_servers_address_follows() {
     let world = started();
     change(&world, "storageclasses.storage.k8s.io", "", "local-path", |class| {

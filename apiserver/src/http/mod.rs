@@ -3,6 +3,7 @@
 mod accept;
 mod admit_connect;
 pub mod body;
+mod component_statuses;
 mod deprecation;
 mod exchange;
 mod gzip;
@@ -16,6 +17,7 @@ pub mod request_info;
 mod resources;
 pub mod respond;
 mod route;
+mod selected;
 pub mod serve;
 pub mod service;
 pub mod shape;

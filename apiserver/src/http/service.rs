@@ -6,6 +6,7 @@ use super::negotiation::Wanted;
 use super::resources::Call;
 use super::respond::{Reply, error_response, method_not_allowed};
 use super::route::{NoRoute, Route};
+use super::selected::Selected;
 use super::serve::Peer;
 use super::steps::{self, Step};
 use super::{RequestInfo, admit_connect, body, measure, paths};
@@ -25,7 +26,6 @@ use coracle_api::{ApiError, UserInfo};
 use futures::FutureExt;
 use http::header::{CONTENT_TYPE, RETRY_AFTER, USER_AGENT, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode};
-use std::borrow::Cow;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Instant;
@@ -86,8 +86,8 @@ async fn admit(
     exchange.steps.done(Step::Authenticated);
     record(server, exchange, found.as_ref().unwrap_or(&UserInfo::default()), &request);
     let mut user = found?;
-    let selector = field_selector(request.uri().query());
-    let asked = attributes(&exchange.info, &user, &selector);
+    let selected = Selected::of(&exchange.info, request.uri().query());
+    let asked = attributes(&exchange.info, &user, &selected);
     if let Some(other) = authn::impersonate_request(&asked, request.headers(), &*server.authorizer)? {
         user = other;
         if let Some(record) = &mut exchange.record {
@@ -280,8 +280,8 @@ fn authorize(
     if !info.is_resource && matches!(root, "livez" | "readyz" | "healthz") {
         return Ok(());
     }
-    let selector = field_selector(query);
-    let attributes = attributes(info, user, &selector);
+    let selected = Selected::of(info, query);
+    let attributes = attributes(info, user, &selected);
     let began = Instant::now();
     let decision = server.authorizer.authorize(&attributes);
     let allowed = matches!(decision, Decision::Allow(_));
@@ -294,14 +294,8 @@ fn authorize(
     if allowed { Ok(()) } else { Err(attributes.forbidden(reason)) }
 }
 
-/// The query's field selector, empty without one.
-fn field_selector(query: Option<&str>) -> Cow<'_, str> {
-    let mut pairs = form_urlencoded::parse(query.unwrap_or_default().as_bytes());
-    pairs.find(|(k, _)| k == "fieldSelector").map(|(_, v)| v).unwrap_or_default()
-}
-
 /// What is asked, for those who allow it.
-fn attributes<'a>(info: &'a RequestInfo, user: &'a UserInfo, field_selector: &'a str) -> Attributes<'a> {
+fn attributes<'a>(info: &'a RequestInfo, user: &'a UserInfo, selected: &'a Selected) -> Attributes<'a> {
     if !info.is_resource {
         return Attributes::path(user, info.verb, &info.path);
     }
@@ -309,7 +303,8 @@ fn attributes<'a>(info: &'a RequestInfo, user: &'a UserInfo, field_selector: &'a
         version: &info.version,
         subresource: &info.subresource,
         name: &info.name,
-        field_selector,
+        field_selector: &selected.field,
+        label_selector: &selected.label,
         ..Attributes::resource(user, info.verb, &info.group, &info.resource, &info.namespace)
     }
 }

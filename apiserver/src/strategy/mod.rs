@@ -19,6 +19,7 @@ mod autoscalers;
 mod batch;
 mod certificates;
 mod claims;
+mod componentstatuses;
 mod conditions;
 mod configmaps;
 mod disruptionbudgets;

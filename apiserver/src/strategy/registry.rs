@@ -120,6 +120,7 @@ fn storage(plural: &str) -> &'static dyn Strategy {
 
 fn core(plural: &str) -> &'static dyn Strategy {
     match plural {
+        "componentstatuses" => &componentstatuses::ComponentStatuses,
         "configmaps" => &configmaps::ConfigMaps,
         "endpoints" => &endpoints::Endpoints,
         "events" => &events::Events,

@@ -1,11 +1,12 @@
 //! Who gets in and what they may do, against the whole server: default roles, admission, tokens and certificates.
 
-use super::support::Fixture;
+use super::support::{Fixture, version};
+use axum::body::Body;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use coracle_api::UserInfo;
 use coracle_apiserver::admission;
-use coracle_apiserver::authn::{Authenticator, ServiceAccountTokens};
+use coracle_apiserver::authn::{Authenticator, Reference, ServiceAccountTokens};
 use coracle_apiserver::authz::Chain;
 use coracle_apiserver::bootstrap::{self, BootstrapConfig};
 use coracle_apiserver::health::Health;
@@ -330,4 +331,32 @@ async fn nobody_grants_more_than_they_hold() {
     });
     jane.post(&format!("{RBAC}/clusterrolebindings"), &binding).await.expect(403);
     admin.post(&format!("{RBAC}/clusterrolebindings"), &binding).await.expect(201);
+}
+
+/// A token of a Secret marks it with the day it was used.
+#[tokio::test]
+async fn uses_of_secrets_tokens_are_noted() {
+    let (admin, pki, _dir) = cluster().await;
+    let account = json!({ "metadata": { "name": "bot" } });
+    let account = admin.post("/api/v1/namespaces/default/serviceaccounts", &account).await.expect(201);
+    let reference =
+        Reference { name: "bot".into(), uid: account["metadata"]["uid"].as_str().unwrap().into() };
+    let tokens = ServiceAccountTokens::new(pki.service_account_key());
+    let token = tokens.issue_legacy("default", &reference, "box").unwrap();
+    let secrets = "/api/v1/namespaces/default/secrets";
+    let secret = json!({
+        "metadata": { "name": "box", "annotations": { "kubernetes.io/service-account.name": "bot" } },
+        "type": "kubernetes.io/service-account-token", "data": { "token": STANDARD.encode(&token) },
+    });
+    let made = admin.post(secrets, &secret).await.expect(201);
+    let _tracking = admin.api.track_legacy_tokens().expect("nobody tracks yet");
+    assert!(admin.api.track_legacy_tokens().is_none());
+    let uri = format!("{secrets}?watch=1&resourceVersion={}", version(&made));
+    let mut changes = admin.watch(&uri).await;
+    let request = Request::get("/api").header("authorization", format!("Bearer {token}"));
+    assert_eq!(admin.as_user(None).call(request.body(Body::empty()).unwrap()).await.status, 200);
+    let changed = changes.next().await.unwrap();
+    let today = jiff::Timestamp::now().strftime("%Y-%m-%d").to_string();
+    let label = &changed["object"]["metadata"]["labels"]["kubernetes.io/legacy-token-last-used"];
+    assert_eq!((&changed["type"], label), (&json!("MODIFIED"), &json!(today)));
 }

@@ -105,6 +105,7 @@ impl ControlPlane {
         tasks.push(api.maintain_aggregation());
         tasks.push(api.maintain_definitions());
         tasks.push(api.maintain_policies());
+        tasks.extend(api.track_legacy_tokens());
         tasks.push(renew(pki.clone(), url.clone(), config, stop));
         tracing::info!(%url, kubeconfig = %config.kubeconfig.display(), "the API is ready");
         Ok(Self { api, pki, tokens, store, stop: own_stop, tasks })
@@ -144,7 +145,9 @@ fn assemble(
     let kubelets = KubeletClient::new(pki.client_config_for_kubelet().map_err(certificates)?, stop.clone());
     let generation = server::rbac_generation(cache.clone());
     let authorizer = Arc::new(Chain::new(cache.clone(), generation));
-    let admission = admission::Chain::new(cache.clone(), &admission_for(config));
+    let plugins =
+        admission_for(config).map_err(|e| StartError::new("admission", std::io::Error::other(e)))?;
+    let admission = admission::Chain::new(cache.clone(), &plugins);
     let admission = admission.map_err(|e| StartError::new("admission", e))?;
     let parts = ServerConfig {
         authenticator: Some(Arc::new(authenticator)),
@@ -161,7 +164,7 @@ fn assemble(
 }
 
 /// Plugins that leave work to a controller run only beside it: nobody else would take back their taint or finalizer.
-fn admission_for(config: &Config) -> admission::Config {
+fn admission_for(config: &Config) -> Result<admission::Config, String> {
     let mut disabled = config.disable_admission_plugins.clone();
     if !config.runs(Component::Controllers) {
         disabled.push(admission::NEEDS_NODE_LIFECYCLE.to_owned());
@@ -170,7 +173,8 @@ fn admission_for(config: &Config) -> admission::Config {
         disabled.push(admission::NEEDS_STORAGE_PROTECTION.to_owned());
     }
     let enabled = config.enable_admission_plugins.clone();
-    admission::Config { enabled, disabled, ..admission::Config::default() }
+    let pod_security = config.edge.pod_security()?;
+    Ok(admission::Config { enabled, disabled, pod_security, ..admission::Config::default() })
 }
 
 fn cluster(config: &Config, pki: &Pki, port: u16) -> BootstrapConfig {

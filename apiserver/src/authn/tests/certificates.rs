@@ -1,0 +1,83 @@
+//! Certificates of clients and of proxies.
+
+use super::*;
+
+fn peer(authenticator: &Authenticator, pem: &str) -> PeerIdentity {
+    let der = CertificateDer::from_pem_slice(pem.as_bytes()).unwrap();
+    authenticator.peer(Some(&[der])).unwrap()
+}
+
+#[test]
+fn proxies_name_the_user_and_others_do_not() {
+    let setup = Setup::new();
+    let mut headers = HeaderMap::new();
+    headers.insert("x-remote-user", "jane".parse().unwrap());
+    let ask = |pem: &str| {
+        let peer = peer(&setup.authenticator, pem);
+        setup.authenticator.authenticate(Some(&peer), &headers, "/api").map(|u| u.name).map_err(|e| e.code)
+    };
+    assert_eq!(ask(&setup.pki.leaf_pem(Leaf::Admin).0), Ok("kubernetes-admin".to_owned()));
+    assert_eq!(
+        ask(&setup.pki.sign_front_proxy("front-proxy-client").unwrap().cert_pem),
+        Ok("jane".to_owned())
+    );
+    assert_eq!(ask(&setup.pki.sign_front_proxy("somebody").unwrap().cert_pem), Err(401));
+    assert_eq!(setup.authenticator.authenticate(None, &headers, "/api").unwrap(), UserInfo::anonymous());
+}
+
+#[test]
+fn the_subject_may_carry_a_uid() {
+    let setup = Setup::new();
+    let ask = |uids: &[&str]| {
+        let mut params = rcgen::CertificateParams::default();
+        params.distinguished_name.push(rcgen::DnType::CommonName, "jane");
+        for uid in uids {
+            let kind = rcgen::DnType::CustomDnType(vec![1, 3, 6, 1, 4, 1, 57683, 2]);
+            params.distinguished_name.push(kind, *uid);
+        }
+        let key = rcgen::KeyPair::generate().unwrap();
+        let request = params.serialize_request(&key).unwrap().pem().unwrap();
+        let life = std::time::Duration::from_secs(3600);
+        let pem = setup.pki.sign_request(request.as_bytes(), &["client auth"], life).unwrap();
+        let peer = peer(&setup.authenticator, &pem);
+        setup
+            .authenticator
+            .authenticate(Some(&peer), &HeaderMap::new(), "/api")
+            .map(|u| u.uid)
+            .map_err(|e| e.code)
+    };
+    assert_eq!(ask(&[]), Ok(String::new()));
+    assert_eq!(ask(&["8d1f"]), Ok("8d1f".to_owned()));
+    assert_eq!(ask(&[""]), Err(401));
+}
+
+#[test]
+fn certificates_become_users_until_they_expire() {
+    let setup = Setup::new();
+    let (cert, _) = setup.pki.leaf_pem(Leaf::Admin);
+    let der = CertificateDer::from_pem_slice(cert.as_bytes()).unwrap();
+    let peer = setup.authenticator.peer(Some(&[der])).unwrap();
+    let ask = || setup.authenticator.authenticate(Some(&peer), &HeaderMap::new(), "/api");
+    let user = ask().unwrap();
+    assert_eq!(user.name, "kubernetes-admin");
+    assert_eq!(user.groups, ["system:masters", "system:authenticated"]);
+    assert!(user.extra["authentication.kubernetes.io/credential-id"][0].starts_with("X509SHA256="));
+    setup.now.fetch_add(366 * 24 * 3600, Ordering::SeqCst);
+    assert_eq!(ask().unwrap_err().code, 401);
+    assert!(setup.authenticator.peer(Some(&[])).is_none());
+}
+
+#[test]
+fn a_strangers_certificate_is_401_but_a_good_token_beside_it_counts() {
+    let (setup, stranger) = (Setup::new(), Setup::new());
+    let (cert, _) = stranger.pki.leaf_pem(Leaf::Admin);
+    let der = CertificateDer::from_pem_slice(cert.as_bytes()).unwrap();
+    let peer = setup.authenticator.peer(Some(&[der])).unwrap();
+    let mut headers = HeaderMap::new();
+    for path in ["/api", "/livez"] {
+        assert_eq!(setup.authenticator.authenticate(Some(&peer), &headers, path).unwrap_err().code, 401);
+    }
+    let token = setup.issue(3600, &[], Bound::default());
+    headers.insert(AUTHORIZATION, format!("Bearer {token}").parse().unwrap());
+    setup.authenticator.authenticate(Some(&peer), &headers, "/api").unwrap();
+}
