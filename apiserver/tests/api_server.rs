@@ -16,6 +16,16 @@ mod audit;
 #[cfg(test)]
 #[path = "api_server/crd_definitions.rs"]
 mod crd_definitions;
+#[path = "api_server/custom_basics.rs"]
+mod custom_basics;
+#[path = "api_server/custom_parts.rs"]
+mod custom_parts;
+#[path = "api_server/custom_support.rs"]
+mod custom_support;
+#[path = "api_server/custom_validation.rs"]
+mod custom_validation;
+#[path = "api_server/custom_versions.rs"]
+mod custom_versions;
 #[path = "api_server/delete.rs"]
 mod delete;
 #[path = "api_server/deleted.rs"]

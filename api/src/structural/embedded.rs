@@ -45,7 +45,7 @@ fn walk(
         Value::Object(map) => {
             for (key, inner) in map {
                 if let Some(below) = schema.below(key) {
-                    walk(inner, below, &join(path, key), visit)?;
+                    walk(inner, below, &schema.place(path, key), visit)?;
                 }
             }
         }
@@ -88,7 +88,7 @@ pub fn check(value: &Value, schema: &Structural, path: &str, errors: &mut Vec<Fi
         Value::Object(map) => {
             for (key, inner) in map {
                 if let Some(below) = schema.below(key) {
-                    check(inner, below, &join(path, key), errors);
+                    check(inner, below, &schema.place(path, key), errors);
                 }
             }
         }

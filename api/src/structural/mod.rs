@@ -8,6 +8,7 @@ mod dynamic;
 mod embedded;
 mod formats;
 mod parse;
+mod pattern;
 mod prune;
 mod unique;
 mod validate;
@@ -16,16 +17,17 @@ mod validate;
 mod tests;
 
 use crate::schema::{ListType, MapType};
-use regex::Regex;
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 pub use defaults::{drop_nulls, fill};
 pub use dynamic::{dynamic, object_type};
 pub use embedded::{check as check_embedded, coerce, field_of, has_embedded, object_meta};
 pub use parse::parse;
+pub use pattern::Pattern;
 pub use prune::prune;
-pub use unique::duplicates;
+pub use unique::{duplicates, has_unique};
 pub use validate::validate;
 
 /// `type` of a schema.
@@ -74,7 +76,7 @@ pub struct Keywords {
     pub multiple_of: Option<f64>,
     pub min_length: Option<u64>,
     pub max_length: Option<u64>,
-    pub pattern: Option<Regex>,
+    pub pattern: Option<Pattern>,
     pub min_items: Option<u64>,
     pub max_items: Option<u64>,
     pub min_properties: Option<u64>,
@@ -103,7 +105,8 @@ pub struct Structural {
     pub list_type: Option<ListType>,
     pub list_map_keys: Vec<String>,
     pub map_type: Option<MapType>,
-    pub keywords: Keywords,
+    /// Most places of a schema have none, and share that.
+    pub keywords: Arc<Keywords>,
     pub rules: Vec<Rule>,
 }
 
@@ -111,6 +114,11 @@ impl Structural {
     /// The schema of what stands under `key` of an object.
     pub fn below(&self, key: &str) -> Option<&Self> {
         self.properties.get(key).or(self.additional.as_deref())
+    }
+
+    /// Where the value of `key` stands: `path.key` for a field, `path[key]` for an entry of a map.
+    fn place(&self, path: &str, key: &str) -> String {
+        if self.properties.contains_key(key) { join(path, key) } else { format!("{path}[{key}]") }
     }
 }
 

@@ -1,9 +1,9 @@
 //! From the JSON of an accepted CustomResourceDefinition.
 
-use super::{JsonType, Keywords, Rule, Structural};
+use super::{JsonType, Keywords, Pattern, Rule, Structural};
 use crate::schema::{ListType, MapType};
-use regex::Regex;
 use serde_json::Value;
+use std::sync::{Arc, LazyLock};
 
 /// Reads a schema. What a check at creation has refused is not looked for again: it reads as not being there.
 pub fn parse(schema: &Value) -> Structural {
@@ -52,7 +52,34 @@ fn words(list: &Value) -> Vec<String> {
     list.as_array().into_iter().flatten().filter_map(|word| word.as_str().map(str::to_owned)).collect()
 }
 
-fn keywords(schema: &Value) -> Keywords {
+const KEYWORDS: [&str; 19] = [
+    "format",
+    "minimum",
+    "maximum",
+    "exclusiveMinimum",
+    "exclusiveMaximum",
+    "multipleOf",
+    "minLength",
+    "maxLength",
+    "pattern",
+    "minItems",
+    "maxItems",
+    "minProperties",
+    "maxProperties",
+    "required",
+    "enum",
+    "allOf",
+    "anyOf",
+    "oneOf",
+    "not",
+];
+
+fn keywords(schema: &Value) -> Arc<Keywords> {
+    static NONE: LazyLock<Arc<Keywords>> = LazyLock::new(Arc::default);
+    if KEYWORDS.iter().any(|word| schema.get(word).is_some()) { Arc::new(read(schema)) } else { NONE.clone() }
+}
+
+fn read(schema: &Value) -> Keywords {
     let parts = |name: &str| schema[name].as_array().into_iter().flatten().map(parse).collect();
     let flag = |name: &str| schema[name].as_bool().unwrap_or(false);
     Keywords {
@@ -64,7 +91,7 @@ fn keywords(schema: &Value) -> Keywords {
         multiple_of: schema["multipleOf"].as_f64(),
         min_length: schema["minLength"].as_u64(),
         max_length: schema["maxLength"].as_u64(),
-        pattern: schema["pattern"].as_str().and_then(|pattern| Regex::new(pattern).ok()),
+        pattern: schema["pattern"].as_str().map(Pattern::new),
         min_items: schema["minItems"].as_u64(),
         max_items: schema["maxItems"].as_u64(),
         min_properties: schema["minProperties"].as_u64(),

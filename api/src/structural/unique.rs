@@ -1,9 +1,17 @@
 //! Lists that are sets or maps hold nothing twice.
 
-use super::{Structural, join};
+use super::Structural;
 use crate::error::FieldError;
 use crate::schema::ListType;
 use serde_json::{Map, Value};
+
+/// Whether a schema has sets or keyed lists anywhere, so that [`duplicates`] has something to find.
+pub fn has_unique(schema: &Structural) -> bool {
+    matches!(schema.list_type, Some(ListType::Set | ListType::Map))
+        || schema.properties.values().any(has_unique)
+        || schema.items.as_deref().is_some_and(has_unique)
+        || schema.additional.as_deref().is_some_and(has_unique)
+}
 
 /// Every element of a set or of a keyed list that is there before, below `path`.
 pub fn duplicates(value: &Value, schema: &Structural, path: &str, errors: &mut Vec<FieldError>) {
@@ -11,7 +19,7 @@ pub fn duplicates(value: &Value, schema: &Structural, path: &str, errors: &mut V
         Value::Object(map) => {
             for (key, inner) in map {
                 if let Some(below) = schema.below(key) {
-                    duplicates(inner, below, &join(path, key), errors);
+                    duplicates(inner, below, &schema.place(path, key), errors);
                 }
             }
         }

@@ -35,7 +35,7 @@ fn visit(value: &Value, old: Option<&Value>, schema: &Structural, path: &str, er
         Value::Array(items) => {
             let Some(below) = &schema.items else { return };
             for (index, item) in items.iter().enumerate() {
-                visit(item, before(item, index, old, schema), below, &format!("{path}[{index}]"), errors);
+                visit(item, before(item, old, schema), below, &format!("{path}[{index}]"), errors);
             }
         }
         _ => {}
@@ -43,14 +43,11 @@ fn visit(value: &Value, old: Option<&Value>, schema: &Structural, path: &str, er
     junctors(value, schema, path, errors);
 }
 
-/// The element of the old list that an element goes on: known by its keys, or for any other list by being the same.
-fn before<'o>(item: &Value, _index: usize, old: Option<&'o Value>, schema: &Structural) -> Option<&'o Value> {
-    let old = old?.as_array()?;
-    if schema.list_type == Some(ListType::Map) {
-        let wanted = unique::keys(item, schema);
-        return old.iter().find(|known| unique::keys(known, schema) == wanted);
-    }
-    old.iter().find(|known| *known == item)
+/// The element of the old list that an element goes on, known by its keys; in other lists nothing is.
+fn before<'o>(item: &Value, old: Option<&'o Value>, schema: &Structural) -> Option<&'o Value> {
+    let old = old?.as_array().filter(|_| schema.list_type == Some(ListType::Map))?;
+    let wanted = unique::keys(item, schema);
+    old.iter().find(|known| unique::keys(known, schema) == wanted)
 }
 
 fn name_of(value: &Value) -> &'static str {

@@ -24,7 +24,8 @@ pub(super) fn of(custom: &CustomResource, object: &Object) -> Vec<(&'static str,
     names.into_iter().map(|name| (known(name), text_at(&filled, name))).collect()
 }
 
-fn text_at(object: &Object, path: &str) -> String {
+/// What a selector sees at a path; nothing where nothing is.
+pub(crate) fn text_at(object: &Object, path: &str) -> String {
     match path.split('.').try_fold(object, |value, field| value.get(field)) {
         None | Some(Value::Null) => String::new(),
         Some(Value::String(text)) => text.clone(),

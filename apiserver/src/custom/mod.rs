@@ -16,10 +16,11 @@ mod tests;
 mod validate;
 mod versions;
 
+pub(crate) use fields::text_at;
 pub use schema::Schema;
 pub(crate) use versions::{Memo, OtherVersions};
 
-use crate::catalogue::{Definition, ScalePaths, Version};
+use crate::catalogue::{Conversion, Definition, ScalePaths, Version};
 use columns::Columns;
 use coracle_api::Resource;
 use std::sync::{Arc, OnceLock};
@@ -63,6 +64,11 @@ impl CustomResource {
     /// Whether field selectors can name it in this version.
     pub fn selects_by(&self, field: &str) -> bool {
         self.version().selectable.iter().any(|known| known == field)
+    }
+
+    /// Whether what it shows is known only after a webhook has converted it.
+    pub fn is_foreign(&self) -> bool {
+        self.definition.conversion != Conversion::None && !self.is_storage()
     }
 
     fn table(&self) -> &Columns {

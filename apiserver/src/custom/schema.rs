@@ -18,7 +18,8 @@ pub struct Schema {
     pub preserve_all: bool,
     ty: OnceLock<Dynamic>,
     rules: OnceLock<Result<Rules, Vec<FieldError>>>,
-    embedded: OnceLock<bool>,
+    /// Whether there are embedded objects, and whether there are lists that hold nothing twice.
+    features: OnceLock<(bool, bool)>,
 }
 
 fn next_id() -> u32 {
@@ -40,7 +41,7 @@ impl Schema {
             preserve_all,
             ty: OnceLock::new(),
             rules: OnceLock::new(),
-            embedded: OnceLock::new(),
+            features: OnceLock::new(),
         }
     }
 
@@ -56,7 +57,17 @@ impl Schema {
 
     /// Whether there are objects inside the object.
     pub(super) fn has_embedded(&self) -> bool {
-        *self.embedded.get_or_init(|| structural::has_embedded(&self.structural))
+        self.features().0
+    }
+
+    /// Whether there are sets or keyed lists.
+    pub(super) fn has_unique(&self) -> bool {
+        self.features().1
+    }
+
+    fn features(&self) -> (bool, bool) {
+        let find = || (structural::has_embedded(&self.structural), structural::has_unique(&self.structural));
+        *self.features.get_or_init(find)
     }
 
     /// The rules of `x-kubernetes-validations`.

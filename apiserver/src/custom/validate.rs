@@ -23,7 +23,9 @@ pub(super) fn created(custom: &CustomResource, object: &Object, errors: &mut Vec
     if schema.has_embedded() {
         check_embedded(object, &schema.structural, "", errors);
     }
-    duplicates(object, &schema.structural, "", errors);
+    if schema.has_unique() {
+        duplicates(object, &schema.structural, "", errors);
+    }
     rules(&schema, object, None, errors);
 }
 
@@ -46,7 +48,9 @@ pub(super) fn updated(
         check_embedded(new, &schema.structural, "", errors);
     }
     let mut twice = Vec::new();
-    duplicates(new, &schema.structural, "", &mut twice);
+    if schema.has_unique() {
+        duplicates(new, &schema.structural, "", &mut twice);
+    }
     if !twice.is_empty() {
         let mut before = Vec::new();
         duplicates(old, &schema.structural, "", &mut before);

@@ -5,6 +5,7 @@ use super::limits::is_long_running;
 use super::measure;
 use super::steps::{Step, Steps};
 use crate::audit::{Record, Stage};
+use crate::catalogue::Catalogue;
 use crate::flowcontrol::{Flow, Ticket};
 use crate::server::Inner;
 use axum::body::Body;
@@ -83,7 +84,7 @@ impl Exchange {
 
     /// Completes the answer, and sees it through to its end.
     pub async fn answer(mut self, server: &Arc<Inner>, mut response: Response<Body>) -> Response<Body> {
-        self.headers(response.headers_mut());
+        self.headers(server.registry.catalogue(), response.headers_mut());
         self.steps.done(Step::Answered);
         let status = response.status();
         let lasting =
@@ -144,7 +145,7 @@ impl Exchange {
         Response::from_parts(parts, Body::from(bytes))
     }
 
-    fn headers(&self, headers: &mut HeaderMap) {
+    fn headers(&self, catalogue: &Catalogue, headers: &mut HeaderMap) {
         headers.insert(AUDIT_ID, self.audit_id.clone());
         headers.entry(http::header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
         if let Some(flow) = &self.flow {
@@ -152,8 +153,8 @@ impl Exchange {
             schema.map(|uid| headers.insert(SCHEMA_UID, uid));
             level.map(|uid| headers.insert(LEVEL_UID, uid));
         }
-        if let Some(text) = super::deprecation::warning(&self.info) {
-            super::deprecation::header(text).map(|value| headers.append(http::header::WARNING, value));
+        if let Some(text) = super::deprecation::warning(catalogue, &self.info) {
+            super::deprecation::header(&text).map(|value| headers.append(http::header::WARNING, value));
             measure::deprecated(&self.info);
         }
     }

@@ -243,6 +243,7 @@ impl Call<'_> {
             tables: self.tables(scope)?,
             convert: crate::registry::form::converter(&resource, &scope.strategy),
             custom: scope.strategy.custom().cloned(),
+            foreign: scope.foreign_fields(&options)?,
             resource,
             stop: self.server.stop.clone(),
             columns_sent: false,

@@ -6,11 +6,12 @@ use super::shape::{Tables, metadata_only};
 use crate::cache::{CachedObject, Seen};
 use crate::custom::CustomResource;
 use crate::metrics::WatchMetrics;
+use crate::registry::selection::matches;
 use crate::registry::{Message, Watch};
 use crate::store::Revision;
 use axum::body::Body;
 use bytes::{BufMut, Bytes, BytesMut};
-use coracle_api::{ApiError, Object, Resource};
+use coracle_api::{ApiError, FieldSelector, Object, Resource};
 use serde_json::{Value, json};
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -33,6 +34,8 @@ pub struct WatchBody {
     pub convert: Option<Convert>,
     /// Set where objects may differ from their bytes.
     pub custom: Option<Arc<CustomResource>>,
+    /// What is still to be asked of objects once a webhook has converted them.
+    pub foreign: Option<FieldSelector>,
     /// Ends the watch at once.
     pub stop: CancellationToken,
     /// The first event of a table watch brings the columns.
@@ -74,7 +77,44 @@ impl WatchBody {
         Some(Piece { bytes: joined.freeze(), last })
     }
 
+    /// The message as it looks to a selector by fields of a version that only a webhook can make.
+    async fn selected(&self, message: Message) -> Result<Option<Message>, ApiError> {
+        let (Some(fields), Some(custom)) = (&self.foreign, &self.custom) else { return Ok(Some(message)) };
+        let matching = async |object: &Arc<CachedObject>| -> Result<bool, ApiError> {
+            Ok(matches(fields, &custom.shown(object, object.revision).await?))
+        };
+        match message {
+            Message::Initial(object) => {
+                let found = matching(&object).await?;
+                Ok(found.then_some(Message::Initial(object)))
+            }
+            Message::Event((seen, event)) => {
+                let now = match &event.current {
+                    Some(object) if seen != Seen::Deleted => matching(object).await?,
+                    _ => false,
+                };
+                let before = match &event.previous {
+                    Some(object) if seen != Seen::Added => matching(object).await?,
+                    _ => false,
+                };
+                let seen = match (before, now) {
+                    (false, true) => Seen::Added,
+                    (true, true) => Seen::Modified,
+                    (true, false) => Seen::Deleted,
+                    (false, false) => return Ok(None),
+                };
+                Ok(Some(Message::Event((seen, event))))
+            }
+            other => Ok(Some(other)),
+        }
+    }
+
     async fn encode(&mut self, message: Message) -> Piece {
+        let message = match self.selected(message).await {
+            Ok(Some(message)) => message,
+            Ok(None) => return Piece { bytes: Bytes::new(), last: false },
+            Err(error) => Message::Error(error),
+        };
         let mut last = matches!(message, Message::Error(_));
         let bytes = match self.differing(&message) {
             None => self.written(message),

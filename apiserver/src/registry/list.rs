@@ -40,6 +40,7 @@ impl Scope<'_> {
         let filter = self.filter(options)?;
         if options.continue_token.is_empty() {
             let snapshot = self.list_snapshot(options).await?;
+            let filter = self.with_foreign(filter, options, &snapshot).await?;
             return Ok(self.page(&snapshot, &filter, None, options.limit));
         }
         let token = Token::decode(&options.continue_token);
@@ -51,6 +52,7 @@ impl Scope<'_> {
         }
         let after = format!("{}/{}", self.resource.storage.key, token.start);
         let snapshot = self.continued_snapshot(&token).await?;
+        let filter = self.with_foreign(filter, options, &snapshot).await?;
         Ok(self.page(&snapshot, &filter, Some(&after), options.limit))
     }
 

@@ -23,7 +23,7 @@ mod pods;
 mod resize;
 mod scale;
 mod selectable;
-mod selection;
+pub mod selection;
 mod shown;
 pub mod subresource;
 pub mod update;

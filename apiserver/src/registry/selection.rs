@@ -2,9 +2,21 @@
 
 use super::selectable::canonical;
 use super::{ListOptions, Scope};
-use crate::cache::{CachedObject, Filter};
-use coracle_api::{ApiError, FieldSelector, LabelSelector};
+use crate::cache::{CachedObject, Filter, Snapshot};
+use crate::custom::text_at;
+use coracle_api::{ApiError, FieldSelector, LabelSelector, Object};
 use serde_json::Value;
+use std::collections::HashSet;
+use std::sync::Arc;
+
+const OF_METADATA: &str = "metadata.";
+
+/// Whether an object, as it is shown, has what a field selector asks for.
+pub fn matches(fields: &FieldSelector, object: &Object) -> bool {
+    let texts: Vec<(&str, String)> =
+        fields.requirements.iter().map(|r| (r.field.as_str(), text_at(object, &r.field))).collect();
+    fields.matches(|field| texts.iter().find(|(name, _)| *name == field).map(|(_, text)| text.as_str()))
+}
 
 impl Scope<'_> {
     /// The objects that the request is about, as a filter for the cache.
@@ -28,7 +40,50 @@ impl Scope<'_> {
         {
             return Err(ApiError::bad_request("fieldSelector metadata.name doesn't match requested name"));
         }
+        if self.is_foreign() {
+            fields.requirements.retain(|requirement| requirement.field.starts_with(OF_METADATA));
+        }
         Ok(self.as_filter(options, labels, fields))
+    }
+
+    fn is_foreign(&self) -> bool {
+        self.strategy.custom().is_some_and(|custom| custom.is_foreign())
+    }
+
+    /// What the selector asks of fields that are known only after a webhook has converted the object; the filter does not
+    /// ask for them.
+    pub fn foreign_fields(&self, options: &ListOptions) -> Result<Option<FieldSelector>, ApiError> {
+        if options.field_selector.is_empty() || !self.is_foreign() {
+            return Ok(None);
+        }
+        let parsed = FieldSelector::parse(&options.field_selector);
+        let mut fields = parsed.map_err(|e| ApiError::bad_request(e.to_string()))?;
+        fields.requirements.retain(|requirement| !requirement.field.starts_with(OF_METADATA));
+        Ok((!fields.is_everything()).then_some(fields))
+    }
+
+    /// The filter, which also knows which objects match what is known only after a conversion.
+    pub(super) async fn with_foreign(
+        &self,
+        filter: Filter,
+        options: &ListOptions,
+        snapshot: &Snapshot,
+    ) -> Result<Filter, ApiError> {
+        let (Some(fields), Some(custom)) = (self.foreign_fields(options)?, self.strategy.custom()) else {
+            return Ok(filter);
+        };
+        let candidates = self.candidates(&snapshot.objects, &filter, None);
+        let found: Vec<Arc<CachedObject>> =
+            candidates.filter(|object| filter.matches(object)).cloned().collect();
+        let shown = custom.served(found.iter().map(|object| (&**object, object.revision))).await?;
+        let matching: HashSet<Arc<str>> = found
+            .iter()
+            .zip(&shown)
+            .filter(|(_, shown)| matches(&fields, shown))
+            .map(|(object, _)| object.key.clone())
+            .collect();
+        let selects = Box::new(move |object: &CachedObject| matching.contains(&object.key));
+        Ok(Filter { selects: Some(selects), ..filter })
     }
 
     /// What is exact about name and namespace is looked up; the rest is asked of every object.

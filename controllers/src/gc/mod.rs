@@ -12,12 +12,15 @@ use collect::Collector;
 use coracle_client::{Recorder, WorkQueue, controller};
 use monitors::Monitors;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 const CONTROLLER: &str = "generic-garbage-collector";
 /// The events' source, as upstream names it.
 const COMPONENT: &str = "garbage-collector-controller";
 const WORKERS: usize = 8;
+/// How long the first look at everything may take before work begins without the rest: upstream's number.
+const SYNCED_WITHIN: Duration = Duration::from_secs(30);
 
 /// Runs the controller until `stop` is cancelled.
 pub async fn run(clients: Clients, stop: CancellationToken) {
@@ -33,7 +36,12 @@ pub async fn run(clients: Clients, stop: CancellationToken) {
         queue: queue.clone(),
     };
     let work = async {
-        if stop.run_until_cancelled(monitors.wait_synced()).await.is_some() {
+        // One resource that cannot be listed, such as one whose conversion webhook is gone, does not hold the others up.
+        let synced = tokio::time::timeout(SYNCED_WITHIN, monitors.wait_synced());
+        if let Some(synced) = stop.run_until_cancelled(synced).await {
+            if synced.is_err() {
+                tracing::warn!("not all resources could be listed; garbage is collected of those that were");
+            }
             controller::run(Arc::new(collector), queue, WORKERS, stop.clone()).await;
         }
     };

@@ -36,6 +36,7 @@ pub struct Monitors {
 /// One running watch.
 struct Monitor {
     index: Resource,
+    api_version: String,
     task: AbortHandle,
 }
 
@@ -119,18 +120,27 @@ impl Monitors {
             stays
         });
         for (name, served) in watched {
-            running.entry(name).or_insert_with(|| {
-                *next = next.wrapping_add(1);
-                self.start(*next, served)
-            });
+            match running.get_mut(&name) {
+                Some(monitor) if monitor.api_version == served.resource.api_version => {}
+                // The same objects, by another version: the one before may not be served any more.
+                Some(monitor) => {
+                    monitor.task.abort();
+                    *monitor = self.start(monitor.index, served);
+                }
+                None => {
+                    *next = next.wrapping_add(1);
+                    running.insert(name, self.start(*next, served));
+                }
+            }
         }
     }
 
     fn start(self: &Arc<Self>, index: Resource, served: Arc<Served>) -> Monitor {
         self.unsynced.fetch_add(1, Ordering::AcqRel);
         let guard = Unsynced(Some(self.clone()));
+        let api_version = served.resource.api_version.clone();
         let task = tokio::spawn(self.clone().follow(index, served, guard));
-        Monitor { index, task: task.abort_handle() }
+        Monitor { index, api_version, task: task.abort_handle() }
     }
 
     fn forget(&self, index: Resource) {
