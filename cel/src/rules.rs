@@ -56,9 +56,8 @@ pub fn compile(schema: &Structural, path: &str) -> Result<Rules, Vec<FieldError>
 }
 
 /// What is wrong with the rules of a new schema: those that have no sense, and those that could cost too much.
-/// `unchanged`: the schema was there before an update, so that only the sum of its costs is judged.
-pub fn check(schema: &Structural, path: &str, unchanged: bool) -> Vec<FieldError> {
-    let judge = Judge { unchanged, total: 0, dearest: Vec::new() };
+pub fn check(schema: &Structural, path: &str) -> Vec<FieldError> {
+    let judge = Judge { total: 0, dearest: Vec::new() };
     let mut compiler = Compiler { errors: Vec::new(), judge: Some(judge) };
     compiler.visit(schema, path, &Place { root: true, count: Some(1), apart: None });
     let mut errors = compiler.errors;
@@ -90,7 +89,6 @@ fn over(what: &str, cost: u64, limit: u64) -> String {
 
 /// Adds up what the rules of a schema cost.
 struct Judge {
-    unchanged: bool,
     total: u64,
     /// The dearest that take a hundredth of the limit or more, dearest first.
     dearest: Vec<(String, u64)>,
@@ -247,7 +245,7 @@ impl Compiler {
         let Some(judge) = &mut self.judge else { return };
         let cost = cost();
         judge.observe(place.to_owned(), cost);
-        if cost > RULE_ESTIMATE && !judge.unchanged {
+        if cost > RULE_ESTIMATE {
             self.errors.push(FieldError::forbidden(place, &over(what, cost, RULE_ESTIMATE)));
         }
     }

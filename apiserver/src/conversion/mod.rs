@@ -15,6 +15,7 @@ use crate::strategy::value::{at, str_at};
 use crate::webhook::{ANSWER_BYTES, Call, Client};
 use bytes::Bytes;
 use coracle_api::{ApiError, Object};
+use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use review::Review;
 use serde_json::Value;
@@ -53,7 +54,7 @@ impl Converter {
         }
         let what = described(str_at(&object, "apiVersion"), str_at(&object, "kind"));
         let review = Review::new(vec![object], api_version, what, false);
-        let mut converted = self.ask(webhook, &review).await.map_err(failed)?;
+        let mut converted = self.asking(webhook, &review).await.map_err(failed)?;
         converted.pop().ok_or_else(|| failed(format!("conversion webhook for {} failed", review.what)))
     }
 
@@ -74,10 +75,19 @@ impl Converter {
         let Some(first) = sent.first() else { return Ok(objects) };
         let what = described(str_at(first, "apiVersion"), list_kind);
         let review = Review::new(sent, api_version, what, true);
-        let mut converted = self.ask(webhook, &review).await.map_err(failed)?.into_iter();
+        let mut converted = self.asking(webhook, &review).await.map_err(failed)?.into_iter();
         let next =
             |object: Object| if foreign(&object) { converted.next().unwrap_or(object) } else { object };
         Ok(objects.into_iter().map(next).collect())
+    }
+
+    /// On the heap, because every request to a custom resource has room for it, and few come here.
+    fn asking<'a>(
+        &'a self,
+        webhook: &'a Value,
+        review: &'a Review,
+    ) -> BoxFuture<'a, Result<Vec<Object>, String>> {
+        Box::pin(self.ask(webhook, review))
     }
 
     async fn ask(&self, webhook: &Value, review: &Review) -> Result<Vec<Object>, String> {
@@ -90,7 +100,7 @@ impl Converter {
             let body = Bytes::from(review.request(version).to_string());
             let most_bytes = ANSWER_BYTES.max(body.len().saturating_mul(GROWTH));
             let timeout = TIMEOUT.saturating_sub(begun.elapsed());
-            self.hooks.post(&target, Call { timeout, most_bytes, body }).await
+            Box::pin(self.hooks.post(&target, Call { timeout, most_bytes, body })).await
         });
         let answer = match answer.await {
             Ok(Ok(answer)) => answer,

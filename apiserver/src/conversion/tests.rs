@@ -132,3 +132,63 @@ fn the_first_known_version_is_spoken() {
     assert_eq!(versions(json!(["v9", "v1beta1", "v1"])), Ok("v1beta1"));
     assert_eq!(versions(json!(["v9"])), Err("no supported conversion review versions".to_owned()));
 }
+
+mod any_answer {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// JSON that is made of the words of a review, so that it comes near to being one.
+    fn json() -> impl Strategy<Value = Value> {
+        let words = [
+            "response",
+            "result",
+            "status",
+            "Success",
+            "uid",
+            "convertedObjects",
+            "kind",
+            "apiVersion",
+            "metadata",
+            "labels",
+            "annotations",
+            "name",
+            "a.b/v2",
+            "Widget",
+            "ConversionReview",
+            "apiextensions.k8s.io/v1",
+            "x",
+        ];
+        let word = prop::sample::select(words.to_vec()).prop_map(str::to_owned);
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            word.clone().prop_map(Value::from),
+        ];
+        leaf.prop_recursive(5, 40, 5, move |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+                prop::collection::btree_map(word.clone(), inner, 0..5)
+                    .prop_map(|map| Value::Object(map.into_iter().collect())),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn is_judged_without_panic(given in json(), list in any::<bool>(), beta in any::<bool>()) {
+            let review = ask(list);
+            let version = if beta { "v1beta1" } else { "v1" };
+            prop_assert!(review.accept(version, given.clone()).is_err());
+            for path in ["/response", "/response/result", "/response/convertedObjects", "/response/convertedObjects/0",
+                "/response/convertedObjects/0/metadata"] {
+                let count = if list { json!([object("v2", "x"), object("v2", "y")]) } else { json!([object("v2", "x")]) };
+                let mut near = answer(&review, count);
+                *near.pointer_mut(path).unwrap() = given.clone();
+                if let Ok(objects) = review.accept(version, near) {
+                    prop_assert!(objects.iter().all(|o| o["metadata"]["uid"] == "u" && o["apiVersion"] == "a.b/v2"));
+                }
+            }
+        }
+    }
+}

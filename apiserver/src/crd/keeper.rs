@@ -4,7 +4,7 @@ use super::DEFINITIONS;
 use super::conditions;
 use super::finalize::{self, Finalizer};
 use super::names::Taken;
-use super::status::desired;
+use super::status::{desired, is_settled};
 use super::write::{Writer, Wrote};
 use crate::cache::{Cache, CachedObject, Filter, Item, Watcher};
 use crate::store::Store;
@@ -81,11 +81,14 @@ impl Keeper {
                         watcher = self.begin();
                     }
                 },
-                Some(done) = self.tasks.join_next() => {
-                    if let Ok(uid) = done {
-                        self.ending.remove(&uid);
+                Some(done) = self.tasks.join_next() => match done {
+                    Ok(uid) => drop(self.ending.remove(&uid)),
+                    // Whose task panicked is not known; two tasks of one definition do no harm.
+                    Err(_) => {
+                        self.ending.clear();
+                        watcher = self.begin();
                     }
-                }
+                },
                 () = tokio::time::sleep(pause.mul_f64(rand::random_range(0.8..1.2))), if !settled => {}
             }
         }
@@ -97,8 +100,13 @@ impl Keeper {
         self.due.clear();
         let mut all: Vec<&Arc<CachedObject>> = snapshot.objects.values().collect();
         all.sort_by_key(|object| object.revision);
-        all.iter().for_each(|object| self.remember(&object.decode()));
-        self.due = all.iter().map(|object| object.name().to_owned()).collect();
+        for object in all {
+            let definition = object.decode();
+            self.remember(&definition);
+            if !is_settled(&definition) {
+                self.due.push_back(object.name().to_owned());
+            }
+        }
         watcher
     }
 

@@ -16,25 +16,20 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 pub fn document(offer: &Offer) -> Vec<u8> {
-    let ours = own(offer);
-    let theirs = offer.foreign.openapi_v2();
-    if theirs.is_empty() {
-        return ours;
-    }
-    // Only where other servers take part does the document stand in memory as a tree.
-    let Ok(mut whole) = serde_json::from_slice::<Value>(&ours) else { return ours };
-    theirs.iter().for_each(|document| merge_v2(&mut whole, document));
-    whole.to_string().into_bytes()
-}
-
-fn own(offer: &Offer) -> Vec<u8> {
     let mut out = Members::open("{\"swagger\":\"2.0\"");
     out.add("info", &json!({ "title": "Kubernetes", "version": crate::discovery::GIT_VERSION }));
+    out.nest("definitions");
+    let mut others = Others::new(offer);
+    definitions(offer, &mut |name, schema| {
+        others.keep(name, schema);
+        out.add(name, schema);
+    });
+    let theirs = others.merged();
+    theirs.definitions.iter().for_each(|(name, schema)| out.add(name, schema));
+    out.close();
     out.nest("paths");
     all_paths(&offer.resources, &mut |path| out.add(&path.template, &path_item(path)));
-    out.close();
-    out.nest("definitions");
-    definitions(offer, &mut |name, schema| out.add(name, schema));
+    theirs.paths.iter().for_each(|(template, item)| out.add(template, item));
     out.close();
     out.add(
         "securityDefinitions",
@@ -43,6 +38,43 @@ fn own(offer: &Offer) -> Vec<u8> {
     );
     out.add("security", &json!([{ "BearerToken": [] }]));
     out.finish()
+}
+
+/// What other servers add: merged with those of our definitions alone that they have under the same name.
+struct Others {
+    documents: Vec<Arc<Value>>,
+    ours: Map<String, Value>,
+}
+
+struct Merged {
+    definitions: Map<String, Value>,
+    paths: Map<String, Value>,
+}
+
+impl Others {
+    fn new(offer: &Offer) -> Self {
+        Self { documents: offer.foreign.openapi_v2(), ours: Map::new() }
+    }
+
+    fn keep(&mut self, name: &str, schema: &Value) {
+        if self.documents.iter().any(|document| document["definitions"].get(name).is_some()) {
+            self.ours.insert(name.to_owned(), schema.clone());
+        }
+    }
+
+    /// Their paths lie below their own groups and versions, of which we have none.
+    fn merged(self) -> Merged {
+        let known: BTreeSet<String> = self.ours.keys().cloned().collect();
+        let mut whole = json!({ "definitions": self.ours, "paths": {} });
+        self.documents.iter().for_each(|document| merge_v2(&mut whole, document));
+        let mut take = |part: &str| match whole[part].take() {
+            Value::Object(map) => map,
+            _ => Map::new(),
+        };
+        let (mut definitions, paths) = (take("definitions"), take("paths"));
+        definitions.retain(|name, _| !known.contains(name));
+        Merged { definitions, paths }
+    }
 }
 
 pub(super) fn all_paths(resources: &[Arc<Resource>], visit: &mut dyn FnMut(&Path)) {

@@ -307,3 +307,78 @@ fn no_schema_is_too_deep_for_the_stack() {
     }
     assert_eq!(of_schema(schema), ["#: Forbidden: schemas are nested more than 200 levels deep"]);
 }
+
+mod any_schema {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Schemas that are nearly right: the keywords are real, what stands behind them is not always.
+    fn schema() -> impl Strategy<Value = Value> {
+        let words = [
+            "type",
+            "properties",
+            "items",
+            "additionalProperties",
+            "allOf",
+            "anyOf",
+            "oneOf",
+            "not",
+            "default",
+            "nullable",
+            "required",
+            "enum",
+            "pattern",
+            "maxItems",
+            "maxLength",
+            "metadata",
+            "kind",
+            "x-kubernetes-list-type",
+            "x-kubernetes-list-map-keys",
+            "x-kubernetes-map-type",
+            "x-kubernetes-int-or-string",
+            "x-kubernetes-embedded-resource",
+            "x-kubernetes-preserve-unknown-fields",
+            "x-kubernetes-validations",
+            "rule",
+            "messageExpression",
+            "fieldPath",
+            "format",
+            "a",
+        ];
+        let texts = [
+            "object",
+            "array",
+            "string",
+            "integer",
+            "map",
+            "set",
+            "atomic",
+            "self.a == oldSelf.a",
+            "[",
+            ".a",
+            "",
+        ];
+        let word = prop::sample::select(words.to_vec()).prop_map(str::to_owned);
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i8>().prop_map(Value::from),
+            prop::sample::select(texts.to_vec()).prop_map(Value::from),
+        ];
+        leaf.prop_recursive(6, 60, 6, move |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..3).prop_map(Value::from),
+                prop::collection::btree_map(word.clone(), inner, 0..6)
+                    .prop_map(|map| Value::Object(map.into_iter().collect())),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn is_judged_without_panic(schema in schema()) {
+            let _ = of_schema(schema.clone());
+            let _ = of_property(schema);
+        }
+    }
+}

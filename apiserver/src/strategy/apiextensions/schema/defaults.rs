@@ -1,7 +1,7 @@
 //! Defaults must be what their own schema asks for, and have nothing in them that would be pruned.
 
 use super::*;
-use coracle_api::structural::{duplicates, prune, validate};
+use coracle_api::structural::{Structural, duplicates, prune, validate};
 use coracle_cel::{Budget, rules};
 
 pub fn check(schema: &Structural, path: &Path, errors: &mut Errors) {

@@ -12,7 +12,7 @@ mod structural;
 mod validations;
 
 use super::*;
-use coracle_api::structural::{Structural, parse};
+use coracle_api::structural::parse;
 
 pub use field_path::follow;
 
@@ -25,7 +25,8 @@ pub(super) const DEEPEST: usize = 200;
 pub struct Options {
     /// The version has a status of its own, so the root must be taken apart.
     pub status: bool,
-    /// The schema is as it was before the update: what its rules cost was judged then.
+    /// The schema is as it was before the update. It was judged when it was written, maybe by a server that knew less,
+    /// and an update of something else must not fail for it.
     pub unchanged: bool,
 }
 
@@ -80,6 +81,9 @@ pub fn check(holder: &Value, options: Options, path: &Path, errors: &mut Errors)
     if options.status {
         root_fields(schema, &path, errors);
     }
+    if options.unchanged {
+        return;
+    }
     if bool_at(schema, "nullable") {
         errors.forbidden(&path.field("nullable"), "nullable cannot be true at the root");
     }
@@ -90,7 +94,8 @@ pub fn check(holder: &Value, options: Options, path: &Path, errors: &mut Errors)
     }
     keywords::check(schema, &path, &keywords::Place::root(), errors);
     if let Some(parsed) = parsed.filter(|_| errors.0.len() == before) {
-        compile(&parsed, options, &path, errors);
+        let path: String = (&path).into();
+        errors.0.extend(coracle_cel::rules::check(&parsed, &path));
     }
 }
 
@@ -104,11 +109,6 @@ fn structural_errors(schema: &Value, path: &Path, errors: &mut Errors) -> bool {
     let none = found.is_empty();
     errors.0.extend(found);
     none
-}
-
-fn compile(schema: &Structural, options: Options, path: &Path, errors: &mut Errors) {
-    let path: String = path.into();
-    errors.0.extend(coracle_cel::rules::check(schema, &path, options.unchanged));
 }
 
 fn root_fields(schema: &Value, path: &Path, errors: &mut Errors) {

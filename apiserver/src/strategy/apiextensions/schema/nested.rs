@@ -2,6 +2,7 @@
 
 use super::structural::INT_OR_STRING;
 use super::*;
+use coracle_api::structural::Pattern;
 
 /// What a part must not say: the keyword, and how it must be.
 const FORBIDDEN: [(&str, &str); 13] = [
@@ -46,10 +47,8 @@ fn junctors(schema: &Value, skip_any: bool, skip_first_all: bool, path: &Path, e
     }
     let pattern = str_at(schema, "pattern");
     if !pattern.is_empty()
-        && let Err(error) = regex::Regex::new(pattern)
+        && let Err(why) = Pattern::check(pattern)
     {
-        let why = error.to_string();
-        let why = why.lines().last().unwrap_or_default().trim_start_matches("error: ");
         let detail = format!("must be a valid regular expression, but isn't: error parsing regexp: {why}");
         errors.invalid(&path.field("pattern"), pattern, &detail);
     }
