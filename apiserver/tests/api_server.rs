@@ -14,6 +14,9 @@ mod aggregation;
 #[path = "api_server/audit.rs"]
 mod audit;
 #[cfg(test)]
+#[path = "api_server/crd_conversion.rs"]
+mod crd_conversion;
+#[cfg(test)]
 #[path = "api_server/crd_definitions.rs"]
 mod crd_definitions;
 #[path = "api_server/custom_basics.rs"]
