@@ -1,6 +1,7 @@
 //! `apidiscovery.k8s.io`: everything in one document (KEP-3352).
 
 use super::{Document, Group, Offer};
+use coracle_api::catalogue::by_plural;
 use coracle_api::{Resource, Subresource};
 use serde_json::{Map, Value, json};
 
@@ -79,24 +80,28 @@ fn version(offer: &Offer, group: &str, version: &str) -> Value {
 }
 
 fn resource(resource: &Resource) -> Value {
+    // Upstream leaves out what is the same as around it, but for custom resources.
+    let custom = by_plural(&resource.group, &resource.version, &resource.plural).is_none();
+    let (group, version) = if custom { (&*resource.group, &*resource.version) } else { ("", "") };
     let mut entry = json!({
         "resource": resource.plural,
-        "responseKind": { "group": "", "version": "", "kind": resource.kind },
+        "responseKind": { "group": group, "version": version, "kind": resource.kind },
         "scope": if resource.namespaced { "Namespaced" } else { "Cluster" },
         "singularResource": resource.singular,
         "verbs": resource.verbs,
     });
-    let subresources: Vec<Value> = resource.subresources.iter().map(|s| subresource(resource, s)).collect();
+    let subresources: Vec<Value> =
+        resource.subresources.iter().map(|s| subresource(resource, s, custom)).collect();
     insert_unless_empty(&mut entry, "shortNames", json!(resource.short_names));
     insert_unless_empty(&mut entry, "categories", json!(resource.categories));
     insert_unless_empty(&mut entry, "subresources", subresources.into());
     entry
 }
 
-/// Group and version are empty where they are those of the resource, as upstream sends them.
-fn subresource(resource: &Resource, subresource: &Subresource) -> Value {
+fn subresource(resource: &Resource, subresource: &Subresource, custom: bool) -> Value {
     let own = subresource.group == resource.group && subresource.version == resource.version;
-    let (group, version) = if own { ("", "") } else { (&*subresource.group, &*subresource.version) };
+    let (group, version) =
+        if own && !custom { ("", "") } else { (&*subresource.group, &*subresource.version) };
     json!({
         "subresource": subresource.name,
         "responseKind": { "group": group, "version": version, "kind": subresource.kind },

@@ -280,10 +280,11 @@ async fn discovery_and_openapi_follow_at_once() {
     assert_eq!(list["resources"][2]["name"], "widgets/scale");
     let all = fixture.get_as("/apis", AGGREGATED).await.expect(200);
     let items = all["items"].as_array().unwrap();
-    assert!(
-        items
-            .iter()
-            .any(|g| g["metadata"]["name"] == "stable.example.io" && g["versions"][0]["version"] == "v1")
+    let group = items.iter().find(|g| g["metadata"]["name"] == "stable.example.io").unwrap();
+    assert_eq!(group["versions"][0]["version"], "v1");
+    assert_eq!(
+        group["versions"][0]["resources"][0]["responseKind"],
+        json!({ "group": "stable.example.io", "version": "v1", "kind": "Widget" })
     );
 
     let mut fewer = stored;
