@@ -5,26 +5,14 @@
 #[path = "../../fuzz/src/lib.rs"]
 mod targets;
 
+#[cfg(test)]
+#[path = "../../fuzz/src/mutate.rs"]
+mod mutate;
+
 /// Runs of each target, a few seconds in a debug build; the environment's FUZZ_RUNS may ask for more.
 const RUNS: usize = 4_000;
 /// The stack of the threads that serve requests, which is tokio's default.
 const STACK_BYTES: usize = 2 << 20;
-
-/// xorshift: <https://www.jstatsoft.org/article/view/v008i14>.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    fn below(&mut self, limit: usize) -> usize {
-        usize::try_from(self.next() % limit.max(1) as u64).expect("below a usize")
-    }
-}
 
 /// What tends to make decoders stumble.
 const WORDS: &[&str] = &[
@@ -63,34 +51,6 @@ const WORDS: &[&str] = &[
     "\u{fffd}",
 ];
 
-fn mutated(random: &mut Random, seeds: &[Vec<u8>]) -> Vec<u8> {
-    let mut bytes = seeds[random.below(seeds.len())].clone();
-    for _ in 0..=random.below(5) {
-        let at = random.below(bytes.len() + 1);
-        match random.below(7) {
-            0 if at < bytes.len() => bytes[at] ^= 1 << random.below(8),
-            1 if at < bytes.len() => bytes[at] = u8::try_from(random.below(256)).expect("below 256"),
-            2 => bytes.truncate(at),
-            3 => drop(bytes.drain(at..(at + random.below(12)).min(bytes.len()))),
-            4 => {
-                let word = WORDS[random.below(WORDS.len())].as_bytes();
-                bytes.splice(at..at, word.iter().copied());
-            }
-            5 => {
-                let end = (at + random.below(60)).min(bytes.len());
-                let piece = bytes[at..end].repeat(1 + random.below(3));
-                bytes.splice(at..at, piece);
-            }
-            _ => {
-                let other = &seeds[random.below(seeds.len())];
-                let from = random.below(other.len() + 1);
-                bytes.splice(at.., other[from..].iter().copied());
-            }
-        }
-    }
-    bytes
-}
-
 /// As a request would: with the stack of a server's thread.
 fn with_small_stack(work: impl FnOnce() + Send + 'static) {
     let thread = std::thread::Builder::new().stack_size(STACK_BYTES).spawn(work).expect("a thread");
@@ -113,9 +73,9 @@ fn mutated_seeds() {
     with_small_stack(move || {
         for (number, (name, target)) in targets::TARGETS.iter().enumerate() {
             let seeds = targets::seeds(name);
-            let mut random = Random(0x9e37_79b9_7f4a_7c15 ^ number as u64);
+            let mut random = mutate::Random(0x9e37_79b9_7f4a_7c15 ^ number as u64);
             for _ in 0..runs {
-                let input = mutated(&mut random, &seeds);
+                let input = mutate::mutated(&mut random, &seeds, WORDS);
                 let outcome = std::panic::catch_unwind(|| target(&input));
                 assert!(outcome.is_ok(), "{name}: {:?}", String::from_utf8_lossy(&input));
             }

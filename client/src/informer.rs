@@ -291,12 +291,12 @@ pub fn revision_of<K: Resource>(object: &K) -> u64 {
     object.meta().resource_version.as_deref().and_then(|v| v.parse().ok()).unwrap_or(0)
 }
 
-/// managedFields are half of many objects and no component reads them; an update without them leaves them alone.
+/// Without what nobody reads ([`crate::slim`]).
 ///
 /// A decoded list has room for four elements at the least, of a kilobyte each where they are containers; a clone has
 /// room for what is there.
 fn slim<K: Kind>(mut object: K) -> Arc<K> {
-    object.meta_mut().managed_fields = None;
+    crate::slim::slim(&mut object);
     Arc::new(object.clone())
 }
 
@@ -314,7 +314,8 @@ impl Informers {
         Self { client, stop, by_kind: Arc::default() }
     }
 
-    /// The shared informer of a kind. Must be called inside the tokio runtime.
+    /// The shared informer of a kind. Must be called inside the tokio runtime. Pods are without what only their kubelet
+    /// needs: environment, commands, probes, mounts, and the volumes that it fills by itself.
     pub fn of<K: Kind>(&self) -> Informer<K> {
         let mut by_kind = self.by_kind.lock();
         let entry = by_kind.entry(TypeId::of::<K>()).or_insert_with(|| {

@@ -9,6 +9,7 @@ pub mod leader;
 pub mod metrics;
 pub mod queue;
 pub mod reflector;
+mod slim;
 pub mod transport;
 
 pub use context::Context;

@@ -128,6 +128,7 @@ fn controllers(clients: &Clients, config: &Config, stop: &CancellationToken) -> 
         ("certificate-cleaner", Box::pin(certificates::run_cleaner(clients(), stop()))),
         ("bootstrap-signer", Box::pin(bootstrap_tokens::run_signer(clients(), stop()))),
         ("token-cleaner", Box::pin(bootstrap_tokens::run_cleaner(clients(), stop()))),
+        ("legacy-token-cleaner", Box::pin(serviceaccount::run_cleaner(clients(), stop()))),
         ("service-cidr", Box::pin(servicecidr::run(clients(), stop()))),
         ("resourcequota", Box::pin(resource_quota::run(clients(), stop()))),
         ("garbagecollector", Box::pin(gc::run(clients(), stop()))),

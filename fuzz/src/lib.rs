@@ -1,6 +1,8 @@
 //! What the fuzz targets do with their bytes, and the seeds they begin with. Also run, with a fixed number of mutated
 //! inputs, by an ordinary test of `coracle-api`, which includes this file.
 
+mod structural;
+
 use coracle_api::decode::{self, decode_body};
 use coracle_api::patch::{self, PatchType};
 use coracle_api::protobuf;
@@ -22,6 +24,7 @@ pub const TARGETS: &[Target] = &[
     ("patch_strategic", |bytes| patched(PatchType::StrategicMerge, bytes)),
     ("selectors", selectors),
     ("quantity", quantity),
+    ("structural", structural::structural),
 ];
 
 const KINDS: &[(&str, &str, &str)] = &[
@@ -226,6 +229,7 @@ pub fn seeds(target: &str) -> Vec<Vec<u8>> {
             r#"{"metadata":{"$deleteFromPrimitiveList/finalizers":["a/b"],"$setElementOrder/finalizers":["c"]}}"#,
             r#"{"spec":{"strategy":{"$retainKeys":["type"],"type":"Recreate"}}}"#,
         ]),
+        "structural" => structural::seeds(),
         "selectors" => texts(&[
             "app=web,tier!=db",
             "app in (web, api),!x",

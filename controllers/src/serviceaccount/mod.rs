@@ -4,6 +4,7 @@
 //! <https://kubernetes.io/docs/reference/access-authn-authz/service-accounts-admin/>
 
 mod accounts;
+mod cleaner;
 mod root_ca;
 mod tokens;
 
@@ -11,6 +12,7 @@ use coracle_client::{Delta, ObjectKey};
 use kube::Resource;
 
 pub use accounts::run as run_accounts;
+pub use cleaner::run as run_cleaner;
 pub use root_ca::run as run_root_ca;
 pub use tokens::{LegacyTokens, run as run_tokens};
 

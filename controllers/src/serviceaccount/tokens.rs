@@ -12,9 +12,9 @@ use kube::{Api, ResourceExt};
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
-const TYPE: &str = "kubernetes.io/service-account-token";
-const ACCOUNT_NAME: &str = "kubernetes.io/service-account.name";
-const ACCOUNT_UID: &str = "kubernetes.io/service-account.uid";
+pub(super) const TYPE: &str = "kubernetes.io/service-account-token";
+pub(super) const ACCOUNT_NAME: &str = "kubernetes.io/service-account.name";
+pub(super) const ACCOUNT_UID: &str = "kubernetes.io/service-account.uid";
 
 /// Signs tokens for Secrets; the one who holds the service-account key implements it.
 pub trait LegacyTokens: Send + Sync {

@@ -1,11 +1,16 @@
 //! Writes the seeds of every target to `<dir>/<target>/`: `cargo run --bin seeds -- corpus`.
 
+#[path = "../cel.rs"]
+#[allow(dead_code, reason = "its seeds are what is wanted here")]
+mod cel;
+
 fn main() -> std::io::Result<()> {
     let dir = std::path::PathBuf::from(std::env::args().nth(1).unwrap_or_else(|| "corpus".into()));
-    for (name, _) in coracle_fuzz::TARGETS {
+    let others = coracle_fuzz::TARGETS.iter().map(|(name, _)| (*name, coracle_fuzz::seeds(name)));
+    for (name, seeds) in others.chain([("cel", cel::seeds())]) {
         let dir = dir.join(name);
         std::fs::create_dir_all(&dir)?;
-        for (number, seed) in coracle_fuzz::seeds(name).iter().enumerate() {
+        for (number, seed) in seeds.iter().enumerate() {
             std::fs::write(dir.join(format!("seed-{number}")), seed)?;
         }
     }
