@@ -1,12 +1,15 @@
 //! The controllers: each watches what is declared and brings the cluster closer to it, as a client of the API.
 
+pub mod autoscaler;
 pub mod bootstrap_tokens;
 pub mod certificates;
 pub mod clusterrole_aggregation;
 mod common;
 pub mod cronjob;
+pub mod daemonset;
 pub mod deployment;
 mod discovery;
+pub mod disruption;
 pub mod endpoints;
 pub mod endpointslice;
 pub mod gc;
@@ -19,6 +22,7 @@ pub mod replicaset;
 pub mod resource_quota;
 pub mod serviceaccount;
 pub mod servicecidr;
+pub mod statefulset;
 
 pub use certificates::CertificateSigner;
 use coracle_client::{Context, Informers};
@@ -112,6 +116,10 @@ fn controllers(clients: &Clients, config: &Config, stop: &CancellationToken) -> 
         ("replicaset", Box::pin(replicaset::run::<ReplicaSet>(clients(), stop()))),
         ("replicationcontroller", Box::pin(replicaset::run::<ReplicationController>(clients(), stop()))),
         ("deployment", Box::pin(deployment::run(clients(), stop()))),
+        ("statefulset", Box::pin(statefulset::run(clients(), stop()))),
+        ("daemonset", Box::pin(daemonset::run(clients(), stop()))),
+        ("disruption", Box::pin(disruption::run(clients(), stop()))),
+        ("horizontalpodautoscaling", Box::pin(autoscaler::run(clients(), stop()))),
         ("job", Box::pin(job::run(clients(), stop()))),
         ("cronjob", Box::pin(cronjob::run(clients(), stop()))),
         ("ttl-after-finished", Box::pin(job::ttl::run(clients(), stop()))),

@@ -20,11 +20,17 @@ mod jobs;
 #[path = "cluster/namespaces.rs"]
 mod namespaces;
 #[cfg(test)]
+#[path = "cluster/ordered.rs"]
+mod ordered;
+#[cfg(test)]
 #[path = "cluster/quotas.rs"]
 mod quotas;
 #[cfg(test)]
 #[path = "cluster/ranges.rs"]
 mod ranges;
+#[cfg(test)]
+#[path = "cluster/schedules.rs"]
+mod schedules;
 #[cfg(test)]
 #[path = "cluster/services.rs"]
 mod services;

@@ -2,17 +2,31 @@
 
 pub mod ownership;
 pub mod pending;
+pub mod placement;
 pub mod pods;
+pub mod revisions;
 pub mod services;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, Time};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::core::Selector;
 
 /// A label selector ready to match, or `None` when it is invalid or selects everything: controllers that own what
 /// they select never act on such a selector.
 pub fn narrow_selector(selector: &LabelSelector) -> Option<Selector> {
     Selector::try_from(selector.clone()).ok().filter(|s| !s.selects_all())
+}
+
+/// A number, or so many percent of `of`, rounded up or down.
+pub fn resolve(value: &IntOrString, of: i32, up: bool) -> i32 {
+    let percent = match value {
+        IntOrString::Int(number) => return *number,
+        IntOrString::String(text) => text.trim_end_matches('%').parse::<i64>().unwrap_or(0),
+    };
+    let product = percent * i64::from(of);
+    let share = if up { (product + 99).div_euclid(100) } else { product.div_euclid(100) };
+    i32::try_from(share).unwrap_or(i32::MAX)
 }
 
 /// What the API server said, or the transport's error.

@@ -2,6 +2,7 @@
 
 use super::shape::{DESIRED, MAX, Shape};
 use crate::common::ownership::controller_reference;
+use crate::common::revisions::safe_hash;
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, ReplicaSetSpec};
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -20,15 +21,9 @@ const OWN: [&str; 6] = [
     MAX,
     "deprecated.deployment.rollback.to",
 ];
-/// The letters of upstream's safe encoding: no vowels and nothing that looks like another.
-const LETTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
-
 /// A name-safe hash of a template; a collision count makes it another one. Stable as long as the API's field order.
 pub fn template_hash(template: &PodTemplateSpec, collisions: Option<i32>) -> String {
-    let mut bytes = serde_json::to_vec(template).unwrap_or_default();
-    bytes.extend(collisions.unwrap_or(0).to_le_bytes());
-    let hash = bytes.iter().fold(0x811c_9dc5_u32, |h, b| (h ^ u32::from(*b)).wrapping_mul(0x0100_0193));
-    hash.to_string().bytes().map(|digit| char::from(LETTERS[usize::from(digit) % LETTERS.len()])).collect()
+    safe_hash(serde_json::to_vec(template).unwrap_or_default(), collisions)
 }
 
 fn without_hash(template: &PodTemplateSpec) -> PodTemplateSpec {

@@ -52,14 +52,8 @@ impl Shape {
 
 /// 25% is the API's default for both.
 fn resolve(value: Option<&IntOrString>, of: i32, up: bool) -> i32 {
-    let percent = match value {
-        Some(IntOrString::Int(number)) => return *number,
-        Some(IntOrString::String(text)) => text.trim_end_matches('%').parse::<i64>().unwrap_or(0),
-        None => 25,
-    };
-    let product = percent * i64::from(of);
-    let share = if up { (product + 99).div_euclid(100) } else { product.div_euclid(100) };
-    i32::try_from(share).unwrap_or(i32::MAX)
+    let quarter = IntOrString::String("25%".to_owned());
+    crate::common::resolve(value.unwrap_or(&quarter), of, up)
 }
 
 /// The part of a ReplicaSet that decisions are made of.

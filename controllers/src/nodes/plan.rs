@@ -1,7 +1,8 @@
 //! What a node's conditions mean: the taints it should carry, and how long a pod endures them.
 
+use crate::common::placement::tolerates;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Node, NodeCondition, Pod, Taint, Toleration};
+use k8s_openapi::api::core::v1::{Node, NodeCondition, Pod, Taint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use std::time::Duration;
 
@@ -92,16 +93,6 @@ pub fn taints(node: &Node, now: Timestamp) -> Vec<Taint> {
         }
     }
     all
-}
-
-fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
-    let empty = String::new();
-    let key = toleration.key.as_ref().unwrap_or(&empty);
-    let effect = toleration.effect.as_ref().unwrap_or(&empty);
-    let exists = toleration.operator.as_deref() == Some("Exists");
-    (effect.is_empty() || *effect == taint.effect)
-        && (if key.is_empty() { exists } else { *key == taint.key })
-        && (exists || toleration.value.as_ref().unwrap_or(&empty) == taint.value.as_ref().unwrap_or(&empty))
 }
 
 /// How long the pod may stay on a node with these taints: `None` for ever, zero not at all. Every NoExecute taint

@@ -151,3 +151,72 @@ async fn pods_that_are_refused_make_a_failure_condition() {
     );
     assert!(condition.message.unwrap().contains("nobody"));
 }
+
+#[tokio::test]
+async fn a_budget_counts_what_may_go() {
+    let world = cluster().await;
+    let deployments = world.in_namespace::<Deployment>("default");
+    let (budgets, pods) = (
+        world.in_namespace::<k8s_openapi::api::policy::v1::PodDisruptionBudget>("default"),
+        world.in_namespace::<Pod>("default"),
+    );
+    world.create(&deployments, deployment("web", 3, "a")).await;
+    let budget = json!({ "metadata": { "name": "pdb" },
+        "spec": { "maxUnavailable": 1, "selector": { "matchLabels": { "app": "web" } } } });
+    world.create(&budgets, budget).await;
+    let allows = |count: i32| {
+        move |b: &k8s_openapi::api::policy::v1::PodDisruptionBudget| {
+            let status = b.status.clone().unwrap_or_default();
+            status.disruptions_allowed == Some(count)
+                && status.expected_pods == Some(3)
+                && status.desired_healthy == Some(2)
+                && status.observed_generation == b.metadata.generation
+        }
+    };
+    until_object("one may go", &budgets, "pdb", allows(1)).await;
+    let all = until_list("three pods", &pods, "app=web", |p| p.len() == 3).await;
+    let down =
+        Patch::Strategic(json!({ "status": { "conditions": [{ "type": "Ready", "status": "False" }] } }));
+    pods.patch_status(&all[0].name_any(), &PatchParams::default(), &down).await.unwrap();
+    let none = until_object("none may go", &budgets, "pdb", allows(0)).await;
+    assert_eq!(none.status.unwrap().conditions.unwrap()[0].reason, "InsufficientPods");
+    let refused = pods.evict(&all[1].name_any(), &kube::api::EvictParams::default()).await.unwrap_err();
+    assert!(matches!(&refused, kube::Error::Api(status) if status.code == 429), "{refused:?}");
+    let up = Patch::Strategic(json!({ "status": { "conditions": [{ "type": "Ready", "status": "True" }] } }));
+    pods.patch_status(&all[0].name_any(), &PatchParams::default(), &up).await.unwrap();
+    until_object("one may go again", &budgets, "pdb", allows(1)).await;
+    pods.evict(&all[1].name_any(), &kube::api::EvictParams::default()).await.unwrap();
+    until_gone("the evicted pod", &pods, &all[1].name_any()).await;
+    until_object("its successor counts", &budgets, "pdb", allows(1)).await;
+}
+
+#[tokio::test]
+async fn an_autoscaler_says_what_it_lacks_and_keeps_to_its_bounds() {
+    use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
+    let world = cluster().await;
+    let deployments = world.in_namespace::<Deployment>("default");
+    let autoscalers = world.in_namespace::<HorizontalPodAutoscaler>("default");
+    world.create(&deployments, deployment("web", 2, "a")).await;
+    let metric = json!({ "type": "Resource",
+        "resource": { "name": "cpu", "target": { "type": "Utilization", "averageUtilization": 50 } } });
+    let hpa = |name: &str, target: &str| {
+        json!({ "metadata": { "name": name }, "spec": { "minReplicas": 3, "maxReplicas": 5, "metrics": [metric],
+            "scaleTargetRef": { "apiVersion": "apps/v1", "kind": "Deployment", "name": target } } })
+    };
+    let condition = |h: &HorizontalPodAutoscaler, type_: &str| {
+        let all = h.status.clone().unwrap_or_default().conditions.unwrap_or_default();
+        all.into_iter().find(|c| c.type_ == type_).map(|c| (c.status, c.reason.unwrap_or_default()))
+    };
+    world.create(&autoscalers, hpa("lost", "nobody")).await;
+    let no_scale = Some(("False".to_owned(), "FailedGetScale".to_owned()));
+    until_object("no target", &autoscalers, "lost", |h| condition(h, "AbleToScale") == no_scale).await;
+    world.create(&autoscalers, hpa("web", "web")).await;
+    let grown = Some(("True".to_owned(), "SucceededRescale".to_owned()));
+    until_object("three at the least", &autoscalers, "web", |h| condition(h, "AbleToScale") == grown).await;
+    until_object("three replicas", &deployments, "web", |d| is_rolled_out(d, 3)).await;
+    // Asked anew: nobody serves metrics here.
+    let patch = merge(json!({ "spec": { "maxReplicas": 6 } }));
+    autoscalers.patch("web", &PatchParams::default(), &patch).await.unwrap();
+    let no_metrics = Some(("False".to_owned(), "FailedGetResourceMetric".to_owned()));
+    until_object("no metrics", &autoscalers, "web", |h| condition(h, "ScalingActive") == no_metrics).await;
+}

@@ -1,0 +1,231 @@
+//! How fast a target may grow and shrink: stabilization windows and policies.
+
+use super::replicas::ceiling;
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::autoscaling::v2::{HPAScalingPolicy, HPAScalingRules, HorizontalPodAutoscalerBehavior};
+
+/// A window when none is set: upstream's --horizontal-pod-autoscaler-downscale-stabilization.
+const DOWN_WINDOW: i32 = 300;
+
+/// What one autoscaler has proposed and done lately.
+#[derive(Clone, Debug, Default)]
+pub struct Memory {
+    proposals: Vec<(Timestamp, i32)>,
+    /// Changes of size, growth positive.
+    changes: Vec<(Timestamp, i32)>,
+}
+
+impl Memory {
+    pub fn changed(&mut self, now: Timestamp, by: i32) {
+        let oldest = earlier(now, 3600);
+        self.changes.retain(|(at, _)| *at > oldest);
+        self.changes.push((now, by));
+    }
+
+    /// How much was added (or, for `down`, removed) in the last seconds.
+    fn moved(&self, now: Timestamp, seconds: i32, down: bool) -> i32 {
+        let since = earlier(now, seconds);
+        let moves = self.changes.iter().filter(|(at, by)| *at > since && (*by < 0) == down);
+        moves.map(|(_, by)| by.abs()).sum()
+    }
+}
+
+fn earlier(now: Timestamp, seconds: i32) -> Timestamp {
+    now.checked_sub(SignedDuration::from_secs(i64::from(seconds))).unwrap_or(Timestamp::MIN)
+}
+
+/// The size that is let through, and what held it back: reason and message of a condition.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Limited {
+    pub replicas: i32,
+    /// Of AbleToScale.
+    pub able: (&'static str, &'static str),
+    /// Of ScalingLimited; it is limited unless the reason is `DesiredWithinRange`.
+    pub limited: (&'static str, &'static str),
+}
+
+pub struct Bounds {
+    pub current: i32,
+    pub min: i32,
+    pub max: i32,
+}
+
+fn policies(rules: Option<&HPAScalingRules>, up: bool) -> Vec<HPAScalingPolicy> {
+    let policy = |type_: &str, value| HPAScalingPolicy { type_: type_.to_owned(), value, period_seconds: 15 };
+    let given = rules.and_then(|r| r.policies.clone()).filter(|p| !p.is_empty());
+    given.unwrap_or_else(|| {
+        let mut default = vec![policy("Percent", 100)];
+        if up {
+            default.push(policy("Pods", 4));
+        }
+        default
+    })
+}
+
+pub fn limit(
+    proposed: i32,
+    bounds: &Bounds,
+    behavior: Option<&HorizontalPodAutoscalerBehavior>,
+    memory: &mut Memory,
+    now: Timestamp,
+) -> Limited {
+    let (up, down) =
+        (behavior.and_then(|b| b.scale_up.as_ref()), behavior.and_then(|b| b.scale_down.as_ref()));
+    let (stable, able) = stabilize(proposed, bounds.current, up, down, memory, now);
+    let mut limited = within(stable, bounds, up, down, memory, now);
+    limited.able = able;
+    limited
+}
+
+/// The least of the window's proposals when growing, the greatest when shrinking.
+fn stabilize(
+    proposed: i32,
+    current: i32,
+    up: Option<&HPAScalingRules>,
+    down: Option<&HPAScalingRules>,
+    memory: &mut Memory,
+    now: Timestamp,
+) -> (i32, (&'static str, &'static str)) {
+    let up = earlier(now, up.and_then(|r| r.stabilization_window_seconds).unwrap_or(0));
+    let down = earlier(now, down.and_then(|r| r.stabilization_window_seconds).unwrap_or(DOWN_WINDOW));
+    let since = |from: Timestamp| memory.proposals.iter().filter(move |(at, _)| *at > from).map(|(_, n)| *n);
+    let least = since(up).fold(proposed, i32::min);
+    let greatest = since(down).fold(proposed, i32::max);
+    let stable = current.max(least).min(greatest);
+    memory.proposals.retain(|(at, _)| *at > up.min(down));
+    memory.proposals.push((now, proposed));
+    let why = match stable {
+        _ if stable == proposed => ("ReadyForNewScale", "recommended size matches current size"),
+        _ if stable < proposed => (
+            "ScaleUpStabilized",
+            "recent recommendations were lower than current one, applying the lowest recent recommendation",
+        ),
+        _ => (
+            "ScaleDownStabilized",
+            "recent recommendations were higher than current one, applying the highest recent recommendation",
+        ),
+    };
+    (stable, why)
+}
+
+fn within(
+    wanted: i32,
+    bounds: &Bounds,
+    up: Option<&HPAScalingRules>,
+    down: Option<&HPAScalingRules>,
+    memory: &Memory,
+    now: Timestamp,
+) -> Limited {
+    let able = ("", "");
+    let limited = |replicas, reason, message| Limited { replicas, able, limited: (reason, message) };
+    if wanted > bounds.current {
+        let rate = up_limit(bounds.current, up, memory, now).max(bounds.current);
+        let most = bounds.max.min(rate);
+        if wanted > most {
+            return if rate < bounds.max {
+                limited(
+                    most,
+                    "ScaleUpLimit",
+                    "the desired replica count is increasing faster than the maximum scale rate",
+                )
+            } else {
+                limited(
+                    most,
+                    "TooManyReplicas",
+                    "the desired replica count is more than the maximum replica count",
+                )
+            };
+        }
+    } else if wanted < bounds.current {
+        let rate = down_limit(bounds.current, down, memory, now).min(bounds.current);
+        let least = bounds.min.max(rate);
+        if wanted < least {
+            return if rate > bounds.min {
+                limited(
+                    least,
+                    "ScaleDownLimit",
+                    "the desired replica count is decreasing faster than the maximum scale rate",
+                )
+            } else {
+                limited(
+                    least,
+                    "TooFewReplicas",
+                    "the desired replica count is less than the minimum replica count",
+                )
+            };
+        }
+    }
+    limited(wanted, "DesiredWithinRange", "the desired count is within the acceptable range")
+}
+
+fn up_limit(current: i32, rules: Option<&HPAScalingRules>, memory: &Memory, now: Timestamp) -> i32 {
+    let select = rules.and_then(|r| r.select_policy.as_deref()).unwrap_or("Max");
+    if select == "Disabled" {
+        return current;
+    }
+    let limits = policies(rules, true).into_iter().map(|policy| {
+        let added = memory.moved(now, policy.period_seconds, false);
+        let removed = memory.moved(now, policy.period_seconds, true);
+        let start = current - added + removed;
+        match policy.type_.as_str() {
+            "Pods" => start.saturating_add(policy.value),
+            _ => ceiling(f64::from(start) * (1.0 + f64::from(policy.value) / 100.0)),
+        }
+    });
+    if select == "Min" { limits.min() } else { limits.max() }.unwrap_or(current)
+}
+
+fn down_limit(current: i32, rules: Option<&HPAScalingRules>, memory: &Memory, now: Timestamp) -> i32 {
+    let select = rules.and_then(|r| r.select_policy.as_deref()).unwrap_or("Max");
+    if select == "Disabled" {
+        return current;
+    }
+    let limits = policies(rules, false).into_iter().map(|policy| {
+        let added = memory.moved(now, policy.period_seconds, false);
+        let removed = memory.moved(now, policy.period_seconds, true);
+        let start = current - added + removed;
+        match policy.type_.as_str() {
+            "Pods" => start.saturating_sub(policy.value),
+            _ => ceiling((f64::from(start) * (1.0 - f64::from(policy.value) / 100.0)).floor()),
+        }
+    });
+    if select == "Min" { limits.max() } else { limits.min() }.unwrap_or(current)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(1_800_000_000 + second).unwrap()
+    }
+
+    #[test]
+    fn growth_and_shrinkage_keep_to_their_rates() {
+        let bounds = |current| Bounds { current, min: 1, max: 50 };
+        let mut memory = Memory::default();
+        let first = limit(40, &bounds(3), None, &mut memory, at(0));
+        assert_eq!((first.replicas, first.limited.0), (7, "ScaleUpLimit"));
+        memory.changed(at(0), 4);
+        assert_eq!(limit(40, &bounds(7), None, &mut memory, at(5)).replicas, 7);
+        assert_eq!(limit(40, &bounds(7), None, &mut memory, at(20)).replicas, 14);
+        let down = limit(2, &bounds(14), None, &mut memory, at(30));
+        assert_eq!((down.replicas, down.able.0), (14, "ScaleDownStabilized"));
+        assert_eq!(limit(2, &bounds(14), None, &mut memory, at(400)).replicas, 2);
+        let most = limit(90, &Bounds { current: 49, min: 1, max: 50 }, None, &mut Memory::default(), at(0));
+        assert_eq!((most.replicas, most.limited.0), (50, "TooManyReplicas"));
+    }
+
+    #[test]
+    fn rules_of_ones_own() {
+        let behavior: HorizontalPodAutoscalerBehavior = serde_json::from_value(json!({
+            "scaleDown": { "stabilizationWindowSeconds": 0, "policies": [{ "type": "Pods", "value": 2, "periodSeconds": 60 }] },
+            "scaleUp": { "selectPolicy": "Disabled" } }))
+        .unwrap();
+        let mut memory = Memory::default();
+        let bounds = || Bounds { current: 10, min: 1, max: 50 };
+        assert_eq!(limit(3, &bounds(), Some(&behavior), &mut memory, at(0)).replicas, 8);
+        assert_eq!(limit(30, &bounds(), Some(&behavior), &mut memory, at(1)).replicas, 10);
+    }
+}

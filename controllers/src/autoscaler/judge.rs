@@ -1,0 +1,199 @@
+//! One metric of an autoscaler: what it shows, and how many replicas it asks for.
+
+use super::metrics::Metrics;
+use super::replicas::{Aim, Crowd, Proposal, Tolerance, ceiling, ratio};
+use crate::discovery::served;
+use coracle_api::Quantity;
+use k8s_openapi::api::autoscaling::v2::{
+    ContainerResourceMetricStatus, ExternalMetricStatus, MetricSpec, MetricStatus, MetricTarget,
+    MetricValueStatus, ObjectMetricSource, ObjectMetricStatus, PodsMetricStatus, ResourceMetricStatus,
+};
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Amount;
+use kube::ResourceExt;
+
+/// What a metric asks for.
+pub struct Opinion {
+    pub replicas: i32,
+    /// For messages: `cpu resource utilization (percentage of request)`.
+    pub name: String,
+    pub status: MetricStatus,
+}
+
+/// Reason and words of what stood in the way.
+pub type Trouble = (&'static str, String);
+
+pub struct Judge<'a> {
+    pub metrics: Metrics<'a>,
+    pub pods: &'a [std::sync::Arc<Pod>],
+    pub current: i32,
+    pub tolerance: Tolerance,
+    pub now: jiff::Timestamp,
+}
+
+fn amount(milli: i64) -> Amount {
+    Amount(Quantity::from_milli(milli).to_string())
+}
+
+fn milli(amount: Option<&Amount>) -> Option<i64> {
+    amount?.0.parse::<Quantity>().ok().map(Quantity::milli)
+}
+
+fn value_status(proposal: &Proposal) -> MetricValueStatus {
+    MetricValueStatus {
+        average_utilization: proposal.utilization.and_then(|u| i32::try_from(u).ok()),
+        average_value: Some(amount(proposal.average)),
+        value: None,
+    }
+}
+
+/// What a pod's containers, or one of them, request, in thousandths.
+fn request(pod: &Pod, resource: &str, container: Option<&str>) -> Result<i64, String> {
+    let spec = pod.spec.as_ref();
+    let own = spec.map(|s| s.containers.as_slice()).unwrap_or_default();
+    let init = spec.and_then(|s| s.init_containers.as_deref()).unwrap_or_default();
+    let sidecars = init.iter().filter(|c| c.restart_policy.as_deref() == Some("Always"));
+    let mut total = 0;
+    for c in own.iter().chain(sidecars).filter(|c| container.is_none_or(|name| c.name == name)) {
+        let requests = c.resources.as_ref().and_then(|r| r.requests.as_ref());
+        total += milli(requests.and_then(|r| r.get(resource))).ok_or_else(|| {
+            format!("missing request for {resource} in container {} of Pod {}", c.name, pod.name_any())
+        })?;
+    }
+    Ok(total)
+}
+
+impl Judge<'_> {
+    fn crowd(&self, is_cpu: bool) -> Crowd<'_> {
+        Crowd { current: self.current, pods: self.pods, is_cpu, tolerance: self.tolerance, now: self.now }
+    }
+
+    pub async fn opinion(&self, spec: &MetricSpec) -> Result<Opinion, Trouble> {
+        match spec.type_.as_str() {
+            "Resource" => self.resource(spec).await.map_err(|why| ("FailedGetResourceMetric", why)),
+            "ContainerResource" => {
+                self.resource(spec).await.map_err(|why| ("FailedGetContainerResourceMetric", why))
+            }
+            "Pods" => self.of_pods(spec).await.map_err(|why| ("FailedGetPodsMetric", why)),
+            "Object" => self.of_object(spec).await.map_err(|why| ("FailedGetObjectMetric", why)),
+            "External" => self.external(spec).await.map_err(|why| ("FailedGetExternalMetric", why)),
+            other => Err(("InvalidMetricSourceType", format!("unknown metric source type {other:?}"))),
+        }
+    }
+
+    async fn resource(&self, spec: &MetricSpec) -> Result<Opinion, String> {
+        let (name, container, target) = match (&spec.resource, &spec.container_resource) {
+            (Some(source), _) => (&source.name, None, &source.target),
+            (_, Some(source)) => (&source.name, Some(source.container.as_str()), &source.target),
+            _ => return Err("the metric has no source".to_owned()),
+        };
+        let aim = match (milli(target.average_value.as_ref()), target.average_utilization) {
+            (Some(average), _) => Aim::Average(average),
+            (None, Some(percent)) => Aim::Utilization(i64::from(percent)),
+            (None, None) => return Err("invalid resource metric source: neither an average utilization nor an average value (for pods) was set".to_owned()),
+        };
+        let samples = self.metrics.resource(name, container).await;
+        let samples = samples.map_err(|why| format!("failed to get {name} utilization: {why}"))?;
+        let crowd = self.crowd(name == "cpu");
+        let proposal = crowd.replicas(samples, aim, |pod| request(pod, name, container));
+        let proposal = proposal.map_err(|why| format!("failed to get {name} utilization: {why}"))?;
+        let what = match aim {
+            Aim::Utilization(_) => format!("{name} resource utilization (percentage of request)"),
+            Aim::Average(_) => format!("{name} resource"),
+        };
+        let current = value_status(&proposal);
+        let mut status = MetricStatus { type_: spec.type_.clone(), ..MetricStatus::default() };
+        match container {
+            None => status.resource = Some(ResourceMetricStatus { name: name.clone(), current }),
+            Some(container) => {
+                let container = container.to_owned();
+                status.container_resource =
+                    Some(ContainerResourceMetricStatus { name: name.clone(), container, current });
+            }
+        }
+        Ok(Opinion { replicas: proposal.replicas, name: what, status })
+    }
+
+    async fn of_pods(&self, spec: &MetricSpec) -> Result<Opinion, String> {
+        let source = spec.pods.as_ref().ok_or("the metric has no source")?;
+        let aim = milli(source.target.average_value.as_ref()).ok_or("the metric has no averageValue")?;
+        let samples = self.metrics.pods(&source.metric).await;
+        let samples = samples.map_err(|why| format!("failed to get pods metric value: {why}"))?;
+        let proposal = self.crowd(false).replicas(samples, Aim::Average(aim), |_| Ok(0))?;
+        let status = PodsMetricStatus { metric: source.metric.clone(), current: value_status(&proposal) };
+        Ok(Opinion {
+            replicas: proposal.replicas,
+            name: format!("pods metric {}", source.metric.name),
+            status: MetricStatus { type_: spec.type_.clone(), pods: Some(status), ..MetricStatus::default() },
+        })
+    }
+
+    async fn of_object(&self, spec: &MetricSpec) -> Result<Opinion, String> {
+        let source = spec.object.as_ref().ok_or("the metric has no source")?;
+        let value = self.object_value(source).await;
+        let value = value.map_err(|why| format!("failed to get object metric value: {why}"))?;
+        let (replicas, current) = self.of_value(value, &source.target)?;
+        let status = ObjectMetricStatus {
+            metric: source.metric.clone(),
+            described_object: source.described_object.clone(),
+            current,
+        };
+        Ok(Opinion {
+            replicas,
+            name: format!("{} metric {}", source.described_object.kind, source.metric.name),
+            status: MetricStatus {
+                type_: spec.type_.clone(),
+                object: Some(status),
+                ..MetricStatus::default()
+            },
+        })
+    }
+
+    async fn object_value(&self, source: &ObjectMetricSource) -> Result<i64, String> {
+        let object = &source.described_object;
+        let group = object.api_version.as_deref().and_then(|v| v.split_once('/')).map_or("", |(g, _)| g);
+        let all = served(self.metrics.client).await.map_err(|error| error.to_string())?;
+        let found = all.iter().find(|s| s.resource.group == group && s.resource.kind == object.kind);
+        let plural = &found.ok_or_else(|| format!("no matches for kind {:?}", object.kind))?.resource.plural;
+        let plural = if group.is_empty() { plural.clone() } else { format!("{plural}.{group}") };
+        self.metrics.object(&plural, object, &source.metric).await
+    }
+
+    async fn external(&self, spec: &MetricSpec) -> Result<Opinion, String> {
+        let source = spec.external.as_ref().ok_or("the metric has no source")?;
+        let value = self.metrics.external(&source.metric).await;
+        let value =
+            value.map_err(|why| format!("failed to get external metric {}: {why}", source.metric.name))?;
+        let (replicas, current) = self.of_value(value, &source.target)?;
+        let status = ExternalMetricStatus { metric: source.metric.clone(), current };
+        Ok(Opinion {
+            replicas,
+            name: format!("external metric {}", source.metric.name),
+            status: MetricStatus {
+                type_: spec.type_.clone(),
+                external: Some(status),
+                ..MetricStatus::default()
+            },
+        })
+    }
+
+    /// For one value that stands for the whole target, or is shared by its pods.
+    fn of_value(&self, value: i64, target: &MetricTarget) -> Result<(i32, MetricValueStatus), String> {
+        if let Some(aim) = milli(target.average_value.as_ref()) {
+            let share = ratio(value, aim);
+            let of_current = share / f64::from(self.current.max(1));
+            let stay = self.tolerance.holds(of_current);
+            let average = value / i64::from(self.current.max(1));
+            let current =
+                MetricValueStatus { average_value: Some(amount(average)), ..MetricValueStatus::default() };
+            return Ok((if stay { self.current } else { ceiling(share) }, current));
+        }
+        let aim = milli(target.value.as_ref()).ok_or("the metric has neither value nor averageValue")?;
+        let ready = self.pods.iter().filter(|pod| crate::common::pods::is_ready(pod)).count();
+        let ready = f64::from(i32::try_from(ready).unwrap_or(i32::MAX));
+        let times = ratio(value, aim);
+        let replicas = if self.tolerance.holds(times) { self.current } else { ceiling(times * ready) };
+        let current = MetricValueStatus { value: Some(amount(value)), ..MetricValueStatus::default() };
+        Ok((replicas, current))
+    }
+}

@@ -1,0 +1,272 @@
+//! Resizes what has a size by what it is seen to use.
+//!
+//! <https://kubernetes.io/docs/concepts/workloads/autoscaling/horizontal-pod-autoscale/>
+
+mod behavior;
+mod judge;
+mod metrics;
+mod replicas;
+mod scale;
+
+use crate::Clients;
+use behavior::{Bounds, Memory};
+use coracle_client::informer::{Delta, api_for};
+use coracle_client::{Controller, Informer, Next, ObjectKey, ReconcileError, Reconciler, Recorder};
+use jiff::Timestamp;
+use judge::{Judge, Opinion, Trouble};
+use k8s_openapi::api::autoscaling::v2::{
+    HorizontalPodAutoscaler, HorizontalPodAutoscalerCondition, HorizontalPodAutoscalerSpec,
+    HorizontalPodAutoscalerStatus,
+};
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::Api;
+use kube::api::{ListParams, PostParams};
+use metrics::Metrics;
+use parking_lot::Mutex;
+use replicas::Tolerance;
+use scale::Target;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+const CONTROLLER: &str = "horizontal-pod-autoscaler";
+/// Upstream's --horizontal-pod-autoscaler-sync-period.
+const PERIOD: Duration = Duration::from_secs(15);
+/// Upstream's --horizontal-pod-autoscaler-tolerance.
+const TOLERANCE: f64 = 0.1;
+
+struct Autoscalers {
+    client: kube::Client,
+    autoscalers: Informer<HorizontalPodAutoscaler>,
+    recorder: Recorder,
+    memory: Mutex<HashMap<ObjectKey, Memory>>,
+}
+
+/// Runs the controller until `stop` is cancelled.
+pub async fn run(clients: Clients, stop: CancellationToken) {
+    let client = clients.client(CONTROLLER);
+    let autoscalers = clients.informers.of::<HorizontalPodAutoscaler>();
+    let reconciler = Autoscalers {
+        recorder: Recorder::new(client.clone(), CONTROLLER, ""),
+        client,
+        autoscalers: autoscalers.clone(),
+        memory: Mutex::default(),
+    };
+    // Its own status is no reason to look again before the period is over.
+    let asked = |delta: &Delta<HorizontalPodAutoscaler>| {
+        let generation = |h: &Option<Arc<HorizontalPodAutoscaler>>| h.as_ref().map(|h| h.spec.clone());
+        let changed = generation(&delta.old) != generation(&delta.new);
+        delta.object().filter(|_| changed).map(|h| ObjectKey::of(h.as_ref()))
+    };
+    Controller::new(reconciler).watch(&autoscalers, asked).run(stop).await;
+}
+
+impl Reconciler for Autoscalers {
+    type Key = ObjectKey;
+
+    fn name(&self) -> &'static str {
+        "horizontalpodautoscaling"
+    }
+
+    async fn reconcile(&self, key: &ObjectKey) -> Result<Next, ReconcileError> {
+        let Some(stored) = self.autoscalers.get_key(key) else {
+            self.memory.lock().remove(key);
+            return Ok(Next::Done);
+        };
+        let spec = &stored.spec;
+        let mut pass = Pass {
+            room: self,
+            key,
+            stored: &stored,
+            spec,
+            status: stored.status.clone().unwrap_or_default(),
+            now: Timestamp::now(),
+        };
+        pass.status.observed_generation = stored.metadata.generation;
+        pass.run().await;
+        if stored.status.as_ref() != Some(&pass.status) {
+            let changed = HorizontalPodAutoscaler {
+                status: Some(pass.status),
+                ..HorizontalPodAutoscaler::clone(&stored)
+            };
+            let api: Api<HorizontalPodAutoscaler> = api_for(&self.client, key);
+            api.replace_status(&key.name, &PostParams::default(), &changed).await?;
+        }
+        Ok(Next::After(PERIOD))
+    }
+}
+
+struct Pass<'a> {
+    room: &'a Autoscalers,
+    key: &'a ObjectKey,
+    stored: &'a HorizontalPodAutoscaler,
+    spec: &'a HorizontalPodAutoscalerSpec,
+    status: HorizontalPodAutoscalerStatus,
+    now: Timestamp,
+}
+
+impl Pass<'_> {
+    fn condition(&mut self, type_: &str, value: bool, reason: &str, message: &str) {
+        let text = if value { "True" } else { "False" };
+        let all = self.status.conditions.get_or_insert_default();
+        let since = all.iter().find(|c| c.type_ == type_ && c.status == text);
+        let since = since.and_then(|c| c.last_transition_time.clone()).unwrap_or(Time(self.now));
+        let condition = HorizontalPodAutoscalerCondition {
+            type_: type_.to_owned(),
+            status: text.to_owned(),
+            reason: Some(reason.to_owned()),
+            message: Some(message.to_owned()),
+            last_transition_time: Some(since),
+        };
+        match all.iter_mut().find(|c| c.type_ == type_) {
+            Some(old) => *old = condition,
+            None => all.push(condition),
+        }
+    }
+
+    fn warn(&self, reason: &str, message: &str) {
+        self.room.recorder.warning(self.stored, reason, message);
+    }
+
+    async fn run(&mut self) {
+        let target = Target::get(&self.room.client, &self.key.namespace, &self.spec.scale_target_ref).await;
+        let target = match target {
+            Ok(target) => target,
+            Err(why) => {
+                self.warn("FailedGetScale", &why);
+                let message =
+                    format!("the HPA controller was unable to get the target's current scale: {why}");
+                return self.condition("AbleToScale", false, "FailedGetScale", &message);
+            }
+        };
+        let message = "the HPA controller was able to get the target's current scale";
+        self.condition("AbleToScale", true, "SucceededGetScale", message);
+        let (current, least) = (target.wanted(), self.spec.min_replicas.unwrap_or(1));
+        self.status.current_replicas = Some(target.running());
+        let (wanted, reason) = match current {
+            0 if least != 0 => {
+                let message = "scaling is disabled since the replica count of the target is zero";
+                self.status.desired_replicas = 0;
+                return self.condition("ScalingActive", false, "ScalingDisabled", message);
+            }
+            n if n > self.spec.max_replicas => {
+                (self.spec.max_replicas, "Current number of replicas above Spec.MaxReplicas".to_owned())
+            }
+            n if n < least => (least, "Current number of replicas below Spec.MinReplicas".to_owned()),
+            _ => match self.measured(&target, current).await {
+                Some(wanted) => wanted,
+                None => return,
+            },
+        };
+        self.status.desired_replicas = wanted;
+        if wanted != current {
+            self.resize(&target, current, wanted, &reason).await;
+        }
+    }
+
+    async fn resize(&mut self, target: &Target, current: i32, wanted: i32, reason: &str) {
+        if let Err(why) = target.resize(&self.room.client, wanted).await {
+            self.warn("FailedRescale", &format!("New size: {wanted}; reason: {reason}; error: {why}"));
+            let message = format!("the HPA controller was unable to update the target scale: {why}");
+            self.status.desired_replicas = current;
+            return self.condition("AbleToScale", false, "FailedUpdateScale", &message);
+        }
+        let message = format!("the HPA controller was able to update the target scale to {wanted}");
+        self.condition("AbleToScale", true, "SucceededRescale", &message);
+        let event = format!("New size: {wanted}; reason: {reason}");
+        self.room.recorder.normal(self.stored, "SuccessfulRescale", event);
+        self.status.last_scale_time = Some(Time(self.now));
+        let mut memory = self.room.memory.lock();
+        memory.entry(self.key.clone()).or_default().changed(self.now, wanted - current);
+    }
+
+    /// The size that the metrics ask for and the rules let through. `None` when nothing could be measured.
+    async fn measured(&mut self, target: &Target, current: i32) -> Option<(i32, String)> {
+        let (opinions, trouble) = match self.opinions(target, current).await {
+            Ok(opinions) => opinions,
+            Err((reason, why)) => {
+                self.warn(reason, &why);
+                let message = format!("the HPA was unable to compute the replica count: {why}");
+                self.condition("ScalingActive", false, reason, &message);
+                return None;
+            }
+        };
+        let proposed = opinions.iter().max_by_key(|opinion| opinion.replicas)?;
+        let (mut replicas, name) = (proposed.replicas, proposed.name.clone());
+        self.status.current_metrics = Some(opinions.iter().map(|opinion| opinion.status.clone()).collect());
+        if let Some((reason, why)) = &trouble {
+            self.warn(reason, why);
+            // With a metric unknown nobody can say that less is enough.
+            replicas = replicas.max(current);
+        }
+        let message = format!("the HPA was able to successfully calculate a replica count from {name}");
+        self.condition("ScalingActive", true, "ValidMetricFound", &message);
+        let bounds =
+            Bounds { current, min: self.spec.min_replicas.unwrap_or(1), max: self.spec.max_replicas };
+        let limited = {
+            let mut all = self.room.memory.lock();
+            let memory = all.entry(self.key.clone()).or_default();
+            behavior::limit(replicas, &bounds, self.spec.behavior.as_ref(), memory, self.now)
+        };
+        self.condition("AbleToScale", true, limited.able.0, limited.able.1);
+        let held = limited.limited.0 != "DesiredWithinRange";
+        self.condition("ScalingLimited", held, limited.limited.0, limited.limited.1);
+        let up = limited.replicas > current;
+        let reason = if up { format!("{name} above target") } else { "All metrics below target".to_owned() };
+        Some((limited.replicas, reason))
+    }
+
+    /// What every metric asks for, and the trouble with one of them.
+    async fn opinions(
+        &self,
+        target: &Target,
+        current: i32,
+    ) -> Result<(Vec<Opinion>, Option<Trouble>), Trouble> {
+        let (client, namespace) = (&self.room.client, self.key.namespace.as_str());
+        let selector = target.selector();
+        if selector.is_empty() {
+            return Err(("InvalidSelector", "the HPA target's scale is missing a selector".to_owned()));
+        }
+        let api: Api<Pod> = api_for(client, self.key);
+        let pods = api.list(&ListParams::default().labels(selector)).await;
+        let pods = pods.map_err(|error| ("FailedGetPods", crate::common::message_of(&error)))?;
+        let pods: Vec<Arc<Pod>> = pods.items.into_iter().map(Arc::new).collect();
+        let judge = Judge {
+            metrics: Metrics { client, namespace, selector },
+            pods: &pods,
+            current,
+            tolerance: self.tolerance(),
+            now: self.now,
+        };
+        let (mut opinions, mut trouble) = (Vec::new(), None);
+        for metric in self.spec.metrics.iter().flatten() {
+            match judge.opinion(metric).await {
+                Ok(opinion) => opinions.push(opinion),
+                Err(error) => trouble = trouble.or(Some(error)),
+            }
+        }
+        match trouble {
+            Some((reason, why)) if opinions.is_empty() => {
+                let all = self.spec.metrics.as_ref().map_or(0, Vec::len);
+                let why = format!("invalid metrics ({all} invalid out of {all}), first error is: {why}");
+                Err((reason, why))
+            }
+            trouble => Ok((opinions, trouble)),
+        }
+    }
+
+    fn tolerance(&self) -> Tolerance {
+        let behavior = self.spec.behavior.as_ref();
+        let of = |rules: Option<&k8s_openapi::api::autoscaling::v2::HPAScalingRules>| {
+            let given = rules.and_then(|r| r.tolerance.as_ref());
+            let milli = given.and_then(|q| q.0.parse::<coracle_api::Quantity>().ok()).map(|q| q.milli());
+            milli.map_or(TOLERANCE, |milli| replicas::ratio(milli, 1000))
+        };
+        Tolerance {
+            up: of(behavior.and_then(|b| b.scale_up.as_ref())),
+            down: of(behavior.and_then(|b| b.scale_down.as_ref())),
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! Keeps count of how many pods each PodDisruptionBudget lets go; evictions spend from it.
+//!
+//! <https://kubernetes.io/docs/concepts/workloads/pods/disruptions/>
+
+mod plan;
+mod scale;
+
+use crate::Clients;
+use crate::common::pods;
+use coracle_client::informer::{Delta, Kind, api_for};
+use coracle_client::{Controller, Informer, Next, ObjectKey, ReconcileError, Reconciler, Recorder};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetSpec, PodDisruptionBudgetStatus};
+use kube::api::PostParams;
+use kube::core::{Selector, SelectorExt};
+use kube::{Api, ResourceExt};
+use scale::{Owners, Wanted};
+use std::sync::Arc;
+use tokio_util::sync::CancellationToken;
+
+const CONTROLLER: &str = "disruption-controller";
+
+struct Budgets {
+    client: kube::Client,
+    budgets: Informer<PodDisruptionBudget>,
+    pods: Informer<Pod>,
+    owners: Owners,
+    recorder: Recorder,
+}
+
+/// Runs the controller until `stop` is cancelled.
+pub async fn run(clients: Clients, stop: CancellationToken) {
+    let client = clients.client(CONTROLLER);
+    let informers = &clients.informers;
+    let (budgets, pods) = (informers.of::<PodDisruptionBudget>(), informers.of::<Pod>());
+    let owners = Owners {
+        client: client.clone(),
+        replicasets: informers.of(),
+        deployments: informers.of(),
+        statefulsets: informers.of(),
+        replicationcontrollers: informers.of(),
+    };
+    let by_pod = {
+        let budgets = budgets.clone();
+        move |delta: &Delta<Pod>| concerned(delta, &budgets)
+    };
+    let (replicasets, deployments) = (owners.replicasets.clone(), owners.deployments.clone());
+    let (statefulsets, controllers) = (owners.statefulsets.clone(), owners.replicationcontrollers.clone());
+    let (by_deployment, by_set) = (budgets.clone(), budgets.clone());
+    let reconciler = Budgets {
+        recorder: Recorder::new(client.clone(), "controllermanager", ""),
+        client,
+        budgets: budgets.clone(),
+        pods: pods.clone(),
+        owners,
+    };
+    Controller::new(reconciler)
+        .objects(&budgets)
+        .watch(&pods, by_pod)
+        .watch(&deployments, move |delta| resized(delta, &by_deployment, |d| d.spec.as_ref()?.replicas))
+        .watch(&statefulsets, move |delta| resized(delta, &by_set, |s| s.spec.as_ref()?.replicas))
+        .reads(&replicasets)
+        .reads(&controllers)
+        .run(stop)
+        .await;
+}
+
+/// The budgets of a namespace in which an owner got another size.
+fn resized<K: Kind>(
+    delta: &Delta<K>,
+    budgets: &Informer<PodDisruptionBudget>,
+    size: impl Fn(&K) -> Option<i32>,
+) -> Vec<ObjectKey> {
+    let of = |object: &Option<Arc<K>>| object.as_ref().and_then(|object| size(object));
+    let namespace = delta.object().and_then(|object| object.namespace());
+    let Some(namespace) = namespace.filter(|_| of(&delta.old) != of(&delta.new)) else { return Vec::new() };
+    budgets.list_in(&namespace).iter().map(|budget| ObjectKey::of(budget.as_ref())).collect()
+}
+
+/// `None` selects nothing; an empty selector, everything.
+fn selector(budget: &PodDisruptionBudget) -> Option<Selector> {
+    Selector::try_from(budget.spec.as_ref()?.selector.clone()?).ok()
+}
+
+/// The budgets whose count a change of a pod may move: that of its old labels and that of its new ones.
+fn concerned(delta: &Delta<Pod>, budgets: &Informer<PodDisruptionBudget>) -> Vec<ObjectKey> {
+    if let (Some(old), Some(new)) = (&delta.old, &delta.new)
+        && old.metadata.labels == new.metadata.labels
+        && old.metadata.deletion_timestamp == new.metadata.deletion_timestamp
+        && pods::is_ready(old) == pods::is_ready(new)
+        && pods::is_terminal(old) == pods::is_terminal(new)
+    {
+        return Vec::new();
+    }
+    let Some(namespace) = delta.object().and_then(|pod| pod.namespace()) else { return Vec::new() };
+    let selects = |selector: &Selector| {
+        let pods = [&delta.old, &delta.new].into_iter().flatten();
+        pods.into_iter().any(|pod| selector.matches(pod.labels()))
+    };
+    let all = budgets.list_in(&namespace);
+    let concerned = all.iter().filter(|budget| selector(budget).is_some_and(|s| selects(&s)));
+    concerned.map(|budget| ObjectKey::of(budget.as_ref())).collect()
+}
+
+impl Reconciler for Budgets {
+    type Key = ObjectKey;
+
+    fn name(&self) -> &'static str {
+        "disruption"
+    }
+
+    async fn reconcile(&self, key: &ObjectKey) -> Result<Next, ReconcileError> {
+        let Some(budget) = self.budgets.get_key(key) else { return Ok(Next::Done) };
+        let Some(spec) = budget.spec.as_ref() else { return Ok(Next::Done) };
+        let pods = self.selected(key, &budget);
+        if pods.is_empty() {
+            self.recorder.normal(budget.as_ref(), "NoPods", "No matching pods found");
+        }
+        let now = Timestamp::now();
+        match self.wanted(&budget, spec, &pods).await {
+            Ok(wanted) => {
+                let (status, again) = plan::status(&budget, spec, &pods, &wanted, now);
+                self.write(key, &budget, status).await?;
+                Ok(again.map_or(Next::Done, Next::After))
+            }
+            Err(error) => {
+                let why = error.to_string();
+                let message = format!("Failed to calculate the number of expected pods: {why}");
+                self.recorder.warning(budget.as_ref(), "CalculateExpectedPodCountFailed", message);
+                self.write(key, &budget, plan::failed(&budget, &why, now)).await?;
+                Err(error)
+            }
+        }
+    }
+}
+
+impl Budgets {
+    fn selected(&self, key: &ObjectKey, budget: &PodDisruptionBudget) -> Vec<Arc<Pod>> {
+        let Some(selector) = selector(budget) else { return Vec::new() };
+        let mut pods = self.pods.list_in(&key.namespace);
+        pods.retain(|pod| selector.matches(pod.labels()) && !pods::is_terminal(pod));
+        pods
+    }
+
+    async fn wanted(
+        &self,
+        budget: &PodDisruptionBudget,
+        spec: &PodDisruptionBudgetSpec,
+        pods: &[Arc<Pod>],
+    ) -> Result<Wanted, ReconcileError> {
+        if !plan::asks_owners(spec) {
+            return Ok(Wanted::default());
+        }
+        let wanted = self.owners.wanted(pods).await?;
+        if !wanted.unmanaged.is_empty() {
+            let message = "Pods selected by this PodDisruptionBudget were found to be unmanaged: their number is not \
+                           known to any controller. Set .spec.minAvailable to an integer to count them.";
+            self.recorder.warning(budget, "UnmanagedPods", message);
+        }
+        Ok(wanted)
+    }
+
+    async fn write(
+        &self,
+        key: &ObjectKey,
+        budget: &PodDisruptionBudget,
+        status: PodDisruptionBudgetStatus,
+    ) -> Result<(), ReconcileError> {
+        if budget.status.as_ref() == Some(&status) {
+            return Ok(());
+        }
+        let api: Api<PodDisruptionBudget> = api_for(&self.client, key);
+        let changed = PodDisruptionBudget { status: Some(status), ..budget.clone() };
+        api.replace_status(&key.name, &PostParams::default(), &changed).await?;
+        Ok(())
+    }
+}

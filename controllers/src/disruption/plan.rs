@@ -1,0 +1,182 @@
+//! How many pods a budget lets go.
+
+use super::scale::Wanted;
+use crate::common::{pods, resolve};
+use coracle_client::informer::deleting;
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetSpec, PodDisruptionBudgetStatus};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use kube::ResourceExt;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long an eviction may take to become a deletion; upstream's.
+const EVICTION_TAKES: SignedDuration = SignedDuration::from_secs(120);
+const ALLOWED: &str = "DisruptionAllowed";
+
+/// Whether the owners' sizes count, rather than the pods that are there.
+pub fn asks_owners(spec: &PodDisruptionBudgetSpec) -> bool {
+    spec.max_unavailable.is_some() || matches!(spec.min_available, Some(IntOrString::String(_)))
+}
+
+/// Pods expected, and how many of them shall be healthy.
+fn aims(spec: &PodDisruptionBudgetSpec, pods: usize, wanted: &Wanted) -> (i32, i32) {
+    if let Some(down) = &spec.max_unavailable {
+        return (wanted.pods, (wanted.pods - resolve(down, wanted.pods, true)).max(0));
+    }
+    match &spec.min_available {
+        Some(number @ IntOrString::Int(_)) => {
+            (i32::try_from(pods).unwrap_or(i32::MAX), resolve(number, 0, true))
+        }
+        Some(share) => (wanted.pods, resolve(share, wanted.pods, true)),
+        None => (0, 0),
+    }
+}
+
+/// The status, and when to look again because an eviction may have come to nothing.
+pub fn status(
+    budget: &PodDisruptionBudget,
+    spec: &PodDisruptionBudgetSpec,
+    pods: &[Arc<Pod>],
+    wanted: &Wanted,
+    now: Timestamp,
+) -> (PodDisruptionBudgetStatus, Option<Duration>) {
+    let (expected, desired) = aims(spec, pods.len(), wanted);
+    let old = budget.status.clone().unwrap_or_default();
+    let (disrupted, again) = disrupted(&old, pods, now);
+    let healthy = pods.iter().filter(|pod| {
+        !deleting(pod.as_ref()) && !disrupted.contains_key(&pod.name_any()) && pods::is_ready(pod)
+    });
+    let healthy = i32::try_from(healthy.count()).unwrap_or(i32::MAX);
+    let allowed = if expected <= 0 { 0 } else { (healthy - desired).max(0) };
+    let generation = budget.metadata.generation;
+    let reason = if allowed > 0 { "SufficientPods" } else { "InsufficientPods" };
+    let status = PodDisruptionBudgetStatus {
+        current_healthy: Some(healthy),
+        desired_healthy: Some(desired),
+        expected_pods: Some(expected),
+        disruptions_allowed: Some(allowed),
+        disrupted_pods: (!disrupted.is_empty()).then_some(disrupted),
+        observed_generation: generation,
+        conditions: Some(conditions(
+            old.conditions.unwrap_or_default(),
+            allowed > 0,
+            reason,
+            "",
+            generation,
+            now,
+        )),
+    };
+    (status, again)
+}
+
+/// The status of a budget that cannot be counted: nothing may go.
+pub fn failed(budget: &PodDisruptionBudget, why: &str, now: Timestamp) -> PodDisruptionBudgetStatus {
+    let mut status = budget.status.clone().unwrap_or_default();
+    let generation = budget.metadata.generation;
+    status.disruptions_allowed = Some(0);
+    status.observed_generation = generation;
+    let old = status.conditions.take().unwrap_or_default();
+    status.conditions = Some(conditions(old, false, "SyncFailed", why, generation, now));
+    status
+}
+
+/// Evictions under way: granted, and their pods not deleted yet.
+fn disrupted(
+    status: &PodDisruptionBudgetStatus,
+    pods: &[Arc<Pod>],
+    now: Timestamp,
+) -> (BTreeMap<String, Time>, Option<Duration>) {
+    let (mut left, mut again) = (BTreeMap::new(), None);
+    for pod in pods.iter().filter(|pod| !deleting(pod.as_ref())) {
+        let granted = status.disrupted_pods.as_ref().and_then(|all| all.get(&pod.name_any()));
+        let Some(granted) = granted else { continue };
+        let Ok(due) = granted.0.checked_add(EVICTION_TAKES) else { continue };
+        if due > now {
+            let wait = Duration::try_from(due.duration_since(now)).unwrap_or_default();
+            again = Some(again.map_or(wait, |least: Duration| least.min(wait)));
+            left.insert(pod.name_any(), granted.clone());
+        }
+    }
+    (left, again)
+}
+
+fn conditions(
+    mut all: Vec<Condition>,
+    allowed: bool,
+    reason: &str,
+    message: &str,
+    generation: Option<i64>,
+    now: Timestamp,
+) -> Vec<Condition> {
+    let value = if allowed { "True" } else { "False" };
+    let before = all.iter().find(|c| c.type_ == ALLOWED);
+    let since = before.filter(|c| c.status == value).map_or(Time(now), |c| c.last_transition_time.clone());
+    let condition = Condition {
+        type_: ALLOWED.to_owned(),
+        status: value.to_owned(),
+        reason: reason.to_owned(),
+        message: message.to_owned(),
+        observed_generation: generation,
+        last_transition_time: since,
+    };
+    all.retain(|c| c.type_ != ALLOWED);
+    all.push(condition);
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn pod(name: &str, ready: bool) -> Arc<Pod> {
+        let ready = if ready { "True" } else { "False" };
+        Arc::new(
+            serde_json::from_value(json!({ "metadata": { "name": name },
+                "status": { "conditions": [{ "type": "Ready", "status": ready }] } }))
+            .unwrap(),
+        )
+    }
+
+    /// Expected, desired, healthy, allowed.
+    fn count(spec: Value, status: Value, ready: usize, wanted: i32) -> [i32; 4] {
+        let budget: PodDisruptionBudget = serde_json::from_value(
+            json!({ "metadata": { "generation": 3 }, "spec": spec, "status": status }),
+        )
+        .unwrap();
+        let pods: Vec<_> = (0..4).map(|i| pod(&format!("p{i}"), i < ready)).collect();
+        let wanted = Wanted { pods: wanted, unmanaged: Vec::new() };
+        let now = "2026-01-01T00:01:00Z".parse().unwrap();
+        let (status, _) = status(&budget, budget.spec.as_ref().unwrap(), &pods, &wanted, now);
+        let number = |n: Option<i32>| n.unwrap();
+        [status.expected_pods, status.desired_healthy, status.current_healthy, status.disruptions_allowed]
+            .map(number)
+    }
+
+    #[test]
+    fn budgets_by_number_and_by_share() {
+        for (spec, ready, wanted, expected) in [
+            (json!({ "minAvailable": 2 }), 4, 0, [4, 2, 4, 2]),
+            (json!({ "minAvailable": 2 }), 1, 0, [4, 2, 1, 0]),
+            (json!({ "minAvailable": "50%" }), 3, 5, [5, 3, 3, 0]),
+            (json!({ "maxUnavailable": 1 }), 4, 4, [4, 3, 4, 1]),
+            (json!({ "maxUnavailable": "30%" }), 4, 4, [4, 2, 4, 2]),
+            (json!({ "maxUnavailable": 9 }), 4, 4, [4, 0, 4, 4]),
+            (json!({}), 4, 4, [0, 0, 4, 0]),
+        ] {
+            assert_eq!(count(spec.clone(), json!({}), ready, wanted), expected, "{spec}");
+        }
+    }
+
+    #[test]
+    fn an_eviction_under_way_counts_until_it_has_taken_too_long() {
+        let spec = || json!({ "minAvailable": 2 });
+        let granted = |at: &str| json!({ "disruptedPods": { "p0": at } });
+        assert_eq!(count(spec(), granted("2026-01-01T00:00:30Z"), 4, 0), [4, 2, 3, 1]);
+        assert_eq!(count(spec(), granted("2025-12-31T23:50:00Z"), 4, 0), [4, 2, 4, 2]);
+    }
+}
