@@ -54,6 +54,12 @@ pub fn node_modules() -> PathBuf {
     cache().join("javascript/node_modules")
 }
 
+/// Definitions of custom resources as others publish them: a folder for each package.
+pub fn definitions() -> PathBuf {
+    found(cache().join("definitions/made-from"));
+    cache().join("definitions")
+}
+
 /// `1.32` of a kubectl that says `v1.32.4-dispatcher`.
 pub fn version_of(kubectl: &Path) -> String {
     let output = Command::new(kubectl).args(["version", "--client", "-o", "json"]).output();

@@ -260,7 +260,10 @@ pub mod review {
     }
 
     pub fn denied(call: &Call, message: &str) -> Told {
-        admission(call, json!({"allowed": false, "status": {"code": 403, "message": message}}))
+        admission(
+            call,
+            json!({"allowed": false, "status": {"code": 403, "reason": "Forbidden", "message": message}}),
+        )
     }
 
     /// Allowed with a JSON patch.

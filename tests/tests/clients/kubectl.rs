@@ -27,7 +27,7 @@ fn transcripts() -> Vec<(String, String)> {
 
 /// Transcripts that close nodes, define resources or bind everybody: after the others, which are content with a
 /// namespace of their own.
-const LATER: &[&str] = &["nodes"];
+const LATER: &[&str] = &["custom", "nodes", "policies"];
 
 /// How many transcripts go on at once. Half of their time is waiting for the cluster.
 const AT_ONCE: usize = 3;
