@@ -65,8 +65,14 @@ mod patches;
 #[path = "api_server/policies.rs"]
 mod policies;
 #[cfg(test)]
+#[path = "api_server/policies_custom.rs"]
+mod policies_custom;
+#[cfg(test)]
 #[path = "api_server/policies_mutating.rs"]
 mod policies_mutating;
+#[cfg(test)]
+#[path = "api_server/policies_reach.rs"]
+mod policies_reach;
 #[cfg(test)]
 #[path = "api_server/policies_validating.rs"]
 mod policies_validating;

@@ -241,6 +241,12 @@ fn hostile_texts_end_in_errors() {
         "(".repeat(100_000),
         format!("'{}", "\\".repeat(9_999)),
     ];
+    let large = run(&format!("'{}'", "a".repeat(100_000))).unwrap_err();
+    assert!(
+        large.contains("expression code point size exceeds limit: size: 100002, limit 100000"),
+        "{}",
+        &large[..200]
+    );
     for source in deep {
         assert!(Program::compile(&source, &Env::default()).is_err(), "{}", &source[..20]);
     }
@@ -287,4 +293,76 @@ fn costs_are_upstreams() {
     ] {
         assert_eq!(cost(source), wanted, "{source}");
     }
+}
+
+/// Texts made of pieces of good ones, and good ones with bytes changed: whatever they are, they end in a value or an error.
+#[test]
+fn mutated_texts_never_panic() {
+    const PIECES: [&str; 40] = [
+        "self",
+        ".a",
+        "[0]",
+        "?",
+        ":",
+        "||",
+        "&&",
+        "!",
+        "-",
+        "+",
+        "*",
+        "/",
+        "%",
+        "==",
+        "<",
+        "in ",
+        "(",
+        ")",
+        "[",
+        "]",
+        "{",
+        "}",
+        ",",
+        "1",
+        "2u",
+        "1.5",
+        "'x'",
+        "b'\\xff'",
+        "r'\\d'",
+        "true",
+        "null",
+        ".map(x, x)",
+        ".all(k, v, k == v)",
+        ".?b",
+        "has(self.a)",
+        "size(self)",
+        ".matches('a+')",
+        "timestamp('2024-01-01T00:00:00Z')",
+        "optional.of(1)",
+        ".format([1])",
+    ];
+    let object = serde_json::json!({ "a": [1, "x", null, { "b": 2 }], "b": 1e300 });
+    let env = Env::default().variable("self", Type::Dyn);
+    let mut state: u64 = 0x9e37_79b9_7f4a_7c15;
+    let mut random = move |below: usize| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        usize::try_from(state % 1_000_003).unwrap() % below
+    };
+    let mut compiled = 0;
+    for _ in 0..20_000 {
+        let mut text: String = (0..=random(12)).map(|_| PIECES[random(PIECES.len())]).collect();
+        if random(4) == 0 && !text.is_empty() {
+            let at = random(text.len());
+            if text.is_char_boundary(at) {
+                text.insert(at, ['\\', '\'', '"', 'é', '\0', '.', '`', '@'][random(8)]);
+            }
+        }
+        let Ok(program) = Program::compile(&text, &env) else { continue };
+        compiled += 1;
+        program.cost();
+        let value = program.eval(&[("self", typed(&object, &Type::Dyn))], &mut Budget::of(10_000));
+        let _ = value.map(|value| to_json(&value));
+    }
+    assert!(compiled > 100, "only {compiled} of the texts were expressions");
 }

@@ -9,6 +9,8 @@ use crate::macros;
 const MAX_DEPTH: usize = 64;
 /// So many operators in a row make a tree as deep.
 const MAX_HEIGHT: usize = 300;
+/// Characters of one text, as upstream limits them.
+const MAX_CHARACTERS: usize = 100_000;
 /// Words that the language keeps for itself.
 const RESERVED: [&str; 21] = [
     "in",
@@ -53,6 +55,11 @@ const LIBRARIES: [&str; 12] = [
 /// # Errors
 /// Names the first place that is no part of an expression.
 pub fn parse(source: &str) -> Result<(Expr, usize), SyntaxError> {
+    let size = source.chars().count();
+    if size > MAX_CHARACTERS {
+        let why = format!("expression code point size exceeds limit: size: {size}, limit {MAX_CHARACTERS}");
+        return Err(SyntaxError::new(0, why));
+    }
     let mut parser = Parser { tokens: tokens(source)?, next: 0, heights: Vec::new(), depth: 0 };
     let expr = parser.expression()?;
     match parser.peek() {

@@ -55,7 +55,7 @@ async fn reasons_messages_and_their_expressions() {
             { "expression": "variables.size < 4", "messageExpression": "variables.shown + ' entries'", "message": "other" },
             { "expression": "!has(object.data.huge)", "reason": "RequestEntityTooLarge",
               "messageExpression": "'two\\nlines'", "message": "plain" },
-            { "expression": "!has(object.data.odd)", "messageExpression": "object.data.nothing" },
+            { "expression": "!has(object.data.odd)", "messageExpression": "string(object.data.nothing)" },
         ],
     });
     fixture.enforce("p", &rules).await;
@@ -230,7 +230,7 @@ async fn audits_record_failures_and_annotations() {
         "validations": [{ "expression": "true" }, { "expression": "false", "message": "a <b>" }],
         "auditAnnotations": [
             { "key": "size", "valueExpression": "'size ' + string(object.data.size())" },
-            { "key": "none", "valueExpression": "object.data.size() > 5 ? 'many' : null" },
+            { "key": "none", "valueExpression": "object.data.size() > 5 ? 'many' : ''" },
         ],
     });
     fixture.bind("p.example.com", &rule, &json!({ "validationActions": ["Audit"] })).await;
@@ -277,9 +277,10 @@ async fn policies_do_not_judge_policies() {
     let fixture = world().await;
     let rules = json!({ "matchConstraints": { "resourceRules": [{ "apiGroups": ["*"], "apiVersions": ["*"],
         "operations": ["*"], "resources": ["*"] }] }, "validations": [{ "expression": "false" }] });
+    fixture.post("/api/v1/namespaces", &json!({ "metadata": { "name": "other" } })).await.expect(201);
     fixture.enforce("lock", &rules).await;
     fixture.post(CONFIG_MAPS, &data("a", &json!({}))).await.expect(422);
-    fixture.delete("/api/v1/namespaces/default").await.expect(422);
+    fixture.delete("/api/v1/namespaces/other").await.expect(422);
     fixture.delete(&format!("{GROUP}/validatingadmissionpolicybindings/lock")).await.expect(200);
     fixture.delete(&format!("{GROUP}/validatingadmissionpolicies/lock")).await.expect(200);
     fixture.post(CONFIG_MAPS, &data("a", &json!({}))).await.expect(201);

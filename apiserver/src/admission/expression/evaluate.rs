@@ -3,8 +3,10 @@
 use super::environment::{Declared, NAMESPACE, REQUEST, Typing};
 use super::variables::{Composed, Memo};
 use super::{Input, PER_CALL_LIMIT};
+use crate::metrics;
 use coracle_cel::{Budget, EvalError, Program, Type, Value, Variables, typed};
 use std::sync::Arc;
+use std::time::Instant;
 
 /// An expression, or why it is none.
 #[derive(Debug)]
@@ -27,8 +29,10 @@ impl Expression {
             Some(composed) => env.variable("variables", composed.of()),
             None => env,
         };
+        let began = Instant::now();
         let program =
             Program::compile(source, &env).map_err(|issues| format!("compilation failed: {issues}"));
+        metrics::global().cel_compiled(began.elapsed());
         let program = program.and_then(|program| {
             let found = program.result();
             if wanted.is_empty() || wanted.iter().any(|wanted| exactly(wanted, found)) {
@@ -99,7 +103,9 @@ impl<'a> Run<'a> {
         };
         let mut own = Budget::of(PER_CALL_LIMIT);
         let scope = Scope { input: self.input, memo: self.memo.as_ref() };
+        let began = Instant::now();
         let outcome = program.eval(&scope, &mut own);
+        metrics::global().cel_evaluated(began.elapsed());
         let composed = self.memo.as_ref().map_or(0, |memo| memo.take_cost());
         let spent = own.spent.min(PER_CALL_LIMIT).saturating_add(composed);
         self.remaining = self.remaining.checked_sub(spent).ok_or(Failure)?;

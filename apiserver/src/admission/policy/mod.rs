@@ -11,8 +11,6 @@ mod params;
 mod patch;
 mod set;
 mod status;
-#[cfg(test)]
-mod tests;
 pub mod typecheck;
 mod validating;
 mod validator;

@@ -258,7 +258,7 @@ impl Invoked<'_> {
         };
         let old = self.shown_old().await.map_err(|error| error.message)?;
         let request = request_of(self.write.attributes, &self.invocation.matched);
-        // Conditions of mutating policies see no namespace, as upstream's see none.
+        // Conditions see no namespace, as upstream's see none.
         let input = Input { namespace: None, ..self.input(shown.as_deref(), old.as_deref(), &request) };
         common.conditions.matches_with(&input, Some(&common.composed))
     }

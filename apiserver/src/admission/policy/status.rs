@@ -55,21 +55,20 @@ fn is_behind(policy: &Object) -> bool {
 
 fn status(policy: &Object, read: &dyn Reader) -> Value {
     let warnings = typecheck::check(policy, read);
-    let checking = if warnings.is_empty() { json!({}) } else { json!({ "expressionWarnings": warnings }) };
-    json!({ "observedGeneration": policy["metadata"]["generation"], "typeChecking": checking })
+    // As a merge patch: null takes away what the last check has found.
+    let warnings = if warnings.is_empty() { Value::Null } else { Value::Array(warnings) };
+    let generation = &policy["metadata"]["generation"];
+    json!({ "observedGeneration": generation, "typeChecking": { "expressionWarnings": warnings } })
 }
 
 async fn write(service: &Router, policy: &Object, status: &Value) -> Result<(), String> {
     let name = text(&policy["metadata"], "name");
-    let body = json!({
-        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
-        "metadata": { "name": name, "uid": policy["metadata"]["uid"] }, "status": status,
-    });
+    let body = json!({ "metadata": { "uid": policy["metadata"]["uid"] }, "status": status });
     let path = format!(
-        "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/{name}/status?fieldManager={MANAGER}&force=true"
+        "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/{name}/status?fieldManager={MANAGER}"
     );
     let mut request = Request::patch(&path)
-        .header("content-type", "application/apply-patch+yaml")
+        .header("content-type", "application/merge-patch+json")
         .body(Body::from(body.to_string()))
         .map_err(|error| error.to_string())?;
     request.extensions_mut().insert(UserInfo::authenticated("system:apiserver", &[crate::authz::MASTERS]));

@@ -278,6 +278,8 @@ fn note_failure(policy: &Validating, binding: &Binding, expression_index: usize,
     };
     // Strings and numbers only: it cannot fail.
     let text = serde_json::to_string(&[failure]).unwrap_or_default();
+    // As Go's encoder writes it.
+    let text = text.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026");
     annotate(FAILURE_ANNOTATION, text);
 }
 

@@ -62,7 +62,9 @@ impl Verdict {
 /// `input` has an authorizer; messages are evaluated without one.
 pub fn validate(policy: &Validating, input: &Input<'_>) -> Verdict {
     let composed = &policy.common.composed;
-    match policy.common.conditions.matches_with(input, Some(composed)) {
+    // Conditions see no namespace, as upstream's see none.
+    let bare = Input { namespace: None, ..*input };
+    match policy.common.conditions.matches_with(&bare, Some(composed)) {
         Ok(Matched::Yes) => {}
         Ok(Matched::No(_)) => return Verdict::default(),
         Err(_) if !policy.common.fail => return Verdict::default(),
