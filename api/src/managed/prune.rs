@@ -39,9 +39,7 @@ pub(super) fn prune(
 /// Whether everything of before is applied again, so that there is nothing to take away.
 fn is_kept(last: &Entry<'_>, entries: &[Entry<'_>]) -> bool {
     let again = entries.iter().find(|entry| entry.same_owner(last));
-    again.is_some_and(|again| {
-        again.api_version == last.api_version && last.fields.clone().difference(&again.fields).is_empty()
-    })
+    again.is_some_and(|again| again.api_version == last.api_version && last.fields.is_within(&again.fields))
 }
 
 /// The versions of the entries, `first` before all others.

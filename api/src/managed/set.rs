@@ -132,6 +132,14 @@ impl<'a> Set<'a> {
         }
     }
 
+    /// Whether every member is a member of `other` too.
+    pub(super) fn is_within(&self, other: &Set<'_>) -> bool {
+        self.nodes.iter().all(|node| match other.find(&node.element) {
+            Some(found) => (!node.member || found.member) && node.children.is_within(&found.children),
+            None => false,
+        })
+    }
+
     /// Members that are not members of `other`; what stands below a member of `other` stays.
     #[must_use]
     pub fn difference(mut self, other: &Set<'_>) -> Self {

@@ -15,13 +15,18 @@ static NOTHING: LazyLock<Value> = LazyLock::new(|| Value::Object(Map::new()));
 /// Ownership of objects without managedFields is not followed before they are first applied to, and never fails: what
 /// cannot be read counts as absent.
 pub fn update(request: &Request<'_>, live: Option<&Value>, new: &Value) -> Option<Value> {
+    let before = live.unwrap_or(&NOTHING);
+    let change = compare(before, new, request.ty);
+    if change.is_empty()
+        && let Some(list) = untouched(request, before, new)
+    {
+        return Some(list.clone());
+    }
     let (kept, entries) = match present(request, live, new) {
         Some((list, entries)) => (Some(list), entries),
         None if live.is_some() => return None,
         None => (None, Vec::new()),
     };
-    let before = live.unwrap_or(&NOTHING);
-    let change = compare(before, new, request.ty);
     if change.is_empty() {
         return kept.cloned();
     }
@@ -53,6 +58,15 @@ pub(super) fn track<'a>(
     }
     cap(&mut entries);
     entries
+}
+
+/// The live object's owners, if the client does not say others: they were read before they were stored.
+fn untouched<'a>(request: &Request<'_>, live: &'a Value, new: &Value) -> Option<&'a Value> {
+    let of = |list: &Value| list.as_array().is_some_and(|list| !list.is_empty());
+    let known = live["metadata"].get("managedFields").filter(|list| of(list))?;
+    let sent = new["metadata"].get("managedFields").filter(|list| !list.is_null());
+    let same = !request.subresource.is_empty() || sent.is_none_or(|sent| sent == known);
+    same.then_some(known)
 }
 
 /// The managedFields to go on from. Those that the client sends count, if they can be read and this is no subresource;

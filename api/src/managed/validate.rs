@@ -6,6 +6,7 @@ use super::show::{go_type, go_value, go_wrapped};
 use crate::schema::{Kind, TypeRef};
 use serde_json::Value;
 use std::borrow::Cow;
+use std::fmt::Write;
 
 /// At most so many mistakes are named; a configuration of a few MiB could have as many fields.
 const MAX_ERRORS: usize = 100;
@@ -37,7 +38,8 @@ impl Walk {
 
     fn below(&mut self, element: &Element<'_>, value: &Value, place: Place<'_>) {
         let length = self.path.len();
-        self.path.push_str(&element.to_string());
+        // Writing to a string cannot fail.
+        let _ = write!(self.path, "{element}");
         self.value(value, place);
         self.path.truncate(length);
     }
@@ -67,7 +69,8 @@ impl Walk {
             let element = Element::field(key);
             let Some(child) = place.child(key) else {
                 let length = self.path.len();
-                self.path.push_str(&element.to_string());
+                // Writing to a string cannot fail.
+        let _ = write!(self.path, "{element}");
                 self.error("field not declared in schema");
                 self.path.truncate(length);
                 // As upstream, which looks no further in this map.
