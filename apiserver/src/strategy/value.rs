@@ -183,6 +183,10 @@ impl Errors<'_> {
         self.0.push(FieldError::not_found(path, &value.into()));
     }
 
+    pub fn too_many(&mut self, path: &Path, actual: usize, max: usize) {
+        self.0.push(FieldError::too_many(path, actual, max));
+    }
+
     pub fn too_long(&mut self, path: &Path, max_bytes: usize) {
         self.0.push(FieldError::too_long(path, max_bytes));
     }

@@ -112,7 +112,7 @@ impl Crowd<'_> {
         request: impl Fn(&Pod) -> Result<i64, String>,
     ) -> Result<Proposal, String> {
         let groups = self.groups(&samples);
-        groups.ignored.iter().chain(&groups.unready).for_each(|name| drop(samples.remove(name)));
+        samples.retain(|name, _| !groups.ignored.contains(name) && !groups.unready.contains(name));
         if samples.is_empty() {
             return Err("did not receive metrics for targeted pods (pods might be unready)".to_owned());
         }
@@ -162,7 +162,7 @@ impl Crowd<'_> {
             }
         }
         if ratio > 1.0 {
-            groups.unready.iter().for_each(|name| drop(samples.insert(name.clone(), sample(0))));
+            samples.extend(groups.unready.iter().map(|name| (name.clone(), sample(0))));
         }
     }
 }

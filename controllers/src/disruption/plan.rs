@@ -151,7 +151,7 @@ mod tests {
         let pods: Vec<_> = (0..4).map(|i| pod(&format!("p{i}"), i < ready)).collect();
         let wanted = Wanted { pods: wanted, unmanaged: Vec::new() };
         let now = "2026-01-01T00:01:00Z".parse().unwrap();
-        let (status, _) = status(&budget, budget.spec.as_ref().unwrap(), &pods, &wanted, now);
+        let (status, _) = super::status(&budget, budget.spec.as_ref().unwrap(), &pods, &wanted, now);
         let number = |n: Option<i32>| n.unwrap();
         [status.expected_pods, status.desired_healthy, status.current_healthy, status.disruptions_allowed]
             .map(number)

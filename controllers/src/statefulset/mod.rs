@@ -18,10 +18,11 @@ use coracle_client::{Controller, Informer, Next, ObjectKey, ReconcileError, Reco
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::{ControllerRevision, StatefulSet, StatefulSetSpec, StatefulSetStatus};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, PodTemplateSpec};
-use kube::api::{DeleteParams, PostParams, Preconditions};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::Selector;
 use kube::{Api, ResourceExt};
 use plan::{Places, Step};
+use serde_json::json;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
@@ -195,8 +196,11 @@ impl StatefulSets {
                     self.delete(key, set, &pod).await?;
                 }
                 Step::Correct(pod) => {
+                    // The labels alone: a shared copy of a pod is not the whole of it.
+                    let metadata = json!({ "uid": pod.uid(), "labels": pod.labels() });
+                    let patch = Patch::Strategic(json!({ "metadata": metadata }));
                     let api: Api<Pod> = api_for(&self.client, key);
-                    api.replace(&pod.name_any(), &PostParams::default(), &pod).await?;
+                    api.patch(&pod.name_any(), &PatchParams::default(), &patch).await?;
                 }
             }
         }

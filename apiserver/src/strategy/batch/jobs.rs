@@ -1,6 +1,6 @@
 //! Jobs.
 
-use super::*;
+use super::{policies, *};
 
 pub struct Jobs;
 
@@ -69,8 +69,14 @@ impl Strategy for Jobs {
         if !waiting {
             rules::immutable(new, old, &["spec.template"], errors);
         }
-        let fields =
-            ["spec.selector", "spec.completionMode", "spec.podFailurePolicy", "spec.backoffLimitPerIndex"];
+        let fields = [
+            "spec.selector",
+            "spec.completionMode",
+            "spec.podFailurePolicy",
+            "spec.backoffLimitPerIndex",
+            "spec.successPolicy",
+            "spec.managedBy",
+        ];
         rules::immutable(new, old, &fields, errors);
     }
 
@@ -164,6 +170,7 @@ pub fn job_spec(spec: &Value, path: &Path, errors: &mut Errors) {
         let value = at(spec, "backoffLimitPerIndex").clone();
         errors.invalid(&path.field("backoffLimitPerIndex"), value, "requires indexed completion mode");
     }
+    policies::check(spec, path, errors);
     let template = path.field("template");
     if !matches!(str_at(spec, "template.spec.restartPolicy"), "OnFailure" | "Never") {
         let here = template.field("spec").field("restartPolicy");

@@ -2,6 +2,7 @@
 
 mod cronjobs;
 mod jobs;
+mod policies;
 #[cfg(test)]
 mod tests;
 

@@ -82,3 +82,47 @@ fn rows() {
     let row = Value::Array(CronJobs.row(&cron, now)[..6].to_vec());
     assert_eq!(row, json!(["c", "@daily", "<none>", "False", 0, "<none>"]));
 }
+
+#[test]
+fn policies_of_jobs_are_judged() {
+    let rules = |rules: Value| json!({ "spec": { "podFailurePolicy": { "rules": rules } } });
+    let indexed = |policy: Value| json!({ "spec": { "completionMode": "Indexed", "completions": 5, "successPolicy": policy } });
+    let codes = |operator: &str, values: Value| {
+        rules(json!([{ "action": "FailJob", "onExitCodes": { "operator": operator, "values": values } }]))
+    };
+    let cases = [
+        (codes("In", json!([1, 42])), ""),
+        (
+            codes("In", json!([0])),
+            "spec.podFailurePolicy.rules[0].onExitCodes.values[0]: Invalid value: 0: must not be 0 for the In operator",
+        ),
+        (
+            codes("NotIn", json!([3, 1])),
+            "spec.podFailurePolicy.rules[0].onExitCodes.values: Invalid value: [3,1]: must be ordered",
+        ),
+        (
+            rules(json!([{ "action": "FailIndex", "onPodConditions": [{ "type": "A", "status": "True" }] }])),
+            "spec.podFailurePolicy.rules[0].action: Invalid value: \"FailIndex\": requires the backoffLimitPerIndex to be set",
+        ),
+        (
+            json!({ "spec": { "maxFailedIndexes": 1 } }),
+            "spec.backoffLimitPerIndex: Required value: when maxFailedIndexes is specified",
+        ),
+        (indexed(json!({ "rules": [{ "succeededIndexes": "0,2-4", "succeededCount": 3 }] })), ""),
+        (
+            indexed(json!({ "rules": [{ "succeededCount": 6 }] })),
+            "spec.successPolicy.rules[0].succeededCount: Invalid value: 6: must be less than or equal to 5 (the number of specified completions)",
+        ),
+        (
+            indexed(json!({ "rules": [{}] })),
+            "spec.successPolicy.rules[0]: Required value: at least one of succeededCount or succeededIndexes must be specified",
+        ),
+        (
+            json!({ "spec": { "managedBy": "me" } }),
+            "spec.managedBy: Invalid value: \"me\": must be a domain-prefixed path (such as \"acme.io/foo\")",
+        ),
+    ];
+    for (patch, expected) in cases {
+        assert_eq!(errors(&Jobs, &job(&patch)).join("; "), expected, "{patch}");
+    }
+}

@@ -1,0 +1,255 @@
+//! What a Job may say of pods that fail, of indexes that suffice, and of who runs it.
+//!
+//! Limits are upstream's.
+
+use super::rules;
+use crate::strategy::value::*;
+use coracle_api::validation::domain_prefixed_path;
+use serde_json::Value;
+
+const MAX_RULES: usize = 20;
+const MAX_CODES: usize = 255;
+const MAX_PATTERNS: usize = 20;
+const MAX_PARALLELISM_INDEXED: i64 = 100_000;
+/// An Indexed Job with more completions than the first may not run more pods at once than the second, and may not fail
+/// more indexes.
+const MANY_COMPLETIONS: i64 = 100_000;
+const MAX_PARALLELISM_MANY: i64 = 10_000;
+const MAX_INDEXES_BYTES: usize = 64 * 1024;
+const MAX_MANAGER_BYTES: usize = 63;
+
+pub fn check(spec: &Value, path: &Path, errors: &mut Errors) {
+    let indexed = str_at(spec, "completionMode") == "Indexed";
+    if indexed {
+        limits(spec, path, errors);
+    }
+    if !has(spec, "backoffLimitPerIndex") && has(spec, "maxFailedIndexes") {
+        errors.required(&path.field("backoffLimitPerIndex"), "when maxFailedIndexes is specified");
+    }
+    if let Some(policy) = spec.get("podFailurePolicy").filter(|p| !p.is_null()) {
+        failure_policy(spec, policy, path, errors);
+    }
+    if let Some(policy) = spec.get("successPolicy").filter(|p| !p.is_null()) {
+        success_policy(spec, policy, indexed, path, errors);
+    }
+    manager(spec, path, errors);
+}
+
+fn limits(spec: &Value, path: &Path, errors: &mut Errors) {
+    let number = |field: &str| i64_at(spec, field);
+    let at_most = |field: &str, limit: i64, why: &str, errors: &mut Errors| {
+        if let Some(value) = number(field).filter(|value| *value > limit) {
+            errors.invalid(&path.field(field), value, &format!("must be less than or equal to {limit}{why}"));
+        }
+    };
+    at_most("parallelism", MAX_PARALLELISM_INDEXED, " when completion mode is Indexed", errors);
+    let Some(completions) = number("completions") else { return };
+    if has(spec, "maxFailedIndexes") {
+        at_most("maxFailedIndexes", completions, " when specified", errors);
+    }
+    if completions > MANY_COMPLETIONS && has(spec, "backoffLimitPerIndex") {
+        let why =
+            format!(" when completions are above {MANY_COMPLETIONS} and used with backoff limit per index");
+        at_most("parallelism", MAX_PARALLELISM_MANY, &why, errors);
+        at_most("maxFailedIndexes", MAX_PARALLELISM_MANY, &why, errors);
+        if !has(spec, "maxFailedIndexes") {
+            let why = format!("must be specified when completions are above {MANY_COMPLETIONS}");
+            errors.required(&path.field("maxFailedIndexes"), &why);
+        }
+    }
+}
+
+fn failure_policy(spec: &Value, policy: &Value, path: &Path, errors: &mut Errors) {
+    let restart = str_at(spec, "template.spec.restartPolicy");
+    if restart != "Never" {
+        let here = path.field("template").field("spec").field("restartPolicy");
+        errors.invalid(&here, restart, "only \"Never\" is supported when podFailurePolicy is specified");
+    }
+    if str_at(spec, "podReplacementPolicy") == "TerminatingOrFailed" {
+        errors.not_supported(&path.field("podReplacementPolicy"), "TerminatingOrFailed", &["Failed"]);
+    }
+    let here = path.field("podFailurePolicy").field("rules");
+    let all = list_at(policy, "rules");
+    if all.len() > MAX_RULES {
+        errors.too_many(&here, all.len(), MAX_RULES);
+    }
+    for (i, rule) in all.iter().enumerate() {
+        failure_rule(spec, rule, &here.index(i), errors);
+    }
+}
+
+fn failure_rule(spec: &Value, rule: &Value, path: &Path, errors: &mut Errors) {
+    const ACTIONS: [&str; 4] = ["Count", "FailIndex", "FailJob", "Ignore"];
+    let (action, here) = (str_at(rule, "action"), path.field("action"));
+    match action {
+        "" => errors.required(&here, "valid values: [\"Count\" \"FailIndex\" \"FailJob\" \"Ignore\"]"),
+        "FailIndex" if !has(spec, "backoffLimitPerIndex") => {
+            errors.invalid(&here, action, "requires the backoffLimitPerIndex to be set");
+        }
+        _ if !ACTIONS.contains(&action) => errors.not_supported(&here, action, &ACTIONS),
+        _ => {}
+    }
+    let (codes, patterns) = (has(rule, "onExitCodes"), !list_at(rule, "onPodConditions").is_empty());
+    match (codes, patterns) {
+        (true, true) => {
+            let why = "specifying both OnExitCodes and OnPodConditions is not supported";
+            errors.invalid(&path.field("onPodConditions"), at(rule, "onPodConditions").clone(), why);
+        }
+        (false, false) => {
+            errors.invalid(
+                path,
+                rule.clone(),
+                "specifying one of OnExitCodes and OnPodConditions is required",
+            );
+        }
+        (true, false) => exit_codes(spec, &rule["onExitCodes"], &path.field("onExitCodes"), errors),
+        (false, true) => pod_conditions(rule, &path.field("onPodConditions"), errors),
+    }
+}
+
+fn exit_codes(spec: &Value, rule: &Value, path: &Path, errors: &mut Errors) {
+    let (operator, here) = (str_at(rule, "operator"), path.field("operator"));
+    if operator.is_empty() {
+        errors.required(&here, "valid values: [\"In\" \"NotIn\"]");
+    } else {
+        rules::one_of(rule, "operator", &["In", "NotIn"], path, errors);
+    }
+    let container = str_at(rule, "containerName");
+    let named = ["template.spec.containers", "template.spec.initContainers"]
+        .iter()
+        .flat_map(|list| list_at(spec, list))
+        .any(|c| str_at(c, "name") == container);
+    if !container.is_empty() && !named {
+        let why = "must be one of the container or initContainer names in the pod template";
+        errors.invalid(&path.field("containerName"), container, why);
+    }
+    let (values, here) = (list_at(rule, "values"), path.field("values"));
+    if values.is_empty() {
+        errors.invalid(&here, at(rule, "values").clone(), "at least one value is required");
+    } else if values.len() > MAX_CODES {
+        errors.too_many(&here, values.len(), MAX_CODES);
+    }
+    let codes: Vec<i64> = values.iter().filter_map(Value::as_i64).collect();
+    for (i, code) in codes.iter().enumerate() {
+        if operator == "In" && *code == 0 {
+            errors.invalid(&here.index(i), 0, "must not be 0 for the In operator");
+        }
+        if codes[..i].contains(code) {
+            errors.duplicate(&here.index(i), *code);
+        }
+    }
+    if !codes.is_sorted() {
+        errors.invalid(&here, values.to_vec(), "must be ordered");
+    }
+}
+
+fn pod_conditions(rule: &Value, path: &Path, errors: &mut Errors) {
+    let patterns = list_at(rule, "onPodConditions");
+    if patterns.len() > MAX_PATTERNS {
+        errors.too_many(path, patterns.len(), MAX_PATTERNS);
+    }
+    for (i, pattern) in patterns.iter().enumerate() {
+        let (path, type_) = (path.index(i), str_at(pattern, "type"));
+        for why in coracle_api::validation::qualified_name(type_) {
+            errors.invalid(&path.field("type"), type_, &why);
+        }
+        if has(pattern, "status") {
+            rules::one_of(pattern, "status", &["False", "True", "Unknown"], &path, errors);
+        } else {
+            errors.required(&path.field("status"), "valid values: [\"False\" \"True\" \"Unknown\"]");
+        }
+    }
+}
+
+fn success_policy(spec: &Value, policy: &Value, indexed: bool, path: &Path, errors: &mut Errors) {
+    let path = path.field("successPolicy");
+    if !indexed {
+        return errors.invalid(&path, policy.clone(), "requires indexed completion mode");
+    }
+    let (all, here) = (list_at(policy, "rules"), path.field("rules"));
+    if all.is_empty() {
+        errors.required(&here, "must not be empty when the successPolicy is specified");
+    } else if all.len() > MAX_RULES {
+        errors.too_many(&here, all.len(), MAX_RULES);
+    }
+    let completions = i64_at(spec, "completions").unwrap_or(0);
+    for (i, rule) in all.iter().enumerate() {
+        success_rule(rule, completions, &here.index(i), errors);
+    }
+}
+
+fn success_rule(rule: &Value, completions: i64, path: &Path, errors: &mut Errors) {
+    let (indexes, count) = (rule["succeededIndexes"].as_str(), i64_at(rule, "succeededCount"));
+    if indexes.is_none() && count.is_none() {
+        return errors.required(path, "at least one of succeededCount or succeededIndexes must be specified");
+    }
+    let mut named = completions;
+    if let Some(text) = indexes {
+        let here = path.field("succeededIndexes");
+        if text.len() > MAX_INDEXES_BYTES {
+            errors.too_long(&here, MAX_INDEXES_BYTES);
+        }
+        match count_indexes(text, completions) {
+            Ok(total) => named = total,
+            Err(why) => errors.invalid(&here, text, &format!("error parsing succeededIndexes: {why}")),
+        }
+    }
+    let Some(count) = count else { return };
+    let here = path.field("succeededCount");
+    if count <= 0 {
+        errors.invalid(&here, count, "must be greater than zero");
+    } else if count > completions {
+        let why =
+            format!("must be less than or equal to {completions} (the number of specified completions)");
+        errors.invalid(&here, count, &why);
+    } else if count > named {
+        let why = format!(
+            "must be less than or equal to {named} (the number of indexes in the specified succeededIndexes field)"
+        );
+        errors.invalid(&here, count, &why);
+    }
+}
+
+/// How many indexes `1,3-5` names: in order, each once, below `completions`.
+fn count_indexes(text: &str, completions: i64) -> Result<i64, String> {
+    let (mut total, mut last) = (0, -1);
+    if text.is_empty() {
+        return Ok(0);
+    }
+    for part in text.split(',') {
+        let bounds: Vec<&str> = part.split('-').collect();
+        let number = |text: &str| {
+            let why = || format!("cannot convert string to integer for index: {text:?}");
+            text.parse::<i64>().ok().filter(|n| *n >= 0).ok_or_else(why)
+        };
+        let (first, end) = match bounds.as_slice() {
+            [one] => (number(one)?, number(one)?),
+            [first, end] => (number(first)?, number(end)?),
+            _ => {
+                return Err(format!(
+                    "the fragment {part:?} violates the requirement that an index interval can have at most two parts separated by '-'"
+                ));
+            }
+        };
+        if first > end || first <= last || bounds.len() == 2 && first == end {
+            return Err(format!("non-increasing order, previous: {last}, current: {first}"));
+        }
+        if end >= completions {
+            return Err(format!("too large index: {part:?}"));
+        }
+        total += end - first + 1;
+        last = end;
+    }
+    Ok(total)
+}
+
+fn manager(spec: &Value, path: &Path, errors: &mut Errors) {
+    let Some(manager) = spec["managedBy"].as_str() else { return };
+    let here = path.field("managedBy");
+    for why in domain_prefixed_path(manager) {
+        errors.invalid(&here, manager, &why);
+    }
+    if manager.len() > MAX_MANAGER_BYTES {
+        errors.too_long(&here, MAX_MANAGER_BYTES);
+    }
+}
