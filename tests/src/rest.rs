@@ -71,7 +71,8 @@ impl Rest {
             let file = Kubeconfig::read_from(kubeconfig).expect("the kubeconfig");
             let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await;
             // Tests want to see every answer, 503 too.
-            let config = Config { default_retry: false, ..config.expect("a configuration") };
+            let mut config = config.expect("a configuration");
+            config.default_retry = false;
             Client::try_from(config).expect("a client")
         });
         Self { runtime: Arc::new(runtime), client }
