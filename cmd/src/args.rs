@@ -25,6 +25,10 @@ pub enum Command {
     Status(StatusArgs),
     /// Take this node's pods, mounts and packet rules away, after the server has ended
     Reset(ResetArgs),
+    /// Run a scheduler as its own process, beside or instead of the server's own
+    Scheduler(SchedulerArgs),
+    /// Say why a pod is where it is, or nowhere
+    Why(WhyArgs),
 }
 
 /// Flags of `coracle server`. A flag that is not given leaves the configuration file's value, and that the default.
@@ -132,4 +136,29 @@ pub struct ResetArgs {
     /// Where state lives
     #[arg(long, value_name = "DIR", default_value = crate::config::DEFAULT_DATA_DIR)]
     pub data_dir: PathBuf,
+}
+
+#[derive(Args)]
+pub struct SchedulerArgs {
+    /// Whom to ask, and as whom
+    #[arg(long, value_name = "FILE", env = "KUBECONFIG", default_value = "/etc/coracle/admin.conf")]
+    pub kubeconfig: PathBuf,
+    /// KubeSchedulerConfiguration [default: upstream's default profile]
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+}
+
+#[derive(Args)]
+pub struct WhyArgs {
+    /// The pod, or NAMESPACE/POD
+    #[arg(value_name = "POD")]
+    pub pod: String,
+    #[arg(long, short = 'n', value_name = "NAME", default_value = "default")]
+    pub namespace: String,
+    /// Whom to ask, and as whom
+    #[arg(long, value_name = "FILE", env = "KUBECONFIG", default_value = "/etc/coracle/admin.conf")]
+    pub kubeconfig: PathBuf,
+    /// Every node, not only the ten most interesting ones
+    #[arg(long)]
+    pub all: bool,
 }

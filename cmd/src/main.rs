@@ -8,9 +8,11 @@ mod ci;
 mod config;
 mod edge;
 mod reset;
+mod scheduler;
 mod server;
 mod status;
 mod supervise;
+mod why;
 
 use args::{Cli, Command};
 use clap::Parser;
@@ -22,6 +24,10 @@ use tracing_subscriber::EnvFilter;
 /// `.cargo/config.toml` has its settings.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
+/// Room for the deepest path, a write through webhooks, policies and conversion, in a build without optimisation too.
+/// Only what is touched costs memory.
+const STACK: usize = 8 << 20;
 
 /// Levels without RUST_LOG: libraries speak up only when something is wrong.
 const DEFAULT_LOG: &str = "warn,coracle=info";
@@ -42,8 +48,10 @@ fn main() -> ExitCode {
         Command::Server(args) => in_runtime(levels(args.v), server::command(*args)),
         Command::Ci(args) => in_runtime("error", ci::command(args)),
         Command::Check(args) => check::run(&args),
-        Command::Status(args) => in_runtime("error", status::command(args)),
+        Command::Status(args) => in_runtime("error,kube_client=off", status::command(args)),
         Command::Reset(args) => in_runtime("warn", reset::command(args)),
+        Command::Scheduler(args) => in_runtime(DEFAULT_LOG, scheduler::command(args)),
+        Command::Why(args) => in_runtime("error", why::command(args)),
     }
 }
 
@@ -53,7 +61,8 @@ fn in_runtime(log: &str, command: impl Future<Output = ExitCode>) -> ExitCode {
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colour).init();
     // Ring is the only provider in this binary; a second installation is refused, which is as good.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    match runtime.enable_all().thread_stack_size(STACK).build() {
         Ok(runtime) => {
             let code = runtime.block_on(command);
             // Whatever still runs has been told to end, and must not keep the process.

@@ -2,11 +2,14 @@
 
 pub mod cache;
 pub mod config;
+pub mod core;
 pub mod cycle;
+pub mod explain;
 pub mod framework;
+pub mod metrics;
 pub mod plugins;
 pub mod queue;
 mod run;
 
 pub use config::Config;
-pub use run::{Error, run};
+pub use run::{Error, Options, run};

@@ -67,9 +67,17 @@ pub fn spawn_all(supervisor: &mut Supervisor, control_plane: &ControlPlane, conf
 }
 
 fn scheduler(supervisor: &mut Supervisor, base: Base) {
+    let options = coracle_scheduler::Options {
+        live: Some(base.clients.privileged("system:coracle:scheduler-config")),
+        ..coracle_scheduler::Options::default()
+    };
+    let metrics = options.metrics.clone();
+    coracle_apiserver::metrics::global().collect_as("scheduler", move |text| {
+        metrics.render(&mut crate::scheduler::Samples(text));
+    });
     supervisor.spawn("scheduler", move |stop| {
         let context = base.context(base.clients.user("system:kube-scheduler"), stop);
-        coracle_scheduler::run(context, coracle_scheduler::Config::default())
+        coracle_scheduler::run(context, options.clone())
     });
 }
 

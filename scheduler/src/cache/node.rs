@@ -2,22 +2,79 @@
 
 use super::{PodInfo, Resources};
 use k8s_openapi::api::core::v1::{Node, NodeSpec, Taint};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+
+/// What of a node changed, as far as scheduling is concerned. Upstream's event types for nodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NodeChange {
+    pub allocatable: bool,
+    pub labels: bool,
+    pub taints: bool,
+    pub unschedulable: bool,
+    pub annotations: bool,
+    pub images: bool,
+}
+
+impl NodeChange {
+    pub fn between(old: &Node, new: &Node) -> Self {
+        let spec = |n: &Node, f: fn(&NodeSpec) -> bool| n.spec.as_ref().is_some_and(f);
+        let taints = |n: &Node| n.spec.as_ref().and_then(|s| s.taints.clone()).unwrap_or_default();
+        let (a, b) = (old.status.as_ref(), new.status.as_ref());
+        Self {
+            allocatable: a.and_then(|s| s.allocatable.as_ref()) != b.and_then(|s| s.allocatable.as_ref()),
+            labels: old.metadata.labels != new.metadata.labels,
+            taints: taints(old) != taints(new),
+            unschedulable: spec(old, |s| s.unschedulable == Some(true))
+                != spec(new, |s| s.unschedulable == Some(true)),
+            annotations: old.metadata.annotations != new.metadata.annotations,
+            images: a.and_then(|s| s.images.as_ref()) != b.and_then(|s| s.images.as_ref()),
+        }
+    }
+
+    /// Whether nothing that a plugin reads is different: a heartbeat.
+    pub fn is_nothing(self) -> bool {
+        self == Self::default()
+    }
+
+    /// Whether what is counted over several nodes must be counted anew.
+    pub fn is_structural(self) -> bool {
+        self.labels || self.taints || self.unschedulable
+    }
+}
+
+/// An image on a node.
+#[derive(Clone, Debug)]
+pub struct Image {
+    pub bytes: i64,
+    /// How many nodes have it.
+    pub nodes: Arc<AtomicUsize>,
+}
 
 #[derive(Clone, Debug, Default)]
 pub struct NodeInfo {
     pub name: String,
+    /// Its index in the snapshot.
+    pub slot: usize,
+    /// Changes whenever anything here does; never the same for two states of any node.
+    pub generation: u64,
     /// `None` while only pods are known to be on it (the node itself is gone or not seen yet).
     pub node: Option<Arc<Node>>,
     pub pods: Vec<Arc<PodInfo>>,
+    /// Pods that preemption made room for here and that are not here yet.
+    pub nominated: Vec<Arc<PodInfo>>,
     pub requested: Resources,
     /// Like `requested`, with a minimum for containers that ask for nothing.
     pub counted: Resources,
     pub allocatable: Resources,
     pub allowed_pods: i64,
-    /// Bytes by image name, of the images the node has.
-    pub images: BTreeMap<String, i64>,
+    /// By name.
+    pub images: HashMap<String, Image>,
+    /// How many of `pods` have terms of pod affinity or anti-affinity.
+    pub with_affinity: usize,
+    /// How many of `pods` take ports of the node.
+    pub with_ports: usize,
 }
 
 impl NodeInfo {
@@ -25,24 +82,27 @@ impl NodeInfo {
         Self { name: name.to_owned(), ..Self::default() }
     }
 
-    pub fn set_node(&mut self, node: Arc<Node>) {
+    /// `image` gives the shared counter of an image's nodes.
+    pub fn set_node(&mut self, node: Arc<Node>, mut image: impl FnMut(&str) -> Arc<AtomicUsize>) {
         let status = node.status.as_ref();
         let mut allocatable = Resources::of(status.and_then(|s| s.allocatable.as_ref()));
         self.allowed_pods = allocatable.scalar.remove("pods").unwrap_or(0);
         self.allocatable = allocatable;
-        let images = status.into_iter().flat_map(|s| s.images.iter().flatten());
-        self.images = images
-            .flat_map(|i| {
-                let size = i.size_bytes.unwrap_or(0);
-                i.names.iter().flatten().map(move |name| (name.clone(), size))
-            })
-            .collect();
+        self.images.clear();
+        for entry in status.into_iter().flat_map(|s| s.images.iter().flatten()) {
+            let bytes = entry.size_bytes.unwrap_or(0);
+            for name in entry.names.iter().flatten() {
+                self.images.insert(name.clone(), Image { bytes, nodes: image(name) });
+            }
+        }
         self.node = Some(node);
     }
 
     pub fn add(&mut self, pod: Arc<PodInfo>) {
         self.requested.add(&pod.requests);
         self.counted.add(&pod.counted);
+        self.with_affinity += usize::from(pod.affinities.is_some());
+        self.with_ports += usize::from(!pod.host_ports.is_empty());
         self.pods.push(pod);
     }
 
@@ -52,7 +112,29 @@ impl NodeInfo {
         let pod = self.pods.swap_remove(at);
         self.requested.subtract(&pod.requests);
         self.counted.subtract(&pod.counted);
+        self.with_affinity -= usize::from(pod.affinities.is_some());
+        self.with_ports -= usize::from(!pod.host_ports.is_empty());
         Some(pod)
+    }
+
+    /// A copy to try things on: without images, which no filter reads.
+    #[must_use]
+    pub fn sketch(&self) -> Self {
+        Self {
+            name: self.name.clone(),
+            slot: self.slot,
+            generation: 0,
+            node: self.node.clone(),
+            pods: self.pods.clone(),
+            nominated: self.nominated.clone(),
+            requested: self.requested.clone(),
+            counted: self.counted.clone(),
+            allocatable: self.allocatable.clone(),
+            allowed_pods: self.allowed_pods,
+            images: HashMap::new(),
+            with_affinity: self.with_affinity,
+            with_ports: self.with_ports,
+        }
     }
 
     pub fn spec(&self) -> Option<&NodeSpec> {
@@ -65,5 +147,9 @@ impl NodeInfo {
 
     pub fn labels(&self) -> Option<&BTreeMap<String, String>> {
         self.node.as_ref()?.metadata.labels.as_ref()
+    }
+
+    pub fn label(&self, key: &str) -> Option<&str> {
+        self.labels()?.get(key).map(String::as_str)
     }
 }

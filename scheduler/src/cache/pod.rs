@@ -1,10 +1,13 @@
 //! A pod as the scheduler sees it: what it needs is computed once.
 
-use super::resources::{self, Resources};
+use super::affinity::{PodAffinities, Spread};
+use super::{class, resources, resources::Resources};
 use coracle_client::ObjectKey;
-use k8s_openapi::api::core::v1::{Pod, PodSpec};
-use std::sync::Arc;
-use tokio::time::Instant;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
 
 /// A port that a pod takes on its node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -34,22 +37,25 @@ pub struct PodInfo {
     pub requests: Resources,
     pub counted: Resources,
     pub host_ports: Vec<HostPort>,
-    /// When it first came into the queue.
-    pub queued_at: Instant,
+    /// Terms of pod affinity and anti-affinity.
+    pub affinities: Option<Box<PodAffinities>>,
+    class: OnceLock<Arc<[u8]>>,
 }
 
 impl PodInfo {
-    pub fn new(pod: Arc<Pod>, queued_at: Instant) -> Self {
+    pub fn new(pod: Arc<Pod>) -> Self {
         let empty = PodSpec::default();
         let spec = pod.spec.as_ref().unwrap_or(&empty);
+        let key = ObjectKey::of(pod.as_ref());
         Self {
-            key: ObjectKey::of(pod.as_ref()),
             uid: pod.metadata.uid.clone().unwrap_or_default(),
             priority: spec.priority.unwrap_or(0),
             requests: resources::requested_by(spec),
             counted: resources::counted_for(spec),
             host_ports: host_ports(spec),
-            queued_at,
+            affinities: PodAffinities::of(&key.namespace, pod.metadata.labels.as_ref(), spec),
+            class: OnceLock::new(),
+            key,
             pod,
         }
     }
@@ -58,25 +64,85 @@ impl PodInfo {
         self.pod.spec.as_ref()
     }
 
+    pub fn labels(&self) -> Option<&BTreeMap<String, String>> {
+        self.pod.metadata.labels.as_ref()
+    }
+
     /// The node it is bound to.
     pub fn node_name(&self) -> Option<&str> {
         self.spec()?.node_name.as_deref().filter(|n| !n.is_empty())
+    }
+
+    /// The node that preemption made room on for it.
+    pub fn nominated_node(&self) -> Option<&str> {
+        self.pod.status.as_ref()?.nominated_node_name.as_deref().filter(|n| !n.is_empty())
+    }
+
+    pub fn is_terminating(&self) -> bool {
+        self.pod.metadata.deletion_timestamp.is_some()
+    }
+
+    pub fn controller(&self) -> Option<&OwnerReference> {
+        self.pod.metadata.owner_references.as_deref()?.iter().find(|o| o.controller == Some(true))
+    }
+
+    /// When it began to run; a pod that has not counts as the latest of all.
+    pub fn started(&self) -> Timestamp {
+        let started = self.pod.status.as_ref().and_then(|s| s.start_time.as_ref());
+        started.map_or(Timestamp::MAX, |time| time.0)
+    }
+
+    /// Pods of one class get the same answer from every in-tree plugin. Computed at first use.
+    pub fn class(&self) -> &Arc<[u8]> {
+        self.class.get_or_init(|| class::key(self))
+    }
+
+    pub fn spread(&self) -> Vec<Spread> {
+        self.spec().map(|spec| Spread::of(self.labels(), spec)).unwrap_or_default()
+    }
+
+    /// Images of all its containers, sorted, each once.
+    pub fn images(&self) -> Vec<String> {
+        let containers = self.spec().into_iter().flat_map(|s| {
+            let own = s.containers.iter();
+            own.chain(s.init_containers.iter().flatten())
+        });
+        let mut images: Vec<String> = containers.filter_map(|c| c.image.clone()).collect();
+        images.sort_unstable();
+        images.dedup();
+        images
+    }
+
+    /// Volumes that decide where it can run.
+    pub fn placing_volumes(&self) -> impl Iterator<Item = &k8s_openapi::api::core::v1::Volume> {
+        let volumes = self.spec().and_then(|s| s.volumes.as_ref());
+        volumes.into_iter().flatten().filter(|v| class::matters(v))
+    }
+
+    /// Names of its claims; those of ephemeral volumes derive from the pod's name.
+    pub fn claim_names(&self) -> impl Iterator<Item = String> {
+        self.placing_volumes().filter_map(|v| match (&v.persistent_volume_claim, &v.ephemeral) {
+            (Some(source), _) => Some(source.claim_name.clone()),
+            (None, Some(_)) => Some(format!("{}-{}", self.key.name, v.name)),
+            (None, None) => None,
+        })
     }
 }
 
 fn host_ports(spec: &PodSpec) -> Vec<HostPort> {
     let sidecars = spec.init_containers.iter().flatten();
     let sidecars = sidecars.filter(|c| c.restart_policy.as_deref() == Some("Always"));
-    let ports = spec.containers.iter().chain(sidecars).flat_map(|c| c.ports.iter().flatten());
-    ports
-        .filter_map(|p| {
-            let port = p.host_port.filter(|port| *port > 0)?;
-            let ip = p.host_ip.clone().filter(|ip| !ip.is_empty() && ip != "::");
-            Some(HostPort {
-                protocol: p.protocol.clone().unwrap_or_else(|| "TCP".to_owned()),
-                ip: ip.unwrap_or_else(|| "0.0.0.0".to_owned()),
-                port,
-            })
+    spec.containers.iter().chain(sidecars).flat_map(ports_of).collect()
+}
+
+fn ports_of(container: &Container) -> impl Iterator<Item = HostPort> {
+    container.ports.iter().flatten().filter_map(|p| {
+        let port = p.host_port.filter(|port| *port > 0)?;
+        let ip = p.host_ip.clone().filter(|ip| !ip.is_empty() && ip != "::");
+        Some(HostPort {
+            protocol: p.protocol.clone().unwrap_or_else(|| "TCP".to_owned()),
+            ip: ip.unwrap_or_else(|| "0.0.0.0".to_owned()),
+            port,
         })
-        .collect()
+    })
 }

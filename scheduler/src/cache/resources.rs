@@ -3,10 +3,11 @@
 use coracle_api::quantity::Quantity as Amount;
 use k8s_openapi::api::core::v1::{Container, PodSpec};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use serde::Serialize;
 use std::collections::BTreeMap;
 
 /// CPU in millicores, everything else in units (bytes for memory).
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Resources {
     pub milli_cpu: i64,
     pub memory_bytes: i64,
@@ -33,6 +34,16 @@ impl Resources {
         sum
     }
 
+    /// The amount of one resource by its Kubernetes name, in the units of this type.
+    pub fn get(&self, name: &str) -> i64 {
+        match name {
+            "cpu" => self.milli_cpu,
+            "memory" => self.memory_bytes,
+            "ephemeral-storage" => self.ephemeral_storage_bytes,
+            other => self.scalar.get(other).copied().unwrap_or(0),
+        }
+    }
+
     fn slot(&mut self, name: &str) -> &mut i64 {
         match name {
             "cpu" => &mut self.milli_cpu,
@@ -42,12 +53,19 @@ impl Resources {
         }
     }
 
+    pub fn is_zero(&self) -> bool {
+        self.milli_cpu == 0
+            && self.memory_bytes == 0
+            && self.ephemeral_storage_bytes == 0
+            && self.scalar.values().all(|amount| *amount == 0)
+    }
+
     pub fn add(&mut self, other: &Self) {
-        self.combine(other, |a, b| a.saturating_add(b));
+        self.combine(other, i64::saturating_add);
     }
 
     pub fn subtract(&mut self, other: &Self) {
-        self.combine(other, |a, b| a.saturating_sub(b));
+        self.combine(other, i64::saturating_sub);
     }
 
     /// The larger of both, resource by resource.

@@ -1,10 +1,12 @@
 //! All nodes and the pods on them. One task owns it and changes it between cycles, so a cycle reads it in place:
-//! there is nothing to copy.
+//! there is nothing to copy. Generations say which nodes are as they were, so that answers about them can be kept.
 
-use super::{NodeInfo, PodInfo};
+use super::{Change, Changes, NodeChange, NodeInfo, PodInfo, Topology};
 use k8s_openapi::api::core::v1::Node;
+use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 #[derive(Default)]
 pub struct Snapshot {
@@ -12,6 +14,15 @@ pub struct Snapshot {
     by_name: HashMap<String, usize>,
     /// Where each bound or assumed pod is, by UID.
     placed: HashMap<String, Placement>,
+    /// Where each pod is nominated to, by UID.
+    nominated: HashMap<String, String>,
+    images: HashMap<String, Arc<AtomicUsize>>,
+    /// Slots of nodes that exist, zone by zone in turn.
+    order: OnceLock<Vec<usize>>,
+    topologies: Mutex<HashMap<String, Arc<Topology>>>,
+    changes: Changes,
+    generations: u64,
+    epoch: u64,
 }
 
 struct Placement {
@@ -20,18 +31,32 @@ struct Placement {
     assumed: bool,
 }
 
+/// Where a pod is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    Nowhere,
+    Assumed,
+    Bound,
+}
+
 impl Snapshot {
-    /// Nodes that exist, with their index.
-    pub fn nodes(&self) -> impl Iterator<Item = (usize, &NodeInfo)> {
-        self.nodes.iter().enumerate().filter(|(_, info)| info.node.is_some())
+    /// Nodes that exist, in the order in which they are tried.
+    pub fn nodes(&self) -> impl Iterator<Item = &NodeInfo> {
+        self.order().iter().map(|slot| &self.nodes[*slot])
     }
 
-    pub fn node(&self, index: usize) -> &NodeInfo {
-        &self.nodes[index]
+    /// Slots of the nodes that exist, in the order in which they are tried.
+    pub fn order(&self) -> &[usize] {
+        self.order.get_or_init(|| interleave(&self.nodes))
+    }
+
+    pub fn node(&self, slot: usize) -> &NodeInfo {
+        &self.nodes[slot]
     }
 
     pub fn node_named(&self, name: &str) -> Option<&NodeInfo> {
-        self.by_name.get(name).map(|i| &self.nodes[*i])
+        let node = self.by_name.get(name).map(|i| &self.nodes[*i])?;
+        node.node.is_some().then_some(node)
     }
 
     /// Slots, some of which may be without a node; indices run below it.
@@ -40,81 +65,245 @@ impl Snapshot {
     }
 
     pub fn node_count(&self) -> usize {
-        self.nodes().count()
+        self.order().len()
     }
 
-    fn slot(&mut self, name: &str) -> &mut NodeInfo {
-        let index = match self.by_name.get(name) {
-            Some(index) => *index,
-            None => {
-                self.nodes.push(NodeInfo::named(name));
-                self.by_name.insert(name.to_owned(), self.nodes.len() - 1);
-                self.nodes.len() - 1
-            }
-        };
-        &mut self.nodes[index]
+    pub fn pod_count(&self) -> usize {
+        self.placed.len()
     }
 
-    /// Adds or updates a node and returns what it was, if it was there.
-    pub fn set_node(&mut self, node: Arc<Node>) -> Option<NodeInfo> {
+    pub fn assumed_count(&self) -> usize {
+        self.placed.values().filter(|p| p.assumed).count()
+    }
+
+    /// Grows with every change of anything.
+    pub fn generation(&self) -> u64 {
+        self.generations
+    }
+
+    /// Grows when slots, labels or taints change: whatever was counted over several nodes is void then.
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    pub fn changes(&self) -> &Changes {
+        &self.changes
+    }
+
+    /// The values of a node label. Made at first use and kept until the epoch changes.
+    pub fn topology(&self, key: &str) -> Arc<Topology> {
+        let mut topologies = self.topologies.lock();
+        if let Some(topology) = topologies.get(key) {
+            return topology.clone();
+        }
+        let labels = self.nodes.iter().map(|n| n.label(key));
+        let topology = Arc::new(Topology::new(key, labels));
+        topologies.insert(key.to_owned(), topology.clone());
+        topology
+    }
+
+    /// Something outside of nodes and pods changed that plugins count by (a namespace's labels, a Service).
+    pub fn touch(&mut self) {
+        self.restructured();
+    }
+
+    /// Forgets what only keeps answers current; they are given anew when somebody asks.
+    pub fn rest(&mut self) {
+        self.changes.clear();
+    }
+
+    fn restructured(&mut self) {
+        self.epoch += 1;
+        self.generations += 1;
+        self.topologies.get_mut().clear();
+        self.order = OnceLock::new();
+    }
+
+    fn changed(&mut self, slot: usize) {
+        self.generations += 1;
+        self.nodes[slot].generation = self.generations;
+    }
+
+    fn slot(&mut self, name: &str) -> usize {
+        if let Some(slot) = self.by_name.get(name) {
+            return *slot;
+        }
+        let slot = self.nodes.len();
+        self.nodes.push(NodeInfo { slot, ..NodeInfo::named(name) });
+        self.by_name.insert(name.to_owned(), slot);
+        self.restructured();
+        self.changed(slot);
+        slot
+    }
+
+    /// Adds or updates a node. `None` says that it was not there.
+    pub fn set_node(&mut self, node: Arc<Node>) -> Option<NodeChange> {
         let slot = self.slot(node.metadata.name.as_deref().unwrap_or_default());
-        let old = slot.node.is_some().then(|| slot.clone());
-        slot.set_node(node);
-        old
+        let old = self.nodes[slot].node.clone();
+        let change = old.as_ref().map(|old| NodeChange::between(old, &node));
+        if change.is_some_and(NodeChange::is_nothing) {
+            self.nodes[slot].node = Some(node);
+            return change;
+        }
+        self.count_images(slot, false);
+        let images = &mut self.images;
+        self.nodes[slot].set_node(node, |name| {
+            let counter = images.entry(name.to_owned()).or_default();
+            counter.clone()
+        });
+        self.count_images(slot, true);
+        if change.is_none_or(NodeChange::is_structural) {
+            self.restructured();
+        }
+        self.changed(slot);
+        change
+    }
+
+    fn count_images(&mut self, slot: usize, present: bool) {
+        for (name, image) in &self.nodes[slot].images {
+            if present {
+                image.nodes.fetch_add(1, Ordering::Relaxed);
+            } else if image.nodes.fetch_sub(1, Ordering::Relaxed) == 1 {
+                self.images.remove(name);
+            }
+        }
     }
 
     pub fn remove_node(&mut self, name: &str) {
-        let Some(index) = self.by_name.get(name).copied() else { return };
-        self.nodes[index].node = None;
-        self.drop_if_empty(index);
+        let Some(slot) = self.by_name.get(name).copied() else { return };
+        self.count_images(slot, false);
+        self.nodes[slot].images.clear();
+        self.nodes[slot].node = None;
+        self.drop_if_empty(slot);
+        self.restructured();
     }
 
-    fn drop_if_empty(&mut self, index: usize) {
-        if self.nodes[index].node.is_some() || !self.nodes[index].pods.is_empty() {
+    fn drop_if_empty(&mut self, slot: usize) {
+        let info = &self.nodes[slot];
+        if info.node.is_some() || !info.pods.is_empty() || !info.nominated.is_empty() {
             return;
         }
-        let gone = self.nodes.swap_remove(index);
+        let gone = self.nodes.swap_remove(slot);
         self.by_name.remove(&gone.name);
-        if let Some(moved) = self.nodes.get(index) {
-            self.by_name.insert(moved.name.clone(), index);
+        if let Some(moved) = self.nodes.get_mut(slot) {
+            moved.slot = slot;
+            self.by_name.insert(moved.name.clone(), slot);
         }
+        self.restructured();
     }
 
     /// Takes in a bound pod as the API shows it; it takes the place of an assumed one.
     pub fn set_pod(&mut self, pod: Arc<PodInfo>) {
-        self.remove_pod(&pod.uid);
         let Some(node) = pod.node_name().map(str::to_owned) else { return };
-        self.place(pod, node, false);
+        if let Some(placed) = self.placed.get_mut(&pod.uid).filter(|p| p.node == node) {
+            placed.assumed = false;
+            let slot = self.by_name[&node];
+            if self.confirm(slot, &pod) {
+                return;
+            }
+        }
+        self.remove_pod(&pod.uid);
+        self.place(pod, &node, false);
+    }
+
+    /// Puts the newer form of a pod in place of one that plugins cannot tell from it; false when they can.
+    fn confirm(&mut self, slot: usize, pod: &Arc<PodInfo>) -> bool {
+        let Some(known) = self.nodes[slot].pods.iter_mut().find(|p| p.uid == pod.uid) else { return false };
+        let same = known.labels() == pod.labels()
+            && known.is_terminating() == pod.is_terminating()
+            && known.requests == pod.requests;
+        if same {
+            *known = pod.clone();
+        }
+        same
     }
 
     /// Counts the pod on `node` before the API shows it there.
     pub fn assume(&mut self, pod: Arc<PodInfo>, node: &str) {
         self.remove_pod(&pod.uid);
-        self.place(pod, node.to_owned(), true);
+        self.place(pod, node, true);
     }
 
-    fn place(&mut self, pod: Arc<PodInfo>, node: String, assumed: bool) {
-        let uid = pod.uid.clone();
-        self.slot(&node).add(pod);
-        self.placed.insert(uid, Placement { node, assumed });
+    fn place(&mut self, pod: Arc<PodInfo>, node: &str, assumed: bool) {
+        let slot = self.slot(node);
+        self.placed.insert(pod.uid.clone(), Placement { node: node.to_owned(), assumed });
+        self.nodes[slot].add(pod.clone());
+        self.changes.push(Change { pod, slot, added: true });
+        self.changed(slot);
     }
 
     /// Takes back an assumption; a pod that was seen as bound meanwhile stays.
     pub fn forget(&mut self, uid: &str) {
-        if self.placed.get(uid).is_some_and(|p| p.assumed) {
+        if self.whereabouts(uid) == Place::Assumed {
             self.remove_pod(uid);
         }
     }
 
     pub fn remove_pod(&mut self, uid: &str) -> Option<Arc<PodInfo>> {
         let placement = self.placed.remove(uid)?;
-        let index = *self.by_name.get(&placement.node)?;
-        let pod = self.nodes[index].remove(uid);
-        self.drop_if_empty(index);
-        pod
+        let slot = *self.by_name.get(&placement.node)?;
+        let pod = self.nodes[slot].remove(uid)?;
+        self.changes.push(Change { pod: pod.clone(), slot, added: false });
+        self.changed(slot);
+        self.drop_if_empty(slot);
+        Some(pod)
     }
 
-    pub fn is_assumed(&self, uid: &str) -> bool {
-        self.placed.get(uid).is_some_and(|p| p.assumed)
+    pub fn whereabouts(&self, uid: &str) -> Place {
+        match self.placed.get(uid) {
+            None => Place::Nowhere,
+            Some(placement) if placement.assumed => Place::Assumed,
+            Some(_) => Place::Bound,
+        }
     }
+
+    /// The node on which a pod is bound or assumed.
+    pub fn node_of(&self, uid: &str) -> Option<&str> {
+        self.placed.get(uid).map(|p| p.node.as_str())
+    }
+
+    /// Keeps room for a pod on a node; others of lower priority do not get it.
+    pub fn nominate(&mut self, pod: Arc<PodInfo>, node: &str) {
+        if self.nominated.get(&pod.uid).is_some_and(|n| n == node) {
+            return;
+        }
+        self.withdraw(&pod.uid);
+        let slot = self.slot(node);
+        self.nominated.insert(pod.uid.clone(), node.to_owned());
+        self.nodes[slot].nominated.push(pod);
+        self.changed(slot);
+    }
+
+    /// Takes a nomination back.
+    pub fn withdraw(&mut self, uid: &str) {
+        let Some(node) = self.nominated.remove(uid) else { return };
+        let Some(slot) = self.by_name.get(&node).copied() else { return };
+        self.nodes[slot].nominated.retain(|p| p.uid != uid);
+        self.changed(slot);
+        self.drop_if_empty(slot);
+    }
+
+    pub fn nomination(&self, uid: &str) -> Option<&str> {
+        self.nominated.get(uid).map(String::as_str)
+    }
+}
+
+/// Slots zone by zone in turn, as upstream's node tree lists nodes, so that the first of them are spread.
+fn interleave(nodes: &[NodeInfo]) -> Vec<usize> {
+    let mut zones: Vec<Vec<usize>> = Vec::new();
+    let mut known: HashMap<(&str, &str), usize> = HashMap::new();
+    for info in nodes.iter().filter(|n| n.node.is_some()) {
+        let label = |key: &str| info.label(key).unwrap_or_default();
+        let zone = (label("topology.kubernetes.io/region"), label("topology.kubernetes.io/zone"));
+        let index = *known.entry(zone).or_insert_with(|| {
+            zones.push(Vec::new());
+            zones.len() - 1
+        });
+        zones[index].push(info.slot);
+    }
+    if let [only] = zones.as_slice() {
+        return only.clone();
+    }
+    let longest = zones.iter().map(Vec::len).max().unwrap_or(0);
+    (0..longest).flat_map(|i| zones.iter().filter_map(move |z| z.get(i).copied())).collect()
 }

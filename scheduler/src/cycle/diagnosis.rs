@@ -4,17 +4,21 @@ use crate::framework::Status;
 use std::collections::BTreeMap;
 
 /// Reasons counted over nodes, and the plugins that gave them.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Diagnosis {
     pub nodes: usize,
     /// Nodes by reason.
     reasons: BTreeMap<String, usize>,
     /// What PreFilter said of all nodes at once.
-    for_all: Option<String>,
+    pub for_all: Option<String>,
     /// Plugins whose `helps` is asked about later events.
     pub plugins: Vec<&'static str>,
-    /// What PostFilter said, if a plugin is there.
-    pub preemption: Option<Status>,
+    /// Slots of the nodes on which taking pods away could help.
+    pub resolvable: Vec<usize>,
+    /// Whether the pod waits for something of its own.
+    pub pending: bool,
+    /// What PostFilter said.
+    pub preemption: String,
 }
 
 impl Diagnosis {
@@ -28,23 +32,40 @@ impl Diagnosis {
         }
     }
 
-    /// One node was refused.
-    pub fn refuse(&mut self, plugin: &'static str, status: &Status) {
+    /// So many nodes were refused with this.
+    pub fn refuse(&mut self, plugin: &'static str, status: &Status, nodes: usize) {
+        if nodes == 0 {
+            return;
+        }
         self.blame(plugin);
-        for reason in status.reasons() {
-            match self.reasons.get_mut(reason.as_ref()) {
-                Some(count) => *count += 1,
-                None => {
-                    self.reasons.insert(reason.to_string(), 1);
-                }
-            }
+        self.pending |= matches!(status, Status::Pending(_));
+        self.count(status.reasons().iter().map(AsRef::as_ref), nodes);
+    }
+
+    fn count<'r>(&mut self, reasons: impl Iterator<Item = &'r str>, nodes: usize) {
+        for reason in reasons {
+            *self.reasons.entry(reason.to_owned()).or_insert(0) += nodes;
+        }
+    }
+
+    /// An extender refused one node.
+    pub fn refuse_by_extender(&mut self, reason: &str) {
+        self.blame(EXTENDER);
+        self.count(std::iter::once(reason), 1);
+    }
+
+    /// So many nodes were not looked at, because of these plugins' PreFilter.
+    pub fn refuse_absent(&mut self, plugins: Vec<&'static str>, reason: String, nodes: usize) {
+        plugins.into_iter().for_each(|p| self.blame(p));
+        if nodes > 0 {
+            self.reasons.insert(reason, nodes);
         }
     }
 
     /// PreFilter refused the pod wherever it might go.
-    pub fn refuse_all(&mut self, plugin: &'static str, status: &Status) {
-        self.blame(plugin);
-        self.for_all = Some(status.reasons().join(", "));
+    pub fn refuse_all(&mut self, plugins: Vec<&'static str>, reason: String) {
+        plugins.into_iter().for_each(|p| self.blame(p));
+        self.for_all = Some(reason);
     }
 
     /// The message of the FailedScheduling event and of the pod's condition.
@@ -52,20 +73,20 @@ impl Diagnosis {
         if self.nodes == 0 {
             return "no nodes available to schedule pods".to_owned();
         }
-        let mut counted: Vec<String> = self.reasons.iter().map(|(r, n)| format!("{n} {r}")).collect();
-        counted.sort();
-        let mut text = format!("0/{} nodes are available", self.nodes);
-        if let Some(reason) = &self.for_all {
-            text = format!("{text}: {reason}.");
-        } else if counted.is_empty() {
-            text.push('.');
-        } else {
-            text = format!("{text}: {}.", counted.join(", "));
+        let mut text = format!("0/{} nodes are available:", self.nodes);
+        if let Some(reason) = self.for_all.as_ref().filter(|r| !r.is_empty()) {
+            text = format!("{text} {reason}.");
+        } else if self.for_all.is_none() && !self.reasons.is_empty() {
+            let mut counted: Vec<String> = self.reasons.iter().map(|(r, n)| format!("{n} {r}")).collect();
+            counted.sort();
+            text = format!("{text} {}.", counted.join(", "));
         }
-        let preemption = self.preemption.as_ref().map(|s| s.reasons().join(", ")).filter(|r| !r.is_empty());
-        if let Some(reason) = preemption {
-            text = format!("{text} {reason}");
+        if !self.preemption.is_empty() {
+            text = format!("{text} {}", self.preemption);
         }
         text
     }
 }
+
+/// The name under which extenders' refusals are remembered; every event may change their mind.
+pub const EXTENDER: &str = "Extender";

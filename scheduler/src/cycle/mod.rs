@@ -1,32 +1,35 @@
 //! The scheduling cycle: a pure decision about one pod over a snapshot, with its reasons.
+//!
+//! What plugins promise to be lasting ([`Reuse`](crate::framework::Reuse)) is kept per class of pods: the second replica of a workload asks
+//! only about the nodes that changed since the first.
 
+mod class;
 mod diagnosis;
 
+pub use class::{Class, Classes};
 pub use diagnosis::Diagnosis;
 
 use crate::cache::{PodInfo, Snapshot};
-use crate::framework::{CycleState, Framework, Status};
+use crate::framework::{Attempt, Framework, NodeScore, PostFilter, Reuse, Status};
 use rand::Rng;
+use std::sync::Arc;
 
 /// Clusters smaller than this are always looked at whole; upstream's `minFeasibleNodesToFind`.
 const FEWEST_NODES: usize = 100;
 /// Upstream's floor of the adaptive percentage.
 const LEAST_PERCENT: usize = 5;
 
-/// Where the pod shall go.
-pub struct Placement {
-    pub node: String,
-    /// What plugins remembered, for Reserve and Permit.
-    pub state: CycleState,
-}
-
 /// Why the pod goes nowhere.
+#[derive(Clone, Debug)]
 pub enum Failure {
     /// No node fits.
-    Unschedulable(Diagnosis),
+    Unschedulable(Arc<Diagnosis>),
     /// Something broke; the pod is not to blame.
     Error(String),
 }
+
+/// Who restricted the nodes, and the reason of those that were left out.
+type Absent = (Vec<&'static str>, String);
 
 /// How many feasible nodes are enough: all of a small cluster, an adaptive share of a large one, as upstream's
 /// `numFeasibleNodesToFind`. `percentage` 0 adapts.
@@ -41,90 +44,210 @@ pub fn enough_nodes(nodes: usize, percentage: usize) -> usize {
     (nodes * percent / 100).max(FEWEST_NODES)
 }
 
-/// Decides for one pod. `start` is the slot where filtering begins and is moved on, so that all nodes of a large
-/// cluster get their turn.
-pub fn decide(
-    framework: &Framework,
-    snapshot: &Snapshot,
-    pod: &PodInfo,
-    percentage: usize,
-    start: &mut usize,
-    random: &mut impl Rng,
-) -> Result<Placement, Failure> {
-    let mut state = CycleState::default();
-    let mut diagnosis = Diagnosis::new(snapshot.node_count());
-    if diagnosis.nodes == 0 {
-        return Err(Failure::Unschedulable(diagnosis));
-    }
-    if let Err((plugin, status)) = framework.pre_filter(&mut state, pod, snapshot) {
-        if let Status::Error(why) = status {
-            return Err(Failure::Error(format!("{plugin}: {why}")));
-        }
-        diagnosis.refuse_all(plugin, &status);
-        diagnosis.preemption = framework.post_filter(&state, pod, snapshot);
-        return Err(Failure::Unschedulable(diagnosis));
-    }
-    let feasible = filter(framework, snapshot, pod, &state, &mut diagnosis, percentage, start)?;
-    if feasible.is_empty() {
-        diagnosis.preemption = framework.post_filter(&state, pod, snapshot);
-        return Err(Failure::Unschedulable(diagnosis));
-    }
-    let chosen = match feasible.as_slice() {
-        [only] => *only,
-        several => best(framework, snapshot, pod, &mut state, several, random)?,
-    };
-    Ok(Placement { node: snapshot.node(chosen).name.clone(), state })
+/// One pod's way through the synchronous extension points.
+pub struct Cycle<'a> {
+    pub framework: &'a Framework,
+    pub snapshot: &'a Snapshot,
+    pub pod: &'a Arc<PodInfo>,
+    pub class: &'a mut Class,
 }
 
-fn filter(
-    framework: &Framework,
-    snapshot: &Snapshot,
-    pod: &PodInfo,
-    state: &CycleState,
-    diagnosis: &mut Diagnosis,
-    percentage: usize,
-    start: &mut usize,
-) -> Result<Vec<usize>, Failure> {
-    let slots = snapshot.slots();
-    let enough = enough_nodes(diagnosis.nodes, percentage);
-    let mut feasible = Vec::with_capacity(enough.min(slots));
-    let first = *start % slots.max(1);
-    for offset in 0..slots {
-        let index = (first + offset) % slots;
-        let node = snapshot.node(index);
-        if node.node.is_none() {
-            continue;
+impl Cycle<'_> {
+    /// The slots of nodes that fit. `start` is where looking begins in the order of nodes and is moved on, so that
+    /// all nodes of a large cluster get their turn.
+    pub fn find(&mut self, percentage: usize, start: &mut usize) -> Result<Vec<usize>, Failure> {
+        let nodes = self.snapshot.node_count();
+        if nodes == 0 {
+            return Err(Failure::Unschedulable(Arc::new(Diagnosis::new(0))));
         }
-        *start = index + 1;
-        match framework.filter(state, pod, node) {
-            Ok(()) => feasible.push(index),
-            Err((plugin, Status::Error(why))) => return Err(Failure::Error(format!("{plugin}: {why}"))),
-            Err((plugin, status)) => diagnosis.refuse(plugin, &status),
+        let nominated = self.snapshot.nomination(&self.pod.uid).is_some();
+        let known = self.class.known_failure(self.framework, self.snapshot);
+        if let Some(known) = known.filter(|_| !nominated) {
+            return Err(Failure::Unschedulable(known));
         }
-        if feasible.len() >= enough {
-            break;
+        if let Err((plugin, status)) = self.pre_filter() {
+            return Err(refused_by_pre_filter(nodes, plugin, status));
+        }
+        if let Some(fitting) = self.nominated()? {
+            return Ok(vec![fitting]);
+        }
+        let (slots, absent) = self.candidates();
+        if let Some((plugins, text)) = absent.as_ref().filter(|_| self.class.state.leaves_no_node()) {
+            let mut diagnosis = Diagnosis::new(nodes);
+            diagnosis.refuse_all(plugins.clone(), format!("{text} simultaneously"));
+            return Err(Failure::Unschedulable(Arc::new(diagnosis)));
+        }
+        self.filter(&slots, absent.map(|(plugins, text)| (plugins, text, nodes)), percentage, start)
+    }
+
+    fn pre_filter(&mut self) -> Result<(), (&'static str, Status)> {
+        let (framework, snapshot, pod) = (self.framework, self.snapshot, self.pod);
+        self.class.refresh(framework, pod, snapshot)?;
+        framework.pre_filter(&mut self.class.state, pod, snapshot, |reuse| reuse == Reuse::Never)
+    }
+
+    /// The node that preemption made room on, if it fits by now; then no other is looked at.
+    fn nominated(&mut self) -> Result<Option<usize>, Failure> {
+        let Some(name) = self.snapshot.nomination(&self.pod.uid) else { return Ok(None) };
+        let Some(node) = self.snapshot.node_named(name) else { return Ok(None) };
+        let beyond = self.framework.looks_beyond_nodes(&self.class.state);
+        match self.class.judge_all(self.framework, self.snapshot, self.pod, node.slot, beyond) {
+            Ok(0) => Ok(Some(node.slot)),
+            Ok(_) => Ok(None),
+            Err(why) => Err(Failure::Error(why)),
         }
     }
-    Ok(feasible)
+
+    /// The slots to look at, and when PreFilter restricted them, who did, with the reason for the others.
+    fn candidates(&self) -> (Vec<usize>, Option<Absent>) {
+        let Some((names, plugins)) = self.class.state.remaining_nodes() else {
+            return (Vec::new(), None);
+        };
+        let slots = names.iter().filter_map(|name| self.snapshot.node_named(name)).map(|n| n.slot).collect();
+        let text = format!("node(s) didn't satisfy plugin(s) [{}]", plugins.join(" "));
+        (slots, Some((plugins, text)))
+    }
+
+    fn filter(
+        &mut self,
+        only: &[usize],
+        absent: Option<(Vec<&'static str>, String, usize)>,
+        percentage: usize,
+        start: &mut usize,
+    ) -> Result<Vec<usize>, Failure> {
+        let snapshot = self.snapshot;
+        let order = if absent.is_some() { only } else { snapshot.order() };
+        let enough = enough_nodes(order.len(), self.framework.percentage.unwrap_or(percentage));
+        let first = if absent.is_some() { 0 } else { *start % order.len().max(1) };
+        let mut feasible = Vec::with_capacity(enough.min(order.len()));
+        let mut refused: Vec<(usize, u32)> = Vec::new();
+        let mut seen = 0;
+        let beyond = self.framework.looks_beyond_nodes(&self.class.state);
+        for slot in order[first..].iter().chain(&order[..first]) {
+            seen += 1;
+            match self.class.judge_all(self.framework, snapshot, self.pod, *slot, beyond) {
+                Ok(0) => feasible.push(*slot),
+                Ok(code) => refused.push((*slot, code)),
+                Err(why) => return Err(Failure::Error(why)),
+            }
+            if feasible.len() >= enough {
+                break;
+            }
+        }
+        *start = (first + seen) % order.len().max(1);
+        if !feasible.is_empty() {
+            return Ok(feasible);
+        }
+        let mut diagnosis = self.class.diagnose(snapshot.node_count(), &refused);
+        if let Some((plugins, text, nodes)) = absent {
+            diagnosis.refuse_absent(plugins, text, nodes - order.len());
+        }
+        Err(Failure::Unschedulable(Arc::new(diagnosis)))
+    }
+
+    /// The weighted total of every node, in the order of `nodes`, or what failed.
+    pub fn score(&mut self, nodes: &[usize]) -> Result<Vec<NodeScore>, Failure> {
+        let mut totals: Vec<NodeScore> =
+            nodes.iter().map(|slot| NodeScore { node: *slot, score: 0 }).collect();
+        if nodes.len() < 2 {
+            return Ok(totals);
+        }
+        self.pre_score(nodes)?;
+        self.class.score_nodes(self.framework, self.snapshot, self.pod, nodes);
+        let mut scores = totals.clone();
+        for entry in &self.framework.score {
+            if !self.class.state.scores(entry.name) {
+                continue;
+            }
+            for score in &mut scores {
+                score.score = match entry.column {
+                    Some(column) => self.class.kept_score(score.node, column),
+                    None => entry.plugin.score(&self.class.state, self.pod, self.snapshot.node(score.node)),
+                };
+            }
+            entry.plugin.normalize(&self.class.state, self.pod, &mut scores);
+            for (total, score) in totals.iter_mut().zip(&scores) {
+                total.score += score.score * entry.weight;
+            }
+        }
+        Ok(totals)
+    }
+
+    fn pre_score(&mut self, nodes: &[usize]) -> Result<(), Failure> {
+        self.class.state.clear_skipped_scores();
+        for plugin in &self.framework.pre_score {
+            match plugin.pre_score(&mut self.class.state, self.pod, self.snapshot, nodes) {
+                Status::Success => {}
+                Status::Skip => self.class.state.skip_score(plugin.name()),
+                failed => {
+                    let why = failed.message();
+                    return Err(Failure::Error(format!(
+                        "running PreScore plugin {:?}: {why}",
+                        plugin.name()
+                    )));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs PostFilter until a plugin finds candidates; or what all of them said.
+    pub fn post_filter(
+        &mut self,
+        diagnosis: &Diagnosis,
+        all_candidates: bool,
+        seed: usize,
+    ) -> Result<PostFilter, Failure> {
+        let mut said = Vec::new();
+        for plugin in &self.framework.post_filter {
+            let mut attempt = Attempt {
+                pod: self.pod,
+                snapshot: self.snapshot,
+                diagnosis,
+                all_candidates,
+                seed,
+                framework: self.framework,
+                state: &mut self.class.state,
+            };
+            match plugin.post_filter(&mut attempt) {
+                PostFilter::Unhelpful(why) => said.push(why),
+                PostFilter::Error(why) => {
+                    return Err(Failure::Error(format!(
+                        "running PostFilter plugin {:?}: {why}",
+                        plugin.name()
+                    )));
+                }
+                found @ PostFilter::Preempt(_) => return Ok(found),
+            }
+        }
+        said.retain(|why| !why.is_empty());
+        Ok(PostFilter::Unhelpful(said.join(", ")))
+    }
 }
 
-/// The node with the highest total; among equals any, so that equal nodes fill evenly.
-fn best(
-    framework: &Framework,
-    snapshot: &Snapshot,
-    pod: &PodInfo,
-    state: &mut CycleState,
-    feasible: &[usize],
-    random: &mut impl Rng,
-) -> Result<usize, Failure> {
-    let totals = framework
-        .score(state, pod, snapshot, feasible)
-        .map_err(|status| Failure::Error(format!("scoring: {status:?}")))?;
-    let highest = totals.iter().max().copied().unwrap_or(0);
-    let tied: Vec<usize> =
-        feasible.iter().zip(&totals).filter(|(_, total)| **total == highest).map(|(node, _)| *node).collect();
-    Ok(tied[random.random_range(0..tied.len())])
+fn refused_by_pre_filter(nodes: usize, plugin: &'static str, status: Status) -> Failure {
+    if let Status::Error(why) = status {
+        return Failure::Error(format!("running PreFilter plugin {plugin:?}: {why}"));
+    }
+    let mut diagnosis = Diagnosis::new(nodes);
+    diagnosis.pending = matches!(status, Status::Pending(_));
+    diagnosis.refuse_all(vec![plugin], status.message());
+    Failure::Unschedulable(Arc::new(diagnosis))
 }
 
+/// A node with the highest total; among equals any, so that equal nodes fill evenly. `None` of nothing.
+pub fn best(totals: &[NodeScore], random: &mut impl Rng) -> Option<usize> {
+    let highest = totals.iter().map(|t| t.score).max()?;
+    let mut chosen = None;
+    for (others, total) in totals.iter().filter(|t| t.score == highest).enumerate() {
+        if random.random_range(0..=others) == 0 {
+            chosen = Some(total.node);
+        }
+    }
+    chosen
+}
+
+#[cfg(test)]
+mod properties;
 #[cfg(test)]
 mod tests;

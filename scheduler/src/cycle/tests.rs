@@ -1,100 +1,162 @@
 use super::*;
-use crate::config::Profile;
-use crate::plugins::Registry;
-use crate::plugins::testing::pod;
-use rand::SeedableRng;
-use rand::rngs::StdRng;
+use crate::config::{Config, Profile};
+use crate::core::Core;
+use crate::plugins::testing::{pod, snapshot};
+use crate::plugins::{Handle, Registry};
+use crate::queue::Popped;
 use serde_json::{Value, json};
-use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
 
-mod pure {
-    //! The plugins without I/O, as the default profile orders them.
-    pub const NAMES: [&str; 6] = [
-        "PrioritySort",
-        "NodeUnschedulable",
-        "TaintToleration",
-        "NodeAffinity",
-        "NodeResourcesFit",
-        "NodeResourcesBalancedAllocation",
-    ];
+fn node(name: &str, extra: Value) -> Value {
+    let mut node = json!({"metadata": {"name": name},
+        "status": {"allocatable": {"cpu": "1", "memory": "1Gi", "pods": "10"}}});
+    json_patch::merge(&mut node, &extra);
+    node
 }
 
-struct Refuses;
-
-#[async_trait::async_trait]
-impl crate::framework::Plugin for Refuses {
-    fn name(&self) -> &'static str {
-        "Refuses"
-    }
-    fn points(&self) -> &'static [crate::framework::Point] {
-        &[crate::framework::Point::Bind]
-    }
+fn core(nodes: &[Value], pods: &[Value]) -> Core {
+    let registry = Registry::in_tree();
+    let profile = Profile::default_for("default-scheduler", &registry);
+    let framework = Framework::new(&profile, &registry, &Handle::offline()).expect("a profile");
+    let backoff = Config::default().backoff;
+    let mut core = Core::new([Arc::new(framework)], 0, backoff).seeded(7);
+    core.snapshot = snapshot(nodes, pods);
+    core
 }
 
-fn framework() -> Framework {
-    let mut registry = Registry::empty();
-    crate::plugins::add_pure(&mut registry);
-    registry.add(Refuses);
-    let mut plugins: Vec<(String, i64)> = pure::NAMES.iter().map(|n| ((*n).to_owned(), 1)).collect();
-    plugins.push(("Refuses".to_owned(), 0));
-    Framework::new(&Profile { scheduler_name: "test".to_owned(), plugins }, &registry).expect("a profile")
+fn popped(core: &Core, pod: &Arc<PodInfo>) -> Popped {
+    let framework = core.framework_of(&pod.pod).expect("a profile");
+    Popped { pod: pod.clone(), framework, attempts: 1, first: Instant::now() }
 }
 
-fn snapshot(nodes: &[(&str, Value)]) -> Snapshot {
-    let mut snapshot = Snapshot::default();
-    for (name, extra) in nodes {
-        let mut node = json!({"metadata": {"name": name},
-            "status": {"allocatable": {"cpu": "1", "memory": "1Gi", "pods": "10"}}});
-        json_patch::merge(&mut node, extra);
-        snapshot.set_node(Arc::new(serde_json::from_value(node).expect("a node")));
-    }
-    snapshot
-}
-
-fn place(snapshot: &Snapshot, spec: Value) -> Result<String, String> {
-    let pod = pod(json!({"metadata": {"name": "p", "uid": "u"}, "spec": spec}));
-    let mut random = StdRng::seed_from_u64(7);
-    match decide(&framework(), snapshot, &pod, 0, &mut 0, &mut random) {
-        Ok(placement) => Ok(placement.node),
-        Err(Failure::Unschedulable(diagnosis)) => Err(diagnosis.message()),
+/// Where the pod would go; it is not counted there.
+fn place(core: &mut Core, pod: &Arc<PodInfo>) -> Result<String, String> {
+    let popped = popped(core, pod);
+    let mut found = core.find(&popped);
+    let outcome = match found.feasible {
+        Ok(slots) => {
+            let totals = core.score(&popped, &mut found.class, &slots).expect("scores");
+            let slot = core.choose(&totals).expect("a node");
+            Ok(core.snapshot.node(slot).name.clone())
+        }
         Err(Failure::Error(why)) => Err(why),
-    }
+        Err(Failure::Unschedulable(diagnosis)) => {
+            let answer = core.post_filter(&popped, &mut found.class, &diagnosis, false);
+            let mut said = diagnosis.as_ref().clone();
+            match answer.expect("an answer") {
+                PostFilter::Unhelpful(why) => said.preemption = why,
+                PostFilter::Preempt(candidates) => {
+                    let names: Vec<&str> =
+                        candidates[0].victims.iter().map(|v| v.key.name.as_str()).collect();
+                    said.preemption = format!("{} without {}", candidates[0].node, names.join(", "));
+                }
+                PostFilter::Error(why) => said.preemption = why,
+            }
+            Err(said.message())
+        }
+    };
+    core.done(&popped, found.class);
+    outcome
+}
+
+fn new(spec: Value) -> Arc<PodInfo> {
+    Arc::new(pod(json!({"metadata": {"name": "p", "namespace": "default", "uid": "u"}, "spec": spec})))
+}
+
+fn asking(cpu: &str) -> Arc<PodInfo> {
+    new(json!({"containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]}))
 }
 
 #[test]
 fn no_node_at_all() {
-    let message = place(&Snapshot::default(), json!({"containers": []}));
-    assert_eq!(message, Err("no nodes available to schedule pods".to_owned()));
+    let said = place(&mut core(&[], &[]), &asking("1m"));
+    assert_eq!(said, Err("no nodes available to schedule pods".to_owned()));
 }
 
 #[test]
-fn every_reason_is_counted_and_sorted() {
+fn every_reason_is_counted_and_sorted_and_preemption_has_its_say() {
     let tainted = json!({"spec": {"taints": [{"key": "dedicated", "value": "db", "effect": "NoSchedule"}]}});
-    let nodes = [("a", json!({})), ("b", tainted.clone()), ("c", tainted)];
-    let asking = json!({"containers": [{"name": "c", "resources": {"requests": {"cpu": "2"}}}]});
+    let nodes = [node("a", json!({})), node("b", tainted.clone()), node("c", tainted)];
     assert_eq!(
-        place(&snapshot(&nodes), asking),
-        Err("0/3 nodes are available: 1 Insufficient cpu, 2 node(s) had untolerated taint {dedicated: db}."
+        place(&mut core(&nodes, &[]), &asking("2")),
+        Err("0/3 nodes are available: 1 Insufficient cpu, 2 node(s) had untolerated taint(s). \
+             no new claims to deallocate, preemption: 0/3 nodes are available: \
+             3 Preemption is not helpful for scheduling."
+            .to_owned())
+    );
+    let full = json!({"metadata": {"name": "q", "uid": "q"}, "spec": {"nodeName": "a", "containers": [
+        {"name": "c", "resources": {"requests": {"cpu": "900m"}}}]}});
+    assert_eq!(
+        place(&mut core(&nodes, &[full]), &asking("500m")),
+        Err("0/3 nodes are available: 1 Insufficient cpu, 2 node(s) had untolerated taint(s). \
+             no new claims to deallocate, preemption: 0/3 nodes are available: \
+             1 No preemption victims found for incoming pod, 2 Preemption is not helpful for scheduling."
             .to_owned())
     );
 }
 
 #[test]
-fn the_only_fitting_node_is_chosen() {
-    let nodes = [("a", json!({"spec": {"unschedulable": true}})), ("b", json!({}))];
-    assert_eq!(place(&snapshot(&nodes), json!({"containers": []})), Ok("b".to_owned()));
+fn what_pre_filter_refuses_is_refused_everywhere() {
+    let wants = new(json!({"containers": [], "volumes":
+        [{"name": "d", "persistentVolumeClaim": {"claimName": "data"}}]}));
+    let said = place(&mut core(&[node("a", json!({}))], &[]), &wants).expect_err("refused");
+    let words = "0/1 nodes are available: persistentvolumeclaim \"data\" not found. ";
+    assert!(said.starts_with(words), "{said}");
+    assert!(
+        said.ends_with("preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling.")
+    );
 }
 
 #[test]
-fn assumed_pods_take_room_until_forgotten() {
-    let mut nodes = snapshot(&[("a", json!({}))]);
-    let asking = json!({"containers": [{"name": "c", "resources": {"requests": {"cpu": "600m"}}}]});
-    let first = pod(json!({"metadata": {"name": "q", "uid": "q"}, "spec": asking}));
-    nodes.assume(Arc::new(first), "a");
-    assert!(nodes.is_assumed("q"));
-    assert_eq!(place(&nodes, asking.clone()), Err("0/1 nodes are available: 1 Insufficient cpu.".to_owned()));
-    nodes.forget("q");
-    assert_eq!(place(&nodes, asking), Ok("a".to_owned()));
+fn a_named_node_is_the_only_one_looked_at() {
+    let wants = |name: &str| {
+        new(json!({"containers": [], "affinity": {"nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchFields":
+                [{"key": "metadata.name", "operator": "In", "values": [name]}]}]}}}}))
+    };
+    let nodes =
+        [node("a", json!({})), node("b", json!({})), node("c", json!({"spec": {"unschedulable": true}}))];
+    assert_eq!(place(&mut core(&nodes, &[]), &wants("b")), Ok("b".to_owned()));
+    let said = place(&mut core(&nodes, &[]), &wants("c")).expect_err("cordoned");
+    let words = "0/3 nodes are available: 1 node(s) were unschedulable, \
+         2 node(s) didn't satisfy plugin(s) [NodeAffinity].";
+    assert!(said.starts_with(words), "{said}");
+}
+
+#[test]
+fn what_is_kept_of_a_class_follows_what_happens() {
+    let mut core = core(&[node("a", json!({})), node("b", json!({}))], &[]);
+    let wants = asking("600m");
+    let mut places: Vec<String> = Vec::new();
+    for n in 0..2 {
+        let replica = Arc::new(pod(json!({"metadata": {"name": format!("p{n}"), "namespace": "default",
+            "uid": format!("u{n}")}, "spec": wants.pod.spec})));
+        let node = place(&mut core, &replica).expect("room");
+        core.snapshot.assume(replica, &node);
+        places.push(node);
+    }
+    places.sort();
+    assert_eq!(places, ["a", "b"]);
+    assert!(place(&mut core, &wants).is_err());
+    assert!(place(&mut core, &wants).is_err(), "known by now");
+    core.snapshot.forget("u0");
+    assert!(place(&mut core, &wants).is_ok());
+    core.snapshot.set_node(Arc::new(serde_json::from_value(node("c", json!({}))).expect("a node")));
+    assert!(place(&mut core, &wants).is_ok());
+}
+
+#[test]
+fn room_for_a_nominated_pod_is_not_given_away() {
+    let mut core = core(&[node("a", json!({}))], &[]);
+    let important = Arc::new(pod(json!({"metadata": {"name": "i", "uid": "i", "namespace": "default"},
+        "spec": {"priority": 10, "containers": [{"name": "c", "resources": {"requests": {"cpu": "800m"}}}]}})));
+    core.snapshot.nominate(important.clone(), "a");
+    assert!(place(&mut core, &asking("500m")).is_err());
+    assert_eq!(place(&mut core, &asking("100m")), Ok("a".to_owned()));
+    assert_eq!(place(&mut core, &important), Ok("a".to_owned()));
+    core.snapshot.withdraw("i");
+    assert_eq!(place(&mut core, &asking("500m")), Ok("a".to_owned()));
 }
 
 #[test]
@@ -104,4 +166,18 @@ fn a_large_cluster_is_searched_in_part() {
     assert_eq!(enough_nodes(5000, 0), 500);
     assert_eq!(enough_nodes(6000, 0), 300);
     assert_eq!(enough_nodes(5000, 100), 5000);
+}
+
+#[test]
+fn reserve_counts_and_forget_gives_back() {
+    let mut core = core(&[node("a", json!({}))], &[]);
+    let wants = asking("600m");
+    let popped = popped(&core, &wants);
+    let mut found = core.find(&popped);
+    let slots = found.feasible.expect("room");
+    assert_eq!(core.reserve(&popped, &mut found.class, slots[0]), Ok("a".to_owned()));
+    core.done(&popped, found.class);
+    assert!(place(&mut core, &asking("600m")).is_err());
+    core.forget(&wants, Instant::now() + Duration::from_secs(1));
+    assert!(place(&mut core, &asking("600m")).is_ok());
 }

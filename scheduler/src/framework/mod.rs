@@ -3,11 +3,27 @@
 //! One pod at a time goes through the synchronous part (PreFilter to Permit) on the scheduler's own task; the
 //! asynchronous part (PreBind, Bind, PostBind) runs beside the next pods. Mirrors
 //! <https://kubernetes.io/docs/concepts/scheduling-eviction/scheduling-framework/>.
+//!
+//! A plugin is a trait object ([`Plugin`]), made by a factory that is kept in a
+//! [`Registry`](crate::plugins::Registry); `scheduler/examples/rack_limit.rs` is one from end to end.
 
+mod attempt;
+mod cluster;
+mod event;
 mod plugin;
 mod profile;
 mod state;
+mod status;
+mod waiting;
 
-pub use plugin::{ClusterEvent, NodeScore, Permission, Plugin, Point, Status};
-pub use profile::{Framework, MAX_NODE_SCORE, ProfileError};
+pub use attempt::{Attempt, Candidate, PostFilter};
+pub(crate) use attempt::{fits, rivals};
+pub use cluster::{Cluster, NoCluster};
+pub use event::{ClusterEvent, ObjectKind};
+pub use plugin::{MAX_NODE_SCORE, NodeScore, Permission, Plugin, Point, Reuse};
+pub use profile::{Framework, ProfileError};
 pub use state::CycleState;
+pub use status::Status;
+pub use waiting::{Permit, WaitingPods};
+
+pub(crate) use profile::Refusal;

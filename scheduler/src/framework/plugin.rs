@@ -1,13 +1,16 @@
-//! The plugin trait and what its extension points answer.
+//! The plugin trait.
 
-use super::CycleState;
+use super::{Attempt, ClusterEvent, CycleState, PostFilter, Status};
 use crate::cache::{NodeInfo, PodInfo, Snapshot};
-use std::borrow::Cow;
+use crate::queue::QueuedPod;
 use std::cmp::Ordering;
 use std::time::Duration;
 
+/// The highest normalized score of one plugin.
+pub const MAX_NODE_SCORE: i64 = 100;
+
 /// Where a plugin wants to be called.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Point {
     PreEnqueue,
     QueueSort,
@@ -23,37 +26,37 @@ pub enum Point {
     PostBind,
 }
 
-/// An answer of an extension point, upstream's `fwk.Status`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Status {
-    Success,
-    /// This plugin has nothing to say about this pod: its Filter (or Score) is left out in this cycle.
-    Skip,
-    /// The pod does not fit now; taking other pods away could help. Reasons are worded as upstream's.
-    Unschedulable(Vec<Cow<'static, str>>),
-    /// The pod does not fit, and taking other pods away would not help.
-    Unresolvable(Vec<Cow<'static, str>>),
-    /// Something failed that says nothing about the pod; it is tried again.
-    Error(String),
-}
+impl Point {
+    pub const ALL: [Self; 12] = [
+        Self::PreEnqueue,
+        Self::QueueSort,
+        Self::PreFilter,
+        Self::Filter,
+        Self::PostFilter,
+        Self::PreScore,
+        Self::Score,
+        Self::Reserve,
+        Self::Permit,
+        Self::PreBind,
+        Self::Bind,
+        Self::PostBind,
+    ];
 
-impl Status {
-    pub fn unschedulable(reason: impl Into<Cow<'static, str>>) -> Self {
-        Self::Unschedulable(vec![reason.into()])
-    }
-
-    pub fn unresolvable(reason: impl Into<Cow<'static, str>>) -> Self {
-        Self::Unresolvable(vec![reason.into()])
-    }
-
-    pub fn is_success(&self) -> bool {
-        matches!(self, Self::Success | Self::Skip)
-    }
-
-    pub fn reasons(&self) -> &[Cow<'static, str>] {
+    /// Its field in a configuration's `plugins`.
+    pub fn field(self) -> &'static str {
         match self {
-            Self::Unschedulable(reasons) | Self::Unresolvable(reasons) => reasons,
-            _ => &[],
+            Self::PreEnqueue => "preEnqueue",
+            Self::QueueSort => "queueSort",
+            Self::PreFilter => "preFilter",
+            Self::Filter => "filter",
+            Self::PostFilter => "postFilter",
+            Self::PreScore => "preScore",
+            Self::Score => "score",
+            Self::Reserve => "reserve",
+            Self::Permit => "permit",
+            Self::PreBind => "preBind",
+            Self::Bind => "bind",
+            Self::PostBind => "postBind",
         }
     }
 }
@@ -63,70 +66,85 @@ impl Status {
 pub enum Permission {
     Approve,
     Deny(Status),
-    /// Bind only after somebody approves within this time.
+    /// Bind only after this plugin approves through [`WaitingPods`](super::WaitingPods), within this time.
     Wait(Duration),
 }
 
-/// A score of one node; after normalization 0 to [`MAX_NODE_SCORE`](super::MAX_NODE_SCORE).
-#[derive(Clone, Debug)]
+/// A score of one node; after normalization 0 to [`MAX_NODE_SCORE`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeScore {
-    /// Index into the snapshot's nodes.
+    /// The node's slot in the snapshot.
     pub node: usize,
     pub score: i64,
 }
 
-/// A change in the cluster that may help a pod which could not be scheduled.
-#[derive(Clone, Copy)]
-pub enum ClusterEvent<'a> {
-    NodeAdded(&'a NodeInfo),
-    NodeUpdated {
-        old: &'a NodeInfo,
-        new: &'a NodeInfo,
-    },
-    /// A bound pod went away, or finished.
-    PodGone(&'a PodInfo),
-    /// The waiting pod itself was changed.
-    PodUpdated(&'a PodInfo),
-    /// A claim, volume, class or CSI object was added or changed.
-    StorageChanged,
-    /// The pod waited long enough to be looked at again whatever happened.
-    Timeout,
+/// How long a plugin's answers stay true. It is what makes scheduling fast, and it is a promise: the scheduler does
+/// not ask again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reuse {
+    /// Ask every time.
+    Never,
+    /// PreFilter, Filter and Score depend on nothing but the pod's [class](PodInfo::class) and the one node. They are
+    /// asked again when that node changed.
+    Node,
+    /// What PreFilter and PreScore put into the state stays true while [`Plugin::add_pod`] and
+    /// [`Plugin::remove_pod`] are told of every pod that comes and goes, and labels, taints and the set of nodes stay
+    /// as they are. Filter and Score are asked every time.
+    State,
 }
 
 /// A scheduler plugin: implements what it names in [`points`](Self::points), nothing else is called.
 ///
-/// Synchronous functions do no I/O and do not block: they run on the scheduler's one task.
+/// Synchronous functions do no I/O and do not block: they run on the scheduler's one task. Only `name` and `points`
+/// must be given.
 #[async_trait::async_trait]
 pub trait Plugin: Send + Sync + 'static {
-    /// Upstream's name, as in a `KubeSchedulerConfiguration`.
+    /// Its name in a `KubeSchedulerConfiguration`.
     fn name(&self) -> &'static str;
 
     fn points(&self) -> &'static [Point];
 
-    /// May the pod enter the queue? `Unresolvable` keeps it out until the pod itself changes.
+    fn reuse(&self) -> Reuse {
+        Reuse::Never
+    }
+
+    /// May the pod enter the queue? A refusal keeps it out until an event [`helps`](Self::helps).
     fn pre_enqueue(&self, _pod: &PodInfo) -> Status {
         Status::Success
     }
 
     /// The order of the queue: `Less` is scheduled first. Exactly one plugin of a profile sorts.
-    fn less(&self, a: &PodInfo, b: &PodInfo) -> Ordering {
-        a.queued_at.cmp(&b.queued_at)
+    fn less(&self, a: &QueuedPod, b: &QueuedPod) -> Ordering {
+        a.since.cmp(&b.since)
     }
 
+    /// Looks at the pod and the whole cluster once a cycle. `Skip` leaves its Filter out.
     fn pre_filter(&self, _state: &mut CycleState, _pod: &PodInfo, _snapshot: &Snapshot) -> Status {
         Status::Success
     }
+
+    /// Corrects the state of PreFilter and PreScore: `added` is on `node` now. Exactly undone by `remove_pod`.
+    fn add_pod(&self, _state: &mut CycleState, _pod: &PodInfo, _added: &PodInfo, _node: &NodeInfo) {}
+
+    fn remove_pod(&self, _state: &mut CycleState, _pod: &PodInfo, _removed: &PodInfo, _node: &NodeInfo) {}
 
     fn filter(&self, _state: &CycleState, _pod: &PodInfo, _node: &NodeInfo) -> Status {
         Status::Success
     }
 
-    /// Called when no node fits. `Success` says that the pod was helped (a node was nominated).
-    fn post_filter(&self, _state: &CycleState, _pod: &PodInfo, _snapshot: &Snapshot) -> Status {
-        Status::unschedulable("")
+    /// Called when no node fits.
+    fn post_filter(&self, _attempt: &mut Attempt<'_>) -> PostFilter {
+        PostFilter::Unhelpful(String::new())
     }
 
-    fn pre_score(&self, _state: &mut CycleState, _pod: &PodInfo, _nodes: &[&NodeInfo]) -> Status {
+    /// `nodes` are the slots of those that fit. `Skip` leaves its Score out.
+    fn pre_score(
+        &self,
+        _state: &mut CycleState,
+        _pod: &PodInfo,
+        _snapshot: &Snapshot,
+        _nodes: &[usize],
+    ) -> Status {
         Status::Success
     }
 
@@ -134,11 +152,11 @@ pub trait Plugin: Send + Sync + 'static {
         0
     }
 
-    /// Brings the raw scores of all nodes into 0 to `MAX_NODE_SCORE`.
+    /// NormalizeScore: brings the raw scores of all nodes into 0 to `MAX_NODE_SCORE`.
     fn normalize(&self, _state: &CycleState, _pod: &PodInfo, _scores: &mut [NodeScore]) {}
 
     /// Takes what the pod will use on the node. [`unreserve`](Self::unreserve) follows when anything later fails.
-    fn reserve(&self, _state: &CycleState, _pod: &PodInfo, _node: &str) -> Status {
+    fn reserve(&self, _state: &mut CycleState, _pod: &PodInfo, _node: &NodeInfo) -> Status {
         Status::Success
     }
 
@@ -149,6 +167,7 @@ pub trait Plugin: Send + Sync + 'static {
         Permission::Approve
     }
 
+    /// May wait as long as it takes: other pods are scheduled and bound meanwhile.
     async fn pre_bind(&self, _pod: &PodInfo, _node: &str) -> Status {
         Status::Success
     }
@@ -160,9 +179,14 @@ pub trait Plugin: Send + Sync + 'static {
 
     async fn post_bind(&self, _pod: &PodInfo, _node: &str) {}
 
-    /// Whether `event` can help a pod that this plugin rejected (a queueing hint, KEP-4247). Called for every
-    /// waiting pod: it must be cheap, and wrongly answering `true` only costs an attempt.
+    /// Whether `event` can help a pod that this plugin refused (a queueing hint, KEP-4247). Asked once for all
+    /// waiting pods of a class: wrongly answering `true` only costs attempts.
     fn helps(&self, _pod: &PodInfo, _event: &ClusterEvent<'_>) -> bool {
         true
+    }
+
+    /// What would have to change for this node to be accepted, for `coracle why`.
+    fn advice(&self, _pod: &PodInfo, _node: &NodeInfo) -> Option<String> {
+        None
     }
 }

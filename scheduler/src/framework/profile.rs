@@ -1,87 +1,181 @@
 //! A profile put together: the plugins of each extension point, ready to run.
 
-use super::{CycleState, NodeScore, Plugin, Point, Status};
+use super::{CycleState, Plugin, Point, Reuse, Status};
 use crate::cache::{NodeInfo, PodInfo, Snapshot};
 use crate::config::Profile;
-use crate::plugins::Registry;
+use crate::plugins::{Handle, Registry};
+use std::collections::HashMap;
 use std::sync::Arc;
 
-/// The highest normalized score of one plugin.
-pub const MAX_NODE_SCORE: i64 = 100;
-
-#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+/// Why a profile cannot run; upstream words these alike.
+#[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 pub enum ProfileError {
     #[error("profile {profile}: plugin {plugin} does not exist")]
     UnknownPlugin { profile: String, plugin: String },
-    #[error("profile {0}: exactly one plugin must sort the queue")]
+    #[error("profile {profile}: plugin {plugin} does not extend {point} plugin")]
+    WrongPoint { profile: String, plugin: String, point: &'static str },
+    #[error("profile {profile}: plugin {plugin}: {why}")]
+    Arguments { profile: String, plugin: String, why: String },
+    #[error("profile {0}: exactly one queue sort plugin required")]
     QueueSort(String),
-    #[error("profile {0}: at least one plugin must bind")]
+    #[error("profile {0}: at least one bind plugin is needed")]
     Bind(String),
 }
 
-type Plugins = Vec<Arc<dyn Plugin>>;
+/// A plugin's refusal: its place in the order of filters, its name, and what it said.
+pub(crate) type Refusal = (usize, &'static str, Status);
+
+/// A plugin that filters, with what the scheduler asks it about often.
+pub(crate) struct Filtering {
+    pub plugin: Arc<dyn Plugin>,
+    pub name: &'static str,
+    pub reuse: Reuse,
+}
+
+pub(crate) struct Scoring {
+    pub plugin: Arc<dyn Plugin>,
+    pub name: &'static str,
+    pub weight: i64,
+    /// The column of its kept scores.
+    pub column: Option<usize>,
+}
 
 /// The plugins of one profile by extension point.
 pub struct Framework {
     pub scheduler_name: String,
-    pre_enqueue: Plugins,
+    /// Overrides the configuration's.
+    pub percentage: Option<usize>,
+    pub(crate) pre_enqueue: Vec<Arc<dyn Plugin>>,
     pub(crate) sort: Arc<dyn Plugin>,
-    pre_filter: Plugins,
-    filter: Plugins,
-    post_filter: Plugins,
-    pre_score: Plugins,
-    score: Vec<(Arc<dyn Plugin>, i64)>,
-    pub(crate) reserve: Plugins,
-    pub(crate) permit: Plugins,
-    pub(crate) pre_bind: Plugins,
-    pub(crate) bind: Plugins,
-    pub(crate) post_bind: Plugins,
-    all: Plugins,
+    pub(crate) pre_filter: Vec<Filtering>,
+    pub(crate) filter: Vec<Filtering>,
+    pub(crate) post_filter: Vec<Arc<dyn Plugin>>,
+    pub(crate) pre_score: Vec<Arc<dyn Plugin>>,
+    pub(crate) score: Vec<Scoring>,
+    pub(crate) reserve: Vec<Arc<dyn Plugin>>,
+    pub(crate) permit: Vec<Arc<dyn Plugin>>,
+    pub(crate) pre_bind: Vec<Arc<dyn Plugin>>,
+    pub(crate) bind: Vec<Arc<dyn Plugin>>,
+    pub(crate) post_bind: Vec<Arc<dyn Plugin>>,
+    /// Plugins whose state follows pods that come and go.
+    following: Vec<Arc<dyn Plugin>>,
+    all: HashMap<&'static str, Arc<dyn Plugin>>,
+}
+
+/// Plugins with weights.
+type Weighted = Vec<(Arc<dyn Plugin>, i64)>;
+
+/// The plugins of a profile, made and by point.
+struct Made<'a> {
+    profile: &'a Profile,
+    all: HashMap<&'static str, Arc<dyn Plugin>>,
+}
+
+impl Made<'_> {
+    fn at(&self, point: Point) -> Result<Weighted, ProfileError> {
+        let named = self.profile.plugins.get(&point).into_iter().flatten();
+        let mut found = Vec::new();
+        for (name, weight) in named {
+            let plugin = self.all.get(name.as_str()).ok_or_else(|| ProfileError::UnknownPlugin {
+                profile: self.profile.scheduler_name.clone(),
+                plugin: name.clone(),
+            })?;
+            if !plugin.points().contains(&point) {
+                return Err(ProfileError::WrongPoint {
+                    profile: self.profile.scheduler_name.clone(),
+                    plugin: name.clone(),
+                    point: point.field(),
+                });
+            }
+            found.push((plugin.clone(), *weight));
+        }
+        Ok(found)
+    }
+
+    fn only(&self, point: Point) -> Result<Vec<Arc<dyn Plugin>>, ProfileError> {
+        Ok(self.at(point)?.into_iter().map(|(plugin, _)| plugin).collect())
+    }
+
+    fn filtering(&self, point: Point) -> Result<Vec<Filtering>, ProfileError> {
+        let wrap = |plugin: Arc<dyn Plugin>| Filtering { name: plugin.name(), reuse: plugin.reuse(), plugin };
+        Ok(self.only(point)?.into_iter().map(wrap).collect())
+    }
+
+    fn scoring(&self) -> Result<Vec<Scoring>, ProfileError> {
+        let mut columns = 0..;
+        let mut wrap = |(plugin, weight): (Arc<dyn Plugin>, i64)| {
+            let kept = plugin.reuse() == Reuse::Node;
+            Scoring {
+                name: plugin.name(),
+                column: if kept { columns.next() } else { None },
+                weight: weight.max(1),
+                plugin,
+            }
+        };
+        Ok(self.at(Point::Score)?.into_iter().map(&mut wrap).collect())
+    }
+}
+
+fn make(
+    profile: &Profile,
+    registry: &Registry,
+    handle: &Handle,
+) -> Result<HashMap<&'static str, Arc<dyn Plugin>>, ProfileError> {
+    let mut all: HashMap<&'static str, Arc<dyn Plugin>> = HashMap::new();
+    for (name, _) in profile.plugins.values().flatten() {
+        if all.contains_key(name.as_str()) {
+            continue;
+        }
+        let no_arguments = serde_json::Value::Null;
+        let arguments = profile.arguments.get(name).unwrap_or(&no_arguments);
+        let plugin = registry.make(name, handle, arguments).ok_or_else(|| ProfileError::UnknownPlugin {
+            profile: profile.scheduler_name.clone(),
+            plugin: name.clone(),
+        })?;
+        let plugin = plugin.map_err(|why| ProfileError::Arguments {
+            profile: profile.scheduler_name.clone(),
+            plugin: name.clone(),
+            why: why.join("; "),
+        })?;
+        all.insert(plugin.name(), plugin);
+    }
+    Ok(all)
 }
 
 impl Framework {
     /// Refuses a profile that names an unknown plugin, or lacks one that sorts or binds.
-    pub fn new(profile: &Profile, registry: &Registry) -> Result<Self, ProfileError> {
-        let mut all = Vec::new();
-        for (name, weight) in &profile.plugins {
-            let plugin = registry.get(name).ok_or_else(|| ProfileError::UnknownPlugin {
-                profile: profile.scheduler_name.clone(),
-                plugin: name.clone(),
-            })?;
-            all.push((plugin, *weight));
-        }
-        let at = |point: Point| -> Plugins {
-            all.iter().filter(|(p, _)| p.points().contains(&point)).map(|(p, _)| p.clone()).collect()
-        };
-        let [sort] = at(Point::QueueSort)
-            .try_into()
-            .map_err(|_: Plugins| ProfileError::QueueSort(profile.scheduler_name.clone()))?;
-        let bind = at(Point::Bind);
+    pub fn new(profile: &Profile, registry: &Registry, handle: &Handle) -> Result<Self, ProfileError> {
+        let made = Made { profile, all: make(profile, registry, handle)? };
+        let name = || profile.scheduler_name.clone();
+        let [sort] =
+            made.only(Point::QueueSort)?.try_into().map_err(|_: Vec<_>| ProfileError::QueueSort(name()))?;
+        let bind = made.only(Point::Bind)?;
         if bind.is_empty() {
-            return Err(ProfileError::Bind(profile.scheduler_name.clone()));
+            return Err(ProfileError::Bind(name()));
         }
-        let score =
-            all.iter().filter(|(p, w)| *w > 0 && p.points().contains(&Point::Score)).cloned().collect();
+        let following = |p: &&Arc<dyn Plugin>| p.reuse() != Reuse::Node;
         Ok(Self {
-            scheduler_name: profile.scheduler_name.clone(),
-            pre_enqueue: at(Point::PreEnqueue),
+            scheduler_name: name(),
+            percentage: profile.percentage_of_nodes_to_score,
+            pre_enqueue: made.only(Point::PreEnqueue)?,
             sort,
-            pre_filter: at(Point::PreFilter),
-            filter: at(Point::Filter),
-            post_filter: at(Point::PostFilter),
-            pre_score: at(Point::PreScore),
-            score,
-            reserve: at(Point::Reserve),
-            permit: at(Point::Permit),
-            pre_bind: at(Point::PreBind),
+            pre_filter: made.filtering(Point::PreFilter)?,
+            filter: made.filtering(Point::Filter)?,
+            post_filter: made.only(Point::PostFilter)?,
+            pre_score: made.only(Point::PreScore)?,
+            score: made.scoring()?,
+            reserve: made.only(Point::Reserve)?,
+            permit: made.only(Point::Permit)?,
+            pre_bind: made.only(Point::PreBind)?,
             bind,
-            post_bind: at(Point::PostBind),
-            all: all.iter().map(|(p, _)| p.clone()).collect(),
+            post_bind: made.only(Point::PostBind)?,
+            following: made.only(Point::PreFilter)?.iter().filter(following).cloned().collect(),
+            all: made.all,
         })
     }
 
     pub(crate) fn plugin(&self, name: &str) -> Option<&Arc<dyn Plugin>> {
-        self.all.iter().find(|p| p.name() == name)
+        self.all.get(name)
     }
 
     /// The first plugin that keeps the pod out of the queue.
@@ -89,86 +183,75 @@ impl Framework {
         self.pre_enqueue.iter().find(|p| !p.pre_enqueue(pod).is_success()).map(|p| p.name())
     }
 
-    /// Runs PreFilter; the first refusal ends it and says whose it was.
+    /// How many scores of a node are kept.
+    pub(crate) fn columns(&self) -> usize {
+        self.score.iter().filter(|s| s.column.is_some()).count()
+    }
+
+    /// Runs PreFilter of the plugins for which `wanted` holds; the first refusal ends it.
     pub(crate) fn pre_filter(
         &self,
         state: &mut CycleState,
         pod: &PodInfo,
         snapshot: &Snapshot,
+        wanted: impl Fn(Reuse) -> bool,
     ) -> Result<(), (&'static str, Status)> {
-        for plugin in &self.pre_filter {
-            match plugin.pre_filter(state, pod, snapshot) {
+        for entry in self.pre_filter.iter().filter(|e| wanted(e.reuse)) {
+            state.restart(entry.name);
+            match entry.plugin.pre_filter(state, pod, snapshot) {
                 Status::Success => {}
-                Status::Skip => state.skip_filter(plugin.name()),
-                refusal => return Err((plugin.name(), refusal)),
+                Status::Skip => state.skip_filter(entry.name),
+                refusal => return Err((entry.name, refusal)),
             }
         }
         Ok(())
     }
 
-    /// Runs Filter for one node; the first refusal ends it and says whose it was.
+    /// Runs Filter of the plugins for which `wanted` holds, for one node; the first refusal ends it.
     pub(crate) fn filter(
         &self,
         state: &CycleState,
         pod: &PodInfo,
         node: &NodeInfo,
-    ) -> Result<(), (&'static str, Status)> {
-        for plugin in self.filter.iter().filter(|p| state.filters(p.name())) {
-            let status = plugin.filter(state, pod, node);
+        wanted: impl Fn(usize, Reuse) -> bool,
+    ) -> Result<(), Refusal> {
+        for (index, entry) in self.filter.iter().enumerate() {
+            if !wanted(index, entry.reuse) || !state.filters(entry.name) {
+                continue;
+            }
+            let status = entry.plugin.filter(state, pod, node);
             if !status.is_success() {
-                return Err((plugin.name(), status));
+                return Err((index, entry.name, status));
             }
         }
         Ok(())
     }
 
-    /// Runs PostFilter until one plugin has helped. The last reasons are what the event says of preemption.
-    pub(crate) fn post_filter(
-        &self,
-        state: &CycleState,
-        pod: &PodInfo,
-        snapshot: &Snapshot,
-    ) -> Option<Status> {
-        let mut answer = None;
-        for plugin in &self.post_filter {
-            let status = plugin.post_filter(state, pod, snapshot);
-            let helped = status.is_success();
-            answer = Some(status);
-            if helped {
-                break;
-            }
-        }
-        answer
+    /// Whether any plugin that looks beyond the one node filters this pod.
+    pub(crate) fn looks_beyond_nodes(&self, state: &CycleState) -> bool {
+        self.filter.iter().any(|e| e.reuse != Reuse::Node && state.filters(e.name))
     }
 
-    /// The weighted total of every node, in the order of `nodes`, or what failed.
-    pub(crate) fn score(
+    /// Tells the plugins' states that a pod came to a node (or left it).
+    pub(crate) fn follow(
         &self,
         state: &mut CycleState,
         pod: &PodInfo,
-        snapshot: &Snapshot,
-        nodes: &[usize],
-    ) -> Result<Vec<i64>, Status> {
-        let infos: Vec<&NodeInfo> = nodes.iter().map(|i| snapshot.node(*i)).collect();
-        for plugin in &self.pre_score {
-            match plugin.pre_score(state, pod, &infos) {
-                Status::Success => {}
-                Status::Skip => state.skip_score(plugin.name()),
-                failed => return Err(failed),
+        other: &PodInfo,
+        node: &NodeInfo,
+        added: bool,
+    ) {
+        for plugin in &self.following {
+            if added {
+                plugin.add_pod(state, pod, other, node);
+            } else {
+                plugin.remove_pod(state, pod, other, node);
             }
         }
-        let mut totals = vec![0; nodes.len()];
-        for (plugin, weight) in self.score.iter().filter(|(p, _)| state.scores(p.name())) {
-            let score = |(node, info): (&usize, &&NodeInfo)| NodeScore {
-                node: *node,
-                score: plugin.score(state, pod, info),
-            };
-            let mut scores: Vec<NodeScore> = nodes.iter().zip(&infos).map(score).collect();
-            plugin.normalize(state, pod, &mut scores);
-            for (total, scored) in totals.iter_mut().zip(&scores) {
-                *total += scored.score * weight;
-            }
-        }
-        Ok(totals)
+    }
+
+    /// Gives back what Reserve took.
+    pub(crate) fn unreserve(&self, pod: &PodInfo, node: &str) {
+        self.reserve.iter().rev().for_each(|p| p.unreserve(pod, node));
     }
 }

@@ -1,7 +1,7 @@
 //! Matching nodes against node selectors and node affinity terms.
 
-use crate::cache::NodeInfo;
-use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm};
+use crate::cache::{NodeInfo, PodInfo};
+use k8s_openapi::api::core::v1::{NodeAffinity, NodeSelectorRequirement, NodeSelectorTerm};
 
 fn holds(requirement: &NodeSelectorRequirement, value: Option<&str>) -> bool {
     let values = requirement.values.as_deref().unwrap_or_default();
@@ -30,12 +30,25 @@ pub fn term_matches(term: &NodeSelectorTerm, node: &NodeInfo) -> bool {
     if expressions.is_empty() && fields.is_empty() {
         return false;
     }
-    let label = |key: &str| node.labels().and_then(|l| l.get(key)).map(String::as_str);
     let field = |key: &str| (key == "metadata.name").then_some(node.name.as_str());
-    expressions.iter().all(|r| holds(r, label(&r.key))) && fields.iter().all(|r| holds(r, field(&r.key)))
+    expressions.iter().all(|r| holds(r, node.label(&r.key))) && fields.iter().all(|r| holds(r, field(&r.key)))
 }
 
 /// Whether one of the terms matches.
 pub fn any_term_matches(terms: &[NodeSelectorTerm], node: &NodeInfo) -> bool {
     terms.iter().any(|term| term_matches(term, node))
+}
+
+pub fn of(pod: &PodInfo) -> Option<&NodeAffinity> {
+    pod.spec()?.affinity.as_ref()?.node_affinity.as_ref()
+}
+
+/// Whether the pod's node selector and required node affinity allow the node.
+pub fn allows(pod: &PodInfo, node: &NodeInfo) -> bool {
+    let selector = pod.spec().and_then(|s| s.node_selector.as_ref());
+    if !selector.into_iter().flatten().all(|(key, value)| node.label(key) == Some(value)) {
+        return false;
+    }
+    let required = of(pod).and_then(|t| t.required_during_scheduling_ignored_during_execution.as_ref());
+    required.is_none_or(|r| any_term_matches(&r.node_selector_terms, node))
 }

@@ -6,16 +6,19 @@ use k8s_openapi::api::core::v1::{Binding, ObjectReference, Pod};
 use kube::Api;
 use kube::api::{ObjectMeta, PostParams};
 
+pub const POINTS: &[Point] = &[Point::Bind];
+
 pub struct DefaultBinder {
-    client: kube::Client,
+    client: Option<kube::Client>,
 }
 
 impl DefaultBinder {
-    pub fn new(client: kube::Client) -> Self {
+    pub fn new(client: Option<kube::Client>) -> Self {
         Self { client }
     }
 
     async fn post(&self, pod: &PodInfo, node: &str) -> Result<(), String> {
+        let client = self.client.clone().ok_or("there is no API to bind through")?;
         let binding = Binding {
             metadata: ObjectMeta {
                 name: Some(pod.key.name.clone()),
@@ -29,7 +32,7 @@ impl DefaultBinder {
                 ..ObjectReference::default()
             },
         };
-        let api: Api<Pod> = Api::namespaced(self.client.clone(), &pod.key.namespace);
+        let api: Api<Pod> = Api::namespaced(client, &pod.key.namespace);
         let created: Result<serde_json::Value, kube::Error> =
             api.create_subresource("binding", &pod.key.name, &PostParams::default(), &binding).await;
         created.map(|_| ()).map_err(|e| e.to_string())
@@ -43,7 +46,7 @@ impl Plugin for DefaultBinder {
     }
 
     fn points(&self) -> &'static [Point] {
-        &[Point::Bind]
+        POINTS
     }
 
     async fn bind(&self, pod: &PodInfo, node: &str) -> Status {

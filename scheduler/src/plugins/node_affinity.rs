@@ -1,54 +1,110 @@
 //! `nodeSelector` and node affinity: required terms filter, preferred ones score.
 
-use super::{affinity, normalize};
-use crate::cache::{NodeInfo, PodInfo};
-use crate::framework::{ClusterEvent, CycleState, NodeScore, Plugin, Point, Status};
-use k8s_openapi::api::core::v1::NodeAffinity as Terms;
+use super::{Arguments, Mistakes, affinity, normalize};
+use crate::cache::{NodeInfo, PodInfo, Snapshot};
+use crate::framework::{ClusterEvent, CycleState, NodeScore, Plugin, Point, Reuse, Status};
+use k8s_openapi::api::core::v1::{NodeAffinity as Terms, NodeSelectorTerm, PreferredSchedulingTerm};
+use serde_json::Value;
+use std::collections::HashSet;
 
-pub struct NodeAffinity;
+const NAME: &str = "NodeAffinity";
+pub const POINTS: &[Point] = &[Point::PreFilter, Point::Filter, Point::PreScore, Point::Score];
 
-fn terms(pod: &PodInfo) -> Option<&Terms> {
-    pod.spec()?.affinity.as_ref()?.node_affinity.as_ref()
+#[derive(Default)]
+pub struct NodeAffinity {
+    /// Applies to every pod of the profile, in addition to its own.
+    added: Option<Terms>,
 }
 
-fn matches(pod: &PodInfo, node: &NodeInfo) -> bool {
-    let selector = pod.spec().and_then(|s| s.node_selector.as_ref());
-    let label = |key: &str| node.labels().and_then(|l| l.get(key));
-    if !selector.into_iter().flatten().all(|(key, value)| label(key) == Some(value)) {
-        return false;
+fn preferred(terms: Option<&Terms>) -> &[PreferredSchedulingTerm] {
+    terms.and_then(|t| t.preferred_during_scheduling_ignored_during_execution.as_deref()).unwrap_or_default()
+}
+
+/// The names that the terms leave, when each of them names nodes: as the pods of a DaemonSet do.
+fn named(terms: &[NodeSelectorTerm]) -> Option<HashSet<String>> {
+    let mut names = HashSet::new();
+    for term in terms {
+        let fields = term.match_fields.as_deref().unwrap_or_default();
+        let mut by_name = fields.iter().filter(|f| f.key == "metadata.name" && f.operator == "In");
+        let first = by_name.next()?.values.as_deref().unwrap_or_default();
+        let rest: Vec<_> = by_name.filter_map(|f| f.values.as_ref()).collect();
+        names.extend(first.iter().filter(|name| rest.iter().all(|values| values.contains(name))).cloned());
     }
-    let required = terms(pod).and_then(|t| t.required_during_scheduling_ignored_during_execution.as_ref());
-    required.is_none_or(|r| affinity::any_term_matches(&r.node_selector_terms, node))
+    Some(names)
+}
+
+impl NodeAffinity {
+    pub fn new(arguments: &Value) -> Result<Self, Mistakes> {
+        let mut arguments = Arguments::new(arguments);
+        let added = arguments.read("addedAffinity");
+        arguments.finish().map(|()| Self { added })
+    }
+
+    fn added_allows(&self, node: &NodeInfo) -> bool {
+        let required =
+            self.added.as_ref().and_then(|a| a.required_during_scheduling_ignored_during_execution.as_ref());
+        required.is_none_or(|r| affinity::any_term_matches(&r.node_selector_terms, node))
+    }
+
+    fn matches(&self, pod: &PodInfo, node: &NodeInfo) -> bool {
+        self.added_allows(node) && affinity::allows(pod, node)
+    }
 }
 
 impl Plugin for NodeAffinity {
     fn name(&self) -> &'static str {
-        "NodeAffinity"
+        NAME
     }
 
     fn points(&self) -> &'static [Point] {
-        &[Point::Filter, Point::PreScore, Point::Score]
+        POINTS
+    }
+
+    fn reuse(&self) -> Reuse {
+        Reuse::Node
+    }
+
+    fn pre_filter(&self, state: &mut CycleState, pod: &PodInfo, _snapshot: &Snapshot) -> Status {
+        let required =
+            affinity::of(pod).and_then(|t| t.required_during_scheduling_ignored_during_execution.as_ref());
+        let selector = pod.spec().and_then(|s| s.node_selector.as_ref());
+        if required.is_none() && selector.is_none_or(std::collections::BTreeMap::is_empty) {
+            return if self.added.is_none() { Status::Skip } else { Status::Success };
+        }
+        let terms = required.map(|r| r.node_selector_terms.as_slice()).unwrap_or_default();
+        if let Some(names) = named(terms).filter(|_| !terms.is_empty()) {
+            if names.is_empty() {
+                return Status::unresolvable("pod affinity terms conflict");
+            }
+            state.only_nodes(NAME, names);
+        }
+        Status::Success
     }
 
     fn filter(&self, _state: &CycleState, pod: &PodInfo, node: &NodeInfo) -> Status {
-        if matches(pod, node) {
-            Status::Success
-        } else {
-            Status::unresolvable("node(s) didn't match Pod's node affinity/selector")
+        if !self.added_allows(node) {
+            return Status::unresolvable("node(s) didn't match scheduler-enforced node affinity");
         }
+        if !affinity::allows(pod, node) {
+            return Status::unresolvable("node(s) didn't match Pod's node affinity/selector");
+        }
+        Status::Success
     }
 
-    fn pre_score(&self, _state: &mut CycleState, pod: &PodInfo, _nodes: &[&NodeInfo]) -> Status {
-        let preferred =
-            terms(pod).and_then(|t| t.preferred_during_scheduling_ignored_during_execution.as_ref());
-        if preferred.is_none_or(Vec::is_empty) { Status::Skip } else { Status::Success }
+    fn pre_score(
+        &self,
+        _state: &mut CycleState,
+        pod: &PodInfo,
+        _snapshot: &Snapshot,
+        _nodes: &[usize],
+    ) -> Status {
+        let none = preferred(affinity::of(pod)).is_empty() && preferred(self.added.as_ref()).is_empty();
+        if none { Status::Skip } else { Status::Success }
     }
 
     fn score(&self, _state: &CycleState, pod: &PodInfo, node: &NodeInfo) -> i64 {
-        let preferred =
-            terms(pod).and_then(|t| t.preferred_during_scheduling_ignored_during_execution.as_ref());
-        let matching =
-            preferred.into_iter().flatten().filter(|t| affinity::term_matches(&t.preference, node));
+        let terms = preferred(affinity::of(pod)).iter().chain(preferred(self.added.as_ref()));
+        let matching = terms.filter(|t| affinity::term_matches(&t.preference, node));
         matching.map(|t| i64::from(t.weight)).sum()
     }
 
@@ -58,19 +114,32 @@ impl Plugin for NodeAffinity {
 
     fn helps(&self, pod: &PodInfo, event: &ClusterEvent<'_>) -> bool {
         match event {
-            ClusterEvent::NodeAdded(node) => matches(pod, node),
-            ClusterEvent::NodeUpdated { old, new } => !matches(pod, old) && matches(pod, new),
+            ClusterEvent::NodeAdded(node) => self.matches(pod, node),
+            ClusterEvent::NodeUpdated { node, changed } => changed.labels && self.matches(pod, node),
             ClusterEvent::PodUpdated(_) | ClusterEvent::Timeout => true,
             _ => false,
         }
+    }
+
+    fn advice(&self, pod: &PodInfo, node: &NodeInfo) -> Option<String> {
+        let selector = pod.spec().and_then(|s| s.node_selector.as_ref());
+        let missing = selector.into_iter().flatten().find(|(k, v)| node.label(k) != Some(v.as_str()));
+        Some(match missing {
+            Some((key, value)) => format!("kubectl label nodes {} {key}={value}", node.name),
+            None => "change the pod's required node affinity, or the node's labels".to_owned(),
+        })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plugins::testing::{node, pod};
+    use crate::plugins::testing::{node, pod, snapshot};
     use serde_json::json;
+
+    fn plain() -> NodeAffinity {
+        NodeAffinity::default()
+    }
 
     #[test]
     fn every_operator_decides_as_upstream() {
@@ -90,23 +159,50 @@ mod tests {
             let pod = pod(json!({"spec": {"containers": [], "affinity": {"nodeAffinity": {
                 "requiredDuringSchedulingIgnoredDuringExecution":
                     {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}}}}}));
-            let status = NodeAffinity.filter(&CycleState::default(), &pod, &labelled);
+            let status = plain().filter(&CycleState::default(), &pod, &labelled);
             assert_eq!(status.is_success(), fits, "{expression}");
         }
+    }
+
+    fn for_node(name: &str) -> Value {
+        json!({"spec": {"containers": [], "affinity": {"nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms":
+                [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [name]}]}]}}}}})
     }
 
     #[test]
     fn node_selector_and_match_fields_both_count() {
         let n1 = node(json!({"metadata": {"name": "n1", "labels": {"disk": "ssd"}}}));
         let wants = |disk: &str, name: &str| {
-            pod(
-                json!({"spec": {"containers": [], "nodeSelector": {"disk": disk}, "affinity": {"nodeAffinity": {
-                "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms":
-                    [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [name]}]}]}}}}}),
-            )
+            let mut value = for_node(name);
+            value["spec"]["nodeSelector"] = json!({"disk": disk});
+            pod(value)
         };
-        assert!(matches(&wants("ssd", "n1"), &n1));
-        assert!(!matches(&wants("hdd", "n1"), &n1));
-        assert!(!matches(&wants("ssd", "n2"), &n1));
+        assert!(plain().matches(&wants("ssd", "n1"), &n1));
+        assert!(!plain().matches(&wants("hdd", "n1"), &n1));
+        assert!(!plain().matches(&wants("ssd", "n2"), &n1));
+    }
+
+    #[test]
+    fn a_named_node_is_all_that_is_looked_at() {
+        let mut state = CycleState::default();
+        let snapshot = snapshot(&[json!({"metadata": {"name": "n1"}})], &[]);
+        assert_eq!(plain().pre_filter(&mut state, &pod(for_node("n1")), &snapshot), Status::Success);
+        let (names, plugins) = state.remaining_nodes().expect("restricted");
+        assert_eq!((names, plugins), (HashSet::from(["n1"]), vec![NAME]));
+    }
+
+    #[test]
+    fn the_added_affinity_holds_for_every_pod() {
+        let arguments = json!({"addedAffinity": {"requiredDuringSchedulingIgnoredDuringExecution":
+            {"nodeSelectorTerms": [{"matchExpressions": [{"key": "team", "operator": "Exists"}]}]}}});
+        let plugin = NodeAffinity::new(&arguments).expect("arguments");
+        let any = pod(json!({"spec": {"containers": []}}));
+        let status = plugin.filter(&CycleState::default(), &any, &node(json!({"metadata": {"name": "n"}})));
+        assert_eq!(status.reasons(), ["node(s) didn't match scheduler-enforced node affinity"]);
+        assert_eq!(
+            NodeAffinity::new(&json!({"adedAffinity": {}})).err(),
+            Some(vec!["adedAffinity: Forbidden: unknown field".to_owned()])
+        );
     }
 }

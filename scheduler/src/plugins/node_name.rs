@@ -1,7 +1,9 @@
 //! A pod that names its node goes there and nowhere else.
 
 use crate::cache::{NodeInfo, PodInfo};
-use crate::framework::{ClusterEvent, CycleState, Plugin, Point, Status};
+use crate::framework::{ClusterEvent, CycleState, Plugin, Point, Reuse, Status};
+
+pub const POINTS: &[Point] = &[Point::Filter];
 
 pub struct NodeName;
 
@@ -15,7 +17,11 @@ impl Plugin for NodeName {
     }
 
     fn points(&self) -> &'static [Point] {
-        &[Point::Filter]
+        POINTS
+    }
+
+    fn reuse(&self) -> Reuse {
+        Reuse::Node
     }
 
     fn filter(&self, _state: &CycleState, pod: &PodInfo, node: &NodeInfo) -> Status {

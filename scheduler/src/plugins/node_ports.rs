@@ -1,12 +1,16 @@
 //! A host port is taken once per node, protocol and address.
 
-use crate::cache::Snapshot;
-use crate::cache::{NodeInfo, PodInfo};
-use crate::framework::{ClusterEvent, CycleState, Plugin, Point, Status};
+use crate::cache::{NodeInfo, PodInfo, Snapshot};
+use crate::framework::{ClusterEvent, CycleState, Plugin, Point, Reuse, Status};
+
+pub const POINTS: &[Point] = &[Point::PreFilter, Point::Filter];
 
 pub struct NodePorts;
 
 fn free(pod: &PodInfo, node: &NodeInfo) -> bool {
+    if node.with_ports == 0 {
+        return true;
+    }
     let mut taken = node.pods.iter().flat_map(|p| &p.host_ports);
     !taken.any(|t| pod.host_ports.iter().any(|wanted| wanted.conflicts(t)))
 }
@@ -17,7 +21,11 @@ impl Plugin for NodePorts {
     }
 
     fn points(&self) -> &'static [Point] {
-        &[Point::PreFilter, Point::Filter]
+        POINTS
+    }
+
+    fn reuse(&self) -> Reuse {
+        Reuse::Node
     }
 
     fn pre_filter(&self, _state: &mut CycleState, pod: &PodInfo, _snapshot: &Snapshot) -> Status {
@@ -35,11 +43,18 @@ impl Plugin for NodePorts {
     fn helps(&self, pod: &PodInfo, event: &ClusterEvent<'_>) -> bool {
         match event {
             ClusterEvent::NodeAdded(_) | ClusterEvent::Timeout => true,
-            ClusterEvent::PodGone(gone) => {
+            ClusterEvent::PodGone { pod: gone, .. } => {
                 gone.host_ports.iter().any(|g| pod.host_ports.iter().any(|p| p.conflicts(g)))
             }
             _ => false,
         }
+    }
+
+    fn advice(&self, pod: &PodInfo, node: &NodeInfo) -> Option<String> {
+        let holder = node.pods.iter().find(|p| {
+            p.host_ports.iter().any(|taken| pod.host_ports.iter().any(|wanted| wanted.conflicts(taken)))
+        })?;
+        Some(format!("its host port is held by pod {}", holder.key))
     }
 }
 

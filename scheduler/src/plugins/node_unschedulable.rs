@@ -2,13 +2,23 @@
 
 use super::taint_toleration::tolerates;
 use crate::cache::{NodeInfo, PodInfo};
-use crate::framework::{ClusterEvent, CycleState, Plugin, Point, Status};
+use crate::framework::{ClusterEvent, CycleState, Plugin, Point, Reuse, Status};
 use k8s_openapi::api::core::v1::Taint;
+
+pub const POINTS: &[Point] = &[Point::Filter];
 
 pub struct NodeUnschedulable;
 
-fn cordoned(node: &NodeInfo) -> bool {
-    node.spec().and_then(|s| s.unschedulable) == Some(true)
+fn refuses(node: &NodeInfo, pod: &PodInfo) -> bool {
+    if node.spec().and_then(|s| s.unschedulable) != Some(true) {
+        return false;
+    }
+    let taint = Taint {
+        key: "node.kubernetes.io/unschedulable".to_owned(),
+        effect: "NoSchedule".to_owned(),
+        ..Taint::default()
+    };
+    !tolerates(pod, &taint)
 }
 
 impl Plugin for NodeUnschedulable {
@@ -17,27 +27,30 @@ impl Plugin for NodeUnschedulable {
     }
 
     fn points(&self) -> &'static [Point] {
-        &[Point::Filter]
+        POINTS
+    }
+
+    fn reuse(&self) -> Reuse {
+        Reuse::Node
     }
 
     fn filter(&self, _state: &CycleState, pod: &PodInfo, node: &NodeInfo) -> Status {
-        let taint = Taint {
-            key: "node.kubernetes.io/unschedulable".to_owned(),
-            effect: "NoSchedule".to_owned(),
-            ..Taint::default()
-        };
-        if cordoned(node) && !tolerates(pod, &taint) {
+        if refuses(node, pod) {
             return Status::unresolvable("node(s) were unschedulable");
         }
         Status::Success
     }
 
-    fn helps(&self, _pod: &PodInfo, event: &ClusterEvent<'_>) -> bool {
+    fn helps(&self, pod: &PodInfo, event: &ClusterEvent<'_>) -> bool {
         match event {
-            ClusterEvent::NodeAdded(node) => !cordoned(node),
-            ClusterEvent::NodeUpdated { old, new } => cordoned(old) && !cordoned(new),
+            ClusterEvent::NodeAdded(node) => !refuses(node, pod),
+            ClusterEvent::NodeUpdated { node, changed } => changed.unschedulable && !refuses(node, pod),
             ClusterEvent::PodUpdated(_) | ClusterEvent::Timeout => true,
             _ => false,
         }
+    }
+
+    fn advice(&self, _pod: &PodInfo, node: &NodeInfo) -> Option<String> {
+        Some(format!("kubectl uncordon {}", node.name))
     }
 }

@@ -1,8 +1,10 @@
 //! The order of the queue: higher priority first, then who came first.
 
-use crate::cache::PodInfo;
 use crate::framework::{Plugin, Point};
+use crate::queue::QueuedPod;
 use std::cmp::Ordering;
+
+pub const POINTS: &[Point] = &[Point::QueueSort];
 
 pub struct PrioritySort;
 
@@ -12,10 +14,10 @@ impl Plugin for PrioritySort {
     }
 
     fn points(&self) -> &'static [Point] {
-        &[Point::QueueSort]
+        POINTS
     }
 
-    fn less(&self, a: &PodInfo, b: &PodInfo) -> Ordering {
-        b.priority.cmp(&a.priority).then(a.queued_at.cmp(&b.queued_at))
+    fn less(&self, a: &QueuedPod, b: &QueuedPod) -> Ordering {
+        b.pod.priority.cmp(&a.pod.priority).then(a.since.cmp(&b.since))
     }
 }

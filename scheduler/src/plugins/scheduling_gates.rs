@@ -1,9 +1,16 @@
 //! Pods with scheduling gates stay out of the queue until the last gate is removed (KEP-3521).
 
-use crate::cache::PodInfo;
-use crate::framework::{ClusterEvent, Plugin, Point, Status};
+use crate::cache::{NodeInfo, PodInfo};
+use crate::framework::{ClusterEvent, Plugin, Point, Reuse, Status};
+
+pub const POINTS: &[Point] = &[Point::PreEnqueue];
 
 pub struct SchedulingGates;
+
+fn gates(pod: &PodInfo) -> Vec<&str> {
+    let gates = pod.spec().and_then(|s| s.scheduling_gates.as_deref()).unwrap_or_default();
+    gates.iter().map(|g| g.name.as_str()).collect()
+}
 
 impl Plugin for SchedulingGates {
     fn name(&self) -> &'static str {
@@ -11,19 +18,28 @@ impl Plugin for SchedulingGates {
     }
 
     fn points(&self) -> &'static [Point] {
-        &[Point::PreEnqueue]
+        POINTS
+    }
+
+    fn reuse(&self) -> Reuse {
+        Reuse::Node
     }
 
     fn pre_enqueue(&self, pod: &PodInfo) -> Status {
-        let gates = pod.spec().and_then(|s| s.scheduling_gates.as_deref()).unwrap_or_default();
+        let gates = gates(pod);
         if gates.is_empty() {
             return Status::Success;
         }
-        let names: Vec<&str> = gates.iter().map(|g| g.name.as_str()).collect();
-        Status::unresolvable(format!("waiting for scheduling gates: [{}]", names.join(" ")))
+        Status::unresolvable(format!("waiting for scheduling gates: [{}]", gates.join(" ")))
     }
 
-    fn helps(&self, _pod: &PodInfo, event: &ClusterEvent<'_>) -> bool {
-        matches!(event, ClusterEvent::PodUpdated(_))
+    /// The queue looks at a gated pod again whenever the pod itself changes; nothing else opens a gate.
+    fn helps(&self, _pod: &PodInfo, _event: &ClusterEvent<'_>) -> bool {
+        false
+    }
+
+    fn advice(&self, pod: &PodInfo, _node: &NodeInfo) -> Option<String> {
+        let gates = gates(pod);
+        (!gates.is_empty()).then(|| format!("remove the scheduling gates {}", gates.join(", ")))
     }
 }

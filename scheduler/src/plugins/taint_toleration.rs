@@ -2,26 +2,33 @@
 
 use super::normalize;
 use crate::cache::{NodeInfo, PodInfo};
-use crate::framework::{ClusterEvent, CycleState, NodeScore, Plugin, Point, Status};
+use crate::framework::{ClusterEvent, CycleState, NodeScore, Plugin, Point, Reuse, Status};
 use k8s_openapi::api::core::v1::{Taint, Toleration};
+
+pub const POINTS: &[Point] = &[Point::Filter, Point::Score];
 
 pub struct TaintToleration;
 
 /// Upstream's `Toleration.ToleratesTaint`: an empty key with Exists tolerates every key, an empty effect every
-/// effect, and no operator means Equal.
+/// effect, and no operator means Equal. `Lt` and `Gt` compare the taint's value with the toleration's (KEP-5471).
 fn matches(toleration: &Toleration, taint: &Taint) -> bool {
-    let text = |s: &Option<String>| s.as_deref().unwrap_or_default().to_owned();
-    let (effect, key, operator) =
-        (text(&toleration.effect), text(&toleration.key), text(&toleration.operator));
+    let text = |s: &Option<String>| s.clone().unwrap_or_default();
+    let (effect, key) = (text(&toleration.effect), text(&toleration.key));
     if !effect.is_empty() && effect != taint.effect {
         return false;
     }
     if !key.is_empty() && key != taint.key {
         return false;
     }
-    match operator.as_str() {
+    let numbers = || {
+        let (taint, own) = (text(&taint.value).parse::<i64>().ok()?, text(&toleration.value).parse().ok()?);
+        Some((taint, own))
+    };
+    match toleration.operator.as_deref().unwrap_or_default() {
         "" | "Equal" => !key.is_empty() && text(&toleration.value) == text(&taint.value),
         "Exists" => true,
+        "Lt" => numbers().is_some_and(|(taint, own)| taint < own),
+        "Gt" => numbers().is_some_and(|(taint, own)| taint > own),
         _ => false,
     }
 }
@@ -32,7 +39,7 @@ pub fn tolerates(pod: &PodInfo, taint: &Taint) -> bool {
 }
 
 /// The first taint that keeps the pod off the node.
-fn untolerated<'n>(pod: &PodInfo, node: &'n NodeInfo) -> Option<&'n Taint> {
+pub fn untolerated<'n>(pod: &PodInfo, node: &'n NodeInfo) -> Option<&'n Taint> {
     let hard = |t: &&Taint| t.effect == "NoSchedule" || t.effect == "NoExecute";
     node.taints().iter().filter(hard).find(|t| !tolerates(pod, t))
 }
@@ -43,17 +50,17 @@ impl Plugin for TaintToleration {
     }
 
     fn points(&self) -> &'static [Point] {
-        &[Point::Filter, Point::Score]
+        POINTS
+    }
+
+    fn reuse(&self) -> Reuse {
+        Reuse::Node
     }
 
     fn filter(&self, _state: &CycleState, pod: &PodInfo, node: &NodeInfo) -> Status {
         match untolerated(pod, node) {
             None => Status::Success,
-            Some(taint) => Status::unresolvable(format!(
-                "node(s) had untolerated taint {{{}: {}}}",
-                taint.key,
-                taint.value.as_deref().unwrap_or_default()
-            )),
+            Some(_) => Status::unresolvable("node(s) had untolerated taint(s)"),
         }
     }
 
@@ -69,12 +76,17 @@ impl Plugin for TaintToleration {
     fn helps(&self, pod: &PodInfo, event: &ClusterEvent<'_>) -> bool {
         match event {
             ClusterEvent::NodeAdded(node) => untolerated(pod, node).is_none(),
-            ClusterEvent::NodeUpdated { old, new } => {
-                untolerated(pod, old).is_some() && untolerated(pod, new).is_none()
-            }
+            ClusterEvent::NodeUpdated { node, changed } => changed.taints && untolerated(pod, node).is_none(),
             ClusterEvent::PodUpdated(_) | ClusterEvent::Timeout => true,
             _ => false,
         }
+    }
+
+    fn advice(&self, pod: &PodInfo, node: &NodeInfo) -> Option<String> {
+        let taint = untolerated(pod, node)?;
+        let value = taint.value.as_ref().map(|v| format!("={v}")).unwrap_or_default();
+        let text = format!("{}{value}:{}", taint.key, taint.effect);
+        Some(format!("tolerate {text}, or kubectl taint nodes {} {text}-", node.name))
     }
 }
 
@@ -90,19 +102,32 @@ mod tests {
             (json!([]), false),
             (json!([{"key": "a", "operator": "Exists"}]), true),
             (json!([{"operator": "Exists"}]), true),
-            (json!([{"key": "a", "value": "b"}]), true),
+            (json!([{"key": "a", "value": "5"}]), true),
             (json!([{"key": "a", "value": "c"}]), false),
+            (json!([{"key": "a", "operator": "Gt", "value": "4"}]), true),
+            (json!([{"key": "a", "operator": "Lt", "value": "5"}]), false),
             (json!([{"key": "a", "operator": "Exists", "effect": "NoExecute"}]), false),
             (json!([{"key": "b", "operator": "Exists"}]), false),
         ];
-        let tainted = node(json!({"spec": {"taints": [{"key": "a", "value": "b", "effect": "NoSchedule"}]}}));
+        let tainted = node(json!({"spec": {"taints": [{"key": "a", "value": "5", "effect": "NoSchedule"}]}}));
         for (tolerations, fits) in cases {
             let pod = pod(json!({"spec": {"containers": [], "tolerations": tolerations}}));
             let status = TaintToleration.filter(&CycleState::default(), &pod, &tainted);
             assert_eq!(status.is_success(), fits, "{tolerations}");
             if !fits {
-                assert_eq!(status.reasons(), ["node(s) had untolerated taint {a: b}"]);
+                assert_eq!(status.reasons(), ["node(s) had untolerated taint(s)"]);
             }
         }
+    }
+
+    #[test]
+    fn soft_taints_only_cost_points() {
+        let soft = node(json!({"spec": {"taints": [{"key": "a", "effect": "PreferNoSchedule"}]}}));
+        let plain = pod(json!({"spec": {"containers": []}}));
+        assert!(TaintToleration.filter(&CycleState::default(), &plain, &soft).is_success());
+        assert_eq!(TaintToleration.score(&CycleState::default(), &plain, &soft), 1);
+        let tolerant = json!([{"key": "a", "operator": "Exists", "effect": "PreferNoSchedule"}]);
+        let tolerant = pod(json!({"spec": {"containers": [], "tolerations": tolerant}}));
+        assert_eq!(TaintToleration.score(&CycleState::default(), &tolerant, &soft), 0);
     }
 }

@@ -1,12 +1,12 @@
 //! The order of the active queue: the profile's QueueSort plugin, then who was activated first.
 
-use crate::cache::PodInfo;
+use super::QueuedPod;
 use crate::framework::Plugin;
 use std::cmp::Ordering;
 use std::sync::Arc;
 
 pub struct Waiting {
-    pub pod: Arc<PodInfo>,
+    pub queued: QueuedPod,
     pub ticket: u64,
     pub sort: Arc<dyn Plugin>,
 }
@@ -14,7 +14,7 @@ pub struct Waiting {
 impl Ord for Waiting {
     /// A `BinaryHeap` gives its greatest first: who is scheduled earlier is the greater one.
     fn cmp(&self, other: &Self) -> Ordering {
-        self.sort.less(&other.pod, &self.pod).then(other.ticket.cmp(&self.ticket))
+        self.sort.less(&other.queued, &self.queued).then(other.ticket.cmp(&self.ticket))
     }
 }
 

@@ -1,37 +1,52 @@
 //! Pods that wait for a node: active (next in line), backing off, unschedulable until an event helps, or gated.
 //!
 //! ```text
-//!            +--> gated --(pod changed)--+
-//!  added ----+                           v
-//!            +------------------------> active --pop--> in a cycle --bound--> gone
-//!                  ^        ^                              |
-//!       back-off over       |                              | no node fits
-//!                  |        +--(event helps, back-off over)|
-//!               backing <--(event helps)-- unschedulable <-+
+//!            +--> gated --(event helps, no plugin keeps it out)--+
+//!  added ----+                                                   v
+//!            +-----------------------------------------------> active --pop--> in a cycle --bound--> gone
+//!                  ^        ^                                                     |       \
+//!       back-off over,      |                                                     |        preempting (victims are
+//!       or nobody is active |                                                     |        being told) --+
+//!                  |        +--(event helps, back-off over)                       |                      |
+//!               backing <--(event helps)-- unschedulable <--(no node fits)--------+----------------------+
 //! ```
 //!
 //! A plain struct without I/O: the caller passes the time. Mirrors upstream's scheduling queue with queueing hints
-//! (KEP-4247).
+//! (KEP-4247); like upstream's it takes from the back-off when nobody is active, except who failed by an error.
 
+mod groups;
 mod heap;
 
 use crate::cache::PodInfo;
 use crate::framework::{ClusterEvent, Framework, Plugin};
+use groups::{GroupKey, Groups};
 use heap::Waiting;
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Upstream's `flushUnschedulablePodsLeftoverDuration`: after it a pod is tried again whatever happened.
+/// Upstream's `podMaxInUnschedulablePodsDuration`: after it a pod is tried again whatever happened.
 const LEFT_OVER: Duration = Duration::from_secs(300);
+
+/// A pod with what orders it.
+#[derive(Clone)]
+pub struct QueuedPod {
+    pub pod: Arc<PodInfo>,
+    /// When it last came into the queue.
+    pub since: Instant,
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     Active,
     Backoff,
+    /// Backing off after an error.
+    Trouble,
     Unschedulable,
     Gated,
+    /// Its victims are being told; it is tried again when they know.
+    Preempting,
     /// Taken by `pop`, not yet given back.
     InCycle,
 }
@@ -42,25 +57,65 @@ struct Entry {
     place: Place,
     /// Cycles that ended without a node.
     attempts: u32,
+    first: Instant,
+    since: Instant,
     last_attempt: Instant,
-    rejected_by: Vec<&'static str>,
-    /// Heap entries with another ticket are stale.
+    /// Of the group that it waits in.
+    group: Option<GroupKey>,
+    nominated: Option<String>,
+    /// Whether an event that helps makes it active at once.
+    pending: bool,
+    /// Heap and map entries with another ticket are stale.
     ticket: u64,
+    /// Events that had happened when it was popped.
+    moves: u64,
+    /// What was last reported of it, and when.
+    said: Option<(String, Instant)>,
 }
 
 /// A pod on its way through a cycle.
+#[derive(Clone)]
 pub struct Popped {
     pub pod: Arc<PodInfo>,
     pub framework: Arc<Framework>,
+    /// This one included.
+    pub attempts: u32,
+    /// When the pod first came into the queue.
+    pub first: Instant,
 }
+
+/// How many pods are where, as `scheduler_pending_pods` shows them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pending {
+    pub active: usize,
+    pub backoff: usize,
+    pub unschedulable: usize,
+    pub gated: usize,
+}
+
+/// A pod that no node took.
+pub struct Rejection {
+    pub plugins: Vec<&'static str>,
+    /// The pod waits for something of its own, so no back-off applies when it happens.
+    pub pending: bool,
+    /// The node on which victims make room.
+    pub nominated: Option<String>,
+}
+
+type Moments = BTreeMap<(Instant, u64), String>;
 
 pub struct Queue {
     entries: HashMap<String, Entry>,
     active: BinaryHeap<Waiting>,
-    backoff: BTreeMap<(Instant, u64), String>,
+    backoff: Moments,
+    trouble: Moments,
+    unschedulable: Moments,
+    groups: Groups,
     /// Back-off of the first and of many failures.
     limits: (Duration, Duration),
     tickets: u64,
+    moves: u64,
+    incoming: HashMap<(&'static str, &'static str), u64>,
 }
 
 impl Queue {
@@ -69,57 +124,121 @@ impl Queue {
             entries: HashMap::new(),
             active: BinaryHeap::new(),
             backoff: BTreeMap::new(),
+            trouble: BTreeMap::new(),
+            unschedulable: BTreeMap::new(),
+            groups: Groups::default(),
             limits,
             tickets: 0,
+            moves: 0,
+            incoming: HashMap::new(),
         }
     }
 
     /// Takes in a pod that has no node, or a change of one. `worth_a_try` says whether the change could matter.
     pub fn set(&mut self, pod: Arc<PodInfo>, framework: &Arc<Framework>, worth_a_try: bool, now: Instant) {
         let uid = pod.uid.clone();
-        let gated = framework.kept_out_by(&pod).is_some();
         let Some(entry) = self.entries.get_mut(&uid) else {
-            let place = if gated { Place::Gated } else { Place::Active };
-            let entry = Entry {
-                pod,
-                framework: framework.clone(),
-                place,
-                attempts: 0,
-                last_attempt: now,
-                rejected_by: Vec::new(),
-                ticket: 0,
-            };
-            self.entries.insert(uid.clone(), entry);
-            if !gated {
-                self.activate(&uid);
-            }
-            return;
+            return self.add(pod, framework, now);
         };
-        entry.pod = pod;
+        entry.pod = pod.clone();
         match entry.place {
-            Place::Gated if !gated => self.activate(&uid),
-            Place::Active => self.activate(&uid),
+            Place::Active => self.activate(&uid, "UnscheduledPodUpdate"),
+            Place::Gated => self.try_gated(&uid, "UnscheduledPodUpdate"),
             Place::Unschedulable if worth_a_try => {
-                let pod = entry.pod.clone();
-                self.move_if_helped(&uid, &ClusterEvent::PodUpdated(&pod), now);
+                let event = ClusterEvent::PodUpdated(&pod);
+                let helps =
+                    |name: &&str| framework.plugin(name).is_none_or(|plugin| plugin.helps(&pod, &event));
+                let refused = entry.group.as_ref().map(|g| g.plugins.clone()).unwrap_or_default();
+                if refused.is_empty() || refused.iter().any(helps) {
+                    self.release(&uid, &event, now);
+                }
             }
             _ => {}
         }
     }
 
+    fn add(&mut self, pod: Arc<PodInfo>, framework: &Arc<Framework>, now: Instant) {
+        let uid = pod.uid.clone();
+        let entry = Entry {
+            pod,
+            framework: framework.clone(),
+            place: Place::Gated,
+            attempts: 0,
+            first: now,
+            since: now,
+            last_attempt: now,
+            group: None,
+            nominated: None,
+            pending: false,
+            ticket: 0,
+            moves: self.moves,
+            said: None,
+        };
+        self.entries.insert(uid.clone(), entry);
+        self.try_gated(&uid, "UnscheduledPodAdd");
+    }
+
+    /// Makes a pod active unless a plugin keeps it out of the queue.
+    fn try_gated(&mut self, uid: &str, event: &'static str) {
+        self.leave(uid);
+        let Some(entry) = self.entries.get_mut(uid) else { return };
+        let Some(plugin) = entry.framework.kept_out_by(&entry.pod) else {
+            return self.activate(uid, event);
+        };
+        entry.place = Place::Gated;
+        let key = GroupKey { class: entry.pod.class().clone(), plugins: vec![plugin], gated: true };
+        self.groups.insert(&key, &entry.framework, &entry.pod, None);
+        entry.group = Some(key);
+        self.count("gated", event);
+    }
+
+    /// Takes a pod out of its group.
+    fn leave(&mut self, uid: &str) {
+        let Some(entry) = self.entries.get_mut(uid) else { return };
+        if let Some(key) = entry.group.take() {
+            self.groups.remove(&key, uid, entry.nominated.as_deref());
+        }
+    }
+
     pub fn remove(&mut self, uid: &str) {
+        self.leave(uid);
         self.entries.remove(uid);
     }
 
     /// The next pod to schedule.
     pub fn pop(&mut self, now: Instant) -> Option<Popped> {
-        self.release(now);
+        self.release_due(now);
+        loop {
+            let uid = self.next_active().or_else(|| self.earliest_backing_off())?;
+            let moves = self.moves;
+            let Some(entry) = self.entries.get_mut(&uid) else { continue };
+            entry.place = Place::InCycle;
+            entry.attempts += 1;
+            entry.last_attempt = now;
+            entry.moves = moves;
+            return Some(Popped {
+                pod: entry.pod.clone(),
+                framework: entry.framework.clone(),
+                attempts: entry.attempts,
+                first: entry.first,
+            });
+        }
+    }
+
+    fn next_active(&mut self) -> Option<String> {
         while let Some(waiting) = self.active.pop() {
-            let Some(entry) = self.entries.get_mut(&waiting.pod.uid) else { continue };
-            if entry.place == Place::Active && entry.ticket == waiting.ticket {
-                entry.place = Place::InCycle;
-                entry.last_attempt = now;
-                return Some(Popped { pod: entry.pod.clone(), framework: entry.framework.clone() });
+            let uid = &waiting.queued.pod.uid;
+            if self.entries.get(uid).is_some_and(|e| e.place == Place::Active && e.ticket == waiting.ticket) {
+                return Some(uid.clone());
+            }
+        }
+        None
+    }
+
+    fn earliest_backing_off(&mut self) -> Option<String> {
+        while let Some(((_, ticket), uid)) = self.backoff.pop_first() {
+            if self.entries.get(&uid).is_some_and(|e| e.place == Place::Backoff && e.ticket == ticket) {
+                return Some(uid);
             }
         }
         None
@@ -127,88 +246,186 @@ impl Queue {
 
     /// When `pop` may have something that it has not now.
     pub fn next_release(&self) -> Option<Instant> {
-        let backoff = self.backoff.first_key_value().map(|(slot, _)| slot.0);
-        let unschedulable = self.entries.values().filter(|e| e.place == Place::Unschedulable);
-        let left_over = unschedulable.map(|e| e.last_attempt + LEFT_OVER).min();
-        backoff.into_iter().chain(left_over).min()
+        let all = [&self.backoff, &self.trouble, &self.unschedulable];
+        all.iter().filter_map(|moments| moments.first_key_value().map(|(slot, _)| slot.0)).min()
     }
 
-    /// No node fitted: the pod waits for an event that helps one of the plugins that rejected it.
-    pub fn unschedulable(&mut self, uid: &str, rejected_by: Vec<&'static str>) {
+    /// No node fitted: the pod waits for an event that helps one of the plugins that rejected it. When events
+    /// happened since it was popped (its binding took its time), one of them may have been that.
+    pub fn unschedulable(&mut self, uid: &str, rejection: Rejection, now: Instant) {
+        let moves = self.moves;
+        let Some(entry) = self.entries.get_mut(uid).filter(|e| e.place == Place::InCycle) else { return };
+        entry.since = now;
+        entry.pending = rejection.pending;
+        entry.nominated = rejection.nominated;
+        if entry.moves != moves {
+            return self.back_off(uid, "ScheduleAttemptFailure", now);
+        }
+        let mut plugins = rejection.plugins;
+        plugins.sort_unstable();
+        let key = GroupKey { class: entry.pod.class().clone(), plugins, gated: false };
+        self.groups.insert(&key, &entry.framework, &entry.pod, entry.nominated.as_deref());
+        entry.group = Some(key);
+        entry.place = Place::Unschedulable;
+        self.tickets += 1;
+        entry.ticket = self.tickets;
+        self.unschedulable.insert((now + LEFT_OVER, entry.ticket), uid.to_owned());
+        self.count("unschedulable", "ScheduleAttemptFailure");
+    }
+
+    /// The pod's victims are being told; [`preempted`](Self::preempted) follows.
+    pub fn preempting(&mut self, uid: &str) {
         if let Some(entry) = self.entries.get_mut(uid) {
-            entry.attempts += 1;
-            entry.rejected_by = rejected_by;
-            entry.place = Place::Unschedulable;
+            entry.place = Place::Preempting;
+        }
+    }
+
+    /// The victims of a pod know. It waits for their room, or is tried again at once when telling them failed.
+    pub fn preempted(&mut self, uid: &str, rejection: Rejection, worked: bool, now: Instant) {
+        let Some(entry) = self.entries.get_mut(uid).filter(|e| e.place == Place::Preempting) else { return };
+        entry.place = Place::InCycle;
+        if worked {
+            // A victim may be gone by now, which is the event to wait for.
+            self.unschedulable(uid, rejection, now);
+        } else {
+            self.activate(uid, "PreemptionFailed");
         }
     }
 
     /// The attempt failed through no fault of the pod: again after its back-off.
     pub fn retry(&mut self, uid: &str, now: Instant) {
-        if let Some(entry) = self.entries.get_mut(uid) {
-            entry.attempts += 1;
-            entry.rejected_by.clear();
-            self.back_off(uid, now);
-        }
+        let Some(entry) = self.entries.get_mut(uid).filter(|e| e.place == Place::InCycle) else { return };
+        entry.since = now;
+        let until = Self::backed_off(entry, self.limits);
+        entry.place = Place::Trouble;
+        self.tickets += 1;
+        entry.ticket = self.tickets;
+        self.trouble.insert((until, entry.ticket), uid.to_owned());
+        self.count("backoff", "ScheduleAttemptFailure");
     }
 
-    /// Moves the unschedulable pods that the event can help.
+    /// Moves the waiting pods that the event can help.
     pub fn on_event(&mut self, event: &ClusterEvent<'_>, now: Instant) {
-        let waiting = self.entries.iter().filter(|(_, e)| e.place == Place::Unschedulable);
-        let uids: Vec<String> = waiting.map(|(uid, _)| uid.clone()).collect();
-        for uid in uids {
-            self.move_if_helped(&uid, event, now);
+        self.moves += 1;
+        for uid in self.groups.helped_by(event) {
+            self.release(&uid, event, now);
         }
     }
 
-    fn move_if_helped(&mut self, uid: &str, event: &ClusterEvent<'_>, now: Instant) {
+    /// Lets a waiting pod try again.
+    fn release(&mut self, uid: &str, event: &ClusterEvent<'_>, now: Instant) {
         let Some(entry) = self.entries.get(uid) else { return };
-        let helps = |name: &&str| entry.framework.plugin(name).is_none_or(|p| p.helps(&entry.pod, event));
-        if entry.rejected_by.is_empty() || entry.rejected_by.iter().any(helps) {
-            self.back_off(uid, now);
+        match entry.place {
+            Place::Gated => self.try_gated(uid, event.label()),
+            Place::Unschedulable if entry.pending => self.activate(uid, event.label()),
+            Place::Unschedulable => self.back_off(uid, event.label(), now),
+            _ => {}
         }
+    }
+
+    /// Makes the pod active whatever it waits for, for a plugin or a nominator that knows better.
+    pub fn force(&mut self, uid: &str) {
+        let waits = |e: &Entry| matches!(e.place, Place::Unschedulable | Place::Backoff | Place::Trouble);
+        if self.entries.get(uid).is_some_and(waits) {
+            self.activate(uid, "ForceActivate");
+        }
+    }
+
+    fn backed_off(entry: &Entry, limits: (Duration, Duration)) -> Instant {
+        let doublings = entry.attempts.saturating_sub(1).min(16);
+        entry.last_attempt + (limits.0 * (1 << doublings)).min(limits.1)
     }
 
     /// Exponential, from the last attempt on; a pod whose back-off is over goes to the active queue at once.
-    fn back_off(&mut self, uid: &str, now: Instant) {
+    fn back_off(&mut self, uid: &str, event: &'static str, now: Instant) {
+        self.leave(uid);
         let Some(entry) = self.entries.get_mut(uid) else { return };
-        let doublings = entry.attempts.saturating_sub(1).min(16);
-        let until = entry.last_attempt + (self.limits.0 * (1 << doublings)).min(self.limits.1);
+        let until = Self::backed_off(entry, self.limits);
         if until <= now || entry.attempts == 0 {
-            return self.activate(uid);
+            return self.activate(uid, event);
         }
         entry.place = Place::Backoff;
         self.tickets += 1;
         entry.ticket = self.tickets;
         self.backoff.insert((until, entry.ticket), uid.to_owned());
+        self.count("backoff", event);
     }
 
-    fn activate(&mut self, uid: &str) {
+    fn activate(&mut self, uid: &str, event: &'static str) {
+        self.leave(uid);
         let Some(entry) = self.entries.get_mut(uid) else { return };
         self.tickets += 1;
         entry.place = Place::Active;
         entry.ticket = self.tickets;
         let sort: Arc<dyn Plugin> = entry.framework.sort.clone();
-        self.active.push(Waiting { pod: entry.pod.clone(), ticket: entry.ticket, sort });
+        let queued = QueuedPod { pod: entry.pod.clone(), since: entry.since };
+        self.active.push(Waiting { queued, ticket: entry.ticket, sort });
+        self.count("active", event);
     }
 
     /// Lets go of those whose back-off is over, or who waited longer than anybody should.
-    fn release(&mut self, now: Instant) {
-        while let Some(first) = self.backoff.first_entry() {
-            if first.key().0 > now {
-                break;
-            }
-            let ticket = first.key().1;
-            let uid = first.remove();
-            if self.entries.get(&uid).is_some_and(|e| e.place == Place::Backoff && e.ticket == ticket) {
-                self.activate(&uid);
+    fn release_due(&mut self, now: Instant) {
+        for (place, event) in [
+            (Place::Backoff, "BackoffComplete"),
+            (Place::Trouble, "BackoffComplete"),
+            (Place::Unschedulable, "UnschedulableTimeout"),
+        ] {
+            while let Some((ticket, uid)) = self.due(place, now) {
+                if self.entries.get(&uid).is_some_and(|e| e.place == place && e.ticket == ticket) {
+                    self.activate(&uid, event);
+                }
             }
         }
-        let overdue = |e: &Entry| e.place == Place::Unschedulable && e.last_attempt + LEFT_OVER <= now;
-        let uids: Vec<String> =
-            self.entries.iter().filter(|(_, e)| overdue(e)).map(|(uid, _)| uid.clone()).collect();
-        for uid in uids {
-            self.activate(&uid);
+    }
+
+    fn due(&mut self, place: Place, now: Instant) -> Option<(u64, String)> {
+        let moments = match place {
+            Place::Backoff => &mut self.backoff,
+            Place::Trouble => &mut self.trouble,
+            _ => &mut self.unschedulable,
+        };
+        let first = moments.first_entry().filter(|e| e.key().0 <= now)?;
+        let ticket = first.key().1;
+        Some((ticket, first.remove()))
+    }
+
+    /// Whether a pod's failure is news: not the same text as in the last minutes. Remembers it.
+    pub fn is_news(&mut self, uid: &str, text: &str, now: Instant) -> bool {
+        let Some(entry) = self.entries.get_mut(uid) else { return true };
+        let known = |(said, at): &(String, Instant)| said == text && *at + LEFT_OVER > now;
+        if entry.said.as_ref().is_some_and(known) {
+            return false;
         }
+        entry.said = Some((text.to_owned(), now));
+        true
+    }
+
+    fn count(&mut self, queue: &'static str, event: &'static str) {
+        *self.incoming.entry((queue, event)).or_insert(0) += 1;
+    }
+
+    /// How often pods came into a queue by an event, since the last call.
+    pub fn take_incoming(&mut self) -> HashMap<(&'static str, &'static str), u64> {
+        std::mem::take(&mut self.incoming)
+    }
+
+    pub fn pending(&self) -> Pending {
+        let mut pending = Pending::default();
+        for entry in self.entries.values() {
+            match entry.place {
+                Place::Active => pending.active += 1,
+                Place::Backoff | Place::Trouble => pending.backoff += 1,
+                Place::Unschedulable | Place::Preempting => pending.unschedulable += 1,
+                Place::Gated => pending.gated += 1,
+                Place::InCycle => {}
+            }
+        }
+        pending
+    }
+
+    /// How many pods each plugin keeps waiting, by profile.
+    pub fn by_plugin(&self) -> HashMap<(&'static str, &str), usize> {
+        self.groups.by_plugin()
     }
 }
 

@@ -1,8 +1,9 @@
 use super::*;
 use crate::config::Profile;
-use crate::framework::{Point, Status};
-use crate::plugins::Registry;
+use crate::framework::{ObjectKind, Point, Status};
 use crate::plugins::testing::{node, pod};
+use crate::plugins::{Handle, Registry};
+use proptest::prelude::*;
 use serde_json::json;
 
 struct Binder;
@@ -21,13 +22,11 @@ impl Plugin for Binder {
 }
 
 fn framework() -> Arc<Framework> {
-    let mut registry = Registry::empty();
-    crate::plugins::add_pure(&mut registry);
-    registry.add(Binder);
-    let names = ["SchedulingGates", "PrioritySort", "NodeResourcesFit", "TaintToleration", "Binder"];
-    let plugins = names.iter().map(|n| ((*n).to_owned(), 1)).collect();
-    let profile = Profile { scheduler_name: "s".to_owned(), plugins };
-    Arc::new(Framework::new(&profile, &registry).expect("a profile"))
+    let mut registry = Registry::in_tree();
+    registry.add("Binder", &[Point::Bind], |_, _| Ok(Binder));
+    let mut profile = Profile::default_for("s", &registry);
+    profile.plugins.insert(Point::Bind, vec![("Binder".to_owned(), 0)]);
+    Arc::new(Framework::new(&profile, &registry, &Handle::offline()).expect("a profile"))
 }
 
 fn queue() -> Queue {
@@ -45,6 +44,17 @@ fn popped(queue: &mut Queue, now: Instant) -> Vec<String> {
     std::iter::from_fn(|| queue.pop(now)).map(|p| p.pod.uid.clone()).collect()
 }
 
+fn refused_by(plugin: &'static str) -> Rejection {
+    Rejection { plugins: vec![plugin], pending: false, nominated: None }
+}
+
+/// A pod that came back unschedulable at `now`.
+fn stuck(queue: &mut Queue, uid: &str, plugin: &'static str, now: Instant) {
+    queue.set(waiting(uid, 0, &[]), &framework(), true, now);
+    queue.pop(now).expect("active");
+    queue.unschedulable(uid, refused_by(plugin), now);
+}
+
 #[test]
 fn higher_priority_first_then_first_come() {
     let (mut queue, framework, now) = (queue(), framework(), Instant::now());
@@ -60,21 +70,21 @@ fn gated_pods_wait_for_their_last_gate() {
     queue.set(waiting("a", 0, &["x"]), &framework, true, now);
     queue.on_event(&ClusterEvent::Timeout, now);
     assert!(queue.pop(now).is_none());
+    assert_eq!(queue.pending(), Pending { gated: 1, ..Pending::default() });
     queue.set(waiting("a", 0, &[]), &framework, true, now);
     assert_eq!(popped(&mut queue, now), ["a"]);
 }
 
 #[test]
 fn only_events_that_help_the_rejecting_plugin_move_a_pod() {
-    let (mut queue, framework, now) = (queue(), framework(), Instant::now());
-    queue.set(waiting("a", 0, &[]), &framework, true, now);
-    queue.pop(now).expect("active");
-    queue.unschedulable("a", vec!["NodeResourcesFit"]);
+    let (mut queue, now) = (queue(), Instant::now());
+    stuck(&mut queue, "a", "NodeResourcesFit", now);
     let later = now + Duration::from_secs(60);
     let small = node(json!({"status": {"allocatable": {"cpu": "500m", "pods": "9"}}}));
     let large = node(json!({"status": {"allocatable": {"cpu": "2", "pods": "9"}}}));
     queue.on_event(&ClusterEvent::NodeAdded(&small), later);
-    queue.on_event(&ClusterEvent::StorageChanged, later);
+    let storage = ClusterEvent::Object { kind: ObjectKind::StorageClass, namespace: "", name: "s" };
+    queue.on_event(&storage, later);
     assert!(queue.pop(later).is_none());
     queue.on_event(&ClusterEvent::NodeAdded(&large), later);
     assert_eq!(popped(&mut queue, later), ["a"]);
@@ -88,17 +98,26 @@ fn back_off_doubles_to_its_limit() {
     for expected in [1, 2, 4, 8, 10, 10] {
         queue.pop(now).expect("its turn");
         queue.retry("a", now);
+        assert!(queue.pop(now).is_none(), "errors are not retried early");
         assert_eq!(queue.next_release(), Some(now + Duration::from_secs(expected)));
         now += Duration::from_secs(expected);
     }
 }
 
 #[test]
+fn back_off_is_cut_short_when_nobody_else_waits() {
+    let (mut queue, now) = (queue(), Instant::now());
+    stuck(&mut queue, "a", "NodeResourcesFit", now);
+    queue.on_event(&ClusterEvent::Timeout, now);
+    queue.set(waiting("b", 0, &[]), &framework(), true, now);
+    assert_eq!(queue.pending().backoff, 1);
+    assert_eq!(popped(&mut queue, now), ["b", "a"]);
+}
+
+#[test]
 fn nobody_waits_longer_than_five_minutes() {
-    let (mut queue, framework, now) = (queue(), framework(), Instant::now());
-    queue.set(waiting("a", 0, &[]), &framework, true, now);
-    queue.pop(now).expect("active");
-    queue.unschedulable("a", vec!["TaintToleration"]);
+    let (mut queue, now) = (queue(), Instant::now());
+    stuck(&mut queue, "a", "TaintToleration", now);
     assert_eq!(queue.next_release(), Some(now + LEFT_OVER));
     assert!(queue.pop(now + LEFT_OVER - Duration::from_secs(1)).is_none());
     assert_eq!(popped(&mut queue, now + LEFT_OVER), ["a"]);
@@ -110,4 +129,120 @@ fn a_removed_pod_is_never_popped() {
     queue.set(waiting("a", 0, &[]), &framework, true, now);
     queue.remove("a");
     assert!(queue.pop(now).is_none());
+}
+
+#[test]
+fn an_event_during_the_binding_is_not_lost() {
+    let (mut queue, framework, now) = (queue(), framework(), Instant::now());
+    queue.set(waiting("a", 0, &[]), &framework, true, now);
+    queue.pop(now).expect("active");
+    queue.on_event(&ClusterEvent::Timeout, now);
+    queue.unschedulable("a", refused_by("TaintToleration"), now);
+    assert_eq!(queue.pending().unschedulable, 0);
+    assert_eq!(popped(&mut queue, now), ["a"]);
+}
+
+#[test]
+fn room_on_a_node_is_for_those_who_wait_for_it_there() {
+    let (mut queue, framework, now) = (queue(), framework(), Instant::now());
+    for (uid, node) in [("here", Some("n1")), ("there", Some("n2")), ("anywhere", None)] {
+        queue.set(waiting(uid, 0, &[]), &framework, true, now);
+        queue.pop(now).expect("active");
+        let nominated = node.map(str::to_owned);
+        queue.unschedulable(uid, Rejection { nominated, ..refused_by("NodeResourcesFit") }, now);
+    }
+    let later = now + Duration::from_secs(60);
+    let gone = waiting("gone", 0, &[]);
+    queue.on_event(&ClusterEvent::PodGone { pod: &gone, node: "n1" }, later);
+    let mut moved = popped(&mut queue, later);
+    moved.sort();
+    assert_eq!(moved, ["anywhere", "here"]);
+}
+
+#[test]
+fn a_preempting_pod_rests_until_its_victims_know() {
+    let (mut queue, framework, now) = (queue(), framework(), Instant::now());
+    queue.set(waiting("a", 0, &[]), &framework, true, now);
+    queue.pop(now).expect("active");
+    queue.preempting("a");
+    queue.on_event(&ClusterEvent::Timeout, now);
+    assert!(queue.pop(now).is_none());
+    queue.preempted("a", refused_by("NodeResourcesFit"), true, now);
+    // The event came while the victims were being told, so the pod looks again.
+    assert_eq!(popped(&mut queue, now), ["a"]);
+}
+
+#[test]
+fn the_same_failure_is_news_only_once() {
+    let (mut queue, framework, now) = (queue(), framework(), Instant::now());
+    queue.set(waiting("a", 0, &[]), &framework, true, now);
+    assert!(queue.is_news("a", "no room", now));
+    assert!(!queue.is_news("a", "no room", now));
+    assert!(queue.is_news("a", "no port", now));
+    assert!(queue.is_news("a", "no port", now + LEFT_OVER));
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Add(u8),
+    Remove(u8),
+    Pop,
+    Fail(u8),
+    Retry(u8),
+    Event,
+    Later(u64),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        (0..6u8).prop_map(Step::Add),
+        (0..6u8).prop_map(Step::Remove),
+        Just(Step::Pop),
+        (0..6u8).prop_map(Step::Fail),
+        (0..6u8).prop_map(Step::Retry),
+        Just(Step::Event),
+        (0..20u64).prop_map(Step::Later),
+    ];
+    proptest::collection::vec(step, 0..80)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Whatever happens, no pod is in two cycles at once, and every pod that is there comes out in the end.
+    #[test]
+    fn no_pod_is_lost_or_doubled(steps in steps()) {
+        let (mut queue, framework, mut now) = (queue(), framework(), Instant::now());
+        let (mut there, mut cycling) = (std::collections::HashSet::new(), std::collections::HashSet::new());
+        for step in steps {
+            match step {
+                Step::Add(n) => {
+                    queue.set(waiting(&n.to_string(), i32::from(n), &[]), &framework, true, now);
+                    there.insert(n.to_string());
+                }
+                Step::Remove(n) => {
+                    queue.remove(&n.to_string());
+                    there.remove(&n.to_string());
+                    cycling.remove(&n.to_string());
+                }
+                Step::Pop => {
+                    if let Some(popped) = queue.pop(now) {
+                        prop_assert!(there.contains(&popped.pod.uid));
+                        prop_assert!(cycling.insert(popped.pod.uid.clone()), "twice in a cycle");
+                    }
+                }
+                Step::Fail(n) if cycling.remove(&n.to_string()) => {
+                    queue.unschedulable(&n.to_string(), refused_by("NodeResourcesFit"), now);
+                }
+                Step::Retry(n) if cycling.remove(&n.to_string()) => queue.retry(&n.to_string(), now),
+                Step::Event => queue.on_event(&ClusterEvent::Timeout, now),
+                Step::Later(seconds) => now += Duration::from_secs(seconds),
+                _ => {}
+            }
+        }
+        let out: std::collections::HashSet<String> =
+            popped(&mut queue, now + LEFT_OVER * 2).into_iter().collect();
+        let expected: std::collections::HashSet<String> = there.difference(&cycling).cloned().collect();
+        prop_assert_eq!(out, expected);
+    }
 }

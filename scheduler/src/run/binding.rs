@@ -1,162 +1,149 @@
-//! The binding cycle, and the other things the scheduler writes: events and the PodScheduled condition.
+//! The binding cycle: waiting for permission, PreBind, Bind, PostBind, beside the next pods' cycles.
 
-use super::events::Event;
-use crate::cache::PodInfo;
-use crate::framework::{Framework, Status};
-use coracle_client::{Context, Recorder};
-use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::Api;
-use kube::api::{Patch, PatchParams};
-use std::collections::HashMap;
+use super::Event;
+use super::extender::Extenders;
+use super::report::Reporter;
+use crate::framework::{Permit, Status, WaitingPods};
+use crate::metrics::{Metric, Metrics};
+use crate::queue::Popped;
 use std::sync::Arc;
-use std::time::Duration;
-use tokio::sync::Semaphore;
 use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
 
 /// A pod that Reserve and Permit let through.
 pub struct Verdict {
-    pub pod: Arc<PodInfo>,
-    pub framework: Arc<Framework>,
+    pub popped: Popped,
     pub node: String,
-    /// The longest wait a Permit plugin asked for.
-    pub wait: Option<Duration>,
+    pub begun: Instant,
 }
 
 /// How a binding ended.
 pub struct Outcome {
-    pub pod: Arc<PodInfo>,
-    pub framework: Arc<Framework>,
-    pub failure: Option<String>,
+    pub verdict: Verdict,
+    /// Who refused, when it was a plugin, and what it said.
+    pub failure: Option<(Option<&'static str>, Status)>,
 }
 
+type Failure = (Option<&'static str>, Status);
+
+#[derive(Clone)]
 pub struct Binder {
-    client: kube::Client,
-    recorders: HashMap<String, Recorder>,
+    pub reporter: Reporter,
+    pub waiting: WaitingPods,
+    pub extenders: Arc<Extenders>,
+    pub metrics: Arc<Metrics>,
     outcomes: UnboundedSender<Event>,
     slots: Arc<Semaphore>,
 }
 
 impl Binder {
-    pub fn new(context: &Context, outcomes: UnboundedSender<Event>, parallel: usize) -> Self {
-        Self {
-            client: context.client.clone(),
-            recorders: HashMap::new(),
-            outcomes,
-            slots: Arc::new(Semaphore::new(parallel.max(1))),
-        }
+    pub fn new(
+        reporter: Reporter,
+        waiting: WaitingPods,
+        extenders: Arc<Extenders>,
+        metrics: Arc<Metrics>,
+        outcomes: UnboundedSender<Event>,
+        parallel: usize,
+    ) -> Self {
+        let slots = Arc::new(Semaphore::new(parallel.max(1)));
+        Self { reporter, waiting, extenders, metrics, outcomes, slots }
     }
 
-    /// Events come from the profile's name, as upstream's do.
-    fn recorder(&mut self, scheduler: &str) -> Recorder {
-        if let Some(recorder) = self.recorders.get(scheduler) {
-            return recorder.clone();
-        }
-        let recorder = Recorder::new(self.client.clone(), scheduler, "");
-        self.recorders.insert(scheduler.to_owned(), recorder.clone());
-        recorder
+    /// Where the scheduler's task is told things.
+    pub fn events(&self) -> UnboundedSender<Event> {
+        self.outcomes.clone()
     }
 
-    /// Starts the binding cycle; waits while too many are under way. A pod that waits for its volumes holds no slot.
-    pub async fn bind(&mut self, verdict: Verdict) {
-        let recorder = self.recorder(&verdict.framework.scheduler_name);
+    /// Starts the binding cycle; waits while too many are under way. A pod that waits for its volumes or for permission
+    /// holds no slot.
+    pub async fn bind(&self, verdict: Verdict, permit: Option<Permit>) {
         // The semaphore is never closed; without a permit nothing more than the bound would be lost.
-        let permit = self.slots.clone().acquire_owned().await.ok();
-        let outcomes = self.outcomes.clone();
+        let slot = self.slots.clone().acquire_owned().await.ok();
+        let binder = self.clone();
         tokio::spawn(async move {
-            let failure = bind(&verdict, permit).await.err();
+            binder.metrics.add(Metric::Goroutines, &["binding"], 1);
+            let failure = binder.cycle(&verdict, permit, slot).await.err();
+            let Popped { pod, framework, .. } = &verdict.popped;
             if failure.is_none() {
-                let (pod, node) = (&verdict.pod, &verdict.node);
-                let text = format!("Successfully assigned {} to {node}", pod.key);
+                let text = format!("Successfully assigned {} to {}", pod.key, verdict.node);
+                let recorder = binder.reporter.recorder(&framework.scheduler_name);
                 recorder.normal(pod.pod.as_ref(), "Scheduled", text);
-                for plugin in &verdict.framework.post_bind {
-                    plugin.post_bind(pod, node).await;
+                for plugin in &framework.post_bind {
+                    plugin.post_bind(pod, &verdict.node).await;
                 }
             } else {
-                verdict.framework.reserve.iter().for_each(|p| p.unreserve(&verdict.pod, &verdict.node));
+                framework.unreserve(pod, &verdict.node);
             }
-            let Verdict { pod, framework, .. } = verdict;
+            binder.metrics.add(Metric::Goroutines, &["binding"], -1);
             // Nobody listens when the scheduler has ended; its successor reads the pod from the API.
-            let _ = outcomes.send(Event::Bound(Outcome { pod, framework, failure }));
+            let _ = binder.outcomes.send(Event::Bound(Box::new(Outcome { verdict, failure })));
         });
     }
 
-    /// FailedScheduling for people, and the condition for programs; the condition is written when it changes.
-    pub fn report(&mut self, pod: &PodInfo, framework: &Framework, reason: &'static str, message: String) {
-        let recorder = self.recorder(&framework.scheduler_name);
-        recorder.warning(pod.pod.as_ref(), "FailedScheduling", message.clone());
-        let conditions = pod.pod.status.as_ref().and_then(|s| s.conditions.as_ref());
-        let present = conditions.into_iter().flatten().find(|c| c.type_ == "PodScheduled");
-        let same = present.is_some_and(|c| {
-            c.status == "False"
-                && c.reason.as_deref() == Some(reason)
-                && c.message.as_deref() == Some(&message)
-        });
-        if same {
-            return;
-        }
-        let since = present.filter(|c| c.status == "False").and_then(|c| c.last_transition_time.clone());
-        let condition = serde_json::json!({
-            "type": "PodScheduled", "status": "False", "reason": reason, "message": message,
-            "lastTransitionTime": since.unwrap_or_else(|| Time(Timestamp::now())),
-            "observedGeneration": pod.pod.metadata.generation,
-        });
-        let patch = serde_json::json!({
-            "metadata": { "uid": pod.uid }, "status": { "conditions": [condition] },
-        });
-        let api: Api<Pod> = Api::namespaced(self.client.clone(), &pod.key.namespace);
-        let name = pod.key.name.clone();
-        tokio::spawn(async move {
-            let written = api.patch_status(&name, &PatchParams::default(), &Patch::Strategic(patch)).await;
-            if let Err(error) = written {
-                tracing::debug!(pod = %name, %error, "condition not written");
+    async fn cycle(
+        &self,
+        verdict: &Verdict,
+        permit: Option<Permit>,
+        slot: Option<OwnedSemaphorePermit>,
+    ) -> Result<(), Failure> {
+        let framework = &verdict.popped.framework;
+        let profile = framework.scheduler_name.as_str();
+        let before = async {
+            self.permitted(permit).await?;
+            let begun = Instant::now();
+            for plugin in &framework.pre_bind {
+                let status = plugin.pre_bind(&verdict.popped.pod, &verdict.node).await;
+                refused(plugin.name(), status)?;
             }
-        });
+            self.metrics.observe(Metric::ExtensionPoint, &["PreBind", "Success", profile], begun.elapsed());
+            Ok::<(), Failure>(())
+        };
+        // Most pods have nothing to wait for; one that does must not keep others from binding.
+        let first = futures::future::select(Box::pin(before), Box::pin(tokio::task::yield_now())).await;
+        let slot = match first {
+            futures::future::Either::Left((done, _)) => {
+                done?;
+                slot
+            }
+            futures::future::Either::Right(((), before)) => {
+                drop(slot);
+                before.await?;
+                None
+            }
+        };
+        let begun = Instant::now();
+        let bound = self.bound(verdict).await;
+        drop(slot);
+        let status = if bound.is_ok() { "Success" } else { "Error" };
+        self.metrics.observe(Metric::ExtensionPoint, &["Bind", status, profile], begun.elapsed());
+        bound
+    }
+
+    async fn permitted(&self, permit: Option<Permit>) -> Result<(), Failure> {
+        let Some(permit) = permit else { return Ok(()) };
+        let begun = Instant::now();
+        let answer = permit.granted().await;
+        let result = answer.as_ref().err().map_or("Success", |(_, status)| status.code());
+        self.metrics.observe(Metric::PermitWait, &[result], begun.elapsed());
+        answer.map_err(|(plugin, status)| (Some(plugin), status))
+    }
+
+    async fn bound(&self, verdict: &Verdict) -> Result<(), Failure> {
+        let pod = &verdict.popped.pod;
+        if let Some(answer) = self.extenders.bind(pod, &verdict.node).await {
+            return answer.map_err(|why| (None, Status::Error(why)));
+        }
+        for plugin in &verdict.popped.framework.bind {
+            match plugin.bind(pod, &verdict.node).await {
+                Status::Skip => {}
+                status => return refused(plugin.name(), status),
+            }
+        }
+        Err((None, Status::Error("no plugin bound the pod".to_owned())))
     }
 }
 
-async fn bind(verdict: &Verdict, permit: Option<tokio::sync::OwnedSemaphorePermit>) -> Result<(), String> {
-    let (pod, node) = (&verdict.pod, &verdict.node);
-    if let Some(time) = verdict.wait {
-        // No plugin of this build approves a waiting pod from outside, so the wait ends as upstream's does.
-        tokio::time::sleep(time).await;
-        return Err("rejected due to timeout after waiting for permission".to_owned());
-    }
-    let prebind = async {
-        for plugin in &verdict.framework.pre_bind {
-            refused(plugin.pre_bind(pod, node).await)?;
-        }
-        Ok::<(), String>(())
-    };
-    // Most pods have nothing to wait for; one that does must not keep others from binding.
-    let permit = match futures::future::select(Box::pin(prebind), Box::pin(tokio::task::yield_now())).await {
-        futures::future::Either::Left((done, _)) => {
-            done?;
-            permit
-        }
-        futures::future::Either::Right(((), prebind)) => {
-            drop(permit);
-            prebind.await?;
-            None
-        }
-    };
-    for plugin in &verdict.framework.bind {
-        match plugin.bind(pod, node).await {
-            Status::Skip => {}
-            status => {
-                drop(permit);
-                return refused(status);
-            }
-        }
-    }
-    Err("no plugin bound the pod".to_owned())
-}
-
-fn refused(status: Status) -> Result<(), String> {
-    match status {
-        Status::Success | Status::Skip => Ok(()),
-        Status::Error(why) => Err(why),
-        other => Err(other.reasons().join(", ")),
-    }
+fn refused(plugin: &'static str, status: Status) -> Result<(), Failure> {
+    if status.is_success() { Ok(()) } else { Err((Some(plugin), status)) }
 }

@@ -1,66 +1,39 @@
 //! What reaches the scheduler's task from outside.
 
 use super::binding::Outcome;
-use coracle_client::{Context, Delta};
-use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
-use k8s_openapi::api::storage::v1::StorageClass;
+use super::preempting::Told;
+use crate::framework::ObjectKind;
+use coracle_client::{Context, Delta, ObjectKey};
+use k8s_openapi::api::core::v1::{Node, Pod};
 use tokio::sync::mpsc::UnboundedSender;
+use tokio_util::sync::CancellationToken;
 
 pub enum Event {
     Node(Delta<Node>),
     Pod(Delta<Pod>),
-    /// A claim, volume or class changed.
-    Storage,
+    /// Another object changed; without a name, all of them may have.
+    Object(ObjectKind, ObjectKey),
     /// A binding ended, well or not.
-    Bound(Outcome),
-}
-
-/// Whether the pod uses nothing of its node any more.
-pub fn is_over(pod: &Pod) -> bool {
-    let phase = pod.status.as_ref().and_then(|s| s.phase.as_deref());
-    matches!(phase, Some("Succeeded" | "Failed"))
+    Bound(Box<Outcome>),
+    /// The victims of a pod were told to go, or could not be.
+    Told(Told),
 }
 
 /// Waits for the first lists, so that no decision is made on half of the nodes.
-pub async fn synced(context: &Context) {
-    let informers = &context.informers;
-    let (nodes, pods) = (informers.of::<Node>(), informers.of::<Pod>());
-    let (claims, volumes, classes) = (
-        informers.of::<PersistentVolumeClaim>(),
-        informers.of::<PersistentVolume>(),
-        informers.of::<StorageClass>(),
-    );
-    let wait = futures::future::join5(
-        nodes.synced(),
-        pods.synced(),
-        claims.synced(),
-        volumes.synced(),
-        classes.synced(),
-    );
-    let _ = context.stop.run_until_cancelled(wait).await;
+pub async fn synced(context: &Context, stop: &CancellationToken) {
+    let (nodes, pods) = (context.informers.of::<Node>(), context.informers.of::<Pod>());
+    let wait = futures::future::join(nodes.synced(), pods.synced());
+    let _ = stop.run_until_cancelled(wait).await;
 }
 
-/// Sends every change to the scheduler's task; the channel closes with it, and later changes go nowhere.
+/// Sends everything that is there, and then every change, to the scheduler's task.
 pub fn subscribe(context: &Context, sender: &UnboundedSender<Event>) {
-    let informers = &context.informers;
     let to = sender.clone();
-    informers.of::<Node>().on_change(move |d| {
-        let _ = to.send(Event::Node(Delta { old: d.old.clone(), new: d.new.clone() }));
+    context.informers.of::<Node>().on_change_while(move |d| {
+        to.send(Event::Node(Delta { old: d.old.clone(), new: d.new.clone() })).is_ok()
     });
     let to = sender.clone();
-    informers.of::<Pod>().on_change(move |d| {
-        let _ = to.send(Event::Pod(Delta { old: d.old.clone(), new: d.new.clone() }));
-    });
-    let to = sender.clone();
-    informers.of::<PersistentVolumeClaim>().on_change(move |_| {
-        let _ = to.send(Event::Storage);
-    });
-    let to = sender.clone();
-    informers.of::<PersistentVolume>().on_change(move |_| {
-        let _ = to.send(Event::Storage);
-    });
-    let to = sender.clone();
-    informers.of::<StorageClass>().on_change(move |_| {
-        let _ = to.send(Event::Storage);
+    context.informers.of::<Pod>().on_change_while(move |d| {
+        to.send(Event::Pod(Delta { old: d.old.clone(), new: d.new.clone() })).is_ok()
     });
 }

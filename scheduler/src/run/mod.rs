@@ -3,231 +3,141 @@
 
 mod binding;
 mod events;
+mod extender;
+mod live;
+mod objects;
+mod preempting;
+mod report;
+mod work;
 
-use crate::cache::{PodInfo, Snapshot};
+pub(crate) use events::Event;
+pub use objects::Objects;
+
 use crate::config::Config;
-use crate::cycle::{self, Failure};
-use crate::framework::{ClusterEvent, Framework, Permission, ProfileError, Status};
-use crate::plugins::Registry;
-use crate::queue::{Popped, Queue};
-use binding::{Binder, Outcome, Verdict};
-use coracle_client::{Context, Delta};
-use events::Event;
-use k8s_openapi::api::core::v1::{Node, Pod};
-use rand::SeedableRng;
-use rand::rngs::SmallRng;
+use crate::core::Core;
+use crate::framework::{Framework, ProfileError, WaitingPods};
+use crate::metrics::Metrics;
+use crate::plugins::{Handle, Registry};
+use binding::Binder;
+use coracle_client::Context;
+use extender::Extenders;
+use report::Reporter;
 use std::sync::Arc;
-use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
-use tokio::time::Instant;
+use tokio::sync::mpsc::unbounded_channel;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use work::Scheduler;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("configuration refused")]
+    #[error("configuration refused: {0}")]
     Profile(#[from] ProfileError),
+    #[error("extender: {0}")]
+    Extender(String),
     #[error("the informers ended")]
     Informers,
 }
 
-/// Schedules the pods of the configured profiles until the context is stopped.
-pub async fn run(context: Context, config: Config) -> Result<(), Error> {
-    let registry = Registry::in_tree(&context);
-    let frameworks = config
-        .profiles
-        .iter()
-        .map(|profile| Framework::new(profile, &registry).map(Arc::new))
-        .collect::<Result<Vec<_>, _>>()?;
-    events::synced(&context).await;
-    let (sender, events) = unbounded_channel();
-    events::subscribe(&context, &sender);
-    let scheduler = Scheduler {
-        frameworks,
-        snapshot: Snapshot::default(),
-        queue: Queue::new(config.backoff),
-        binder: Binder::new(&context, sender, config.parallel_bindings),
-        percentage: config.percentage_of_nodes_to_score,
-        next_start: 0,
-        random: SmallRng::from_os_rng(),
-    };
-    let stop = context.stop.clone();
-    match stop.run_until_cancelled(scheduler.work(events)).await {
-        Some(()) => Err(Error::Informers),
-        None => Ok(()),
+/// What a scheduler runs with.
+#[derive(Clone)]
+pub struct Options {
+    pub config: Config,
+    /// Reads the ConfigMap `kube-scheduler-config` and follows its changes; absent where a file says everything.
+    pub live: Option<kube::Client>,
+    pub registry: Registry,
+    pub metrics: Arc<Metrics>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            config: Config::default(),
+            live: None,
+            registry: Registry::in_tree(),
+            metrics: Arc::new(Metrics::default()),
+        }
     }
 }
 
-struct Scheduler {
-    frameworks: Vec<Arc<Framework>>,
-    snapshot: Snapshot,
-    queue: Queue,
-    binder: Binder,
-    percentage: usize,
-    next_start: usize,
-    random: SmallRng,
-}
-
-/// Pods decided about in a row before other tasks of the thread get their turn.
-const TURN: usize = 16;
-
-impl Scheduler {
-    async fn work(mut self, mut events: UnboundedReceiver<Event>) {
-        let mut turn = 0;
-        loop {
-            while let Ok(event) = events.try_recv() {
-                self.take_in(event);
-            }
-            if let Some(popped) = self.queue.pop(Instant::now()) {
-                self.schedule(popped).await;
-                turn += 1;
-                if turn % TURN == 0 {
-                    tokio::task::yield_now().await;
+/// Schedules the pods of the configured profiles until the context is stopped. A changed configuration takes effect
+/// between two pods: bindings under way end first.
+pub async fn run(context: Context, options: Options) -> Result<(), Error> {
+    let live = options.live.clone();
+    let mut live = live.map(|client| live::follow(client, options.registry.clone(), context.stop.clone()));
+    let mut options = options;
+    if let Some(config) = live.as_mut().and_then(|l| l.borrow_and_update().clone()) {
+        options.config = config;
+    }
+    while !context.stop.is_cancelled() {
+        let stop = context.stop.child_token();
+        let next = {
+            let once = run_once(&context, &options, &stop);
+            tokio::pin!(once);
+            tokio::select! {
+                ended = &mut once => {
+                    ended?;
+                    None
                 }
-                continue;
+                next = next_config(&mut live, &options.config) => {
+                    stop.cancel();
+                    once.await?;
+                    Some(next)
+                }
             }
-            let release = self.queue.next_release();
-            let event = match release {
-                Some(at) => tokio::time::timeout_at(at, events.recv()).await,
-                None => Ok(events.recv().await),
-            };
-            match event {
-                Ok(Some(event)) => self.take_in(event),
-                Ok(None) => return,
-                Err(_) => {}
-            }
-        }
-    }
-
-    fn take_in(&mut self, event: Event) {
-        match event {
-            Event::Node(delta) => self.on_node(&delta),
-            Event::Pod(delta) => self.on_pod(&delta),
-            Event::Storage => self.queue.on_event(&ClusterEvent::StorageChanged, Instant::now()),
-            Event::Bound(outcome) => self.on_outcome(&outcome),
-        }
-    }
-
-    fn on_node(&mut self, delta: &Delta<Node>) {
-        let now = Instant::now();
-        let Some(node) = &delta.new else {
-            if let Some(gone) = &delta.old {
-                self.snapshot.remove_node(gone.metadata.name.as_deref().unwrap_or_default());
-            }
-            return;
         };
-        let old = self.snapshot.set_node(node.clone());
-        let name = node.metadata.name.as_deref().unwrap_or_default();
-        let Some(new) = self.snapshot.node_named(name) else { return };
-        match &old {
-            Some(old) => self.queue.on_event(&ClusterEvent::NodeUpdated { old, new }, now),
-            None => self.queue.on_event(&ClusterEvent::NodeAdded(new), now),
+        if let Some(config) = next {
+            options.config = config;
         }
     }
+    Ok(())
+}
 
-    fn on_pod(&mut self, delta: &Delta<Pod>) {
-        let now = Instant::now();
-        let Some(pod) = delta.object() else { return };
-        let uid = pod.metadata.uid.clone().unwrap_or_default();
-        if delta.new.is_none() || events::is_over(pod) {
-            self.queue.remove(&uid);
-            if let Some(gone) = self.snapshot.remove_pod(&uid) {
-                self.queue.on_event(&ClusterEvent::PodGone(&gone), now);
-            }
-            return;
+/// The next configuration of the ConfigMap that differs; never without one.
+async fn next_config(live: &mut Option<watch::Receiver<Option<Config>>>, current: &Config) -> Config {
+    loop {
+        let Some(receiver) = live else { return std::future::pending().await };
+        if receiver.changed().await.is_err() {
+            return std::future::pending().await;
         }
-        let info = Arc::new(PodInfo::new(pod.clone(), now));
-        if info.node_name().is_some() {
-            self.queue.remove(&uid);
-            self.snapshot.set_pod(info);
-            return;
-        }
-        let Some(framework) = self.framework_of(pod) else { return };
-        if coracle_client::informer::deleting(pod.as_ref()) {
-            self.queue.remove(&uid);
-        } else if !self.snapshot.is_assumed(&uid) {
-            let same = |old: &Arc<Pod>| old.spec == pod.spec && old.metadata.labels == pod.metadata.labels;
-            let changed = !delta.old.as_ref().is_some_and(same);
-            self.queue.set(info, &framework, changed, now);
+        let next = receiver.borrow_and_update().clone();
+        if let Some(config) = next.filter(|next| next != current) {
+            return config;
         }
     }
+}
 
-    fn framework_of(&self, pod: &Pod) -> Option<Arc<Framework>> {
-        let name = pod.spec.as_ref().and_then(|s| s.scheduler_name.as_deref()).unwrap_or("default-scheduler");
-        self.frameworks.iter().find(|f| f.scheduler_name == name).cloned()
-    }
+/// Makes the frameworks of a configuration.
+pub fn frameworks(
+    config: &Config,
+    registry: &Registry,
+    handle: &Handle,
+) -> Result<Vec<Arc<Framework>>, ProfileError> {
+    config.profiles.iter().map(|profile| Framework::new(profile, registry, handle).map(Arc::new)).collect()
+}
 
-    async fn schedule(&mut self, popped: Popped) {
-        let Popped { pod, framework } = popped;
-        let decision = cycle::decide(
-            &framework,
-            &self.snapshot,
-            &pod,
-            self.percentage,
-            &mut self.next_start,
-            &mut self.random,
-        );
-        match decision {
-            Ok(placement) => self.place(pod, framework, placement).await,
-            Err(Failure::Unschedulable(diagnosis)) => {
-                self.queue.unschedulable(&pod.uid, diagnosis.plugins.clone());
-                self.binder.report(&pod, &framework, "Unschedulable", diagnosis.message());
-            }
-            Err(Failure::Error(why)) => self.failed(&pod, &framework, why),
-        }
+async fn run_once(context: &Context, options: &Options, stop: &CancellationToken) -> Result<(), Error> {
+    let config = &options.config;
+    let (sender, events) = unbounded_channel();
+    let waiting = WaitingPods::default();
+    let extenders = Arc::new(Extenders::new(&config.extenders).map_err(Error::Extender)?);
+    let objects = Objects::start(context, &sender, stop).await;
+    let handle = Handle { client: Some(context.client.clone()), cluster: objects, waiting: waiting.clone() };
+    let frameworks = frameworks(config, &options.registry, &handle)?;
+    events::synced(context, stop).await;
+    if stop.is_cancelled() {
+        return Ok(());
     }
-
-    fn failed(&mut self, pod: &PodInfo, framework: &Framework, why: String) {
-        self.queue.retry(&pod.uid, Instant::now());
-        self.binder.report(pod, framework, "SchedulerError", why);
-    }
-
-    /// Reserve and Permit; what they allow is assumed and bound beside the next cycles.
-    async fn place(&mut self, pod: Arc<PodInfo>, framework: Arc<Framework>, placement: cycle::Placement) {
-        let cycle::Placement { node, state } = placement;
-        self.snapshot.assume(pod.clone(), &node);
-        let mut refusal = None;
-        for plugin in &framework.reserve {
-            let status = plugin.reserve(&state, &pod, &node);
-            if !status.is_success() {
-                refusal = Some((plugin.name(), status));
-                break;
-            }
-        }
-        let mut wait = None;
-        for plugin in &framework.permit {
-            if refusal.is_some() {
-                break;
-            }
-            match plugin.permit(&state, &pod, &node) {
-                Permission::Approve => {}
-                Permission::Deny(status) => refusal = Some((plugin.name(), status)),
-                Permission::Wait(time) => wait = wait.max(Some(time)),
-            }
-        }
-        match refusal {
-            None => self.binder.bind(Verdict { pod, framework, node, wait }).await,
-            Some((plugin, status)) => {
-                framework.reserve.iter().for_each(|p| p.unreserve(&pod, &node));
-                self.snapshot.forget(&pod.uid);
-                self.refuse(&pod, &framework, plugin, status);
-            }
-        }
-    }
-
-    fn refuse(&mut self, pod: &PodInfo, framework: &Framework, plugin: &'static str, status: Status) {
-        if let Status::Error(why) = status {
-            return self.failed(pod, framework, why);
-        }
-        self.queue.unschedulable(&pod.uid, vec![plugin]);
-        self.binder.report(pod, framework, "Unschedulable", status.reasons().join(", "));
-    }
-
-    fn on_outcome(&mut self, outcome: &Outcome) {
-        let uid = &outcome.pod.uid;
-        let Some(why) = &outcome.failure else {
-            self.queue.remove(uid);
-            return;
-        };
-        self.snapshot.forget(uid);
-        self.failed(&outcome.pod, &outcome.framework, why.clone());
-        self.queue.on_event(&ClusterEvent::PodGone(&outcome.pod), Instant::now());
-    }
+    events::subscribe(context, &sender);
+    let reporter = Reporter::new(context.client.clone());
+    let binder = Binder::new(
+        reporter.clone(),
+        waiting,
+        extenders,
+        options.metrics.clone(),
+        sender,
+        config.parallel_bindings,
+    );
+    let core = Core::new(frameworks, config.percentage_of_nodes_to_score, config.backoff);
+    let scheduler = Scheduler::new(core, binder, context.client.clone(), options.metrics.clone());
+    if scheduler.work(events, stop).await { Ok(()) } else { Err(Error::Informers) }
 }

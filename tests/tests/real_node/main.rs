@@ -13,6 +13,7 @@ mod images;
 mod life;
 mod network;
 mod node;
+mod preemption;
 mod storage;
 mod volumes;
 
@@ -32,6 +33,7 @@ fn a_node_from_nothing_to_nothing() {
     environment::steps(&mut steps);
     volumes::steps(&mut steps);
     storage::steps(&mut steps);
+    preemption::steps(&mut steps);
     life::steps(&mut steps);
     images::steps(&mut steps);
     faults::steps(&mut steps);

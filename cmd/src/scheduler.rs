@@ -1,0 +1,105 @@
+//! `coracle scheduler`: a scheduler as its own process, beside or instead of the server's own.
+
+use crate::args::SchedulerArgs;
+use crate::server::until_told_to_end;
+use coracle_client::leader::Candidate;
+use coracle_client::{Context, Informers};
+use coracle_scheduler::plugins::Registry;
+use coracle_scheduler::{Config, Options};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use std::path::Path;
+use std::process::ExitCode;
+use tokio_util::sync::CancellationToken;
+
+/// Runs until SIGTERM or SIGINT (exit code 0), or until leadership is lost (1): whoever starts it again lets it queue
+/// up anew, as upstream's does.
+pub async fn command(args: SchedulerArgs) -> ExitCode {
+    match run(&args).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            for line in why.lines() {
+                eprintln!("coracle: {line}");
+            }
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Reads a configuration file; warnings go to the log.
+fn configuration(path: Option<&Path>, registry: &Registry) -> Result<Config, String> {
+    let Some(path) = path else { return Ok(Config::default()) };
+    let text = std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
+    let parsed = Config::parse(&text, registry);
+    let parsed = parsed.map_err(|mistakes| {
+        let lines = mistakes.0.iter().map(|m| format!("{}: {m}", path.display()));
+        lines.collect::<Vec<_>>().join("\n")
+    })?;
+    for warning in parsed.warnings {
+        tracing::warn!(file = %path.display(), "{warning}");
+    }
+    Ok(parsed.config)
+}
+
+/// A client by a kubeconfig file.
+pub async fn client(kubeconfig: &Path) -> Result<kube::Client, String> {
+    let file = Kubeconfig::read_from(kubeconfig).map_err(|e| format!("{}: {e}", kubeconfig.display()))?;
+    let options = KubeConfigOptions::default();
+    let mut config = kube::Config::from_custom_kubeconfig(file, &options).await.map_err(|e| e.to_string())?;
+    // Watches last longer than any answer should take.
+    config.read_timeout = None;
+    kube::Client::try_from(config).map_err(|e| e.to_string())
+}
+
+async fn run(args: &SchedulerArgs) -> Result<(), String> {
+    let registry = Registry::in_tree();
+    let config = configuration(args.config.as_deref(), &registry)?;
+    let client = client(&args.kubeconfig).await?;
+    let stop = CancellationToken::new();
+    let ended = stop.clone();
+    tokio::spawn(async move {
+        if until_told_to_end().await.is_ok() {
+            ended.cancel();
+        }
+    });
+    let leading = if config.election.elect {
+        let candidate = Candidate {
+            client: client.clone(),
+            namespace: config.election.namespace.clone(),
+            lease: config.election.lease.clone(),
+            identity: identity(),
+        };
+        tracing::info!(lease = candidate.lease, "waiting to lead");
+        match candidate.lead(stop.clone()).await {
+            Some(leading) => leading,
+            None => return Ok(()),
+        }
+    } else {
+        stop.child_token()
+    };
+    let names: Vec<&str> = config.profiles.iter().map(|p| p.scheduler_name.as_str()).collect();
+    tracing::info!(profiles = names.join(","), "scheduling");
+    let informers = Informers::new(client.clone(), stop.clone());
+    let context = Context { client, informers, stop: leading };
+    let options = Options { config, registry, ..Options::default() };
+    coracle_scheduler::run(context, options).await.map_err(|e| e.to_string())?;
+    if stop.is_cancelled() { Ok(()) } else { Err("leadership was lost".to_owned()) }
+}
+
+/// Unique among the candidates, and readable: the host, and a number of this process.
+fn identity() -> String {
+    let host = nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok());
+    format!("{}_{}", host.unwrap_or_default(), uuid::Uuid::new_v4())
+}
+
+/// The server's page of metrics, for the scheduler's.
+pub struct Samples<'t>(pub &'t mut coracle_apiserver::metrics::Text);
+
+impl coracle_scheduler::metrics::Page for Samples<'_> {
+    fn head(&mut self, name: &str, help: &str, kind: &str) {
+        self.0.head(name, help, kind);
+    }
+
+    fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: &str) {
+        self.0.sample(name, labels, value);
+    }
+}

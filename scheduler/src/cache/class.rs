@@ -1,0 +1,75 @@
+//! What two pods must share for the scheduler to treat them alike.
+
+use super::{PodInfo, Resources};
+use k8s_openapi::api::core::v1::{Affinity, PodResourceClaim, Toleration, TopologySpreadConstraint, Volume};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+type Labels = BTreeMap<String, String>;
+
+/// Everything that in-tree plugins read of a pod. Left out are names, and what differs between the replicas of one
+/// workload without meaning anything for scheduling (the volume of the service account's token has a random name).
+#[derive(Serialize)]
+struct Facts<'a> {
+    namespace: &'a str,
+    scheduler: Option<&'a str>,
+    priority: i32,
+    preemption: Option<&'a str>,
+    labels: Option<&'a Labels>,
+    selector: Option<&'a Labels>,
+    affinity: Option<&'a Affinity>,
+    tolerations: Option<&'a Vec<Toleration>>,
+    spread: Option<&'a Vec<TopologySpreadConstraint>>,
+    requests: &'a Resources,
+    counted: &'a Resources,
+    ports: Vec<(&'a str, &'a str, i32)>,
+    images: &'a [String],
+    owner: Option<&'a str>,
+    volumes: Vec<&'a Volume>,
+    claims: Option<&'a Vec<PodResourceClaim>>,
+    /// Set where a claim's name derives from the pod's.
+    name: Option<&'a str>,
+    gated: bool,
+}
+
+/// Volumes that decide where a pod can run.
+pub fn matters(volume: &Volume) -> bool {
+    volume.persistent_volume_claim.is_some()
+        || volume.ephemeral.is_some()
+        || volume.csi.is_some()
+        || volume.gce_persistent_disk.is_some()
+        || volume.aws_elastic_block_store.is_some()
+        || volume.iscsi.is_some()
+        || volume.rbd.is_some()
+}
+
+/// The pod's class: equal bytes mean that every in-tree plugin answers alike for both pods.
+pub fn key(pod: &PodInfo) -> Arc<[u8]> {
+    let Some(spec) = pod.spec() else { return Arc::from(pod.uid.as_bytes()) };
+    let volumes: Vec<&Volume> = spec.volumes.iter().flatten().filter(|v| matters(v)).collect();
+    let claims = spec.resource_claims.as_ref().filter(|c| !c.is_empty());
+    let named = claims.is_some() || volumes.iter().any(|v| v.ephemeral.is_some());
+    let facts = Facts {
+        namespace: &pod.key.namespace,
+        scheduler: spec.scheduler_name.as_deref(),
+        priority: pod.priority,
+        preemption: spec.preemption_policy.as_deref(),
+        labels: pod.labels(),
+        selector: spec.node_selector.as_ref(),
+        affinity: spec.affinity.as_ref(),
+        tolerations: spec.tolerations.as_ref(),
+        spread: spec.topology_spread_constraints.as_ref(),
+        requests: &pod.requests,
+        counted: &pod.counted,
+        ports: pod.host_ports.iter().map(|p| (p.protocol.as_str(), p.ip.as_str(), p.port)).collect(),
+        images: &pod.images(),
+        owner: pod.controller().map(|o| o.uid.as_str()),
+        volumes,
+        claims,
+        name: named.then_some(pod.key.name.as_str()),
+        gated: spec.scheduling_gates.as_ref().is_some_and(|g| !g.is_empty()),
+    };
+    // Maps with text keys and plain structs always have a JSON form.
+    serde_json::to_vec(&facts).map_or_else(|_| Arc::from(pod.uid.as_bytes()), Arc::from)
+}

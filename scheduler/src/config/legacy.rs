@@ -1,0 +1,77 @@
+//! Names of plugins, predicates and priorities of older releases, and what does their work now.
+
+use serde_json::{Value, json};
+
+/// The plugin that took over, and why the name went when the change is more than a name.
+pub fn successor(name: &str) -> Option<(&'static str, &'static str)> {
+    let (now, note) = match name {
+        "NodePreferAvoidPods" | "NodePreferAvoidPodsPriority" => (
+            "TaintToleration",
+            "nodes ask to be avoided by a PreferNoSchedule taint; the weight is not taken over",
+        ),
+        "SelectorSpread"
+        | "SelectorSpreadPriority"
+        | "DefaultPodTopologySpread"
+        | "ServiceSpreadingPriority" => {
+            ("PodTopologySpread", "its default constraints spread the pods of a Service or a controller")
+        }
+        "EvenPodsSpread" | "EvenPodsSpreadPriority" => ("PodTopologySpread", ""),
+        "LeastRequestedPriority" | "LeastRequestPriority" | "NodeResourcesLeastAllocated" => {
+            ("NodeResourcesFit", "with the scoring strategy LeastAllocated")
+        }
+        "MostRequestedPriority" | "NodeResourcesMostAllocated" => {
+            ("NodeResourcesFit", "with the scoring strategy MostAllocated")
+        }
+        "RequestedToCapacityRatio" | "RequestedToCapacityRatioPriority" => {
+            ("NodeResourcesFit", "with the scoring strategy RequestedToCapacityRatio")
+        }
+        "BalancedResourceAllocation" => ("NodeResourcesBalancedAllocation", ""),
+        "NodeAffinityPriority" | "MatchNodeSelector" | "PodMatchNodeSelector" | "NodeLabel" => {
+            ("NodeAffinity", "")
+        }
+        "ImageLocalityPriority" => ("ImageLocality", ""),
+        "InterPodAffinityPriority" | "MatchInterPodAffinity" | "ServiceAffinity" => ("InterPodAffinity", ""),
+        "TaintTolerationPriority" | "PodToleratesNodeTaints" => ("TaintToleration", ""),
+        "PodFitsResources" | "GeneralPredicates" | "NodeResourceLimits" => ("NodeResourcesFit", ""),
+        "PodFitsHostPorts" | "PodFitsPorts" => ("NodePorts", ""),
+        "HostName" | "PodFitsHost" => ("NodeName", ""),
+        "NoDiskConflict" => ("VolumeRestrictions", ""),
+        "NoVolumeZoneConflict" => ("VolumeZone", ""),
+        "CheckVolumeBinding" => ("VolumeBinding", ""),
+        "CheckNodeUnschedulable" => ("NodeUnschedulable", ""),
+        "EBSLimits"
+        | "GCEPDLimits"
+        | "AzureDiskLimits"
+        | "CinderLimits"
+        | "MaxCSIVolumeCountPred"
+        | "MaxEBSVolumeCount"
+        | "MaxGCEPDVolumeCount"
+        | "MaxAzureDiskVolumeCount" => {
+            ("NodeVolumeLimits", "limits of all drivers are those of their CSI driver")
+        }
+        _ => return None,
+    };
+    Some((now, note))
+}
+
+/// Arguments that make the successor do what the old name said, unless the configuration gives its own.
+pub fn arguments(name: &str) -> Option<Value> {
+    let kind = match name {
+        "MostRequestedPriority" | "NodeResourcesMostAllocated" => "MostAllocated",
+        "RequestedToCapacityRatio" | "RequestedToCapacityRatioPriority" => {
+            return Some(json!({ "scoringStrategy": {
+                "type": "RequestedToCapacityRatio",
+                "requestedToCapacityRatio": { "shape": [
+                    { "utilization": 0, "score": 0 }, { "utilization": 100, "score": 10 },
+                ]},
+            }}));
+        }
+        _ => return None,
+    };
+    Some(json!({ "scoringStrategy": { "type": kind } }))
+}
+
+/// Whether the old name's weight means something for its successor.
+pub fn keeps_weight(name: &str) -> bool {
+    !name.starts_with("NodePreferAvoidPods")
+}

@@ -1,0 +1,254 @@
+//! The scheduler without I/O: takes in what happened, decides about one pod after the other. Whoever owns it carries
+//! out what it decides, and tells it what came of it.
+
+use crate::cache::{NodeChange, Place, PodInfo, Snapshot};
+use crate::cycle::{self, Class, Classes, Cycle, Diagnosis, Failure};
+use crate::framework::{ClusterEvent, Framework, NodeScore, ObjectKind, PostFilter, Status};
+use crate::queue::{Popped, Queue};
+use k8s_openapi::api::core::v1::{Node, Pod};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// What a scheduler of some profiles knows.
+pub struct Core {
+    frameworks: HashMap<String, Arc<Framework>>,
+    pub snapshot: Snapshot,
+    pub queue: Queue,
+    classes: Classes,
+    percentage: usize,
+    next_start: usize,
+    random: SmallRng,
+}
+
+/// A pod in its cycle, between the steps.
+pub struct Found {
+    pub class: Box<Class>,
+    /// Slots of nodes that fit.
+    pub feasible: Result<Vec<usize>, Failure>,
+}
+
+/// Whether the pod uses nothing of its node any more.
+pub fn is_over(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|s| s.phase.as_deref());
+    matches!(phase, Some("Succeeded" | "Failed"))
+}
+
+impl Core {
+    /// `backoff` is the first and the longest pause of a pod that could not be scheduled.
+    pub fn new(
+        frameworks: impl IntoIterator<Item = Arc<Framework>>,
+        percentage: usize,
+        backoff: (Duration, Duration),
+    ) -> Self {
+        Self {
+            frameworks: frameworks.into_iter().map(|f| (f.scheduler_name.clone(), f)).collect(),
+            snapshot: Snapshot::default(),
+            queue: Queue::new(backoff),
+            classes: Classes::default(),
+            percentage,
+            next_start: 0,
+            random: SmallRng::from_os_rng(),
+        }
+    }
+
+    /// Makes every choice among equals the same from run to run, for tests.
+    #[must_use]
+    pub fn seeded(mut self, seed: u64) -> Self {
+        self.random = SmallRng::seed_from_u64(seed);
+        self
+    }
+
+    pub fn frameworks(&self) -> impl Iterator<Item = &Arc<Framework>> {
+        self.frameworks.values()
+    }
+
+    pub fn set_node(&mut self, node: Arc<Node>, now: Instant) {
+        let name = node.metadata.name.clone().unwrap_or_default();
+        let change = self.snapshot.set_node(node);
+        if change.is_some_and(NodeChange::is_nothing) {
+            return;
+        }
+        let Some(info) = self.snapshot.node_named(&name) else { return };
+        match change {
+            Some(changed) => self.queue.on_event(&ClusterEvent::NodeUpdated { node: info, changed }, now),
+            None => self.queue.on_event(&ClusterEvent::NodeAdded(info), now),
+        }
+    }
+
+    pub fn remove_node(&mut self, name: &str) {
+        self.snapshot.remove_node(name);
+    }
+
+    /// Takes in a pod as the API shows it, bound or not.
+    pub fn set_pod(&mut self, pod: &Arc<Pod>, old: Option<&Arc<Pod>>, now: Instant) {
+        if is_over(pod) {
+            return self.remove_pod(pod, now);
+        }
+        if pod.spec.as_ref().is_some_and(|s| s.node_name.as_ref().is_some_and(|n| !n.is_empty())) {
+            return self.set_bound(Arc::new(PodInfo::new(pod.clone())), old, now);
+        }
+        let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+        let Some(framework) = self.framework_of(pod) else { return };
+        if pod.metadata.deletion_timestamp.is_some() {
+            self.queue.remove(uid);
+            self.snapshot.withdraw(uid);
+        } else if self.snapshot.whereabouts(uid) == Place::Nowhere {
+            let same = |old: &Arc<Pod>| old.spec == pod.spec && old.metadata.labels == pod.metadata.labels;
+            let changed = !old.is_some_and(same);
+            let info = Arc::new(PodInfo::new(pod.clone()));
+            if let Some(node) = info.nominated_node().filter(|_| self.snapshot.nomination(uid).is_none()) {
+                self.snapshot.nominate(info.clone(), node);
+            }
+            self.queue.set(info, &framework, changed, now);
+        }
+    }
+
+    fn set_bound(&mut self, info: Arc<PodInfo>, old: Option<&Arc<Pod>>, now: Instant) {
+        let uid = info.uid.clone();
+        self.queue.remove(&uid);
+        self.snapshot.withdraw(&uid);
+        let news = self.snapshot.whereabouts(&uid) != Place::Bound;
+        self.snapshot.set_pod(info.clone());
+        if news {
+            self.queue.on_event(&ClusterEvent::PodAssigned(&info), now);
+        } else if old.is_some_and(|old| old.metadata.labels != info.pod.metadata.labels || shrunk(old, &info))
+        {
+            self.queue.on_event(&ClusterEvent::PodChanged(&info), now);
+        }
+    }
+
+    /// The pod was deleted, or uses nothing any more.
+    pub fn remove_pod(&mut self, pod: &Pod, now: Instant) {
+        let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+        self.queue.remove(uid);
+        self.snapshot.withdraw(uid);
+        let node = self.snapshot.node_of(uid).map(str::to_owned);
+        if let Some(gone) = self.snapshot.remove_pod(uid) {
+            let node = node.unwrap_or_default();
+            self.queue.on_event(&ClusterEvent::PodGone { pod: &gone, node: &node }, now);
+        }
+    }
+
+    pub fn object_changed(&mut self, kind: ObjectKind, namespace: &str, name: &str, now: Instant) {
+        // Kept states count by them.
+        if matches!(kind, ObjectKind::Namespace | ObjectKind::Workload | ObjectKind::PodDisruptionBudget) {
+            self.snapshot.touch();
+        }
+        self.queue.on_event(&ClusterEvent::Object { kind, namespace, name }, now);
+    }
+
+    pub fn framework_of(&self, pod: &Pod) -> Option<Arc<Framework>> {
+        let name = pod.spec.as_ref().and_then(|s| s.scheduler_name.as_deref()).unwrap_or("default-scheduler");
+        self.frameworks.get(name).cloned()
+    }
+
+    /// PreFilter and Filter.
+    pub fn find(&mut self, popped: &Popped) -> Found {
+        let mut class = self.classes.take(&popped.pod);
+        let mut cycle = Cycle {
+            framework: &popped.framework,
+            snapshot: &self.snapshot,
+            pod: &popped.pod,
+            class: &mut class,
+        };
+        let feasible = cycle.find(self.percentage, &mut self.next_start);
+        Found { class, feasible }
+    }
+
+    /// PreScore, Score, NormalizeScore.
+    pub fn score(
+        &mut self,
+        popped: &Popped,
+        class: &mut Class,
+        nodes: &[usize],
+    ) -> Result<Vec<NodeScore>, Failure> {
+        let (framework, snapshot) = (&popped.framework, &self.snapshot);
+        Cycle { framework, snapshot, pod: &popped.pod, class }.score(nodes)
+    }
+
+    /// A node with the highest total.
+    pub fn choose(&mut self, totals: &[NodeScore]) -> Option<usize> {
+        cycle::best(totals, &mut self.random)
+    }
+
+    /// PostFilter. A pod for which nothing helps makes the same answer known for its class.
+    pub fn post_filter(
+        &mut self,
+        popped: &Popped,
+        class: &mut Class,
+        diagnosis: &Arc<Diagnosis>,
+        all_candidates: bool,
+    ) -> Result<PostFilter, Failure> {
+        if diagnosis.nodes == 0 {
+            return Ok(PostFilter::Unhelpful(String::new()));
+        }
+        if !diagnosis.preemption.is_empty() {
+            return Ok(PostFilter::Unhelpful(diagnosis.preemption.clone()));
+        }
+        let seed = self.random.random_range(0..=usize::MAX / 2);
+        let (framework, snapshot) = (&popped.framework, &self.snapshot);
+        let mut cycle = Cycle { framework, snapshot, pod: &popped.pod, class };
+        let answer = cycle.post_filter(diagnosis, all_candidates, seed)?;
+        if let PostFilter::Unhelpful(why) = &answer
+            && snapshot.nomination(&popped.pod.uid).is_none()
+            && diagnosis.for_all.is_none()
+        {
+            let mut known = diagnosis.as_ref().clone();
+            known.preemption.clone_from(why);
+            class.failed(snapshot, Arc::new(known));
+        }
+        Ok(answer)
+    }
+
+    /// Counts the pod on the node and runs Reserve; a refusal leaves nothing behind.
+    pub fn reserve(
+        &mut self,
+        popped: &Popped,
+        class: &mut Class,
+        slot: usize,
+    ) -> Result<String, (&'static str, Status)> {
+        let node = self.snapshot.node(slot).name.clone();
+        for plugin in &popped.framework.reserve {
+            let status = plugin.reserve(&mut class.state, &popped.pod, self.snapshot.node(slot));
+            if !status.is_success() {
+                popped.framework.unreserve(&popped.pod, &node);
+                return Err((plugin.name(), status));
+            }
+        }
+        self.snapshot.withdraw(&popped.pod.uid);
+        self.snapshot.assume(popped.pod.clone(), &node);
+        Ok(node)
+    }
+
+    /// Ends the pod's cycle.
+    pub fn done(&mut self, popped: &Popped, class: Box<Class>) {
+        self.classes.put(&popped.pod, class);
+    }
+
+    /// Takes an assumption back, and lets others have the room.
+    pub fn forget(&mut self, pod: &PodInfo, now: Instant) {
+        let node = self.snapshot.node_of(&pod.uid).map(str::to_owned).unwrap_or_default();
+        self.snapshot.forget(&pod.uid);
+        self.queue.on_event(&ClusterEvent::PodGone { pod, node: &node }, now);
+    }
+
+    /// Nobody waits: memory that only makes the next pods quicker is given back.
+    pub fn rest(&mut self) {
+        self.classes.clear();
+        self.snapshot.rest();
+    }
+
+    /// Whether [`rest`](Self::rest) would give anything back.
+    pub fn is_rested(&self) -> bool {
+        self.classes.is_empty()
+    }
+}
+
+fn shrunk(old: &Arc<Pod>, new: &PodInfo) -> bool {
+    let before = old.spec.as_ref().map(|_| PodInfo::new(old.clone()).requests);
+    before.is_some_and(|before| before != new.requests)
+}

@@ -1,0 +1,235 @@
+//! What is known of a class of pods: answers about nodes, with the generations they belong to.
+
+use super::Diagnosis;
+use crate::cache::{PodInfo, Snapshot};
+use crate::framework::{CycleState, Framework, Refusal, Reuse, Status};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Classes kept: a busy cluster schedules a few workloads at a time. One is 64 bytes a node or so.
+const KEPT: usize = 16;
+/// Distinct refusals kept before a class begins anew; a plugin that puts numbers into its reasons makes many.
+const MOST_REFUSALS: usize = 4096;
+
+/// What the filters that look at one node alone said of it.
+#[derive(Clone, Copy, Default)]
+struct Verdict {
+    /// Of the node then; 0 for never.
+    generation: u64,
+    /// 0 fits; else an index into `refusals`, plus one.
+    code: u32,
+}
+
+#[derive(Default)]
+pub struct Class {
+    /// Of the plugins; those that are asked every time overwrite theirs.
+    pub state: CycleState,
+    prepared: bool,
+    epoch: u64,
+    /// The number of the first change that the state has not followed.
+    cursor: u64,
+    verdicts: Vec<Verdict>,
+    refusals: Vec<Refusal>,
+    /// `columns` of each slot, and the generation they belong to.
+    scores: Vec<i64>,
+    scored: Vec<u64>,
+    columns: usize,
+    /// A failure, and the snapshot's generation that it is true of.
+    failure: Option<(u64, Arc<Diagnosis>)>,
+    used: u64,
+}
+
+impl Class {
+    /// Makes the state current: by what changed, or from the beginning.
+    pub(super) fn refresh(
+        &mut self,
+        framework: &Framework,
+        pod: &PodInfo,
+        snapshot: &Snapshot,
+    ) -> Result<(), (&'static str, Status)> {
+        let current = self.prepared && self.epoch == snapshot.epoch() && self.refusals.len() < MOST_REFUSALS;
+        if current && self.follow(framework, pod, snapshot) {
+            return Ok(());
+        }
+        let used = self.used;
+        *self = Self { used, epoch: snapshot.epoch(), columns: framework.columns(), ..Self::default() };
+        self.cursor = snapshot.changes().next();
+        self.verdicts = vec![Verdict::default(); snapshot.slots()];
+        framework.pre_filter(&mut self.state, pod, snapshot, |reuse| reuse != Reuse::Never)?;
+        self.prepared = true;
+        Ok(())
+    }
+
+    /// Follows the pods that came and went; false when too many did.
+    fn follow(&mut self, framework: &Framework, pod: &PodInfo, snapshot: &Snapshot) -> bool {
+        let Some(changes) = snapshot.changes().since(self.cursor) else { return false };
+        for change in changes {
+            let node = snapshot.node(change.slot);
+            framework.follow(&mut self.state, pod, &change.pod, node, change.added);
+        }
+        self.cursor = snapshot.changes().next();
+        !self.state.has_expired()
+    }
+
+    /// Why this class went nowhere, if nothing changed since.
+    pub(super) fn known_failure(&self, framework: &Framework, snapshot: &Snapshot) -> Option<Arc<Diagnosis>> {
+        let (generation, diagnosis) = self.failure.as_ref()?;
+        let lasting = framework.filter.iter().chain(&framework.pre_filter);
+        let lasting = lasting.into_iter().all(|e| e.reuse != Reuse::Never || !self.state.filters(e.name));
+        (*generation == snapshot.generation() && lasting).then(|| diagnosis.clone())
+    }
+
+    /// Remembers a failure, PostFilter's words included.
+    pub(crate) fn failed(&mut self, snapshot: &Snapshot, diagnosis: Arc<Diagnosis>) {
+        self.failure = Some((snapshot.generation(), diagnosis));
+    }
+
+    fn intern(&mut self, refusal: Refusal) -> u32 {
+        let at = self.refusals.iter().position(|known| *known == refusal);
+        let at = at.unwrap_or_else(|| {
+            self.refusals.push(refusal);
+            self.refusals.len() - 1
+        });
+        u32::try_from(at + 1).unwrap_or(u32::MAX)
+    }
+
+    /// 0 when the node passes the filters that look at it alone, rivals included.
+    fn judge(&mut self, framework: &Framework, snapshot: &Snapshot, pod: &PodInfo, slot: usize) -> u32 {
+        let node = snapshot.node(slot);
+        if self.verdicts[slot].generation == node.generation {
+            return self.verdicts[slot].code;
+        }
+        let alone = |_: usize, reuse: Reuse| reuse == Reuse::Node;
+        let mut verdict = framework.filter(&self.state, pod, node, alone);
+        if verdict.is_ok() && !node.nominated.is_empty() {
+            let mut crowded = node.sketch();
+            crate::framework::rivals(pod, node).for_each(|rival| crowded.add(rival.clone()));
+            verdict = framework.filter(&self.state, pod, &crowded, alone);
+        }
+        let code = verdict.err().map_or(0, |refusal| self.intern(refusal));
+        self.verdicts[slot] = Verdict { generation: node.generation, code };
+        code
+    }
+
+    /// 0 when the node passes every filter; else the code of the first refusal. An error is the text of what failed.
+    /// `beyond` says whether filters that look at more than the node have a say.
+    pub(super) fn judge_all(
+        &mut self,
+        framework: &Framework,
+        snapshot: &Snapshot,
+        pod: &PodInfo,
+        slot: usize,
+        beyond: bool,
+    ) -> Result<u32, String> {
+        let node = snapshot.node(slot);
+        let own = node.nominated.iter().any(|n| n.uid == pod.uid);
+        let refusal = if own || (beyond && !node.nominated.is_empty()) {
+            crate::framework::fits(framework, &mut self.state, pod, node).err()
+        } else {
+            let code = self.judge(framework, snapshot, pod, slot);
+            let before = match code {
+                0 => usize::MAX,
+                refused => self.refusals[refused as usize - 1].0,
+            };
+            let rest = if beyond {
+                framework.filter(&self.state, pod, node, |i, r| r != Reuse::Node && i < before).err()
+            } else {
+                None
+            };
+            match rest {
+                None => return self.checked(code),
+                refusal => refusal,
+            }
+        };
+        let code = refusal.map_or(0, |refusal| self.intern(refusal));
+        self.checked(code)
+    }
+
+    fn checked(&self, code: u32) -> Result<u32, String> {
+        match code.checked_sub(1).map(|at| &self.refusals[at as usize]) {
+            Some((_, plugin, Status::Error(why))) => Err(format!("running {plugin:?} filter plugin: {why}")),
+            _ => Ok(code),
+        }
+    }
+
+    /// Puts the refusals of nodes together.
+    pub(super) fn diagnose(&self, nodes: usize, refused: &[(usize, u32)]) -> Diagnosis {
+        let mut diagnosis = Diagnosis::new(nodes);
+        let mut counts = vec![0; self.refusals.len()];
+        for (slot, code) in refused {
+            let at = *code as usize - 1;
+            counts[at] += 1;
+            if matches!(self.refusals[at].2, Status::Unschedulable(_)) {
+                diagnosis.resolvable.push(*slot);
+            }
+        }
+        for ((_, plugin, status), count) in self.refusals.iter().zip(counts).filter(|(_, n)| *n > 0) {
+            diagnosis.refuse(plugin, status, count);
+        }
+        diagnosis
+    }
+
+    /// Brings the kept scores of these nodes up to date.
+    pub(super) fn score_nodes(
+        &mut self,
+        framework: &Framework,
+        snapshot: &Snapshot,
+        pod: &PodInfo,
+        nodes: &[usize],
+    ) {
+        if self.scored.is_empty() {
+            self.scored = vec![0; snapshot.slots()];
+            self.scores = vec![0; snapshot.slots() * self.columns];
+        }
+        for slot in nodes {
+            let node = snapshot.node(*slot);
+            if self.scored[*slot] == node.generation {
+                continue;
+            }
+            self.scored[*slot] = node.generation;
+            for entry in framework.score.iter().filter(|e| self.state.scores(e.name)) {
+                if let Some(column) = entry.column {
+                    self.scores[slot * self.columns + column] = entry.plugin.score(&self.state, pod, node);
+                }
+            }
+        }
+    }
+
+    pub(super) fn kept_score(&self, slot: usize, column: usize) -> i64 {
+        self.scores[slot * self.columns + column]
+    }
+}
+
+/// The classes of pods that were scheduled lately.
+#[derive(Default)]
+pub struct Classes {
+    by_key: HashMap<Arc<[u8]>, Box<Class>>,
+    clock: u64,
+}
+
+impl Classes {
+    /// Takes a class out for one cycle; a new one when it is not known.
+    pub fn take(&mut self, pod: &PodInfo) -> Box<Class> {
+        self.by_key.remove(pod.class()).unwrap_or_default()
+    }
+
+    /// Puts it back, and forgets the one that was not used for longest when there are too many.
+    pub fn put(&mut self, pod: &PodInfo, mut class: Box<Class>) {
+        self.clock += 1;
+        class.used = self.clock;
+        self.by_key.insert(pod.class().clone(), class);
+        if self.by_key.len() > KEPT
+            && let Some(oldest) = self.by_key.iter().min_by_key(|(_, c)| c.used).map(|(k, _)| k.clone())
+        {
+            self.by_key.remove(&oldest);
+        }
+    }
+
+    pub fn clear(&mut self) {
+        self.by_key = HashMap::new();
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.by_key.is_empty()
+    }
+}

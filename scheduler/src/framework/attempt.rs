@@ -1,0 +1,94 @@
+//! A failed attempt in the hands of PostFilter: what was found, and a way to try what would be if.
+
+use super::{CycleState, Framework, Status};
+use crate::cache::{NodeInfo, PodInfo, Snapshot};
+use crate::cycle::Diagnosis;
+use std::sync::Arc;
+
+/// A node on which the pod would fit without some others.
+#[derive(Clone, Debug)]
+pub struct Candidate {
+    pub node: String,
+    /// The most important first.
+    pub victims: Vec<Arc<PodInfo>>,
+    /// How many of them a PodDisruptionBudget protects.
+    pub violations: usize,
+}
+
+/// What PostFilter found.
+#[derive(Clone, Debug)]
+pub enum PostFilter {
+    /// The pod fits on one of these nodes once its victims are gone. The best comes first; more than one is only
+    /// given when [`Attempt::all_candidates`] asks for them.
+    Preempt(Vec<Candidate>),
+    /// Nothing helps; upstream's words for it. Goes on with the next plugin.
+    Unhelpful(String),
+    /// It failed.
+    Error(String),
+}
+
+/// One pod that fits nowhere.
+pub struct Attempt<'a> {
+    pub pod: &'a Arc<PodInfo>,
+    pub snapshot: &'a Snapshot,
+    pub diagnosis: &'a Diagnosis,
+    /// Whether somebody (an extender) chooses among the candidates.
+    pub all_candidates: bool,
+    /// Any number, different from attempt to attempt, to spread what is looked at first.
+    pub seed: usize,
+    pub(crate) framework: &'a Framework,
+    pub(crate) state: &'a mut CycleState,
+}
+
+impl Attempt<'_> {
+    /// Whether fitting depends on the pod's class and the node alone, so that an answer about a node can be kept
+    /// until the node's generation changes.
+    pub fn depends_on_node_alone(&self) -> bool {
+        !self.framework.looks_beyond_nodes(self.state)
+    }
+
+    /// Whether the pod would fit on the node as it is sketched, with the pods that are nominated there and matter.
+    pub fn fits(&mut self, sketch: &NodeInfo) -> bool {
+        fits(self.framework, self.state, self.pod, sketch).is_ok()
+    }
+
+    /// Takes a pod off the sketch, for all plugins. Put it back with [`put_back`](Self::put_back) before the end.
+    pub fn take_off(&mut self, sketch: &mut NodeInfo, pod: &Arc<PodInfo>) {
+        if sketch.remove(&pod.uid).is_some() {
+            self.framework.follow(self.state, self.pod, pod, sketch, false);
+        }
+    }
+
+    pub fn put_back(&mut self, sketch: &mut NodeInfo, pod: &Arc<PodInfo>) {
+        sketch.add(pod.clone());
+        self.framework.follow(self.state, self.pod, pod, sketch, true);
+    }
+}
+
+/// Pods nominated to the node that get their room before `pod` does.
+pub(crate) fn rivals<'n>(pod: &PodInfo, node: &'n NodeInfo) -> impl Iterator<Item = &'n Arc<PodInfo>> {
+    let (priority, uid) = (pod.priority, pod.uid.clone());
+    node.nominated.iter().filter(move |n| n.priority >= priority && n.uid != uid)
+}
+
+/// Runs every Filter for one node: with the rivals on it, and, if there are any, without them too, because a pod may
+/// need what a rival would only maybe bring (pod affinity).
+pub(crate) fn fits(
+    framework: &Framework,
+    state: &mut CycleState,
+    pod: &PodInfo,
+    node: &NodeInfo,
+) -> Result<(), (usize, &'static str, Status)> {
+    let expected: Vec<Arc<PodInfo>> = rivals(pod, node).cloned().collect();
+    if !expected.is_empty() {
+        let mut crowded = node.sketch();
+        for rival in &expected {
+            crowded.add(rival.clone());
+            framework.follow(state, pod, rival, &crowded, true);
+        }
+        let verdict = framework.filter(state, pod, &crowded, |_, _| true);
+        expected.iter().for_each(|rival| framework.follow(state, pod, rival, &crowded, false));
+        verdict?;
+    }
+    framework.filter(state, pod, node, |_, _| true)
+}

@@ -1,0 +1,174 @@
+//! Makes room for a pod by taking away pods of lower priority: as few and as unimportant ones as possible. Mirrors
+//! <https://kubernetes.io/docs/concepts/scheduling-eviction/pod-priority-preemption/>.
+//!
+//! It only decides; whoever owns the scheduler tells the victims.
+
+mod budgets;
+mod dry_run;
+
+use super::{Arguments, Handle, Mistakes};
+use crate::cache::PodInfo;
+use crate::cycle::Diagnosis;
+use crate::framework::{Attempt, Candidate, Cluster, ClusterEvent, Plugin, Point, PostFilter, Reuse, Status};
+use budgets::Budgets;
+use dry_run::Known;
+use parking_lot::Mutex;
+use serde_json::Value;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+const NAME: &str = "DefaultPreemption";
+pub const POINTS: &[Point] = &[Point::PostFilter];
+const NO_VICTIMS: &str = "No preemption victims found for incoming pod";
+const NOT_HELPFUL: &str = "Preemption is not helpful for scheduling";
+/// Classes whose answers about nodes are kept.
+const KEPT: usize = 4;
+
+pub struct DefaultPreemption {
+    cluster: Arc<dyn Cluster>,
+    /// How many candidates are looked for: a percentage of the nodes, and at least so many.
+    percentage: usize,
+    at_least: usize,
+    known: Mutex<HashMap<Arc<[u8]>, Known>>,
+}
+
+/// Whether the pod may take others away at all; upstream's words when not.
+fn eligible(attempt: &Attempt<'_>) -> Result<(), &'static str> {
+    let pod = attempt.pod;
+    if pod.spec().and_then(|s| s.preemption_policy.as_deref()) == Some("Never") {
+        return Err("not eligible due to preemptionPolicy=Never.");
+    }
+    let nominated = attempt.snapshot.nomination(&pod.uid).or_else(|| pod.nominated_node());
+    let Some(node) = nominated.and_then(|name| attempt.snapshot.node_named(name)) else { return Ok(()) };
+    // Nothing that is taken away there would make it fit any more.
+    if !attempt.diagnosis.resolvable.contains(&node.slot) {
+        return Ok(());
+    }
+    let leaving = |p: &Arc<PodInfo>| p.priority < pod.priority && p.is_terminating() && is_preempted(p);
+    if node.pods.iter().any(leaving) {
+        return Err("not eligible due to a terminating pod on the nominated node.");
+    }
+    Ok(())
+}
+
+fn is_preempted(pod: &PodInfo) -> bool {
+    let conditions = pod.pod.status.as_ref().and_then(|s| s.conditions.as_ref());
+    conditions.into_iter().flatten().any(|c| {
+        c.type_ == "DisruptionTarget"
+            && c.status == "True"
+            && c.reason.as_deref() == Some("PreemptionByScheduler")
+    })
+}
+
+impl DefaultPreemption {
+    pub fn new(handle: &Handle, arguments: &Value) -> Result<Self, Mistakes> {
+        let mut arguments = Arguments::new(arguments);
+        let percentage = arguments.integer("minCandidateNodesPercentage", 0..=100).unwrap_or(10);
+        let at_least = arguments.integer("minCandidateNodesAbsolute", 0..=i64::from(i32::MAX)).unwrap_or(100);
+        if percentage == 0 && at_least == 0 {
+            let why = "cannot be zero at the same time as minCandidateNodesAbsolute";
+            arguments.mistake("minCandidateNodesPercentage", &0.into(), why);
+        }
+        arguments.finish().map(|()| Self {
+            cluster: handle.cluster.clone(),
+            percentage: usize::try_from(percentage).unwrap_or(10),
+            at_least: usize::try_from(at_least).unwrap_or(100),
+            known: Mutex::default(),
+        })
+    }
+
+    fn wanted(&self, nodes: usize) -> usize {
+        (nodes * self.percentage / 100).max(self.at_least).min(nodes)
+    }
+
+    /// Candidates, the best first; only the best unless all are asked for.
+    fn candidates(&self, attempt: &mut Attempt<'_>) -> Vec<Candidate> {
+        let budgets = Budgets::of(self.cluster.as_ref());
+        let (snapshot, slots) = (attempt.snapshot, attempt.diagnosis.resolvable.clone());
+        let wanted = self.wanted(slots.len());
+        let mut known = self.known_of(attempt);
+        let mut found: Vec<usize> = Vec::new();
+        let mut without_violations = false;
+        let first = attempt.seed % slots.len().max(1);
+        for slot in slots[first..].iter().chain(&slots[..first]) {
+            let node = snapshot.node(*slot);
+            if let Some(candidate) = known.candidate(attempt, node, &budgets) {
+                without_violations |= candidate.violations == 0;
+                found.push(*slot);
+            }
+            // Upstream stops when it has enough and one of them violates nothing.
+            if found.len() >= wanted && without_violations {
+                break;
+            }
+        }
+        let best = found.iter().copied().min_by_key(|slot| known.rank(*slot));
+        let mut chosen: Vec<Candidate> = best.into_iter().filter_map(|slot| known.take(slot)).collect();
+        if attempt.all_candidates {
+            chosen.extend(found.iter().filter(|s| Some(**s) != best).filter_map(|slot| known.take(*slot)));
+        }
+        self.keep(attempt, known);
+        chosen
+    }
+
+    /// What is known of the nodes for pods of this class; nothing when it depends on more than the node.
+    fn known_of(&self, attempt: &Attempt<'_>) -> Known {
+        if !attempt.depends_on_node_alone() {
+            return Known::default();
+        }
+        let kept = self.known.lock().remove(attempt.pod.class());
+        let current = kept.filter(|k| k.epoch == attempt.snapshot.epoch());
+        current.unwrap_or_else(|| Known::of(attempt.snapshot.epoch()))
+    }
+
+    fn keep(&self, attempt: &Attempt<'_>, known: Known) {
+        if !attempt.depends_on_node_alone() {
+            return;
+        }
+        let mut all = self.known.lock();
+        if all.len() >= KEPT {
+            all.clear();
+        }
+        all.insert(attempt.pod.class().clone(), known);
+    }
+}
+
+/// Upstream's words when there is no candidate.
+fn nothing_found(diagnosis: &Diagnosis) -> String {
+    let tried = diagnosis.resolvable.len();
+    let mut failed = Diagnosis::new(diagnosis.nodes);
+    failed.refuse(NAME, &Status::unschedulable(NO_VICTIMS), tried);
+    failed.refuse(NAME, &Status::unresolvable(NOT_HELPFUL), diagnosis.nodes - tried);
+    format!("preemption: {}", failed.message())
+}
+
+impl Plugin for DefaultPreemption {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn points(&self) -> &'static [Point] {
+        POINTS
+    }
+
+    fn reuse(&self) -> Reuse {
+        Reuse::Node
+    }
+
+    fn post_filter(&self, attempt: &mut Attempt<'_>) -> PostFilter {
+        if let Err(why) = eligible(attempt) {
+            return PostFilter::Unhelpful(format!("preemption: {why}"));
+        }
+        let candidates = self.candidates(attempt);
+        if candidates.is_empty() {
+            return PostFilter::Unhelpful(nothing_found(attempt.diagnosis));
+        }
+        PostFilter::Preempt(candidates)
+    }
+
+    fn helps(&self, _pod: &PodInfo, event: &ClusterEvent<'_>) -> bool {
+        matches!(event, ClusterEvent::PodGone { .. } | ClusterEvent::Timeout)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,113 @@
+//! CEL selectors over devices: `device.driver`, `device.attributes["domain"].name`, `device.capacity["domain"].name`.
+
+use super::devices::Device;
+use coracle_api::quantity::Quantity;
+use coracle_cel::value::Library;
+use coracle_cel::{Budget, Env, Field, ObjectType, Program, Type, Value};
+use serde_json::Value as Json;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, LazyLock};
+
+/// Upstream's limit of what one evaluation may cost.
+const MOST_COST: u64 = 1_000_000;
+
+/// Compiled expressions, kept: claims of one workload repeat theirs.
+#[derive(Default)]
+pub struct Selectors {
+    compiled: HashMap<String, Result<Arc<Program>, String>>,
+}
+
+fn environment() -> Env {
+    let field = |name: &str, of: Type| (name.to_owned(), Field { json: name.to_owned(), of });
+    let by_domain = |of: Type| Type::map(Type::STRING, Type::map(Type::STRING, of));
+    let device = ObjectType {
+        name: "DRADevice".to_owned(),
+        fields: BTreeMap::from([
+            field("driver", Type::STRING),
+            field("attributes", by_domain(Type::Dyn)),
+            field("capacity", by_domain(Type::Dyn)),
+            field("allowMultipleAllocations", Type::Bool),
+        ]),
+    };
+    Env::default().variable("device", Type::Object(Arc::new(device)))
+}
+
+fn attribute<'a>(value: &Json) -> Option<Value<'a>> {
+    let (kind, value) = value.as_object()?.iter().next()?;
+    match kind.as_str() {
+        "int" => value.as_i64().map(Value::Int),
+        "bool" => value.as_bool().map(Value::Bool),
+        "string" => value.as_str().map(Value::text),
+        "version" => version(value.as_str()?),
+        _ => None,
+    }
+}
+
+/// The library makes versions; it is asked in its own language.
+fn version<'a>(text: &str) -> Option<Value<'a>> {
+    static SEMVER: LazyLock<Option<Program>> = LazyLock::new(|| {
+        let environment = Env::default().variable("text", Type::STRING);
+        Program::compile("semver(text)", &environment).ok()
+    });
+    let program = SEMVER.as_ref()?;
+    let made = program.eval(&[("text", Value::text(text))], &mut Budget::of(MOST_COST)).ok()?;
+    if let Value::Library(library) = made { Some(Value::Library(library)) } else { None }
+}
+
+fn capacity<'a>(value: &Json) -> Option<Value<'a>> {
+    let quantity: Quantity = value["value"].as_str()?.parse().ok()?;
+    Some(Value::library(Library::Quantity(quantity)))
+}
+
+/// Names by domain; a name without one belongs to the driver.
+fn by_domain<'a>(driver: &str, values: &Json, read: impl Fn(&Json) -> Option<Value<'a>>) -> Value<'a> {
+    let mut domains: BTreeMap<&str, Vec<(Value<'a>, Value<'a>)>> = BTreeMap::new();
+    for (name, value) in values.as_object().into_iter().flatten() {
+        let (domain, short) = name.split_once('/').unwrap_or((driver, name));
+        if let Some(value) = read(value) {
+            domains.entry(domain).or_default().push((Value::text(short), value));
+        }
+    }
+    let entries = domains.into_iter().map(|(d, entries)| (Value::text(d), Value::map(entries)));
+    Value::map(entries.collect())
+}
+
+fn variable<'a>(device: &Device) -> Value<'a> {
+    let (driver, value) = (device.id.driver.as_str(), device.value());
+    Value::map(vec![
+        (Value::text("driver"), Value::text(driver)),
+        (Value::text("attributes"), by_domain(driver, &value["attributes"], attribute)),
+        (Value::text("capacity"), by_domain(driver, &value["capacity"], capacity)),
+        (Value::text("allowMultipleAllocations"), Value::Bool(value["allowMultipleAllocations"] == true)),
+    ])
+}
+
+impl Selectors {
+    /// Whether the device satisfies every selector of a list (`[{cel: {expression}}]`). An error is the claim's or the
+    /// class' fault and no device's.
+    pub fn match_all(&mut self, selectors: &Json, device: &Device) -> Result<bool, String> {
+        for selector in selectors.as_array().into_iter().flatten() {
+            let Some(expression) = selector["cel"]["expression"].as_str() else {
+                return Err("a selector without a CEL expression cannot be evaluated".to_owned());
+            };
+            if !self.matches(expression, device)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn matches(&mut self, expression: &str, device: &Device) -> Result<bool, String> {
+        let compiled = self.compiled.entry(expression.to_owned()).or_insert_with(|| {
+            Program::compile(expression, &environment()).map(Arc::new).map_err(|e| e.to_string())
+        });
+        let program = compiled.clone()?;
+        let variables = [("device", variable(device))];
+        let answer = program.eval(&variables, &mut Budget::of(MOST_COST));
+        match answer {
+            Ok(Value::Bool(matches)) => Ok(matches),
+            Ok(other) => Err(format!("{expression}: must be a bool, is {}", other.type_name())),
+            Err(error) => Err(format!("{expression}: {error}")),
+        }
+    }
+}

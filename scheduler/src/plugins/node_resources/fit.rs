@@ -1,0 +1,214 @@
+//! The pod's requests must fit into what the node has left; the scoring strategy says which node is better.
+
+use super::strategy::Strategy;
+use crate::cache::{NodeInfo, PodInfo};
+use crate::framework::{ClusterEvent, CycleState, Plugin, Point, Reuse, Status};
+use crate::plugins::{Arguments, Mistakes};
+use serde_json::Value;
+use std::borrow::Cow;
+
+pub const POINTS: &[Point] = &[Point::Filter, Point::Score];
+
+#[derive(Default)]
+pub struct NodeResourcesFit {
+    /// Extended resources that somebody else looks after, by name and by what stands before the slash.
+    ignored: Vec<String>,
+    ignored_groups: Vec<String>,
+    strategy: Strategy,
+}
+
+/// One resource that is short.
+struct Short<'a> {
+    /// Absent for the number of pods.
+    resource: Option<&'a str>,
+    wanted: i64,
+    free: i64,
+    /// Whether an empty node would be short of it too.
+    hopeless: bool,
+}
+
+impl Short<'_> {
+    fn reason(&self) -> Cow<'static, str> {
+        match self.resource {
+            None => "Too many pods".into(),
+            Some("cpu") => "Insufficient cpu".into(),
+            Some("memory") => "Insufficient memory".into(),
+            Some(name) => format!("Insufficient {name}").into(),
+        }
+    }
+}
+
+impl NodeResourcesFit {
+    pub fn new(arguments: &Value) -> Result<Self, Mistakes> {
+        let mut arguments = Arguments::new(arguments);
+        let mut mistakes = Vec::new();
+        let plugin = Self {
+            ignored: arguments.read("ignoredResources").unwrap_or_default(),
+            ignored_groups: arguments.read("ignoredResourceGroups").unwrap_or_default(),
+            strategy: Strategy::parse(&arguments.take("scoringStrategy").unwrap_or_default(), &mut mistakes),
+        };
+        for (i, group) in plugin.ignored_groups.iter().enumerate().filter(|(_, g)| g.contains('/')) {
+            let why = "resource group name can't contain '/'";
+            mistakes.push(format!("ignoredResourceGroups[{i}]: Invalid value: {group:?}: {why}"));
+        }
+        mistakes.extend(arguments.finish().err().unwrap_or_default());
+        if mistakes.is_empty() { Ok(plugin) } else { Err(mistakes) }
+    }
+
+    fn is_ignored(&self, name: &str) -> bool {
+        let group = name.split_once('/').map_or("", |(group, _)| group);
+        self.ignored.iter().any(|i| i == name) || self.ignored_groups.iter().any(|g| g == group)
+    }
+
+    fn shortages<'p>(&self, pod: &'p PodInfo, node: &NodeInfo) -> Vec<Short<'p>> {
+        let mut short = Vec::new();
+        let pods = i64::try_from(node.pods.len()).unwrap_or(i64::MAX);
+        if pods >= node.allowed_pods {
+            short.push(Short { resource: None, wanted: 1, free: node.allowed_pods - pods, hopeless: false });
+        }
+        let mut need = |name: &'p str, wanted: i64, allocatable: i64, used: i64| {
+            if wanted > 0 && wanted > allocatable - used {
+                let (free, hopeless) = (allocatable - used, wanted > allocatable);
+                short.push(Short { resource: Some(name), wanted, free, hopeless });
+            }
+        };
+        let (wanted, has, used) = (&pod.requests, &node.allocatable, &node.requested);
+        need("cpu", wanted.milli_cpu, has.milli_cpu, used.milli_cpu);
+        need("memory", wanted.memory_bytes, has.memory_bytes, used.memory_bytes);
+        let storage = "ephemeral-storage";
+        need(storage, wanted.ephemeral_storage_bytes, has.ephemeral_storage_bytes, used.get(storage));
+        for (name, amount) in wanted.scalar.iter().filter(|(name, _)| !self.is_ignored(name)) {
+            need(name, *amount, has.get(name), used.get(name));
+        }
+        short
+    }
+
+    fn fits(&self, pod: &PodInfo, node: &NodeInfo) -> bool {
+        self.shortages(pod, node).is_empty()
+    }
+}
+
+/// Whether a pod that leaves (or shrinks) gives back anything that the waiting one wants.
+fn gives_back(gone: &PodInfo, pod: &PodInfo) -> bool {
+    let wanted = &pod.requests;
+    let shared = |name: &str| gone.requests.get(name) > 0 && wanted.get(name) > 0;
+    // A pod that asks for nothing can only have been refused for the number of pods.
+    wanted.is_zero()
+        || ["cpu", "memory", "ephemeral-storage"].into_iter().any(shared)
+        || wanted.scalar.keys().any(|name| shared(name))
+}
+
+impl Plugin for NodeResourcesFit {
+    fn name(&self) -> &'static str {
+        "NodeResourcesFit"
+    }
+
+    fn points(&self) -> &'static [Point] {
+        POINTS
+    }
+
+    fn reuse(&self) -> Reuse {
+        Reuse::Node
+    }
+
+    fn filter(&self, _state: &CycleState, pod: &PodInfo, node: &NodeInfo) -> Status {
+        let short = self.shortages(pod, node);
+        if short.is_empty() {
+            return Status::Success;
+        }
+        let hopeless = short.iter().any(|s| s.hopeless);
+        let reasons = short.iter().map(Short::reason).collect();
+        if hopeless { Status::Unresolvable(reasons) } else { Status::Unschedulable(reasons) }
+    }
+
+    fn score(&self, _state: &CycleState, pod: &PodInfo, node: &NodeInfo) -> i64 {
+        self.strategy.score(pod, node)
+    }
+
+    fn helps(&self, pod: &PodInfo, event: &ClusterEvent<'_>) -> bool {
+        match event {
+            ClusterEvent::NodeAdded(node) => self.fits(pod, node),
+            ClusterEvent::NodeUpdated { node, changed } => changed.allocatable && self.fits(pod, node),
+            ClusterEvent::PodGone { pod: gone, .. } => gone.key != pod.key && gives_back(gone, pod),
+            ClusterEvent::PodChanged(_) | ClusterEvent::PodUpdated(_) | ClusterEvent::Timeout => true,
+            _ => false,
+        }
+    }
+
+    fn advice(&self, pod: &PodInfo, node: &NodeInfo) -> Option<String> {
+        let missing = self.shortages(pod, node).into_iter().map(|s| match s.resource {
+            None => format!("the node already holds the {} pods it may", node.allowed_pods),
+            Some("cpu") => format!("{}m of cpu asked, {}m free", s.wanted, s.free),
+            Some(name) => format!("{} of {name} asked, {} free", s.wanted, s.free),
+        });
+        let text = missing.collect::<Vec<_>>().join("; ");
+        (!text.is_empty()).then(|| format!("{text}: lower the requests, or make room"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plugins::testing::{node, pod};
+    use serde_json::json;
+    use std::sync::Arc;
+
+    fn asking(cpu: &str, memory: &str) -> PodInfo {
+        pod(json!({"spec": {"containers": [{"name": "c",
+            "resources": {"requests": {"cpu": cpu, "memory": memory}}}]}}))
+    }
+
+    fn sized() -> NodeInfo {
+        node(json!({"status": {"allocatable": {"cpu": "1", "memory": "1Gi", "pods": "2"}}}))
+    }
+
+    #[test]
+    fn reasons_are_upstreams() {
+        let mut busy = sized();
+        busy.add(Arc::new(asking("600m", "100Mi")));
+        let plugin = NodeResourcesFit::default();
+        let filter = |p: &PodInfo, n: &NodeInfo| plugin.filter(&CycleState::default(), p, n);
+        assert_eq!(filter(&asking("400m", "1Mi"), &busy), Status::Success);
+        assert_eq!(filter(&asking("500m", "1Mi"), &busy), Status::unschedulable("Insufficient cpu"));
+        assert_eq!(filter(&asking("2", "1Mi"), &busy), Status::unresolvable("Insufficient cpu"));
+        assert_eq!(
+            filter(&asking("500m", "1Gi"), &busy),
+            Status::Unschedulable(vec!["Insufficient cpu".into(), "Insufficient memory".into()])
+        );
+        busy.add(Arc::new(asking("0", "0")));
+        assert_eq!(filter(&asking("1m", "1Mi"), &busy), Status::unschedulable("Too many pods"));
+        assert_eq!(
+            plugin.advice(&asking("500m", "1Mi"), &busy).as_deref(),
+            Some(
+                "the node already holds the 2 pods it may; 500m of cpu asked, 400m free: lower the requests, or make room"
+            )
+        );
+    }
+
+    #[test]
+    fn ignored_resources_are_somebody_elses() {
+        let wants = pod(json!({"spec": {"containers": [{"name": "c",
+            "resources": {"requests": {"example.com/a": "1", "other.com/b": "1"}}}]}}));
+        let refusal = |arguments: Value| {
+            let plugin = NodeResourcesFit::new(&arguments).expect("arguments");
+            plugin.filter(&CycleState::default(), &wants, &sized()).message()
+        };
+        assert_eq!(refusal(json!({})), "Insufficient example.com/a, Insufficient other.com/b");
+        assert_eq!(refusal(json!({"ignoredResources": ["other.com/b"]})), "Insufficient example.com/a");
+        assert_eq!(refusal(json!({"ignoredResourceGroups": ["example.com"]})), "Insufficient other.com/b");
+        assert!(NodeResourcesFit::new(&json!({"ignoredResourceGroups": ["a/b"]})).is_err());
+    }
+
+    #[test]
+    fn only_what_gives_room_wakes_the_pod() {
+        let (plugin, wants) = (NodeResourcesFit::default(), asking("500m", "1Mi"));
+        let mut other = asking("1", "1Mi");
+        other.key.name = "other".to_owned();
+        assert!(plugin.helps(&wants, &ClusterEvent::PodGone { pod: &other, node: "n" }));
+        let storage = pod(json!({"metadata": {"name": "s"}, "spec": {"containers": [{"name": "c",
+            "resources": {"requests": {"ephemeral-storage": "1Gi"}}}]}}));
+        assert!(!plugin.helps(&wants, &ClusterEvent::PodGone { pod: &storage, node: "n" }));
+        assert!(plugin.helps(&wants, &ClusterEvent::NodeAdded(&sized())));
+        assert!(!plugin.helps(&asking("2", "1Mi"), &ClusterEvent::NodeAdded(&sized())));
+    }
+}

@@ -1,0 +1,131 @@
+//! The configuration in the ConfigMap `kube-scheduler-config` of kube-system: read when it changes, refused when it is
+//! wrong.
+
+use crate::config::Config;
+use crate::plugins::Registry;
+use coracle_client::{Change, Recorder, Reflector, Selection};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{ObjectMeta, PostParams};
+use kube::{Api, Client};
+use std::collections::BTreeMap;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+const NAMESPACE: &str = "kube-system";
+const NAME: &str = "kube-scheduler-config";
+const KEY: &str = "config.yaml";
+
+/// What stands there until somebody writes something else: every default.
+const DEFAULT: &str = "\
+# The scheduler takes every change of this in at once. A mistake is told in an event of this ConfigMap, and the last
+# configuration without one stays in force.
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+percentageOfNodesToScore: 0
+podInitialBackoffSeconds: 1
+podMaxBackoffSeconds: 10
+profiles:
+- schedulerName: default-scheduler
+";
+
+/// Follows the ConfigMap until `stop` is cancelled; the receiver holds the newest configuration that can run, `None`
+/// before there is one.
+pub fn follow(
+    client: Client,
+    registry: Registry,
+    stop: CancellationToken,
+) -> watch::Receiver<Option<Config>> {
+    let (sender, receiver) = watch::channel(None);
+    tokio::spawn(async move {
+        let _ = stop.run_until_cancelled(follow_until_told(client, registry, sender)).await;
+    });
+    receiver
+}
+
+async fn follow_until_told(client: Client, registry: Registry, sender: watch::Sender<Option<Config>>) {
+    let path = format!("/api/v1/namespaces/{NAMESPACE}/configmaps");
+    let selection = Selection::of(path).fields(format!("metadata.name={NAME}"));
+    let recorder = Recorder::new(client.clone(), "kube-scheduler", "");
+    let mut reflector = Reflector::new(client.clone(), selection);
+    let mut present = false;
+    let mut told = String::new();
+    loop {
+        match reflector.next().await {
+            Change::Restart => present = false,
+            Change::Gone(_) => {}
+            Change::Synced if present => {}
+            Change::Synced => write_default(&client).await,
+            Change::Set(bytes) => {
+                present = true;
+                let Some(map) = coracle_client::informer::decode::<ConfigMap>(&bytes) else { continue };
+                let text = text_of(&map);
+                if text == told {
+                    continue;
+                }
+                take(&map, &text, &registry, &recorder, &sender);
+                told = text;
+            }
+        }
+    }
+}
+
+/// The usual key, or the only one.
+fn text_of(map: &ConfigMap) -> String {
+    let data = map.data.clone().unwrap_or_default();
+    let only = || data.values().next().filter(|_| data.len() == 1);
+    data.get(KEY).or_else(only).cloned().unwrap_or_default()
+}
+
+fn take(
+    map: &ConfigMap,
+    text: &str,
+    registry: &Registry,
+    recorder: &Recorder,
+    sender: &watch::Sender<Option<Config>>,
+) {
+    match Config::parse(text, registry) {
+        Ok(parsed) => {
+            for warning in parsed.warnings {
+                tracing::warn!(configuration = NAME, %warning, "configuration understood with a warning");
+                recorder.warning(map, "ConfigurationWarning", warning);
+            }
+            let news = sender.send_if_modified(|current| {
+                let changed = current.as_ref() != Some(&parsed.config);
+                *current = Some(parsed.config);
+                changed
+            });
+            if news {
+                recorder.normal(map, "ConfigurationInForce", "the scheduler runs with this configuration");
+            }
+        }
+        Err(mistakes) => {
+            tracing::error!(configuration = NAME, %mistakes, "configuration refused, the last one stays in force");
+            recorder.warning(map, "ConfigurationRefused", mistakes.to_string());
+        }
+    }
+}
+
+async fn write_default(client: &Client) {
+    let map = ConfigMap {
+        metadata: ObjectMeta { name: Some(NAME.to_owned()), ..ObjectMeta::default() },
+        data: Some(BTreeMap::from([(KEY.to_owned(), DEFAULT.to_owned())])),
+        ..ConfigMap::default()
+    };
+    let api: Api<ConfigMap> = Api::namespaced(client.clone(), NAMESPACE);
+    match api.create(&PostParams::default(), &map).await {
+        Err(kube::Error::Api(status)) if status.code == 409 => {}
+        Err(error) => tracing::warn!(%error, "the configuration in force could not be shown in {NAMESPACE}"),
+        Ok(_) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_stands_there_at_first_is_the_default() {
+        let parsed = Config::parse(DEFAULT, &Registry::in_tree()).expect("a configuration");
+        assert_eq!((parsed.config, parsed.warnings), (Config::default(), Vec::new()));
+    }
+}

@@ -1,0 +1,116 @@
+//! What the scheduler says of pods: events for people, the PodScheduled condition and the nominated node for programs.
+
+use crate::cache::PodInfo;
+use coracle_client::Recorder;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Pod, PodCondition};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// What becomes of `status.nominatedNodeName`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Nomination {
+    Keep,
+    Set(String),
+    Clear,
+}
+
+/// Cloning shares the recorders.
+#[derive(Clone)]
+pub struct Reporter {
+    client: kube::Client,
+    recorders: Arc<Mutex<HashMap<String, Recorder>>>,
+}
+
+fn condition<'p>(pod: &'p PodInfo, kind: &str) -> Option<&'p PodCondition> {
+    let conditions = pod.pod.status.as_ref().and_then(|s| s.conditions.as_ref());
+    conditions.into_iter().flatten().find(|c| c.type_ == kind)
+}
+
+/// The condition, unless the pod has it already.
+fn changed(pod: &PodInfo, reason: &str, message: &str) -> Option<Value> {
+    let present = condition(pod, "PodScheduled");
+    let same = present.is_some_and(|c| {
+        c.status == "False" && c.reason.as_deref() == Some(reason) && c.message.as_deref() == Some(message)
+    });
+    if same {
+        return None;
+    }
+    let since = present.filter(|c| c.status == "False").and_then(|c| c.last_transition_time.clone());
+    Some(json!({
+        "type": "PodScheduled", "status": "False", "reason": reason, "message": message,
+        "lastTransitionTime": since.unwrap_or_else(|| Time(Timestamp::now())),
+        "observedGeneration": pod.pod.metadata.generation,
+    }))
+}
+
+impl Reporter {
+    pub fn new(client: kube::Client) -> Self {
+        Self { client, recorders: Arc::default() }
+    }
+
+    /// Events come from the profile's name, as upstream's do.
+    pub fn recorder(&self, scheduler: &str) -> Recorder {
+        let mut recorders = self.recorders.lock();
+        if let Some(recorder) = recorders.get(scheduler) {
+            return recorder.clone();
+        }
+        let recorder = Recorder::new(self.client.clone(), scheduler, "");
+        recorders.insert(scheduler.to_owned(), recorder.clone());
+        recorder
+    }
+
+    /// `news` says whether the event is written too; the status is written where it differs.
+    pub fn failed(
+        &self,
+        pod: &PodInfo,
+        scheduler: &str,
+        reason: &'static str,
+        message: &str,
+        nomination: &Nomination,
+        news: bool,
+    ) {
+        if news {
+            self.recorder(scheduler).warning(pod.pod.as_ref(), "FailedScheduling", message);
+        }
+        let mut status = json!({});
+        if let Some(condition) = changed(pod, reason, message) {
+            status["conditions"] = json!([condition]);
+        }
+        match nomination {
+            Nomination::Set(node) if pod.nominated_node() != Some(node) => {
+                status["nominatedNodeName"] = json!(node);
+            }
+            Nomination::Clear if pod.nominated_node().is_some() => {
+                status["nominatedNodeName"] = Value::Null;
+            }
+            _ => {}
+        }
+        self.write(pod, status);
+    }
+
+    /// Takes a nomination back that another pod overrides.
+    pub fn unnominated(&self, pod: &PodInfo) {
+        self.write(pod, json!({ "nominatedNodeName": Value::Null }));
+    }
+
+    fn write(&self, pod: &PodInfo, status: Value) {
+        if status.as_object().is_none_or(serde_json::Map::is_empty) {
+            return;
+        }
+        let patch = json!({ "metadata": { "uid": pod.uid }, "status": status });
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), &pod.key.namespace);
+        let name = pod.key.name.clone();
+        tokio::spawn(async move {
+            let written = api.patch_status(&name, &PatchParams::default(), &Patch::Strategic(patch)).await;
+            if let Err(error) = written {
+                tracing::debug!(pod = %name, %error, "status not written");
+            }
+        });
+    }
+}

@@ -1,0 +1,418 @@
+//! The loop, and what is done with each decision.
+
+use super::Event;
+use super::binding::{Binder, Outcome, Verdict};
+use super::preempting::{self, Told};
+use super::report::Nomination;
+use crate::cache::PodInfo;
+use crate::core::{Core, Found};
+use crate::cycle::{Diagnosis, Failure};
+use crate::framework::{Candidate, Permission, PostFilter, Status};
+use crate::metrics::{Metric, Metrics};
+use crate::queue::{Popped, Rejection};
+use coracle_client::{Delta, ObjectKey};
+use k8s_openapi::api::core::v1::{Node, Pod};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+/// Pods decided about in a row before other tasks of the thread get their turn.
+const TURN: usize = 16;
+/// How long a bound pod may stay unseen before its room is given to others. The binding was acknowledged, so only an
+/// informer that stands still for so long can be wrong.
+const ASSUMED_FOR: Duration = Duration::from_secs(60);
+/// Silence after which memory that only makes the next pods quicker is given back.
+const REST_AFTER: Duration = Duration::from_secs(10);
+/// While pods stream through, gauges are brought up to date so often.
+const GAUGES_EVERY: Duration = Duration::from_secs(1);
+
+pub struct Scheduler {
+    core: Core,
+    binder: Binder,
+    client: kube::Client,
+    metrics: Arc<Metrics>,
+    /// Bindings under way.
+    binding: usize,
+    /// Bound pods that have not been seen yet, by when that becomes too long.
+    unseen: BTreeMap<(Instant, String), Arc<PodInfo>>,
+    gauges_at: Instant,
+}
+
+impl Scheduler {
+    pub fn new(core: Core, binder: Binder, client: kube::Client, metrics: Arc<Metrics>) -> Self {
+        let gauges_at = Instant::now();
+        Self { core, binder, client, metrics, binding: 0, unseen: BTreeMap::new(), gauges_at }
+    }
+
+    /// Works until `stop` is cancelled and the bindings under way have ended (true), or nobody sends events any more.
+    pub async fn work(mut self, mut events: UnboundedReceiver<Event>, stop: &CancellationToken) -> bool {
+        let mut turn = 0;
+        loop {
+            while let Ok(event) = events.try_recv() {
+                self.take_in(event);
+            }
+            if stop.is_cancelled() {
+                return self.drain(&mut events).await;
+            }
+            let now = Instant::now();
+            self.expire(now);
+            if let Some(popped) = self.core.queue.pop(now) {
+                self.schedule(popped).await;
+                turn += 1;
+                if turn % TURN == 0 {
+                    self.gauges(false);
+                    tokio::task::yield_now().await;
+                }
+                continue;
+            }
+            self.gauges(true);
+            let Some(waited) = stop.run_until_cancelled(self.wait(&mut events)).await else { continue };
+            match waited {
+                Some(Some(event)) => self.take_in(event),
+                Some(None) => return false,
+                None => {}
+            }
+        }
+    }
+
+    /// The next event; `None` when something is due without one.
+    async fn wait(&mut self, events: &mut UnboundedReceiver<Event>) -> Option<Option<Event>> {
+        let released = self.core.queue.next_release();
+        let expires = self.unseen.first_key_value().map(|((at, _), _)| *at);
+        let rest = (!self.core.is_rested()).then(|| Instant::now() + REST_AFTER);
+        let due = released.into_iter().chain(expires).chain(rest).min();
+        let Some(due) = due else { return Some(events.recv().await) };
+        match tokio::time::timeout_at(due, events.recv()).await {
+            Ok(event) => Some(event),
+            Err(_) => {
+                if rest == Some(due) {
+                    self.core.rest();
+                }
+                None
+            }
+        }
+    }
+
+    async fn drain(&mut self, events: &mut UnboundedReceiver<Event>) -> bool {
+        // The process may end meanwhile; a binding that hangs must not keep it.
+        let until = Instant::now() + Duration::from_secs(5);
+        while self.binding > 0 {
+            match tokio::time::timeout_at(until, events.recv()).await {
+                Ok(Some(event)) => self.take_in(event),
+                _ => break,
+            }
+        }
+        true
+    }
+
+    fn take_in(&mut self, event: Event) {
+        let now = Instant::now();
+        match event {
+            Event::Node(delta) => self.on_node(&delta, now),
+            Event::Pod(delta) => self.on_pod(&delta, now),
+            Event::Object(kind, ObjectKey { namespace, name }) => {
+                self.core.object_changed(kind, &namespace, &name, now);
+            }
+            Event::Bound(outcome) => self.on_outcome(*outcome, now),
+            Event::Told(told) => self.on_told(told, now),
+        }
+    }
+
+    fn on_node(&mut self, delta: &Delta<Node>, now: Instant) {
+        match (&delta.new, &delta.old) {
+            (Some(node), _) => self.core.set_node(node.clone(), now),
+            (None, Some(gone)) => {
+                self.core.remove_node(gone.metadata.name.as_deref().unwrap_or_default());
+            }
+            (None, None) => {}
+        }
+    }
+
+    fn on_pod(&mut self, delta: &Delta<Pod>, now: Instant) {
+        match (&delta.new, &delta.old) {
+            (Some(pod), old) => self.core.set_pod(pod, old.as_ref(), now),
+            (None, Some(gone)) => self.core.remove_pod(gone, now),
+            (None, None) => {}
+        }
+    }
+
+    async fn schedule(&mut self, popped: Popped) {
+        let begun = Instant::now();
+        let Found { mut class, feasible } = self.core.find(&popped);
+        let profile = popped.framework.scheduler_name.clone();
+        let code = if feasible.is_ok() { "Success" } else { "Unschedulable" };
+        self.metrics.observe(Metric::ExtensionPoint, &["Filter", code, &profile], begun.elapsed());
+        let chosen = match feasible {
+            Ok(slots) => self.choose(&popped, &mut class, slots).await,
+            Err(failure) => Err(failure),
+        };
+        self.metrics.observe(Metric::AlgorithmDuration, &[], begun.elapsed());
+        match chosen {
+            Ok(slot) => self.place(&popped, &mut class, slot, begun).await,
+            Err(Failure::Unschedulable(diagnosis)) => {
+                self.no_node(&popped, &mut class, diagnosis, begun).await;
+            }
+            Err(Failure::Error(why)) => self.failed(&popped, &why, begun),
+        }
+        self.core.done(&popped, class);
+    }
+
+    async fn choose(
+        &mut self,
+        popped: &Popped,
+        class: &mut crate::cycle::Class,
+        mut slots: Vec<usize>,
+    ) -> Result<usize, Failure> {
+        let extenders = self.binder.extenders.clone();
+        if !extenders.is_empty() {
+            let mut diagnosis = Diagnosis::new(self.core.snapshot.node_count());
+            let left = extenders.filter(&popped.pod, &self.core.snapshot, slots, &mut diagnosis).await;
+            slots = left.map_err(Failure::Error)?;
+            if slots.is_empty() {
+                return Err(Failure::Unschedulable(Arc::new(diagnosis)));
+            }
+        }
+        let begun = Instant::now();
+        let mut totals = self.core.score(popped, class, &slots)?;
+        let profile = popped.framework.scheduler_name.as_str();
+        self.metrics.observe(Metric::ExtensionPoint, &["Score", "Success", profile], begun.elapsed());
+        if !extenders.is_empty() && totals.len() > 1 {
+            extenders.prioritize(&popped.pod, &self.core.snapshot, &mut totals).await;
+        }
+        self.core.choose(&totals).ok_or_else(|| Failure::Error("no node was scored".to_owned()))
+    }
+
+    /// Reserve and Permit; what they allow is assumed and bound beside the next cycles.
+    async fn place(&mut self, popped: &Popped, class: &mut crate::cycle::Class, slot: usize, begun: Instant) {
+        let node = match self.core.reserve(popped, class, slot) {
+            Ok(node) => node,
+            Err((plugin, status)) => return self.refused(popped, plugin, &status, begun),
+        };
+        let mut waits = Vec::new();
+        for plugin in &popped.framework.permit {
+            match plugin.permit(&class.state, &popped.pod, &node) {
+                Permission::Approve => {}
+                Permission::Wait(time) => waits.push((plugin.name(), time)),
+                Permission::Deny(status) => {
+                    popped.framework.unreserve(&popped.pod, &node);
+                    self.core.forget(&popped.pod, Instant::now());
+                    return self.refused(popped, plugin.name(), &status, begun);
+                }
+            }
+        }
+        let permit = self.binder.waiting.hold(&popped.pod.uid, &waits);
+        self.binding += 1;
+        let verdict = Verdict { popped: popped.clone(), node, begun };
+        self.binder.bind(verdict, permit).await;
+    }
+
+    /// A plugin refused after a node was found.
+    fn refused(&mut self, popped: &Popped, plugin: &'static str, status: &Status, begun: Instant) {
+        if let Status::Error(why) = status {
+            return self.failed(popped, why, begun);
+        }
+        let now = Instant::now();
+        let rejection = Rejection {
+            plugins: vec![plugin],
+            pending: matches!(status, Status::Pending(_)),
+            nominated: self.core.snapshot.nomination(&popped.pod.uid).map(str::to_owned),
+        };
+        self.core.queue.unschedulable(&popped.pod.uid, rejection, now);
+        self.report(popped, "Unschedulable", &status.message(), &Nomination::Keep);
+        self.attempted("unschedulable", popped, begun);
+    }
+
+    fn failed(&mut self, popped: &Popped, why: &str, begun: Instant) {
+        self.core.queue.retry(&popped.pod.uid, Instant::now());
+        self.report(popped, "SchedulerError", why, &Nomination::Keep);
+        self.attempted("error", popped, begun);
+    }
+
+    fn attempted(&self, result: &str, popped: &Popped, begun: Instant) {
+        let labels = [result, popped.framework.scheduler_name.as_str()];
+        self.metrics.add(Metric::ScheduleAttempts, &labels, 1);
+        self.metrics.observe(Metric::AttemptDuration, &labels, begun.elapsed());
+    }
+
+    fn report(&mut self, popped: &Popped, reason: &'static str, message: &str, nomination: &Nomination) {
+        let news = self.core.queue.is_news(&popped.pod.uid, message, Instant::now());
+        let scheduler = &popped.framework.scheduler_name;
+        self.binder.reporter.failed(&popped.pod, scheduler, reason, message, nomination, news);
+    }
+
+    /// No node fits: PostFilter may make room on one.
+    async fn no_node(
+        &mut self,
+        popped: &Popped,
+        class: &mut crate::cycle::Class,
+        diagnosis: Arc<Diagnosis>,
+        begun: Instant,
+    ) {
+        let asks = self.binder.extenders.preempts();
+        let mut rejection =
+            Rejection { plugins: diagnosis.plugins.clone(), pending: diagnosis.pending, nominated: None };
+        let mut said = diagnosis.as_ref().clone();
+        let answer = self.core.post_filter(popped, class, &diagnosis, asks);
+        let candidates = match answer {
+            Ok(PostFilter::Preempt(candidates)) => self.accepted(popped, candidates).await,
+            Ok(PostFilter::Unhelpful(why)) => {
+                said.preemption = why;
+                Ok(None)
+            }
+            Ok(PostFilter::Error(why)) => Err(why),
+            Err(Failure::Error(why)) => Err(why),
+            Err(Failure::Unschedulable(_)) => Ok(None),
+        };
+        let candidate = match candidates {
+            Ok(candidate) => candidate,
+            Err(why) => return self.failed(popped, &why, begun),
+        };
+        self.attempted("unschedulable", popped, begun);
+        let uid = &popped.pod.uid;
+        if let Some(candidate) = candidate {
+            rejection.nominated = Some(candidate.node.clone());
+            self.preempt(popped, candidate, rejection, &said.message());
+            return;
+        }
+        let mut nomination = Nomination::Keep;
+        if !said.preemption.contains("not eligible") {
+            self.core.snapshot.withdraw(uid);
+            nomination = Nomination::Clear;
+        }
+        rejection.nominated = self.core.snapshot.nomination(uid).map(str::to_owned);
+        self.core.queue.unschedulable(uid, rejection, Instant::now());
+        self.report(popped, "Unschedulable", &said.message(), &nomination);
+    }
+
+    /// The candidate that is left when extenders have been asked.
+    async fn accepted(
+        &self,
+        popped: &Popped,
+        candidates: Vec<Candidate>,
+    ) -> Result<Option<Candidate>, String> {
+        let extenders = self.binder.extenders.clone();
+        if !extenders.preempts() {
+            return Ok(candidates.into_iter().next());
+        }
+        let left = extenders.preempt(&popped.pod, candidates).await?;
+        Ok(left.into_iter().min_by_key(|c| c.violations))
+    }
+
+    fn preempt(&mut self, popped: &Popped, candidate: Candidate, rejection: Rejection, said: &str) {
+        self.metrics.add(Metric::PreemptionAttempts, &[], 1);
+        let victims = u32::try_from(candidate.victims.len()).unwrap_or(u32::MAX);
+        self.metrics.observe_number(Metric::PreemptionVictims, &[], f64::from(victims));
+        let node = candidate.node.clone();
+        self.override_lower(popped, &node);
+        self.core.snapshot.nominate(popped.pod.clone(), &node);
+        self.core.queue.preempting(&popped.pod.uid);
+        self.report(popped, "Unschedulable", said, &Nomination::Set(node));
+        let told = preempting::tell(
+            self.client.clone(),
+            self.binder.reporter.clone(),
+            self.binder.waiting.clone(),
+            popped.clone(),
+            candidate,
+            rejection,
+        );
+        let sender = self.binder.events();
+        tokio::spawn(async move {
+            // Nobody listens when the scheduler has ended.
+            let _ = sender.send(Event::Told(told.await));
+        });
+    }
+
+    /// Pods of lower priority that were promised room on the node look elsewhere.
+    fn override_lower(&mut self, popped: &Popped, node: &str) {
+        let Some(info) = self.core.snapshot.node_named(node) else { return };
+        let lower = info.nominated.iter().filter(|p| p.priority < popped.pod.priority);
+        let lower: Vec<Arc<PodInfo>> = lower.cloned().collect();
+        for pod in lower {
+            self.core.snapshot.withdraw(&pod.uid);
+            self.core.queue.force(&pod.uid);
+            self.binder.reporter.unnominated(&pod);
+        }
+    }
+
+    fn on_told(&mut self, told: Told, now: Instant) {
+        if !told.worked {
+            self.core.snapshot.withdraw(&told.uid);
+        }
+        self.core.queue.preempted(&told.uid, told.rejection, told.worked, now);
+    }
+
+    fn on_outcome(&mut self, outcome: Outcome, now: Instant) {
+        self.binding = self.binding.saturating_sub(1);
+        let Verdict { popped, node, begun } = outcome.verdict;
+        let uid = popped.pod.uid.clone();
+        let Some((plugin, status)) = outcome.failure else {
+            self.bound(&popped, begun, now);
+            return;
+        };
+        tracing::debug!(pod = %popped.pod.key, %node, why = status.message(), "not bound");
+        self.core.forget(&popped.pod, now);
+        match (plugin, status) {
+            (Some(plugin), status) if !matches!(status, Status::Error(_)) => {
+                self.refused(&popped, plugin, &status, begun);
+            }
+            (_, status) => self.failed(&popped, &status.message(), begun),
+        }
+        if self.core.snapshot.node_of(&uid).is_some() {
+            // Somebody else bound it meanwhile.
+            self.core.queue.remove(&uid);
+        }
+    }
+
+    fn bound(&mut self, popped: &Popped, begun: Instant, now: Instant) {
+        let pod = &popped.pod;
+        self.core.queue.remove(&pod.uid);
+        self.unseen.insert((now + ASSUMED_FOR, pod.uid.clone()), pod.clone());
+        self.attempted("scheduled", popped, begun);
+        self.metrics.observe_number(Metric::Attempts, &[], f64::from(popped.attempts));
+        let attempts = popped.attempts.min(15).to_string();
+        self.metrics.observe(Metric::SliDuration, &[&attempts], now - popped.first);
+    }
+
+    /// Gives the room of pods back that were bound and never seen.
+    fn expire(&mut self, now: Instant) {
+        while let Some(first) = self.unseen.first_entry().filter(|e| e.key().0 <= now) {
+            let pod = first.remove();
+            if self.core.snapshot.whereabouts(&pod.uid) == crate::cache::Place::Assumed {
+                tracing::warn!(pod = %pod.key, "its binding was never seen, its room is free again");
+                self.core.forget(&pod, now);
+            }
+        }
+    }
+
+    fn gauges(&mut self, idle: bool) {
+        let now = Instant::now();
+        if now < self.gauges_at && !idle {
+            return;
+        }
+        self.gauges_at = now + GAUGES_EVERY;
+        let (core, metrics) = (&mut self.core, &self.metrics);
+        for ((queue, event), amount) in core.queue.take_incoming() {
+            metrics.add(Metric::IncomingPods, &[queue, event], i64::try_from(amount).unwrap_or(i64::MAX));
+        }
+        let pending = core.queue.pending();
+        let sizes = [
+            (vec!["active"], pending.active),
+            (vec!["backoff"], pending.backoff),
+            (vec!["unschedulable"], pending.unschedulable),
+            (vec!["gated"], pending.gated),
+        ];
+        metrics.set_all(Metric::PendingPods, sizes);
+        let sizes = [
+            (vec!["nodes"], core.snapshot.node_count()),
+            (vec!["pods"], core.snapshot.pod_count()),
+            (vec!["assumed_pods"], self.unseen.len() + self.binding),
+        ];
+        metrics.set_all(Metric::CacheSize, sizes);
+        let waiting = core.queue.by_plugin();
+        let waiting = waiting.into_iter().map(|((plugin, profile), n)| (vec![plugin, profile], n));
+        metrics.set_all(Metric::UnschedulablePods, waiting);
+    }
+}

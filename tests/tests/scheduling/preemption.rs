@@ -1,0 +1,79 @@
+//! The example of the owner's documents: a full node, three pods of low priority, one of high priority arrives.
+
+use super::{pod, with_priorities};
+
+/// Ten of the node's 32 cores each, so that a fourth does not fit.
+fn full() -> coracle_tests::Cluster {
+    let cluster = with_priorities();
+    let low: String =
+        (1..=3).map(|n| pod(&format!("low-priority-pod-{n}"), "low-priority", "10", "")).collect();
+    cluster.apply(&low);
+    cluster.ok("kubectl wait pod --all --for=condition=Ready --timeout=30s");
+    cluster
+}
+
+#[test]
+fn the_important_pod_takes_the_place_of_one_and_everybody_is_told() {
+    let cluster = full();
+    cluster.apply(&pod("high-priority-pod", "high-priority", "10", ""));
+    cluster.ok("kubectl wait pod/high-priority-pod --for=condition=Ready --timeout=30s");
+    cluster.until("kubectl get pods --no-headers | wc -l", "3");
+    let victim = cluster.until_that(
+        "kubectl get events --field-selector reason=Preempted -o jsonpath='{.items[*].involvedObject.name}'",
+        |name| name.starts_with("low-priority-pod-"),
+    );
+    let victim = victim.trim();
+    cluster.until(
+        "kubectl get events --field-selector reason=Preempted -o jsonpath='{.items[*].type} {.items[*].message}'",
+        "Normal Preempted by default/high-priority-pod on node sim-0",
+    );
+    cluster.until(
+        "kubectl get events --field-selector reason=SuccessfulPreemption -o jsonpath='{.items[*].type} {.items[*].message}'",
+        &format!("Normal Preempted pod default/{victim}"),
+    );
+    cluster.until(
+        "kubectl get events --field-selector reason=Scheduled,involvedObject.name=high-priority-pod -o jsonpath='{.items[*].message}'",
+        "Successfully assigned default/high-priority-pod to sim-0",
+    );
+    cluster.until_that(
+        "kubectl get events --field-selector reason=FailedScheduling,involvedObject.name=high-priority-pod -o jsonpath='{.items[0].message}'",
+        |text| text.starts_with("0/1 nodes are available: 1 Insufficient cpu."),
+    );
+}
+
+#[test]
+fn whoever_may_not_preempt_waits_and_says_why() {
+    let cluster = full();
+    cluster.apply(&pod("polite", "high-priority", "10", "  preemptionPolicy: Never\n"));
+    cluster.until(
+        "kubectl get pod polite -o jsonpath='{.status.conditions[?(@.type==\"PodScheduled\")].message}'",
+        "0/1 nodes are available: 1 Insufficient cpu. no new claims to deallocate, preemption: not eligible due to \
+         preemptionPolicy=Never.",
+    );
+    cluster.apply(&pod("equal", "low-priority", "10", ""));
+    cluster.until(
+        "kubectl get pod equal -o jsonpath='{.status.conditions[?(@.type==\"PodScheduled\")].message}'",
+        "0/1 nodes are available: 1 Insufficient cpu. no new claims to deallocate, preemption: 0/1 nodes are \
+         available: 1 No preemption victims found for incoming pod.",
+    );
+    cluster.until("kubectl get pods --no-headers | grep -c Running", "3");
+}
+
+#[test]
+fn a_protected_pod_is_taken_last() {
+    let cluster = full();
+    cluster.apply(
+        "apiVersion: policy/v1\nkind: PodDisruptionBudget\nmetadata: {name: keep}\nspec:\n  maxUnavailable: 0\n  \
+         selector: {matchExpressions: [{key: app, operator: In, values: [low-priority-pod-1, low-priority-pod-3]}]}\n",
+    );
+    cluster.until(
+        "kubectl get pdb keep -o jsonpath='{.status.currentHealthy} {.status.disruptionsAllowed}'",
+        "2 0",
+    );
+    cluster.apply(&pod("high-priority-pod", "high-priority", "10", ""));
+    cluster.ok("kubectl wait pod/high-priority-pod --for=condition=Ready --timeout=30s");
+    cluster.until(
+        "kubectl get pods -o jsonpath='{.items[*].metadata.name}'",
+        "high-priority-pod low-priority-pod-1 low-priority-pod-3",
+    );
+}

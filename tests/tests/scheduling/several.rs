@@ -1,0 +1,90 @@
+//! Schedulers as processes of their own: by name, in a race, and one after the other.
+
+use super::{pod, with_priorities};
+use coracle_tests::Cluster;
+use std::process::{Child, Command, Stdio};
+
+/// A `coracle scheduler`, ended with the value.
+struct Scheduler(Child);
+
+impl Scheduler {
+    fn start(cluster: &Cluster, name: &str, elect: bool) -> Self {
+        let file = cluster.data_dir().join(format!("{name}-{elect}.yaml"));
+        let text = format!(
+            "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n\
+             leaderElection: {{leaderElect: {elect}, resourceName: {name}}}\nprofiles: [{{schedulerName: {name}}}]\n"
+        );
+        std::fs::write(&file, text).expect("a configuration");
+        let kubeconfig = cluster.data_dir().with_file_name("kubeconfig");
+        let child = Command::new(coracle_tests::coracle())
+            .args(["scheduler", "--kubeconfig"])
+            .arg(kubeconfig)
+            .arg("--config")
+            .arg(file)
+            .stdin(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
+        Self(child.expect("the binary starts"))
+    }
+}
+
+impl Drop for Scheduler {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_pod_chooses_its_scheduler() {
+    let cluster = with_priorities();
+    cluster.apply(&pod("mine", "low-priority", "1", "  schedulerName: second\n"));
+    cluster.apply(&pod("theirs", "low-priority", "1", ""));
+    cluster.ok("kubectl wait pod/theirs --for=condition=Ready --timeout=30s");
+    cluster.says("kubectl get pod mine -o jsonpath='{.spec.nodeName}'", "");
+    let _second = Scheduler::start(&cluster, "second", true);
+    cluster.ok("kubectl wait pod/mine --for=condition=Ready --timeout=30s");
+    cluster.until(
+        "kubectl get events --field-selector reason=Scheduled,involvedObject.name=mine -o jsonpath='{.items[*].source.component}'",
+        "second",
+    );
+    cluster.ok("kubectl get lease second -n kube-system -o name");
+}
+
+/// Both see every pod and bind as fast as they can; the API lets one of them. No node is ever promised twice over.
+#[test]
+fn two_schedulers_in_a_race_bind_every_pod_once() {
+    let cluster = with_priorities();
+    let _racers = [Scheduler::start(&cluster, "racer", false), Scheduler::start(&cluster, "racer", false)];
+    let pods: String =
+        (0..60).map(|n| pod(&format!("p{n}"), "low-priority", "500m", "  schedulerName: racer\n")).collect();
+    cluster.apply(&pods);
+    cluster.ok("kubectl wait pod --all --for=condition=Ready --timeout=60s");
+    cluster.says("kubectl get pods -o jsonpath='{.items[*].spec.nodeName}' | tr ' ' '\\n' | sort | uniq -c | awk '{print $1,$2}'", "60 sim-0");
+    // 30 of 32 cores are taken: five more of half a core cannot all fit.
+    let more: String =
+        (60..66).map(|n| pod(&format!("p{n}"), "low-priority", "500m", "  schedulerName: racer\n")).collect();
+    cluster.apply(&more);
+    cluster.until("kubectl get pods --no-headers | grep -c Running", "64");
+    cluster.until("kubectl get pods --no-headers | grep -c Pending", "2");
+}
+
+#[test]
+fn whoever_does_not_lead_waits_and_takes_over() {
+    let cluster = with_priorities();
+    let first = Scheduler::start(&cluster, "second", true);
+    cluster
+        .until_that("kubectl get lease second -n kube-system -o jsonpath='{.spec.holderIdentity}'", |id| {
+            !id.is_empty()
+        });
+    let holder = cluster.ok("kubectl get lease second -n kube-system -o jsonpath='{.spec.holderIdentity}'");
+    let _next = Scheduler::start(&cluster, "second", true);
+    cluster.apply(&pod("one", "low-priority", "1", "  schedulerName: second\n"));
+    cluster.ok("kubectl wait pod/one --for=condition=Ready --timeout=30s");
+    cluster
+        .says("kubectl get lease second -n kube-system -o jsonpath='{.spec.holderIdentity}'", holder.trim());
+    drop(first);
+    cluster.apply(&pod("two", "low-priority", "1", "  schedulerName: second\n"));
+    cluster.ok("kubectl wait pod/two --for=condition=Ready --timeout=60s");
+}
