@@ -97,6 +97,9 @@ mod watch_semantics;
 #[path = "api_server/watches.rs"]
 mod watches;
 #[cfg(test)]
+#[path = "api_server/webhooks_custom.rs"]
+mod webhooks_custom;
+#[cfg(test)]
 #[path = "api_server/webhooks_failures.rs"]
 mod webhooks_failures;
 #[cfg(test)]

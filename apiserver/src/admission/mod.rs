@@ -7,8 +7,8 @@
 
 pub mod annotations;
 mod certificates;
-pub mod deadline;
 pub mod configuration;
+pub mod deadline;
 mod default_ingress_class;
 mod default_storage_class;
 mod default_toleration_seconds;
@@ -20,8 +20,8 @@ mod node_restriction;
 mod optional;
 mod plugins;
 pub mod pod_security;
-pub mod policy;
 mod pod_topology_labels;
+pub mod policy;
 mod priority;
 mod resource_quota;
 mod runtime_class;
@@ -187,10 +187,8 @@ impl Chain {
     ) -> Result<(), ApiError> {
         let request = self.request(attributes);
         let mut timer = Timer::new(attributes.operation, "admit");
-        let handling = self.plugins.iter().filter(|plugin| plugin.handles(attributes.operation));
-        handling
-            .map(|plugin| timer.done(plugin.name(), plugin.mutate(&request, object, old)))
-            .collect::<Result<(), _>>()
+        let mut handling = self.plugins.iter().filter(|plugin| plugin.handles(attributes.operation));
+        handling.try_for_each(|plugin| timer.done(plugin.name(), plugin.mutate(&request, object, old)))
     }
 
     async fn mutate_by_steps(

@@ -192,12 +192,13 @@ async fn in_time(
     let writes = !matches!(exchange.info.verb, "get" | "list" | "watch");
     exchange.dry_run = writes && query.is_some_and(|query| query.contains("dryRun=All"));
     if is_long_running(&exchange.info) {
-        let work = serve(server, &exchange.info, wanted, user, request);
+        let work = Box::pin(serve(server, &exchange.info, wanted, user, request));
         return annotated(exchange.record.as_mut(), work).await;
     }
     let _counted = measure::in_flight(&exchange.info);
     let time = limits::deadline(query, server.request_timeout)?.saturating_sub(exchange.steps.elapsed());
-    let work = serve(server, &exchange.info, wanted, user, request);
+    // Boxed, because it is wrapped twice below, and each layer would hold it again.
+    let work = Box::pin(serve(server, &exchange.info, wanted, user, request));
     let end = tokio::time::Instant::now() + time;
     let work = tokio::time::timeout_at(end, deadline::until(end, work));
     let outcome = annotated(exchange.record.as_mut(), work).await;
@@ -223,8 +224,18 @@ async fn serve(
     user: &UserInfo,
     request: Request<Body>,
 ) -> Result<Response<Body>, ApiError> {
+    if let Some(remote) = server.aggregator.find(info) {
+        // What is seldom taken must not make every request's future large.
+        return Ok(Box::pin(server.aggregator.answer(&remote, user, request, &server.stop)).await);
+    }
     if !info.is_resource {
         return paths::answer(server, info, wanted, request.headers(), request.uri().query()).await;
+    }
+    if metrics_api::serves(server, &info.group, &info.version) {
+        return Box::pin(metrics_api::answer(server, info, request.headers(), request.uri().query())).await;
+    }
+    if connect::takes_any_method(info) {
+        return Box::pin(stream(server, info, user, request)).await;
     }
     let route = match Route::find(server.registry.catalogue(), info) {
         Ok(route) => route,
@@ -232,18 +243,9 @@ async fn serve(
         Err(NoRoute::Method(allowed)) => return Ok(method_not_allowed(&allowed, wanted)),
     };
     if info.group.is_empty() && connect::handles(&info.resource, &info.subresource) {
-    if let Some(remote) = server.aggregator.find(info) {
-        return Ok(server.aggregator.answer(&remote, user, request, &server.stop).await);
-    }
-        return stream(server, info, user, request).await;
+        return Box::pin(stream(server, info, user, request)).await;
     }
     let query = Query::new(request.uri().query());
-    if metrics_api::serves(server, &info.group, &info.version) {
-        return metrics_api::answer(server, info, request.headers(), request.uri().query()).await;
-    }
-    if connect::takes_any_method(info) {
-        return stream(server, info, user, request).await;
-    }
     let (parts, body) = request.into_parts();
     let headers: &HeaderMap = &parts.headers;
     let wanted = match route.served.custom().filter(|_| info.subresource != "scale") {

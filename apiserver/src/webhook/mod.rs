@@ -10,8 +10,6 @@ mod error;
 mod pool;
 pub mod resolve;
 mod target;
-#[cfg(test)]
-mod tests;
 pub mod tls;
 
 pub use error::{CallError, TransportError};

@@ -193,25 +193,43 @@ async fn dry_runs_only_where_nothing_else_happens() {
     assert_eq!((hook.seen().len(), lax), (1, "Some".to_owned()));
 }
 
-/// Writes past validation, as an older server would have.
+/// The configuration of an older server, which let that be.
 async fn hook_with_effects(server: &crate::support::Fixture, hook: &Hook) -> String {
-    use coracle_apiserver::store::{Durability, Op, Txn};
     let mut object = server.get(&format!("{VALIDATING}/c")).await.expect(200);
     object["webhooks"] = on_create(hook, json!({ "sideEffects": "Some" }));
     object["metadata"]["generation"] = 7.into();
     object["metadata"].as_object_mut().unwrap().remove("resourceVersion");
-    let value = coracle_api::encode::to_storage_bytes(
-        &object,
-        "admissionregistration.k8s.io/v1",
-        "ValidatingWebhookConfiguration",
-    );
-    let key = "validatingwebhookconfigurations.admissionregistration.k8s.io//c".into();
-    let put = Op::Put { key, value: value.into() };
-    let txn = Txn { guards: Vec::new(), ops: vec![put], durability: Durability::Synced };
-    let revision = server.api.registry().store.commit(txn).await.unwrap();
-    assert!(server.api.cache().wait_for(revision, crate::support::PATIENCE).await);
+    write_raw(server, "validatingwebhookconfigurations.admissionregistration.k8s.io//c", &object).await;
     let shown = server.get(&format!("{VALIDATING}/c")).await.expect(200);
     shown["webhooks"][0]["sideEffects"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn services_lead_to_their_endpoints() {
+    let server = server().await;
+    let hook = hook(|_| deny("found")).await;
+    let service = json!({ "kind": "Service", "apiVersion": "v1", "metadata": { "name": "hook" },
+        "spec": { "clusterIP": "None", "ports": [{ "name": "https", "port": 8443, "targetPort": 9 }] } });
+    server.post("/api/v1/namespaces/default/services", &service).await.expect(201);
+    let slice = |addresses: Value| {
+        json!({ "kind": "EndpointSlice", "apiVersion": "discovery.k8s.io/v1", "addressType": "IPv4",
+            "metadata": { "name": "hook-1", "namespace": "default", "labels": { "kubernetes.io/service-name": "hook" } },
+            "ports": [{ "name": "https", "port": hook.port, "protocol": "TCP" }], "endpoints": addresses })
+    };
+    let config = json!({ "service": { "name": "hook", "namespace": "default", "path": "/p", "port": 8443 },
+        "caBundle": hook.bundle });
+    configure(&server, VALIDATING, "c", json!([entry("a.b.c", config, rule(&["CREATE"], &["configmaps"]))]))
+        .await;
+    let nobody = server.post(CONFIG_MAPS, &config_map("m")).await.expect(500);
+    let why = "failed to call webhook: Post \"https://hook.default.svc:8443/p?timeout=10s\": no endpoints available for \
+               service \"hook\"";
+    assert_eq!(nobody["message"], internal(why));
+    let key = "endpointslices.discovery.k8s.io/default/hook-1";
+    write_raw(&server, key, &slice(json!([{ "addresses": ["127.0.0.1"], "conditions": { "ready": true } }])))
+        .await;
+    let denied = server.post(CONFIG_MAPS, &config_map("m")).await.expect(400);
+    assert_eq!(denied["message"], "admission webhook \"a.b.c\" denied the request: found");
+    assert_eq!(hook.uris(), ["/p?timeout=10s"]);
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! Webhooks on loopback: TLS servers that answer as a test wants, and configurations that lead to them.
 
-use crate::support::Fixture;
+use crate::support::{Fixture, PATIENCE};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
@@ -9,7 +9,7 @@ use coracle_apiserver::admission::{Chain, Config};
 use coracle_apiserver::authz::{Attributes, Authorizer, Decision, rules};
 use coracle_apiserver::health::Health;
 use coracle_apiserver::server::{self, ApiServer, EdgeOptions, ServerConfig};
-use coracle_apiserver::store::{MemoryStore, Store};
+use coracle_apiserver::store::{Durability, MemoryStore, Op, Store, Txn};
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
@@ -86,8 +86,11 @@ struct Made {
 }
 
 fn certificate(shown: Shown, protocols: &[&[u8]]) -> Made {
-    let names: &[&str] =
-        if shown == Shown::OtherName { &["elsewhere.example.com"] } else { &["localhost", "127.0.0.1"] };
+    let names: &[&str] = if shown == Shown::OtherName {
+        &["elsewhere.example.com"]
+    } else {
+        &["localhost", "127.0.0.1", "hook.default.svc"]
+    };
     let key = KeyPair::generate().unwrap();
     let mut params =
         CertificateParams::new(names.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>()).unwrap();
@@ -287,6 +290,16 @@ pub fn with(mut entry: Value, fields: Value) -> Value {
         entry[field] = value.clone();
     }
     entry
+}
+
+/// Writes past validation, as another server would have.
+pub async fn write_raw(fixture: &Fixture, key: &str, object: &Value) {
+    let text = |field: &str| object[field].as_str().unwrap().to_owned();
+    let value = coracle_api::encode::to_storage_bytes(object, &text("apiVersion"), &text("kind"));
+    let put = Op::Put { key: key.into(), value: value.into() };
+    let txn = Txn { guards: Vec::new(), ops: vec![put], durability: Durability::Synced };
+    let revision = fixture.api.registry().store.commit(txn).await.unwrap();
+    assert!(fixture.api.cache().wait_for(revision, PATIENCE).await);
 }
 
 pub const MUTATING: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";

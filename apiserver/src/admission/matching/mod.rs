@@ -128,9 +128,11 @@ impl Matcher {
         if self.policy == MatchPolicy::Exact || !rules.could_match(attributes) {
             return None;
         }
+        let (own, subresource) = (attributes.resource, attributes.subresource);
         let mut others = attributes.equivalents();
         others.retain(|other| {
-            other.group != attributes.resource.group || other.version != attributes.resource.version
+            let is_own = other.group == own.group && other.version == own.version;
+            !is_own && (subresource.is_empty() || other.subresource(subresource).is_some())
         });
         rules.find(attributes, &others)
     }

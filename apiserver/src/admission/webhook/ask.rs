@@ -7,10 +7,13 @@ use super::review::{Nonsense, Shown, Verdict};
 use crate::admission::expression::{Input, Matched};
 use crate::admission::policy::asker;
 use crate::admission::{Write, annotations, deadline};
-use crate::webhook::{Call, CallError, Client};
+use crate::webhook::{Call, CallError, Client, Target, TransportError};
+use bytes::Bytes;
 use coracle_api::{ApiError, Object, Resource, validation};
-use serde_json::json;
+use futures::future::BoxFuture;
+use serde_json::{Value, json};
 use std::sync::Arc;
+use std::time::Duration;
 use uuid::Uuid;
 
 /// Why a webhook did not let a request through.
@@ -106,9 +109,17 @@ impl<'a> Asking<'a> {
         };
         let target = hook.target(self.client).map_err(|e| self.unasked("could not get REST client", e))?;
         let uid = Uuid::new_v4().to_string();
-        let timeout = deadline::remaining().map_or(hook.timeout, |left| left.min(hook.timeout));
-        let call = Call::new(timeout, shown.review(version, &uid));
-        let answer = self.client.post(target, call).await.map_err(failed)?;
+        let answer = match deadline::remaining().filter(|left| *left < hook.timeout) {
+            None => self.call(target, hook.timeout, shown.review(version, &uid)).await,
+            Some(left) => match self.call(target, left, shown.review(version, &uid)).await {
+                // The request is over, and whoever gives it up says so: it is not the webhook's failure.
+                Err(CallError::Transport { source: TransportError::Deadline(_), .. }) => {
+                    std::future::pending().await
+                }
+                answer => answer,
+            },
+        };
+        let answer = answer.map_err(failed)?;
         let verdict =
             Verdict::read(&answer, version, &uid, self.mutating).map_err(|nonsense| match nonsense {
                 Nonsense::Types(why) => {
@@ -124,6 +135,16 @@ impl<'a> Asking<'a> {
         } else {
             Err(Failure::Rejected(denial(&hook.name, &verdict.status)))
         }
+    }
+
+    /// Boxed, because it carries a whole handshake, and most requests ask nobody.
+    fn call<'c>(
+        &'c self,
+        target: &'c Target,
+        timeout: Duration,
+        review: Bytes,
+    ) -> BoxFuture<'c, Result<Value, CallError>> {
+        Box::pin(self.client.post(target, Call::new(timeout, review)))
     }
 
     /// A webhook that may do something else than answer is not asked about what will not happen.
@@ -171,7 +192,7 @@ impl<'a> Asking<'a> {
         &self,
         hook: &Hook,
         outcome: Result<T, Failure>,
-        took: std::time::Duration,
+        took: Duration,
     ) -> Result<Option<T>, ApiError> {
         self.labels(hook).asked(outcome.as_ref().err(), hook.fails_open, took);
         match outcome {
