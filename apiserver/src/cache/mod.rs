@@ -308,11 +308,11 @@ impl Cache {
         }
     }
 
+    /// Only the task that follows the store changes objects, and this is it: nothing is held while they are read.
     fn index_anew(&self, resource: &str, strategy: &Arc<CustomResource>) {
-        let mut state = self.state.write();
-        let Some(entry) = state.resources.get_mut(resource) else { return };
+        let objects = self.snapshot(resource).objects;
         let selects = |object: &CachedObject| strategy.fields(&Object::Null).len() != object.selectable();
-        if !entry.objects.values().next().is_some_and(|o| selects(o) || o.selectable() > 0) {
+        if !objects.values().next().is_some_and(|o| selects(o) || o.selectable() > 0) {
             return;
         }
         let anew = |object: &Arc<CachedObject>| {
@@ -320,7 +320,10 @@ impl Cache {
             let stored = KeyValue { key, value, created: modified, modified };
             (object.key.clone(), Arc::new(CachedObject::new(&stored, Some(&**strategy))))
         };
-        entry.objects = entry.objects.values().map(anew).collect();
+        let indexed = objects.values().map(anew).collect();
+        if let Some(entry) = self.state.write().resources.get_mut(resource) {
+            entry.objects = indexed;
+        }
     }
 
     /// Makes a whole commit visible at once.

@@ -79,7 +79,8 @@ impl CustomResource {
             return Ok(objects);
         }
         let converter = &self.definition.converter;
-        let mut objects = converter.many(webhook, objects, &wanted, &self.resource.list_kind).await?;
+        let asked = converter.many(webhook, objects, &wanted, &self.resource.list_kind);
+        let mut objects = Box::pin(asked).await?;
         objects.iter_mut().for_each(|object| {
             self.schema().prune(object);
         });
@@ -132,7 +133,7 @@ impl CustomResource {
         let Conversion::Webhook(webhook) = &definition.conversion else {
             return Ok(self.relabelled_to(at, object));
         };
-        let mut object = definition.converter.one(webhook, object, &wanted).await?;
+        let mut object = Box::pin(definition.converter.one(webhook, object, &wanted)).await?;
         definition.schema(at).prune(&mut object);
         Ok(object)
     }

@@ -31,13 +31,13 @@ impl Scope<'_> {
         let base = text(&object, "generateName").to_owned();
         let named = !text(&object, "name").is_empty();
         if named || base.is_empty() {
-            return match self.create_named(object, owners, options).await? {
+            return match Box::pin(self.create_named(object, owners, options)).await? {
                 Ok(stored) => Ok(stored),
                 Err((name, Raced)) => Err(self.already_exists(&name)),
             };
         }
         for _ in 0..NAME_ATTEMPTS {
-            if let Ok(stored) = self.create_named(object.clone(), owners, options).await? {
+            if let Ok(stored) = Box::pin(self.create_named(object.clone(), owners, options)).await? {
                 return Ok(stored);
             }
         }

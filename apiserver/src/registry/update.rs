@@ -79,7 +79,8 @@ impl Scope<'_> {
                 if !fresh {
                     continue;
                 }
-                return self.create_by_update(how, options, &transform).await.map(|object| (object, true));
+                let created = Box::pin(self.create_by_update(how, options, &transform)).await;
+                return created.map(|object| (object, true));
             };
             let old = self.working(&cached).await?;
             let mut new = transform(Some(&old))?;
@@ -89,7 +90,7 @@ impl Scope<'_> {
                 Err(_) if !fresh => continue,
                 checked => checked?,
             };
-            match self.replace(how, options, new, &cached, &old).await? {
+            match Box::pin(self.replace(how, options, new, &cached, &old)).await? {
                 Ok(stored) => return Ok((stored, false)),
                 Err(Raced) if pinned => return Err(self.modified(self.name)),
                 Err(Raced) => {}
@@ -129,8 +130,10 @@ impl Scope<'_> {
         let conditional =
             self.strategy.custom().is_some() || CONDITIONAL_ONLY.contains(&&*self.resource.storage.key);
         if old.is_some() && !names_version && conditional {
-            let error =
-                FieldError::invalid("metadata.resourceVersion", &0.into(), "must be specified for an update");
+            // Upstream shows the number that is missing as Go prints an unsigned one.
+            let detail = "Invalid value: 0x0: must be specified for an update".to_owned();
+            let field = "metadata.resourceVersion".to_owned();
+            let error = FieldError { reason: "FieldValueInvalid", field, detail };
             return Err(self.invalid(&[error]));
         }
         Ok(new.clone())

@@ -32,7 +32,7 @@ async fn every_verb() {
     let refused = api.put(&one, &next).await;
     assert_eq!(
         message(&refused, 422),
-        "Widget.example.com \"a\" is invalid: metadata.resourceVersion: Invalid value: 0: must be specified for an update"
+        "Widget.example.com \"a\" is invalid: metadata.resourceVersion: Invalid value: 0x0: must be specified for an update"
     );
     next["metadata"]["resourceVersion"] = made["metadata"]["resourceVersion"].clone();
     let updated = api.put(&one, &next).await.expect(200);
