@@ -149,6 +149,7 @@ impl Keeper {
             }
             tokio::select! {
                 () = news(&mut watchers, &settings) => tokio::time::sleep(TOGETHER).await,
+                () = doubt(&remote) => tokio::time::sleep(AGAIN.0).await,
                 () = tokio::time::sleep(wait) => {}
             }
         }
@@ -265,6 +266,14 @@ impl Keeper {
         }
         let text = response.into_body().collect().await.map_err(|e| e.to_string())?.to_bytes();
         Err(format!("{method} {path}: {status}: {}", String::from_utf8_lossy(&text)))
+    }
+}
+
+/// Returns when a client's request could not reach the server.
+async fn doubt(remote: &Remote) {
+    match &remote.transport {
+        Ok(transport) => transport.doubt.notified().await,
+        Err(_) => std::future::pending().await,
     }
 }
 

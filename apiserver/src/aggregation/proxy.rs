@@ -68,6 +68,7 @@ pub async fn answer(
         Ok(response) => checked(response),
         Err(error @ BackendError::NoUpgrade(_)) => plain(StatusCode::SERVICE_UNAVAILABLE, &error.to_string()),
         Err(error) => {
+            transport.doubt.notify_one();
             let why = format!("error trying to reach service: {error}");
             plain(StatusCode::SERVICE_UNAVAILABLE, &why)
         }

@@ -10,7 +10,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use coracle_api::Object;
-use http::{HeaderValue, Request, Response, header};
+use http::{HeaderValue, Method, Request, Response, header};
 use http_body::{Body as _, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
@@ -28,6 +28,7 @@ use std::sync::{Arc, LazyLock, Weak};
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
+use tokio::sync::Notify;
 use tokio_rustls::TlsConnector;
 
 /// Connections that wait for the next request, a server; more are closed after their answer.
@@ -104,17 +105,19 @@ pub struct Transport {
     pub settings: Settings,
     tls: Arc<ClientConfig>,
     idle: Mutex<Vec<Idle>>,
+    /// Rung when a request could not reach the server, so that it is looked at again.
+    pub doubt: Notify,
 }
 
 impl Transport {
     /// The error is what clients are told instead of an answer.
     pub fn new(settings: Settings, identity: Option<&Arc<FrontProxy>>) -> Result<Arc<Self>, String> {
         let tls = Arc::new(settings.tls(identity)?);
-        Ok(Arc::new(Self { settings, tls, idle: Mutex::default() }))
+        Ok(Arc::new(Self { settings, tls, idle: Mutex::default(), doubt: Notify::new() }))
     }
 
     /// Sends a request in origin form. A connection that waited may have been closed at the other end just now; what
-    /// was not sent yet is then sent over a new one.
+    /// was not sent yet, or only reads, is then sent over another one.
     pub async fn send(
         self: &Arc<Self>,
         address: &Address,
@@ -125,9 +128,10 @@ impl Transport {
             if sender.ready().await.is_err() {
                 continue;
             }
+            let copy = repeatable(&request);
             match sender.try_send_request(request).await {
                 Ok(response) => return Ok(self.answer(response, sender, address)),
-                Err(mut failed) => match failed.take_message() {
+                Err(mut failed) => match failed.take_message().or(copy) {
                     Some(unsent) => request = unsent,
                     None => return Err(http_error(address, failed.into_error())),
                 },
@@ -214,6 +218,19 @@ impl Transport {
         });
         Ok(sender)
     }
+}
+
+/// The same request again, if asking twice is asking once.
+fn repeatable(request: &Request<Body>) -> Option<Request<Body>> {
+    let reads = matches!(*request.method(), Method::GET | Method::HEAD);
+    if !reads || !request.body().is_end_stream() {
+        return None;
+    }
+    let mut copy = Request::new(Body::empty());
+    *copy.method_mut() = request.method().clone();
+    *copy.uri_mut() = request.uri().clone();
+    *copy.headers_mut() = request.headers().clone();
+    Some(copy)
 }
 
 fn http_error(address: &Address, source: hyper::Error) -> BackendError {

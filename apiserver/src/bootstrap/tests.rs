@@ -128,7 +128,7 @@ fn every_default_role_is_there() {
         let is = |suffix: &str| roles.contains(&format!("system:controller:{controller}{suffix}"));
         assert!(is("-controller") || is(""), "controller {controller}");
     }
-    assert_eq!(roles.len(), 71 + 2, "the table's and Coracle's own");
+    assert_eq!(roles.len(), 71 + 3, "the table's and Coracle's own");
     assert_eq!(names("clusterrolebindings.rbac.authorization.k8s.io", "").len(), 52 + 2);
     assert_eq!(names("roles.rbac.authorization.k8s.io", "kube-system").len(), 6 + 1);
     assert_eq!(names("rolebindings.rbac.authorization.k8s.io", "kube-public").len(), 1);

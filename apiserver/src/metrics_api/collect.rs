@@ -76,9 +76,17 @@ impl Collector {
                 first
             }
         };
-        let sample = sample(node, reader, kubelets).await?;
-        let usage = Arc::new(Usage::between(&older, &sample));
-        *slot = Some(Known { sample, usage: usage.clone(), read: Instant::now() });
+        let mut newest = sample(node, reader, kubelets).await?;
+        let mut usage = Usage::between(&older, &newest);
+        if usage.lacks(&newest) {
+            // Pods that have started since: nobody should have to ask twice for them.
+            tokio::time::sleep(GAP).await;
+            let next = sample(node, reader, kubelets).await?;
+            usage.complete(Usage::between(&newest, &next));
+            newest = next;
+        }
+        let usage = Arc::new(usage);
+        *slot = Some(Known { sample: newest, usage: usage.clone(), read: Instant::now() });
         Ok(usage)
     }
 }

@@ -106,14 +106,14 @@ fn usage(nano_cores: u64, memory_bytes: u64) -> Value {
 /// Billionths, with the largest suffix that keeps the number whole.
 fn nanos(count: u64) -> String {
     let suffixes = [(1_000_000_000, ""), (1_000_000, "m"), (1_000, "u"), (1, "n")];
-    let fits = suffixes.into_iter().find(|(unit, _)| count % unit == 0);
+    let fits = suffixes.into_iter().find(|(unit, _)| count.is_multiple_of(*unit));
     let (unit, suffix) = fits.unwrap_or((1, "n"));
     if count == 0 { "0".to_owned() } else { format!("{}{suffix}", count / unit) }
 }
 
 fn bytes(count: u64) -> String {
     let suffixes = [(1_u64 << 40, "Ti"), (1 << 30, "Gi"), (1 << 20, "Mi"), (1 << 10, "Ki")];
-    match suffixes.into_iter().find(|(unit, _)| count > 0 && count % unit == 0) {
+    match suffixes.into_iter().find(|(unit, _)| count > 0 && count.is_multiple_of(*unit)) {
         Some((unit, suffix)) => format!("{}{suffix}", count / unit),
         None => count.to_string(),
     }

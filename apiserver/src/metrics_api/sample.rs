@@ -92,6 +92,19 @@ impl Usage {
         Self { node: node.and_then(|(older, newer)| Used::between(older, newer)), pods }
     }
 
+    /// Whether there are pods with containers of whose use nothing is known.
+    pub fn lacks(&self, sample: &Sample) -> bool {
+        sample.pods.iter().any(|(key, containers)| !containers.is_empty() && !self.pods.contains_key(key))
+    }
+
+    /// Adds what is known only from another time.
+    pub fn complete(&mut self, other: Self) {
+        self.node = self.node.or(other.node);
+        for (key, used) in other.pods {
+            self.pods.entry(key).or_insert(used);
+        }
+    }
+
     pub fn pod(&self, namespace: &str, name: &str) -> Option<&BTreeMap<String, Used>> {
         self.pods.get(&(namespace.to_owned(), name.to_owned()))
     }
@@ -136,6 +149,13 @@ mod tests {
         assert_eq!(Usage::between(&older, &summary(5, 11, &[("a", 9)])).pod("n", "p"), None);
         assert_eq!(Usage::between(&older, &summary(5, 11, &[("a", 12), ("b", 1)])).pod("n", "p"), None);
         assert_eq!(Usage::between(&older, &older), Usage::default());
+        let mut first = Usage::between(&summary(0, 1, &[]), &summary(5, 6, &[("a", 7)]));
+        assert!(first.lacks(&summary(5, 6, &[("a", 7)])) && !first.lacks(&summary(5, 6, &[])));
+        first.complete(Usage::between(&summary(5, 6, &[("a", 7)]), &summary(6, 9, &[("a", 9)])));
+        assert_eq!(
+            (first.pod("n", "p").unwrap()["a"].nano_cores, first.node.unwrap().window.as_secs()),
+            (2, 5)
+        );
         assert_eq!(Sample::of(&json!({ "node": {}, "pods": [] })), Sample::default());
     }
 }

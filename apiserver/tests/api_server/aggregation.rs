@@ -409,3 +409,18 @@ async fn whom_to_trust_is_kept() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
+
+#[tokio::test]
+async fn who_cannot_be_reached_is_looked_at_again() {
+    let world = World::new().await;
+    world.register(&world.toy.api_service("toy")).await;
+    world.until("Passed").await;
+    world.toy.stop();
+    let answer = world.fixture.get("/apis/toy.io/v1/namespaces/default/things").await;
+    assert_eq!(answer.status, 503);
+    let text = String::from_utf8_lossy(&answer.body).into_owned();
+    assert!(text.starts_with("error trying to reach service: "), "{text}");
+    // Long before the next check is due.
+    let found = world.until("FailedDiscoveryCheck").await;
+    assert!(found["message"].as_str().unwrap().ends_with("connect: connection refused"), "{found}");
+}

@@ -22,6 +22,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
 /// An address of this machine that endpoints may have: no loopback one.
@@ -62,6 +63,7 @@ pub struct Toy {
     /// As in `spec.caBundle`.
     pub ca_bundle: String,
     state: Arc<State>,
+    stop: CancellationToken,
 }
 
 impl Toy {
@@ -72,14 +74,21 @@ impl Toy {
         let (tls, ca_pem) = tls(name, pki);
         let state = Arc::<State>::default();
         let acceptor = TlsAcceptor::from(tls);
-        let served = state.clone();
-        tokio::spawn(async move {
+        let (served, stop) = (state.clone(), CancellationToken::new());
+        let end = stop.clone();
+        tokio::spawn(stop.clone().run_until_cancelled_owned(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 served.connections.fetch_add(1, Ordering::SeqCst);
-                tokio::spawn(connection(stream, acceptor.clone(), served.clone()));
+                let connection = connection(stream, acceptor.clone(), served.clone());
+                tokio::spawn(end.clone().run_until_cancelled_owned(connection));
             }
-        });
-        Self { address, ca_bundle: STANDARD.encode(ca_pem), state }
+        }));
+        Self { address, ca_bundle: STANDARD.encode(ca_pem), state, stop }
+    }
+
+    /// Closes every connection and listens no more.
+    pub fn stop(&self) {
+        self.stop.cancel();
     }
 
     pub fn set(&self, mood: Mood) {
