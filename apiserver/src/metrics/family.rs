@@ -5,7 +5,7 @@
 use super::text::Text;
 use parking_lot::RwLock;
 use std::collections::HashMap;
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -145,8 +145,45 @@ pub struct Family<M> {
     help: &'static str,
     labels: &'static [&'static str],
     make: fn() -> M,
-    hasher: RandomState,
-    series: RwLock<HashMap<u64, Vec<Series<M>>>>,
+    series: RwLock<All<M>>,
+}
+
+type All<M> = HashMap<u64, Vec<Series<M>>, BuildHasherDefault<Hashed>>;
+
+/// What is a hash already.
+#[derive(Default)]
+struct Hashed(u64);
+
+impl Hasher for Hashed {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        self.0 = bytes.iter().fold(self.0, |hash, byte| hash.rotate_left(8) ^ u64::from(*byte));
+    }
+
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
+    }
+}
+
+/// A quick hash of label values: a write passes some fifty families. Who gives names to resources so that they collide
+/// makes their series slower to find, no more than [`MOST_SERIES`] of them.
+fn hash_of(values: &[&str]) -> u64 {
+    /// From the golden ratio, as in the hash tables of Firefox.
+    const FACTOR: u64 = 0x517c_c1b7_2722_0a95;
+    let mix = |hash: u64, word: u64| (hash.rotate_left(5) ^ word).wrapping_mul(FACTOR);
+    let mut hash = 0;
+    for value in values {
+        for chunk in value.as_bytes().chunks(8) {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            hash = mix(hash, u64::from_le_bytes(word));
+        }
+        hash = mix(hash, value.len() as u64);
+    }
+    hash ^ hash >> 32
 }
 
 impl<M: Metric> Family<M> {
@@ -156,14 +193,14 @@ impl<M: Metric> Family<M> {
         labels: &'static [&'static str],
         make: fn() -> M,
     ) -> Self {
-        Self { name, help, labels, make, hasher: RandomState::new(), series: RwLock::default() }
+        Self { name, help, labels, make, series: RwLock::default() }
     }
 
     /// Gives `record` the series with these label values, in the order of the family's labels. Missing values count
     /// as empty, surplus ones are left out.
     pub fn with<R>(&self, values: &[&str], record: impl FnOnce(&M) -> R) -> R {
         let values = &values[..values.len().min(self.labels.len())];
-        let hash = self.hasher.hash_one(values);
+        let hash = hash_of(values);
         if let Some(series) = find(&self.series.read(), hash, values) {
             return record(&series.metric);
         }
@@ -173,7 +210,7 @@ impl<M: Metric> Family<M> {
     /// The series with these label values, for whoever records in it often.
     pub fn handle(&self, values: &[&str]) -> Arc<M> {
         let values = &values[..values.len().min(self.labels.len())];
-        let hash = self.hasher.hash_one(values);
+        let hash = hash_of(values);
         let found = find(&self.series.read(), hash, values).map(|series| series.metric.clone());
         found.unwrap_or_else(|| self.entered(hash, values))
     }
@@ -182,13 +219,13 @@ impl<M: Metric> Family<M> {
         let mut all = self.series.write();
         if all.len() >= MOST_SERIES && find(&all, hash, values).is_none() {
             let values = vec![OVERFLOW; self.labels.len()];
-            let hash = self.hasher.hash_one(&values[..]);
+            let hash = hash_of(&values);
             return self.enter(&mut all, hash, &values).clone();
         }
         self.enter(&mut all, hash, values).clone()
     }
 
-    fn enter<'a>(&self, all: &'a mut HashMap<u64, Vec<Series<M>>>, hash: u64, values: &[&str]) -> &'a Arc<M> {
+    fn enter<'a>(&self, all: &'a mut All<M>, hash: u64, values: &[&str]) -> &'a Arc<M> {
         let bucket = all.entry(hash).or_default();
         let at = bucket.iter().position(|series| same(series, values)).unwrap_or_else(|| {
             let values = values.iter().map(|value| Box::from(*value)).collect();
@@ -220,10 +257,31 @@ impl<M: Metric> Family<M> {
     }
 }
 
-fn find<'a, M>(all: &'a HashMap<u64, Vec<Series<M>>>, hash: u64, values: &[&str]) -> Option<&'a Series<M>> {
+fn find<'a, M>(all: &'a All<M>, hash: u64, values: &[&str]) -> Option<&'a Series<M>> {
     all.get(&hash)?.iter().find(|series| same(series, values))
 }
 
 fn same<M>(series: &Series<M>, values: &[&str]) -> bool {
     series.values.iter().map(|value| &**value).eq(values.iter().copied())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn labels_are_told_apart() {
+        let words =
+            ["", "a", "b", "ab", "pods", "CREATE", "UPDATE", "configmaps", "apiserver_request", "123456789"];
+        let mut seen = HashSet::new();
+        for one in words {
+            for two in words {
+                for three in words {
+                    assert!(seen.insert(hash_of(&[one, two, three])), "{one} {two} {three}");
+                }
+            }
+        }
+        assert_ne!(hash_of(&["ab", "c"]), hash_of(&["a", "bc"]));
+    }
 }

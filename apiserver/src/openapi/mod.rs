@@ -13,6 +13,7 @@ mod schema;
 mod tags;
 mod v2;
 mod v2_protobuf;
+mod v2_protobuf_paths;
 mod v3;
 
 pub use tags::Tags;

@@ -1,9 +1,10 @@
-//! The definitions of OpenAPI v2 in gnostic's protobuf form, by which kubectl checks what it sends when a kind has no
-//! request of its own (a `List`, a document without a kind). Requests are left out: clients read those from v3.
+//! OpenAPI v2 in gnostic's protobuf form, by which kubectl checks what it sends when a kind has no request of its own (a
+//! `List`, a document without a kind).
 //!
 //! Field numbers: <https://github.com/google/gnostic-models/blob/main/openapiv2/OpenAPIv2.proto>.
 
-use super::v2::definitions;
+use super::v2::{all_paths, definitions, path_item};
+use super::v2_protobuf_paths::put_path;
 use crate::discovery::Offer;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -30,13 +31,52 @@ pub fn document(offer: &Offer) -> Vec<u8> {
             }
         }
     }
+    let mut paths = Vec::new();
+    known.clear();
+    all_paths(&offer.resources, &mut |path| {
+        known.insert(path.template.clone());
+        put_path(&mut paths, &path.template, &path_item(path));
+    });
+    for document in offer.foreign.openapi_v2() {
+        for (template, item) in document["paths"].as_object().into_iter().flatten() {
+            if known.insert(template.clone()) {
+                put_path(&mut paths, template, item);
+            }
+        }
+    }
     let mut info = Vec::new();
     put(&mut info, 1, b"Kubernetes");
     put(&mut info, 2, crate::discovery::GIT_VERSION.as_bytes());
-    let mut out = Vec::with_capacity(schemas.len() + 64);
+    let mut out = Vec::with_capacity(paths.len() + schemas.len() + 256);
     put(&mut out, 1, b"2.0");
     put(&mut out, 2, &info);
+    put(&mut out, 8, &paths);
     put(&mut out, 9, &schemas);
+    // The token that every request carries, and how.
+    put(&mut out, 12, &named(BEARER, &[]));
+    put(&mut out, 13, &named(BEARER, &bearer()));
+    out
+}
+
+const BEARER: &str = "BearerToken";
+
+/// A map (1) of one name with its message.
+fn named(name: &str, message: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    put_named(&mut out, 1, name, message);
+    out
+}
+
+/// A key (2) with its type (1), name (2), place (3) and description (4).
+fn bearer() -> Vec<u8> {
+    let mut key = Vec::new();
+    for (tag, text) in
+        [(1, "apiKey"), (2, "authorization"), (3, "header"), (4, "Bearer Token authentication")]
+    {
+        put(&mut key, tag, text.as_bytes());
+    }
+    let mut out = Vec::new();
+    put(&mut out, 2, &key);
     out
 }
 
@@ -49,14 +89,14 @@ fn varint(out: &mut Vec<u8>, mut number: u64) {
 }
 
 /// A length-delimited field.
-fn put(out: &mut Vec<u8>, tag: u64, bytes: &[u8]) {
+pub(super) fn put(out: &mut Vec<u8>, tag: u64, bytes: &[u8]) {
     varint(out, tag << 3 | 2);
     varint(out, bytes.len() as u64);
     out.extend_from_slice(bytes);
 }
 
 /// A whole number or a truth value.
-fn put_number(out: &mut Vec<u8>, tag: u64, value: &Value) {
+pub(super) fn put_number(out: &mut Vec<u8>, tag: u64, value: &Value) {
     let number = value.as_u64().or_else(|| value.as_bool().map(u64::from)).unwrap_or_default();
     varint(out, tag << 3);
     varint(out, number);
@@ -68,7 +108,7 @@ fn put_double(out: &mut Vec<u8>, tag: u64, value: &Value) {
 }
 
 /// A name (1) with its message (2).
-fn put_named(out: &mut Vec<u8>, tag: u64, name: &str, message: &[u8]) {
+pub(super) fn put_named(out: &mut Vec<u8>, tag: u64, name: &str, message: &[u8]) {
     let mut pair = Vec::with_capacity(name.len() + message.len() + 8);
     put(&mut pair, 1, name.as_bytes());
     put(&mut pair, 2, message);
@@ -76,20 +116,20 @@ fn put_named(out: &mut Vec<u8>, tag: u64, name: &str, message: &[u8]) {
 }
 
 /// Wraps a message into the field 1 of another.
-fn wrapped(message: &[u8]) -> Vec<u8> {
+pub(super) fn wrapped(message: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(message.len() + 4);
     put(&mut out, 1, message);
     out
 }
 
 /// gnostic's `Any`: the value as YAML (2), which JSON is.
-fn any(value: &Value) -> Vec<u8> {
+pub(super) fn any(value: &Value) -> Vec<u8> {
     let mut out = Vec::new();
     put(&mut out, 2, value.to_string().as_bytes());
     out
 }
 
-fn encode(schema: &Value) -> Vec<u8> {
+pub(super) fn encode(schema: &Value) -> Vec<u8> {
     let mut out = Vec::new();
     for (key, value) in schema.as_object().into_iter().flatten() {
         let text = value.as_str().unwrap_or_default().as_bytes();
