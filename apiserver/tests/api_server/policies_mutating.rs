@@ -195,6 +195,18 @@ async fn mutating_policies_are_checked_when_they_are_written() {
         let denied = fixture.post(&path, &validating("p", &spec)).await.expect(422);
         assert!(message(&denied).contains(wanted), "{denied}");
     }
+    let wrong = json!({ "patchType": "JSONPatch", "applyConfiguration": { "expression": "Object{}" } });
+    let deletes = json!([{ "apiGroups": [""], "apiVersions": ["v1"], "operations": ["DELETE"], "resources": ["pods"] }]);
+    let spec = json!({ "mutations": [wrong], "reinvocationPolicy": "Always", "matchConstraints": { "resourceRules": deletes } });
+    let denied = fixture.post(&path, &validating("p", &spec)).await.expect(422);
+    for wanted in [
+        "spec.mutations[0].applyConfiguration: Invalid value: \"{applyConfiguration}\": must not be specified when patchType is JSONPatch",
+        "spec.mutations[0].jsonPatch: Required value: must be specified when patchType is JSONPatch",
+        "spec.reinvocationPolicy: Unsupported value: \"Always\": supported values: \"Never\", \"IfNeeded\"",
+        "spec.matchConstraints.resourceRules.operations: Unsupported value: \"DELETE\": supported values: \"*\", \"CONNECT\", \"CREATE\", \"UPDATE\"",
+    ] {
+        assert!(message(&denied).contains(wanted), "{denied}");
+    }
     let either = json_patch("object.data.k == 'x' ? [JSONPatch{op: 'remove', path: '/data/k'}] : []");
     let spec = json!({ "mutations": [either], "reinvocationPolicy": "Never" });
     fixture.post(&path, &validating("p", &spec)).await.expect(201);

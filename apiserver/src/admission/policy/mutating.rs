@@ -6,7 +6,7 @@ use super::set::{Bound, Cached};
 use super::{asker, params, request_of, shown_name};
 use crate::admission::expression::{Asker, Composed, Expression, Input, Matched, POLICY_BUDGET, Run};
 use crate::admission::matching::{Matcher, is_exempt};
-use crate::admission::{MutatingStep, Round, Write, kind_of};
+use crate::admission::{MutatingStep, Operation, Round, Write, kind_of};
 use coracle_api::{ApiError, Object, Resource};
 use coracle_cel::Value;
 use serde_json::json;
@@ -75,7 +75,8 @@ impl MutatingStep for MutatingPolicies {
         round: &mut Round,
     ) -> Result<(), ApiError> {
         let Some(set) = self.0.get(&**write.read) else { return Ok(()) };
-        if is_exempt(write.attributes) {
+        // What goes is not changed: `*` stands for all other operations.
+        if is_exempt(write.attributes) || write.attributes.operation == Operation::Delete {
             return Ok(());
         }
         let mut dispatch = Dispatch { write, old, problems: Vec::new(), invocations: Vec::new() };
@@ -83,7 +84,7 @@ impl MutatingStep for MutatingPolicies {
             dispatch.collect(bound, object.as_deref()).await;
         }
         let name = shown_name(write.attributes, object.as_deref()).to_owned();
-        dispatch.run(object, round).await?;
+        Box::pin(dispatch.run(object, round)).await?;
         match dispatch.problems.is_empty() {
             true => Ok(()),
             false => Err(refusal(write, &name, &dispatch.problems)),
@@ -179,7 +180,7 @@ impl<'s> Dispatch<'_, 's> {
                 asker: asker.as_ref(),
             };
             let before = object.as_deref().cloned();
-            match invoked.run(object.as_deref_mut(), skipped).await? {
+            match Box::pin(invoked.run(object.as_deref_mut(), skipped)).await? {
                 None => continue,
                 Some(problems) => {
                     for message in problems {

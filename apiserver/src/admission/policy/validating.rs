@@ -133,6 +133,13 @@ impl Dispatch<'_> {
                 return Ok(());
             }
         };
+        // Boxed, so that what only a matching policy needs takes no room in the future of every write.
+        Box::pin(self.ask(bound, &matched)).await
+    }
+
+    /// Asks a policy that matches.
+    async fn ask(&mut self, bound: &Bound<Validating>, matched: &Resource) -> Result<(), ApiError> {
+        let policy = &*bound.policy;
         let kind = policy.common.param_kind.as_ref();
         let params = match kind.map(|kind| kind.resource(&**self.write.read)).transpose() {
             Ok(params) => params,
@@ -142,7 +149,7 @@ impl Dispatch<'_> {
             }
         };
         let attributes = self.write.attributes;
-        let (object, old) = match shown(attributes, self.object, self.old, &matched).await {
+        let (object, old) = match shown(attributes, self.object, self.old, matched).await {
             Ok(both) => both,
             Err(error) => {
                 let why = format!("failed to convert object version: {}", error.message);
@@ -150,7 +157,7 @@ impl Dispatch<'_> {
                 return Ok(());
             }
         };
-        let request = request_of(attributes, &matched);
+        let request = request_of(attributes, matched);
         let input = Input {
             object: object.as_deref(),
             old_object: old.as_deref(),

@@ -26,10 +26,10 @@ impl Strategy for PolicyBindings {
         if has(spec, "paramRef") {
             rules::param_ref(at(spec, "paramRef"), &path.field("paramRef"), errors);
         }
-        // The path is spelled as upstream spells it.
-        let wrongly_spelled = if self.mutating { "matchResources" } else { "matchResouces" };
-        rules::match_resources(at(spec, "matchResources"), &path.field(wrongly_spelled), errors);
-        if !self.mutating {
+        rules::match_resources(at(spec, "matchResources"), &path.field("matchResources"), errors);
+        if self.mutating {
+            rules::no_deletions(at(spec, "matchResources"), &path.field("matchResources"), errors);
+        } else {
             actions(spec, &path.field("validationActions"), errors);
         }
     }

@@ -173,7 +173,9 @@ fn check_validating(object: &Object, old: Option<&Object>, errors: &mut Errors) 
 fn check_mutating(object: &Object, old: Option<&Object>, errors: &mut Errors) {
     let expressions = spec(object, old, errors);
     let (spec, path) = (&object["spec"], Path::root("spec"));
-    common::one_of(spec, "reinvocationPolicy", &["IfNeeded", "Never"], &path, errors);
+    common::one_of(spec, "reinvocationPolicy", &["Never", "IfNeeded"], &path, errors);
+    let constraints = at(spec, "matchConstraints");
+    rules::no_deletions(constraints, &path.field("matchConstraints"), errors);
     let mutations = list_at(spec, "mutations");
     if mutations.is_empty() {
         errors.required(&path.field("mutations"), "mutations must contain at least one item");
@@ -193,9 +195,14 @@ fn check_mutating(object: &Object, old: Option<&Object>, errors: &mut Errors) {
                 continue;
             }
         };
+        let kind = str_at(mutation, "patchType");
         if has(mutation, other) {
-            let detail = format!("field must not be set when patchType is {}", str_at(mutation, "patchType"));
-            errors.forbidden(&here.field(other), &detail);
+            let detail = format!("must not be specified when patchType is {kind}");
+            errors.invalid(&here.field(other), format!("{{{other}}}"), &detail);
+        }
+        if !has(mutation, own) {
+            errors.required(&here.field(own), &format!("must be specified when patchType is {kind}"));
+            continue;
         }
         let expression = str_at(at(mutation, own), "expression");
         let here = here.field(own).field("expression");

@@ -52,6 +52,18 @@ pub fn match_resources(resources: &Value, path: &Path, errors: &mut Errors) {
     }
 }
 
+/// Operations that mutating policies may name.
+const MUTABLE: &[&str] = &["*", "CONNECT", "CREATE", "UPDATE"];
+
+/// Of mutating policies and their bindings: what goes cannot be changed. The path is upstream's, without an index.
+pub fn no_deletions(resources: &Value, path: &Path, errors: &mut Errors) {
+    for rule in list_at(resources, "resourceRules") {
+        for operation in strings_at(rule, "operations").filter(|o| !MUTABLE.contains(o)) {
+            errors.not_supported(&path.field("resourceRules").field("operations"), operation, MUTABLE);
+        }
+    }
+}
+
 pub fn rule_with_operations(rule: &Value, path: &Path, errors: &mut Errors) {
     wildcard_list(rule, "operations", "operations", path, errors);
     for (i, operation) in strings_at(rule, "operations").enumerate() {
