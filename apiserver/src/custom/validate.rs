@@ -26,7 +26,7 @@ pub(super) fn created(custom: &CustomResource, object: &Object, errors: &mut Vec
     if schema.has_unique() {
         duplicates(object, &schema.structural, "", errors);
     }
-    rules(&schema, object, None, errors);
+    rules(schema, object, None, errors);
 }
 
 /// What an update leaves as it was is not held against it (KEP-4008). `status`: the update is one of the status alone.
@@ -58,7 +58,7 @@ pub(super) fn updated(
             errors.append(&mut twice);
         }
     }
-    rules(&schema, new, Some(old), errors);
+    rules(schema, new, Some(old), errors);
 }
 
 fn rules(schema: &Schema, object: &Object, old: Option<&Object>, errors: &mut Vec<FieldError>) {

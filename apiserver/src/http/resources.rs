@@ -58,7 +58,7 @@ impl Call<'_> {
     /// Each verb's work is boxed: together they would make every request as large as the largest.
     async fn answer_in(&self, scope: &Scope<'_>, body: Body) -> Result<Response<Body>, ApiError> {
         let reply = match self.info.verb {
-            "get" | "list" if self.is_component_statuses() => self.component_statuses(&scope)?,
+            "get" | "list" if self.is_component_statuses() => self.component_statuses(scope)?,
             "get" => {
                 scope.at_least(self.query.get("resourceVersion").unwrap_or_default()).await?;
                 self.get(scope).await?
