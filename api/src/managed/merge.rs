@@ -17,103 +17,88 @@ pub struct MergeError {
 /// `live` with what `config` says. Granular maps and structs are united, keyed lists and sets too; of everything else
 /// `config` wins where it says something.
 pub fn merge(live: &Value, config: &Value, ty: TypeRef<'_>) -> Result<Value, MergeError> {
-    Merge { path: String::new() }.both(live, config, Place::root(ty))
+    both(live, config, Place::root(ty))
 }
 
-struct Merge {
-    path: String,
-}
-
-impl Merge {
-    fn both(&mut self, live: &Value, config: &Value, place: Place<'_>) -> Result<Value, MergeError> {
-        match (place.shape(config), live, config) {
-            (Shape::Granular, Value::Object(live), Value::Object(config)) => {
-                self.maps(live, config, place).map(Value::Object)
-            }
-            (shape @ (Shape::Set | Shape::Keyed), Value::Array(live), Value::Array(config))
-                if !(live.is_empty() && config.is_empty()) =>
-            {
-                self.lists(live, config, place, shape).map(Value::Array)
-            }
-            // What is said as "nothing" leaves what is there.
-            (Shape::Granular | Shape::Set | Shape::Keyed, live, config) if says_nothing(config) => {
-                Ok(if says_nothing(live) { config.clone() } else { live.clone() })
-            }
-            _ => Ok(config.clone()),
-        }
+impl MergeError {
+    fn new(why: String) -> Self {
+        Self { path: String::new(), why }
     }
 
-    fn maps(
-        &mut self,
-        live: &Map<String, Value>,
-        config: &Map<String, Value>,
-        place: Place<'_>,
-    ) -> Result<Map<String, Value>, MergeError> {
-        let mut merged = live.clone();
-        for (key, value) in config {
-            let value = match (live.get(key), place.child(key)) {
-                (Some(old), Some(child)) => {
-                    let length = self.enter(&Element::field(key));
-                    let value = self.both(old, value, child)?;
-                    self.path.truncate(length);
-                    value
+    /// Paths are put together on the way out: most merges need none.
+    fn below(mut self, element: &Element<'_>) -> Self {
+        self.path.insert_str(0, &element.to_string());
+        self
+    }
+}
+
+fn both(live: &Value, config: &Value, place: Place<'_>) -> Result<Value, MergeError> {
+    if live == config {
+        return Ok(live.clone());
+    }
+    match (place.shape(config), live, config) {
+        (Shape::Granular, Value::Object(live), Value::Object(config)) => {
+            maps(live, config, place).map(Value::Object)
+        }
+        (shape @ (Shape::Set | Shape::Keyed), Value::Array(live), Value::Array(config))
+            if !(live.is_empty() && config.is_empty()) =>
+        {
+            lists(live, config, place, shape).map(Value::Array)
+        }
+        // What is said as "nothing" leaves what is there.
+        (Shape::Granular | Shape::Set | Shape::Keyed, live, config) if says_nothing(config) => {
+            Ok(if says_nothing(live) { config.clone() } else { live.clone() })
+        }
+        _ => Ok(config.clone()),
+    }
+}
+
+fn maps(
+    live: &Map<String, Value>,
+    config: &Map<String, Value>,
+    place: Place<'_>,
+) -> Result<Map<String, Value>, MergeError> {
+    let only_live = live.iter().filter(|(key, _)| !config.contains_key(*key));
+    let mut merged: Map<String, Value> = only_live.map(|(key, value)| (key.clone(), value.clone())).collect();
+    for (key, value) in config {
+        let value = match (live.get(key), place.child(key)) {
+            (Some(old), Some(child)) => both(old, value, child).map_err(|e| e.below(&Element::field(key)))?,
+            _ => value.clone(),
+        };
+        merged.insert(key.clone(), value);
+    }
+    Ok(merged)
+}
+
+/// The items of both: those of `config` in its order, those that only `live` has at their place among them.
+fn lists(live: &[Value], config: &[Value], place: Place<'_>, shape: Shape) -> Result<Vec<Value>, MergeError> {
+    let items = Items::of(place, shape);
+    let left = identified(live, &items)?;
+    let right = identified(config, &items)?;
+    let (known_left, known_right) = (index(&left), index(&right));
+    if let Some((twice, _)) = known_right.iter().find(|(_, at)| at.len() > 1) {
+        return Err(MergeError::new(format!("duplicate entries for key {twice}")));
+    }
+    let mut out = Vec::with_capacity(left.len().max(right.len()));
+    for step in plan(&left, &right, &known_left, &known_right) {
+        out.push(match step {
+            Step::Live(at) => live[at].clone(),
+            Step::Config(at) => match (known_left.get(&right[at]).map(Vec::as_slice), place.element()) {
+                // Of duplicates none is the one to merge with.
+                (Some([old]), Some(element)) => {
+                    both(&live[*old], &config[at], element).map_err(|e| e.below(&right[at]))?
                 }
-                _ => value.clone(),
-            };
-            merged.insert(key.clone(), value);
-        }
-        Ok(merged)
+                _ => config[at].clone(),
+            },
+        });
     }
+    Ok(out)
+}
 
-    fn enter(&mut self, element: &Element<'_>) -> usize {
-        let length = self.path.len();
-        self.path.push_str(&element.to_string());
-        length
-    }
-
-    /// The items of both: those of `config` in its order, those that only `live` has at their place among them.
-    fn lists(
-        &mut self,
-        live: &[Value],
-        config: &[Value],
-        place: Place<'_>,
-        shape: Shape,
-    ) -> Result<Vec<Value>, MergeError> {
-        let items = Items::of(place, shape);
-        let left = self.identified(live, &items)?;
-        let right = self.identified(config, &items)?;
-        let (known_left, known_right) = (index(&left), index(&right));
-        if let Some((twice, _)) = known_right.iter().find(|(_, at)| at.len() > 1) {
-            return Err(self.error(format!("duplicate entries for key {twice}")));
-        }
-        let mut out = Vec::with_capacity(left.len().max(right.len()));
-        for step in plan(&left, &right, &known_left, &known_right) {
-            out.push(match step {
-                Step::Live(at) => live[at].clone(),
-                Step::Config(at) => match (known_left.get(&right[at]).map(Vec::as_slice), place.element()) {
-                    // Of duplicates none is the one to merge with.
-                    (Some([old]), Some(element)) => {
-                        let length = self.enter(&right[at]);
-                        let value = self.both(&live[*old], &config[at], element)?;
-                        self.path.truncate(length);
-                        value
-                    }
-                    _ => config[at].clone(),
-                },
-            });
-        }
-        Ok(out)
-    }
-
-    fn identified(&self, list: &[Value], items: &Items<'_>) -> Result<Vec<Element<'static>>, MergeError> {
-        let identify =
-            |(i, item)| items.identify(item).map_err(|why| self.error(format!("element {i}: {why}")));
-        list.iter().enumerate().map(identify).collect()
-    }
-
-    fn error(&self, why: String) -> MergeError {
-        MergeError { path: self.path.clone(), why }
-    }
+fn identified(list: &[Value], items: &Items<'_>) -> Result<Vec<Element<'static>>, MergeError> {
+    let identify =
+        |(i, item)| items.identify(item).map_err(|why| MergeError::new(format!("element {i}: {why}")));
+    list.iter().enumerate().map(identify).collect()
 }
 
 fn says_nothing(value: &Value) -> bool {

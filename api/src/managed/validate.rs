@@ -6,7 +6,6 @@ use super::show::{go_type, go_value, go_wrapped};
 use crate::schema::{Kind, TypeRef};
 use serde_json::Value;
 use std::borrow::Cow;
-use std::fmt::Write;
 
 /// At most so many mistakes are named; a configuration of a few MiB could have as many fields.
 const MAX_ERRORS: usize = 100;
@@ -14,7 +13,7 @@ const MAX_ERRORS: usize = 100;
 /// The mistakes of `value`: unknown fields, wrong types, items that nothing or the same thing identifies. `None` if
 /// there are none.
 pub fn validate(value: &Value, ty: TypeRef<'_>) -> Option<String> {
-    let mut walk = Walk { path: String::new(), errors: Vec::new() };
+    let mut walk = Walk { path: Vec::new(), errors: Vec::new() };
     walk.value(value, Place::root(ty));
     match walk.errors.as_slice() {
         [] => None,
@@ -23,28 +22,28 @@ pub fn validate(value: &Value, ty: TypeRef<'_>) -> Option<String> {
     }
 }
 
-struct Walk {
-    path: String,
+struct Walk<'v> {
+    /// Written out for mistakes only.
+    path: Vec<Element<'v>>,
     errors: Vec<String>,
 }
 
-impl Walk {
+impl<'v> Walk<'v> {
     fn error(&mut self, text: &str) {
         if self.errors.len() < MAX_ERRORS {
-            let at = if self.path.is_empty() { String::new() } else { format!("{}: ", self.path) };
+            let path: String = self.path.iter().map(ToString::to_string).collect();
+            let at = if path.is_empty() { path } else { format!("{path}: ") };
             self.errors.push(format!("{at}{text}"));
         }
     }
 
-    fn below(&mut self, element: &Element<'_>, value: &Value, place: Place<'_>) {
-        let length = self.path.len();
-        // Writing to a string cannot fail.
-        let _ = write!(self.path, "{element}");
+    fn below(&mut self, element: Element<'v>, value: &'v Value, place: Place<'_>) {
+        self.path.push(element);
         self.value(value, place);
-        self.path.truncate(length);
+        self.path.pop();
     }
 
-    fn value(&mut self, value: &Value, place: Place<'_>) {
+    fn value(&mut self, value: &'v Value, place: Place<'_>) {
         if value.is_null() {
             return;
         }
@@ -60,7 +59,7 @@ impl Walk {
         }
     }
 
-    fn map(&mut self, value: &Value, place: Place<'_>) {
+    fn map(&mut self, value: &'v Value, place: Place<'_>) {
         let Value::Object(map) = value else {
             self.error(&format!("expected map, got &{{{}}}", go_value(value)));
             return;
@@ -68,19 +67,17 @@ impl Walk {
         for (key, item) in map {
             let element = Element::field(key);
             let Some(child) = place.child(key) else {
-                let length = self.path.len();
-                // Writing to a string cannot fail.
-        let _ = write!(self.path, "{element}");
+                self.path.push(element);
                 self.error("field not declared in schema");
-                self.path.truncate(length);
+                self.path.pop();
                 // As upstream, which looks no further in this map.
                 return;
             };
-            self.below(&element, item, child);
+            self.below(element, item, child);
         }
     }
 
-    fn list(&mut self, value: &Value, place: Place<'_>) {
+    fn list(&mut self, value: &'v Value, place: Place<'_>) {
         let Value::Array(list) = value else {
             self.error(&format!("expected list, got &{{{}}}", go_value(value)));
             return;
@@ -101,7 +98,7 @@ impl Walk {
             if items.is_some() && !seen.insert(identity.clone()) {
                 self.error(&format!("duplicate entries for key {identity}"));
             }
-            self.below(&identity, item, element);
+            self.below(identity, item, element);
         }
     }
 }
