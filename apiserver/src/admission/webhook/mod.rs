@@ -13,6 +13,8 @@ mod metrics;
 mod mutating;
 mod review;
 #[cfg(test)]
+mod fuzz;
+#[cfg(test)]
 mod tests;
 mod validating;
 
