@@ -21,6 +21,8 @@ mod crd_conversion;
 mod crd_definitions;
 #[path = "api_server/custom_basics.rs"]
 mod custom_basics;
+#[path = "api_server/custom_foreign.rs"]
+mod custom_foreign;
 #[path = "api_server/custom_parts.rs"]
 mod custom_parts;
 #[path = "api_server/custom_support.rs"]
