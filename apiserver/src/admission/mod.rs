@@ -185,7 +185,12 @@ impl Chain {
         object: &mut Object,
         old: Option<&Object>,
     ) -> Result<(), ApiError> {
-        let request = self.request(attributes);
+        // What has no name yet is called by what its name will begin with, as upstream does.
+        let begins = object["metadata"]["generateName"].as_str().unwrap_or_default().to_owned();
+        let mut request = self.request(attributes);
+        if request.name.is_empty() {
+            request.name = &begins;
+        }
         let mut timer = Timer::new(attributes.operation, "admit");
         let mut handling = self.plugins.iter().filter(|plugin| plugin.handles(attributes.operation));
         handling.try_for_each(|plugin| timer.done(plugin.name(), plugin.mutate(&request, object, old)))
