@@ -2,10 +2,10 @@
 
 use super::pod_security::{PodSecurity, Settings};
 use super::{
-    MutatingStep, Plugin, ValidatingStep, certificates, default_ingress_class, default_storage_class, default_toleration_seconds,
-    limit_ranger, namespace_lifecycle, node_restriction, optional, pod_topology_labels, policy, priority,
-    runtime_class, service_account, storage_object_in_use, taint_nodes, volume_resize,
-    webhook,
+    MutatingStep, Plugin, ValidatingStep, certificates, default_ingress_class, default_storage_class,
+    default_toleration_seconds, limit_ranger, namespace_lifecycle, node_restriction, optional,
+    pod_topology_labels, policy, priority, runtime_class, service_account, storage_object_in_use,
+    taint_nodes, volume_resize, webhook,
 };
 use crate::strategy::Reader;
 use std::sync::Arc;
