@@ -35,7 +35,9 @@ pub(super) async fn answer(
         ["containerLogs", namespace, pod, container] => {
             logs::answer(server, request.uri().query(), namespace, pod, container)
         }
-        ["stats"] | ["stats", "summary"] => stats::summary(server).await,
+        ["stats"] | ["stats", "summary"] => {
+            stats::summary(server, request.uri().query().unwrap_or_default()).await
+        }
         ["metrics"] => Ok(metrics::kubelet(server)),
         ["metrics", "cadvisor"] => metrics::cadvisor(server).await,
         ["metrics", "probes"] => Ok(metrics::probes()),

@@ -25,14 +25,46 @@ const ALL_PODS: &str = "/kubepods";
 /// The node's own name among those whose use is remembered; no pod has an empty UID.
 const NODE: &str = "";
 
-pub(super) async fn summary(server: &Server) -> Result<Response<Body>, HttpError> {
+/// With `only_cpu_and_memory=true` in the query, nothing else is told.
+pub(super) async fn summary(server: &Server, query: &str) -> Result<Response<Body>, HttpError> {
     let node = Node::read().await?;
     let pods = pods(server).await?;
     server.rates.retain(|uid| uid == NODE || pods.iter().any(|pod| pod.uid == uid));
     let images = server.pods.runtime().image_fs_info().await.unwrap_or_default();
     let now = Timestamp::now();
     let pods: Vec<Value> = pods.iter().map(|sample| pod(server, sample)).collect();
-    Ok(json_body(&compact(json!({ "node": node_json(server, &node, &images, now), "pods": pods }))))
+    let mut summary = compact(json!({ "node": node_json(server, &node, &images, now), "pods": pods }));
+    if form_urlencoded::parse(query.as_bytes()).any(|(k, v)| k == "only_cpu_and_memory" && v == "true") {
+        keep_cpu_and_memory(&mut summary);
+    }
+    Ok(json_body(&summary))
+}
+
+/// Takes away what is neither cpu nor memory, nor says whose they are.
+fn keep_cpu_and_memory(value: &mut Value) {
+    const KEPT: [&str; 10] = [
+        "node",
+        "nodeName",
+        "pods",
+        "podRef",
+        "name",
+        "startTime",
+        "systemContainers",
+        "containers",
+        "cpu",
+        "memory",
+    ];
+    match value {
+        Value::Object(map) => {
+            map.retain(|key, _| KEPT.contains(&key.as_str()));
+            let parts = map.iter_mut().filter(|(key, _)| {
+                matches!(key.as_str(), "node" | "pods" | "systemContainers" | "containers")
+            });
+            parts.for_each(|(_, part)| keep_cpu_and_memory(part));
+        }
+        Value::Array(list) => list.iter_mut().for_each(keep_cpu_and_memory),
+        _ => {}
+    }
 }
 
 /// Without fields that nothing is known for.
