@@ -24,11 +24,12 @@ pub(super) fn objects() -> Vec<Wanted> {
     all
 }
 
-/// Coracle's additions, in the table's form: cluster DNS watches Services and writes the endpoints of its own.
+/// Coracle's additions, in the table's form: cluster DNS watches Services and writes the endpoints of its own; the
+/// metrics of nodes and pods are read by whom metrics-server would let read them.
 const OWN: &str = "\
-B coracle:controller-manager coracle:controller-manager u:system:kube-controller-manager
 C system:aggregated-metrics-reader +view +edit +admin
  get,list,watch|metrics.k8s.io|pods,nodes
+B coracle:controller-manager coracle:controller-manager u:system:kube-controller-manager
 C system:coredns
  list,watch|-|endpoints,services,pods,namespaces
  list,watch|discovery.k8s.io|endpointslices
