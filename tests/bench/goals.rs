@@ -56,6 +56,8 @@ pub const GOALS: &[Goal] = &[
     at_most("write acknowledged to the last of 100 watchers, p50", 1.0)
         .not_yet("1.5 ms with the hundred TLS readers on the server's own two cores"),
     at_most("write acknowledged to the last of 100 watchers, p99", 5.0),
+    at_most("create a custom resource: CPU against a ConfigMap's", 1.5),
+    at_most("apply a custom resource: CPU against a ConfigMap's", 1.5),
     at_least("pods bound, 100 nodes", 5000.0).not_yet(CREATION),
     at_least("pods bound, 1,000 nodes", 5000.0).not_yet(CREATION),
     at_most("Deployment of 2,000 to all ready", 10_000.0),

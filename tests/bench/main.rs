@@ -6,6 +6,7 @@
 mod crowd;
 mod disk;
 mod etcd;
+mod extend;
 mod goals;
 mod http;
 mod idle;
@@ -16,6 +17,7 @@ mod pods;
 mod process;
 mod reads;
 mod schedule;
+mod scheduler;
 mod server;
 mod start;
 mod table;
@@ -48,9 +50,23 @@ impl Settings {
     }
 }
 
-const NAMES: [&str; 14] = [
-    "size", "start", "restart", "idle", "disk", "etcd", "writes", "reads", "matrix", "memory", "watch",
-    "crowd", "schedule", "pods",
+const NAMES: [&str; 16] = [
+    "size",
+    "start",
+    "restart",
+    "idle",
+    "disk",
+    "etcd",
+    "writes",
+    "reads",
+    "matrix",
+    "memory",
+    "watch",
+    "crowd",
+    "extend",
+    "schedule",
+    "scheduler",
+    "pods",
 ];
 
 async fn run(name: &str, settings: &Settings) -> Result<Vec<Row>, Error> {
@@ -67,7 +83,9 @@ async fn run(name: &str, settings: &Settings) -> Result<Vec<Row>, Error> {
         "memory" => matrix::memory(settings).await,
         "watch" => watch::run(settings).await,
         "crowd" => crowd::run(settings).await,
+        "extend" => extend::run(settings).await,
         "schedule" => schedule::run(settings).await,
+        "scheduler" => scheduler::run(settings).await,
         "pods" => pods::run(settings).await,
         _ => Err(format!("no such benchmark; there are {}", NAMES.join(", ")).into()),
     }

@@ -1,17 +1,24 @@
 //! What the conformance suite asks of [sig-auth], [sig-cli], [sig-instrumentation], [sig-architecture], and of
-//! [sig-api-machinery] where it needs no custom resources, webhooks or aggregated servers: the same operations and
-//! expectations in words of our own, against the real binary with simulated nodes. What kubectl does stands in
-//! tests/clients.
+//! [sig-api-machinery]: the same operations and expectations in words of our own, against the real binary with simulated
+//! nodes. What kubectl does stands in tests/clients.
 
+mod aggregator;
 mod auth;
+mod collector;
+mod conversion;
+mod customfields;
+mod definitions;
 mod discovery;
 mod fields;
 mod lists;
 mod namespaces;
 mod operations;
+mod policies;
+mod published;
 mod quota;
 mod samples;
 mod watches;
+mod webhooks;
 
 use coracle_tests::Cluster;
 use coracle_tests::rest::Rest;
