@@ -12,6 +12,7 @@ mod discovery;
 pub mod disruption;
 pub mod endpoints;
 pub mod endpointslice;
+pub mod ephemeral;
 pub mod gc;
 pub mod job;
 pub mod namespace;
@@ -120,6 +121,7 @@ fn controllers(clients: &Clients, config: &Config, stop: &CancellationToken) -> 
         ("daemonset", Box::pin(daemonset::run(clients(), stop()))),
         ("disruption", Box::pin(disruption::run(clients(), stop()))),
         ("horizontalpodautoscaling", Box::pin(autoscaler::run(clients(), stop()))),
+        ("ephemeral-volume", Box::pin(ephemeral::run(clients(), stop()))),
         ("job", Box::pin(job::run(clients(), stop()))),
         ("cronjob", Box::pin(cronjob::run(clients(), stop()))),
         ("ttl-after-finished", Box::pin(job::ttl::run(clients(), stop()))),

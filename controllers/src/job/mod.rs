@@ -21,7 +21,7 @@ use crate::common::ownership;
 use crate::common::pending::{PATIENCE, Pending};
 use crate::podcontrol::PodControl;
 use backoff::Record;
-use coracle_client::informer::{Delta, uid_of};
+use coracle_client::informer::{Delta, revision_of, uid_of};
 use coracle_client::{Controller, Informer, Next, ObjectKey, ReconcileError, Reconciler};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
@@ -43,6 +43,9 @@ struct Jobs {
     pending: Pending,
     /// Failures in a row; forgotten with the process, as upstream.
     records: Mutex<HashMap<ObjectKey, Record>>,
+    /// The resourceVersions of the status as last written. A Job older than that would count an index as open whose
+    /// pod has been let go.
+    written: Mutex<HashMap<ObjectKey, u64>>,
 }
 
 /// Runs the controller until `stop` is cancelled.
@@ -56,6 +59,7 @@ pub async fn run(clients: Clients, stop: CancellationToken) {
         pods: pods.clone(),
         pending: Pending::default(),
         records: Mutex::default(),
+        written: Mutex::default(),
     };
     let by_pod = {
         let jobs = jobs.clone();
@@ -90,7 +94,8 @@ impl Reconciler for Jobs {
             self.forget(key);
             return Ok(Next::Done);
         }
-        if !self.pending.seen(key, &self.pods) {
+        let newest = self.written.lock().get(key).copied().unwrap_or(0);
+        if revision_of(job.as_ref()) < newest || !self.pending.seen(key, &self.pods) {
             return Ok(Next::After(PATIENCE));
         }
         let Some(selector) = selector(&job) else { return Ok(Next::Done) };
@@ -104,6 +109,7 @@ impl Jobs {
     fn forget(&self, key: &ObjectKey) {
         self.pending.forget(key);
         self.records.lock().remove(key);
+        self.written.lock().remove(key);
     }
 }
 

@@ -6,7 +6,7 @@ use super::status::{self, Counting};
 use super::verdict::{self, Verdict};
 use super::view::{TRACKING, View, is_suspended};
 use super::{Jobs, template};
-use coracle_client::informer::{api_for, deleting};
+use coracle_client::informer::{api_for, deleting, revision_of};
 use coracle_client::{Next, ObjectKey, ReconcileError};
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::{Job, JobStatus};
@@ -213,6 +213,7 @@ impl<'a> Pass<'a> {
         self.stored.status = Some(self.status.clone());
         let api: Api<Job> = api_for(&self.jobs.client, self.key);
         self.stored = api.replace_status(&self.key.name, &PostParams::default(), &self.stored).await?;
+        self.jobs.written.lock().insert(self.key.clone(), revision_of(&self.stored));
         Ok(())
     }
 }

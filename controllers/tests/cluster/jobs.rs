@@ -92,7 +92,13 @@ async fn indexes_have_names_and_limits_of_their_own() {
     let spec = json!({ "completions": 5, "parallelism": 5, "completionMode": "Indexed" });
     let done = run(&world, job("all", "0", spec.clone()), "Complete").await;
     assert_eq!((status(&done).completed_indexes.as_deref(), status(&done).succeeded), (Some("0-4"), Some(5)));
-    let made = until_list("five pods", &pods, "app=all", |p| p.len() == 5).await;
+    let made = until_list("five pods and no more", &pods, "app=all", |p| p.len() == 5).await;
+    let events: Api<k8s_openapi::api::core::v1::Event> = world.in_namespace("default");
+    let told = until_list("the end", &events, "", |events| {
+        events.iter().any(|e| e.reason.as_deref() == Some("Completed"))
+    });
+    let doubled = told.await.into_iter().filter(|e| e.reason.as_deref() == Some("SuccessfulDelete"));
+    assert_eq!(doubled.map(|e| e.message.unwrap_or_default()).collect::<Vec<_>>(), [""; 0]);
     let second = made.iter().find(|p| p.name_any().starts_with("all-1-")).unwrap();
     let pod_spec = second.spec.as_ref().unwrap();
     assert_eq!(pod_spec.hostname.as_deref(), Some("all-1"));

@@ -172,3 +172,20 @@ async fn a_daemon_set_covers_the_nodes_that_want_it() {
     until_gone("the failed daemon", &pods, &victim.name_any()).await;
     until_object("its successor", &sets, "log", covers(2)).await;
 }
+
+#[tokio::test]
+async fn an_ephemeral_volume_gets_a_claim_of_its_pods() {
+    let world = cluster().await;
+    let pods = world.in_namespace::<Pod>("default");
+    let claims: Api<PersistentVolumeClaim> = world.in_namespace("default");
+    let claim = json!({ "spec": { "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "1Gi" } } } });
+    let volume = json!({ "name": "scratch", "ephemeral": { "volumeClaimTemplate": claim } });
+    let spec = json!({ "containers": [{ "name": "c", "image": "a" }], "volumes": [volume] });
+    let pod = world.create(&pods, json!({ "metadata": { "name": "p" }, "spec": spec })).await;
+    let owned = |c: &PersistentVolumeClaim| {
+        c.owner_references().iter().any(|o| Some(&o.uid) == pod.metadata.uid.as_ref())
+    };
+    until_object("its claim", &claims, "p-scratch", owned).await;
+    pods.delete("p", &DeleteParams::default()).await.unwrap();
+    until_gone("the claim", &claims, "p-scratch").await;
+}
