@@ -71,7 +71,16 @@ pub struct Hook {
     port: u16,
     authority: String,
     shared: Arc<Shared>,
-    _runtime: Runtime,
+    runtime: Option<Runtime>,
+}
+
+impl Drop for Hook {
+    fn drop(&mut self) {
+        // Where a runtime may be dropped: not in a task of the caller's. Its port is closed when this returns.
+        let runtime = self.runtime.take();
+        let ended = std::thread::spawn(move || drop(runtime)).join();
+        ended.expect("the end of a runtime does not panic");
+    }
 }
 
 struct Shared {
@@ -101,12 +110,17 @@ impl Hook {
         let (authority, config) = identity(clients);
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
         let runtime = runtime.expect("a runtime");
-        let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).expect("a port on loopback");
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port on loopback");
+        listener.set_nonblocking(true).expect("a listener for tasks");
+        let listener = {
+            let _inside = runtime.enter();
+            TcpListener::from_std(listener).expect("a listener")
+        };
         let port = listener.local_addr().expect("its address").port();
         let (calls, connections) = (Mutex::default(), AtomicUsize::new(0));
         let shared = Arc::new(Shared { handler: Box::new(handler), calls, connections });
         runtime.spawn(accept(listener, TlsAcceptor::from(Arc::new(config)), shared.clone()));
-        Self { port, authority, shared, _runtime: runtime }
+        Self { port, authority, shared, runtime: Some(runtime) }
     }
 
     pub fn port(&self) -> u16 {
