@@ -14,6 +14,7 @@ mod nodes;
 mod rollout;
 mod show;
 mod watch;
+mod workloads;
 
 /// Three replicas of a web server and a Service before them.
 const WEB: &str = r#"
