@@ -13,8 +13,6 @@ mod metrics;
 mod mutating;
 mod review;
 #[cfg(test)]
-mod fuzz;
-#[cfg(test)]
 mod tests;
 mod validating;
 
