@@ -53,7 +53,12 @@ pub struct EdgeOptions {
 
 impl Default for EdgeOptions {
     fn default() -> Self {
-        Self { flow: flowcontrol::Options::default(), request_timeout: REQUEST_TIMEOUT, audit: None, front_proxy: None }
+        Self {
+            flow: flowcontrol::Options::default(),
+            request_timeout: REQUEST_TIMEOUT,
+            audit: None,
+            front_proxy: None,
+        }
     }
 }
 

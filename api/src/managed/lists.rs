@@ -7,11 +7,8 @@ use std::borrow::Cow;
 use std::sync::LazyLock;
 
 /// What stands where no schema says anything.
-static ANYTHING: LazyLock<Dynamic> = LazyLock::new(|| Dynamic {
-    nullable: true,
-    preserve_unknown_fields: true,
-    ..Dynamic::of(Kind::Any)
-});
+static ANYTHING: LazyLock<Dynamic> =
+    LazyLock::new(|| Dynamic { nullable: true, preserve_unknown_fields: true, ..Dynamic::of(Kind::Any) });
 
 fn anything<'t>() -> Place<'t> {
     Place::root(TypeRef::dynamic(&ANYTHING))

@@ -58,7 +58,8 @@ pub async fn handle(server: Arc<Inner>, request: Request<Body>) -> Response<Body
 
 /// Health, metrics, logs and streams are not negotiated, and what other servers answer is theirs to negotiate.
 fn needs_json(server: &Inner, info: &RequestInfo) -> bool {
-    let own = || !metrics_api::serves(server, &info.group, &info.version) && server.aggregator.find(info).is_none();
+    let own =
+        || !metrics_api::serves(server, &info.group, &info.version) && server.aggregator.find(info).is_none();
     info.is_resource && !connect::handles(&info.resource, &info.subresource) && own()
 }
 

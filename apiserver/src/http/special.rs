@@ -3,8 +3,8 @@
 use super::resources::Call;
 use super::respond::Reply;
 use crate::access::{self, TokenContext};
-use crate::registry::{Asked, Operation, Scope};
 use crate::registry::subresource::Sub;
+use crate::registry::{Asked, Operation, Scope};
 use axum::body::Body;
 use coracle_api::{ApiError, Object, catalogue};
 use http::StatusCode;

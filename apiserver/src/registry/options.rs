@@ -89,8 +89,7 @@ impl Query {
         });
         refuse(kind, errors)?;
         let force = self.flag("force").unwrap_or(false);
-        let sent =
-            SentOptions { field_manager: field_manager.clone(), field_validation: asked.to_owned() };
+        let sent = SentOptions { field_manager: field_manager.clone(), field_validation: asked.to_owned() };
         Ok(WriteOptions { dry_run, field_validation, force, field_manager, sent })
     }
 

@@ -90,11 +90,20 @@ pub enum List<'a> {
 /// A map, or a structure with known fields.
 #[derive(Clone, Debug)]
 pub enum Map<'a> {
-    Json { map: &'a serde_json::Map<String, Json>, of: &'a MapType },
-    Object { map: &'a serde_json::Map<String, Json>, of: &'a ObjectType },
+    Json {
+        map: &'a serde_json::Map<String, Json>,
+        of: &'a MapType,
+    },
+    Object {
+        map: &'a serde_json::Map<String, Json>,
+        of: &'a ObjectType,
+    },
     Owned(Arc<Vec<(Value<'a>, Value<'a>)>>),
     /// Made by the expression: `Object.spec{...}`.
-    Structure { name: &'a str, fields: Arc<Vec<(Value<'a>, Value<'a>)>> },
+    Structure {
+        name: &'a str,
+        fields: Arc<Vec<(Value<'a>, Value<'a>)>>,
+    },
     Lazy(Arc<dyn Fields<'a> + 'a>),
 }
 
