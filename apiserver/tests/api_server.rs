@@ -19,27 +19,37 @@ mod crd_conversion;
 #[cfg(test)]
 #[path = "api_server/crd_definitions.rs"]
 mod crd_definitions;
+#[cfg(test)]
 #[path = "api_server/custom_basics.rs"]
 mod custom_basics;
+#[cfg(test)]
 #[path = "api_server/custom_foreign.rs"]
 mod custom_foreign;
+#[cfg(test)]
 #[path = "api_server/custom_parts.rs"]
 mod custom_parts;
+#[cfg(test)]
 #[path = "api_server/custom_support.rs"]
 mod custom_support;
+#[cfg(test)]
 #[path = "api_server/custom_validation.rs"]
 mod custom_validation;
+#[cfg(test)]
 #[path = "api_server/custom_versions.rs"]
 mod custom_versions;
+#[cfg(test)]
 #[path = "api_server/delete.rs"]
 mod delete;
+#[cfg(test)]
 #[path = "api_server/deleted.rs"]
 mod deleted;
+#[cfg(test)]
 #[path = "api_server/errors.rs"]
 mod errors;
 #[cfg(test)]
 #[path = "api_server/flow.rs"]
 mod flow;
+#[cfg(test)]
 #[path = "api_server/formats.rs"]
 mod formats;
 #[cfg(test)]
@@ -51,6 +61,7 @@ mod list_semantics;
 #[cfg(test)]
 #[path = "api_server/lists.rs"]
 mod lists;
+#[cfg(test)]
 #[path = "api_server/matrix.rs"]
 mod matrix;
 #[cfg(test)]
@@ -59,8 +70,10 @@ mod metrics_api;
 #[cfg(test)]
 #[path = "api_server/observe.rs"]
 mod observe;
+#[cfg(test)]
 #[path = "api_server/ownership.rs"]
 mod ownership;
+#[cfg(test)]
 #[path = "api_server/patches.rs"]
 mod patches;
 #[cfg(test)]
@@ -87,15 +100,19 @@ mod proxying;
 #[cfg(test)]
 #[path = "api_server/sockets.rs"]
 mod sockets;
+#[cfg(test)]
 #[path = "api_server/statuses.rs"]
 mod statuses;
+#[cfg(test)]
 #[path = "api_server/subresources.rs"]
 mod subresources;
 #[cfg(test)]
 #[path = "api_server/toy.rs"]
 mod toy;
+#[cfg(test)]
 #[path = "api_server/watch_semantics.rs"]
 mod watch_semantics;
+#[cfg(test)]
 #[path = "api_server/watches.rs"]
 mod watches;
 #[cfg(test)]
@@ -113,5 +130,6 @@ mod webhooks_support;
 #[cfg(test)]
 #[path = "api_server/webhooks_validating.rs"]
 mod webhooks_validating;
+#[cfg(test)]
 #[path = "api_server/writes.rs"]
 mod writes;

@@ -65,6 +65,10 @@ impl Scope<'_> {
         }
         let mut pod = pod.clone();
         pod["spec"]["nodeName"] = node.into();
+        // The nomination has come true, or another node was found.
+        if let Some(status) = pod["status"].as_object_mut() {
+            status.remove("nominatedNodeName");
+        }
         for field in ["annotations", "labels"] {
             if let Some(added) = binding["metadata"][field].as_object() {
                 let metadata = of(&mut pod);

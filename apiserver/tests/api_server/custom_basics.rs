@@ -37,7 +37,7 @@ async fn every_verb() {
     next["metadata"]["resourceVersion"] = made["metadata"]["resourceVersion"].clone();
     let updated = api.put(&one, &next).await.expect(200);
     assert_eq!(updated["metadata"]["generation"], 2);
-    assert_eq!(message(&api.put(&one, &next).await, 409).contains("the object has been modified"), true);
+    assert!(message(&api.put(&one, &next).await, 409).contains("the object has been modified"));
 
     let labelled =
         api.patch(&one, "merge-patch", &json!({ "metadata": { "labels": { "l": "1" } } })).await.expect(200);

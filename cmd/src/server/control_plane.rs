@@ -174,7 +174,7 @@ fn admission_for(config: &Config) -> Result<admission::Config, String> {
     }
     let enabled = config.enable_admission_plugins.clone();
     let pod_security = config.edge.pod_security()?;
-    Ok(admission::Config { enabled, disabled, pod_security, ..admission::Config::default() })
+    Ok(admission::Config { enabled, disabled, pod_security })
 }
 
 fn cluster(config: &Config, pki: &Pki, port: u16) -> BootstrapConfig {

@@ -36,8 +36,8 @@ pub fn before_work(view: &View, now: Timestamp) -> Option<Verdict> {
 
 fn standing(view: &View) -> Option<Verdict> {
     ["FailureTarget", "SuccessCriteriaMet"].into_iter().find_map(|type_| {
-        let conditions = view.status.conditions.iter().flatten();
-        let found = conditions.filter(|c| c.type_ == type_ && c.status == "True").next()?;
+        let mut conditions = view.status.conditions.iter().flatten();
+        let found = conditions.find(|c| c.type_ == type_ && c.status == "True")?;
         Some(Verdict {
             success: type_ == "SuccessCriteriaMet",
             reason: found.reason.clone().unwrap_or_default(),

@@ -147,13 +147,16 @@ mod tests {
     fn a_range_with_addresses_stays_until_they_go_or_have_another() {
         let (mine, foreign) = (address("10.0.0.7", ALLOCATOR), address("10.0.0.8", "me"));
         let gone = range("a", "10.0.0.0/24", Some(60), ready("True"));
-        let Step::Report(condition) = of_first(&[gone.clone()], &[mine.clone()]) else { panic!("a report") };
+        let Step::Report(condition) = of_first(std::slice::from_ref(&gone), std::slice::from_ref(&mine))
+        else {
+            panic!("a report")
+        };
         assert_eq!((&condition["status"], &condition["reason"]), (&json!("False"), &json!("Terminating")));
         let told = range("a", "10.0.0.0/24", Some(60), ready("False"));
-        assert_eq!(of_first(&[told], &[mine.clone()]), Step::Nothing);
-        assert_eq!(of_first(&[gone.clone()], &[foreign]), Step::Release);
+        assert_eq!(of_first(&[told], std::slice::from_ref(&mine)), Step::Nothing);
+        assert_eq!(of_first(std::slice::from_ref(&gone), &[foreign]), Step::Release);
         let wider = range("b", "10.0.0.0/16", None, ready("True"));
-        assert_eq!(of_first(&[gone.clone(), wider], &[mine.clone()]), Step::Release);
+        assert_eq!(of_first(&[gone.clone(), wider], std::slice::from_ref(&mine)), Step::Release);
         let partly = range("b", "10.0.0.0/28", None, ready("True"));
         assert_eq!(of_first(&[gone.clone(), partly.clone()], &[mine]), Step::Release);
         let outside = address("10.0.0.77", ALLOCATOR);

@@ -17,7 +17,7 @@ pub enum Step {
     /// One that ended though it should not have; deleted with a warning.
     Restart(Arc<Pod>),
     /// Labels of the identity.
-    Correct(Pod),
+    Correct(Arc<Pod>),
 }
 
 /// The set's pods in their places.
@@ -114,7 +114,7 @@ fn fill(places: &Places, ordered: bool, steps: &mut Vec<Step>) -> bool {
             }
             continue;
         }
-        steps.extend(corrected(pod, ordinal).map(Step::Correct));
+        steps.extend(corrected(pod, ordinal).map(|pod| Step::Correct(Arc::new(pod))));
         if ordered && (deleting(pod.as_ref()) || !places.is_available(pod)) {
             return false;
         }
