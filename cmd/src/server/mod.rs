@@ -1,5 +1,6 @@
 //! `coracle server`: the control plane first, then the components, then waiting for the end.
 
+mod code;
 mod components;
 mod control_plane;
 mod identity;
@@ -48,6 +49,7 @@ impl Node {
         let control_plane = ControlPlane::start(config, stop.clone()).await?;
         let mut supervisor = Supervisor::new(stop, control_plane.api.health().clone());
         components::spawn_all(&mut supervisor, &control_plane, config);
+        tokio::spawn(code::hand_back(control_plane.api.stop().clone()));
         Ok(Self { control_plane, supervisor })
     }
 
