@@ -44,7 +44,11 @@ fn the_important_pod_takes_the_place_of_one_and_everybody_is_told() {
 #[test]
 fn whoever_may_not_preempt_waits_and_says_why() {
     let cluster = full();
-    cluster.apply(&pod("polite", "high-priority", "10", "  preemptionPolicy: Never\n"));
+    cluster.apply(
+        "apiVersion: scheduling.k8s.io/v1\nkind: PriorityClass\nmetadata: {name: polite}\nvalue: 1000\n\
+         preemptionPolicy: Never\n",
+    );
+    cluster.apply(&pod("polite", "polite", "10", ""));
     cluster.until(
         "kubectl get pod polite -o jsonpath='{.status.conditions[?(@.type==\"PodScheduled\")].message}'",
         "0/1 nodes are available: 1 Insufficient cpu. no new claims to deallocate, preemption: not eligible due to \

@@ -49,7 +49,7 @@ fn upstreams_words_for_common_mistakes() {
     let output = cluster.run_with("kubectl apply -f -", taken);
     assert!(
         output.stderr.contains(
-            "the provided IP (10.9.9.9) is not in the valid range. The range of valid IPs is 10.43.0.0/16"
+            "failed to allocate IP 10.9.9.9: the provided network does not match the current range"
         ),
         "{output}"
     );
