@@ -189,7 +189,8 @@ fn charged(budget: Object, pod: &str, now: &str) -> Result<Object, ApiError> {
     let number = |field: &str| budget["status"][field].as_i64().unwrap_or(0);
     let generation = budget["metadata"]["generation"].as_i64().unwrap_or(0);
     if number("observedGeneration") < generation {
-        return refuse(&format!("The disruption budget {name} is still being processed by the server."));
+        let why = format!("The disruption budget {name} is still being processed by the server.");
+        return refuse(&why, SOON);
     }
     let allowed = number("disruptionsAllowed");
     let forbid = |why: &str| Err(ApiError::forbidden("policy", "poddisruptionbudgets", &name, why));
@@ -204,7 +205,7 @@ fn charged(budget: Object, pod: &str, now: &str) -> Result<Object, ApiError> {
         let conditions = budget["status"]["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
         let failed =
             conditions.iter().find(|c| c["type"] == "DisruptionAllowed" && c["reason"] == "SyncFailed");
-        return refuse(&match failed {
+        let why = match failed {
             Some(condition) => format!(
                 "The disruption budget {name} does not allow evicting pods currently because it failed sync: {}",
                 condition["message"].as_str().unwrap_or_default()
@@ -214,7 +215,8 @@ fn charged(budget: Object, pod: &str, now: &str) -> Result<Object, ApiError> {
                 number("desiredHealthy"),
                 number("currentHealthy")
             ),
-        });
+        };
+        return refuse(&why, NOBODY_KNOWS);
     }
     budget["status"]["disruptionsAllowed"] = (allowed - 1).into();
     budget["status"]["disruptedPods"][pod] = now.into();
@@ -226,9 +228,18 @@ fn charged(budget: Object, pod: &str, now: &str) -> Result<Object, ApiError> {
     Ok(budget)
 }
 
-fn refuse(message: &str) -> Result<Object, ApiError> {
+/// Seconds until a budget has been counted anew, to upstream's mind.
+const SOON: u32 = 10;
+/// A budget that is spent comes back when its pods do. Clients that were told a time would wait for it by themselves,
+/// and `kubectl drain --timeout` never end.
+const NOBODY_KNOWS: u32 = 0;
+
+fn refuse(message: &str, retry_after_seconds: u32) -> Result<Object, ApiError> {
     let why = "Cannot evict pod as it would violate the pod's disruption budget.";
-    let mut error = ApiError::too_many_requests(why, 10);
+    let mut error = ApiError::too_many_requests(why, retry_after_seconds);
+    if retry_after_seconds == 0 {
+        (error.details, error.retry_after) = (json!({}), None);
+    }
     error.details["causes"] = json!([{ "reason": "DisruptionBudget", "message": message }]);
     Err(error)
 }
