@@ -64,6 +64,8 @@ impl Scope<'_> {
             return refuse(format!("pod {} has non-empty .spec.schedulingGates", self.name));
         }
         let mut pod = pod.clone();
+        // Bound to no version: a status that comes in between does not undo the decision.
+        of(&mut pod).remove("resourceVersion");
         pod["spec"]["nodeName"] = node.into();
         // The nomination has come true, or another node was found.
         if let Some(status) = pod["status"].as_object_mut() {
@@ -144,7 +146,9 @@ impl Scope<'_> {
             warnings: parking_lot::Mutex::default(),
         };
         let charge = |current: Option<&Object>| {
-            let budget = current.cloned().ok_or_else(|| scope.not_found(scope.name))?;
+            let mut budget = current.cloned().ok_or_else(|| scope.not_found(scope.name))?;
+            // Bound to no version: whoever else writes the budget meanwhile, this is tried again.
+            of(&mut budget).remove("resourceVersion");
             if spares(&budget, pod) {
                 return Ok(budget);
             }
@@ -273,7 +277,7 @@ mod tests {
         assert_eq!(once["status"]["disruptedPods"]["p"], "2026-01-01T00:00:00Z");
         assert_eq!(once["status"]["conditions"][0]["reason"], "InsufficientPods");
         let error = charged(once, "q", "").unwrap_err();
-        assert_eq!((error.code, error.retry_after), (429, Some(10)));
+        assert_eq!((error.code, error.retry_after), (429, None));
         let cause = &error.details["causes"][0];
         assert_eq!(cause["message"], "The disruption budget b needs 0 healthy pods and has 0 currently");
     }

@@ -94,7 +94,7 @@ fn extension_sample(key: &str) -> Object {
         }
         "mutatingadmissionpolicies.admissionregistration.k8s.io" => {
             json!({ "spec": { "matchConstraints": constraints, "reinvocationPolicy": "Never",
-                "mutations": [{ "patchType": "JSONPatch", "jsonPatch": { "expression": "[]" } }] } })
+                "mutations": [{ "patchType": "JSONPatch", "jsonPatch": { "expression": "[JSONPatch{op: 'remove', path: '/a'}]" } }] } })
         }
         "validatingadmissionpolicybindings.admissionregistration.k8s.io" => {
             json!({ "spec": { "policyName": "p", "validationActions": ["Deny"] } })
