@@ -59,7 +59,7 @@ fn preemption(shell: &Shell) {
         "kubectl get events -o jsonpath='{range .items[*]}{.involvedObject.name} {.type} {.reason} {.message}{\"\\n\"}{end}'",
         |text| text.contains(" Preempted ") && text.contains(" SuccessfulPreemption "),
     );
-    let victim = told.lines().find(|l| l.contains(" Preempted ")).and_then(|l| l.split(' ').next());
+    let victim = told.lines().find(|l| l.contains(" Normal Preempted ")).and_then(|l| l.split(' ').next());
     let victim = victim.expect("a victim").to_owned();
     // Every step has a namespace of its own name.
     let namespace = "preemption";
