@@ -61,8 +61,8 @@ mod tests {
         let maps = "1000-2000 r--p 00000000 08:00 7   /bin/a\n2000-5000 r-xp 00001000 08:00 7   /bin/a\n\
                     5000-6000 rw-p 00004000 08:00 7   /bin/a\n7000-8000 r-xp 00000000 08:00 8   /lib/c.so\n\
                     9000-a000 rw-p 00000000 00:00 0\n";
-        let found: Vec<_> = ranges(maps, Path::new("/bin/a")).collect();
-        assert_eq!(found, [0x2000..0x5000]);
+        let found: Vec<_> = ranges(maps, Path::new("/bin/a")).map(|range| (range.start, range.end)).collect();
+        assert_eq!(found, [(0x2000, 0x5000)]);
     }
 
     #[tokio::test(start_paused = true)]
