@@ -1,5 +1,6 @@
 //! Making a value what its schema says.
 
+use super::path::Path;
 use super::{DecodeError, MAX_PROBLEMS, Problems};
 use crate::meta::time;
 use crate::quantity::Quantity;
@@ -14,19 +15,17 @@ use serde_json::{Map, Value};
 ///
 /// Idempotent: what it leaves conforms without problems.
 pub fn conform(value: &mut Value, ty: TypeRef<'_>) -> Result<Problems, DecodeError> {
-    let mut walk = Walk { path: String::new(), problems: Vec::new(), owner: "" };
-    walk.value(value, ty)?;
+    let mut walk = Walk { problems: Vec::new(), owner: None };
+    walk.value(value, ty, &Path::Root)?;
     Ok(walk.problems)
 }
 
 const MANAGED_FIELDS: &str = "managedFields";
 
-struct Walk {
-    /// With indices, as unknown fields are reported: `spec.containers[0].foo`.
-    path: String,
+struct Walk<'t> {
     problems: Problems,
-    /// Go's name of the struct whose field is being looked at; empty at the root.
-    owner: &'static str,
+    /// The struct whose field is being looked at; none at the root.
+    owner: Option<TypeRef<'t>>,
 }
 
 /// What Go's decoder calls a JSON value.
@@ -60,19 +59,19 @@ fn go_type(ty: TypeRef<'_>) -> String {
     }
 }
 
-impl Walk {
-    fn value(&mut self, value: &mut Value, ty: TypeRef<'_>) -> Result<(), DecodeError> {
+impl<'t> Walk<'t> {
+    fn value(&mut self, value: &mut Value, ty: TypeRef<'t>, path: &Path<'_>) -> Result<(), DecodeError> {
         match ty.kind() {
-            Kind::Any => self.any(value, ty.any_name()),
-            Kind::List => self.list(value, ty),
-            Kind::Map => self.map(value, ty),
-            Kind::Struct => self.structure(value, ty),
-            _ => self.scalar(value, ty),
+            Kind::Any => self.any(value, ty.any_name(), path),
+            Kind::List => self.list(value, ty, path),
+            Kind::Map => self.map(value, ty, path),
+            Kind::Struct => self.structure(value, ty, path),
+            _ => self.scalar(value, ty, path),
         }
     }
 
     /// Any value, but for the three in which schemas of custom resources may stand in place of something else.
-    fn any(&mut self, value: &mut Value, name: &str) -> Result<(), DecodeError> {
+    fn any(&mut self, value: &mut Value, name: &str, path: &Path<'_>) -> Result<(), DecodeError> {
         let Some(alternative) = name.rsplit('.').next().and_then(|n| n.strip_prefix("JSONSchemaPropsOr"))
         else {
             return Ok(());
@@ -81,48 +80,33 @@ impl Walk {
             return Ok(());
         };
         match (value, alternative) {
-            (value @ Value::Object(_), _) => self.structure(value, schema),
+            (value @ Value::Object(_), _) => self.structure(value, schema, path),
             (Value::Array(list), "Array") => {
-                let length = self.path.len();
-                for (i, item) in list.iter_mut().enumerate() {
-                    self.path.push_str(&format!("[{i}]"));
-                    self.element(item, schema)?;
-                    self.path.truncate(length);
-                }
-                Ok(())
+                let mut items = list.iter_mut().enumerate();
+                items.try_for_each(|(i, item)| self.element(item, schema, &Path::Index(path, i)))
             }
             (Value::Bool(_) | Value::Null, "Bool") | (_, "Array" | "StringArray") => Ok(()),
             _ => Err(DecodeError::Type("boolean or JSON schema expected".to_owned())),
         }
     }
 
-    fn list(&mut self, value: &mut Value, ty: TypeRef<'_>) -> Result<(), DecodeError> {
-        let Value::Array(list) = value else { return Err(self.wrong(value, ty)) };
+    fn list(&mut self, value: &mut Value, ty: TypeRef<'t>, path: &Path<'_>) -> Result<(), DecodeError> {
+        let Value::Array(list) = value else { return Err(self.wrong(value, ty, path)) };
         let Some(element) = ty.element() else { return Ok(()) };
-        let length = self.path.len();
-        for (i, item) in list.iter_mut().enumerate() {
-            self.path.push_str(&format!("[{i}]"));
-            self.element(item, element)?;
-            self.path.truncate(length);
-        }
-        Ok(())
+        let mut items = list.iter_mut().enumerate();
+        items.try_for_each(|(i, item)| self.element(item, element, &Path::Index(path, i)))
     }
 
-    fn map(&mut self, value: &mut Value, ty: TypeRef<'_>) -> Result<(), DecodeError> {
-        let Value::Object(map) = value else { return Err(self.wrong(value, ty)) };
+    fn map(&mut self, value: &mut Value, ty: TypeRef<'t>, path: &Path<'_>) -> Result<(), DecodeError> {
+        let Value::Object(map) = value else { return Err(self.wrong(value, ty, path)) };
         let Some(element) = ty.element() else { return Ok(()) };
-        for (key, item) in map {
-            let length = self.enter(key);
-            self.element(item, element)?;
-            self.path.truncate(length);
-        }
-        Ok(())
+        map.iter_mut().try_for_each(|(key, item)| self.element(item, element, &Path::Field(path, key)))
     }
 
     /// A null element is the type's zero value in built-in types, as Go decodes it.
-    fn element(&mut self, item: &mut Value, ty: TypeRef<'_>) -> Result<(), DecodeError> {
+    fn element(&mut self, item: &mut Value, ty: TypeRef<'t>, path: &Path<'_>) -> Result<(), DecodeError> {
         if !item.is_null() {
-            return self.value(item, ty);
+            return self.value(item, ty, path);
         }
         if ty.is_built_in() {
             *item = match ty.kind() {
@@ -137,31 +121,30 @@ impl Walk {
             };
             return Ok(());
         }
-        if ty.nullable() { Ok(()) } else { Err(self.wrong(item, ty)) }
+        if ty.nullable() { Ok(()) } else { Err(self.wrong(item, ty, path)) }
     }
 
-    fn structure(&mut self, value: &mut Value, ty: TypeRef<'_>) -> Result<(), DecodeError> {
-        let Value::Object(map) = value else { return Err(self.wrong(value, ty)) };
+    fn structure(&mut self, value: &mut Value, ty: TypeRef<'t>, path: &Path<'_>) -> Result<(), DecodeError> {
+        let Value::Object(map) = value else { return Err(self.wrong(value, ty, path)) };
         let mut gone = Vec::new();
         let outer = self.owner;
         for (key, item) in map.iter_mut() {
-            let length = self.enter(key);
+            let here = Path::Field(path, key);
             match ty.field(key) {
                 Some(field) => {
-                    self.owner = ty.short_name();
-                    if !self.field(item, field)? {
+                    self.owner = Some(ty);
+                    if !self.field(item, field, &here)? {
                         gone.push(key.clone());
                     }
                 }
                 None if ty.preserves_unknown_fields() => {}
                 None => {
                     if self.problems.len() < MAX_PROBLEMS {
-                        self.problems.push(format!("unknown field \"{}\"", self.path));
+                        self.problems.push(format!("unknown field \"{here}\""));
                     }
                     gone.push(key.clone());
                 }
             }
-            self.path.truncate(length);
         }
         self.owner = outer;
         gone.iter().for_each(|key| {
@@ -171,12 +154,12 @@ impl Walk {
     }
 
     /// Whether the field stays.
-    fn field(&mut self, item: &mut Value, field: FieldRef<'_>) -> Result<bool, DecodeError> {
+    fn field(&mut self, item: &mut Value, field: FieldRef<'t>, path: &Path<'_>) -> Result<bool, DecodeError> {
         let ty = field.ty();
         if item.is_null() {
             return Ok(ty.nullable());
         }
-        self.value(item, ty)?;
+        self.value(item, ty, path)?;
         let empty = match item {
             // Asks to forget the owners; it is never stored.
             Value::Array(_) if field.name() == MANAGED_FIELDS => false,
@@ -187,7 +170,7 @@ impl Walk {
         Ok(!empty || field.required() || !ty.is_built_in() || ty.kind() == Kind::Any)
     }
 
-    fn scalar(&mut self, value: &mut Value, ty: TypeRef<'_>) -> Result<(), DecodeError> {
+    fn scalar(&mut self, value: &mut Value, ty: TypeRef<'t>, path: &Path<'_>) -> Result<(), DecodeError> {
         let kind = ty.kind();
         let fits = match (kind, &*value) {
             (Kind::String | Kind::IntOrString, Value::String(_))
@@ -201,6 +184,8 @@ impl Walk {
                 let text = n.to_string();
                 return quantity(value, &text);
             }
+            (Kind::Quantity, Value::String(text)) if is_plain_quantity(text) => true,
+            (Kind::Time, Value::String(text)) if time::is_plain_seconds(text) => true,
             (Kind::Quantity, Value::String(text)) => {
                 let text = text.trim().to_owned();
                 return quantity(value, &text);
@@ -215,19 +200,10 @@ impl Walk {
             }
             _ => false,
         };
-        if fits { Ok(()) } else { Err(self.wrong(value, ty)) }
+        if fits { Ok(()) } else { Err(self.wrong(value, ty, path)) }
     }
 
-    fn enter(&mut self, key: &str) -> usize {
-        let length = self.path.len();
-        if length > 0 {
-            self.path.push('.');
-        }
-        self.path.push_str(key);
-        length
-    }
-
-    fn wrong(&self, value: &Value, ty: TypeRef<'_>) -> DecodeError {
+    fn wrong(&self, value: &Value, ty: TypeRef<'t>, path: &Path<'_>) -> DecodeError {
         let what = match value {
             Value::Number(n) if matches!(ty.kind(), Kind::Int32 | Kind::Int64 | Kind::IntOrString) => {
                 format!("number {n}")
@@ -235,33 +211,24 @@ impl Walk {
             other => json_kind(other),
         };
         let go = go_type(ty);
-        if self.owner.is_empty() && self.path.is_empty() {
+        let owner = self.owner.map_or("", TypeRef::short_name);
+        if owner.is_empty() && path.is_root() {
             return DecodeError::Type(format!("json: cannot unmarshal {what} into Go value of type {go}"));
         }
-        let path = without_indices(&self.path);
-        let owner = self.owner;
+        let path = path.fields();
         DecodeError::Type(format!(
             "json: cannot unmarshal {what} into Go struct field {owner}.{path} of type {go}"
         ))
     }
 }
 
-/// Go's paths name fields only.
-fn without_indices(path: &str) -> String {
-    let mut inside = false;
-    path.chars()
-        .filter(|c| {
-            match c {
-                '[' => inside = true,
-                ']' => {
-                    inside = false;
-                    return false;
-                }
-                _ => {}
-            }
-            !inside
-        })
-        .collect()
+/// Whether it is certainly canonical: most quantities are a small number with a suffix.
+fn is_plain_quantity(text: &str) -> bool {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, suffix) = text.split_at(digits);
+    (1..=3).contains(&digits)
+        && (number == "0" && suffix.is_empty() || !number.starts_with('0'))
+        && matches!(suffix, "" | "m" | "k" | "M" | "G" | "Ki" | "Mi" | "Gi")
 }
 
 fn quantity(value: &mut Value, text: &str) -> Result<(), DecodeError> {

@@ -6,6 +6,7 @@
 mod conform;
 mod order;
 mod parse;
+mod path;
 
 pub use conform::conform;
 pub(crate) use conform::json_kind;

@@ -1,8 +1,10 @@
 //! JSON to [`Value`], finding duplicate keys on the way.
 
+use super::path::Path;
 use super::{DecodeError, MAX_PROBLEMS, Problems};
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::error::Category;
+use serde_json::map::Entry;
 use serde_json::{Map, Number, Value};
 use std::fmt;
 
@@ -18,12 +20,12 @@ pub fn parse(bytes: &[u8]) -> Result<(Value, Problems), DecodeError> {
 }
 
 fn parse_text(bytes: &[u8]) -> Result<(Value, Problems), DecodeError> {
-    let mut state = State { path: String::new(), problems: Vec::new() };
+    let mut problems = Vec::new();
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
-    let value = Seed(&mut state).deserialize(&mut deserializer);
+    let value = Seed(&mut problems, Path::Root).deserialize(&mut deserializer);
     let value = value.and_then(|value| deserializer.end().map(|()| value));
     match value {
-        Ok(value) => Ok((value, state.problems)),
+        Ok(value) => Ok((value, problems)),
         Err(error) => Err(DecodeError::Syntax(words(&error, bytes))),
     }
 }
@@ -64,12 +66,7 @@ fn character(error: &serde_json::Error, bytes: &[u8]) -> Option<char> {
     line.get(error.column().checked_sub(1)?).map(|b| char::from(*b))
 }
 
-struct State {
-    path: String,
-    problems: Problems,
-}
-
-struct Seed<'s>(&'s mut State);
+struct Seed<'s>(&'s mut Problems, Path<'s>);
 
 impl<'de> DeserializeSeed<'de> for Seed<'_> {
     type Value = Value;
@@ -115,32 +112,30 @@ impl<'de> Visitor<'de> for Seed<'_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
-        let length = self.0.path.len();
+        let Self(problems, path) = self;
         let mut list = Vec::new();
-        loop {
-            self.0.path.push_str(&format!("[{}]", list.len()));
-            let element = access.next_element_seed(Seed(self.0))?;
-            self.0.path.truncate(length);
-            match element {
-                Some(element) => list.push(element),
-                None => return Ok(Value::Array(list)),
-            }
+        while let Some(item) = access.next_element_seed(Seed(problems, Path::Index(&path, list.len())))? {
+            list.push(item);
         }
+        Ok(Value::Array(list))
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
-        let length = self.0.path.len();
+        let Self(problems, path) = self;
         let mut map = Map::new();
         while let Some(key) = access.next_key::<String>()? {
-            if length > 0 {
-                self.0.path.push('.');
+            let value = access.next_value_seed(Seed(problems, Path::Field(&path, &key)))?;
+            match map.entry(key) {
+                Entry::Vacant(entry) => {
+                    entry.insert(value);
+                }
+                Entry::Occupied(mut entry) => {
+                    if problems.len() < MAX_PROBLEMS {
+                        problems.push(format!("duplicate field \"{}\"", Path::Field(&path, entry.key())));
+                    }
+                    entry.insert(value);
+                }
             }
-            self.0.path.push_str(&key);
-            let value = access.next_value_seed(Seed(self.0))?;
-            if map.insert(key, value).is_some() && self.0.problems.len() < MAX_PROBLEMS {
-                self.0.problems.push(format!("duplicate field \"{}\"", self.0.path));
-            }
-            self.0.path.truncate(length);
         }
         Ok(Value::Object(map))
     }

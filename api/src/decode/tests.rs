@@ -222,6 +222,13 @@ fn any_json() -> impl Strategy<Value = Value> {
 
 proptest! {
     #[test]
+    fn quantities_become_canonical(text in "[0-9]{1,4}(|m|k|M|G|Ki|Mi|Gi|Ti|e3)") {
+        let quantity: crate::Quantity = text.parse().unwrap();
+        let spec = pod_spec(json!({ "containers": [], "overhead": { "cpu": text } })).unwrap();
+        prop_assert_eq!(&spec["overhead"]["cpu"], &json!(quantity.to_string()));
+    }
+
+    #[test]
     fn what_conforms_conforms_again(mut value in any_json()) {
         let ty = root("apps", "v1", "Deployment").unwrap();
         if conform(&mut value, ty).is_ok() {

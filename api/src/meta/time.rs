@@ -29,6 +29,24 @@ pub fn parse(text: &str) -> Option<Timestamp> {
     if fits && offset_fits { text.parse().ok() } else { None }
 }
 
+/// Whether the text is certainly what [`format_seconds`] writes; a few times of that kind are not recognized.
+pub(crate) fn is_plain_seconds(text: &str) -> bool {
+    let [y, _, c, d, b'-', m0, m1, b'-', d0, d1, b'T', h0, h1, b':', i0, i1, b':', s0, s1, b'Z'] =
+        *text.as_bytes()
+    else {
+        return false;
+    };
+    let digit = |byte: u8| byte.wrapping_sub(b'0');
+    let number = |tens: u8, ones: u8| match (digit(tens), digit(ones)) {
+        (tens @ 0..=9, ones @ 0..=9) => tens * 10 + ones,
+        _ => u8::MAX,
+    };
+    let year = matches!(y, b'1' | b'2') && text.as_bytes()[1].is_ascii_digit() && number(c, d) < 100;
+    // Every month has 28 days.
+    let date = (1..=12).contains(&number(m0, m1)) && (1..=28).contains(&number(d0, d1));
+    year && date && number(h0, h1) < 24 && number(i0, i1) < 60 && number(s0, s1) < 60
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -55,6 +73,20 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn plain_times_are_canonical(text in "[0-3][0-9]{3}-[01][0-9]-[0-3][0-9]T[0-2][0-9]:[0-6][0-9]:[0-6][0-9]Z") {
+            if is_plain_seconds(&text) {
+                prop_assert_eq!(parse(&text).map(format_seconds), Some(text));
+            }
+        }
+
+        #[test]
+        fn most_times_are_plain(seconds in 0i64..4_000_000_000) {
+            let text = format_seconds(Timestamp::from_second(seconds).unwrap());
+            let late = matches!(&text[8..10], "29" | "30" | "31");
+            prop_assert_eq!(is_plain_seconds(&text), !late);
+        }
+
         #[test]
         fn printing_and_parsing_agree(seconds in 0i64..4_000_000_000, micros in 0i32..1_000_000) {
             let time = Timestamp::new(seconds, micros * 1000).unwrap();
