@@ -1,4 +1,5 @@
-//! An API server in memory, with its own CA, for trying it with kubectl: `serve <data-dir> [port]`.
+//! An API server alone, with its own CA, for trying it with kubectl: `serve <data-dir> [port] [sled]`; with
+//! `sled` what it stores stays in the directory.
 
 use coracle_apiserver::admission;
 use coracle_apiserver::authn::{Authenticator, ServiceAccountTokens};
@@ -7,7 +8,8 @@ use coracle_apiserver::bootstrap::{self, BootstrapConfig};
 use coracle_apiserver::health::Health;
 use coracle_apiserver::pki::{Pki, PkiOptions};
 use coracle_apiserver::server::{self, ApiServer, ServerConfig};
-use coracle_apiserver::store::{MemoryStore, Store};
+use coracle_apiserver::store::sled::Options;
+use coracle_apiserver::store::{MemoryStore, SledStore, Store};
 use coracle_apiserver::{connect::KubeletClient, kubeconfig};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,10 +20,13 @@ type Failure = Box<dyn std::error::Error>;
 #[tokio::main]
 async fn main() -> Result<(), Failure> {
     let mut args = std::env::args().skip(1);
-    let data_dir = PathBuf::from(args.next().ok_or("usage: serve <data-dir> [port]")?);
+    let data_dir = PathBuf::from(args.next().ok_or("usage: serve <data-dir> [port] [sled]")?);
     let port: u16 = args.next().map_or(Ok(6443), |p| p.parse())?;
     let pki = Pki::ensure(&data_dir.join("pki"), PkiOptions::default())?;
-    let store: Arc<dyn Store> = MemoryStore::new();
+    let store: Arc<dyn Store> = match args.next().as_deref() {
+        Some("sled") => SledStore::open(data_dir.join("db"), Options::default())?,
+        _ => MemoryStore::new(),
+    };
     let stop = CancellationToken::new();
     let cache = server::load_cache(store.clone()).await?;
     let tokens = Arc::new(ServiceAccountTokens::new(pki.service_account_key()));

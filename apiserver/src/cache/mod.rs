@@ -1,7 +1,8 @@
 //! The watch cache: the present state of everything, its recent history, and those who watch it.
 //!
-//! One task applies the store's commits in order. Readers take a snapshot of a persistent map in O(1) and hold no
-//! lock while they answer. All watchers of a resource see the same events in the same order, each serialized once.
+//! The store's writer applies its commits here, in order, before it acknowledges them. Readers take a snapshot of a
+//! persistent map in O(1) and hold no lock while they answer. All watchers of a resource see the same events in the same
+//! order, each serialized once.
 
 mod event;
 mod history;
@@ -25,16 +26,13 @@ use parking_lot::{Mutex, RwLock};
 use routes::Watchers;
 use std::collections::HashMap;
 use std::ops::Bound;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::task::Waker;
 use std::time::Duration;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 
 /// Objects by storage key.
 pub type Objects = OrdMap<Arc<str>, Arc<CachedObject>>;
-
-/// Commits applied before readers are told; bounds the time between a commit and its visibility.
-const BATCH: usize = 128;
 
 /// One resource at one revision. Cloning is O(1).
 #[derive(Clone)]
@@ -75,12 +73,11 @@ pub enum WatchError {
 }
 
 impl Cache {
-    /// Loads the present state and starts the task that follows the store until it closes.
+    /// Loads the present state and follows the store until it closes.
     pub async fn start(store: Arc<dyn Store>) -> Result<Arc<Self>, StoreError> {
         let listing = store.range(Range::default()).await?;
-        let commits = store.watch("", listing.revision)?;
         let cache = Arc::new(Self {
-            store,
+            store: store.clone(),
             catalogue: Arc::default(),
             state: RwLock::new(State { revision: listing.revision, ..State::default() }),
             watchers: Arc::default(),
@@ -92,7 +89,9 @@ impl Cache {
         cache.load(listing.items.iter().filter(is_definition), listing.revision);
         cache.follow_definitions(&mut cache.watchers.lock());
         cache.load(listing.items.iter().filter(|stored| !is_definition(stored)), listing.revision);
-        tokio::spawn(follow(cache.clone(), commits));
+        let following = Following(Arc::downgrade(&cache));
+        let follower = move |commits: &[Arc<Commit>]| following.tell(commits);
+        store.follow(listing.revision, Box::new(follower))?;
         Ok(cache)
     }
 
@@ -308,7 +307,7 @@ impl Cache {
         }
     }
 
-    /// Only the task that follows the store changes objects, and this is it: nothing is held while they are read.
+    /// Only what follows the store changes objects, and this is it: nothing is held while they are read.
     fn index_anew(&self, resource: &str, strategy: &Arc<CustomResource>) {
         let objects = self.snapshot(resource).objects;
         let selects = |object: &CachedObject| strategy.fields(&Object::Null).len() != object.selectable();
@@ -353,19 +352,29 @@ impl Cache {
     }
 }
 
-async fn follow(cache: Arc<Cache>, mut commits: mpsc::UnboundedReceiver<Arc<Commit>>) {
-    let mut batch = Vec::with_capacity(BATCH);
-    let mut wake = Vec::new();
-    while commits.recv_many(&mut batch, BATCH).await > 0 {
-        let mut newest = Revision(0);
-        for commit in batch.drain(..) {
-            cache.apply(&commit, &mut wake);
-            newest = commit.revision;
+/// The store's hold on its cache. When the store lets go, all watches end.
+struct Following(Weak<Cache>);
+
+impl Following {
+    /// False when there is no cache any more.
+    fn tell(&self, commits: &[Arc<Commit>]) -> bool {
+        let Some(cache) = self.0.upgrade() else { return false };
+        let mut wake = Vec::new();
+        commits.iter().for_each(|commit| cache.apply(commit, &mut wake));
+        wake.into_iter().for_each(Waker::wake);
+        if let Some(newest) = commits.last() {
+            cache.revision.send_replace(newest.revision);
         }
-        wake.drain(..).for_each(Waker::wake);
-        cache.revision.send_replace(newest);
+        true
     }
-    cache.watchers.lock().close();
+}
+
+impl Drop for Following {
+    fn drop(&mut self) {
+        if let Some(cache) = self.0.upgrade() {
+            cache.watchers.lock().close();
+        }
+    }
 }
 
 /// The `<plural>.<group>` of a storage key; `None` for keys of another shape.

@@ -5,10 +5,10 @@
 //! few instructions that take a reference to the persistent map.
 
 use super::history::{History, Limits, rewind};
-use super::{Change, Commit, Guard, KeyValue, Listing, Op, Range, Revision, StoreError, Txn};
+use super::{Change, Commit, Follower, Guard, KeyValue, Listing, Op, Range, Revision, StoreError, Txn};
 use bytes::Bytes;
 use imbl::OrdMap;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use std::{ops::Bound, sync::Arc, time::Instant};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
@@ -53,6 +53,8 @@ struct State {
 }
 
 pub(super) struct KeySpace {
+    /// Locked before `state` wherever both are.
+    followers: Mutex<Vec<Follower>>,
     state: RwLock<State>,
     limits: Limits,
 }
@@ -60,7 +62,7 @@ pub(super) struct KeySpace {
 impl KeySpace {
     pub fn new(present: Present, revision: Revision, history: History, limits: Limits) -> Self {
         let state = State { present, revision, history, watchers: Vec::new(), closed: false };
-        Self { state: RwLock::new(state), limits }
+        Self { followers: Mutex::default(), state: RwLock::new(state), limits }
     }
 
     pub fn revision(&self) -> Revision {
@@ -146,6 +148,22 @@ impl KeySpace {
         Ok(receiver)
     }
 
+    pub fn follow(&self, after: Revision, mut follower: Follower) -> Result<(), StoreError> {
+        let mut followers = self.followers.lock();
+        let missed: Vec<Arc<Commit>> = {
+            let state = self.state.read();
+            if state.closed {
+                return Err(StoreError::Closed);
+            }
+            state.check(after)?;
+            state.history.since(after).map(|entry| entry.commit.clone()).collect()
+        };
+        if missed.is_empty() || follower(&missed) {
+            followers.push(follower);
+        }
+        Ok(())
+    }
+
     pub fn compact(&self, at: Revision) -> Result<(), StoreError> {
         let mut state = self.state.write();
         if state.closed {
@@ -161,9 +179,19 @@ impl KeySpace {
         Draft { present: state.present.clone(), revision: state.revision, commits: Vec::new() }
     }
 
-    /// Shows a draft to readers and watchers. The draft must stem from this key space, and nothing else may have
-    /// been published since.
+    /// Shows a draft to readers, watchers and followers. The draft must stem from this key space, and nothing else may
+    /// have been published since.
     pub fn publish(&self, draft: Draft) {
+        if draft.commits.is_empty() {
+            return;
+        }
+        let commits: Vec<Arc<Commit>> = draft.commits.iter().map(|(commit, _)| commit.clone()).collect();
+        let mut followers = self.followers.lock();
+        self.show(draft);
+        followers.retain_mut(|follower| follower(&commits));
+    }
+
+    fn show(&self, draft: Draft) {
         let now = Instant::now();
         let mut state = self.state.write();
         let state = &mut *state;
@@ -178,9 +206,15 @@ impl KeySpace {
 
     /// Ends every watch and refuses everything from now on; says whether it was open.
     pub fn close(&self) -> bool {
-        let mut state = self.state.write();
-        state.watchers.clear();
-        !std::mem::replace(&mut state.closed, true)
+        let was_open = {
+            let mut state = self.state.write();
+            state.watchers.clear();
+            !std::mem::replace(&mut state.closed, true)
+        };
+        let followers = std::mem::take(&mut *self.followers.lock());
+        // What they do at their end may take a lock that a waiting writer has.
+        drop(followers);
+        was_open
     }
 }
 

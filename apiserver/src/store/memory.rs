@@ -2,7 +2,7 @@
 
 use super::history::{History, Limits};
 use super::keyspace::{KeySpace, Present};
-use super::{Commit, KeyValue, Listing, Range, Revision, Store, StoreError, Txn};
+use super::{Commit, Follower, KeyValue, Listing, Range, Revision, Store, StoreError, Txn};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -57,6 +57,10 @@ impl Store for MemoryStore {
 
     fn watch(&self, prefix: &str, after: Revision) -> Result<UnboundedReceiver<Arc<Commit>>, StoreError> {
         self.space.watch(prefix, after)
+    }
+
+    fn follow(&self, after: Revision, follower: Follower) -> Result<(), StoreError> {
+        self.space.follow(after, follower)
     }
 
     async fn compact(&self, at: Revision) -> Result<(), StoreError> {

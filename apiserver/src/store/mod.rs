@@ -133,6 +133,9 @@ pub enum StoreError {
     Damaged(String),
 }
 
+/// Is told of commits, in order. False when it wants no more; it is dropped then, and when the store closes.
+pub type Follower = Box<dyn FnMut(&[Arc<Commit>]) -> bool + Send>;
+
 /// A backend. All of them pass the one suite in `store::suite`.
 ///
 /// Every committed transaction is visible to `get`, `range` and watchers before `commit` returns.
@@ -154,6 +157,11 @@ pub trait Store: Send + Sync + 'static {
     /// Every commit after `after`, in order, without gaps, whose changes touch `prefix` (other changes of such a
     /// commit are left out). The channel closes when the store does.
     fn watch(&self, prefix: &str, after: Revision) -> Result<UnboundedReceiver<Arc<Commit>>, StoreError>;
+
+    /// Tells `follower` every commit after `after`: those that have happened now, later ones in the groups in which they
+    /// become visible, before they are acknowledged. It runs where commits are made and holds them up, so it must be
+    /// quick, and must not ask the store for anything.
+    fn follow(&self, after: Revision, follower: Follower) -> Result<(), StoreError>;
 
     /// Forgets history up to and including `at`; the present stays.
     async fn compact(&self, at: Revision) -> Result<(), StoreError>;

@@ -5,9 +5,11 @@
 
 use super::{Commit, Durability, Guard, Op, Range, Revision, Store, StoreError, Txn};
 use bytes::Bytes;
+use parking_lot::Mutex;
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedReceiver;
 
@@ -19,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 macro_rules! store_suite {
     ($make:expr) => {
         $crate::store_suite!(@ $make; guards, atomicity, same_key_twice, ordering, watch_resumes, watch_prefix,
-            watch_errors, compaction, old_revisions, pagination, large_values, close, races, model);
+            watch_errors, followers, compaction, old_revisions, pagination, large_values, close, races, model);
     };
     (@ $make:expr; $($case:ident),*) => {
         $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -186,6 +188,45 @@ pub async fn watch_errors(store: Shared) {
     let range = Range { at: Some(ahead), ..Range::default() };
     assert!(matches!(store.range(range).await, Err(StoreError::Future { .. })));
     assert!(store.watch("", revision).is_ok());
+}
+
+/// Followers have heard of a commit when its writer is answered, and let go when the store closes.
+pub async fn followers(store: Shared) {
+    struct Told(Arc<Mutex<Vec<Revision>>>, Arc<AtomicBool>);
+    impl Drop for Told {
+        fn drop(&mut self) {
+            self.1.store(true, SeqCst);
+        }
+    }
+    let first = commit(&store, vec![put("a./n/1", "x")]).await;
+    let missed = commit(&store, vec![put("a./n/2", "x")]).await;
+    let (heard, ended) = (Arc::<Mutex<Vec<Revision>>>::default(), Arc::<AtomicBool>::default());
+    let told = Told(heard.clone(), ended.clone());
+    let follower = move |commits: &[Arc<Commit>]| {
+        told.0.lock().extend(commits.iter().map(|commit| commit.revision));
+        true
+    };
+    store.follow(first, Box::new(follower)).expect("follow");
+    let calls = Arc::new(Mutex::new(0));
+    let once = calls.clone();
+    let seldom = move |_: &[Arc<Commit>]| {
+        *once.lock() += 1;
+        false
+    };
+    store.follow(store.revision(), Box::new(seldom)).expect("follow");
+    let mut expected = vec![missed];
+    for durability in [Durability::Synced, Durability::Batched, Durability::Volatile] {
+        let txn = Txn { durability, ..txn(vec![put("a./n/3", format!("{durability:?}"))]) };
+        expected.push(store.commit(txn).await.expect("commit"));
+        assert_eq!(*heard.lock(), expected);
+    }
+    assert_eq!(*calls.lock(), 1, "whoever wants no more is not told");
+    let future = Revision(store.revision().0 + 1);
+    assert!(matches!(store.follow(future, Box::new(|_| true)), Err(StoreError::Future { .. })));
+    assert!(!ended.load(SeqCst));
+    store.close().await.expect("close");
+    assert!(ended.load(SeqCst), "a closed store keeps no follower");
+    assert!(matches!(store.follow(first, Box::new(|_| true)), Err(StoreError::Closed)));
 }
 
 pub async fn compaction(store: Shared) {

@@ -1,4 +1,5 @@
-//! The one writer: a thread that makes a durable group of whatever waits.
+//! The one writer: a thread that makes a durable group of whatever waits. What need not wait is committed without it
+//! ([`direct`](super::direct)).
 //!
 //! ```text
 //! requests -> stage on a draft -> one write, one fdatasync -> publish -> answer
@@ -13,26 +14,26 @@
 use super::Options;
 use super::journal::Journal;
 use super::maintain::{self, Done, Job};
+use super::queue::{Reply, Request, Shared, Work};
 use super::record::Batch;
 use super::replay::wall_millis;
-use super::report::{IncidentKind, Reporter};
+use super::report::IncidentKind;
 use super::{disk, recover::Recovered};
 use crate::store::history::rewind;
-use crate::store::keyspace::{Draft, Item, KeySpace};
+use crate::store::keyspace::{Draft, Item};
 use crate::store::{Commit, Durability, Revision, StoreError, Txn};
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 use std::collections::{HashSet, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use tokio::sync::oneshot;
 
 /// A group that is larger gains nothing from being one, and its writers wait longer.
 const GROUP_BYTES: u64 = 1 << 20;
 /// Batched commits that wait are written when they come to this, whatever the time.
-const BATCH_BYTES: usize = 1 << 20;
+pub(super) const BATCH_BYTES: usize = 1 << 20;
 /// While writes are refused, how often it is tried whether they could be accepted.
 const PROBE: Duration = Duration::from_secs(2);
 /// Writes are accepted again when this much is free: a segment, the reserve, and some air.
@@ -40,35 +41,38 @@ const FREE_BYTES: u64 = 16 << 20;
 /// After a checkpoint that failed.
 const RETRY: Duration = Duration::from_secs(60);
 
-pub(super) type Reply = oneshot::Sender<Result<Revision, StoreError>>;
-
-#[derive(Default)]
-pub(super) struct Queue {
-    pub requests: VecDeque<(Txn, Reply)>,
-    done: Option<Box<Done>>,
-    /// Stop, after a checkpoint if true.
-    pub stop: Option<bool>,
-    pub dead: bool,
-}
-
-/// What the committer woke up for.
-struct Work {
-    requests: VecDeque<(Txn, Reply)>,
-    done: Option<Box<Done>>,
-    stop: Option<bool>,
-}
-
-/// What the store's handle and its threads share.
-pub(super) struct Shared {
-    pub space: KeySpace,
-    pub queue: Mutex<Queue>,
-    pub wake: Condvar,
-    pub read_only: Mutex<Option<String>>,
-    pub reporter: Arc<Reporter>,
+/// Runs until the store is told to stop; the error is what a last write met.
+pub(super) fn run(shared: &Shared, committer: &Mutex<Committer>) -> Result<(), StoreError> {
+    loop {
+        let deadline = committer.lock().next_deadline();
+        let Work { mut requests, done, stop } = shared.wait(deadline);
+        let mut committer = committer.lock();
+        if committer.busy {
+            return Err(StoreError::Damaged("a commit broke off".to_owned()));
+        }
+        if let Some(done) = done {
+            committer.job_done(*done);
+        }
+        while !requests.is_empty() {
+            committer.group(&mut requests);
+        }
+        if let Some(checkpoint) = stop {
+            return committer.finish(checkpoint);
+        }
+        committer.timers();
+    }
 }
 
 pub(super) struct Committer {
-    shared: Arc<Shared>,
+    /// A commit is being made; still so afterwards if it broke off by a panic.
+    pub(super) busy: bool,
+    /// Requests in the last group.
+    pub(super) last_group: usize,
+    /// What a group takes to be durable, smoothed.
+    pub(super) sync_time: Option<Duration>,
+    /// Until when the thread sleeps at most.
+    asleep_until: Option<Instant>,
+    pub(super) shared: Arc<Shared>,
     options: Options,
     dir: PathBuf,
     journal: Journal,
@@ -100,6 +104,10 @@ impl Committer {
     ) -> Self {
         let dirty = recovered.dirty;
         Self {
+            busy: false,
+            last_group: 0,
+            sync_time: None,
+            asleep_until: None,
             shared,
             options,
             dir,
@@ -120,41 +128,24 @@ impl Committer {
         }
     }
 
-    /// Runs until it is told to stop; the error is what a last write met.
-    pub fn run(mut self) -> Result<(), StoreError> {
-        loop {
-            let Work { mut requests, done, stop } = self.wait();
-            if let Some(done) = done {
-                self.job_done(*done);
-            }
-            while !requests.is_empty() {
-                self.group(&mut requests);
-            }
-            if let Some(checkpoint) = stop {
-                return self.finish(checkpoint);
-            }
-            self.timers();
-        }
+    fn next_deadline(&mut self) -> Option<Instant> {
+        self.asleep_until = self.deadline();
+        self.asleep_until
     }
 
-    fn wait(&mut self) -> Work {
-        let deadline = self.deadline();
-        let shared = self.shared.clone();
-        let mut queue = shared.queue.lock();
-        while queue.requests.is_empty() && queue.done.is_none() && queue.stop.is_none() {
-            match deadline {
-                None => shared.wake.wait(&mut queue),
-                Some(deadline) => {
-                    if shared.wake.wait_until(&mut queue, deadline).timed_out() {
-                        break;
-                    }
-                }
-            }
+    /// Whether the thread has to wake up earlier than it means to.
+    pub(super) fn is_due_earlier(&mut self) -> bool {
+        let Some(deadline) = self.deadline() else { return false };
+        let earlier = self.asleep_until.is_none_or(|until| deadline < until);
+        if earlier {
+            self.asleep_until = Some(deadline);
         }
-        if queue.stop.is_some() {
-            queue.dead = true;
-        }
-        Work { requests: std::mem::take(&mut queue.requests), done: queue.done.take(), stop: queue.stop }
+        earlier
+    }
+
+    /// Bytes that wait to be written.
+    pub(super) fn waiting(&self) -> usize {
+        self.batch.len()
     }
 
     fn deadline(&self) -> Option<Instant> {
@@ -194,7 +185,7 @@ impl Committer {
 
     // ---- groups
 
-    fn group(&mut self, requests: &mut VecDeque<(Txn, Reply)>) {
+    pub(super) fn group(&mut self, requests: &mut VecDeque<Request>) {
         let (mark, newest) = (self.batch.len(), self.newest);
         let room = usize::try_from(self.journal.room().min(GROUP_BYTES)).unwrap_or(usize::MAX);
         let mut draft = self.shared.space.draft();
@@ -212,6 +203,7 @@ impl Committer {
                 break;
             }
         }
+        self.last_group = staged.len();
         let mut reserved = self.journal.reserved();
         if unsure && draft.revision > reserved {
             reserved = Revision(draft.revision.0 + self.options.reserve_block);
@@ -286,8 +278,10 @@ impl Committer {
     }
 
     fn write(&mut self, reserved: Revision) -> std::io::Result<()> {
-        let before = self.journal.written;
+        let (before, begun) = (self.journal.written, Instant::now());
         self.journal.write(&mut self.batch, self.newest, reserved)?;
+        let took = begun.elapsed();
+        self.sync_time = Some(self.sync_time.map_or(took, |time| (time * 7 + took) / 8));
         let written = self.journal.written - before;
         self.dirty_bytes += written;
         self.batch.clear();
@@ -446,7 +440,7 @@ impl Committer {
 
     // ---- the end
 
-    fn finish(mut self, checkpoint: bool) -> Result<(), StoreError> {
+    fn finish(&mut self, checkpoint: bool) -> Result<(), StoreError> {
         if let Some(job) = self.job.take() {
             let _ = job.join();
             let done = self.shared.queue.lock().done.take();

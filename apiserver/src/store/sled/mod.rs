@@ -10,10 +10,12 @@
 //! ```
 
 mod committer;
+mod direct;
 mod disk;
 mod dump;
 mod journal;
 mod maintain;
+mod queue;
 mod record;
 mod recover;
 mod replay;
@@ -27,10 +29,11 @@ pub use report::{Incident, IncidentKind, StoreReport};
 
 use super::history::Limits;
 use super::keyspace::{KeySpace, Present};
-use super::{Commit, KeyValue, Listing, Range, Revision, Store, StoreError, Txn};
-use committer::{Committer, Shared};
+use super::{Commit, Follower, KeyValue, Listing, Range, Revision, Store, StoreError, Txn};
+use committer::Committer;
 use dump::Head;
 use parking_lot::Mutex;
+use queue::Shared;
 use std::io::{Read, Write};
 use std::path::Path;
 use std::sync::Arc;
@@ -76,6 +79,7 @@ impl Default for Options {
 
 pub struct SledStore {
     shared: Arc<Shared>,
+    committer: Arc<Mutex<Committer>>,
     thread: Mutex<Option<JoinHandle<Result<(), StoreError>>>>,
 }
 
@@ -106,17 +110,18 @@ impl SledStore {
             reporter,
         });
         let committer = Committer::new(shared.clone(), options, dir.to_owned(), journal, recovered);
-        let run = shared.clone();
+        let committer = Arc::new(Mutex::new(committer));
+        let (run, own) = (shared.clone(), committer.clone());
         let thread = std::thread::Builder::new()
             .name("store-committer".into())
             .spawn(move || {
-                let _dead = Dead(run);
-                let result = committer.run();
+                let dead = Dead(run);
+                let result = committer::run(&dead.0, &own);
                 drop(lock);
                 result
             })
             .map_err(disk::at(dir))?;
-        Ok(Arc::new(Self { shared, thread: Mutex::new(Some(thread)) }))
+        Ok(Arc::new(Self { shared, committer, thread: Mutex::new(Some(thread)) }))
     }
 
     /// Figures and incidents since the store was opened.
@@ -193,7 +198,9 @@ impl Drop for SledStore {
     /// What was acknowledged is made durable; the checkpoint is left to the next start. `close` does both.
     fn drop(&mut self) {
         self.stop(false);
-        if let Some(thread) = self.thread.lock().take() {
+        let Some(thread) = self.thread.lock().take() else { return };
+        // A follower may be the last who knows the store; then this is the thread itself.
+        if thread.thread().id() != std::thread::current().id() {
             let _ = thread.join();
         }
     }
@@ -218,13 +225,16 @@ impl Store for SledStore {
     }
 
     async fn commit(&self, txn: Txn) -> Result<Revision, StoreError> {
-        let (reply, outcome) = oneshot::channel();
+        let (reply, mut outcome) = oneshot::channel();
+        let Err(request) = direct::commit(&self.shared, &self.committer, (txn, reply)) else {
+            return outcome.try_recv().unwrap_or(Err(StoreError::Closed));
+        };
         {
             let mut queue = self.shared.queue.lock();
             if queue.dead || queue.stop.is_some() {
                 return Err(StoreError::Closed);
             }
-            queue.requests.push_back((txn, reply));
+            queue.requests.push_back(request);
         }
         self.shared.wake.notify_one();
         outcome.await.unwrap_or(Err(StoreError::Closed))
@@ -232,6 +242,10 @@ impl Store for SledStore {
 
     fn watch(&self, prefix: &str, after: Revision) -> Result<UnboundedReceiver<Arc<Commit>>, StoreError> {
         self.shared.space.watch(prefix, after)
+    }
+
+    fn follow(&self, after: Revision, follower: Follower) -> Result<(), StoreError> {
+        self.shared.space.follow(after, follower)
     }
 
     async fn compact(&self, at: Revision) -> Result<(), StoreError> {
