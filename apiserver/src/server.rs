@@ -248,7 +248,7 @@ impl ApiServer {
         stop: CancellationToken,
     ) {
         let front = Front {
-            router: self.router.clone(),
+            server: self.inner.clone(),
             tls: tls.map(Into::into),
             authenticator: self.inner.authenticator.clone(),
         };

@@ -40,11 +40,11 @@ pub use node_restriction::check_token as check_node_token;
 pub use plugins::{Config, NEED_CONTROLLERS, NEEDS_NODE_LIFECYCLE, NEEDS_STORAGE_PROTECTION, PluginError};
 
 use crate::authz::{Authorizer, escalation};
-use crate::metrics;
+use crate::metrics::{self, Histogram};
 use crate::strategy::Reader;
 use coracle_api::{ApiError, Object, UserInfo};
 use parking_lot::Mutex;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 pub(crate) use step::{MutatingStep, Round, ValidatingStep, Write};
 
@@ -122,7 +122,7 @@ pub(crate) trait Plugin: Send + Sync {
 /// The plugins of this server.
 pub struct Chain {
     read: Arc<dyn Reader>,
-    plugins: Vec<Box<dyn Plugin>>,
+    plugins: Vec<Timed>,
     mutating: Vec<Box<dyn MutatingStep>>,
     validating: Vec<Box<dyn ValidatingStep>>,
     quota: Option<resource_quota::ResourceQuota>,
@@ -131,7 +131,7 @@ pub struct Chain {
 
 impl Chain {
     pub fn new(read: Arc<dyn Reader>, config: &Config) -> Result<Self, PluginError> {
-        let plugins = config.plugins()?;
+        let plugins = config.plugins()?.into_iter().map(Timed::new).collect();
         let (mutating, validating) = config.steps(&read);
         let quota = config.quota().then(resource_quota::ResourceQuota::default);
         Ok(Self { read, plugins, mutating, validating, quota, authorizer: None })
@@ -192,8 +192,12 @@ impl Chain {
             request.name = &begins;
         }
         let mut timer = Timer::new(attributes.operation, "admit");
-        let mut handling = self.plugins.iter().filter(|plugin| plugin.handles(attributes.operation));
-        handling.try_for_each(|plugin| timer.done(plugin.name(), plugin.mutate(&request, object, old)))
+        for Timed { plugin, admit, .. } in &self.plugins {
+            if plugin.handles(attributes.operation) {
+                timer.plugin(&**plugin, admit, plugin.mutate(&request, object, old))?;
+            }
+        }
+        Ok(())
     }
 
     async fn mutate_by_steps(
@@ -258,8 +262,10 @@ impl Admission for Chain {
         let request = self.request(attributes);
         self.check_escalation(&request, object, old)?;
         let mut timer = Timer::new(attributes.operation, "validate");
-        for plugin in self.plugins.iter().filter(|plugin| plugin.handles(attributes.operation)) {
-            timer.done(plugin.name(), plugin.validate(&request, object, old))?;
+        for Timed { plugin, validate, .. } in &self.plugins {
+            if plugin.handles(attributes.operation) {
+                timer.plugin(&**plugin, validate, plugin.validate(&request, object, old))?;
+            }
         }
         for step in &self.validating {
             let outcome = step.validate(&self.write(attributes), object, old).await;
@@ -275,8 +281,24 @@ impl Admission for Chain {
     }
 }
 
+/// The times of one plugin's admissions, by operation; found once, because a write asks every plugin twice.
+type Times = [OnceLock<Arc<Histogram>>; 4];
+
+struct Timed {
+    plugin: Box<dyn Plugin>,
+    admit: Times,
+    validate: Times,
+}
+
+impl Timed {
+    fn new(plugin: Box<dyn Plugin>) -> Self {
+        Self { plugin, admit: Times::default(), validate: Times::default() }
+    }
+}
+
 /// Measures one plugin after the other.
 struct Timer {
+    at: usize,
     operation: &'static str,
     kind: &'static str,
     since: Instant,
@@ -284,7 +306,25 @@ struct Timer {
 
 impl Timer {
     fn new(operation: Operation, kind: &'static str) -> Self {
-        Self { operation: operation.name(), kind, since: Instant::now() }
+        Self { at: operation as usize, operation: operation.name(), kind, since: Instant::now() }
+    }
+
+    fn plugin(
+        &mut self,
+        plugin: &dyn Plugin,
+        times: &Times,
+        outcome: Result<(), ApiError>,
+    ) -> Result<(), ApiError> {
+        let name = plugin.name();
+        if outcome.is_err() {
+            return self.done(name, outcome);
+        }
+        let now = Instant::now();
+        let times = times[self.at]
+            .get_or_init(|| metrics::global().admission_plugin_times(name, self.operation, self.kind));
+        times.observe(now.duration_since(self.since));
+        self.since = now;
+        Ok(())
     }
 
     fn done(&mut self, plugin: &'static str, outcome: Result<(), ApiError>) -> Result<(), ApiError> {

@@ -2,9 +2,18 @@
 
 use super::{Operation, Plugin, Request};
 use coracle_api::{ApiError, Object};
+use parking_lot::RwLock;
 use serde_json::json;
+use std::collections::HashMap;
 
-pub(super) struct NamespaceLifecycle;
+#[derive(Default)]
+pub(super) struct NamespaceLifecycle {
+    /// Namespaces that were found alive, and at which revision of all namespaces that was so: every write asks.
+    living: RwLock<HashMap<String, u64>>,
+}
+
+/// Names that are remembered; beyond, all are looked for anew.
+const MOST_LIVING: usize = 4096;
 
 /// Upstream's immortal namespaces.
 const IMMORTAL: [&str; 3] = ["default", "kube-system", "kube-public"];
@@ -20,6 +29,11 @@ impl Plugin for NamespaceLifecycle {
         if !in_namespace || request.resource == "localsubjectaccessreviews" {
             return Ok(());
         }
+        // Before the namespace itself: a change in between is seen by the next write.
+        let revision = request.read.changed_at("namespaces.");
+        if revision.is_some() && self.living.read().get(request.namespace).copied() == revision {
+            return Ok(());
+        }
         let Some(namespace) = request.read.get("namespaces.", "", request.namespace) else {
             return Err(ApiError::not_found("", "namespaces", request.namespace));
         };
@@ -27,6 +41,9 @@ impl Plugin for NamespaceLifecycle {
             || namespace["status"]["phase"] == "Terminating";
         if request.operation == Operation::Create && request.subresource.is_empty() && terminating {
             return Err(being_terminated(request));
+        }
+        if let Some(revision) = revision.filter(|_| !terminating) {
+            self.remember(request.namespace, revision);
         }
         Ok(())
     }
@@ -41,6 +58,16 @@ impl Plugin for NamespaceLifecycle {
             return Err(request.forbidden("this namespace may not be deleted"));
         }
         Ok(())
+    }
+}
+
+impl NamespaceLifecycle {
+    fn remember(&self, namespace: &str, revision: u64) {
+        let mut living = self.living.write();
+        if living.len() >= MOST_LIVING {
+            living.clear();
+        }
+        living.insert(namespace.to_owned(), revision);
     }
 }
 
@@ -64,7 +91,7 @@ mod tests {
     #[test]
     fn content_needs_a_living_namespace() {
         let world = World::new();
-        let try_it = || Try::create(&world, "pods.").mutate(&NamespaceLifecycle, pod());
+        let try_it = || Try::create(&world, "pods.").mutate(&NamespaceLifecycle::default(), pod());
         let error = try_it().unwrap_err();
         assert_eq!((error.code, error.message.as_str()), (404, "namespaces \"a\" not found"));
         world.put("namespaces.", json!({ "metadata": { "name": "a" }, "status": { "phase": "Active" } }));
@@ -82,7 +109,7 @@ mod tests {
             );
             assert_eq!(error.details["causes"][0]["reason"], "NamespaceTerminating");
             let update = Try { operation: Operation::Update, ..Try::create(&world, "pods.") };
-            update.mutate(&NamespaceLifecycle, pod()).unwrap();
+            update.mutate(&NamespaceLifecycle::default(), pod()).unwrap();
         }
     }
 
@@ -92,7 +119,7 @@ mod tests {
         let delete = |name: &str| {
             let namespace = json!({ "metadata": { "name": name } });
             let request = Try { operation: Operation::Delete, ..Try::create(&world, "namespaces.") };
-            request.validate(&NamespaceLifecycle, &namespace, Some(&namespace))
+            request.validate(&NamespaceLifecycle::default(), &namespace, Some(&namespace))
         };
         for name in IMMORTAL {
             let message = format!("namespaces \"{name}\" is forbidden: this namespace may not be deleted");

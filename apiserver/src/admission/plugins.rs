@@ -72,7 +72,7 @@ use Place::{Absent, Mutating, Off, On, Quota, Validating};
 const ALL: &[(&str, Place)] = &[
     ("AlwaysAdmit", Off(|_| Box::new(optional::AlwaysAdmit))),
     ("NamespaceAutoProvision", Absent),
-    ("NamespaceLifecycle", On(|_| Box::new(namespace_lifecycle::NamespaceLifecycle))),
+    ("NamespaceLifecycle", On(|_| Box::new(namespace_lifecycle::NamespaceLifecycle::default()))),
     ("NamespaceExists", Off(|_| Box::new(optional::NamespaceExists))),
     ("LimitPodHardAntiAffinityTopology", Off(|_| Box::new(optional::LimitPodHardAntiAffinityTopology))),
     ("LimitRanger", On(|_| Box::new(limit_ranger::LimitRanger))),

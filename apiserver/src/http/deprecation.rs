@@ -1,9 +1,7 @@
 //! Warnings for clients that use what is deprecated
 //! (<https://kubernetes.io/docs/reference/using-api/deprecation-policy/>).
 
-use super::RequestInfo;
-use crate::catalogue::Catalogue;
-use coracle_api::catalogue as built_in;
+use crate::catalogue::Served;
 use http::HeaderValue;
 use std::borrow::Cow;
 
@@ -13,17 +11,15 @@ const DEPRECATED: &[(&str, &str, &str, &str)] = &[
     ("", "v1", "endpoints", "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"),
 ];
 
-/// What the client of this request is told, if anything. Of custom resources the definition says what is deprecated.
-pub fn warning(catalogue: &Catalogue, info: &RequestInfo) -> Option<Cow<'static, str>> {
-    if !info.group.is_empty() {
-        if !info.is_resource || built_in::by_plural(&info.group, &info.version, &info.resource).is_some() {
-            return None;
-        }
-        let custom = catalogue.custom(&info.group, &info.version, &info.resource)?;
-        return custom.deprecation_warning().map(Cow::Owned);
-    }
+/// What the client of a request for this is told, if anything. Of custom resources the definition says what is
+/// deprecated.
+pub fn warning(served: &Served) -> Option<Cow<'static, str>> {
+    let resource = match served {
+        Served::Custom(custom) => return custom.deprecation_warning().map(Cow::Owned),
+        Served::BuiltIn(resource) => resource,
+    };
     let found = DEPRECATED.iter().find(|(group, version, plural, _)| {
-        *plural == info.resource && *group == info.group && *version == info.version
+        *plural == resource.plural && *group == resource.group && *version == resource.version
     });
     found.map(|(.., text)| Cow::Borrowed(*text))
 }

@@ -5,7 +5,7 @@ use super::limits::is_long_running;
 use super::measure;
 use super::steps::{Step, Steps};
 use crate::audit::{Record, Stage};
-use crate::catalogue::Catalogue;
+use crate::catalogue::{Catalogue, Served};
 use crate::flowcontrol::{Flow, Ticket};
 use crate::server::Inner;
 use axum::body::Body;
@@ -29,6 +29,8 @@ const AUDITED_BYTES: u64 = 16 << 20;
 
 pub struct Exchange {
     pub info: RequestInfo,
+    /// The resource that the path names, if it is served here.
+    pub served: Option<Served>,
     pub steps: Steps,
     pub dry_run: bool,
     pub audit_id: HeaderValue,
@@ -51,7 +53,7 @@ impl Drop for Exchange {
         if self.ended {
             return;
         }
-        measure::aborted(&self.info);
+        measure::aborted(&self.info, self.known());
         if let Some(record) = &mut self.record {
             record.stage(Stage::ResponseComplete);
         }
@@ -59,10 +61,15 @@ impl Drop for Exchange {
 }
 
 impl Exchange {
-    pub fn new(info: RequestInfo, headers: &HeaderMap) -> Self {
+    pub fn new(info: RequestInfo, headers: &HeaderMap, catalogue: &Catalogue) -> Self {
+        let served = match info.is_resource {
+            true => catalogue.find(&info.group, &info.version, &info.resource),
+            false => None,
+        };
         let audit_id = headers.get(AUDIT_ID).cloned().unwrap_or_else(new_audit_id);
         Self {
             info,
+            served,
             steps: Steps::default(),
             dry_run: false,
             audit_id,
@@ -78,13 +85,17 @@ impl Exchange {
         }
     }
 
+    fn known(&self) -> measure::Known<'_> {
+        self.served.as_ref().map(|served| &**served.resource())
+    }
+
     pub fn panicked(&mut self) {
         self.panicked = true;
     }
 
     /// Completes the answer, and sees it through to its end.
     pub async fn answer(mut self, server: &Arc<Inner>, mut response: Response<Body>) -> Response<Body> {
-        self.headers(server.registry.catalogue(), response.headers_mut());
+        self.headers(response.headers_mut());
         self.steps.done(Step::Answered);
         let status = response.status();
         let lasting =
@@ -96,7 +107,7 @@ impl Exchange {
                 record.code(status.as_u16());
                 record.stage(Stage::ResponseStarted);
             }
-            measure::lasting(&self.info, 1);
+            measure::lasting(&self.info, self.known(), 1);
         }
         let size = response.body().size_hint().exact();
         if let Some(size) = size {
@@ -145,7 +156,7 @@ impl Exchange {
         Response::from_parts(parts, Body::from(bytes))
     }
 
-    fn headers(&self, catalogue: &Catalogue, headers: &mut HeaderMap) {
+    fn headers(&self, headers: &mut HeaderMap) {
         headers.insert(AUDIT_ID, self.audit_id.clone());
         headers.entry(http::header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
         if let Some(flow) = &self.flow {
@@ -153,9 +164,9 @@ impl Exchange {
             schema.map(|uid| headers.insert(SCHEMA_UID, uid));
             level.map(|uid| headers.insert(LEVEL_UID, uid));
         }
-        if let Some(text) = super::deprecation::warning(catalogue, &self.info) {
+        if let Some(text) = self.served.as_ref().and_then(super::deprecation::warning) {
             super::deprecation::header(&text).map(|value| headers.append(http::header::WARNING, value));
-            measure::deprecated(&self.info);
+            measure::deprecated(&self.info, self.known());
         }
     }
 
@@ -165,9 +176,10 @@ impl Exchange {
         let code = status.as_u16();
         let took = self.steps.elapsed();
         if lasting {
-            measure::lasting(&self.info, -1);
+            measure::lasting(&self.info, self.known(), -1);
         }
-        measure::answered(&self.info, self.dry_run, crate::metrics::Answered { code, duration: took, bytes });
+        let answered = crate::metrics::Answered { code, duration: took, bytes };
+        measure::answered(&self.info, self.known(), self.dry_run, answered);
         if let Some(record) = &mut self.record {
             record.code(code);
             record.stage(if self.panicked { Stage::Panic } else { Stage::ResponseComplete });

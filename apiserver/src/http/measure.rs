@@ -3,7 +3,7 @@
 use super::RequestInfo;
 use crate::connect;
 use crate::metrics::{self, Answered, InFlight, Request, RequestKind};
-use coracle_api::catalogue;
+use coracle_api::Resource;
 
 /// Counts the request as being served until the guard is dropped.
 pub fn in_flight(info: &RequestInfo) -> InFlight<'static> {
@@ -11,31 +11,32 @@ pub fn in_flight(info: &RequestInfo) -> InFlight<'static> {
     metrics::global().in_flight(if reads { RequestKind::ReadOnly } else { RequestKind::Mutating })
 }
 
+/// What is asked for, as far as it is served: only that becomes a label, because clients can write anything into a path.
+pub type Known<'a> = Option<&'a Resource>;
+
 /// Counts an answer that has ended.
-pub fn answered(info: &RequestInfo, dry_run: bool, answered: Answered) {
-    let mut request = request(info);
+pub fn answered(info: &RequestInfo, known: Known<'_>, dry_run: bool, answered: Answered) {
+    let mut request = request(info, known);
     request.dry_run = if dry_run { "All" } else { "" };
     metrics::global().answered(request, answered);
 }
 
 /// Counts a watch or a stream that begins (1) or ends (-1).
-pub fn lasting(info: &RequestInfo, by: i64) {
-    metrics::global().lasting(request(info), by);
+pub fn lasting(info: &RequestInfo, known: Known<'_>, by: i64) {
+    metrics::global().lasting(request(info, known), by);
 }
 
 /// Counts a request whose client did not wait for the answer.
-pub fn aborted(info: &RequestInfo) {
-    metrics::global().aborted(request(info));
+pub fn aborted(info: &RequestInfo, known: Known<'_>) {
+    metrics::global().aborted(request(info, known));
 }
 
-pub fn deprecated(info: &RequestInfo) {
-    let Request { group, version, resource, subresource, .. } = request(info);
+pub fn deprecated(info: &RequestInfo, known: Known<'_>) {
+    let Request { group, version, resource, subresource, .. } = request(info, known);
     metrics::global().deprecated(group, version, resource, subresource);
 }
 
-/// Only what the catalogue knows becomes a label: clients can write anything into a path.
-fn request(info: &RequestInfo) -> Request<'static> {
-    let known = catalogue::by_plural(&info.group, &info.version, &info.resource);
+fn request<'a>(info: &RequestInfo, known: Known<'a>) -> Request<'a> {
     let streams = info.group.is_empty() && connect::handles(&info.resource, &info.subresource);
     let mut request = Request { verb: label(info, streams), component: "apiserver", ..Request::default() };
     if let Some(resource) = known {
@@ -79,5 +80,31 @@ fn scope(info: &RequestInfo) -> &'static str {
         "cluster"
     } else {
         "namespace"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use coracle_api::catalogue;
+    use http::Method;
+
+    fn counted(uri: &str, known: Known<'_>) -> [String; 5] {
+        let info = RequestInfo::new(&Method::GET, &uri.parse().unwrap());
+        let Request { verb, group, resource, subresource, scope, .. } = request(&info, known);
+        [verb, group, resource, subresource, scope].map(str::to_owned)
+    }
+
+    #[test]
+    fn what_is_served_becomes_labels_and_nothing_else() {
+        let pods = &**catalogue::by_plural("", "v1", "pods").unwrap();
+        let status = "/api/v1/namespaces/n/pods/p/status";
+        assert_eq!(counted(status, Some(pods)), ["GET", "", "pods", "status", "resource"]);
+        assert_eq!(counted("/api/v1/namespaces/n/pods/p/x", Some(pods))[3], "");
+        let custom = Resource { group: "example.com".into(), plural: "toys".into(), ..pods.clone() };
+        let toys = "/apis/example.com/v1/namespaces/n/toys";
+        assert_eq!(counted(toys, Some(&custom)), ["LIST", "example.com", "toys", "", "namespace"]);
+        assert_eq!(counted(toys, None), ["LIST", "", "", "", ""]);
+        assert_eq!(counted("/healthz", None), ["GET", "", "", "/healthz", ""]);
     }
 }

@@ -16,7 +16,7 @@ use crate::registry::decode::{Expected, document};
 use crate::registry::ownership::manager_name;
 use crate::registry::patch::{Patch, check_options};
 use crate::registry::update::Part;
-use crate::registry::{Deleted, Page, Query, Scope, WriteOptions};
+use crate::registry::{Deleted, Page, Query, Scope, WriteOptions, Written};
 use crate::server::Inner;
 use crate::strategy;
 use axum::body::Body;
@@ -128,6 +128,21 @@ impl Call<'_> {
             Shape::Table => self.tables(scope)?.single(&object),
         };
         Ok(Reply::json(status, value))
+    }
+
+    /// What a write has made: from the bytes that were stored, where those are what the client wants to see.
+    fn shown_written(
+        &self,
+        scope: &Scope<'_>,
+        status: StatusCode,
+        written: Written,
+    ) -> Result<Reply, ApiError> {
+        let Wanted { shape, format, pretty, .. } = self.wanted;
+        let as_stored = (shape, format, pretty) == (Shape::Object, Format::Json, false);
+        match as_stored.then(|| written.json()).flatten() {
+            Some(bytes) => Ok(Reply { status, ..Reply::encoded(bytes) }),
+            None => self.shown(scope, status, written.object),
+        }
     }
 
     async fn get(&self, scope: &Scope<'_>) -> Result<Reply, ApiError> {
@@ -260,7 +275,7 @@ impl Call<'_> {
         let object = self.decode(scope, body, "CreateOptions").await?;
         let options = self.write_options(scope, "CreateOptions")?;
         let created = scope.create(scope.to_stored(object), &options).await?;
-        self.shown(scope, StatusCode::CREATED, created)
+        self.shown_written(scope, StatusCode::CREATED, created)
     }
 
     /// The body as the expected kind; what is wrong with it but tolerated becomes warnings.
@@ -278,29 +293,42 @@ impl Call<'_> {
     }
 
     async fn update(&self, scope: &Scope<'_>, body: Body) -> Result<Reply, ApiError> {
-        let object = self.decode(scope, body, "UpdateOptions").await?;
         let options = self.write_options(scope, "UpdateOptions")?;
+        let bytes = body::read(body).await?;
+        let (expected, validation) = (self.expected(), options.field_validation);
+        let (object, warnings) = expected.decode(self.headers, &bytes, validation)?;
+        scope.warn(warnings);
+        let mut first = Some(object);
+        // Few writes are tried twice, and only those are worth another look at the body.
+        let mut sent = || match first.take() {
+            Some(object) => Ok(object),
+            None => expected.decode(self.headers, &bytes, validation).map(|(object, _)| object),
+        };
         if self.is_sub("scale") {
-            return Ok(Reply::ok(scope.update_scale(&options, false, |_| Ok(object.clone())).await?));
+            return Ok(Reply::ok(scope.update_scale(&options, false, |_| sent()).await?));
         }
-        let object = scope.to_stored(object);
         self.refuse_unserved()?;
         if let Some(sub) = self.sub() {
-            let replace = |old: &Object| match scope.strategy.custom() {
-                Some(_) => scope.replacement(&object, Some(old)),
-                None => Ok(object.clone()),
+            let replace = |old: &Object| {
+                let new = scope.to_stored(sent()?);
+                if scope.strategy.custom().is_some() {
+                    scope.check_replacement(&new, Some(old))?;
+                }
+                Ok(new)
             };
             let updated = scope.update_sub(sub, &options, replace).await?;
-            return self.shown(scope, StatusCode::OK, updated);
+            return self.shown_written(scope, StatusCode::OK, updated);
         }
         let replace = |old: Option<&Object>| {
             if old.is_none() && scope.strategy.create_on_update() {
                 self.may_create(scope)?;
             }
-            scope.replacement(&object, old)
+            let new = scope.to_stored(sent()?);
+            scope.check_replacement(&new, old)?;
+            Ok(new)
         };
         let (updated, created) = scope.update(Part::Main, &options, replace).await?;
-        self.shown(scope, if created { StatusCode::CREATED } else { StatusCode::OK }, updated)
+        self.shown_written(scope, if created { StatusCode::CREATED } else { StatusCode::OK }, updated)
     }
 
     /// The options of a write, with the manager that its fields will belong to.
@@ -327,10 +355,10 @@ impl Call<'_> {
         }
         if let Some(sub) = self.sub() {
             let patched = scope.patch_sub(sub, &patch, &expected, &options).await?;
-            return self.shown(scope, StatusCode::OK, patched);
+            return self.shown_written(scope, StatusCode::OK, patched);
         }
         let (patched, created) = scope.patch(&patch, &expected, &options, &|| self.may_create(scope)).await?;
-        self.shown(scope, if created { StatusCode::CREATED } else { StatusCode::OK }, patched)
+        self.shown_written(scope, if created { StatusCode::CREATED } else { StatusCode::OK }, patched)
     }
 
     /// Who creates by update or apply must be allowed to create.

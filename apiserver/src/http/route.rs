@@ -1,7 +1,7 @@
-//! Which resource and which way to it a request takes, from the catalogue.
+//! Which way to its resource a request takes.
 
 use super::RequestInfo;
-use crate::catalogue::{Catalogue, Served};
+use crate::catalogue::Served;
 use coracle_api::{ApiError, Resource, Subresource};
 use std::sync::Arc;
 
@@ -22,9 +22,10 @@ pub enum NoRoute {
 }
 
 impl Route {
-    pub fn find(catalogue: &Catalogue, info: &RequestInfo) -> Result<Self, NoRoute> {
+    /// `served` is what the request's group, version and plural name.
+    pub fn find(served: Option<&Served>, info: &RequestInfo) -> Result<Self, NoRoute> {
         let missing = || NoRoute::NotFound(ApiError::page_not_found());
-        let served = catalogue.find(&info.group, &info.version, &info.resource).ok_or_else(missing)?;
+        let served = served.ok_or_else(missing)?.clone();
         let resource = served.resource();
         let outside = !resource.namespaced && !info.namespace.is_empty() && info.namespace != info.name;
         let nowhere = resource.namespaced && info.namespace.is_empty() && !info.is_collection();
@@ -33,7 +34,10 @@ impl Route {
         }
         let subresource = match info.subresource.as_str() {
             "" => None,
-            name => Some(resource.subresources.iter().position(|s| s.name == name).ok_or_else(missing)?),
+            name => {
+                let known = resource.subresources.iter().position(|s| s.name == name);
+                Some(known.ok_or_else(|| NoRoute::NotFound(no_subresource(&served, info)))?)
+            }
         };
         let route = Self { served, subresource };
         let allowed = route.verbs(info);
@@ -66,6 +70,14 @@ impl Route {
             (false, _) => &["get", "watch", "update", "patch", "delete"],
         };
         self.resource().verbs.iter().map(|v| &**v).filter(|v| here.contains(v)).collect()
+    }
+}
+
+/// Upstream's router knows no such path of a built-in resource; that of custom ones misses the object.
+fn no_subresource(served: &Served, info: &RequestInfo) -> ApiError {
+    match served {
+        Served::BuiltIn(_) => ApiError::page_not_found(),
+        Served::Custom(_) => ApiError::not_found(&info.group, &info.resource, &info.name),
     }
 }
 

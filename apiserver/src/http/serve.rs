@@ -1,13 +1,17 @@
 //! The listener: TLS, HTTP/1.1 and HTTP/2, and the end of both.
 
+use super::service;
 use crate::authn::{Authenticator, PeerIdentity};
-use axum::Router;
+use crate::server::Inner;
 use axum::body::Body;
 use axum::extract::ConnectInfo;
 use coracle_api::UserInfo;
-use http::Request;
+use http::header::CONTENT_LENGTH;
+use http::{Method, Request, Response};
+use http_body::Body as _;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +19,6 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
-use tower::Service;
 
 /// A client that has not finished its handshake by then is not one.
 const HANDSHAKE_WITHIN: Duration = Duration::from_secs(10);
@@ -41,7 +44,7 @@ pub struct Peer {
 /// What every connection needs.
 #[derive(Clone)]
 pub struct Front {
-    pub router: Router,
+    pub server: Arc<Inner>,
     /// Clear text without it.
     pub tls: Option<TlsAcceptor>,
     /// Judges client certificates, once a connection.
@@ -80,32 +83,36 @@ async fn connection(front: Front, stream: TcpStream, address: SocketAddr, stop: 
     }
     let Some(acceptor) = front.tls else {
         let peer = Peer { address, identity: None };
-        return exchange(front.router, TokioIo::new(stream), peer, stop).await;
+        return exchange(front.server, TokioIo::new(stream), peer, stop).await;
     };
     match tokio::time::timeout(HANDSHAKE_WITHIN, acceptor.accept(stream)).await {
         Ok(Ok(stream)) => {
             let chain = stream.get_ref().1.peer_certificates();
             let identity = front.authenticator.as_ref().and_then(|a| a.peer(chain)).map(Arc::new);
-            exchange(front.router, TokioIo::new(stream), Peer { address, identity }, stop).await;
+            exchange(front.server, TokioIo::new(stream), Peer { address, identity }, stop).await;
         }
         Ok(Err(error)) => tracing::debug!(%address, %error, "TLS handshake"),
         Err(_) => tracing::debug!(%address, "TLS handshake took too long"),
     }
 }
 
-async fn exchange<I>(router: Router, io: TokioIo<I>, peer: Peer, stop: CancellationToken)
+async fn exchange<I>(server: Arc<Inner>, io: TokioIo<I>, peer: Peer, stop: CancellationToken)
 where
     I: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
 {
     let address = peer.address;
     let service = hyper::service::service_fn(move |request: Request<hyper::body::Incoming>| {
-        let mut router = router.clone();
         let mut request = request.map(Body::new);
         // Only the in-process transport may say who the user is.
         request.extensions_mut().remove::<UserInfo>();
         request.extensions_mut().insert(ConnectInfo(peer.address));
         request.extensions_mut().insert(peer.clone());
-        async move { router.call(request).await }
+        let is_head = request.method() == Method::HEAD;
+        let answer = service::handle(server.clone(), request);
+        async move {
+            let answer = answer.await;
+            Ok::<_, Infallible>(if is_head { without_body(answer) } else { answer })
+        }
     });
     let mut builder = Builder::new(TokioExecutor::new());
     builder
@@ -132,4 +139,13 @@ where
     if let Err(error) = ended {
         tracing::debug!(%address, %error, "connection");
     }
+}
+
+/// The answer to a HEAD: it says how long the body would have been.
+fn without_body(answer: Response<Body>) -> Response<Body> {
+    let (mut parts, body) = answer.into_parts();
+    if let Some(length) = body.size_hint().exact() {
+        parts.headers.entry(CONTENT_LENGTH).or_insert(length.into());
+    }
+    Response::from_parts(parts, Body::empty())
 }

@@ -14,6 +14,7 @@ use crate::admission::{annotations, deadline};
 use crate::audit;
 use crate::authn;
 use crate::authz::{Attributes, Decision};
+use crate::catalogue::Served;
 use crate::connect;
 use crate::flowcontrol::{self, Asker, Flow, width};
 use crate::metrics;
@@ -38,7 +39,7 @@ pub async fn handle(server: Arc<Inner>, request: Request<Body>) -> Response<Body
     let info = RequestInfo::new(request.method(), request.uri());
     let wanted = Wanted::new(request.headers(), request.uri().query(), info.is_resource);
     let shown = *wanted.as_ref().unwrap_or(&Wanted::default());
-    let mut exchange = Exchange::new(info, request.headers());
+    let mut exchange = Exchange::new(info, request.headers(), server.registry.catalogue());
     if steps::verbose() {
         exchange.uri = request.uri().path_and_query().map(ToString::to_string);
     }
@@ -192,14 +193,15 @@ async fn in_time(
     let query = request.uri().query();
     let writes = !matches!(exchange.info.verb, "get" | "list" | "watch");
     exchange.dry_run = writes && query.is_some_and(|query| query.contains("dryRun=All"));
-    if is_long_running(&exchange.info) {
-        let work = Box::pin(serve(server, &exchange.info, wanted, user, request));
+    let (info, served) = (&exchange.info, exchange.served.as_ref());
+    if is_long_running(info) {
+        let work = Box::pin(serve(server, info, served, wanted, user, request));
         return annotated(exchange.record.as_mut(), work).await;
     }
-    let _counted = measure::in_flight(&exchange.info);
+    let _counted = measure::in_flight(info);
     let time = limits::deadline(query, server.request_timeout)?.saturating_sub(exchange.steps.elapsed());
     // Boxed, because it is wrapped twice below, and each layer would hold it again.
-    let work = Box::pin(serve(server, &exchange.info, wanted, user, request));
+    let work = Box::pin(serve(server, info, served, wanted, user, request));
     let end = tokio::time::Instant::now() + time;
     let work = tokio::time::timeout_at(end, deadline::until(end, work));
     let outcome = annotated(exchange.record.as_mut(), work).await;
@@ -221,6 +223,7 @@ async fn annotated<F: Future>(record: Option<&mut audit::Record>, work: F) -> F:
 async fn serve(
     server: &Arc<Inner>,
     info: &RequestInfo,
+    served: Option<&Served>,
     wanted: Wanted,
     user: &UserInfo,
     request: Request<Body>,
@@ -238,7 +241,7 @@ async fn serve(
     if connect::takes_any_method(info) {
         return Box::pin(stream(server, info, user, request)).await;
     }
-    let route = match Route::find(server.registry.catalogue(), info) {
+    let route = match Route::find(served, info) {
         Ok(route) => route,
         Err(NoRoute::NotFound(error)) => return Err(error),
         Err(NoRoute::Method(allowed)) => return Ok(method_not_allowed(&allowed, wanted)),

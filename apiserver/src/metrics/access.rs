@@ -2,6 +2,7 @@
 
 use super::family::{Counter, Family, Gauge, Histogram, Metric as _};
 use super::text::Text;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Upstream's buckets of authentication and authorization, in seconds: powers of two from a millisecond.
@@ -157,6 +158,10 @@ impl Access {
 
     pub(super) fn plugin(&self, name: &str, operation: &str, kind: &str, rejected: bool, duration: Duration) {
         self.controllers.with(&[name, operation, flag(rejected), kind], |h| h.observe(duration));
+    }
+
+    pub(super) fn plugin_times(&self, name: &str, operation: &str, kind: &str) -> Arc<Histogram> {
+        self.controllers.handle(&[name, operation, flag(false), kind])
     }
 
     pub(super) fn step(&self, operation: &str, kind: &str, rejected: bool, duration: Duration) {

@@ -173,6 +173,11 @@ impl Metrics {
         self.access.plugin(name, operation, kind, rejected, duration);
     }
 
+    /// Where [`admission_plugin`](Self::admission_plugin) counts what was not rejected, for who counts often.
+    pub fn admission_plugin_times(&self, name: &str, operation: &str, kind: &str) -> Arc<Histogram> {
+        self.access.plugin_times(name, operation, kind)
+    }
+
     /// All plugins of a type were asked.
     pub fn admission_step(&self, operation: &str, kind: &str, rejected: bool, duration: Duration) {
         self.access.step(operation, kind, rejected, duration);

@@ -6,13 +6,48 @@ use crate::metrics;
 use crate::store::{Durability, Guard, Op, Revision, StoreError, Txn};
 use crate::strategy::{Companions, Write};
 use bytes::Bytes;
-use coracle_api::encode::to_storage_bytes;
+use coracle_api::encode::{to_storage_bytes, with_resource_version};
 use coracle_api::{ApiError, Object, Resource};
 use serde_json::Value;
+use std::sync::Arc;
 use std::time::Instant;
 
 /// The guard on the object's own key failed: somebody else was quicker.
 pub(super) struct Raced;
+
+/// An object that was written, or with a dry run would have been.
+pub struct Written {
+    pub object: Object,
+    /// Its bytes in the store, where they are the form that clients are shown.
+    stored: Option<(Bytes, Revision)>,
+}
+
+impl Written {
+    /// The object as a line of JSON, from the bytes that were stored; `None` where it has to be written out.
+    pub fn json(&self) -> Option<Bytes> {
+        let (raw, revision) = self.stored.as_ref()?;
+        let mut json = with_resource_version(raw, revision.0);
+        json.push(b'\n');
+        Some(json.into())
+    }
+}
+
+impl From<Object> for Written {
+    fn from(object: Object) -> Self {
+        Self { object, stored: None }
+    }
+}
+
+/// What is replaced: as it is kept, and decoded.
+type Old<'a> = Option<(&'a CachedObject, &'a Object)>;
+
+/// How one attempt of a write has ended.
+enum Attempt<T> {
+    Done(T),
+    Raced,
+    /// A companion's guard failed: others may be found.
+    Lost,
+}
 
 impl Scope<'_> {
     /// Writes `object`, which replaces `old`. With `dry_run` everything but the commit happens.
@@ -20,51 +55,96 @@ impl Scope<'_> {
         &self,
         name: &str,
         object: Object,
-        old: Option<(&CachedObject, &Object)>,
+        old: Old<'_>,
         dry_run: bool,
-    ) -> Result<Result<Object, Raced>, ApiError> {
+    ) -> Result<Result<Written, Raced>, ApiError> {
+        if !self.strategy.has_companions() {
+            let attempt = self.put_with(name, object, Companions::default(), old, dry_run).await?;
+            return Ok(if let Attempt::Done(written) = attempt { Ok(written) } else { Err(Raced) });
+        }
         let write = if old.is_some() { Write::Update } else { Write::Create };
-        let key = self.key(name);
-        let guard = Guard { key: key.clone(), expect: old.map(|(cached, _)| cached.revision) };
-        let durability = self.strategy.durability(Some(&object), old.map(|(_, o)| o));
-        let storage = &self.resource.storage;
-        let api_version = self.resource.storage_api_version();
         for _ in 0..ATTEMPTS {
             let mut object = object.clone();
             let companions =
                 self.strategy.companions(write, &mut object, old.map(|(_, o)| o), &self.env())?;
-            let raw = match self.strategy.custom().filter(|_| self.resource.needs_conversion()) {
-                None => to_storage_bytes(&object, &api_version, &storage.kind),
-                Some(custom) => {
-                    let stored = custom.to_storage(object.clone()).await?;
-                    to_storage_bytes(&stored, &api_version, &storage.kind)
-                }
-            };
-            let raw = Bytes::from(raw);
-            if let Some((cached, _)) = old
-                && raw == cached.raw
-                && companions.ops.is_empty()
-            {
-                set_version(&mut object, cached.revision);
-                return Ok(Ok(object));
-            }
-            if dry_run {
-                set_version(&mut object, old.map_or(Revision(0), |(cached, _)| cached.revision));
-                return Ok(Ok(object));
-            }
-            let put = Op::Put { key: key.clone(), value: raw };
-            match self.commit(guard.clone(), put, companions, durability).await {
-                Ok(revision) => {
-                    self.settle(name, revision);
-                    set_version(&mut object, revision);
-                    return Ok(Ok(object));
-                }
-                Err(StoreError::Conflict { key: lost, .. }) if lost == key => return Ok(Err(Raced)),
-                Err(StoreError::Conflict { .. }) => {}
-                Err(other) => return Err(store_error(other)),
+            match self.put_with(name, object, companions, old, dry_run).await? {
+                Attempt::Done(written) => return Ok(Ok(written)),
+                Attempt::Raced => return Ok(Err(Raced)),
+                Attempt::Lost => {}
             }
         }
         Err(ApiError::new(500, "ServerTimeout", "could not allocate what the object needs, please retry"))
+    }
+
+    async fn put_with(
+        &self,
+        name: &str,
+        object: Object,
+        companions: Companions,
+        old: Old<'_>,
+        dry_run: bool,
+    ) -> Result<Attempt<Written>, ApiError> {
+        let raw = self.bytes_of(&object).await?;
+        if let Some((cached, _)) = old
+            && raw == cached.raw
+            && companions.ops.is_empty()
+        {
+            return Ok(Attempt::Done(self.written(object, cached.raw.clone(), cached.revision)));
+        }
+        let mut object = object;
+        if dry_run {
+            set_version(&mut object, old.map_or(Revision(0), |(cached, _)| cached.revision));
+            return Ok(Attempt::Done(object.into()));
+        }
+        let key = self.key(name);
+        let guard = Guard { key: key.clone(), expect: old.map(|(cached, _)| cached.revision) };
+        let durability = self.strategy.durability(Some(&object), old.map(|(_, o)| o));
+        let put = Op::Put { key: key.clone(), value: raw.clone() };
+        Ok(match self.attempt(&key, self.commit(guard, put, companions, durability).await)? {
+            Attempt::Done(revision) => {
+                self.settle(name, revision);
+                Attempt::Done(self.written(object, raw, revision))
+            }
+            Attempt::Raced => Attempt::Raced,
+            Attempt::Lost => Attempt::Lost,
+        })
+    }
+
+    /// The object as the store keeps it.
+    ///
+    /// # Errors
+    /// A conversion webhook's.
+    async fn bytes_of(&self, object: &Object) -> Result<Bytes, ApiError> {
+        let api_version = self.resource.storage_api_version();
+        let kind = &self.resource.storage.kind;
+        let raw = match self.strategy.custom().filter(|_| self.resource.needs_conversion()) {
+            None => to_storage_bytes(object, &api_version, kind),
+            Some(custom) => {
+                let stored = custom.to_storage(object.clone()).await?;
+                to_storage_bytes(&stored, &api_version, kind)
+            }
+        };
+        Ok(raw.into())
+    }
+
+    fn written(&self, object: Object, raw: Bytes, revision: Revision) -> Written {
+        let mut object = object;
+        set_version(&mut object, revision);
+        let stored = (!self.resource.needs_conversion()).then_some((raw, revision));
+        Written { object, stored }
+    }
+
+    fn attempt(
+        &self,
+        key: &Arc<str>,
+        outcome: Result<Revision, StoreError>,
+    ) -> Result<Attempt<Revision>, ApiError> {
+        match outcome {
+            Ok(revision) => Ok(Attempt::Done(revision)),
+            Err(StoreError::Conflict { key: lost, .. }) if lost == *key => Ok(Attempt::Raced),
+            Err(StoreError::Conflict { .. }) => Ok(Attempt::Lost),
+            Err(other) => Err(store_error(other)),
+        }
     }
 
     /// A custom resource as it was just written is in order: who reads it need not look again.
@@ -93,16 +173,20 @@ impl Scope<'_> {
         let guard = Guard { key: key.clone(), expect: Some(old.revision) };
         let durability = self.strategy.durability(None, Some(last));
         for _ in 0..ATTEMPTS {
-            let mut object = last.clone();
-            let companions = self.strategy.companions(Write::Delete, &mut object, Some(last), &self.env())?;
+            let companions = match self.strategy.has_companions() {
+                true => {
+                    self.strategy.companions(Write::Delete, &mut last.clone(), Some(last), &self.env())?
+                }
+                false => Companions::default(),
+            };
             if dry_run {
                 return Ok(Ok(old.revision));
             }
-            match self.commit(guard.clone(), Op::Delete { key: key.clone() }, companions, durability).await {
-                Ok(revision) => return Ok(Ok(revision)),
-                Err(StoreError::Conflict { key: lost, .. }) if lost == key => return Ok(Err(Raced)),
-                Err(StoreError::Conflict { .. }) => {}
-                Err(other) => return Err(store_error(other)),
+            let delete = Op::Delete { key: key.clone() };
+            match self.attempt(&key, self.commit(guard.clone(), delete, companions, durability).await)? {
+                Attempt::Done(revision) => return Ok(Ok(revision)),
+                Attempt::Raced => return Ok(Err(Raced)),
+                Attempt::Lost => {}
             }
         }
         Err(ApiError::new(500, "ServerTimeout", "could not release what the object holds, please retry"))

@@ -1,6 +1,6 @@
 //! POST to a collection.
 
-use super::commit::Raced;
+use super::commit::{Raced, Written};
 use super::gate::{Asked, Operation};
 use super::metadata::{generate_name, of, text};
 use super::ownership::Owners;
@@ -12,7 +12,7 @@ const NAME_ATTEMPTS: usize = 8;
 
 impl Scope<'_> {
     /// Creates the object of the body and returns it as stored.
-    pub async fn create(&self, object: Object, options: &WriteOptions) -> Result<Object, ApiError> {
+    pub async fn create(&self, object: Object, options: &WriteOptions) -> Result<Written, ApiError> {
         self.create_owned(object, Owners::Follow, options).await
     }
 
@@ -21,7 +21,7 @@ impl Scope<'_> {
         object: Object,
         owners: Owners,
         options: &WriteOptions,
-    ) -> Result<Object, ApiError> {
+    ) -> Result<Written, ApiError> {
         let mut object = object;
         self.refuse_terminating()?;
         self.check_identity(&mut object)?;
@@ -66,7 +66,7 @@ impl Scope<'_> {
         object: Object,
         owners: Owners,
         options: &WriteOptions,
-    ) -> Result<Result<Object, (String, Raced)>, ApiError> {
+    ) -> Result<Result<Written, (String, Raced)>, ApiError> {
         let mut object = object;
         self.wipe_new(&mut object);
         self.dedup_owners(&mut object);

@@ -10,6 +10,7 @@ use super::{ATTEMPTS, DeleteOptions, Scope};
 use coracle_api::{ApiError, Object};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
+use std::sync::Arc;
 
 const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
@@ -68,19 +69,21 @@ impl Scope<'_> {
             if !is_deleting(&old) {
                 self.strategy.begin_delete(&mut begun, &self.env());
             }
-            let outcome = match plan(&begun, options, grace, self.is_held(&old), self.now) {
-                Plan::Pending => return Ok(Deleted { object: (*old).clone(), gone: false }),
+            let outcome = match plan(begun, options, grace, self.is_held(&old), self.now) {
+                Plan::Pending => {
+                    return Ok(Deleted { object: Arc::unwrap_or_clone(old), gone: false });
+                }
                 Plan::Mark(mut marked) => {
                     if self.is_held(&marked) {
                         marked["status"]["phase"] = "Terminating".into();
                     }
                     let put = self.put(name, marked, Some((&cached, &old)), options.dry_run).await?;
-                    put.map(|object| Deleted { object, gone: false })
+                    put.map(|written| Deleted { object: written.object, gone: false })
                 }
                 Plan::Remove => {
                     let removed = self.remove(name, &cached, &old, options.dry_run).await?;
                     removed.map(|revision| {
-                        let mut object = (*old).clone();
+                        let mut object = Arc::unwrap_or_clone(old);
                         super::commit::set_version(&mut object, revision);
                         Deleted { object, gone: true }
                     })
@@ -134,12 +137,12 @@ impl Scope<'_> {
 
 /// `grace`: what the strategy grants, `None` for resources without graceful deletion. `held`: something other than
 /// metadata.finalizers keeps the object.
-fn plan(old: &Object, options: &DeleteOptions, grace: Option<i64>, held: bool, now: Timestamp) -> Plan {
-    let mut new = old.clone();
+fn plan(old: Object, options: &DeleteOptions, grace: Option<i64>, held: bool, now: Timestamp) -> Plan {
+    let mut new = old;
     let changed = set_finalizers(&mut new, options.propagation);
     let waits = held || !finalizers(&new).is_empty();
     let grace = grace.unwrap_or(0).max(0);
-    if is_deleting(old) {
+    if is_deleting(&new) {
         return plan_again(new, options, grace, waits, changed);
     }
     if grace == 0 && !waits {
@@ -220,39 +223,40 @@ mod tests {
     #[test]
     fn plain_objects_go_at_once() {
         let object = json!({"metadata": {"name": "a"}});
-        assert_eq!(plan(&object, &options(Some(30), None), None, false, now()), Plan::Remove);
+        assert_eq!(plan(object.clone(), &options(Some(30), None), None, false, now()), Plan::Remove);
     }
 
     #[test]
     fn grace_then_shorter_grace_then_gone() {
         let object = json!({"metadata": {"name": "a", "generation": 1}});
-        let first = marked(plan(&object, &options(None, None), Some(30), false, now()));
+        let first = marked(plan(object.clone(), &options(None, None), Some(30), false, now()));
         assert_eq!(first["metadata"]["deletionTimestamp"], "2026-01-01T00:00:30Z");
         assert_eq!(first["metadata"]["deletionGracePeriodSeconds"], 30);
         assert_eq!(first["metadata"]["generation"], 2);
-        assert_eq!(plan(&first, &options(None, None), Some(30), false, now()), Plan::Pending);
-        assert_eq!(plan(&first, &options(Some(60), None), Some(60), false, now()), Plan::Pending);
-        let second = marked(plan(&first, &options(Some(5), None), Some(5), false, now()));
+        assert_eq!(plan(first.clone(), &options(None, None), Some(30), false, now()), Plan::Pending);
+        assert_eq!(plan(first.clone(), &options(Some(60), None), Some(60), false, now()), Plan::Pending);
+        let second = marked(plan(first.clone(), &options(Some(5), None), Some(5), false, now()));
         assert_eq!(second["metadata"]["deletionTimestamp"], "2026-01-01T00:00:05Z");
-        assert_eq!(plan(&second, &options(Some(0), None), Some(0), false, now()), Plan::Remove);
+        assert_eq!(plan(second.clone(), &options(Some(0), None), Some(0), false, now()), Plan::Remove);
     }
 
     #[test]
     fn finalizers_hold() {
         let object = json!({"metadata": {"name": "a", "finalizers": ["x/y"]}});
-        let marked = marked(plan(&object, &options(None, Some(Propagation::Foreground)), None, false, now()));
+        let marked =
+            marked(plan(object.clone(), &options(None, Some(Propagation::Foreground)), None, false, now()));
         assert_eq!(marked["metadata"]["finalizers"], json!(["x/y", "foregroundDeletion"]));
         assert_eq!(marked["metadata"]["deletionGracePeriodSeconds"], 0);
-        assert_eq!(plan(&marked, &options(Some(0), None), None, false, now()), Plan::Pending);
+        assert_eq!(plan(marked.clone(), &options(Some(0), None), None, false, now()), Plan::Pending);
     }
 
     #[test]
     fn orphan_and_background() {
         let object = json!({"metadata": {"name": "a", "finalizers": ["orphan"]}});
         assert_eq!(
-            plan(&object, &options(None, Some(Propagation::Background)), None, false, now()),
+            plan(object.clone(), &options(None, Some(Propagation::Background)), None, false, now()),
             Plan::Remove
         );
-        assert!(matches!(plan(&object, &options(None, None), None, false, now()), Plan::Mark(_)));
+        assert!(matches!(plan(object.clone(), &options(None, None), None, false, now()), Plan::Mark(_)));
     }
 }

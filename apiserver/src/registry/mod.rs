@@ -29,6 +29,7 @@ pub mod subresource;
 pub mod update;
 mod watch;
 
+pub use commit::Written;
 pub use delete::Deleted;
 pub use delete_options::{DeleteOptions, Propagation};
 pub use list::Page;

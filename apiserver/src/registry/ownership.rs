@@ -163,7 +163,13 @@ impl Scope<'_> {
     ) -> Result<(), ApiError> {
         let list = match owners {
             Owners::Given => return Ok(()),
-            Owners::Keep => old.and_then(|old| old["metadata"].get("managedFields")).cloned(),
+            Owners::Keep => {
+                let kept = old.and_then(|old| old["metadata"].get("managedFields"));
+                if new["metadata"].get("managedFields") == kept {
+                    return Ok(());
+                }
+                kept.cloned()
+            }
             Owners::Follow => {
                 let memo = Memo::default();
                 loop {

@@ -1,6 +1,7 @@
 //! PATCH bodies, applied to the present object.
 
 use super::apply::Configuration;
+use super::commit::Written;
 use super::decode::{Expected, media_type};
 use super::metadata::{of, text};
 use super::ownership::Owners;
@@ -9,7 +10,7 @@ use super::update::{How, Part};
 use super::{Scope, WriteOptions};
 use crate::custom::Memo;
 use bytes::Bytes;
-use coracle_api::decode::FieldValidation;
+use coracle_api::decode::{self, FieldValidation};
 use coracle_api::managed;
 use coracle_api::patch::{self, PatchType};
 use coracle_api::{ApiError, FieldError, Object};
@@ -62,21 +63,32 @@ impl Patch {
         current: &Object,
         validation: FieldValidation,
     ) -> Result<(Object, Vec<String>), ApiError> {
+        let (object, problems) = self.merged(expected, current)?;
+        expected.check_patched(object, problems, validation, &|| self.quoted(expected, current))
+    }
+
+    /// What the patch makes of an object, unchecked.
+    fn merged(
+        &self,
+        expected: &Expected<'_>,
+        current: &Object,
+    ) -> Result<(Object, decode::Problems), ApiError> {
         let (mut object, problems) = patch::apply(self.kind, current, &self.body, expected.schema()?)?;
         let unchanged = text(&object, "resourceVersion") == text(current, "resourceVersion");
         if unchanged && !self.names_version && object["metadata"].is_object() {
             of(&mut object).remove("resourceVersion");
         }
-        expected.check_patched(object, problems, validation, &|object| self.quoted(object))
+        Ok((object, problems))
     }
 
     /// What a refusal quotes: of strategic merges the patch as Go prints a map, of others the result.
-    fn quoted(&self, patched: &Object) -> String {
+    fn quoted(&self, expected: &Expected<'_>, current: &Object) -> String {
         match self.kind {
             PatchType::StrategicMerge => {
                 managed::go_value(&serde_json::from_slice(&self.body).unwrap_or(Value::Null))
             }
-            _ => patched.to_string(),
+            // Merged once more: checking drops what it does not know.
+            _ => self.merged(expected, current).map(|(object, _)| object.to_string()).unwrap_or_default(),
         }
     }
 }
@@ -111,7 +123,7 @@ impl Scope<'_> {
         expected: &Expected<'_>,
         options: &WriteOptions,
         may_create: &(dyn Fn() -> Result<(), ApiError> + Send + Sync),
-    ) -> Result<(Object, bool), ApiError> {
+    ) -> Result<(Written, bool), ApiError> {
         let Some(configuration) = patch.configuration() else {
             let apply = |current: Option<&Object>| {
                 let current = current.ok_or_else(|| self.not_found(self.name))?;
@@ -144,7 +156,7 @@ impl Scope<'_> {
         patch: &Patch,
         expected: &Expected<'_>,
         options: &WriteOptions,
-    ) -> Result<Object, ApiError> {
+    ) -> Result<Written, ApiError> {
         match patch.configuration() {
             Some(configuration) => {
                 let memo = Memo::default();

@@ -106,10 +106,10 @@ impl Scope<'_> {
         &self,
         options: &WriteOptions,
         applied: bool,
-        transform: F,
+        mut transform: F,
     ) -> Result<Object, ApiError>
     where
-        F: Fn(&Object) -> Result<Object, ApiError> + Send + Sync,
+        F: FnMut(&Object) -> Result<Object, ApiError> + Send,
     {
         let apply = |current: Option<&Object>| {
             let Some(current) = current else { return Err(self.not_found(self.name)) };
@@ -125,8 +125,8 @@ impl Scope<'_> {
         };
         let part = if self.strategy.custom().is_some() { Part::Main } else { Part::Internal };
         let how = How { part, owners: Owners::Given, creates: false };
-        let (object, _) = self.update_as(how, options, apply).await?;
-        Ok(self.scale_of(&object))
+        let (written, _) = self.update_as(how, options, apply).await?;
+        Ok(self.scale_of(&written.object))
     }
 
     fn check_scale(&self, scale: &Object) -> Result<(), ApiError> {

@@ -1,5 +1,6 @@
 //! Which subresources the generic path serves, and how each looks at its object.
 
+use super::commit::Written;
 use super::metadata::of;
 use super::ownership::Owners;
 use super::update::{How, Part};
@@ -66,9 +67,9 @@ impl Scope<'_> {
         sub: Sub,
         options: &WriteOptions,
         transform: F,
-    ) -> Result<Object, ApiError>
+    ) -> Result<Written, ApiError>
     where
-        F: Fn(&Object) -> Result<Object, ApiError> + Send + Sync,
+        F: FnMut(&Object) -> Result<Object, ApiError> + Send,
     {
         self.update_sub_as(sub, Owners::of(sub.part(), self.subresource), options, transform).await
     }
@@ -78,10 +79,10 @@ impl Scope<'_> {
         sub: Sub,
         owners: Owners,
         options: &WriteOptions,
-        transform: F,
-    ) -> Result<Object, ApiError>
+        mut transform: F,
+    ) -> Result<Written, ApiError>
     where
-        F: Fn(&Object) -> Result<Object, ApiError> + Send + Sync,
+        F: FnMut(&Object) -> Result<Object, ApiError> + Send,
     {
         let narrow = |current: Option<&Object>| {
             let Some(current) = current else { return Err(self.not_found(self.name)) };

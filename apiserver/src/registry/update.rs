@@ -1,6 +1,6 @@
 //! PUT and PATCH, of an object or of a part of it: read, transform, check, compare and swap.
 
-use super::commit::Raced;
+use super::commit::{Raced, Written};
 use super::gate::{Asked, Operation};
 use super::metadata::{finalizers, is_deleting, text};
 use super::ownership::Owners;
@@ -54,9 +54,9 @@ impl Scope<'_> {
         part: Part,
         options: &WriteOptions,
         transform: F,
-    ) -> Result<(Object, bool), ApiError>
+    ) -> Result<(Written, bool), ApiError>
     where
-        F: Fn(Option<&Object>) -> Result<Object, ApiError> + Send + Sync,
+        F: FnMut(Option<&Object>) -> Result<Object, ApiError> + Send,
     {
         let owners = Owners::of(part, self.subresource);
         let creates = part == Part::Main && self.strategy.create_on_update();
@@ -68,10 +68,10 @@ impl Scope<'_> {
         &self,
         how: How,
         options: &WriteOptions,
-        transform: F,
-    ) -> Result<(Object, bool), ApiError>
+        mut transform: F,
+    ) -> Result<(Written, bool), ApiError>
     where
-        F: Fn(Option<&Object>) -> Result<Object, ApiError> + Send + Sync,
+        F: FnMut(Option<&Object>) -> Result<Object, ApiError> + Send,
     {
         for attempt in 0..RETRIES {
             let fresh = attempt > 0;
@@ -79,7 +79,7 @@ impl Scope<'_> {
                 if !fresh {
                     continue;
                 }
-                let created = Box::pin(self.create_by_update(how, options, &transform)).await;
+                let created = Box::pin(self.create_by_update(how, options, &mut transform)).await;
                 return created.map(|object| (object, true));
             };
             let old = self.working(&cached).await?;
@@ -103,10 +103,10 @@ impl Scope<'_> {
         &self,
         how: How,
         options: &WriteOptions,
-        transform: &F,
-    ) -> Result<Object, ApiError>
+        transform: &mut F,
+    ) -> Result<Written, ApiError>
     where
-        F: Fn(Option<&Object>) -> Result<Object, ApiError> + Send + Sync,
+        F: FnMut(Option<&Object>) -> Result<Object, ApiError> + Send,
     {
         if !how.creates {
             return Err(self.not_found(self.name));
@@ -121,8 +121,8 @@ impl Scope<'_> {
         self.create_owned(object, how.owners, options).await
     }
 
-    /// What a PUT makes of the present object: `new`, if that is allowed without naming a version.
-    pub fn replacement(&self, new: &Object, old: Option<&Object>) -> Result<Object, ApiError> {
+    /// Refuses a PUT of `new` that is not allowed without naming a version.
+    pub fn check_replacement(&self, new: &Object, old: Option<&Object>) -> Result<(), ApiError> {
         if text(new, "name").is_empty() {
             return Err(self.nameless());
         }
@@ -136,7 +136,7 @@ impl Scope<'_> {
             let error = FieldError { reason: "FieldValueInvalid", field, detail };
             return Err(self.invalid(&[error]));
         }
-        Ok(new.clone())
+        Ok(())
     }
 
     /// Whether the new object is bound to the version it was derived from.
@@ -164,7 +164,7 @@ impl Scope<'_> {
         new: Object,
         cached: &Arc<CachedObject>,
         old: &Object,
-    ) -> Result<Result<Object, Raced>, ApiError> {
+    ) -> Result<Result<Written, Raced>, ApiError> {
         let How { part, owners, .. } = how;
         let mut new = new;
         self.dedup_owners(&mut new);
@@ -195,7 +195,7 @@ impl Scope<'_> {
             let removed = self.remove(self.name, cached, &new, options.dry_run).await?;
             return Ok(removed.map(|revision| {
                 super::commit::set_version(&mut new, revision);
-                new
+                new.into()
             }));
         }
         self.put(self.name, new, Some((cached, old)), options.dry_run).await
@@ -206,12 +206,12 @@ impl Scope<'_> {
         let env = self.env();
         match part {
             Part::Main => {
-                self.strategy.validate(new, &env, &mut errors);
+                self.strategy.validate_changed(new, old, &env, &mut errors);
                 self.strategy.validate_update(new, old, &env, &mut errors);
             }
             Part::Status => self.strategy.validate_status_update(new, old, &env, &mut errors),
             Part::Approval => self.strategy.validate_approval_update(new, old, &env, &mut errors),
-            Part::Internal => self.strategy.validate(new, &env, &mut errors),
+            Part::Internal => self.strategy.validate_changed(new, old, &env, &mut errors),
         }
         errors
     }

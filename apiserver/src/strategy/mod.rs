@@ -164,10 +164,16 @@ pub trait Strategy: Send + Sync + 'static {
 
     fn validate(&self, _object: &Object, _env: &Env, _errors: &mut Vec<FieldError>) {}
 
+    /// As [`validate`](Self::validate), of what an update has made of a valid object: what it leaves alone need not be
+    /// looked at again.
+    fn validate_changed(&self, new: &Object, _old: &Object, env: &Env, errors: &mut Vec<FieldError>) {
+        self.validate(new, env, errors);
+    }
+
     /// Beyond [`validate`](Self::validate), which is run too: what only a new object must not have.
     fn validate_create(&self, _object: &Object, _env: &Env, _errors: &mut Vec<FieldError>) {}
 
-    /// Beyond [`validate`](Self::validate), which is run too: immutable fields and transitions.
+    /// Beyond [`validate_changed`](Self::validate_changed), which is run too: immutable fields and transitions.
     fn validate_update(&self, _new: &Object, _old: &Object, _env: &Env, _errors: &mut Vec<FieldError>) {}
 
     fn validate_status_update(
@@ -218,6 +224,11 @@ pub trait Strategy: Send + Sync + 'static {
     /// What the first deletion of an object adds to it before its finalizers are looked at. Definitions of custom
     /// resources get the one that keeps them until their instances are gone.
     fn begin_delete(&self, _object: &mut Object, _env: &Env) {}
+
+    /// Whether [`companions`](Self::companions) does anything for this resource.
+    fn has_companions(&self) -> bool {
+        false
+    }
 
     /// Allocations and releases that belong to this write. May change `object` (a Service gets its cluster IP
     /// here).

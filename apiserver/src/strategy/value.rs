@@ -113,6 +113,8 @@ pub fn default_number(value: &mut Value, field: &str, new: i64) {
     }
 }
 
+const SMALL: [&str; 10] = ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"];
+
 /// Where a value stands in its object, as upstream's `field.Path` prints it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Path(String);
@@ -123,16 +125,28 @@ impl Path {
     }
 
     pub fn field(&self, field: &str) -> Self {
-        if self.0.is_empty() { Self::root(field) } else { Self(format!("{}.{field}", self.0)) }
+        if self.0.is_empty() { Self::root(field) } else { self.with([".", field, ""]) }
     }
 
     pub fn index(&self, index: usize) -> Self {
-        Self(format!("{}[{index}]", self.0))
+        match SMALL.get(index) {
+            Some(digit) => self.with(["[", digit, "]"]),
+            None => self.with(["[", &index.to_string(), "]"]),
+        }
     }
 
     /// An entry of a map.
     pub fn key(&self, key: &str) -> Self {
-        Self(format!("{}[{key}]", self.0))
+        self.with(["[", key, "]"])
+    }
+
+    /// Validating a pod makes hundreds of paths, nearly all for nothing: the formatter would be most of it.
+    fn with(&self, parts: [&str; 3]) -> Self {
+        let mut text =
+            String::with_capacity(self.0.len() + parts.iter().map(|part| part.len()).sum::<usize>());
+        text.push_str(&self.0);
+        parts.iter().for_each(|part| text.push_str(part));
+        Self(text)
     }
 }
 

@@ -56,6 +56,14 @@ async fn every_verb() {
          application/merge-patch+json, application/apply-patch+yaml"
     );
 
+    let other = api.get(&format!("{one}/other")).await;
+    assert_eq!(message(&other, 404), "widgets.example.com \"a\" not found");
+    let page = api.get("/metrics").await;
+    let page = std::str::from_utf8(&page.body).unwrap();
+    let counted = "apiserver_request_total{verb=\"PATCH\",dry_run=\"\",group=\"example.com\",version=\"v1\",\
+        resource=\"widgets\",subresource=\"\",scope=\"resource\",component=\"apiserver\",code=\"200\"}";
+    assert!(page.contains(counted), "{page}");
+
     let selected = api.get(&format!("{WIDGETS}?labelSelector=l%3D1")).await.expect(200);
     assert_eq!(selected["items"].as_array().unwrap().len(), 1);
     let dry = api.post(&format!("{WIDGETS}?dryRun=All"), &widget("dry", &json!({}))).await.expect(201);

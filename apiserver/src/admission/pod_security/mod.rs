@@ -85,20 +85,20 @@ fn template<'a>(request: &Request, object: &'a Object) -> Option<&'a Value> {
 
 /// Of what an update may change in a pod, images matter; seccomp annotations did.
 fn is_significant(new: &Object, old: &Object) -> bool {
-    let note = |pod: &Object, key: &str| pod["metadata"]["annotations"][key].clone();
-    let images = |pod: &Object, list: &str| -> Vec<(Value, Value, Value)> {
-        let one = |c: &Value| {
-            let key = format!(
-                "container.seccomp.security.alpha.kubernetes.io/{}",
-                c["name"].as_str().unwrap_or_default()
-            );
-            (c["name"].clone(), c["image"].clone(), note(pod, &key))
-        };
-        items(&pod["spec"][list]).iter().map(one).collect()
+    const POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
+    const CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/";
+    let is_note = |key: &str| key == POD || key.starts_with(CONTAINER);
+    let notes = |pod: &'_ Object| -> Vec<(String, Value)> {
+        let all = pod["metadata"]["annotations"].as_object().into_iter().flatten();
+        all.filter(|(key, _)| is_note(key)).map(|(key, value)| (key.clone(), value.clone())).collect()
     };
-    let pod_key = "seccomp.security.alpha.kubernetes.io/pod";
+    let same_images = |list: &str| {
+        let of = |container: &'_ Value| (container["name"].clone(), container["image"].clone());
+        let (new, old) = (items(&new["spec"][list]), items(&old["spec"][list]));
+        new.len() == old.len() && new.iter().zip(old).all(|(new, old)| new == old || of(new) == of(old))
+    };
     let lists = ["containers", "initContainers", "ephemeralContainers"];
-    note(new, pod_key) != note(old, pod_key) || lists.iter().any(|l| images(new, l) != images(old, l))
+    notes(new) != notes(old) || !lists.into_iter().all(same_images)
 }
 
 fn annotate(key: &str, value: String) {

@@ -65,6 +65,13 @@ impl Strategy for Pods {
         validate::pod_spec(&object["spec"], &Path::root("spec"), &mut Errors(errors));
     }
 
+    /// Most updates of pods are about their labels or finalizers.
+    fn validate_changed(&self, new: &Object, old: &Object, env: &Env, errors: &mut Vec<FieldError>) {
+        if new["spec"] != old["spec"] {
+            self.validate(new, env, errors);
+        }
+    }
+
     fn validate_create(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         if !list_at(object, "spec.ephemeralContainers").is_empty() {
             let path = Path::root("spec").field("ephemeralContainers");

@@ -64,6 +64,10 @@ impl Strategy for Services {
         false
     }
 
+    fn has_companions(&self) -> bool {
+        true
+    }
+
     fn companions(
         &self,
         write: Write,

@@ -49,25 +49,25 @@ fn addresses(list: &[Value], path: &Path, errors: &mut Errors) {
 /// A container that must not run again does not come back once it has ended.
 fn restarts(new: &Object, old: &Object, statuses: &str, containers: &str, path: &Path, errors: &mut Errors) {
     let policy = str_at(old, "spec.restartPolicy");
-    let find = |pod: &'_ Object, name: &str| -> Value {
-        let all = list_at(&pod["status"], statuses);
-        all.iter().find(|s| str_at(s, "name") == name).cloned().unwrap_or(Value::Null)
-    };
     for container in list_at(&old["spec"], containers) {
         let name = str_at(container, "name");
         let own = str_at(container, "restartPolicy");
         let rules = !list_at(container, "restartPolicyRules").is_empty();
         let effective = if own.is_empty() { policy } else { own };
-        let (was, is) = (find(old, name), find(new, name));
-        let ended = at(&was, "state.terminated");
+        let (was, is) = (status_of(old, statuses, name), status_of(new, statuses, name));
+        let ended = at(was, "state.terminated");
         if rules || effective == "Always" || ended.is_null() || is.is_null() {
             continue;
         }
         let failed = i64_at(ended, "exitCode").unwrap_or(0) != 0;
         let may_restart = effective == "OnFailure" && failed;
-        if !may_restart && !has(&is, "state.terminated") {
+        if !may_restart && !has(is, "state.terminated") {
             let at_state = path.field("state");
             errors.forbidden(&at_state, "may not be transitioned to non-terminated state");
         }
     }
+}
+
+fn status_of<'a>(pod: &'a Object, statuses: &str, name: &str) -> &'a Value {
+    list_at(&pod["status"], statuses).iter().find(|s| str_at(s, "name") == name).unwrap_or(&Value::Null)
 }

@@ -8,6 +8,9 @@ use serde_json::Value;
 const UPDATABLE: &str = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
 
 pub fn pod(new: &Object, old: &Object, errors: &mut Errors) {
+    if new["spec"] == old["spec"] {
+        return;
+    }
     let path = Path::root("spec");
     for field in ["containers", "initContainers"] {
         let lists = (list_at(&new["spec"], field), list_at(&old["spec"], field));
