@@ -1,34 +1,17 @@
 //! The event recorder: events in upstream's form, repeated ones counted instead of stored again.
 
+use crate::correlate::{Correlator, Kin, Subject};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Api, Resource, ResourceExt};
-use std::collections::HashMap;
-use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 /// Events waiting to be written; beyond it they are dropped, as upstream drops them, so that a storm of events
 /// never slows the component that reports.
 const BACKLOG: usize = 1000;
-/// How long a repeated event is counted on the same object; upstream's correlator window.
-const WINDOW: Duration = Duration::from_secs(600);
-/// Distinct events remembered for counting; upstream's cache size.
-const REMEMBERED: usize = 4096;
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Identity {
-    namespace: String,
-    uid: String,
-    name: String,
-    kind: String,
-    field_path: String,
-    type_: &'static str,
-    reason: String,
-    message: String,
-}
 
 struct Report {
     regarding: ObjectReference,
@@ -109,72 +92,64 @@ pub fn reference<K: Resource<DynamicType = ()>>(object: &K) -> ObjectReference {
     }
 }
 
-/// An event of the past that a repetition adds to.
-struct Seen {
-    name: String,
-    count: i32,
-    last: Instant,
-}
-
 async fn write_all(client: kube::Client, source: EventSource, mut reports: mpsc::Receiver<Report>) {
-    let mut seen: HashMap<Identity, Seen> = HashMap::new();
+    let mut correlator = Correlator::default();
     while let Some(report) = reports.recv().await {
-        if seen.len() >= REMEMBERED {
-            seen.retain(|_, s| s.last.elapsed() < WINDOW);
-            if seen.len() >= REMEMBERED {
-                seen.clear();
-            }
-        }
-        if let Err(error) = write(&client, &source, &mut seen, report).await {
+        if let Err(error) = write(&client, &source, &mut correlator, report).await {
             tracing::debug!(%error, "event not written");
         }
     }
 }
 
-fn identity(report: &Report) -> Identity {
+fn kin(report: &Report) -> Kin {
     let r = &report.regarding;
-    Identity {
+    let subject = Subject {
         namespace: r.namespace.clone().unwrap_or_else(|| "default".to_owned()),
         uid: r.uid.clone().unwrap_or_default(),
         name: r.name.clone().unwrap_or_default(),
         kind: r.kind.clone().unwrap_or_default(),
         field_path: r.field_path.clone().unwrap_or_default(),
-        type_: report.type_,
-        reason: report.reason.clone(),
-        message: report.message.clone(),
-    }
+    };
+    Kin { subject, type_: report.type_, reason: report.reason.clone() }
 }
 
 async fn write(
     client: &kube::Client,
     source: &EventSource,
-    seen: &mut HashMap<Identity, Seen>,
-    report: Report,
+    correlator: &mut Correlator,
+    mut report: Report,
 ) -> Result<(), kube::Error> {
-    let id = identity(&report);
-    let api: Api<Event> = Api::namespaced(client.clone(), &id.namespace);
-    if let Some(past) = seen.get_mut(&id).filter(|s| s.last.elapsed() < WINDOW) {
-        past.count += 1;
-        past.last = Instant::now();
-        let patch = serde_json::json!({ "count": past.count, "lastTimestamp": Time(report.at) });
-        match api.patch(&past.name, &PatchParams::default(), &Patch::Merge(patch)).await {
+    let Some(verdict) = correlator.judge(kin(&report), &report.message, Instant::now()) else {
+        return Ok(());
+    };
+    report.message = verdict.message;
+    let subject = &verdict.identity.kin.subject;
+    let api: Api<Event> = Api::namespaced(client.clone(), &subject.namespace);
+    if let Some((name, count)) = verdict.past {
+        let count = count + 1;
+        let patch = serde_json::json!({ "count": count, "lastTimestamp": Time(report.at), "message": report.message });
+        match api.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await {
             Err(kube::Error::Api(status)) if status.code == 404 => {}
-            other => return other.map(|_| ()),
+            other => {
+                other?;
+                correlator.written(verdict.identity, name, count, Instant::now());
+                return Ok(());
+            }
         }
     }
-    let event = new_event(source, &id, report);
+    let event = new_event(source, subject, report);
     let name = event.name_any();
     api.create(&PostParams::default(), &event).await?;
-    seen.insert(id, Seen { name, count: 1, last: Instant::now() });
+    correlator.written(verdict.identity, name, 1, Instant::now());
     Ok(())
 }
 
-fn new_event(source: &EventSource, id: &Identity, report: Report) -> Event {
+fn new_event(source: &EventSource, subject: &Subject, report: Report) -> Event {
     let nanos = report.at.as_nanosecond();
     Event {
         metadata: ObjectMeta {
-            name: Some(format!("{}.{nanos:x}", id.name)),
-            namespace: Some(id.namespace.clone()),
+            name: Some(format!("{}.{nanos:x}", subject.name)),
+            namespace: Some(subject.namespace.clone()),
             ..ObjectMeta::default()
         },
         involved_object: report.regarding,

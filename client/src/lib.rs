@@ -3,6 +3,7 @@
 
 pub mod context;
 pub mod controller;
+mod correlate;
 pub mod events;
 pub mod informer;
 pub mod leader;

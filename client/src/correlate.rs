@@ -1,0 +1,181 @@
+//! Which of many events are written: repeated ones are counted, many of one kind combined, and one object has no more
+//! than a burst of them. The rules and numbers are those of upstream's event correlator; without them the 1,000 pods of
+//! one ReplicaSet would be 1,000 events.
+
+use std::collections::{HashMap, HashSet};
+use std::hash::Hash;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How long a repeated event is counted on the same object, and a kind of events combined.
+const WINDOW: Duration = Duration::from_secs(600);
+/// Entries remembered of each sort.
+const REMEMBERED: usize = 4096;
+/// Messages of one reason about one object that are told apart.
+const TOLD_APART: usize = 10;
+/// Events about one object at once, and the time after which there may be one more.
+const BURST: u32 = 25;
+const REFILL: Duration = Duration::from_secs(300);
+
+/// What an event is about.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Subject {
+    pub namespace: String,
+    pub uid: String,
+    pub name: String,
+    pub kind: String,
+    pub field_path: String,
+}
+
+/// Events that differ in their words only.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Kin {
+    pub subject: Subject,
+    pub type_: &'static str,
+    pub reason: String,
+}
+
+/// One event with its repetitions: by its message, or, where it is combined with its kin, without.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Identity {
+    pub kin: Kin,
+    message: Option<String>,
+}
+
+/// What to write.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Verdict {
+    pub identity: Identity,
+    pub message: String,
+    /// Name and count of the stored event that this one repeats.
+    pub past: Option<(String, i32)>,
+}
+
+/// Something of the past, and when it was last touched.
+struct Kept<T> {
+    what: T,
+    at: Instant,
+}
+
+#[derive(Default)]
+pub struct Correlator {
+    groups: HashMap<Kin, Kept<HashSet<String>>>,
+    stored: HashMap<Identity, Kept<(String, i32)>>,
+    /// Events that an object may still have.
+    budgets: HashMap<Subject, Kept<u32>>,
+}
+
+/// Makes room, by age if that helps.
+fn trim<K: Eq + Hash, T>(map: &mut HashMap<K, Kept<T>>, now: Instant) {
+    if map.len() >= REMEMBERED {
+        map.retain(|_, kept| now.duration_since(kept.at) < WINDOW);
+        if map.len() >= REMEMBERED {
+            map.clear();
+        }
+    }
+}
+
+impl Correlator {
+    /// What to write about an event; `None` when the object has had too many.
+    pub fn judge(&mut self, kin: Kin, message: &str, now: Instant) -> Option<Verdict> {
+        if !self.afford(&kin.subject, now) {
+            return None;
+        }
+        let combined = self.is_combined(&kin, message, now);
+        let message =
+            if combined { format!("(combined from similar events): {message}") } else { message.to_owned() };
+        let identity = Identity { kin, message: (!combined).then(|| message.clone()) };
+        let past = self.stored.get(&identity).filter(|kept| now.duration_since(kept.at) < WINDOW);
+        Some(Verdict { past: past.map(|kept| kept.what.clone()), identity, message })
+    }
+
+    /// The event was written under this name and has been seen so often.
+    pub fn written(&mut self, identity: Identity, name: String, count: i32, now: Instant) {
+        trim(&mut self.stored, now);
+        self.stored.insert(identity, Kept { what: (name, count), at: now });
+    }
+
+    fn afford(&mut self, subject: &Subject, now: Instant) -> bool {
+        trim(&mut self.budgets, now);
+        let budget = self.budgets.entry(subject.clone()).or_insert(Kept { what: BURST, at: now });
+        let refills = now.duration_since(budget.at).as_secs() / REFILL.as_secs();
+        if refills > 0 {
+            budget.what = budget.what.saturating_add(u32::try_from(refills).unwrap_or(BURST)).min(BURST);
+            budget.at = now;
+        }
+        let enough = budget.what > 0;
+        budget.what = budget.what.saturating_sub(1);
+        enough
+    }
+
+    fn is_combined(&mut self, kin: &Kin, message: &str, now: Instant) -> bool {
+        trim(&mut self.groups, now);
+        let group = self.groups.entry(kin.clone()).or_insert(Kept { what: HashSet::new(), at: now });
+        if now.duration_since(group.at) > WINDOW {
+            group.what.clear();
+        }
+        group.at = now;
+        let new = group.what.insert(message.to_owned());
+        let many = group.what.len() >= TOLD_APART;
+        if many && new {
+            group.what.remove(message);
+        }
+        many
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kin(name: &str, reason: &str) -> Kin {
+        let subject = Subject { name: name.to_owned(), ..Subject::default() };
+        Kin { subject, type_: "Normal", reason: reason.to_owned() }
+    }
+
+    /// Judges and writes; the message and the count, or nothing.
+    fn tell(correlator: &mut Correlator, kin: Kin, message: &str, now: Instant) -> Option<(String, i32)> {
+        let verdict = correlator.judge(kin, message, now)?;
+        let (name, count) = verdict.past.unwrap_or_else(|| (message.to_owned(), 0));
+        correlator.written(verdict.identity, name, count + 1, now);
+        Some((verdict.message, count + 1))
+    }
+
+    #[test]
+    fn repetitions_are_counted_until_they_are_old() {
+        let (mut correlator, start) = (Correlator::default(), Instant::now());
+        for count in 1..4 {
+            assert_eq!(tell(&mut correlator, kin("a", "r"), "m", start), Some(("m".to_owned(), count)));
+        }
+        assert_eq!(tell(&mut correlator, kin("b", "r"), "m", start), Some(("m".to_owned(), 1)));
+        let later = start + WINDOW;
+        assert_eq!(tell(&mut correlator, kin("a", "r"), "m", later), Some(("m".to_owned(), 1)));
+    }
+
+    #[test]
+    fn many_messages_of_one_reason_become_one_event() {
+        let (mut correlator, start) = (Correlator::default(), Instant::now());
+        for i in 0..TOLD_APART - 1 {
+            let message = format!("m{i}");
+            assert_eq!(tell(&mut correlator, kin("a", "r"), &message, start), Some((message, 1)));
+        }
+        for count in 1..4 {
+            let told = tell(&mut correlator, kin("a", "r"), &format!("n{count}"), start);
+            assert_eq!(told, Some((format!("(combined from similar events): n{count}"), count)));
+        }
+        assert_eq!(tell(&mut correlator, kin("a", "other"), "x", start), Some(("x".to_owned(), 1)));
+        assert_eq!(tell(&mut correlator, kin("a", "r"), "m0", start), Some(("m0".to_owned(), 2)));
+    }
+
+    #[test]
+    fn one_object_has_a_burst_of_events_and_then_few() {
+        let (mut correlator, start) = (Correlator::default(), Instant::now());
+        let told =
+            (0..100).filter(|i| tell(&mut correlator, kin("a", &format!("r{i}")), "m", start).is_some());
+        assert_eq!(told.count(), 25);
+        assert!(tell(&mut correlator, kin("b", "r"), "m", start).is_some(), "another object");
+        let later = start + REFILL * 2;
+        let told = (0..9).filter(|i| tell(&mut correlator, kin("a", &format!("s{i}")), "m", later).is_some());
+        assert_eq!(told.count(), 2);
+    }
+}
