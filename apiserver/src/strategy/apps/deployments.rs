@@ -40,6 +40,14 @@ impl Strategy for Deployments {
         set(object, "status", json!({}));
     }
 
+    /// A status brings annotations along (the controller's revision), but no labels.
+    fn prepare_status_update(&self, new: &mut Object, old: &Object, _env: &Env) {
+        copy_field(new, old, "spec");
+        let labels = at(old, "metadata.labels").clone();
+        let Some(metadata) = at_mut(new, "metadata") else { return };
+        if labels.is_null() { drop(remove(metadata, "labels")) } else { set(metadata, "labels", labels) }
+    }
+
     fn validate(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         let errors = &mut Errors(errors);
         let path = Path::root("spec");

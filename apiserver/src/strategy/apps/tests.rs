@@ -111,6 +111,23 @@ fn generations_count_what_upstream_counts() {
 }
 
 #[test]
+fn a_deployments_status_carries_annotations_and_no_labels() {
+    let world = World::default();
+    for labels in [json!({ "a": "old" }), Value::Null] {
+        let old = object(&Deployments, &json!({ "metadata": { "labels": labels } }));
+        let mut new = old.clone();
+        new["metadata"]["labels"] = json!({ "a": "new" });
+        new["metadata"]["annotations"] = json!({ "b": "new" });
+        Deployments.prepare_status_update(&mut new, &old, &world.env());
+        assert_eq!(
+            new["metadata"].get("labels").unwrap_or(&Value::Null),
+            old["metadata"].get("labels").unwrap_or(&Value::Null)
+        );
+        assert_eq!(new["metadata"]["annotations"]["b"], "new");
+    }
+}
+
+#[test]
 fn a_daemon_set_counts_its_templates() {
     let world = World::default();
     let mut old = object(&DaemonSets, &json!({}));
