@@ -55,7 +55,7 @@ pub struct ServerArgs {
     /// Address of this node [default: of the interface with the default route]
     #[arg(long, value_name = "ADDRESS")]
     pub node_ip: Option<IpAddr>,
-    /// Components to leave out: kubelet, proxy, dns, scheduler, controllers, storage
+    /// Components to leave out: kubelet, proxy, dns, scheduler, controllers, storage, load-balancers
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     pub disable: Option<Vec<String>>,
     /// sled or memory [default: sled]

@@ -24,16 +24,19 @@ pub enum Component {
     Scheduler,
     Controllers,
     Storage,
+    /// Of the controllers, the one that gives Services of type LoadBalancer the nodes' addresses.
+    LoadBalancers,
 }
 
 impl Component {
-    const ALL: [(&'static str, Self); 6] = [
+    const ALL: [(&'static str, Self); 7] = [
         ("kubelet", Self::Kubelet),
         ("proxy", Self::Proxy),
         ("dns", Self::Dns),
         ("scheduler", Self::Scheduler),
         ("controllers", Self::Controllers),
         ("storage", Self::Storage),
+        ("load-balancers", Self::LoadBalancers),
     ];
 
     fn parse(name: &str) -> Result<Self, String> {

@@ -2,6 +2,14 @@
 
 use kube::core::ApiResource;
 use kube::discovery::{ApiCapabilities, Discovery, Scope, verbs};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How long an answer is good for what it shows; what it does not show is asked for again.
+const GOOD_FOR: Duration = Duration::from_secs(600);
+/// Between two questions for what nobody serves.
+const PAUSE: Duration = Duration::from_secs(15);
 
 /// One resource, in its most stable version.
 #[derive(Clone, Debug)]
@@ -40,6 +48,33 @@ impl Served {
 
     pub fn can_watch(&self) -> bool {
         self.capabilities.supports_operation(verbs::WATCH)
+    }
+}
+
+/// What was served when it was last looked. For components that look one resource up again and again.
+pub struct Known {
+    client: kube::Client,
+    last: Mutex<Option<(Instant, Arc<Vec<Served>>)>>,
+}
+
+impl Known {
+    pub fn new(client: kube::Client) -> Self {
+        Self { client, last: Mutex::default() }
+    }
+
+    /// The first resource that passes, if one is served.
+    pub async fn find(&self, is_it: impl Fn(&Served) -> bool) -> Result<Option<Served>, kube::Error> {
+        let last = self.last.lock().clone();
+        if let Some((at, all)) = last {
+            let found = all.iter().find(|served| is_it(served)).cloned();
+            let age = at.elapsed();
+            if age < PAUSE || (found.is_some() && age < GOOD_FOR) {
+                return Ok(found);
+            }
+        }
+        let all = Arc::new(served(&self.client).await?);
+        *self.last.lock() = Some((Instant::now(), all.clone()));
+        Ok(all.iter().find(|served| is_it(served)).cloned())
     }
 }
 

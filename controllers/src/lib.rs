@@ -15,6 +15,7 @@ pub mod endpointslice;
 pub mod ephemeral;
 pub mod gc;
 pub mod job;
+pub mod loadbalancer;
 pub mod namespace;
 pub mod nodes;
 mod podcontrol;
@@ -77,6 +78,9 @@ pub struct Config {
     pub legacy_tokens: Option<Arc<dyn LegacyTokens>>,
     /// Signs certificate requests to Kubernetes' own signers. Absent: approved ones wait.
     pub certificate_signer: Option<Arc<dyn CertificateSigner>>,
+    /// Whether somebody else answers for Services of type LoadBalancer that name no class. Otherwise they get the nodes'
+    /// own addresses.
+    pub foreign_load_balancers: bool,
     /// Where nodes' pod addresses are taken from. Absent: nodes get no spec.podCIDR.
     pub cluster_cidr: Option<ClusterCidr>,
 }
@@ -133,6 +137,8 @@ fn controllers(clients: &Clients, config: &Config, stop: &CancellationToken) -> 
         ("pod-garbage-collector", Box::pin(podgc::run(clients(), stop()))),
         ("node-lifecycle", Box::pin(nodes::health::run(clients(), stop()))),
         ("taint-eviction", Box::pin(nodes::eviction::run(clients(), stop()))),
+        ("node-ttl", Box::pin(nodes::ttl::run(clients(), stop()))),
+        ("stale-disruption", Box::pin(disruption::run_stale(clients(), stop()))),
         ("clusterrole-aggregation", Box::pin(clusterrole_aggregation::run(clients(), stop()))),
         ("certificate-approving", Box::pin(certificates::run_approver(clients(), stop()))),
         ("certificate-cleaner", Box::pin(certificates::run_cleaner(clients(), stop()))),
@@ -143,6 +149,9 @@ fn controllers(clients: &Clients, config: &Config, stop: &CancellationToken) -> 
         ("resourcequota", Box::pin(resource_quota::run(clients(), stop()))),
         ("garbagecollector", Box::pin(gc::run(clients(), stop()))),
     ];
+    if !config.foreign_load_balancers {
+        all.push(("service-lb", Box::pin(loadbalancer::run(clients(), stop()))));
+    }
     if let Some(cidr) = config.cluster_cidr {
         all.push(("node-ipam", Box::pin(nodes::ipam::run(clients(), cidr, stop()))));
     }

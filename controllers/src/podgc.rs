@@ -1,18 +1,18 @@
-//! Removes pods that nobody else will: of nodes that are gone, being deleted before they were scheduled, and the
-//! oldest of very many terminated ones.
+//! Removes pods that nobody else will: of nodes that are gone or out of service, being deleted before they were
+//! scheduled, and the oldest of very many terminated ones.
 //!
 //! <https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#pod-garbage-collection>
 
 use crate::Clients;
-use crate::common::{code_of, pods};
-use coracle_client::informer::{api_for, deleting};
+use crate::common::{disruption, pods};
+use coracle_client::informer::deleting;
 use coracle_client::{Controller, Informer, Next, ObjectKey, ReconcileError, Reconciler, WorkQueue};
 use k8s_openapi::api::core::v1::{Node, Pod};
-use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::{Api, ResourceExt};
-use serde_json::json;
+use parking_lot::Mutex;
+use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
 const CONTROLLER: &str = "pod-garbage-collector";
@@ -22,12 +22,16 @@ const THRESHOLD: usize = 12_500;
 const QUARANTINE: Duration = Duration::from_secs(40);
 /// How long terminations are gathered before they are counted; upstream's period.
 const SWEEP_DELAY: Duration = Duration::from_secs(20);
+/// Says that a node will not come back by itself, and that its pods' volumes may be used elsewhere.
+const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 
 struct PodGc {
     client: kube::Client,
     pods: Informer<Pod>,
     nodes: Informer<Node>,
     queue: WorkQueue<ObjectKey>,
+    /// Since when a node has been missed.
+    missed: Mutex<HashMap<String, Instant>>,
 }
 
 /// Runs the controller until `stop` is cancelled.
@@ -39,21 +43,22 @@ pub async fn run(clients: Clients, stop: CancellationToken) {
         pods: pods.clone(),
         nodes: nodes.clone(),
         queue: queue.clone(),
+        missed: Mutex::default(),
     };
-    let gone = GoneNodes { pods: pods.clone(), nodes: nodes.clone(), queue: queue.clone() };
+    let lost = LostNodes { pods: pods.clone(), nodes: nodes.clone(), queue: queue.clone() };
     let by_pod = Controller::with_queue(reconciler, queue).objects(&pods).reads(&nodes);
-    let by_node = Controller::new(gone).objects(&nodes).reads(&pods);
+    let by_node = Controller::new(lost).objects(&nodes).reads(&pods);
     tokio::join!(by_pod.run(stop.clone()), by_node.run(stop));
 }
 
-/// Wakes the pods of a node that went.
-struct GoneNodes {
+/// Wakes the pods of a node that went, or was put out of service.
+struct LostNodes {
     pods: Informer<Pod>,
     nodes: Informer<Node>,
     queue: WorkQueue<ObjectKey>,
 }
 
-impl Reconciler for GoneNodes {
+impl Reconciler for LostNodes {
     type Key = ObjectKey;
 
     fn name(&self) -> &'static str {
@@ -61,13 +66,21 @@ impl Reconciler for GoneNodes {
     }
 
     async fn reconcile(&self, key: &ObjectKey) -> Result<Next, ReconcileError> {
-        if self.nodes.get_key(key).is_none() {
+        if self.nodes.get_key(key).is_none_or(|node| is_out_of_service(&node)) {
             let all = self.pods.list();
             let on_it = all.iter().filter(|p| pods::node_name(p) == Some(&key.name));
-            on_it.for_each(|pod| self.queue.add_after(ObjectKey::of(pod.as_ref()), QUARANTINE));
+            on_it.for_each(|pod| self.queue.add(ObjectKey::of(pod.as_ref())));
         }
         Ok(Next::Done)
     }
+}
+
+/// Not ready, and said by somebody to be so for good.
+fn is_out_of_service(node: &Node) -> bool {
+    let taints = node.spec.as_ref().and_then(|s| s.taints.as_deref()).unwrap_or_default();
+    let conditions = node.status.as_ref().and_then(|s| s.conditions.as_deref()).unwrap_or_default();
+    taints.iter().any(|t| t.key == OUT_OF_SERVICE)
+        && !conditions.iter().any(|c| c.type_ == "Ready" && c.status == "True")
 }
 
 impl Reconciler for PodGc {
@@ -86,60 +99,74 @@ impl Reconciler for PodGc {
         if pods::is_terminal(&pod) {
             self.queue.add_after(ObjectKey::default(), SWEEP_DELAY);
         }
-        match pods::node_name(&pod) {
-            None if deleting(pod.as_ref()) => self.delete(&pod).await,
-            Some(node) if self.nodes.get("", node).is_none() => self.orphaned(&pod, node).await,
-            _ => Ok(Next::Done),
+        let Some(name) = pods::node_name(&pod) else {
+            return if deleting(pod.as_ref()) { self.remove(&pod, None).await } else { Ok(Next::Done) };
+        };
+        match self.nodes.get("", name) {
+            None => self.orphaned(&pod, name).await,
+            Some(node) => {
+                self.missed.lock().remove(name);
+                let stuck = deleting(pod.as_ref()) && is_out_of_service(&node);
+                if stuck { self.remove(&pod, None).await } else { Ok(Next::Done) }
+            }
         }
     }
 }
 
 impl PodGc {
     async fn orphaned(&self, pod: &Pod, node: &str) -> Result<Next, ReconcileError> {
-        let age = pods::condition(pod, "PodScheduled")
-            .and_then(|c| c.last_transition_time.as_ref())
-            .or(pod.metadata.creation_timestamp.as_ref())
-            .map_or(0, |t| jiff::Timestamp::now().as_second() - t.0.as_second());
-        let left = QUARANTINE.saturating_sub(Duration::from_secs(u64::try_from(age).unwrap_or(0)));
+        let since = *self.missed.lock().entry(node.to_owned()).or_insert_with(Instant::now);
+        let left = QUARANTINE.saturating_sub(since.elapsed());
         if !left.is_zero() {
             return Ok(Next::After(left));
         }
         if Api::<Node>::all(self.client.clone()).get_opt(node).await?.is_some() {
+            self.missed.lock().remove(node);
             return Ok(Next::Done);
         }
-        if !pods::is_terminal(pod) {
-            let condition = json!({ "type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC",
-                "message": "PodGC: node no longer exists", "lastTransitionTime": jiff::Timestamp::now() });
-            let status = json!({ "status": { "phase": "Failed", "conditions": [condition] } });
-            let api: Api<Pod> = api_for(&self.client, &ObjectKey::of(pod));
-            let patch = Patch::Strategic(status);
-            match api.patch_status(&pod.name_any(), &PatchParams::default(), &patch).await {
-                Err(error) if code_of(&error) != 404 => return Err(error.into()),
-                _ => {}
-            }
-        }
-        self.delete(pod).await
+        self.remove(pod, Some(("DeletionByPodGC", "PodGC: node no longer exists"))).await
     }
 
-    /// By force: there is no kubelet that would confirm.
-    async fn delete(&self, pod: &Pod) -> Result<Next, ReconcileError> {
-        let uid = Preconditions { uid: pod.uid(), resource_version: None };
-        let params = DeleteParams::default().grace_period(0).preconditions(uid);
-        let api: Api<Pod> = api_for(&self.client, &ObjectKey::of(pod));
-        match api.delete(&pod.name_any(), &params).await {
-            Err(error) if code_of(&error) != 404 => Err(error.into()),
-            _ => Ok(Next::Done),
-        }
+    /// By force: there is no kubelet that would confirm. Failed first, so that who counts the pod's end can.
+    async fn remove(&self, pod: &Pod, why: Option<(&str, &str)>) -> Result<Next, ReconcileError> {
+        disruption::fail(&self.client, pod, why).await?;
+        disruption::delete(&self.client, pod, true).await?;
+        Ok(Next::Done)
     }
 
+    /// The oldest go, and before them those that were evicted: no controller made them end.
     async fn sweep(&self) -> Result<Next, ReconcileError> {
         let mut terminated: Vec<Arc<Pod>> = self.pods.list();
         terminated.retain(|pod| pods::is_terminal(pod));
         let excess = terminated.len().saturating_sub(THRESHOLD);
-        terminated.sort_by_key(|pod| pod.metadata.creation_timestamp.as_ref().map(|t| t.0));
+        terminated.sort_by_cached_key(|pod| {
+            let reason = pod.status.as_ref().and_then(|s| s.reason.as_deref());
+            let evicted = pods::phase(pod) == "Failed" && reason == Some("Evicted");
+            (!evicted, pod.metadata.creation_timestamp.as_ref().map(|t| t.0), pod.name_any())
+        });
         for pod in terminated.iter().take(excess) {
-            self.delete(pod).await?;
+            self.remove(pod, None).await?;
         }
         Ok(Next::Done)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_node_is_out_of_service_only_while_it_is_not_ready() {
+        let node = |key: &str, ready: &str| -> Node {
+            let taint = json!({ "key": key, "effect": "NoExecute" });
+            serde_json::from_value(json!({ "spec": { "taints": [taint] },
+                "status": { "conditions": [{ "type": "Ready", "status": ready }] } }))
+            .unwrap()
+        };
+        assert!(is_out_of_service(&node(OUT_OF_SERVICE, "Unknown")));
+        assert!(is_out_of_service(&node(OUT_OF_SERVICE, "False")));
+        assert!(!is_out_of_service(&node(OUT_OF_SERVICE, "True")));
+        assert!(!is_out_of_service(&node("other", "Unknown")));
     }
 }

@@ -11,14 +11,23 @@ mod support;
 #[path = "cluster/access.rs"]
 mod access;
 #[cfg(test)]
+#[path = "cluster/balancers.rs"]
+mod balancers;
+#[cfg(test)]
 #[path = "cluster/garbage.rs"]
 mod garbage;
 #[cfg(test)]
 #[path = "cluster/jobs.rs"]
 mod jobs;
 #[cfg(test)]
+#[path = "cluster/lifecycles.rs"]
+mod lifecycles;
+#[cfg(test)]
 #[path = "cluster/namespaces.rs"]
 mod namespaces;
+#[cfg(test)]
+#[path = "cluster/nodes.rs"]
+mod nodes;
 #[cfg(test)]
 #[path = "cluster/ordered.rs"]
 mod ordered;
@@ -28,6 +37,12 @@ mod quotas;
 #[cfg(test)]
 #[path = "cluster/ranges.rs"]
 mod ranges;
+#[cfg(test)]
+#[path = "cluster/raw.rs"]
+mod raw;
+#[cfg(test)]
+#[path = "cluster/requests.rs"]
+mod requests;
 #[cfg(test)]
 #[path = "cluster/schedules.rs"]
 mod schedules;
@@ -51,6 +66,7 @@ async fn cluster() -> World {
         legacy_tokens: None,
         cluster_cidr: "10.42.0.0/16".parse().ok(),
         certificate_signer: Some(Arc::new(signer::Signer::new())),
+        foreign_load_balancers: false,
     };
     tokio::spawn(coracle_controllers::run(world.context(), config));
     let accounts = world.in_namespace::<k8s_openapi::api::core::v1::ServiceAccount>("default");

@@ -89,6 +89,7 @@ fn controllers(supervisor: &mut Supervisor, base: Base, control_plane: &ControlP
         client_for: Some(Arc::new(move |name: &str| accounts.service_account(name))),
         legacy_tokens: Some(Arc::new(SecretTokens(control_plane.tokens.clone()))),
         certificate_signer: Some(Arc::new(ClusterAuthority(control_plane.pki.clone()))),
+        foreign_load_balancers: !config.runs(Component::LoadBalancers),
     };
     supervisor.spawn("controllers", move |stop| {
         let context = base.context(base.clients.user("system:kube-controller-manager"), stop);

@@ -1,5 +1,6 @@
 //! What several controllers share: how pods are judged, owned and waited for.
 
+pub mod disruption;
 pub mod ownership;
 pub mod pending;
 pub mod placement;

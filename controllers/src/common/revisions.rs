@@ -38,6 +38,17 @@ pub struct Subject<'a, K> {
 pub struct History {
     pub all: Vec<Arc<ControllerRevision>>,
     pub update: Arc<ControllerRevision>,
+    /// Others that hold the present template too: somebody else made them.
+    pub twins: Vec<Arc<ControllerRevision>>,
+}
+
+impl History {
+    fn new(all: Vec<Arc<ControllerRevision>>, update: Arc<ControllerRevision>) -> Self {
+        let twin =
+            |r: &&Arc<ControllerRevision>| r.data == update.data && r.metadata.uid != update.metadata.uid;
+        let twins = all.iter().filter(twin).cloned().collect();
+        Self { all, update, twins }
+    }
 }
 
 /// What came of looking for the present revision.
@@ -74,7 +85,7 @@ pub async fn sync<K: Owner + Kind>(
     let same = |r: &&Arc<ControllerRevision>| r.data.as_ref().is_some_and(|d| d.0 == wanted);
     let Some(found) = all.iter().rfind(same).cloned() else { return create(&api, subject, all, next).await };
     if all.last().is_some_and(|last| last.metadata.uid == found.metadata.uid) {
-        return Ok(Found::History(History { all, update: found }));
+        return Ok(Found::History(History::new(all, found)));
     }
     // The template has come back: its revision is the newest again.
     let mut renewed = ControllerRevision::clone(&found);
@@ -82,7 +93,7 @@ pub async fn sync<K: Owner + Kind>(
     let update = Arc::new(api.replace(&found.name_any(), &PostParams::default(), &renewed).await?);
     all.retain(|r| r.metadata.uid != found.metadata.uid);
     all.push(update.clone());
-    Ok(Found::History(History { all, update }))
+    Ok(Found::History(History::new(all, update)))
 }
 
 async fn owned<K: Owner + Kind>(
@@ -122,7 +133,7 @@ async fn create<K: Owner + Kind>(
     };
     let update = Arc::new(made);
     all.push(update.clone());
-    Ok(Found::History(History { all, update }))
+    Ok(Found::History(History::new(all, update)))
 }
 
 fn new<K: Owner + Kind>(subject: &Subject<'_, K>, revision: i64) -> ControllerRevision {
@@ -154,14 +165,23 @@ pub async fn truncate(
     limit: Option<i32>,
     used: impl Fn(&ControllerRevision) -> bool,
 ) -> Result<(), ReconcileError> {
-    let api: Api<ControllerRevision> = api_for(client, key);
     let idle: Vec<_> = history.all.iter().filter(|r| !used(r)).collect();
     let limit = usize::try_from(limit.unwrap_or(10)).unwrap_or(0);
     for revision in idle.iter().take(idle.len().saturating_sub(limit)) {
-        match api.delete(&revision.name_any(), &DeleteParams::default()).await {
-            Err(error) if code_of(&error) != 404 => return Err(error.into()),
-            _ => {}
-        }
+        delete(client, key, revision).await?;
     }
     Ok(())
+}
+
+/// Deletes a revision of the owner `key`.
+pub async fn delete(
+    client: &kube::Client,
+    key: &ObjectKey,
+    revision: &ControllerRevision,
+) -> Result<(), ReconcileError> {
+    let api: Api<ControllerRevision> = api_for(client, key);
+    match api.delete(&revision.name_any(), &DeleteParams::default()).await {
+        Err(error) if code_of(&error) != 404 => Err(error.into()),
+        _ => Ok(()),
+    }
 }

@@ -10,7 +10,7 @@ use crate::Clients;
 use crate::common::pending::{PATIENCE, Pending};
 use crate::common::revisions::{self, Found, History, Subject};
 use crate::common::{narrow_selector, ownership, pods};
-use crate::podcontrol::PodControl;
+use crate::podcontrol::{PodControl, patch_owner};
 use coracle_client::informer::{Delta, api_for, deleting};
 use coracle_client::{Controller, Informer, Next, ObjectKey, ReconcileError, Reconciler};
 use jiff::Timestamp;
@@ -21,6 +21,7 @@ use kube::core::Selector;
 use kube::{Api, ResourceExt};
 use parking_lot::Mutex;
 use plan::{Ended, Plan, Rollout};
+use serde_json::json;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -67,10 +68,6 @@ pub async fn run(clients: Clients, stop: CancellationToken) {
         let sets = sets.clone();
         move |delta: &Delta<Pod>| ownership::owner_keys(delta, &sets, selector)
     };
-    let by_revision = {
-        let sets = sets.clone();
-        move |delta: &Delta<ControllerRevision>| ownership::owner_keys(delta, &sets, selector)
-    };
     let by_node = {
         let sets = sets.clone();
         move |delta: &Delta<Node>| -> Vec<ObjectKey> {
@@ -80,11 +77,12 @@ pub async fn run(clients: Clients, stop: CancellationToken) {
             sets.list().iter().map(|set| ObjectKey::of(set.as_ref())).collect()
         }
     };
+    // Revisions wake nobody, as upstream: who writes one by hand shall be able to finish.
     Controller::new(reconciler)
         .objects(&sets)
         .watch(&pods, by_pod)
-        .watch(&revisions, by_revision)
         .watch(&nodes, by_node)
+        .reads(&revisions)
         .workers(2)
         .run(stop)
         .await;
@@ -128,6 +126,11 @@ impl Reconciler for DaemonSets {
         let Some(history) = self.history(key, &set, spec, &selector).await? else { return Ok(Next::Done) };
         let hash = history.update.labels().get(pod::HASH).cloned().unwrap_or_default();
         let owned = self.control.claim(set.as_ref(), &self.pods, &selector, None).await?;
+        if !history.twins.is_empty() {
+            // The informer shows what has come of it, and this runs again.
+            self.merge(key, &history, &owned, &hash).await?;
+            return Ok(Next::Done);
+        }
         let now = Timestamp::now();
         let places = plan::places(spec, &self.nodes.list(), &owned);
         let plan = Rollout { spec, hash: &hash, now }.plan(&places);
@@ -170,6 +173,27 @@ impl DaemonSets {
                 Ok(None)
             }
         }
+    }
+
+    /// Gives the pods of revisions that hold the same template one label, and leaves one revision.
+    async fn merge(
+        &self,
+        key: &ObjectKey,
+        history: &History,
+        owned: &[Arc<Pod>],
+        hash: &str,
+    ) -> Result<(), ReconcileError> {
+        let api: Api<Pod> = api_for(&self.client, key);
+        for twin in &history.twins {
+            let label = twin.labels().get(pod::HASH).map_or("", String::as_str);
+            for pod in owned.iter().filter(|pod| label != hash && pod::hash_of(pod) == label) {
+                let metadata = json!({ "uid": pod.uid(), "labels": { pod::HASH: hash } });
+                let patched = patch_owner(&api, pod.as_ref(), json!({ "metadata": metadata })).await?;
+                patched.iter().for_each(|pod| self.pending.created(key, pod));
+            }
+            revisions::delete(&self.client, key, twin).await?;
+        }
+        Ok(())
     }
 
     /// Creates and deletes; how long a failed daemon still has to wait for its successor.

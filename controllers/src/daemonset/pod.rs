@@ -10,6 +10,8 @@ use kube::ResourceExt;
 
 pub const HASH: &str = "controller-revision-hash";
 const GENERATION: &str = "pod-template-generation";
+/// Counts the templates that the set has had.
+const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 const NODE_NAME: &str = "metadata.name";
 
 /// Taints that a daemon endures, because nodes have them while daemons are needed most.
@@ -65,8 +67,8 @@ fn endure(pod: &mut PodSpec) {
 pub fn pod(set: &DaemonSet, spec: &DaemonSetSpec, hash: &str, node: &str) -> Pod {
     let mut pod = pod_from(set, &spec.template);
     pod.labels_mut().insert(HASH.to_owned(), hash.to_owned());
-    if let Some(generation) = set.metadata.generation {
-        pod.labels_mut().insert(GENERATION.to_owned(), generation.to_string());
+    if let Some(generation) = set.annotations().get(TEMPLATE_GENERATION) {
+        pod.labels_mut().insert(GENERATION.to_owned(), generation.clone());
     }
     let inner = pod.spec.get_or_insert_default();
     endure(inner);

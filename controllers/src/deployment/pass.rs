@@ -18,6 +18,8 @@ pub struct Pass<'a> {
     pub deployment: Deployment,
     pub shape: Shape,
     stored: DeploymentStatus,
+    /// The annotation as last stored.
+    stored_revision: Option<String>,
     new: Option<Arc<ReplicaSet>>,
     old: Vec<Arc<ReplicaSet>>,
     deployments: Api<Deployment>,
@@ -39,6 +41,7 @@ impl<'a> Pass<'a> {
         Self {
             shape: Shape::of(deployment),
             stored: deployment.status.clone().unwrap_or_default(),
+            stored_revision: deployment.annotations().get(REVISION).cloned(),
             deployment: deployment.clone(),
             new,
             old,
@@ -197,22 +200,17 @@ impl<'a> Pass<'a> {
             let message = format!("Found new replica set \"{}\"", new.name_any());
             self.condition("True", "FoundNewReplicaSet", message);
         }
-        self.note_revision().await
+        self.note_revision();
+        Ok(())
     }
 
-    /// Writes the newest set's revision on the Deployment, where `kubectl rollout` looks for it.
-    async fn note_revision(&mut self) -> Result<(), ReconcileError> {
-        let Some(new) = self.new.as_ref() else { return Ok(()) };
-        let Some(revision) = new.annotations().get(REVISION).cloned() else { return Ok(()) };
-        if self.deployment.annotations().get(REVISION) == Some(&revision) {
-            return Ok(());
+    /// The newest set's revision stands on the Deployment, where `kubectl rollout` looks for it. It is written together
+    /// with the status.
+    fn note_revision(&mut self) {
+        let revision = self.new.as_ref().and_then(|new| new.annotations().get(REVISION)).cloned();
+        if let Some(revision) = revision {
+            self.deployment.annotations_mut().insert(REVISION.to_owned(), revision);
         }
-        let mut changed = Deployment { status: Some(self.stored.clone()), ..self.deployment.clone() };
-        changed.annotations_mut().insert(REVISION.to_owned(), revision);
-        let name = changed.name_any();
-        let stored = self.deployments.replace(&name, &PostParams::default(), &changed).await?;
-        self.deployment.metadata = stored.metadata;
-        Ok(())
     }
 
     /// Creates the set of the present template if there is none.
@@ -232,7 +230,8 @@ impl<'a> Pass<'a> {
                 }
                 self.condition("True", "NewReplicaSetCreated", format!("Created new replica set \"{name}\""));
                 self.new = Some(Arc::new(set));
-                self.note_revision().await
+                self.note_revision();
+                Ok(())
             }
             Err(error) if code_of(&error) == 409 => self.meet_namesake(&name).await,
             Err(error) if namespace_terminating(&error) => Ok(()),
@@ -254,7 +253,8 @@ impl<'a> Pass<'a> {
             .is_some_and(|owner| Some(&owner.uid) == self.deployment.metadata.uid.as_ref());
         if ours && revision::is_current(&self.deployment, &found) {
             self.new = Some(Arc::new(found));
-            return self.note_revision().await;
+            self.note_revision();
+            return Ok(());
         }
         let status = self.deployment.status.get_or_insert_default();
         status.collision_count = Some(status.collision_count.unwrap_or(0) + 1);
@@ -291,13 +291,15 @@ impl<'a> Pass<'a> {
     }
 
     async fn write(&mut self, status: DeploymentStatus) -> Result<(), ReconcileError> {
-        if status == self.stored {
+        let revision = self.deployment.annotations().get(REVISION);
+        if status == self.stored && revision == self.stored_revision.as_ref() {
             return Ok(());
         }
         self.deployment.status = Some(status);
         let name = self.deployment.name_any();
         let stored = self.deployments.replace_status(&name, &PostParams::default(), &self.deployment).await?;
         self.stored = stored.status.clone().unwrap_or_default();
+        self.stored_revision = stored.annotations().get(REVISION).cloned();
         self.deployment = stored;
         Ok(())
     }

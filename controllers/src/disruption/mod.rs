@@ -4,9 +4,11 @@
 
 mod plan;
 mod scale;
+mod stale;
 
 use crate::Clients;
 use crate::common::pods;
+use crate::discovery::Known;
 use coracle_client::informer::{Delta, Kind, api_for};
 use coracle_client::{Controller, Informer, Next, ObjectKey, ReconcileError, Reconciler, Recorder};
 use jiff::Timestamp;
@@ -16,6 +18,7 @@ use kube::api::PostParams;
 use kube::core::{Selector, SelectorExt};
 use kube::{Api, ResourceExt};
 use scale::{Owners, Wanted};
+pub use stale::run as run_stale;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
@@ -36,6 +39,7 @@ pub async fn run(clients: Clients, stop: CancellationToken) {
     let (budgets, pods) = (informers.of::<PodDisruptionBudget>(), informers.of::<Pod>());
     let owners = Owners {
         client: client.clone(),
+        known: Known::new(client.clone()),
         replicasets: informers.of(),
         deployments: informers.of(),
         statefulsets: informers.of(),
@@ -139,7 +143,7 @@ impl Budgets {
     fn selected(&self, key: &ObjectKey, budget: &PodDisruptionBudget) -> Vec<Arc<Pod>> {
         let Some(selector) = selector(budget) else { return Vec::new() };
         let mut pods = self.pods.list_in(&key.namespace);
-        pods.retain(|pod| selector.matches(pod.labels()) && !pods::is_terminal(pod));
+        pods.retain(|pod| selector.matches(pod.labels()));
         pods
     }
 
@@ -154,9 +158,7 @@ impl Budgets {
         }
         let wanted = self.owners.wanted(pods).await?;
         if !wanted.unmanaged.is_empty() {
-            let message = "Pods selected by this PodDisruptionBudget were found to be unmanaged: their number is not \
-                           known to any controller. Set .spec.minAvailable to an integer to count them.";
-            self.recorder.warning(budget, "UnmanagedPods", message);
+            self.recorder.warning(budget, "UnmanagedPods", plan::unmanaged(spec));
         }
         Ok(wanted)
     }

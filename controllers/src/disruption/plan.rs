@@ -73,6 +73,27 @@ pub fn status(
     (status, again)
 }
 
+/// Upstream's warning, with the selector as Go shows it.
+pub fn unmanaged(spec: &PodDisruptionBudgetSpec) -> String {
+    let selector = spec.selector.clone().unwrap_or_default();
+    let labels = selector.match_labels.unwrap_or_default();
+    let labels: String = labels.iter().map(|(key, value)| format!("{key}: {value},")).collect();
+    let expressions = selector.match_expressions.unwrap_or_default();
+    let expressions: String = expressions
+        .iter()
+        .map(|e| {
+            let values = e.values.as_deref().unwrap_or_default().join(" ");
+            format!("LabelSelectorRequirement{{Key:{},Operator:{},Values:[{values}],}},", e.key, e.operator)
+        })
+        .collect();
+    format!(
+        "Pods selected by this PodDisruptionBudget (selector: &LabelSelector{{MatchLabels:map[string]string{{{labels}}},\
+         MatchExpressions:[]LabelSelectorRequirement{{{expressions}}},}}) were found to be unmanaged. As a result, the \
+         status of the PDB cannot be calculated correctly, which may result in undefined behavior. To account for these \
+         pods please set \".spec.minAvailable\" field of the PDB to an integer value."
+    )
+}
+
 /// The status of a budget that cannot be counted: nothing may go.
 pub fn failed(budget: &PodDisruptionBudget, why: &str, now: Timestamp) -> PodDisruptionBudgetStatus {
     let mut status = budget.status.clone().unwrap_or_default();

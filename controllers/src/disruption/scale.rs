@@ -1,7 +1,7 @@
 //! How many pods the owners of some pods want, together.
 
 use crate::common::ownership::controller_of;
-use crate::discovery::{Served, served};
+use crate::discovery::{Known, Served};
 use coracle_client::informer::uid_of;
 use coracle_client::{Informer, ReconcileError};
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, StatefulSet};
@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 pub struct Owners {
     pub client: kube::Client,
+    pub known: Known,
     pub replicasets: Informer<ReplicaSet>,
     pub deployments: Informer<Deployment>,
     pub statefulsets: Informer<StatefulSet>,
@@ -85,9 +86,7 @@ impl Owners {
 
     /// Any other kind that has the subresource `scale`.
     async fn asked(&self, owner: &OwnerReference, namespace: &str) -> Result<(String, i32), ReconcileError> {
-        let all = served(&self.client).await?;
-        let is_it =
-            |s: &&Served| s.resource.api_version == owner.api_version && s.resource.kind == owner.kind;
+        let is_it = |s: &Served| s.resource.api_version == owner.api_version && s.resource.kind == owner.kind;
         let refused = || {
             let kind = owner.kind.to_lowercase();
             ReconcileError::Other(format!(
@@ -95,7 +94,7 @@ impl Owners {
                 owner.api_version
             ))
         };
-        let resource = &all.iter().find(is_it).ok_or_else(refused)?.resource;
+        let resource = self.known.find(is_it).await?.ok_or_else(refused)?.resource;
         let path = format!(
             "/apis/{}/namespaces/{namespace}/{}/{}/scale",
             resource.api_version, resource.plural, owner.name

@@ -9,7 +9,7 @@ use crate::common::ownership::controller_reference;
 use crate::common::pending::{PATIENCE, Pending};
 use crate::common::services::Family;
 use coracle_client::informer::deleting;
-use coracle_client::{Controller, Informer, Next, ObjectKey, ReconcileError, Reconciler};
+use coracle_client::{Controller, Informer, Next, ObjectKey, ReconcileError, Reconciler, Recorder};
 use k8s_openapi::api::core::v1::{EndpointAddress, EndpointSubset, Endpoints, Service};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort, EndpointSlice};
 use kube::ResourceExt;
@@ -19,6 +19,9 @@ const CONTROLLER: &str = "endpointslicemirroring-controller";
 const MANAGER: &str = "endpointslicemirroring-controller.k8s.io";
 const SKIP: &str = "endpointslice.kubernetes.io/skip-mirror";
 const LEADER: &str = "control-plane.alpha.kubernetes.io/leader";
+/// Annotations of Endpoints that say nothing of their mirror.
+const OWN: [&str; 2] =
+    ["endpoints.kubernetes.io/last-change-trigger-time", "kubectl.kubernetes.io/last-applied-configuration"];
 /// Addresses mirrored of one subset; upstream's --mirroring-max-endpoints-per-subset.
 const MAX_PER_SUBSET: usize = 1000;
 
@@ -26,19 +29,17 @@ struct Mirror {
     services: Informer<Service>,
     endpoints: Informer<Endpoints>,
     writer: Writer,
+    recorder: Recorder,
 }
 
 /// Runs the controller until `stop` is cancelled.
 pub async fn run(clients: Clients, stop: CancellationToken) {
     let (services, endpoints) = (clients.informers.of::<Service>(), clients.informers.of::<Endpoints>());
     let slices = clients.informers.of::<EndpointSlice>();
-    let writer = Writer {
-        client: clients.client(CONTROLLER),
-        slices: slices.clone(),
-        pending: Pending::default(),
-        manager: MANAGER,
-    };
-    let reconciler = Mirror { services: services.clone(), endpoints: endpoints.clone(), writer };
+    let client = clients.client(CONTROLLER);
+    let recorder = Recorder::new(client.clone(), CONTROLLER, "");
+    let writer = Writer { client, slices: slices.clone(), pending: Pending::default(), manager: MANAGER };
+    let reconciler = Mirror { services: services.clone(), endpoints: endpoints.clone(), writer, recorder };
     Controller::new(reconciler)
         .objects(&services)
         .objects(&endpoints)
@@ -63,9 +64,30 @@ impl Reconciler for Mirror {
             spec.is_some_and(|s| s.selector.as_ref().is_none_or(|s| s.is_empty()))
         });
         let endpoints = self.endpoints.get_key(key).filter(|e| custom && is_mirrored(e));
-        let wanted = endpoints.map_or_else(Vec::new, |e| frames(&e));
-        self.writer.write(key, wanted).await?;
+        let wanted = endpoints.as_ref().map_or_else(Vec::new, |e| frames(e));
+        if self.writer.write(key, wanted).await?
+            && let Some(endpoints) = &endpoints
+        {
+            self.report(endpoints);
+        }
         Ok(Next::Done)
+    }
+}
+
+impl Mirror {
+    /// Says what could not be mirrored.
+    fn report(&self, endpoints: &Endpoints) {
+        let subsets = endpoints.subsets.iter().flatten();
+        let sizes = subsets.map(|s| {
+            s.addresses.as_ref().map_or(0, Vec::len) + s.not_ready_addresses.as_ref().map_or(0, Vec::len)
+        });
+        let skipped: usize = sizes.map(|size| size.saturating_sub(MAX_PER_SUBSET)).sum();
+        if skipped > 0 {
+            let message = format!(
+                "A max of {MAX_PER_SUBSET} addresses can be mirrored to EndpointSlices per Endpoints subset. {skipped} addresses were skipped"
+            );
+            self.recorder.warning(endpoints, "TooManyAddressesToMirror", message);
+        }
     }
 }
 
@@ -88,10 +110,11 @@ fn frames(endpoints: &Endpoints) -> Vec<(Frame, Vec<Group>)> {
 fn frame(endpoints: &Endpoints, family: Family) -> Frame {
     let labels = endpoints.metadata.labels.clone().unwrap_or_default();
     let owner = controller_reference(endpoints);
-    Frame {
-        address_type: family.address_type().to_owned(),
-        metadata: super::metadata(endpoints, &endpoints.name_any(), labels, MANAGER, owner),
-    }
+    let mut metadata = super::metadata(endpoints, &endpoints.name_any(), labels, MANAGER, owner);
+    let mut annotations = endpoints.metadata.annotations.clone().unwrap_or_default();
+    annotations.retain(|key, _| !OWN.contains(&key.as_str()));
+    metadata.annotations = (!annotations.is_empty()).then_some(annotations);
+    Frame { address_type: family.address_type().to_owned(), metadata }
 }
 
 fn group(subset: &EndpointSubset, family: Family) -> Group {

@@ -2,6 +2,7 @@
 //!
 //! <https://kubernetes.io/docs/concepts/services-networking/endpoint-slices/>
 
+mod hints;
 pub mod mirror;
 mod plan;
 mod writer;
@@ -12,45 +13,57 @@ use crate::common::pending::{PATIENCE, Pending};
 use crate::common::pods;
 use crate::common::services::{self, Family, HEADLESS};
 use coracle_client::informer::deleting;
-use coracle_client::{Controller, Delta, Informer, Next, ObjectKey, ReconcileError, Reconciler};
+use coracle_client::{Controller, Delta, Informer, Next, ObjectKey, ReconcileError, Reconciler, Recorder};
+use hints::Mode;
 use k8s_openapi::api::core::v1::{Node, Pod, Service};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort, EndpointSlice};
 use kube::api::ObjectMeta;
+use parking_lot::Mutex;
 use plan::{Frame, Group};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 use writer::{MANAGED_BY, SERVICE_NAME, Writer};
 
 const CONTROLLER: &str = "endpointslice-controller";
 const MANAGER: &str = "endpointslice-controller.k8s.io";
-const ZONE: &str = "topology.kubernetes.io/zone";
 
 struct Slices {
     services: Informer<Service>,
     pods: Informer<Pod>,
     nodes: Informer<Node>,
     writer: Writer,
+    recorder: Recorder,
+    /// What was last said about the hints of a Service that go by weight: why there are none, or that there are.
+    said: Mutex<HashMap<(ObjectKey, &'static str), Option<String>>>,
 }
 
 /// Runs the controller until `stop` is cancelled.
 pub async fn run(clients: Clients, stop: CancellationToken) {
     let (services, pods) = (clients.informers.of::<Service>(), clients.informers.of::<Pod>());
     let (nodes, slices) = (clients.informers.of::<Node>(), clients.informers.of::<EndpointSlice>());
+    let client = clients.client(CONTROLLER);
     let writer = Writer {
-        client: clients.client(CONTROLLER),
+        client: client.clone(),
         slices: slices.clone(),
         pending: Pending::default(),
         manager: MANAGER,
     };
-    let reconciler = Slices { services: services.clone(), pods: pods.clone(), nodes: nodes.clone(), writer };
+    let reconciler = Slices {
+        services: services.clone(),
+        pods: pods.clone(),
+        nodes: nodes.clone(),
+        writer,
+        recorder: Recorder::new(client, CONTROLLER, ""),
+        said: Mutex::default(),
+    };
     let by_pod = {
         let services = services.clone();
         move |delta: &Delta<Pod>| services::keys_of(delta, &services)
     };
     let by_node = {
         let services = services.clone();
-        move |delta: &Delta<Node>| if zone_changed(delta) { keys(&services) } else { Vec::new() }
+        move |delta: &Delta<Node>| concerned(delta, &services)
     };
     Controller::new(reconciler)
         .objects(&services)
@@ -63,15 +76,19 @@ pub async fn run(clients: Clients, stop: CancellationToken) {
 }
 
 fn zone(node: &Node) -> Option<&String> {
-    node.metadata.labels.as_ref()?.get(ZONE)
+    node.metadata.labels.as_ref()?.get(hints::ZONE)
 }
 
-fn zone_changed(delta: &Delta<Node>) -> bool {
-    delta.old.as_deref().and_then(zone) != delta.new.as_deref().and_then(zone)
-}
-
-fn keys(services: &Informer<Service>) -> Vec<ObjectKey> {
-    services.list().iter().map(|s| ObjectKey::of(s.as_ref())).collect()
+/// All Services when a node's zone changed; when its weight did, those whose hints go by weight.
+fn concerned(delta: &Delta<Node>, services: &Informer<Service>) -> Vec<ObjectKey> {
+    let moved = delta.old.as_deref().and_then(zone) != delta.new.as_deref().and_then(zone);
+    let weight = |node: &Option<Arc<Node>>| node.as_deref().and_then(hints::weight);
+    if !moved && weight(&delta.old) == weight(&delta.new) {
+        return Vec::new();
+    }
+    let all = services.list();
+    let concerned = all.iter().filter(|s| moved || hints::mode(s) == Mode::Proportional);
+    concerned.map(|s| ObjectKey::of(s.as_ref())).collect()
 }
 
 impl Reconciler for Slices {
@@ -85,6 +102,7 @@ impl Reconciler for Slices {
         let Some(service) = self.services.get_key(key) else {
             // The garbage collector takes the slices with their owner.
             self.writer.pending.forget(key);
+            self.said.lock().retain(|(of, _), _| of != key);
             return Ok(Next::Done);
         };
         let Some(selector) = services::selector(&service).filter(|_| !deleting(service.as_ref())) else {
@@ -98,10 +116,50 @@ impl Reconciler for Slices {
         let families = services::families(&service);
         let wanted = families.into_iter().map(|family| {
             let zone = |node: &str| self.nodes.get("", node).as_deref().and_then(zone).cloned();
-            (frame(&service, family), groups(&service, &pods, family, &zone))
+            let mut groups = groups(&service, &pods, family, &zone);
+            self.hint(key, &service, family, &mut groups);
+            (frame(&service, family), groups)
         });
         self.writer.write(key, wanted.collect()).await?;
         Ok(Next::Done)
+    }
+}
+
+impl Slices {
+    fn hint(&self, key: &ObjectKey, service: &Service, family: Family, groups: &mut [Group]) {
+        let mode = hints::mode(service);
+        let given = match mode {
+            Mode::Anywhere => Ok(()),
+            Mode::SameZone | Mode::SameNode => {
+                hints::near(groups, mode);
+                Ok(())
+            }
+            Mode::Proportional => hints::proportional(groups, &self.nodes.list()),
+        };
+        let place = (key.clone(), family.address_type());
+        let news = match (mode, given) {
+            (Mode::Proportional, Ok(())) => Some(None),
+            (Mode::Proportional, Err(why)) => Some(Some(why)),
+            _ => None,
+        };
+        let mut said = self.said.lock();
+        let before = match &news {
+            Some(news) => said.insert(place, news.clone()),
+            None => said.remove(&place),
+        };
+        let (type_, reason, message) = match (news, before) {
+            (Some(None), Some(None)) | (None, None | Some(Some(_))) => return,
+            (Some(Some(why)), before) if before.as_ref() == Some(&Some(why.clone())) => return,
+            (Some(None), _) => {
+                ("Normal", "TopologyAwareHintsEnabled", "Topology Aware Hints has been enabled".to_owned())
+            }
+            (Some(Some(why)), _) => ("Warning", "TopologyAwareHintsDisabled", why),
+            (None, Some(None)) => {
+                ("Warning", "TopologyAwareHintsDisabled", "Topology Aware Hints has been disabled".to_owned())
+            }
+        };
+        let message = format!("{message}, addressType: {}", family.address_type());
+        self.recorder.event(coracle_client::events::reference(service), type_, reason, message);
     }
 }
 

@@ -103,6 +103,9 @@ fn rewritten(frame: &Frame, old: &EndpointSlice, endpoints: Vec<Endpoint>) -> En
     let mut slice = old.clone();
     slice.metadata.labels = frame.metadata.labels.clone();
     slice.metadata.owner_references = frame.metadata.owner_references.clone();
+    if frame.metadata.annotations.is_some() {
+        slice.metadata.annotations = frame.metadata.annotations.clone();
+    }
     // Absent and empty mean the same; the stored form stays as it is.
     if old.endpoints.as_ref().map_or(0, Vec::len) != 0 || !endpoints.is_empty() {
         slice.endpoints = Some(endpoints);

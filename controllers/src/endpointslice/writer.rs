@@ -41,21 +41,24 @@ impl Writer {
         slices
     }
 
-    /// Makes the Service's slices what the frames and their groups say; those of no frame go.
+    /// Makes the Service's slices what the frames and their groups say; those of no frame go. Whether anything changed.
     pub async fn write(
         &self,
         key: &ObjectKey,
         wanted: Vec<(Frame, Vec<Group>)>,
-    ) -> Result<(), ReconcileError> {
-        let mut left = self.existing(key);
+    ) -> Result<bool, ReconcileError> {
+        let (mut left, mut changed) = (self.existing(key), false);
         for (frame, groups) in wanted {
             let (mine, others) = left.into_iter().partition(|s| s.address_type == frame.address_type);
             left = others;
             let mine: Vec<Arc<EndpointSlice>> = mine;
             let changes = plan::plan(&frame, groups, &mine);
+            changed |= !(changes.create.is_empty() && changes.update.is_empty() && changes.delete.is_empty());
             self.apply(key, changes).await?;
         }
-        self.apply(key, plan::Changes { delete: left, ..plan::Changes::default() }).await
+        changed |= !left.is_empty();
+        self.apply(key, plan::Changes { delete: left, ..plan::Changes::default() }).await?;
+        Ok(changed)
     }
 
     /// New ones first, so that no endpoint is missing in between.

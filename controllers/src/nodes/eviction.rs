@@ -4,15 +4,15 @@
 
 use super::{ACCOUNT, plan};
 use crate::Clients;
-use crate::common::{code_of, pods};
-use coracle_client::informer::{api_for, deleting};
+use crate::common::{disruption, pods};
+use coracle_client::informer::deleting;
 use coracle_client::{
     Controller, Informer, Next, ObjectKey, ReconcileError, Reconciler, Recorder, WorkQueue,
 };
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod, Taint};
-use kube::api::{DeleteParams, Preconditions};
-use kube::{Api, ResourceExt};
+use parking_lot::Mutex;
+use std::collections::HashSet;
 use tokio_util::sync::CancellationToken;
 
 struct Eviction {
@@ -20,6 +20,8 @@ struct Eviction {
     nodes: Informer<Node>,
     pods: Informer<Pod>,
     recorder: Recorder,
+    /// Pods that are to go when their time is over.
+    scheduled: Mutex<HashSet<ObjectKey>>,
 }
 
 /// Runs the controller until `stop` is cancelled.
@@ -31,6 +33,7 @@ pub async fn run(clients: Clients, stop: CancellationToken) {
         client,
         nodes: nodes.clone(),
         pods: pods.clone(),
+        scheduled: Mutex::default(),
     };
     let queue = WorkQueue::new();
     let tainted = Tainted { pods: pods.clone(), client_queue: queue.clone(), nodes: nodes.clone() };
@@ -78,24 +81,36 @@ impl Reconciler for Eviction {
 
     async fn reconcile(&self, key: &ObjectKey) -> Result<Next, ReconcileError> {
         let Some(pod) = self.pods.get_key(key).filter(|p| !deleting(p.as_ref())) else {
+            self.scheduled.lock().remove(key);
             return Ok(Next::Done);
         };
         let node = pods::node_name(&pod).and_then(|name| self.nodes.get("", name));
         let Some(node) = node else { return Ok(Next::Done) };
         match plan::endurance(&pod, &no_execute(&node), Timestamp::now()) {
-            None => Ok(Next::Done),
-            Some(left) if !left.is_zero() => Ok(Next::After(left)),
-            Some(_) => {
-                let message = format!("Marking for deletion Pod {key}");
-                self.recorder.normal(pod.as_ref(), "TaintManagerEviction", message);
-                let uid = Preconditions { uid: pod.uid(), resource_version: None };
-                let params = DeleteParams::default().preconditions(uid);
-                let api: Api<Pod> = api_for(&self.client, key);
-                match api.delete(&key.name, &params).await {
-                    Err(error) if code_of(&error) != 404 => Err(error.into()),
-                    _ => Ok(Next::Done),
+            None => {
+                if self.scheduled.lock().remove(key) {
+                    let message = format!("Cancelling deletion of Pod {key}");
+                    self.recorder.normal(pod.as_ref(), "TaintManagerEviction", message);
                 }
+                Ok(Next::Done)
             }
+            Some(left) if !left.is_zero() => {
+                self.scheduled.lock().insert(key.clone());
+                Ok(Next::After(left))
+            }
+            Some(_) => self.evict(key, &pod).await,
         }
+    }
+}
+
+impl Eviction {
+    async fn evict(&self, key: &ObjectKey, pod: &Pod) -> Result<Next, ReconcileError> {
+        self.scheduled.lock().remove(key);
+        self.recorder.normal(pod, "TaintManagerEviction", format!("Marking for deletion Pod {key}"));
+        let why = ("DeletionByTaintManager", "Taint manager: deleting due to NoExecute taint");
+        if disruption::mark(&self.client, pod, why.0, why.1).await? {
+            disruption::delete(&self.client, pod, false).await?;
+        }
+        Ok(Next::Done)
     }
 }

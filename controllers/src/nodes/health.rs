@@ -1,26 +1,33 @@
 //! Marks a node whose kubelet is silent, and taints nodes by their conditions.
 
+use super::zones::{Leave, Zones};
 use super::{ACCOUNT, plan};
 use crate::Clients;
-use crate::common::{code_of, pods};
+use crate::common::{code_of, disruption, pods};
+use coracle_client::informer::uid_of;
 use coracle_client::{Controller, Delta, Informer, Next, ObjectKey, ReconcileError, Reconciler, Recorder};
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Node, Pod};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::api::PostParams;
+use k8s_openapi::api::core::v1::{Node, ObjectReference, Pod};
+use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt};
+use parking_lot::Mutex;
+use serde_json::json;
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
 /// Silence after which a node counts as gone; upstream's --node-monitor-grace-period, five missed Leases.
 const GRACE: Duration = Duration::from_secs(50);
+/// The same for a node whose kubelet has not spoken yet; upstream's --node-startup-grace-period.
+const STARTUP_GRACE: Duration = Duration::from_secs(60);
+/// How often a node is looked at that is down: whether its pods may go depends on the others.
+const LOOK_AGAIN: Duration = Duration::from_secs(5);
 const LEASES: &str = "kube-node-lease";
 
 /// A sign of life, and when it was first seen by our own clock: clocks of other machines are not trusted.
 struct Sign {
+    uid: String,
     what: (Option<Timestamp>, Option<Timestamp>),
     at: Instant,
 }
@@ -32,6 +39,7 @@ struct Health {
     pods: Informer<Pod>,
     recorder: Recorder,
     signs: Mutex<HashMap<String, Sign>>,
+    zones: Zones,
 }
 
 /// Runs the controller until `stop` is cancelled.
@@ -48,6 +56,7 @@ pub async fn run(clients: Clients, stop: CancellationToken) {
         leases: leases.clone(),
         pods: pods.clone(),
         signs: Mutex::default(),
+        zones: Zones::default(),
     };
     Controller::new(reconciler).objects(&nodes).watch(&leases, node_of).reads(&pods).run(stop).await;
 }
@@ -66,11 +75,19 @@ impl Reconciler for Health {
 
     async fn reconcile(&self, key: &ObjectKey) -> Result<Next, ReconcileError> {
         let Some(node) = self.nodes.get_key(key) else {
-            self.signs.lock().unwrap_or_else(PoisonError::into_inner).remove(&key.name);
+            let gone = self.signs.lock().remove(&key.name);
+            if let Some(sign) = gone {
+                self.tell(
+                    &key.name,
+                    sign.uid,
+                    "RemovingNode",
+                    format!("Removing Node {} from Controller", key.name),
+                );
+            }
             return Ok(Next::Done);
         };
-        let silence = self.silence(&node);
-        let left = GRACE.saturating_sub(silence);
+        let grace = if plan::condition(&node, "Ready").is_some() { GRACE } else { STARTUP_GRACE };
+        let left = grace.saturating_sub(self.silence(&node));
         let mut node = Node::clone(&node);
         if left.is_zero() {
             node = self.mark_silent(node).await?;
@@ -79,7 +96,10 @@ impl Reconciler for Health {
         if plan::condition(&node, "Ready").is_some_and(|c| c.status == "Unknown") {
             self.mark_pods(&key.name).await?;
         }
-        Ok(if left.is_zero() { Next::Done } else { Next::After(left) })
+        Ok(match plan::down(&node) {
+            Some(_) => Next::After(LOOK_AGAIN),
+            None => Next::After(left),
+        })
     }
 }
 
@@ -90,56 +110,80 @@ impl Health {
         let renewed = lease.and_then(|l| l.spec.as_ref()?.renew_time.as_ref().map(|t| t.0));
         let posted = plan::condition(node, "Ready").and_then(|c| c.last_heartbeat_time.as_ref());
         let what = (renewed, posted.map(|t| t.0));
-        let mut signs = self.signs.lock().unwrap_or_else(PoisonError::into_inner);
-        let sign = signs.entry(name).or_insert_with(|| Sign { what, at: Instant::now() });
-        if sign.what != what {
-            *sign = Sign { what, at: Instant::now() };
+        let mut signs = self.signs.lock();
+        match signs.get_mut(&name) {
+            Some(sign) => {
+                if sign.what != what {
+                    (sign.what, sign.at) = (what, Instant::now());
+                }
+                sign.at.elapsed()
+            }
+            None => {
+                let message = format!("Registered Node {name} in Controller");
+                self.tell(&name, uid_of(node), "RegisteredNode", message);
+                signs.insert(name, Sign { uid: uid_of(node), what, at: Instant::now() });
+                Duration::ZERO
+            }
         }
-        sign.at.elapsed()
     }
 
-    async fn mark_silent(&self, mut node: Node) -> Result<Node, ReconcileError> {
+    fn tell(&self, name: &str, uid: String, reason: &str, message: String) {
+        let regarding = ObjectReference {
+            api_version: Some("v1".to_owned()),
+            kind: Some("Node".to_owned()),
+            name: Some(name.to_owned()),
+            uid: Some(uid),
+            ..ObjectReference::default()
+        };
+        self.recorder.event(regarding, "Normal", reason, format!("Node {name} event: {message}"));
+    }
+
+    async fn mark_silent(&self, node: Node) -> Result<Node, ReconcileError> {
         let conditions = plan::silent(&node, Timestamp::now());
-        let status = node.status.get_or_insert_default();
-        if status.conditions.as_ref() == Some(&conditions) {
+        if node.status.as_ref().and_then(|s| s.conditions.as_ref()) == Some(&conditions) {
             return Ok(node);
         }
-        status.conditions = Some(conditions);
+        let was_ready = plan::condition(&node, "Ready").is_some_and(|c| c.status == "True");
+        // A kubelet that speaks at this very moment is right.
+        let seen = json!({ "uid": node.uid(), "resourceVersion": node.resource_version() });
+        let body = Patch::Strategic(json!({ "metadata": seen, "status": { "conditions": conditions } }));
         let api: Api<Node> = Api::all(self.client.clone());
-        let node = api.replace_status(&node.name_any(), &PostParams::default(), &node).await?;
-        let message = format!("Node {} status is now: NodeNotReady", node.name_any());
-        self.recorder.normal(&node, "NodeNotReady", message);
+        let node = api.patch_status(&node.name_any(), &PatchParams::default(), &body).await?;
+        if was_ready {
+            let message = format!("Node {} status is now: NodeNotReady", node.name_any());
+            self.recorder.normal(&node, "NodeNotReady", message);
+        }
         Ok(node)
     }
 
     async fn taint(&self, node: &Node) -> Result<(), ReconcileError> {
-        let taints = plan::taints(node, Timestamp::now());
+        let down = plan::down(node).is_some();
+        let leave = down && self.zones.ask(node, plan::is_told(node), || self.nodes.list()) == Leave::Granted;
+        let taints = plan::taints(node, leave, Timestamp::now());
         let present = node.spec.as_ref().and_then(|s| s.taints.as_deref()).unwrap_or_default();
         if taints == present {
             return Ok(());
         }
-        let mut changed = node.clone();
-        changed.spec.get_or_insert_default().taints = (!taints.is_empty()).then_some(taints);
+        // The list is written whole, so nobody may have written it since.
+        let seen = json!({ "uid": node.uid(), "resourceVersion": node.resource_version() });
+        let taints = if taints.is_empty() { json!(null) } else { json!(taints) };
+        let body = Patch::Merge(json!({ "metadata": seen, "spec": { "taints": taints } }));
         let api: Api<Node> = Api::all(self.client.clone());
-        api.replace(&node.name_any(), &PostParams::default(), &changed).await?;
-        Ok(())
+        match api.patch(&node.name_any(), &PatchParams::default(), &body).await {
+            Err(error) if code_of(&error) != 404 => Err(error.into()),
+            _ => Ok(()),
+        }
     }
 
     /// Nobody knows whether the pods of a silent node still serve, so their Services stop counting on them.
     async fn mark_pods(&self, node: &str) -> Result<(), ReconcileError> {
         let all = self.pods.list();
         for pod in all.iter().filter(|p| pods::node_name(p) == Some(node) && pods::is_ready(p)) {
-            let mut changed = Pod::clone(pod);
-            let conditions = changed.status.get_or_insert_default().conditions.get_or_insert_default();
-            for ready in conditions.iter_mut().filter(|c| c.type_ == "Ready") {
-                ready.status = "False".to_owned();
-                ready.last_transition_time = Some(Time(Timestamp::now()));
-            }
-            let api: Api<Pod> = Api::namespaced(self.client.clone(), &pod.namespace().unwrap_or_default());
-            match api.replace_status(&pod.name_any(), &PostParams::default(), &changed).await {
-                Ok(_) => self.recorder.warning(pod.as_ref(), "NodeNotReady", "Node is not ready"),
-                Err(error) if code_of(&error) == 404 => {}
-                Err(error) => return Err(error.into()),
+            let unready =
+                json!({ "type": "Ready", "status": "False", "lastTransitionTime": Timestamp::now() });
+            let status = json!({ "conditions": [unready] });
+            if disruption::patch_status(&self.client, pod, status).await? {
+                self.recorder.warning(pod.as_ref(), "NodeNotReady", "Node is not ready");
             }
         }
         Ok(())

@@ -6,6 +6,8 @@ pub mod eviction;
 pub mod health;
 pub mod ipam;
 mod plan;
+pub mod ttl;
+mod zones;
 
-/// The service account of all three.
+/// The service account of those that see to nodes' health and addresses.
 const ACCOUNT: &str = "node-controller";

@@ -1,7 +1,7 @@
 //! What a node's conditions mean: the taints it should carry, and how long a pod endures them.
 
 use crate::common::placement::tolerates;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Node, NodeCondition, Pod, Taint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use std::time::Duration;
@@ -20,6 +20,9 @@ const PRESSURES: [(&str, &str); 4] = [
 ];
 /// Conditions that nobody vouches for when the kubelet is silent.
 const VOUCHED: [&str; 4] = ["Ready", "MemoryPressure", "DiskPressure", "PIDPressure"];
+
+/// A time further in the future than this is the work of a clock that was wrong.
+const TRUSTED: SignedDuration = SignedDuration::from_mins(1);
 
 pub fn condition<'a>(node: &'a Node, type_: &str) -> Option<&'a NodeCondition> {
     node.status.as_ref()?.conditions.as_ref()?.iter().find(|c| c.type_ == type_)
@@ -54,19 +57,31 @@ pub fn silent(node: &Node, now: Timestamp) -> Vec<NodeCondition> {
     all
 }
 
-fn wanted(node: &Node) -> Vec<(&'static str, &'static str)> {
+/// The taint of a node that is down, by how it is; `None` for one that is ready, or whose kubelet has not spoken.
+pub fn down(node: &Node) -> Option<&'static str> {
+    match condition(node, "Ready")?.status.as_str() {
+        "True" => None,
+        "False" => Some(NOT_READY),
+        _ => Some(UNREACHABLE),
+    }
+}
+
+/// Whether the node has been told to give up its pods because it is down.
+pub fn is_told(node: &Node) -> bool {
+    let taints = node.spec.as_ref().and_then(|s| s.taints.as_deref()).unwrap_or_default();
+    taints.iter().any(|t| t.effect == NO_EXECUTE && [NOT_READY, UNREACHABLE].contains(&t.key.as_str()))
+}
+
+fn wanted(node: &Node, leave: bool) -> Vec<(&'static str, &'static str)> {
     let mut all = Vec::new();
-    let down = match condition(node, "Ready").map(|c| c.status.as_str()) {
-        Some("True") => None,
-        Some("False") => Some(NOT_READY),
-        Some(_) => Some(UNREACHABLE),
+    if condition(node, "Ready").is_none() {
         // Registered, but its kubelet has not spoken: nothing may come, and nothing has to go.
-        None => {
-            all.push((NOT_READY, NO_SCHEDULE));
-            None
-        }
-    };
-    all.extend(down.into_iter().flat_map(|key| [(key, NO_SCHEDULE), (key, NO_EXECUTE)]));
+        all.push((NOT_READY, NO_SCHEDULE));
+    }
+    if let Some(key) = down(node) {
+        all.push((key, NO_SCHEDULE));
+        all.extend(leave.then_some((key, NO_EXECUTE)));
+    }
     let pressures = PRESSURES.iter().filter(|(type_, _)| status_of(node, type_) == "True");
     all.extend(pressures.map(|(_, key)| (*key, NO_SCHEDULE)));
     if node.spec.as_ref().and_then(|s| s.unschedulable).unwrap_or(false) {
@@ -80,12 +95,20 @@ fn is_ours(taint: &Taint) -> bool {
     [NOT_READY, UNREACHABLE, UNSCHEDULABLE].contains(&key) || PRESSURES.iter().any(|(_, k)| *k == key)
 }
 
-/// The node's taints as they should be: those that follow from its conditions, and everybody else's untouched.
-pub fn taints(node: &Node, now: Timestamp) -> Vec<Taint> {
+/// The node's taints as they should be: those that follow from its conditions, and everybody else's untouched. `leave`:
+/// the pods of a node that is down shall go. A taint of
+/// ours that a clock since set back has put into the future counts from now, or pods would endure it for as long.
+pub fn taints(node: &Node, leave: bool, now: Timestamp) -> Vec<Taint> {
     let present = node.spec.as_ref().and_then(|s| s.taints.clone()).unwrap_or_default();
-    let wanted = wanted(node);
+    let wanted = wanted(node, leave);
     let stays = |t: &Taint| !is_ours(t) || wanted.contains(&(t.key.as_str(), t.effect.as_str()));
     let mut all: Vec<Taint> = present.into_iter().filter(stays).collect();
+    for taint in all.iter_mut().filter(|t| is_ours(t)) {
+        let ahead = taint.time_added.as_ref().is_some_and(|t| t.0.duration_since(now) > TRUSTED);
+        if ahead {
+            taint.time_added = Some(Time(now));
+        }
+    }
     for (key, effect) in wanted {
         if !all.iter().any(|t| t.key == key && t.effect == effect) {
             let taint = Taint { key: key.to_owned(), effect: effect.to_owned(), ..Taint::default() };
@@ -96,15 +119,14 @@ pub fn taints(node: &Node, now: Timestamp) -> Vec<Taint> {
 }
 
 /// How long the pod may stay on a node with these taints: `None` for ever, zero not at all. Every NoExecute taint
-/// counts from when it was added; of several tolerations for one the shortest holds.
+/// counts from when it was added; of several tolerations for one the first holds.
 pub fn endurance(pod: &Pod, taints: &[Taint], now: Timestamp) -> Option<Duration> {
     let tolerations = pod.spec.as_ref().and_then(|s| s.tolerations.as_deref()).unwrap_or_default();
     let of = |taint: &Taint| -> Option<Duration> {
-        let mut matching = tolerations.iter().filter(|t| tolerates(t, taint)).peekable();
-        if matching.peek().is_none() {
+        let Some(matching) = tolerations.iter().find(|t| tolerates(t, taint)) else {
             return Some(Duration::ZERO);
-        }
-        let seconds = matching.filter_map(|t| t.toleration_seconds).min()?;
+        };
+        let seconds = matching.toleration_seconds?;
         let since = taint.time_added.as_ref().map_or(now, |t| t.0);
         let due = since.as_second().saturating_add(seconds.max(0));
         Some(Duration::from_secs(u64::try_from(due - now.as_second()).unwrap_or(0)))
@@ -142,8 +164,16 @@ mod tests {
             (Node::default(), vec!["not-ready:NoSchedule"]),
         ];
         for (node, expected) in cases {
-            assert_eq!(show(&taints(&node, Timestamp::UNIX_EPOCH)), expected);
+            assert_eq!(show(&taints(&node, true, Timestamp::UNIX_EPOCH)), expected);
         }
+    }
+
+    #[test]
+    fn without_leave_the_pods_of_a_node_that_is_down_stay() {
+        let told = json!({ "taints": [{ "key": UNREACHABLE, "effect": "NoExecute" }] });
+        let node = node("Unknown", told);
+        assert!(is_told(&node));
+        assert_eq!(show(&taints(&node, false, Timestamp::UNIX_EPOCH)), ["unreachable:NoSchedule"]);
     }
 
     #[test]
@@ -157,6 +187,20 @@ mod tests {
         let mut again = node;
         again.status.as_mut().unwrap().conditions = Some(all.clone());
         assert_eq!(silent(&again, Timestamp::now()), all);
+    }
+
+    #[test]
+    fn a_taint_from_the_future_counts_from_now() {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let taint =
+            |key: &str, second| json!({ "key": key, "effect": NO_EXECUTE, "timeAdded": Time(at(second)) });
+        let spec = json!({ "taints": [taint(UNREACHABLE, 86_500), taint("mine", 86_500)] });
+        let times = |now| -> Vec<i64> {
+            let all = taints(&node("Unknown", spec.clone()), true, at(now));
+            all.iter().filter_map(|t| t.time_added.as_ref()).map(|t| t.0.as_second()).collect()
+        };
+        assert_eq!(times(100), [100, 86_500, 100], "the clock was set back");
+        assert_eq!(times(86_480), [86_500, 86_500, 86_480], "a little is no more than two clocks differ");
     }
 
     #[test]

@@ -57,15 +57,11 @@ pub async fn run(clients: Clients, stop: CancellationToken) {
         let sets = sets.clone();
         move |delta: &Delta<Pod>| ownership::owner_keys(delta, &sets, selector)
     };
-    let by_revision = {
-        let sets = sets.clone();
-        move |delta: &Delta<ControllerRevision>| ownership::owner_keys(delta, &sets, selector)
-    };
     Controller::new(reconciler)
         .objects(&sets)
         .watch(&pods, by_pod)
-        .watch(&revisions, by_revision)
         .reads(&claims)
+        .reads(&revisions)
         .workers(4)
         .run(stop)
         .await;
@@ -186,15 +182,18 @@ impl StatefulSets {
                 Step::Delete(pod) => self.delete(key, set, &pod).await?,
                 Step::Restart(pod) => {
                     let (namespace, name) = (&key.namespace, &key.name);
-                    let what = if pods::phase(&pod) == "Failed" { "Failed" } else { "Terminated" };
                     let which = pod.name_any();
-                    let message = format!(
-                        "StatefulSet {namespace}/{name} is recreating {} Pod {which}",
-                        what.to_lowercase()
-                    );
-                    self.control.recorder().warning(set, &format!("Recreating{what}Pod"), message);
+                    let message =
+                        |what| format!("StatefulSet {namespace}/{name} is recreating {what} Pod {which}");
+                    let recorder = self.control.recorder();
+                    if pods::phase(&pod) == "Failed" {
+                        recorder.warning(set, "RecreatingFailedPod", message("failed"));
+                    } else {
+                        recorder.normal(set, "RecreatingTerminatedPod", message("terminated"));
+                    }
                     self.delete(key, set, &pod).await?;
                 }
+                Step::Claims(ordinal) => claims.ensure(ordinal).await?,
                 Step::Correct(pod) => {
                     // The labels alone: a shared copy of a pod is not the whole of it.
                     let metadata = json!({ "uid": pod.uid(), "labels": pod.labels() });

@@ -18,6 +18,8 @@ pub enum Step {
     Restart(Arc<Pod>),
     /// Labels of the identity.
     Correct(Arc<Pod>),
+    /// The claims of a pod that waits: one may have been deleted under it.
+    Claims(i32),
 }
 
 /// The set's pods in their places.
@@ -114,6 +116,10 @@ fn fill(places: &Places, ordered: bool, steps: &mut Vec<Step>) -> bool {
             }
             continue;
         }
+        let unplaced = pods::condition(pod, "PodScheduled").is_some_and(|c| c.status == "False");
+        if unplaced && !deleting(pod.as_ref()) {
+            steps.push(Step::Claims(ordinal));
+        }
         steps.extend(corrected(pod, ordinal).map(|pod| Step::Correct(Arc::new(pod))));
         if ordered && (deleting(pod.as_ref()) || !places.is_available(pod)) {
             return false;
@@ -151,7 +157,7 @@ fn roll(spec: &StatefulSetSpec, places: &Places, update: &str, steps: &mut Vec<S
     let Some(limit) = rolling.and_then(|r| r.max_unavailable.as_ref()) else {
         return roll_one(places, partition, update, steps);
     };
-    let limit = usize::try_from(resolve(limit, count, true).max(1)).unwrap_or(1);
+    let limit = usize::try_from(resolve(limit, count, false).max(1)).unwrap_or(1);
     let works = |pod: &Arc<Pod>| places.is_available(pod) && !deleting(pod.as_ref());
     let down = places.replicas.iter().filter(|place| !place.as_ref().is_some_and(works)).count();
     let mut budget = limit.saturating_sub(down);
@@ -230,8 +236,14 @@ mod tests {
             Step::Delete(pod) => format!("-{}", &pod.name_any()[4..]),
             Step::Restart(pod) => format!("!{}", &pod.name_any()[4..]),
             Step::Correct(pod) => format!("={}", &pod.name_any()[4..]),
+            Step::Claims(_) => String::new(),
         };
-        plan(&set, spec, &places, "2").into_iter().map(show).collect::<Vec<_>>().join(" ")
+        plan(&set, spec, &places, "2")
+            .into_iter()
+            .map(show)
+            .filter(|step| !step.is_empty())
+            .collect::<Vec<_>>()
+            .join(" ")
     }
 
     #[test]
@@ -269,6 +281,8 @@ mod tests {
         let two = json!({ "updateStrategy": { "type": "RollingUpdate", "rollingUpdate": { "maxUnavailable": 2 } } });
         assert_eq!(steps(two.clone(), "0r1 1r1 2r1"), "-2 -1");
         assert_eq!(steps(two, "0r1 1r1 2r2"), "-1 -0");
+        let half = json!({ "updateStrategy": { "type": "RollingUpdate", "rollingUpdate": { "maxUnavailable": "60%" } } });
+        assert_eq!(steps(half, "0r1 1r1 2r1"), "-2", "a share is rounded down");
         assert_eq!(steps(json!({ "ordinals": { "start": 2 } }), "0r2 2r2 3r2 4r2"), "-0");
     }
 }

@@ -1,10 +1,11 @@
+use crate::raw::{Kind, Raw};
 use crate::support::{until_gone, until_list, until_object};
 use crate::{cluster, deployment};
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{Endpoints, Pod, Service};
+use k8s_openapi::api::core::v1::{Endpoints, Event, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::{DeleteParams, Patch};
-use serde_json::json;
+use serde_json::{Value, json};
 
 fn endpoints_of(slices: &[EndpointSlice]) -> usize {
     slices.iter().map(|s| s.endpoints.as_ref().map_or(0, Vec::len)).sum()
@@ -56,12 +57,69 @@ async fn endpoints_written_by_hand_are_mirrored() {
         .create(&services, json!({ "metadata": { "name": "db" }, "spec": { "ports": [{ "port": 5432 }] } }))
         .await;
     let subsets = json!([{ "addresses": [{ "ip": "192.0.2.7" }], "ports": [{ "port": 5432 }] }]);
-    world.create(&endpoints, json!({ "metadata": { "name": "db" }, "subsets": subsets })).await;
+    let metadata = json!({ "name": "db", "annotations": { "note": "by hand" } });
+    world.create(&endpoints, json!({ "metadata": metadata, "subsets": subsets })).await;
     let slices = world.in_namespace::<EndpointSlice>("default");
     let selector = "kubernetes.io/service-name=db";
     let mirrored = until_list("mirrored", &slices, selector, |s| endpoints_of(s) == 1).await;
     let by = &mirrored[0].metadata.labels.as_ref().unwrap()["endpointslice.kubernetes.io/managed-by"];
     assert_eq!(by, "endpointslicemirroring-controller.k8s.io");
+    assert_eq!(mirrored[0].metadata.annotations.as_ref().unwrap()["note"], "by hand");
     endpoints.delete("db", &DeleteParams::default()).await.unwrap();
     until_list("gone with them", &slices, selector, <[_]>::is_empty).await;
+}
+
+#[tokio::test]
+async fn traffic_that_shall_stay_near_is_told_so() {
+    let world = cluster().await;
+    let raw = Raw::of(&world);
+    for (name, zone) in [("n1", "a"), ("n2", "b")] {
+        let labels = json!({ "topology.kubernetes.io/zone": zone });
+        raw.post("/api/v1/nodes", json!({ "metadata": { "name": name, "labels": labels } })).await;
+        let ready = json!({ "type": "Ready", "status": "True", "lastHeartbeatTime": jiff::Timestamp::now() });
+        let status = json!({ "status": { "conditions": [ready], "allocatable": { "cpu": "1" } } });
+        raw.patch(Kind::Strategic, &format!("/api/v1/nodes/{name}/status"), status).await;
+        let spec = json!({ "nodeName": name, "containers": [{ "name": "c", "image": "a" }] });
+        let pod =
+            json!({ "metadata": { "name": format!("p-{name}"), "labels": { "app": "web" } }, "spec": spec });
+        raw.post("/api/v1/namespaces/default/pods", pod).await;
+    }
+    let spec = json!({ "selector": { "app": "web" }, "ports": [{ "port": 80 }], "trafficDistribution": "PreferSameNode" });
+    let path = "/api/v1/namespaces/default/services/web";
+    raw.post("/api/v1/namespaces/default/services", json!({ "metadata": { "name": "web" }, "spec": spec }))
+        .await;
+    let slices = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices?labelSelector=kubernetes.io%2Fservice-name%3Dweb";
+    // Of each endpoint: its node, and the zone and node that it is for.
+    let hints = |list: &Value| -> Vec<String> {
+        let endpoints = list["items"][0]["endpoints"].as_array().cloned().unwrap_or_default();
+        let name = |v: &Value| v[0]["name"].as_str().unwrap_or("-").to_owned();
+        let show = |e: &Value| {
+            let (zones, nodes) = (&e["hints"]["forZones"], &e["hints"]["forNodes"]);
+            format!("{} {} {}", e["nodeName"].as_str().unwrap_or_default(), name(zones), name(nodes))
+        };
+        let mut all: Vec<String> = endpoints.iter().map(show).collect();
+        all.sort();
+        all
+    };
+    raw.until("hints for nodes", slices, |l| hints(l) == ["n1 a n1", "n2 b n2"]).await;
+    raw.patch(Kind::Merge, path, json!({ "spec": { "trafficDistribution": "PreferClose" } })).await;
+    raw.until("hints for zones", slices, |l| hints(l) == ["n1 a -", "n2 b -"]).await;
+    raw.patch(Kind::Merge, path, json!({ "spec": { "trafficDistribution": null } })).await;
+    raw.until("no hints", slices, |l| hints(l) == ["n1 - -", "n2 - -"]).await;
+    let auto = json!({ "metadata": { "annotations": { "service.kubernetes.io/topology-mode": "Auto" } } });
+    raw.patch(Kind::Merge, path, auto).await;
+    raw.until("hints by weight", slices, |l| hints(l) == ["n1 a -", "n2 b -"]).await;
+    let events = world.in_namespace::<Event>("default");
+    let told = |reason: &'static str, text: &'static str| {
+        move |all: &[Event]| {
+            all.iter().any(|e| e.reason.as_deref() == Some(reason) && e.message.as_deref() == Some(text))
+        }
+    };
+    let enabled = "Topology Aware Hints has been enabled, addressType: IPv4";
+    until_list("said so", &events, "", told("TopologyAwareHintsEnabled", enabled)).await;
+    let unready = json!({ "status": { "conditions": [{ "type": "Ready", "status": "False" }] } });
+    raw.patch(Kind::Strategic, "/api/v1/nodes/n2/status", unready).await;
+    raw.until("one zone is left", slices, |l| hints(l) == ["n1 - -", "n2 - -"]).await;
+    let lacks = "Insufficient Node information: allocatable CPU or zone not specified on one or more nodes, addressType: IPv4";
+    until_list("said why", &events, "", told("TopologyAwareHintsDisabled", lacks)).await;
 }

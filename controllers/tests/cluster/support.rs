@@ -16,17 +16,23 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Resource, ResourceExt};
 use serde::Serialize;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::future::Future;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio_util::sync::{CancellationToken, DropGuard};
+use tower::ServiceExt;
 
 /// Long enough for a busy machine; a test that waits this long has failed.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// Requests by who sent them and how: `deployment-controller PUT`. Events count apart: `deployment-controller event`.
+pub type Requests = Arc<Mutex<BTreeMap<String, usize>>>;
+
 pub struct World {
     api: ApiServer,
+    pub requests: Requests,
     pub informers: Informers,
     pub stop: CancellationToken,
     _end: DropGuard,
@@ -52,7 +58,7 @@ impl World {
         bootstrap::apply(api.registry(), &cluster()).await.unwrap();
         let client = client(&api, "test:informers", &["system:masters"]);
         let informers = Informers::new(client, stop.clone());
-        Self { api, informers, _end: stop.clone().drop_guard(), stop }
+        Self { api, requests: Requests::default(), informers, _end: stop.clone().drop_guard(), stop }
     }
 
     /// A client that may do everything.
@@ -74,10 +80,18 @@ impl World {
 
     /// Clients with the rights of the controllers' own service accounts.
     pub fn client_for(&self) -> Arc<dyn Fn(&str) -> kube::Client + Send + Sync> {
-        let api = self.api.clone();
+        let (api, requests) = (self.api.clone(), self.requests.clone());
         Arc::new(move |name| {
             let groups = ["system:serviceaccounts", "system:serviceaccounts:kube-system"];
-            client(&api, &format!("system:serviceaccount:kube-system:{name}"), &groups)
+            let user = UserInfo::authenticated(&format!("system:serviceaccount:kube-system:{name}"), &groups);
+            let (requests, name) = (requests.clone(), name.to_owned());
+            let counted = api.service().map_request(move |request: http::Request<axum::body::Body>| {
+                let event = request.uri().path().contains("/events");
+                let how = if event { "event" } else { request.method().as_str() };
+                *requests.lock().unwrap().entry(format!("{name} {how}")).or_default() += 1;
+                request
+            });
+            in_process::<_, axum::body::Body, _>(counted, user)
         })
     }
 

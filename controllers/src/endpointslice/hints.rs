@@ -1,0 +1,234 @@
+//! Hints that keep traffic near: which zones and nodes shall use an endpoint before all others.
+//!
+//! <https://kubernetes.io/docs/concepts/services-networking/service/#traffic-distribution>,
+//! <https://kubernetes.io/docs/concepts/services-networking/topology-aware-routing/>
+
+use super::plan::Group;
+use coracle_api::Quantity;
+use k8s_openapi::api::core::v1::{Node, Service};
+use k8s_openapi::api::discovery::v1::{Endpoint, EndpointHints, ForNode, ForZone};
+use kube::ResourceExt;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+const TOPOLOGY_MODE: &str = "service.kubernetes.io/topology-mode";
+/// Its name before 1.27.
+const TOPOLOGY_HINTS: &str = "service.kubernetes.io/topology-aware-hints";
+/// Nodes with these labels bring no clients along.
+const CONTROL_PLANE: [&str; 2] = ["node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"];
+pub const ZONE: &str = "topology.kubernetes.io/zone";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// No hints.
+    Anywhere,
+    SameZone,
+    SameNode,
+    /// To every zone its share of the endpoints, by its share of the CPUs.
+    Proportional,
+}
+
+/// The annotation goes before the field.
+pub fn mode(service: &Service) -> Mode {
+    let annotations = service.annotations();
+    let asked = annotations.get(TOPOLOGY_MODE).or_else(|| annotations.get(TOPOLOGY_HINTS));
+    if asked.is_some_and(|mode| mode == "Auto" || mode == "auto") {
+        return Mode::Proportional;
+    }
+    match service.spec.as_ref().and_then(|s| s.traffic_distribution.as_deref()) {
+        Some("PreferClose" | "PreferSameZone") => Mode::SameZone,
+        Some("PreferSameNode") => Mode::SameNode,
+        _ => Mode::Anywhere,
+    }
+}
+
+fn is_ready(endpoint: &Endpoint) -> bool {
+    endpoint.conditions.as_ref().and_then(|c| c.ready) == Some(true)
+}
+
+fn set(endpoint: &mut Endpoint, zone: Option<String>, node: Option<String>) {
+    let for_zones = zone.map(|name| vec![ForZone { name }]);
+    let for_nodes = node.map(|name| vec![ForNode { name }]);
+    let some = for_zones.is_some() || for_nodes.is_some();
+    endpoint.hints = some.then_some(EndpointHints { for_nodes, for_zones });
+}
+
+/// Hints at the endpoint's own zone, and node.
+pub fn near(groups: &mut [Group], mode: Mode) {
+    let endpoints = groups.iter_mut().flat_map(|g| &mut g.endpoints);
+    for endpoint in endpoints.filter(|e| is_ready(e)) {
+        let node = endpoint.node_name.clone().filter(|_| mode == Mode::SameNode);
+        set(endpoint, endpoint.zone.clone(), node);
+    }
+}
+
+/// Thousandths of CPUs that a node adds to its zone: `None` for one that does not count, and an error for one that lacks
+/// zone or CPUs.
+pub fn weight(node: &Node) -> Option<Result<(String, i64), ()>> {
+    let status = node.status.as_ref();
+    let ready = status
+        .is_some_and(|s| s.conditions.iter().flatten().any(|c| c.type_ == "Ready" && c.status == "True"));
+    if !ready || CONTROL_PLANE.iter().any(|label| node.labels().contains_key(*label)) {
+        return None;
+    }
+    let zone = node.labels().get(ZONE).filter(|z| !z.is_empty());
+    let cpu = status.and_then(|s| s.allocatable.as_ref()?.get("cpu")?.0.parse::<Quantity>().ok());
+    let cpu = cpu.map_or(0, Quantity::milli);
+    Some(zone.filter(|_| cpu > 0).map(|zone| (zone.clone(), cpu)).ok_or(()))
+}
+
+/// CPUs by zone; `None` when there are too few zones, or a node does not say.
+fn capacity(nodes: &[Arc<Node>]) -> Option<BTreeMap<String, i64>> {
+    let mut zones: BTreeMap<String, i64> = BTreeMap::new();
+    for weight in nodes.iter().filter_map(|n| weight(n)) {
+        let (zone, cpu) = weight.ok()?;
+        *zones.entry(zone).or_default() += cpu;
+    }
+    (zones.len() > 1).then_some(zones)
+}
+
+/// The fewest endpoints that each zone must have, so that none is asked a fifth more than its share.
+fn floors(zones: &BTreeMap<String, i64>, endpoints: usize) -> BTreeMap<&str, usize> {
+    let total: i128 = zones.values().map(|cpu| i128::from(*cpu)).sum();
+    let count = i128::try_from(endpoints).unwrap_or(i128::MAX);
+    let floor = |cpu: &i64| (i128::from(*cpu) * count * 10 + total * 12 - 1) / (total * 12);
+    zones.iter().map(|(zone, cpu)| (zone.as_str(), usize::try_from(floor(cpu)).unwrap_or(0))).collect()
+}
+
+/// Gives every zone endpoints, its own first. In words, why that cannot be done; then there are no hints.
+pub fn proportional(groups: &mut [Group], nodes: &[Arc<Node>]) -> Result<(), String> {
+    let mut ready: Vec<&mut Endpoint> =
+        groups.iter_mut().flat_map(|g| &mut g.endpoints).filter(|e| is_ready(e)).collect();
+    let zones = capacity(nodes)
+        .ok_or("Insufficient Node information: allocatable CPU or zone not specified on one or more nodes")?;
+    let numbers = format!("({} endpoints, {} zones)", ready.len(), zones.len());
+    if zones.len() > ready.len() {
+        return Err(format!("Insufficient number of endpoints {numbers}"));
+    }
+    let floors = floors(&zones, ready.len());
+    if floors.values().sum::<usize>() > ready.len() {
+        let why =
+            "Unable to allocate minimum required endpoints to each zone without exceeding overload threshold";
+        return Err(format!("{why} {numbers}"));
+    }
+    if ready.iter().any(|e| e.zone.as_ref().is_none_or(String::is_empty)) {
+        return Err("One or more endpoints do not have a zone specified".to_owned());
+    }
+    ready.sort_by(|a, b| a.addresses.cmp(&b.addresses));
+    let homes: Vec<&str> = ready.iter().map(|e| e.zone.as_deref().unwrap_or_default()).collect();
+    let given: Vec<String> = share_out(&homes, &floors).into_iter().map(str::to_owned).collect();
+    for (endpoint, zone) in ready.into_iter().zip(given) {
+        set(endpoint, Some(zone), None);
+    }
+    Ok(())
+}
+
+/// The zone of each endpoint: its own, but those of zones that have more than they need go where some are missing.
+fn share_out<'a>(homes: &[&'a str], floors: &BTreeMap<&'a str, usize>) -> Vec<&'a str> {
+    let mut zones: Vec<&str> = homes.to_vec();
+    let count = |zones: &[&str], zone: &str| zones.iter().filter(|z| **z == zone).count();
+    let needs = |zones: &[&str]| {
+        let mut short = floors.iter().filter(|(zone, floor)| count(zones, zone) < **floor);
+        short.next().map(|(zone, _)| *zone)
+    };
+    // Strangers first: endpoints in zones without nodes serve nobody there.
+    let surplus = |zones: &[&str], zone: &str| match floors.get(zone) {
+        None => usize::MAX,
+        Some(floor) => count(zones, zone).saturating_sub(*floor),
+    };
+    let strangers = |zones: &[&str]| zones.iter().position(|zone| !floors.contains_key(zone));
+    while let Some(zone) = needs(&zones) {
+        let richest = (0..zones.len()).max_by_key(|i| surplus(&zones, zones[*i]));
+        let Some(giver) = richest.filter(|i| surplus(&zones, zones[*i]) > 0) else { break };
+        zones[giver] = zone;
+    }
+    while let Some(stranger) = strangers(&zones) {
+        let poorest = floors.keys().min_by_key(|zone| count(&zones, zone));
+        let Some(zone) = poorest else { break };
+        zones[stranger] = zone;
+    }
+    zones
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn node(zone: &str, cpu: &str) -> Arc<Node> {
+        let metadata = json!({ "name": zone, "labels": { ZONE: zone } });
+        let status =
+            json!({ "allocatable": { "cpu": cpu }, "conditions": [{ "type": "Ready", "status": "True" }] });
+        Arc::new(serde_json::from_value(json!({ "metadata": metadata, "status": status })).unwrap())
+    }
+
+    fn group(homes: &str) -> Group {
+        let endpoint = |(i, zone): (usize, char)| {
+            let value = json!({ "addresses": [format!("10.0.0.{i}")], "zone": zone.to_string(), "nodeName": "n",
+                "conditions": { "ready": zone.is_lowercase() } });
+            serde_json::from_value(value).unwrap()
+        };
+        Group { ports: Vec::new(), endpoints: homes.chars().enumerate().map(endpoint).collect() }
+    }
+
+    fn show(groups: &[Group]) -> String {
+        let zone = |e: &Endpoint| {
+            let zones = e.hints.as_ref().and_then(|h| h.for_zones.clone()).unwrap_or_default();
+            zones.first().map_or("-".to_owned(), |z| z.name.clone())
+        };
+        groups[0].endpoints.iter().map(zone).collect()
+    }
+
+    #[test]
+    fn near_is_the_own_zone_or_node_of_what_is_ready() {
+        let mut groups = [group("abB")];
+        near(&mut groups, Mode::SameZone);
+        assert_eq!(show(&groups), "ab-");
+        assert!(groups[0].endpoints[0].hints.as_ref().unwrap().for_nodes.is_none());
+        near(&mut groups, Mode::SameNode);
+        let nodes = groups[0].endpoints[0].hints.as_ref().unwrap().for_nodes.as_ref().unwrap();
+        assert_eq!(nodes[0].name, "n");
+    }
+
+    #[test]
+    fn zones_have_their_share_and_their_own_first() {
+        for (nodes, homes, expected) in [
+            (vec![node("a", "1"), node("b", "1")], "aabb", "aabb"),
+            (vec![node("a", "1"), node("b", "1")], "aaaa", "aabb"),
+            (vec![node("a", "1"), node("b", "1")], "aaab", "aabb"),
+            (vec![node("a", "3"), node("b", "1")], "aaaaab", "aaaabb"),
+            (vec![node("a", "1"), node("b", "1")], "aabx", "aabb"),
+        ] {
+            let mut groups = [group(homes)];
+            proportional(&mut groups, &nodes).unwrap();
+            assert_eq!(show(&groups), expected, "{homes}");
+        }
+    }
+
+    #[test]
+    fn why_there_are_no_hints() {
+        let two = || vec![node("a", "1"), node("b", "1")];
+        for (nodes, homes, expected) in [
+            (
+                vec![node("a", "1")],
+                "aa",
+                "Insufficient Node information: allocatable CPU or zone not specified on one or more nodes",
+            ),
+            (
+                vec![node("a", "1"), node("", "1")],
+                "aa",
+                "Insufficient Node information: allocatable CPU or zone not specified on one or more nodes",
+            ),
+            (two(), "a", "Insufficient number of endpoints (1 endpoints, 2 zones)"),
+            (
+                two(),
+                "aab",
+                "Unable to allocate minimum required endpoints to each zone without exceeding overload threshold (3 endpoints, 2 zones)",
+            ),
+        ] {
+            let mut groups = [group(homes)];
+            assert_eq!(proportional(&mut groups, &nodes).unwrap_err(), expected);
+            assert!(groups[0].endpoints.iter().all(|e| e.hints.is_none()));
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! How fast the nodes of a zone may lose their pods. One node that is down is replaced at once; a zone of which most is
+//! down is more likely to be cut off than dead, and a cluster of which everything is down, to be watched by somebody
+//! blind.
+//!
+//! <https://kubernetes.io/docs/concepts/architecture/nodes/#rate-limits-on-eviction>
+
+use super::plan;
+use k8s_openapi::api::core::v1::Node;
+use kube::ResourceExt;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Between two nodes of a zone; upstream's --node-eviction-rate of 0.1 a second.
+const INTERVAL: Duration = Duration::from_secs(10);
+/// The same in a large zone most of which is down; upstream's --secondary-node-eviction-rate of 0.01 a second.
+const LONG_INTERVAL: Duration = Duration::from_secs(100);
+/// Nodes above which a zone is large; upstream's --large-cluster-size-threshold.
+const LARGE: usize = 50;
+/// Share of a zone's nodes, in percent, that must be down to call it disrupted; upstream's --unhealthy-zone-threshold.
+const MOST: usize = 55;
+/// Nodes on which a zone's state does not depend.
+const EXCLUDED: &str = "node.kubernetes.io/exclude-disruption";
+/// How long a count of all nodes is good for.
+const FRESH: Duration = Duration::from_secs(1);
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Count {
+    ready: usize,
+    down: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Normal,
+    Partial,
+    Full,
+}
+
+impl Count {
+    fn state(self) -> State {
+        let all = self.ready + self.down;
+        if self.ready == 0 && self.down > 0 {
+            State::Full
+        } else if self.down > 2 && self.down * 100 >= all * MOST {
+            State::Partial
+        } else {
+            State::Normal
+        }
+    }
+}
+
+/// Whether a node that is down may be told to give up its pods.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Leave {
+    Granted,
+    /// Not yet.
+    Wait,
+    /// No node is up: nobody may, and who was told is told otherwise.
+    Withdrawn,
+}
+
+#[derive(Default)]
+struct Inner {
+    counts: HashMap<String, Count>,
+    counted: Option<Instant>,
+    /// When a node of the zone was last granted leave.
+    granted: HashMap<String, Instant>,
+}
+
+#[derive(Default)]
+pub struct Zones(Mutex<Inner>);
+
+/// Region and zone by their labels.
+fn zone(node: &Node) -> String {
+    let label = |key: &str| node.labels().get(key).map_or("", String::as_str);
+    format!("{}/{}", label("topology.kubernetes.io/region"), label("topology.kubernetes.io/zone"))
+}
+
+fn count(nodes: &[Arc<Node>]) -> HashMap<String, Count> {
+    let mut counts: HashMap<String, Count> = HashMap::new();
+    for node in nodes.iter().filter(|n| !n.labels().contains_key(EXCLUDED)) {
+        let count = counts.entry(zone(node)).or_default();
+        let ready = plan::condition(node, "Ready").is_some_and(|c| c.status == "True");
+        if ready { count.ready += 1 } else { count.down += 1 }
+    }
+    counts
+}
+
+/// The pause between two nodes of a zone; `None`: none is let go.
+fn interval(count: Count) -> Option<Duration> {
+    match count.state() {
+        State::Normal | State::Full => Some(INTERVAL),
+        State::Partial if count.ready + count.down > LARGE => Some(LONG_INTERVAL),
+        State::Partial => None,
+    }
+}
+
+impl Zones {
+    /// Asks for a node that is down. `told` is one that has leave already, and keeps it. `all` lists every node.
+    pub fn ask(&self, node: &Node, told: bool, all: impl FnOnce() -> Vec<Arc<Node>>) -> Leave {
+        let mut inner = self.0.lock();
+        let now = Instant::now();
+        if inner.counted.is_none_or(|at| now.duration_since(at) > FRESH) {
+            inner.counts = count(&all());
+            inner.counted = Some(now);
+        }
+        if inner.counts.values().all(|count| count.state() == State::Full) {
+            return Leave::Withdrawn;
+        }
+        if told {
+            return Leave::Granted;
+        }
+        let zone = zone(node);
+        let Some(pause) = interval(inner.counts.get(&zone).copied().unwrap_or_default()) else {
+            return Leave::Wait;
+        };
+        if inner.granted.get(&zone).is_some_and(|last| now.duration_since(*last) < pause) {
+            return Leave::Wait;
+        }
+        inner.granted.insert(zone, now);
+        Leave::Granted
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn node(name: &str, zone: &str, ready: bool) -> Arc<Node> {
+        let ready = if ready { "True" } else { "Unknown" };
+        let metadata = json!({ "name": name, "labels": { "topology.kubernetes.io/zone": zone } });
+        let status = json!({ "conditions": [{ "type": "Ready", "status": ready }] });
+        Arc::new(serde_json::from_value(json!({ "metadata": metadata, "status": status })).unwrap())
+    }
+
+    fn zone_of(ready: usize, down: usize) -> Vec<Arc<Node>> {
+        let up = (0..ready).map(|i| node(&format!("up-{i}"), "z", true));
+        up.chain((0..down).map(|i| node(&format!("down-{i}"), "z", false))).collect()
+    }
+
+    #[test]
+    fn nodes_go_one_after_the_other_and_none_when_all_are_down() {
+        for (ready, down, first, second) in [
+            (1, 1, Leave::Granted, Leave::Wait),
+            (1, 2, Leave::Granted, Leave::Wait),
+            (2, 3, Leave::Wait, Leave::Wait),
+            (30, 31, Leave::Granted, Leave::Wait),
+            (20, 40, Leave::Granted, Leave::Wait),
+            (0, 1, Leave::Withdrawn, Leave::Withdrawn),
+            (0, 9, Leave::Withdrawn, Leave::Withdrawn),
+        ] {
+            let zones = Zones::default();
+            let nodes = zone_of(ready, down);
+            let last = nodes.last().unwrap().clone();
+            let ask = || zones.ask(&last, false, || nodes.clone());
+            assert_eq!((ask(), ask()), (first, second), "{ready} up, {down} down");
+        }
+    }
+
+    #[test]
+    fn a_zone_that_is_all_down_beside_one_that_is_up_goes_on() {
+        let nodes = vec![node("a", "x", false), node("b", "x", false), node("c", "y", true)];
+        let zones = Zones::default();
+        assert_eq!(zones.ask(&nodes[0], false, || nodes.clone()), Leave::Granted);
+        assert_eq!(zones.ask(&nodes[1], false, || nodes.clone()), Leave::Wait);
+        assert_eq!(zones.ask(&nodes[1], true, || nodes.clone()), Leave::Granted);
+    }
+
+    #[test]
+    fn pauses_follow_the_size_of_the_zone() {
+        let pause = |ready, down| interval(Count { ready, down });
+        assert_eq!(pause(10, 2), Some(INTERVAL));
+        assert_eq!(pause(4, 6), None);
+        assert_eq!(pause(20, 40), Some(LONG_INTERVAL));
+        assert_eq!(pause(0, 40), Some(INTERVAL));
+    }
+}

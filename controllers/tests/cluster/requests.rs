@@ -1,0 +1,71 @@
+//! How many requests the controllers need: for one object, and when nothing happens.
+
+use crate::raw::{Kind, Raw, condition};
+use crate::support::World;
+use crate::{cluster, deployment};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
+/// Longer than any controller waits before it looks at something again by itself.
+const CALM: Duration = Duration::from_secs(3);
+
+fn taken(world: &World) -> BTreeMap<String, usize> {
+    std::mem::take(&mut *world.requests.lock().unwrap())
+}
+
+fn of(requests: &BTreeMap<String, usize>, account: &str, how: &str) -> usize {
+    requests.get(&format!("{account} {how}")).copied().unwrap_or(0)
+}
+
+fn complete(d: &Value) -> bool {
+    condition(d, "Progressing")["reason"] == "NewReplicaSetAvailable"
+        && d["status"]["observedGeneration"] == d["metadata"]["generation"]
+        && d["status"]["availableReplicas"] == d["spec"]["replicas"]
+        && d["status"]["replicas"] == d["spec"]["replicas"]
+}
+
+/// Waits until nobody has asked anything for a while, and forgets what was asked until then.
+async fn settle(world: &World) {
+    loop {
+        taken(world);
+        tokio::time::sleep(CALM).await;
+        if world.requests.lock().unwrap().is_empty() {
+            return;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_rollout_writes_little_besides_its_pods_and_then_all_is_quiet() {
+    let world = cluster().await;
+    let raw = Raw::of(&world);
+    settle(&world).await;
+    raw.post(DEPLOYMENTS, deployment("web", 20, "a")).await;
+    let path = &format!("{DEPLOYMENTS}/web");
+    raw.until("20 replicas", path, complete).await;
+    settle(&world).await;
+    taken(&world);
+
+    raw.post(DEPLOYMENTS, deployment("db", 20, "a")).await;
+    raw.until("20 replicas", &format!("{DEPLOYMENTS}/db"), complete).await;
+    let made = taken(&world);
+    assert_eq!(of(&made, "replicaset-controller", "POST"), 20, "{made:?}");
+    assert_eq!(of(&made, "deployment-controller", "POST"), 1, "{made:?}");
+    assert_eq!(
+        of(&made, "deployment-controller", "GET") + of(&made, "replicaset-controller", "GET"),
+        0,
+        "{made:?}"
+    );
+    // Statuses: one for each change that was seen apart; twenty pods become ready one after the other here.
+    assert!(of(&made, "replicaset-controller", "PUT") <= 45, "{made:?}");
+    assert!(of(&made, "deployment-controller", "PUT") <= 45, "{made:?}");
+    println!("a Deployment of 20: {made:?}");
+
+    settle(&world).await;
+    raw.patch(Kind::Merge, path, json!({ "metadata": { "labels": { "touched": "true" } } })).await;
+    tokio::time::sleep(CALM).await;
+    let touched = taken(&world);
+    assert!(touched.is_empty(), "a label changes nothing: {touched:?}");
+}
