@@ -21,8 +21,6 @@ const INT_OR_STRING: &str = "x-kubernetes-int-or-string";
 const IDENTITY: &str = "x-kubernetes-group-version-kind";
 /// A type of this server's own whose fields are described in the words that all objects share.
 const DESCRIBED: &str = "io.k8s.api.policy.v1.PodDisruptionBudget";
-/// Whose descriptions the publisher needs for [`DESCRIBED`].
-pub const PROSE_OF: (&str, &str) = ("policy", "v1");
 
 /// Keywords that both dialects show as they are.
 const PLAIN: [&str; 25] = [
@@ -76,7 +74,7 @@ pub fn definitions(custom: &CustomResource, dialect: Dialect, prose: &Prose) -> 
         "properties": {
             "apiVersion": type_field("apiVersion", prose),
             "kind": type_field("kind", prose),
-            "metadata": metadata(dialect, "ListMeta", Some("Standard list metadata.")),
+            "metadata": metadata(dialect, "ListMeta", Some("Standard list metadata.".to_owned())),
             "items": { "type": "array", "description": format!("List of {}.", r.plural),
                 "items": dialect.reference(&own) },
         },
@@ -93,7 +91,7 @@ fn type_field(field: &str, prose: &Prose) -> Value {
     json!({ "type": "string", "description": prose.of_field(DESCRIBED, field) })
 }
 
-fn metadata(dialect: Dialect, kind: &str, description: Option<&str>) -> Value {
+fn metadata(dialect: Dialect, kind: &str, description: Option<String>) -> Value {
     let mut property = dialect.property(&format!("{META}.{kind}"));
     property.insert("description".into(), json!(description));
     Value::Object(property)
@@ -233,7 +231,7 @@ mod tests {
     use super::*;
 
     fn shown(schema: Value, dialect: Dialect) -> Value {
-        Value::Object(publish(&schema, dialect, &Prose::of([])))
+        Value::Object(publish(&schema, dialect, &Prose::load()))
     }
 
     #[test]

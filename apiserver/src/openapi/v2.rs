@@ -84,13 +84,12 @@ pub(super) fn all_paths(resources: &[Arc<Resource>], visit: &mut dyn FnMut(&Path
     }
 }
 
-/// Group by group, so that the descriptions of one only are in memory.
 pub(super) fn definitions(offer: &Offer, add: &mut dyn FnMut(&str, &Value)) {
     let built_in: Vec<Arc<Resource>> = offer.resources.iter().filter(|r| is_built_in(r)).cloned().collect();
     built_in_definitions(&built_in, add);
     let custom: Vec<_> = offer.all_custom().collect();
     if !custom.is_empty() {
-        let prose = Prose::of([custom::PROSE_OF]);
+        let prose = Prose::load();
         for custom in custom {
             for (name, schema) in custom::definitions(custom, Dialect::V2, &prose) {
                 add(&name, &schema);
@@ -100,14 +99,12 @@ pub(super) fn definitions(offer: &Offer, add: &mut dyn FnMut(&str, &Value)) {
 }
 
 fn built_in_definitions(resources: &[Arc<Resource>], add: &mut dyn FnMut(&str, &Value)) {
-    let identities = identities();
+    let (identities, prose) = (identities(), Prose::load());
     let mut written = BTreeSet::new();
     for group in groups(resources) {
         for version in group.versions {
             let of_version: Vec<&Arc<Resource>> =
                 resources.iter().filter(|r| r.group == group.name && r.version == version).collect();
-            let others = of_version.iter().flat_map(|r| &r.subresources).map(|s| (&*s.group, &*s.version));
-            let prose = Prose::of([(group.name, version)].into_iter().chain(others));
             let mut paths: Vec<Path> = of_version.iter().flat_map(|r| paths(r)).collect();
             paths.extend(pages(resources).into_iter().map(|page| page.path));
             for (name, ty) in closure(roots(&paths)) {

@@ -40,7 +40,7 @@ pub fn document(name: &str, offer: &Offer) -> Value {
         "info": { "title": "Kubernetes", "version": crate::discovery::GIT_VERSION },
         "paths": paths.iter().map(|p| (p.template.clone(), path_item(p))).collect::<Map<_, _>>(),
         "components": {
-            "schemas": schemas(&paths, &own, name, offer),
+            "schemas": schemas(&paths, name, offer),
             "securitySchemes": { "BearerToken": { "description": "Bearer Token authentication", "type": "apiKey",
                 "name": "authorization", "in": "header" } },
         },
@@ -55,20 +55,12 @@ pub fn roots(paths: &[Path]) -> Vec<TypeRef<'static>> {
     types.chain(schema::by_name(&format!("{META}.Status"))).collect()
 }
 
-fn schemas(paths: &[Path], own: &[&Arc<Resource>], name: &str, offer: &Offer) -> Value {
+fn schemas(paths: &[Path], name: &str, offer: &Offer) -> Value {
     let custom: Vec<&Arc<CustomResource>> = group_version(name)
         .into_iter()
         .flat_map(|(group, version)| offer.custom_of(group, version))
         .collect();
-    let subresources = own.iter().flat_map(|r| &r.subresources).map(|s| (&*s.group, &*s.version));
-    let own = own.iter().map(|r| (&*r.group, &*r.version));
-    let mut group_versions: Vec<(&str, &str)> = own.chain(subresources).collect();
-    if !custom.is_empty() {
-        group_versions.push(custom::PROSE_OF);
-    }
-    group_versions.sort_unstable();
-    group_versions.dedup();
-    let (prose, identities) = (Prose::of(group_versions), identities());
+    let (prose, identities) = (Prose::load(), identities());
     let mut used = roots(paths);
     if !custom.is_empty() {
         // Custom objects refer to these by themselves.
