@@ -277,7 +277,9 @@ fn remove<K: Kind>(copy: &mut Copy<K>, state: &Mutex<State<K>>, bytes: &[u8]) {
 
 /// `None`, and a line in the log, when the object does not fit its type: a newer server's, perhaps.
 pub fn decode<K: Kind>(bytes: &[u8]) -> Option<K> {
-    let decoded = serde_json::from_slice(bytes);
+    // As text, the way kube reads answers: each further kind of reader would be the code of all types once more.
+    let decoded = std::str::from_utf8(bytes).map_err(|e| e.to_string());
+    let decoded = decoded.and_then(|text| serde_json::from_str(text).map_err(|e| e.to_string()));
     decoded.map_err(|error| tracing::warn!(kind = %K::kind(&()), %error, "an object could not be read")).ok()
 }
 

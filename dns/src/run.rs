@@ -94,7 +94,8 @@ async fn publish(context: &Context, config: &Config) -> Result<(), Error> {
         "ports": [{ "name": "dns", "protocol": "UDP", "port": port },
                   { "name": "dns-tcp", "protocol": "TCP", "port": port }],
     });
-    let mut slice: EndpointSlice = serde_json::from_value(slice).map_err(kube::Error::SerdeError)?;
+    let mut slice: EndpointSlice =
+        serde_json::from_str(&slice.to_string()).map_err(kube::Error::SerdeError)?;
     let api: Api<EndpointSlice> = Api::namespaced(context.client.clone(), "kube-system");
     match api.get_opt(&name).await? {
         None => api.create(&PostParams::default(), &slice).await?,

@@ -68,7 +68,8 @@ fn data(template: &PodTemplateSpec) -> Value {
 pub fn template(revision: &ControllerRevision) -> Option<PodTemplateSpec> {
     let mut template = revision.data.as_ref()?.0.get("spec")?.get("template")?.clone();
     template.as_object_mut()?.remove("$patch");
-    serde_json::from_value(template).ok()
+    // From text, like every object: decoding from a `Value` would be all this type's code once more.
+    serde_json::from_str(&template.to_string()).ok()
 }
 
 /// Finds the revision of the present template among the owner's, or makes it; orphans are adopted.

@@ -101,7 +101,7 @@ pub enum Step {
 /// An ephemeral container as an ordinary one: the two types have the same fields but for the target.
 pub fn as_container(ephemeral: &EphemeralContainer) -> Container {
     // Both serialize to the same names; what Container lacks is dropped.
-    serde_json::to_value(ephemeral).and_then(serde_json::from_value).unwrap_or_default()
+    serde_json::to_string(ephemeral).and_then(|text| serde_json::from_str(&text)).unwrap_or_default()
 }
 
 pub fn is_sidecar(container: &Container) -> bool {

@@ -56,7 +56,7 @@ fn labels(name: &str) -> std::collections::BTreeMap<String, String> {
 
 fn node(config: &SimulateConfig, index: usize) -> Node {
     let name = config.node_name(index);
-    let mut status = status_patch(config, index);
+    let status = status_patch(config, index);
     Node {
         metadata: ObjectMeta {
             labels: Some(labels(&name)),
@@ -67,7 +67,7 @@ fn node(config: &SimulateConfig, index: usize) -> Node {
             ..ObjectMeta::default()
         },
         spec: Some(NodeSpec::default()),
-        status: serde_json::from_value::<NodeStatus>(status["status"].take()).ok(),
+        status: serde_json::from_str::<NodeStatus>(&status["status"].to_string()).ok(),
     }
 }
 
