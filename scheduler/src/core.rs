@@ -3,7 +3,8 @@
 
 use crate::cache::{NodeChange, Place, PodInfo, Snapshot};
 use crate::cycle::{self, Class, Classes, Cycle, Diagnosis, Failure};
-use crate::framework::{ClusterEvent, Framework, NodeScore, ObjectKind, PostFilter, Status};
+use crate::framework::{ClusterEvent, Framework, Meter, NodeScore, ObjectKind, PostFilter, Status, timed};
+use crate::metrics::Metrics;
 use crate::queue::{Popped, Queue};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use rand::rngs::SmallRng;
@@ -22,6 +23,7 @@ pub struct Core {
     percentage: usize,
     next_start: usize,
     random: SmallRng,
+    meter: Option<Meter>,
 }
 
 /// A pod in its cycle, between the steps.
@@ -52,7 +54,15 @@ impl Core {
             percentage,
             next_start: 0,
             random: SmallRng::from_os_rng(),
+            meter: None,
         }
+    }
+
+    /// Measures plugins.
+    #[must_use]
+    pub fn measured(mut self, metrics: Arc<Metrics>) -> Self {
+        self.meter = Some(Meter::new(metrics));
+        self
     }
 
     /// Makes every choice among equals the same from run to run, for tests.
@@ -135,7 +145,14 @@ impl Core {
 
     pub fn object_changed(&mut self, kind: ObjectKind, namespace: &str, name: &str, now: Instant) {
         // Kept states count by them.
-        if matches!(kind, ObjectKind::Namespace | ObjectKind::Workload | ObjectKind::PodDisruptionBudget) {
+        let counts = matches!(
+            kind,
+            ObjectKind::Namespace
+                | ObjectKind::Workload
+                | ObjectKind::PodDisruptionBudget
+                | ObjectKind::DeviceClass
+        );
+        if counts {
             self.snapshot.touch();
         }
         self.queue.on_event(&ClusterEvent::Object { kind, namespace, name }, now);
@@ -149,6 +166,7 @@ impl Core {
     /// PreFilter and Filter.
     pub fn find(&mut self, popped: &Popped) -> Found {
         let mut class = self.classes.take(&popped.pod);
+        class.measure(self.meter.as_mut().and_then(Meter::next));
         let mut cycle = Cycle {
             framework: &popped.framework,
             snapshot: &self.snapshot,
@@ -213,7 +231,10 @@ impl Core {
     ) -> Result<String, (&'static str, Status)> {
         let node = self.snapshot.node(slot).name.clone();
         for plugin in &popped.framework.reserve {
-            let status = plugin.reserve(&mut class.state, &popped.pod, self.snapshot.node(slot));
+            let probe = class.state.probe.take();
+            let run = || plugin.reserve(&mut class.state, &popped.pod, self.snapshot.node(slot));
+            let status = timed(probe.as_ref(), plugin.name(), "Reserve", run);
+            class.state.probe = probe;
             if !status.is_success() {
                 popped.framework.unreserve(&popped.pod, &node);
                 return Err((plugin.name(), status));

@@ -60,6 +60,15 @@ families! {
     Attempts = "pod_scheduling_attempts", "histogram", [], (1.0, 2.0, 5), "Attempts until a pod got its node.";
     ExtensionPoint = "framework_extension_point_duration_seconds", "histogram",
         ["extension_point", "status", "profile"], (0.0001, 2.0, 12), "Time of all plugins of an extension point.";
+    PluginExecution = "plugin_execution_duration_seconds", "histogram",
+        ["plugin", "extension_point", "status"], (0.00001, 1.5, 20),
+        "Time of one plugin at one extension point, of every tenth pod.";
+    PluginEvaluation = "plugin_evaluation_total", "counter", ["plugin", "extension_point", "profile"], NONE,
+        "Pods that a plugin was asked about at an extension point.";
+    PreemptionDuration = "preemption_goroutines_duration_seconds", "histogram", ["result"], MILLIS,
+        "Time until the victims of a pod were told.";
+    PreemptionExecutions = "preemption_goroutines_execution_total", "counter", ["result"], NONE,
+        "Pods whose victims were told, by what came of it.";
     IncomingPods = "queue_incoming_pods_total", "counter", ["queue", "event"], NONE,
         "Pods that came into a queue, by the event that brought them there.";
     Goroutines = "goroutines", "gauge", ["operation"], NONE, "Tasks at work beside the scheduling cycle.";
@@ -166,11 +175,11 @@ fn render(page: &mut dyn Page, family: &Family, labels: &[(&str, &str)], value: 
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     #[derive(Default)]
-    struct Lines(Vec<String>);
+    pub struct Lines(pub Vec<String>);
 
     impl Page for Lines {
         fn head(&mut self, name: &str, _help: &str, kind: &str) {

@@ -13,6 +13,7 @@ mod parse;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use extender::duration;
 pub use extender::{Extender, ExtenderTls, ManagedResource};
 pub use merge::default_plugins;
 
@@ -41,11 +42,25 @@ pub struct Election {
     pub elect: bool,
     pub namespace: String,
     pub lease: String,
+    /// A Lease that was not renewed for so long may be taken over.
+    pub lease_duration: Duration,
+    /// A leader that could not renew for so long steps down.
+    pub renew_deadline: Duration,
+    /// Between two attempts to take or renew it.
+    pub retry_period: Duration,
 }
 
 impl Default for Election {
+    /// Upstream's.
     fn default() -> Self {
-        Self { elect: true, namespace: "kube-system".to_owned(), lease: "kube-scheduler".to_owned() }
+        Self {
+            elect: true,
+            namespace: "kube-system".to_owned(),
+            lease: "kube-scheduler".to_owned(),
+            lease_duration: Duration::from_secs(15),
+            renew_deadline: Duration::from_secs(10),
+            retry_period: Duration::from_secs(2),
+        }
     }
 }
 

@@ -124,18 +124,35 @@ impl Reader<'_> {
         if let Some(lock) = lock.filter(|lock| elect && lock != "leases") {
             fields.refuse("resourceLock", &lock.into(), "resourceLock value must be \"leases\"");
         }
+        let mut time = |name: &str, default: Duration| {
+            let Some(text) = fields.text(name) else { return default };
+            let read = extender::duration(&text);
+            match read {
+                Some(time) if !time.is_zero() => return time,
+                Some(_) => fields.refuse(name, &text.into(), "must be greater than zero"),
+                None => fields.refuse(name, &text.into(), "must be a duration such as 15s"),
+            }
+            default
+        };
+        let lease_duration = time("leaseDuration", defaults.lease_duration);
+        let renew_deadline = time("renewDeadline", defaults.renew_deadline);
+        let retry_period = time("retryPeriod", defaults.retry_period);
+        if elect && lease_duration <= renew_deadline {
+            let value = format!("{lease_duration:?}").into();
+            fields.refuse("leaseDuration", &value, "LeaseDuration must be greater than RenewDeadline");
+        }
+        if elect && renew_deadline <= retry_period {
+            let value = format!("{renew_deadline:?}").into();
+            fields.refuse("renewDeadline", &value, "RenewDeadline must be greater than RetryPeriod");
+        }
         let election = Election {
             elect,
             namespace: fields.text("resourceNamespace").unwrap_or(defaults.namespace),
             lease: fields.text("resourceName").unwrap_or(defaults.lease),
+            lease_duration,
+            renew_deadline,
+            retry_period,
         };
-        for name in ["leaseDuration", "renewDeadline", "retryPeriod"] {
-            if fields.take(name).is_some() {
-                fields
-                    .notes
-                    .warn(format!("leaderElection.{name} has no meaning here: it is upstream's default"));
-            }
-        }
         fields.finish();
         election
     }

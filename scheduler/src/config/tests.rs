@@ -190,3 +190,23 @@ fn resources_of_extenders_are_left_to_them() {
     let twice = json!({"urlPrefix": "http://x", "managedResources": [{"name": "a.b/c"}, {"name": "a.b/c"}]});
     assert!(parse(json!({"extenders": [twice]})).expect_err("refused").to_string().contains("duplicate"));
 }
+
+#[test]
+fn the_election_is_as_patient_as_it_is_told() {
+    let given = json!({"leaderElection": {"leaseDuration": "1m", "renewDeadline": "40s", "retryPeriod": "500ms",
+        "resourceName": "mine", "resourceNamespace": "here"}});
+    let election = parse(given).expect("a configuration").config.election;
+    let millis =
+        [election.lease_duration, election.renew_deadline, election.retry_period].map(|d| d.as_millis());
+    assert_eq!(millis, [60_000, 40_000, 500]);
+    assert_eq!((election.lease.as_str(), election.namespace.as_str()), ("mine", "here"));
+    let wrong =
+        json!({"leaderElection": {"leaseDuration": "5s", "renewDeadline": "10s", "retryPeriod": "soon"}});
+    let told = parse(wrong).expect_err("mistakes").to_string();
+    for words in [
+        "leaderElection.leaseDuration: Invalid value: \"5s\": LeaseDuration must be greater than RenewDeadline",
+        "leaderElection.retryPeriod: Invalid value: \"soon\": must be a duration such as 15s",
+    ] {
+        assert!(told.contains(words), "{words} in {told}");
+    }
+}

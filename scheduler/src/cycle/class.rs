@@ -1,8 +1,8 @@
 //! What is known of a class of pods: answers about nodes, with the generations they belong to.
 
 use super::Diagnosis;
-use crate::cache::{PodInfo, Snapshot};
-use crate::framework::{CycleState, Framework, Refusal, Reuse, Status};
+use crate::cache::{NodeInfo, PodInfo, Snapshot};
+use crate::framework::{CycleState, Framework, Probe, Refusal, Reuse, Status, timed};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -30,6 +30,10 @@ pub struct Class {
     cursor: u64,
     verdicts: Vec<Verdict>,
     refusals: Vec<Refusal>,
+    /// Filters that look beyond the one node, as indices into the profile's.
+    beyond: Vec<usize>,
+    /// Codes of what such filters tell as a number: filter, number, code.
+    told: Vec<(usize, u8, u32)>,
     /// `columns` of each slot, and the generation they belong to.
     scores: Vec<i64>,
     scored: Vec<u64>,
@@ -40,6 +44,11 @@ pub struct Class {
 }
 
 impl Class {
+    /// Measures the next cycle, or not.
+    pub(crate) fn measure(&mut self, probe: Option<Probe>) {
+        self.state.probe = probe;
+    }
+
     /// Makes the state current: by what changed, or from the beginning.
     pub(super) fn refresh(
         &mut self,
@@ -51,8 +60,9 @@ impl Class {
         if current && self.follow(framework, pod, snapshot) {
             return Ok(());
         }
-        let used = self.used;
+        let (used, probe) = (self.used, self.state.probe.take());
         *self = Self { used, epoch: snapshot.epoch(), columns: framework.columns(), ..Self::default() };
+        self.state.probe = probe;
         self.cursor = snapshot.changes().next();
         self.verdicts = vec![Verdict::default(); snapshot.slots()];
         framework.pre_filter(&mut self.state, pod, snapshot, |reuse| reuse != Reuse::Never)?;
@@ -111,38 +121,70 @@ impl Class {
         code
     }
 
+    /// Takes down which filters look beyond the one node; after PreFilter.
+    pub(super) fn look_beyond(&mut self, framework: &Framework) {
+        self.beyond.clear();
+        self.beyond.extend(framework.beyond(&self.state));
+    }
+
     /// 0 when the node passes every filter; else the code of the first refusal. An error is the text of what failed.
-    /// `beyond` says whether filters that look at more than the node have a say.
     pub(super) fn judge_all(
         &mut self,
         framework: &Framework,
         snapshot: &Snapshot,
         pod: &PodInfo,
         slot: usize,
-        beyond: bool,
     ) -> Result<u32, String> {
         let node = snapshot.node(slot);
-        let own = node.nominated.iter().any(|n| n.uid == pod.uid);
-        let refusal = if own || (beyond && !node.nominated.is_empty()) {
-            crate::framework::fits(framework, &mut self.state, pod, node).err()
-        } else {
-            let code = self.judge(framework, snapshot, pod, slot);
+        let rivals = !node.nominated.is_empty();
+        let own = rivals && node.nominated.iter().any(|n| n.uid == pod.uid);
+        if own || (rivals && !self.beyond.is_empty()) {
+            let refusal = crate::framework::fits(framework, &mut self.state, pod, node).err();
+            let code = refusal.map_or(0, |refusal| self.intern(refusal));
+            return self.checked(code);
+        }
+        let mut code = self.judge(framework, snapshot, pod, slot);
+        if !self.beyond.is_empty() {
             let before = match code {
                 0 => usize::MAX,
                 refused => self.refusals[refused as usize - 1].0,
             };
-            let rest = if beyond {
-                framework.filter(&self.state, pod, node, |i, r| r != Reuse::Node && i < before).err()
-            } else {
-                None
-            };
-            match rest {
-                None => return self.checked(code),
-                refusal => refusal,
-            }
-        };
-        let code = refusal.map_or(0, |refusal| self.intern(refusal));
+            code = self.judge_beyond(framework, pod, node, before).unwrap_or(code);
+        }
         self.checked(code)
+    }
+
+    /// The code of the first refusal by a filter that looks beyond the node and stands before `before`.
+    fn judge_beyond(
+        &mut self,
+        framework: &Framework,
+        pod: &PodInfo,
+        node: &NodeInfo,
+        before: usize,
+    ) -> Option<u32> {
+        for at in 0..self.beyond.len() {
+            let index = self.beyond[at];
+            if index >= before {
+                break;
+            }
+            let entry = &framework.filter[index];
+            let measured = self.state.probe.as_ref().is_some_and(|probe| !probe.is_spent());
+            let told = if measured { None } else { entry.plugin.verdict(&self.state, pod, node) };
+            let known = |kind: u8| self.told.iter().find(|t| t.0 == index && t.1 == kind).map(|t| t.2);
+            match told {
+                Some(0) => continue,
+                Some(kind) if known(kind).is_some() => return known(kind),
+                _ => {}
+            }
+            let run = || entry.plugin.filter(&self.state, pod, node);
+            let status = timed(self.state.probe.as_ref(), entry.name, "Filter", run);
+            if !status.is_success() {
+                let code = self.intern((index, entry.name, status));
+                self.told.extend(told.map(|kind| (index, kind, code)));
+                return Some(code);
+            }
+        }
+        None
     }
 
     fn checked(&self, code: u32) -> Result<u32, String> {

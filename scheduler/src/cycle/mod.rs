@@ -10,7 +10,7 @@ pub use class::{Class, Classes};
 pub use diagnosis::Diagnosis;
 
 use crate::cache::{PodInfo, Snapshot};
-use crate::framework::{Attempt, Framework, NodeScore, PostFilter, Reuse, Status};
+use crate::framework::{Attempt, Framework, NodeScore, PostFilter, Reuse, Status, timed};
 use rand::Rng;
 use std::sync::Arc;
 
@@ -83,15 +83,16 @@ impl Cycle<'_> {
     fn pre_filter(&mut self) -> Result<(), (&'static str, Status)> {
         let (framework, snapshot, pod) = (self.framework, self.snapshot, self.pod);
         self.class.refresh(framework, pod, snapshot)?;
-        framework.pre_filter(&mut self.class.state, pod, snapshot, |reuse| reuse == Reuse::Never)
+        framework.pre_filter(&mut self.class.state, pod, snapshot, |reuse| reuse == Reuse::Never)?;
+        self.class.look_beyond(framework);
+        Ok(())
     }
 
     /// The node that preemption made room on, if it fits by now; then no other is looked at.
     fn nominated(&mut self) -> Result<Option<usize>, Failure> {
         let Some(name) = self.snapshot.nomination(&self.pod.uid) else { return Ok(None) };
         let Some(node) = self.snapshot.node_named(name) else { return Ok(None) };
-        let beyond = self.framework.looks_beyond_nodes(&self.class.state);
-        match self.class.judge_all(self.framework, self.snapshot, self.pod, node.slot, beyond) {
+        match self.class.judge_all(self.framework, self.snapshot, self.pod, node.slot) {
             Ok(0) => Ok(Some(node.slot)),
             Ok(_) => Ok(None),
             Err(why) => Err(Failure::Error(why)),
@@ -122,10 +123,9 @@ impl Cycle<'_> {
         let mut feasible = Vec::with_capacity(enough.min(order.len()));
         let mut refused: Vec<(usize, u32)> = Vec::new();
         let mut seen = 0;
-        let beyond = self.framework.looks_beyond_nodes(&self.class.state);
         for slot in order[first..].iter().chain(&order[..first]) {
             seen += 1;
-            match self.class.judge_all(self.framework, snapshot, self.pod, *slot, beyond) {
+            match self.class.judge_all(self.framework, snapshot, self.pod, *slot) {
                 Ok(0) => feasible.push(*slot),
                 Ok(code) => refused.push((*slot, code)),
                 Err(why) => return Err(Failure::Error(why)),
@@ -159,13 +159,19 @@ impl Cycle<'_> {
             if !self.class.state.scores(entry.name) {
                 continue;
             }
-            for score in &mut scores {
-                score.score = match entry.column {
-                    Some(column) => self.class.kept_score(score.node, column),
-                    None => entry.plugin.score(&self.class.state, self.pod, self.snapshot.node(score.node)),
-                };
-            }
-            entry.plugin.normalize(&self.class.state, self.pod, &mut scores);
+            let (class, pod, snapshot) = (&*self.class, self.pod, self.snapshot);
+            let run = || {
+                for score in &mut scores {
+                    score.score = match entry.column {
+                        Some(column) => class.kept_score(score.node, column),
+                        None => entry.plugin.score(&class.state, pod, snapshot.node(score.node)),
+                    };
+                }
+                entry.plugin.normalize(&class.state, pod, &mut scores);
+                Status::Success
+            };
+            // All nodes together: most of their scores are kept from an earlier pod.
+            let _always_success = timed(class.state.probe.as_ref(), entry.name, "Score", run);
             for (total, score) in totals.iter_mut().zip(&scores) {
                 total.score += score.score * entry.weight;
             }
@@ -176,7 +182,12 @@ impl Cycle<'_> {
     fn pre_score(&mut self, nodes: &[usize]) -> Result<(), Failure> {
         self.class.state.clear_skipped_scores();
         for plugin in &self.framework.pre_score {
-            match plugin.pre_score(&mut self.class.state, self.pod, self.snapshot, nodes) {
+            let state = &mut self.class.state;
+            let probe = state.probe.take();
+            let run = || plugin.pre_score(state, self.pod, self.snapshot, nodes);
+            let status = timed(probe.as_ref(), plugin.name(), "PreScore", run);
+            self.class.state.probe = probe;
+            match status {
                 Status::Success => {}
                 Status::Skip => self.class.state.skip_score(plugin.name()),
                 failed => {

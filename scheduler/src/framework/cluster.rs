@@ -13,7 +13,7 @@ use tokio::sync::watch;
 ///
 /// Objects that only the scheduler reads come as JSON, in the form in which the API serves them.
 pub trait Cluster: Send + Sync + 'static {
-    /// Tells of every change of a claim, so that a binding cycle can wait without polling.
+    /// Tells of every change of a claim (for volumes or for devices), so that a binding cycle can wait without polling.
     fn changes(&self) -> watch::Receiver<u64> {
         watch::channel(0).1
     }
@@ -79,6 +79,10 @@ pub trait Cluster: Send + Sync + 'static {
 
     fn device_class(&self, _name: &str) -> Option<Arc<Value>> {
         None
+    }
+
+    fn device_classes(&self) -> Vec<Arc<Value>> {
+        Vec::new()
     }
 }
 

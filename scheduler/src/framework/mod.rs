@@ -11,6 +11,7 @@ mod attempt;
 mod cluster;
 mod event;
 mod plugin;
+mod probe;
 mod profile;
 mod state;
 mod status;
@@ -26,4 +27,5 @@ pub use state::CycleState;
 pub use status::Status;
 pub use waiting::{Permit, WaitingPods};
 
+pub(crate) use probe::{Meter, Probe, timed};
 pub(crate) use profile::Refusal;

@@ -132,6 +132,13 @@ pub trait Plugin: Send + Sync + 'static {
         Status::Success
     }
 
+    /// What [`filter`](Self::filter) would say, as a small number: 0 for success, and for equal refusals of one plugin
+    /// the same number, so that their words are made once and not for each of thousands of nodes. `None`: ask `filter`.
+    /// Only asked where [`reuse`](Self::reuse) is not [`Reuse::Node`].
+    fn verdict(&self, _state: &CycleState, _pod: &PodInfo, _node: &NodeInfo) -> Option<u8> {
+        None
+    }
+
     /// Called when no node fits.
     fn post_filter(&self, _attempt: &mut Attempt<'_>) -> PostFilter {
         PostFilter::Unhelpful(String::new())

@@ -1,11 +1,13 @@
 //! A profile put together: the plugins of each extension point, ready to run.
 
+use super::probe::timed;
 use super::{CycleState, Plugin, Point, Reuse, Status};
 use crate::cache::{NodeInfo, PodInfo, Snapshot};
 use crate::config::Profile;
 use crate::plugins::{Handle, Registry};
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Why a profile cannot run; upstream words these alike.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
@@ -30,6 +32,8 @@ pub(crate) struct Filtering {
     pub plugin: Arc<dyn Plugin>,
     pub name: &'static str,
     pub reuse: Reuse,
+    /// Pods that it was asked about.
+    asked: AtomicU64,
 }
 
 pub(crate) struct Scoring {
@@ -38,6 +42,7 @@ pub(crate) struct Scoring {
     pub weight: i64,
     /// The column of its kept scores.
     pub column: Option<usize>,
+    asked: AtomicU64,
 }
 
 /// The plugins of one profile by extension point.
@@ -97,7 +102,12 @@ impl Made<'_> {
     }
 
     fn filtering(&self, point: Point) -> Result<Vec<Filtering>, ProfileError> {
-        let wrap = |plugin: Arc<dyn Plugin>| Filtering { name: plugin.name(), reuse: plugin.reuse(), plugin };
+        let wrap = |plugin: Arc<dyn Plugin>| Filtering {
+            name: plugin.name(),
+            reuse: plugin.reuse(),
+            plugin,
+            asked: AtomicU64::new(0),
+        };
         Ok(self.only(point)?.into_iter().map(wrap).collect())
     }
 
@@ -110,6 +120,7 @@ impl Made<'_> {
                 column: if kept { columns.next() } else { None },
                 weight: weight.max(1),
                 plugin,
+                asked: AtomicU64::new(0),
             }
         };
         Ok(self.at(Point::Score)?.into_iter().map(&mut wrap).collect())
@@ -198,7 +209,12 @@ impl Framework {
     ) -> Result<(), (&'static str, Status)> {
         for entry in self.pre_filter.iter().filter(|e| wanted(e.reuse)) {
             state.restart(entry.name);
-            match entry.plugin.pre_filter(state, pod, snapshot) {
+            entry.asked.fetch_add(1, Ordering::Relaxed);
+            let probe = state.probe.take();
+            let run = || entry.plugin.pre_filter(state, pod, snapshot);
+            let status = timed(probe.as_ref(), entry.name, "PreFilter", run);
+            state.probe = probe;
+            match status {
                 Status::Success => {}
                 Status::Skip => state.skip_filter(entry.name),
                 refusal => return Err((entry.name, refusal)),
@@ -219,7 +235,8 @@ impl Framework {
             if !wanted(index, entry.reuse) || !state.filters(entry.name) {
                 continue;
             }
-            let status = entry.plugin.filter(state, pod, node);
+            let run = || entry.plugin.filter(state, pod, node);
+            let status = timed(state.probe.as_ref(), entry.name, "Filter", run);
             if !status.is_success() {
                 return Err((index, entry.name, status));
             }
@@ -227,9 +244,35 @@ impl Framework {
         Ok(())
     }
 
-    /// Whether any plugin that looks beyond the one node filters this pod.
+    /// Counts the plugins that filter this pod, or that score its nodes.
+    pub(crate) fn count_asked(&self, state: &CycleState, scores: bool) {
+        let filters = self.filter.iter().filter(|e| !scores && state.filters(e.name)).map(|e| &e.asked);
+        let scorers = self.score.iter().filter(|e| scores && state.scores(e.name)).map(|e| &e.asked);
+        for asked in filters.chain(scorers) {
+            asked.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// How many pods each plugin was asked about at which extension point, since the last call.
+    pub(crate) fn take_asked(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> {
+        let filtering =
+            |point: &'static str, list: &'_ [Filtering]| -> Vec<(&'static str, &'static str, u64)> {
+                list.iter().map(|e| (e.name, point, e.asked.swap(0, Ordering::Relaxed))).collect()
+            };
+        let mut all = filtering("PreFilter", &self.pre_filter);
+        all.extend(filtering("Filter", &self.filter));
+        all.extend(self.score.iter().map(|e| (e.name, "Score", e.asked.swap(0, Ordering::Relaxed))));
+        all.into_iter().filter(|(_, _, asked)| *asked > 0)
+    }
+
+    /// The filters of this pod that look beyond the one node, as indices into `filter`.
+    pub(crate) fn beyond(&self, state: &CycleState) -> impl Iterator<Item = usize> {
+        let beyond = |e: &Filtering| e.reuse != Reuse::Node && state.filters(e.name);
+        self.filter.iter().enumerate().filter(move |(_, e)| beyond(e)).map(|(index, _)| index)
+    }
+
     pub(crate) fn looks_beyond_nodes(&self, state: &CycleState) -> bool {
-        self.filter.iter().any(|e| e.reuse != Reuse::Node && state.filters(e.name))
+        self.beyond(state).next().is_some()
     }
 
     /// Tells the plugins' states that a pod came to a node (or left it).

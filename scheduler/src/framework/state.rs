@@ -1,5 +1,6 @@
 //! What plugins remember of one pod from one extension point to the next.
 
+use super::probe::Probe;
 use std::any::Any;
 use std::collections::HashSet;
 
@@ -12,6 +13,8 @@ pub struct CycleState {
     skipped_scores: Vec<&'static str>,
     only: Vec<(&'static str, HashSet<String>)>,
     expired: bool,
+    /// Measures the plugins of this cycle.
+    pub(crate) probe: Option<Probe>,
 }
 
 impl CycleState {

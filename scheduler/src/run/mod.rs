@@ -23,6 +23,7 @@ use coracle_client::Context;
 use extender::Extenders;
 use report::Reporter;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::mpsc::unbounded_channel;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -46,6 +47,8 @@ pub struct Options {
     pub live: Option<kube::Client>,
     pub registry: Registry,
     pub metrics: Arc<Metrics>,
+    /// Set when everything that decisions need has been read.
+    pub synced: Arc<AtomicBool>,
 }
 
 impl Default for Options {
@@ -55,6 +58,7 @@ impl Default for Options {
             live: None,
             registry: Registry::in_tree(),
             metrics: Arc::new(Metrics::default()),
+            synced: Arc::default(),
         }
     }
 }
@@ -127,6 +131,7 @@ async fn run_once(context: &Context, options: &Options, stop: &CancellationToken
     if stop.is_cancelled() {
         return Ok(());
     }
+    options.synced.store(true, Ordering::Relaxed);
     events::subscribe(context, &sender);
     let reporter = Reporter::new(context.client.clone());
     let binder = Binder::new(
@@ -138,6 +143,7 @@ async fn run_once(context: &Context, options: &Options, stop: &CancellationToken
         config.parallel_bindings,
     );
     let core = Core::new(frameworks, config.percentage_of_nodes_to_score, config.backoff);
+    let core = core.measured(options.metrics.clone());
     let scheduler = Scheduler::new(core, binder, context.client.clone(), options.metrics.clone());
     if scheduler.work(events, stop).await { Ok(()) } else { Err(Error::Informers) }
 }

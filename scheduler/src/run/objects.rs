@@ -99,7 +99,8 @@ impl Objects {
         objects.listen(events, stop);
         let mut synced = Vec::new();
         for followed in objects.followed() {
-            synced.push(follow(context.client.clone(), followed, events.clone(), stop.clone()));
+            let changes = objects.changes.clone();
+            synced.push(follow(context.client.clone(), followed, events.clone(), changes, stop.clone()));
         }
         let informers = futures::future::join3(
             objects.claims.synced(),
@@ -201,6 +202,7 @@ fn follow(
     client: kube::Client,
     followed: Followed,
     events: UnboundedSender<Event>,
+    changes: watch::Sender<u64>,
     stop: CancellationToken,
 ) -> watch::Receiver<bool> {
     let (sender, receiver) = watch::channel(false);
@@ -208,6 +210,9 @@ fn follow(
     tokio::spawn(async move {
         let mut copy: Option<BTreeMap<ObjectKey, Arc<Value>>> = None;
         let tell = |key: ObjectKey| {
+            if followed.kind == ObjectKind::ResourceClaim {
+                changes.send_modify(|n| *n = n.wrapping_add(1));
+            }
             // As above.
             let _ = events.send(Event::Object(followed.kind, key));
         };
@@ -338,5 +343,9 @@ impl Cluster for Objects {
 
     fn device_class(&self, name: &str) -> Option<Arc<Value>> {
         get(&self.device_classes, "", name)
+    }
+
+    fn device_classes(&self) -> Vec<Arc<Value>> {
+        all(&self.device_classes)
     }
 }

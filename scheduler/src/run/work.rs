@@ -145,6 +145,7 @@ impl Scheduler {
         let profile = popped.framework.scheduler_name.clone();
         let code = if feasible.is_ok() { "Success" } else { "Unschedulable" };
         self.metrics.observe(Metric::ExtensionPoint, &["Filter", code, &profile], begun.elapsed());
+        popped.framework.count_asked(&class.state, false);
         let chosen = match feasible {
             Ok(slots) => self.choose(&popped, &mut class, slots).await,
             Err(failure) => Err(failure),
@@ -177,6 +178,7 @@ impl Scheduler {
         }
         let begun = Instant::now();
         let mut totals = self.core.score(popped, class, &slots)?;
+        popped.framework.count_asked(&class.state, true);
         let profile = popped.framework.scheduler_name.as_str();
         self.metrics.observe(Metric::ExtensionPoint, &["Score", "Success", profile], begun.elapsed());
         if !extenders.is_empty() && totals.len() > 1 {
@@ -318,10 +320,14 @@ impl Scheduler {
             candidate,
             rejection,
         );
-        let sender = self.binder.events();
+        let (sender, metrics, begun) = (self.binder.events(), self.metrics.clone(), Instant::now());
         tokio::spawn(async move {
+            let told = told.await;
+            let result = if told.worked { "success" } else { "error" };
+            metrics.observe(Metric::PreemptionDuration, &[result], begun.elapsed());
+            metrics.add(Metric::PreemptionExecutions, &[result], 1);
             // Nobody listens when the scheduler has ended.
-            let _ = sender.send(Event::Told(told.await));
+            let _ = sender.send(Event::Told(told));
         });
     }
 
@@ -396,6 +402,12 @@ impl Scheduler {
         let (core, metrics) = (&mut self.core, &self.metrics);
         for ((queue, event), amount) in core.queue.take_incoming() {
             metrics.add(Metric::IncomingPods, &[queue, event], i64::try_from(amount).unwrap_or(i64::MAX));
+        }
+        for framework in core.frameworks() {
+            for (plugin, point, asked) in framework.take_asked() {
+                let labels = [plugin, point, framework.scheduler_name.as_str()];
+                metrics.add(Metric::PluginEvaluation, &labels, i64::try_from(asked).unwrap_or(i64::MAX));
+            }
         }
         let pending = core.queue.pending();
         let sizes = [

@@ -1,10 +1,10 @@
-//! Devices that drivers publish in ResourceSlices, and which of them a node can use.
+//! Devices that drivers publish in ResourceSlices.
 
 use crate::cache::NodeInfo;
 use crate::plugins::affinity;
+use coracle_api::quantity::Quantity;
 use k8s_openapi::api::core::v1::NodeSelector;
-use serde_json::Value;
-use std::collections::{HashMap, HashSet};
+use serde_json::{Value, json};
 use std::sync::Arc;
 
 /// Driver, pool and name: unique in the cluster.
@@ -15,21 +15,32 @@ pub struct DeviceId {
     pub name: String,
 }
 
+impl DeviceId {
+    /// Of a result in an allocation.
+    pub fn of(result: &Value) -> Self {
+        let text = |field: &str| result[field].as_str().unwrap_or_default().to_owned();
+        Self { driver: text("driver"), pool: text("pool"), name: text("device") }
+    }
+}
+
 /// A device with the slice that it stands in.
 #[derive(Clone)]
 pub struct Device {
     pub id: DeviceId,
-    slice: Arc<Value>,
-    index: usize,
-}
-
-fn text(value: &Value) -> String {
-    value.as_str().unwrap_or_default().to_owned()
+    pub(super) slice: Arc<Value>,
+    pub(super) index: usize,
+    /// How much it takes of which of the inventory's counters.
+    pub draws: Vec<(usize, Quantity)>,
 }
 
 impl Device {
     pub fn value(&self) -> &Value {
         &self.slice["spec"]["devices"][self.index]
+    }
+
+    /// Whether several claims may use it, each a part of its capacity.
+    pub fn is_shared(&self) -> bool {
+        self.value()["allowMultipleAllocations"] == true
     }
 
     /// An attribute by its full or (the driver's own) short name.
@@ -45,13 +56,20 @@ impl Device {
         taints.into_iter().flatten().filter(|t| t["effect"] == "NoSchedule" || t["effect"] == "NoExecute")
     }
 
-    /// The part of an allocation's node selector that says where it can be used; `None` for everywhere.
-    pub fn node_selector(&self) -> Option<Value> {
+    /// The part of an allocation's node selector that says where it can be used; `None` for everywhere. `node` is where
+    /// it is going to be used, which binds some devices.
+    pub fn node_selector(&self, node: &str) -> Option<Value> {
+        let named = |name: &str| {
+            let field = json!({ "key": "metadata.name", "operator": "In", "values": [name] });
+            json!({ "nodeSelectorTerms": [{ "matchFields": [field] }] })
+        };
+        if self.value()["bindsToNode"] == true {
+            return Some(named(node));
+        }
         let spec = &self.slice["spec"];
         let place = if spec["perDeviceNodeSelection"] == true { self.value() } else { spec };
         match place["nodeName"].as_str() {
-            Some(name) => Some(serde_json::json!({ "nodeSelectorTerms": [{ "matchFields":
-                [{ "key": "metadata.name", "operator": "In", "values": [name] }] }] })),
+            Some(name) => Some(named(name)),
             None => Some(place["nodeSelector"].clone()).filter(|s| !s.is_null()),
         }
     }
@@ -63,7 +81,8 @@ pub fn selects(selector: &Value, node: &NodeInfo) -> bool {
     typed.is_some_and(|s| affinity::any_term_matches(&s.node_selector_terms, node))
 }
 
-fn usable(place: &Value, node: &NodeInfo) -> bool {
+/// Whether a slice, or a device that says its own nodes, is there for the node.
+pub fn usable(place: &Value, node: &NodeInfo) -> bool {
     if place["allNodes"] == true {
         return true;
     }
@@ -73,67 +92,19 @@ fn usable(place: &Value, node: &NodeInfo) -> bool {
     }
 }
 
-/// Slices of complete pools: of the newest generation, and all of them there.
-fn complete(slices: &[Arc<Value>]) -> Vec<Arc<Value>> {
-    let mut pools: HashMap<(String, String), Vec<&Arc<Value>>> = HashMap::new();
-    for slice in slices {
-        let spec = &slice["spec"];
-        pools.entry((text(&spec["driver"]), text(&spec["pool"]["name"]))).or_default().push(slice);
-    }
-    let mut whole = Vec::new();
-    for slices in pools.into_values() {
-        let generation = |s: &Arc<Value>| s["spec"]["pool"]["generation"].as_i64().unwrap_or(0);
-        let newest = slices.iter().map(|s| generation(s)).max().unwrap_or(0);
-        let current: Vec<_> = slices.into_iter().filter(|s| generation(s) == newest).collect();
-        let wanted = current[0]["spec"]["pool"]["resourceSliceCount"].as_u64().unwrap_or(0);
-        let names: HashSet<&str> = current
-            .iter()
-            .flat_map(|s| s["spec"]["devices"].as_array())
-            .flatten()
-            .filter_map(|d| d["name"].as_str())
-            .collect();
-        let devices =
-            current.iter().filter_map(|s| s["spec"]["devices"].as_array()).map(Vec::len).sum::<usize>();
-        if u64::try_from(current.len()).unwrap_or(0) == wanted && names.len() == devices {
-            whole.extend(current.into_iter().cloned());
-        }
-    }
-    whole
-}
-
-/// The devices that a node can use, in the order of driver, pool and name. Devices that draw on counters shared with
-/// others (partitionable devices, KEP-4815) are left out: they cannot be accounted for here.
-pub fn on_node(slices: &[Arc<Value>], node: &NodeInfo) -> Vec<Device> {
-    let mut devices = Vec::new();
-    for slice in complete(slices) {
-        let spec = &slice["spec"];
-        let each = spec["perDeviceNodeSelection"] == true;
-        if !each && !usable(spec, node) {
-            continue;
-        }
-        for (index, device) in spec["devices"].as_array().into_iter().flatten().enumerate() {
-            let counted = device["consumesCounters"].as_array().is_some_and(|c| !c.is_empty());
-            if counted || (each && !usable(device, node)) {
-                continue;
+/// One selector that holds where all of them do; each has one term, as upstream's have.
+pub fn all_of(selectors: &[Value]) -> Option<Value> {
+    let mut term = serde_json::Map::new();
+    for selector in selectors {
+        for field in ["matchExpressions", "matchFields"] {
+            let requirements = selector["nodeSelectorTerms"][0][field].as_array();
+            for requirement in requirements.into_iter().flatten() {
+                let list = term.entry(field).or_insert_with(|| json!([]));
+                if let Some(list) = list.as_array_mut().filter(|list| !list.contains(requirement)) {
+                    list.push(requirement.clone());
+                }
             }
-            let id = DeviceId {
-                driver: text(&spec["driver"]),
-                pool: text(&spec["pool"]["name"]),
-                name: text(&device["name"]),
-            };
-            devices.push(Device { id, slice: slice.clone(), index });
         }
     }
-    devices.sort_by(|a, b| a.id.cmp(&b.id));
-    devices
-}
-
-/// The devices that an allocation names, those for administrators' access left out: they stay free.
-pub fn allocated(claim: &Value) -> impl Iterator<Item = DeviceId> {
-    let results = claim["status"]["allocation"]["devices"]["results"].as_array();
-    results.into_iter().flatten().filter(|r| r["adminAccess"] != true).map(|r| DeviceId {
-        driver: text(&r["driver"]),
-        pool: text(&r["pool"]),
-        name: text(&r["device"]),
-    })
+    (!term.is_empty()).then(|| json!({ "nodeSelectorTerms": [term] }))
 }

@@ -1,26 +1,41 @@
 //! Devices of ResourceClaims: a pod goes where its claims' devices are, or can be had. Mirrors
 //! <https://kubernetes.io/docs/concepts/scheduling-eviction/dynamic-resource-allocation/>.
 //!
-//! Done are structured allocation with CEL selectors, constraints, prioritized alternatives, all-devices requests,
-//! administrators' access and device taints. Partitionable devices, consumable capacity, extended resources backed by
-//! devices and binding conditions are not: such devices are left out and such requests refused.
+//! Structured allocation with CEL selectors, constraints, prioritized alternatives, all-devices requests,
+//! administrators' access, device taints, partitionable devices, consumable capacity, binding conditions, and extended
+//! resources that devices back.
 
 mod allocate;
+mod binding;
+mod capacity;
+mod decided;
 mod devices;
+pub mod extended;
+mod inventory;
+mod requests;
+mod results;
 mod selector;
+mod taken;
 mod write;
 
+use super::normalize::by_highest;
 use super::{Arguments, Handle, Mistakes};
 use crate::cache::{NodeInfo, PodInfo, Snapshot};
+use crate::config::duration;
 use crate::framework::{
-    Attempt, Cluster, ClusterEvent, CycleState, ObjectKind, Plugin, Point, PostFilter, Status,
+    Attempt, Cluster, ClusterEvent, CycleState, NodeScore, ObjectKind, Plugin, Point, PostFilter, Status,
 };
-use devices::DeviceId;
+use allocate::Offer;
+use decided::{Decided, Extended, InBinding};
+use inventory::Inventory;
+use k8s_openapi::api::core::v1::PodResourceClaim;
 use parking_lot::Mutex;
 use selector::Selectors;
 use serde_json::Value;
-use std::collections::{HashMap, HashSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
+use taken::Taken;
 
 const NAME: &str = "DynamicResources";
 pub const POINTS: &[Point] = &[
@@ -28,34 +43,33 @@ pub const POINTS: &[Point] = &[
     Point::PreFilter,
     Point::Filter,
     Point::PostFilter,
+    Point::PreScore,
+    Point::Score,
     Point::Reserve,
     Point::PreBind,
     Point::PostBind,
 ];
 /// Upstream's limit of pods that share a claim.
 const MOST_CONSUMERS: usize = 256;
-
-/// What was decided for a pod's claims.
-#[derive(Clone)]
-struct Decided {
-    claims: Vec<Arc<Value>>,
-    /// Of each claim; `None` where it has one already.
-    allocations: Vec<Option<Value>>,
-}
+/// Upstream's default of `bindingTimeout`.
+const BINDING_TIMEOUT: Duration = Duration::from_secs(600);
 
 pub struct DynamicResources {
     cluster: Arc<dyn Cluster>,
     client: Option<kube::Client>,
+    /// How long devices may take to become ready for a node.
+    binding_timeout: Duration,
     selectors: Mutex<Selectors>,
-    /// Of pods between Reserve and the end of their binding, by UID.
-    decided: Mutex<HashMap<String, Decided>>,
+    in_binding: InBinding,
 }
 
 /// The pod's claims in a cycle.
 struct Claims {
     all: Vec<Arc<Value>>,
-    taken: HashSet<DeviceId>,
-    slices: Vec<Arc<Value>>,
+    /// Extended resources that classes back, with the class.
+    extended: BTreeMap<String, String>,
+    taken: Taken,
+    inventory: Inventory,
 }
 
 fn is_allocated(claim: &Value) -> bool {
@@ -67,11 +81,18 @@ fn reserved_for(claim: &Value, pod: &PodInfo) -> bool {
     consumers.into_iter().flatten().any(|c| c["uid"] == pod.uid.as_str())
 }
 
+fn consumers(claim: &Value) -> usize {
+    claim["status"]["reservedFor"].as_array().map_or(0, Vec::len)
+}
+
+/// Whether the claim's devices are for other nodes.
+fn is_elsewhere(claim: &Value, node: &NodeInfo) -> bool {
+    let selector = &claim["status"]["allocation"]["nodeSelector"];
+    is_allocated(claim) && !selector.is_null() && !devices::selects(selector, node)
+}
+
 /// The name of the claim behind an entry of `spec.resourceClaims`; `Ok(None)` when it was found not to be needed.
-fn claim_name(
-    pod: &PodInfo,
-    entry: &k8s_openapi::api::core::v1::PodResourceClaim,
-) -> Result<Option<String>, String> {
+fn claim_name(pod: &PodInfo, entry: &PodResourceClaim) -> Result<Option<String>, String> {
     if let Some(name) = &entry.resource_claim_name {
         return Ok(Some(name.clone()));
     }
@@ -86,13 +107,23 @@ fn claim_name(
 impl DynamicResources {
     pub fn new(handle: &Handle, arguments: &Value) -> Result<Self, Mistakes> {
         let mut arguments = Arguments::new(arguments);
+        let mut time = |name: &str| {
+            let text: String = arguments.read(name)?;
+            let read = duration(&text);
+            if read.is_none() {
+                arguments.mistake(name, &text.into(), "must be a duration such as 10s");
+            }
+            read
+        };
         // How long Filter may take is bounded by steps here.
-        let _timeout = arguments.take("filterTimeout");
+        let _steps_instead = time("filterTimeout");
+        let binding_timeout = time("bindingTimeout").unwrap_or(BINDING_TIMEOUT);
         arguments.finish().map(|()| Self {
             cluster: handle.cluster.clone(),
             client: handle.client.clone(),
+            binding_timeout,
             selectors: Mutex::default(),
-            decided: Mutex::default(),
+            in_binding: InBinding::default(),
         })
     }
 
@@ -121,31 +152,99 @@ impl DynamicResources {
     }
 
     /// Devices that claims hold, or pods in their binding cycle are about to.
-    fn taken(&self) -> HashSet<DeviceId> {
+    fn taken(&self) -> Taken {
+        let mut taken = Taken::default();
         let claims = self.cluster.resource_claims();
-        let mut taken: HashSet<DeviceId> = claims.iter().flat_map(|c| devices::allocated(c)).collect();
-        for decided in self.decided.lock().values() {
-            for allocation in decided.allocations.iter().flatten() {
-                let claim = serde_json::json!({ "status": { "allocation": allocation } });
-                taken.extend(devices::allocated(&claim));
-            }
-        }
+        claims.iter().for_each(|claim| taken.add(&claim["status"]["allocation"]));
+        self.in_binding.count(self.cluster.as_ref(), &mut taken);
         taken
     }
 
-    fn allocate(&self, claims: &Claims, node: &NodeInfo) -> Result<Option<Vec<Option<Value>>>, String> {
-        let open: Vec<Arc<Value>> = claims.all.iter().filter(|c| !is_allocated(c)).cloned().collect();
-        if open.is_empty() {
-            return Ok(Some(vec![None; claims.all.len()]));
+    /// Why the pod's claims cannot be worked on now.
+    fn unusable(&self, pod: &PodInfo, claims: &[Arc<Value>]) -> Option<String> {
+        claims.iter().find_map(|claim| {
+            let name = claim["metadata"]["name"].as_str().unwrap_or_default();
+            if is_allocated(claim) {
+                let full = !reserved_for(claim, pod) && consumers(claim) >= MOST_CONSUMERS;
+                return full.then(|| "resourceclaim in use".to_owned());
+            }
+            let busy = self.in_binding.allocates(&claim["metadata"]["uid"], &pod.uid);
+            busy.then(|| format!("resourceclaim {name} is in the process of being allocated"))
+        })
+    }
+
+    /// The claims that still need devices, the one for extended resources last, with what that one is for.
+    fn open(&self, pod: &PodInfo, claims: &Claims, node: &NodeInfo) -> (Vec<Arc<Value>>, Option<Vec<Value>>) {
+        let mut open: Vec<Arc<Value>> = claims.all.iter().filter(|c| !is_allocated(c)).cloned().collect();
+        let lacking = extended::lacking(node, &claims.extended);
+        if lacking.is_empty() {
+            return (open, None);
         }
-        let devices = devices::on_node(&claims.slices, node);
+        let mapped = extended::map(pod, &lacking);
+        open.push(Arc::new(extended::claim(pod, mapped.requests)));
+        (open, Some(mapped.mappings))
+    }
+
+    /// Devices for the open claims on the node: what is decided for the pod there, and how well it likes that.
+    fn allocate(
+        &self,
+        pod: &PodInfo,
+        claims: &Claims,
+        node: &NodeInfo,
+    ) -> Result<Option<(Decided, i64)>, String> {
+        let (open, mappings) = self.open(pod, claims, node);
+        let mut decided = Decided::of(&claims.all);
+        if open.is_empty() {
+            return Ok(Some((decided, 0)));
+        }
+        let devices = claims.inventory.on_node(node);
+        let offer = Offer { devices: &devices, taken: &claims.taken, left: claims.inventory.left() };
         let mut selectors = self.selectors.lock();
-        let found =
-            allocate::allocate(&open, &devices, &claims.taken, self.cluster.as_ref(), &mut selectors)?;
-        Ok(found.map(|found| {
-            let mut found = found.into_iter();
-            claims.all.iter().map(|c| if is_allocated(c) { None } else { found.next() }).collect()
-        }))
+        let found = allocate::allocate(&open, offer, self.cluster.as_ref(), &mut selectors)?;
+        let Some(found) = found else { return Ok(None) };
+        let score = found.score(&open);
+        let mut allocations = found.allocations(&open, &devices, &node.name).into_iter();
+        for (claim, slot) in claims.all.iter().zip(&mut decided.allocations) {
+            *slot = if is_allocated(claim) { None } else { allocations.next() };
+        }
+        decided.extended =
+            mappings.zip(open.last()).zip(allocations.next()).map(|((mappings, claim), allocation)| {
+                Extended { claim: claim.clone(), allocation, mappings, made: None }
+            });
+        Ok(Some((decided, score)))
+    }
+
+    /// Waits until the devices of the claims are ready for the node; all at once when none needs to be.
+    async fn ready(&self, decided: &Decided) -> Status {
+        let names: Vec<(String, String)> = decided.awaited();
+        if names.is_empty() {
+            return Status::Success;
+        }
+        let mut changes = self.cluster.changes();
+        let wait = async {
+            loop {
+                changes.borrow_and_update();
+                let mut waiting = false;
+                for (namespace, name) in &names {
+                    let Some(claim) = self.cluster.resource_claim(namespace, name) else {
+                        return Status::unschedulable(format!("resourceclaim {name} is gone"));
+                    };
+                    match binding::readiness(&claim) {
+                        binding::Readiness::Ready if is_allocated(&claim) => {}
+                        binding::Readiness::Ready | binding::Readiness::Waiting => waiting = true,
+                        binding::Readiness::Failed(why) => return Status::unschedulable(why),
+                    }
+                }
+                if !waiting {
+                    return Status::Success;
+                }
+                if changes.changed().await.is_err() {
+                    return Status::Error("nobody follows claims any more".to_owned());
+                }
+            }
+        };
+        let ended = tokio::time::timeout(self.binding_timeout, wait).await;
+        ended.unwrap_or_else(|_| Status::unschedulable("device binding timeout"))
     }
 }
 
@@ -168,54 +267,94 @@ impl Plugin for DynamicResources {
 
     fn pre_filter(&self, state: &mut CycleState, pod: &PodInfo, _snapshot: &Snapshot) -> Status {
         state.remove(NAME);
+        let asks = !pod.requests.scalar.is_empty();
+        let extended = if asks { extended::backed(pod, self.cluster.as_ref()) } else { BTreeMap::new() };
         let claims = match self.claims(pod) {
-            Ok(claims) if claims.is_empty() => return Status::Skip,
+            Ok(claims) if claims.is_empty() && extended.is_empty() => return Status::Skip,
             Ok(claims) => claims,
             Err(why) => return Status::unresolvable(why),
         };
-        for claim in &claims {
-            let consumers = claim["status"]["reservedFor"].as_array().map_or(0, Vec::len);
-            if is_allocated(claim) && !reserved_for(claim, pod) && consumers >= MOST_CONSUMERS {
-                return Status::unschedulable("resourceclaim in use");
-            }
+        if let Some(why) = self.unusable(pod, &claims) {
+            return Status::unschedulable(why);
         }
-        let open = claims.iter().any(|c| !is_allocated(c));
-        let (taken, slices) =
-            if open { (self.taken(), self.cluster.resource_slices()) } else { (HashSet::new(), Vec::new()) };
-        state.put(NAME, Claims { all: claims, taken, slices });
+        if !extended.is_empty() && extended::made_before(pod, self.cluster.as_ref()).is_some() {
+            // PostFilter deletes it, which lets the pod try again.
+            return Status::unschedulable("cannot schedule extended resource claim");
+        }
+        let open = !extended.is_empty() || claims.iter().any(|c| !is_allocated(c));
+        let (taken, inventory) = if open {
+            let taken = self.taken();
+            let inventory = Inventory::new(self.cluster.resource_slices(), &taken);
+            (taken, inventory)
+        } else {
+            Default::default()
+        };
+        state.put(NAME, Claims { all: claims, extended, taken, inventory });
         Status::Success
     }
 
-    fn filter(&self, state: &CycleState, _pod: &PodInfo, node: &NodeInfo) -> Status {
+    fn filter(&self, state: &CycleState, pod: &PodInfo, node: &NodeInfo) -> Status {
         let Some(claims) = state.get::<Claims>(NAME) else { return Status::Success };
-        let elsewhere = |claim: &&Arc<Value>| {
-            let selector = &claim["status"]["allocation"]["nodeSelector"];
-            is_allocated(claim) && !selector.is_null() && !devices::selects(selector, node)
-        };
-        if claims.all.iter().any(|c| elsewhere(&c)) {
+        if claims.all.iter().any(|claim| is_elsewhere(claim, node)) {
             return Status::unresolvable("resourceclaim not available on the node");
         }
-        match self.allocate(claims, node) {
+        match self.allocate(pod, claims, node) {
             Ok(Some(_)) => Status::Success,
             Ok(None) => Status::unresolvable("cannot allocate all claims"),
             Err(why) => Status::unresolvable(why),
         }
     }
 
+    /// Gives back the devices of a claim that only this pod uses and that keeps it from every node.
     fn post_filter(&self, attempt: &mut Attempt<'_>) -> PostFilter {
-        let claims = self.claims(attempt.pod).unwrap_or_default();
-        let none = claims.is_empty();
-        PostFilter::Unhelpful(
-            if none { "no new claims to deallocate" } else { "still not schedulable" }.to_owned(),
-        )
+        let pod = attempt.pod;
+        let claims = self.claims(pod).unwrap_or_default();
+        let stale = extended::made_before(pod, self.cluster.as_ref());
+        if claims.is_empty() && stale.is_none() {
+            return PostFilter::Unhelpful("no new claims to deallocate".to_owned());
+        }
+        let Some(client) = &self.client else {
+            return PostFilter::Unhelpful("still not schedulable".to_owned());
+        };
+        if let Some(claim) = stale {
+            let client = client.clone();
+            tokio::spawn(async move { write::delete(&client, &claim).await });
+            return PostFilter::Unhelpful("deletion of ResourceClaim completed".to_owned());
+        }
+        let elsewhere = |claim: &Value| attempt.snapshot.nodes().any(|node| is_elsewhere(claim, node));
+        let own = |claim: &Value| consumers(claim) == usize::from(reserved_for(claim, pod));
+        let idle = claims.into_iter().find(|c| is_allocated(c) && own(c) && elsewhere(c));
+        let Some(claim) = idle else { return PostFilter::Unhelpful("still not schedulable".to_owned()) };
+        let client = client.clone();
+        tokio::spawn(async move { write::deallocate(&client, &claim).await });
+        PostFilter::Unhelpful("deallocation of ResourceClaim completed".to_owned())
+    }
+
+    fn pre_score(&self, state: &mut CycleState, _: &PodInfo, _: &Snapshot, _: &[usize]) -> Status {
+        let choice = |claim: &Arc<Value>| {
+            let requests = claim["spec"]["devices"]["requests"].as_array();
+            !is_allocated(claim) && requests.into_iter().flatten().any(|r| r["firstAvailable"].is_array())
+        };
+        let any = state.get::<Claims>(NAME).is_some_and(|claims| claims.all.iter().any(choice));
+        if any { Status::Success } else { Status::Skip }
+    }
+
+    /// Nodes where preferred alternatives can be had are better.
+    fn score(&self, state: &CycleState, pod: &PodInfo, node: &NodeInfo) -> i64 {
+        let claims = state.get::<Claims>(NAME);
+        let found = claims.and_then(|claims| self.allocate(pod, claims, node).ok().flatten());
+        found.map_or(0, |(_, score)| score)
+    }
+
+    fn normalize(&self, _state: &CycleState, _pod: &PodInfo, scores: &mut [NodeScore]) {
+        by_highest(scores, false);
     }
 
     fn reserve(&self, state: &mut CycleState, pod: &PodInfo, node: &NodeInfo) -> Status {
         let Some(claims) = state.get::<Claims>(NAME) else { return Status::Success };
-        match self.allocate(claims, node) {
-            Ok(Some(allocations)) => {
-                let decided = Decided { claims: claims.all.clone(), allocations };
-                self.decided.lock().insert(pod.uid.clone(), decided);
+        match self.allocate(pod, claims, node) {
+            Ok(Some((decided, _))) => {
+                self.in_binding.put(&pod.uid, decided);
                 Status::Success
             }
             Ok(None) => Status::unschedulable("cannot allocate all claims"),
@@ -224,15 +363,15 @@ impl Plugin for DynamicResources {
     }
 
     fn unreserve(&self, pod: &PodInfo, _node: &str) {
-        let Some(decided) = self.decided.lock().remove(&pod.uid) else { return };
+        let Some(decided) = self.in_binding.take(&pod.uid) else { return };
         if let Some(client) = &self.client {
-            let (client, pod) = (client.clone(), (pod.uid.clone(), pod.key.clone()));
-            tokio::spawn(async move { write::release(&client, &decided.claims, &pod.0).await });
+            let (client, uid) = (client.clone(), pod.uid.clone());
+            tokio::spawn(async move { write::release(&client, &decided, &uid).await });
         }
     }
 
     async fn pre_bind(&self, pod: &PodInfo, _node: &str) -> Status {
-        let Some(decided) = self.decided.lock().get(&pod.uid).cloned() else { return Status::Success };
+        let Some(decided) = self.in_binding.get(&pod.uid) else { return Status::Success };
         let Some(client) = &self.client else {
             return Status::Error("there is no API to allocate claims through".to_owned());
         };
@@ -244,11 +383,26 @@ impl Plugin for DynamicResources {
                 return Status::Error(format!("reserving resourceclaim: {error}"));
             }
         }
-        Status::Success
+        if let Some(extended) = &decided.extended {
+            match write::create(client, &extended.claim).await {
+                Ok(made) => self.in_binding.made(&pod.uid, made),
+                Err(error) => {
+                    return Status::Error(format!("create claim for extended resources: {error}"));
+                }
+            }
+            let Some(decided) = self.in_binding.get(&pod.uid) else { return Status::Success };
+            if let Err(error) = write::serve(client, &decided, pod).await {
+                return Status::Error(format!("reserving resourceclaim: {error}"));
+            }
+        }
+        match self.in_binding.get(&pod.uid) {
+            Some(decided) => self.ready(&decided).await,
+            None => Status::Success,
+        }
     }
 
     async fn post_bind(&self, pod: &PodInfo, _node: &str) {
-        self.decided.lock().remove(&pod.uid);
+        self.in_binding.bound(&pod.uid);
     }
 
     fn helps(&self, pod: &PodInfo, event: &ClusterEvent<'_>) -> bool {
@@ -263,7 +417,7 @@ impl Plugin for DynamicResources {
                 _ => false,
             },
             ClusterEvent::NodeAdded(_) | ClusterEvent::PodUpdated(_) | ClusterEvent::Timeout => true,
-            ClusterEvent::NodeUpdated { changed, .. } => changed.labels,
+            ClusterEvent::NodeUpdated { changed, .. } => changed.labels || changed.allocatable,
             _ => false,
         }
     }
@@ -273,5 +427,7 @@ impl Plugin for DynamicResources {
     }
 }
 
+#[cfg(test)]
+mod advanced_tests;
 #[cfg(test)]
 mod tests;

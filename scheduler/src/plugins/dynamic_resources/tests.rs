@@ -3,10 +3,10 @@ use crate::plugins::testing::{node, pod};
 use serde_json::json;
 
 #[derive(Default)]
-struct Fake {
-    claims: Vec<Value>,
-    slices: Vec<Value>,
-    classes: Vec<Value>,
+pub struct Fake {
+    pub claims: Vec<Value>,
+    pub slices: Vec<Value>,
+    pub classes: Vec<Value>,
 }
 
 fn found(list: &[Value], name: &str) -> Option<Arc<Value>> {
@@ -25,6 +25,9 @@ impl Cluster for Fake {
     }
     fn device_class(&self, name: &str) -> Option<Arc<Value>> {
         found(&self.classes, name)
+    }
+    fn device_classes(&self) -> Vec<Arc<Value>> {
+        self.classes.iter().cloned().map(Arc::new).collect()
     }
 }
 
@@ -83,8 +86,8 @@ fn on(fake: Fake, pod: &PodInfo, host: &str) -> Result<Vec<String>, String> {
         return Err(status.message());
     }
     assert_eq!(plugin.reserve(&mut state, pod, &node), Status::Success);
-    let decided = plugin.decided.lock();
-    let allocations = decided[&pod.uid].allocations.iter().flatten();
+    let decided = plugin.in_binding.get(&pod.uid).expect("a decision");
+    let allocations = decided.allocations.iter().flatten();
     let results = allocations.flat_map(|a| a["devices"]["results"].as_array().cloned().unwrap_or_default());
     Ok(results.filter_map(|r| r["device"].as_str().map(str::to_owned)).collect())
 }

@@ -7,6 +7,13 @@ use crate::framework::Status;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+/// What is wrong with a node, in upstream's words.
+const REFUSALS: [&str; 3] = [
+    "node(s) didn't match pod affinity rules",
+    "node(s) didn't match pod anti-affinity rules",
+    "node(s) didn't satisfy existing pods anti-affinity rules",
+];
+
 pub struct Filtering {
     /// Pods whose required anti-affinity keeps this one away, by topology.
     existing_anti: Tallies,
@@ -86,17 +93,23 @@ impl Filtering {
             && self.existing_anti.list.iter().all(|t| t.total == 0)
     }
 
-    pub fn check(&self, node: &NodeInfo) -> Status {
-        if !self.near_friends(node) {
-            return Status::unresolvable("node(s) didn't match pod affinity rules");
+    /// 0 for success, else an index into [`REFUSALS`] plus one.
+    pub fn verdict(&self, node: &NodeInfo) -> u8 {
+        if !self.affinity.is_empty() && !self.near_friends(node) {
+            return 1;
         }
         if self.anti.iter().any(|tally| tally.at(node.slot).is_some_and(|sum| sum > 0)) {
-            return Status::unschedulable("node(s) didn't match pod anti-affinity rules");
+            return 2;
         }
-        if self.existing_anti.any_at(node.slot) {
-            return Status::unschedulable("node(s) didn't satisfy existing pods anti-affinity rules");
+        if self.existing_anti.any_at(node.slot) { 3 } else { 0 }
+    }
+
+    pub fn check(&self, node: &NodeInfo) -> Status {
+        match self.verdict(node) {
+            0 => Status::Success,
+            1 => Status::unresolvable(REFUSALS[0]),
+            other => Status::unschedulable(REFUSALS[usize::from(other) - 1]),
         }
-        Status::Success
     }
 
     fn near_friends(&self, node: &NodeInfo) -> bool {

@@ -106,6 +106,10 @@ impl Plugin for InterPodAffinity {
         state.get::<Filtering>(NAME).map_or(Status::Success, |filtering| filtering.check(node))
     }
 
+    fn verdict(&self, state: &CycleState, _pod: &PodInfo, node: &NodeInfo) -> Option<u8> {
+        Some(state.get::<Filtering>(NAME).map_or(0, |filtering| filtering.verdict(node)))
+    }
+
     fn pre_score(
         &self,
         state: &mut CycleState,

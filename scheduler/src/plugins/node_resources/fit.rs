@@ -2,10 +2,12 @@
 
 use super::strategy::Strategy;
 use crate::cache::{NodeInfo, PodInfo};
-use crate::framework::{ClusterEvent, CycleState, Plugin, Point, Reuse, Status};
-use crate::plugins::{Arguments, Mistakes};
+use crate::framework::{Cluster, ClusterEvent, CycleState, ObjectKind, Plugin, Point, Reuse, Status};
+use crate::plugins::dynamic_resources::extended;
+use crate::plugins::{Arguments, Handle, Mistakes};
 use serde_json::Value;
 use std::borrow::Cow;
+use std::sync::Arc;
 
 pub const POINTS: &[Point] = &[Point::Filter, Point::Score];
 
@@ -15,6 +17,8 @@ pub struct NodeResourcesFit {
     ignored: Vec<String>,
     ignored_groups: Vec<String>,
     strategy: Strategy,
+    /// Knows which resources devices back; absent where there are no devices.
+    cluster: Option<Arc<dyn Cluster>>,
 }
 
 /// One resource that is short.
@@ -39,13 +43,14 @@ impl Short<'_> {
 }
 
 impl NodeResourcesFit {
-    pub fn new(arguments: &Value) -> Result<Self, Mistakes> {
+    pub fn new(handle: &Handle, arguments: &Value) -> Result<Self, Mistakes> {
         let mut arguments = Arguments::new(arguments);
         let mut mistakes = Vec::new();
         let plugin = Self {
             ignored: arguments.read("ignoredResources").unwrap_or_default(),
             ignored_groups: arguments.read("ignoredResourceGroups").unwrap_or_default(),
             strategy: Strategy::parse(&arguments.take("scoringStrategy").unwrap_or_default(), &mut mistakes),
+            cluster: Some(handle.cluster.clone()),
         };
         for (i, group) in plugin.ignored_groups.iter().enumerate().filter(|(_, g)| g.contains('/')) {
             let why = "resource group name can't contain '/'";
@@ -58,6 +63,12 @@ impl NodeResourcesFit {
     fn is_ignored(&self, name: &str) -> bool {
         let group = name.split_once('/').map_or("", |(group, _)| group);
         self.ignored.iter().any(|i| i == name) || self.ignored_groups.iter().any(|g| g == group)
+    }
+
+    /// Whether the resource comes from devices on this node, which DynamicResources looks after.
+    fn is_dynamic(&self, name: &str, node: &NodeInfo) -> bool {
+        let cluster = self.cluster.as_deref().filter(|_| !extended::has_plugin(node, name));
+        cluster.is_some_and(|cluster| extended::class_of(cluster, name).is_some())
     }
 
     fn shortages<'p>(&self, pod: &'p PodInfo, node: &NodeInfo) -> Vec<Short<'p>> {
@@ -78,6 +89,9 @@ impl NodeResourcesFit {
         let storage = "ephemeral-storage";
         need(storage, wanted.ephemeral_storage_bytes, has.ephemeral_storage_bytes, used.get(storage));
         for (name, amount) in wanted.scalar.iter().filter(|(name, _)| !self.is_ignored(name)) {
+            if has.get(name) - used.get(name) < *amount && self.is_dynamic(name, node) {
+                continue;
+            }
             need(name, *amount, has.get(name), used.get(name));
         }
         short
@@ -131,6 +145,7 @@ impl Plugin for NodeResourcesFit {
             ClusterEvent::NodeUpdated { node, changed } => changed.allocatable && self.fits(pod, node),
             ClusterEvent::PodGone { pod: gone, .. } => gone.key != pod.key && gives_back(gone, pod),
             ClusterEvent::PodChanged(_) | ClusterEvent::PodUpdated(_) | ClusterEvent::Timeout => true,
+            ClusterEvent::Object { kind: ObjectKind::DeviceClass, .. } => !pod.requests.scalar.is_empty(),
             _ => false,
         }
     }
@@ -151,7 +166,6 @@ mod tests {
     use super::*;
     use crate::plugins::testing::{node, pod};
     use serde_json::json;
-    use std::sync::Arc;
 
     fn asking(cpu: &str, memory: &str) -> PodInfo {
         pod(json!({"spec": {"containers": [{"name": "c",
@@ -190,13 +204,14 @@ mod tests {
         let wants = pod(json!({"spec": {"containers": [{"name": "c",
             "resources": {"requests": {"example.com/a": "1", "other.com/b": "1"}}}]}}));
         let refusal = |arguments: Value| {
-            let plugin = NodeResourcesFit::new(&arguments).expect("arguments");
+            let plugin = NodeResourcesFit::new(&Handle::offline(), &arguments).expect("arguments");
             plugin.filter(&CycleState::default(), &wants, &sized()).message()
         };
         assert_eq!(refusal(json!({})), "Insufficient example.com/a, Insufficient other.com/b");
         assert_eq!(refusal(json!({"ignoredResources": ["other.com/b"]})), "Insufficient example.com/a");
         assert_eq!(refusal(json!({"ignoredResourceGroups": ["example.com"]})), "Insufficient other.com/b");
-        assert!(NodeResourcesFit::new(&json!({"ignoredResourceGroups": ["a/b"]})).is_err());
+        let wrong = json!({"ignoredResourceGroups": ["a/b"]});
+        assert!(NodeResourcesFit::new(&Handle::offline(), &wrong).is_err());
     }
 
     #[test]

@@ -14,8 +14,9 @@ pub struct Counter {
     eligible: Vec<bool>,
     /// How many values with an eligible node have which count.
     frequencies: BTreeMap<i64, usize>,
-    /// Values with an eligible node.
+    /// Values with an eligible node, and how many they are.
     present: Vec<bool>,
+    domains: i64,
     pub self_match: bool,
 }
 
@@ -38,6 +39,7 @@ impl Counter {
             constraint: constraint.clone(),
             counts: vec![0; topology.values()],
             present: vec![false; topology.values()],
+            domains: 0,
             eligible: vec![false; snapshot.slots()],
             frequencies: BTreeMap::new(),
             topology,
@@ -49,6 +51,7 @@ impl Counter {
         }
         for value in counter.present.iter().zip(&counter.counts).filter(|(present, _)| **present) {
             *counter.frequencies.entry(*value.1).or_insert(0) += 1;
+            counter.domains += 1;
         }
         counter
     }
@@ -98,8 +101,7 @@ impl Counter {
 
     /// The pods in the emptiest topology; 0 while there are fewer topologies than the constraint wants.
     pub fn fewest(&self) -> i64 {
-        let domains = self.frequencies.values().sum::<usize>();
-        if i64::try_from(domains).unwrap_or(i64::MAX) < self.constraint.min_domains {
+        if self.domains < self.constraint.min_domains {
             return 0;
         }
         self.frequencies.first_key_value().map_or(0, |(count, _)| *count)

@@ -15,6 +15,9 @@ use serde_json::Value;
 use std::sync::Arc;
 
 const NAME: &str = "PodTopologySpread";
+/// Verdicts.
+const NO_LABEL: u8 = 1;
+const TOO_MANY: u8 = 2;
 const SOFT: &str = "PodTopologySpread.score";
 pub const POINTS: &[Point] = &[Point::PreFilter, Point::Filter, Point::PreScore, Point::Score];
 
@@ -127,20 +130,26 @@ impl Plugin for PodTopologySpread {
         adjust(state, pod, removed, node, -1);
     }
 
-    fn filter(&self, state: &CycleState, _pod: &PodInfo, node: &NodeInfo) -> Status {
-        let Some(Hard(counters)) = state.get::<Hard>(NAME) else { return Status::Success };
+    fn filter(&self, state: &CycleState, pod: &PodInfo, node: &NodeInfo) -> Status {
+        match self.verdict(state, pod, node) {
+            None | Some(0) => Status::Success,
+            Some(NO_LABEL) => Status::unresolvable(
+                "node(s) didn't match pod topology spread constraints (missing required label)",
+            ),
+            Some(_) => Status::unschedulable("node(s) didn't match pod topology spread constraints"),
+        }
+    }
+
+    fn verdict(&self, state: &CycleState, _pod: &PodInfo, node: &NodeInfo) -> Option<u8> {
+        let Some(Hard(counters)) = state.get::<Hard>(NAME) else { return Some(0) };
         for counter in counters {
-            let Some(value) = counter.value(node.slot) else {
-                return Status::unresolvable(
-                    "node(s) didn't match pod topology spread constraints (missing required label)",
-                );
-            };
+            let Some(value) = counter.value(node.slot) else { return Some(NO_LABEL) };
             let skew = counter.count(value) + i64::from(counter.self_match) - counter.fewest();
             if skew > counter.constraint.max_skew {
-                return Status::unschedulable("node(s) didn't match pod topology spread constraints");
+                return Some(TOO_MANY);
             }
         }
-        Status::Success
+        Some(0)
     }
 
     fn pre_score(

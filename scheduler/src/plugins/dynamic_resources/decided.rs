@@ -1,0 +1,132 @@
+//! What was decided for pods between Reserve and the moment at which the API's claims show it.
+
+use super::binding;
+use super::is_allocated;
+use super::taken::Taken;
+use crate::framework::Cluster;
+use parking_lot::Mutex;
+use serde_json::Value;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// A claim that was written is seen by then, or was deleted meanwhile.
+const SEEN_WITHIN: Duration = Duration::from_secs(30);
+
+/// The claim for a pod's extended resources.
+#[derive(Clone)]
+pub struct Extended {
+    /// As it is going to be created.
+    pub claim: Arc<Value>,
+    pub allocation: Value,
+    /// Which container's resource is served by which request.
+    pub mappings: Vec<Value>,
+    /// As it was created.
+    pub made: Option<Arc<Value>>,
+}
+
+#[derive(Clone, Default)]
+pub struct Decided {
+    pub claims: Vec<Arc<Value>>,
+    /// Of each claim; `None` where it has one already.
+    pub allocations: Vec<Option<Value>>,
+    pub extended: Option<Extended>,
+    bound: Option<Instant>,
+}
+
+fn key(claim: &Value) -> (String, String) {
+    let text = |field: &str| claim["metadata"][field].as_str().unwrap_or_default().to_owned();
+    (text("namespace"), text("name"))
+}
+
+impl Decided {
+    /// Nothing yet for any of the claims.
+    pub fn of(claims: &[Arc<Value>]) -> Self {
+        Self { claims: claims.to_vec(), allocations: vec![None; claims.len()], ..Self::default() }
+    }
+
+    /// Allocations that this decision makes, with their claims as far as they exist.
+    fn allocations(&self) -> impl Iterator<Item = (Option<&Arc<Value>>, &Value)> {
+        let own = self.claims.iter().zip(&self.allocations);
+        let own = own.filter_map(|(claim, allocation)| Some((Some(claim), allocation.as_ref()?)));
+        own.chain(self.extended.iter().map(|e| (e.made.as_ref(), &e.allocation)))
+    }
+
+    /// Namespaces and names of claims whose devices must become ready first.
+    pub fn awaited(&self) -> Vec<(String, String)> {
+        let own = self.claims.iter().zip(&self.allocations);
+        let waits = |claim: &Value, new: Option<&Value>| {
+            binding::has_conditions(new.unwrap_or(&claim["status"]["allocation"]))
+        };
+        let own = own.filter(|(claim, new)| waits(claim, new.as_ref())).map(|(claim, _)| key(claim));
+        let extended = self.extended.iter().filter(|e| binding::has_conditions(&e.allocation));
+        own.chain(extended.filter_map(|e| e.made.as_deref().map(key))).collect()
+    }
+
+    /// Whether the API's claims show everything.
+    fn is_seen(&self, cluster: &dyn Cluster) -> bool {
+        self.allocations().all(|(claim, _)| {
+            let (namespace, name) = claim.map(|c| key(c)).unwrap_or_default();
+            cluster.resource_claim(&namespace, &name).is_some_and(|claim| is_allocated(&claim))
+        })
+    }
+}
+
+/// By the pod's UID.
+#[derive(Default)]
+pub struct InBinding(Mutex<HashMap<String, Decided>>);
+
+impl InBinding {
+    pub fn put(&self, uid: &str, decided: Decided) {
+        self.0.lock().insert(uid.to_owned(), decided);
+    }
+
+    pub fn get(&self, uid: &str) -> Option<Decided> {
+        self.0.lock().get(uid).cloned()
+    }
+
+    pub fn take(&self, uid: &str) -> Option<Decided> {
+        self.0.lock().remove(uid)
+    }
+
+    /// The claim for extended resources exists.
+    pub fn made(&self, uid: &str, claim: Value) {
+        if let Some(extended) = self.0.lock().get_mut(uid).and_then(|d| d.extended.as_mut()) {
+            extended.made = Some(Arc::new(claim));
+        }
+    }
+
+    /// The pod is bound; what was decided counts until the claims show it.
+    pub fn bound(&self, uid: &str) {
+        let mut all = self.0.lock();
+        if all.get(uid).is_some_and(|d| d.allocations().next().is_none()) {
+            all.remove(uid);
+        }
+        if let Some(decided) = all.get_mut(uid) {
+            decided.bound = Some(Instant::now());
+        }
+    }
+
+    /// Whether another pod is about to allocate the claim with this UID.
+    pub fn allocates(&self, claim: &Value, pod: &str) -> bool {
+        let all = self.0.lock();
+        let others = all.iter().filter(|(uid, _)| *uid != pod);
+        let mut claims = others.flat_map(|(_, decided)| decided.allocations());
+        claims.any(|(known, _)| known.is_some_and(|known| known["metadata"]["uid"] == *claim))
+    }
+
+    /// Adds what is decided and not seen yet, and forgets what is.
+    pub fn count(&self, cluster: &dyn Cluster, taken: &mut Taken) {
+        let mut all = self.0.lock();
+        let late = |at: Instant| at.elapsed() > SEEN_WITHIN;
+        all.retain(|_, d| d.bound.is_none_or(|at| !late(at) && !d.is_seen(cluster)));
+        for (claim, allocation) in all.values().flat_map(Decided::allocations) {
+            let (namespace, name) = claim.map(|c| key(c)).unwrap_or_default();
+            let seen = cluster.resource_claim(&namespace, &name).is_some_and(|c| is_allocated(&c));
+            if !seen {
+                taken.add(allocation);
+            }
+        }
+    }
+}
