@@ -9,10 +9,24 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// client-go's defaults for controllers.
-const LEASE_DURATION: Duration = Duration::from_secs(15);
-const RENEW_DEADLINE: Duration = Duration::from_secs(10);
-const RETRY_PERIOD: Duration = Duration::from_secs(2);
+/// How patient candidates are; all candidates of one Lease should agree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Times {
+    /// A Lease that was not renewed for so long may be taken over.
+    pub lease: Duration,
+    /// A leader that could not renew for so long steps down. Less than `lease`, or two may lead at once.
+    pub renew: Duration,
+    /// Between two attempts.
+    pub retry: Duration,
+}
+
+impl Default for Times {
+    /// client-go's defaults for controllers.
+    fn default() -> Self {
+        let seconds = Duration::from_secs;
+        Self { lease: seconds(15), renew: seconds(10), retry: seconds(2) }
+    }
+}
 
 /// A candidate for one Lease.
 pub struct Candidate {
@@ -21,6 +35,7 @@ pub struct Candidate {
     pub lease: String,
     /// Unique among the candidates, for example `host_uuid`.
     pub identity: String,
+    pub times: Times,
 }
 
 struct Observed {
@@ -39,7 +54,7 @@ impl Candidate {
                 Ok(false) => {}
                 Err(error) => tracing::warn!(lease = %self.lease, %error, "leader election failed"),
             }
-            stop.run_until_cancelled(tokio::time::sleep(RETRY_PERIOD)).await?;
+            stop.run_until_cancelled(tokio::time::sleep(self.times.retry)).await?;
         }
         let leading = stop.child_token();
         let guard = leading.clone();
@@ -49,13 +64,13 @@ impl Candidate {
 
     async fn renew(self, leading: CancellationToken, mut observed: Option<Observed>) {
         let mut renewed = Instant::now();
-        while leading.run_until_cancelled(tokio::time::sleep(RETRY_PERIOD)).await.is_some() {
+        while leading.run_until_cancelled(tokio::time::sleep(self.times.retry)).await.is_some() {
             match self.try_acquire(&mut observed).await {
                 Ok(true) => renewed = Instant::now(),
                 Ok(false) => break,
                 Err(error) => tracing::warn!(lease = %self.lease, %error, "lease not renewed"),
             }
-            if renewed.elapsed() > RENEW_DEADLINE {
+            if renewed.elapsed() > self.times.renew {
                 break;
             }
         }
@@ -78,7 +93,7 @@ impl Candidate {
         if observed.as_ref().is_none_or(|o| o.spec != spec) {
             *observed = Some(Observed { spec: spec.clone(), at: Instant::now() });
         }
-        let fresh = observed.as_ref().is_some_and(|o| o.at.elapsed() < LEASE_DURATION);
+        let fresh = observed.as_ref().is_some_and(|o| o.at.elapsed() < self.times.lease);
         let holder = spec.holder_identity.as_deref().unwrap_or_default();
         if !holder.is_empty() && holder != self.identity && fresh {
             return Ok(false);
@@ -97,7 +112,7 @@ impl Candidate {
         let transitions = old.and_then(|o| o.lease_transitions).unwrap_or(0);
         LeaseSpec {
             holder_identity: Some(self.identity.clone()),
-            lease_duration_seconds: i32::try_from(LEASE_DURATION.as_secs()).ok(),
+            lease_duration_seconds: i32::try_from(self.times.lease.as_secs()).ok(),
             acquire_time: if ours { old.and_then(|o| o.acquire_time.clone()) } else { Some(now.clone()) },
             renew_time: Some(now),
             lease_transitions: Some(if ours || old.is_none() { transitions } else { transitions + 1 }),

@@ -146,6 +146,12 @@ pub struct SchedulerArgs {
     /// KubeSchedulerConfiguration [default: upstream's default profile]
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
+    /// Port of /healthz, /livez, /readyz and /metrics, over HTTPS; 0 for none [default: 10259, if nobody has it]
+    #[arg(long, value_name = "PORT")]
+    pub secure_port: Option<u16>,
+    /// Where that port listens
+    #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0")]
+    pub bind_address: std::net::IpAddr,
 }
 
 #[derive(Args)]

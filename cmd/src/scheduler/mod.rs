@@ -1,15 +1,23 @@
 //! `coracle scheduler`: a scheduler as its own process, beside or instead of the server's own.
 
+mod port;
+
 use crate::args::SchedulerArgs;
 use crate::server::until_told_to_end;
-use coracle_client::leader::Candidate;
+use coracle_client::leader::{Candidate, Times};
 use coracle_client::{Context, Informers};
 use coracle_scheduler::plugins::Registry;
 use coracle_scheduler::{Config, Options};
 use kube::config::{KubeConfigOptions, Kubeconfig};
+use port::Life;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::atomic::Ordering;
 use tokio_util::sync::CancellationToken;
+
+/// Upstream's port of health and metrics.
+const SECURE_PORT: u16 = 10_259;
 
 /// Runs until SIGTERM or SIGINT (exit code 0), or until leadership is lost (1): whoever starts it again lets it queue
 /// up anew, as upstream's does.
@@ -61,28 +69,42 @@ async fn run(args: &SchedulerArgs) -> Result<(), String> {
             ended.cancel();
         }
     });
-    let leading = if config.election.elect {
-        let candidate = Candidate {
-            client: client.clone(),
-            namespace: config.election.namespace.clone(),
-            lease: config.election.lease.clone(),
-            identity: identity(),
-        };
-        tracing::info!(lease = candidate.lease, "waiting to lead");
-        match candidate.lead(stop.clone()).await {
-            Some(leading) => leading,
-            None => return Ok(()),
-        }
-    } else {
-        stop.child_token()
-    };
-    let names: Vec<&str> = config.profiles.iter().map(|p| p.scheduler_name.as_str()).collect();
+    let (life, options) = (Life::default(), Options { config, registry, ..Options::default() });
+    let options = Options { synced: life.synced.clone(), ..options };
+    if args.secure_port.is_none_or(|port| port != 0) {
+        let address = SocketAddr::new(args.bind_address, args.secure_port.unwrap_or(SECURE_PORT));
+        let (default, metrics) = (args.secure_port.is_none(), options.metrics.clone());
+        port::open(address, default, client.clone(), metrics, life.clone(), stop.clone()).await?;
+    }
+    let Some(leading) = lead(&options.config, client.clone(), &stop).await else { return Ok(()) };
+    life.leading.store(true, Ordering::Relaxed);
+    let names: Vec<&str> = options.config.profiles.iter().map(|p| p.scheduler_name.as_str()).collect();
     tracing::info!(profiles = names.join(","), "scheduling");
     let informers = Informers::new(client.clone(), stop.clone());
     let context = Context { client, informers, stop: leading };
-    let options = Options { config, registry, ..Options::default() };
     coracle_scheduler::run(context, options).await.map_err(|e| e.to_string())?;
     if stop.is_cancelled() { Ok(()) } else { Err("leadership was lost".to_owned()) }
+}
+
+/// Waits until this process leads, at once without an election; `None` when it is told to end before.
+async fn lead(config: &Config, client: kube::Client, stop: &CancellationToken) -> Option<CancellationToken> {
+    let election = &config.election;
+    if !election.elect {
+        return Some(stop.child_token());
+    }
+    let candidate = Candidate {
+        client,
+        namespace: election.namespace.clone(),
+        lease: election.lease.clone(),
+        identity: identity(),
+        times: Times {
+            lease: election.lease_duration,
+            renew: election.renew_deadline,
+            retry: election.retry_period,
+        },
+    };
+    tracing::info!(lease = candidate.lease, "waiting to lead");
+    candidate.lead(stop.clone()).await
 }
 
 /// Unique among the candidates, and readable: the host, and a number of this process.

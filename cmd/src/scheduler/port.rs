@@ -1,0 +1,304 @@
+//! The port of a scheduler that runs alone: health and metrics over HTTPS, upstream's 10259.
+//!
+//! Health is everybody's; metrics are for whom the API lets `get` the path `/metrics`, asked with the bearer token of
+//! the request (TokenReview, SubjectAccessReview). Client certificates are not asked for.
+
+use super::Samples;
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Path, RawQuery, State};
+use axum::http::header::{AUTHORIZATION, CONTENT_TYPE};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::serve::Listener;
+use coracle_apiserver::metrics::{CONTENT_TYPE as PAGE, Text};
+use coracle_scheduler::metrics::Metrics;
+use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, UserInfo};
+use k8s_openapi::api::authorization::v1::{
+    NonResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
+};
+use kube::Api;
+use kube::api::PostParams;
+use rustls::pki_types::PrivateKeyDer;
+use serde_json::json;
+use std::fmt::Write;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+use tokio_util::sync::CancellationToken;
+
+/// A client that has not finished its handshake by then is not one.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+/// After an accept error, which is mostly a lack of file descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// What health is judged by.
+#[derive(Clone, Default)]
+pub struct Life {
+    pub leading: Arc<AtomicBool>,
+    /// Whether everything that decisions need has been read.
+    pub synced: Arc<AtomicBool>,
+}
+
+struct Port {
+    client: kube::Client,
+    metrics: Arc<Metrics>,
+    life: Life,
+}
+
+/// Opens the port; a `default` one that somebody else has (another scheduler of this machine) is gone without.
+///
+/// # Errors
+/// An address that was asked for cannot be had, or no certificate can be made.
+pub async fn open(
+    address: SocketAddr,
+    default: bool,
+    client: kube::Client,
+    metrics: Arc<Metrics>,
+    life: Life,
+    stop: CancellationToken,
+) -> Result<(), String> {
+    let listener = match TcpListener::bind(address).await {
+        Ok(listener) => listener,
+        Err(error) if default => {
+            tracing::warn!(%address, %error, "no health and metrics port; --secure-port chooses another");
+            return Ok(());
+        }
+        Err(error) => return Err(format!("{address}: {error}")),
+    };
+    let connections = handshakes(listener, certificate(address.ip())?.into(), stop.clone());
+    let router = Router::new()
+        .route("/healthz", get(health))
+        .route("/livez", get(health))
+        .route("/readyz", get(ready))
+        .route("/healthz/{check}", get(one))
+        .route("/livez/{check}", get(one))
+        .route("/readyz/{check}", get(one))
+        .route("/metrics", get(page))
+        .with_state(Arc::new(Port { client, metrics, life }));
+    let served = axum::serve(Connections { arriving: connections, address }, router);
+    tokio::spawn(async move {
+        if let Err(error) = served.with_graceful_shutdown(stop.cancelled_owned()).await {
+            tracing::warn!(%error, "health and metrics port");
+        }
+    });
+    tracing::info!(%address, "health and metrics");
+    Ok(())
+}
+
+/// Connections whose handshake is done.
+struct Connections {
+    arriving: mpsc::Receiver<(TlsStream<TcpStream>, SocketAddr)>,
+    address: SocketAddr,
+}
+
+impl Listener for Connections {
+    type Io = TlsStream<TcpStream>;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
+        match self.arriving.recv().await {
+            Some(connection) => connection,
+            None => std::future::pending().await,
+        }
+    }
+
+    fn local_addr(&self) -> std::io::Result<Self::Addr> {
+        Ok(self.address)
+    }
+}
+
+/// Shakes hands with each client in a task of its own, so that a slow one keeps nobody waiting.
+fn handshakes(
+    listener: TcpListener,
+    acceptor: TlsAcceptor,
+    stop: CancellationToken,
+) -> mpsc::Receiver<(TlsStream<TcpStream>, SocketAddr)> {
+    let (sender, receiver) = mpsc::channel(1);
+    tokio::spawn(async move {
+        while let Some(accepted) = stop.run_until_cancelled(listener.accept()).await {
+            let Ok((stream, client)) = accepted else {
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            };
+            let (acceptor, sender) = (acceptor.clone(), sender.clone());
+            tokio::spawn(async move {
+                if let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await {
+                    // Nobody listens when the scheduler ends.
+                    let _ = sender.send((stream, client)).await;
+                }
+            });
+        }
+    });
+    receiver
+}
+
+/// A certificate of its own, as upstream makes one when it is given none.
+fn certificate(address: IpAddr) -> Result<Arc<rustls::ServerConfig>, String> {
+    let names = vec!["localhost".to_owned(), address.to_string()];
+    let made = rcgen::generate_simple_self_signed(names).map_err(|e| e.to_string())?;
+    let key = PrivateKeyDer::Pkcs8(made.signing_key.serialize_der().into());
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|e| e.to_string())?
+        .with_no_client_auth()
+        .with_single_cert(vec![made.cert.der().clone()], key)
+        .map_err(|e| e.to_string())?;
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(Arc::new(config))
+}
+
+type Check = (&'static str, bool);
+
+impl Port {
+    /// The process ends when it loses its lease, so whoever answers has not.
+    fn alive() -> Vec<Check> {
+        vec![("ping", true), ("leaderElection", true)]
+    }
+
+    /// Whoever waits to lead has nothing to read yet, and is ready to take over.
+    fn ready(&self) -> Vec<Check> {
+        let synced = self.life.synced.load(Ordering::Relaxed) || !self.life.leading.load(Ordering::Relaxed);
+        let mut checks = Self::alive();
+        checks.push(("sched-handler-sync", synced));
+        checks
+    }
+}
+
+fn verdict(name: &str, checks: &[Check], query: Option<&str>) -> Response {
+    let passed = checks.iter().all(|(_, ok)| *ok);
+    let verbose = query.is_some_and(|q| q.split('&').any(|p| p == "verbose" || p.starts_with("verbose=")));
+    if passed && !verbose {
+        return "ok".into_response();
+    }
+    let mut text = String::new();
+    for (check, ok) in checks {
+        // Writing to a string cannot fail.
+        let _ = match ok {
+            true => writeln!(text, "[+]{check} ok"),
+            false => writeln!(text, "[-]{check} failed: reason withheld"),
+        };
+    }
+    let _ = writeln!(text, "{name} check {}", if passed { "passed" } else { "failed" });
+    let code = if passed { StatusCode::OK } else { StatusCode::INTERNAL_SERVER_ERROR };
+    (code, text).into_response()
+}
+
+async fn health(RawQuery(query): RawQuery) -> Response {
+    verdict("healthz", &Port::alive(), query.as_deref())
+}
+
+async fn ready(State(port): State<Arc<Port>>, RawQuery(query): RawQuery) -> Response {
+    verdict("readyz", &port.ready(), query.as_deref())
+}
+
+async fn one(State(port): State<Arc<Port>>, Path(check): Path<String>) -> Response {
+    match port.ready().iter().find(|(name, _)| *name == check) {
+        Some((_, true)) => "ok".into_response(),
+        Some(_) => {
+            (StatusCode::INTERNAL_SERVER_ERROR, "internal server error: reason withheld\n").into_response()
+        }
+        None => (StatusCode::NOT_FOUND, "404 page not found\n").into_response(),
+    }
+}
+
+async fn page(State(port): State<Arc<Port>>, headers: HeaderMap) -> Response {
+    if let Err(refusal) = admit(&port.client, &headers).await {
+        return refusal;
+    }
+    let mut text = Text::default();
+    port.metrics.render(&mut Samples(&mut text));
+    text.page(&coracle_client::metrics::render());
+    ([(CONTENT_TYPE, PAGE)], Body::from(text.finish())).into_response()
+}
+
+fn refusal(code: StatusCode, reason: &str, message: &str) -> Response {
+    let status = json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+        "message": message, "reason": reason, "code": code.as_u16(),
+    });
+    (code, [(CONTENT_TYPE, "application/json")], status.to_string()).into_response()
+}
+
+/// Whether whoever asks may read the metrics.
+async fn admit(client: &kube::Client, headers: &HeaderMap) -> Result<(), Response> {
+    let broken =
+        |error: kube::Error| refusal(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", &error.to_string());
+    let token = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let token = token.and_then(|value| value.split_once(' '));
+    let user = match token.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")) {
+        Some((_, token)) => known(client, token.trim()).await.map_err(broken)?,
+        None => Some(UserInfo {
+            username: Some("system:anonymous".to_owned()),
+            groups: Some(vec!["system:unauthenticated".to_owned()]),
+            ..UserInfo::default()
+        }),
+    };
+    let Some(user) = user else {
+        return Err(refusal(StatusCode::UNAUTHORIZED, "Unauthorized", "Unauthorized"));
+    };
+    let name = user.username.clone().unwrap_or_default();
+    if may_read(client, user).await.map_err(broken)? {
+        return Ok(());
+    }
+    let text = format!("forbidden: User {name:?} cannot get path \"/metrics\"");
+    Err(refusal(StatusCode::FORBIDDEN, "Forbidden", &text))
+}
+
+async fn known(client: &kube::Client, token: &str) -> Result<Option<UserInfo>, kube::Error> {
+    let spec = TokenReviewSpec { token: token.to_owned(), ..TokenReviewSpec::default() };
+    let review = TokenReview { spec, ..TokenReview::default() };
+    let answer = Api::<TokenReview>::all(client.clone()).create(&PostParams::default(), &review).await?;
+    let status = answer.status.unwrap_or_default();
+    Ok(status.user.filter(|_| status.authenticated == Some(true)))
+}
+
+async fn may_read(client: &kube::Client, user: UserInfo) -> Result<bool, kube::Error> {
+    let attributes =
+        NonResourceAttributes { path: Some("/metrics".to_owned()), verb: Some("get".to_owned()) };
+    let spec = SubjectAccessReviewSpec {
+        user: user.username,
+        uid: user.uid,
+        groups: user.groups,
+        extra: user.extra,
+        non_resource_attributes: Some(attributes),
+        ..SubjectAccessReviewSpec::default()
+    };
+    let review = SubjectAccessReview { spec, ..SubjectAccessReview::default() };
+    let api = Api::<SubjectAccessReview>::all(client.clone());
+    let status = api.create(&PostParams::default(), &review).await?.status.unwrap_or_default();
+    Ok(status.allowed && status.denied != Some(true))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn text(response: Response) -> (u16, String) {
+        let code = response.status().as_u16();
+        let body = axum::body::to_bytes(response.into_body(), 4096).await.expect("a body");
+        (code, String::from_utf8_lossy(&body).into_owned())
+    }
+
+    #[tokio::test]
+    async fn health_is_told_in_upstreams_form() {
+        let good = [("ping", true), ("sched-handler-sync", true)];
+        assert_eq!(text(verdict("readyz", &good, None)).await, (200, "ok".to_owned()));
+        let (code, said) = text(verdict("readyz", &good, Some("verbose"))).await;
+        assert_eq!(
+            (code, said.as_str()),
+            (200, "[+]ping ok\n[+]sched-handler-sync ok\nreadyz check passed\n")
+        );
+        let bad = [("ping", true), ("sched-handler-sync", false)];
+        let (code, said) = text(verdict("readyz", &bad, None)).await;
+        assert_eq!(code, 500);
+        assert_eq!(said, "[+]ping ok\n[-]sched-handler-sync failed: reason withheld\nreadyz check failed\n");
+    }
+}
