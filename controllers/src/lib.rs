@@ -22,6 +22,7 @@ mod podcontrol;
 pub mod podgc;
 pub mod replicaset;
 pub mod resource_quota;
+pub mod resourceclaim;
 pub mod serviceaccount;
 pub mod servicecidr;
 pub mod statefulset;
@@ -146,6 +147,7 @@ fn controllers(clients: &Clients, config: &Config, stop: &CancellationToken) -> 
         ("token-cleaner", Box::pin(bootstrap_tokens::run_cleaner(clients(), stop()))),
         ("legacy-token-cleaner", Box::pin(serviceaccount::run_cleaner(clients(), stop()))),
         ("service-cidr", Box::pin(servicecidr::run(clients(), stop()))),
+        ("resourceclaim", Box::pin(resourceclaim::run(clients(), stop()))),
         ("resourcequota", Box::pin(resource_quota::run(clients(), stop()))),
         ("garbagecollector", Box::pin(gc::run(clients(), stop()))),
     ];

@@ -14,6 +14,9 @@ mod access;
 #[path = "cluster/balancers.rs"]
 mod balancers;
 #[cfg(test)]
+#[path = "cluster/devices.rs"]
+mod devices;
+#[cfg(test)]
 #[path = "cluster/garbage.rs"]
 mod garbage;
 #[cfg(test)]
