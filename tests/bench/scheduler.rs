@@ -19,6 +19,8 @@ const PODS: &str = "/api/v1/namespaces/default/pods";
 enum Load {
     Plain,
     AntiAffinity,
+    /// Beside the others by a label that all nodes share.
+    Affinity,
     Spread,
     /// Of higher priority than what fills the cluster.
     Preempting,
@@ -29,6 +31,7 @@ impl Load {
         match self {
             Self::Plain => "plain",
             Self::AntiAffinity => "required anti-affinity",
+            Self::Affinity => "required affinity",
             Self::Spread => "topology spread",
             Self::Preempting => "preempting half",
         }
@@ -66,6 +69,12 @@ fn of(load: Load, n: u64) -> String {
             let selector = json!({"matchLabels": {"app": app}});
             let term = json!({"labelSelector": selector, "topologyKey": "kubernetes.io/hostname"});
             let more = json!({"affinity": {"podAntiAffinity":
+                {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}});
+            pod(name, "1m", &app, more)
+        }
+        Load::Affinity => {
+            let term = json!({"labelSelector": selector, "topologyKey": "kubernetes.io/os"});
+            let more = json!({"affinity": {"podAffinity":
                 {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}});
             pod(name, "1m", &app, more)
         }
@@ -132,6 +141,7 @@ fn bodies(load: Load) -> fn(u64) -> String {
     match load {
         Load::Plain => |n| of(Load::Plain, n),
         Load::AntiAffinity => |n| of(Load::AntiAffinity, n),
+        Load::Affinity => |n| of(Load::Affinity, n),
         Load::Spread => |n| of(Load::Spread, n),
         Load::Preempting => |n| of(Load::Preempting, n),
     }
@@ -159,6 +169,25 @@ async fn rate(settings: &Settings, load: Load, nodes: usize, pods: usize) -> Res
         rows.extend(latency(&server, settings, &format!("{nodes} nodes"), "late").await?);
     }
     Ok(rows)
+}
+
+/// How fast the scheduler works a queue off: the pods are all there before it may touch them. Their kubelets are
+/// simulated by the same process meanwhile.
+async fn backlog(settings: &Settings, nodes: usize, pods: usize) -> Result<Vec<Row>, Error> {
+    let (server, amount) = (server(settings, nodes).await?, settings.amount(pods));
+    let all = bound(&server.target, amount).await?;
+    let later = |n: u64| pod(format!("later-{n}"), "1m", "later", json!({"schedulerName": "later"}));
+    create(&server.target, amount, later).await?;
+    let config = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n\
+                  profiles: [{schedulerName: default-scheduler}, {schedulerName: later}]\n";
+    let map = json!({"data": {"config.yaml": config}});
+    let path = "/api/v1/namespaces/kube-system/configmaps/kube-scheduler-config";
+    server.target.connect().await?.call(Call::merge_patch(path, map.to_string())).await?;
+    let seen = all.await??;
+    let (first, last) = (seen.first().map(|s| s.1), seen.last().map(|s| s.1));
+    let time = last.zip(first).map_or(f64::NAN, |(last, first)| (last - first).as_secs_f64());
+    let name = format!("pods bound from a backlog: plain, {nodes} nodes");
+    Ok(vec![figure(name, count(amount) / time, "/s", amount)])
 }
 
 /// From a pod's creation to its binding, one pod at a time.
@@ -214,7 +243,10 @@ pub async fn run(settings: &Settings) -> Result<Vec<Row>, Error> {
     for (nodes, pods) in [(100, 5000), (1000, 10_000), (5000, 30_000)] {
         rows.extend(rate(settings, Load::Plain, nodes, pods).await?);
     }
-    for load in [Load::AntiAffinity, Load::Spread, Load::Preempting] {
+    for (nodes, pods) in [(1000, 10_000), (5000, 10_000)] {
+        rows.extend(backlog(settings, nodes, pods).await?);
+    }
+    for load in [Load::AntiAffinity, Load::Affinity, Load::Spread, Load::Preempting] {
         rows.extend(rate(settings, load, 1000, 5000).await?);
         rows.extend(rate(settings, load, 5000, 10_000).await?);
     }

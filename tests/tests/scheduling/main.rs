@@ -2,6 +2,7 @@
 //! root.
 
 mod configuration;
+mod devices;
 mod preemption;
 mod several;
 mod why;

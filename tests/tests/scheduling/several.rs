@@ -9,10 +9,16 @@ struct Scheduler(Child);
 
 impl Scheduler {
     fn start(cluster: &Cluster, name: &str, elect: bool) -> Self {
+        Self::on_port(cluster, name, elect, 0)
+    }
+
+    /// With health and metrics on this port.
+    fn on_port(cluster: &Cluster, name: &str, elect: bool, port: u16) -> Self {
         let file = cluster.data_dir().join(format!("{name}-{elect}.yaml"));
         let text = format!(
             "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n\
-             leaderElection: {{leaderElect: {elect}, resourceName: {name}}}\nprofiles: [{{schedulerName: {name}}}]\n"
+             leaderElection: {{leaderElect: {elect}, resourceName: {name}, leaseDuration: 4s, renewDeadline: 3s, \
+             retryPeriod: 500ms}}\nprofiles: [{{schedulerName: {name}}}]\n"
         );
         std::fs::write(&file, text).expect("a configuration");
         let kubeconfig = cluster.data_dir().with_file_name("kubeconfig");
@@ -21,6 +27,7 @@ impl Scheduler {
             .arg(kubeconfig)
             .arg("--config")
             .arg(file)
+            .args(["--bind-address", "127.0.0.1", "--secure-port", &port.to_string()])
             .stdin(Stdio::null())
             .stderr(Stdio::null())
             .spawn();
@@ -79,7 +86,38 @@ fn whoever_does_not_lead_waits_and_takes_over() {
     cluster.ok("kubectl wait pod/one --for=condition=Ready --timeout=30s");
     cluster
         .says("kubectl get lease second -n kube-system -o jsonpath='{.spec.holderIdentity}'", holder.trim());
+    cluster.says("kubectl get lease second -n kube-system -o jsonpath='{.spec.leaseDurationSeconds}'", "4");
     drop(first);
     cluster.apply(&pod("two", "low-priority", "1", "  schedulerName: second\n"));
-    cluster.ok("kubectl wait pod/two --for=condition=Ready --timeout=60s");
+    cluster.ok("kubectl wait pod/two --for=condition=Ready --timeout=30s");
+}
+
+/// Health is everybody's; metrics are for whom the API lets read them.
+#[test]
+fn a_scheduler_alone_shows_its_health_and_metrics() {
+    let cluster = with_priorities();
+    let port = coracle_tests::cluster::free_port();
+    let _second = Scheduler::on_port(&cluster, "second", true, port);
+    let get = |path: &str| format!("curl -sk https://127.0.0.1:{port}{path}");
+    cluster.until(&get("/healthz"), "ok");
+    cluster.until(&get("/livez"), "ok");
+    cluster.until_that(&get("/readyz?verbose"), |text| {
+        text.contains("[+]leaderElection ok") && text.ends_with("readyz check passed")
+    });
+    cluster.apply(&pod("one", "low-priority", "1", "  schedulerName: second\n"));
+    cluster.ok("kubectl wait pod/one --for=condition=Ready --timeout=30s");
+    let refused = cluster.run(&get("/metrics"));
+    assert!(
+        refused.stdout.contains("forbidden: User \\\"system:anonymous\\\" cannot get path \\\"/metrics\\\""),
+        "{refused}"
+    );
+    cluster.ok("kubectl create serviceaccount reader");
+    cluster.ok("kubectl create clusterrolebinding reader --clusterrole=system:monitoring --serviceaccount=default:reader");
+    let page = format!("{} -H \"Authorization: Bearer $(kubectl create token reader)\"", get("/metrics"));
+    cluster.until_that(&page, |text| {
+        let counted = "scheduler_schedule_attempts_total{result=\"scheduled\",profile=\"second\"} 1";
+        text.contains(counted) && text.contains("scheduler_plugin_execution_duration_seconds_bucket")
+    });
+    let wrong = cluster.run(&format!("{} -H 'Authorization: Bearer nonsense'", get("/metrics")));
+    assert!(wrong.stdout.contains("Unauthorized"), "{wrong}");
 }
