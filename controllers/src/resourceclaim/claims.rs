@@ -1,6 +1,7 @@
 //! What the controller knows of ResourceClaims: a slim copy, kept by a watch of its own, because nobody else of the
 //! controllers reads them.
 
+use super::eviction::DeviceId;
 use coracle_client::{Change, ObjectKey, Reflector, Selection};
 use parking_lot::Mutex;
 use serde::Deserialize;
@@ -31,6 +32,13 @@ impl Consumer {
     }
 }
 
+/// A device that a claim holds, and the taints of it that it stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Held {
+    pub id: DeviceId,
+    pub tolerations: Vec<Value>,
+}
+
 /// A ResourceClaim, as far as its life is concerned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
@@ -44,6 +52,7 @@ pub struct Claim {
     pub entry: Option<String>,
     pub finalizers: Vec<String>,
     pub allocated: bool,
+    pub held: Vec<Held>,
     pub consumers: Vec<Consumer>,
 }
 
@@ -56,6 +65,11 @@ impl Claim {
         let (meta, status) = (&object["metadata"], &object["status"]);
         let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
         let owners = list(&meta["ownerReferences"]);
+        let held = |result: &Value| Held {
+            id: (text(&result["driver"]), text(&result["pool"]), text(&result["device"])),
+            tolerations: list(&result["tolerations"]),
+        };
+        let results = list(&status["allocation"]["devices"]["results"]);
         let owner = owners.iter().find(|o| o["controller"] == true && o["kind"] == "Pod");
         Self {
             key: ObjectKey::new(text(&meta["namespace"]), text(&meta["name"])),
@@ -66,6 +80,7 @@ impl Claim {
             entry: meta["annotations"][ENTRY].as_str().map(str::to_owned),
             finalizers: list(&meta["finalizers"]).iter().map(text).collect(),
             allocated: status["allocation"].is_object(),
+            held: results.iter().map(held).collect(),
             consumers: serde_json::from_value(status["reservedFor"].clone()).unwrap_or_default(),
         }
     }
@@ -91,6 +106,13 @@ pub struct Claims {
 impl Claims {
     pub fn get(&self, namespace: &str, name: &str) -> Option<Arc<Claim>> {
         self.state.lock().by_key.get(&ObjectKey::new(namespace, name)).cloned()
+    }
+
+    /// Those that hold devices.
+    pub fn holding(&self) -> Vec<ObjectKey> {
+        let state = self.state.lock();
+        let holding = state.by_key.values().filter(|claim| !claim.held.is_empty());
+        holding.map(|claim| claim.key.clone()).collect()
     }
 
     /// The claim that was made for an entry of a pod, and that the pod's status does not name yet.

@@ -1,9 +1,10 @@
-//! Makes the ResourceClaims that pods want by template, gives devices back when nobody uses them any more, and deletes
-//! the claims of pods that ended.
+//! Makes the ResourceClaims that pods want by template, gives devices back when nobody uses them any more, deletes the
+//! claims of pods that ended, and ends pods whose devices are tainted.
 //!
 //! <https://kubernetes.io/docs/concepts/scheduling-eviction/dynamic-resource-allocation/>
 
 mod claims;
+mod eviction;
 mod plan;
 
 use crate::Clients;
@@ -13,6 +14,7 @@ use coracle_client::informer::{Delta, uid_of};
 use coracle_client::{
     Controller, Informer, Next, ObjectKey, ReconcileError, Reconciler, Recorder, WorkQueue,
 };
+use eviction::{Eviction, Tainted};
 use http::{Method, Request};
 use k8s_openapi::api::core::v1::{Pod, PodResourceClaim};
 use kube::{Api, ResourceExt};
@@ -25,6 +27,7 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 const CONTROLLER: &str = "resource-claim-controller";
+const EVICTION: &str = "device-taint-eviction-controller";
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Key {
@@ -65,21 +68,43 @@ pub async fn run(clients: Clients, stop: CancellationToken) {
         pods: pods.clone(),
         claims: claims.clone(),
     };
-    let (woken, using) = (queue.clone(), users.clone());
+    let (woken, using, tainted) = (queue.clone(), users.clone(), WorkQueue::<ObjectKey>::new());
+    let to_check = tainted.clone();
     let mut synced = claims.follow(clients.own(), stop.clone(), move |claim| {
         let of = |name: &str| Key::Pod(ObjectKey::new(&claim.key.namespace, name));
         claim.owner.iter().for_each(|(name, _)| woken.add(of(name)));
         let using = using.lock();
         using.get(&claim.key).into_iter().flatten().for_each(|name| woken.add(of(name)));
         woken.add(Key::Claim(claim.key.clone()));
+        if !claim.held.is_empty() {
+            to_check.add(claim.key.clone());
+        }
     });
     let controller =
         Controller::with_queue(reconciler, queue).watch(&pods, move |delta| woken_by(delta, &users));
+    let evictor = evictor(&clients, claims, &tainted, &stop);
+    let evictor = Controller::with_queue(evictor, tainted).reads(&pods);
     // The lock behind the value must not outlive the wait.
     let first = async { synced.wait_for(|done| *done).await.is_ok() };
     if stop.run_until_cancelled(first).await == Some(true) {
-        controller.run(stop).await;
+        tokio::join!(controller.run(stop.clone()), evictor.run(stop));
     }
+}
+
+/// Looks at all claims that hold devices whenever taints of devices change.
+fn evictor(
+    clients: &Clients,
+    claims: Claims,
+    queue: &WorkQueue<ObjectKey>,
+    stop: &CancellationToken,
+) -> Eviction {
+    let (client, tainted) = (clients.client(EVICTION), Tainted::default());
+    let (woken, holding) = (queue.clone(), claims.clone());
+    tainted.follow(client.clone(), stop.clone(), move || {
+        holding.holding().into_iter().for_each(|key| woken.add(key));
+    });
+    let recorder = Recorder::new(client.clone(), EVICTION, "");
+    Eviction { client, pods: clients.informers.of::<Pod>(), claims, tainted, recorder }
 }
 
 /// The keys that a pod's change concerns; keeps `users` current.
@@ -224,11 +249,9 @@ impl ResourceClaims {
         let told = |why: String| format!("resource claim template {name:?}: {why}");
         let request = Request::get(path).body(Vec::new()).map_err(|e| told(e.to_string()))?;
         let list: Result<Value, kube::Error> = self.lists.request(request).await;
-        let found = list.map_err(|error| told(message_of(&error)))?["items"][0].take();
-        if found.is_null() {
-            return Err(told(format!("resourceclaimtemplate.resource.k8s.io {name:?} not found")));
-        }
-        Ok(found)
+        let mut list = list.map_err(|error| told(message_of(&error)))?;
+        let found = list["items"].as_array_mut().and_then(Vec::pop);
+        found.ok_or_else(|| told(format!("resourceclaimtemplate.resource.k8s.io {name:?} not found")))
     }
 
     /// A pod that got its node without the scheduler uses its claims all the same, if they are allocated.
