@@ -165,7 +165,14 @@ async fn orphans_are_let_go_and_old_jobs_removed() {
     .unwrap();
     until_list("free pods", &pods, "app=left", |p| p.len() == 2 && held(p) == 0).await;
 
-    run(&world, job("short", "0", json!({ "ttlSecondsAfterFinished": 1 })), "Complete").await;
+    // Nobody may see it finished: times are of whole seconds, so a second may be short.
+    world.create(&jobs, job("short", "0", json!({ "ttlSecondsAfterFinished": 1 }))).await;
     until_gone("the finished job", &jobs, "short").await;
+    let events: Api<k8s_openapi::api::core::v1::Event> = world.in_namespace("default");
+    until_list("it had ended well", &events, "", |events| {
+        let of = |e: &k8s_openapi::api::core::v1::Event| e.involved_object.name.as_deref() == Some("short");
+        events.iter().any(|e| of(e) && e.reason.as_deref() == Some("Completed"))
+    })
+    .await;
     until_list("its pods", &pods, "app=short", <[Pod]>::is_empty).await;
 }
