@@ -1,6 +1,7 @@
 //! What every component needs to be a client of the API: transports, shared informers, work queues, the controller
 //! loop, leader election and the event recorder.
 
+pub mod clock;
 pub mod context;
 pub mod controller;
 mod correlate;

@@ -1,6 +1,7 @@
 //! A work queue with upstream's guarantees: a key waits at most once, is worked on by one worker at a time, comes
 //! back if it was added meanwhile, and is retried with exponential back-off.
 
+use crate::clock;
 use crate::metrics::{self, Load, QueueMetrics};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -26,6 +27,8 @@ struct State<K> {
     due: HashMap<K, (Instant, u64)>,
     failures: HashMap<K, u32>,
     sequence: u64,
+    /// Steps of the wall clock that the delays take into account.
+    steps: u64,
     /// Queues without a name are not counted.
     metrics: Option<Arc<QueueMetrics>>,
 }
@@ -71,6 +74,7 @@ impl<K: Clone + Eq + Hash> Default for WorkQueue<K> {
             due: HashMap::new(),
             failures: HashMap::new(),
             sequence: 0,
+            steps: clock::count(),
             metrics: None,
         };
         Self { state: Arc::new(Mutex::new(state)), changed: Arc::new(Notify::new()) }
@@ -112,9 +116,11 @@ impl<K: Clone + Eq + Hash> State<K> {
         }
     }
 
-    fn release_due(&mut self, now: Instant) {
+    /// After a step of the wall clock every delay may be wrong, so all keys are due.
+    fn release_due(&mut self, now: Instant, steps: u64) {
+        let stepped = std::mem::replace(&mut self.steps, steps) != steps;
         while let Some(entry) = self.delayed.first_entry() {
-            if entry.key().0 > now {
+            if entry.key().0 > now && !stepped {
                 break;
             }
             let key = entry.remove();
@@ -205,9 +211,10 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
     pub async fn next(&self) -> K {
         loop {
             let changed = self.changed.notified();
+            let mut steps = clock::steps();
             let wake_at = {
                 let mut state = self.state.lock();
-                state.release_due(Instant::now());
+                state.release_due(Instant::now(), *steps.borrow_and_update());
                 if let Some(key) = state.take() {
                     if !state.ready.is_empty() {
                         self.changed.notify_one();
@@ -218,7 +225,12 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
             };
             match wake_at {
                 Some(at) => {
-                    tokio::select! { () = changed => {}, () = tokio::time::sleep_until(at) => {} }
+                    tokio::select! {
+                        () = changed => {}
+                        () = tokio::time::sleep_until(at) => {}
+                        // The sender lives as long as the process.
+                        _ = steps.changed() => {}
+                    }
                 }
                 None => changed.await,
             }
@@ -278,6 +290,21 @@ mod tests {
         assert_eq!(start.elapsed().as_secs(), 2);
         queue.done(&"a");
         assert!(tokio::time::timeout(Duration::from_secs(60), queue.next()).await.is_err());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_step_of_the_clock_ends_every_delay() {
+        let queue = WorkQueue::new();
+        let start = Instant::now();
+        queue.add_after("a", Duration::from_secs(86_400));
+        let waiting = tokio::spawn({
+            let queue = queue.clone();
+            async move { queue.next().await }
+        });
+        tokio::task::yield_now().await;
+        clock::announce();
+        assert_eq!(waiting.await.unwrap(), "a");
+        assert!(start.elapsed() < Duration::from_secs(1));
     }
 
     #[tokio::test(start_paused = true)]

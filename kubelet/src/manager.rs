@@ -225,6 +225,15 @@ pub async fn follow_runtime(runtime: Arc<dyn Runtime>, register: Register, stop:
     stop.run_until_cancelled(follow).await;
 }
 
+/// After a step of the wall clock nobody knows which tokens are still good, and deadlines are nearer or further away.
+pub async fn follow_clock(kubelet: Arc<Kubelet>, stop: CancellationToken) {
+    let mut steps = coracle_client::clock::steps();
+    while let Some(Ok(())) = stop.run_until_cancelled(steps.changed()).await {
+        kubelet.objects.forget_tokens();
+        kubelet.register.lock().values().for_each(|slot| slot.inbox.put(|mail| mail.objects = true));
+    }
+}
+
 fn wake_all(register: &Register) {
     register.lock().values().for_each(|slot| slot.inbox.put(|mail| mail.runtime = true));
 }

@@ -244,6 +244,11 @@ impl Objects for ObjectCache {
 }
 
 impl ObjectCache {
+    /// The next that asks for a token gets a new one.
+    pub fn forget_tokens(&self) {
+        self.tokens.lock().clear();
+    }
+
     async fn request_token(&self, request: &TokenRequest) -> Result<Token, ObjectError> {
         let audiences = Some(vec![request.audience.clone()]).filter(|_| !request.audience.is_empty());
         let body = ApiTokenRequest {

@@ -72,6 +72,7 @@ impl Built {
             node::run(client, config.clone(), runtime.clone(), facts, stop.clone()),
             manager::run(kubelet.clone(), stop.clone()),
             manager::follow_runtime(runtime.clone(), kubelet.register.clone(), stop.clone()),
+            manager::follow_clock(kubelet.clone(), stop.clone()),
             logs::run(kubelet.clone(), stop.clone()),
             stop.run_until_cancelled(bring_images(&config, runtime, importer)),
         );

@@ -50,6 +50,7 @@ impl Node {
         let mut supervisor = Supervisor::new(stop, control_plane.api.health().clone());
         components::spawn_all(&mut supervisor, &control_plane, config);
         tokio::spawn(code::hand_back(control_plane.api.stop().clone()));
+        tokio::spawn(coracle_client::clock::watch(control_plane.api.stop().clone()));
         Ok(Self { control_plane, supervisor })
     }
 

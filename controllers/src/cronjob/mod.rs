@@ -20,8 +20,6 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 const CONTROLLER: &str = "cronjob-controller";
-/// Timers run on another clock than schedules: a wall clock that is set is noticed within this time.
-const LONGEST_WAIT: Duration = Duration::from_secs(60);
 /// A little late rather than a little early; upstream's.
 const MARGIN: Duration = Duration::from_millis(100);
 
@@ -94,7 +92,7 @@ impl CronJobs {
         Ok(clock.next(now).map_or(Next::Done, |next| {
             let left = next.as_millisecond() - now.as_millisecond();
             let left = Duration::from_millis(u64::try_from(left).unwrap_or(0));
-            Next::After((left + MARGIN).min(LONGEST_WAIT))
+            Next::After(left + MARGIN)
         }))
     }
 

@@ -7,6 +7,11 @@ use k8s_openapi::api::batch::v1::{CronJob, CronJobSpec};
 
 /// More missed times than this are worth a warning; upstream's.
 const TOO_MANY: usize = 100;
+/// A last start further in the future than this is the work of a clock that was wrong.
+const TRUSTED: SignedDuration = SignedDuration::from_mins(10);
+/// How far back a time may lie to be served when nothing tells what was served: as long as the controller may take to
+/// look.
+const LOOK_BACK: SignedDuration = SignedDuration::from_secs(60);
 
 /// A schedule with the zone whose clocks it means.
 pub struct Clock {
@@ -49,12 +54,20 @@ pub struct Due {
     pub too_many_missed: bool,
 }
 
+fn ago(now: Timestamp, time: SignedDuration) -> Timestamp {
+    now.checked_sub(time).unwrap_or(now)
+}
+
 /// The last time of the schedule that has passed since the last start (or since the CronJob came), not before the
 /// deadline.
 pub fn due(cron: &CronJob, clock: &Clock, now: Timestamp) -> Option<Due> {
     let spec = &cron.spec;
     let last = cron.status.as_ref().and_then(|s| s.last_schedule_time.as_ref());
     let mut since = last.or(cron.metadata.creation_timestamp.as_ref())?.0;
+    if since > ago(now, -TRUSTED) {
+        // The clock was set back since. What it has shown already was served; what comes now is due.
+        since = ago(now, LOOK_BACK);
+    }
     if let Some(deadline) = spec.starting_deadline_seconds {
         since = since.max(now.checked_sub(SignedDuration::from_secs(deadline)).unwrap_or(since));
     }
@@ -115,6 +128,16 @@ mod tests {
         assert_eq!(ask(&minutely, "2026-01-01T00:01:00Z"), due("2026-01-01T00:01:00Z", false));
         assert_eq!(ask(&minutely, "2026-01-01T00:05:10Z"), due("2026-01-01T00:05:00Z", false));
         assert_eq!(ask(&minutely, "2027-01-01T00:05:10Z"), due("2027-01-01T00:05:00Z", true));
+        let mut ahead = minutely.clone();
+        ahead.status = serde_json::from_value(json!({ "lastScheduleTime": "2027-01-01T00:00:00Z" })).unwrap();
+        assert_eq!(
+            ask(&ahead, "2026-12-31T12:00:20Z"),
+            due("2026-12-31T12:00:00Z", false),
+            "the clock was set back"
+        );
+        let mut hourly = cron("0 * * * *", created, None);
+        hourly.status = ahead.status;
+        assert_eq!(ask(&hourly, "2026-12-31T12:20:00Z"), None, "and nothing is served twice");
         let late = cron("0 * * * *", created, Some(60));
         assert_eq!(ask(&late, "2026-01-01T02:02:00Z"), None);
         assert_eq!(ask(&late, "2026-01-01T02:00:20Z"), due("2026-01-01T02:00:00Z", false));

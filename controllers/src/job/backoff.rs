@@ -40,7 +40,17 @@ pub fn remaining(failures: u32, last: Timestamp, now: Timestamp) -> Duration {
     let Some(doublings) = failures.checked_sub(1) else { return Duration::ZERO };
     let delay = FIRST.saturating_mul(1 << doublings.min(16)).min(LONGEST);
     let elapsed = now.as_millisecond() - last.as_millisecond();
-    delay.saturating_sub(Duration::from_millis(u64::try_from(elapsed).unwrap_or(0)))
+    match u64::try_from(elapsed) {
+        Ok(elapsed) => delay.saturating_sub(Duration::from_millis(elapsed)),
+        // The node's clock is a little ahead of ours.
+        Err(_) if elapsed.unsigned_abs() < millis(LONGEST) => delay,
+        // The clock was set back, and nobody knows since when the failure waits.
+        Err(_) => Duration::ZERO,
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// When its last container ended; for a pod that never ran, the best guess.
@@ -70,6 +80,15 @@ mod tests {
                 "state": { "terminated": { "exitCode": 1, "finishedAt": at } } }] } }))
             .unwrap(),
         )
+    }
+
+    #[test]
+    fn a_failure_in_the_future_holds_nothing_up() {
+        let at = |text: &str| text.parse::<Timestamp>().unwrap();
+        let left = |now: &str| remaining(1, at("2026-01-02T00:00:00Z"), at(now)).as_secs();
+        assert_eq!(left("2026-01-02T00:00:04Z"), 6);
+        assert_eq!(left("2026-01-01T23:59:58Z"), 10, "clocks of two machines differ a little");
+        assert_eq!(left("2026-01-01T00:00:00Z"), 0, "the clock was set back");
     }
 
     #[test]
