@@ -4,6 +4,7 @@
 
 mod nodes;
 mod pods;
+mod silence;
 mod status;
 
 pub use status::go_arch;
@@ -15,6 +16,10 @@ use std::time::Duration;
 /// How a pod tells how long its containers shall run: whole seconds, or a Go duration in `ms`, `s` or `m`. After it
 /// they exit with 0. Only honoured where `restartPolicy` is not Always.
 pub const DURATION_ANNOTATION: &str = "simulate.coracle.local/duration";
+
+/// On a Node: while it says `true` the node's kubelet does nothing, as if the machine had lost its power: no heartbeat,
+/// no pod starts, ends or is confirmed gone.
+pub const SILENT_ANNOTATION: &str = "simulate.coracle.local/silent";
 
 #[derive(Clone, Debug)]
 pub struct SimulateConfig {

@@ -1,15 +1,17 @@
 //! Node objects and their heartbeats.
 
+use super::silence::is_silent;
 use super::{Error, SimulateConfig};
-use coracle_client::Context;
+use coracle_client::{Context, Informer};
 use futures::{StreamExt, TryStreamExt};
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
-use k8s_openapi::api::core::v1::{Node, NodeSpec, NodeStatus};
+use k8s_openapi::api::core::v1::{Node, NodeCondition, NodeSpec, NodeStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, OwnerReference, Time};
 use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Requests in flight while nodes are registered or renewed; the server is in this process, more would only queue.
@@ -110,7 +112,6 @@ fn status_patch(config: &SimulateConfig, index: usize) -> Value {
             { "type": "InternalIP", "address": super::status::node_ip(index) },
             { "type": "Hostname", "address": name },
         ],
-        "daemonEndpoints": { "kubeletEndpoint": { "Port": 10250 } },
         "nodeInfo": {
             "machineID": name, "systemUUID": name, "bootID": name, "kernelVersion": "simulated",
             "osImage": "simulated", "containerRuntimeVersion": "simulated://1.36.0",
@@ -140,13 +141,20 @@ fn conditions(now: Timestamp) -> Value {
 
 /// Renews every Lease once an interval, a slot of nodes at a time.
 pub async fn keep_alive(context: &Context, config: &SimulateConfig) {
-    each_interval(context, config, config.lease_renew_interval, |index| renew(context, config, index)).await;
+    let nodes = context.informers.of::<Node>();
+    nodes.synced().await;
+    each_interval(context, config, config.lease_renew_interval, |index| {
+        renew(context, config, &nodes, index)
+    })
+    .await;
 }
 
 /// Repeats node status, as upstream does every five minutes though nothing changed.
 pub async fn report_status(context: &Context, config: &SimulateConfig) {
-    each_interval(context, config, config.status_report_interval, |index| report(context, config, index))
-        .await;
+    let nodes = context.informers.of::<Node>();
+    nodes.synced().await;
+    let interval = config.status_report_interval;
+    each_interval(context, config, interval, |index| report(context, config, &nodes, index)).await;
 }
 
 async fn each_interval<F>(
@@ -175,30 +183,87 @@ async fn each_interval<F>(
     }
 }
 
-async fn renew(context: &Context, config: &SimulateConfig, index: usize) -> Result<(), kube::Error> {
-    let name = config.node_name(index);
+/// The node of this number, unless somebody deleted it (then it stays deleted) or told it to be silent.
+fn speaking(nodes: &Informer<Node>, config: &SimulateConfig, index: usize) -> Option<Arc<Node>> {
+    nodes.get("", &config.node_name(index)).filter(|node| !is_silent(node))
+}
+
+async fn renew(
+    context: &Context,
+    config: &SimulateConfig,
+    nodes: &Informer<Node>,
+    index: usize,
+) -> Result<(), kube::Error> {
+    let Some(node) = speaking(nodes, config, index) else { return Ok(()) };
+    if node.status.iter().flat_map(|s| s.conditions.iter().flatten()).any(|c| c.status == "Unknown") {
+        post(context, &node).await?;
+    }
     let leases: Api<Lease> = Api::namespaced(context.client.clone(), "kube-node-lease");
     let patch = json!({ "spec": { "renewTime": MicroTime(Timestamp::now()) } });
-    match leases.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await {
+    match leases.patch(&node.name_any(), &PatchParams::default(), &Patch::Merge(patch)).await {
         Err(kube::Error::Api(status)) if status.code == 404 => {}
         other => return other.map(|_| ()),
     }
-    let nodes: Api<Node> = Api::all(context.client.clone());
-    // A node that somebody deleted stays deleted.
-    match nodes.get_opt(&name).await? {
-        Some(node) => leases.create(&PostParams::default(), &lease(&node, config)).await.map(|_| ()),
-        None => Ok(()),
-    }
+    leases.create(&PostParams::default(), &lease(&node, config)).await.map(|_| ())
 }
 
-async fn report(context: &Context, config: &SimulateConfig, index: usize) -> Result<(), kube::Error> {
-    let nodes: Api<Node> = Api::all(context.client.clone());
-    let name = config.node_name(index);
-    let Some(node) = nodes.get_opt(&name).await? else { return Ok(()) };
-    let mut conditions = node.status.and_then(|s| s.conditions).unwrap_or_default();
-    for condition in &mut conditions {
-        condition.last_heartbeat_time = Some(Time(Timestamp::now()));
-    }
+async fn report(
+    context: &Context,
+    config: &SimulateConfig,
+    nodes: &Informer<Node>,
+    index: usize,
+) -> Result<(), kube::Error> {
+    let Some(node) = speaking(nodes, config, index) else { return Ok(()) };
+    post(context, &node).await
+}
+
+/// Says that the node is well: what was unknown while it was silent is known again, the rest is only repeated.
+async fn post(context: &Context, node: &Node) -> Result<(), kube::Error> {
+    let conditions = refreshed(node, Timestamp::now());
     let patch = json!({ "status": { "conditions": conditions } });
-    nodes.patch_status(&name, &PatchParams::default(), &Patch::Merge(patch)).await.map(|_| ())
+    let nodes: Api<Node> = Api::all(context.client.clone());
+    nodes.patch_status(&node.name_any(), &PatchParams::default(), &Patch::Merge(patch)).await.map(|_| ())
+}
+
+fn refreshed(node: &Node, now: Timestamp) -> Vec<NodeCondition> {
+    let healthy = conditions(now).to_string();
+    let healthy: Vec<NodeCondition> = serde_json::from_str(&healthy).unwrap_or_default();
+    let old = node.status.as_ref().and_then(|s| s.conditions.clone()).unwrap_or_default();
+    let refresh = |mut condition: NodeCondition| match healthy.iter().find(|c| c.type_ == condition.type_) {
+        Some(healthy) if condition.status == "Unknown" => healthy.clone(),
+        Some(_) => {
+            condition.last_heartbeat_time = Some(Time(now));
+            condition
+        }
+        None => condition,
+    };
+    old.into_iter().map(refresh).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_unknown_is_known_again_and_the_rest_stays() {
+        let (then, now) = (Timestamp::UNIX_EPOCH, Timestamp::from_second(100).unwrap());
+        let condition = |type_: &str, status: &str| NodeCondition {
+            type_: type_.to_owned(),
+            status: status.to_owned(),
+            last_transition_time: Some(Time(then)),
+            ..NodeCondition::default()
+        };
+        let all = vec![
+            condition("Ready", "Unknown"),
+            condition("DiskPressure", "True"),
+            condition("example.com/own", "Unknown"),
+        ];
+        let status = NodeStatus { conditions: Some(all.clone()), ..NodeStatus::default() };
+        let found = refreshed(&Node { status: Some(status), ..Node::default() }, now);
+        assert_eq!((found[0].status.as_str(), found[0].reason.as_deref()), ("True", Some("KubeletReady")));
+        assert_eq!(found[0].last_transition_time, Some(Time(now)));
+        assert_eq!((found[1].status.as_str(), &found[1].last_transition_time), ("True", &Some(Time(then))));
+        assert_eq!(found[1].last_heartbeat_time, Some(Time(now)));
+        assert_eq!(found[2], all[2]);
+    }
 }

@@ -1,11 +1,11 @@
 //! One shared informer of pods, one queue, and a few workers that write status.
 
-use super::{DURATION_ANNOTATION, SimulateConfig, status};
+use super::{DURATION_ANNOTATION, SimulateConfig, silence, status};
 use coracle_client::controller::{self, Next, ReconcileError, Reconciler};
 use coracle_client::informer::{api_for, deleting, uid_of};
 use coracle_client::{Context, Informer, ObjectKey, WorkQueue};
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use serde_json::json;
 use std::sync::Arc;
@@ -25,19 +25,24 @@ pub async fn run(context: &Context, config: Arc<SimulateConfig>) {
             keys.add(ObjectKey::of(pod.as_ref()));
         }
     });
-    pods.synced().await;
+    let nodes = context.informers.of::<Node>();
+    let speaking = silence::speaking(&nodes, config.clone());
+    tokio::join!(pods.synced(), nodes.synced());
     let addresses = AtomicU32::new(status::highest_address(&pods.list()).wrapping_add(1));
-    let simulator = Simulator { client: context.client.clone(), pods, config, addresses };
-    controller::run(Arc::new(simulator), queue, WORKERS, context.stop.clone()).await;
+    let follow = silence::follow(speaking, context.client.clone(), pods.clone(), queue.clone());
+    let simulator = Simulator { client: context.client.clone(), pods, nodes, config, addresses };
+    let work = controller::run(Arc::new(simulator), queue, WORKERS, context.stop.clone());
+    tokio::select! { () = work => {}, () = follow => {} }
 }
 
-fn node_of(pod: &Pod) -> Option<&str> {
+pub fn node_of(pod: &Pod) -> Option<&str> {
     pod.spec.as_ref()?.node_name.as_deref()
 }
 
 struct Simulator {
     client: kube::Client,
     pods: Informer<Pod>,
+    nodes: Informer<Node>,
     config: Arc<SimulateConfig>,
     /// The host part of the next pod's IP.
     addresses: AtomicU32,
@@ -55,6 +60,10 @@ impl Reconciler for Simulator {
         let Some(index) = node_of(&pod).and_then(|node| self.config.index_of(node)) else {
             return Ok(Next::Done);
         };
+        let node = node_of(&pod).and_then(|name| self.nodes.get("", name));
+        if node.is_none_or(|node| silence::is_silent(&node)) {
+            return Ok(Next::Done);
+        }
         match plan(&pod, Timestamp::now()) {
             Step::Nothing => Ok(Next::Done),
             Step::Wait(delay) => Ok(Next::After(delay)),

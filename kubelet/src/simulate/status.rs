@@ -12,8 +12,8 @@ use std::sync::Arc;
 
 /// The cluster CIDR, 10.42.0.0/16, from which simulated pods get addresses.
 const POD_NETWORK: u32 = 0x0A2A_0000;
-/// 100.64.0.0/10 is for carriers; nobody's real nodes are there.
-const NODE_NETWORK: u32 = 0x6440_0000;
+/// 240.0.0.0/4 is reserved (RFC 1112, section 4): nobody has these addresses, so nobody answers in a node's place.
+const NODE_NETWORK: u32 = 0xF000_0000;
 
 /// The architecture in Go's words, as in `kubernetes.io/arch`.
 pub fn go_arch() -> &'static str {
@@ -159,6 +159,15 @@ pub fn running(pod: &Pod, node: usize, host: u32, now: Timestamp) -> PodStatus {
     status
 }
 
+/// The conditions of a running pod that its node can vouch for again, if others have taken it for not ready.
+pub fn restored(pod: &Pod, now: Timestamp) -> Option<Vec<PodCondition>> {
+    let status = pod.status.as_ref()?;
+    let is = |all: &[PodCondition]| all.iter().any(|c| c.type_ == "Ready" && c.status == "True");
+    let wanted = conditions(pod, true, now);
+    let was = is(status.conditions.as_deref().unwrap_or_default());
+    (status.phase.as_deref() == Some("Running") && is(&wanted) && !was).then_some(wanted)
+}
+
 /// All containers exited with 0.
 pub fn finished(pod: &Pod, now: Timestamp) -> PodStatus {
     let mut status = pod.status.clone().unwrap_or_default();
@@ -200,6 +209,23 @@ mod tests {
         assert!(status.container_statuses.unwrap()[0].ready);
         let init = &status.init_container_statuses.unwrap()[0];
         assert_eq!(init.state.as_ref().unwrap().terminated.as_ref().unwrap().exit_code, 0);
+    }
+
+    #[test]
+    fn nodes_have_addresses_that_nobody_has() {
+        assert_eq!((node_ip(0).as_str(), node_ip(299).as_str()), ("240.0.0.1", "240.0.1.44"));
+    }
+
+    #[test]
+    fn what_others_took_for_not_ready_is_restored_once() {
+        let mut pod = pod();
+        pod.spec.as_mut().unwrap().readiness_gates = None;
+        pod.status = Some(running(&pod, 0, 0, Timestamp::UNIX_EPOCH));
+        assert_eq!(restored(&pod, Timestamp::UNIX_EPOCH), None);
+        let mut lost = pod.clone();
+        let conditions = lost.status.as_mut().unwrap().conditions.as_mut().unwrap();
+        conditions.iter_mut().filter(|c| c.type_ == "Ready").for_each(|c| c.status = "False".to_owned());
+        assert_eq!(restored(&lost, Timestamp::UNIX_EPOCH), pod.status.unwrap().conditions);
     }
 
     #[test]
