@@ -36,10 +36,10 @@ impl Worker {
         let runtime = self.kubelet.runtime.clone();
         let created = runtime.create_container(&sandbox.id, config, sandbox_config).await;
         let id = created.map_err(|e| self.refuse(name, "CreateContainerError", e.detail()))?;
-        self.event(Some(name), "Normal", "Created", format!("Created container: {name}"));
+        self.event(Some(name), "Normal", "Created", "Container created");
         let started = runtime.start_container(&id).await;
         started.map_err(|e| self.refuse(name, "RunContainerError", e.detail()))?;
-        self.event(Some(name), "Normal", "Started", format!("Started container {name}"));
+        self.event(Some(name), "Normal", "Started", "Container started");
         Ok(id)
     }
 
@@ -69,7 +69,9 @@ impl Worker {
             let found =
                 self.kubelet.puller.find(&image).await.map_err(|e| self.pull_failed(name, &image, e))?;
             if let Some(found) = found {
-                let text = format!("Container image {image:?} already present on machine");
+                let text = format!(
+                    "Container image {image:?} already present on machine and can be accessed by the pod"
+                );
                 self.event(Some(name), "Normal", "Pulled", text);
                 return Ok(found);
             }

@@ -19,7 +19,7 @@ fn events(shell: &Shell) {
     let messages = shell.until_that("kubectl get events --field-selector involvedObject.name=box -o jsonpath='{range .items[*]}{.reason}: {.message}{\"\\n\"}{end}'", |out| out.contains("Started"));
     for wanted in [
         "Scheduled: Successfully assigned events-of-a-start/box to ",
-        "Pulled: Container image \"docker.io/library/busybox:1.36\" already present on machine",
+        "Pulled: Container image \"docker.io/library/busybox:1.36\" already present on machine and can be accessed by the pod",
         "Created: ",
         "Started: ",
     ] {
@@ -62,7 +62,7 @@ spec:
     shell.until_that("kubectl get pod staged --no-headers | awk '{print $3}'", |status| {
         status.starts_with("Init:") || status.trim() == "Running"
     });
-    shell.ok("kubectl wait pod/staged --for=condition=Ready --timeout=60s");
+    shell.ok("kubectl wait pod/staged --for=condition=Ready --timeout=100s");
     shell.says("kubectl exec staged -c main -- cat /s/order", "first\nsecond\nmain");
     shell.says(
         "kubectl get pod staged -o jsonpath='{.status.initContainerStatuses[*].state.terminated.reason}'",
@@ -127,7 +127,7 @@ fn host_network(shell: &Shell) {
     let manifest = pod("near", "sleep 3600", "")
         .replace("  containers:", "  hostNetwork: true\n  dnsPolicy: Default\n  containers:");
     shell.apply(&manifest);
-    shell.ok("kubectl wait pod/near --for=condition=Ready --timeout=60s");
+    shell.ok("kubectl wait pod/near --for=condition=Ready --timeout=100s");
     shell.says(
         "kubectl get pod near -o jsonpath='{.status.podIP}'",
         &shell.ok("kubectl get pod near -o jsonpath='{.status.hostIP}'"),
