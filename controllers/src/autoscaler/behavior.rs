@@ -1,37 +1,37 @@
 //! How fast a target may grow and shrink: stabilization windows and policies.
 
 use super::replicas::ceiling;
-use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::autoscaling::v2::{HPAScalingPolicy, HPAScalingRules, HorizontalPodAutoscalerBehavior};
+use std::time::{Duration, Instant};
 
 /// A window when none is set: upstream's --horizontal-pod-autoscaler-downscale-stabilization.
 const DOWN_WINDOW: i32 = 300;
 
-/// What one autoscaler has proposed and done lately.
+/// What one autoscaler has proposed and done lately, by a clock that nobody sets.
 #[derive(Clone, Debug, Default)]
 pub struct Memory {
-    proposals: Vec<(Timestamp, i32)>,
+    proposals: Vec<(Instant, i32)>,
     /// Changes of size, growth positive.
-    changes: Vec<(Timestamp, i32)>,
+    changes: Vec<(Instant, i32)>,
 }
 
 impl Memory {
-    pub fn changed(&mut self, now: Timestamp, by: i32) {
-        let oldest = earlier(now, 3600);
-        self.changes.retain(|(at, _)| *at > oldest);
+    pub fn changed(&mut self, now: Instant, by: i32) {
+        self.changes.retain(|(at, _)| within_last(*at, now, 3600));
         self.changes.push((now, by));
     }
 
     /// How much was added (or, for `down`, removed) in the last seconds.
-    fn moved(&self, now: Timestamp, seconds: i32, down: bool) -> i32 {
-        let since = earlier(now, seconds);
-        let moves = self.changes.iter().filter(|(at, by)| *at > since && (*by < 0) == down);
+    fn moved(&self, now: Instant, seconds: i32, down: bool) -> i32 {
+        let lately = |at| within_last(at, now, seconds);
+        let moves = self.changes.iter().filter(|(at, by)| lately(*at) && (*by < 0) == down);
         moves.map(|(_, by)| by.abs()).sum()
     }
 }
 
-fn earlier(now: Timestamp, seconds: i32) -> Timestamp {
-    now.checked_sub(SignedDuration::from_secs(i64::from(seconds))).unwrap_or(Timestamp::MIN)
+/// Whether `at` is less than as many seconds before `now`.
+fn within_last(at: Instant, now: Instant, seconds: i32) -> bool {
+    now.duration_since(at) < Duration::from_secs(u64::try_from(seconds).unwrap_or(0))
 }
 
 /// The size that is let through, and what held it back: reason and message of a condition.
@@ -67,7 +67,7 @@ pub fn limit(
     bounds: &Bounds,
     behavior: Option<&HorizontalPodAutoscalerBehavior>,
     memory: &mut Memory,
-    now: Timestamp,
+    now: Instant,
 ) -> Limited {
     let (up, down) =
         (behavior.and_then(|b| b.scale_up.as_ref()), behavior.and_then(|b| b.scale_down.as_ref()));
@@ -84,15 +84,18 @@ fn stabilize(
     up: Option<&HPAScalingRules>,
     down: Option<&HPAScalingRules>,
     memory: &mut Memory,
-    now: Timestamp,
+    now: Instant,
 ) -> (i32, (&'static str, &'static str)) {
-    let up = earlier(now, up.and_then(|r| r.stabilization_window_seconds).unwrap_or(0));
-    let down = earlier(now, down.and_then(|r| r.stabilization_window_seconds).unwrap_or(DOWN_WINDOW));
-    let since = |from: Timestamp| memory.proposals.iter().filter(move |(at, _)| *at > from).map(|(_, n)| *n);
-    let least = since(up).fold(proposed, i32::min);
-    let greatest = since(down).fold(proposed, i32::max);
+    let up = up.and_then(|r| r.stabilization_window_seconds).unwrap_or(0);
+    let down = down.and_then(|r| r.stabilization_window_seconds).unwrap_or(DOWN_WINDOW);
+    let lately = |seconds| {
+        let proposals = memory.proposals.iter().filter(move |(at, _)| within_last(*at, now, seconds));
+        proposals.map(|(_, n)| *n)
+    };
+    let least = lately(up).fold(proposed, i32::min);
+    let greatest = lately(down).fold(proposed, i32::max);
     let stable = current.max(least).min(greatest);
-    memory.proposals.retain(|(at, _)| *at > up.min(down));
+    memory.proposals.retain(|(at, _)| within_last(*at, now, up.max(down)));
     memory.proposals.push((now, proposed));
     let why = match stable {
         _ if stable == proposed => ("ReadyForNewScale", "recommended size matches current size"),
@@ -114,7 +117,7 @@ fn within(
     up: Option<&HPAScalingRules>,
     down: Option<&HPAScalingRules>,
     memory: &Memory,
-    now: Timestamp,
+    now: Instant,
 ) -> Limited {
     let able = ("", "");
     let limited = |replicas, reason, message| Limited { replicas, able, limited: (reason, message) };
@@ -158,7 +161,7 @@ fn within(
     limited(wanted, "DesiredWithinRange", "the desired count is within the acceptable range")
 }
 
-fn up_limit(current: i32, rules: Option<&HPAScalingRules>, memory: &Memory, now: Timestamp) -> i32 {
+fn up_limit(current: i32, rules: Option<&HPAScalingRules>, memory: &Memory, now: Instant) -> i32 {
     let select = rules.and_then(|r| r.select_policy.as_deref()).unwrap_or("Max");
     if select == "Disabled" {
         return current;
@@ -175,7 +178,7 @@ fn up_limit(current: i32, rules: Option<&HPAScalingRules>, memory: &Memory, now:
     if select == "Min" { limits.min() } else { limits.max() }.unwrap_or(current)
 }
 
-fn down_limit(current: i32, rules: Option<&HPAScalingRules>, memory: &Memory, now: Timestamp) -> i32 {
+fn down_limit(current: i32, rules: Option<&HPAScalingRules>, memory: &Memory, now: Instant) -> i32 {
     let select = rules.and_then(|r| r.select_policy.as_deref()).unwrap_or("Max");
     if select == "Disabled" {
         return current;
@@ -197,14 +200,14 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn at(second: i64) -> Timestamp {
-        Timestamp::from_second(1_800_000_000 + second).unwrap()
+    fn since(start: Instant) -> impl Fn(u64) -> Instant {
+        move |second| start + Duration::from_secs(second)
     }
 
     #[test]
     fn growth_and_shrinkage_keep_to_their_rates() {
         let bounds = |current| Bounds { current, min: 1, max: 50 };
-        let mut memory = Memory::default();
+        let (mut memory, at) = (Memory::default(), since(Instant::now()));
         let first = limit(40, &bounds(3), None, &mut memory, at(0));
         assert_eq!((first.replicas, first.limited.0), (7, "ScaleUpLimit"));
         memory.changed(at(0), 4);
@@ -223,7 +226,7 @@ mod tests {
             "scaleDown": { "stabilizationWindowSeconds": 0, "policies": [{ "type": "Pods", "value": 2, "periodSeconds": 60 }] },
             "scaleUp": { "selectPolicy": "Disabled" } }))
         .unwrap();
-        let mut memory = Memory::default();
+        let (mut memory, at) = (Memory::default(), since(Instant::now()));
         let bounds = || Bounds { current: 10, min: 1, max: 50 };
         assert_eq!(limit(3, &bounds(), Some(&behavior), &mut memory, at(0)).replicas, 8);
         assert_eq!(limit(30, &bounds(), Some(&behavior), &mut memory, at(1)).replicas, 10);

@@ -10,6 +10,7 @@ use k8s_openapi::api::autoscaling::v2::{
 };
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Amount;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::ResourceExt;
 
 /// What a metric asks for.
@@ -20,8 +21,41 @@ pub struct Opinion {
     pub status: MetricStatus,
 }
 
-/// Reason and words of what stood in the way.
-pub type Trouble = (&'static str, String);
+/// What stood in the way.
+#[derive(Debug)]
+pub struct Trouble {
+    /// Of the event and the condition.
+    pub reason: &'static str,
+    pub why: String,
+    /// The same with the metric that it is about: what the event FailedComputeMetricsReplicas says.
+    pub of: String,
+}
+
+impl Trouble {
+    pub fn new(reason: &'static str, why: impl Into<String>) -> Self {
+        let why = why.into();
+        Self { reason, of: why.clone(), why }
+    }
+
+    /// The trouble of one metric.
+    fn of(reason: &'static str, metric: String) -> impl FnOnce(String) -> Self {
+        move |why| Self { reason, of: format!("{metric}: {why}"), why }
+    }
+
+    /// The first of as many metrics that cannot be had, all of them.
+    pub fn of_all(self, metrics: usize) -> Self {
+        let of = format!("invalid metrics ({metrics} invalid out of {metrics}), first error is: {}", self.of);
+        Self { of, ..self }
+    }
+
+    /// The message of the condition ScalingActive.
+    pub fn condition(&self) -> String {
+        match self.reason {
+            "AmbiguousSelector" | "InvalidSelector" => self.why.clone(),
+            _ => format!("the HPA was unable to compute the replica count: {}", self.why),
+        }
+    }
+}
 
 pub struct Judge<'a> {
     pub metrics: Metrics<'a>,
@@ -63,22 +97,54 @@ fn request(pod: &Pod, resource: &str, container: Option<&str>) -> Result<i64, St
     Ok(total)
 }
 
+/// A selector as Go prints it, which is how events name it.
+fn as_go(selector: Option<&LabelSelector>) -> String {
+    let Some(selector) = selector else { return "nil".to_owned() };
+    let labels: String =
+        selector.match_labels.iter().flatten().map(|(key, value)| format!("{key}: {value},")).collect();
+    let requirements = selector.match_expressions.iter().flatten().map(|r| {
+        let values = r.values.iter().flatten().map(String::as_str).collect::<Vec<_>>().join(" ");
+        format!("LabelSelectorRequirement{{Key:{},Operator:{},Values:[{values}],}},", r.key, r.operator)
+    });
+    let requirements: String = requirements.collect();
+    format!(
+        "&LabelSelector{{MatchLabels:map[string]string{{{labels}}},MatchExpressions:[]LabelSelectorRequirement{{{requirements}}},}}"
+    )
+}
+
 impl Judge<'_> {
     fn crowd(&self, is_cpu: bool) -> Crowd<'_> {
         Crowd { current: self.current, pods: self.pods, is_cpu, tolerance: self.tolerance, now: self.now }
     }
 
     pub async fn opinion(&self, spec: &MetricSpec) -> Result<Opinion, Trouble> {
-        match spec.type_.as_str() {
-            "Resource" => self.resource(spec).await.map_err(|why| ("FailedGetResourceMetric", why)),
-            "ContainerResource" => {
-                self.resource(spec).await.map_err(|why| ("FailedGetContainerResourceMetric", why))
+        let resource = spec.resource.as_ref().map(|source| source.name.as_str()).unwrap_or_default();
+        let inner = spec.container_resource.as_ref().map(|source| source.name.as_str()).unwrap_or_default();
+        let external = spec.external.as_ref().map(|source| source.metric.name.as_str()).unwrap_or_default();
+        let (reason, of) = match spec.type_.as_str() {
+            "Resource" => {
+                ("FailedGetResourceMetric", format!("failed to get {resource} resource metric value"))
             }
-            "Pods" => self.of_pods(spec).await.map_err(|why| ("FailedGetPodsMetric", why)),
-            "Object" => self.of_object(spec).await.map_err(|why| ("FailedGetObjectMetric", why)),
-            "External" => self.external(spec).await.map_err(|why| ("FailedGetExternalMetric", why)),
-            other => Err(("InvalidMetricSourceType", format!("unknown metric source type {other:?}"))),
-        }
+            "ContainerResource" => {
+                ("FailedGetContainerResourceMetric", format!("failed to get {inner} container metric value"))
+            }
+            "Pods" => ("FailedGetPodsMetric", "failed to get pods metric value".to_owned()),
+            "Object" => ("FailedGetObjectMetric", "failed to get object metric value".to_owned()),
+            "External" => {
+                ("FailedGetExternalMetric", format!("failed to get {external} external metric value"))
+            }
+            other => {
+                let why = format!("unknown metric source type {other:?}");
+                return Err(Trouble::new("InvalidMetricSourceType", why));
+            }
+        };
+        let asked = match spec.type_.as_str() {
+            "Resource" | "ContainerResource" => self.resource(spec).await,
+            "Pods" => self.of_pods(spec).await,
+            "Object" => self.of_object(spec).await,
+            _ => self.external(spec).await,
+        };
+        asked.map_err(Trouble::of(reason, of))
     }
 
     async fn resource(&self, spec: &MetricSpec) -> Result<Opinion, String> {
@@ -93,7 +159,9 @@ impl Judge<'_> {
             (None, None) => return Err("invalid resource metric source: neither an average utilization nor an average value (for pods) was set".to_owned()),
         };
         let samples = self.metrics.resource(name, container).await;
-        let samples = samples.map_err(|why| format!("failed to get {name} utilization: {why}"))?;
+        let samples = samples.map_err(|why| {
+            format!("failed to get {name} utilization: unable to get metrics for resource {name}: {why}")
+        })?;
         let crowd = self.crowd(name == "cpu");
         let proposal = crowd.replicas(samples, aim, |pod| request(pod, name, container));
         let proposal = proposal.map_err(|why| format!("failed to get {name} utilization: {why}"))?;
@@ -118,7 +186,7 @@ impl Judge<'_> {
         let source = spec.pods.as_ref().ok_or("the metric has no source")?;
         let aim = milli(source.target.average_value.as_ref()).ok_or("the metric has no averageValue")?;
         let samples = self.metrics.pods(&source.metric).await;
-        let samples = samples.map_err(|why| format!("failed to get pods metric value: {why}"))?;
+        let samples = samples.map_err(|why| format!("unable to get metric {}: {why}", source.metric.name))?;
         let proposal = self.crowd(false).replicas(samples, Aim::Average(aim), |_| Ok(0))?;
         let status = PodsMetricStatus { metric: source.metric.clone(), current: value_status(&proposal) };
         Ok(Opinion {
@@ -131,7 +199,11 @@ impl Judge<'_> {
     async fn of_object(&self, spec: &MetricSpec) -> Result<Opinion, String> {
         let source = spec.object.as_ref().ok_or("the metric has no source")?;
         let value = self.object_value(source).await;
-        let value = value.map_err(|why| format!("failed to get object metric value: {why}"))?;
+        let value = value.map_err(|why| {
+            let (object, namespace) = (&source.described_object, self.metrics.namespace);
+            let (metric, kind, name) = (&source.metric.name, &object.kind, &object.name);
+            format!("unable to get metric {metric}: {kind} on {namespace} {name}/{why}")
+        })?;
         let (replicas, current) = self.of_value(value, &source.target)?;
         let status = ObjectMetricStatus {
             metric: source.metric.clone(),
@@ -162,13 +234,20 @@ impl Judge<'_> {
     async fn external(&self, spec: &MetricSpec) -> Result<Opinion, String> {
         let source = spec.external.as_ref().ok_or("the metric has no source")?;
         let value = self.metrics.external(&source.metric).await;
-        let value =
-            value.map_err(|why| format!("failed to get external metric {}: {why}", source.metric.name))?;
+        let value = value.map_err(|why| {
+            let selector = as_go(source.metric.selector.as_ref());
+            let (namespace, name) = (self.metrics.namespace, &source.metric.name);
+            format!("unable to get external metric {namespace}/{name}/{selector}: {why}")
+        })?;
         let (replicas, current) = self.of_value(value, &source.target)?;
         let status = ExternalMetricStatus { metric: source.metric.clone(), current };
         Ok(Opinion {
             replicas,
-            name: format!("external metric {}", source.metric.name),
+            name: format!(
+                "external metric {}({})",
+                source.metric.name,
+                as_go(source.metric.selector.as_ref())
+            ),
             status: MetricStatus {
                 type_: spec.type_.clone(),
                 external: Some(status),

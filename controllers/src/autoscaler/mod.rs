@@ -6,9 +6,11 @@ mod behavior;
 mod judge;
 mod metrics;
 mod replicas;
+mod rivals;
 mod scale;
 
 use crate::Clients;
+use crate::common::message_of;
 use behavior::{Bounds, Memory};
 use coracle_client::informer::{Delta, api_for};
 use coracle_client::{Controller, Informer, Next, ObjectKey, ReconcileError, Reconciler, Recorder};
@@ -25,10 +27,11 @@ use kube::api::{ListParams, PostParams};
 use metrics::Metrics;
 use parking_lot::Mutex;
 use replicas::Tolerance;
+use rivals::Claims;
 use scale::Target;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
 const CONTROLLER: &str = "horizontal-pod-autoscaler";
@@ -42,6 +45,7 @@ struct Autoscalers {
     autoscalers: Informer<HorizontalPodAutoscaler>,
     recorder: Recorder,
     memory: Mutex<HashMap<ObjectKey, Memory>>,
+    claims: Mutex<Claims>,
 }
 
 /// Runs the controller until `stop` is cancelled.
@@ -53,6 +57,7 @@ pub async fn run(clients: Clients, stop: CancellationToken) {
         client,
         autoscalers: autoscalers.clone(),
         memory: Mutex::default(),
+        claims: Mutex::default(),
     };
     // Its own status is no reason to look again before the period is over.
     let asked = |delta: &Delta<HorizontalPodAutoscaler>| {
@@ -73,6 +78,7 @@ impl Reconciler for Autoscalers {
     async fn reconcile(&self, key: &ObjectKey) -> Result<Next, ReconcileError> {
         let Some(stored) = self.autoscalers.get_key(key) else {
             self.memory.lock().remove(key);
+            self.claims.lock().forget(key);
             return Ok(Next::Done);
         };
         let spec = &stored.spec;
@@ -179,25 +185,26 @@ impl Pass<'_> {
         self.room.recorder.normal(self.stored, "SuccessfulRescale", event);
         self.status.last_scale_time = Some(Time(self.now));
         let mut memory = self.room.memory.lock();
-        memory.entry(self.key.clone()).or_default().changed(self.now, wanted - current);
+        memory.entry(self.key.clone()).or_default().changed(Instant::now(), wanted - current);
     }
 
     /// The size that the metrics ask for and the rules let through. `None` when nothing could be measured.
     async fn measured(&mut self, target: &Target, current: i32) -> Option<(i32, String)> {
         let (opinions, trouble) = match self.opinions(target, current).await {
             Ok(opinions) => opinions,
-            Err((reason, why)) => {
-                self.warn(reason, &why);
-                let message = format!("the HPA was unable to compute the replica count: {why}");
-                self.condition("ScalingActive", false, reason, &message);
+            Err(trouble) => {
+                self.warn(trouble.reason, &trouble.why);
+                self.warn("FailedComputeMetricsReplicas", &trouble.of);
+                let message = trouble.condition();
+                self.condition("ScalingActive", false, trouble.reason, &message);
                 return None;
             }
         };
         let proposed = opinions.iter().max_by_key(|opinion| opinion.replicas)?;
         let (mut replicas, name) = (proposed.replicas, proposed.name.clone());
         self.status.current_metrics = Some(opinions.iter().map(|opinion| opinion.status.clone()).collect());
-        if let Some((reason, why)) = &trouble {
-            self.warn(reason, why);
+        if let Some(trouble) = &trouble {
+            self.warn(trouble.reason, &trouble.why);
             // With a metric unknown nobody can say that less is enough.
             replicas = replicas.max(current);
         }
@@ -208,7 +215,7 @@ impl Pass<'_> {
         let limited = {
             let mut all = self.room.memory.lock();
             let memory = all.entry(self.key.clone()).or_default();
-            behavior::limit(replicas, &bounds, self.spec.behavior.as_ref(), memory, self.now)
+            behavior::limit(replicas, &bounds, self.spec.behavior.as_ref(), memory, Instant::now())
         };
         self.condition("AbleToScale", true, limited.able.0, limited.able.1);
         let held = limited.limited.0 != "DesiredWithinRange";
@@ -227,12 +234,17 @@ impl Pass<'_> {
         let (client, namespace) = (&self.room.client, self.key.namespace.as_str());
         let selector = target.selector();
         if selector.is_empty() {
-            return Err(("InvalidSelector", "the HPA target's scale is missing a selector".to_owned()));
+            return Err(Trouble::new("InvalidSelector", "the HPA target's scale is missing a selector"));
         }
         let api: Api<Pod> = api_for(client, self.key);
         let pods = api.list(&ListParams::default().labels(selector)).await;
-        let pods = pods.map_err(|error| ("FailedGetPods", crate::common::message_of(&error)))?;
+        let pods = pods.map_err(|error| Trouble::new("FailedGetPods", message_of(&error)))?;
         let pods: Vec<Arc<Pod>> = pods.items.into_iter().map(Arc::new).collect();
+        let rivals = self.room.claims.lock().of(self.key, selector, &pods);
+        if rivals.len() > 1 {
+            let why = rivals::message(selector, &rivals);
+            return Err(Trouble::new("AmbiguousSelector", why));
+        }
         let judge = Judge {
             metrics: Metrics { client, namespace, selector },
             pods: &pods,
@@ -248,10 +260,9 @@ impl Pass<'_> {
             }
         }
         match trouble {
-            Some((reason, why)) if opinions.is_empty() => {
+            Some(trouble) if opinions.is_empty() => {
                 let all = self.spec.metrics.as_ref().map_or(0, Vec::len);
-                let why = format!("invalid metrics ({all} invalid out of {all}), first error is: {why}");
-                Err((reason, why))
+                Err(trouble.of_all(all))
             }
             trouble => Ok((opinions, trouble)),
         }
