@@ -57,8 +57,14 @@ fn endure(pod: &mut PodSpec) {
             effect: Some(effect.to_owned()),
             ..Toleration::default()
         };
-        if !tolerations.contains(&toleration) {
-            tolerations.push(toleration);
+        // One of the template's for the same taint gives way, with its time: a daemon stays.
+        let same = |t: &&mut Toleration| {
+            (&t.key, &t.operator, &t.value, &t.effect)
+                == (&toleration.key, &toleration.operator, &toleration.value, &toleration.effect)
+        };
+        match tolerations.iter_mut().find(same) {
+            Some(own) => *own = toleration,
+            None => tolerations.push(toleration),
         }
     }
 }
