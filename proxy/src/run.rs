@@ -23,6 +23,9 @@ const LOOK_AFTER: Duration = Duration::from_secs(60);
 pub struct Config {
     pub node_name: String,
     pub cluster_cidr: String,
+    /// Whether traffic of pods to anybody but pods leaves under the node's address: where the pod network's own plugin
+    /// does not see to it. One rule for all, where the plugin would run iptables several times at each pod's start.
+    pub masquerade_pods: bool,
     pub health_address: SocketAddr,
 }
 
@@ -93,7 +96,7 @@ impl Proxy {
 
     async fn sync(&mut self) -> Result<(), Error> {
         let ports = model::build(&self.services.list(), &self.slices.list(), &self.config.node_name, false);
-        let set = rules::render(&ports, &self.config.cluster_cidr);
+        let set = rules::render_with(&ports, &self.config.cluster_cidr, self.config.masquerade_pods);
         if set != self.written {
             self.kernel.apply(&set).await?;
             self.written = set;

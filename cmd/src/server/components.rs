@@ -12,7 +12,7 @@ use coracle_controllers::serviceaccount::LegacyTokens;
 use coracle_kubelet::simulate::{SimulateConfig, run_simulated};
 use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -21,6 +21,8 @@ use tokio_util::sync::CancellationToken;
 /// may hold.
 const DNS_PORT: u16 = 10_053;
 const PROXY_HEALTH_PORT: u16 = 10_256;
+/// The pod network that scripts/up writes, which leaves masquerading to the proxy. Others see to it themselves.
+const OUR_NETWORK: &str = "/etc/cni/net.d/10-coracle.conflist";
 
 /// What a component's start needs; one for all components.
 #[derive(Clone)]
@@ -189,6 +191,7 @@ fn proxy(supervisor: &mut Supervisor, base: Base, config: &Config) {
     let settings = coracle_proxy::Config {
         node_name: config.node_name.clone(),
         cluster_cidr: config.cluster_cidr.clone(),
+        masquerade_pods: Path::new(OUR_NETWORK).exists(),
         health_address: SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), PROXY_HEALTH_PORT),
     };
     supervisor.spawn("proxy", move |stop| {

@@ -57,8 +57,14 @@ fn endpoint_chain(name: &PortName, endpoint: &Endpoint) -> String {
 
 /// Everything for one IP family. `cluster_cidr` are the pods' addresses: other sources are masqueraded.
 pub fn render(ports: &[ServicePort], cluster_cidr: &str) -> RuleSet {
+    render_with(ports, cluster_cidr, false)
+}
+
+/// As [`render`]. With `masquerade_pods`, what pods send to anybody but pods leaves under the node's address: for pod
+/// networks that leave it to us.
+pub fn render_with(ports: &[ServicePort], cluster_cidr: &str, masquerade_pods: bool) -> RuleSet {
     let mut set = RuleSet::default();
-    fixed(&mut set);
+    fixed(&mut set, masquerade_pods.then_some(cluster_cidr));
     for port in ports {
         service(&mut set, port, cluster_cidr);
     }
@@ -73,8 +79,8 @@ pub fn render(ports: &[ServicePort], cluster_cidr: &str) -> RuleSet {
     set
 }
 
-/// Chains and rules that are there without any Service.
-fn fixed(set: &mut RuleSet) {
+/// Chains and rules that are there without any Service. Traffic of `pods` to elsewhere is masqueraded.
+fn fixed(set: &mut RuleSet, pods: Option<&str>) {
     for name in ["KUBE-SERVICES", "KUBE-NODEPORTS", "KUBE-POSTROUTING", "KUBE-MARK-MASQ"] {
         set.nat.chain(name);
     }
@@ -83,6 +89,15 @@ fn fixed(set: &mut RuleSet) {
         set.filter.chain(name);
     }
     let nat = &mut set.nat;
+    if let Some(pods) = pods {
+        nat.rule("KUBE-POSTROUTING", format_args!("-s {pods} -d 224.0.0.0/4 -j RETURN"));
+        nat.rule(
+            "KUBE-POSTROUTING",
+            format_args!(
+                "-s {pods} ! -d {pods} -m comment --comment \"pods to elsewhere\" -j MASQUERADE --random-fully"
+            ),
+        );
+    }
     nat.rule("KUBE-POSTROUTING", format_args!("-m mark ! --mark {MARK}/{MARK} -j RETURN"));
     nat.rule("KUBE-POSTROUTING", format_args!("-j MARK --xor-mark {MARK}"));
     nat.rule(

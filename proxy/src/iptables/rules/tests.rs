@@ -45,6 +45,13 @@ fn names_of_chains_are_upstreams() {
 }
 
 #[test]
+fn pods_are_masqueraded_only_where_that_is_asked_for() {
+    let rule = "-A KUBE-POSTROUTING -s 10.42.0.0/16 ! -d 10.42.0.0/16 -m comment --comment \"pods to elsewhere\" -j MASQUERADE";
+    assert!(render_with(&[], "10.42.0.0/16", true).nat.rules.contains(rule));
+    assert!(!render(&[], "10.42.0.0/16").nat.rules.contains("pods to elsewhere"));
+}
+
+#[test]
 fn traffic_is_spread_evenly() {
     let (nat, filter) = rules(port(&[("10.42.0.2", true), ("10.42.0.3", true), ("10.42.0.4", false)]));
     assert_eq!(filter, "");
