@@ -61,6 +61,16 @@ pub const GOALS: &[Goal] = &[
     at_least("pods bound, 100 nodes", 5000.0).not_yet(CREATION),
     at_least("pods bound, 1,000 nodes", 5000.0).not_yet(CREATION),
     at_most("Deployment of 2,000 to all ready", 10_000.0),
+    // Upstream's controllers send 20 requests a second at most, so a thousand pods take them 50 s.
+    at_most("Deployment of 1,000 to all ready", 5000.0),
+    at_most("rolling update of 1,000 pods", 15_000.0),
+    at_most("1,000 Jobs of one pod each", 10_000.0),
+    at_most("deletion of a namespace with 5,000 objects", 5000.0),
+    // A pod is created, bound and reported; in an update one is deleted and confirmed gone beside.
+    at_most("Deployment of 1,000 to all ready: requests each", 3.3),
+    at_most("rolling update of 1,000 pods: requests each", 5.6),
+    // Half a thousandth of a core: what the clock's tick alone costs.
+    at_most("1,000 objects at rest: CPU of all controllers", 0.5),
     at_most("memory of the whole node", 40.0),
     at_most("pod start, p50", 450.0),
     at_most("pod start, p99", 600.0),

@@ -3,6 +3,7 @@
 //! `CORACLE_BIN` names the binary (default: target/release/coracle). Data directories are made under `TMPDIR`; put it
 //! on the disk to be measured. With `--check` the exit code says whether every goal (goals.rs) holds.
 
+mod controllers;
 mod crowd;
 mod disk;
 mod etcd;
@@ -16,6 +17,7 @@ mod matrix;
 mod pods;
 mod process;
 mod reads;
+mod requests;
 mod schedule;
 mod scheduler;
 mod server;
@@ -50,7 +52,7 @@ impl Settings {
     }
 }
 
-const NAMES: [&str; 16] = [
+const NAMES: [&str; 17] = [
     "size",
     "start",
     "restart",
@@ -66,6 +68,7 @@ const NAMES: [&str; 16] = [
     "extend",
     "schedule",
     "scheduler",
+    "controllers",
     "pods",
 ];
 
@@ -86,6 +89,7 @@ async fn run(name: &str, settings: &Settings) -> Result<Vec<Row>, Error> {
         "extend" => extend::run(settings).await,
         "schedule" => schedule::run(settings).await,
         "scheduler" => scheduler::run(settings).await,
+        "controllers" => controllers::run(settings).await,
         "pods" => pods::run(settings).await,
         _ => Err(format!("no such benchmark; there are {}", NAMES.join(", ")).into()),
     }
