@@ -24,6 +24,7 @@ pub struct Cluster {
     server: Child,
     port: u16,
     arguments: Vec<String>,
+    environment: Vec<(String, String)>,
     dir: TempDir,
 }
 
@@ -38,22 +39,35 @@ impl Deref for Cluster {
 impl Cluster {
     /// Starts a server with these further arguments and waits until pods can be created in it.
     pub fn start(arguments: &[&str]) -> Self {
+        Self::start_in(arguments, &[])
+    }
+
+    /// Likewise, in an environment with these variables too.
+    pub fn start_in(arguments: &[&str], environment: &[(&str, &str)]) -> Self {
         let dir = tempfile::tempdir().expect("temporary directory");
         let home = dir.path().join("home");
         std::fs::create_dir(&home).expect("home");
         let port = free_port();
         let arguments: Vec<String> = arguments.iter().map(|a| (*a).to_owned()).collect();
         let shell = Shell::new(&home, &dir.path().join("kubeconfig"));
-        let server = spawn(dir.path(), port, &arguments);
-        let mut cluster = Self { shell, server, port, arguments, dir };
+        let environment = environment.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        let environment: Vec<_> = environment.collect();
+        let server = spawn(dir.path(), port, &arguments, &environment);
+        let mut cluster = Self { shell, server, port, arguments, environment, dir };
         cluster.wait_until_usable();
         cluster
+    }
+
+    /// kill -9, and the server again on the same data.
+    pub fn kill_and_restart(&mut self) {
+        self.kill();
+        self.restart();
     }
 
     /// Two simulated nodes: what most tests want.
     pub fn simulated() -> Self {
         let cluster = Self::start(&["--simulate-nodes", "2"]);
-        cluster.ok("kubectl wait node --all --for=condition=Ready --timeout=30s");
+        cluster.ok("kubectl wait node --all --for=condition=Ready --timeout=100s");
         cluster
     }
 
@@ -118,7 +132,7 @@ impl Cluster {
 
     /// Starts the server again on the same data directory and port, after [`Self::kill`] or [`Self::terminate`].
     pub fn restart(&mut self) {
-        self.server = spawn(self.dir.path(), self.port, &self.arguments);
+        self.server = spawn(self.dir.path(), self.port, &self.arguments, &self.environment);
         self.wait_until_usable();
     }
 
@@ -144,7 +158,7 @@ impl Drop for Cluster {
     }
 }
 
-fn spawn(dir: &Path, port: u16, arguments: &[String]) -> Child {
+fn spawn(dir: &Path, port: u16, arguments: &[String], environment: &[(String, String)]) -> Child {
     let log = std::fs::OpenOptions::new().create(true).append(true).open(dir.join("log")).expect("the log");
     Command::new(crate::coracle())
         .args(["server", "--bind-address", "127.0.0.1", "--node-ip", "127.0.0.1"])
@@ -154,6 +168,7 @@ fn spawn(dir: &Path, port: u16, arguments: &[String]) -> Child {
         .arg("--write-kubeconfig")
         .arg(dir.join("kubeconfig"))
         .args(arguments)
+        .envs(environment.iter().map(|(name, value)| (name, value)))
         .stdin(Stdio::null())
         .stdout(log.try_clone().expect("a second handle of the log"))
         .stderr(log)

@@ -11,7 +11,7 @@ use std::time::Duration;
 /// longer than some seconds on an idle machine; the rest is for a busy one.
 const COMMAND_LIMIT_SECONDS: u32 = 120;
 /// Longest wait for what a command shows to become what a test expects.
-const STATE_LIMIT: Duration = Duration::from_secs(60);
+const STATE_LIMIT: Duration = Duration::from_secs(100);
 
 /// What a command did.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -181,7 +181,13 @@ impl Shell {
     /// Runs a command until its standard output is what `content` wants.
     #[track_caller]
     pub fn until_that(&self, line: &str, content: impl Fn(&str) -> bool) -> String {
-        wait_for(line, STATE_LIMIT, || {
+        self.within(STATE_LIMIT, line, content)
+    }
+
+    /// Likewise with a limit of its own, for what takes its time by design.
+    #[track_caller]
+    pub fn within(&self, limit: Duration, line: &str, content: impl Fn(&str) -> bool) -> String {
+        wait_for(line, limit, || {
             let output = self.run(line);
             if output.code == 0 && content(&output.stdout) {
                 Ok(output.stdout)

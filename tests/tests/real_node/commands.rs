@@ -43,7 +43,7 @@ fn logs(shell: &Shell) {
     let seen = follower.until_that("five new lines", |text| text.lines().count() >= 5);
     let numbers: Vec<u32> = seen.lines().filter_map(|l| l.strip_prefix("tick ")?.parse().ok()).collect();
     assert!(numbers.windows(2).all(|w| w[1] == w[0] + 1), "lines are missing or doubled: {seen}");
-    shell.ok("kubectl delete pod talker --timeout=60s");
+    shell.ok("kubectl delete pod talker --timeout=100s");
     assert_eq!(follower.wait(), 0, "logs -f ends with the container");
 }
 
@@ -156,8 +156,8 @@ fn attach(shell: &Shell) {
         &pod("listener", "read word; echo heard $word; sleep 1", more)
             .replace("  containers:", "  restartPolicy: Never\n  containers:"),
     );
-    shell.ok("kubectl wait pod/listener --for=condition=Ready --timeout=60s");
+    shell.ok("kubectl wait pod/listener --for=condition=Ready --timeout=100s");
     let output = shell.run("echo ahoy | kubectl attach -i listener");
     assert!(output.stdout.contains("heard ahoy"), "{output}");
-    shell.ok("kubectl wait pod/listener --for=jsonpath='{.status.phase}'=Succeeded --timeout=60s");
+    shell.ok("kubectl wait pod/listener --for=jsonpath='{.status.phase}'=Succeeded --timeout=100s");
 }

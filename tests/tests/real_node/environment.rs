@@ -65,7 +65,7 @@ fn service_account(shell: &Shell) {
     let manifest =
         pod("robot", "sleep 3600", "").replace("  containers:", "  serviceAccountName: robot\n  containers:");
     shell.apply(&manifest);
-    shell.ok("kubectl wait pod/robot --for=condition=Ready --timeout=60s");
+    shell.ok("kubectl wait pod/robot --for=condition=Ready --timeout=100s");
     let dir = "/var/run/secrets/kubernetes.io/serviceaccount";
     shell.says(&format!("kubectl exec robot -- ls {dir}"), "ca.crt\nnamespace\ntoken");
     shell.says(&format!("kubectl exec robot -- cat {dir}/namespace"), "service-account");

@@ -27,7 +27,7 @@ fn kill_9(shell: &Shell, node: &Node) {
     shell.ok(&format!("kill -9 {}", node.server_pid()));
     shell.says(&format!("curl -s --max-time 2 http://{address}/"), "answer");
     node.start_server_again();
-    shell.ok("kubectl wait node --all --for=condition=Ready --timeout=60s");
+    shell.ok("kubectl wait node --all --for=condition=Ready --timeout=100s");
     assert_eq!(shell.ok(CONTAINERS), before, "the same containers with the same restart counts");
     shell.ok("kubectl create configmap after");
     let path = format!(
@@ -51,7 +51,7 @@ fn kill_9(shell: &Shell, node: &Node) {
     );
     std::thread::sleep(Duration::from_secs(3));
     assert_eq!(shell.ok(CONTAINERS), before, "and they stay");
-    shell.ok("kubectl delete pods --all --timeout=60s");
+    shell.ok("kubectl delete pods --all --timeout=100s");
 }
 
 fn no_runtime(shell: &Shell) {

@@ -39,6 +39,26 @@ impl Drop for Hosts {
     }
 }
 
+/// Images of this step in the runtime, which keeps them beyond the node: gone before, for those of an interrupted run,
+/// and after.
+struct Boats<'a>(&'a Shell);
+
+impl<'a> Boats<'a> {
+    fn none(shell: &'a Shell) -> Self {
+        shell.ok(Self::REMOVE);
+        Self(shell)
+    }
+
+    const REMOVE: &'static str = "ctr -n k8s.io images ls -q | { grep -E '^127\\.0\\.0\\.1:[0-9]+/boat' || true; } | xargs -r ctr -n k8s.io images rm";
+}
+
+impl Drop for Boats<'_> {
+    fn drop(&mut self) {
+        // Those of running containers stay until these are gone; the next run takes them away.
+        self.0.run(Self::REMOVE);
+    }
+}
+
 fn registry(shell: &Shell, port: u16) -> Background {
     let config = format!(
         "version: 0.1\nstorage: {{filesystem: {{rootdirectory: {}/images}}}}\nhttp: {{addr: '127.0.0.1:{port}'}}\nlog: {{level: error}}\n",
@@ -54,6 +74,7 @@ fn registry(shell: &Shell, port: u16) -> Background {
 }
 
 fn pull(shell: &Shell, archive: &std::path::Path) {
+    let _boats = Boats::none(shell);
     let port = free_port();
     let name = format!("127.0.0.1:{port}");
     let _hosts = Hosts::plain_http(&name);
@@ -83,7 +104,7 @@ fn pull(shell: &Shell, archive: &std::path::Path) {
     }
     shell.ok("kubectl wait pod/late --for=condition=Ready --timeout=120s");
     shell.apply(&image("fresh"));
-    shell.ok("kubectl wait pod/fresh --for=condition=Ready --timeout=60s");
+    shell.ok("kubectl wait pod/fresh --for=condition=Ready --timeout=100s");
     shell.says("kubectl logs fresh", "pulled");
     shell.until_that(&events.replace("=late", "=fresh"), |out| {
         out.contains(&format!("Pulled: Successfully pulled image \"{name}/boat:fresh\" in "))
@@ -94,7 +115,7 @@ fn pull(shell: &Shell, archive: &std::path::Path) {
     );
     drop(running);
     shell.apply(&image("fresh").replace("name: fresh", "name: cached"));
-    shell.ok("kubectl wait pod/cached --for=condition=Ready --timeout=60s");
+    shell.ok("kubectl wait pod/cached --for=condition=Ready --timeout=100s");
     shell.apply(
         &image("fresh")
             .replace("name: fresh", "name: never")

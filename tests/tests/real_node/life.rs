@@ -71,13 +71,13 @@ fn termination(shell: &Shell) {
     shell.apply(
         &polite.replace("  terminationGracePeriodSeconds: 1\n", "").replace("  containers:", &volumes),
     );
-    shell.ok("kubectl wait pod/polite --for=condition=Ready --timeout=60s");
+    shell.ok("kubectl wait pod/polite --for=condition=Ready --timeout=100s");
     shell.until("cat notes/log", "after");
-    shell.ok("kubectl delete pod polite --timeout=60s");
+    shell.ok("kubectl delete pod polite --timeout=100s");
     shell.says("cat notes/log", "after\nbefore\nterm");
     running_pod(shell, "deaf", "trap '' TERM; while :; do sleep 0.1; done", "");
     let began = std::time::Instant::now();
-    shell.ok("kubectl delete pod deaf --grace-period=3 --timeout=60s");
+    shell.ok("kubectl delete pod deaf --grace-period=3 --timeout=100s");
     let took = began.elapsed().as_secs_f64();
     assert!((2.5..15.0).contains(&took), "the grace period was 3 s, the end took {took} s");
     shell.until("kubectl get pods -o name", "");
@@ -93,10 +93,10 @@ fn probes(shell: &Shell) {
     shell.ok("kubectl expose pod moody --port=80");
     let addresses = "kubectl get endpoints moody -o jsonpath='{.subsets[*].addresses[*].targetRef.name}'";
     shell.until(addresses, "moody");
-    shell.ok("kubectl exec moody -- rm /tmp/ready && kubectl wait pod/moody --for=condition=Ready=false --timeout=30s");
+    shell.ok("kubectl exec moody -- rm /tmp/ready && kubectl wait pod/moody --for=condition=Ready=false --timeout=100s");
     shell.until(addresses, "");
     shell.says("kubectl get pod moody --no-headers | awk '{print $2, $3}'", "0/1 Running");
-    shell.ok("kubectl exec moody -- touch /tmp/ready && kubectl wait pod/moody --for=condition=Ready --timeout=30s");
+    shell.ok("kubectl exec moody -- touch /tmp/ready && kubectl wait pod/moody --for=condition=Ready --timeout=100s");
     shell.until(addresses, "moody");
     shell.until_that(
         "kubectl get events --field-selector reason=Unhealthy -o jsonpath='{.items[*].message}'",

@@ -9,6 +9,7 @@ mod commands;
 mod containers;
 mod environment;
 mod faults;
+mod healing;
 mod images;
 mod life;
 mod network;
@@ -35,6 +36,7 @@ fn a_node_from_nothing_to_nothing() {
     storage::steps(&mut steps);
     preemption::steps(&mut steps);
     life::steps(&mut steps);
+    healing::steps(&mut steps);
     images::steps(&mut steps);
     faults::steps(&mut steps);
     steps.run("up-again-changes-nothing", |_| node.up_again_changes_nothing());

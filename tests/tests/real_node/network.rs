@@ -43,7 +43,7 @@ pub fn steps(steps: &mut Steps<'_>) {
 
 fn up(shell: &Shell) {
     shell.apply(WEB);
-    shell.ok("kubectl rollout status deployment/web --timeout=90s");
+    shell.ok("kubectl rollout status deployment/web --timeout=100s");
 }
 
 /// Asks `url` until as many different pods have answered.
@@ -75,7 +75,7 @@ fn service(shell: &Shell) {
     );
     shell.says(&inside, "3");
     shell.ok(
-        "kubectl scale deployment web --replicas=1 && kubectl rollout status deployment/web --timeout=60s",
+        "kubectl scale deployment web --replicas=1 && kubectl rollout status deployment/web --timeout=100s",
     );
     let last = shell
         .until_that("kubectl get pods -l app=web -o jsonpath='{.items[*].metadata.name}'", |names| {

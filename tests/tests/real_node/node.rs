@@ -11,6 +11,8 @@ use tempfile::TempDir;
 
 pub const KUBECONFIG: &str = "/etc/coracle/admin.conf";
 const CONTAINERD_SOCKET: &str = "/run/containerd/containerd.sock";
+/// There while the node is this test's: what an interrupted run left behind may be taken away.
+const OURS: &str = "/etc/coracle/of-the-tests";
 /// A first build in release mode on two cores takes some minutes.
 const UP_LIMIT: Duration = Duration::from_secs(1800);
 
@@ -25,10 +27,12 @@ pub fn possible() -> Result<(), String> {
             return Err(format!("needs {program}: scripts/prepare installs it"));
         }
     }
-    if !Path::new(KUBECONFIG).exists() && std::os::unix::net::UnixStream::connect(CONTAINERD_SOCKET).is_ok() {
+    let ours = Path::new(KUBECONFIG).exists() || Path::new(OURS).exists();
+    if !ours && std::os::unix::net::UnixStream::connect(CONTAINERD_SOCKET).is_ok() {
         return Err("a containerd runs here that is not ours, and its pods would be in danger".to_owned());
     }
-    if Path::new(KUBECONFIG).exists() && std::env::var_os("CORACLE_KEEP_NODE").is_none() {
+    let kept = std::env::var_os("CORACLE_KEEP_NODE").is_some();
+    if Path::new(KUBECONFIG).exists() && !Path::new(OURS).exists() && !kept {
         return Err("a node runs here already: scripts/up --down first, or set CORACLE_KEEP_NODE".to_owned());
     }
     Ok(())
@@ -55,13 +59,18 @@ impl Node {
         let dir = tempfile::tempdir().expect("temporary directory");
         let shell = Shell::new(dir.path(), Path::new(KUBECONFIG));
         let mut node = Self { shell, dir, name: String::new() };
+        if Path::new(OURS).exists() && std::env::var_os("CORACLE_KEEP_NODE").is_none() {
+            println!("taking away what an interrupted run left behind");
+            node.script("up --down");
+        }
         if !Path::new(KUBECONFIG).exists() {
             node.config_for_full_disks();
+            std::fs::write(OURS, "").expect("the mark of a test's node");
             let began = Instant::now();
             node.script("up");
             println!("scripts/up took {:.1} s", began.elapsed().as_secs_f64());
         }
-        node.ok("kubectl wait node --all --for=condition=Ready --timeout=60s");
+        node.ok("kubectl wait node --all --for=condition=Ready --timeout=100s");
         node.name = node.ok("kubectl get nodes -o jsonpath='{.items[0].metadata.name}'");
         let archive = busybox(node.dir.path(), BUSYBOX).expect("the busybox image");
         node.ok(&format!("ctr -n k8s.io images import {}", archive.display()));
@@ -185,7 +194,7 @@ impl<'a> Steps<'a> {
                 self.failures.push(name.to_owned());
             }
         }
-        self.node.run(&format!("kubectl delete namespace {name} --timeout=60s"));
+        self.node.run(&format!("kubectl delete namespace {name} --timeout=100s"));
     }
 
     /// A home and a namespace for one step.
@@ -220,5 +229,5 @@ pub fn pod(name: &str, script: &str, more: &str) -> String {
 /// Applies such a pod and waits until it is Ready.
 pub fn running_pod(shell: &Shell, name: &str, script: &str, more: &str) {
     shell.apply(&pod(name, script, more));
-    shell.ok(&format!("kubectl wait pod/{name} --for=condition=Ready --timeout=60s"));
+    shell.ok(&format!("kubectl wait pod/{name} --for=condition=Ready --timeout=100s"));
 }

@@ -47,13 +47,13 @@ fn preemption(shell: &Shell) {
     let low: String =
         (1..=3).map(|n| pod(&format!("low-priority-pod-{n}"), "low-priority", millis)).collect();
     shell.apply(&low);
-    shell.ok("kubectl wait pod --all --for=condition=Ready --timeout=60s");
+    shell.ok("kubectl wait pod --all --for=condition=Ready --timeout=100s");
     shell.apply(&pod("high-priority-pod", "high-priority", millis));
     shell.until_that(
         "kubectl get pod high-priority-pod -o jsonpath='{.status.nominatedNodeName}{.spec.nodeName}'",
         |node| !node.is_empty(),
     );
-    shell.ok("kubectl wait pod/high-priority-pod --for=condition=Ready --timeout=60s");
+    shell.ok("kubectl wait pod/high-priority-pod --for=condition=Ready --timeout=100s");
     shell.until("kubectl get pods --no-headers | grep -c '^low-priority-pod.*Running'", "2");
     let told = shell.until_that(
         "kubectl get events -o jsonpath='{range .items[*]}{.involvedObject.name} {.type} {.reason} {.message}{\"\\n\"}{end}'",

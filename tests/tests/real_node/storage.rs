@@ -24,7 +24,7 @@ fn claim(shell: &Shell) {
     });
     shell.says("kubectl get pvc chest -o jsonpath='{.status.phase}'", "Pending");
     shell.apply(&user("first", "echo gold >/d/treasure", "chest"));
-    shell.ok("kubectl wait pod/first --for=jsonpath='{.status.phase}'=Succeeded --timeout=90s");
+    shell.ok("kubectl wait pod/first --for=jsonpath='{.status.phase}'=Succeeded --timeout=100s");
     shell.says(
         "kubectl get pvc chest -o jsonpath='{.status.phase} {.spec.storageClassName}'",
         "Bound local-path",
@@ -37,14 +37,14 @@ fn claim(shell: &Shell) {
     let dir = shell
         .ok(&format!("kubectl get pv {volume} -o jsonpath='{{.spec.hostPath.path}}{{.spec.local.path}}'"));
     shell.says(&format!("cat {dir}/treasure"), "gold");
-    shell.ok("kubectl delete pod first --timeout=60s");
+    shell.ok("kubectl delete pod first --timeout=100s");
     shell.apply(&user("second", "cat /d/treasure; sleep 3600", "chest"));
-    shell.ok("kubectl wait pod/second --for=condition=Ready --timeout=90s");
+    shell.ok("kubectl wait pod/second --for=condition=Ready --timeout=100s");
     shell.until("kubectl logs second", "gold");
     shell.ok("kubectl delete pvc chest --wait=false");
     shell.says("kubectl get pvc chest --no-headers | awk '{print $2}'", "Terminating");
     shell.says("kubectl exec second -- cat /d/treasure", "gold");
-    shell.ok("kubectl delete pod second --timeout=60s");
+    shell.ok("kubectl delete pod second --timeout=100s");
     shell.until(&format!("kubectl get pvc -o name; kubectl get pv {volume} -o name --ignore-not-found; ls -d {dir} 2>/dev/null || true"), "");
 }
 
@@ -61,8 +61,8 @@ fn static_volume(shell: &Shell) {
         "Bound e2e-static-volume 5Mi",
     );
     shell.apply(&user("keeper", "echo kept >/d/f", "mine"));
-    shell.ok("kubectl wait pod/keeper --for=jsonpath='{.status.phase}'=Succeeded --timeout=90s && kubectl delete pod/keeper pvc/mine --timeout=60s ");
+    shell.ok("kubectl wait pod/keeper --for=jsonpath='{.status.phase}'=Succeeded --timeout=100s && kubectl delete pod/keeper pvc/mine --timeout=100s ");
     shell.until("kubectl get pv e2e-static-volume -o jsonpath='{.status.phase}'", "Released");
     shell.says("cat pv/f", "kept");
-    shell.ok("kubectl delete pv e2e-static-volume --timeout=30s");
+    shell.ok("kubectl delete pv e2e-static-volume --timeout=100s");
 }

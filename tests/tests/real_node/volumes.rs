@@ -24,7 +24,7 @@ fn config_volume(shell: &Shell) {
         "[{name: c, configMap: {name: settings}}, {name: s, secret: {secretName: password, defaultMode: 0400}}, \
           {name: p, projected: {sources: [{configMap: {name: settings, items: [{key: size, path: deep/size}]}}, {downwardAPI: {items: [{path: labels, fieldRef: {fieldPath: metadata.labels}}]}}]}}]",
     ));
-    shell.ok("kubectl wait pod/reader --for=condition=Ready --timeout=60s");
+    shell.ok("kubectl wait pod/reader --for=condition=Ready --timeout=100s");
     shell.says("kubectl exec reader -- sh -c 'cat /c/colour; echo; cat /c/size; echo; cat /s/word; echo; cat /one; echo; cat /p/deep/size; echo; cat /p/labels'", "red\nbig\nsesame\nred\nbig\napp=\"reader\"");
     shell.says("kubectl exec reader -- stat -Lc %a /s/word /c/colour", "400\n644");
     shell.ok("kubectl patch configmap settings -p '{\"data\":{\"colour\":\"blue\"}}' && kubectl label pod reader extra=yes");
@@ -59,13 +59,13 @@ spec:
 "#
     );
     shell.apply(&manifest);
-    shell.ok("kubectl wait pod/pair --for=condition=Ready --timeout=60s");
+    shell.ok("kubectl wait pod/pair --for=condition=Ready --timeout=100s");
     shell.until("kubectl exec pair -c reader -- cat /e/f", "shared");
     shell.says("kubectl exec pair -c reader -- awk '$2 == \"/r\" {print $3}' /proc/mounts", "tmpfs");
     let uid = shell.ok("kubectl get pod pair -o jsonpath='{.metadata.uid}'");
     let dir = format!("/var/lib/coracle/kubelet/pods/{uid}");
     shell.says(&format!("cat {dir}/volumes/kubernetes.io~empty-dir/disk/f"), "shared");
-    shell.ok("kubectl delete pod pair --timeout=60s");
+    shell.ok("kubectl delete pod pair --timeout=100s");
     shell.until(&format!("ls -d {dir} 2>/dev/null; grep -c {uid} /proc/self/mountinfo || true"), "0");
 }
 
@@ -83,7 +83,7 @@ fn host_path(shell: &Shell) {
         "[{name: h, mountPath: /h}, {name: fresh, mountPath: /n}]",
         &volumes,
     ));
-    shell.ok("kubectl wait pod/guest --for=condition=Ready --timeout=60s");
+    shell.ok("kubectl wait pod/guest --for=condition=Ready --timeout=100s");
     shell.until("kubectl logs guest", "ahoy");
     shell.until("cat host/from-pod; ls -d host/new", "reply\nhost/new");
     let missing = format!("[{{name: h, hostPath: {{path: {}/none, type: Directory}}}}]", dir.display());

@@ -100,7 +100,7 @@ fn server_side_apply_owns_what_it_applies() {
     let cluster = Cluster::simulated();
     let output = cluster.run_with("kubectl apply --server-side -f -", WEB);
     assert_eq!(output.stdout, "deployment.apps/web serverside-applied\nservice/web serverside-applied\n");
-    cluster.ok("kubectl rollout status deployment/web --timeout=60s");
+    cluster.ok("kubectl rollout status deployment/web --timeout=100s");
     cluster.shows(
         "kubectl get deployment web -o yaml --show-managed-fields",
         &["manager: kubectl", "operation: Apply"],

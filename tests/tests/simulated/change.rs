@@ -89,7 +89,7 @@ fn a_pod_that_loses_its_label_is_replaced_and_left_alone() {
 #[test]
 fn a_pods_spec_is_fixed_but_for_its_image() {
     let cluster = Cluster::simulated();
-    cluster.ok("kubectl run one --image=nginx && kubectl wait pod/one --for=condition=Ready --timeout=30s");
+    cluster.ok("kubectl run one --image=nginx && kubectl wait pod/one --for=condition=Ready --timeout=100s");
     cluster.says("kubectl set image pod/one one=nginx:2", "pod/one image updated");
     let output = cluster.run("kubectl patch pod one -p '{\"spec\":{\"restartPolicy\":\"Never\"}}'");
     assert_ne!(output.code, 0);
@@ -136,7 +136,7 @@ fn set_env_and_resources() {
         "kubectl set resources deployment web --limits=cpu=200m",
         "deployment.apps/web resource requirements updated",
     );
-    cluster.ok("kubectl rollout status deployment/web --timeout=60s");
+    cluster.ok("kubectl rollout status deployment/web --timeout=100s");
     cluster.says(
         "kubectl get deployment web -o jsonpath='{.spec.template.spec.containers[0].resources.limits.cpu}'",
         "200m",

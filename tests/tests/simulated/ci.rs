@@ -45,9 +45,9 @@ fn its_exit_code_is_the_commands() {
 fn the_command_finds_a_cluster() {
     let (dir, shell) = terminal();
     shell.says("TMPDIR=$PWD/tmp coracle ci -- kubectl get nodes --no-headers | awk '{print $2}'", "Ready");
-    shell.says("TMPDIR=$PWD/tmp coracle ci --nodes 5 -- sh -c 'kubectl wait node --all --for=condition=Ready --timeout=30s >/dev/null; kubectl get nodes -o name | wc -l'", "5");
+    shell.says("TMPDIR=$PWD/tmp coracle ci --nodes 5 -- sh -c 'kubectl wait node --all --for=condition=Ready --timeout=100s >/dev/null; kubectl get nodes -o name | wc -l'", "5");
     shell.shows(
-        "TMPDIR=$PWD/tmp coracle ci -- sh -c 'kubectl create deployment web --image=nginx --replicas=3 && kubectl rollout status deployment/web --timeout=60s'",
+        "TMPDIR=$PWD/tmp coracle ci -- sh -c 'kubectl create deployment web --image=nginx --replicas=3 && kubectl rollout status deployment/web --timeout=100s'",
         &["deployment.apps/web created", "deployment \"web\" successfully rolled out"],
     );
     assert_nothing_left(&dir);

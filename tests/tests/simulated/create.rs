@@ -73,7 +73,7 @@ fn a_tls_secret_holds_a_pair() {
 fn run_makes_a_pod() {
     let cluster = Cluster::simulated();
     cluster.says("kubectl run one --image=nginx --port=80 --env=A=b --labels=app=one", "pod/one created");
-    cluster.ok("kubectl wait pod/one --for=condition=Ready --timeout=30s");
+    cluster.ok("kubectl wait pod/one --for=condition=Ready --timeout=100s");
     cluster.says("kubectl get pod one -o jsonpath='{.spec.containers[0].env[0].value} {.spec.containers[0].ports[0].containerPort}'", "b 80");
     cluster.refuses(
         "kubectl run one --image=nginx",

@@ -14,7 +14,7 @@ fn background_is_the_default() {
 fn foreground_waits_for_the_dependents() {
     let cluster = with_web();
     cluster.says(
-        "kubectl delete deployment web --cascade=foreground --timeout=60s",
+        "kubectl delete deployment web --cascade=foreground --timeout=100s",
         "deployment.apps \"web\" deleted",
     );
     cluster.says("kubectl get deployments,replicasets,pods -l app=web -o name", "");
@@ -28,7 +28,7 @@ fn orphans_stay() {
     cluster.says("kubectl get replicasets -l app=web -o jsonpath='{.items[*].metadata.ownerReferences}'", "");
     cluster.says("kubectl get pods -l app=web -o name", &pods);
     cluster.apply(super::WEB);
-    cluster.ok("kubectl rollout status deployment/web --timeout=60s");
+    cluster.ok("kubectl rollout status deployment/web --timeout=100s");
     cluster.says("kubectl get pods -l app=web -o name", &pods);
 }
 
@@ -51,7 +51,7 @@ fn by_label_and_all() {
 #[test]
 fn grace_is_seen_and_may_be_cut_short() {
     let cluster = Cluster::simulated();
-    cluster.ok("kubectl run one --image=nginx && kubectl wait pod/one --for=condition=Ready --timeout=30s");
+    cluster.ok("kubectl run one --image=nginx && kubectl wait pod/one --for=condition=Ready --timeout=100s");
     let forced = cluster.run("kubectl delete pod one --grace-period=0 --force");
     assert_eq!(forced.stdout, "pod \"one\" force deleted\n", "{forced}");
     let warning = "Warning: Immediate deletion does not wait for confirmation that the running resource has been terminated. \
@@ -82,8 +82,8 @@ fn a_namespace_takes_everything_with_it() {
     cluster.ok("kubectl create namespace team");
     cluster.until("kubectl get serviceaccount default -n team -o name", "serviceaccount/default");
     cluster.ok("kubectl create deployment app --image=nginx --replicas=2 -n team && kubectl create configmap c -n team");
-    cluster.ok("kubectl rollout status deployment/app -n team --timeout=60s");
-    cluster.says("kubectl delete namespace team --timeout=60s", "namespace \"team\" deleted");
+    cluster.ok("kubectl rollout status deployment/app -n team --timeout=100s");
+    cluster.says("kubectl delete namespace team --timeout=100s", "namespace \"team\" deleted");
     cluster.says("kubectl get all,configmaps,secrets -n team -o name", "");
     cluster.refuses(
         "kubectl get namespace team",
@@ -112,5 +112,5 @@ fn nothing_new_in_a_namespace_that_ends() {
         |text| text == "Some content in the namespace has finalizers remaining: example.com/hold in 1 resource instances",
     );
     cluster.ok("kubectl patch configmap held -n team --type=json -p '[{\"op\":\"remove\",\"path\":\"/metadata/finalizers\"}]'");
-    cluster.ok("kubectl wait namespace/team --for=delete --timeout=60s");
+    cluster.ok("kubectl wait namespace/team --for=delete --timeout=100s");
 }

@@ -63,12 +63,12 @@ fn every_acknowledged_write_survives_kill_9() {
 fn kill_9_in_the_middle_of_a_rollout() {
     let mut cluster = with_web();
     cluster.ok(
-        "kubectl scale deployment web --replicas=12 && kubectl rollout status deployment/web --timeout=60s",
+        "kubectl scale deployment web --replicas=12 && kubectl rollout status deployment/web --timeout=100s",
     );
     cluster.ok("kubectl set image deployment/web web=nginx:1.28");
     cluster.kill();
     cluster.restart();
-    cluster.shows("kubectl rollout status deployment/web --timeout=90s", &["successfully rolled out"]);
+    cluster.shows("kubectl rollout status deployment/web --timeout=100s", &["successfully rolled out"]);
     cluster.until("kubectl get pods -l app=web -o name | wc -l", "12");
     cluster.says("kubectl get pods -l app=web -o jsonpath='{.items[*].spec.containers[0].image}' | tr ' ' '\\n' | sort | uniq -c | tr -s ' '", " 12 nginx:1.28");
     cluster.says("kubectl get replicasets -l app=web -o name | wc -l", "2");
@@ -90,7 +90,7 @@ fn a_restart_changes_nothing_that_runs() {
         coracle_tests::http::Caller::Token(cluster.ok("kubectl create token default").trim().to_owned());
     cluster.kill();
     cluster.restart();
-    cluster.ok("kubectl wait node --all --for=condition=Ready --timeout=30s");
+    cluster.ok("kubectl wait node --all --for=condition=Ready --timeout=100s");
     assert_eq!(cluster.ok(state), pods);
     assert_eq!(cluster.ok(identity), objects);
     assert_eq!(

@@ -43,6 +43,6 @@ spec: {selector: {app: web}, ports: [{port: 80, targetPort: 8080}]}
 fn with_web() -> coracle_tests::Cluster {
     let cluster = coracle_tests::Cluster::simulated();
     assert_eq!(cluster.apply(WEB), "deployment.apps/web created\nservice/web created\n");
-    cluster.ok("kubectl rollout status deployment/web --timeout=60s");
+    cluster.ok("kubectl rollout status deployment/web --timeout=100s");
     cluster
 }

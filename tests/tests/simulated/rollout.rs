@@ -24,7 +24,7 @@ fn a_new_image_rolls_out_and_back() {
     let cluster = with_web();
     cluster.says("kubectl set image deployment/web web=nginx:1.28", "deployment.apps/web image updated");
     cluster.shows(
-        "kubectl rollout status deployment/web --timeout=60s",
+        "kubectl rollout status deployment/web --timeout=100s",
         &["deployment \"web\" successfully rolled out"],
     );
     cluster.until(
@@ -40,7 +40,7 @@ fn a_new_image_rolls_out_and_back() {
         &["deployment.apps/web with revision #1", "Image:\tnginx:1.27"],
     );
     cluster.says("kubectl rollout undo deployment/web", "deployment.apps/web rolled back");
-    cluster.ok("kubectl rollout status deployment/web --timeout=60s");
+    cluster.ok("kubectl rollout status deployment/web --timeout=100s");
     cluster.says(
         "kubectl get deployment web -o jsonpath='{.spec.template.spec.containers[0].image}'",
         "nginx:1.27",
@@ -50,7 +50,7 @@ fn a_new_image_rolls_out_and_back() {
         "deployment.apps/web \nREVISION  CHANGE-CAUSE\n2         <none>\n3         <none>",
     );
     cluster.says("kubectl rollout undo deployment/web --to-revision=2", "deployment.apps/web rolled back");
-    cluster.ok("kubectl rollout status deployment/web --timeout=60s");
+    cluster.ok("kubectl rollout status deployment/web --timeout=100s");
     cluster.says(
         "kubectl get deployment web -o jsonpath='{.spec.template.spec.containers[0].image}'",
         "nginx:1.28",
@@ -75,7 +75,7 @@ fn a_paused_rollout_waits() {
     cluster.says("kubectl get replicasets -l app=web -o name | wc -l", "1");
     cluster.shows("kubectl describe deployment web", &["Progressing    Unknown  DeploymentPaused"]);
     cluster.says("kubectl rollout resume deployment/web", "deployment.apps/web resumed");
-    cluster.ok("kubectl rollout status deployment/web --timeout=60s");
+    cluster.ok("kubectl rollout status deployment/web --timeout=100s");
     cluster.until(
         "kubectl get pods -l app=web -o jsonpath='{.items[*].spec.containers[0].image}'",
         "nginx:1.28 nginx:1.28 nginx:1.28",
@@ -88,7 +88,7 @@ fn restart_replaces_every_pod() {
     let names = "kubectl get pods -l app=web -o name | sort";
     let before = cluster.ok(names);
     cluster.says("kubectl rollout restart deployment/web", "deployment.apps/web restarted");
-    cluster.ok("kubectl rollout status deployment/web --timeout=60s");
+    cluster.ok("kubectl rollout status deployment/web --timeout=100s");
     let after = cluster.until_that(names, |out| out.lines().count() == 3);
     assert!(before.lines().all(|pod| !after.contains(pod)), "{before} still in {after}");
 }
@@ -98,7 +98,7 @@ fn recreate_never_mixes_versions() {
     let cluster = with_web();
     cluster.ok("kubectl patch deployment web -p '{\"spec\":{\"strategy\":{\"$retainKeys\":[\"type\"],\"type\":\"Recreate\"}}}'");
     cluster.ok("kubectl set image deployment/web web=nginx:1.28");
-    cluster.ok("kubectl rollout status deployment/web --timeout=60s");
+    cluster.ok("kubectl rollout status deployment/web --timeout=100s");
     cluster.until(
         "kubectl get pods -l app=web -o jsonpath='{.items[*].spec.containers[0].image}'",
         "nginx:1.28 nginx:1.28 nginx:1.28",

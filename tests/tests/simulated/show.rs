@@ -55,7 +55,7 @@ fn get_prints_upstreams_tables() {
 #[test]
 fn get_selects_sorts_and_formats() {
     let cluster = with_web();
-    cluster.ok("kubectl run other --image=nginx --labels=app=other && kubectl wait pod/other --for=condition=Ready --timeout=30s");
+    cluster.ok("kubectl run other --image=nginx --labels=app=other && kubectl wait pod/other --for=condition=Ready --timeout=100s");
     cluster.says("kubectl get pods -l app=web -o name | wc -l", "3");
     cluster.says("kubectl get pods -l 'app notin (web)' -o name", "pod/other");
     cluster.says("kubectl get pods -l 'app in (web, other),!pod-template-hash' -o name", "pod/other");
@@ -211,16 +211,16 @@ fn events_say_who_did_what() {
 fn wait_waits_for_conditions_fields_and_ends() {
     let cluster = Cluster::simulated();
     cluster.says("kubectl run one --image=nginx", "pod/one created");
-    cluster.says("kubectl wait pod/one --for=condition=Ready --timeout=30s", "pod/one condition met");
+    cluster.says("kubectl wait pod/one --for=condition=Ready --timeout=100s", "pod/one condition met");
     cluster.says(
-        "kubectl wait pod/one --for=jsonpath='{.status.phase}'=Running --timeout=30s",
+        "kubectl wait pod/one --for=jsonpath='{.status.phase}'=Running --timeout=100s",
         "pod/one condition met",
     );
     cluster.refuses(
         "kubectl wait pod/one --for=condition=Ready=false --timeout=1s",
         "error: timed out waiting for the condition on pods/one",
     );
-    let waiter = cluster.start("kubectl wait pod/one --for=delete --timeout=60s", "waiter");
+    let waiter = cluster.start("kubectl wait pod/one --for=delete --timeout=100s", "waiter");
     cluster.says("kubectl delete pod one --wait=false", "pod \"one\" deleted");
     assert_eq!(waiter.wait(), 0);
     cluster.refuses("kubectl get pod one", r#"Error from server (NotFound): pods "one" not found"#);

@@ -61,8 +61,8 @@ fn a_watch_resumes_where_it_was_after_kill_9() {
 fn kubectls_own_watch_goes_on_showing_what_comes() {
     let cluster = Cluster::simulated();
     let watching = cluster.start("kubectl get pods --watch --output-watch-events", "pods");
-    cluster.ok("kubectl run one --image=nginx && kubectl wait pod/one --for=condition=Ready --timeout=30s");
-    cluster.ok("kubectl delete pod one --timeout=60s");
+    cluster.ok("kubectl run one --image=nginx && kubectl wait pod/one --for=condition=Ready --timeout=100s");
+    cluster.ok("kubectl delete pod one --timeout=100s");
     let printed = watching.until_that("the pod's whole life", |text| text.contains("DELETED"));
     let seen: Vec<&str> = printed.lines().skip(1).filter_map(|line| line.split_whitespace().next()).collect();
     assert_eq!((seen.first(), seen.last()), (Some(&"ADDED"), Some(&"DELETED")), "{printed}");

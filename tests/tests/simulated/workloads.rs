@@ -52,7 +52,7 @@ fn a_job_completes_and_is_counted() {
     let cluster = Cluster::simulated();
     cluster.apply(JOB);
     cluster
-        .says("kubectl wait job/sum --for=condition=complete --timeout=60s", "job.batch/sum condition met");
+        .says("kubectl wait job/sum --for=condition=complete --timeout=100s", "job.batch/sum condition met");
     cluster.says("kubectl get job sum --no-headers | awk '{print $2, $3}'", "Complete 4/4");
     cluster.says("kubectl get job sum -o jsonpath='{.status.completedIndexes} {.status.succeeded}'", "0-3 4");
     cluster.says(
@@ -103,16 +103,16 @@ fn a_stateful_set_rolls_in_order_and_back() {
     let cluster = Cluster::simulated();
     cluster.apply(ORDERED);
     cluster.shows(
-        "kubectl rollout status statefulset/db --timeout=60s",
+        "kubectl rollout status statefulset/db --timeout=100s",
         &["partitioned roll out complete: 3 new pods have been updated..."],
     );
     cluster.says("kubectl get pods -l app=db -o name", "pod/db-0\npod/db-1\npod/db-2");
     cluster.says("kubectl set image statefulset/db c=db:2", "statefulset.apps/db image updated");
-    cluster.ok("kubectl rollout status statefulset/db --timeout=60s");
+    cluster.ok("kubectl rollout status statefulset/db --timeout=100s");
     let images = "kubectl get pods -l app=db -o jsonpath='{.items[*].spec.containers[0].image}'";
     cluster.says(images, "db:2 db:2 db:2");
     cluster.says("kubectl rollout undo statefulset/db", "statefulset.apps/db rolled back");
-    cluster.ok("kubectl rollout status statefulset/db --timeout=60s");
+    cluster.ok("kubectl rollout status statefulset/db --timeout=100s");
     cluster.says(images, "db:1 db:1 db:1");
     cluster.shows("kubectl rollout history statefulset/db", &["REVISION", "2", "3"]);
     cluster.says("kubectl scale statefulset db --replicas=1", "statefulset.apps/db scaled");
@@ -126,18 +126,18 @@ fn a_daemon_set_is_on_every_node() {
     let nodes = cluster.ok("kubectl get nodes -o name | wc -l");
     cluster.apply(DAEMON);
     cluster.shows(
-        "kubectl rollout status daemonset/log --timeout=60s",
+        "kubectl rollout status daemonset/log --timeout=100s",
         &["daemon set \"log\" successfully rolled out"],
     );
     cluster.says("kubectl get pods -l app=log -o jsonpath='{.items[*].spec.nodeName}' | tr ' ' '\\n' | sort -u | wc -l", nodes.trim());
     cluster.says("kubectl set image daemonset/log c=log:2", "daemonset.apps/log image updated");
-    cluster.ok("kubectl rollout status daemonset/log --timeout=60s");
+    cluster.ok("kubectl rollout status daemonset/log --timeout=100s");
     cluster.says("kubectl get pods -l app=log -o jsonpath='{.items[*].spec.containers[0].image}' | tr ' ' '\\n' | sort -u", "log:2");
     cluster.says("kubectl rollout undo daemonset/log", "daemonset.apps/log rolled back");
-    cluster.ok("kubectl rollout status daemonset/log --timeout=60s");
+    cluster.ok("kubectl rollout status daemonset/log --timeout=100s");
     cluster.ok("kubectl cordon sim-0");
     cluster.ok("kubectl delete pods -l app=log --field-selector spec.nodeName=sim-0 --wait=false");
-    cluster.ok("kubectl rollout status daemonset/log --timeout=60s");
+    cluster.ok("kubectl rollout status daemonset/log --timeout=100s");
 }
 
 #[test]
@@ -159,7 +159,7 @@ fn a_budget_is_kept_by_evictions() {
         "{drained}"
     );
     cluster.ok("kubectl patch pdb web -p '{\"spec\":{\"minAvailable\":2}}'");
-    cluster.ok("kubectl drain sim-0 --ignore-daemonsets --force --timeout=60s");
+    cluster.ok("kubectl drain sim-0 --ignore-daemonsets --force --timeout=100s");
 }
 
 #[test]
@@ -170,7 +170,7 @@ fn a_killed_server_loses_and_doubles_no_pod_of_a_job() {
     cluster.until("kubectl get job sum -o jsonpath='{.status.succeeded}' | grep -cE '^([5-9]|1[0-9])$'", "1");
     cluster.kill();
     cluster.restart();
-    cluster.ok("kubectl wait job/sum --for=condition=complete --timeout=90s");
+    cluster.ok("kubectl wait job/sum --for=condition=complete --timeout=100s");
     cluster.says(
         "kubectl get job sum -o jsonpath='{.status.completedIndexes} {.status.succeeded} {.status.failed}'",
         "0-29 30 ",

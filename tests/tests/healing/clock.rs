@@ -1,0 +1,149 @@
+//! A clock that is set, by a day, forward and back, under a running server. Only the server's own clock: libfaketime
+//! shows it another one.
+
+use crate::{job, told, uids, workload};
+use coracle_tests::http::Caller;
+use coracle_tests::{Cluster, skipped, wait_for};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// A step is noticed within 15 s, and a schedule of every minute needs up to a minute beside.
+const NOTICED: Duration = Duration::from_secs(150);
+
+/// The library, where Debian's package puts it.
+fn library() -> Option<PathBuf> {
+    let below = std::fs::read_dir("/usr/lib").ok()?.flatten().map(|entry| entry.path());
+    below.map(|dir| dir.join("faketime/libfaketime.so.1")).find(|path| path.is_file())
+}
+
+/// The server's clock: what it shows is the real time and `offset`, in libfaketime's words.
+fn set(clock: &Path, offset: &str) {
+    // Replaced in one step, because the server reads it at any time.
+    let new = clock.with_extension("new");
+    std::fs::write(&new, format!("{offset}\n")).expect("the clock's file");
+    std::fs::rename(&new, clock).expect("the clock's file");
+}
+
+fn token_works(cluster: &Cluster, token: &str) -> bool {
+    let caller = Caller::Token(token.to_owned());
+    // Nobody gave the account any right, so the answer is 403 or, to a token that counts for nothing, 401.
+    cluster.http(&caller, "GET", "/api/v1/namespaces/default/pods", "").code == 403
+}
+
+fn token(cluster: &Cluster) -> String {
+    cluster.ok("kubectl create token default").trim().to_owned()
+}
+
+/// How often the server has noticed that its clock was set.
+fn steps(cluster: &Cluster) -> usize {
+    cluster.log().matches("the clock was set").count()
+}
+
+fn noticed(cluster: &Cluster, count: usize) {
+    wait_for("a step of the clock being noticed", NOTICED, || match steps(cluster) {
+        n if n >= count => Ok(()),
+        n => Err(format!("{n} of {count}")),
+    });
+}
+
+/// Names of the Jobs of the CronJob `tick`.
+fn ticks(cluster: &Cluster) -> Vec<String> {
+    let all = cluster.ok("kubectl get jobs -o name");
+    all.lines().filter_map(|name| name.strip_prefix("job.batch/tick-")).map(str::to_owned).collect()
+}
+
+/// As many more Jobs of the CronJob as a day has minutes would be a burst; one or two are the last one and the next.
+fn ticks_on(cluster: &Cluster, before: &[String]) -> Vec<String> {
+    let now = wait_for("a further Job of the schedule", NOTICED, || {
+        let now = ticks(cluster);
+        if now.iter().any(|name| !before.contains(name)) { Ok(now) } else { Err(format!("{now:?}")) }
+    });
+    let fresh = now.iter().filter(|name| !before.contains(name)).count();
+    assert!(fresh <= 2, "a burst: {now:?} after {before:?}");
+    now
+}
+
+#[test]
+fn a_day_forward_and_back() {
+    let Some(library) = library() else {
+        return skipped("needs libfaketime: scripts/prepare installs it");
+    };
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let clock = dir.path().join("clock");
+    set(&clock, "+0d");
+    let cluster = Cluster::start_in(
+        &["--simulate-nodes", "2"],
+        &[
+            ("LD_PRELOAD", library.to_str().expect("a path")),
+            ("FAKETIME_TIMESTAMP_FILE", clock.to_str().expect("a path")),
+            ("FAKETIME_CACHE_DURATION", "1"),
+            ("FAKETIME_DONT_FAKE_MONOTONIC", "1"),
+            ("DONT_FAKE_MONOTONIC", "1"),
+        ],
+    );
+    cluster.ok("kubectl wait node --all --for=condition=Ready --timeout=100s");
+    cluster.apply(&workload("Deployment", "web", "replicas: 3"));
+    cluster.ok("kubectl rollout status deployment/web --timeout=100s");
+    cluster.apply(&job("kept", "100ms", "ttlSecondsAfterFinished: 7200"));
+    cluster.apply(&job("slow", "2880m", "activeDeadlineSeconds: 7200"));
+    cluster.ok("kubectl wait job/kept --for=condition=complete --timeout=100s");
+    cluster.ok("kubectl create cronjob tick --image=busybox --schedule='* * * * *'");
+    cluster.ok("kubectl patch cronjob tick --subresource=status --type=merge -p \"{\\\"status\\\":{\\\"lastScheduleTime\\\":\\\"$(date -u -d '-2 minutes' +%FT%TZ)\\\"}}\"");
+    let (pods, today) = (uids(&cluster, "web"), token(&cluster));
+    assert!(token_works(&cluster, &today));
+    let before = ticks_on(&cluster, &[]);
+
+    set(&clock, "+1d");
+    noticed(&cluster, 1);
+    cluster.within(NOTICED, "kubectl get job kept -o name --ignore-not-found", str::is_empty);
+    cluster.within(
+        NOTICED,
+        "kubectl get job slow -o jsonpath='{.status.conditions[?(@.type==\"Failed\")].reason}'",
+        |r| r == "DeadlineExceeded",
+    );
+    let tomorrow_ticks = ticks_on(&cluster, &before);
+    told(
+        &cluster,
+        "CronJob",
+        "tick",
+        "Warning TooManyMissedTimes too many missed start times. Set or decrease .spec.startingDeadlineSeconds or check clock skew",
+    );
+    assert!(!token_works(&cluster, &today), "a token of an hour is over after a day");
+    let tomorrow = token(&cluster);
+    assert!(token_works(&cluster, &tomorrow));
+    well(&cluster, &pods);
+    cluster.ok(
+        "kubectl scale deployment web --replicas=5 && kubectl rollout status deployment/web --timeout=100s",
+    );
+
+    set(&clock, "+0d");
+    noticed(&cluster, 2);
+    let yesterday_ticks = ticks_on(&cluster, &tomorrow_ticks);
+    assert!(!yesterday_ticks.is_empty());
+    assert!(token_works(&cluster, &token(&cluster)), "a token that is made now is good now");
+    well(&cluster, &pods);
+    cluster.ok(
+        "kubectl set image deployment/web c=app:2 && kubectl rollout status deployment/web --timeout=100s",
+    );
+    cluster.until(
+        "kubectl get pods -l app=web -o jsonpath='{.items[*].spec.containers[0].image}'",
+        "app:2 app:2 app:2 app:2 app:2",
+    );
+    cluster.ok("kubectl delete pods -l app=web --wait=false");
+    cluster.until("kubectl get deployment web -o jsonpath='{.status.readyReplicas}'", "5");
+    cluster.apply(&job("after", "100ms", "ttlSecondsAfterFinished: 1"));
+    cluster.within(NOTICED, "kubectl get job after -o name --ignore-not-found", str::is_empty);
+    let doubled = cluster.ok("kubectl get jobs -o jsonpath='{range .items[*]}{.metadata.annotations.batch\\.kubernetes\\.io/cronjob-scheduled-timestamp}{\"\\n\"}{end}' | grep . | sort | uniq -d");
+    assert_eq!(doubled, "", "no time of the schedule was served twice");
+}
+
+/// Nobody took the jump for silence: the nodes are Ready and the pods are the ones they were.
+fn well(cluster: &Cluster, pods: &std::collections::BTreeSet<String>) {
+    cluster.says(
+        "kubectl get nodes -o jsonpath='{.items[*].status.conditions[?(@.type==\"Ready\")].status}{.items[*].spec.taints}'",
+        "True True",
+    );
+    let now = uids(cluster, "web");
+    assert!(now.is_superset(pods), "{pods:?} are not all in {now:?}");
+    assert!(crate::events(cluster, "Node", "sim-0").iter().all(|text| !text.contains("NotReady")));
+}
