@@ -14,6 +14,7 @@ pub mod patch;
 pub mod protobuf;
 pub mod quantity;
 pub mod quota;
+pub mod re2;
 pub mod schema;
 pub mod selector;
 pub mod structural;

@@ -50,7 +50,7 @@ fn what_is_not_structural_is_named() {
         (
             json!({ "type": "string", "pattern": "a(" }),
             "p.pattern: Invalid value: \"a(\": must be a valid regular expression, but isn't: error parsing regexp: \
-             unclosed group",
+             missing closing ): `a(`",
         ),
         (nested(json!({ "type": "object" })), "p.anyOf[0].type: Forbidden: must be empty to be structural"),
         (

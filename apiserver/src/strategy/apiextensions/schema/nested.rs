@@ -49,7 +49,7 @@ fn junctors(schema: &Value, skip_any: bool, skip_first_all: bool, path: &Path, e
     if !pattern.is_empty()
         && let Err(why) = Pattern::check(pattern)
     {
-        let detail = format!("must be a valid regular expression, but isn't: error parsing regexp: {why}");
+        let detail = format!("must be a valid regular expression, but isn't: {why}");
         errors.invalid(&path.field("pattern"), pattern, &detail);
     }
 }
