@@ -15,6 +15,8 @@ pub struct Env {
     structures: BTreeMap<String, Arc<ObjectType>>,
     /// Whether `Object...{}` of any name may be made, its fields unchecked.
     pub free_structures: bool,
+    /// Whether `cel.bind` is there, which Kubernetes switches on for selectors of devices alone.
+    bindings: bool,
 }
 
 impl Env {
@@ -22,6 +24,12 @@ impl Env {
     pub fn variable(mut self, name: impl Into<String>, of: Type) -> Self {
         self.variables.insert(name.into(), of);
         self
+    }
+
+    /// With `cel.bind`.
+    #[must_use]
+    pub fn with_bindings(self) -> Self {
+        Self { bindings: true, ..self }
     }
 
     #[must_use]
@@ -113,6 +121,9 @@ impl Checker<'_> {
                 };
                 let body = self.within(&[(name, inner)], |checker| checker.expr(body));
                 if *flat { body } else { Type::optional(body) }
+            }
+            Node::Bind { .. } if !self.env.bindings => {
+                self.fail(expr.at, "undeclared reference to 'cel' (in container '')".to_owned())
             }
             Node::Bind { name, value, body } => {
                 let value = self.expr(value);
@@ -268,13 +279,14 @@ impl Checker<'_> {
         }
     }
 
-    /// Elements must be of one type, as Kubernetes demands, but for the arguments of `format`.
+    /// Elements must be of one type, as Kubernetes demands, and of the same where that is not known before it runs, but
+    /// for the arguments of `format`.
     fn joined(&mut self, known: Option<Type>, of: Type, at: usize) -> Type {
         let Some(known) = known else { return of };
         match known.merge(&of) {
-            Some(both) => both,
+            Some(both) if self.mixed || known.is_equivalent(&of) => both,
             None if self.mixed => Type::Dyn,
-            None => self.fail(at, format!("expected type '{known}' but found '{of}'")),
+            _ => self.fail(at, format!("expected type '{known}' but found '{of}'")),
         }
     }
 

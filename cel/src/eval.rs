@@ -3,7 +3,7 @@
 use crate::ast::{Entry, Expr, Fold, FoldKind, Literal, Node};
 use crate::check::is_type_name;
 use crate::error::EvalError;
-use crate::functions::Known;
+use crate::functions::{self, Known};
 use crate::types::ListKind;
 use crate::value::{List, Map, Text, Value};
 use std::sync::Arc;
@@ -155,10 +155,7 @@ impl<'a> Run<'a, '_> {
         }
         self.budget.spend(known.cost.price(&sizes[..count], 1))?;
         (known.run)(&values).map_err(|error| match error {
-            EvalError::NoOverload => {
-                let types: Vec<&str> = values.iter().map(Value::type_name).collect();
-                EvalError::Message(format!("no such overload: {function}({})", types.join(", ")))
-            }
+            EvalError::NoOverload => functions::no_overload(function, &values),
             other => other,
         })
     }

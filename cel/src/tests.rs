@@ -5,7 +5,7 @@ use serde_json::json;
 use std::sync::Arc;
 
 fn run(source: &str, object: &serde_json::Value) -> Result<serde_json::Value, String> {
-    let env = Env::default().variable("self", Type::Dyn);
+    let env = Env::default().with_bindings().variable("self", Type::Dyn);
     let program = Program::compile(source, &env).map_err(|issues| issues.to_string())?;
     let variables = [("self", typed(object, &Type::Dyn))];
     let value = program.eval(&variables, &mut Budget::of(1_000_000)).map_err(|error| error.to_string())?;

@@ -163,6 +163,22 @@ impl Type {
         }
     }
 
+    /// Whether both name one type, limits aside; what is not said yet may become any.
+    pub fn is_equivalent(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Param(_), _) | (_, Self::Param(_)) | (Self::String(_), Self::String(_)) => true,
+            (Self::Bytes(_), Self::Bytes(_)) => true,
+            (Self::List(a), Self::List(b)) => a.element.is_equivalent(&b.element),
+            (Self::Map(a), Self::Map(b)) => a.key.is_equivalent(&b.key) && a.value.is_equivalent(&b.value),
+            // What `optional.none()` would hold is not known.
+            (Self::Optional(a), Self::Optional(b)) => {
+                matches!((&**a, &**b), (Self::Dyn, _) | (_, Self::Dyn)) || a.is_equivalent(b)
+            }
+            (Self::Object(a), Self::Object(b)) => a.name == b.name,
+            (a, b) => a == b,
+        }
+    }
+
     fn nullable(&self) -> bool {
         matches!(self, Self::Null | Self::Object(_) | Self::Timestamp | Self::Duration | Self::Opaque(_))
     }

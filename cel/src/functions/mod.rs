@@ -23,6 +23,7 @@ use std::collections::HashMap;
 use std::sync::OnceLock;
 
 pub use formats::Format;
+pub use operators::no_overload;
 pub use pattern::compiled as compiled_pattern;
 pub use semver::Version;
 pub use time::{parse_duration, parse_timestamp, render_duration};

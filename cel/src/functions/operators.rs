@@ -172,6 +172,37 @@ pub const FUNCTIONS: &[Function] = &[
     },
 ];
 
+/// What is said of values that a function does not take. Of an operator cel-go names the operator only where its first
+/// value takes part in none of its kind.
+pub fn no_overload(function: &str, values: &[Value<'_>]) -> EvalError {
+    use Value::{Bool, Bytes, Double, Duration, Int, List, String, Timestamp, Uint};
+    let first = values.first();
+    let takes_part = match function {
+        "_+_" => matches!(
+            first,
+            Some(Int(_) | Uint(_) | Double(_) | String(_) | Bytes(_) | List(_) | Timestamp(_) | Duration(_))
+        ),
+        "_-_" => matches!(first, Some(Int(_) | Uint(_) | Double(_) | Timestamp(_) | Duration(_))),
+        "_*_" | "_/_" => matches!(first, Some(Int(_) | Uint(_) | Double(_))),
+        "_%_" => matches!(first, Some(Int(_) | Uint(_))),
+        "_<_" | "_<=_" | "_>_" | "_>=_" => matches!(
+            first,
+            Some(Bool(_) | Int(_) | Uint(_) | Double(_) | String(_) | Bytes(_) | Timestamp(_) | Duration(_))
+        ),
+        "-_" | "!_" => matches!(first, Some(Bool(_) | Int(_) | Double(_) | Duration(_))),
+        "@in" => true,
+        _ => {
+            let types: Vec<&str> = values.iter().map(Value::type_name).collect();
+            return EvalError::Message(format!("no such overload: {function}({})", types.join(", ")));
+        }
+    };
+    if takes_part {
+        EvalError::NoOverload
+    } else {
+        EvalError::Message(format!("no such overload: {function}"))
+    }
+}
+
 fn unsigned<T>(value: Option<T>) -> Result<T, EvalError> {
     value.ok_or_else(|| EvalError::Message("unsigned integer overflow".to_owned()))
 }

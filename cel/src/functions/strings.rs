@@ -117,14 +117,14 @@ pub const FUNCTIONS: &[Function] = &[
     },
     Function {
         name: "reverse",
-        signatures: &["string.reverse(): string", "list<A>.reverse(): list<A>"],
+        signatures: &["list<A>.reverse(): list<A>"],
         run: |args| match &args[0] {
             Value::List(list) => {
                 let mut items: Vec<Value<'_>> = list.iter().collect();
                 items.reverse();
                 Ok(Value::list(items))
             }
-            other => Ok(Value::text(text(other)?.chars().rev().collect::<String>())),
+            _ => Err(EvalError::NoOverload),
         },
         cost: Cost::Traverse,
     },

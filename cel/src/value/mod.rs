@@ -162,10 +162,10 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Elements, entries or characters; 1 for what has no size.
+    /// Elements, entries, bytes or characters; 1 for what has no size.
     pub fn size(&self) -> u64 {
         let size = match self {
-            Self::String(text) => text.len(),
+            Self::String(text) => text.chars().count(),
             Self::Bytes(bytes) => bytes.len(),
             Self::List(list) => list.len(),
             Self::Map(map) => map.len(),
