@@ -163,6 +163,7 @@ async fn run_kubelet(
         judge: Arc::new(move |chain| verifier.verify(chain)),
         node_name: settings.node_name.clone(),
         log_root: PathBuf::from("/var/log"),
+        pods_dir: settings.pods_dir(),
         configz: configz(&settings),
     };
     let parts = coracle_kubelet::Parts::real(&settings);

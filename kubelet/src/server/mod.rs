@@ -62,6 +62,8 @@ pub struct ServerConfig {
     pub node_name: String,
     /// What `/logs/` shows; upstream: `/var/log`.
     pub log_root: PathBuf,
+    /// Where the volumes of pods lie: `<data-dir>/kubelet/pods`.
+    pub pods_dir: PathBuf,
     /// What `/configz` shows as `kubeletconfig`.
     pub configz: serde_json::Value,
 }
@@ -77,11 +79,13 @@ pub(crate) struct Server {
     pub(crate) pods: Arc<dyn PodsApi>,
     pub(crate) node_name: String,
     pub(crate) log_root: PathBuf,
+    pub(crate) pods_dir: PathBuf,
     pub(crate) configz: serde_json::Value,
     /// Where the kernel counts what pods use.
     pub(crate) cgroups: Arc<stats::Cgroups>,
     /// What they had used when statistics were last asked for.
     pub(crate) rates: stats::Rates,
+    pub(crate) volumes: stats::VolumeStats,
     /// Ends streams.
     pub(crate) stop: CancellationToken,
     gate: Gate,
@@ -111,9 +115,11 @@ pub async fn serve(
         gate: Gate::new(context.client, config.node_name.clone(), config.judge),
         node_name: config.node_name,
         log_root: config.log_root,
+        pods_dir: config.pods_dir,
         configz: config.configz,
         cgroups: Arc::new(stats::Cgroups::here()),
         rates: stats::Rates::default(),
+        volumes: stats::VolumeStats::default(),
         stop: context.stop.clone(),
     });
     let acceptor = TlsAcceptor::from(config.tls);

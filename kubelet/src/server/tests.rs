@@ -66,9 +66,11 @@ fn server_of(pods: Arc<dyn PodsApi>, questions: Arc<AtomicUsize>, cgroups: &std:
         gate: Gate::new(client, "n1".to_owned(), judge),
         node_name: "n1".to_owned(),
         log_root: PathBuf::from("/nonexistent"),
+        pods_dir: PathBuf::from("/nonexistent"),
         configz: json!({ "a": 1 }),
         cgroups: Arc::new(stats::Cgroups::at(cgroups)),
         rates: stats::Rates::default(),
+        volumes: stats::VolumeStats::default(),
         stop: CancellationToken::new(),
     })
 }

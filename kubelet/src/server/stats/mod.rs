@@ -4,11 +4,13 @@ mod cgroup;
 mod containers;
 mod node;
 mod rates;
+mod volumes;
 
 pub(super) use cgroup::{Account, Cgroups};
 pub(super) use containers::{PodSample, Sample, pods, value};
 pub(super) use node::Node;
 pub(super) use rates::Rates;
+pub(super) use volumes::VolumeStats;
 
 use super::Server;
 use super::error::HttpError;
@@ -19,6 +21,8 @@ use http::Response;
 use jiff::Timestamp;
 use node::file_system;
 use serde_json::{Value, json};
+use std::sync::Arc;
+use volumes::Share;
 
 /// The cgroup of all pods together.
 const ALL_PODS: &str = "/kubepods";
@@ -26,18 +30,40 @@ const ALL_PODS: &str = "/kubepods";
 const NODE: &str = "";
 
 /// With `only_cpu_and_memory=true` in the query, nothing else is told.
-pub(super) async fn summary(server: &Server, query: &str) -> Result<Response<Body>, HttpError> {
+pub(super) async fn summary(server: &Arc<Server>, query: &str) -> Result<Response<Body>, HttpError> {
     let node = Node::read().await?;
     let pods = pods(server).await?;
     server.rates.retain(|uid| uid == NODE || pods.iter().any(|pod| pod.uid == uid));
     let images = server.pods.runtime().image_fs_info().await.unwrap_or_default();
     let now = Timestamp::now();
-    let pods: Vec<Value> = pods.iter().map(|sample| pod(server, sample)).collect();
+    let short =
+        form_urlencoded::parse(query.as_bytes()).any(|(k, v)| k == "only_cpu_and_memory" && v == "true");
+    let (pods, volumes) = if short { (pods, Vec::new()) } else { volumes(server, pods).await? };
+    let of = |at: usize| volumes.get(at).map_or(&[][..], Vec::as_slice);
+    let pods: Vec<Value> = pods.iter().enumerate().map(|(at, sample)| pod(server, sample, of(at))).collect();
     let mut summary = compact(json!({ "node": node_json(server, &node, &images, now), "pods": pods }));
-    if form_urlencoded::parse(query.as_bytes()).any(|(k, v)| k == "only_cpu_and_memory" && v == "true") {
+    if short {
         keep_cpu_and_memory(&mut summary);
     }
     Ok(json_body(&summary))
+}
+
+/// The pods again, and what their volumes use.
+async fn volumes(
+    server: &Arc<Server>,
+    pods: Vec<PodSample>,
+) -> Result<(Vec<PodSample>, Vec<Vec<Share>>), HttpError> {
+    let server = server.clone();
+    let reading = tokio::task::spawn_blocking(move || {
+        server.volumes.retain(|uid| pods.iter().any(|pod| pod.uid == uid));
+        let of = |sample: &PodSample| {
+            let handle = sample.handle.as_ref()?;
+            Some(server.volumes.of(&server.pods_dir, handle, &time(sample.time_nanos())))
+        };
+        let volumes = pods.iter().map(|sample| of(sample).unwrap_or_default()).collect();
+        (pods, volumes)
+    });
+    reading.await.map_err(|error| HttpError::internal(error.to_string()))
 }
 
 /// Takes away what is neither cpu nor memory, nor says whose they are.
@@ -132,7 +158,7 @@ fn image_fs(images: &[api::FilesystemUsage], time: &str) -> Value {
     fs
 }
 
-fn pod(server: &Server, sample: &PodSample) -> Value {
+fn pod(server: &Server, sample: &PodSample, volumes: &[Share]) -> Value {
     let time_nanos = sample.time_nanos();
     let time = time(time_nanos);
     let sum = |of: fn(&Sample) -> Option<u64>| sample.containers.iter().filter_map(of).sum::<u64>();
@@ -142,6 +168,9 @@ fn pod(server: &Server, sample: &PodSample) -> Value {
     let account = sample.account.as_ref();
     let logs: u64 = sample.containers.iter().map(|c| c.logs.0).sum();
     let fs = file_system("/", &time);
+    let of_volumes: u64 = volumes.iter().map(|share| share.ephemeral).sum();
+    let shown =
+        (!volumes.is_empty()).then(|| volumes.iter().map(|share| share.entry.clone()).collect::<Vec<_>>());
     json!({
         "podRef": { "name": sample.pod, "namespace": sample.namespace, "uid": sample.uid },
         "startTime": started,
@@ -160,7 +189,8 @@ fn pod(server: &Server, sample: &PodSample) -> Value {
         "swap": { "time": time, "swapUsageBytes": account.map_or_else(|| sum(|s| s.swap), |account| account.swap) },
         "network": network(&sample.network, &time),
         "process_stats": { "process_count": sample.processes.or(account.map(|account| account.processes)) },
-        "ephemeral-storage": with_used(&fs, sum(|s| s.rootfs_used) + logs, None),
+        "volume": shown,
+        "ephemeral-storage": with_used(&fs, sum(|s| s.rootfs_used) + logs + of_volumes, None),
     })
 }
 

@@ -1,0 +1,194 @@
+//! What the volumes of a pod use.
+//!
+//! As upstream: what lies in a folder of the kubelet's is counted file by file; of a claim's volume the file system is
+//! asked; of a `hostPath`, which is nobody's share, nothing is told.
+
+use super::node::file_system;
+use crate::pods_api::PodHandle;
+use k8s_openapi::api::core::v1::{Pod, Volume};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use std::collections::{HashMap, HashSet};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// For so long what was counted stands: upstream's `volumeStatsAggPeriod`. Folders may have millions of files.
+const COUNTED_FOR: Duration = Duration::from_secs(60);
+/// The unit that the kernel counts a file's blocks in, whatever the file system's own is.
+const BLOCK_BYTES: u64 = 512;
+
+/// Counts, remembered for a while by the pod's UID.
+#[derive(Default)]
+pub struct VolumeStats {
+    known: Mutex<HashMap<String, (Instant, Vec<Share>)>>,
+}
+
+/// One volume of a pod, with its entry in the summary.
+#[derive(Clone, Debug)]
+pub struct Share {
+    pub entry: Value,
+    /// What it takes of the node's ephemeral storage, in bytes.
+    pub ephemeral: u64,
+}
+
+impl VolumeStats {
+    /// Pods that are gone are forgotten.
+    pub fn retain(&self, keep: impl Fn(&str) -> bool) {
+        self.known.lock().retain(|uid, _| keep(uid));
+    }
+
+    /// Reads disks; call it where blocking is allowed. `pods_dir` is the kubelet's `pods`.
+    pub fn of(&self, pods_dir: &Path, handle: &PodHandle, time: &str) -> Vec<Share> {
+        if let Some((since, shares)) = self.known.lock().get(&handle.uid)
+            && since.elapsed() < COUNTED_FOR
+        {
+            return shares.clone();
+        }
+        let dir = pods_dir.join(&handle.uid).join("volumes");
+        let volumes = handle.pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+        let shares: Vec<Share> =
+            volumes.filter_map(|volume| share(&dir, &handle.pod, volume, time)).collect();
+        self.known.lock().insert(handle.uid.clone(), (Instant::now(), shares.clone()));
+        shares
+    }
+}
+
+/// How a volume is measured.
+enum Measure {
+    /// By its files, which take of the node's ephemeral storage, or of memory.
+    Files { ephemeral: bool },
+    /// By its file system, with the claim's name.
+    FileSystem(String),
+}
+
+/// The plugin's folder and the measure.
+fn measure(pod: &Pod, volume: &Volume) -> Option<(&'static str, Measure)> {
+    let files = |ephemeral| Measure::Files { ephemeral };
+    if let Some(source) = &volume.empty_dir {
+        return Some((
+            "kubernetes.io~empty-dir",
+            files(source.medium.as_deref().unwrap_or_default().is_empty()),
+        ));
+    }
+    if volume.config_map.is_some() {
+        return Some(("kubernetes.io~configmap", files(true)));
+    }
+    // These lie in memory.
+    if volume.secret.is_some() {
+        return Some(("kubernetes.io~secret", files(false)));
+    }
+    if volume.projected.is_some() {
+        return Some(("kubernetes.io~projected", files(false)));
+    }
+    if volume.downward_api.is_some() {
+        return Some(("kubernetes.io~downward-api", files(true)));
+    }
+    let claim = match (&volume.persistent_volume_claim, &volume.ephemeral) {
+        (Some(source), _) => source.claim_name.clone(),
+        (None, Some(_)) => format!("{}-{}", pod.metadata.name.as_deref().unwrap_or_default(), volume.name),
+        (None, None) => return None,
+    };
+    Some(("kubernetes.io~local-volume", Measure::FileSystem(claim)))
+}
+
+fn share(dir: &Path, pod: &Pod, volume: &Volume, time: &str) -> Option<Share> {
+    let (plugin, measure) = measure(pod, volume)?;
+    let path = dir.join(plugin).join(&volume.name);
+    if !path.is_dir() {
+        return None;
+    }
+    let mut entry = file_system(path.to_str()?, time);
+    entry.as_object()?;
+    entry["name"] = volume.name.as_str().into();
+    let ephemeral = match measure {
+        Measure::Files { ephemeral } => {
+            let (bytes, inodes) = count(&path);
+            entry["usedBytes"] = bytes.into();
+            entry["inodesUsed"] = inodes.into();
+            if ephemeral { bytes } else { 0 }
+        }
+        Measure::FileSystem(claim) => {
+            entry["pvcRef"] = json!({ "name": claim, "namespace": pod.metadata.namespace });
+            0
+        }
+    };
+    Some(Share { entry, ephemeral })
+}
+
+/// Bytes on disk and number of inodes at and below a folder of one file system. A file with several names counts once;
+/// what vanishes meanwhile does not count.
+fn count(root: &Path) -> (u64, u64) {
+    let Ok(of_root) = root.symlink_metadata() else { return (0, 0) };
+    let device = of_root.dev();
+    let (mut bytes, mut inodes) = (0_u64, HashSet::new());
+    let mut open: Vec<PathBuf> = vec![root.to_owned()];
+    while let Some(path) = open.pop() {
+        let Ok(found) = path.symlink_metadata() else { continue };
+        if found.dev() != device || !inodes.insert(found.ino()) {
+            continue;
+        }
+        bytes += found.blocks() * BLOCK_BYTES;
+        if found.is_dir() {
+            open.extend(std::fs::read_dir(&path).into_iter().flatten().flatten().map(|entry| entry.path()));
+        }
+    }
+    (bytes, u64::try_from(inodes.len()).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::sync::Arc;
+
+    fn handle(volumes: &Value) -> PodHandle {
+        let pod = json!({ "metadata": { "name": "web", "namespace": "n", "uid": "u1" },
+            "spec": { "containers": [], "volumes": volumes } });
+        PodHandle {
+            pod: Arc::new(serde_json::from_value(pod).unwrap()),
+            uid: "u1".to_owned(),
+            sandbox_id: None,
+            host_network: false,
+            ips: Vec::new(),
+            containers: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn files_are_counted_and_claims_asked() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = |plugin: &str, name: &str| {
+            let path = root.path().join("u1/volumes").join(plugin).join(name);
+            fs::create_dir_all(&path).unwrap();
+            path
+        };
+        let cache = folder("kubernetes.io~empty-dir", "cache");
+        fs::create_dir(cache.join("below")).unwrap();
+        fs::write(cache.join("below/file"), vec![7; 100_000]).unwrap();
+        fs::hard_link(cache.join("below/file"), cache.join("again")).unwrap();
+        fs::write(folder("kubernetes.io~secret", "keys").join("k"), "x").unwrap();
+        folder("kubernetes.io~local-volume", "data");
+        let handle = handle(&json!([
+            { "name": "cache", "emptyDir": {} }, { "name": "keys", "secret": { "secretName": "s" } },
+            { "name": "data", "persistentVolumeClaim": { "claimName": "c" } },
+            { "name": "host", "hostPath": { "path": "/" } }, { "name": "absent", "configMap": { "name": "m" } },
+        ]));
+        let stats = VolumeStats::default();
+        let shares = stats.of(root.path(), &handle, "now");
+        let names: Vec<&str> = shares.iter().filter_map(|share| share.entry["name"].as_str()).collect();
+        assert_eq!(names, ["cache", "keys", "data"]);
+        let [cache, keys, data] = shares.as_slice() else { panic!("{shares:?}") };
+        let used = cache.entry["usedBytes"].as_u64().unwrap();
+        assert!((100_000..130_000).contains(&used), "{used}");
+        assert_eq!((cache.ephemeral, &cache.entry["inodesUsed"]), (used, &json!(3)));
+        assert!(cache.entry["capacityBytes"].as_u64().unwrap() > used && cache.entry["time"] == "now");
+        assert_eq!((keys.ephemeral, &keys.entry["inodesUsed"]), (0, &json!(2)));
+        assert_eq!(data.entry["pvcRef"], json!({ "name": "c", "namespace": "n" }));
+        // Counted once a minute, until the pod is gone.
+        fs::write(root.path().join("u1/volumes/kubernetes.io~empty-dir/cache/more"), "x").unwrap();
+        assert_eq!(stats.of(root.path(), &handle, "later")[0].entry, cache.entry);
+        stats.retain(|_| false);
+        assert_eq!(stats.of(root.path(), &handle, "later")[0].entry["inodesUsed"], 4);
+    }
+}
