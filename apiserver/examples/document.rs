@@ -17,7 +17,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         None => openapi::find(&path, &accept, &offer)
             .ok_or("nothing is served there")?
             .map_err(|error| error.message)?
-            .make(),
+            .make()
+            .whole(),
     };
     std::io::stdout().write_all(&document.body)?;
     Ok(())

@@ -1,9 +1,11 @@
 //! What aggregated servers say of themselves, kept: discovery, and OpenAPI as far as it concerns their own groups.
 
 use super::{ForeignVersion, openapi};
+use crate::discovery::hex;
 use bytes::Bytes;
 use parking_lot::RwLock;
 use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,6 +18,17 @@ struct Documents {
     v3: Option<String>,
     /// Swagger, reduced, as text: it is seldom asked for and ten times the size once parsed.
     v2: Bytes,
+}
+
+impl Documents {
+    fn converted_hash(&self) -> Option<String> {
+        let converts = self.v3.is_none() && !self.v2.is_empty();
+        converts.then(|| hex(&Sha256::digest(&self.v2)))
+    }
+
+    fn converted_address(&self, key: &str) -> Option<String> {
+        self.converted_hash().map(|hash| format!("/openapi/v3/{key}?hash={hash}"))
+    }
 }
 
 /// By the name of the APIService.
@@ -101,10 +114,19 @@ impl Library {
         let shelves = self.shelves.read();
         let entry = |documents: &Documents| {
             let version = documents.version.as_ref()?;
-            Some((openapi::key(&version.group, &version.version), documents.v3.clone()?))
+            let key = openapi::key(&version.group, &version.version);
+            let address = documents.v3.clone().or_else(|| documents.converted_address(&key))?;
+            Some((key, address))
         };
         let shelves = shelves.iter().filter(|(name, _)| served(name));
         shelves.filter_map(|(_, documents)| entry(documents)).collect()
+    }
+
+    /// What is to be converted for who asks for v3, with its hash; `None` of a server that has v3 itself, or nothing.
+    pub fn without_v3(&self, name: &str) -> Option<(Bytes, String)> {
+        let shelves = self.shelves.read();
+        let documents = shelves.get(name)?;
+        documents.converted_hash().map(|hash| (documents.v2.clone(), hash))
     }
 
     pub fn openapi_v2(&self, served: impl Fn(&str) -> bool) -> Vec<Arc<Value>> {
@@ -238,16 +260,22 @@ mod tests {
         assert!(version.stale && version.resources.len() == 2);
         assert!(library.discovered("a", "wardle.io", "v1", &json!({})).is_err());
         assert!(library.version("a").unwrap().stale);
+        library.openapi("a", None, Some(Bytes::from("[]")));
+        let (v2, hash) = library.without_v3("a").unwrap();
+        assert_eq!(&*v2, b"[]");
+        let address = format!("/openapi/v3/apis/wardle.io/v1?hash={hash}");
+        assert_eq!(library.openapi_v3(|_| true), [("apis/wardle.io/v1".to_owned(), address)]);
         library.openapi(
             "a",
             Some("/openapi/v3/apis/wardle.io/v1?hash=A".to_owned()),
             Some(Bytes::from("{}")),
         );
-        assert_eq!(library.generation(), first + 2);
+        assert_eq!(library.generation(), first + 3);
+        assert!(library.without_v3("a").is_none());
         assert_eq!(library.openapi_v3(|_| true)[0].0, "apis/wardle.io/v1");
         assert!(library.openapi_v3(|_| false).is_empty());
         assert_eq!(library.openapi_v2(|name| name == "a").len(), 1);
         library.retain(|name| name != "a");
-        assert!(library.version("a").is_none() && library.generation() == first + 3);
+        assert!(library.version("a").is_none() && library.generation() == first + 4);
     }
 }

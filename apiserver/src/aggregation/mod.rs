@@ -8,6 +8,7 @@
 mod ask;
 mod automanaged;
 mod condition;
+mod convert;
 mod documents;
 mod foreign;
 mod identity;
@@ -28,6 +29,7 @@ pub use ranking::{CUSTOM_GROUP_PRIORITY, CUSTOM_VERSION_PRIORITY, Ranking, newer
 pub use table::{Remote, Table};
 
 use crate::cache::Cache;
+use crate::discovery::Document;
 use crate::http::RequestInfo;
 use crate::metrics::Text;
 use crate::metrics_api;
@@ -44,6 +46,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use table::Tables;
 use tokio_util::sync::CancellationToken;
+
+/// Where documents of OpenAPI v3 are, by the name of their group and version.
+const OPENAPI_V3: &str = "/openapi/v3/";
 
 /// One for a server.
 pub struct Aggregator {
@@ -70,7 +75,20 @@ impl Aggregator {
     /// at a revision.
     pub fn find(&self, info: &RequestInfo) -> Option<Arc<Remote>> {
         let (group, version) = proxy::addressed(info)?;
-        self.table().find(group, version).cloned()
+        let remote = self.table().find(group, version).cloned()?;
+        let is_ours = !info.is_resource
+            && info.path.starts_with(OPENAPI_V3)
+            && self.library.without_v3(&remote.name).is_some();
+        (!is_ours).then_some(remote)
+    }
+
+    /// The OpenAPI v3 document of a server that publishes v2 alone, by its path.
+    pub fn converted(&self, path: &str) -> Option<Document> {
+        let (group, version) = proxy::of_path(path.strip_prefix(OPENAPI_V3)?)?;
+        let remote = self.table().find(group, version).cloned()?;
+        let (v2, hash) = self.library.without_v3(&remote.name)?;
+        let body = convert::v3_of(&serde_json::from_slice(&v2).ok()?).to_string().into();
+        Some(Document { content_type: "application/json", body, etag: format!("\"{hash}\"") })
     }
 
     /// Whether the group and version is one of ours that an APIService says is local.

@@ -21,7 +21,11 @@ pub fn addressed(info: &RequestInfo) -> Option<(&str, &str)> {
         return Some((&info.group, &info.version));
     }
     let path = info.path.trim_matches('/');
-    let path = path.strip_prefix("openapi/v3/").unwrap_or(path);
+    of_path(path.strip_prefix("openapi/v3/").unwrap_or(path))
+}
+
+/// `apis/<group>/<version>` or `api/<version>`
+pub fn of_path(path: &str) -> Option<(&str, &str)> {
     let mut parts = path.split('/');
     match (parts.next()?, parts.next()?, parts.next(), parts.next()) {
         ("apis", group, Some(version), None) => Some((group, version)),

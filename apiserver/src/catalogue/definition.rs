@@ -59,6 +59,8 @@ pub struct Definition {
     /// As it is stored; [`CachedObject::decode`] shows the whole of it.
     pub object: Arc<CachedObject>,
     pub uid: String,
+    /// `metadata.generation`: another one whenever `spec` has changed.
+    pub generation: i64,
     pub group: String,
     pub plural: String,
     pub namespaced: bool,
@@ -66,6 +68,8 @@ pub struct Definition {
     pub names: Value,
     /// In the order of preference.
     pub versions: Vec<Version>,
+    /// `status.storedVersions`: those that objects may be stored in.
+    pub stored_versions: Vec<String>,
     pub conversion: Conversion,
     /// `spec.preserveUnknownFields`, which only old definitions have: nothing is pruned.
     pub preserve_unknown: bool,
@@ -138,11 +142,13 @@ impl Definition {
             key: object.name().to_owned(),
             object: object.clone(),
             uid: str_at(&whole, "metadata.uid").to_owned(),
+            generation: i64_at(&whole["metadata"], "generation").unwrap_or(0),
             group: str_at(spec, "group").to_owned(),
             plural: str_at(spec, "names.plural").to_owned(),
             namespaced: str_at(spec, "scope") == "Namespaced",
             names: at(&whole, "status.acceptedNames").clone(),
             versions,
+            stored_versions: strings_at(&whole, "status.storedVersions").map(str::to_owned).collect(),
             conversion: match str_at(spec, "conversion.strategy") {
                 "Webhook" => Conversion::Webhook(at(spec, "conversion.webhook").clone()),
                 _ => Conversion::None,

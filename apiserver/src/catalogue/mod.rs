@@ -10,6 +10,8 @@ mod definition;
 mod served;
 mod snapshot;
 #[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
 mod tests;
 
 pub use definition::{Conversion, Definition, PrinterColumn, ScalePaths, Version, newer_first};

@@ -66,9 +66,11 @@ impl CustomResource {
         self.version().selectable.iter().any(|known| known == field)
     }
 
-    /// Whether what it shows is known only after a webhook has converted it.
+    /// Whether what it shows of some objects is known only after a webhook has converted them.
     pub fn is_foreign(&self) -> bool {
-        self.definition.conversion != Conversion::None && !self.is_storage()
+        let own = &self.version().name;
+        let converts = || self.definition.stored_versions.iter().any(|stored| stored != own);
+        self.definition.conversion != Conversion::None && (!self.is_storage() || converts())
     }
 
     fn table(&self) -> &Columns {

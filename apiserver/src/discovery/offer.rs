@@ -3,6 +3,7 @@
 use crate::aggregation::{Foreign, ForeignVersion, NoForeign, Ranking};
 use crate::catalogue::{Catalogue, Snapshot};
 use crate::custom::CustomResource;
+use crate::openapi::{Shares, Tags};
 use coracle_api::Resource;
 use coracle_api::catalogue::catalogue;
 use parking_lot::Mutex;
@@ -25,7 +26,9 @@ pub struct Offer {
     /// All but core, in upstream's order.
     pub groups: Vec<Group>,
     /// Made by OpenAPI when somebody first asks.
-    pub(crate) tags: OnceLock<crate::openapi::Tags>,
+    pub(crate) tags: OnceLock<Tags>,
+    /// Of the built-in resources; the same ones for every offer of a server.
+    pub(crate) shares: Arc<Shares>,
 }
 
 impl Offer {
@@ -35,7 +38,7 @@ impl Offer {
         let added = custom.resources().map(|c| &c.resource).filter(|r| !elsewhere(r));
         let resources: Vec<Arc<Resource>> = built_in.iter().chain(added).cloned().collect();
         let groups = groups(&resources, built_in.len(), &versions, &foreign.ranking());
-        Self { resources, custom, versions, foreign, groups, tags: OnceLock::new() }
+        Self { resources, custom, versions, foreign, groups, tags: OnceLock::new(), shares: Arc::default() }
     }
 
     /// These resources and nothing else.
@@ -105,11 +108,12 @@ pub struct Published {
     catalogue: Arc<Catalogue>,
     foreign: Arc<dyn Foreign>,
     present: Mutex<Option<(u64, u64, Arc<Offer>)>>,
+    shares: Arc<Shares>,
 }
 
 impl Published {
     pub fn new(catalogue: Arc<Catalogue>, foreign: Arc<dyn Foreign>) -> Self {
-        Self { catalogue, foreign, present: Mutex::default() }
+        Self { catalogue, foreign, present: Mutex::default(), shares: Arc::default() }
     }
 
     pub fn offer(&self) -> Arc<Offer> {
@@ -121,7 +125,9 @@ impl Published {
             return offer.clone();
         }
         let generation = snapshot.generation;
-        let offer = Arc::new(Offer::new(catalogue(), snapshot, self.foreign.clone()));
+        let mut offer = Offer::new(catalogue(), snapshot, self.foreign.clone());
+        offer.shares = self.shares.clone();
+        let offer = Arc::new(offer);
         *present = Some((generation, theirs, offer.clone()));
         offer
     }

@@ -1,8 +1,8 @@
 //! Everything that is not a resource: health, version, discovery, metrics.
 
-use super::RequestInfo;
 use super::negotiation::Wanted;
-use super::respond::{Content, Reply, method_not_allowed};
+use super::respond::{Content, Reply, as_gzip, method_not_allowed};
+use super::{RequestInfo, gzip};
 use crate::authn::oidc;
 use crate::discovery::{self, Document};
 use crate::metrics;
@@ -11,9 +11,11 @@ use crate::openapi;
 use crate::registry::Query;
 use crate::server::Inner;
 use axum::body::Body;
+use bytes::Bytes;
 use coracle_api::ApiError;
 use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, ETAG, EXPIRES, IF_NONE_MATCH, LOCATION, VARY};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use std::convert::Infallible;
 use std::sync::Arc;
 
 pub async fn answer(
@@ -55,6 +57,12 @@ pub async fn answer(
     {
         let mut response = served(&document, headers, wanted);
         let known = openapi::keep(&info.path, query.get("hash"), &document.etag);
+        keep(&mut response, &known, (server.registry.clock)());
+        return Ok(response);
+    }
+    if let Some(document) = server.aggregator.converted(&info.path) {
+        let known = openapi::keep(&info.path, query.get("hash"), &document.etag);
+        let mut response = served(&document, headers, wanted);
         keep(&mut response, &known, (server.registry.clock)());
         return Ok(response);
     }
@@ -117,11 +125,15 @@ async fn openapi_document(
     let offer = server.published.offer();
     let page = openapi::find(&info.path, accept, &offer).ok_or_else(ApiError::page_not_found)??;
     let known = openapi::keep(&info.path, query.get("hash"), &page.etag);
-    let mut document = Document::unmade(page.content_type, &page.etag);
-    if !has_already(&document, headers) && !matches!(known, openapi::Keep::Elsewhere(_)) {
-        document = tokio::task::spawn_blocking(move || page.make()).await.map_err(ApiError::internal)?;
-    }
-    let mut response = served(&document, headers, wanted);
+    let unmade = Document::unmade(page.content_type, &page.etag);
+    let mut response = if has_already(&unmade, headers) || matches!(known, openapi::Keep::Elsewhere(_)) {
+        served(&unmade, headers, wanted)
+    } else {
+        match tokio::task::spawn_blocking(move || page.make()).await.map_err(ApiError::internal)? {
+            openapi::Made::Whole(document) => served(&document, headers, wanted),
+            openapi::Made::Parts(parts, document) => with_tag(streamed(parts, wanted.gzip), &document),
+        }
+    };
     keep(&mut response, &known, (server.registry.clock)());
     Ok(response)
 }
@@ -163,13 +175,17 @@ fn keep(response: &mut Response<Body>, keep: &openapi::Keep, now: jiff::Timestam
 
 /// A document that changes seldom: with its tag, or 304 for who has it already.
 fn served(document: &Document, headers: &HeaderMap, wanted: Wanted) -> Response<Body> {
-    let mut response = if has_already(document, headers) {
+    let response = if has_already(document, headers) {
         let mut response = Response::new(Body::empty());
         *response.status_mut() = StatusCode::NOT_MODIFIED;
         response
     } else {
         Reply::raw(document.body.clone()).into_response(wanted)
     };
+    with_tag(response, document)
+}
+
+fn with_tag(mut response: Response<Body>, document: &Document) -> Response<Body> {
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(document.content_type));
     headers.insert(VARY, HeaderValue::from_static("Accept"));
@@ -177,6 +193,14 @@ fn served(document: &Document, headers: &HeaderMap, wanted: Wanted) -> Response<
         headers.insert(ETAG, tag);
     }
     response
+}
+
+/// A long document, piece by piece.
+fn streamed(parts: openapi::Parts, gzip: bool) -> Response<Body> {
+    let pieces = |pieces: Box<dyn Iterator<Item = Bytes> + Send>| {
+        Response::new(Body::from_stream(futures::stream::iter(pieces.map(Ok::<_, Infallible>))))
+    };
+    if gzip { as_gzip(pieces(Box::new(self::gzip::packed(parts)))) } else { pieces(Box::new(parts)) }
 }
 
 fn is_known(path: &str) -> bool {

@@ -8,6 +8,7 @@ use super::schema::Dialect;
 use super::v3::META;
 use crate::custom::CustomResource;
 use serde_json::{Map, Value, json};
+use std::sync::LazyLock;
 
 /// `com.example.stable.v1.Widget` of the group `stable.example.com`.
 pub fn name(group: &str, version: &str, kind: &str) -> String {
@@ -19,8 +20,16 @@ const EMBEDDED: &str = "x-kubernetes-embedded-resource";
 const PRESERVE: &str = "x-kubernetes-preserve-unknown-fields";
 const INT_OR_STRING: &str = "x-kubernetes-int-or-string";
 const IDENTITY: &str = "x-kubernetes-group-version-kind";
-/// A type of this server's own whose fields are described in the words that all objects share.
-const DESCRIBED: &str = "io.k8s.api.policy.v1.PodDisruptionBudget";
+/// What `apiVersion`, `kind` and `metadata` of an object are for.
+fn described(field: &str) -> Value {
+    static KNOWN: LazyLock<[(&str, Option<String>); 3]> = LazyLock::new(|| {
+        let prose = Prose::load();
+        // A type of this server's own whose fields are described in the words that all objects share.
+        let of = |field| prose.of_field("io.k8s.api.policy.v1.PodDisruptionBudget", field);
+        ["apiVersion", "kind", "metadata"].map(|field| (field, of(field)))
+    });
+    json!(KNOWN.iter().find(|(known, _)| *known == field).and_then(|(_, text)| text.as_deref()))
+}
 
 /// Keywords that both dialects show as they are.
 const PLAIN: [&str; 25] = [
@@ -52,7 +61,7 @@ const PLAIN: [&str; 25] = [
 ];
 
 /// The definition of the kind, and that of its list.
-pub fn definitions(custom: &CustomResource, dialect: Dialect, prose: &Prose) -> [(String, Value); 2] {
+pub fn definitions(custom: &CustomResource, dialect: Dialect) -> [(String, Value); 2] {
     let r = &custom.resource;
     let own = name(&r.group, &r.version, &r.kind);
     let identity = |kind: &str| json!([{ "group": r.group, "kind": kind, "version": r.version }]);
@@ -62,8 +71,8 @@ pub fn definitions(custom: &CustomResource, dialect: Dialect, prose: &Prose) -> 
         // With any property at all kubectl would refuse the others.
         Map::from_iter([("type".to_owned(), Value::from("object"))])
     } else {
-        let mut object = publish(&raw, dialect, prose);
-        object_fields(&mut object, dialect, prose);
+        let mut object = publish(&raw, dialect);
+        object_fields(&mut object, dialect);
         object
     };
     object.insert(IDENTITY.into(), identity(&r.kind));
@@ -72,9 +81,9 @@ pub fn definitions(custom: &CustomResource, dialect: Dialect, prose: &Prose) -> 
         "description": format!("{} is a list of {}", r.list_kind, r.kind),
         "required": ["items"],
         "properties": {
-            "apiVersion": type_field("apiVersion", prose),
-            "kind": type_field("kind", prose),
-            "metadata": metadata(dialect, "ListMeta", Some("Standard list metadata.".to_owned())),
+            "apiVersion": type_field("apiVersion"),
+            "kind": type_field("kind"),
+            "metadata": metadata(dialect, "ListMeta", "Standard list metadata.".into()),
             "items": { "type": "array", "description": format!("List of {}.", r.plural),
                 "items": dialect.reference(&own) },
         },
@@ -87,27 +96,27 @@ fn is(schema: &Value, word: &str) -> bool {
     schema[word] == true
 }
 
-fn type_field(field: &str, prose: &Prose) -> Value {
-    json!({ "type": "string", "description": prose.of_field(DESCRIBED, field) })
+fn type_field(field: &str) -> Value {
+    json!({ "type": "string", "description": described(field) })
 }
 
-fn metadata(dialect: Dialect, kind: &str, description: Option<String>) -> Value {
+fn metadata(dialect: Dialect, kind: &str, description: Value) -> Value {
     let mut property = dialect.property(&format!("{META}.{kind}"));
-    property.insert("description".into(), json!(description));
+    property.insert("description".into(), description);
     Value::Object(property)
 }
 
 /// `apiVersion`, `kind` and `metadata` of an object, in place of what a schema says of them.
-fn object_fields(object: &mut Map<String, Value>, dialect: Dialect, prose: &Prose) {
+fn object_fields(object: &mut Map<String, Value>, dialect: Dialect) {
     let properties = object.entry("properties").or_insert_with(|| json!({}));
     for field in ["apiVersion", "kind"] {
-        properties[field] = type_field(field, prose);
+        properties[field] = type_field(field);
     }
-    properties["metadata"] = metadata(dialect, "ObjectMeta", prose.of_field(DESCRIBED, "metadata"));
+    properties["metadata"] = metadata(dialect, "ObjectMeta", described("metadata"));
 }
 
 /// A schema as a dialect shows it.
-pub fn publish(schema: &Value, dialect: Dialect, prose: &Prose) -> Map<String, Value> {
+pub fn publish(schema: &Value, dialect: Dialect) -> Map<String, Value> {
     let mut out = Map::new();
     for word in PLAIN {
         let value = &schema[word];
@@ -122,19 +131,19 @@ pub fn publish(schema: &Value, dialect: Dialect, prose: &Prose) -> Map<String, V
             out.insert(word.to_owned(), true.into());
         }
     }
-    children(schema, dialect, prose, &mut out);
+    children(schema, dialect, &mut out);
     match dialect {
         Dialect::V2 => restrict(schema, &mut out),
         Dialect::V3 => junctors(schema, &mut out),
     }
     if is(schema, EMBEDDED) && !(dialect == Dialect::V2 && is(schema, PRESERVE)) {
-        embed(&mut out, dialect, prose);
+        embed(&mut out, dialect);
     }
     out
 }
 
-fn children(schema: &Value, dialect: Dialect, prose: &Prose, out: &mut Map<String, Value>) {
-    let below = |inner: &Value| Value::Object(publish(inner, dialect, prose));
+fn children(schema: &Value, dialect: Dialect, out: &mut Map<String, Value>) {
+    let below = |inner: &Value| Value::Object(publish(inner, dialect));
     if let Some(properties) = schema["properties"].as_object().filter(|map| !map.is_empty()) {
         let properties: Map<String, Value> =
             properties.iter().map(|(name, inner)| (name.clone(), below(inner))).collect();
@@ -214,8 +223,8 @@ fn junctors(schema: &Value, out: &mut Map<String, Value>) {
 }
 
 /// An object inside of an object.
-fn embed(out: &mut Map<String, Value>, dialect: Dialect, prose: &Prose) {
-    object_fields(out, dialect, prose);
+fn embed(out: &mut Map<String, Value>, dialect: Dialect) {
+    object_fields(out, dialect);
     let required = out.entry("required").or_insert_with(|| json!([]));
     if let Some(list) = required.as_array_mut() {
         for field in ["kind", "apiVersion"] {
@@ -231,7 +240,7 @@ mod tests {
     use super::*;
 
     fn shown(schema: Value, dialect: Dialect) -> Value {
-        Value::Object(publish(&schema, dialect, &Prose::load()))
+        Value::Object(publish(&schema, dialect))
     }
 
     #[test]

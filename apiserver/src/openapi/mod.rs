@@ -1,8 +1,8 @@
 //! OpenAPI: what objects look like and which requests exist, for `kubectl explain`, `apply` and client generators.
 //!
 //! <https://kubernetes.io/docs/concepts/overview/kubernetes-api/#openapi-interface-definition>. Documents are made
-//! when asked for and not kept: clients keep them by the hash in their address, and who has a document already is told so
-//! by its tag, for which it need not be made.
+//! when asked for and not kept (but see [`share`]): clients keep them by the hash in their address, and who has a document
+//! already is told so by its tag, for which it need not be made.
 
 mod custom;
 mod operations;
@@ -10,22 +10,26 @@ mod pages;
 mod parameters;
 mod prose;
 mod schema;
+mod share;
 mod tags;
 mod v2;
+mod v2_parts;
 mod v2_protobuf;
 mod v2_protobuf_paths;
 mod v3;
 
+pub use share::Shares;
 pub use tags::Tags;
+pub use v2_parts::Parts;
 
 use crate::discovery::{Document, Offer};
 use coracle_api::ApiError;
+use share::Form;
 use std::sync::Arc;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum What {
-    V2,
-    V2Protobuf,
+    V2(Form),
     Index,
     /// By its name in the index.
     Document(String),
@@ -40,16 +44,38 @@ pub struct Page {
     pub etag: String,
 }
 
+/// A document that was made.
+pub enum Made {
+    Whole(Document),
+    /// A long one, to be sent as it is made. The document is without its body.
+    Parts(Parts, Document),
+}
+
+impl Made {
+    /// The document as one text, however long it is.
+    pub fn whole(self) -> Document {
+        match self {
+            Self::Whole(document) => document,
+            Self::Parts(parts, document) => {
+                Document { body: parts.flatten().collect::<Vec<u8>>().into(), ..document }
+            }
+        }
+    }
+}
+
 impl Page {
     /// Takes milliseconds for a v3 document and tens of them for v2, so call it where blocking is allowed.
-    pub fn make(&self) -> Document {
+    pub fn make(&self) -> Made {
         let body = match &self.what {
-            What::V2 => v2::document(&self.offer),
-            What::V2Protobuf => v2_protobuf::document(&self.offer),
+            What::V2(form) => {
+                let document = Document::unmade(self.content_type, &self.etag);
+                return Made::Parts(Parts::of(&self.offer, *form), document);
+            }
             What::Index => v3::index(&self.offer).to_string().into_bytes(),
             What::Document(name) => v3::document(name, &self.offer).to_string().into_bytes(),
         };
-        Document { content_type: self.content_type, body: body.into(), etag: self.etag.clone() }
+        let etag = self.etag.clone();
+        Made::Whole(Document { content_type: self.content_type, body: body.into(), etag })
     }
 }
 
@@ -62,8 +88,8 @@ pub fn find(path: &str, accept: &str, offer: &Arc<Offer>) -> Option<Result<Page,
     let tags = Tags::of(offer);
     let protobuf = path == "/openapi/v2" && !accepts_json(accept) && v2_protobuf::accepted(accept);
     let (what, tag) = match path {
-        "/openapi/v2" if protobuf => (What::V2Protobuf, format!("{}P", tags.v2)),
-        "/openapi/v2" => (What::V2, tags.v2.clone()),
+        "/openapi/v2" if protobuf => (What::V2(Form::Protobuf), format!("{}P", tags.v2)),
+        "/openapi/v2" => (What::V2(Form::Json), tags.v2.clone()),
         "/openapi/v3" => (What::Index, tags.index.clone()),
         _ => {
             let name = path.strip_prefix("/openapi/v3/")?;

@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 
 /// Changes with the program that makes documents.
-const MAKER: &str = concat!(env!("CARGO_PKG_VERSION"), " 3 ");
+const MAKER: &str = concat!(env!("CARGO_PKG_VERSION"), " 4 ");
 
 /// Without quotes.
 pub struct Tags {
@@ -70,7 +70,8 @@ fn tag(document: &str, offer: &Offer) -> String {
     if let Some((group, version)) = group_version(document) {
         offer.of(group, version).for_each(|resource| hasher.update(format!("{resource:?}")));
         for custom in offer.custom_of(group, version) {
-            hasher.update(&custom.definition.object.raw);
+            let definition = &custom.definition;
+            hasher.update(format!("{} {} ", definition.uid, definition.generation));
         }
     }
     finish(hasher)

@@ -10,7 +10,7 @@ pub fn respond(
     resources: &[std::sync::Arc<coracle_api::Resource>],
 ) -> Option<Result<Document, ApiError>> {
     let offer = Arc::new(Offer::built_in(resources));
-    find(path, accept, &offer).map(|found| found.map(|page| page.make()))
+    find(path, accept, &offer).map(|found| found.map(|page| page.make().whole()))
 }
 
 fn get(path: &str) -> Value {
@@ -165,4 +165,65 @@ fn negotiation_and_absence() {
     {
         assert!(respond(path, "", catalogue()).is_none(), "{path}");
     }
+}
+
+/// A server's documents before and after a definition: the share of built-in resources is made once, and both are whole.
+#[tokio::test]
+async fn only_what_a_definition_brings_is_made_anew() {
+    use crate::aggregation::NoForeign;
+    use crate::catalogue::testing::{definition, snapshot};
+    let shares = Arc::new(Shares::default());
+    let has = |body: &[u8], text: &str| body.windows(text.len()).any(|w| w == text.as_bytes());
+    for (form, accept) in [
+        (Form::Json, "application/json"),
+        (Form::Protobuf, "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"),
+    ] {
+        let made = |definitions: &[Value]| {
+            let mut offer = Offer::new(catalogue(), snapshot(definitions), Arc::new(NoForeign));
+            offer.shares = shares.clone();
+            let page = find("/openapi/v2", accept, &Arc::new(offer)).unwrap().unwrap();
+            let share = |_: &Document| shares.get(form, || panic!("made again"));
+            let document = page.make().whole();
+            (share(&document), document)
+        };
+        let (first, before) = made(&[]);
+        let (second, after) = made(&[definition("notes", "Note"), definition("books", "Book")]);
+        assert!(Arc::ptr_eq(&first, &second));
+        assert_ne!(before.etag, after.etag);
+        for text in ["com.example.v1.Note", "com.example.v1.BookList", "/apis/example.com/v1/notes"] {
+            assert!(!has(&before.body, text) && has(&after.body, text), "{text} {form:?}");
+        }
+        assert!(after.body.len() < before.body.len() + 60_000, "{}", after.body.len() - before.body.len());
+        if form == Form::Json {
+            let document = serde_json::from_slice(&after.body).unwrap();
+            assert_closed(&document, true);
+            let text = &document["definitions"]["com.example.v1.Note"]["properties"]["text"];
+            assert_eq!(text, &json!({ "type": "string" }));
+            let paths = document["paths"].as_object().unwrap();
+            assert!(
+                ["/apis/example.com/", "/apis/example.com/v1/", "/apis/apps/"]
+                    .iter()
+                    .all(|p| paths.contains_key(*p))
+            );
+        }
+    }
+}
+
+/// Tags follow what is published, not what else changes in a definition.
+#[test]
+fn tags_follow_the_specification() {
+    use crate::aggregation::NoForeign;
+    use crate::catalogue::testing::{definition, snapshot};
+    let tags = |definition: &Value| {
+        let offer = Offer::new(catalogue(), snapshot(&[definition.clone()]), Arc::new(NoForeign));
+        let tags = Tags::of(&offer);
+        (tags.v2.clone(), tags.document("apis/example.com/v1").map(str::to_owned))
+    };
+    let mut changed = definition("notes", "Note");
+    let before = tags(&changed);
+    changed["metadata"]["labels"] = json!({ "a": "b" });
+    assert_eq!(tags(&changed), before);
+    changed["metadata"]["generation"] = 2.into();
+    let after = tags(&changed);
+    assert!(after.0 != before.0 && after.1 != before.1 && after.1.is_some());
 }

@@ -3,11 +3,7 @@
 //!
 //! Field numbers: <https://github.com/google/gnostic-models/blob/main/openapiv2/OpenAPIv2.proto>.
 
-use super::v2::{all_paths, definitions, path_item};
-use super::v2_protobuf_paths::put_path;
-use crate::discovery::Offer;
 use serde_json::Value;
-use std::collections::BTreeSet;
 
 pub const CONTENT_TYPE: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
 
@@ -17,45 +13,18 @@ pub fn accepted(accept: &str) -> bool {
         || accept.contains("com.github.proto-openapi.spec.v2.v1.0+protobuf")
 }
 
-pub fn document(offer: &Offer) -> Vec<u8> {
-    let mut schemas = Vec::new();
-    let mut known = BTreeSet::new();
-    definitions(offer, &mut |name, schema| {
-        known.insert(name.to_owned());
-        put_named(&mut schemas, 1, name, &encode(schema));
-    });
-    for document in offer.foreign.openapi_v2() {
-        for (name, schema) in document["definitions"].as_object().into_iter().flatten() {
-            if known.insert(name.clone()) {
-                put_named(&mut schemas, 1, name, &encode(schema));
-            }
-        }
-    }
-    let mut paths = Vec::new();
-    known.clear();
-    all_paths(&offer.resources, &mut |path| {
-        known.insert(path.template.clone());
-        put_path(&mut paths, &path.template, &path_item(path));
-    });
-    for document in offer.foreign.openapi_v2() {
-        for (template, item) in document["paths"].as_object().into_iter().flatten() {
-            if known.insert(template.clone()) {
-                put_path(&mut paths, template, item);
-            }
-        }
-    }
+/// What stands before the paths and definitions, and behind them.
+pub fn ends() -> (Vec<u8>, Vec<u8>) {
     let mut info = Vec::new();
     put(&mut info, 1, b"Kubernetes");
     put(&mut info, 2, crate::discovery::GIT_VERSION.as_bytes());
-    let mut out = Vec::with_capacity(paths.len() + schemas.len() + 256);
-    put(&mut out, 1, b"2.0");
-    put(&mut out, 2, &info);
-    put(&mut out, 8, &paths);
-    put(&mut out, 9, &schemas);
+    let (mut before, mut after) = (Vec::new(), Vec::new());
+    put(&mut before, 1, b"2.0");
+    put(&mut before, 2, &info);
     // The token that every request carries, and how.
-    put(&mut out, 12, &named(BEARER, &[]));
-    put(&mut out, 13, &named(BEARER, &bearer()));
-    out
+    put(&mut after, 12, &named(BEARER, &[]));
+    put(&mut after, 13, &named(BEARER, &bearer()));
+    (before, after)
 }
 
 const BEARER: &str = "BearerToken";
@@ -227,6 +196,6 @@ mod tests {
                 }
             }
         }
-        definitions(&Offer::built_in(catalogue::catalogue()), &mut |_, schema| check(schema));
+        super::super::v2::definitions(catalogue::catalogue(), &mut |_, schema| check(schema));
     }
 }

@@ -72,7 +72,7 @@ fn schemas(paths: &[Path], name: &str, offer: &Offer) -> Value {
         .values()
         .map(|ty| (ty.name().to_owned(), definition(*ty, Dialect::V3, &prose, &identities)))
         .collect();
-    schemas.extend(custom.iter().flat_map(|c| custom::definitions(c, Dialect::V3, &prose)));
+    schemas.extend(custom.iter().flat_map(|c| custom::definitions(c, Dialect::V3)));
     let names = value_names(&types);
     schemas.extend(named_values(Dialect::V3).filter(|(name, _)| names.contains(name.as_str())));
     let patch = super::parameters::meta("Patch");

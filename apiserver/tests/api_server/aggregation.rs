@@ -257,6 +257,33 @@ async fn documents_are_merged() {
     assert!(v2["paths"].get("/apis/apps/v1/deployments").is_none_or(|p| p["get"] != "evil"));
 }
 
+/// `kubectl explain` and `apply` ask for v3 of everybody.
+#[tokio::test]
+async fn who_publishes_v2_alone_is_shown_in_v3() {
+    let world = World::new().await;
+    world.toy.set(Mood::Old);
+    world.register(&world.toy.api_service("toy")).await;
+    world.until("Passed").await;
+    let deadline = Instant::now() + PATIENCE / 3;
+    let url = loop {
+        let v3 = world.fixture.get("/openapi/v3").await.expect(200);
+        match v3["paths"]["apis/toy.io/v1"]["serverRelativeURL"].as_str() {
+            Some(url) => break url.to_owned(),
+            None => assert!(Instant::now() < deadline, "last: {}", v3["paths"]),
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    };
+    let document = world.fixture.get(&url).await.expect(200);
+    assert_eq!(document["openapi"], "3.0.0");
+    assert_eq!(document["components"]["schemas"]["io.toy.v1.Thing"]["type"], "object");
+    assert!(document["paths"]["/apis/toy.io/v1/things"]["get"].is_object());
+    let (path, hash) = url.split_once("?hash=").unwrap();
+    assert!(hash.len() > 20, "{hash}");
+    let moved = world.fixture.get(&format!("{path}?hash=OLD")).await;
+    assert_eq!(moved.status, 301);
+    assert_eq!(world.fixture.get("/openapi/v3/apis/toy.io/v2").await.status, 404);
+}
+
 #[tokio::test]
 async fn a_bad_server_hurts_nobody_else() {
     let world = World::aggregated().await;

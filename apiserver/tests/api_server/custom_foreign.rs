@@ -95,6 +95,33 @@ async fn fields_are_selected_by_after_the_conversion() {
     assert_eq!(events.brief().await, "DELETED three");
 }
 
+/// The version that is stored now is not that of the objects that are there already.
+#[tokio::test]
+async fn objects_of_an_older_storage_version_are_selected_after_the_conversion() {
+    let (api, hook) = serve().await;
+    api.post(V1, &widget("v1", "old", json!({ "both": "a:1" }))).await.expect(201);
+    let mut versions = definition(&hook)["spec"]["versions"].take();
+    for version in versions.as_array_mut().unwrap() {
+        version["storage"] = (version["name"] == "v2").into();
+    }
+    redefine(&api, &json!({ "spec": { "versions": versions } })).await;
+    api.post(V2, &widget("v2", "new", json!({ "left": "a" }))).await.expect(201);
+    api.post(V2, &widget("v2", "other", json!({ "left": "b" }))).await.expect(201);
+    let uri = format!("{V2}?fieldSelector=spec.left%3Da");
+    let list = api.get(&uri).await.expect(200);
+    let names: Vec<&str> =
+        list["items"].as_array().unwrap().iter().map(|i| i["metadata"]["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["new", "old"]);
+    let mut events = api.watch(&format!("{uri}&watch=1")).await;
+    assert_eq!(events.brief().await, "ADDED new");
+    assert_eq!(events.brief().await, "ADDED old");
+    api.patch(&format!("{V1}/old"), "merge-patch", &json!({ "spec": { "both": "c:1" } })).await.expect(200);
+    assert_eq!(events.brief().await, "DELETED old");
+    api.delete(&uri).await.expect(200);
+    let left = api.get(V2).await.expect(200);
+    assert_eq!(left["items"].as_array().unwrap().len(), 2, "{left}");
+}
+
 #[tokio::test]
 async fn owners_of_the_other_version_are_asked_through_the_webhook() {
     let (api, hook) = serve().await;

@@ -42,6 +42,8 @@ pub enum Mood {
     Lying,
     /// Says 500.
     Failing,
+    /// Knows no OpenAPI v3.
+    Old,
 }
 
 pub struct Seen {
@@ -189,7 +191,8 @@ async fn answer(state: &State, client: String, request: Request<Incoming>) -> Re
         client,
     });
     match mood {
-        Mood::Good => {}
+        Mood::Old if path.starts_with("/openapi/v3") => return status(StatusCode::NOT_FOUND),
+        Mood::Good | Mood::Old => {}
         Mood::Hanging => std::future::pending().await,
         Mood::Lying => return Response::new(Body::from("<html>")),
         Mood::Failing => return status(StatusCode::INTERNAL_SERVER_ERROR),
