@@ -15,6 +15,8 @@ pub mod crd;
 pub mod custom;
 pub mod discovery;
 pub mod flowcontrol;
+#[cfg(any(test, feature = "testing"))]
+pub mod fuzzing;
 pub mod health;
 pub mod http;
 pub mod kubeconfig;

@@ -11,7 +11,8 @@ impl Random {
         self.0
     }
 
-    fn below(&mut self, limit: usize) -> usize {
+    /// A number below `limit`, which counts as 1 if it is 0.
+    pub fn below(&mut self, limit: usize) -> usize {
         usize::try_from(self.next() % limit.max(1) as u64).expect("below a usize")
     }
 }

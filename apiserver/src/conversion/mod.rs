@@ -5,6 +5,8 @@
 //! order, kind, name, namespace and uid must be those that were sent, and of the metadata only labels and annotations are
 //! taken over. There is no cache of answers: a webhook may convert otherwise from one moment to the next.
 
+#[cfg(any(test, feature = "testing"))]
+pub mod fuzzing;
 mod metadata;
 mod review;
 #[cfg(test)]

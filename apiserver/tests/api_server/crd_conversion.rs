@@ -4,6 +4,7 @@ use crate::crd_definitions::{CRDS, established, fixture};
 use crate::support::Fixture;
 use crate::webhooks_support::{Hook, Reaction, hook};
 use serde_json::{Value, json};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// `v1` has `spec.hostPort: "host:port"`, `v2` has `spec.host` and `spec.port`; `v1` is stored.
@@ -170,4 +171,31 @@ async fn a_webhook_that_hangs_holds_up_nobody_else_and_its_definition_can_go() {
     crate::crd_definitions::until(&fixture, "hosts.d.convert.io", Value::is_null).await;
     assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
     waiting.iter().for_each(tokio::task::JoinHandle::abort);
+}
+
+/// A webhook that asks for the very object that it is to convert calls itself. There is an end to it, and nobody else
+/// notices.
+#[tokio::test]
+async fn a_webhook_that_calls_itself_comes_to_an_end() {
+    let server: Arc<OnceLock<Fixture>> = Arc::default();
+    let own = server.clone();
+    let again = move |_: &Value| {
+        let fixture = own.get().unwrap().clone();
+        tokio::spawn(async move { fixture.get("/apis/e.convert.io/v2/namespaces/default/hosts/one").await });
+        Reaction::Hang
+    };
+    let (fixture, hook) = serve(again, "e.convert.io").await;
+    assert!(server.set(fixture.clone()).is_ok());
+    let of = |version: &str| format!("/apis/e.convert.io/{version}/namespaces/default/hosts");
+    let one = host("e.convert.io", "v1", "one", json!({ "hostPort": "a:1" }));
+    fixture.post(&of("v1"), &one).await.expect(201);
+    let begun = std::time::Instant::now();
+    let answer = fixture.get(&format!("{}/one?timeout=1s", of("v2"))).await;
+    assert!((500..=504).contains(&answer.status), "{}", answer.status);
+    fixture.get(&format!("{}/one", of("v1"))).await.expect(200);
+    fixture.get("/api/v1/namespaces").await.expect(200);
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+    let asked = hook.seen().len();
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert!(asked > 1 && hook.seen().len() <= 65, "{asked} questions, then {}", hook.seen().len());
 }

@@ -7,6 +7,8 @@
 mod ask;
 mod audit;
 mod denial;
+#[cfg(any(test, feature = "testing"))]
+pub mod fuzzing;
 mod hook;
 mod hooks;
 mod metrics;
