@@ -46,6 +46,11 @@ impl MatchConditions {
         self.conditions.is_empty()
     }
 
+    /// Whether a condition names this variable.
+    pub fn mentions(&self, variable: &str) -> bool {
+        self.conditions.iter().any(|(_, expression)| expression.mentions(variable))
+    }
+
     /// One false condition decides, whatever the others say.
     ///
     /// # Errors

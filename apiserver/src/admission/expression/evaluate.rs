@@ -47,6 +47,11 @@ impl Expression {
         });
         Self { source: source.to_owned(), program }
     }
+
+    /// Whether it names this variable.
+    pub fn mentions(&self, variable: &str) -> bool {
+        self.program.as_ref().is_ok_and(|program| program.mentions(variable))
+    }
 }
 
 fn exactly(wanted: &Type, found: &Type) -> bool {
@@ -91,6 +96,7 @@ pub struct Run<'a> {
 
 impl<'a> Run<'a> {
     pub fn new(input: &'a Input<'a>, composed: Option<&'a Composed>, budget: u64) -> Self {
+        let composed = composed.filter(|composed| !composed.is_empty());
         Self { input, memo: composed.map(|composed| Memo::new(input, composed)), remaining: budget }
     }
 

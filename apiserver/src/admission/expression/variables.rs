@@ -45,6 +45,15 @@ impl Composed {
         entry.insert_entry(expression).into_mut()
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.expressions.is_empty()
+    }
+
+    /// Whether an expression names this variable.
+    pub fn mentions(&self, variable: &str) -> bool {
+        self.expressions.values().any(|expression| expression.mentions(variable))
+    }
+
     pub fn of(&self) -> Type {
         Type::Object(self.of.clone())
     }

@@ -43,6 +43,15 @@ pub struct Validating {
     pub validations: Vec<Validation>,
     /// Key and expression.
     pub annotations: Vec<(String, Expression)>,
+    pub needs: Needs,
+}
+
+/// Which variables that take work to make a policy names.
+#[derive(Clone, Copy, Debug)]
+pub struct Needs {
+    pub request: bool,
+    pub namespace: bool,
+    pub authorizer: bool,
 }
 
 #[derive(Debug)]
@@ -164,11 +173,35 @@ impl Policy for Validating {
         };
         let validations = items(spec, "validations").iter().map(validation).collect();
         let annotations = items(spec, "auditAnnotations").iter().map(annotation).collect();
-        Self { common, validations, annotations }
+        let mut policy = Self {
+            common,
+            validations,
+            annotations,
+            needs: Needs { request: true, namespace: true, authorizer: true },
+        };
+        policy.needs = Needs {
+            request: policy.mentions("request"),
+            namespace: policy.mentions("namespaceObject"),
+            authorizer: policy.mentions("authorizer"),
+        };
+        policy
     }
 
     fn common(&self) -> &Common {
         &self.common
+    }
+}
+
+impl Validating {
+    fn mentions(&self, variable: &str) -> bool {
+        let validation = |validation: &Validation| {
+            let message = validation.message_expression.as_ref();
+            validation.check.mentions(variable) || message.is_some_and(|m| m.mentions(variable))
+        };
+        self.common.conditions.mentions(variable)
+            || self.common.composed.mentions(variable)
+            || self.validations.iter().any(validation)
+            || self.annotations.iter().any(|(_, expression)| expression.mentions(variable))
     }
 }
 

@@ -11,6 +11,7 @@ use crate::admission::{Attributes, ValidatingStep, Write};
 use crate::metrics;
 use coracle_api::{ApiError, Object, Resource};
 use serde::Serialize;
+use serde_json::Value;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -70,7 +71,8 @@ struct Dispatch<'r> {
     write: &'r Write<'r>,
     object: Option<&'r Object>,
     old: Option<&'r Object>,
-    asker: Option<Asker>,
+    /// Made for the first policy that names them.
+    asker: Option<Option<Asker>>,
     namespace: Option<Option<Object>>,
     denials: Vec<Denial>,
 }
@@ -91,8 +93,7 @@ impl ValidatingStep for ValidatingPolicies {
         if is_exempt(write.attributes) {
             return Ok(());
         }
-        let mut dispatch =
-            Dispatch { write, object, old, asker: asker(write), namespace: None, denials: Vec::new() };
+        let mut dispatch = Dispatch { write, object, old, asker: None, namespace: None, denials: Vec::new() };
         for bound in set.iter() {
             dispatch.policy(bound).await?;
         }
@@ -157,7 +158,7 @@ impl Dispatch<'_> {
                 return Ok(());
             }
         };
-        let request = request_of(attributes, matched);
+        let request = if policy.needs.request { request_of(attributes, matched) } else { Value::Null };
         let input = Input {
             object: object.as_deref(),
             old_object: old.as_deref(),
@@ -201,8 +202,11 @@ impl Dispatch<'_> {
                 return Ok(());
             }
         };
-        if self.namespace.is_none() {
+        if policy.needs.namespace && self.namespace.is_none() {
             self.namespace = Some(super::namespace(self.write)?);
+        }
+        if policy.needs.authorizer && self.asker.is_none() {
+            self.asker = Some(asker(self.write));
         }
         for param in &found {
             let began = Instant::now();
@@ -211,7 +215,7 @@ impl Dispatch<'_> {
                 &Input {
                     params: param.as_deref(),
                     namespace: self.namespace.as_ref().and_then(Option::as_ref),
-                    authorizer: self.asker.as_ref(),
+                    authorizer: self.asker.as_ref().and_then(Option::as_ref),
                     ..*input
                 },
             );
