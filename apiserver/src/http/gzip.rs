@@ -15,7 +15,7 @@ const PIECE_BYTES: usize = 16 * 1024;
 pub fn packed(mut pieces: impl Iterator<Item = Bytes>) -> impl Iterator<Item = Bytes> {
     let mut packer = Some(GzEncoder::new(Vec::new(), Compression::fast()));
     std::iter::from_fn(move || {
-        while let Some(piece) = pieces.next() {
+        for piece in pieces.by_ref() {
             // Writing to memory cannot fail; if it did, the client would see a body that was cut off.
             let into = packer.as_mut()?;
             into.write_all(&piece).ok()?;

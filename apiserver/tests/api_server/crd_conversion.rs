@@ -191,7 +191,7 @@ async fn a_webhook_that_calls_itself_comes_to_an_end() {
     fixture.post(&of("v1"), &one).await.expect(201);
     let begun = std::time::Instant::now();
     let answer = fixture.get(&format!("{}/one?timeout=1s", of("v2"))).await;
-    assert!((500..=504).contains(&answer.status), "{}", answer.status);
+    assert!(answer.status.is_server_error(), "{}", answer.status);
     fixture.get(&format!("{}/one", of("v1"))).await.expect(200);
     fixture.get("/api/v1/namespaces").await.expect(200);
     assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
