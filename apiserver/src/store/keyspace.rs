@@ -328,29 +328,33 @@ fn compact(value: &Bytes) -> Bytes {
 }
 
 /// Applies a commit of the journal again: keys with what they were put to (and when they were created) or nothing if
-/// they were deleted. `None`: nothing changed, because what it deleted had never been durable.
+/// they were deleted. `swap` sets what a key holds, returns what it held, and may replace its arguments by equal ones
+/// that are in memory already. `None`: nothing changed, because what it deleted had never been durable.
 pub(super) fn redo(
-    present: &mut Present,
+    mut swap: impl FnMut(&mut Arc<str>, &mut Option<Item>) -> Option<Item>,
     revision: Revision,
     ops: impl Iterator<Item = (Arc<str>, Option<(Revision, Bytes)>)>,
 ) -> Option<Commit> {
     let mut changes = Vec::new();
-    for (key, put) in ops {
-        let (before, value) = match put {
-            Some((created, value)) => {
-                let item = Item { value: value.clone(), created, modified: revision };
-                (present.insert(key.clone(), item), Some((created, value)))
-            }
-            None => (present.remove(&*key), None),
-        };
-        let created = value.as_ref().map(|(created, _)| *created);
-        let value = value.map(|(_, value)| value);
+    for (mut key, put) in ops {
+        let mut item = put.map(|(created, value)| Item { value, created, modified: revision });
+        let before = swap(&mut key, &mut item);
+        let created = item.as_ref().map(|item| item.created);
+        let value = item.map(|item| item.value);
         record(&key, value.as_ref(), before, created.unwrap_or(revision), &mut changes);
         if let (Some(created), Some(change)) = (created, changes.last_mut()) {
             change.created = created;
         }
     }
     (!changes.is_empty()).then_some(Commit { revision, changes })
+}
+
+/// As a `swap` of [`redo`]: sets what a key holds in a map.
+pub(super) fn swap_in(present: &mut Present, key: &mut Arc<str>, item: &mut Option<Item>) -> Option<Item> {
+    match item {
+        Some(item) => present.insert(key.clone(), item.clone()),
+        None => present.remove(&**key),
+    }
 }
 
 /// Adds one operation to a commit's changes. A key that the same transaction touched before keeps one change, from

@@ -4,11 +4,11 @@
 use super::disk::{self, at};
 use super::dump;
 use super::journal::{Kept, Resume};
-use super::replay::{Base, Replayed, replay};
+use super::replay::{Base, Replayed, Undo, replay};
 use super::report::{IncidentKind, Reporter};
 use super::segment::{self, Head, Segment};
 use super::tree::{self, TreeError};
-use crate::store::history::{History, rewind};
+use crate::store::history::History;
 use crate::store::keyspace::Present;
 use crate::store::{Revision, StoreError};
 use std::collections::{HashSet, VecDeque};
@@ -169,12 +169,8 @@ fn from_tree(
 ) -> Result<(Replayed, Revision), StoreError> {
     let checkpoint = loaded.revision;
     if let Some((undo, floor)) = read_history(dir, checkpoint) {
-        let base = Base {
-            present: rewind(&loaded.present, undo),
-            floor,
-            covered: checkpoint,
-            digest: Some(tree::digest(&loaded.present)),
-        };
+        let present = loaded.present.clone();
+        let base = Base { present, floor, covered: checkpoint, undo: Some(undo) };
         match replay(segments, base) {
             Ok(replayed) if !replayed.astray && !replayed.history_has_gaps() => {
                 return Ok((replayed, checkpoint));
@@ -184,11 +180,9 @@ fn from_tree(
             ),
         }
     }
-    let base = Base { present: loaded.present, floor: checkpoint, covered: checkpoint, digest: None };
+    let base = Base { present: loaded.present, floor: checkpoint, covered: checkpoint, undo: None };
     replay(segments, base).map(|replayed| (replayed, checkpoint))
 }
-
-type Undo = imbl::OrdMap<Arc<str>, Option<crate::store::keyspace::Item>>;
 
 /// What the keys that changed since the history's floor held at that floor.
 fn read_history(dir: &Path, checkpoint: Revision) -> Option<(Undo, Revision)> {
@@ -223,7 +217,7 @@ fn from_snapshot(
             })
         })
         .map_err(at(&path))?;
-    let base = Base { present, floor: head.revision, covered: head.revision, digest: None };
+    let base = Base { present, floor: head.revision, covered: head.revision, undo: None };
     replay(segments, base)
 }
 

@@ -2,26 +2,28 @@
 
 use super::record::Record;
 use super::segment::{self, End, Segment, Step};
-use super::tree;
 use crate::store::history::History;
-use crate::store::keyspace::{Present, redo};
+use crate::store::keyspace::{Item, Present, redo, swap_in};
 use crate::store::{Revision, StoreError};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 /// A state to replay upon.
 #[derive(Default)]
 pub(super) struct Base {
-    /// The state as of `floor`, which history will reach back to.
+    /// The state as of `covered`.
     pub present: Present,
+    /// Which history will reach back to.
     pub floor: Revision,
     /// Everything up to here is known to be in the checkpoint (or snapshot) that the state comes from, so damage in
     /// the journal before it loses nothing.
     pub covered: Revision,
-    /// What the digest of the state as of `covered` must be, where history is replayed up to it.
-    pub digest: Option<u64>,
+    /// Where `floor` is before `covered`: what the keys that changed between them held at `floor`.
+    pub undo: Option<Undo>,
 }
+
+pub(super) type Undo = HashMap<Arc<str>, Option<Item>>;
 
 /// What came out of a replay.
 pub(super) struct Replayed {
@@ -45,7 +47,7 @@ pub(super) struct Replayed {
     pub end: Option<End>,
     /// The state as of `covered` was not met again on the way: history must not be trusted.
     pub astray: bool,
-    digest: Option<u64>,
+    past: Option<Undo>,
     floor: Revision,
     covered: Revision,
     pending: Option<Hole>,
@@ -102,7 +104,7 @@ impl Replayed {
     fn new(base: Base) -> Self {
         Self {
             astray: false,
-            digest: base.digest,
+            past: base.undo,
             present: base.present,
             history: History::new(base.floor),
             newest: base.floor,
@@ -202,7 +204,14 @@ impl Replayed {
                 }
                 self.newest = revision;
                 let ops = ops.into_iter().map(|op| (op.key, op.value));
-                if let Some(commit) = redo(&mut self.present, revision, ops) {
+                let commit = match &mut self.past {
+                    Some(past) => {
+                        let (present, astray) = (&self.present, &mut self.astray);
+                        redo(|key, item| swap_past(past, present, astray, key, item), revision, ops)
+                    }
+                    None => redo(|key, item| swap_in(&mut self.present, key, item), revision, ops),
+                };
+                if let Some(commit) = commit {
                     self.history.push(Arc::new(commit), self.clock.instant(millis), true);
                 }
             }
@@ -219,15 +228,41 @@ impl Replayed {
     }
 
     fn compare(&mut self) {
-        if let Some(digest) = self.digest.take() {
-            self.astray = tree::digest(&self.present) != digest;
-        }
+        let Some(past) = self.past.take() else { return };
+        let versions = |item: &Item| (item.created, item.modified);
+        let same = |(key, item): (&Arc<str>, &Option<Item>)| {
+            self.present.get(key).map(versions) == item.as_ref().map(versions)
+        };
+        self.astray |= !past.iter().all(same);
     }
 
     /// Whether damage lies where history was replayed, so that the history (not the present) has a gap.
     pub fn history_has_gaps(&self) -> bool {
         self.floor < self.covered && !self.holes.is_empty()
     }
+}
+
+/// Sets what a key held in the past. Where that is what it holds now, it shares the present's memory.
+fn swap_past(
+    past: &mut Undo,
+    present: &Present,
+    astray: &mut bool,
+    key: &mut Arc<str>,
+    item: &mut Option<Item>,
+) -> Option<Item> {
+    if let Some((known, now)) = present.get_key_value(&**key) {
+        *key = known.clone();
+        if let Some(item) = item
+            && item.modified == now.modified
+        {
+            *item = now.clone();
+        }
+    }
+    let Some(held) = past.get_mut(&**key) else {
+        *astray = true;
+        return None;
+    };
+    std::mem::replace(held, item.clone())
 }
 
 impl Hole {
