@@ -11,6 +11,7 @@ pub mod identity;
 pub mod managed;
 pub mod meta;
 pub mod patch;
+pub mod pieces;
 pub mod protobuf;
 pub mod quantity;
 pub mod quota;
@@ -23,6 +24,7 @@ pub mod validation;
 pub use catalogue::{Resource, Subresource};
 pub use error::{ApiError, FieldError};
 pub use identity::UserInfo;
+pub use pieces::Pieces;
 pub use quantity::Quantity;
 pub use selector::{FieldSelector, LabelSelector};
 

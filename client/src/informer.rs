@@ -1,12 +1,15 @@
-//! Shared informers: one watch and one decoded copy per kind and process, however many components read it.
+//! Shared informers: one watch and one copy per kind and process, however many components read it.
 
+use crate::document::Document;
+use crate::held::{Arrived, Found, Objects, arrived};
 use crate::reflector::{Change, Reflector, Selection};
 use k8s_openapi::NamespaceResourceScope;
 use kube::{Api, Resource, ResourceExt};
 use parking_lot::Mutex;
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::any::{Any, TypeId};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::Arc;
 use tokio::sync::watch;
@@ -68,9 +71,7 @@ impl<K: Resource<DynamicType = ()> + Clone + DeserializeOwned + fmt::Debug + Sen
 type Handler<K> = Box<dyn Fn(&Delta<K>) -> bool + Send + Sync>;
 
 struct State<K> {
-    objects: BTreeMap<ObjectKey, Arc<K>>,
-    /// By the uid of the controlling owner; objects without one are under the empty uid.
-    by_owner: HashMap<String, BTreeSet<ObjectKey>>,
+    objects: Objects<K>,
     handlers: Vec<Handler<K>>,
     /// The newest resourceVersion delivered.
     revision: u64,
@@ -88,69 +89,32 @@ impl<K> Clone for Informer<K> {
     }
 }
 
-fn controller_uid<K: Resource>(object: &K) -> &str {
-    let mut owners = object.meta().owner_references.iter().flatten();
-    owners.find(|o| o.controller == Some(true)).map_or("", |o| o.uid.as_str())
-}
-
 impl<K: Kind> State<K> {
-    fn index(&mut self, key: &ObjectKey, old: Option<&K>, new: Option<&K>) {
-        if let Some(uid) = old.map(controller_uid)
-            && let Some(keys) = self.by_owner.get_mut(uid)
-        {
-            keys.remove(key);
-            if keys.is_empty() {
-                self.by_owner.remove(uid);
-            }
-        }
-        if let Some(uid) = new.map(controller_uid) {
-            self.by_owner.entry(uid.to_owned()).or_default().insert(key.clone());
+    fn set(&mut self, key: ObjectKey, new: Arrived<K>) {
+        let object = new.object.clone();
+        let old = self.objects.insert(key, new, !self.handlers.is_empty());
+        self.revision = self.revision.max(revision_of(object.as_ref()));
+        self.tell(&Delta { old, new: Some(object) });
+    }
+
+    fn remove(&mut self, key: &ObjectKey) {
+        let old = self.objects.remove(key, !self.handlers.is_empty());
+        if old.is_some() {
+            self.tell(&Delta { old, new: None });
         }
     }
 
-    fn set(&mut self, key: ObjectKey, new: Option<Arc<K>>) {
-        let old = match &new {
-            Some(object) => self.objects.insert(key.clone(), object.clone()),
-            None => self.objects.remove(&key),
-        };
-        if old.is_none() && new.is_none() {
-            return;
-        }
-        self.index(&key, old.as_deref(), new.as_deref());
-        self.revision = self.revision.max(new.as_deref().map_or(0, revision_of));
-        let delta = Delta { old, new };
-        self.handlers.retain(|handler| handler(&delta));
-    }
-
-    /// Replaces everything after a relist; an object whose resourceVersion is unchanged makes no delta.
-    fn replace(&mut self, listed: BTreeMap<ObjectKey, Arc<K>>) {
-        let gone: Vec<ObjectKey> =
-            self.objects.keys().filter(|k| !listed.contains_key(*k)).cloned().collect();
-        for key in gone {
-            self.set(key, None);
-        }
-        for (key, object) in listed {
-            let same = self
-                .objects
-                .get(&key)
-                .is_some_and(|o| o.meta().resource_version == object.meta().resource_version);
-            if !same {
-                self.set(key, Some(object));
-            }
-        }
+    fn tell(&mut self, delta: &Delta<K>) {
+        self.handlers.retain(|handler| handler(delta));
     }
 }
 
 impl<K: Kind> Informer<K> {
     fn start(client: kube::Client, selection: Selection, stop: CancellationToken) -> Self {
-        let state = Arc::new(Mutex::new(State {
-            objects: BTreeMap::new(),
-            by_owner: HashMap::new(),
-            handlers: Vec::new(),
-            revision: 0,
-        }));
+        let objects = Objects::default();
+        let state = Arc::new(Mutex::new(State { objects, handlers: Vec::new(), revision: 0 }));
         let (sender, synced) = watch::channel(false);
-        tokio::spawn(follow(Reflector::new(client, selection), state.clone(), sender, stop));
+        tokio::spawn(follow(Reflector::sharing(client, selection), state.clone(), sender, stop));
         Self { state, synced }
     }
 
@@ -170,36 +134,52 @@ impl<K: Kind> Informer<K> {
     }
 
     pub fn get_key(&self, key: &ObjectKey) -> Option<Arc<K>> {
-        self.state.lock().objects.get(key).cloned()
+        let found = self.state.lock().objects.find(key)?;
+        let Found::Packed(key, document) = found else { return found.object() };
+        let object = Found::Packed(key.clone(), document.clone()).object()?;
+        self.state.lock().objects.keep(&key, &document, &object);
+        Some(object)
     }
 
-    /// All objects, ordered by namespace and name.
+    /// All objects, ordered by namespace and name. Of a kind with very many, [`iter`](Self::iter) needs less memory.
     pub fn list(&self) -> Vec<Arc<K>> {
-        self.state.lock().objects.values().cloned().collect()
+        self.iter().collect()
     }
 
     pub fn list_in(&self, namespace: &str) -> Vec<Arc<K>> {
-        let state = self.state.lock();
-        let from = ObjectKey::new(namespace, "");
-        let range = state.objects.range(from..).take_while(|(key, _)| key.namespace == namespace);
-        range.map(|(_, object)| object.clone()).collect()
+        self.iter_in(namespace).collect()
+    }
+
+    /// As [`list`](Self::list), one after the other: an object may be decoded only when its turn comes. The lock is not
+    /// held meanwhile.
+    pub fn iter(&self) -> impl Iterator<Item = Arc<K>> + use<K> {
+        all(self.state.lock().objects.select(None, |_| true))
+    }
+
+    pub fn iter_in(&self, namespace: &str) -> impl Iterator<Item = Arc<K>> + use<K> {
+        all(self.state.lock().objects.select(Some(namespace), |_| true))
+    }
+
+    /// The objects of a namespace whose labels are wanted; others are not even decoded.
+    pub fn labelled(
+        &self,
+        namespace: &str,
+        wanted: impl Fn(&BTreeMap<String, String>) -> bool,
+    ) -> Vec<Arc<K>> {
+        let found = self.state.lock().objects.select(Some(namespace), wanted);
+        all(found).collect()
     }
 
     /// The objects whose controlling owner reference (`controller: true`) names `uid`.
     pub fn controlled_by(&self, uid: &str) -> Vec<Arc<K>> {
-        let state = self.state.lock();
-        let keys = state.by_owner.get(uid).into_iter().flatten();
-        keys.filter_map(|key| state.objects.get(key).cloned()).collect()
+        let found = self.state.lock().objects.controlled_by(uid);
+        all(found).collect()
     }
 
     /// What `uid` could claim in a namespace: what it controls already, anywhere, and what nobody controls there.
     pub fn claimable(&self, namespace: &str, uid: &str) -> Vec<Arc<K>> {
-        let state = self.state.lock();
-        let owned = state.by_owner.get(uid).into_iter().flatten();
-        let orphans = state.by_owner.get("").into_iter();
-        let from = ObjectKey::new(namespace, "");
-        let near = orphans.flat_map(|o| o.range(from.clone()..).take_while(|key| key.namespace == namespace));
-        owned.chain(near).filter_map(|key| state.objects.get(key).cloned()).collect()
+        let found = self.state.lock().objects.claimable(namespace, uid);
+        all(found).collect()
     }
 
     /// Calls `handler` for every present object (as added) and then for every change, in order.
@@ -216,8 +196,8 @@ impl<K: Kind> Informer<K> {
     /// behind in the informers that outlive it.
     pub fn on_change_while(&self, handler: impl Fn(&Delta<K>) -> bool + Send + Sync + 'static) {
         let mut state = self.state.lock();
-        for object in state.objects.values() {
-            if !handler(&Delta { old: None, new: Some(object.clone()) }) {
+        for object in all(state.objects.select(None, |_| true)) {
+            if !handler(&Delta { old: None, new: Some(object) }) {
                 return;
             }
         }
@@ -231,6 +211,13 @@ impl<K: Kind> Informer<K> {
     }
 }
 
+fn all<K: Kind>(found: Vec<Found<K>>) -> impl Iterator<Item = Arc<K>> {
+    found.into_iter().filter_map(Found::object)
+}
+
+/// Objects taken over between two chances for other tasks to run: about a millisecond.
+const AT_ONCE: usize = 64;
+
 async fn follow<K: Kind>(
     mut reflector: Reflector,
     state: Arc<Mutex<State<K>>>,
@@ -239,40 +226,107 @@ async fn follow<K: Kind>(
 ) {
     // The copy that is being made, until it is complete.
     let mut copy = None;
-    while let Some(change) = stop.run_until_cancelled(reflector.next()).await {
+    let mut at_once = 0;
+    while let Some(change) = stop.run_until_cancelled(reflector.next_document()).await {
         match change {
-            Change::Restart => copy = Some(BTreeMap::new()),
-            Change::Set(bytes) => set(&mut copy, &state, &bytes),
-            Change::Gone(bytes) => remove(&mut copy, &state, &bytes),
+            Change::Restart => copy = Some(Copied::new()),
+            Change::Set(document) => {
+                set(copy.as_mut(), &state, document);
+                // A server in this process has the next one ready, and the next.
+                at_once = (at_once + 1) % AT_ONCE;
+                if at_once == 0 {
+                    tokio::task::yield_now().await;
+                }
+            }
+            Change::Gone(document) => gone(copy.as_mut(), &state, &document),
             Change::Synced => {
-                state.lock().replace(copy.take().unwrap_or_default());
+                replace(&state, copy.take().unwrap_or_default()).await;
                 sender.send_replace(true);
             }
         }
     }
 }
 
-type Copy<K> = Option<BTreeMap<ObjectKey, Arc<K>>>;
+/// What a copy has shown so far, not yet decoded, with resourceVersions as numbers.
+type Copied = BTreeMap<ObjectKey, (u64, Document)>;
 
-fn set<K: Kind>(copy: &mut Copy<K>, state: &Mutex<State<K>>, bytes: &[u8]) {
-    let Some(object) = decode::<K>(bytes).map(slim) else { return };
-    let key = ObjectKey::of(object.as_ref());
-    match copy {
-        Some(copy) => drop(copy.insert(key, object)),
-        None => state.lock().set(key, Some(object)),
+/// What names an object.
+#[derive(Deserialize)]
+struct Head {
+    metadata: HeadMeta,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct HeadMeta {
+    name: String,
+    #[serde(default)]
+    namespace: String,
+    #[serde(default)]
+    resource_version: String,
+}
+
+impl HeadMeta {
+    fn of(document: &Document) -> Option<Self> {
+        let head = serde_json::from_slice::<Head>(&document.bytes());
+        head.map_err(|error| tracing::warn!(%error, "an object has no metadata"))
+            .ok()
+            .map(|head| head.metadata)
+    }
+
+    fn revision(&self) -> u64 {
+        self.resource_version.parse().unwrap_or(0)
+    }
+
+    fn key(self) -> ObjectKey {
+        ObjectKey { namespace: self.namespace, name: self.name }
     }
 }
 
-fn remove<K: Kind>(copy: &mut Copy<K>, state: &Mutex<State<K>>, bytes: &[u8]) {
-    let Some(object) = decode::<K>(bytes) else { return };
-    let key = ObjectKey::of(&object);
+fn set<K: Kind>(copy: Option<&mut Copied>, state: &Mutex<State<K>>, document: Document) {
+    let Some(copy) = copy else {
+        let Some(new) = arrived::<K>(document) else { return };
+        state.lock().set(ObjectKey::of(new.object.as_ref()), new);
+        return;
+    };
+    let Some(head) = HeadMeta::of(&document) else { return };
+    let revision = head.revision();
+    copy.insert(head.key(), (revision, document.kept()));
+}
+
+fn gone<K: Kind>(copy: Option<&mut Copied>, state: &Mutex<State<K>>, document: &Document) {
+    let Some(head) = HeadMeta::of(document) else { return };
+    let revision = head.revision();
+    let key = head.key();
     if let Some(copy) = copy {
         copy.remove(&key);
         return;
     }
     let mut state = state.lock();
-    state.revision = state.revision.max(revision_of(&object));
-    state.set(key, None);
+    state.revision = state.revision.max(revision);
+    state.remove(&key);
+}
+
+/// Replaces everything after a relist; an object whose resourceVersion is unchanged makes no delta.
+async fn replace<K: Kind>(state: &Mutex<State<K>>, listed: Copied) {
+    {
+        let mut state = state.lock();
+        let missing = |key: &&Arc<ObjectKey>| !listed.contains_key(&***key);
+        let gone: Vec<Arc<ObjectKey>> = state.objects.keys().filter(missing).cloned().collect();
+        gone.iter().for_each(|key| state.remove(key));
+    }
+    for (at, (key, (revision, document))) in listed.into_iter().enumerate() {
+        if at % AT_ONCE == AT_ONCE - 1 {
+            tokio::task::yield_now().await;
+        }
+        let known = state.lock().objects.revision(&key);
+        if revision > 0 && known == Some(revision) {
+            continue;
+        }
+        if let Some(new) = arrived::<K>(document) {
+            state.lock().set(key, new);
+        }
+    }
 }
 
 /// `None`, and a line in the log, when the object does not fit its type: a newer server's, perhaps.
@@ -291,15 +345,6 @@ pub fn all_of<K: Kind>() -> Selection {
 /// The object's resourceVersion as a number, 0 when it has none.
 pub fn revision_of<K: Resource>(object: &K) -> u64 {
     object.meta().resource_version.as_deref().and_then(|v| v.parse().ok()).unwrap_or(0)
-}
-
-/// Without what nobody reads ([`crate::slim`]).
-///
-/// A decoded list has room for four elements at the least, of a kilobyte each where they are containers; a clone has
-/// room for what is there.
-fn slim<K: Kind>(mut object: K) -> Arc<K> {
-    crate::slim::slim(&mut object);
-    Arc::new(object.clone())
 }
 
 /// The informers of one process, started at first use.

@@ -16,6 +16,9 @@ const BASE_DELAY: Duration = Duration::from_millis(5);
 /// Longest delay of a failing key; client-go's default of 1,000 s is too patient for a node that people watch.
 const MAX_DELAY: Duration = Duration::from_secs(60);
 
+/// Keys that an emptied queue keeps room for; a flood leaves no more behind.
+const KEPT: usize = 1024;
+
 struct State<K> {
     ready: VecDeque<K>,
     /// In `ready`, or to be put there when its worker is done; since when.
@@ -103,6 +106,11 @@ impl<K: Clone + Eq + Hash> State<K> {
             metrics.taken(now.duration_since(added));
         }
         self.processing.insert(key.clone(), now);
+        if self.ready.is_empty() && self.ready.capacity() > KEPT {
+            self.ready = VecDeque::new();
+            self.dirty.shrink_to(KEPT);
+            self.due.shrink_to(KEPT);
+        }
         Some(key)
     }
 

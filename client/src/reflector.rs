@@ -3,7 +3,9 @@
 //! It hands out the objects' JSON undecoded, so that its machinery exists once and not once per kind.
 //! The first copy comes as a streaming list (KEP-3157), object by object, never as one large answer.
 
+use crate::document::Document;
 use bytes::{Buf, Bytes, BytesMut};
+use coracle_api::Pieces;
 use http::Request;
 use http_body_util::BodyExt;
 use kube::client::Body;
@@ -46,12 +48,23 @@ impl Selection {
 
 /// What happened, in the server's order. Objects are JSON as the server sent it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum Change<D = Bytes> {
     /// Whatever was known is void: what follows until [`Synced`](Self::Synced) is a new complete copy.
     Restart,
-    Set(Bytes),
-    Gone(Bytes),
+    Set(D),
+    Gone(D),
     Synced,
+}
+
+impl Change<Document> {
+    fn whole(self) -> Change {
+        match self {
+            Self::Restart => Change::Restart,
+            Self::Set(object) => Change::Set(object.into_bytes()),
+            Self::Gone(object) => Change::Gone(object.into_bytes()),
+            Self::Synced => Change::Synced,
+        }
+    }
 }
 
 /// Why a watch ended before its time.
@@ -107,6 +120,10 @@ pub struct Reflector {
     from: From,
     body: Option<Body>,
     buffer: BytesMut,
+    /// The server is asked for objects in pieces, and may promise them.
+    pieces: Option<Pieces>,
+    /// Those of an event that is not complete.
+    parts: Vec<Bytes>,
     /// Whether the complete copy has been told to the end.
     synced: bool,
     pause: Option<Duration>,
@@ -122,14 +139,26 @@ impl Reflector {
             from: From::Nothing,
             body: None,
             buffer: BytesMut::new(),
+            pieces: None,
+            parts: Vec::new(),
             synced: false,
             pause: None,
             resume_at: None,
         }
     }
 
+    /// For who keeps the objects as they come: a server in this process shares their bytes.
+    pub(crate) fn sharing(client: kube::Client, selection: Selection) -> Self {
+        Self { pieces: Some(Pieces::default()), ..Self::new(client, selection) }
+    }
+
     /// The next change; waits, retries and resumes as long as it takes. May be dropped and called again.
     pub async fn next(&mut self) -> Change {
+        self.next_document().await.whole()
+    }
+
+    /// As [`next`](Self::next), with objects in the pieces that they came in.
+    pub(crate) async fn next_document(&mut self) -> Change<Document> {
         loop {
             match self.step().await {
                 Ok(Some(change)) => return change,
@@ -140,7 +169,7 @@ impl Reflector {
     }
 
     /// One step towards the next change.
-    async fn step(&mut self) -> Result<Option<Change>, Broken> {
+    async fn step(&mut self) -> Result<Option<Change<Document>>, Broken> {
         if let Some(line) = self.take_line() {
             return self.read(&line);
         }
@@ -148,7 +177,7 @@ impl Reflector {
         match body.frame().await {
             Some(Ok(frame)) => {
                 if let Ok(data) = frame.into_data() {
-                    self.buffer.extend_from_slice(&data);
+                    return self.take_frame(data);
                 }
             }
             Some(Err(error)) => return Err(Broken::Transport(error.to_string())),
@@ -158,9 +187,32 @@ impl Reflector {
         Ok(None)
     }
 
+    /// Lines, or a piece of one where the server has promised pieces.
+    fn take_frame(&mut self, data: Bytes) -> Result<Option<Change<Document>>, Broken> {
+        if !self.pieces.as_ref().is_some_and(Pieces::promised) {
+            self.buffer.extend_from_slice(&data);
+            return Ok(None);
+        }
+        if !data.ends_with(b"\n") {
+            self.parts.push(data);
+            return Ok(None);
+        }
+        let parts = std::mem::take(&mut self.parts);
+        if let [head, rest] = &parts[..]
+            && *data == *PIECE_END
+            && let Some((kind, head)) = event_head(head)
+        {
+            let object = Document::shared(head, rest.clone());
+            return self.event(kind == "DELETED", object).map(Some);
+        }
+        parts.iter().chain([&data]).for_each(|part| self.buffer.extend_from_slice(part));
+        Ok(None)
+    }
+
     fn close(&mut self) {
         self.body = None;
         self.buffer = BytesMut::new();
+        self.parts.clear();
         if !self.synced {
             self.from = From::Nothing;
         }
@@ -179,7 +231,7 @@ impl Reflector {
         self.resume_at = Some(Instant::now() + pause.mul_f64(rand::rng().random_range(1.0..2.0)));
     }
 
-    async fn open(&mut self) -> Result<Option<Change>, Broken> {
+    async fn open(&mut self) -> Result<Option<Change<Document>>, Broken> {
         if let Some(when) = self.resume_at {
             tokio::time::sleep_until(when).await;
         }
@@ -223,6 +275,9 @@ impl Reflector {
             format!("{}?{}", self.selection.path, query.finish()).parse().unwrap_or_default();
         let accept = if self.selection.metadata_only { METADATA_ONLY } else { "application/json" };
         request.headers_mut().insert(http::header::ACCEPT, http::HeaderValue::from_static(accept));
+        if let Some(pieces) = &self.pieces {
+            request.extensions_mut().insert(pieces.clone());
+        }
         request
     }
 
@@ -238,21 +293,15 @@ impl Reflector {
         Some(line)
     }
 
-    fn read(&mut self, bytes: &Bytes) -> Result<Option<Change>, Broken> {
+    fn read(&mut self, bytes: &Bytes) -> Result<Option<Change<Document>>, Broken> {
         if bytes.is_empty() {
             return Ok(None);
         }
         let line: Line = serde_json::from_slice(bytes)?;
         let object = bytes.slice_ref(line.object.get().as_bytes());
-        self.pause = None;
         match line.kind.as_ref() {
-            "ADDED" | "MODIFIED" | "DELETED" => {
-                if self.synced {
-                    self.from = version(&object)?.map_or(From::Nothing, From::Version);
-                }
-                let gone = line.kind == "DELETED";
-                Ok(Some(if gone { Change::Gone(object) } else { Change::Set(object) }))
-            }
+            "ADDED" | "MODIFIED" => self.event(false, object.into()).map(Some),
+            "DELETED" => self.event(true, object.into()).map(Some),
             "BOOKMARK" => self.bookmark(serde_json::from_slice(&object)?),
             _ => {
                 let head: Head = serde_json::from_slice(&object)?;
@@ -261,7 +310,20 @@ impl Reflector {
         }
     }
 
-    fn bookmark(&mut self, head: Head) -> Result<Option<Change>, Broken> {
+    fn event(&mut self, gone: bool, object: Document) -> Result<Change<Document>, Broken> {
+        self.pause = None;
+        if self.synced {
+            let version = match first_version(object.beginning()) {
+                Some(version) => Some(version.to_owned()),
+                None => serde_json::from_slice::<Head>(&object.bytes())?.metadata.resource_version,
+            };
+            self.from = version.map_or(From::Nothing, From::Version);
+        }
+        Ok(if gone { Change::Gone(object) } else { Change::Set(object) })
+    }
+
+    fn bookmark(&mut self, head: Head) -> Result<Option<Change<Document>>, Broken> {
+        self.pause = None;
         let ends_copy = head.metadata.annotations.is_some_and(|a| a.contains_key(INITIAL_END));
         let first = ends_copy && !self.synced;
         self.synced |= ends_copy;
@@ -272,18 +334,26 @@ impl Reflector {
     }
 }
 
-/// The object's resourceVersion. Our own server writes it first of all; elsewhere it is looked for.
-fn version(object: &[u8]) -> Result<Option<String>, serde_json::Error> {
+/// The object's resourceVersion, where it stands first in the metadata as our own server writes it.
+pub(crate) fn first_version(object: &[u8]) -> Option<&str> {
     const FIRST: &[u8] = br#""metadata":{"resourceVersion":""#;
     let beginning = &object[..object.len().min(160)];
-    if let Some(at) = beginning.windows(FIRST.len()).position(|window| window == FIRST) {
-        let rest = &beginning[at + FIRST.len()..];
-        let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
-        if digits > 0 && rest.get(digits) == Some(&b'"') {
-            return Ok(std::str::from_utf8(&rest[..digits]).ok().map(str::to_owned));
-        }
-    }
-    Ok(serde_json::from_slice::<Head>(object)?.metadata.resource_version)
+    let at = beginning.windows(FIRST.len()).position(|window| window == FIRST)?;
+    let rest = &beginning[at + FIRST.len()..];
+    let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let whole = digits > 0 && rest.get(digits) == Some(&b'"');
+    std::str::from_utf8(&rest[..digits]).ok().filter(|_| whole)
+}
+
+/// The end of an event that comes in pieces ([`Pieces`]).
+const PIECE_END: &[u8] = b"}\n";
+
+/// The first piece of an event, taken apart: its type, and the beginning of its object.
+fn event_head(head: &Bytes) -> Option<(&str, Bytes)> {
+    let rest = head.strip_prefix(b"{\"type\":\"")?;
+    let end = rest.iter().position(|byte| *byte == b'"')?;
+    let object = rest[end..].strip_prefix(b"\",\"object\":")?;
+    Some((std::str::from_utf8(&rest[..end]).ok()?, head.slice_ref(object)))
 }
 
 #[cfg(test)]
@@ -382,11 +452,44 @@ mod tests {
         assert_eq!(changes(&mut reflector, 6).await, "restart +a restart restart +a synced ");
     }
 
-    #[test]
-    fn versions_are_found_wherever_they_stand() {
+    #[tokio::test]
+    async fn versions_are_found_wherever_they_stand() {
         let ours = br#"{"kind":"Pod","metadata":{"resourceVersion":"12","name":"a"}}"#;
         let theirs = br#"{"metadata":{"name":"a","labels":{"resourceVersion":"7"},"resourceVersion":"13"}}"#;
-        assert_eq!(version(ours).unwrap().as_deref(), Some("12"));
-        assert_eq!(version(theirs).unwrap().as_deref(), Some("13"));
+        assert_eq!(first_version(ours), Some("12"));
+        assert_eq!(first_version(theirs), None);
+        let mut reflector = Reflector::new(client(&[]).0, Selection::default());
+        reflector.synced = true;
+        reflector.event(false, Bytes::from_static(theirs).into()).unwrap();
+        assert_eq!(reflector.from, From::Version("13".to_owned()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_in_this_process_hands_objects_over_in_pieces() {
+        let stored = Bytes::from_static(br#""name":"a"}}"#);
+        let shared = stored.clone();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            if let Some(pieces) = request.extensions().get::<Pieces>() {
+                pieces.promise();
+            }
+            let head = br#"{"type":"ADDED","object":{"metadata":{"resourceVersion":"3","#;
+            let whole = event("MODIFIED", "b", 4) + &end_of_copy(5) + &event("DELETED", "b", 6);
+            let frames =
+                [Bytes::from_static(head), shared.clone(), Bytes::from_static(PIECE_END), whole.into()];
+            let frames = frames.map(|data| Ok::<_, Infallible>(http_body::Frame::data(data)));
+            let body = http_body_util::StreamBody::new(futures::stream::iter(frames));
+            async move { Ok::<_, Infallible>(Response::new(body)) }
+        });
+        let client = kube::Client::new(service, "default");
+        let mut reflector = Reflector::sharing(client.clone(), Selection::of("/api/v1/pods"));
+        assert_eq!(reflector.next_document().await, Change::Restart);
+        let Change::Set(first) = reflector.next_document().await else { panic!("no object") };
+        assert!(first.is_shared());
+        assert_eq!(first.bytes(), &br#"{"metadata":{"resourceVersion":"3","name":"a"}}"#[..]);
+        let Change::Set(second) = reflector.next_document().await else { panic!("no object") };
+        assert!(!second.is_shared());
+        assert_eq!(changes(&mut reflector, 2).await, "synced -b ");
+        let mut whole = Reflector::new(client, Selection::of("/api/v1/pods"));
+        assert_eq!(changes(&mut whole, 5).await, "restart +a +b synced -b ");
     }
 }

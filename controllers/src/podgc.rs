@@ -67,8 +67,7 @@ impl Reconciler for LostNodes {
 
     async fn reconcile(&self, key: &ObjectKey) -> Result<Next, ReconcileError> {
         if self.nodes.get_key(key).is_none_or(|node| is_out_of_service(&node)) {
-            let all = self.pods.list();
-            let on_it = all.iter().filter(|p| pods::node_name(p) == Some(&key.name));
+            let on_it = self.pods.iter().filter(|p| pods::node_name(p) == Some(&key.name));
             on_it.for_each(|pod| self.queue.add(ObjectKey::of(pod.as_ref())));
         }
         Ok(Next::Done)
@@ -136,8 +135,7 @@ impl PodGc {
 
     /// The oldest go, and before them those that were evicted: no controller made them end.
     async fn sweep(&self) -> Result<Next, ReconcileError> {
-        let mut terminated: Vec<Arc<Pod>> = self.pods.list();
-        terminated.retain(|pod| pods::is_terminal(pod));
+        let mut terminated: Vec<Arc<Pod>> = self.pods.iter().filter(|pod| pods::is_terminal(pod)).collect();
         let excess = terminated.len().saturating_sub(THRESHOLD);
         terminated.sort_by_cached_key(|pod| {
             let reason = pod.status.as_ref().and_then(|s| s.reason.as_deref());

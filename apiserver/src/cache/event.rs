@@ -84,12 +84,26 @@ impl Event {
 /// A watch event in JSON, with its newline.
 pub fn frame(seen: Seen, object: &CachedObject, revision: Revision) -> Bytes {
     let mut out = BytesMut::with_capacity(object.encoded_len() + 40);
+    begin(&mut out, seen);
+    object.write(&mut out, revision, false);
+    out.put_slice(END);
+    out.freeze()
+}
+
+/// What [`frame`] makes, in the pieces of [`coracle_api::Pieces`]; `None` where it cannot be taken apart.
+pub fn pieces(seen: Seen, object: &CachedObject, revision: Revision) -> Option<[Bytes; 3]> {
+    let mut out = BytesMut::with_capacity(192);
+    begin(&mut out, seen);
+    let (head, rest) = object.split(out, revision)?;
+    Some([head, rest, Bytes::from_static(END)])
+}
+
+const END: &[u8] = b"}\n";
+
+fn begin(out: &mut BytesMut, seen: Seen) {
     out.put_slice(b"{\"type\":\"");
     out.put_slice(seen.as_str().as_bytes());
     out.put_slice(b"\",\"object\":");
-    object.write(&mut out, revision, false);
-    out.put_slice(b"}\n");
-    out.freeze()
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ mod object;
 mod routes;
 mod watcher;
 
-pub use event::{Event, OTHER_ENCODINGS, Seen, frame};
+pub use event::{Event, OTHER_ENCODINGS, Seen, frame, pieces};
 pub use history::History;
 pub use object::CachedObject;
 pub use watcher::{Filter, Item, QUEUE_EVENTS, Watcher};
@@ -33,6 +33,9 @@ use tokio::sync::watch;
 
 /// Objects by storage key.
 pub type Objects = OrdMap<Arc<str>, Arc<CachedObject>>;
+
+/// Objects that are indexed in less time than it takes to start a thread that does half of them.
+const INDEXED_BY_ONE: usize = 500;
 
 /// One resource at one revision. Cloning is O(1).
 #[derive(Clone)]
@@ -86,22 +89,26 @@ impl Cache {
         cache.catalogue.attach(&cache);
         // The definitions say how the objects of custom resources are indexed.
         let is_definition = |stored: &&KeyValue| resource_of(&stored.key) == Some(DEFINITIONS);
-        cache.load(listing.items.iter().filter(is_definition), listing.revision);
+        let (definitions, others): (Vec<_>, Vec<_>) = listing.items.iter().partition(is_definition);
+        cache.load(&definitions, listing.revision);
         cache.follow_definitions(&mut cache.watchers.lock());
-        cache.load(listing.items.iter().filter(|stored| !is_definition(stored)), listing.revision);
+        cache.load(&others, listing.revision);
         let following = Following(Arc::downgrade(&cache));
         let follower = move |commits: &[Arc<Commit>]| following.tell(commits);
         store.follow(listing.revision, Box::new(follower))?;
         Ok(cache)
     }
 
-    fn load<'s>(&self, stored: impl Iterator<Item = &'s KeyValue>, revision: Revision) {
+    fn load(&self, stored: &[&KeyValue], revision: Revision) {
         let mut loaded: HashMap<Box<str>, Resource> = HashMap::new();
-        for stored in stored {
-            let Some(name) = resource_of(&stored.key) else { continue };
-            let strategy = self.strategy(name);
-            let object = Arc::new(CachedObject::new(stored, strategy.as_deref()));
-            loaded.entry(name.into()).or_default().objects.insert(stored.key.clone(), object);
+        for object in self.indexed(stored) {
+            let Some(name) = resource_of(&object.key) else { continue };
+            if !loaded.contains_key(name) {
+                loaded.insert(name.into(), Resource::default());
+            }
+            if let Some(resource) = loaded.get_mut(name) {
+                resource.objects.insert(object.key.clone(), object);
+            }
         }
         for resource in loaded.values_mut() {
             resource.history.start_at(revision);
@@ -109,6 +116,28 @@ impl Cache {
             resource.changed_at = revision;
         }
         self.state.write().resources.extend(loaded);
+    }
+
+    /// Objects of stored values, in their order, made by as many threads as that is worth.
+    fn indexed(&self, stored: &[&KeyValue]) -> Vec<Arc<CachedObject>> {
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        let share = stored.len().div_ceil(threads).max(INDEXED_BY_ONE);
+        let work = |part: &[&KeyValue]| -> Vec<_> { part.iter().map(|stored| self.object(stored)).collect() };
+        std::thread::scope(|scope| {
+            let mut parts = stored.chunks(share);
+            let first = parts.next().unwrap_or_default();
+            let others: Vec<_> = parts.map(|part| (part, scope.spawn(move || work(part)))).collect();
+            let mut all = work(first);
+            for (part, thread) in others {
+                all.extend(thread.join().unwrap_or_else(|_| work(part)));
+            }
+            all
+        })
+    }
+
+    fn object(&self, stored: &KeyValue) -> Arc<CachedObject> {
+        let strategy = resource_of(&stored.key).and_then(|name| self.strategy(name));
+        Arc::new(CachedObject::new(stored, strategy.as_deref()))
     }
 
     /// Which resources are served, the custom ones from the definitions in this cache.

@@ -133,6 +133,21 @@ impl CachedObject {
         out.put_slice(&self.raw[splice..]);
     }
 
+    /// The object as [`write`](Self::write) makes it, in two pieces after what stands in `out`: what is new, and what is
+    /// kept here anyway. `None` where the value is no object of the API.
+    pub fn split(&self, mut out: BytesMut, revision: Revision) -> Option<(Bytes, Bytes)> {
+        let splice = self.splice();
+        if splice == 0 {
+            return None;
+        }
+        out.put_slice(&self.raw[..splice]);
+        write_version(&mut out, revision);
+        if self.raw.get(splice) != Some(&b'}') {
+            out.put_u8(b',');
+        }
+        Some((out.freeze(), self.raw.slice(splice..)))
+    }
+
     /// Appends the value of `metadata` as JSON, with `revision` as its resourceVersion.
     pub fn write_metadata(&self, out: &mut impl BufMut, revision: Revision) {
         let splice = self.splice();
@@ -248,6 +263,9 @@ mod tests {
             std::str::from_utf8(&cached.to_json()).unwrap(),
             r#"{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"120","labels":{"a":"1","b":"2"},"name":"web"},"data":{"metadata":{}}}"#
         );
+        let (head, rest) = cached.split(BytesMut::new(), Revision(120)).unwrap();
+        assert_eq!([head, rest.clone()].concat(), cached.to_json());
+        assert_eq!(rest.as_ptr_range().end, cached.raw.as_ptr_range().end);
         let mut item = BytesMut::new();
         cached.write(&mut item, Revision(10), true);
         assert!(item.starts_with(br#"{"metadata":{"resourceVersion":"10","labels""#));

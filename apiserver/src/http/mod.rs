@@ -25,6 +25,7 @@ mod special;
 mod steps;
 mod warnings;
 pub mod watch_body;
+mod watch_stream;
 mod yaml;
 
 pub use negotiation::{Format, Shape, Wanted};

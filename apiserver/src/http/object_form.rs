@@ -2,7 +2,7 @@
 //! metadata cut out, or protobuf transcoded.
 
 use super::negotiation::{Format, Shape, Wanted};
-use crate::cache::{CachedObject, Event, OTHER_ENCODINGS, Seen, frame};
+use crate::cache::{CachedObject, Event, OTHER_ENCODINGS, Seen, frame, pieces};
 use crate::store::Revision;
 use bytes::Bytes;
 use coracle_api::protobuf::{self, Encoder, ProtobufError, Type, put};
@@ -143,6 +143,11 @@ impl ObjectForm {
         self.append_json(object, revision, false, &mut out);
         out.extend_from_slice(b"}\n");
         out.into()
+    }
+
+    /// As [`frame`](Self::frame), in pieces that share the object's own bytes; `None` where they are written otherwise.
+    pub fn pieces(&self, seen: Seen, object: &CachedObject, revision: Revision) -> Option<[Bytes; 3]> {
+        self.encoding().is_none().then(|| pieces(seen, object, revision)).flatten()
     }
 
     /// The length of each object's message, for the head of a list.

@@ -20,7 +20,7 @@ use crate::registry::{Deleted, Page, Query, Scope, WriteOptions, Written};
 use crate::server::Inner;
 use crate::strategy;
 use axum::body::Body;
-use coracle_api::{ApiError, Object, UserInfo};
+use coracle_api::{ApiError, Object, Pieces, UserInfo};
 use http::header::USER_AGENT;
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use parking_lot::Mutex;
@@ -39,6 +39,8 @@ pub struct Call<'a> {
     pub query: Query,
     pub wanted: Wanted,
     pub route: Route,
+    /// A watcher in this process, who can share the cache's bytes.
+    pub pieces: Option<&'a Pieces>,
 }
 
 impl Call<'_> {
@@ -263,8 +265,10 @@ impl Call<'_> {
             resource,
             stop: self.server.stop.clone(),
             columns_sent: false,
+            in_pieces: self.pieces.is_some(),
             metrics,
         };
+        self.pieces.inspect(|pieces| pieces.promise());
         Ok(Reply::stream(body.into_body(), kind))
     }
 

@@ -256,7 +256,8 @@ async fn serve(
         Some(_) => Wanted::of_custom(headers, parts.uri.query())?,
         None => wanted,
     };
-    let call = Call { server, info, user, headers, query, wanted, route };
+    let pieces = parts.extensions.get();
+    let call = Call { server, info, user, headers, query, wanted, route, pieces };
     call.answer(body).await
 }
 

@@ -3,6 +3,7 @@
 use super::negotiation::{Shape, Wanted};
 use super::object_form::{ObjectForm, event_of};
 use super::shape::{Tables, metadata_only};
+use super::watch_stream::WatchStream;
 use crate::cache::{CachedObject, Seen};
 use crate::custom::CustomResource;
 use crate::metrics::WatchMetrics;
@@ -10,15 +11,11 @@ use crate::registry::selection::matches;
 use crate::registry::{Message, Watch};
 use crate::store::Revision;
 use axum::body::Body;
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::Bytes;
 use coracle_api::{ApiError, FieldSelector, Object, Resource};
 use serde_json::{Value, json};
-use std::convert::Infallible;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
-
-/// What is ready at once is sent together up to this size: initial events come in few pieces.
-const PIECE_BYTES: usize = 64 * 1024;
 
 /// Turns an object from its stored into its served form.
 pub type Convert = Arc<dyn Fn(Object) -> Object + Send + Sync>;
@@ -40,41 +37,44 @@ pub struct WatchBody {
     pub stop: CancellationToken,
     /// The first event of a table watch brings the columns.
     pub columns_sent: bool,
+    /// Objects may come in the pieces of [`coracle_api::Pieces`].
+    pub in_pieces: bool,
     pub metrics: WatchMetrics,
 }
 
 impl WatchBody {
     pub fn into_body(self) -> Body {
-        let stream = futures::stream::unfold(Some(self), |state| async {
-            let mut state = state?;
-            let piece = state.piece().await?;
-            let next = if piece.last { None } else { Some(state) };
-            Some((Ok::<_, Infallible>(piece.bytes), next))
-        });
-        Body::from_stream(stream)
+        Body::new(WatchStream::new(self))
     }
 
-    async fn piece(&mut self) -> Option<Piece> {
-        let message = tokio::select! {
-            biased;
-            () = self.stop.cancelled() => return None,
-            message = self.watch.next() => message?,
-        };
-        let Piece { bytes: first, last } = self.encode(message).await;
-        let Some(second) = (if last { None } else { self.watch.ready() }) else {
-            return Some(Piece { bytes: first, last });
-        };
-        let mut joined = BytesMut::with_capacity(first.len() * 4);
-        joined.put_slice(&first);
-        let mut next = Some(second);
-        let mut last = false;
-        while let Some(message) = next {
-            let piece = self.encode(message).await;
-            joined.put_slice(&piece.bytes);
-            last = piece.last;
-            next = if last || joined.len() >= PIECE_BYTES { None } else { self.watch.ready() };
+    /// The message as it is sent, unless it has to be waited for: then it comes back.
+    pub(super) fn encode_now(&mut self, message: Message) -> Result<Piece, Message> {
+        if self.foreign.is_some() || self.differing(&message).is_some() {
+            return Err(message);
         }
-        Some(Piece { bytes: joined.freeze(), last })
+        Ok(self.finished(message))
+    }
+
+    fn finished(&mut self, message: Message) -> Piece {
+        let last = matches!(message, Message::Error(_));
+        let bytes = self.written(message);
+        self.metrics.sent(bytes.len());
+        Piece { bytes, last }
+    }
+
+    /// The message in pieces, where this watcher takes them and they need no waiting.
+    pub(super) fn pieces(&self, message: &Message) -> Option<[Bytes; 3]> {
+        let form = self.form.as_ref().filter(|_| self.in_pieces && self.foreign.is_none())?;
+        if self.differing(message).is_some() {
+            return None;
+        }
+        let pieces = match message {
+            Message::Initial(object) => form.pieces(Seen::Added, object, object.revision),
+            Message::Event((seen, event)) => form.pieces(*seen, event.object(*seen)?, event.revision),
+            Message::Bookmark(..) | Message::Error(_) => None,
+        }?;
+        self.metrics.sent(pieces.iter().map(Bytes::len).sum());
+        Some(pieces)
     }
 
     /// The message as it looks to a selector by fields of a version that only a webhook can make.
@@ -109,25 +109,24 @@ impl WatchBody {
         }
     }
 
-    async fn encode(&mut self, message: Message) -> Piece {
+    /// The message as it is sent; custom resources may have to be converted by a webhook.
+    pub(super) async fn encode(&mut self, message: Message) -> Piece {
         let message = match self.selected(message).await {
             Ok(Some(message)) => message,
             Ok(None) => return Piece { bytes: Bytes::new(), last: false },
             Err(error) => Message::Error(error),
         };
-        let mut last = matches!(message, Message::Error(_));
-        let bytes = match self.differing(&message) {
-            None => self.written(message),
-            Some((custom, seen, object, revision)) => match custom.shown(&object, revision).await {
-                Ok(object) => self.shaped(seen, object),
-                Err(error) => {
-                    last = true;
-                    self.written(Message::Error(error))
-                }
-            },
+        let Some((custom, seen, object, revision)) = self.differing(&message) else {
+            return self.finished(message);
         };
-        self.metrics.sent(bytes.len());
-        Piece { bytes, last }
+        match custom.shown(&object, revision).await {
+            Ok(object) => {
+                let bytes = self.shaped(seen, object);
+                self.metrics.sent(bytes.len());
+                Piece { bytes, last: false }
+            }
+            Err(error) => self.finished(Message::Error(error)),
+        }
     }
 
     /// An object that is not shown as it is stored.
@@ -212,7 +211,8 @@ pub fn failed(error: &ApiError, wanted: Wanted) -> Body {
 
 type Differing = (Arc<CustomResource>, Seen, Arc<CachedObject>, Revision);
 
-struct Piece {
-    bytes: Bytes,
-    last: bool,
+pub(super) struct Piece {
+    pub bytes: Bytes,
+    /// The watch is over with it.
+    pub last: bool,
 }

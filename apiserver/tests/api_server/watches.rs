@@ -192,3 +192,41 @@ async fn one_object_and_namespaces() {
         assert_eq!(all.brief().await, name);
     }
 }
+
+#[tokio::test]
+async fn in_pieces_or_whole_it_is_the_same_watch() {
+    let api = Fixture::new().await;
+    api.post(CONFIG_MAPS, &config_map("old")).await.expect(201);
+    let uri = format!(
+        "{CONFIG_MAPS}?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
+    );
+    let promise = coracle_api::Pieces::default();
+    let mut request = http::Request::get(&uri).body(axum::body::Body::empty()).unwrap();
+    request.extensions_mut().insert(promise.clone());
+    let mut in_pieces = api.send(request).await.into_body();
+    assert!(promise.promised());
+    let mut whole =
+        api.send(http::Request::get(&uri).body(axum::body::Body::empty()).unwrap()).await.into_body();
+    // An initial object comes in three pieces, the bookmark that ends them in one.
+    let initial = take(&mut in_pieces, 4).await;
+    let lines = take(&mut whole, 1).await.concat();
+    assert_eq!(initial.concat(), lines);
+    api.patch(&format!("{CONFIG_MAPS}/old"), "merge-patch", &json!({"data": {"k": "2"}})).await.expect(200);
+    let changed = take(&mut in_pieces, 3).await;
+    assert_eq!(changed.concat(), take(&mut whole, 1).await.concat());
+    assert!(changed[0].ends_with(b"\","), "{:?}", changed[0]);
+    assert_eq!(&*changed[2], b"}\n");
+    api.delete(&format!("{CONFIG_MAPS}/old")).await.expect(200);
+    assert_eq!(take(&mut in_pieces, 3).await.concat(), take(&mut whole, 1).await.concat());
+}
+
+async fn take(body: &mut axum::body::Body, frames: usize) -> Vec<bytes::Bytes> {
+    use http_body_util::BodyExt;
+    let mut taken = Vec::new();
+    for _ in 0..frames {
+        let frame =
+            tokio::time::timeout(Duration::from_secs(10), body.frame()).await.expect("no frame in time");
+        taken.push(frame.unwrap().unwrap().into_data().unwrap());
+    }
+    taken
+}

@@ -4,6 +4,7 @@ use super::pods;
 use coracle_client::{Delta, Informer, ObjectKey};
 use k8s_openapi::api::core::v1::{ObjectReference, Pod, Service, ServicePort};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use kube::ResourceExt;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
@@ -43,9 +44,8 @@ pub fn selector(service: &Service) -> Option<&BTreeMap<String, String>> {
     spec.selector.as_ref().filter(|s| !s.is_empty())
 }
 
-pub fn selects(selector: &BTreeMap<String, String>, pod: &Pod) -> bool {
-    let labels = pod.metadata.labels.as_ref();
-    selector.iter().all(|(k, v)| labels.is_some_and(|l| l.get(k) == Some(v)))
+pub fn selects(selector: &BTreeMap<String, String>, labels: &BTreeMap<String, String>) -> bool {
+    selector.iter().all(|(k, v)| labels.get(k) == Some(v))
 }
 
 pub fn is_headless(service: &Service) -> bool {
@@ -116,7 +116,7 @@ pub fn keys_of(delta: &Delta<Pod>, services: &Informer<Service>) -> Vec<ObjectKe
     };
     let concerned = |service: &Service| {
         let pods = [&delta.old, &delta.new].into_iter().flatten();
-        selector(service).is_some_and(|selector| pods.into_iter().any(|pod| selects(selector, pod)))
+        selector(service).is_some_and(|selector| pods.into_iter().any(|pod| selects(selector, pod.labels())))
     };
     let services = services.list_in(&namespace);
     services.iter().filter(|s| concerned(s)).map(|s| ObjectKey::of(s.as_ref())).collect()

@@ -142,9 +142,7 @@ impl Reconciler for Budgets {
 impl Budgets {
     fn selected(&self, key: &ObjectKey, budget: &PodDisruptionBudget) -> Vec<Arc<Pod>> {
         let Some(selector) = selector(budget) else { return Vec::new() };
-        let mut pods = self.pods.list_in(&key.namespace);
-        pods.retain(|pod| selector.matches(pod.labels()));
-        pods
+        self.pods.labelled(&key.namespace, |labels| selector.matches(labels))
     }
 
     async fn wanted(

@@ -75,8 +75,7 @@ impl Reconciler for EndpointsOf {
         let Some(selector) = services::selector(&service).filter(|_| !deleting(service.as_ref())) else {
             return Ok(Next::Done);
         };
-        let mut pods = self.pods.list_in(&key.namespace);
-        pods.retain(|pod| services::selects(selector, pod));
+        let pods = self.pods.labelled(&key.namespace, |labels| services::selects(selector, labels));
         let old = self.endpoints.get_key(key);
         let new = plan::endpoints(&service, &pods, old.as_deref());
         if old.as_deref() == Some(&new) {

@@ -111,8 +111,7 @@ impl Reconciler for Slices {
         if !self.writer.pending.seen(key, &self.writer.slices) {
             return Ok(Next::After(PATIENCE));
         }
-        let mut pods = self.pods.list_in(&key.namespace);
-        pods.retain(|pod| services::selects(selector, pod));
+        let pods = self.pods.labelled(&key.namespace, |labels| services::selects(selector, labels));
         let families = services::families(&service);
         let wanted = families.into_iter().map(|family| {
             let zone = |node: &str| self.nodes.get("", node).as_deref().and_then(zone).cloned();

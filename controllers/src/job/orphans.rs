@@ -19,7 +19,7 @@ pub async fn free(
     pods: &Informer<Pod>,
     namespace: &str,
 ) -> Result<(), ReconcileError> {
-    for pod in pods.list_in(namespace).into_iter().filter(|pod| is_orphan(pod, jobs)) {
+    for pod in pods.iter_in(namespace).filter(|pod| is_orphan(pod, jobs)) {
         control.remove_finalizer(&pod, TRACKING).await?;
     }
     Ok(())

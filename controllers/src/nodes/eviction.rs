@@ -59,8 +59,7 @@ impl Reconciler for Tainted {
 
     async fn reconcile(&self, key: &ObjectKey) -> Result<Next, ReconcileError> {
         if self.nodes.get_key(key).is_some_and(|node| !no_execute(&node).is_empty()) {
-            let all = self.pods.list();
-            let on_it = all.iter().filter(|p| pods::node_name(p) == Some(&key.name));
+            let on_it = self.pods.iter().filter(|p| pods::node_name(p) == Some(&key.name));
             on_it.for_each(|pod| self.client_queue.add(ObjectKey::of(pod.as_ref())));
         }
         Ok(Next::Done)

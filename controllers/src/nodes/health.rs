@@ -14,6 +14,7 @@ use kube::{Api, ResourceExt};
 use parking_lot::Mutex;
 use serde_json::json;
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
@@ -177,12 +178,12 @@ impl Health {
 
     /// Nobody knows whether the pods of a silent node still serve, so their Services stop counting on them.
     async fn mark_pods(&self, node: &str) -> Result<(), ReconcileError> {
-        let all = self.pods.list();
-        for pod in all.iter().filter(|p| pods::node_name(p) == Some(node) && pods::is_ready(p)) {
+        let ready_there = |pod: &Arc<Pod>| pods::node_name(pod) == Some(node) && pods::is_ready(pod);
+        for pod in self.pods.iter().filter(ready_there) {
             let unready =
                 json!({ "type": "Ready", "status": "False", "lastTransitionTime": Timestamp::now() });
             let status = json!({ "conditions": [unready] });
-            if disruption::patch_status(&self.client, pod, status).await? {
+            if disruption::patch_status(&self.client, &pod, status).await? {
                 self.recorder.warning(pod.as_ref(), "NodeNotReady", "Node is not ready");
             }
         }

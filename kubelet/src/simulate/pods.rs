@@ -28,7 +28,7 @@ pub async fn run(context: &Context, config: Arc<SimulateConfig>) {
     let nodes = context.informers.of::<Node>();
     let speaking = silence::speaking(&nodes, config.clone());
     tokio::join!(pods.synced(), nodes.synced());
-    let addresses = AtomicU32::new(status::highest_address(&pods.list()).wrapping_add(1));
+    let addresses = AtomicU32::new(status::highest_address(pods.iter()).wrapping_add(1));
     let follow = silence::follow(speaking, context.client.clone(), pods.clone(), queue.clone());
     let simulator = Simulator { client: context.client.clone(), pods, nodes, config, addresses };
     let work = controller::run(Arc::new(simulator), queue, WORKERS, context.stop.clone());

@@ -35,8 +35,8 @@ fn pod_ip(host: u32) -> String {
 }
 
 /// The host part of the highest address in use, so that a restart hands out no address twice.
-pub fn highest_address(pods: &[Arc<Pod>]) -> u32 {
-    let addresses = pods.iter().filter_map(|p| p.status.as_ref()?.pod_ip.as_ref()?.parse::<Ipv4Addr>().ok());
+pub fn highest_address(pods: impl Iterator<Item = Arc<Pod>>) -> u32 {
+    let addresses = pods.filter_map(|p| p.status.as_ref()?.pod_ip.as_ref()?.parse::<Ipv4Addr>().ok());
     addresses.map(u32::from).filter(|a| a & 0xFFFF_0000 == POD_NETWORK).map(|a| a & 0xFFFF).max().unwrap_or(0)
 }
 
@@ -232,7 +232,7 @@ mod tests {
     fn addresses_go_on_after_the_highest() {
         let mut taken = pod();
         taken.status = Some(running(&taken, 0, 300, Timestamp::UNIX_EPOCH));
-        let next = highest_address(&[Arc::new(taken)]) + 1;
+        let next = highest_address(std::iter::once(Arc::new(taken))) + 1;
         assert_ne!(pod_ip(next), pod_ip(300));
     }
 }

@@ -123,9 +123,9 @@ impl Binder {
     fn report_waiting(&self, claim: &PersistentVolumeClaim) {
         let name = claim.name_any();
         let uses = |pod: &k8s_openapi::api::core::v1::Pod| crate::protection::uses(pod, &name);
-        let pods = self.pods.list_in(&claim.namespace().unwrap_or_default());
+        let pods = self.pods.iter_in(&claim.namespace().unwrap_or_default());
         let waiting: Vec<String> =
-            pods.iter().filter(|p| !deleting(p.as_ref()) && uses(p)).map(|p| p.name_any()).collect();
+            pods.filter(|p| !deleting(p.as_ref()) && uses(p)).map(|p| p.name_any()).collect();
         if waiting.is_empty() {
             let message = "waiting for first consumer to be created before binding";
             self.recorder.normal(claim, WAIT_FOR_FIRST_CONSUMER, message);
