@@ -108,6 +108,29 @@ impl Hook {
         // The second installation is refused, which is as good.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let (authority, config) = identity(clients);
+        Self::serving(authority, config, handler)
+    }
+
+    /// Serves with a certificate and its key (PEM) that the caller trusts already, as the kubelet of a cluster does.
+    pub fn identified(
+        certificate: &str,
+        key: &str,
+        handler: impl Fn(&Call) -> Told + Send + Sync + 'static,
+    ) -> Self {
+        // The second installation is refused, which is as good.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let chain = CertificateDer::pem_slice_iter(certificate.as_bytes()).collect::<Result<Vec<_>, _>>();
+        let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).expect("a key");
+        let builder = ServerConfig::builder().with_no_client_auth();
+        let config = builder.with_single_cert(chain.expect("certificates"), key).expect("a configuration");
+        Self::serving(String::new(), config, handler)
+    }
+
+    fn serving(
+        authority: String,
+        config: ServerConfig,
+        handler: impl Fn(&Call) -> Told + Send + Sync + 'static,
+    ) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
         let runtime = runtime.expect("a runtime");
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port on loopback");

@@ -5,7 +5,10 @@ mod charts;
 mod derived;
 mod found;
 mod operator;
+mod restart;
 mod scripts;
+mod streams;
+mod top;
 
 use coracle_tests::Cluster;
 use kube::Client;
