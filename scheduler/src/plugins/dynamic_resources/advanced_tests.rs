@@ -228,3 +228,21 @@ fn preferred_alternatives_score_higher() {
     };
     assert_eq!((score("best"), score("good")), (8, 7));
 }
+
+#[test]
+fn a_claim_that_went_before_it_was_seen_holds_nothing() {
+    let plugin = |claims: &[Value]| {
+        let cluster = fake(json!([{"name": "x"}]), &[], claims);
+        DynamicResources::new(&Handle::with(Arc::new(cluster)), &json!({})).expect("arguments")
+    };
+    let mut decided = Decided::of(&[Arc::new(claim("c", json!({})))]);
+    let result = json!({"request": "r", "driver": "d.example.com", "pool": "a", "device": "x"});
+    decided.allocations = vec![Some(json!({"devices": {"results": [result]}}))];
+    let id = devices::DeviceId::of(&result);
+    for (claims, taken) in [(vec![claim("c", json!({}))], true), (vec![], false)] {
+        let plugin = plugin(&claims);
+        plugin.in_binding.put("p", decided.clone());
+        plugin.in_binding.bound("p");
+        assert_eq!(plugin.taken().holds(&id), taken, "{} claims", claims.len());
+    }
+}

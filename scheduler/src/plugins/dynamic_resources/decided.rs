@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// A claim that was written is seen by then, or was deleted meanwhile.
-const SEEN_WITHIN: Duration = Duration::from_secs(30);
+const SEEN_WITHIN: Duration = Duration::from_secs(5);
 
 /// The claim for a pod's extended resources.
 #[derive(Clone)]
@@ -64,12 +64,21 @@ impl Decided {
         own.chain(extended.filter_map(|e| e.made.as_deref().map(key))).collect()
     }
 
-    /// Whether the API's claims show everything.
-    fn is_seen(&self, cluster: &dyn Cluster) -> bool {
-        self.allocations().all(|(claim, _)| {
-            let (namespace, name) = claim.map(|c| key(c)).unwrap_or_default();
-            cluster.resource_claim(&namespace, &name).is_some_and(|claim| is_allocated(&claim))
-        })
+    /// Allocations that the API's claims do not show yet. A claim that was there when this was decided and is not any
+    /// more holds nothing.
+    fn unseen<'d>(&'d self, cluster: &dyn Cluster) -> Vec<&'d Value> {
+        let shown = |claim: &Value| {
+            let (namespace, name) = key(claim);
+            cluster.resource_claim(&namespace, &name)
+        };
+        let own = self.claims.iter().zip(&self.allocations);
+        let own = own.filter(|(claim, _)| shown(claim).is_some_and(|now| !is_allocated(&now)));
+        let made = |extended: &&Extended| {
+            let claim = extended.made.as_deref().and_then(shown);
+            !claim.is_some_and(|now| is_allocated(&now))
+        };
+        let extended = self.extended.iter().filter(made).map(|extended| &extended.allocation);
+        own.filter_map(|(_, allocation)| allocation.as_ref()).chain(extended).collect()
     }
 }
 
@@ -120,13 +129,9 @@ impl InBinding {
     pub fn count(&self, cluster: &dyn Cluster, taken: &mut Taken) {
         let mut all = self.0.lock();
         let late = |at: Instant| at.elapsed() > SEEN_WITHIN;
-        all.retain(|_, d| d.bound.is_none_or(|at| !late(at) && !d.is_seen(cluster)));
-        for (claim, allocation) in all.values().flat_map(Decided::allocations) {
-            let (namespace, name) = claim.map(|c| key(c)).unwrap_or_default();
-            let seen = cluster.resource_claim(&namespace, &name).is_some_and(|c| is_allocated(&c));
-            if !seen {
-                taken.add(allocation);
-            }
+        all.retain(|_, d| d.bound.is_none_or(|at| !late(at) && !d.unseen(cluster).is_empty()));
+        for allocation in all.values().flat_map(|decided| decided.unseen(cluster)) {
+            taken.add(allocation);
         }
     }
 }

@@ -29,7 +29,7 @@ fn environment() -> Env {
             field("allowMultipleAllocations", Type::Bool),
         ]),
     };
-    Env::default().with_bindings().variable("device", Type::Object(Arc::new(device)))
+    Env::default().variable("device", Type::Object(Arc::new(device)))
 }
 
 fn attribute<'a>(value: &Json) -> Option<Value<'a>> {
