@@ -215,7 +215,7 @@ fn tags_follow_the_specification() {
     use crate::aggregation::NoForeign;
     use crate::catalogue::testing::{definition, snapshot};
     let tags = |definition: &Value| {
-        let offer = Offer::new(catalogue(), snapshot(&[definition.clone()]), Arc::new(NoForeign));
+        let offer = Offer::new(catalogue(), snapshot(std::slice::from_ref(definition)), Arc::new(NoForeign));
         let tags = Tags::of(&offer);
         (tags.v2.clone(), tags.document("apis/example.com/v1").map(str::to_owned))
     };

@@ -23,6 +23,8 @@ const SLICES: &str = "/apis/resource.k8s.io/v1/resourceslices";
 /// Driver, pool and name.
 pub type DeviceId = (String, String, String);
 
+type Taints = HashMap<DeviceId, Vec<Value>>;
+
 fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
@@ -30,11 +32,11 @@ fn text(value: &Value) -> String {
 /// NoExecute taints of devices, by the slice that says so. Slices without any are not kept.
 #[derive(Clone, Default)]
 pub struct Tainted {
-    by_slice: Arc<Mutex<BTreeMap<String, HashMap<DeviceId, Vec<Value>>>>>,
+    by_slice: Arc<Mutex<BTreeMap<String, Taints>>>,
 }
 
 /// The devices of a slice that have such taints.
-fn tainted(slice: &Value) -> HashMap<DeviceId, Vec<Value>> {
+fn tainted(slice: &Value) -> Taints {
     let spec = &slice["spec"];
     let devices = spec["devices"].as_array().into_iter().flatten();
     let with = devices.filter_map(|device| {

@@ -125,7 +125,7 @@ fn add_nodes(registry: &mut Registry) {
     });
     registry.add("NodeAffinity", node_affinity::POINTS, |_, args| node_affinity::NodeAffinity::new(args));
     registry.add("NodePorts", node_ports::POINTS, |_, args| none(args).map(|()| node_ports::NodePorts));
-    registry.add("NodeResourcesFit", node_resources::FIT_POINTS, |handle, args| Fit::new(handle, args));
+    registry.add("NodeResourcesFit", node_resources::FIT_POINTS, Fit::new);
     registry.add("NodeResourcesBalancedAllocation", node_resources::BALANCED_POINTS, |_, args| {
         Balanced::new(args)
     });

@@ -137,7 +137,7 @@ fn the_deletion_of_a_definition_goes_on_after_kill_9() {
     cluster.says(condition, "InstanceDeletionInProgress");
     cluster.until("kubectl get notes -o name", "note.restart.example.com/n-7");
     let refused = cluster.raw("POST", NOTES, &note("late", "blue"));
-    assert_eq!(refused.code, 405, "{}", refused.body);
+    assert_eq!(refused.code, 405, "{}", refused.text);
     cluster.ok("kubectl patch note n-7 --type=merge -p '{\"metadata\":{\"finalizers\":null}}'");
     cluster.until("kubectl get crd -o name", "");
     assert_eq!(cluster.raw("GET", NOTES, "").code, 404);
