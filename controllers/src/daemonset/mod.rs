@@ -126,9 +126,8 @@ impl Reconciler for DaemonSets {
         let Some(history) = self.history(key, &set, spec, &selector).await? else { return Ok(Next::Done) };
         let hash = history.update.labels().get(pod::HASH).cloned().unwrap_or_default();
         let owned = self.control.claim(set.as_ref(), &self.pods, &selector, None).await?;
-        if !history.twins.is_empty() {
-            // The informer shows what has come of it, and this runs again.
-            self.merge(key, &history, &owned, &hash).await?;
+        if self.merge(key, &history, &owned, &hash).await? {
+            // The pods' events bring this back.
             return Ok(Next::Done);
         }
         let now = Timestamp::now();
@@ -175,25 +174,28 @@ impl DaemonSets {
         }
     }
 
-    /// Gives the pods of revisions that hold the same template one label, and leaves one revision.
+    /// Gives the pods of revisions that hold the same template one label, and leaves one revision. Whether a pod
+    /// changed; the informer may go on showing revisions that are gone, and their going wakes nobody.
     async fn merge(
         &self,
         key: &ObjectKey,
         history: &History,
         owned: &[Arc<Pod>],
         hash: &str,
-    ) -> Result<(), ReconcileError> {
+    ) -> Result<bool, ReconcileError> {
         let api: Api<Pod> = api_for(&self.client, key);
+        let mut changed = false;
         for twin in &history.twins {
             let label = twin.labels().get(pod::HASH).map_or("", String::as_str);
             for pod in owned.iter().filter(|pod| label != hash && pod::hash_of(pod) == label) {
                 let metadata = json!({ "uid": pod.uid(), "labels": { pod::HASH: hash } });
                 let patched = patch_owner(&api, pod.as_ref(), json!({ "metadata": metadata })).await?;
                 patched.iter().for_each(|pod| self.pending.created(key, pod));
+                changed |= patched.is_some();
             }
             revisions::delete(&self.client, key, twin).await?;
         }
-        Ok(())
+        Ok(changed)
     }
 
     /// Creates and deletes; how long a failed daemon still has to wait for its successor.

@@ -62,7 +62,10 @@ async fn forbidden_and_suspended_starts_do_not_come() {
     let active =
         |c: &CronJob| c.status.as_ref().and_then(|s| s.active.as_ref()).is_some_and(|a| a.len() == 1);
     until_object("one active job", &crons, "one", active).await;
-    crons.patch_status("one", &PatchParams::default(), &past("2026-02-01T00:00:00Z")).await.unwrap();
+    // Another start becomes due, one that is not the active job's.
+    let yearly = Patch::Merge(json!({ "spec": { "schedule": "0 0 1 2 *" } }));
+    crons.patch("one", &PatchParams::default(), &yearly).await.unwrap();
+    crons.patch_status("one", &PatchParams::default(), &past("2026-01-01T00:00:00Z")).await.unwrap();
     let events = world.in_namespace::<k8s_openapi::api::core::v1::Event>("default");
     let told = |e: &[k8s_openapi::api::core::v1::Event]| {
         e.iter().any(|e| {
