@@ -20,13 +20,20 @@ pub fn is_silent(node: &Node) -> bool {
     node.annotations().get(SILENT_ANNOTATION).is_some_and(|value| value == "true")
 }
 
-/// Names of our nodes that begin to speak: those that are there or come, and those that were silent.
+fn is_ready(node: &Node) -> bool {
+    let conditions = node.status.iter().flat_map(|s| s.conditions.iter().flatten());
+    conditions.into_iter().any(|c| c.type_ == "Ready" && c.status == "True")
+}
+
+/// Names of our nodes that begin to speak: those that are there or come, and those that were silent. A node whose
+/// silence was noticed counts from when it is ready again: until then its pods are taken for not ready once more.
 pub fn speaking(nodes: &Informer<Node>, config: Arc<SimulateConfig>) -> mpsc::UnboundedReceiver<String> {
     let (sender, receiver) = mpsc::unbounded_channel();
     nodes.on_change_while(move |delta| {
-        let begins = delta.old.as_ref().is_none_or(|old| is_silent(old));
+        let speaks = |node: &Node| !is_silent(node) && is_ready(node);
+        let begins = delta.old.as_ref().is_none_or(|old| !speaks(old));
         match &delta.new {
-            Some(new) if begins && !is_silent(new) && config.index_of(&new.name_any()).is_some() => {
+            Some(new) if begins && speaks(new) && config.index_of(&new.name_any()).is_some() => {
                 sender.send(new.name_any()).is_ok()
             }
             _ => !sender.is_closed(),
@@ -35,8 +42,8 @@ pub fn speaking(nodes: &Informer<Node>, config: Arc<SimulateConfig>) -> mpsc::Un
     receiver
 }
 
-/// Hands the pods of nodes that begin to speak to the workers, and says of those that run that they are ready. A task of its own, because an informer's handler may
-/// not ask another informer.
+/// Hands the pods of nodes that begin to speak to the workers, and says of those that run that they are ready. A task of
+/// its own, because an informer's handler may not ask another informer.
 pub async fn follow(
     mut speaking: mpsc::UnboundedReceiver<String>,
     client: kube::Client,

@@ -33,13 +33,13 @@ fn a_deployment_takes_its_replica_set_back() {
     let cluster = nodes(2);
     cluster.apply(&workload("Deployment", "web", "replicas: 3"));
     cluster.ok("kubectl rollout status deployment/web --timeout=100s");
-    let before = uids(&cluster, "web");
     let set = cluster.ok("kubectl get rs -l app=web -o name");
     let set = set.trim();
     cluster.ok(&format!("kubectl scale {set} --replicas=6"));
     cluster
         .until("kubectl get rs -o jsonpath='{.items[*].spec.replicas} {.items[*].status.replicas}'", "3 3");
-    assert_eq!(uids(&cluster, "web"), before, "the youngest pods went again");
+    // Which of them go depends on how they lie on the nodes: the fuller node gives first.
+    cluster.until("kubectl get pods -l app=web -o name | wc -l", "3");
     // A pod whose label somebody takes away is let go, replaced, and left alone.
     let pod = cluster.ok("kubectl get pods -l app=web -o jsonpath='{.items[0].metadata.name}'");
     cluster.ok(&format!("kubectl label pod {pod} app=debug --overwrite"));
