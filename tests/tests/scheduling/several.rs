@@ -102,7 +102,7 @@ fn a_scheduler_alone_shows_its_health_and_metrics() {
     cluster.until(&get("/healthz"), "ok");
     cluster.until(&get("/livez"), "ok");
     cluster.until_that(&get("/readyz?verbose"), |text| {
-        text.contains("[+]leaderElection ok") && text.ends_with("readyz check passed")
+        text.contains("[+]leaderElection ok") && text.trim_end().ends_with("readyz check passed")
     });
     cluster.apply(&pod("one", "low-priority", "1", "  schedulerName: second\n"));
     cluster.ok("kubectl wait pod/one --for=condition=Ready --timeout=30s");
