@@ -108,7 +108,7 @@ fn pods_of_a_lost_node_are_replaced_and_none_is_doubled() {
     deleted(&cluster, &log[2]);
     lives(&cluster, "web", 8, &["sim-1", "sim-2"]);
     lives(&cluster, "sum", 6, &["sim-1", "sim-2"]);
-    for (app, count) in [("web", 8), ("db", 6), ("sum", 6), ("log", 5)] {
+    for (app, count) in [("web", 8), ("db", 6), ("sum", 6), ("log", 4)] {
         cluster.within(
             LOST,
             &format!("kubectl get pods -l app={app} --field-selector=status.phase=Running -o name | wc -l"),
