@@ -215,7 +215,7 @@ mod tests {
         let mistakes = Config::parse(&wrong, &registry()).expect_err("refused").to_string();
         assert_eq!(
             mistakes,
-            "profiles[0].pluginConfig[0].args.maxPods: Invalid value: 0: not in valid range [1-1000]"
+            "profiles[0].pluginConfig[0].args.maxPods: Invalid value: 0: not in valid range [1, 1000]"
         );
     }
 

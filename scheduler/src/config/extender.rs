@@ -69,6 +69,24 @@ pub fn duration(text: &str) -> Option<Duration> {
     (!text.is_empty()).then_some(total)
 }
 
+/// A duration as Go writes it, without fractions of milliseconds.
+pub fn written(time: Duration) -> String {
+    let (seconds, millis) = (time.as_secs(), time.subsec_millis());
+    if seconds == 0 && millis > 0 {
+        return format!("{millis}ms");
+    }
+    let fraction = format!("{millis:03}");
+    let fraction = match fraction.trim_end_matches('0') {
+        "" => String::new(),
+        digits => format!(".{digits}"),
+    };
+    match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
+        (0, 0, seconds) => format!("{seconds}{fraction}s"),
+        (0, minutes, seconds) => format!("{minutes}m{seconds}{fraction}s"),
+        (hours, minutes, seconds) => format!("{hours}h{minutes}m{seconds}{fraction}s"),
+    }
+}
+
 fn tls(path: &str, value: Value, notes: &mut Notes) -> ExtenderTls {
     let mut fields = Fields::new(path, value, notes);
     let tls = ExtenderTls {
@@ -166,6 +184,20 @@ mod tests {
             ("s", None),
         ] {
             assert_eq!(duration(text).map(|d| d.as_millis()), millis, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn durations_are_written_as_go_writes_them() {
+        for (millis, text) in [
+            (500, "500ms"),
+            (3000, "3s"),
+            (1500, "1.5s"),
+            (90_000, "1m30s"),
+            (3_600_000, "1h0m0s"),
+            (0, "0s"),
+        ] {
+            assert_eq!(written(Duration::from_millis(millis)), text);
         }
     }
 }

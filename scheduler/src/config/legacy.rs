@@ -71,6 +71,27 @@ pub fn arguments(name: &str) -> Option<Value> {
     Some(json!({ "scoringStrategy": { "type": kind } }))
 }
 
+/// The `args` of an older plugin in the form of its successor's: what was a plugin for each way of scoring resources is
+/// one plugin with a strategy now. Others are left as they are, and refused where the successor does not know them.
+pub fn converted(name: &str, mut given: Value) -> Value {
+    let kind = match name {
+        "NodeResourcesLeastAllocated" => "LeastAllocated",
+        "NodeResourcesMostAllocated" => "MostAllocated",
+        "RequestedToCapacityRatio" => "RequestedToCapacityRatio",
+        _ => return given,
+    };
+    let Some(fields) = given.as_object_mut() else { return given };
+    let mut strategy = json!({ "type": kind });
+    if let Some(resources) = fields.remove("resources") {
+        strategy["resources"] = resources;
+    }
+    if let Some(shape) = fields.remove("shape") {
+        strategy["requestedToCapacityRatio"] = json!({ "shape": shape });
+    }
+    fields.insert("scoringStrategy".to_owned(), strategy);
+    given
+}
+
 /// Whether the old name's weight means something for its successor.
 pub fn keeps_weight(name: &str) -> bool {
     !name.starts_with("NodePreferAvoidPods")

@@ -13,8 +13,8 @@ mod parse;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use extender::duration;
 pub use extender::{Extender, ExtenderTls, ManagedResource};
+pub(crate) use extender::{duration, written};
 pub use merge::default_plugins;
 
 use crate::framework::Point;

@@ -332,7 +332,7 @@ impl Reader<'_> {
         for (path, value) in list {
             let mut fields = Fields::new(&path, value, &mut self.notes);
             let name = fields.text("name").unwrap_or_default();
-            let arguments = fields.take("args").unwrap_or_default();
+            let arguments = legacy::converted(&name, fields.take("args").unwrap_or_default());
             fields.finish();
             let Some(name) = self.translated(&path, &name) else { continue };
             if let Some(Err(mistakes)) = self.registry.make(&name, &Handle::offline(), &arguments) {

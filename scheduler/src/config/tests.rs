@@ -83,6 +83,29 @@ fn old_names_are_translated_and_said_so() {
 }
 
 #[test]
+fn arguments_of_old_plugins_are_those_of_their_successor() {
+    let shape = json!([{"utilization": 0, "score": 10}, {"utilization": 100, "score": 0}]);
+    let resources = json!([{"name": "example.com/gpu", "weight": 3}]);
+    let args = json!({"shape": shape, "resources": resources});
+    let config = |name: &str, args: &Value| {
+        parse(json!({"profiles": [{"pluginConfig": [{"name": name, "args": args}]}]}))
+            .map(|parsed| parsed.config.profiles[0].arguments["NodeResourcesFit"].clone())
+    };
+    assert_eq!(
+        config("RequestedToCapacityRatio", &args).expect("converted"),
+        json!({"scoringStrategy": {"type": "RequestedToCapacityRatio", "resources": resources,
+            "requestedToCapacityRatio": {"shape": shape}}})
+    );
+    assert_eq!(
+        config("NodeResourcesMostAllocated", &json!({"resources": resources})).expect("converted"),
+        json!({"scoringStrategy": {"type": "MostAllocated", "resources": resources}})
+    );
+    let unknown =
+        config("NodeResourcesMostAllocated", &json!({"shpae": 1})).expect_err("refused").to_string();
+    assert_eq!(unknown, "profiles[0].pluginConfig[0].args.shpae: Forbidden: unknown field");
+}
+
+#[test]
 fn points_are_enabled_and_disabled_alone_and_all_at_once() {
     let plugins =
         json!({"score": {"disabled": [{"name": "*"}], "enabled": [{"name": "ImageLocality", "weight": 7}]}});

@@ -42,13 +42,14 @@ impl Arguments {
         }
     }
 
-    /// An integer in a range.
+    /// An integer in a range; one that ends with `i32::MAX` is called open.
     pub fn integer(&mut self, name: &str, range: std::ops::RangeInclusive<i64>) -> Option<i64> {
         let value = self.take(name)?;
         let number = value.as_i64().filter(|n| range.contains(n));
         if number.is_none() {
             let (low, high) = (range.start(), range.end());
-            self.mistake(name, &value, &format!("not in valid range [{low}-{high}]"));
+            let high = if *high < i64::from(i32::MAX) { format!("{high}]") } else { "inf)".to_owned() };
+            self.mistake(name, &value, &format!("not in valid range [{low}, {high}"));
         }
         number
     }

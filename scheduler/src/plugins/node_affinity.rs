@@ -33,11 +33,29 @@ fn named(terms: &[NodeSelectorTerm]) -> Option<HashSet<String>> {
     Some(names)
 }
 
+/// What is wrong with terms in a configuration; those of pods were checked by the API.
+fn mistakes_in(added: &Terms) -> Mistakes {
+    let (required, preferred) =
+        ("requiredDuringSchedulingIgnoredDuringExecution", "preferredDuringSchedulingIgnoredDuringExecution");
+    let hard = added.required_during_scheduling_ignored_during_execution.iter();
+    let hard = hard.flat_map(|r| r.node_selector_terms.iter().enumerate());
+    let hard = hard.map(|(i, term)| (format!("{required}.nodeSelectorTerms[{i}]"), term));
+    let soft = self::preferred(Some(added)).iter().enumerate();
+    let soft = soft.map(|(i, term)| (format!("{preferred}[{i}].preference"), &term.preference));
+    let told = |(path, term): (String, &NodeSelectorTerm)| {
+        let whys = affinity::mistakes_in(term).into_iter();
+        whys.map(|why| format!("addedAffinity.{path}.{why}")).collect::<Vec<_>>()
+    };
+    hard.chain(soft).flat_map(told).collect()
+}
+
 impl NodeAffinity {
     pub fn new(arguments: &Value) -> Result<Self, Mistakes> {
         let mut arguments = Arguments::new(arguments);
-        let added = arguments.read("addedAffinity");
-        arguments.finish().map(|()| Self { added })
+        let added: Option<Terms> = arguments.read("addedAffinity");
+        let mut mistakes = added.as_ref().map(mistakes_in).unwrap_or_default();
+        mistakes.extend(arguments.finish().err().unwrap_or_default());
+        if mistakes.is_empty() { Ok(Self { added }) } else { Err(mistakes) }
     }
 
     fn added_allows(&self, node: &NodeInfo) -> bool {
@@ -204,5 +222,19 @@ mod tests {
             NodeAffinity::new(&json!({"adedAffinity": {}})).err(),
             Some(vec!["adedAffinity: Forbidden: unknown field".to_owned()])
         );
+        let wrong = json!({"addedAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms":
+                [{"matchExpressions": [{"key": "a", "operator": "In"}], "matchFields": [{"key": "b", "operator": "In"}]}]},
+            "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "preference":
+                {"matchExpressions": [{"key": "a", "operator": "Gt", "values": ["x"]}, {"key": "a", "operator": "Is"}]}}]}});
+        let told = NodeAffinity::new(&wrong).err().unwrap_or_default();
+        let starts = [
+            "addedAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0].matchExpressions[0].values",
+            "addedAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0].matchFields[0].key",
+            "addedAffinity.preferredDuringSchedulingIgnoredDuringExecution[0].preference.matchExpressions[0].values",
+            "addedAffinity.preferredDuringSchedulingIgnoredDuringExecution[0].preference.matchExpressions[1].operator",
+        ];
+        assert_eq!(told.len(), starts.len(), "{told:#?}");
+        assert!(told.iter().zip(starts).all(|(why, start)| why.starts_with(start)), "{told:#?}");
     }
 }

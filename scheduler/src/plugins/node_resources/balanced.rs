@@ -39,7 +39,13 @@ impl NodeResourcesBalancedAllocation {
         let mut arguments = Arguments::new(arguments);
         let mut mistakes = Vec::new();
         let given = arguments.take("resources").unwrap_or_default();
-        let mut list = resources("resources", &given, 1, &mut mistakes);
+        let one = |_: &str, weight| if weight == 1 { Ok(()) } else { Err("must be 1".to_owned()) };
+        let mut list = resources("resources", &given, &mut mistakes, one);
+        for (i, resource) in list.iter().enumerate() {
+            if list[..i].iter().any(|other| other.name == resource.name) {
+                mistakes.push(format!("resources[{i}].name: Duplicate value: {:?}", resource.name));
+            }
+        }
         if list.is_empty() {
             list = cpu_and_memory();
         }
@@ -106,5 +112,14 @@ mod tests {
         assert_eq!(score(json!({}), "500m", "1Gi"), 75);
         let three = json!({"resources": [{"name": "cpu"}, {"name": "memory"}, {"name": "example.com/gpu"}]});
         assert_eq!(score(three, "1", "1Gi"), 76);
+        let wrong =
+            json!({"resources": [{"name": "cpu", "weight": 2}, {"name": "memory"}, {"name": "memory"}]});
+        assert_eq!(
+            NodeResourcesBalancedAllocation::new(&wrong).err().unwrap_or_default(),
+            [
+                "resources[0].weight: Invalid value: 2: must be 1",
+                "resources[1].name: Duplicate value: \"memory\""
+            ]
+        );
     }
 }

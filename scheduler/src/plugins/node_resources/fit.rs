@@ -5,6 +5,7 @@ use crate::cache::{NodeInfo, PodInfo};
 use crate::framework::{Cluster, ClusterEvent, CycleState, ObjectKind, Plugin, Point, Reuse, Status};
 use crate::plugins::dynamic_resources::extended;
 use crate::plugins::{Arguments, Handle, Mistakes};
+use coracle_api::validation::qualified_name;
 use serde_json::Value;
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -52,9 +53,16 @@ impl NodeResourcesFit {
             strategy: Strategy::parse(&arguments.take("scoringStrategy").unwrap_or_default(), &mut mistakes),
             cluster: Some(handle.cluster.clone()),
         };
-        for (i, group) in plugin.ignored_groups.iter().enumerate().filter(|(_, g)| g.contains('/')) {
-            let why = "resource group name can't contain '/'";
-            mistakes.push(format!("ignoredResourceGroups[{i}]: Invalid value: {group:?}: {why}"));
+        for (i, name) in plugin.ignored.iter().enumerate() {
+            for why in qualified_name(name) {
+                mistakes.push(format!("ignoredResources[{i}]: Invalid value: {name:?}: {why}"));
+            }
+        }
+        for (i, group) in plugin.ignored_groups.iter().enumerate() {
+            let slash = group.contains('/').then(|| "resource group name can't contain '/'".to_owned());
+            for why in slash.into_iter().chain(qualified_name(group)) {
+                mistakes.push(format!("ignoredResourceGroups[{i}]: Invalid value: {group:?}: {why}"));
+            }
         }
         mistakes.extend(arguments.finish().err().unwrap_or_default());
         if mistakes.is_empty() { Ok(plugin) } else { Err(mistakes) }
@@ -212,6 +220,12 @@ mod tests {
         assert_eq!(refusal(json!({"ignoredResourceGroups": ["example.com"]})), "Insufficient other.com/b");
         let wrong = json!({"ignoredResourceGroups": ["a/b"]});
         assert!(NodeResourcesFit::new(&Handle::offline(), &wrong).is_err());
+        let wrong = json!({"ignoredResources": ["-a"]});
+        let why = NodeResourcesFit::new(&Handle::offline(), &wrong).err().unwrap_or_default().join("; ");
+        assert!(
+            why.starts_with("ignoredResources[0]: Invalid value: \"-a\": name part must consist"),
+            "{why}"
+        );
     }
 
     #[test]

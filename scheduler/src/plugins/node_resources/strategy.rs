@@ -42,27 +42,38 @@ pub fn cpu_and_memory() -> Vec<Weighted> {
     ["cpu", "memory"].map(|name| Weighted { name: name.to_owned(), weight: 1 }).to_vec()
 }
 
-/// `[{name, weight}]`; `path` is where it stands. Weights run from 1 to `heaviest`.
-pub fn resources(path: &str, value: &Value, heaviest: i64, mistakes: &mut Mistakes) -> Vec<Weighted> {
+/// `[{name, weight}]`; `path` is where it stands. `valid` is asked about every weight, and says what is wrong with it. A
+/// weight of 0 is none given, as upstream.
+pub fn resources(
+    path: &str,
+    value: &Value,
+    mistakes: &mut Mistakes,
+    valid: impl Fn(&str, i64) -> Result<(), String>,
+) -> Vec<Weighted> {
     let mut list: Vec<Weighted> = Vec::new();
     for (i, entry) in value.as_array().into_iter().flatten().enumerate() {
         let name = entry["name"].as_str().unwrap_or_default().to_owned();
-        let weight = if entry["weight"].is_null() { Some(1) } else { entry["weight"].as_i64() };
         if name.is_empty() {
             mistakes.push(format!("{path}[{i}].name: Required value"));
         }
-        match weight.filter(|w| (1..=heaviest).contains(w)) {
-            Some(weight) if list.iter().all(|known| known.name != name) => {
-                list.push(Weighted { name, weight });
+        let weight = match &entry["weight"] {
+            Value::Null => Some(1),
+            weight => weight.as_i64().map(|weight| if weight == 0 { 1 } else { weight }),
+        };
+        match weight.ok_or_else(|| "must be an integer".to_owned()).and_then(|w| valid(&name, w).map(|()| w))
+        {
+            Ok(weight) => list.push(Weighted { name, weight }),
+            Err(why) => {
+                mistakes.push(format!("{path}[{i}].weight: Invalid value: {}: {why}", entry["weight"]));
             }
-            Some(_) => mistakes.push(format!("{path}[{i}]: Duplicate value: {name:?}")),
-            None => mistakes.push(format!(
-                "{path}[{i}].weight: Invalid value: {}: resource weight of {name} not in valid range [1-{heaviest}]",
-                entry["weight"]
-            )),
         }
     }
     list
+}
+
+fn fits_a_percentage(name: &str, weight: i64) -> Result<(), String> {
+    let valid = (1..=100).contains(&weight);
+    if valid { Ok(()) } else { Err(format!("resource weight of {name} not in valid range (0, 100]")) }
 }
 
 fn shape(value: &Value, mistakes: &mut Mistakes) -> Vec<ShapePoint> {
@@ -79,12 +90,12 @@ fn shape(value: &Value, mistakes: &mut Mistakes) -> Vec<ShapePoint> {
             mistakes.push(format!("{path}[{i}].{field}: Invalid value: {value}: {why}"));
         };
         if !(0..=100).contains(&utilization) {
-            refuse("utilization", utilization, "not in valid range [0-100]");
+            refuse("utilization", utilization, "not in valid range [0, 100]");
         } else if shape.last().is_some_and(|last| last.utilization >= utilization) {
-            refuse("utilization", utilization, "utilization values must be sorted in increasing order");
+            refuse("utilization", utilization, "values must be sorted in increasing order");
         }
         if !(0..=10).contains(&score) {
-            refuse("score", score, "not in valid range [0-10]");
+            refuse("score", score, "not in valid range [0, 10]");
         }
         shape.push(ShapePoint { utilization, score: score * 10 });
     }
@@ -101,17 +112,32 @@ impl Strategy {
             }
         }
         if !value["resources"].is_null() {
-            let given = resources("scoringStrategy.resources", &value["resources"], 100, mistakes);
+            let path = "scoringStrategy.resources";
+            let given = resources(path, &value["resources"], mistakes, fits_a_percentage);
             if !given.is_empty() {
                 strategy.resources = given;
             }
         }
+        let ratio = &value["requestedToCapacityRatio"];
+        let by_ratio = value["type"] == "RequestedToCapacityRatio";
+        if by_ratio && ratio.is_null() {
+            mistakes.push(
+                "scoringStrategy.requestedToCapacityRatio: Required value: must be specified when type is \
+                 RequestedToCapacityRatio"
+                    .to_owned(),
+            );
+        } else if !by_ratio && !ratio.is_null() {
+            mistakes.push(
+                "scoringStrategy.requestedToCapacityRatio: Forbidden: must be nil when type is not \
+                 RequestedToCapacityRatio"
+                    .to_owned(),
+            );
+        }
         strategy.kind = match value["type"].as_str().unwrap_or("LeastAllocated") {
             "LeastAllocated" => Kind::LeastAllocated,
             "MostAllocated" => Kind::MostAllocated,
-            "RequestedToCapacityRatio" => {
-                Kind::RequestedToCapacityRatio(shape(&value["requestedToCapacityRatio"]["shape"], mistakes))
-            }
+            "RequestedToCapacityRatio" if ratio.is_null() => Kind::RequestedToCapacityRatio(Vec::new()),
+            "RequestedToCapacityRatio" => Kind::RequestedToCapacityRatio(shape(&ratio["shape"], mistakes)),
             other => {
                 mistakes.push(format!(
                     "scoringStrategy.type: Unsupported value: {other:?}: supported values: \"LeastAllocated\", \
@@ -225,13 +251,20 @@ mod tests {
     #[test]
     fn all_mistakes_are_told_with_their_paths() {
         let mut mistakes = Vec::new();
-        let wrong = json!({"type": "Tightest", "resources": [{"name": "cpu", "weight": 0}, {"weight": 1}]});
+        let wrong = json!({"type": "Tightest", "resources": [{"name": "cpu", "weight": 101}, {"weight": 1}],
+            "requestedToCapacityRatio": {}});
         Strategy::parse(&wrong, &mut mistakes);
-        assert_eq!(mistakes.len(), 3, "{mistakes:?}");
+        assert_eq!(mistakes.len(), 4, "{mistakes:?}");
+        let words = "scoringStrategy.resources[0].weight: Invalid value: 101: resource weight of cpu not in valid \
+                     range (0, 100]";
+        assert_eq!(mistakes[0], words);
         mistakes.clear();
         let shape = json!([{"utilization": 50, "score": 1}, {"utilization": 40, "score": 11}]);
         let wrong = json!({"type": "RequestedToCapacityRatio", "requestedToCapacityRatio": {"shape": shape}});
         Strategy::parse(&wrong, &mut mistakes);
         assert_eq!(mistakes.len(), 2, "{mistakes:?}");
+        mistakes.clear();
+        Strategy::parse(&json!({"type": "RequestedToCapacityRatio"}), &mut mistakes);
+        assert_eq!(mistakes.len(), 1, "{mistakes:?}");
     }
 }

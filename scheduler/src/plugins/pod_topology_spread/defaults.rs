@@ -4,6 +4,7 @@ use crate::cache::{PodInfo, Spread, WhenUnsatisfiable};
 use crate::framework::Cluster;
 use crate::plugins::{Arguments, Mistakes};
 use coracle_api::selector::{LabelSelector, Requirement};
+use coracle_api::validation::qualified_name;
 use k8s_openapi::api::core::v1::TopologySpreadConstraint;
 use serde_json::{Value, json};
 
@@ -41,13 +42,18 @@ impl Defaults {
         let kind = arguments.one_of("defaultingType", &["System", "List"]);
         let system = kind.as_deref() != Some("List");
         if system && !listed.is_empty() {
-            mistakes.push(
-                "defaultConstraints: Invalid value: when .defaultingType is System, it must be empty"
-                    .to_owned(),
-            );
+            let why = "when .defaultConstraints are not empty";
+            mistakes.push(format!("defaultingType: Invalid value: \"System\": {why}"));
         }
         let constraints = listed.iter().enumerate().filter_map(|(i, c)| constraint(i, c, &mut mistakes));
-        let constraints = constraints.collect();
+        let constraints: Vec<Spread> = constraints.collect();
+        for (i, own) in constraints.iter().enumerate() {
+            let same = |c: &Spread| c.topology_key == own.topology_key && c.when == own.when;
+            if constraints[..i].iter().any(same) {
+                let value = format!("{{{}, {:?}}}", own.topology_key, own.when);
+                mistakes.push(format!("defaultConstraints[{i}]: Duplicate value: {value:?}"));
+            }
+        }
         mistakes.extend(arguments.finish().err().unwrap_or_default());
         match mistakes.as_slice() {
             [] if system => Ok(Self::default()),
@@ -87,8 +93,14 @@ fn constraint(index: usize, value: &Value, mistakes: &mut Mistakes) -> Option<Sp
     }
     if typed.topology_key.is_empty() {
         mistakes.push(format!("{path}.topologyKey: Required value: can not be empty"));
+    } else {
+        let key = &typed.topology_key;
+        let wrong = qualified_name(key).into_iter();
+        mistakes.extend(wrong.map(|why| format!("{path}.topologyKey: Invalid value: {key:?}: {why}")));
     }
-    if !["DoNotSchedule", "ScheduleAnyway"].contains(&typed.when_unsatisfiable.as_str()) {
+    if typed.when_unsatisfiable.is_empty() {
+        mistakes.push(format!("{path}.whenUnsatisfiable: Required value: can not be empty"));
+    } else if !["DoNotSchedule", "ScheduleAnyway"].contains(&typed.when_unsatisfiable.as_str()) {
         mistakes.push(format!(
             "{path}.whenUnsatisfiable: Unsupported value: {:?}: supported values: \"DoNotSchedule\", \
              \"ScheduleAnyway\"",
