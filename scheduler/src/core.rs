@@ -89,8 +89,9 @@ impl Core {
         }
     }
 
-    pub fn remove_node(&mut self, name: &str) {
-        self.snapshot.remove_node(name);
+    pub fn remove_node(&mut self, node: &Node, now: Instant) {
+        self.snapshot.remove_node(node.metadata.name.as_deref().unwrap_or_default());
+        self.queue.on_event(&ClusterEvent::NodeGone(node), now);
     }
 
     /// Takes in a pod as the API shows it, bound or not.
@@ -110,10 +111,22 @@ impl Core {
             let same = |old: &Arc<Pod>| old.spec == pod.spec && old.metadata.labels == pod.metadata.labels;
             let changed = !old.is_some_and(same);
             let info = Arc::new(PodInfo::new(pod.clone()));
-            if let Some(node) = info.nominated_node().filter(|_| self.snapshot.nomination(uid).is_none()) {
-                self.snapshot.nominate(info.clone(), node);
-            }
+            self.follow_nomination(&info, old);
             self.queue.set(info, &framework, changed, now);
+        }
+    }
+
+    /// Somebody else may nominate a pod, or withdraw it; what this scheduler decided and the API does not show yet
+    /// stays.
+    fn follow_nomination(&mut self, pod: &Arc<PodInfo>, old: Option<&Arc<Pod>>) {
+        let before = old.and_then(|old| old.status.as_ref()?.nominated_node_name.as_deref());
+        let before = before.filter(|node| !node.is_empty());
+        match pod.nominated_node() {
+            Some(node) if before != Some(node) || self.snapshot.nomination(&pod.uid).is_none() => {
+                self.snapshot.nominate(pod.clone(), node);
+            }
+            None if before.is_some() => self.snapshot.withdraw(&pod.uid),
+            _ => {}
         }
     }
 
@@ -175,6 +188,20 @@ impl Core {
         };
         let feasible = cycle.find(self.percentage, &mut self.next_start);
         Found { class, feasible }
+    }
+
+    /// Filter once more, after [`find`](Self::find) gave the node that the pod is nominated to and an extender refused
+    /// it.
+    pub fn find_anywhere(&mut self, popped: &Popped, class: &mut Class) -> Result<Vec<usize>, Failure> {
+        let (framework, snapshot) = (&popped.framework, &self.snapshot);
+        let mut cycle = Cycle { framework, snapshot, pod: &popped.pod, class };
+        cycle.find_anywhere(self.percentage, &mut self.next_start)
+    }
+
+    /// What filters said of the nodes that they refused in the pod's last find.
+    pub fn diagnosis(&self, popped: &Popped, class: &mut Class) -> Diagnosis {
+        let (framework, snapshot) = (&popped.framework, &self.snapshot);
+        Cycle { framework, snapshot, pod: &popped.pod, class }.diagnosis()
     }
 
     /// PreScore, Score, NormalizeScore.
@@ -250,11 +277,10 @@ impl Core {
         self.classes.put(&popped.pod, class);
     }
 
-    /// Takes an assumption back, and lets others have the room.
-    pub fn forget(&mut self, pod: &PodInfo, now: Instant) {
-        let node = self.snapshot.node_of(&pod.uid).map(str::to_owned).unwrap_or_default();
+    /// Takes an assumption back, and lets others have the room on that node.
+    pub fn forget(&mut self, pod: &PodInfo, node: &str, now: Instant) {
         self.snapshot.forget(&pod.uid);
-        self.queue.on_event(&ClusterEvent::PodGone { pod, node: &node }, now);
+        self.queue.on_event(&ClusterEvent::PodGone { pod, node }, now);
     }
 
     /// Nobody waits: memory that only makes the next pods quicker is given back.

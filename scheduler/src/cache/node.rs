@@ -15,6 +15,8 @@ pub struct NodeChange {
     pub unschedulable: bool,
     pub annotations: bool,
     pub images: bool,
+    /// What the node's kubelet declares that it can do.
+    pub features: bool,
 }
 
 impl NodeChange {
@@ -30,6 +32,8 @@ impl NodeChange {
                 != spec(new, |s| s.unschedulable == Some(true)),
             annotations: old.metadata.annotations != new.metadata.annotations,
             images: a.and_then(|s| s.images.as_ref()) != b.and_then(|s| s.images.as_ref()),
+            features: a.and_then(|s| s.declared_features.as_ref())
+                != b.and_then(|s| s.declared_features.as_ref()),
         }
     }
 

@@ -30,6 +30,8 @@ pub struct Class {
     cursor: u64,
     verdicts: Vec<Verdict>,
     refusals: Vec<Refusal>,
+    /// Slots that were refused in the last cycle, and the codes.
+    pub(super) refused: Vec<(usize, u32)>,
     /// Filters that look beyond the one node, as indices into the profile's.
     beyond: Vec<usize>,
     /// Codes of what such filters tell as a number: filter, number, code.
@@ -194,11 +196,11 @@ impl Class {
         }
     }
 
-    /// Puts the refusals of nodes together.
-    pub(super) fn diagnose(&self, nodes: usize, refused: &[(usize, u32)]) -> Diagnosis {
+    /// Puts the refusals of the last cycle together.
+    pub(super) fn diagnose(&self, nodes: usize) -> Diagnosis {
         let mut diagnosis = Diagnosis::new(nodes);
         let mut counts = vec![0; self.refusals.len()];
-        for (slot, code) in refused {
+        for (slot, code) in &self.refused {
             let at = *code as usize - 1;
             counts[at] += 1;
             if matches!(self.refusals[at].2, Status::Unschedulable(_)) {

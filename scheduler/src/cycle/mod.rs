@@ -71,13 +71,29 @@ impl Cycle<'_> {
         if let Some(fitting) = self.nominated()? {
             return Ok(vec![fitting]);
         }
+        self.find_anywhere(percentage, start)
+    }
+
+    /// Like [`find`](Self::find), after it: wherever the pod is nominated to.
+    pub fn find_anywhere(&mut self, percentage: usize, start: &mut usize) -> Result<Vec<usize>, Failure> {
+        let nodes = self.snapshot.node_count();
         let (slots, absent) = self.candidates();
         if let Some((plugins, text)) = absent.as_ref().filter(|_| self.class.state.leaves_no_node()) {
             let mut diagnosis = Diagnosis::new(nodes);
             diagnosis.refuse_all(plugins.clone(), format!("{text} simultaneously"));
             return Err(Failure::Unschedulable(Arc::new(diagnosis)));
         }
-        self.filter(&slots, absent.map(|(plugins, text)| (plugins, text, nodes)), percentage, start)
+        self.filter(&slots, absent, percentage, start)
+    }
+
+    /// What filters said of the nodes that they refused, in the find before; others may have been found.
+    pub fn diagnosis(&self) -> Diagnosis {
+        let mut diagnosis = self.class.diagnose(self.snapshot.node_count());
+        let (slots, absent) = self.candidates();
+        if let Some((plugins, text)) = absent {
+            diagnosis.refuse_absent(plugins, text, self.snapshot.node_count() - slots.len());
+        }
+        diagnosis
     }
 
     fn pre_filter(&mut self) -> Result<(), (&'static str, Status)> {
@@ -92,6 +108,7 @@ impl Cycle<'_> {
     fn nominated(&mut self) -> Result<Option<usize>, Failure> {
         let Some(name) = self.snapshot.nomination(&self.pod.uid) else { return Ok(None) };
         let Some(node) = self.snapshot.node_named(name) else { return Ok(None) };
+        self.class.refused.clear();
         match self.class.judge_all(self.framework, self.snapshot, self.pod, node.slot) {
             Ok(0) => Ok(Some(node.slot)),
             Ok(_) => Ok(None),
@@ -112,7 +129,7 @@ impl Cycle<'_> {
     fn filter(
         &mut self,
         only: &[usize],
-        absent: Option<(Vec<&'static str>, String, usize)>,
+        absent: Option<Absent>,
         percentage: usize,
         start: &mut usize,
     ) -> Result<Vec<usize>, Failure> {
@@ -121,13 +138,13 @@ impl Cycle<'_> {
         let enough = enough_nodes(order.len(), self.framework.percentage.unwrap_or(percentage));
         let first = if absent.is_some() { 0 } else { *start % order.len().max(1) };
         let mut feasible = Vec::with_capacity(enough.min(order.len()));
-        let mut refused: Vec<(usize, u32)> = Vec::new();
+        self.class.refused.clear();
         let mut seen = 0;
         for slot in order[first..].iter().chain(&order[..first]) {
             seen += 1;
             match self.class.judge_all(self.framework, snapshot, self.pod, *slot) {
                 Ok(0) => feasible.push(*slot),
-                Ok(code) => refused.push((*slot, code)),
+                Ok(code) => self.class.refused.push((*slot, code)),
                 Err(why) => return Err(Failure::Error(why)),
             }
             if feasible.len() >= enough {
@@ -138,11 +155,7 @@ impl Cycle<'_> {
         if !feasible.is_empty() {
             return Ok(feasible);
         }
-        let mut diagnosis = self.class.diagnose(snapshot.node_count(), &refused);
-        if let Some((plugins, text, nodes)) = absent {
-            diagnosis.refuse_absent(plugins, text, nodes - order.len());
-        }
-        Err(Failure::Unschedulable(Arc::new(diagnosis)))
+        Err(Failure::Unschedulable(Arc::new(self.diagnosis())))
     }
 
     /// The weighted total of every node, in the order of `nodes`, or what failed.

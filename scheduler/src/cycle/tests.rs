@@ -97,6 +97,50 @@ fn every_reason_is_counted_and_sorted_and_preemption_has_its_say() {
 }
 
 #[test]
+fn preemption_says_what_is_short_though_the_less_important_went() {
+    let on = |name: &str, node: &str, priority: i32, cpu: &str| {
+        json!({"metadata": {"name": name, "uid": name}, "spec": {"nodeName": node, "priority": priority,
+            "containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]}})
+    };
+    let pods = [on("low", "a", 0, "200m"), on("high", "a", 9, "800m"), on("equal", "b", 5, "900m")];
+    let nodes =
+        [node("a", json!({})), node("b", json!({})), node("c", json!({"spec": {"unschedulable": true}}))];
+    let wants = new(
+        json!({"priority": 5, "containers": [{"name": "c", "resources": {"requests": {"cpu": "500m"}}}]}),
+    );
+    assert_eq!(
+        place(&mut core(&nodes, &pods), &wants),
+        Err("0/3 nodes are available: 1 node(s) were unschedulable, 2 Insufficient cpu. \
+             no new claims to deallocate, preemption: 0/3 nodes are available: 1 Insufficient cpu, \
+             1 No preemption victims found for incoming pod, 1 Preemption is not helpful for scheduling."
+            .to_owned())
+    );
+}
+
+#[test]
+fn somebody_elses_nomination_is_followed() {
+    let mut core = core(&[node("a", json!({})), node("b", json!({}))], &[]);
+    let nominated = |name: Option<&str>| {
+        let pod = json!({"metadata": {"name": "p", "namespace": "default", "uid": "u"},
+            "spec": {"schedulerName": "default-scheduler", "containers": []}, "status": {"nominatedNodeName": name}});
+        Arc::new(serde_json::from_value::<k8s_openapi::api::core::v1::Pod>(pod).expect("a pod"))
+    };
+    let now = Instant::now();
+    let steps = [None, Some("a"), Some("b"), None];
+    let mut old = None;
+    for step in steps {
+        let pod = nominated(step);
+        core.set_pod(&pod, old.as_ref(), now);
+        assert_eq!(core.snapshot.nomination("u"), step);
+        old = Some(pod);
+    }
+    // What was decided here and is not shown yet stays.
+    core.snapshot.nominate(asking("1m"), "a");
+    core.set_pod(&nominated(None), old.as_ref(), now);
+    assert_eq!(core.snapshot.nomination("u"), Some("a"));
+}
+
+#[test]
 fn what_pre_filter_refuses_is_refused_everywhere() {
     let wants = new(json!({"containers": [], "volumes":
         [{"name": "d", "persistentVolumeClaim": {"claimName": "data"}}]}));
@@ -178,6 +222,6 @@ fn reserve_counts_and_forget_gives_back() {
     assert_eq!(core.reserve(&popped, &mut found.class, slots[0]), Ok("a".to_owned()));
     core.done(&popped, found.class);
     assert!(place(&mut core, &asking("600m")).is_err());
-    core.forget(&wants, Instant::now() + Duration::from_secs(1));
+    core.forget(&wants, "a", Instant::now() + Duration::from_secs(1));
     assert!(place(&mut core, &asking("600m")).is_ok());
 }

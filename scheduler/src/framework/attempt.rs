@@ -3,6 +3,8 @@
 use super::{CycleState, Framework, Status};
 use crate::cache::{NodeInfo, PodInfo, Snapshot};
 use crate::cycle::Diagnosis;
+use jiff::Timestamp;
+use std::cmp::Reverse;
 use std::sync::Arc;
 
 /// A node on which the pod would fit without some others.
@@ -13,6 +15,22 @@ pub struct Candidate {
     pub victims: Vec<Arc<PodInfo>>,
     /// How many of them a PodDisruptionBudget protects.
     pub violations: usize,
+}
+
+/// Upstream's order of candidates, the best first: fewest violated budgets, the least important of their most
+/// important victims, the smallest sum of priorities, fewest victims, and the most important victims that began last.
+pub type Rank = (usize, i32, i64, usize, Reverse<Timestamp>);
+
+impl Candidate {
+    pub fn rank(&self) -> Rank {
+        let victims = &self.victims;
+        let highest = victims.iter().map(|p| p.priority).max().unwrap_or(i32::MIN);
+        // Negative priorities must not make many victims look better than few.
+        let sum = victims.iter().map(|p| i64::from(p.priority) + i64::from(i32::MAX) + 1).sum();
+        let important = victims.iter().filter(|p| p.priority == highest);
+        let earliest = important.map(|p| p.started()).min().unwrap_or(Timestamp::MAX);
+        (self.violations, highest, sum, victims.len(), Reverse(earliest))
+    }
 }
 
 /// What PostFilter found.
@@ -49,7 +67,12 @@ impl Attempt<'_> {
 
     /// Whether the pod would fit on the node as it is sketched, with the pods that are nominated there and matter.
     pub fn fits(&mut self, sketch: &NodeInfo) -> bool {
-        fits(self.framework, self.state, self.pod, sketch).is_ok()
+        self.refusal(sketch).is_none()
+    }
+
+    /// What the first plugin says that refuses the node as it is sketched.
+    pub fn refusal(&mut self, sketch: &NodeInfo) -> Option<Status> {
+        fits(self.framework, self.state, self.pod, sketch).err().map(|(_, _, status)| status)
     }
 
     /// Takes a pod off the sketch, for all plugins. Put it back with [`put_back`](Self::put_back) before the end.

@@ -1,6 +1,7 @@
 //! Changes in the cluster that may help a pod which could not be scheduled.
 
 use crate::cache::{NodeChange, NodeInfo, PodInfo};
+use k8s_openapi::api::core::v1::Node;
 
 /// Objects beside nodes and pods that plugins read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -48,6 +49,7 @@ pub enum ClusterEvent<'a> {
         node: &'a NodeInfo,
         changed: NodeChange,
     },
+    NodeGone(&'a Node),
     /// A pod was bound, by us or by somebody else.
     PodAssigned(&'a PodInfo),
     /// A bound pod's labels changed, or it asks for less.
@@ -77,7 +79,9 @@ impl ClusterEvent<'_> {
             Self::NodeUpdated { changed, .. } if changed.allocatable => "NodeAllocatableChange",
             Self::NodeUpdated { changed, .. } if changed.labels => "NodeLabelChange",
             Self::NodeUpdated { changed, .. } if changed.taints || changed.unschedulable => "NodeTaintChange",
+            Self::NodeUpdated { changed, .. } if changed.features => "NodeDeclaredFeatureChange",
             Self::NodeUpdated { .. } => "NodeUpdate",
+            Self::NodeGone(_) => "NodeDelete",
             Self::PodAssigned(_) => "AssignedPodAdd",
             Self::PodChanged(_) => "AssignedPodUpdate",
             Self::PodGone { .. } => "AssignedPodDelete",

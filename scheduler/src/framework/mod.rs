@@ -17,7 +17,7 @@ mod state;
 mod status;
 mod waiting;
 
-pub use attempt::{Attempt, Candidate, PostFilter};
+pub use attempt::{Attempt, Candidate, PostFilter, Rank};
 pub(crate) use attempt::{fits, rivals};
 pub use cluster::{Cluster, NoCluster};
 pub use event::{ClusterEvent, ObjectKind};

@@ -174,6 +174,12 @@ pub trait Plugin: Send + Sync + 'static {
         Permission::Approve
     }
 
+    /// Whether [`pre_bind`](Self::pre_bind) has something to do for the pod (upstream's PreBindPreFlight). If so, the pod
+    /// says in `status.nominatedNodeName` where it is going to run while that takes its time (KEP-5278).
+    fn pre_binds(&self, _pod: &PodInfo, _node: &str) -> bool {
+        true
+    }
+
     /// May wait as long as it takes: other pods are scheduled and bound meanwhile.
     async fn pre_bind(&self, _pod: &PodInfo, _node: &str) -> Status {
         Status::Success

@@ -2,15 +2,18 @@
 
 use super::Status;
 use parking_lot::Mutex;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
+/// Upstream's longest wait, however long a plugin asks for.
+const LONGEST: Duration = Duration::from_secs(15 * 60);
+
 struct Waiting {
-    /// Plugins that have not approved yet, with the end of their patience.
-    pending: HashMap<&'static str, Instant>,
+    /// Plugins that have not approved yet.
+    pending: HashSet<&'static str>,
     answer: Option<oneshot::Sender<Result<(), (&'static str, Status)>>>,
 }
 
@@ -25,16 +28,17 @@ pub struct Permit {
     uid: String,
     pods: WaitingPods,
     receiver: oneshot::Receiver<Result<(), (&'static str, Status)>>,
-    until: (Instant, &'static str),
+    /// The most impatient plugin, and its time.
+    until: (Instant, &'static str, Duration),
 }
 
 impl WaitingPods {
     /// Holds a pod back until `plugins` approve, each within its time. `None` when there are none.
     pub(crate) fn hold(&self, uid: &str, plugins: &[(&'static str, Duration)]) -> Option<Permit> {
         let now = Instant::now();
-        let pending: HashMap<&'static str, Instant> =
-            plugins.iter().map(|(plugin, time)| (*plugin, now + *time)).collect();
-        let until = pending.iter().map(|(plugin, at)| (*at, *plugin)).min()?;
+        let times = plugins.iter().map(|(plugin, time)| (*plugin, (*time).min(LONGEST)));
+        let until = times.map(|(plugin, time)| (now + time, plugin, time)).min()?;
+        let pending = plugins.iter().map(|(plugin, _)| *plugin).collect();
         let (sender, receiver) = oneshot::channel();
         self.pods.lock().insert(uid.to_owned(), Waiting { pending, answer: Some(sender) });
         Some(Permit { uid: uid.to_owned(), pods: self.clone(), receiver, until })
@@ -53,7 +57,7 @@ impl WaitingPods {
     pub fn allow(&self, uid: &str, plugin: &str) -> bool {
         let mut pods = self.pods.lock();
         let Some(waiting) = pods.get_mut(uid) else { return false };
-        waiting.pending.retain(|p, _| *p != plugin);
+        waiting.pending.remove(plugin);
         if waiting.pending.is_empty()
             && let Some(sender) = pods.remove(uid).and_then(|w| w.answer)
         {
@@ -79,9 +83,10 @@ impl Permit {
             Ok(Ok(answer)) => answer,
             Ok(Err(_)) => Err((self.until.1, Status::Error("the wait was abandoned".to_owned()))),
             Err(_) => {
-                let plugin = self.until.1;
-                let why = "rejected due to timeout after waiting for permission";
-                Err((plugin, Status::unschedulable(format!("{why} at plugin {plugin}"))))
+                let (_, plugin, time) = self.until;
+                let time = crate::config::written(time);
+                let why = format!("rejected due to timeout after waiting {time} at plugin {plugin}");
+                Err((plugin, Status::unschedulable(why)))
             }
         }
     }
@@ -119,7 +124,10 @@ mod tests {
         let permit = pods.hold("b", &[("X", MINUTE), ("Y", MINUTE * 2)]).expect("two plugins");
         let (plugin, status) = permit.granted().await.expect_err("nobody approved");
         assert_eq!(plugin, "X");
-        assert!(status.message().starts_with("rejected due to timeout"));
+        assert_eq!(status.message(), "rejected due to timeout after waiting 1m0s at plugin X");
         assert!(pods.list().is_empty());
+        let permit = pods.hold("c", &[("X", MINUTE * 60)]).expect("a plugin");
+        let (_, status) = permit.granted().await.expect_err("nobody approved");
+        assert_eq!(status.message(), "rejected due to timeout after waiting 15m0s at plugin X");
     }
 }

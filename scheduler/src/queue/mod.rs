@@ -67,7 +67,7 @@ struct Entry {
     pending: bool,
     /// Heap and map entries with another ticket are stale.
     ticket: u64,
-    /// Events that had happened when it was popped.
+    /// Events that had happened when it was popped; another number than any when the pod was changed since.
     moves: u64,
     /// What was last reported of it, and when.
     said: Option<(String, Instant)>,
@@ -153,6 +153,8 @@ impl Queue {
                     self.release(&uid, &event, now);
                 }
             }
+            // Its cycle goes on with what it was; a refusal may not hold any more.
+            Place::InCycle | Place::Preempting if worth_a_try => entry.moves = u64::MAX,
             _ => {}
         }
     }
@@ -307,8 +309,15 @@ impl Queue {
     /// Moves the waiting pods that the event can help.
     pub fn on_event(&mut self, event: &ClusterEvent<'_>, now: Instant) {
         self.moves += 1;
+        // What a pod gives back itself does not help it.
+        let own = match event {
+            ClusterEvent::PodGone { pod, .. } => pod.uid.as_str(),
+            _ => "",
+        };
         for uid in self.groups.helped_by(event) {
-            self.release(&uid, event, now);
+            if uid != own {
+                self.release(&uid, event, now);
+            }
         }
     }
 

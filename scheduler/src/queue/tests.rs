@@ -143,6 +143,32 @@ fn an_event_during_the_binding_is_not_lost() {
 }
 
 #[test]
+fn a_change_of_the_pod_during_its_cycle_is_not_lost() {
+    let (mut queue, framework, now) = (queue(), framework(), Instant::now());
+    for (worth_a_try, again) in [(false, 0), (true, 1)] {
+        queue.set(waiting("a", 0, &[]), &framework, true, now);
+        queue.pop(now).expect("active");
+        queue.set(waiting("a", 1, &[]), &framework, worth_a_try, now);
+        queue.unschedulable("a", refused_by("TaintToleration"), now);
+        assert_eq!(queue.pending().backoff, again, "worth a try: {worth_a_try}");
+        queue.remove("a");
+    }
+}
+
+#[test]
+fn the_room_that_a_pod_gives_back_itself_does_not_help_it() {
+    let (mut queue, framework, now) = (queue(), framework(), Instant::now());
+    for uid in ["a", "b"] {
+        queue.set(waiting(uid, 0, &[]), &framework, true, now);
+        queue.pop(now).expect("active");
+        queue.unschedulable(uid, refused_by("Anything"), now);
+    }
+    let later = now + Duration::from_secs(60);
+    queue.on_event(&ClusterEvent::PodGone { pod: &waiting("a", 0, &[]), node: "n" }, later);
+    assert_eq!(popped(&mut queue, later), ["b"]);
+}
+
+#[test]
 fn room_on_a_node_is_for_those_who_wait_for_it_there() {
     let (mut queue, framework, now) = (queue(), framework(), Instant::now());
     for (uid, node) in [("here", Some("n1")), ("there", Some("n2")), ("anywhere", None)] {

@@ -18,14 +18,22 @@ pub struct Verdict {
     pub begun: Instant,
 }
 
+/// Why a pod was not bound.
+pub enum Unbound {
+    /// Permit's wait ended so: the pod waits for what helps this plugin.
+    Denied(&'static str, Status),
+    /// A later step failed: the pod is tried again after its back-off. `rejected` when a plugin said that it cannot run
+    /// there, rather than that something broke.
+    Failed { why: String, rejected: bool },
+}
+
 /// How a binding ended.
 pub struct Outcome {
     pub verdict: Verdict,
-    /// Who refused, when it was a plugin, and what it said.
-    pub failure: Option<(Option<&'static str>, Status)>,
+    pub failure: Option<Unbound>,
+    /// Whether the pod's status says where it was going to run.
+    pub announced: bool,
 }
-
-type Failure = (Option<&'static str>, Status);
 
 #[derive(Clone)]
 pub struct Binder {
@@ -63,7 +71,8 @@ impl Binder {
         let binder = self.clone();
         tokio::spawn(async move {
             binder.metrics.add(Metric::Goroutines, &["binding"], 1);
-            let failure = binder.cycle(&verdict, permit, slot).await.err();
+            let announced = permit.is_some() || verdict.takes_time();
+            let failure = binder.cycle(&verdict, announced, permit, slot).await.err();
             let Popped { pod, framework, .. } = &verdict.popped;
             if failure.is_none() {
                 let text = format!("Successfully assigned {} to {}", pod.key, verdict.node);
@@ -77,27 +86,24 @@ impl Binder {
             }
             binder.metrics.add(Metric::Goroutines, &["binding"], -1);
             // Nobody listens when the scheduler has ended; its successor reads the pod from the API.
-            let _ = binder.outcomes.send(Event::Bound(Box::new(Outcome { verdict, failure })));
+            let _ = binder.outcomes.send(Event::Bound(Box::new(Outcome { verdict, failure, announced })));
         });
     }
 
     async fn cycle(
         &self,
         verdict: &Verdict,
+        announced: bool,
         permit: Option<Permit>,
         slot: Option<OwnedSemaphorePermit>,
-    ) -> Result<(), Failure> {
-        let framework = &verdict.popped.framework;
-        let profile = framework.scheduler_name.as_str();
+    ) -> Result<(), Unbound> {
+        let profile = verdict.popped.framework.scheduler_name.as_str();
         let before = async {
-            self.permitted(permit).await?;
-            let begun = Instant::now();
-            for plugin in &framework.pre_bind {
-                let status = plugin.pre_bind(&verdict.popped.pod, &verdict.node).await;
-                refused(plugin.name(), status)?;
+            if announced {
+                self.reporter.nominated(&verdict.popped.pod, &verdict.node).await;
             }
-            self.metrics.observe(Metric::ExtensionPoint, &["PreBind", "Success", profile], begun.elapsed());
-            Ok::<(), Failure>(())
+            self.permitted(permit).await?;
+            self.prepared(verdict).await
         };
         // Most pods have nothing to wait for; one that does must not keep others from binding.
         let first = futures::future::select(Box::pin(before), Box::pin(tokio::task::yield_now())).await;
@@ -120,30 +126,67 @@ impl Binder {
         bound
     }
 
-    async fn permitted(&self, permit: Option<Permit>) -> Result<(), Failure> {
+    async fn permitted(&self, permit: Option<Permit>) -> Result<(), Unbound> {
         let Some(permit) = permit else { return Ok(()) };
         let begun = Instant::now();
         let answer = permit.granted().await;
         let result = answer.as_ref().err().map_or("Success", |(_, status)| status.code());
         self.metrics.observe(Metric::PermitWait, &[result], begun.elapsed());
-        answer.map_err(|(plugin, status)| (Some(plugin), status))
+        answer.map_err(|(plugin, status)| match status {
+            Status::Error(why) => {
+                Unbound::Failed { why: format!("waiting on permit for pod: {why}"), rejected: false }
+            }
+            status => Unbound::Denied(plugin, status),
+        })
     }
 
-    async fn bound(&self, verdict: &Verdict) -> Result<(), Failure> {
+    /// PreBind.
+    async fn prepared(&self, verdict: &Verdict) -> Result<(), Unbound> {
+        let Popped { pod, framework, .. } = &verdict.popped;
+        let begun = Instant::now();
+        let mut result = "Success";
+        let mut failure = Ok(());
+        for plugin in &framework.pre_bind {
+            let status = plugin.pre_bind(pod, &verdict.node).await;
+            if !status.is_success() {
+                result = status.code();
+                failure = Err(failed("PreBind", plugin.name(), &status));
+                break;
+            }
+        }
+        let labels = ["PreBind", result, framework.scheduler_name.as_str()];
+        self.metrics.observe(Metric::ExtensionPoint, &labels, begun.elapsed());
+        failure
+    }
+
+    async fn bound(&self, verdict: &Verdict) -> Result<(), Unbound> {
         let pod = &verdict.popped.pod;
         if let Some(answer) = self.extenders.bind(pod, &verdict.node).await {
-            return answer.map_err(|why| (None, Status::Error(why)));
+            return answer.map_err(|why| Unbound::Failed { why, rejected: false });
         }
         for plugin in &verdict.popped.framework.bind {
             match plugin.bind(pod, &verdict.node).await {
                 Status::Skip => {}
-                status => return refused(plugin.name(), status),
+                Status::Success => return Ok(()),
+                status => return Err(failed("Bind", plugin.name(), &status)),
             }
         }
-        Err((None, Status::Error("no plugin bound the pod".to_owned())))
+        Err(Unbound::Failed { why: "no plugin bound the pod".to_owned(), rejected: false })
     }
 }
 
-fn refused(plugin: &'static str, status: Status) -> Result<(), Failure> {
-    if status.is_success() { Ok(()) } else { Err((Some(plugin), status)) }
+impl Verdict {
+    /// Whether PreBind has something to do.
+    fn takes_time(&self) -> bool {
+        self.popped.framework.pre_bind.iter().any(|p| p.pre_binds(&self.popped.pod, &self.node))
+    }
+}
+
+fn failed(point: &str, plugin: &str, status: &Status) -> Unbound {
+    match status {
+        Status::Error(why) => {
+            Unbound::Failed { why: format!("running {point} plugin {plugin:?}: {why}"), rejected: false }
+        }
+        refusal => Unbound::Failed { why: refusal.message(), rejected: true },
+    }
 }

@@ -208,6 +208,9 @@ impl Extenders {
     ) -> Result<Vec<Candidate>, String> {
         for remote in self.remotes.iter().filter(|r| r.cares(pod)) {
             let Some(verb) = &remote.config.preempt_verb else { continue };
+            if candidates.is_empty() {
+                break;
+            }
             let meta: serde_json::Map<String, Value> = candidates
                 .iter()
                 .map(|c| {
@@ -226,7 +229,10 @@ impl Extenders {
                 json!({ "Pod": *pod.pod, "NodeNameToVictims": full })
             };
             match remote.ask(verb, &body).await {
-                Ok(answer) => candidates = accepted(field(&answer, "NodeNameToMetaVictims"), candidates),
+                Ok(answer) => {
+                    let ignorable = remote.config.ignorable;
+                    candidates = accepted(field(&answer, "NodeNameToMetaVictims"), candidates, ignorable)?;
+                }
                 Err(error) if remote.config.ignorable => {
                     tracing::warn!(pod = %pod.key, %error, "extender skipped");
                 }
@@ -238,21 +244,31 @@ impl Extenders {
 
     /// `None` when no extender binds this pod.
     pub async fn bind(&self, pod: &Arc<PodInfo>, node: &str) -> Option<Result<(), String>> {
-        let binds = |r: &&Remote| r.config.bind_verb.is_some() && r.cares(pod);
-        let remote = self.remotes.iter().find(binds)?;
-        let verb = remote.config.bind_verb.as_deref()?;
-        let body = json!({
-            "PodName": pod.key.name, "PodNamespace": pod.key.namespace, "PodUID": pod.uid, "Node": node,
-        });
-        let answer = remote.ask(verb, &body).await;
-        Some(answer.and_then(|answer| match field(&answer, "Error").as_str().unwrap_or_default() {
-            "" => Ok(()),
-            error => Err(error.to_owned()),
-        }))
+        for remote in self.remotes.iter().filter(|r| r.cares(pod)) {
+            let Some(verb) = &remote.config.bind_verb else { continue };
+            let body = json!({
+                "PodName": pod.key.name, "PodNamespace": pod.key.namespace, "PodUID": pod.uid, "Node": node,
+            });
+            let answer = remote.ask(verb, &body).await.and_then(|answer| {
+                match field(&answer, "Error").as_str().unwrap_or_default() {
+                    "" => Ok(()),
+                    error => Err(error.to_owned()),
+                }
+            });
+            match answer {
+                Err(error) if remote.config.ignorable => {
+                    tracing::warn!(pod = %pod.key, %error, "extender skipped");
+                }
+                answer => return Some(answer),
+            }
+        }
+        None
     }
 }
 
-fn accepted(answer: &Value, candidates: Vec<Candidate>) -> Vec<Candidate> {
+/// The candidates that an answer names, with the victims that it leaves them. A node without victims is a mistake of
+/// the extender's, or not spoken of when that may be ignored.
+fn accepted(answer: &Value, candidates: Vec<Candidate>, ignorable: bool) -> Result<Vec<Candidate>, String> {
     let mut left = Vec::new();
     for mut candidate in candidates {
         let victims = &answer[candidate.node.as_str()];
@@ -262,11 +278,17 @@ fn accepted(answer: &Value, candidates: Vec<Candidate>) -> Vec<Candidate> {
         let pods = field(victims, "Pods").as_array().cloned().unwrap_or_default();
         let uids: Vec<&str> = pods.iter().filter_map(|p| field(p, "UID").as_str()).collect();
         candidate.victims.retain(|v| uids.contains(&v.uid.as_str()));
+        if candidate.victims.is_empty() {
+            if ignorable {
+                continue;
+            }
+            return Err(format!("expected at least one victim pod on node {:?}", candidate.node));
+        }
         let violations = field(victims, "NumPDBViolations").as_u64().unwrap_or(0);
         candidate.violations = usize::try_from(violations).unwrap_or(candidate.violations);
         left.push(candidate);
     }
-    left
+    Ok(left)
 }
 
 #[cfg(test)]
@@ -345,5 +367,46 @@ mod tests {
         let mut diagnosis = Diagnosis::new(2);
         assert_eq!(dead(true).filter(&pod, &snapshot, vec![0], &mut diagnosis).await, Ok(vec![0]));
         assert!(dead(false).filter(&pod, &snapshot, vec![0], &mut diagnosis).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn binding_is_left_to_others_only_by_an_extender_that_may_be_ignored() {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let pod = Arc::new(pod(json!({"metadata": {"name": "p", "uid": "u"}, "spec": {"containers": []}})));
+        let (url, mut asked) = serve(json!({"Error": "full"})).await;
+        for (ignorable, answer) in [(false, Some(Err("full".to_owned()))), (true, None)] {
+            let extenders = extender(&url, json!({"bindVerb": "bind", "ignorable": ignorable}));
+            assert_eq!(extenders.bind(&pod, "a").await, answer);
+            assert!(asked.recv().await.is_some_and(|request| request.contains("\"PodUID\":\"u\"")));
+        }
+        let (url, _asked) = serve(json!({})).await;
+        assert_eq!(extender(&url, json!({"bindVerb": "bind"})).bind(&pod, "a").await, Some(Ok(())));
+        assert_eq!(extender(&url, json!({"filterVerb": "filter"})).bind(&pod, "a").await, None);
+    }
+
+    #[tokio::test]
+    async fn candidates_are_those_that_the_extender_leaves_victims() {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let victim = |uid: &str| Arc::new(pod(json!({"metadata": {"uid": uid}, "spec": {"containers": []}})));
+        let candidate = |node: &str| {
+            let victims = vec![victim(&format!("{node}1")), victim(&format!("{node}2"))];
+            Candidate { node: node.to_owned(), victims, violations: 0 }
+        };
+        let pod = pod(json!({"metadata": {"name": "p"}, "spec": {"containers": []}}));
+        let answer = json!({"NodeNameToMetaVictims": {"a": {"Pods": [{"UID": "a2"}], "NumPDBViolations": 1}, "b": {"Pods": []}}});
+        let (url, _asked) = serve(answer).await;
+        for ignorable in [false, true] {
+            let extenders = extender(&url, json!({"preemptVerb": "preempt", "ignorable": ignorable}));
+            let left = extenders.preempt(&pod, vec![candidate("a"), candidate("b"), candidate("c")]).await;
+            let Ok(left) = left else {
+                assert!(!ignorable);
+                continue;
+            };
+            assert!(ignorable, "a node without victims is a mistake");
+            let told: Vec<_> =
+                left.iter().map(|c| (c.node.as_str(), c.victims.len(), c.violations)).collect();
+            assert_eq!(told, [("a", 1, 1)]);
+            assert_eq!(left[0].victims[0].uid, "a2");
+        }
     }
 }

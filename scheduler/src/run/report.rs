@@ -18,7 +18,13 @@ pub enum Nomination {
     Keep,
     Set(String),
     Clear,
+    /// Like `Clear`, though the pod as it was popped has none: it was given one since.
+    TakeBack,
 }
+
+/// Bytes of an event's text that the events API takes.
+const NOTE_LENGTH: usize = 1024;
+const ELLIPSIS: &str = " ...";
 
 /// Cloning shares the recorders.
 #[derive(Clone)]
@@ -76,7 +82,7 @@ impl Reporter {
         news: bool,
     ) {
         if news {
-            self.recorder(scheduler).warning(pod.pod.as_ref(), "FailedScheduling", message);
+            self.recorder(scheduler).warning(pod.pod.as_ref(), "FailedScheduling", truncated(message));
         }
         let mut status = json!({});
         if let Some(condition) = changed(pod, reason, message) {
@@ -86,12 +92,18 @@ impl Reporter {
             Nomination::Set(node) if pod.nominated_node() != Some(node) => {
                 status["nominatedNodeName"] = json!(node);
             }
-            Nomination::Clear if pod.nominated_node().is_some() => {
-                status["nominatedNodeName"] = Value::Null;
-            }
+            Nomination::Clear if pod.nominated_node().is_none() => {}
+            Nomination::Clear | Nomination::TakeBack => status["nominatedNodeName"] = Value::Null,
             _ => {}
         }
         self.write(pod, status);
+    }
+
+    /// Says where a pod is going to run while its binding takes time. That it could not be said stops nothing.
+    pub async fn nominated(&self, pod: &PodInfo, node: &str) {
+        if pod.nominated_node() != Some(node) {
+            patch(self.client.clone(), pod, json!({ "nominatedNodeName": node })).await;
+        }
     }
 
     /// Takes a nomination back that another pod overrides.
@@ -103,14 +115,28 @@ impl Reporter {
         if status.as_object().is_none_or(serde_json::Map::is_empty) {
             return;
         }
-        let patch = json!({ "metadata": { "uid": pod.uid }, "status": status });
-        let api: Api<Pod> = Api::namespaced(self.client.clone(), &pod.key.namespace);
-        let name = pod.key.name.clone();
-        tokio::spawn(async move {
-            let written = api.patch_status(&name, &PatchParams::default(), &Patch::Strategic(patch)).await;
-            if let Err(error) = written {
-                tracing::debug!(pod = %name, %error, "status not written");
-            }
-        });
+        tokio::spawn(patch(self.client.clone(), pod, status));
     }
+}
+
+/// Changes a pod's status, if it is still this pod.
+fn patch(client: kube::Client, pod: &PodInfo, status: Value) -> impl Future<Output = ()> + Send + use<> {
+    let patch = json!({ "metadata": { "uid": pod.uid }, "status": status });
+    let api: Api<Pod> = Api::namespaced(client, &pod.key.namespace);
+    let key = pod.key.clone();
+    async move {
+        let written = api.patch_status(&key.name, &PatchParams::default(), &Patch::Strategic(patch)).await;
+        if let Err(error) = written {
+            tracing::debug!(pod = %key, %error, "status not written");
+        }
+    }
+}
+
+/// Upstream's limit of an event's text.
+fn truncated(text: &str) -> String {
+    if text.len() <= NOTE_LENGTH {
+        return text.to_owned();
+    }
+    let end = (0..=NOTE_LENGTH - ELLIPSIS.len()).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    format!("{}{ELLIPSIS}", &text[..end])
 }

@@ -1,7 +1,7 @@
 //! The loop, and what is done with each decision.
 
 use super::Event;
-use super::binding::{Binder, Outcome, Verdict};
+use super::binding::{Binder, Outcome, Unbound, Verdict};
 use super::preempting::{self, Told};
 use super::report::Nomination;
 use crate::cache::PodInfo;
@@ -124,9 +124,7 @@ impl Scheduler {
     fn on_node(&mut self, delta: &Delta<Node>, now: Instant) {
         match (&delta.new, &delta.old) {
             (Some(node), _) => self.core.set_node(node.clone(), now),
-            (None, Some(gone)) => {
-                self.core.remove_node(gone.metadata.name.as_deref().unwrap_or_default());
-            }
+            (None, Some(gone)) => self.core.remove_node(gone, now),
             (None, None) => {}
         }
     }
@@ -156,7 +154,7 @@ impl Scheduler {
             Err(Failure::Unschedulable(diagnosis)) => {
                 self.no_node(&popped, &mut class, diagnosis, begun).await;
             }
-            Err(Failure::Error(why)) => self.failed(&popped, &why, begun),
+            Err(Failure::Error(why)) => self.failed(&popped, &why, &Nomination::Clear, begun),
         }
         self.core.done(&popped, class);
     }
@@ -169,12 +167,7 @@ impl Scheduler {
     ) -> Result<usize, Failure> {
         let extenders = self.binder.extenders.clone();
         if !extenders.is_empty() {
-            let mut diagnosis = Diagnosis::new(self.core.snapshot.node_count());
-            let left = extenders.filter(&popped.pod, &self.core.snapshot, slots, &mut diagnosis).await;
-            slots = left.map_err(Failure::Error)?;
-            if slots.is_empty() {
-                return Err(Failure::Unschedulable(Arc::new(diagnosis)));
-            }
+            slots = self.extended(popped, class, slots).await?;
         }
         let begun = Instant::now();
         let mut totals = self.core.score(popped, class, &slots)?;
@@ -187,11 +180,36 @@ impl Scheduler {
         self.core.choose(&totals).ok_or_else(|| Failure::Error("no node was scored".to_owned()))
     }
 
+    /// The nodes that extenders leave. When they refuse the one that the pod is nominated to, others are looked at.
+    async fn extended(
+        &mut self,
+        popped: &Popped,
+        class: &mut crate::cycle::Class,
+        slots: Vec<usize>,
+    ) -> Result<Vec<usize>, Failure> {
+        let extenders = self.binder.extenders.clone();
+        let nominated = self.core.snapshot.nomination(&popped.pod.uid);
+        let nominated = nominated.and_then(|name| self.core.snapshot.node_named(name)).map(|node| node.slot);
+        let mut again = slots.len() == 1 && slots.first().copied() == nominated;
+        let mut slots = slots;
+        loop {
+            let mut diagnosis = self.core.diagnosis(popped, class);
+            let left = extenders.filter(&popped.pod, &self.core.snapshot, slots, &mut diagnosis).await;
+            let left = left.map_err(Failure::Error)?;
+            match left.is_empty() {
+                false => return Ok(left),
+                true if !again => return Err(Failure::Unschedulable(Arc::new(diagnosis))),
+                true => again = false,
+            }
+            slots = self.core.find_anywhere(popped, class)?;
+        }
+    }
+
     /// Reserve and Permit; what they allow is assumed and bound beside the next cycles.
     async fn place(&mut self, popped: &Popped, class: &mut crate::cycle::Class, slot: usize, begun: Instant) {
         let node = match self.core.reserve(popped, class, slot) {
             Ok(node) => node,
-            Err((plugin, status)) => return self.refused(popped, plugin, &status, begun),
+            Err((plugin, status)) => return self.refused(popped, "Reserve", plugin, &status, begun),
         };
         let mut waits = Vec::new();
         for plugin in &popped.framework.permit {
@@ -200,8 +218,9 @@ impl Scheduler {
                 Permission::Wait(time) => waits.push((plugin.name(), time)),
                 Permission::Deny(status) => {
                     popped.framework.unreserve(&popped.pod, &node);
-                    self.core.forget(&popped.pod, Instant::now());
-                    return self.refused(popped, plugin.name(), &status, begun);
+                    // Nobody else saw its room taken.
+                    self.core.snapshot.forget(&popped.pod.uid);
+                    return self.refused(popped, "Permit", plugin.name(), &status, begun);
                 }
             }
         }
@@ -211,25 +230,34 @@ impl Scheduler {
         self.binder.bind(verdict, permit).await;
     }
 
-    /// A plugin refused after a node was found.
-    fn refused(&mut self, popped: &Popped, plugin: &'static str, status: &Status, begun: Instant) {
+    /// A plugin refused at `point` after a node was found, which upstream words as a cluster of that node alone.
+    fn refused(
+        &mut self,
+        popped: &Popped,
+        point: &str,
+        plugin: &'static str,
+        status: &Status,
+        begun: Instant,
+    ) {
         if let Status::Error(why) = status {
-            return self.failed(popped, why, begun);
+            let why = format!("running {point} plugin {plugin:?}: {why}");
+            return self.failed(popped, &why, &Nomination::Clear, begun);
         }
-        let now = Instant::now();
-        let rejection = Rejection {
-            plugins: vec![plugin],
-            pending: matches!(status, Status::Pending(_)),
-            nominated: self.core.snapshot.nomination(&popped.pod.uid).map(str::to_owned),
-        };
-        self.core.queue.unschedulable(&popped.pod.uid, rejection, now);
-        self.report(popped, "Unschedulable", &status.message(), &Nomination::Keep);
+        let mut diagnosis = Diagnosis::new(1);
+        diagnosis.refuse(plugin, status, 1);
+        self.core.snapshot.withdraw(&popped.pod.uid);
+        let rejection = Rejection { plugins: vec![plugin], pending: diagnosis.pending, nominated: None };
+        self.core.queue.unschedulable(&popped.pod.uid, rejection, Instant::now());
+        self.report(popped, "Unschedulable", &diagnosis.message(), &Nomination::Clear);
         self.attempted("unschedulable", popped, begun);
     }
 
-    fn failed(&mut self, popped: &Popped, why: &str, begun: Instant) {
+    fn failed(&mut self, popped: &Popped, why: &str, nomination: &Nomination, begun: Instant) {
+        if *nomination != Nomination::Keep {
+            self.core.snapshot.withdraw(&popped.pod.uid);
+        }
         self.core.queue.retry(&popped.pod.uid, Instant::now());
-        self.report(popped, "SchedulerError", why, &Nomination::Keep);
+        self.report(popped, "SchedulerError", why, nomination);
         self.attempted("error", popped, begun);
     }
 
@@ -259,7 +287,10 @@ impl Scheduler {
         let mut said = diagnosis.as_ref().clone();
         let answer = self.core.post_filter(popped, class, &diagnosis, asks);
         let candidates = match answer {
-            Ok(PostFilter::Preempt(candidates)) => self.accepted(popped, candidates).await,
+            Ok(PostFilter::Preempt(candidates)) => {
+                said.preemption = "preemption: no candidate node for preemption".to_owned();
+                self.accepted(popped, candidates).await
+            }
             Ok(PostFilter::Unhelpful(why)) => {
                 said.preemption = why;
                 Ok(None)
@@ -270,17 +301,20 @@ impl Scheduler {
         };
         let candidate = match candidates {
             Ok(candidate) => candidate,
-            Err(why) => return self.failed(popped, &why, begun),
+            Err(why) => return self.failed(popped, &why, &Nomination::Keep, begun),
         };
+        self.metrics.add(Metric::PreemptionAttempts, &[], 1);
         self.attempted("unschedulable", popped, begun);
         let uid = &popped.pod.uid;
         if let Some(candidate) = candidate {
             rejection.nominated = Some(candidate.node.clone());
+            said.preemption.clear();
             self.preempt(popped, candidate, rejection, &said.message());
             return;
         }
         let mut nomination = Nomination::Keep;
-        if !said.preemption.contains("not eligible") {
+        let keeps = ["not eligible", "no candidate node"];
+        if !keeps.iter().any(|words| said.preemption.contains(words)) {
             self.core.snapshot.withdraw(uid);
             nomination = Nomination::Clear;
         }
@@ -300,11 +334,10 @@ impl Scheduler {
             return Ok(candidates.into_iter().next());
         }
         let left = extenders.preempt(&popped.pod, candidates).await?;
-        Ok(left.into_iter().min_by_key(|c| c.violations))
+        Ok(left.into_iter().min_by_key(Candidate::rank))
     }
 
     fn preempt(&mut self, popped: &Popped, candidate: Candidate, rejection: Rejection, said: &str) {
-        self.metrics.add(Metric::PreemptionAttempts, &[], 1);
         let victims = u32::try_from(candidate.victims.len()).unwrap_or(u32::MAX);
         self.metrics.observe_number(Metric::PreemptionVictims, &[], f64::from(victims));
         let node = candidate.node.clone();
@@ -352,24 +385,47 @@ impl Scheduler {
 
     fn on_outcome(&mut self, outcome: Outcome, now: Instant) {
         self.binding = self.binding.saturating_sub(1);
-        let Verdict { popped, node, begun } = outcome.verdict;
+        let Outcome { verdict: Verdict { popped, node, begun }, failure, announced } = outcome;
         let uid = popped.pod.uid.clone();
-        let Some((plugin, status)) = outcome.failure else {
-            self.bound(&popped, begun, now);
-            return;
-        };
-        tracing::debug!(pod = %popped.pod.key, %node, why = status.message(), "not bound");
-        self.core.forget(&popped.pod, now);
-        match (plugin, status) {
-            (Some(plugin), status) if !matches!(status, Status::Error(_)) => {
-                self.refused(&popped, plugin, &status, begun);
+        let nomination = if announced { Nomination::TakeBack } else { Nomination::Clear };
+        match failure {
+            None => return self.bound(&popped, begun, now),
+            Some(Unbound::Denied(plugin, status)) => {
+                tracing::debug!(pod = %popped.pod.key, %node, why = status.message(), "not permitted");
+                self.core.snapshot.forget(&uid);
+                self.refused(&popped, "Permit", plugin, &status, begun);
+                if announced {
+                    self.binder.reporter.unnominated(&popped.pod);
+                }
+                self.core.forget(&popped.pod, &node, now);
             }
-            (_, status) => self.failed(&popped, &status.message(), begun),
+            Some(Unbound::Failed { why, rejected }) => {
+                tracing::debug!(pod = %popped.pod.key, %node, why, "not bound");
+                self.core.forget(&popped.pod, &node, now);
+                self.unbound(&popped, &why, rejected, &nomination, begun);
+            }
         }
         if self.core.snapshot.node_of(&uid).is_some() {
             // Somebody else bound it meanwhile.
             self.core.queue.remove(&uid);
         }
+    }
+
+    /// PreBind or Bind failed: the pod is tried again after its back-off, whoever is to blame.
+    fn unbound(
+        &mut self,
+        popped: &Popped,
+        why: &str,
+        rejected: bool,
+        nomination: &Nomination,
+        begun: Instant,
+    ) {
+        if !rejected {
+            return self.failed(popped, why, nomination, begun);
+        }
+        self.core.queue.retry(&popped.pod.uid, Instant::now());
+        self.report(popped, "Unschedulable", why, nomination);
+        self.attempted("unschedulable", popped, begun);
     }
 
     fn bound(&mut self, popped: &Popped, begun: Instant, now: Instant) {
@@ -378,7 +434,7 @@ impl Scheduler {
         self.unseen.insert((now + ASSUMED_FOR, pod.uid.clone()), pod.clone());
         self.attempted("scheduled", popped, begun);
         self.metrics.observe_number(Metric::Attempts, &[], f64::from(popped.attempts));
-        let attempts = popped.attempts.min(15).to_string();
+        let attempts = if popped.attempts < 15 { popped.attempts.to_string() } else { "15+".to_owned() };
         self.metrics.observe(Metric::SliDuration, &[&attempts], now - popped.first);
     }
 
@@ -388,7 +444,8 @@ impl Scheduler {
             let pod = first.remove();
             if self.core.snapshot.whereabouts(&pod.uid) == crate::cache::Place::Assumed {
                 tracing::warn!(pod = %pod.key, "its binding was never seen, its room is free again");
-                self.core.forget(&pod, now);
+                let node = self.core.snapshot.node_of(&pod.uid).map(str::to_owned).unwrap_or_default();
+                self.core.forget(&pod, &node, now);
             }
         }
     }

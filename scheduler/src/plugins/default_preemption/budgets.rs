@@ -21,7 +21,6 @@ pub struct Budgets {
 }
 
 fn budget(object: &Value) -> Option<Budget> {
-    // In policy/v1 an empty selector selects everything.
     let selector = LabelSelector::from_object(&object["spec"]["selector"]).ok()?;
     let disrupted = object["status"]["disruptedPods"].as_object();
     Some(Budget {
@@ -68,7 +67,11 @@ impl Budgets {
 }
 
 impl Budget {
+    /// For the scheduler an empty selector selects nothing, as upstream.
     fn protects(&self, pod: &PodInfo) -> bool {
+        if self.selector.is_everything() {
+            return false;
+        }
         let Some(labels) = pod.labels().filter(|l| !l.is_empty()) else { return false };
         self.selector.matches_with(|key| labels.get(key).map(String::as_str))
     }

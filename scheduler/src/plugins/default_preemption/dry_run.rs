@@ -2,21 +2,20 @@
 
 use super::budgets::Budgets;
 use crate::cache::{NodeInfo, PodInfo};
-use crate::framework::{Attempt, Candidate};
-use jiff::Timestamp;
-use std::cmp::Reverse;
+use crate::framework::{Attempt, Candidate, Rank, Status};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Upstream's order of candidates, the best first: fewest violated budgets, the least important of their most
-/// important victims, the smallest sum of priorities, fewest victims, and the most important victims that began last.
-pub type Rank = (usize, i32, i64, usize, Reverse<Timestamp>);
+const NO_VICTIMS: &str = "No preemption victims found for incoming pod";
+
+/// A candidate with its rank, or why the node is none.
+type Answer = Result<(Candidate, Rank), Status>;
 
 /// Answers about nodes for one class of pods, each with the generation it belongs to.
 #[derive(Default)]
 pub struct Known {
     pub epoch: u64,
-    by_slot: HashMap<usize, (u64, Option<(Candidate, Rank)>)>,
+    by_slot: HashMap<usize, (u64, Answer)>,
 }
 
 impl Known {
@@ -34,30 +33,30 @@ impl Known {
         let stale = self.by_slot.get(&node.slot).is_none_or(|(generation, _)| *generation != node.generation);
         if stale {
             let found = victims(attempt, node, budgets).map(|candidate| {
-                let rank = rank(&candidate);
+                let rank = candidate.rank();
                 (candidate, rank)
             });
             self.by_slot.insert(node.slot, (node.generation, found));
         }
-        self.by_slot.get(&node.slot).and_then(|(_, found)| found.as_ref()).map(|(candidate, _)| candidate)
+        self.found(node.slot).map(|(candidate, _)| candidate)
+    }
+
+    fn found(&self, slot: usize) -> Option<&(Candidate, Rank)> {
+        self.by_slot.get(&slot)?.1.as_ref().ok()
     }
 
     pub fn rank(&self, slot: usize) -> Option<Rank> {
-        self.by_slot.get(&slot)?.1.as_ref().map(|(_, rank)| *rank)
+        self.found(slot).map(|(_, rank)| *rank)
     }
 
     pub fn take(&self, slot: usize) -> Option<Candidate> {
-        self.by_slot.get(&slot)?.1.as_ref().map(|(candidate, _)| candidate.clone())
+        self.found(slot).map(|(candidate, _)| candidate.clone())
     }
-}
 
-fn rank(candidate: &Candidate) -> Rank {
-    let victims = &candidate.victims;
-    let highest = victims.iter().map(|p| p.priority).max().unwrap_or(i32::MIN);
-    let sum = victims.iter().map(|p| i64::from(p.priority) + i64::from(i32::MAX) + 1).sum();
-    let important = victims.iter().filter(|p| p.priority == highest);
-    let earliest = important.map(|p| p.started()).min().unwrap_or(Timestamp::MAX);
-    (candidate.violations, highest, sum, victims.len(), Reverse(earliest))
+    /// Why the node is no candidate.
+    pub fn refusal(&self, slot: usize) -> Option<&Status> {
+        self.by_slot.get(&slot)?.1.as_ref().err()
+    }
 }
 
 /// The most important first: higher priority, then who has run for longer.
@@ -66,17 +65,17 @@ fn by_importance(a: &Arc<PodInfo>, b: &Arc<PodInfo>) -> std::cmp::Ordering {
 }
 
 /// Takes everybody of lower priority off, and puts back whoever can stay, the protected and the important first.
-fn victims(attempt: &mut Attempt<'_>, node: &NodeInfo, budgets: &Budgets) -> Option<Candidate> {
+fn victims(attempt: &mut Attempt<'_>, node: &NodeInfo, budgets: &Budgets) -> Result<Candidate, Status> {
     let priority = attempt.pod.priority;
     let mut lower: Vec<Arc<PodInfo>> = node.pods.iter().filter(|p| p.priority < priority).cloned().collect();
     if lower.is_empty() {
-        return None;
+        return Err(Status::unresolvable(NO_VICTIMS));
     }
     let mut sketch = node.sketch();
     lower.iter().for_each(|p| attempt.take_off(&mut sketch, p));
-    if !attempt.fits(&sketch) {
+    if let Some(refusal) = attempt.refusal(&sketch) {
         lower.iter().for_each(|p| attempt.put_back(&mut sketch, p));
-        return None;
+        return Err(refusal);
     }
     lower.sort_by(by_importance);
     let (protected, others) = budgets.split(&lower);
@@ -93,5 +92,9 @@ fn victims(attempt: &mut Attempt<'_>, node: &NodeInfo, budgets: &Budgets) -> Opt
     }
     victims.iter().for_each(|p| attempt.put_back(&mut sketch, p));
     victims.sort_by(by_importance);
-    (!victims.is_empty()).then(|| Candidate { node: node.name.clone(), victims, violations })
+    if victims.is_empty() {
+        let why = format!("expected at least one victim pod on node {:?}", node.name);
+        return Err(Status::Error(why));
+    }
+    Ok(Candidate { node: node.name.clone(), victims, violations })
 }

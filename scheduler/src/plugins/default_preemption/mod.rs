@@ -14,12 +14,12 @@ use budgets::Budgets;
 use dry_run::Known;
 use parking_lot::Mutex;
 use serde_json::Value;
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
 const NAME: &str = "DefaultPreemption";
 pub const POINTS: &[Point] = &[Point::PostFilter];
-const NO_VICTIMS: &str = "No preemption victims found for incoming pod";
 const NOT_HELPFUL: &str = "Preemption is not helpful for scheduling";
 /// Classes whose answers about nodes are kept.
 const KEPT: usize = 4;
@@ -68,6 +68,8 @@ impl DefaultPreemption {
         if percentage == 0 && at_least == 0 {
             let why = "cannot be zero at the same time as minCandidateNodesAbsolute";
             arguments.mistake("minCandidateNodesPercentage", &0.into(), why);
+            let why = "cannot be zero at the same time as minCandidateNodesPercentage";
+            arguments.mistake("minCandidateNodesAbsolute", &0.into(), why);
         }
         arguments.finish().map(|()| Self {
             cluster: handle.cluster.clone(),
@@ -81,8 +83,8 @@ impl DefaultPreemption {
         (nodes * self.percentage / 100).max(self.at_least).min(nodes)
     }
 
-    /// Candidates, the best first; only the best unless all are asked for.
-    fn candidates(&self, attempt: &mut Attempt<'_>) -> Vec<Candidate> {
+    /// Candidates, the best first; only the best unless all are asked for. Without any, upstream's words for it.
+    fn candidates(&self, attempt: &mut Attempt<'_>) -> Result<Vec<Candidate>, String> {
         let budgets = Budgets::of(self.cluster.as_ref());
         let (snapshot, slots) = (attempt.snapshot, attempt.diagnosis.resolvable.clone());
         let wanted = self.wanted(slots.len());
@@ -106,8 +108,10 @@ impl DefaultPreemption {
         if attempt.all_candidates {
             chosen.extend(found.iter().filter(|s| Some(**s) != best).filter_map(|slot| known.take(*slot)));
         }
+        let answer =
+            if chosen.is_empty() { Err(nothing_found(attempt.diagnosis, &known)) } else { Ok(chosen) };
         self.keep(attempt, known);
-        chosen
+        answer
     }
 
     /// What is known of the nodes for pods of this class; nothing when it depends on more than the node.
@@ -132,12 +136,17 @@ impl DefaultPreemption {
     }
 }
 
-/// Upstream's words when there is no candidate.
-fn nothing_found(diagnosis: &Diagnosis) -> String {
-    let tried = diagnosis.resolvable.len();
+/// Upstream's words when there is no candidate: what keeps the pod off each node that was tried, however many went.
+fn nothing_found(diagnosis: &Diagnosis, known: &Known) -> String {
+    let mut counted: HashMap<&[Cow<'static, str>], usize> = HashMap::new();
+    let refusals = diagnosis.resolvable.iter().filter_map(|slot| known.refusal(*slot));
+    refusals.for_each(|status| *counted.entry(status.reasons()).or_insert(0) += 1);
     let mut failed = Diagnosis::new(diagnosis.nodes);
-    failed.refuse(NAME, &Status::unschedulable(NO_VICTIMS), tried);
-    failed.refuse(NAME, &Status::unresolvable(NOT_HELPFUL), diagnosis.nodes - tried);
+    for (reasons, nodes) in counted {
+        failed.refuse(NAME, &Status::Unschedulable(reasons.to_vec()), nodes);
+    }
+    let others = diagnosis.nodes - diagnosis.resolvable.len();
+    failed.refuse(NAME, &Status::unresolvable(NOT_HELPFUL), others);
     format!("preemption: {}", failed.message())
 }
 
@@ -158,11 +167,10 @@ impl Plugin for DefaultPreemption {
         if let Err(why) = eligible(attempt) {
             return PostFilter::Unhelpful(format!("preemption: {why}"));
         }
-        let candidates = self.candidates(attempt);
-        if candidates.is_empty() {
-            return PostFilter::Unhelpful(nothing_found(attempt.diagnosis));
+        match self.candidates(attempt) {
+            Ok(candidates) => PostFilter::Preempt(candidates),
+            Err(why) => PostFilter::Unhelpful(why),
         }
-        PostFilter::Preempt(candidates)
     }
 
     fn helps(&self, _pod: &PodInfo, event: &ClusterEvent<'_>) -> bool {

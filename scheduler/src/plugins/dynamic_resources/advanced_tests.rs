@@ -229,6 +229,54 @@ fn preferred_alternatives_score_higher() {
     assert_eq!((score("best"), score("good")), (8, 7));
 }
 
+#[tokio::test]
+async fn a_binding_goes_on_once_its_claims_are_seen_as_written() {
+    let at = |version: &str| {
+        let mut claim = claim("c", json!({}));
+        claim["metadata"]["resourceVersion"] = json!(version);
+        claim
+    };
+    let cluster = fake(json!([]), &[], &[at("10")]);
+    let plugin = DynamicResources::new(&Handle::with(Arc::new(cluster)), &json!({})).expect("arguments");
+    for (written, seen) in [("9", true), ("10", true), ("11", false)] {
+        assert_eq!(plugin.seen(&[at(written)]).await.is_success(), seen, "{written}");
+    }
+    plugin.in_binding.put("p", Decided::of(&[Arc::new(at("10"))]));
+    let pod = using_claim("p");
+    assert!(plugin.pre_binds(&pod, "a"), "the claim is not reserved for it");
+    plugin.post_bind(&pod, "a").await;
+    assert!(!plugin.pre_binds(&pod, "a"), "nothing is kept of a pod that is bound");
+}
+
+fn using_claim(uid: &str) -> PodInfo {
+    pod(json!({"metadata": {"name": uid, "namespace": "default", "uid": uid},
+        "spec": {"containers": [], "resourceClaims": [{"name": "c", "resourceClaimName": "c"}]}}))
+}
+
+#[test]
+fn devices_are_looked_for_as_long_as_the_configuration_says() {
+    let devices: Vec<Value> =
+        (0..30).map(|n| json!({"name": format!("x{n}"), "attributes": {"serial": {"int": n}}})).collect();
+    let mut wants = claim("c", json!({}));
+    let some = |count: u32| json!({"deviceClassName": "gpu", "count": count});
+    wants["spec"]["devices"] = json!({"requests": [{"name": "one", "exactly": some(1)}, {"name": "two", "exactly": some(2)}],
+        "constraints": [{"requests": ["two"], "matchAttribute": "d.example.com/serial"}]});
+    let refusal = |arguments: Value| {
+        let cluster = fake(json!(devices), &[], &[wants.clone()]);
+        let plugin = DynamicResources::new(&Handle::with(Arc::new(cluster)), &arguments).expect("arguments");
+        let (mut state, node) = (CycleState::default(), node(json!({"metadata": {"name": "a"}})));
+        let pod = using_claim("p");
+        assert_eq!(plugin.pre_filter(&mut state, &pod, &Snapshot::default()), Status::Success);
+        plugin.filter(&state, &pod, &node).message()
+    };
+    assert_eq!(refusal(json!({"filterTimeout": "1ns"})), "timed out trying to allocate devices");
+    assert_eq!(refusal(json!({"filterTimeout": "0s"})), "cannot allocate all claims");
+    assert_eq!(refusal(json!({})), "cannot allocate all claims");
+    let wrong = DynamicResources::new(&Handle::offline(), &json!({"bindingTimeout": "999ms"}));
+    let why = wrong.err().unwrap_or_default();
+    assert_eq!(why, ["bindingTimeout: Invalid value: \"999ms\": must be at least 1 second"]);
+}
+
 #[test]
 fn a_claim_that_went_before_it_was_seen_holds_nothing() {
     let plugin = |claims: &[Value]| {
@@ -242,7 +290,6 @@ fn a_claim_that_went_before_it_was_seen_holds_nothing() {
     for (claims, taken) in [(vec![claim("c", json!({}))], true), (vec![], false)] {
         let plugin = plugin(&claims);
         plugin.in_binding.put("p", decided.clone());
-        plugin.in_binding.bound("p");
         assert_eq!(plugin.taken().holds(&id), taken, "{} claims", claims.len());
     }
 }

@@ -9,10 +9,15 @@ use crate::framework::Cluster;
 use coracle_api::quantity::Quantity;
 use serde_json::Value;
 use std::sync::Arc;
+use tokio::time::Instant;
 
-/// Devices tried for all claims of a pod together before an allocation is given up; upstream bounds the time of
-/// Filter instead (10 s by default).
+/// Devices tried for all claims of a pod on one node before the allocation is given up, whatever its time: one task
+/// decides about all pods, which an expensive claim must not hold up for long.
 const MOST_STEPS: usize = 200_000;
+/// Between two looks at the clock.
+const STEPS_BETWEEN_LOOKS: usize = 64;
+/// Upstream's words for an allocation that takes too long.
+pub const TIMED_OUT: &str = "timed out trying to allocate devices";
 
 /// What there is to choose from.
 #[derive(Clone, Copy)]
@@ -22,6 +27,8 @@ pub struct Offer<'o> {
     pub taken: &'o Taken,
     /// What is left of the counters that devices draw on.
     pub left: &'o [Quantity],
+    /// When the search has to end; `None` for as long as it takes.
+    pub until: Option<Instant>,
 }
 
 /// A device given to a want.
@@ -135,8 +142,9 @@ impl<'c> Search<'c, '_> {
     ) -> Result<bool, String> {
         let Some(want) = wants.get(which) else { return Ok(true) };
         *self.steps += 1;
-        if *self.steps > MOST_STEPS {
-            return Err("allocation takes too long".to_owned());
+        let late = || self.offer.until.is_some_and(|until| Instant::now() >= until);
+        if *self.steps > MOST_STEPS || (self.steps.is_multiple_of(STEPS_BETWEEN_LOOKS) && late()) {
+            return Err(TIMED_OUT.to_owned());
         }
         let Some(count) = want.count else { return self.fill_all(wants, which, chosen) };
         if found == count {

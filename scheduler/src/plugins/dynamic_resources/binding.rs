@@ -1,6 +1,15 @@
-//! Devices that must be made ready for a node before a pod is bound there (binding conditions, KEP-5007).
+//! PreBind: writes what was decided, and waits for devices that must be made ready for a node before a pod is bound
+//! there (binding conditions, KEP-5007).
 
+use super::decided::Decided;
+use super::{DynamicResources, is_allocated, reserved_for, write};
+use crate::cache::PodInfo;
+use crate::framework::Status;
 use serde_json::Value;
+use std::time::Duration;
+
+/// What was written is seen by then, unless the watch of claims stands still.
+const SEEN_WITHIN: Duration = Duration::from_secs(30);
 
 /// How far the devices of an allocated claim are.
 #[derive(Debug, PartialEq, Eq)]
@@ -42,6 +51,94 @@ pub fn readiness(claim: &Value) -> Readiness {
 pub fn has_conditions(allocation: &Value) -> bool {
     let results = allocation["devices"]["results"].as_array();
     results.into_iter().flatten().any(|r| r["bindingConditions"].is_array())
+}
+
+/// The version of an object; later ones are greater.
+fn version(object: &Value) -> u64 {
+    object["metadata"]["resourceVersion"].as_str().and_then(|v| v.parse().ok()).unwrap_or(0)
+}
+
+impl DynamicResources {
+    /// Waits until the claims are seen as they were written: what PreBind decided needs no memory of its own then.
+    pub(super) async fn seen(&self, written: &[Value]) -> Status {
+        let mut changes = self.cluster.changes();
+        let is_seen = |claim: &Value| {
+            let text = |field: &str| claim["metadata"][field].as_str().unwrap_or_default();
+            let shown = self.cluster.resource_claim(text("namespace"), text("name"));
+            shown.is_some_and(|shown| version(&shown) >= version(claim))
+        };
+        let wait = async {
+            loop {
+                changes.borrow_and_update();
+                if written.iter().all(is_seen) {
+                    return Status::Success;
+                }
+                if changes.changed().await.is_err() {
+                    return Status::Error("nobody follows claims any more".to_owned());
+                }
+            }
+        };
+        let ended = tokio::time::timeout(SEEN_WITHIN, wait).await;
+        ended.unwrap_or_else(|_| Status::Error("written claims were not seen in time".to_owned()))
+    }
+
+    /// Writes what was decided; gives the claims as they are written.
+    pub(super) async fn write(
+        &self,
+        client: &kube::Client,
+        decided: &Decided,
+        pod: &PodInfo,
+    ) -> Result<Vec<Value>, String> {
+        let mut all = Vec::new();
+        for (claim, allocation) in decided.claims.iter().zip(&decided.allocations) {
+            if allocation.is_none() && reserved_for(claim, pod) {
+                continue;
+            }
+            let claim = write::reserve(client, claim, allocation.as_ref(), pod).await;
+            all.push(claim.map_err(|error| format!("reserving resourceclaim: {error}"))?);
+        }
+        if let Some(extended) = &decided.extended {
+            let made = write::create(client, &extended.claim).await;
+            let made = made.map_err(|error| format!("create claim for extended resources: {error}"))?;
+            self.in_binding.made(&pod.uid, made.clone());
+            let claim = write::serve(client, extended, &made, pod).await;
+            all.push(claim.map_err(|error| format!("reserving resourceclaim: {error}"))?);
+        }
+        Ok(all)
+    }
+
+    /// Waits until the devices of the claims are ready for the node; all at once when none needs to be.
+    pub(super) async fn ready(&self, decided: &Decided) -> Status {
+        let names: Vec<(String, String)> = decided.awaited();
+        if names.is_empty() {
+            return Status::Success;
+        }
+        let mut changes = self.cluster.changes();
+        let wait = async {
+            loop {
+                changes.borrow_and_update();
+                let mut waiting = false;
+                for (namespace, name) in &names {
+                    let Some(claim) = self.cluster.resource_claim(namespace, name) else {
+                        return Status::unschedulable(format!("resourceclaim {name} is gone"));
+                    };
+                    match readiness(&claim) {
+                        Readiness::Ready if is_allocated(&claim) => {}
+                        Readiness::Ready | Readiness::Waiting => waiting = true,
+                        Readiness::Failed(why) => return Status::unschedulable(why),
+                    }
+                }
+                if !waiting {
+                    return Status::Success;
+                }
+                if changes.changed().await.is_err() {
+                    return Status::Error("nobody follows claims any more".to_owned());
+                }
+            }
+        };
+        let ended = tokio::time::timeout(self.binding_timeout, wait).await;
+        ended.unwrap_or_else(|_| Status::unschedulable("device binding timeout"))
+    }
 }
 
 #[cfg(test)]

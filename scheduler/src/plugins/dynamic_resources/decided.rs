@@ -1,4 +1,5 @@
-//! What was decided for pods between Reserve and the moment at which the API's claims show it.
+//! What was decided for pods between Reserve and the end of their binding. PreBind ends when the API's claims are seen
+//! to show it.
 
 use super::binding;
 use super::is_allocated;
@@ -8,11 +9,6 @@ use parking_lot::Mutex;
 use serde_json::Value;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
-use tokio::time::Instant;
-
-/// A claim that was written is seen by then, or was deleted meanwhile.
-const SEEN_WITHIN: Duration = Duration::from_secs(5);
 
 /// The claim for a pod's extended resources.
 #[derive(Clone)]
@@ -32,7 +28,6 @@ pub struct Decided {
     /// Of each claim; `None` where it has one already.
     pub allocations: Vec<Option<Value>>,
     pub extended: Option<Extended>,
-    bound: Option<Instant>,
 }
 
 fn key(claim: &Value) -> (String, String) {
@@ -43,7 +38,7 @@ fn key(claim: &Value) -> (String, String) {
 impl Decided {
     /// Nothing yet for any of the claims.
     pub fn of(claims: &[Arc<Value>]) -> Self {
-        Self { claims: claims.to_vec(), allocations: vec![None; claims.len()], ..Self::default() }
+        Self { claims: claims.to_vec(), allocations: vec![None; claims.len()], extended: None }
     }
 
     /// Allocations that this decision makes, with their claims as far as they exist.
@@ -106,17 +101,6 @@ impl InBinding {
         }
     }
 
-    /// The pod is bound; what was decided counts until the claims show it.
-    pub fn bound(&self, uid: &str) {
-        let mut all = self.0.lock();
-        if all.get(uid).is_some_and(|d| d.allocations().next().is_none()) {
-            all.remove(uid);
-        }
-        if let Some(decided) = all.get_mut(uid) {
-            decided.bound = Some(Instant::now());
-        }
-    }
-
     /// Whether another pod is about to allocate the claim with this UID.
     pub fn allocates(&self, claim: &Value, pod: &str) -> bool {
         let all = self.0.lock();
@@ -125,12 +109,9 @@ impl InBinding {
         claims.any(|(known, _)| known.is_some_and(|known| known["metadata"]["uid"] == *claim))
     }
 
-    /// Adds what is decided and not seen yet, and forgets what is.
+    /// Adds what is decided and the claims do not show yet.
     pub fn count(&self, cluster: &dyn Cluster, taken: &mut Taken) {
-        let mut all = self.0.lock();
-        let late = |at: Instant| at.elapsed() > SEEN_WITHIN;
-        all.retain(|_, d| d.bound.is_none_or(|at| !late(at) && !d.unseen(cluster).is_empty()));
-        for allocation in all.values().flat_map(|decided| decided.unseen(cluster)) {
+        for allocation in self.0.lock().values().flat_map(|decided| decided.unseen(cluster)) {
             taken.add(allocation);
         }
     }

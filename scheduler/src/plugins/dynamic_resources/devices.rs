@@ -4,6 +4,7 @@ use crate::cache::NodeInfo;
 use crate::plugins::affinity;
 use coracle_api::quantity::Quantity;
 use k8s_openapi::api::core::v1::NodeSelector;
+use serde::Deserialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -75,20 +76,40 @@ impl Device {
     }
 }
 
-/// Whether a node selector in JSON matches the node; one that cannot be read matches none.
-pub fn selects(selector: &Value, node: &NodeInfo) -> bool {
-    let typed: Option<NodeSelector> = serde_json::from_value(selector.clone()).ok();
-    typed.is_some_and(|s| affinity::any_term_matches(&s.node_selector_terms, node))
+/// Where devices can be used. Read once, asked about every node.
+#[derive(Clone)]
+pub enum Place {
+    Everywhere,
+    Node(String),
+    /// One that cannot be read is nowhere.
+    Selected(Option<NodeSelector>),
 }
 
-/// Whether a slice, or a device that says its own nodes, is there for the node.
-pub fn usable(place: &Value, node: &NodeInfo) -> bool {
-    if place["allNodes"] == true {
-        return true;
+impl Place {
+    /// Of a slice, or of a device that says its own nodes.
+    pub fn of(value: &Value) -> Self {
+        if value["allNodes"] == true {
+            return Self::Everywhere;
+        }
+        match value["nodeName"].as_str() {
+            Some(name) => Self::Node(name.to_owned()),
+            None => Self::selected(&value["nodeSelector"]),
+        }
     }
-    match place["nodeName"].as_str() {
-        Some(name) => name == node.name,
-        None => !place["nodeSelector"].is_null() && selects(&place["nodeSelector"], node),
+
+    /// By a node selector.
+    pub fn selected(selector: &Value) -> Self {
+        Self::Selected(NodeSelector::deserialize(selector).ok())
+    }
+
+    pub fn has(&self, node: &NodeInfo) -> bool {
+        match self {
+            Self::Everywhere => true,
+            Self::Node(name) => *name == node.name,
+            Self::Selected(selector) => {
+                selector.as_ref().is_some_and(|s| affinity::any_term_matches(&s.node_selector_terms, node))
+            }
+        }
     }
 }
 

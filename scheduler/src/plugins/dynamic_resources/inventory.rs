@@ -2,7 +2,7 @@
 //! (KEP-4815). Made once a cycle.
 
 use super::capacity::quantity;
-use super::devices::{Device, DeviceId, usable};
+use super::devices::{Device, DeviceId, Place};
 use super::taken::Taken;
 use crate::cache::NodeInfo;
 use coracle_api::quantity::Quantity;
@@ -14,8 +14,26 @@ use std::sync::Arc;
 #[derive(Clone)]
 struct Shelf {
     slice: Arc<Value>,
+    /// Of all its devices, or of each.
+    places: Places,
     /// Indices into [`Inventory::left`] by counter set and counter.
     counters: Arc<HashMap<(String, String), usize>>,
+}
+
+#[derive(Clone)]
+enum Places {
+    One(Place),
+    Each(Vec<Place>),
+}
+
+impl Places {
+    fn of(slice: &Value) -> Self {
+        let spec = &slice["spec"];
+        if spec["perDeviceNodeSelection"] == true {
+            return Self::Each(devices(slice).map(Place::of).collect());
+        }
+        Self::One(Place::of(spec))
+    }
 }
 
 #[derive(Default)]
@@ -76,7 +94,8 @@ impl Inventory {
         }
         let counters = Arc::new(counters);
         for slice in pool {
-            let shelf = Shelf { slice: slice.clone(), counters: counters.clone() };
+            let places = Places::of(&slice);
+            let shelf = Shelf { slice: slice.clone(), places, counters: counters.clone() };
             if !counters.is_empty() {
                 for (index, device) in devices(&slice).enumerate() {
                     let draws = shelf.draws(device).unwrap_or_default();
@@ -85,10 +104,11 @@ impl Inventory {
                     }
                 }
             }
-            let spec = &slice["spec"];
-            match spec["nodeName"].as_str().filter(|_| spec["perDeviceNodeSelection"] != true) {
-                Some(node) => self.by_node.entry(node.to_owned()).or_default().push(shelf),
-                None => self.elsewhere.push(shelf),
+            match &shelf.places {
+                Places::One(Place::Node(name)) => {
+                    self.by_node.entry(name.clone()).or_default().push(shelf);
+                }
+                _ => self.elsewhere.push(shelf),
             }
         }
     }
@@ -104,13 +124,13 @@ impl Inventory {
         let mut found = Vec::new();
         let own = self.by_node.get(&node.name).into_iter().flatten();
         for shelf in own.chain(&self.elsewhere) {
-            let spec = &shelf.slice["spec"];
-            let each = spec["perDeviceNodeSelection"] == true;
-            if !each && !usable(spec, node) {
-                continue;
-            }
+            let each = match &shelf.places {
+                Places::One(place) if !place.has(node) => continue,
+                Places::One(_) => None,
+                Places::Each(places) => Some(places),
+            };
             for (index, device) in devices(&shelf.slice).enumerate() {
-                if each && !usable(device, node) {
+                if each.is_some_and(|places| !places[index].has(node)) {
                     continue;
                 }
                 if let Some(draws) = shelf.draws(device) {

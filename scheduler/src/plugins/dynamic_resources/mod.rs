@@ -21,12 +21,13 @@ mod write;
 use super::normalize::by_highest;
 use super::{Arguments, Handle, Mistakes};
 use crate::cache::{NodeInfo, PodInfo, Snapshot};
-use crate::config::duration;
+use crate::config::{duration, written};
 use crate::framework::{
     Attempt, Cluster, ClusterEvent, CycleState, NodeScore, ObjectKind, Plugin, Point, PostFilter, Status,
 };
 use allocate::Offer;
 use decided::{Decided, Extended, InBinding};
+use devices::Place;
 use inventory::Inventory;
 use k8s_openapi::api::core::v1::PodResourceClaim;
 use parking_lot::Mutex;
@@ -36,6 +37,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use taken::Taken;
+use tokio::time::Instant;
 
 const NAME: &str = "DynamicResources";
 pub const POINTS: &[Point] = &[
@@ -53,12 +55,16 @@ pub const POINTS: &[Point] = &[
 const MOST_CONSUMERS: usize = 256;
 /// Upstream's default of `bindingTimeout`.
 const BINDING_TIMEOUT: Duration = Duration::from_secs(600);
+/// Upstream's default of `filterTimeout`.
+const FILTER_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub struct DynamicResources {
     cluster: Arc<dyn Cluster>,
     client: Option<kube::Client>,
     /// How long devices may take to become ready for a node.
     binding_timeout: Duration,
+    /// How long devices may be looked for on one node; zero for as long as it takes.
+    filter_timeout: Duration,
     selectors: Mutex<Selectors>,
     in_binding: InBinding,
 }
@@ -66,6 +72,8 @@ pub struct DynamicResources {
 /// The pod's claims in a cycle.
 struct Claims {
     all: Vec<Arc<Value>>,
+    /// Where the devices of those are that have some.
+    places: Vec<Place>,
     /// Extended resources that classes back, with the class.
     extended: BTreeMap<String, String>,
     taken: Taken,
@@ -85,10 +93,10 @@ fn consumers(claim: &Value) -> usize {
     claim["status"]["reservedFor"].as_array().map_or(0, Vec::len)
 }
 
-/// Whether the claim's devices are for other nodes.
-fn is_elsewhere(claim: &Value, node: &NodeInfo) -> bool {
+/// Where the claim's devices are; `None` for everywhere, or while it has none.
+fn place(claim: &Value) -> Option<Place> {
     let selector = &claim["status"]["allocation"]["nodeSelector"];
-    is_allocated(claim) && !selector.is_null() && !devices::selects(selector, node)
+    (!selector.is_null()).then(|| Place::selected(selector))
 }
 
 /// The name of the claim behind an entry of `spec.resourceClaims`; `Ok(None)` when it was found not to be needed.
@@ -115,13 +123,17 @@ impl DynamicResources {
             }
             read
         };
-        // How long Filter may take is bounded by steps here.
-        let _steps_instead = time("filterTimeout");
+        let filter_timeout = time("filterTimeout").unwrap_or(FILTER_TIMEOUT);
         let binding_timeout = time("bindingTimeout").unwrap_or(BINDING_TIMEOUT);
+        if binding_timeout < Duration::from_secs(1) {
+            let value = written(binding_timeout).into();
+            arguments.mistake("bindingTimeout", &value, "must be at least 1 second");
+        }
         arguments.finish().map(|()| Self {
             cluster: handle.cluster.clone(),
             client: handle.client.clone(),
             binding_timeout,
+            filter_timeout,
             selectors: Mutex::default(),
             in_binding: InBinding::default(),
         })
@@ -198,7 +210,9 @@ impl DynamicResources {
             return Ok(Some((decided, 0)));
         }
         let devices = claims.inventory.on_node(node);
-        let offer = Offer { devices: &devices, taken: &claims.taken, left: claims.inventory.left() };
+        let until =
+            Some(self.filter_timeout).filter(|time| !time.is_zero()).map(|time| Instant::now() + time);
+        let offer = Offer { devices: &devices, taken: &claims.taken, left: claims.inventory.left(), until };
         let mut selectors = self.selectors.lock();
         let found = allocate::allocate(&open, offer, self.cluster.as_ref(), &mut selectors)?;
         let Some(found) = found else { return Ok(None) };
@@ -212,39 +226,6 @@ impl DynamicResources {
                 Extended { claim: claim.clone(), allocation, mappings, made: None }
             });
         Ok(Some((decided, score)))
-    }
-
-    /// Waits until the devices of the claims are ready for the node; all at once when none needs to be.
-    async fn ready(&self, decided: &Decided) -> Status {
-        let names: Vec<(String, String)> = decided.awaited();
-        if names.is_empty() {
-            return Status::Success;
-        }
-        let mut changes = self.cluster.changes();
-        let wait = async {
-            loop {
-                changes.borrow_and_update();
-                let mut waiting = false;
-                for (namespace, name) in &names {
-                    let Some(claim) = self.cluster.resource_claim(namespace, name) else {
-                        return Status::unschedulable(format!("resourceclaim {name} is gone"));
-                    };
-                    match binding::readiness(&claim) {
-                        binding::Readiness::Ready if is_allocated(&claim) => {}
-                        binding::Readiness::Ready | binding::Readiness::Waiting => waiting = true,
-                        binding::Readiness::Failed(why) => return Status::unschedulable(why),
-                    }
-                }
-                if !waiting {
-                    return Status::Success;
-                }
-                if changes.changed().await.is_err() {
-                    return Status::Error("nobody follows claims any more".to_owned());
-                }
-            }
-        };
-        let ended = tokio::time::timeout(self.binding_timeout, wait).await;
-        ended.unwrap_or_else(|_| Status::unschedulable("device binding timeout"))
     }
 }
 
@@ -289,13 +270,14 @@ impl Plugin for DynamicResources {
         } else {
             Default::default()
         };
-        state.put(NAME, Claims { all: claims, extended, taken, inventory });
+        let places = claims.iter().filter_map(|claim| place(claim)).collect();
+        state.put(NAME, Claims { all: claims, places, extended, taken, inventory });
         Status::Success
     }
 
     fn filter(&self, state: &CycleState, pod: &PodInfo, node: &NodeInfo) -> Status {
         let Some(claims) = state.get::<Claims>(NAME) else { return Status::Success };
-        if claims.all.iter().any(|claim| is_elsewhere(claim, node)) {
+        if claims.places.iter().any(|place| !place.has(node)) {
             return Status::unresolvable("resourceclaim not available on the node");
         }
         match self.allocate(pod, claims, node) {
@@ -309,7 +291,8 @@ impl Plugin for DynamicResources {
     fn post_filter(&self, attempt: &mut Attempt<'_>) -> PostFilter {
         let pod = attempt.pod;
         let claims = self.claims(pod).unwrap_or_default();
-        let stale = extended::made_before(pod, self.cluster.as_ref());
+        let asks = !pod.requests.scalar.is_empty();
+        let stale = if asks { extended::made_before(pod, self.cluster.as_ref()) } else { None };
         if claims.is_empty() && stale.is_none() {
             return PostFilter::Unhelpful("no new claims to deallocate".to_owned());
         }
@@ -321,7 +304,9 @@ impl Plugin for DynamicResources {
             tokio::spawn(async move { write::delete(&client, &claim).await });
             return PostFilter::Unhelpful("deletion of ResourceClaim completed".to_owned());
         }
-        let elsewhere = |claim: &Value| attempt.snapshot.nodes().any(|node| is_elsewhere(claim, node));
+        let elsewhere = |claim: &Value| {
+            place(claim).is_some_and(|place| attempt.snapshot.nodes().any(|node| !place.has(node)))
+        };
         let own = |claim: &Value| consumers(claim) == usize::from(reserved_for(claim, pod));
         let idle = claims.into_iter().find(|c| is_allocated(c) && own(c) && elsewhere(c));
         let Some(claim) = idle else { return PostFilter::Unhelpful("still not schedulable".to_owned()) };
@@ -370,39 +355,31 @@ impl Plugin for DynamicResources {
         }
     }
 
+    fn pre_binds(&self, pod: &PodInfo, _node: &str) -> bool {
+        self.in_binding.get(&pod.uid).is_some_and(|decided| {
+            let reserved = decided.claims.iter().zip(&decided.allocations);
+            let mut reserved = reserved.map(|(claim, new)| new.is_none() && reserved_for(claim, pod));
+            decided.extended.is_some() || !reserved.all(|done| done) || !decided.awaited().is_empty()
+        })
+    }
+
     async fn pre_bind(&self, pod: &PodInfo, _node: &str) -> Status {
         let Some(decided) = self.in_binding.get(&pod.uid) else { return Status::Success };
         let Some(client) = &self.client else {
             return Status::Error("there is no API to allocate claims through".to_owned());
         };
-        for (claim, allocation) in decided.claims.iter().zip(&decided.allocations) {
-            if allocation.is_none() && reserved_for(claim, pod) {
-                continue;
-            }
-            if let Err(error) = write::reserve(client, claim, allocation.as_ref(), pod).await {
-                return Status::Error(format!("reserving resourceclaim: {error}"));
-            }
-        }
-        if let Some(extended) = &decided.extended {
-            match write::create(client, &extended.claim).await {
-                Ok(made) => self.in_binding.made(&pod.uid, made),
-                Err(error) => {
-                    return Status::Error(format!("create claim for extended resources: {error}"));
-                }
-            }
-            let Some(decided) = self.in_binding.get(&pod.uid) else { return Status::Success };
-            if let Err(error) = write::serve(client, &decided, pod).await {
-                return Status::Error(format!("reserving resourceclaim: {error}"));
-            }
-        }
-        match self.in_binding.get(&pod.uid) {
+        let seen = match self.write(client, &decided, pod).await {
+            Ok(written) => self.seen(&written).await,
+            Err(why) => Status::Error(why),
+        };
+        match self.in_binding.get(&pod.uid).filter(|_| seen.is_success()) {
             Some(decided) => self.ready(&decided).await,
-            None => Status::Success,
+            None => seen,
         }
     }
 
     async fn post_bind(&self, pod: &PodInfo, _node: &str) {
-        self.in_binding.bound(&pod.uid);
+        self.in_binding.take(&pod.uid);
     }
 
     fn helps(&self, pod: &PodInfo, event: &ClusterEvent<'_>) -> bool {

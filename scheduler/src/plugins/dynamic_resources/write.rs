@@ -1,6 +1,6 @@
 //! Writing allocations and reservations into claims.
 
-use super::decided::Decided;
+use super::decided::{Decided, Extended};
 use super::{binding, is_allocated};
 use crate::cache::PodInfo;
 use http::Method;
@@ -28,14 +28,14 @@ async fn send(client: &Client, method: Method, path: &str, body: &Value) -> Resu
     client.request(request.body(body).map_err(kube::Error::HttpError)?).await
 }
 
-/// Adds the pod to the claim's consumers, and the allocation if it has none. The resourceVersion guards both against
-/// whoever changed the claim meanwhile.
+/// Adds the pod to the claim's consumers, and the allocation if it has none; gives the claim as it is written. The
+/// resourceVersion guards both against whoever changed the claim meanwhile.
 pub async fn reserve(
     client: &Client,
     claim: &Value,
     allocation: Option<&Value>,
     pod: &PodInfo,
-) -> Result<(), kube::Error> {
+) -> Result<Value, kube::Error> {
     let path = path(claim);
     let mut version = claim["metadata"]["resourceVersion"].clone();
     let finalizers = claim["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
@@ -57,7 +57,7 @@ pub async fn reserve(
         }
     }
     let patch = json!({ "metadata": { "resourceVersion": version }, "status": status });
-    send(client, Method::PATCH, &format!("{path}/status"), &patch).await.map(|_| ())
+    send(client, Method::PATCH, &format!("{path}/status"), &patch).await
 }
 
 /// Creates the claim for extended resources.
@@ -69,18 +69,23 @@ pub async fn create(client: &Client, claim: &Value) -> Result<Value, kube::Error
     send(client, Method::POST, &collection(claim), &body).await
 }
 
-/// Allocates the claim for extended resources, and says in the pod's status whom it serves.
-pub async fn serve(client: &Client, decided: &Decided, pod: &PodInfo) -> Result<(), kube::Error> {
-    let Some(extended) = &decided.extended else { return Ok(()) };
-    let Some(made) = &extended.made else { return Ok(()) };
-    reserve(client, made, Some(&extended.allocation), pod).await?;
+/// Allocates the claim that was made for extended resources, and says in the pod's status whom it serves. Gives the
+/// claim as it is written.
+pub async fn serve(
+    client: &Client,
+    extended: &Extended,
+    made: &Value,
+    pod: &PodInfo,
+) -> Result<Value, kube::Error> {
+    let written = reserve(client, made, Some(&extended.allocation), pod).await?;
     let status = json!({
         "resourceClaimName": made["metadata"]["name"], "requestMappings": extended.mappings,
     });
     let patch =
         json!({ "metadata": { "uid": pod.uid }, "status": { "extendedResourceClaimStatus": status } });
     let api: Api<Pod> = Api::namespaced(client.clone(), &pod.key.namespace);
-    api.patch_status(&pod.key.name, &PatchParams::default(), &Patch::Merge(patch)).await.map(|_| ())
+    api.patch_status(&pod.key.name, &PatchParams::default(), &Patch::Merge(patch)).await?;
+    Ok(written)
 }
 
 /// Takes the pod off the consumers again; the allocation stays for its next attempt, unless its devices must be made

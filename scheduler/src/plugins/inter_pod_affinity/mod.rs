@@ -156,6 +156,7 @@ impl Plugin for InterPodAffinity {
             }
             ClusterEvent::NodeUpdated { changed, .. } => changed.labels,
             ClusterEvent::Object { kind, .. } => *kind == ObjectKind::Namespace,
+            ClusterEvent::NodeGone(_) => false,
             ClusterEvent::NodeAdded(_) | ClusterEvent::PodUpdated(_) | ClusterEvent::Timeout => true,
         }
     }

@@ -214,6 +214,12 @@ impl Plugin for PodTopologySpread {
             | ClusterEvent::PodGone { pod: other, .. } => concerns(other),
             ClusterEvent::NodeAdded(_) | ClusterEvent::PodUpdated(_) | ClusterEvent::Timeout => true,
             ClusterEvent::NodeUpdated { changed, .. } => changed.is_structural(),
+            // A topology that is gone is not the emptiest any more.
+            ClusterEvent::NodeGone(node) => {
+                let has = |key: &str| node.metadata.labels.as_ref().is_some_and(|l| l.contains_key(key));
+                let own = self.constraints(pod, WhenUnsatisfiable::DoNotSchedule);
+                own.iter().all(|c| has(&c.topology_key))
+            }
             ClusterEvent::Object { .. } => false,
         }
     }

@@ -138,6 +138,16 @@ fn soft_constraints_prefer_the_emptier_topology() {
     assert_eq!(of("bare"), Some(0));
 }
 
+#[test]
+fn a_topology_that_goes_may_help() {
+    let hard = spreading(json!([constraint(ZONE, 1, "DoNotSchedule")]));
+    let gone = |labels: Value| -> k8s_openapi::api::core::v1::Node {
+        serde_json::from_value(json!({"metadata": {"name": "n", "labels": labels}})).expect("a node")
+    };
+    assert!(plugin().helps(&hard, &ClusterEvent::NodeGone(&gone(json!({ZONE: "z"})))));
+    assert!(!plugin().helps(&hard, &ClusterEvent::NodeGone(&gone(json!({"other": "z"})))));
+}
+
 struct Owners;
 
 impl Cluster for Owners {

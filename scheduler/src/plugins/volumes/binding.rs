@@ -62,10 +62,16 @@ fn allows(class: &StorageClass, node: &NodeInfo) -> bool {
 impl VolumeBinding {
     pub fn new(handle: &Handle, arguments: &Value) -> Result<Self, Mistakes> {
         let mut arguments = Arguments::new(arguments);
-        let seconds = arguments.integer("bindTimeoutSeconds", 0..=i64::from(i32::MAX)).unwrap_or(600);
-        // The shape of the scores by capacity (an alpha feature upstream) is read, checked and not used.
+        let given = arguments.read::<i64>("bindTimeoutSeconds");
+        if let Some(negative) = given.filter(|seconds| *seconds < 0) {
+            let why = "invalid BindTimeoutSeconds, should not be a negative value";
+            arguments.mistake("bindTimeoutSeconds", &negative.into(), why);
+        }
+        let seconds = given.unwrap_or(600);
         if let Some(shape) = arguments.take("shape") {
-            arguments.mistake("shape", &shape, "the feature StorageCapacityScoring is not enabled");
+            let why =
+                "unexpected field `shape`, remove it or turn on the feature gate StorageCapacityScoring";
+            arguments.mistake("shape", &shape, why);
         }
         arguments.finish().map(|()| Self {
             cluster: handle.cluster.clone(),
@@ -245,6 +251,10 @@ impl Plugin for VolumeBinding {
 
     fn unreserve(&self, pod: &PodInfo, _node: &str) {
         self.decided.lock().remove(&pod.uid);
+    }
+
+    fn pre_binds(&self, pod: &PodInfo, _node: &str) -> bool {
+        self.decided.lock().contains_key(&pod.uid)
     }
 
     async fn pre_bind(&self, pod: &PodInfo, node: &str) -> Status {
