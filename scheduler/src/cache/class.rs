@@ -1,7 +1,9 @@
 //! What two pods must share for the scheduler to treat them alike.
 
 use super::{PodInfo, Resources};
-use k8s_openapi::api::core::v1::{Affinity, PodResourceClaim, Toleration, TopologySpreadConstraint, Volume};
+use k8s_openapi::api::core::v1::{
+    Affinity, PodResourceClaim, PodSpec, Toleration, TopologySpreadConstraint, Volume,
+};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,6 +33,10 @@ struct Facts<'a> {
     /// Set where a claim's name derives from the pod's.
     name: Option<&'a str>,
     gated: bool,
+    /// What only some kubelets can do.
+    host_network: bool,
+    host_users: Option<bool>,
+    restarts: Vec<&'a str>,
 }
 
 /// Volumes that decide where a pod can run.
@@ -42,6 +48,16 @@ pub fn matters(volume: &Volume) -> bool {
         || volume.aws_elastic_block_store.is_some()
         || volume.iscsi.is_some()
         || volume.rbd.is_some()
+}
+
+/// What containers' rules of restarting do, each once.
+fn restarts(spec: &PodSpec) -> Vec<&str> {
+    let containers = spec.containers.iter().chain(spec.init_containers.iter().flatten());
+    let rules = containers.flat_map(|c| c.restart_policy_rules.iter().flatten());
+    let mut actions: Vec<&str> = rules.map(|rule| rule.action.as_str()).collect();
+    actions.sort_unstable();
+    actions.dedup();
+    actions
 }
 
 /// The pod's class: equal bytes mean that every in-tree plugin answers alike for both pods.
@@ -68,6 +84,9 @@ pub fn key(pod: &PodInfo) -> Arc<[u8]> {
         volumes,
         claims,
         name: named.then_some(pod.key.name.as_str()),
+        host_network: spec.host_network == Some(true),
+        host_users: spec.host_users,
+        restarts: restarts(spec),
         gated: spec.scheduling_gates.as_ref().is_some_and(|g| !g.is_empty()),
     };
     // Maps with text keys and plain structs always have a JSON form.

@@ -21,6 +21,7 @@ pub const PLUGINS: &[(&str, i64)] = &[
     ("NodeResourcesBalancedAllocation", 1),
     ("ImageLocality", 1),
     ("DefaultBinder", 0),
+    ("NodeDeclaredFeatures", 0),
 ];
 
 /// Weights that v1beta2 had otherwise.

@@ -8,6 +8,7 @@ mod dynamic_resources;
 mod image_locality;
 mod inter_pod_affinity;
 mod node_affinity;
+mod node_declared_features;
 mod node_name;
 mod node_ports;
 mod node_resources;
@@ -124,6 +125,9 @@ fn add_nodes(registry: &mut Registry) {
         none(args).map(|()| taint_toleration::TaintToleration)
     });
     registry.add("NodeAffinity", node_affinity::POINTS, |_, args| node_affinity::NodeAffinity::new(args));
+    registry.add("NodeDeclaredFeatures", node_declared_features::POINTS, |_, args| {
+        none(args).map(|()| node_declared_features::NodeDeclaredFeatures)
+    });
     registry.add("NodePorts", node_ports::POINTS, |_, args| none(args).map(|()| node_ports::NodePorts));
     registry.add("NodeResourcesFit", node_resources::FIT_POINTS, Fit::new);
     registry.add("NodeResourcesBalancedAllocation", node_resources::BALANCED_POINTS, |_, args| {

@@ -1,6 +1,7 @@
 //! The scheduler of the real binary: preemption, several schedulers, its configuration, and why. Needs kubectl, and no
 //! root.
 
+mod binding;
 mod configuration;
 mod devices;
 mod preemption;
