@@ -33,18 +33,40 @@ pub async fn delete(
     meta: &ObjectMeta,
     policy: PropagationPolicy,
 ) -> Result<(), kube::Error> {
-    let params = DeleteParams {
-        propagation_policy: Some(policy),
-        preconditions: Some(Preconditions {
-            uid: meta.uid.clone(),
-            resource_version: meta.resource_version.clone(),
-        }),
-        ..DeleteParams::default()
-    };
-    match api.delete(meta.name.as_deref().unwrap_or_default(), &params).await {
+    let exactly = Preconditions { uid: meta.uid.clone(), resource_version: meta.resource_version.clone() };
+    match remove(api, meta.name.as_deref().unwrap_or_default(), exactly, policy).await {
         Err(error) if code_of(&error) != 404 => Err(error),
         _ => Ok(()),
     }
+}
+
+/// Deletes the object, in the background, if it is still as it was at `version`; otherwise nothing happens, and the
+/// answer is `false`.
+pub async fn delete_unchanged(
+    api: &Api<DynamicObject>,
+    name: &str,
+    version: &str,
+) -> Result<bool, kube::Error> {
+    let exactly = Preconditions { uid: None, resource_version: Some(version.to_owned()) };
+    match remove(api, name, exactly, PropagationPolicy::Background).await {
+        Ok(()) => Ok(true),
+        Err(error) if matches!(code_of(&error), 404 | 409) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+async fn remove(
+    api: &Api<DynamicObject>,
+    name: &str,
+    exactly: Preconditions,
+    policy: PropagationPolicy,
+) -> Result<(), kube::Error> {
+    let params = DeleteParams {
+        propagation_policy: Some(policy),
+        preconditions: Some(exactly),
+        ..DeleteParams::default()
+    };
+    api.delete(name, &params).await.map(drop)
 }
 
 /// Writes part of the metadata, if the object is still as `meta` shows it.
@@ -65,6 +87,22 @@ pub async fn set_owners(
     owners: &[OwnerReference],
 ) -> Result<(), kube::Error> {
     patch(api, meta, json!({ "ownerReferences": owners })).await
+}
+
+/// Takes one owner from an object, whatever else it has become: merged by the API where it can, in custom resources by
+/// hand. One that is gone needs nothing.
+pub async fn release(api: &Api<DynamicObject>, name: &str, owner: &str) -> Result<(), kube::Error> {
+    let gone = json!([{ "$patch": "delete", "uid": owner }]);
+    let patch = Patch::Strategic(json!({ "metadata": { "ownerReferences": gone } }));
+    match api.patch_metadata(name, &PatchParams::default(), &patch).await {
+        Err(error) if code_of(&error) == 415 => {}
+        Err(error) if code_of(&error) != 404 => return Err(error),
+        _ => return Ok(()),
+    }
+    let Some(meta) = live(api, name, |_| true).await? else { return Ok(()) };
+    let mut owners = meta.owner_references.clone().unwrap_or_default();
+    owners.retain(|o| o.uid != owner);
+    set_owners(api, &meta, &owners).await
 }
 
 pub async fn remove_finalizer(

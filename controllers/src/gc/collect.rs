@@ -7,7 +7,8 @@ use crate::discovery::Served;
 use coracle_client::{Next, ReconcileError, Reconciler, Recorder, WorkQueue};
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::api::{ObjectMeta, PropagationPolicy};
+use kube::Api;
+use kube::api::{DynamicObject, ObjectMeta, PropagationPolicy};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -58,6 +59,11 @@ impl Collector {
             return Ok(Next::Done);
         }
         let api = api::api(&self.client, &node.resource, &node.namespace);
+        let forsaken = lock(&self.graph).is_forsaken(id, &node);
+        if forsaken && api::delete_unchanged(&api, &node.name, &node.version).await? {
+            tracing::debug!(kind = %node.resource.resource.kind, namespace = %node.namespace, name = %node.name, "deleted, its owners are gone");
+            return Ok(Next::Done);
+        }
         let Some(meta) = api::live(&api, &node.name, |uid| Id::of(uid) == id).await? else {
             let work = lock(&self.graph).remove(id);
             work.into_iter().for_each(|w| self.queue.add(w));
@@ -113,7 +119,9 @@ impl Collector {
         }
         let dependents = lock(&self.graph).dependents(id);
         let policy = if waiting > 0 && !dependents.is_empty() {
-            self.break_cycles(&dependents).await?;
+            if dependents.iter().any(|id| self.node(*id).is_some_and(|node| node.foreground)) {
+                return self.unblock(&api, meta).await;
+            }
             PropagationPolicy::Foreground
         } else if meta.finalizers.iter().flatten().any(|f| f == ORPHAN) {
             PropagationPolicy::Orphan
@@ -127,18 +135,18 @@ impl Collector {
         Ok(Next::Done)
     }
 
-    /// A dependent that waits for its own dependents, among which may be its owner, blocks nobody any more.
-    async fn break_cycles(&self, dependents: &[Id]) -> Result<(), ReconcileError> {
-        for id in dependents {
-            let Some(node) = self.node(*id).filter(|n| n.foreground) else { continue };
-            let api = api::api(&self.client, &node.resource, &node.namespace);
-            if let Some(meta) = api::live(&api, &node.name, |uid| Id::of(uid) == *id).await? {
-                let mut owners = meta.owner_references.clone().unwrap_or_default();
-                owners.iter_mut().for_each(|o| o.block_owner_deletion = Some(false));
-                api::set_owners(&api, &meta, &owners).await?;
-            }
+    /// Deletes an object of which both an owner and a dependent wait for their dependents: it may be part of a circle, in
+    /// which all would wait for ever. So its owners do not wait for it.
+    async fn unblock(&self, api: &Api<DynamicObject>, meta: &ObjectMeta) -> Result<Next, ReconcileError> {
+        let mut owners = meta.owner_references.clone().unwrap_or_default();
+        owners.iter_mut().for_each(|o| o.block_owner_deletion = Some(false));
+        api::set_owners(api, meta, &owners).await?;
+        // Now of another version.
+        let (name, uid) = (meta.name.as_deref().unwrap_or_default(), meta.uid.as_deref().unwrap_or_default());
+        if let Some(meta) = api::live(api, name, |found| found == uid).await? {
+            api::delete(api, &meta, PropagationPolicy::Foreground).await?;
         }
-        Ok(())
+        Ok(Next::Done)
     }
 
     /// `None` when the reference cannot be followed: a namespaced owner of a cluster-scoped object.
@@ -148,6 +156,9 @@ impl Collector {
         meta: &ObjectMeta,
         owner: &OwnerReference,
     ) -> Result<Option<Standing>, ReconcileError> {
+        if lock(&self.graph).is_dead(Id::of(&owner.uid)) {
+            return Ok(Some(Standing::Dangling));
+        }
         let Some(served) = self.monitors.served(&owner.api_version, &owner.kind) else {
             self.monitors.rediscover();
             let what = format!("{} of {}", owner.kind, owner.api_version);
@@ -200,27 +211,18 @@ impl Collector {
         if !self.monitors.synced() {
             return Ok(Next::After(UNSYNCED));
         }
-        let dependents = lock(&self.graph).dependents(id);
-        for dependent in dependents {
-            if let Some(dependent_node) = self.node(dependent) {
-                self.free(dependent, &dependent_node, id).await?;
-            }
-        }
-        let api = api::api(&self.client, &node.resource, &node.namespace);
-        if let Some(meta) = api::live(&api, &node.name, |uid| Id::of(uid) == id).await? {
-            api::remove_finalizer(&api, &meta, ORPHAN).await?;
-        }
-        Ok(Next::Done)
-    }
-
-    async fn free(&self, id: Id, node: &Node, owner: Id) -> Result<(), ReconcileError> {
         let api = api::api(&self.client, &node.resource, &node.namespace);
         let Some(meta) = api::live(&api, &node.name, |uid| Id::of(uid) == id).await? else {
-            return Ok(());
+            return Ok(Next::Done);
         };
-        let mut owners = meta.owner_references.clone().unwrap_or_default();
-        owners.retain(|o| Id::of(&o.uid) != owner);
-        Ok(api::set_owners(&api, &meta, &owners).await?)
+        let uid = meta.uid.as_deref().unwrap_or_default();
+        let dependents = lock(&self.graph).dependents(id);
+        for dependent in dependents.into_iter().filter_map(|dependent| self.node(dependent)) {
+            let api = api::api(&self.client, &dependent.resource, &dependent.namespace);
+            api::release(&api, &dependent.name, uid).await?;
+        }
+        api::remove_finalizer(&api, &meta, ORPHAN).await?;
+        Ok(Next::Done)
     }
 }
 

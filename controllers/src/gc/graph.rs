@@ -3,9 +3,12 @@
 
 use crate::discovery::Served;
 use kube::api::ObjectMeta;
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Objects that went lately, by which their dependents are told without asking; upstream remembers as many.
+const DEAD: usize = 500;
 
 pub const FOREGROUND: &str = "foregroundDeletion";
 pub const ORPHAN: &str = "orphan";
@@ -58,10 +61,14 @@ pub struct Node {
     pub namespace: Box<str>,
     pub name: Box<str>,
     pub owners: Box<[Owner]>,
+    /// The resourceVersion at which all this was seen.
+    pub version: Box<str>,
     pub deleting: bool,
     /// Being deleted in the foreground: its dependents go first.
     pub foreground: bool,
     pub orphaning: bool,
+    /// Carries a finalizer of the collector's, being deleted or not.
+    pub finalizer: bool,
 }
 
 /// What to look at next.
@@ -102,6 +109,7 @@ pub struct Graph {
     nodes: HashMap<Id, Node>,
     dependents: HashMap<Id, HashSet<Id>>,
     live: HashMap<Id, Place>,
+    dead: VecDeque<Id>,
 }
 
 impl Graph {
@@ -134,6 +142,28 @@ impl Graph {
         let home = namespace_hash(&node.namespace);
         let in_reach = |place: &Place| place.namespace == 0 || place.namespace == home;
         node.owners.iter().all(|o| self.live.get(&o.id).is_some_and(in_reach) && !self.is_foreground(o.id))
+    }
+
+    /// Whether the object can be deleted without asking for anything: every owner is known to have gone, or (where the
+    /// object has no dependents) to be going in the foreground, and no finalizer says how the object itself shall go.
+    pub fn is_forsaken(&self, id: Id, node: &Node) -> bool {
+        let alone = !self.dependents.contains_key(&id);
+        let gone = |owner: &Owner| self.is_dead(owner.id) || alone && self.is_foreground(owner.id);
+        let plain = !node.deleting && !node.finalizer && !node.version.is_empty();
+        plain && !node.owners.is_empty() && node.owners.iter().all(gone)
+    }
+
+    pub fn is_dead(&self, id: Id) -> bool {
+        self.dead.contains(&id)
+    }
+
+    /// A watch has told that the object is gone: there will never be another with its UID.
+    pub fn bury(&mut self, id: Id) -> Vec<Work> {
+        if self.dead.len() == DEAD {
+            self.dead.pop_front();
+        }
+        self.dead.push_back(id);
+        self.remove(id)
     }
 
     /// Takes over an object as it is now, and says what that makes necessary.
@@ -186,7 +216,7 @@ impl Graph {
         }
     }
 
-    /// Takes over that an object is gone.
+    /// Takes over that an object is gone, or is out of sight.
     pub fn remove(&mut self, id: Id) -> Vec<Work> {
         self.live.remove(&id);
         let mut work: Vec<Work> = self.dependents(id).into_iter().map(Work::Collect).collect();
@@ -219,9 +249,11 @@ fn node(resource: &Arc<Served>, meta: &ObjectMeta) -> Node {
         owners: owners
             .map(|o| Owner { id: Id::of(&o.uid), blocks: o.block_owner_deletion == Some(true) })
             .collect(),
+        version: meta.resource_version.as_deref().unwrap_or_default().into(),
         deleting,
         foreground: deleting && has(FOREGROUND),
         orphaning: deleting && has(ORPHAN),
+        finalizer: has(FOREGROUND) || has(ORPHAN),
     }
 }
 
@@ -239,7 +271,8 @@ mod tests {
             .iter()
             .map(|(uid, blocks)| json!({ "apiVersion": "v1", "kind": "ConfigMap", "name": uid, "uid": uid, "blockOwnerDeletion": blocks }))
             .collect();
-        let mut value = json!({ "name": uid, "namespace": "x", "uid": uid, "ownerReferences": owners });
+        let mut value = json!({ "name": uid, "namespace": "x", "uid": uid, "resourceVersion": "1",
+            "ownerReferences": owners });
         value.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
         serde_json::from_value(value).unwrap()
     }
@@ -260,6 +293,31 @@ mod tests {
         assert_eq!(graph.observe(0, &resource, &meta("child", &[("owner", true)], json!({}))), []);
         assert_eq!(graph.remove(Id::of("owner")), [Work::Collect(child)]);
         assert!(!graph.owners_are_solid(graph.node(child).unwrap()));
+    }
+
+    #[test]
+    fn who_lost_all_owners_before_our_eyes_is_forsaken() {
+        let (mut graph, resource) = (Graph::default(), resource());
+        let forsaken = |graph: &Graph, uid: &str| {
+            let id = Id::of(uid);
+            graph.is_forsaken(id, graph.node(id).unwrap())
+        };
+        graph.observe(0, &resource, &meta("child", &[("one", true), ("two", true)], json!({})));
+        graph.observe(0, &resource, &meta("kept", &[("one", true)], json!({ "finalizers": ["orphan"] })));
+        graph.bury(Id::of("one"));
+        assert!(!forsaken(&graph, "child"), "the other owner may live");
+        graph.remove(Id::of("two"));
+        assert!(!forsaken(&graph, "child"), "out of sight is not gone");
+        graph.bury(Id::of("two"));
+        assert!(forsaken(&graph, "child"));
+        assert!(!forsaken(&graph, "kept"), "a finalizer says how it goes");
+        graph.observe(0, &resource, &meta("leaf", &[("front", true)], json!({})));
+        graph.observe(0, &resource, &meta("front", &[], deleted_with(FOREGROUND)));
+        assert!(forsaken(&graph, "leaf"));
+        graph.observe(0, &resource, &meta("below", &[("leaf", true)], json!({})));
+        assert!(!forsaken(&graph, "leaf"), "it has dependents, which go first");
+        (0..DEAD).for_each(|n| drop(graph.bury(Id::of(&n.to_string()))));
+        assert!(!forsaken(&graph, "child"), "what is forgotten is asked for");
     }
 
     #[test]

@@ -181,7 +181,8 @@ impl Monitors {
                 None => {}
             }
             if gone {
-                self.gone(id(&metadata));
+                let work = lock(&self.graph).bury(id(&metadata));
+                work.into_iter().for_each(|w| self.queue.add(w));
             } else {
                 self.seen(index, &served, &metadata);
             }
