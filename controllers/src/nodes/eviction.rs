@@ -5,14 +5,14 @@
 use super::{ACCOUNT, plan};
 use crate::Clients;
 use crate::common::{disruption, pods};
-use coracle_client::informer::deleting;
+use coracle_client::informer::{deleting, uid_of};
 use coracle_client::{
     Controller, Informer, Next, ObjectKey, ReconcileError, Reconciler, Recorder, WorkQueue,
 };
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod, Taint};
 use parking_lot::Mutex;
-use std::collections::HashSet;
+use std::collections::HashMap;
 use tokio_util::sync::CancellationToken;
 
 struct Eviction {
@@ -20,8 +20,8 @@ struct Eviction {
     nodes: Informer<Node>,
     pods: Informer<Pod>,
     recorder: Recorder,
-    /// Pods that are to go when their time is over.
-    scheduled: Mutex<HashSet<ObjectKey>>,
+    /// Pods that are to go when their time is over, by their UIDs, and since when: people do not say when they added a taint.
+    scheduled: Mutex<HashMap<ObjectKey, (String, Timestamp)>>,
 }
 
 /// Runs the controller until `stop` is cancelled.
@@ -85,16 +85,20 @@ impl Reconciler for Eviction {
         };
         let node = pods::node_name(&pod).and_then(|name| self.nodes.get("", name));
         let Some(node) = node else { return Ok(Next::Done) };
-        match plan::endurance(&pod, &no_execute(&node), Timestamp::now()) {
+        let now = Timestamp::now();
+        let since =
+            self.scheduled.lock().get(key).filter(|(uid, _)| *uid == uid_of(pod.as_ref())).map(|s| s.1);
+        match plan::endurance(&pod, &no_execute(&node), since.unwrap_or(now), now) {
             None => {
-                if self.scheduled.lock().remove(key) {
+                if self.scheduled.lock().remove(key).is_some() {
                     let message = format!("Cancelling deletion of Pod {key}");
                     self.recorder.normal(pod.as_ref(), "TaintManagerEviction", message);
                 }
                 Ok(Next::Done)
             }
             Some(left) if !left.is_zero() => {
-                self.scheduled.lock().insert(key.clone());
+                let since = (uid_of(pod.as_ref()), since.unwrap_or(now));
+                self.scheduled.lock().insert(key.clone(), since);
                 Ok(Next::After(left))
             }
             Some(_) => self.evict(key, &pod).await,

@@ -119,15 +119,15 @@ pub fn taints(node: &Node, leave: bool, now: Timestamp) -> Vec<Taint> {
 }
 
 /// How long the pod may stay on a node with these taints: `None` for ever, zero not at all. Every NoExecute taint
-/// counts from when it was added; of several tolerations for one the first holds.
-pub fn endurance(pod: &Pod, taints: &[Taint], now: Timestamp) -> Option<Duration> {
+/// counts from when it was added, or, if that is not told, from `seen`; of several tolerations for one the first holds.
+pub fn endurance(pod: &Pod, taints: &[Taint], seen: Timestamp, now: Timestamp) -> Option<Duration> {
     let tolerations = pod.spec.as_ref().and_then(|s| s.tolerations.as_deref()).unwrap_or_default();
     let of = |taint: &Taint| -> Option<Duration> {
         let Some(matching) = tolerations.iter().find(|t| tolerates(t, taint)) else {
             return Some(Duration::ZERO);
         };
         let seconds = matching.toleration_seconds?;
-        let since = taint.time_added.as_ref().map_or(now, |t| t.0);
+        let since = taint.time_added.as_ref().map_or(seen, |t| t.0);
         let due = since.as_second().saturating_add(seconds.max(0));
         Some(Duration::from_secs(u64::try_from(due - now.as_second()).unwrap_or(0)))
     };
@@ -227,8 +227,11 @@ mod tests {
             let pod: Pod =
                 serde_json::from_value(json!({ "spec": { "containers": [], "tolerations": tolerations } }))
                     .unwrap();
-            let left = endurance(&pod, std::slice::from_ref(&taint), at(110));
+            let left = endurance(&pod, std::slice::from_ref(&taint), at(0), at(110));
             assert_eq!(left.map(|d| d.as_secs()), expected, "{tolerations}");
+            let untold = Taint { time_added: None, ..taint.clone() };
+            let left = endurance(&pod, &[untold], at(100), at(110));
+            assert_eq!(left.map(|d| d.as_secs()), expected, "{tolerations}, seen at 100");
         }
     }
 }

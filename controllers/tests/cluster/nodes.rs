@@ -139,3 +139,30 @@ async fn a_pod_that_never_ran_fails_before_it_goes() {
     raw.patch(Kind::Merge, &path, json!({ "metadata": { "finalizers": null } })).await;
     raw.until_gone(&path).await;
 }
+
+/// People do not say when they added a taint; a pod's time runs all the same, and ends with the taint.
+#[tokio::test]
+async fn a_taint_without_a_time_is_endured_for_as_long_as_is_tolerated() {
+    let (_world, raw) = start().await;
+    node(&raw, "n1", "True").await;
+    let tolerates = |seconds: i64| {
+        let toleration =
+            json!({ "key": "k", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": seconds });
+        json!({ "tolerations": [toleration] })
+    };
+    let brief = pod(&raw, "brief", "n1", tolerates(1)).await;
+    let long = pod(&raw, "long", "n1", tolerates(600)).await;
+    let taint = |taints: Value| json!({ "spec": { "taints": taints } });
+    let added = raw
+        .patch(Kind::Merge, "/api/v1/nodes/n1", taint(json!([{ "key": "k", "effect": "NoExecute" }])))
+        .await;
+    assert!(added["spec"]["taints"][0]["timeAdded"].is_null(), "{added}");
+    raw.until("evicted", &brief, |p| !p["metadata"]["deletionTimestamp"].is_null()).await;
+    raw.patch(Kind::Merge, "/api/v1/nodes/n1", taint(Value::Null)).await;
+    let told = |list: &Value| {
+        let items = list["items"].as_array().cloned().unwrap_or_default();
+        items.iter().any(|e| e["message"] == "Cancelling deletion of Pod default/long")
+    };
+    raw.until("the other pod is let be", "/api/v1/namespaces/default/events", told).await;
+    assert!(raw.get(&long).await["metadata"]["deletionTimestamp"].is_null());
+}
