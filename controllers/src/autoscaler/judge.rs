@@ -2,7 +2,8 @@
 
 use super::metrics::Metrics;
 use super::replicas::{Aim, Crowd, Proposal, Tolerance, ceiling, ratio};
-use crate::discovery::served;
+use crate::common::{message_of, pods};
+use crate::discovery::{Known, Served};
 use coracle_api::Quantity;
 use k8s_openapi::api::autoscaling::v2::{
     ContainerResourceMetricStatus, ExternalMetricStatus, MetricSpec, MetricStatus, MetricTarget,
@@ -28,24 +29,28 @@ pub struct Trouble {
     pub reason: &'static str,
     pub why: String,
     /// The same with the metric that it is about: what the event FailedComputeMetricsReplicas says.
-    pub of: String,
+    pub of_metric: Option<String>,
 }
 
 impl Trouble {
     pub fn new(reason: &'static str, why: impl Into<String>) -> Self {
-        let why = why.into();
-        Self { reason, of: why.clone(), why }
+        Self { reason, why: why.into(), of_metric: None }
     }
 
     /// The trouble of one metric.
-    fn of(reason: &'static str, metric: String) -> impl FnOnce(String) -> Self {
-        move |why| Self { reason, of: format!("{metric}: {why}"), why }
+    fn with(reason: &'static str, metric: String) -> impl FnOnce(String) -> Self {
+        move |why| Self { reason, of_metric: Some(format!("{metric}: {why}")), why }
     }
 
-    /// The first of as many metrics that cannot be had, all of them.
-    pub fn of_all(self, metrics: usize) -> Self {
-        let of = format!("invalid metrics ({metrics} invalid out of {metrics}), first error is: {}", self.of);
-        Self { of, ..self }
+    pub fn of(&self) -> &str {
+        self.of_metric.as_deref().unwrap_or(&self.why)
+    }
+
+    /// The first of `unknown` metrics, of `all`, that cannot be had.
+    pub fn of_some(self, unknown: usize, all: usize) -> Self {
+        let first = self.of();
+        let of = format!("invalid metrics ({unknown} invalid out of {all}), first error is: {first}");
+        Self { of_metric: Some(of), ..self }
     }
 
     /// The message of the condition ScalingActive.
@@ -59,8 +64,11 @@ impl Trouble {
 
 pub struct Judge<'a> {
     pub metrics: Metrics<'a>,
+    pub known: &'a Known,
     pub pods: &'a [std::sync::Arc<Pod>],
+    /// Replicas that are declared, and that there are.
     pub current: i32,
+    pub running: i32,
     pub tolerance: Tolerance,
     pub now: jiff::Timestamp,
 }
@@ -144,7 +152,7 @@ impl Judge<'_> {
             "Object" => self.of_object(spec).await,
             _ => self.external(spec).await,
         };
-        asked.map_err(Trouble::of(reason, of))
+        asked.map_err(Trouble::with(reason, of))
     }
 
     async fn resource(&self, spec: &MetricSpec) -> Result<Opinion, String> {
@@ -224,8 +232,8 @@ impl Judge<'_> {
     async fn object_value(&self, source: &ObjectMetricSource) -> Result<i64, String> {
         let object = &source.described_object;
         let group = object.api_version.as_deref().and_then(|v| v.split_once('/')).map_or("", |(g, _)| g);
-        let all = served(self.metrics.client).await.map_err(|error| error.to_string())?;
-        let found = all.iter().find(|s| s.resource.group == group && s.resource.kind == object.kind);
+        let is_it = |s: &Served| s.resource.group == group && s.resource.kind == object.kind;
+        let found = self.known.find(is_it).await.map_err(|error| message_of(&error))?;
         let plural = &found.ok_or_else(|| format!("no matches for kind {:?}", object.kind))?.resource.plural;
         let plural = if group.is_empty() { plural.clone() } else { format!("{plural}.{group}") };
         self.metrics.object(&plural, object, &source.metric).await
@@ -260,19 +268,90 @@ impl Judge<'_> {
     fn of_value(&self, value: i64, target: &MetricTarget) -> Result<(i32, MetricValueStatus), String> {
         if let Some(aim) = milli(target.average_value.as_ref()) {
             let share = ratio(value, aim);
-            let of_current = share / f64::from(self.current.max(1));
-            let stay = self.tolerance.holds(of_current);
-            let average = value / i64::from(self.current.max(1));
+            let running = self.running.max(1);
+            let stay = self.tolerance.holds(share / f64::from(running));
+            let each = i64::from(running);
+            let average = value.div_euclid(each) + i64::from(value.rem_euclid(each) > 0);
             let current =
                 MetricValueStatus { average_value: Some(amount(average)), ..MetricValueStatus::default() };
-            return Ok((if stay { self.current } else { ceiling(share) }, current));
+            return Ok((if stay { self.running } else { ceiling(share) }, current));
         }
         let aim = milli(target.value.as_ref()).ok_or("the metric has neither value nor averageValue")?;
-        let ready = self.pods.iter().filter(|pod| crate::common::pods::is_ready(pod)).count();
-        let ready = f64::from(i32::try_from(ready).unwrap_or(i32::MAX));
         let times = ratio(value, aim);
-        let replicas = if self.tolerance.holds(times) { self.current } else { ceiling(times * ready) };
+        let replicas = match self.current {
+            // Nothing runs that could be counted.
+            0 => ceiling(times),
+            current if self.tolerance.holds(times) => current,
+            _ if self.pods.is_empty() => {
+                let why = "no pods returned by selector while calculating replica count";
+                return Err(format!("unable to calculate ready pods: {why}"));
+            }
+            _ => {
+                let ready =
+                    self.pods.iter().filter(|pod| pods::phase(pod) == "Running" && pods::is_ready(pod));
+                ceiling(times * f64::from(i32::try_from(ready.count()).unwrap_or(i32::MAX)))
+            }
+        };
         let current = MetricValueStatus { value: Some(amount(value)), ..MetricValueStatus::default() };
         Ok((replicas, current))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+    use std::sync::Arc;
+
+    fn client() -> kube::Client {
+        let config = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
+        kube::Client::try_from(config).unwrap()
+    }
+
+    /// Replicas that one value asks for, and the value as the status shows it. Two of three pods are ready.
+    async fn ask(current: i32, running: i32, value: i64, target: Value) -> Result<(i32, String), String> {
+        let client = client();
+        let pod = |phase: &str, ready: &str| -> Arc<Pod> {
+            let conditions = json!([{ "type": "Ready", "status": ready }]);
+            Arc::new(
+                serde_json::from_value(json!({ "status": { "phase": phase, "conditions": conditions } }))
+                    .unwrap(),
+            )
+        };
+        let mut pods = vec![pod("Running", "True"), pod("Running", "True"), pod("Pending", "False")];
+        pods.truncate(usize::try_from(running).unwrap());
+        let judge = Judge {
+            metrics: Metrics { client: &client, namespace: "x", selector: "a=b" },
+            known: &Known::new(client.clone()),
+            pods: &pods,
+            current,
+            running,
+            tolerance: Tolerance { up: 0.1, down: 0.1 },
+            now: jiff::Timestamp::UNIX_EPOCH,
+        };
+        let (replicas, status) = judge.of_value(value, &serde_json::from_value(target).unwrap())?;
+        Ok((replicas, status.average_value.or(status.value).unwrap().0))
+    }
+
+    #[tokio::test]
+    async fn one_value_for_all() {
+        let whole = || json!({ "type": "Value", "value": "10" });
+        let shared = || json!({ "type": "AverageValue", "averageValue": "10" });
+        let done = |replicas, shown: &str| Ok((replicas, shown.to_owned()));
+        assert_eq!(ask(3, 3, 20_000, whole()).await, done(4, "20"), "twice as many as are ready");
+        assert_eq!(ask(3, 3, 10_500, whole()).await, done(3, "10500m"), "near enough");
+        assert_eq!(ask(0, 0, 25_000, whole()).await, done(3, "25"), "from nothing");
+        assert!(ask(3, 0, 20_000, whole()).await.unwrap_err().contains("no pods returned by selector"));
+        assert_eq!(ask(3, 3, 50_000, shared()).await, done(5, "16667m"), "rounded up");
+        assert_eq!(ask(2, 3, 31_000, shared()).await, done(3, "10334m"), "by those that run");
+    }
+
+    #[test]
+    fn what_is_said_of_metrics_that_cannot_be_had() {
+        let trouble = Trouble::with("FailedGetResourceMetric", "failed to get cpu".into())("why".into());
+        assert_eq!(trouble.condition(), "the HPA was unable to compute the replica count: why");
+        let some = trouble.of_some(1, 2);
+        assert_eq!(some.of(), "invalid metrics (1 invalid out of 2), first error is: failed to get cpu: why");
+        assert_eq!(Trouble::new("InvalidSelector", "none").condition(), "none");
     }
 }

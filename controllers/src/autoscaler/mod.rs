@@ -10,8 +10,9 @@ mod rivals;
 mod scale;
 
 use crate::Clients;
-use crate::common::message_of;
+use crate::discovery::Known;
 use behavior::{Bounds, Memory};
+use coracle_api::LabelSelector;
 use coracle_client::informer::{Delta, api_for};
 use coracle_client::{Controller, Informer, Next, ObjectKey, ReconcileError, Reconciler, Recorder};
 use jiff::Timestamp;
@@ -23,13 +24,13 @@ use k8s_openapi::api::autoscaling::v2::{
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Api;
-use kube::api::{ListParams, PostParams};
+use kube::api::PostParams;
 use metrics::Metrics;
 use parking_lot::Mutex;
 use replicas::Tolerance;
 use rivals::Claims;
 use scale::Target;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
@@ -43,6 +44,8 @@ const TOLERANCE: f64 = 0.1;
 struct Autoscalers {
     client: kube::Client,
     autoscalers: Informer<HorizontalPodAutoscaler>,
+    pods: Informer<Pod>,
+    known: Known,
     recorder: Recorder,
     memory: Mutex<HashMap<ObjectKey, Memory>>,
     claims: Mutex<Claims>,
@@ -52,10 +55,13 @@ struct Autoscalers {
 pub async fn run(clients: Clients, stop: CancellationToken) {
     let client = clients.client(CONTROLLER);
     let autoscalers = clients.informers.of::<HorizontalPodAutoscaler>();
+    let pods = clients.informers.of::<Pod>();
     let reconciler = Autoscalers {
         recorder: Recorder::new(client.clone(), CONTROLLER, ""),
+        known: Known::new(client.clone()),
         client,
         autoscalers: autoscalers.clone(),
+        pods: pods.clone(),
         memory: Mutex::default(),
         claims: Mutex::default(),
     };
@@ -65,7 +71,7 @@ pub async fn run(clients: Clients, stop: CancellationToken) {
         let changed = generation(&delta.old) != generation(&delta.new);
         delta.object().filter(|_| changed).map(|h| ObjectKey::of(h.as_ref()))
     };
-    Controller::new(reconciler).watch(&autoscalers, asked).run(stop).await;
+    Controller::new(reconciler).watch(&autoscalers, asked).reads(&pods).run(stop).await;
 }
 
 impl Reconciler for Autoscalers {
@@ -137,7 +143,8 @@ impl Pass<'_> {
     }
 
     async fn run(&mut self) {
-        let target = Target::get(&self.room.client, &self.key.namespace, &self.spec.scale_target_ref).await;
+        let Autoscalers { client, known, .. } = self.room;
+        let target = Target::get(client, known, &self.key.namespace, &self.spec.scale_target_ref).await;
         let target = match target {
             Ok(target) => target,
             Err(why) => {
@@ -190,24 +197,23 @@ impl Pass<'_> {
 
     /// The size that the metrics ask for and the rules let through. `None` when nothing could be measured.
     async fn measured(&mut self, target: &Target, current: i32) -> Option<(i32, String)> {
-        let (opinions, trouble) = match self.opinions(target, current).await {
+        let (opinions, troubles) = match self.opinions(target, current).await {
             Ok(opinions) => opinions,
-            Err(trouble) => {
-                self.warn(trouble.reason, &trouble.why);
-                self.warn("FailedComputeMetricsReplicas", &trouble.of);
-                let message = trouble.condition();
-                self.condition("ScalingActive", false, trouble.reason, &message);
-                return None;
-            }
+            Err(trouble) => return self.give_up(trouble),
         };
-        let proposed = opinions.iter().max_by_key(|opinion| opinion.replicas)?;
-        let (mut replicas, name) = (proposed.replicas, proposed.name.clone());
         self.status.current_metrics = Some(opinions.iter().map(|opinion| opinion.status.clone()).collect());
-        if let Some(trouble) = &trouble {
-            self.warn(trouble.reason, &trouble.why);
-            // With a metric unknown nobody can say that less is enough.
-            replicas = replicas.max(current);
+        // Of equal ones the first.
+        let proposed = opinions.iter().rev().max_by_key(|opinion| opinion.replicas);
+        let proposed = proposed.map(|opinion| (opinion.replicas, opinion.name.clone()));
+        let unknown = troubles.len();
+        if let Some(first) = troubles.into_iter().next() {
+            let less = proposed.as_ref().is_none_or(|(replicas, _)| *replicas < current);
+            if less {
+                // With a metric unknown nobody can say that less is enough.
+                return self.give_up(first.of_some(unknown, unknown + opinions.len()));
+            }
         }
+        let (replicas, name) = proposed?;
         let message = format!("the HPA was able to successfully calculate a replica count from {name}");
         self.condition("ScalingActive", true, "ValidMetricFound", &message);
         let bounds =
@@ -225,21 +231,33 @@ impl Pass<'_> {
         Some((limited.replicas, reason))
     }
 
-    /// What every metric asks for, and the trouble with one of them.
-    async fn opinions(
-        &self,
-        target: &Target,
-        current: i32,
-    ) -> Result<(Vec<Opinion>, Option<Trouble>), Trouble> {
+    /// Stays at the present size, and says why.
+    fn give_up<T>(&mut self, trouble: Trouble) -> Option<T> {
+        if trouble.of_metric.is_none() {
+            self.warn(trouble.reason, &trouble.why);
+        }
+        self.warn("FailedComputeMetricsReplicas", trouble.of());
+        let message = trouble.condition();
+        self.condition("ScalingActive", false, trouble.reason, &message);
+        None
+    }
+
+    /// What every metric asks for, and the trouble with those that cannot be had, each told in an event.
+    async fn opinions(&self, target: &Target, current: i32) -> Result<(Vec<Opinion>, Vec<Trouble>), Trouble> {
         let (client, namespace) = (&self.room.client, self.key.namespace.as_str());
         let selector = target.selector();
         if selector.is_empty() {
             return Err(Trouble::new("InvalidSelector", "the HPA target's scale is missing a selector"));
         }
-        let api: Api<Pod> = api_for(client, self.key);
-        let pods = api.list(&ListParams::default().labels(selector)).await;
-        let pods = pods.map_err(|error| Trouble::new("FailedGetPods", message_of(&error)))?;
-        let pods: Vec<Arc<Pod>> = pods.items.into_iter().map(Arc::new).collect();
+        let read = LabelSelector::parse(selector).map_err(|error| {
+            let why =
+                format!("couldn't convert selector into a corresponding internal selector object: {error}");
+            Trouble::new("InvalidSelector", why)
+        })?;
+        let selects = |labels: &BTreeMap<String, String>| {
+            read.matches_with(|name| labels.get(name).map(String::as_str))
+        };
+        let pods = self.room.pods.labelled(namespace, selects);
         let rivals = self.room.claims.lock().of(self.key, selector, &pods);
         if rivals.len() > 1 {
             let why = rivals::message(selector, &rivals);
@@ -247,25 +265,24 @@ impl Pass<'_> {
         }
         let judge = Judge {
             metrics: Metrics { client, namespace, selector },
+            known: &self.room.known,
             pods: &pods,
             current,
+            running: target.running(),
             tolerance: self.tolerance(),
             now: self.now,
         };
-        let (mut opinions, mut trouble) = (Vec::new(), None);
+        let (mut opinions, mut troubles) = (Vec::new(), Vec::new());
         for metric in self.spec.metrics.iter().flatten() {
             match judge.opinion(metric).await {
                 Ok(opinion) => opinions.push(opinion),
-                Err(error) => trouble = trouble.or(Some(error)),
+                Err(trouble) => {
+                    self.warn(trouble.reason, &trouble.why);
+                    troubles.push(trouble);
+                }
             }
         }
-        match trouble {
-            Some(trouble) if opinions.is_empty() => {
-                let all = self.spec.metrics.as_ref().map_or(0, Vec::len);
-                Err(trouble.of_all(all))
-            }
-            trouble => Ok((opinions, trouble)),
-        }
+        Ok((opinions, troubles))
     }
 
     fn tolerance(&self) -> Tolerance {

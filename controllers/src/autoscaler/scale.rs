@@ -1,7 +1,7 @@
 //! The size of any resource that has the subresource `scale`.
 
 use crate::common::message_of;
-use crate::discovery::{Served, served};
+use crate::discovery::{Known, Served};
 use http::Request;
 use k8s_openapi::api::autoscaling::v1::Scale;
 use k8s_openapi::api::autoscaling::v2::CrossVersionObjectReference;
@@ -25,11 +25,12 @@ impl Target {
     /// Why there is none, in words.
     pub async fn get(
         client: &kube::Client,
+        known: &Known,
         namespace: &str,
         reference: &CrossVersionObjectReference,
     ) -> Result<Self, String> {
-        let all = served(client).await.map_err(|error| message_of(&error))?;
-        let found = all.iter().find(|served| is_it(served, reference)).ok_or_else(|| {
+        let found = known.find(|served| is_it(served, reference)).await;
+        let found = found.map_err(|error| message_of(&error))?.ok_or_else(|| {
             let version = reference.api_version.as_deref().unwrap_or("v1");
             format!("unable to determine resource for scale target reference: no matches for kind {:?} in version {version:?}", reference.kind)
         })?;
