@@ -135,11 +135,12 @@ pub(super) fn life(expiration_seconds: Option<i32>) -> Duration {
     asked.map_or(LIFE, |asked| asked.clamp(MIN_LIFE, LIFE))
 }
 
-/// When the request may be deleted.
+/// When the request may be deleted. One that was approved waits for its signature as long as that takes.
 pub(super) fn end_of(csr: &CertificateSigningRequest) -> Option<Timestamp> {
     let conditions = csr.status.as_ref().and_then(|s| s.conditions.as_deref()).unwrap_or_default();
     let mut ends: Vec<Timestamp> = Vec::new();
-    for condition in conditions.iter().filter(|c| matches!(&*c.type_, "Approved" | "Denied" | "Failed")) {
+    let over = |kind: &str| matches!(kind, "Denied" | "Failed") || kind == "Approved" && is_issued(csr);
+    for condition in conditions.iter().filter(|c| over(&c.type_)) {
         ends.extend(
             timestamp(condition.last_update_time.as_ref())
                 .map(|at| at.saturating_add(DECIDED_FOR).unwrap_or(at)),

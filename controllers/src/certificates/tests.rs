@@ -104,9 +104,13 @@ fn requests_end() {
         )
     };
     assert_eq!(end_of(&csr(json!({}))), at("2026-01-02T00:00:00Z"));
-    for kind in ["Approved", "Denied", "Failed"] {
+    for kind in ["Denied", "Failed"] {
         assert_eq!(end_of(&condition(kind)), at("2026-01-02T01:00:00Z"), "{kind}");
     }
+    let mut approved = condition("Approved");
+    assert_eq!(end_of(&approved), None, "it waits for its signature");
+    approved.status.as_mut().unwrap().certificate = Some(k8s_openapi::ByteString(b"x".to_vec()));
+    assert_eq!(end_of(&approved), at("2026-01-02T01:00:00Z"));
     assert_eq!(end_of(&condition("Other")), None);
     assert!(awaits_signature(&condition("Approved")) && is_decided(&condition("Denied")));
     assert!(!awaits_signature(&condition("Failed")));

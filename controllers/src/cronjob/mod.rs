@@ -16,6 +16,7 @@ use kube::Api;
 use kube::api::PostParams;
 use schedule::Clock;
 use start::Start;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
@@ -56,16 +57,24 @@ impl Reconciler for CronJobs {
 
     async fn reconcile(&self, key: &ObjectKey) -> Result<Next, ReconcileError> {
         let Some(stored) = self.crons.get_key(key) else { return Ok(Next::Done) };
+        let children = self.jobs.controlled_by(&uid_of(stored.as_ref()));
+        let stored = match history::is_behind(&stored, &children) {
+            // The list as it is now, lest a Job be called unexpected that was listed a moment ago.
+            true => match api_for::<CronJob>(&self.client, key).get_opt(&key.name).await? {
+                Some(live) if uid_of(&live) == uid_of(stored.as_ref()) => Arc::new(live),
+                _ => return Ok(Next::Done),
+            },
+            false => stored,
+        };
         let spec = &stored.spec;
         let mut cron = CronJob::clone(&stored);
-        let children = self.jobs.controlled_by(&uid_of(&cron));
         history::follow(self, &mut cron, &children);
         let stale = history::stale(spec, &children);
         let now = Timestamp::now();
         let outcome = if deleting(&cron) || spec.suspend.unwrap_or(false) {
             Ok(Next::Done)
         } else {
-            match Clock::of(spec) {
+            match Clock::of(spec, now) {
                 Ok(clock) => self.start(&mut cron, &clock, now).await,
                 Err((reason, message)) => {
                     self.recorder.warning(&cron, reason, message);

@@ -23,7 +23,7 @@ pub struct Clock {
 pub type Refusal = (&'static str, String);
 
 impl Clock {
-    pub fn of(spec: &CronJobSpec) -> Result<Self, Refusal> {
+    pub fn of(spec: &CronJobSpec, now: Timestamp) -> Result<Self, Refusal> {
         let zone = match spec.time_zone.as_deref() {
             None => local(),
             Some(name) => zone(name).ok_or_else(|| {
@@ -33,7 +33,13 @@ impl Clock {
         let schedule = Schedule::parse(&spec.schedule).map_err(|why| {
             ("UnparseableSchedule", format!("unparseable schedule: {:?} : {why}", spec.schedule))
         })?;
-        Ok(Self { schedule, zone })
+        let clock = Self { schedule, zone };
+        if clock.next(now).is_none() {
+            // Such as the 31st of February; upstream finds no time between two times of it.
+            let why = "time difference between two schedules is less than 1 second";
+            return Err(("InvalidSchedule", format!("invalid schedule: {} : {why}", spec.schedule)));
+        }
+        Ok(clock)
     }
 
     pub fn next(&self, after: Timestamp) -> Option<Timestamp> {
@@ -115,8 +121,26 @@ mod tests {
     }
 
     fn ask(cron: &CronJob, now: &str) -> Option<(String, bool)> {
-        let clock = Clock::of(&cron.spec).unwrap();
-        due(cron, &clock, now.parse().unwrap()).map(|due| (due.at.to_string(), due.too_many_missed))
+        let now = now.parse().unwrap();
+        let clock = Clock::of(&cron.spec, now).unwrap();
+        due(cron, &clock, now).map(|due| (due.at.to_string(), due.too_many_missed))
+    }
+
+    #[test]
+    fn what_never_comes_is_refused() {
+        let refused = |schedule: &str| {
+            let never = cron(schedule, "2026-01-01T00:00:30Z", None);
+            Clock::of(&never.spec, "2026-01-01T00:00:59Z".parse().unwrap()).err().unwrap()
+        };
+        assert_eq!(
+            refused("0 0 31 2 *"),
+            (
+                "InvalidSchedule",
+                "invalid schedule: 0 0 31 2 * : time difference between two schedules is less than 1 second"
+                    .to_owned()
+            )
+        );
+        assert_eq!(refused("0 0 31").0, "UnparseableSchedule");
     }
 
     #[test]

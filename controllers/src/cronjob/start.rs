@@ -31,7 +31,7 @@ impl Start<'_> {
             at.checked_add(SignedDuration::from_secs(seconds)).is_ok_and(|deadline| deadline < self.now)
         });
         if late {
-            let time = at.to_zoned(self.clock.zone.clone()).strftime("%a, %d %b %Y %H:%M:%S %z");
+            let time = at.strftime("%a, %d %b %Y %H:%M:%S +0000");
             let message = format!("Missed scheduled time to start a job: {time}");
             recorder.warning(cron, "MissSchedule", message);
             return Ok(());
@@ -87,7 +87,8 @@ impl Start<'_> {
             Err(error) if code_of(&error) == 409 => {
                 let there = api.get(&job.name_any()).await?;
                 let ours = ownership::controller_of(&there.metadata).is_some_and(|o| o.uid == uid_of(cron));
-                Ok((ours && history::end(&there).is_none()).then(|| reference(&there)))
+                // One that has ended already is taken from the list by the next look.
+                Ok(ours.then(|| reference(&there)))
             }
             Err(error) => {
                 recorder.warning(cron, "FailedCreate", format!("Error creating job: {}", message_of(&error)));

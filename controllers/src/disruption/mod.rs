@@ -7,7 +7,7 @@ mod scale;
 mod stale;
 
 use crate::Clients;
-use crate::common::pods;
+use crate::common::{message_of, pods};
 use crate::discovery::Known;
 use coracle_client::informer::{Delta, Kind, api_for};
 use coracle_client::{Controller, Informer, Next, ObjectKey, ReconcileError, Reconciler, Recorder};
@@ -124,16 +124,24 @@ impl Reconciler for Budgets {
         let now = Timestamp::now();
         match self.wanted(&budget, spec, &pods).await {
             Ok(wanted) => {
-                let (status, again) = plan::status(&budget, spec, &pods, &wanted, now);
-                self.write(key, &budget, status).await?;
-                Ok(again.map_or(Next::Done, Next::After))
+                let count = plan::status(&budget, spec, &pods, &wanted, now);
+                self.write(key, &budget, count.status).await?;
+                for pod in count.not_deleted {
+                    let message = format!("Pod was expected by PDB {key} to be deleted but it wasn't");
+                    self.recorder.warning(pod.as_ref(), "NotDeleted", message);
+                }
+                Ok(count.again.map_or(Next::Done, Next::After))
             }
             Err(error) => {
-                let why = error.to_string();
+                let why = match &error {
+                    ReconcileError::Api(error) => message_of(error),
+                    ReconcileError::Other(why) => why.clone(),
+                };
                 let message = format!("Failed to calculate the number of expected pods: {why}");
                 self.recorder.warning(budget.as_ref(), "CalculateExpectedPodCountFailed", message);
                 self.write(key, &budget, plan::failed(&budget, &why, now)).await?;
-                Err(error)
+                // A pod whose owner has no size is no reason to ask again before something changes.
+                if matches!(error, ReconcileError::Other(_)) { Ok(Next::Done) } else { Err(error) }
             }
         }
     }

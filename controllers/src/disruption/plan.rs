@@ -36,17 +36,25 @@ fn aims(spec: &PodDisruptionBudgetSpec, pods: usize, wanted: &Wanted) -> (i32, i
     }
 }
 
-/// The status, and when to look again because an eviction may have come to nothing.
+/// What a budget comes to.
+pub struct Count {
+    pub status: PodDisruptionBudgetStatus,
+    /// When to look again because an eviction may have come to nothing.
+    pub again: Option<Duration>,
+    /// Pods whose eviction was granted, and that are there still.
+    pub not_deleted: Vec<Arc<Pod>>,
+}
+
 pub fn status(
     budget: &PodDisruptionBudget,
     spec: &PodDisruptionBudgetSpec,
     pods: &[Arc<Pod>],
     wanted: &Wanted,
     now: Timestamp,
-) -> (PodDisruptionBudgetStatus, Option<Duration>) {
+) -> Count {
     let (expected, desired) = aims(spec, pods.len(), wanted);
     let old = budget.status.clone().unwrap_or_default();
-    let (disrupted, again) = disrupted(&old, pods, now);
+    let Disrupted { left: disrupted, again, not_deleted } = disrupted(&old, pods, now);
     let healthy = pods.iter().filter(|pod| {
         !deleting(pod.as_ref()) && !disrupted.contains_key(&pod.name_any()) && pods::is_ready(pod)
     });
@@ -70,7 +78,7 @@ pub fn status(
             now,
         )),
     };
-    (status, again)
+    Count { status, again, not_deleted }
 }
 
 /// Upstream's warning, with the selector as Go shows it.
@@ -97,32 +105,37 @@ pub fn unmanaged(spec: &PodDisruptionBudgetSpec) -> String {
 /// The status of a budget that cannot be counted: nothing may go.
 pub fn failed(budget: &PodDisruptionBudget, why: &str, now: Timestamp) -> PodDisruptionBudgetStatus {
     let mut status = budget.status.clone().unwrap_or_default();
-    let generation = budget.metadata.generation;
+    // What was declared last has not been understood, and the status says so.
+    let generation = status.observed_generation;
     status.disruptions_allowed = Some(0);
-    status.observed_generation = generation;
     let old = status.conditions.take().unwrap_or_default();
     status.conditions = Some(conditions(old, false, "SyncFailed", why, generation, now));
     status
 }
 
 /// Evictions under way: granted, and their pods not deleted yet.
-fn disrupted(
-    status: &PodDisruptionBudgetStatus,
-    pods: &[Arc<Pod>],
-    now: Timestamp,
-) -> (BTreeMap<String, Time>, Option<Duration>) {
-    let (mut left, mut again) = (BTreeMap::new(), None);
+#[derive(Default)]
+struct Disrupted {
+    left: BTreeMap<String, Time>,
+    again: Option<Duration>,
+    not_deleted: Vec<Arc<Pod>>,
+}
+
+fn disrupted(status: &PodDisruptionBudgetStatus, pods: &[Arc<Pod>], now: Timestamp) -> Disrupted {
+    let mut found = Disrupted::default();
     for pod in pods.iter().filter(|pod| !deleting(pod.as_ref())) {
         let granted = status.disrupted_pods.as_ref().and_then(|all| all.get(&pod.name_any()));
         let Some(granted) = granted else { continue };
         let Ok(due) = granted.0.checked_add(EVICTION_TAKES) else { continue };
         if due > now {
             let wait = Duration::try_from(due.duration_since(now)).unwrap_or_default();
-            again = Some(again.map_or(wait, |least: Duration| least.min(wait)));
-            left.insert(pod.name_any(), granted.clone());
+            found.again = Some(found.again.map_or(wait, |least| least.min(wait)));
+            found.left.insert(pod.name_any(), granted.clone());
+        } else {
+            found.not_deleted.push(pod.clone());
         }
     }
-    (left, again)
+    found
 }
 
 fn conditions(
@@ -172,7 +185,7 @@ mod tests {
         let pods: Vec<_> = (0..4).map(|i| pod(&format!("p{i}"), i < ready)).collect();
         let wanted = Wanted { pods: wanted, unmanaged: Vec::new() };
         let now = "2026-01-01T00:01:00Z".parse().unwrap();
-        let (status, _) = super::status(&budget, budget.spec.as_ref().unwrap(), &pods, &wanted, now);
+        let Count { status, .. } = super::status(&budget, budget.spec.as_ref().unwrap(), &pods, &wanted, now);
         let number = |n: Option<i32>| n.unwrap();
         [status.expected_pods, status.desired_healthy, status.current_healthy, status.disruptions_allowed]
             .map(number)
@@ -199,5 +212,23 @@ mod tests {
         let granted = |at: &str| json!({ "disruptedPods": { "p0": at } });
         assert_eq!(count(spec(), granted("2026-01-01T00:00:30Z"), 4, 0), [4, 2, 3, 1]);
         assert_eq!(count(spec(), granted("2025-12-31T23:50:00Z"), 4, 0), [4, 2, 4, 2]);
+        let status = |at| serde_json::from_value(granted(at)).unwrap();
+        let late = |at| disrupted(&status(at), &[pod("p0", true)], "2026-01-01T00:01:00Z".parse().unwrap());
+        assert_eq!(late("2025-12-31T23:50:00Z").not_deleted.len(), 1);
+        let on_time = late("2026-01-01T00:00:30Z");
+        assert_eq!((on_time.not_deleted.len(), on_time.again), (0, Some(Duration::from_secs(90))));
+    }
+
+    #[test]
+    fn what_cannot_be_counted_lets_nothing_go_and_is_not_observed() {
+        let budget = json!({ "metadata": { "generation": 3 }, "spec": {},
+            "status": { "observedGeneration": 2, "disruptionsAllowed": 1, "currentHealthy": 4 } });
+        let status = failed(&serde_json::from_value(budget).unwrap(), "why", Timestamp::UNIX_EPOCH);
+        let told = &status.conditions.as_ref().unwrap()[0];
+        assert_eq!((status.disruptions_allowed, status.observed_generation), (Some(0), Some(2)));
+        assert_eq!(
+            (told.reason.as_str(), told.message.as_str(), told.observed_generation),
+            ("SyncFailed", "why", Some(2))
+        );
     }
 }

@@ -90,13 +90,13 @@ impl Reconciler for EndpointsOf {
             Err(error) if namespace_terminating(&error) => Ok(Next::Done),
             Err(error) => {
                 if code_of(&error) != 409 {
-                    let (reason, verb) = if new.metadata.uid.is_some() {
-                        ("FailedToUpdateEndpoint", "update")
+                    let (reason, what) = if new.metadata.uid.is_some() {
+                        ("FailedToUpdateEndpoint", "update endpoint")
                     } else {
-                        ("FailedToCreateEndpoint", "create")
+                        ("FailedToCreateEndpoint", "create endpoint for service")
                     };
-                    let message = format!("Failed to {verb} endpoint {key}: {}", message_of(&error));
-                    self.recorder.warning(service.as_ref(), reason, message);
+                    let message = format!("Failed to {what} {key}: {}", message_of(&error));
+                    self.recorder.warning(&new, reason, message);
                 }
                 Err(error.into())
             }

@@ -95,9 +95,7 @@ impl Namespaces {
         for batch in [pods, others] {
             for served in batch {
                 if let Err(error) = self.empty_of(namespace, served, &mut findings).await {
-                    let resource = &served.resource;
-                    let what = format!("{}, Resource={}", resource.api_version, resource.plural);
-                    findings.deletion_failures.push(format!("{what}: {}", message_of(&error)));
+                    findings.deletion_failures.push(message_of(&error));
                 }
             }
             if !findings.is_empty() {

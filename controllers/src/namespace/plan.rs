@@ -66,7 +66,9 @@ fn problem(findings: &Findings, type_: &str) -> Option<String> {
     let (prefix, parts) = match type_ {
         "NamespaceDeletionDiscoveryFailure" => return findings.discovery_failure.clone(),
         "NamespaceDeletionContentFailure" => {
-            ("Failed to delete all resource types, ", findings.deletion_failures.clone())
+            let mut failures = findings.deletion_failures.clone();
+            failures.sort();
+            ("Failed to delete all resource types, ", failures)
         }
         "NamespaceContentRemaining" => {
             ("Some resources are remaining: ", counted(&findings.remaining, "has"))
@@ -141,6 +143,13 @@ mod tests {
             "Some content in the namespace has finalizers remaining: example.com/keep in 1 resource instances"
         );
         assert_eq!(conditions(&first, &findings, at(20)), first);
+        let failures = ["b", "a"].map(str::to_owned).to_vec();
+        let failing =
+            conditions(&[], &Findings { deletion_failures: failures, ..Findings::default() }, at(10));
+        assert_eq!(
+            message(&failing, "NamespaceDeletionContentFailure").1,
+            "Failed to delete all resource types, 2 remaining: a, b"
+        );
         let done = conditions(&first, &Findings::default(), at(30));
         assert_eq!(
             message(&done, "NamespaceContentRemaining"),
