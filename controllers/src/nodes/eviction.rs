@@ -13,6 +13,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod, Taint};
 use parking_lot::Mutex;
 use std::collections::HashMap;
+use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 struct Eviction {
@@ -20,34 +21,39 @@ struct Eviction {
     nodes: Informer<Node>,
     pods: Informer<Pod>,
     recorder: Recorder,
-    /// Pods that are to go when their time is over, by their UIDs, and since when: people do not say when they added a taint.
-    scheduled: Mutex<HashMap<ObjectKey, (String, Timestamp)>>,
+    scheduled: Scheduled,
 }
+
+/// Pods that are to go when their time is over, by their UIDs, and since when: people do not say when they added a taint.
+type Scheduled = Arc<Mutex<HashMap<ObjectKey, (String, Timestamp)>>>;
 
 /// Runs the controller until `stop` is cancelled.
 pub async fn run(clients: Clients, stop: CancellationToken) {
     let client = clients.client(ACCOUNT);
     let (nodes, pods) = (clients.informers.of::<Node>(), clients.informers.of::<Pod>());
+    let scheduled = Scheduled::default();
     let reconciler = Eviction {
         recorder: Recorder::new(client.clone(), "taint-eviction-controller", ""),
         client,
         nodes: nodes.clone(),
         pods: pods.clone(),
-        scheduled: Mutex::default(),
+        scheduled: scheduled.clone(),
     };
     let queue = WorkQueue::new();
-    let tainted = Tainted { pods: pods.clone(), client_queue: queue.clone(), nodes: nodes.clone() };
+    let tainted =
+        Tainted { pods: pods.clone(), client_queue: queue.clone(), nodes: nodes.clone(), scheduled };
     let pods_first = Controller::with_queue(reconciler, queue).objects(&pods).reads(&nodes).workers(2);
     let by_node = Controller::new(tainted).objects(&nodes).reads(&pods);
     tokio::join!(pods_first.run(stop.clone()), by_node.run(stop));
 }
 
-/// Wakes the pods of nodes with NoExecute taints. Apart, because a node's handler may not ask the informer of pods,
+/// Wakes the pods of nodes with NoExecute taints, and those that wait for their end on a node without. Apart, because a node's handler may not ask the informer of pods,
 /// whose handlers ask the one of nodes.
 struct Tainted {
     nodes: Informer<Node>,
     pods: Informer<Pod>,
     client_queue: WorkQueue<ObjectKey>,
+    scheduled: Scheduled,
 }
 
 impl Reconciler for Tainted {
@@ -61,7 +67,13 @@ impl Reconciler for Tainted {
         if self.nodes.get_key(key).is_some_and(|node| !no_execute(&node).is_empty()) {
             let on_it = self.pods.iter().filter(|p| pods::node_name(p) == Some(&key.name));
             on_it.for_each(|pod| self.client_queue.add(ObjectKey::of(pod.as_ref())));
+            return Ok(Next::Done);
         }
+        let waiting: Vec<ObjectKey> = self.scheduled.lock().keys().cloned().collect();
+        let there = |pod: &ObjectKey| {
+            self.pods.get_key(pod).is_some_and(|pod| pods::node_name(&pod) == Some(&key.name))
+        };
+        waiting.into_iter().filter(there).for_each(|pod| self.client_queue.add(pod));
         Ok(Next::Done)
     }
 }

@@ -73,6 +73,10 @@ impl Reconciler for Simulator {
                 let status = status::running(&pod, index, host, Timestamp::now());
                 self.write(key, &pod, status).await
             }
+            Step::Kill => {
+                let status = status::killed(&pod, Timestamp::now());
+                self.write(key, &pod, status).await
+            }
             Step::Finish => {
                 let status = status::finished(&pod, Timestamp::now());
                 self.write(key, &pod, status).await
@@ -116,6 +120,8 @@ enum Step {
     Start,
     Wait(Duration),
     Finish,
+    /// Its end will be looked at: somebody's finalizer keeps the pod for that.
+    Kill,
     ConfirmDeletion,
 }
 
@@ -123,7 +129,13 @@ fn plan(pod: &Pod, now: Timestamp) -> Step {
     if deleting(pod) {
         // Finalizers of others hold the object; the kubelet's part is done with the grace period.
         let confirmed = pod.metadata.deletion_grace_period_seconds == Some(0);
-        return if confirmed { Step::Nothing } else { Step::ConfirmDeletion };
+        let runs = pod.status.as_ref().and_then(|s| s.phase.as_deref()) == Some("Running");
+        let kept = pod.metadata.finalizers.as_ref().is_some_and(|all| !all.is_empty());
+        return match confirmed {
+            true => Step::Nothing,
+            false if runs && kept => Step::Kill,
+            false => Step::ConfirmDeletion,
+        };
     }
     let status = pod.status.as_ref();
     match status.and_then(|s| s.phase.as_deref()).unwrap_or("Pending") {
@@ -186,6 +198,11 @@ mod tests {
         job["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
         job["metadata"]["deletionGracePeriodSeconds"] = json!(30);
         assert_eq!(plan(&pod(job.clone()), now), Step::ConfirmDeletion);
+        let mut kept = job.clone();
+        kept["metadata"]["finalizers"] = json!(["example.com/keep"]);
+        assert_eq!(plan(&pod(kept.clone()), now), Step::Kill);
+        kept["status"]["phase"] = json!("Failed");
+        assert_eq!(plan(&pod(kept), now), Step::ConfirmDeletion);
         job["metadata"]["deletionGracePeriodSeconds"] = json!(0);
         assert_eq!(plan(&pod(job), now), Step::Nothing);
     }

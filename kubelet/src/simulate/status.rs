@@ -179,6 +179,24 @@ pub fn finished(pod: &Pod, now: Timestamp) -> PodStatus {
     status
 }
 
+/// All containers were killed.
+pub fn killed(pod: &Pod, now: Timestamp) -> PodStatus {
+    let mut status = finished(pod, now);
+    status.phase = Some("Failed".to_owned());
+    for condition in status.conditions.iter_mut().flatten() {
+        condition.reason =
+            condition.reason.take().map(|r| if r == "PodCompleted" { "PodFailed".to_owned() } else { r });
+    }
+    for container in status.container_statuses.iter_mut().flatten() {
+        if let Some(end) = container.state.as_mut().and_then(|state| state.terminated.as_mut()) {
+            // What a shell says of a process that got SIGKILL.
+            end.exit_code = 137;
+            end.reason = Some("Error".to_owned());
+        }
+    }
+    status
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -192,6 +210,14 @@ mod tests {
             "status": { "conditions": [{ "type": "example.com/gate", "status": "False" }] }
         }))
         .unwrap()
+    }
+
+    #[test]
+    fn who_is_killed_has_failed() {
+        let status = killed(&pod(), Timestamp::UNIX_EPOCH);
+        let end = status.container_statuses.as_ref().unwrap()[0].state.as_ref().unwrap().terminated.as_ref();
+        assert_eq!((status.phase.as_deref(), end.unwrap().exit_code), (Some("Failed"), 137));
+        assert_eq!(word(&status, "Ready"), "False");
     }
 
     fn word(status: &PodStatus, kind: &str) -> String {
