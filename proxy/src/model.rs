@@ -43,6 +43,10 @@ pub struct ServicePort {
     pub node_port: u16,
     /// External IPs and the addresses of the load balancer.
     pub external_ips: Vec<IpAddr>,
+    /// Addresses of a load balancer that only `sources` may reach.
+    pub guarded_ips: Vec<IpAddr>,
+    /// Networks (`loadBalancerSourceRanges`) of this IP family.
+    pub sources: Vec<String>,
     /// Seconds that a client keeps its endpoint; 0: no affinity.
     pub affinity_seconds: u32,
     pub internal_local: bool,
@@ -100,13 +104,13 @@ fn ports_of(service: &Service, slices: &[&EndpointSlice], node: &str, ipv6: bool
     let Some(cluster_ip) = all_ips.into_iter().find_map(parse) else { return Vec::new() };
     let balancer = service.status.as_ref().and_then(|s| s.load_balancer.as_ref()?.ingress.as_ref());
     let balancer = balancer.into_iter().flatten().filter(|i| i.ip_mode.as_deref() != Some("Proxy"));
-    let external: BTreeSet<IpAddr> = spec
-        .external_ips
-        .iter()
-        .flatten()
-        .filter_map(parse)
-        .chain(balancer.filter_map(|i| i.ip.as_ref()).filter_map(parse))
-        .collect();
+    let balancer: BTreeSet<IpAddr> = balancer.filter_map(|i| i.ip.as_ref()).filter_map(parse).collect();
+    let external: BTreeSet<IpAddr> = spec.external_ips.iter().flatten().filter_map(parse).collect();
+    let sources = sources_of(service, ipv6);
+    let (external, guarded) = match &sources {
+        None => (&external | &balancer, BTreeSet::new()),
+        Some(_) => (external.clone(), &balancer - &external),
+    };
     let affinity = spec.session_affinity.as_deref() == Some("ClientIP");
     let seconds = spec.session_affinity_config.as_ref().and_then(|c| c.client_ip.as_ref()?.timeout_seconds);
     let affinity_seconds =
@@ -122,12 +126,31 @@ fn ports_of(service: &Service, slices: &[&EndpointSlice], node: &str, ipv6: bool
         port: number(port.port),
         node_port: number(port.node_port.unwrap_or(0)),
         external_ips: external.iter().copied().collect(),
+        guarded_ips: guarded.iter().copied().collect(),
+        sources: sources.clone().unwrap_or_default(),
         affinity_seconds,
         internal_local: spec.internal_traffic_policy.as_deref() == Some("Local"),
         external_local: spec.external_traffic_policy.as_deref() == Some("Local"),
         endpoints: endpoints_of(port, slices, node, ipv6),
     };
     spec.ports.iter().flatten().map(make).collect()
+}
+
+/// The older form of `loadBalancerSourceRanges`.
+const SOURCE_RANGES: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
+
+/// Who may reach the addresses of the Service's load balancer, of one IP family; `None`: anybody.
+fn sources_of(service: &Service, ipv6: bool) -> Option<Vec<String>> {
+    let field = service.spec.as_ref().and_then(|s| s.load_balancer_source_ranges.clone()).unwrap_or_default();
+    let annotations = service.metadata.annotations.as_ref();
+    let annotation = annotations.and_then(|a| a.get(SOURCE_RANGES)).map_or("", String::as_str);
+    let old = if field.is_empty() { annotation } else { "" };
+    let all = field.iter().map(String::as_str).chain(old.split(',')).map(str::trim);
+    let all: Vec<&str> = all.filter(|range| !range.is_empty()).collect();
+    let own = all.iter().filter(|range| range.contains(':') == ipv6);
+    let own: Vec<String> = own.map(|range| (*range).to_owned()).collect();
+    let anybody = all.is_empty() || own.iter().any(|range| range.ends_with("/0"));
+    (!anybody).then_some(own)
 }
 
 /// Services with this label are somebody else's (upstream's `service.kubernetes.io/service-proxy-name`).
@@ -215,6 +238,29 @@ mod tests {
         assert_eq!(ips(json!([leaving, ready, broken])), [("10.42.0.3".to_owned(), true)]);
         assert_eq!(ips(json!([leaving, broken])), [("10.42.0.2".to_owned(), false)]);
         assert!(ips(json!([broken])).is_empty());
+    }
+
+    #[test]
+    fn source_ranges_guard_the_balancers_addresses_alone() {
+        let ask = |ranges: Value, annotation: &str| {
+            let mut web = json!({"metadata": {"name": "web", "namespace": "d"}, "spec": {"clusterIP": "10.43.0.9",
+                "externalIPs": ["192.0.2.7"], "loadBalancerSourceRanges": ranges, "ports": [{"port": 80}]},
+                "status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}, {"ip": "192.0.2.7"}]}}});
+            web["metadata"]["annotations"] = json!({ SOURCE_RANGES: annotation });
+            let port = build(&[one(web)], &[], "n", false).remove(0);
+            let text = |all: &[IpAddr]| all.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
+            (text(&port.external_ips), text(&port.guarded_ips), port.sources.join(" "))
+        };
+        let is = |open: &str, guarded: &str, sources: &str| {
+            (open.to_owned(), guarded.to_owned(), sources.to_owned())
+        };
+        let open = || is("192.0.2.1 192.0.2.7", "", "");
+        assert_eq!(ask(json!([]), ""), open());
+        assert_eq!(ask(json!(["198.51.100.0/24", "0.0.0.0/0"]), ""), open());
+        let guarded = is("192.0.2.7", "192.0.2.1", "198.51.100.0/24");
+        assert_eq!(ask(json!([" 198.51.100.0/24"]), "203.0.113.0/24"), guarded);
+        assert_eq!(ask(Value::Null, "198.51.100.0/24, 2001:db8::/32"), guarded);
+        assert_eq!(ask(json!(["2001:db8::/32"]), ""), is("192.0.2.7", "192.0.2.1", ""), "nobody of IPv4");
     }
 
     #[test]

@@ -13,8 +13,6 @@ use std::sync::Arc;
 /// Nodes with this label, whatever its value, take no traffic from outside.
 const EXCLUDED: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
 pub const FINALIZER: &str = "service.kubernetes.io/load-balancer-cleanup";
-/// The older form of `loadBalancerSourceRanges`.
-const SOURCE_RANGES: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
 
 /// An address, a protocol and a port: what one Service can have and no second.
@@ -132,10 +130,6 @@ fn reserved(world: &World, gates: &[Gate]) -> BTreeMap<Socket, String> {
 }
 
 fn share(service: &Service, world: &World, gates: &[Gate], taken: &BTreeMap<Socket, String>) -> Share {
-    if is_restricted(service) {
-        // Better no address than one that everybody reaches.
-        return Err("loadBalancerSourceRanges are not enforced by the proxy yet".to_owned());
-    }
     let asked = service.spec.as_ref().and_then(|s| s.load_balancer_ip.as_deref()).filter(|ip| !ip.is_empty());
     let asked = match asked.map(|text| (text, text.parse::<IpAddr>())) {
         Some((_, Ok(ip))) => Some(ip),
@@ -173,14 +167,6 @@ fn share(service: &Service, world: &World, gates: &[Gate], taken: &BTreeMap<Sock
         Some(ip) => format!("no node that takes traffic has the address {ip}"),
         None => "no node has an address of the Service's IP families".to_owned(),
     }))
-}
-
-/// Whether only some may reach the Service from outside.
-fn is_restricted(service: &Service) -> bool {
-    let field = service.spec.as_ref().and_then(|s| s.load_balancer_source_ranges.clone()).unwrap_or_default();
-    let annotation = service.annotations().get(SOURCE_RANGES).map_or("", String::as_str);
-    let mut ranges = field.iter().map(String::as_str).chain(annotation.split(','));
-    ranges.any(|range| !matches!(range.trim(), "" | "0.0.0.0/0" | "::/0"))
 }
 
 fn entry(ip: IpAddr) -> LoadBalancerIngress {

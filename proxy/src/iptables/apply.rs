@@ -48,6 +48,21 @@ const JUMPS: &[(&str, &str, &str)] = &[
         "-m conntrack --ctstate NEW -m comment --comment kubernetes-service-portals -j KUBE-SERVICES",
     ),
     ("filter", "OUTPUT", "-j KUBE-FIREWALL"),
+    (
+        "filter",
+        "INPUT",
+        "-m conntrack --ctstate NEW -m comment --comment kubernetes-load-balancer-firewall -j KUBE-PROXY-FIREWALL",
+    ),
+    (
+        "filter",
+        "FORWARD",
+        "-m conntrack --ctstate NEW -m comment --comment kubernetes-load-balancer-firewall -j KUBE-PROXY-FIREWALL",
+    ),
+    (
+        "filter",
+        "OUTPUT",
+        "-m conntrack --ctstate NEW -m comment --comment kubernetes-load-balancer-firewall -j KUBE-PROXY-FIREWALL",
+    ),
 ];
 /// Its absence says that somebody flushed the tables.
 const CANARY: &str = "KUBE-PROXY-CANARY";
@@ -86,7 +101,7 @@ fn accepted(program: &'static str, output: &Output) -> Result<(), ApplyError> {
 
 /// Chains of a Service or endpoint, which come and go.
 fn is_dynamic(chain: &str) -> bool {
-    ["KUBE-SVC-", "KUBE-SVL-", "KUBE-EXT-", "KUBE-SEP-"].iter().any(|p| chain.starts_with(p))
+    ["KUBE-SVC-", "KUBE-SVL-", "KUBE-EXT-", "KUBE-FW-", "KUBE-SEP-"].iter().any(|p| chain.starts_with(p))
 }
 
 /// Declares every chain (which empties it), fills it, and removes those that are no longer wanted.

@@ -1,6 +1,6 @@
 //! The rule set for a model, in `iptables-restore` form. Chains and their order are kube-proxy's, so that people and
-//! tools find what they know: KUBE-SERVICES, KUBE-NODEPORTS, KUBE-SVC-*, KUBE-SVL-*, KUBE-EXT-*, KUBE-SEP-*,
-//! KUBE-MARK-MASQ, KUBE-POSTROUTING, KUBE-FORWARD.
+//! tools find what they know: KUBE-SERVICES, KUBE-NODEPORTS, KUBE-SVC-*, KUBE-SVL-*, KUBE-EXT-*, KUBE-FW-*, KUBE-SEP-*,
+//! KUBE-MARK-MASQ, KUBE-POSTROUTING, KUBE-FORWARD, KUBE-PROXY-FIREWALL.
 
 use crate::model::{Endpoint, PortName, ServicePort};
 use sha2::{Digest, Sha256};
@@ -11,6 +11,9 @@ use std::fmt::Write;
 const MARK: &str = "0x4000";
 /// The characters of RFC 4648 base32; chain names are cut to what iptables allows (28 characters).
 const BASE32: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
+
+/// Where traffic ends that a load balancer's source ranges leave out.
+const FIREWALL: &str = "KUBE-PROXY-FIREWALL";
 
 /// The text for `iptables-restore --noflush`, and the chains it fills.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -84,8 +87,14 @@ fn fixed(set: &mut RuleSet, pods: Option<&str>) {
     for name in ["KUBE-SERVICES", "KUBE-NODEPORTS", "KUBE-POSTROUTING", "KUBE-MARK-MASQ"] {
         set.nat.chain(name);
     }
-    for name in ["KUBE-SERVICES", "KUBE-EXTERNAL-SERVICES", "KUBE-FORWARD", "KUBE-NODEPORTS", "KUBE-FIREWALL"]
-    {
+    for name in [
+        "KUBE-SERVICES",
+        "KUBE-EXTERNAL-SERVICES",
+        "KUBE-FORWARD",
+        "KUBE-NODEPORTS",
+        "KUBE-FIREWALL",
+        FIREWALL,
+    ] {
         set.filter.chain(name);
     }
     let nat = &mut set.nat;
@@ -146,7 +155,7 @@ fn service(set: &mut RuleSet, port: &ServicePort, cidr: &str) {
     };
     let internal = if port.internal_local { &targets.local } else { &targets.cluster };
     let external = if port.external_local { &targets.local } else { &targets.cluster };
-    let has_external = port.node_port != 0 || !port.external_ips.is_empty();
+    let has_external = port.node_port != 0 || !port.external_ips.is_empty() || !port.guarded_ips.is_empty();
     if internal.is_empty() {
         refuse_internal(&mut set.filter, port, targets.cluster.is_empty());
     } else {
@@ -159,6 +168,7 @@ fn service(set: &mut RuleSet, port: &ServicePort, cidr: &str) {
         refuse_external(&mut set.filter, port, targets.cluster.is_empty());
     } else if has_external {
         capture_external(&mut set.nat, port, &targets, cidr);
+        guard(set, port);
     }
     let nat = &mut set.nat;
     let uses_cluster = !port.internal_local || has_external;
@@ -237,6 +247,32 @@ fn capture_external(nat: &mut Table, port: &ServicePort, targets: &Targets<'_>, 
     }
 }
 
+/// Lets only the Service's source ranges through to its load balancer's addresses; what else arrives is dropped.
+fn guard(set: &mut RuleSet, port: &ServicePort) {
+    if port.guarded_ips.is_empty() {
+        return;
+    }
+    let (label, wall, to) = (port.name.label(), chain("FW", &port.name), chain("EXT", &port.name));
+    set.nat.chain(&wall);
+    for ip in &port.guarded_ips {
+        let what = matches(port, ip);
+        let comment = format!("-m comment --comment \"{label} loadbalancer IP\"");
+        set.nat.rule("KUBE-SERVICES", format_args!("{comment} {what} -j {wall}"));
+        let comment = format!("-m comment --comment \"{label} traffic not accepted by {wall}\"");
+        set.filter.rule(FIREWALL, format_args!("{comment} {what} -j DROP"));
+    }
+    for source in &port.sources {
+        set.nat.rule(
+            &wall,
+            format_args!("-m comment --comment \"{label} loadbalancer IP\" -s {source} -j {to}"),
+        );
+    }
+    set.nat.rule(
+        &wall,
+        format_args!("-m comment --comment \"other traffic to {label} will be dropped by {FIREWALL}\""),
+    );
+}
+
 /// Nothing is behind the Service: say so instead of letting the client wait. Nothing here but elsewhere (`none`
 /// false) is silence, as upstream.
 fn refuse_internal(filter: &mut Table, port: &ServicePort, none: bool) {
@@ -246,7 +282,7 @@ fn refuse_internal(filter: &mut Table, port: &ServicePort, none: bool) {
 
 fn refuse_external(filter: &mut Table, port: &ServicePort, none: bool) {
     let (label, protocol) = (port.name.label(), &port.name.protocol);
-    for ip in &port.external_ips {
+    for ip in port.external_ips.iter().chain(&port.guarded_ips) {
         filter.rule("KUBE-EXTERNAL-SERVICES", format_args!("{}", refusal(&label, &matches(port, ip), none)));
     }
     if port.node_port != 0 {

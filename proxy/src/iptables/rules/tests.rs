@@ -13,6 +13,8 @@ fn port(endpoints: &[(&str, bool)]) -> ServicePort {
         port: 80,
         node_port: 0,
         external_ips: Vec::new(),
+        guarded_ips: Vec::new(),
+        sources: Vec::new(),
         affinity_seconds: 0,
         internal_local: false,
         external_local: false,
@@ -98,4 +100,27 @@ fn affinity_tries_the_remembered_endpoint_first() {
 fn equal_models_render_equally() {
     let once = render(&[port(&[("10.42.0.2", true)])], "10.42.0.0/16");
     assert_eq!(once, render(&[port(&[("10.42.0.2", true)])], "10.42.0.0/16"));
+}
+
+#[test]
+fn only_source_ranges_reach_a_guarded_address() {
+    let mut guarded = port(&[("10.42.0.2", true)]);
+    guarded.guarded_ips = vec!["192.0.2.1".parse().expect("address")];
+    guarded.sources = vec!["198.51.100.0/24".to_owned(), "203.0.113.7/32".to_owned()];
+    let set = render(&[guarded.clone()], "10.42.0.0/16");
+    let (wall, to) = (chain("FW", &guarded.name), chain("EXT", &guarded.name));
+    let rule = format!("-d 192.0.2.1/32 -p tcp -m tcp --dport 80 -j {wall}");
+    assert!(set.nat.rules.contains(&rule), "{}", set.nat.rules);
+    for source in &guarded.sources {
+        assert!(set.nat.rules.contains(&format!("-s {source} -j {to}")), "{}", set.nat.rules);
+    }
+    assert!(set.nat.chains.contains(&wall) && set.nat.chains.contains(&to));
+    assert!(!set.nat.rules.contains(&format!("-d 192.0.2.1/32 -p tcp -m tcp --dport 80 -j {to}")));
+    let dropped = "-d 192.0.2.1/32 -p tcp -m tcp --dport 80 -j DROP";
+    let walls = set.filter.rules.lines().filter(|l| l.starts_with("-A KUBE-PROXY-FIREWALL "));
+    assert_eq!(walls.filter(|l| l.ends_with(dropped)).count(), 1);
+    guarded.endpoints.clear();
+    let refused = render(&[guarded], "10.42.0.0/16").filter.rules;
+    assert!(refused.contains("has no endpoints\" -d 192.0.2.1/32"), "{refused}");
+    assert!(render(&[port(&[("10.42.0.2", true)])], "10.42.0.0/16").filter.chains.contains(FIREWALL));
 }
