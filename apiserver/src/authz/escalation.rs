@@ -30,6 +30,24 @@ pub fn check(
     }
 }
 
+/// Whether an update changes nothing but what the garbage collector changes. Labels do matter: they choose what is
+/// aggregated into other roles.
+fn only_for_collection(object: &Object, old: &Object) -> bool {
+    const OF_COLLECTION: [&str; 4] = ["ownerReferences", "finalizers", "managedFields", "resourceVersion"];
+    let rest = |object: &Object| {
+        let mut rest = object.clone();
+        if let Some(metadata) = rest.get_mut("metadata").and_then(Object::as_object_mut) {
+            OF_COLLECTION.iter().for_each(|field| drop(metadata.remove(*field)));
+        }
+        rest
+    };
+    rest(object) == rest(old)
+}
+
+fn aggregates(role: &Object) -> bool {
+    role["aggregationRule"]["clusterRoleSelectors"].as_array().is_some_and(|selectors| !selectors.is_empty())
+}
+
 struct Question<'a> {
     resource: &'a str,
     object: &'a Object,
@@ -56,35 +74,31 @@ impl Question<'_> {
     }
 
     fn role(&self, old: Option<&Object>) -> Result<(), ApiError> {
-        let unchanged = old.is_some_and(|old| {
-            old["rules"] == self.object["rules"] && old["aggregationRule"] == self.object["aggregationRule"]
-        });
-        if unchanged || self.may("escalate", self.resource, self.name()) {
+        let for_collection = old.is_some_and(|old| only_for_collection(self.object, old));
+        if for_collection || self.may("escalate", self.resource, self.name()) {
             return Ok(());
         }
-        let mut wanted = Rule::of_role(self.object);
-        if self.object["aggregationRule"].is_object() {
-            // Whoever chooses what is aggregated can come to hold anything.
-            let everything = || vec!["*".to_owned()];
-            wanted.push(Rule {
-                verbs: everything(),
-                groups: everything(),
-                resources: everything(),
-                ..Rule::default()
-            });
-            wanted.push(Rule { verbs: everything(), paths: everything(), ..Rule::default() });
+        self.no_escalation(&Rule::of_role(self.object))?;
+        if !aggregates(self.object) && !old.is_some_and(aggregates) {
+            return Ok(());
         }
-        self.no_escalation(&wanted)
+        // Whoever chooses what is aggregated can come to hold anything.
+        let everything = || vec!["*".to_owned()];
+        let of_resources =
+            Rule { verbs: everything(), groups: everything(), resources: everything(), ..Rule::default() };
+        let of_paths = Rule { verbs: everything(), paths: everything(), ..Rule::default() };
+        self.no_escalation(&[of_resources, of_paths]).map_err(|_| {
+            let why = "must have cluster-admin privileges to use the aggregationRule";
+            ApiError::forbidden(GROUP, self.resource, self.name(), why)
+        })
     }
 
     fn binding(&self, old: Option<&Object>, read: &dyn Reader) -> Result<(), ApiError> {
-        let unchanged = old.is_some_and(|old| {
-            old["roleRef"] == self.object["roleRef"] && old["subjects"] == self.object["subjects"]
-        });
+        let for_collection = old.is_some_and(|old| only_for_collection(self.object, old));
         let role_ref = &self.object["roleRef"];
         let roles = if role_ref["kind"] == "Role" { "roles" } else { "clusterroles" };
         let role_name = role_ref["name"].as_str().unwrap_or_default();
-        if unchanged || self.may("bind", roles, role_name) {
+        if for_collection || self.may("bind", roles, role_name) {
             return Ok(());
         }
         let full = format!("{roles}.{GROUP}");

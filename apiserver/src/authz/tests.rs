@@ -376,10 +376,24 @@ fn nobody_grants_more_than_they_have() {
     escalate(&world, "clusterroles", &more, &UserInfo::authenticated("root", &[MASTERS])).unwrap();
     escalate(&world, "pods", &more, &jane).unwrap();
     let aggregated =
-        json!({ "metadata": { "name": "new" }, "aggregationRule": { "clusterRoleSelectors": [] } });
-    assert!(escalate(&world, "clusterroles", &aggregated, &jane).is_err());
-    let old = more.clone();
-    escalation::check("clusterroles", &more, Some(&old), &jane, &chain(&world), world.as_ref()).unwrap();
+        json!({ "metadata": { "name": "new" }, "aggregationRule": { "clusterRoleSelectors": [{}] } });
+    let error = escalate(&world, "clusterroles", &aggregated, &jane).unwrap_err();
+    assert_eq!(
+        error.message,
+        "clusterroles.rbac.authorization.k8s.io \"new\" is forbidden: must have cluster-admin privileges to use the \
+         aggregationRule"
+    );
+    // Updates of what is there: the garbage collector's fields, and a label that would hand the rights on to others.
+    let update = |new: &Value, old: &Value| {
+        escalation::check("clusterroles", new, Some(old), &jane, &chain(&world), world.as_ref())
+    };
+    let mut collected = more.clone();
+    collected["metadata"]["finalizers"] = json!(["a/b"]);
+    update(&collected, &more).unwrap();
+    let mut labelled = more.clone();
+    labelled["metadata"]["labels"] = json!({ "rbac.authorization.k8s.io/aggregate-to-view": "true" });
+    assert_eq!(update(&labelled, &more).unwrap_err().code, 403);
+    assert_eq!(update(&held, &aggregated).unwrap_err().code, 403);
 }
 
 #[test]
