@@ -1,8 +1,10 @@
 //! TokenReview and SelfSubjectReview: who is this?
 
 use super::{strings, text};
-use crate::authn::Authenticator;
+use crate::authn::{Authenticator, AuthnError};
+use coracle_api::meta::time::format_seconds;
 use coracle_api::{ApiError, Object, UserInfo};
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 fn user_json(user: &UserInfo) -> Value {
@@ -34,6 +36,8 @@ pub fn token_review(review: Object, authenticator: &Authenticator) -> Result<Obj
             }
             status
         }
+        // As upstream: nobody here knows why a token is not good that may be anybody's.
+        Err(AuthnError::Foreign) => json!({ "user": {} }),
         Err(error) => json!({ "user": {}, "error": error.to_string() }),
     };
     let mut review = review;
@@ -44,6 +48,7 @@ pub fn token_review(review: Object, authenticator: &Authenticator) -> Result<Obj
 /// `kubectl auth whoami`.
 pub fn self_subject_review(review: Object, user: &UserInfo) -> Result<Object, ApiError> {
     let mut review = review;
+    review["metadata"] = json!({ "creationTimestamp": format_seconds(Timestamp::now()) });
     review["status"] = json!({ "userInfo": user_json(user) });
     Ok(review)
 }

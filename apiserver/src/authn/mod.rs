@@ -25,6 +25,7 @@ pub use service_account::{Bound, IssueRequest, Issued, Issuing, ServiceAccountTo
 pub(crate) use x509::PROXY_NAMES;
 pub use x509::PeerIdentity;
 
+use crate::metrics;
 use crate::pki::{Pki, PkiError};
 use crate::strategy::Reader;
 use base64::Engine as _;
@@ -50,8 +51,11 @@ pub enum AuthnError {
     Missing,
     #[error("client certificate: {0}")]
     Certificate(String),
-    #[error("bearer token: {0}")]
+    #[error("{0}")]
     Token(String),
+    /// A token that no issuer here has made, as far as can be seen.
+    #[error("unknown token")]
+    Foreign,
     #[error("malformed Authorization header")]
     Header,
 }
@@ -97,7 +101,11 @@ impl Authenticator {
     /// Judges the certificate chain of a new connection, once; keep the result with the connection. `None` if the client
     /// sent none.
     pub fn peer(&self, chain: Option<&[CertificateDer<'_>]>) -> Option<PeerIdentity> {
-        chain.filter(|c| !c.is_empty()).map(|chain| PeerIdentity::of(chain, &self.verifiers))
+        let peer = PeerIdentity::of(chain.filter(|c| !c.is_empty())?, &self.verifiers);
+        if let Some(left) = peer.time_left((self.clock)()) {
+            metrics::global().certificate_left(left);
+        }
+        Some(peer)
     }
 
     /// The user behind a request, before impersonation; an error is always a 401.
@@ -155,7 +163,10 @@ impl Authenticator {
         } else {
             self.tokens.verify(token, audiences, self.read.as_ref(), now)
         };
-        let mut found = found.map_err(AuthnError::Token)?;
+        let mut found = found.map_err(|why| match self.tokens.is_own(token) {
+            true => AuthnError::Token(why),
+            false => AuthnError::Foreign,
+        })?;
         let everyone = "system:authenticated";
         if !found.user.in_group(everyone) {
             found.user.groups.push(everyone.to_owned());
@@ -201,8 +212,7 @@ fn bearer(headers: &HeaderMap) -> Result<Option<String>, AuthnError> {
         if scheme.eq_ignore_ascii_case("bearer") && !token.is_empty() {
             return Ok(Some(token.to_owned()));
         }
-        // Basic and other schemes are credentials that nobody here accepts.
-        return Err(AuthnError::Header);
+        // Other schemes count as no credentials, as upstream.
     }
     let protocols = headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter().filter_map(|v| v.to_str().ok());
     let mut tokens =

@@ -4,6 +4,7 @@
 use super::claims::{Claims, Legacy, Private, Reference};
 use super::legacy::LegacyUse;
 use super::{ISSUER, TokenUser, bootstrap_token};
+use crate::metrics;
 use crate::pki::ServiceAccountKey;
 use crate::strategy::Reader;
 use base64::Engine as _;
@@ -252,6 +253,13 @@ impl ServiceAccountTokens {
         }
     }
 
+    /// Whether the token says that it was made here; nothing is checked.
+    pub(super) fn is_own(&self, token: &str) -> bool {
+        let payload = token.split('.').nth(1).and_then(|part| URL_SAFE_NO_PAD.decode(part).ok());
+        let claims = payload.and_then(|bytes| serde_json::from_slice::<Claims>(&bytes).ok());
+        claims.is_some_and(|claims| claims.iss == LEGACY_ISSUER || self.issuing.issuers.contains(&claims.iss))
+    }
+
     fn decode(&self, token: &str) -> Result<Claims, String> {
         // Times and audiences are judged by the caller's clock, below.
         let mut validation = Validation::new(Algorithm::ES256);
@@ -264,14 +272,15 @@ impl ServiceAccountTokens {
 }
 
 fn audience_error(have: &[String], asked: &[String]) -> String {
-    format!("the token is for {have:?}, not for {asked:?}")
+    let shown = |list: &[String]| list.iter().map(|one| format!("{one:?}")).collect::<Vec<_>>().join(" ");
+    format!("token audiences [{}] is invalid for the target audiences [{}]", shown(have), shown(asked))
 }
 
 fn check_times(claims: &Claims, now: Timestamp) -> Result<(), String> {
     let now = now.as_second();
     match (claims.exp, claims.nbf) {
         (None, _) => Err("the token has no end".to_owned()),
-        (Some(exp), _) if now > exp + LEEWAY_SECONDS => Err("the token has expired".to_owned()),
+        (Some(exp), _) if now > exp + LEEWAY_SECONDS => Err("service account token has expired".to_owned()),
         (_, Some(nbf)) if now + LEEWAY_SECONDS < nbf => Err("the token is not valid yet".to_owned()),
         _ => Ok(()),
     }
@@ -314,6 +323,9 @@ fn bound_user(
     if let Some(jti) = &claims.jti {
         note("credential-id", &format!("JTI={jti}"));
     }
+    if let Some(until) = private.warnafter {
+        metrics::global().pod_token(now.as_second() > until);
+    }
     Ok(TokenUser { user, audiences })
 }
 
@@ -331,8 +343,10 @@ fn legacy_user(
         return Err("the token lacks claims".to_owned());
     };
     let secret = read.get("secrets.", namespace, secret_name);
-    let secret = secret.ok_or_else(|| format!("secret {namespace}/{secret_name} does not exist"))?;
-    still_there(&secret, now)?;
+    let secret = secret.ok_or(INVALIDATED)?;
+    if is_gone(&secret, now) {
+        return Err(INVALIDATED.to_owned());
+    }
     if secret["metadata"]["labels"][INVALID_SINCE].as_str().is_some_and(|since| !since.is_empty()) {
         return Err("the token has been marked invalid because nobody used it".to_owned());
     }
@@ -356,15 +370,17 @@ fn user_of(namespace: &str, account: &Object) -> UserInfo {
     }
 }
 
-fn still_there(object: &Object, now: Timestamp) -> Result<(), String> {
-    let Some(deleted) = object["metadata"]["deletionTimestamp"].as_str() else { return Ok(()) };
-    let deleted: Timestamp = deleted.parse().map_err(|_| "a bad deletionTimestamp".to_owned())?;
-    if now.as_second() > deleted.as_second() + DELETION_LEEWAY_SECONDS {
-        return Err("an object that the token is bound to is being deleted".to_owned());
-    }
-    Ok(())
+/// Whether the object counts as gone, because it was deleted so long ago.
+fn is_gone(object: &Object, now: Timestamp) -> bool {
+    let Some(deleted) = object["metadata"]["deletionTimestamp"].as_str() else { return false };
+    let Ok(deleted) = deleted.parse::<Timestamp>() else { return true };
+    now.as_second() > deleted.as_second() + DELETION_LEEWAY_SECONDS
 }
 
+/// What is told of a token whose bound object is gone, whichever it was.
+const INVALIDATED: &str = "service account token has been invalidated";
+
+/// The object that a token names, in upstream's order and words.
 fn alive(
     read: &dyn Reader,
     resource: &str,
@@ -372,12 +388,27 @@ fn alive(
     wanted: &Reference,
     now: Timestamp,
 ) -> Result<Arc<Object>, String> {
-    let kind = resource.trim_end_matches('.');
-    let object = read.get(resource, namespace, &wanted.name);
-    let object = object.ok_or_else(|| format!("{kind} {namespace}/{} does not exist", wanted.name))?;
-    if object["metadata"]["uid"] != wanted.uid.as_str() {
-        return Err(format!("{kind} {namespace}/{} is another one by now", wanted.name));
+    let is_account = resource == "serviceaccounts.";
+    let name = &wanted.name;
+    let object = read.get(resource, namespace, name).ok_or_else(|| match is_account {
+        true => format!("serviceaccounts {name:?} not found"),
+        false => INVALIDATED.to_owned(),
+    })?;
+    if is_gone(&object, now) {
+        return Err(match is_account {
+            true => format!("service account {namespace}/{name} has been deleted"),
+            false => INVALIDATED.to_owned(),
+        });
     }
-    still_there(&object, now)?;
-    Ok(object)
+    let uid = object["metadata"]["uid"].as_str().unwrap_or_default();
+    if uid == wanted.uid {
+        return Ok(object);
+    }
+    Err(match resource {
+        "serviceaccounts." => format!("service account UID ({uid}) does not match claim ({})", wanted.uid),
+        other => {
+            let kind = other.trim_end_matches("s.");
+            format!("{kind} UID ({uid}) does not match service account {kind} ref claim ({})", wanted.uid)
+        }
+    })
 }

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use rustls::pki_types::CertificateDer;
 use sha2::{Digest, Sha256};
 use std::fmt::Write as _;
+use std::time::Duration;
 use x509_parser::prelude::{FromDer, X509Certificate};
 use x509_parser::x509::X509Name;
 
@@ -67,6 +68,12 @@ impl PeerIdentity {
         }
         user.extra.insert("authentication.kubernetes.io/credential-id".to_owned(), vec![fingerprint]);
         Ok((user, cert.validity().not_after.timestamp()))
+    }
+
+    /// For how long the certificate is good yet; `None` if it never was.
+    pub(super) fn time_left(&self, now: Timestamp) -> Option<Duration> {
+        let seconds = u64::try_from(self.not_after - now.as_second()).unwrap_or(0);
+        self.outcome.is_ok().then(|| Duration::from_secs(seconds))
     }
 
     /// The user, if the certificate is still valid.

@@ -2,6 +2,7 @@
 
 use super::service;
 use crate::authn::{Authenticator, PeerIdentity};
+use crate::metrics;
 use crate::server::Inner;
 use axum::body::Body;
 use axum::extract::ConnectInfo;
@@ -91,8 +92,14 @@ async fn connection(front: Front, stream: TcpStream, address: SocketAddr, stop: 
             let identity = front.authenticator.as_ref().and_then(|a| a.peer(chain)).map(Arc::new);
             exchange(front.server, TokioIo::new(stream), Peer { address, identity }, stop).await;
         }
-        Ok(Err(error)) => tracing::debug!(%address, %error, "TLS handshake"),
-        Err(_) => tracing::debug!(%address, "TLS handshake took too long"),
+        Ok(Err(error)) => {
+            metrics::global().handshake_failed();
+            tracing::debug!(%address, %error, "TLS handshake");
+        }
+        Err(_) => {
+            metrics::global().handshake_failed();
+            tracing::debug!(%address, "TLS handshake took too long");
+        }
     }
 }
 

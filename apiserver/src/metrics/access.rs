@@ -19,6 +19,24 @@ const POLICY_SECONDS: &[f64] = &[5e-7, 1e-3, 1e-2, 0.1, 1.0];
 /// Prometheus' own buckets, which upstream leaves as they are for CEL.
 const DEFAULT_SECONDS: &[f64] = &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 
+/// Upstream's buckets of what is left of client certificates: minutes, hours, days, months, a year; in seconds.
+const CERTIFICATE_SECONDS: &[f64] = &[
+    0.0,
+    1_800.0,
+    3_600.0,
+    7_200.0,
+    21_600.0,
+    43_200.0,
+    86_400.0,
+    172_800.0,
+    345_600.0,
+    604_800.0,
+    2_592_000.0,
+    7_776_000.0,
+    15_552_000.0,
+    31_104_000.0,
+];
+
 /// The outcome of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
@@ -71,6 +89,13 @@ pub(super) struct Access {
     pub(super) cel_compilation: Histogram,
     pub(super) cel_evaluation: Histogram,
     deprecated: Family<Gauge>,
+    pod_security: Family<Counter>,
+    pod_security_exempt: Family<Counter>,
+    pod_security_errors: Family<Counter>,
+    /// Tokens of pods within their time, and beyond it.
+    pod_tokens: [Counter; 2],
+    pub(super) handshake_errors: Counter,
+    pub(super) certificates: Histogram,
 }
 
 impl Default for Access {
@@ -134,6 +159,35 @@ impl Default for Access {
                 &["group", "removed_release", "resource", "subresource", "version"],
                 Gauge::default,
             ),
+            pod_security: Family::new(
+                "pod_security_evaluations_total",
+                "Judgements of pods and of what makes pods by the Pod Security Standards.",
+                &[
+                    "decision",
+                    "policy_level",
+                    "policy_version",
+                    "mode",
+                    "request_operation",
+                    "resource",
+                    "subresource",
+                ],
+                Counter::default,
+            ),
+            pod_security_exempt: Family::new(
+                "pod_security_exemptions_total",
+                "Requests that the Pod Security Standards do not hold for.",
+                &["request_operation", "resource", "subresource"],
+                Counter::default,
+            ),
+            pod_security_errors: Family::new(
+                "pod_security_errors_total",
+                "Requests in namespaces whose labels for the Pod Security Standards are wrong.",
+                &["fatal", "request_operation", "resource", "subresource"],
+                Counter::default,
+            ),
+            pod_tokens: Default::default(),
+            handshake_errors: Counter::default(),
+            certificates: Histogram::new(CERTIFICATE_SECONDS),
         }
     }
 }
@@ -158,6 +212,25 @@ impl Access {
 
     pub(super) fn plugin(&self, name: &str, operation: &str, kind: &str, rejected: bool, duration: Duration) {
         self.controllers.with(&[name, operation, flag(rejected), kind], |h| h.observe(duration));
+    }
+
+    /// `labels` as those of `pod_security_evaluations_total`.
+    pub(super) fn pod_security(&self, labels: [&str; 7]) {
+        self.pod_security.with(&labels, |counter| counter.add(1));
+    }
+
+    pub(super) fn pod_security_exempt(&self, labels: [&str; 3]) {
+        self.pod_security_exempt.with(&labels, |counter| counter.add(1));
+    }
+
+    /// Never fatal: what cannot be read counts as the strictest.
+    pub(super) fn pod_security_error(&self, [operation, resource, subresource]: [&str; 3]) {
+        self.pod_security_errors
+            .with(&[flag(false), operation, resource, subresource], |counter| counter.add(1));
+    }
+
+    pub(super) fn pod_token(&self, stale: bool) {
+        self.pod_tokens[usize::from(stale)].add(1);
     }
 
     pub(super) fn plugin_times(&self, name: &str, operation: &str, kind: &str) -> Arc<Histogram> {
@@ -241,6 +314,35 @@ impl Access {
             histogram.render(name, &[], text);
         }
         self.deprecated.render(text);
+        self.pod_security.render(text);
+        self.pod_security_exempt.render(text);
+        self.pod_security_errors.render(text);
+        self.credentials(text);
+    }
+
+    fn credentials(&self, text: &mut Text) {
+        for (name, help, counter) in [
+            (
+                "serviceaccount_valid_tokens_total",
+                "Tokens of pods that were used in their time.",
+                &self.pod_tokens[0],
+            ),
+            (
+                "serviceaccount_stale_tokens_total",
+                "Tokens of pods that were used after they should have been renewed.",
+                &self.pod_tokens[1],
+            ),
+            (
+                "apiserver_tls_handshake_errors_total",
+                "Connections that ended before their TLS handshake did.",
+                &self.handshake_errors,
+            ),
+        ] {
+            text.single(name, help, "counter", counter.get());
+        }
+        let name = "apiserver_client_certificate_expiration_seconds";
+        text.head(name, "What was left of the time of client certificates, by connection.", "histogram");
+        self.certificates.render(name, &[], text);
     }
 }
 

@@ -229,6 +229,37 @@ impl Metrics {
         self.access.policy(policy, binding, action, error_type, duration);
     }
 
+    /// A pod, or what makes pods, was judged by the Pod Security Standards. Labels: `allow` or `deny`, level, version,
+    /// mode, operation in lower case, `pod` or `controller`, subresource.
+    pub fn pod_security(&self, labels: [&str; 7]) {
+        self.access.pod_security(labels);
+    }
+
+    /// A request was exempt from them. Labels: operation, `pod` or `controller`, subresource.
+    pub fn pod_security_exempt(&self, labels: [&str; 3]) {
+        self.access.pod_security_exempt(labels);
+    }
+
+    /// A namespace's labels could not be read. Labels as those of exemptions.
+    pub fn pod_security_error(&self, labels: [&str; 3]) {
+        self.access.pod_security_error(labels);
+    }
+
+    /// A pod's token was checked; `stale` past the time at which it was to be renewed.
+    pub fn pod_token(&self, stale: bool) {
+        self.access.pod_token(stale);
+    }
+
+    /// A client did not finish its TLS handshake.
+    pub fn handshake_failed(&self) {
+        self.access.handshake_errors.add(1);
+    }
+
+    /// Somebody authenticated by a certificate that is good for so long yet; once a connection.
+    pub fn certificate_left(&self, left: Duration) {
+        self.access.certificates.observe(left);
+    }
+
     /// Somebody asked for a resource that is deprecated.
     pub fn deprecated(&self, group: &str, version: &str, resource: &str, subresource: &str) {
         self.access.deprecated(group, version, resource, subresource);

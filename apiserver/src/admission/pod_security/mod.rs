@@ -14,8 +14,9 @@ mod rules;
 mod tests;
 
 use super::{Operation, Plugin, Request, annotations, items};
+use crate::metrics;
 use coracle_api::{ApiError, Object};
-use policy::{PREFIX, Policy};
+use policy::{PREFIX, Policy, Standard};
 use rules::Pod;
 use serde_json::Value;
 
@@ -101,6 +102,26 @@ fn is_significant(new: &Object, old: &Object) -> bool {
     notes(new) != notes(old) || !lists.into_iter().all(same_images)
 }
 
+/// Operation, kind of object and subresource, as metrics show them.
+fn labels<'a>(request: &'a Request) -> [&'a str; 3] {
+    let operation = if request.operation == Operation::Create { "create" } else { "update" };
+    let is_pod = request.group.is_empty() && request.resource == "pods";
+    [operation, if is_pod { "pod" } else { "controller" }, request.subresource]
+}
+
+fn count(request: &Request, standard: Standard, mode: &str, is_refused: bool) {
+    let decision = if is_refused { "deny" } else { "allow" };
+    let [operation, resource, subresource] = labels(request);
+    let (level, version) = (standard.level.name(), standard.counted_version());
+    metrics::global().pod_security([decision, level, &version, mode, operation, resource, subresource]);
+}
+
+/// The request is exempt for this reason.
+fn exempt(request: &Request, why: &str) {
+    metrics::global().pod_security_exempt(labels(request));
+    annotate("exempt", why.to_owned());
+}
+
 fn annotate(key: &str, value: String) {
     annotations::annotate(&format!("{PREFIX}{key}"), value);
 }
@@ -124,20 +145,22 @@ impl PodSecurity {
 
     fn pod(&self, request: &Request, pod: Pod, enforce: bool) -> Result<(), ApiError> {
         if let Some(why) = self.exemption(request) {
-            annotate("exempt", why.to_owned());
+            exempt(request, why);
             return Ok(());
         }
         let Some(namespace) = request.read.get("namespaces.", "", request.namespace) else { return Ok(()) };
         let (policy, mistakes) = Policy::of_labels(&namespace["metadata"]["labels"], self.settings.defaults);
         if mistakes.is_empty() && policy.is_privileged() {
+            count(request, policy.enforce, "enforce", false);
             return Ok(());
         }
         if self.exempts_class(pod.spec) {
-            annotate("exempt", "runtimeClass".to_owned());
+            exempt(request, "runtimeClass");
             return Ok(());
         }
         if !mistakes.is_empty() {
             let list = mistakes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+            metrics::global().pod_security_error(labels(request));
             annotate("error", format!("Failed to parse policy: {list}"));
         }
         let broken = |standard| rules::violations(pod, standard);
@@ -145,10 +168,12 @@ impl PodSecurity {
         if !audited.is_empty() {
             let why = format!("would violate PodSecurity \"{}\": {}", policy.audit, rules::details(&audited));
             annotate("audit-violations", why);
+            count(request, policy.audit, "audit", true);
         }
         if enforce {
             annotate("enforce-policy", policy.enforce.to_string());
             let refused = broken(policy.enforce);
+            count(request, policy.enforce, "enforce", !refused.is_empty());
             if !refused.is_empty() {
                 let why =
                     format!("violates PodSecurity \"{}\": {}", policy.enforce, rules::details(&refused));
@@ -157,6 +182,7 @@ impl PodSecurity {
         }
         let warned = broken(policy.warn);
         if !warned.is_empty() {
+            count(request, policy.warn, "warn", true);
             request.warn(format!(
                 "would violate PodSecurity \"{}\": {}",
                 policy.warn,

@@ -66,13 +66,35 @@ impl Default for Standard {
     }
 }
 
+/// The newest release whose rules are known.
+const NEWEST: u32 = 36;
+
+impl Level {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Privileged => "privileged",
+            Self::Baseline => "baseline",
+            Self::Restricted => "restricted",
+        }
+    }
+}
+
+impl Standard {
+    /// The version as metrics show it.
+    pub fn counted_version(self) -> String {
+        match self.version {
+            // No release restricts it.
+            _ if self.level == Level::Privileged => "latest".to_owned(),
+            Version::Latest => "latest".to_owned(),
+            Version::Minor(minor) if minor > NEWEST => "future".to_owned(),
+            Version::Minor(minor) => format!("v1.{minor}"),
+        }
+    }
+}
+
 impl fmt::Display for Standard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let level = match self.level {
-            Level::Privileged => "privileged",
-            Level::Baseline => "baseline",
-            Level::Restricted => "restricted",
-        };
+        let level = self.level.name();
         match self.version {
             Version::Latest => write!(f, "{level}:latest"),
             Version::Minor(minor) => write!(f, "{level}:v1.{minor}"),
