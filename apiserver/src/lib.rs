@@ -28,4 +28,5 @@ pub mod registry;
 pub mod server;
 pub mod store;
 pub mod strategy;
+pub mod traces;
 pub mod webhook;

@@ -17,6 +17,7 @@ use crate::metrics;
 use crate::metrics_api;
 use crate::registry::{Admission, Clock, Registry};
 use crate::store::{Store, StoreError};
+use crate::traces::{self, Tracer};
 use axum::Router;
 use axum::body::Body;
 use http::Request;
@@ -47,6 +48,7 @@ pub struct EdgeOptions {
     /// For requests that are neither watches nor streams: upstream's `--request-timeout`.
     pub request_timeout: Duration,
     pub audit: Option<Arc<audit::Log>>,
+    pub traces: Option<traces::Config>,
     /// Who this server is to aggregated ones.
     pub front_proxy: Option<Arc<FrontProxy>>,
 }
@@ -57,6 +59,7 @@ impl Default for EdgeOptions {
             flow: flowcontrol::Options::default(),
             request_timeout: REQUEST_TIMEOUT,
             audit: None,
+            traces: None,
             front_proxy: None,
         }
     }
@@ -71,6 +74,7 @@ pub struct Inner {
     pub flow: Arc<FlowControl>,
     pub request_timeout: Duration,
     pub audit: Option<Arc<audit::Log>>,
+    pub tracer: Option<Arc<Tracer>>,
     pub aggregator: Arc<Aggregator>,
     /// The same, for discovery and OpenAPI.
     pub foreign: Arc<dyn Foreign>,
@@ -122,10 +126,16 @@ fn show_metrics(inner: &Arc<Inner>) {
             log.render(text);
         }
     });
+    let tracer = inner.tracer.as_ref().map(Arc::downgrade);
+    metrics::global().collect_as("traces", move |text| {
+        if let Some(tracer) = tracer.as_ref().and_then(std::sync::Weak::upgrade) {
+            tracer.render(text);
+        }
+    });
 }
 
 impl ApiServer {
-    /// `cache` comes from [`load_cache`] over the same store.
+    /// `cache` comes from [`load_cache`] over the same store. Within a runtime, if requests are to be traced.
     pub fn new(config: ServerConfig, store: Arc<dyn Store>, cache: Arc<Cache>) -> Self {
         Self::with_options(config, EdgeOptions::default(), store, cache)
     }
@@ -149,6 +159,7 @@ impl ApiServer {
             flow: FlowControl::new(edge.flow),
             request_timeout: edge.request_timeout,
             audit: edge.audit,
+            tracer: edge.traces.map(Tracer::start),
             published: Published::new(catalogue, aggregator.clone()),
             foreign: aggregator.clone(),
             aggregator,
@@ -220,6 +231,10 @@ impl ApiServer {
         let uses = self.inner.authenticator.as_ref()?.tokens().follow_legacy_uses()?;
         let (router, stop) = (self.router.clone(), self.inner.stop.clone());
         Some(tokio::spawn(authn::legacy::track(uses, router, stop)))
+    }
+
+    pub fn tracer(&self) -> Option<&Arc<Tracer>> {
+        self.inner.tracer.as_ref()
     }
 
     pub fn audit_log(&self) -> Option<&Arc<audit::Log>> {

@@ -1,11 +1,12 @@
-//! Settings of what holds requests back and of the audit log, under the names of upstream's flags.
+//! Settings of what holds requests back, of the audit log and of traces, under the names of upstream's flags.
 
 use clap::Args;
 use coracle_apiserver::admission::configuration;
 use coracle_apiserver::admission::pod_security::Settings;
-use coracle_apiserver::audit::{Log, Policy, Rotation, Sink, Target};
+use coracle_apiserver::audit::{Log, Mode, Policy, Rotation, Sink, Target};
 use coracle_apiserver::flowcontrol;
 use coracle_apiserver::server::EdgeOptions;
+use coracle_apiserver::traces;
 use serde::Deserialize;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -38,6 +39,15 @@ pub struct EdgeArgs {
     /// Days that audit logs are kept [default: for ever]
     #[arg(long, value_name = "DAYS")]
     pub audit_log_maxage: Option<u64>,
+    /// Packs audit logs that are set aside with gzip
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub audit_log_compress: Option<bool>,
+    /// How audit events are written: batch, blocking, or blocking-strict, which refuses what cannot be recorded [default: blocking]
+    #[arg(long, value_name = "MODE")]
+    pub audit_log_mode: Option<String>,
+    /// Traces requests for OpenTelemetry: a file with an apiserver.config.k8s.io/v1 TracingConfiguration
+    #[arg(long, value_name = "FILE")]
+    pub tracing_config_file: Option<PathBuf>,
     /// Settings of admission plugins: a file with an apiserver.config.k8s.io/v1 AdmissionConfiguration
     #[arg(long, value_name = "FILE")]
     pub admission_control_config_file: Option<PathBuf>,
@@ -57,6 +67,9 @@ impl EdgeArgs {
             audit_log_maxsize: self.audit_log_maxsize.or(other.audit_log_maxsize),
             audit_log_maxbackup: self.audit_log_maxbackup.or(other.audit_log_maxbackup),
             audit_log_maxage: self.audit_log_maxage.or(other.audit_log_maxage),
+            audit_log_compress: self.audit_log_compress.or(other.audit_log_compress),
+            audit_log_mode: self.audit_log_mode.or(other.audit_log_mode),
+            tracing_config_file: self.tracing_config_file.or(other.tracing_config_file),
             admission_control_config_file: self
                 .admission_control_config_file
                 .or(other.admission_control_config_file),
@@ -70,9 +83,24 @@ impl EdgeArgs {
             .map_or_else(|| Ok(Settings::default()), configuration::load)
     }
 
+    fn audit_mode(&self) -> Result<Mode, String> {
+        let Some(mode) = &self.audit_log_mode else { return Ok(Mode::default()) };
+        Mode::parse(mode).ok_or_else(|| {
+            format!("invalid audit log mode {mode}, allowed modes are \"batch,blocking,blocking-strict\"")
+        })
+    }
+
+    fn traces(&self) -> Result<Option<traces::Config>, String> {
+        self.tracing_config_file.as_deref().map(traces::Config::load).transpose()
+    }
+
     pub fn check(&self, mistakes: &mut Vec<String>) {
         if let Err(mistake) = self.pod_security() {
             mistakes.push(format!("admission-control-config-file: {mistake}"));
+        }
+        mistakes.extend(self.audit_mode().err().map(|mistake| format!("audit-log-mode: {mistake}")));
+        if let Err(mistake) = self.traces() {
+            mistakes.push(format!("tracing-config-file: {mistake}"));
         }
         if self.audit_policy_file.is_some() != self.audit_log_path.is_some() {
             mistakes.push("audit-policy-file and audit-log-path: each needs the other".to_owned());
@@ -100,12 +128,14 @@ impl EdgeArgs {
                     max_bytes: self.audit_log_maxsize.unwrap_or(0) << 20,
                     max_backups: self.audit_log_maxbackup.unwrap_or(0),
                     max_age_days: self.audit_log_maxage.unwrap_or(0),
+                    compress: self.audit_log_compress.unwrap_or(false),
                 };
-                Some(Log::new(Policy::load(policy)?, Sink::open(Target::new(path, rotation))?))
+                let sink = Sink::open(Target::new(path, rotation), self.audit_mode()?)?;
+                Some(Log::new(Policy::load(policy)?, sink))
             }
             _ => None,
         };
-        Ok(EdgeOptions { flow, request_timeout, audit, front_proxy: None })
+        Ok(EdgeOptions { flow, request_timeout, audit, traces: self.traces()?, front_proxy: None })
     }
 }
 

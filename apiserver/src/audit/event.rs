@@ -4,7 +4,7 @@ use super::{Level, Log, Rule};
 use crate::http::RequestInfo;
 use bytes::Bytes;
 use coracle_api::meta::time::format_micros;
-use coracle_api::{Object, UserInfo};
+use coracle_api::{ApiError, Object, UserInfo};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -198,17 +198,31 @@ impl Record {
         Some(object)
     }
 
+    /// Writes the event of the request's arrival; an error if the request must not go on without it.
+    pub fn arrived(&mut self) -> Result<(), ApiError> {
+        if self.write(Stage::RequestReceived) || !self.log.sink.is_strict() {
+            return Ok(());
+        }
+        self.log.refuse();
+        Err(ApiError::internal("failed to store audit event"))
+    }
+
     /// Writes the event of a stage, unless the policy leaves it out.
     pub fn stage(&mut self, stage: Stage) {
+        // What could not be written is counted, and too late to stop the request for.
+        let _ = self.write(stage);
+    }
+
+    fn write(&mut self, stage: Stage) -> bool {
         if self.omit_stages.iter().any(|omitted| omitted == stage.name()) {
-            return;
+            return true;
         }
         self.event["stage"] = stage.name().into();
         self.event["stageTimestamp"] = format_micros(Timestamp::now()).into();
         if !self.annotations.is_empty() {
             self.event["annotations"] = json!(self.annotations);
         }
-        self.log.write(&self.event);
+        self.log.write(&self.event)
     }
 }
 

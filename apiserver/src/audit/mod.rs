@@ -1,8 +1,7 @@
 //! The audit log: who did what, as JSON events of `audit.k8s.io/v1`.
 //!
-//! A policy says which requests are recorded and how much of each. Events go to a file or to standard output by a
-//! thread of their own: a request never waits for it, and events are dropped, and counted, when it falls behind, as in
-//! upstream's batch mode. See <https://kubernetes.io/docs/tasks/debug/debug-cluster/audit/>.
+//! A policy says which requests are recorded and how much of each. Events go to a file or to standard output, in one of
+//! upstream's modes. See <https://kubernetes.io/docs/tasks/debug/debug-cluster/audit/>.
 
 mod event;
 mod policy;
@@ -14,7 +13,7 @@ mod tests;
 pub use event::{Record, Source, Stage};
 pub use policy::{Level, Policy, PolicyError, Rule};
 pub use rotate::Rotation;
-pub use sink::{Sink, Target};
+pub use sink::{Mode, Sink, Target};
 
 use crate::http::RequestInfo;
 use crate::metrics::{Counter, Text};
@@ -27,12 +26,14 @@ pub struct Log {
     policy: Policy,
     sink: Sink,
     events: Counter,
+    refused: Counter,
     by_level: [Counter; 4],
 }
 
 impl Log {
     pub fn new(policy: Policy, sink: Sink) -> Arc<Self> {
-        Arc::new(Self { policy, sink, events: Counter::default(), by_level: Default::default() })
+        let (events, refused) = (Counter::default(), Counter::default());
+        Arc::new(Self { policy, sink, events, refused, by_level: Default::default() })
     }
 
     /// The record of a request that the policy wants; `user` is the one who authenticated.
@@ -47,9 +48,14 @@ impl Log {
         (rule.level != Level::None).then(|| Record::new(self.clone(), rule, source, user, info))
     }
 
-    fn write(&self, event: &Value) {
+    /// Whether the event was taken.
+    fn write(&self, event: &Value) -> bool {
         self.events.add(1);
-        self.sink.write(event);
+        self.sink.write(event)
+    }
+
+    fn refuse(&self) {
+        self.refused.add(1);
     }
 
     /// Writes what is on its way, and waits for it.
@@ -65,6 +71,13 @@ impl Log {
         for (level, counter) in Level::ALL.iter().zip(&self.by_level) {
             text.sample(name, &[("level", level.name())], counter.get());
         }
+        let name = "apiserver_audit_requests_rejected_total";
+        text.single(
+            name,
+            "Requests refused because they could not be recorded.",
+            "counter",
+            self.refused.get(),
+        );
         let name = "apiserver_audit_error_total";
         text.head(name, "Audit events that were lost.", "counter");
         text.sample(name, &[("plugin", "log")], self.sink.lost());

@@ -1,5 +1,7 @@
 //! A log file that is set aside when it is full.
 
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use jiff::{Timestamp, tz::TimeZone};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -14,9 +16,14 @@ pub struct Rotation {
     pub max_bytes: u64,
     pub max_backups: usize,
     pub max_age_days: u64,
+    /// Files that are set aside are packed with gzip.
+    pub compress: bool,
 }
 
 const DEFAULT_BYTES: u64 = 100 << 20;
+
+/// What the names of packed files end with.
+const PACKED: &str = ".gz";
 
 pub(super) struct Rotating {
     path: PathBuf,
@@ -30,6 +37,35 @@ fn open(path: &Path) -> io::Result<(File, u64)> {
     let file = OpenOptions::new().create(true).append(true).mode(0o600).open(path)?;
     let written = file.metadata()?.len();
     Ok((file, written))
+}
+
+/// Packs a file that nobody writes to any more, on a thread of its own: it may have 100 MB. A file that cannot be packed
+/// stays as it is.
+fn pack(path: PathBuf) {
+    let work = move || {
+        if let Err(error) = packed(&path) {
+            tracing::error!(path = %path.display(), %error, "packing an audit log");
+        }
+    };
+    if let Err(error) = std::thread::Builder::new().name("audit-gzip".to_owned()).spawn(work) {
+        tracing::error!(%error, "starting to pack an audit log");
+    }
+}
+
+fn packed(path: &Path) -> io::Result<()> {
+    let named = |end: &str| {
+        let mut name = path.as_os_str().to_owned();
+        name.push(end);
+        PathBuf::from(name)
+    };
+    // A name that is no backup's, until it is whole.
+    let unfinished = named(".packing");
+    let options = OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&unfinished)?;
+    let mut packer = GzEncoder::new(options, Compression::default());
+    io::copy(&mut File::open(path)?, &mut packer)?;
+    packer.finish()?.sync_all()?;
+    std::fs::rename(&unfinished, named(PACKED))?;
+    std::fs::remove_file(path)
 }
 
 impl Rotating {
@@ -58,8 +94,11 @@ impl Rotating {
         let now = Timestamp::now().to_zoned(TimeZone::UTC).strftime("%Y-%m-%dT%H-%M-%S%.3f").to_string();
         let (stem, extension) = self.names();
         let backup = self.path.with_file_name(format!("{stem}-{now}{extension}"));
-        std::fs::rename(&self.path, backup)?;
+        std::fs::rename(&self.path, &backup)?;
         (self.file, self.written) = open(&self.path)?;
+        if self.rotation.compress {
+            pack(backup);
+        }
         self.prune()
     }
 
@@ -76,7 +115,8 @@ impl Rotating {
         for entry in std::fs::read_dir(folder)? {
             let entry = entry?;
             let name = entry.file_name().to_string_lossy().into_owned();
-            let time = name.strip_prefix(&format!("{stem}-")).and_then(|rest| rest.strip_suffix(&extension));
+            let plain = name.strip_suffix(PACKED).unwrap_or(&name);
+            let time = plain.strip_prefix(&format!("{stem}-")).and_then(|rest| rest.strip_suffix(&extension));
             if time.is_some_and(|time| time.len() >= 19 && time.as_bytes()[10] == b'T') {
                 backups.push((name, entry));
             }

@@ -1,4 +1,4 @@
-//! Where events go: a bounded queue, and a thread that writes.
+//! Where events go: written at once, or by a thread behind a bounded queue.
 
 use super::rotate::{Rotating, Rotation};
 use crate::metrics::Counter;
@@ -9,7 +9,7 @@ use serde_json::Value;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
 /// Events that may wait to be written, as upstream's batch mode.
@@ -29,6 +29,29 @@ impl Target {
     }
 }
 
+/// Upstream's `--audit-log-mode`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// A thread writes; events are lost while it is too slow.
+    Batch,
+    /// An event is written before its request goes on; one that cannot be written is lost.
+    #[default]
+    Blocking,
+    /// As `Blocking`, and a request whose arrival cannot be written is refused.
+    BlockingStrict,
+}
+
+impl Mode {
+    pub fn parse(text: &str) -> Option<Self> {
+        match text {
+            "batch" => Some(Self::Batch),
+            "blocking" => Some(Self::Blocking),
+            "blocking-strict" => Some(Self::BlockingStrict),
+            _ => None,
+        }
+    }
+}
+
 enum Output {
     Standard(io::Stdout),
     File(Rotating),
@@ -43,66 +66,98 @@ impl Output {
     }
 }
 
-/// Takes events without waiting; they are lost, and counted, while the queue is full or the disk is.
+enum Way {
+    Direct(Writer),
+    Queued { queue: SyncSender<Vec<u8>>, thread: JoinHandle<()> },
+}
+
+/// Takes events; those that cannot be written are counted.
 pub struct Sink {
-    queue: Mutex<Option<SyncSender<Vec<u8>>>>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    mode: Mode,
+    /// `None` after the end.
+    way: Mutex<Option<Way>>,
     lost: Arc<Counter>,
 }
 
 impl Sink {
     /// Fails if the file cannot be opened.
-    pub fn open(target: Target) -> io::Result<Self> {
+    pub fn open(target: Target, mode: Mode) -> io::Result<Self> {
         let output = match target {
             Target::StandardOutput => Output::Standard(io::stdout()),
             Target::File(path, rotation) => Output::File(Rotating::open(path, rotation)?),
         };
-        let (sender, receiver) = sync_channel(QUEUE);
         let lost = Arc::new(Counter::default());
-        let counter = lost.clone();
-        let thread = std::thread::Builder::new()
-            .name("audit".to_owned())
-            .spawn(move || write_all(output, &receiver, &counter))?;
-        Ok(Self { queue: Mutex::new(Some(sender)), thread: Mutex::new(Some(thread)), lost })
+        let mut writer = Writer { output, lost: lost.clone(), failing: false };
+        let way = if mode == Mode::Batch {
+            let (queue, receiver) = sync_channel::<Vec<u8>>(QUEUE);
+            let work = move || {
+                while receiver.recv().is_ok_and(|line| {
+                    writer.write(&line);
+                    true
+                }) {}
+            };
+            let thread = std::thread::Builder::new().name("audit".to_owned()).spawn(work)?;
+            Way::Queued { queue, thread }
+        } else {
+            Way::Direct(writer)
+        };
+        Ok(Self { mode, way: Mutex::new(Some(way)), lost })
     }
 
     pub fn lost(&self) -> u64 {
         self.lost.get()
     }
 
-    pub(super) fn write(&self, event: &Value) {
+    /// Whether requests are refused that cannot be recorded.
+    pub(super) fn is_strict(&self) -> bool {
+        self.mode == Mode::BlockingStrict
+    }
+
+    /// Whether the event was taken.
+    pub(super) fn write(&self, event: &Value) -> bool {
         let mut line = event.to_string().into_bytes();
         line.push(b'\n');
-        let taken = self.queue.lock().as_ref().is_some_and(|queue| queue.try_send(line).is_ok());
+        let taken = match &mut *self.way.lock() {
+            Some(Way::Direct(writer)) => return writer.write(&line),
+            Some(Way::Queued { queue, .. }) => queue.try_send(line).is_ok(),
+            None => false,
+        };
         if !taken {
             self.lost.add(1);
         }
+        taken
     }
 
     /// Writes what is in the queue; later events are lost.
     pub fn close(&self) {
-        self.queue.lock().take();
-        if let Some(thread) = self.thread.lock().take()
-            && thread.join().is_err()
-        {
-            tracing::error!("the audit log's thread panicked");
+        let way = self.way.lock().take();
+        if let Some(Way::Queued { queue, thread }) = way {
+            drop(queue);
+            if thread.join().is_err() {
+                tracing::error!("the audit log's thread panicked");
+            }
         }
     }
 }
 
-fn write_all(mut output: Output, queue: &Receiver<Vec<u8>>, lost: &Counter) {
-    let mut failing = false;
-    while let Ok(line) = queue.recv() {
-        match output.write(&line) {
-            Ok(()) => failing = false,
-            Err(error) => {
-                lost.add(1);
-                // Once, not for every event.
-                if !std::mem::replace(&mut failing, true) {
-                    tracing::error!(%error, "writing the audit log");
-                }
+struct Writer {
+    output: Output,
+    lost: Arc<Counter>,
+    /// Failures are logged once, not for every event.
+    failing: bool,
+}
+
+impl Writer {
+    fn write(&mut self, line: &[u8]) -> bool {
+        let outcome = self.output.write(line);
+        let was_failing = std::mem::replace(&mut self.failing, outcome.is_err());
+        if let Err(error) = &outcome {
+            self.lost.add(1);
+            if !was_failing {
+                tracing::error!(%error, "writing the audit log");
             }
         }
+        outcome.is_ok()
     }
 }
 

@@ -104,7 +104,7 @@ fn source(address: Option<&str>) -> Source<'_> {
 fn events_carry_what_the_level_says() {
     let dir = tempfile::TempDir::new().unwrap();
     let path = dir.path().join("logs/audit.log");
-    let sink = Sink::open(Target::File(path.clone(), Rotation::default())).unwrap();
+    let sink = Sink::open(Target::File(path.clone(), Rotation::default()), Mode::Batch).unwrap();
     let log = Log::new(Policy::parse(POLICY).unwrap(), sink);
     let uri = "/apis/apps/v1/namespaces/ns/deployments".parse().unwrap();
     let info = RequestInfo::new(&Method::POST, &uri);
@@ -152,8 +152,8 @@ fn events_carry_what_the_level_says() {
 fn files_are_set_aside_and_the_oldest_deleted() {
     let dir = tempfile::TempDir::new().unwrap();
     let path = dir.path().join("audit.log");
-    let rotation = Rotation { max_bytes: 100, max_backups: 2, max_age_days: 0 };
-    let sink = Sink::open(Target::File(path.clone(), rotation)).unwrap();
+    let rotation = Rotation { max_bytes: 100, max_backups: 2, max_age_days: 0, compress: false };
+    let sink = Sink::open(Target::File(path.clone(), rotation), Mode::Batch).unwrap();
     for number in 0..6 {
         sink.write(&json!({ "number": number, "padding": "x".repeat(60) }));
         // Backups are named by the millisecond.
@@ -181,4 +181,51 @@ fn bodies_are_read_in_every_form() {
     assert_eq!(decode("application/json-patch+json", "[]"), Some(json!([])));
     assert_eq!(decode("text/plain", "no"), None);
     assert_eq!(decode("application/vnd.kubernetes.protobuf", "no"), None);
+}
+
+#[test]
+fn only_strict_requests_need_their_event() {
+    let policy = "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{ level: Metadata }]";
+    let get = RequestInfo::new(&Method::GET, &"/api/v1/nodes".parse().unwrap());
+    for (mode, refused) in [(Mode::Blocking, false), (Mode::BlockingStrict, true)] {
+        let full = Target::File("/dev/full".into(), Rotation::default());
+        let log = Log::new(Policy::parse(policy).unwrap(), Sink::open(full, mode).unwrap());
+        let mut record = log.begin(source(None), &UserInfo::anonymous(), &get).unwrap();
+        assert_eq!(record.arrived().is_err(), refused, "{mode:?}");
+        record.stage(Stage::ResponseComplete);
+        let mut text = Text::default();
+        log.render(&mut text);
+        let page = text.finish();
+        assert!(page.contains("apiserver_audit_error_total{plugin=\"log\"} 2\n"), "{page}");
+        let rejected = format!("apiserver_audit_requests_rejected_total {}\n", u8::from(refused));
+        assert!(page.contains(&rejected), "{page}");
+    }
+}
+
+#[test]
+fn what_is_set_aside_is_packed() {
+    use std::io::Read;
+    let dir = tempfile::TempDir::new().unwrap();
+    let path = dir.path().join("audit.log");
+    let rotation = Rotation { max_bytes: 100, compress: true, ..Rotation::default() };
+    let sink = Sink::open(Target::File(path.clone(), rotation), Mode::Blocking).unwrap();
+    for number in 0..2 {
+        assert!(sink.write(&json!({ "number": number, "padding": "x".repeat(80) })));
+    }
+    let packed = || {
+        let names = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().path());
+        let names: Vec<_> = names.filter(|other| *other != path).collect();
+        names.iter().all(|name| name.extension().is_some_and(|end| end == "gz")).then(|| names[0].clone())
+    };
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(30);
+    let name = loop {
+        if let Some(name) = packed() {
+            break name;
+        }
+        assert!(std::time::Instant::now() < until, "never packed");
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    };
+    let mut text = String::new();
+    flate2::read::GzDecoder::new(std::fs::File::open(name).unwrap()).read_to_string(&mut text).unwrap();
+    assert!(text.starts_with("{\"number\":0,"), "{text}");
 }

@@ -8,6 +8,7 @@ use crate::audit::{Record, Stage};
 use crate::catalogue::{Catalogue, Served};
 use crate::flowcontrol::{Flow, Ticket};
 use crate::server::Inner;
+use crate::traces::{self, Span};
 use axum::body::Body;
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, USER_AGENT};
@@ -40,7 +41,9 @@ pub struct Exchange {
     /// For the log only, and only kept if it may be written.
     pub uri: Option<String>,
     pub user_agent: Option<HeaderValue>,
+    /// The client's, or of its span if it is traced.
     pub trace_parent: Option<HeaderValue>,
+    pub span: Option<Box<Span>>,
     /// Dropped when the last byte is sent, so that the seats are free.
     seated: Option<oneshot::Sender<()>>,
     panicked: bool,
@@ -54,6 +57,7 @@ impl Drop for Exchange {
             return;
         }
         measure::aborted(&self.info, self.known());
+        self.traced(None);
         if let Some(record) = &mut self.record {
             record.stage(Stage::ResponseComplete);
         }
@@ -78,7 +82,8 @@ impl Exchange {
             ticket: None,
             uri: None,
             user_agent: headers.get(USER_AGENT).cloned(),
-            trace_parent: headers.get("traceparent").cloned(),
+            trace_parent: headers.get(traces::HEADER).cloned(),
+            span: None,
             seated: None,
             panicked: false,
             ended: false,
@@ -170,6 +175,12 @@ impl Exchange {
         }
     }
 
+    fn traced(&mut self, code: Option<u16>) {
+        if let Some(span) = self.span.take() {
+            span.finish(self.steps.elapsed(), code, &self.steps.parts());
+        }
+    }
+
     fn end(mut self, status: StatusCode, bytes: Option<u64>, lasting: bool) {
         self.ended = true;
         self.ticket = None;
@@ -185,6 +196,7 @@ impl Exchange {
             record.stage(if self.panicked { Stage::Panic } else { Stage::ResponseComplete });
         }
         super::steps::log(&self, status, lasting);
+        self.traced(Some(code));
     }
 }
 

@@ -56,6 +56,28 @@ impl RequestInfo {
         format!("{}.{}", self.resource, self.group)
     }
 
+    /// The method and the kind of path, without names: what traces call the request.
+    pub fn pattern(&self, method: &Method) -> String {
+        if !self.is_resource {
+            return method.to_string();
+        }
+        let mut text = format!("{method} /{}", if self.group.is_empty() { "api" } else { "apis" });
+        let by_name = !self.name.is_empty() && !self.by_selector;
+        let steps = [
+            (!self.group.is_empty(), self.group.as_str()),
+            (true, self.version.as_str()),
+            (!self.namespace.is_empty(), "namespaces/{:namespace}"),
+            (true, self.resource.as_str()),
+            (by_name, "{:name}"),
+            (!self.subresource.is_empty(), self.subresource.as_str()),
+        ];
+        for (_, step) in steps.iter().filter(|(present, _)| *present) {
+            text.push('/');
+            text.push_str(step);
+        }
+        text
+    }
+
     /// Whether the path names all objects of a resource. A list can have a name too: that of its field selector.
     pub fn is_collection(&self) -> bool {
         self.name.is_empty() || self.by_selector

@@ -22,6 +22,7 @@ use crate::metrics_api;
 use crate::registry::Query;
 use crate::registry::list::rest_token;
 use crate::server::Inner;
+use crate::traces::{self, Attribute, Context};
 use axum::body::Body;
 use coracle_api::{ApiError, UserInfo};
 use futures::FutureExt;
@@ -80,14 +81,15 @@ async fn admit(
     exchange: &mut Exchange,
     wanted: Result<Wanted, ApiError>,
     shown: Wanted,
-    request: Request<Body>,
+    mut request: Request<Body>,
 ) -> Result<Response<Body>, ApiError> {
     let began = Instant::now();
     let found = authenticate(server, &exchange.info, &request);
     metrics::global().authenticated(found.as_ref().ok().map(|user| user.name.as_str()), began.elapsed());
     exchange.steps.done(Step::Authenticated);
-    record(server, exchange, found.as_ref().unwrap_or(&UserInfo::default()), &request);
+    record(server, exchange, found.as_ref().unwrap_or(&UserInfo::default()), &request)?;
     let mut user = found?;
+    trace(server, exchange, &user, &mut request);
     let selected = Selected::of(&exchange.info, request.uri().query());
     let asked = attributes(&exchange.info, &user, &selected);
     if let Some(other) = authn::impersonate_request(&asked, request.headers(), &*server.authorizer)? {
@@ -113,9 +115,37 @@ async fn admit(
     in_time(server, exchange, wanted, &user, request).await
 }
 
-/// Begins the record of the audit log, if the request is to have one.
-fn record(server: &Inner, exchange: &mut Exchange, user: &UserInfo, request: &Request<Body>) {
-    let Some(log) = &server.audit else { return };
+/// Begins the span of the request, if it is to be traced; whoever it leads to is told.
+fn trace(server: &Inner, exchange: &mut Exchange, user: &UserInfo, request: &mut Request<Body>) {
+    let Some(tracer) = &server.tracer else { return };
+    // As upstream: others could have everything traced.
+    let trusted = user.in_group("system:masters") || user.in_group("system:monitoring");
+    let parent = exchange.trace_parent.as_ref().and_then(Context::parse);
+    let describe = || {
+        let text = |value: &HeaderValue| Attribute::Text(value.to_str().unwrap_or_default().to_owned());
+        let target = request.uri().path_and_query().map_or("", |target| target.as_str());
+        let mut attributes = vec![
+            ("http.request.method", Attribute::Text(request.method().to_string())),
+            ("http.target", Attribute::Text(target.to_owned())),
+            ("audit-id", text(&exchange.audit_id)),
+        ];
+        attributes.extend(exchange.user_agent.as_ref().map(|agent| ("user_agent.original", text(agent))));
+        (exchange.info.pattern(request.method()), attributes)
+    };
+    let Some(span) = tracer.begin(parent, trusted, describe) else { return };
+    request.headers_mut().insert(traces::HEADER, span.header());
+    exchange.trace_parent = Some(span.header());
+    exchange.span = Some(Box::new(span));
+}
+
+/// Begins the record of the audit log, if the request is to have one; an error where that must not fail.
+fn record(
+    server: &Inner,
+    exchange: &mut Exchange,
+    user: &UserInfo,
+    request: &Request<Body>,
+) -> Result<(), ApiError> {
+    let Some(log) = &server.audit else { return Ok(()) };
     let text =
         |name: HeaderName| request.headers().get(name).and_then(|v| v.to_str().ok()).unwrap_or_default();
     let source = audit::Source {
@@ -126,9 +156,7 @@ fn record(server: &Inner, exchange: &mut Exchange, user: &UserInfo, request: &Re
         forwarded_for: text(HeaderName::from_static("x-forwarded-for")),
     };
     exchange.record = log.begin(source, user, &exchange.info);
-    if let Some(record) = &mut exchange.record {
-        record.stage(audit::Stage::RequestReceived);
-    }
+    exchange.record.as_mut().map_or(Ok(()), audit::Record::arrived)
 }
 
 /// Seats for the request; `None` if it is refused.
@@ -203,6 +231,7 @@ async fn in_time(
     // Boxed, because it is wrapped twice below, and each layer would hold it again.
     let work = Box::pin(serve(server, info, served, wanted, user, request));
     let end = tokio::time::Instant::now() + time;
+    let work = traces::within(exchange.trace_parent.clone(), work);
     let work = tokio::time::timeout_at(end, deadline::until(end, work));
     let outcome = annotated(exchange.record.as_mut(), work).await;
     outcome.unwrap_or_else(|_| Err(limits::timed_out()))

@@ -1,6 +1,7 @@
 //! When each step of a request was done, and what the log says of it.
 
 use super::exchange::Exchange;
+use crate::traces::{Context, Part};
 use http::{HeaderValue, StatusCode};
 use std::fmt::Write;
 use std::time::{Duration, Instant};
@@ -18,6 +19,8 @@ pub enum Step {
 }
 
 const NAMES: [&str; 4] = ["authenticated", "seats found", "authorized", "answered"];
+/// The same as names of what is done, for traces.
+const PARTS: [&str; 4] = ["authenticate", "find seats", "authorize", "answer"];
 
 /// Costs a reading of the clock a step.
 pub struct Steps {
@@ -45,6 +48,16 @@ impl Steps {
         self.done[Step::Answered as usize].map_or_else(|| self.elapsed(), |at| at - self.began)
     }
 
+    /// The steps that were done.
+    pub fn parts(&self) -> Vec<Part> {
+        let mut from = Duration::ZERO;
+        let part = |(name, at): (&&'static str, Option<Instant>)| {
+            let to = at? - self.began;
+            Some(Part { name, from: std::mem::replace(&mut from, to), to })
+        };
+        PARTS.iter().zip(self.done).filter_map(part).collect()
+    }
+
     /// `authenticated 12µs, seats found 3ms, ...`: what each step took.
     fn shown(&self) -> String {
         let (mut text, mut last) = (String::new(), self.began);
@@ -57,12 +70,6 @@ impl Steps {
         }
         text
     }
-}
-
-/// The trace that the client says its request belongs to: the second field of a W3C `traceparent`.
-fn trace_id(parent: Option<&HeaderValue>) -> &str {
-    let text = parent.and_then(|value| value.to_str().ok()).unwrap_or_default();
-    text.split('-').nth(1).filter(|id| id.len() == 32).unwrap_or_default()
 }
 
 /// Nothing but a look at the log's level, for ordinary requests.
@@ -100,9 +107,8 @@ fn line(exchange: &Exchange, status: StatusCode) -> String {
         // Writing to a String cannot fail.
         let _ = write!(line, " apf_fs={:?} apf_pl={:?}", flow.schema(), flow.level());
     }
-    let trace = trace_id(exchange.trace_parent.as_ref());
-    if !trace.is_empty() {
-        let _ = write!(line, " traceID={trace:?}");
+    if let Some(context) = exchange.trace_parent.as_ref().and_then(Context::parse) {
+        let _ = write!(line, " traceID={:?}", context.trace_id());
     }
     line
 }
@@ -117,19 +123,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn traces_are_named_by_the_client() {
-        let parent = HeaderValue::from_static("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
-        assert_eq!(trace_id(Some(&parent)), "0af7651916cd43dd8448eb211c80319c");
-        assert_eq!(trace_id(Some(&HeaderValue::from_static("nonsense"))), "");
-        assert_eq!(trace_id(None), "");
-    }
-
-    #[test]
     fn steps_show_what_each_took() {
         let mut steps = Steps::default();
         steps.done(Step::Authenticated);
         steps.done(Step::Answered);
         let shown = steps.shown();
         assert!(shown.starts_with("authenticated ") && shown.contains(", answered "), "{shown}");
+        let parts = steps.parts();
+        assert_eq!(parts.iter().map(|part| part.name).collect::<Vec<_>>(), ["authenticate", "answer"]);
+        assert_eq!((parts[0].from, parts[0].to), (Duration::ZERO, parts[1].from));
     }
 }

@@ -2,6 +2,7 @@
 
 use super::error::TransportError;
 use super::resolve::Endpoint;
+use crate::traces;
 use axum::body::Body;
 use bytes::{Bytes, BytesMut};
 use http::header::{ACCEPT, CONTENT_TYPE, HOST, USER_AGENT};
@@ -235,6 +236,9 @@ fn request(url: &str, body: Bytes, version: Version) -> Request<Body> {
         .header(CONTENT_TYPE, "application/json")
         .header(ACCEPT, "application/json, */*")
         .header(USER_AGENT, AGENT);
+    if let Some(trace) = traces::current() {
+        request = request.header(traces::HEADER, trace);
+    }
     if version == Version::HTTP_11 {
         let host = uri.authority().map_or("", |a| a.as_str());
         request = request.uri(uri.path_and_query().map_or("/", |p| p.as_str())).header(HOST, host);

@@ -2,7 +2,7 @@
 
 use crate::support::*;
 use coracle_api::UserInfo;
-use coracle_apiserver::audit::{Log, Policy, Rotation, Sink, Target};
+use coracle_apiserver::audit::{Log, Mode, Policy, Rotation, Sink, Target};
 use coracle_apiserver::server::EdgeOptions;
 use http::Request;
 use serde_json::{Value, json};
@@ -28,7 +28,7 @@ impl Audited {
     async fn new() -> Self {
         let dir = tempfile::TempDir::new().unwrap();
         let target = Target::File(dir.path().join("audit.log"), Rotation::default());
-        let log = Log::new(Policy::parse(POLICY).unwrap(), Sink::open(target).unwrap());
+        let log = Log::new(Policy::parse(POLICY).unwrap(), Sink::open(target, Mode::Blocking).unwrap());
         let options = EdgeOptions { audit: Some(log.clone()), ..EdgeOptions::default() };
         Self { fixture: Fixture::with_options(options).await, log, dir }
     }

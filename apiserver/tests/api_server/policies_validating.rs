@@ -3,7 +3,7 @@
 use crate::policies::*;
 use crate::support::*;
 use coracle_api::UserInfo;
-use coracle_apiserver::audit::{Log, Policy, Rotation, Sink, Target};
+use coracle_apiserver::audit::{Log, Mode, Policy, Rotation, Sink, Target};
 use coracle_apiserver::server::EdgeOptions;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
@@ -224,7 +224,7 @@ async fn audits_record_failures_and_annotations() {
     let dir = tempfile::TempDir::new().unwrap();
     let rules = "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n- level: Metadata\n  omitStages: [RequestReceived]\n";
     let target = Target::File(dir.path().join("audit.log"), Rotation::default());
-    let log = Log::new(Policy::parse(rules).unwrap(), Sink::open(target).unwrap());
+    let log = Log::new(Policy::parse(rules).unwrap(), Sink::open(target, Mode::Blocking).unwrap());
     let fixture = with_options(EdgeOptions { audit: Some(log.clone()), ..EdgeOptions::default() }).await;
     let rule = json!({
         "validations": [{ "expression": "true" }, { "expression": "false", "message": "a <b>" }],

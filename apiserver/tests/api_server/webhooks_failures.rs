@@ -2,7 +2,7 @@
 
 use crate::support::{CONFIG_MAPS, config_map};
 use crate::webhooks_support::*;
-use coracle_apiserver::audit::{Log, Policy, Rotation, Sink, Target};
+use coracle_apiserver::audit::{Log, Mode, Policy, Rotation, Sink, Target};
 use coracle_apiserver::server::EdgeOptions;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
@@ -294,7 +294,8 @@ async fn the_audit_log_is_told() {
     let file = directory.path().join("audit.log");
     let policy =
         Policy::parse("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Request}]\n").unwrap();
-    let log = Log::new(policy, Sink::open(Target::File(file.clone(), Rotation::default())).unwrap());
+    let log =
+        Log::new(policy, Sink::open(Target::File(file.clone(), Rotation::default()), Mode::Batch).unwrap());
     let server = server_with(EdgeOptions { audit: Some(log.clone()), ..EdgeOptions::default() }).await;
     let mutates = hook(|_| {
         let Reaction::Answer(mut response) = patch(json!([{ "op": "add", "path": "/data/x", "value": "y" }]))

@@ -120,6 +120,9 @@ impl ControlPlane {
                 task.abort();
             }
         }
+        if let Some(tracer) = self.api.tracer() {
+            tracer.close().await;
+        }
         if let Some(log) = self.api.audit_log() {
             // It writes what is left; nothing else runs on this thread by now.
             log.close();
@@ -158,7 +161,7 @@ fn assemble(
         clock: Arc::new(jiff::Timestamp::now),
         stop,
     };
-    let mut edge = config.edge.options().map_err(|e| StartError::new("audit log", &*e))?;
+    let mut edge = config.edge.options().map_err(|e| StartError::new("audit log and traces", &*e))?;
     edge.front_proxy = Some(FrontProxy::new(pki.clone()));
     Ok(ApiServer::with_options(parts, edge, store, cache))
 }
