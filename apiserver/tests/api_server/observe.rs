@@ -4,6 +4,7 @@ use crate::support::*;
 use axum::body::Body;
 use coracle_api::UserInfo;
 use coracle_apiserver::server::EdgeOptions;
+use coracle_apiserver::traces::{Config, Endpoint};
 use http::Request;
 use std::time::Duration;
 
@@ -145,4 +146,45 @@ async fn every_answer_has_its_headers() {
     }
     let echoed = Request::get(PODS).header("audit-id", "my-own").body(Body::empty()).unwrap();
     assert_eq!(fixture.call(echoed).await.header("audit-id"), "my-own");
+}
+
+/// What a collector is sent, as far as it can be read without speaking its protocol; it never answers.
+async fn collected(listener: tokio::net::TcpListener, last: &str) -> Vec<u8> {
+    use tokio::io::AsyncReadExt;
+    let (mut stream, _) = listener.accept().await.unwrap();
+    let mut sent = Vec::new();
+    while !String::from_utf8_lossy(&sent).contains(last) {
+        assert_ne!(stream.read_buf(&mut sent).await.unwrap(), 0, "{}", String::from_utf8_lossy(&sent));
+    }
+    sent
+}
+
+/// A privileged client's request belongs to its trace, and its spans go to the collector.
+#[tokio::test]
+async fn requests_are_traced_where_the_client_asks_for_it() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let endpoint = Endpoint::Host { host: "127.0.0.1".to_owned(), port };
+    let traces = Some(Config { endpoint, per_million: 0 });
+    let fixture = Fixture::with_options(EdgeOptions { traces, ..EdgeOptions::default() }).await;
+    let fixture = fixture.as_user(Some(UserInfo::authenticated("root", &["system:masters"])));
+    fixture.get(CONFIG_MAPS).await.expect(200);
+    let traced = |trace: &str| {
+        let parent = format!("00-{trace}-b7ad6b7169203331-01");
+        Request::get(format!("{CONFIG_MAPS}/none?pretty=0")).header("traceparent", parent).body(Body::empty())
+    };
+    let others = fixture.as_user(Some(UserInfo::authenticated("admin", &[])));
+    others.call(traced("11111111111111111111111111111111").unwrap()).await;
+    fixture.call(traced("0af7651916cd43dd8448eb211c80319c").unwrap()).await.expect(404);
+    let tracer = fixture.api.tracer().unwrap();
+    let last = "find seats";
+    let (sent, ()) = tokio::join!(collected(listener, last), tracer.close());
+    let text = String::from_utf8_lossy(&sent);
+    let name = "GET /api/v1/namespaces/{:namespace}/configmaps/{:name}";
+    assert_eq!(text.matches(name).count(), 1, "{text}");
+    assert!(text.contains("/none?pretty=0") && text.contains("http.response.status_code"), "{text}");
+    let trace =
+        [0x0a, 16, 0x0a, 0xf7, 0x65, 0x19, 0x16, 0xcd, 0x43, 0xdd, 0x84, 0x48, 0xeb, 0x21, 0x1c, 0x80];
+    assert!(sent.windows(trace.len()).any(|part| part == trace));
+    assert!(!sent.windows(8).any(|part| part == [0x11; 8]));
 }
