@@ -47,7 +47,8 @@ impl Patch {
             let names_version = configuration.names_version();
             return Ok(Self { kind, body, configuration: Some(configuration), names_version });
         }
-        let names_version = names_version(&serde_json::from_slice(&body).unwrap_or(Value::Null));
+        let names_version =
+            may_name_version(&body) && names_version(&serde_json::from_slice(&body).unwrap_or(Value::Null));
         Ok(Self { kind, body, configuration: None, names_version })
     }
 
@@ -104,6 +105,12 @@ pub fn check_options(kind: PatchType, options: &WriteOptions, forced: bool) -> R
         _ => return Ok(()),
     };
     Err(ApiError::invalid("meta.k8s.io", "PatchOptions", "", &[error]))
+}
+
+/// Whether the patch has to be read to know: most do not even have the word. An escape may spell it otherwise.
+fn may_name_version(body: &[u8]) -> bool {
+    const WORD: &[u8] = b"resourceVersion";
+    body.contains(&b'\\') || body.windows(WORD.len()).any(|window| window == WORD)
 }
 
 fn names_version(patch: &Value) -> bool {
@@ -236,6 +243,12 @@ mod tests {
 
     #[test]
     fn versions_in_patches() {
+        let named = |body: &'static str| {
+            Patch::new(PatchType::Merge, Bytes::from_static(body.as_bytes())).unwrap().names_version
+        };
+        assert!(named(r#"{"metadata":{"resourceVersion":"1"}}"#));
+        assert!(named(r#"{"metadata":{"\u0072esourceVersion":"1"}}"#));
+        assert!(!named(r#"{"metadata":{"uid":"1"}}"#) && !named(r#"{"data":{"resourceVersion":"1"}}"#));
         assert!(names_version(&json!({"metadata": {"resourceVersion": "1"}})));
         assert!(names_version(&json!([{"op": "test", "path": "/metadata/resourceVersion", "value": "1"}])));
         assert!(!names_version(&json!({"metadata": {"labels": {}}})));

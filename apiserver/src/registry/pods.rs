@@ -2,7 +2,7 @@
 
 use super::gate::{Asked, Operation};
 use super::metadata::{is_deleting, of, text, time_text};
-use super::update::Part;
+use super::update::{Part, RETRIES};
 use super::{DeleteOptions, Deleted, Scope, WriteOptions};
 use coracle_api::{ApiError, FieldError, LabelSelector, Object};
 use serde_json::{Value, json};
@@ -23,12 +23,35 @@ impl Scope<'_> {
             return Err(ApiError::invalid("", "Binding", self.name, &errors));
         }
         let binding = &self.admit(binding, options).await?;
-        let assign = |current: Option<&Object>| {
-            let Some(pod) = current else { return Err(self.not_found(self.name)) };
-            self.assigned(pod, binding, node)
-        };
-        self.update(Part::Internal, options, assign).await?;
+        self.assign(binding, node, options.dry_run).await?;
         Ok(json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201 }))
+    }
+
+    /// Writes the decision and nothing else, past the rules for updates, as upstream does: the pod is valid but for
+    /// metadata that the binding adds, who owns its fields owns them still, and admission has seen the binding.
+    async fn assign(&self, binding: &Object, node: &str, dry_run: bool) -> Result<(), ApiError> {
+        for attempt in 0..RETRIES {
+            let fresh = attempt > 0;
+            let Some(cached) = self.current(self.name, fresh).await? else {
+                if fresh {
+                    return Err(self.not_found(self.name));
+                }
+                continue;
+            };
+            let pod = cached.decode();
+            let assigned = self.assigned(&pod, binding, node)?;
+            let errors = match assigned["metadata"] == pod["metadata"] {
+                true => Vec::new(),
+                false => self.metadata_update_errors(&assigned, &pod),
+            };
+            if !errors.is_empty() {
+                return Err(self.invalid(&errors));
+            }
+            if self.put(self.name, assigned, Some((&cached, &pod)), dry_run).await?.is_ok() {
+                return Ok(());
+            }
+        }
+        Err(self.modified(self.name))
     }
 
     /// What admission makes of a body that is not kept itself: a Binding, an Eviction.
@@ -64,8 +87,6 @@ impl Scope<'_> {
             return refuse(format!("pod {} has non-empty .spec.schedulingGates", self.name));
         }
         let mut pod = pod.clone();
-        // Bound to no version: a status that comes in between does not undo the decision.
-        of(&mut pod).remove("resourceVersion");
         pod["spec"]["nodeName"] = node.into();
         // The nomination has come true, or another node was found.
         if let Some(status) = pod["status"].as_object_mut() {
@@ -85,7 +106,6 @@ impl Scope<'_> {
             json!({ "type": "PodScheduled", "status": "True", "lastProbeTime": null,
                 "lastTransitionTime": time_text(self.now) }),
         );
-        of(&mut pod).insert("resourceVersion".into(), "".into());
         Ok(pod)
     }
 

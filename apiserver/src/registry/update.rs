@@ -34,7 +34,7 @@ pub(super) struct How {
 
 /// Attempts of an update that names no version. Upstream tries on for as long as the request lives; every failure
 /// means that another write was successful.
-const RETRIES: usize = 256;
+pub(super) const RETRIES: usize = 256;
 
 /// Resources whose update must name the version it is based on (upstream's `AllowUnconditionalUpdate: false`).
 const CONDITIONAL_ONLY: &[&str] = &[
