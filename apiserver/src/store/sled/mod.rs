@@ -13,6 +13,7 @@ mod committer;
 mod direct;
 mod disk;
 mod dump;
+mod halves;
 mod journal;
 mod maintain;
 mod queue;
