@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use std::borrow::Cow;
+use std::ops::Range;
 
 /// In one piece, or in two where the server is in this process and shares the second.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,6 +42,17 @@ impl Document {
         Cow::Owned([&*self.head, &*self.rest].concat())
     }
 
+    /// The object in one piece, to be decoded by who keeps no managedFields: they are half of many objects, and where
+    /// our own server sent it they are left out unread.
+    pub(crate) fn unmanaged(&self) -> Cow<'_, [u8]> {
+        match managed_fields(&self.rest).filter(|_| !self.head.is_empty()) {
+            Some(Range { start, end }) => {
+                Cow::Owned([&*self.head, &self.rest[..start], &self.rest[end..]].concat())
+            }
+            None => self.bytes(),
+        }
+    }
+
     /// As [`bytes`](Self::bytes); no copy where there is one piece.
     pub fn into_bytes(self) -> Bytes {
         if self.head.is_empty() { self.rest } else { self.bytes().into_owned().into() }
@@ -56,6 +68,42 @@ impl Document {
 
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         self.rest.as_ptr() == other.rest.as_ptr() && self.head.as_ptr() == other.head.as_ptr()
+    }
+}
+
+/// Where `managedFields` stands, with the comma behind it, in text that begins inside of `metadata`.
+fn managed_fields(text: &[u8]) -> Option<Range<usize>> {
+    const KEY: &[u8] = b"managedFields\"";
+    let (mut at, mut depth, mut start) = (0, 0, None);
+    while let Some(byte) = text.get(at) {
+        match byte {
+            b'"' => {
+                if depth == 0 && start.is_none() && text[at + 1..].starts_with(KEY) {
+                    start = Some(at);
+                }
+                at = string_end(text, at + 1)?;
+            }
+            b'{' | b'[' => depth += 1,
+            // The end of the metadata.
+            b'}' if depth == 0 => return None,
+            b'}' | b']' => depth -= 1,
+            b',' if depth == 0 && start.is_some() => return start.map(|start| start..at + 1),
+            _ => {}
+        }
+        at += 1;
+    }
+    None
+}
+
+/// The quote that ends the string whose first byte is at `at`.
+fn string_end(text: &[u8], at: usize) -> Option<usize> {
+    let mut at = at;
+    loop {
+        match text.get(at)? {
+            b'"' => return Some(at),
+            b'\\' => at += 2,
+            _ => at += 1,
+        }
     }
 }
 
@@ -80,5 +128,27 @@ mod tests {
         assert_eq!(document.clone().into_bytes().as_ptr(), line[2..].as_ptr());
         assert_ne!(document.clone().kept().into_bytes().as_ptr(), line[2..].as_ptr());
         assert_eq!(document.bytes(), &b"{}"[..]);
+    }
+
+    #[test]
+    fn only_the_managed_fields_are_left_out() {
+        let head = Bytes::from_static(b"{\"kind\":\"Pod\",\"metadata\":{\"resourceVersion\":\"7\",");
+        let shown = |rest: &'static str| {
+            let document = Document::shared(head.clone(), Bytes::from_static(rest.as_bytes()));
+            serde_json::from_slice::<serde_json::Value>(&document.unmanaged()).unwrap()
+        };
+        let metadata = |more: serde_json::Value| {
+            let mut metadata = serde_json::json!({ "resourceVersion": "7" });
+            metadata.as_object_mut().unwrap().append(&mut more.as_object().unwrap().clone());
+            serde_json::json!({ "kind": "Pod", "metadata": metadata })
+        };
+        let managed = r#""managedFields":[{"fieldsV1":{"f:a":{"}\\\"]":{}}},"manager":"m"}]"#;
+        let rest = format!(r#""labels":{{"managedFields":"x"}},{managed},"name":"a"}}}}"#);
+        let expected = metadata(serde_json::json!({ "labels": { "managedFields": "x" }, "name": "a" }));
+        assert_eq!(shown(rest.leak()), expected);
+        // Nothing else is touched: what has the name elsewhere, and what stands last.
+        let elsewhere = shown(r#""name":"a"},"data":{"managedFields":[1],"z":2}}"#);
+        assert_eq!(elsewhere["data"]["managedFields"], serde_json::json!([1]));
+        assert!(shown(r#""managedFields":[]}}"#)["metadata"]["managedFields"].is_array());
     }
 }

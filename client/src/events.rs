@@ -1,10 +1,11 @@
 //! The event recorder: events in upstream's form, repeated ones counted instead of stored again.
 
 use crate::correlate::{Correlator, Kin, Subject};
+use crate::write;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
+use kube::api::{ObjectMeta, Patch, PatchParams};
 use kube::{Api, Resource, ResourceExt};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -95,7 +96,7 @@ pub fn reference<K: Resource<DynamicType = ()>>(object: &K) -> ObjectReference {
 async fn write_all(client: kube::Client, source: EventSource, mut reports: mpsc::Receiver<Report>) {
     let mut correlator = Correlator::default();
     while let Some(report) = reports.recv().await {
-        if let Err(error) = write(&client, &source, &mut correlator, report).await {
+        if let Err(error) = record(&client, &source, &mut correlator, report).await {
             tracing::debug!(%error, "event not written");
         }
     }
@@ -113,7 +114,7 @@ fn kin(report: &Report) -> Kin {
     Kin { subject, type_: report.type_, reason: report.reason.clone() }
 }
 
-async fn write(
+async fn record(
     client: &kube::Client,
     source: &EventSource,
     correlator: &mut Correlator,
@@ -124,8 +125,8 @@ async fn write(
     };
     report.message = verdict.message;
     let subject = &verdict.identity.kin.subject;
-    let api: Api<Event> = Api::namespaced(client.clone(), &subject.namespace);
     if let Some((name, count)) = verdict.past {
+        let api: Api<Event> = Api::namespaced(client.clone(), &subject.namespace);
         let count = count + 1;
         let patch = serde_json::json!({ "count": count, "lastTimestamp": Time(report.at), "message": report.message });
         match api.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await {
@@ -139,7 +140,7 @@ async fn write(
     }
     let event = new_event(source, subject, report);
     let name = event.name_any();
-    api.create(&PostParams::default(), &event).await?;
+    write::create(client, &subject.namespace, &event).await?;
     correlator.written(verdict.identity, name, 1, Instant::now());
     Ok(())
 }

@@ -72,19 +72,20 @@ impl<K> Default for Objects<K> {
 
 /// What an informer keeps of a document: its object, and, for some, the document.
 pub fn arrived<K: Kind>(document: Document) -> Option<Arrived<K>> {
-    let object = unpack::<K>(&document)?;
     let packs = document.is_shared() || TypeId::of::<K>() == TypeId::of::<Pod>();
-    Some(Arrived { object, packed: packs.then(|| document.kept()) })
+    let object = unpack::<K>(&document)?;
+    if packs {
+        return Some(Arrived { object, packed: Some(document.kept()) });
+    }
+    // What stays decoded is cloned: a decoded list has room for four elements at the least, a clone for what is there.
+    Some(Arrived { object: Arc::new(K::clone(&object)), packed: None })
 }
 
 /// Without what nobody reads ([`crate::slim`]).
-///
-/// A decoded list has room for four elements at the least, of a kilobyte each where they are containers; a clone has
-/// room for what is there.
 fn unpack<K: Kind>(document: &Document) -> Option<Arc<K>> {
-    let mut object: K = decode(&document.bytes())?;
+    let mut object: K = decode(&document.unmanaged())?;
     crate::slim::slim(&mut object);
-    Some(Arc::new(object.clone()))
+    Some(Arc::new(object))
 }
 
 fn revision_of<K: Kind>(object: &K) -> u64 {

@@ -22,6 +22,8 @@ fn slim_pod(pod: &mut Pod) {
         return;
     }
     let Some(spec) = &mut pod.spec else { return };
+    // Decoded lists have room for four elements at the least, of a kilobyte each.
+    spec.containers.shrink_to_fit();
     spec.containers.iter_mut().chain(spec.init_containers.iter_mut().flatten()).for_each(container);
     spec.ephemeral_containers.iter_mut().flatten().for_each(ephemeral);
     if let Some(volumes) = &mut spec.volumes {

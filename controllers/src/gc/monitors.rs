@@ -4,6 +4,7 @@ use super::collect::find;
 use super::graph::{Id, Resource, Shared, Work, lock};
 use crate::discovery::{self, Served};
 use coracle_client::{Change, Reflector, Selection, WorkQueue};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
 use kube::Resource as _;
 use kube::api::{DynamicObject, ObjectMeta};
 use serde::Deserialize;
@@ -175,6 +176,7 @@ impl Monitors {
                 tracing::warn!(resource = %name_of(&served), "an object's metadata could not be read");
                 continue;
             };
+            let metadata = ObjectMeta::from(metadata);
             match &mut copy {
                 Some(copy) => drop(copy.insert(id(&metadata))),
                 None if defines => self.rediscover(),
@@ -203,7 +205,26 @@ impl Monitors {
 /// All that is asked for.
 #[derive(Deserialize)]
 struct Head {
-    metadata: ObjectMeta,
+    metadata: Meta,
+}
+
+/// What the graph is made of. Of most objects managedFields are the larger part; they are not even taken apart.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Meta {
+    uid: Option<String>,
+    namespace: Option<String>,
+    name: Option<String>,
+    deletion_timestamp: Option<Time>,
+    finalizers: Option<Vec<String>>,
+    owner_references: Option<Vec<OwnerReference>>,
+}
+
+impl From<Meta> for ObjectMeta {
+    fn from(meta: Meta) -> Self {
+        let Meta { uid, namespace, name, deletion_timestamp, finalizers, owner_references } = meta;
+        Self { uid, namespace, name, deletion_timestamp, finalizers, owner_references, ..Self::default() }
+    }
 }
 
 /// Counts a watch as not yet synced until its first list is complete, or its task ends.

@@ -3,17 +3,18 @@
 use super::{DURATION_ANNOTATION, SimulateConfig, silence, status};
 use coracle_client::controller::{self, Next, ReconcileError, Reconciler};
 use coracle_client::informer::{api_for, deleting, uid_of};
-use coracle_client::{Context, Informer, ObjectKey, WorkQueue};
+use coracle_client::{Context, Informer, ObjectKey, WorkQueue, write};
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Node, Pod};
-use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
-use serde_json::json;
+use k8s_openapi::api::core::v1::{Node, Pod, PodStatus};
+use kube::api::{DeleteParams, Patch, Preconditions};
+use serde::Serialize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// Status writes in flight. The server groups concurrent commits, so this bounds memory, not throughput.
-const WORKERS: usize = 64;
+/// Status writes in flight. The server groups concurrent commits, so a few make a group; more of them would take from who
+/// creates and binds pods what the kubelets of machines of their own do not take.
+const WORKERS: usize = 8;
 
 pub async fn run(context: &Context, config: Arc<SimulateConfig>) {
     let pods = context.informers.of::<Pod>();
@@ -86,16 +87,10 @@ impl Reconciler for Simulator {
 }
 
 impl Simulator {
-    async fn write(
-        &self,
-        key: &ObjectKey,
-        pod: &Pod,
-        status: impl serde::Serialize + Send,
-    ) -> Result<Next, ReconcileError> {
+    async fn write(&self, key: &ObjectKey, pod: &Pod, status: PodStatus) -> Result<Next, ReconcileError> {
         // The UID makes the write fail for another pod of the same name.
-        let patch = json!({ "metadata": { "uid": uid_of(pod) }, "status": status });
-        let api = api_for::<Pod>(&self.client, key);
-        api.patch_status(&key.name, &PatchParams::default(), &Patch::Merge(patch)).await?;
+        let patch = Report { metadata: Identity { uid: pod.metadata.uid.as_deref() }, status };
+        write::patch_status::<Pod>(&self.client, key, &Patch::Merge(patch)).await?;
         Ok(Next::Done)
     }
 
@@ -111,6 +106,18 @@ impl Simulator {
             other => other.map(|_| Next::Done).map_err(Into::into),
         }
     }
+}
+
+/// A merge patch of the status.
+#[derive(Serialize)]
+struct Report<'a> {
+    metadata: Identity<'a>,
+    status: PodStatus,
+}
+
+#[derive(Serialize)]
+struct Identity<'a> {
+    uid: Option<&'a str>,
 }
 
 /// What a simulated pod needs next.
@@ -172,6 +179,7 @@ fn run_time(pod: &Pod) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     fn pod(value: serde_json::Value) -> Pod {
         serde_json::from_value(value).unwrap()
