@@ -52,7 +52,7 @@ impl Settings {
     }
 }
 
-const NAMES: [&str; 17] = [
+const NAMES: [&str; 18] = [
     "size",
     "start",
     "restart",
@@ -68,6 +68,7 @@ const NAMES: [&str; 17] = [
     "extend",
     "schedule",
     "scheduler",
+    "backlog",
     "controllers",
     "pods",
 ];
@@ -89,6 +90,7 @@ async fn run(name: &str, settings: &Settings) -> Result<Vec<Row>, Error> {
         "extend" => extend::run(settings).await,
         "schedule" => schedule::run(settings).await,
         "scheduler" => scheduler::run(settings).await,
+        "backlog" => scheduler::backlogs(settings).await,
         "controllers" => controllers::run(settings).await,
         "pods" => pods::run(settings).await,
         _ => Err(format!("no such benchmark; there are {}", NAMES.join(", ")).into()),
@@ -122,7 +124,12 @@ fn binary() -> Result<PathBuf, String> {
 async fn measure(arguments: &Arguments, settings: &Settings) -> (Vec<Row>, Vec<String>) {
     let (mut rows, mut failures) = (Vec::new(), Vec::new());
     for name in NAMES {
-        if !arguments.names.is_empty() && !arguments.names.iter().any(|wanted| wanted == name) {
+        let wanted = match arguments.names.as_slice() {
+            // It is part of another.
+            [] => name != "backlog",
+            names => names.iter().any(|wanted| wanted == name),
+        };
+        if !wanted {
             continue;
         }
         eprintln!("measuring: {name}");
