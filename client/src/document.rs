@@ -29,9 +29,16 @@ impl Document {
         self.shared
     }
 
-    /// The beginning of the object, at least as far as its resourceVersion if our own server sent it.
-    pub(crate) fn beginning(&self) -> &[u8] {
-        if self.head.is_empty() { &self.rest } else { &self.head }
+    /// The object's resourceVersion, where it stands first in the metadata as our own server writes it.
+    pub(crate) fn first_version(&self) -> Option<&str> {
+        const FIRST: &[u8] = br#""metadata":{"resourceVersion":""#;
+        let object = if self.head.is_empty() { &self.rest } else { &self.head };
+        let beginning = &object[..object.len().min(160)];
+        let at = beginning.windows(FIRST.len()).position(|window| window == FIRST)?;
+        let rest = &beginning[at + FIRST.len()..];
+        let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+        let whole = digits > 0 && rest.get(digits) == Some(&b'"');
+        std::str::from_utf8(&rest[..digits]).ok().filter(|_| whole)
     }
 
     /// The object in one piece.
@@ -128,6 +135,17 @@ mod tests {
         assert_eq!(document.clone().into_bytes().as_ptr(), line[2..].as_ptr());
         assert_ne!(document.clone().kept().into_bytes().as_ptr(), line[2..].as_ptr());
         assert_eq!(document.bytes(), &b"{}"[..]);
+    }
+
+    #[test]
+    fn versions_are_found_where_our_own_server_puts_them() {
+        let version = |object: &'static [u8]| {
+            let document = Document::from(Bytes::from_static(object));
+            document.first_version().map(str::to_owned)
+        };
+        let ours = br#"{"kind":"Pod","metadata":{"resourceVersion":"12","name":"a"}}"#;
+        assert_eq!(version(ours).as_deref(), Some("12"));
+        assert_eq!(version(br#"{"metadata":{"name":"a","resourceVersion":"13"}}"#), None);
     }
 
     #[test]

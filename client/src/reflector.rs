@@ -6,6 +6,7 @@
 use crate::document::Document;
 use bytes::{Buf, Bytes, BytesMut};
 use coracle_api::Pieces;
+use futures::FutureExt;
 use http::Request;
 use http_body_util::BodyExt;
 use kube::client::Body;
@@ -155,6 +156,12 @@ impl Reflector {
     /// The next change; waits, retries and resumes as long as it takes. May be dropped and called again.
     pub async fn next(&mut self) -> Change {
         self.next_document().await.whole()
+    }
+
+    /// What has come already. Whoever asks so is not woken before [`next`](Self::next) waits again.
+    pub fn now(&mut self) -> Option<Change> {
+        self.body.as_ref()?;
+        self.next().now_or_never()
     }
 
     /// As [`next`](Self::next), with objects in the pieces that they came in.
@@ -313,7 +320,7 @@ impl Reflector {
     fn event(&mut self, gone: bool, object: Document) -> Result<Change<Document>, Broken> {
         self.pause = None;
         if self.synced {
-            let version = match first_version(object.beginning()) {
+            let version = match object.first_version() {
                 Some(version) => Some(version.to_owned()),
                 None => serde_json::from_slice::<Head>(&object.bytes())?.metadata.resource_version,
             };
@@ -332,17 +339,6 @@ impl Reflector {
         }
         Ok(first.then_some(Change::Synced))
     }
-}
-
-/// The object's resourceVersion, where it stands first in the metadata as our own server writes it.
-pub(crate) fn first_version(object: &[u8]) -> Option<&str> {
-    const FIRST: &[u8] = br#""metadata":{"resourceVersion":""#;
-    let beginning = &object[..object.len().min(160)];
-    let at = beginning.windows(FIRST.len()).position(|window| window == FIRST)?;
-    let rest = &beginning[at + FIRST.len()..];
-    let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
-    let whole = digits > 0 && rest.get(digits) == Some(&b'"');
-    std::str::from_utf8(&rest[..digits]).ok().filter(|_| whole)
 }
 
 /// The end of an event that comes in pieces ([`Pieces`]).
@@ -384,6 +380,18 @@ mod tests {
             }
         });
         (kube::Client::new(service, "default"), asked)
+    }
+
+    #[tokio::test]
+    async fn what_is_there_is_had_without_waiting() {
+        let lines = event("ADDED", "a", 1) + &event("ADDED", "b", 2);
+        let (client, _) = client(&[(200, &lines)]);
+        let mut reflector = Reflector::new(client, Selection::of("/api/v1/pods"));
+        assert!(reflector.now().is_none(), "nothing is asked for on the side");
+        assert_eq!(reflector.next().await, Change::Restart);
+        for there in [true, true, false] {
+            assert_eq!(reflector.now().is_some(), there);
+        }
     }
 
     fn event(kind: &str, name: &str, version: u32) -> String {
@@ -454,10 +462,7 @@ mod tests {
 
     #[tokio::test]
     async fn versions_are_found_wherever_they_stand() {
-        let ours = br#"{"kind":"Pod","metadata":{"resourceVersion":"12","name":"a"}}"#;
         let theirs = br#"{"metadata":{"name":"a","labels":{"resourceVersion":"7"},"resourceVersion":"13"}}"#;
-        assert_eq!(first_version(ours), Some("12"));
-        assert_eq!(first_version(theirs), None);
         let mut reflector = Reflector::new(client(&[]).0, Selection::default());
         reflector.synced = true;
         reflector.event(false, Bytes::from_static(theirs).into()).unwrap();

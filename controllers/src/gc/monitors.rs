@@ -19,6 +19,9 @@ use tokio_util::sync::CancellationToken;
 /// Changes of the served resources are gathered this long: a chart creates many CustomResourceDefinitions at once.
 const SETTLE: Duration = Duration::from_secs(1);
 const RETRY: Duration = Duration::from_secs(5);
+/// Changes of objects are gathered this long. Who collects garbage can wait; to wake up for each of some thousand writes a
+/// second would cost as much as a part of the write itself. Far fewer come in that time than a watcher may be behind.
+const GATHER: Duration = Duration::from_millis(10);
 
 /// What the watches share.
 pub struct Monitors {
@@ -158,7 +161,14 @@ impl Monitors {
         // What the copy that is being made has shown so far.
         let mut copy: Option<HashSet<Id>> = None;
         loop {
-            let (object, gone) = match changes.next().await {
+            let change = match changes.now() {
+                Some(change) => change,
+                None => {
+                    tokio::time::sleep(GATHER).await;
+                    changes.next().await
+                }
+            };
+            let (object, gone) = match change {
                 Change::Restart => {
                     copy = Some(HashSet::new());
                     continue;
