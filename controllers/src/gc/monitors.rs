@@ -225,6 +225,7 @@ struct Meta {
     uid: Option<String>,
     namespace: Option<String>,
     name: Option<String>,
+    resource_version: Option<String>,
     deletion_timestamp: Option<Time>,
     finalizers: Option<Vec<String>>,
     owner_references: Option<Vec<OwnerReference>>,
@@ -232,8 +233,16 @@ struct Meta {
 
 impl From<Meta> for ObjectMeta {
     fn from(meta: Meta) -> Self {
-        let Meta { uid, namespace, name, deletion_timestamp, finalizers, owner_references } = meta;
-        Self { uid, namespace, name, deletion_timestamp, finalizers, owner_references, ..Self::default() }
+        Self {
+            uid: meta.uid,
+            namespace: meta.namespace,
+            name: meta.name,
+            resource_version: meta.resource_version,
+            deletion_timestamp: meta.deletion_timestamp,
+            finalizers: meta.finalizers,
+            owner_references: meta.owner_references,
+            ..Self::default()
+        }
     }
 }
 
