@@ -1,6 +1,7 @@
 //! Autoscaling by external metrics, which a server of our own serves behind the aggregation layer.
 
 use crate::{nodes, told, workload};
+use coracle_tests::Cluster;
 use coracle_tests::hook::{Call, Hook, Told};
 use serde_json::json;
 use std::sync::Arc;
@@ -31,13 +32,8 @@ fn answer(call: &Call, length: &AtomicU32) -> Told {
     }
 }
 
-#[test]
-fn a_queue_that_grows_and_shrinks_is_followed() {
-    let cluster = nodes(2);
-    let length = Arc::new(AtomicU32::new(10));
-    let told_length = length.clone();
-    let hook = Hook::start(move |call| answer(call, &told_length));
-    cluster.apply(&Hook::service().to_string());
+/// Puts it behind the aggregation layer.
+fn register(cluster: &Cluster, hook: &Hook) {
     let service = json!({"namespace": "default", "name": "hook", "port": hook.port()});
     let registered = json!({"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService", "metadata": {"name": "v1beta1.external.metrics.k8s.io"},
         "spec": {"group": "external.metrics.k8s.io", "version": "v1beta1", "service": service, "caBundle": hook.bundle(), "groupPriorityMinimum": 100, "versionPriority": 100}});
@@ -45,6 +41,16 @@ fn a_queue_that_grows_and_shrinks_is_followed() {
     cluster.ok(
         "kubectl wait apiservice/v1beta1.external.metrics.k8s.io --for=condition=Available --timeout=100s",
     );
+}
+
+#[test]
+fn a_queue_that_grows_and_shrinks_is_followed() {
+    let cluster = nodes(2);
+    let length = Arc::new(AtomicU32::new(10));
+    let told_length = length.clone();
+    let hook = Hook::start(move |call| answer(call, &told_length));
+    cluster.apply(&Hook::service().to_string());
+    register(&cluster, &hook);
     cluster.apply(&workload("Deployment", "worker", "replicas: 1"));
     cluster.ok("kubectl rollout status deployment/worker --timeout=100s");
     cluster.apply(

@@ -4,6 +4,7 @@
 use crate::{job, told, uids, workload};
 use coracle_tests::http::Caller;
 use coracle_tests::{Cluster, skipped, wait_for};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -70,7 +71,22 @@ fn a_day_forward_and_back() {
     };
     let dir = tempfile::tempdir().expect("a temporary directory");
     let clock = dir.path().join("clock");
+    let cluster = cluster(&library, &clock);
+    populate(&cluster);
+    let (pods, today) = (uids(&cluster, "web"), token(&cluster));
+    assert!(token_works(&cluster, &today));
+    let before = ticks_on(&cluster, &[]);
+    set(&clock, "+1d");
+    let tomorrow = a_day_later(&cluster, &before, &today, &pods);
     set(&clock, "+0d");
+    back_again(&cluster, &tomorrow, &pods);
+    let doubled = cluster.ok("kubectl get jobs -o jsonpath='{range .items[*]}{.metadata.annotations.batch\\.kubernetes\\.io/cronjob-scheduled-timestamp}{\"\\n\"}{end}' | grep . | sort | uniq -d");
+    assert_eq!(doubled, "", "no time of the schedule was served twice");
+}
+
+/// Two simulated nodes, Ready, under a server that reads this clock.
+fn cluster(library: &Path, clock: &Path) -> Cluster {
+    set(clock, "+0d");
     let cluster = Cluster::start_in(
         &["--simulate-nodes", "2"],
         &[
@@ -82,6 +98,11 @@ fn a_day_forward_and_back() {
         ],
     );
     cluster.ok("kubectl wait node --all --for=condition=Ready --timeout=100s");
+    cluster
+}
+
+/// Something of everything that looks at a clock.
+fn populate(cluster: &Cluster) {
     cluster.apply(&workload("Deployment", "web", "replicas: 3"));
     cluster.ok("kubectl rollout status deployment/web --timeout=100s");
     cluster.apply(&job("kept", "100ms", "ttlSecondsAfterFinished: 7200"));
@@ -89,39 +110,39 @@ fn a_day_forward_and_back() {
     cluster.ok("kubectl wait job/kept --for=condition=complete --timeout=100s");
     cluster.ok("kubectl create cronjob tick --image=busybox --schedule='* * * * *'");
     cluster.ok("kubectl patch cronjob tick --subresource=status --type=merge -p \"{\\\"status\\\":{\\\"lastScheduleTime\\\":\\\"$(date -u -d '-2 minutes' +%FT%TZ)\\\"}}\"");
-    let (pods, today) = (uids(&cluster, "web"), token(&cluster));
-    assert!(token_works(&cluster, &today));
-    let before = ticks_on(&cluster, &[]);
+}
 
-    set(&clock, "+1d");
-    noticed(&cluster, 1);
+/// Names of the schedule's Jobs by then.
+fn a_day_later(cluster: &Cluster, before: &[String], today: &str, pods: &BTreeSet<String>) -> Vec<String> {
+    noticed(cluster, 1);
     cluster.within(NOTICED, "kubectl get job kept -o name --ignore-not-found", str::is_empty);
     cluster.within(
         NOTICED,
         "kubectl get job slow -o jsonpath='{.status.conditions[?(@.type==\"Failed\")].reason}'",
         |r| r == "DeadlineExceeded",
     );
-    let tomorrow_ticks = ticks_on(&cluster, &before);
+    let ticks = ticks_on(cluster, before);
     told(
-        &cluster,
+        cluster,
         "CronJob",
         "tick",
         "Warning TooManyMissedTimes too many missed start times. Set or decrease .spec.startingDeadlineSeconds or check clock skew",
     );
-    assert!(!token_works(&cluster, &today), "a token of an hour is over after a day");
-    let tomorrow = token(&cluster);
-    assert!(token_works(&cluster, &tomorrow));
-    well(&cluster, &pods);
+    assert!(!token_works(cluster, today), "a token of an hour is over after a day");
+    let tomorrow = token(cluster);
+    assert!(token_works(cluster, &tomorrow));
+    well(cluster, pods);
     cluster.ok(
         "kubectl scale deployment web --replicas=5 && kubectl rollout status deployment/web --timeout=100s",
     );
+    ticks
+}
 
-    set(&clock, "+0d");
-    noticed(&cluster, 2);
-    let yesterday_ticks = ticks_on(&cluster, &tomorrow_ticks);
-    assert!(!yesterday_ticks.is_empty());
-    assert!(token_works(&cluster, &token(&cluster)), "a token that is made now is good now");
-    well(&cluster, &pods);
+fn back_again(cluster: &Cluster, tomorrow: &[String], pods: &BTreeSet<String>) {
+    noticed(cluster, 2);
+    assert!(!ticks_on(cluster, tomorrow).is_empty());
+    assert!(token_works(cluster, &token(cluster)), "a token that is made now is good now");
+    well(cluster, pods);
     cluster.ok(
         "kubectl set image deployment/web c=app:2 && kubectl rollout status deployment/web --timeout=100s",
     );
@@ -133,12 +154,10 @@ fn a_day_forward_and_back() {
     cluster.until("kubectl get deployment web -o jsonpath='{.status.readyReplicas}'", "5");
     cluster.apply(&job("after", "100ms", "ttlSecondsAfterFinished: 1"));
     cluster.within(NOTICED, "kubectl get job after -o name --ignore-not-found", str::is_empty);
-    let doubled = cluster.ok("kubectl get jobs -o jsonpath='{range .items[*]}{.metadata.annotations.batch\\.kubernetes\\.io/cronjob-scheduled-timestamp}{\"\\n\"}{end}' | grep . | sort | uniq -d");
-    assert_eq!(doubled, "", "no time of the schedule was served twice");
 }
 
 /// Nobody took the jump for silence: the nodes are Ready and the pods are the ones they were.
-fn well(cluster: &Cluster, pods: &std::collections::BTreeSet<String>) {
+fn well(cluster: &Cluster, pods: &BTreeSet<String>) {
     cluster.says(
         "kubectl get nodes -o jsonpath='{.items[*].status.conditions[?(@.type==\"Ready\")].status}{.items[*].spec.taints}'",
         "True True",

@@ -1,6 +1,7 @@
 //! Controllers, and people, that want different things.
 
 use crate::{nodes, told, uids, workload};
+use coracle_tests::Cluster;
 use std::time::Duration;
 
 /// Autoscalers look every 15 s.
@@ -137,22 +138,7 @@ fn autoscalers_bring_people_back_and_do_not_fight() {
         "Normal SuccessfulRescale New size: 2; reason: Current number of replicas below Spec.MinReplicas",
     );
     cluster.until("kubectl get pods -l app=web -o name | wc -l", "2");
-    // Another for the same pods: neither acts, and both say why.
-    cluster.apply(&autoscaler("second", 1, 9));
-    let why = "pods by selector app=web are controlled by multiple HPAs: [default/first default/second]";
-    for name in ["first", "second"] {
-        let line = format!(
-            "kubectl get hpa {name} -o jsonpath='{{.status.conditions[?(@.type==\"ScalingActive\")].reason}}: {{.status.conditions[?(@.type==\"ScalingActive\")].message}}'"
-        );
-        cluster.within(LOOK, &line, |text| text == format!("AmbiguousSelector: {why}"));
-        told(&cluster, "HorizontalPodAutoscaler", name, &format!("Warning AmbiguousSelector {why}"));
-        told(
-            &cluster,
-            "HorizontalPodAutoscaler",
-            name,
-            &format!("Warning FailedComputeMetricsReplicas {why}"),
-        );
-    }
+    ambiguous(&cluster);
     cluster.says(size, "2");
     // Switched off by hand, and that is respected.
     cluster.ok("kubectl delete hpa second && kubectl scale deployment web --replicas=0");
@@ -162,4 +148,23 @@ fn autoscalers_bring_people_back_and_do_not_fight() {
         |r| r == "ScalingDisabled",
     );
     cluster.says(size, "0");
+}
+
+/// Another for the same pods: neither acts, and both say why.
+fn ambiguous(cluster: &Cluster) {
+    cluster.apply(&autoscaler("second", 1, 9));
+    let why = "pods by selector app=web are controlled by multiple HPAs: [default/first default/second]";
+    for name in ["first", "second"] {
+        let line = format!(
+            "kubectl get hpa {name} -o jsonpath='{{.status.conditions[?(@.type==\"ScalingActive\")].reason}}: {{.status.conditions[?(@.type==\"ScalingActive\")].message}}'"
+        );
+        cluster.within(LOOK, &line, |text| text == format!("AmbiguousSelector: {why}"));
+        told(cluster, "HorizontalPodAutoscaler", name, &format!("Warning AmbiguousSelector {why}"));
+        told(
+            cluster,
+            "HorizontalPodAutoscaler",
+            name,
+            &format!("Warning FailedComputeMetricsReplicas {why}"),
+        );
+    }
 }

@@ -52,9 +52,8 @@ fn lives(cluster: &Cluster, app: &str, count: usize, lost: &[&str]) {
     });
 }
 
-#[test]
-fn pods_of_a_lost_node_are_replaced_and_none_is_doubled() {
-    // Half of the nodes are lost: were it more, nobody would be evicted. One pod of everything on each node.
+/// Six nodes, one pod of everything on each. Half of them may be lost: were it more, nobody would be evicted.
+fn filled() -> Cluster {
     let cluster = nodes(6);
     cluster.apply(&workload("Deployment", "web", "replicas: 8"));
     cluster.apply(&workload(
@@ -68,6 +67,12 @@ fn pods_of_a_lost_node_are_replaced_and_none_is_doubled() {
     for what in ["statefulset/db", "daemonset/log", "deployment/web"] {
         cluster.ok(&format!("kubectl rollout status {what} --timeout=100s"));
     }
+    cluster
+}
+
+#[test]
+fn pods_of_a_lost_node_are_replaced_and_none_is_doubled() {
+    let cluster = filled();
     let on = |node: &str, app: &str| -> Vec<String> {
         pods(&cluster, app).into_iter().filter(|(_, n, _)| n == node).map(|(name, ..)| name).collect()
     };
