@@ -46,6 +46,7 @@ async fn main() -> Result<(), Failure> {
         api_addresses: Vec::new(),
         api_port: port,
         service_ip: [10, 43, 0, 1].into(),
+        cluster_cidr: "10.42.0.0/16".to_owned(),
         service_cidr: "10.43.0.0/16".to_owned(),
         dns_ip: None,
         ca_pem: pki.ca_pem().to_owned(),

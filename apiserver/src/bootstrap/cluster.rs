@@ -24,6 +24,7 @@ pub(super) fn objects(config: &BootstrapConfig) -> Vec<Wanted> {
     all.extend(api_service(config));
     all.push(extension_authentication(config));
     all.push(cluster_info(config));
+    all.push(proxy_configuration(config));
     all.push(legacy_tracking());
     if let Some(ip) = config.dns_ip {
         all.extend(dns(ip));
@@ -171,6 +172,20 @@ fn cluster_info(config: &BootstrapConfig) -> Wanted {
     });
     // The signatures beside it are the bootstrap signer's.
     Wanted { resource: "configmaps.", object, keep: Keep::Entry("kubeconfig") }
+}
+
+/// What the proxies of machines that join must know: upstream's configuration, where kubeadm keeps it.
+fn proxy_configuration(config: &BootstrapConfig) -> Wanted {
+    let text = format!(
+        "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmode: iptables\nclusterCIDR: {}\n",
+        config.cluster_cidr
+    );
+    let object = json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": { "name": "kube-proxy", "namespace": "kube-system", "labels": { "app": "kube-proxy" } },
+        "data": { "config.conf": text },
+    });
+    Wanted { resource: "configmaps.", object, keep: Keep::Entry("config.conf") }
 }
 
 /// The Service without a selector (the DNS component writes its endpoints) and the identity of that component.

@@ -34,6 +34,8 @@ pub struct BootstrapConfig {
     pub service_ip: IpAddr,
     /// Where the addresses of Services come from: the ServiceCIDR `kubernetes`. `service_ip` is of this range.
     pub service_cidr: String,
+    /// The addresses of all pods, told to the proxies of machines that join.
+    pub cluster_cidr: String,
     /// Cluster DNS's address; `None` where DNS is disabled.
     pub dns_ip: Option<IpAddr>,
     pub ca_pem: String,

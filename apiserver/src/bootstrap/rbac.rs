@@ -25,8 +25,27 @@ pub(super) fn objects() -> Vec<Wanted> {
 }
 
 /// Coracle's additions, in the table's form: cluster DNS watches Services and writes the endpoints of its own; the
-/// metrics of nodes and pods are read by whom metrics-server would let read them.
+/// metrics of nodes and pods are read by whom metrics-server would let read them; machines join by bootstrap tokens under
+/// kubeadm's names and rights, and nodes may have the certificates of their port and of their proxy.
 const OWN: &str = "\
+C coracle:node-certificates
+ create|certificates.k8s.io|certificatesigningrequests/selfnodeserver,certificatesigningrequests/nodeproxyclient
+B coracle:node-certificates coracle:node-certificates g:system:nodes
+C coracle:node-certificate-approval
+ approve|certificates.k8s.io|signers|kubernetes.io/kubelet-serving,kubernetes.io/kube-apiserver-client
+B coracle:node-certificate-approval coracle:node-certificate-approval s:kube-system/certificate-controller
+C kubeadm:get-nodes
+ get|-|nodes
+B kubeadm:get-nodes kubeadm:get-nodes g:system:bootstrappers:kubeadm:default-node-token
+B kubeadm:kubelet-bootstrap system:node-bootstrapper g:system:bootstrappers:kubeadm:default-node-token
+B kubeadm:node-autoapprove-bootstrap system:certificates.k8s.io:certificatesigningrequests:nodeclient g:system:bootstrappers:kubeadm:default-node-token
+B kubeadm:node-autoapprove-certificate-rotation system:certificates.k8s.io:certificatesigningrequests:selfnodeclient g:system:nodes
+R kube-public/kubeadm:bootstrap-signer-clusterinfo
+ get|-|configmaps|cluster-info
+N kube-public/kubeadm:bootstrap-signer-clusterinfo Role/kubeadm:bootstrap-signer-clusterinfo u:system:anonymous
+R kube-system/kube-proxy
+ get|-|configmaps|kube-proxy
+N kube-system/kube-proxy Role/kube-proxy u:system:kube-proxy
 C system:aggregated-metrics-reader +view +edit +admin
  get,list,watch|metrics.k8s.io|pods,nodes
 B coracle:controller-manager coracle:controller-manager u:system:kube-controller-manager

@@ -12,6 +12,7 @@ fn config() -> BootstrapConfig {
         api_port: 6443,
         service_ip: [10, 43, 0, 1].into(),
         service_cidr: "10.43.0.0/16".to_owned(),
+        cluster_cidr: "10.42.0.0/16".to_owned(),
         dns_ip: Some([10, 43, 0, 10].into()),
         ca_pem: "CA".to_owned(),
         front_proxy_ca_pem: "FRONT".to_owned(),
@@ -128,10 +129,10 @@ fn every_default_role_is_there() {
         let is = |suffix: &str| roles.contains(&format!("system:controller:{controller}{suffix}"));
         assert!(is("-controller") || is(""), "controller {controller}");
     }
-    assert_eq!(roles.len(), 71 + 3, "the table's and Coracle's own");
-    assert_eq!(names("clusterrolebindings.rbac.authorization.k8s.io", "").len(), 52 + 2);
-    assert_eq!(names("roles.rbac.authorization.k8s.io", "kube-system").len(), 6 + 1);
-    assert_eq!(names("rolebindings.rbac.authorization.k8s.io", "kube-public").len(), 1);
+    assert_eq!(roles.len(), 71 + 6, "the table's and Coracle's own");
+    assert_eq!(names("clusterrolebindings.rbac.authorization.k8s.io", "").len(), 52 + 8);
+    assert_eq!(names("roles.rbac.authorization.k8s.io", "kube-system").len(), 6 + 2);
+    assert_eq!(names("rolebindings.rbac.authorization.k8s.io", "kube-public").len(), 2);
 }
 
 #[test]
@@ -142,7 +143,9 @@ fn the_rest_is_there() {
     assert!(names("priorityclasses.scheduling.k8s.io", "").contains("system-node-critical"));
     assert!(names("storageclasses.storage.k8s.io", "").contains("local-path"));
     assert!(names("configmaps.", "kube-public").contains("cluster-info"));
-    assert!(names("configmaps.", "kube-system").contains("extension-apiserver-authentication"));
+    for map in ["extension-apiserver-authentication", "kube-proxy"] {
+        assert!(names("configmaps.", "kube-system").contains(map), "{map}");
+    }
     let without = BootstrapConfig { dns_ip: None, api_addresses: vec![[127, 0, 0, 1].into()], ..config() };
     let plain = wanted(&without);
     assert!(!plain.iter().any(|w| w.object["metadata"]["name"] == "kube-dns"));

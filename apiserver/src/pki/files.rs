@@ -24,7 +24,7 @@ pub(super) fn create_dir(dir: &Path) -> Result<(), PkiError> {
 }
 
 /// The text of a file of the folder; `None` if there is none. Rights for anybody but the owner are taken away.
-pub(super) fn read(dir: &Path, name: &str) -> Result<Option<String>, PkiError> {
+pub fn read(dir: &Path, name: &str) -> Result<Option<String>, PkiError> {
     let path = dir.join(name);
     let fail = |source| PkiError::Read { path: path.clone(), source };
     match fs::metadata(&path) {
@@ -80,8 +80,9 @@ fn write_temporary(dir: &Path, file: &NewFile) -> Result<(PathBuf, fs::File), Pk
     Ok((path, handle))
 }
 
-/// [`write_all`] for one file outside the folder (the kubeconfig). Parent folders are made, 0755.
-pub(crate) fn write_private(path: &Path, contents: String) -> Result<(), PkiError> {
+/// [`write_all`] for one file outside the folder (a kubeconfig, a joined machine's certificate). Parent folders are made,
+/// 0755.
+pub fn write_private(path: &Path, contents: String) -> Result<(), PkiError> {
     let parent = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     fs::create_dir_all(parent).map_err(|source| PkiError::Write { path: parent.to_owned(), source })?;
     let name = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();

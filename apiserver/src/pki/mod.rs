@@ -21,11 +21,11 @@ mod tls;
 mod tests;
 
 pub use certs::{Leaf, SignedClient};
-pub(crate) use files::write_private;
+pub use files::{read as read_private, write_private};
 pub use host::{addresses, host_name};
 pub use request::{CertificateRequest, RequestError, USAGES, check_certificates};
 pub use signer::ServiceAccountKey;
-pub use tls::ClientVerifier;
+pub use tls::{ClientVerifier, joined_kubelet_tls};
 
 use certs::{Authority, Issued};
 use jiff::Timestamp;

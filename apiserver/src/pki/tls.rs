@@ -4,9 +4,11 @@ use super::resolver::Current;
 use super::{Leaf, Pki, PkiError};
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::CryptoProvider;
-use rustls::pki_types::{CertificateDer, UnixTime};
-use rustls::server::WebPkiClientVerifier;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::server::{ResolvesServerCert, WebPkiClientVerifier};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{
     ClientConfig, DigitallySignedStruct, DistinguishedName, RootCertStore, ServerConfig, SignatureScheme,
 };
@@ -33,15 +35,7 @@ impl Pki {
     }
 
     fn verifier(&self, authorities: &[&CertificateDer<'static>]) -> Result<ClientVerifier, PkiError> {
-        let mut roots = RootCertStore::empty();
-        for der in authorities {
-            roots.add((*der).clone()).map_err(tls_error)?;
-        }
-        let inner = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider())
-            .allow_unauthenticated()
-            .build()
-            .map_err(tls_error)?;
-        Ok(ClientVerifier { inner, clock: self.options.clock.clone() })
+        ClientVerifier::new(authorities, self.options.clock.clone())
     }
 
     fn roots(&self) -> Result<Arc<RootCertStore>, PkiError> {
@@ -68,14 +62,7 @@ impl Pki {
     fn serving(self: &Arc<Self>, leaf: Leaf) -> Result<Arc<ServerConfig>, PkiError> {
         // Clients choose their certificate by these names, so those of proxies must be told too.
         let known = self.verifier(&[&self.ca.der, &self.front_proxy_ca.der])?;
-        let verifier = Arc::new(AcceptThenJudge(known.inner));
-        let mut config = ServerConfig::builder_with_provider(provider())
-            .with_safe_default_protocol_versions()
-            .map_err(tls_error)?
-            .with_client_cert_verifier(verifier)
-            .with_cert_resolver(Arc::new(Current { pki: self.clone(), leaf }));
-        config.alpn_protocols = ALPN.iter().map(|p| p.to_vec()).collect();
-        Ok(Arc::new(config))
+        serving(&known, Arc::new(Current { pki: self.clone(), leaf }))
     }
 
     /// For calls to kubelets: presents `apiserver-kubelet-client`, trusts the cluster's CA alone. Without ALPN, because
@@ -90,6 +77,38 @@ impl Pki {
     }
 }
 
+/// Serves under whatever certificate `certificate` answers with; clients are asked for one of `known`'s.
+fn serving(
+    known: &ClientVerifier,
+    certificate: Arc<dyn ResolvesServerCert>,
+) -> Result<Arc<ServerConfig>, PkiError> {
+    let mut config = ServerConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()
+        .map_err(tls_error)?
+        .with_client_cert_verifier(Arc::new(AcceptThenJudge(known.inner.clone())))
+        .with_cert_resolver(certificate);
+    config.alpn_protocols = ALPN.iter().map(|p| p.to_vec()).collect();
+    Ok(Arc::new(config))
+}
+
+/// For the kubelet's port of a machine that has no authority of its own: its certificate and key (PEM), and the judge of
+/// clients by the cluster's CA.
+pub fn joined_kubelet_tls(
+    ca_pem: &str,
+    certificate_pem: &str,
+    key_pem: &str,
+) -> Result<(Arc<ServerConfig>, ClientVerifier), PkiError> {
+    let authorities: Vec<CertificateDer<'static>> =
+        CertificateDer::pem_slice_iter(ca_pem.as_bytes()).collect::<Result<_, _>>().map_err(tls_error)?;
+    let known = ClientVerifier::new(&authorities.iter().collect::<Vec<_>>(), Arc::new(jiff::Timestamp::now))?;
+    let chain = CertificateDer::pem_slice_iter(certificate_pem.as_bytes());
+    let chain = chain.collect::<Result<Vec<_>, _>>().map_err(tls_error)?;
+    let key = PrivateKeyDer::from_pem_slice(key_pem.as_bytes()).map_err(tls_error)?;
+    let own = CertifiedKey::from_der(chain, key, &provider()).map_err(tls_error)?;
+    let tls = serving(&known, Arc::new(SingleCertAndKey::from(own)))?;
+    Ok((tls, known))
+}
+
 /// Verifies a client's certificate chain. The handshake only proves that the client holds the key; whether the
 /// certificate is worth anything is asked here, so that a bad one gets a 401 instead of a broken connection.
 #[derive(Clone)]
@@ -99,6 +118,18 @@ pub struct ClientVerifier {
 }
 
 impl ClientVerifier {
+    fn new(authorities: &[&CertificateDer<'static>], clock: super::Clock) -> Result<Self, PkiError> {
+        let mut roots = RootCertStore::empty();
+        for der in authorities {
+            roots.add((*der).clone()).map_err(tls_error)?;
+        }
+        let inner = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider())
+            .allow_unauthenticated()
+            .build()
+            .map_err(tls_error)?;
+        Ok(Self { inner, clock })
+    }
+
     /// `chain` as the client sent it: its own certificate first.
     pub fn verify(&self, chain: &[CertificateDer<'_>]) -> Result<(), String> {
         let (own, others) = chain.split_first().ok_or("no certificate")?;

@@ -46,6 +46,7 @@ async fn cluster() -> (Fixture, Arc<Pki>, tempfile::TempDir) {
         api_port: 6443,
         service_ip: [10, 43, 0, 1].into(),
         service_cidr: "10.43.0.0/16".to_owned(),
+        cluster_cidr: "10.42.0.0/16".to_owned(),
         dns_ip: None,
         ca_pem: pki.ca_pem().to_owned(),
         front_proxy_ca_pem: pki.front_proxy_ca_pem().to_owned(),

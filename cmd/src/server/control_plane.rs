@@ -186,6 +186,7 @@ fn cluster(config: &Config, pki: &Pki, port: u16) -> BootstrapConfig {
         api_port: port,
         service_ip: service_address(config, 1),
         service_cidr: config.service_cidr.clone(),
+        cluster_cidr: config.cluster_cidr.clone(),
         dns_ip: config.runs(Component::Dns).then(|| service_address(config, 10)),
         ca_pem: pki.ca_pem().to_owned(),
         front_proxy_ca_pem: pki.front_proxy_ca_pem().to_owned(),

@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 const BLOCK_BYTES: usize = 64;
 
 /// `header..signature` of the content, by the token with this id.
-pub(super) fn detached(content: &str, id: &str, key: &str) -> String {
+pub fn detached(content: &str, id: &str, key: &str) -> String {
     let header = URL_SAFE_NO_PAD.encode(format!("{{\"alg\":\"HS256\",\"kid\":\"{id}\"}}"));
     let signed = format!("{header}.{}", URL_SAFE_NO_PAD.encode(content));
     format!("{header}..{}", URL_SAFE_NO_PAD.encode(hmac(key.as_bytes(), signed.as_bytes())))

@@ -7,6 +7,7 @@ mod signer;
 mod token;
 
 pub use cleaner::run as run_cleaner;
+pub use jws::detached as signature;
 pub use signer::run as run_signer;
 
 use k8s_openapi::api::core::v1::Secret;

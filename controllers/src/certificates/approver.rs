@@ -1,4 +1,4 @@
-//! Approves client certificates of kubelets, after asking whether the requester may have them.
+//! Approves certificates of nodes, after asking whether the requester may have them.
 
 use super::plan::{self, Permission};
 use super::request::Wanted;
@@ -6,23 +6,32 @@ use super::{ACCOUNT, outdated};
 use crate::Clients;
 use coracle_client::informer::deleting;
 use coracle_client::{Controller, Informer, Next, ObjectKey, ReconcileError, Reconciler};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
 use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestCondition};
+use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Api;
 use kube::api::PostParams;
+use std::time::Duration;
 use tokio_util::sync::CancellationToken;
+
+/// How long a request for a serving certificate waits for its node's addresses, and how often it is looked at meanwhile.
+const ADDRESSES_COME: SignedDuration = SignedDuration::from_secs(60);
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 struct Approver {
     client: kube::Client,
     requests: Informer<CertificateSigningRequest>,
+    nodes: Informer<Node>,
 }
 
 pub(super) async fn run(clients: Clients, stop: CancellationToken) {
     let requests = clients.informers.of::<CertificateSigningRequest>();
-    let reconciler = Approver { client: clients.client(ACCOUNT), requests: requests.clone() };
-    Controller::new(reconciler).objects(&requests).run(stop).await;
+    let nodes = clients.informers.of::<Node>();
+    let reconciler =
+        Approver { client: clients.client(ACCOUNT), requests: requests.clone(), nodes: nodes.clone() };
+    Controller::new(reconciler).objects(&requests).reads(&nodes).run(stop).await;
 }
 
 impl Reconciler for Approver {
@@ -43,6 +52,12 @@ impl Reconciler for Approver {
             return Ok(Next::Done);
         };
         let username = spec.username.as_deref().unwrap_or_default();
+        if let Some(name) = plan::node_of(&spec.signer_name, &wanted) {
+            let node = self.nodes.get("", name);
+            if !node.is_some_and(|node| plan::hosts_are_its_own(&wanted, &node, &self.nodes.list())) {
+                return Ok(not_yet(&csr));
+            }
+        }
         let mut tried = Vec::new();
         for permission in plan::permissions(&spec.signer_name, username, &wanted) {
             if self.may(&csr, permission).await? {
@@ -54,6 +69,16 @@ impl Reconciler for Approver {
             tracing::info!(request = key.name, ?tried, "subject access review was not approved");
         }
         Ok(Next::Done)
+    }
+}
+
+/// The node's newest addresses may not have come here yet; after a while they will not come.
+fn not_yet(csr: &CertificateSigningRequest) -> Next {
+    let created = csr.metadata.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0);
+    if Timestamp::now().duration_since(created) < ADDRESSES_COME {
+        Next::After(LOOK_AGAIN)
+    } else {
+        Next::Done
     }
 }
 

@@ -5,13 +5,18 @@ use super::{has, is_issued};
 use crate::common::timestamp;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use k8s_openapi::api::core::v1::Node;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 pub(super) const API_CLIENT: &str = "kubernetes.io/kube-apiserver-client";
 pub(super) const KUBELET_CLIENT: &str = "kubernetes.io/kube-apiserver-client-kubelet";
 pub(super) const KUBELET_SERVING: &str = "kubernetes.io/kubelet-serving";
 pub(super) const LEGACY_UNKNOWN: &str = "kubernetes.io/legacy-unknown";
+
+/// The user that upstream's role of service proxies is bound to.
+const PROXY: &str = "system:kube-proxy";
 
 /// Upstream's `--cluster-signing-duration`, a year: the longest life of a certificate.
 const LIFE: Duration = Duration::from_secs(365 * 24 * 3600);
@@ -30,10 +35,48 @@ pub(super) struct Permission {
 }
 
 /// The rights to ask for, in their order; none for requests that are not approved by themselves.
+///
+/// Upstream approves kubelets' client certificates alone. Machines that join need two more, and have the rights to them
+/// from Coracle's own roles: the serving certificate of their port, and the proxy's client certificate.
 pub(super) fn permissions(signer: &str, username: &str, wanted: &Wanted) -> Vec<Permission> {
-    if signer != KUBELET_CLIENT || kubelet_client(wanted).is_err() {
-        return Vec::new();
+    match signer {
+        KUBELET_CLIENT if kubelet_client(wanted).is_ok() => kubelet_permissions(username, wanted),
+        KUBELET_SERVING if kubelet_serving(wanted).is_ok() && username == wanted.common_name => {
+            vec![Permission {
+                subresource: "selfnodeserver",
+                message: "Auto approving self kubelet server certificate after SubjectAccessReview.",
+            }]
+        }
+        API_CLIENT if is_proxy(wanted) => vec![Permission {
+            subresource: "nodeproxyclient",
+            message: "Auto approving kube-proxy client certificate after SubjectAccessReview.",
+        }],
+        _ => Vec::new(),
     }
+}
+
+/// Exactly upstream's identity of kube-proxy: nobody becomes anybody else by this right.
+fn is_proxy(wanted: &Wanted) -> bool {
+    let names = wanted.dns_names + wanted.ip_addresses + wanted.email_addresses + wanted.uris;
+    wanted.common_name == PROXY && wanted.organizations.is_empty() && names == 0 && api_client(wanted).is_ok()
+}
+
+/// The node whose own addresses the request's names must be; `None` where names do not matter.
+pub(super) fn node_of<'w>(signer: &str, wanted: &'w Wanted) -> Option<&'w str> {
+    wanted.common_name.strip_prefix("system:node:").filter(|_| signer == KUBELET_SERVING)
+}
+
+/// Whether every name that is asked for is one of the node's addresses, and no other node's.
+pub(super) fn hosts_are_its_own(wanted: &Wanted, node: &Node, all: &[Arc<Node>]) -> bool {
+    let has = |node: &Node, host: &str| {
+        let addresses = node.status.as_ref().and_then(|s| s.addresses.as_deref()).unwrap_or_default();
+        addresses.iter().any(|a| a.address == host)
+    };
+    let others = || all.iter().filter(|other| other.metadata.name != node.metadata.name);
+    wanted.hosts.iter().all(|host| has(node, host) && !others().any(|other| has(other, host)))
+}
+
+fn kubelet_permissions(username: &str, wanted: &Wanted) -> Vec<Permission> {
     let mut all = Vec::new();
     if username == wanted.common_name {
         all.push(Permission {

@@ -1,6 +1,7 @@
 //! What a PKCS#10 request asks for.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 use x509_parser::certification_request::X509CertificationRequest;
 use x509_parser::extensions::{GeneralName, ParsedExtension};
 use x509_parser::prelude::FromDer;
@@ -14,6 +15,8 @@ pub(super) struct Wanted {
     pub ip_addresses: usize,
     pub email_addresses: usize,
     pub uris: usize,
+    /// The DNS names and IP addresses themselves, as text.
+    pub hosts: BTreeSet<String>,
     pub usages: BTreeSet<String>,
 }
 
@@ -41,11 +44,24 @@ impl Wanted {
 
     fn count(&mut self, name: &GeneralName<'_>) {
         match name {
-            GeneralName::DNSName(_) => self.dns_names += 1,
-            GeneralName::IPAddress(_) => self.ip_addresses += 1,
+            GeneralName::DNSName(name) => {
+                self.dns_names += 1;
+                self.hosts.insert((*name).to_owned());
+            }
+            GeneralName::IPAddress(octets) => {
+                self.ip_addresses += 1;
+                self.hosts.insert(address(octets));
+            }
             GeneralName::RFC822Name(_) => self.email_addresses += 1,
             GeneralName::URI(_) => self.uris += 1,
             _ => {}
         }
     }
+}
+
+/// What is neither four nor sixteen octets is no address, and equals none.
+fn address(octets: &[u8]) -> String {
+    let v4 = <[u8; 4]>::try_from(octets).map(IpAddr::from);
+    v4.or_else(|_| <[u8; 16]>::try_from(octets).map(IpAddr::from))
+        .map_or_else(|_| String::new(), |ip| ip.to_string())
 }

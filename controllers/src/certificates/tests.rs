@@ -2,7 +2,9 @@ use super::plan::*;
 use super::request::Wanted;
 use jiff::Timestamp;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use k8s_openapi::api::core::v1::Node;
 use serde_json::{Value, json};
+use std::sync::Arc;
 use std::time::Duration;
 
 fn wanted(name: &str, organizations: &[&str], usages: &[&str]) -> Wanted {
@@ -75,6 +77,45 @@ fn who_may_have_a_kubelets_certificate() {
     assert_eq!(names(KUBELET_CLIENT, "system:bootstrap:abcdef", &kubelet()), ["nodeclient"]);
     assert_eq!(names(API_CLIENT, "system:node:n1", &kubelet()), [] as [&str; 0]);
     assert_eq!(names(KUBELET_CLIENT, "x", &Wanted { uris: 1, ..kubelet() }), [] as [&str; 0]);
+}
+
+#[test]
+fn who_may_have_a_nodes_other_certificates() {
+    let names = |signer: &str, user: &str, wanted: &Wanted| {
+        permissions(signer, user, wanted).iter().map(|p| p.subresource).collect::<Vec<_>>()
+    };
+    let none = [] as [&str; 0];
+    let serving = wanted("system:node:n1", &["system:nodes"], &["server auth", "digital signature"]);
+    let serving = Wanted { ip_addresses: 1, ..serving };
+    assert_eq!(names(KUBELET_SERVING, "system:node:n1", &serving), ["selfnodeserver"]);
+    assert_eq!(names(KUBELET_SERVING, "system:node:n2", &serving), none);
+    let proxy = wanted("system:kube-proxy", &[], &["client auth", "digital signature"]);
+    assert_eq!(names(API_CLIENT, "system:node:n1", &proxy), ["nodeproxyclient"]);
+    let masters = wanted("system:kube-proxy", &["system:masters"], &["client auth"]);
+    for other in [masters, wanted("admin", &[], &["client auth"]), Wanted { uris: 1, ..proxy }] {
+        assert_eq!(names(API_CLIENT, "system:node:n1", &other), none, "{other:?}");
+    }
+}
+
+#[test]
+fn a_serving_certificate_is_for_the_nodes_own_addresses() {
+    let node = |name: &str, address: &str| -> Arc<Node> {
+        let address = json!({ "type": "InternalIP", "address": address });
+        let node = json!({ "metadata": { "name": name }, "status": { "addresses": [address] } });
+        Arc::new(serde_json::from_value(node).unwrap())
+    };
+    let for_hosts = |hosts: &[&str]| Wanted {
+        hosts: hosts.iter().map(|h| (*h).to_owned()).collect(),
+        ..wanted("system:node:n1", &["system:nodes"], &[])
+    };
+    let all = [node("n1", "192.0.2.1"), node("n2", "192.0.2.2")];
+    let good = |hosts: &[&str], all: &[Arc<Node>]| hosts_are_its_own(&for_hosts(hosts), &all[0], all);
+    assert!(good(&["192.0.2.1"], &all));
+    assert!(!good(&["192.0.2.1", "192.0.2.2"], &all));
+    assert!(!good(&["192.0.2.9"], &all));
+    assert!(!good(&["192.0.2.1"], &[node("n1", "192.0.2.1"), node("n2", "192.0.2.1")]), "claimed twice");
+    assert_eq!(node_of(KUBELET_SERVING, &for_hosts(&[])), Some("n1"));
+    assert_eq!(node_of(KUBELET_CLIENT, &for_hosts(&[])), None);
 }
 
 #[test]
