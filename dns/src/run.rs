@@ -1,11 +1,11 @@
 //! Wires the DNS server to the API: Services and slices in, an EndpointSlice for the cluster's DNS Service out.
 
 use crate::forward::Forwarder;
-use crate::server::Server;
+use crate::server::{Nodes, Server};
 use crate::zone::{Directory, Zone};
 use coracle_client::{Context, Informer};
 use ipnet::IpNet;
-use k8s_openapi::api::core::v1::{Namespace, Service};
+use k8s_openapi::api::core::v1::{Namespace, Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::Api;
 use kube::api::PostParams;
@@ -23,7 +23,7 @@ pub struct Config {
     /// Cluster IP of the Service `kube-dns`.
     pub cluster_dns: IpAddr,
     pub domain: String,
-    /// Pods, Services and the node itself: nobody else is answered.
+    /// Pods, Services and, beside them, the nodes: nobody else is answered.
     pub clients: Vec<IpNet>,
     /// Whose resolvers are asked for names outside the cluster.
     pub resolv_conf: PathBuf,
@@ -63,7 +63,7 @@ pub async fn run(context: Context, config: Config) -> Result<(), Error> {
     let zone = Zone { directory, domain: config.domain.clone() };
     let mut clients = config.clients.clone();
     clients.push(IpNet::from(address.ip()));
-    let server = Server::new(zone, forwarder, clients);
+    let server = Server::new(zone, forwarder, clients, follow_nodes(&context.informers.of()));
     publish(&context, &config).await?;
     let serving = async {
         tokio::select! {
@@ -75,6 +75,27 @@ pub async fn run(context: Context, config: Config) -> Result<(), Error> {
         None => Ok(()),
         Some(ended) => ended.map_err(Error::Socket),
     }
+}
+
+/// What pods of other nodes ask leaves these under the node's own address.
+fn follow_nodes(informer: &Informer<Node>) -> Nodes {
+    let nodes = Nodes::default();
+    let kept = Arc::downgrade(&nodes);
+    informer.on_change_while(move |delta| {
+        let Some(nodes) = kept.upgrade() else { return false };
+        let name = delta.object().and_then(|node| node.metadata.name.clone()).unwrap_or_default();
+        match &delta.new {
+            Some(node) => nodes.write().insert(name, addresses(node)),
+            None => nodes.write().remove(&name),
+        };
+        true
+    });
+    nodes
+}
+
+fn addresses(node: &Node) -> Vec<IpAddr> {
+    let all = node.status.iter().flat_map(|status| status.addresses.iter().flatten());
+    all.filter(|a| a.type_ == "InternalIP").filter_map(|a| a.address.parse().ok()).collect()
 }
 
 /// Says where the Service `kube-dns` leads.

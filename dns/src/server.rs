@@ -5,6 +5,8 @@ use crate::wire::{self, Reply};
 use crate::zone::{Directory, Zone};
 use hickory_proto::op::{Message, Query, ResponseCode};
 use ipnet::IpNet;
+use parking_lot::RwLock;
+use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,21 +23,28 @@ const IDLE: Duration = Duration::from_secs(10);
 /// Aliases followed outside the cluster for one question.
 const NAME_LIMIT_BYTES: usize = 65_535;
 
+/// Addresses by node.
+pub type Nodes = Arc<RwLock<HashMap<String, Vec<IpAddr>>>>;
+
 pub struct Server<D> {
     pub zone: Zone<D>,
     pub forwarder: Forwarder,
     /// Who may ask.
     pub clients: Vec<IpNet>,
+    /// And these, which come and go: the nodes, under whose addresses the questions of their pods arrive.
+    pub nodes: Nodes,
     slots: Arc<Semaphore>,
 }
 
 impl<D: Directory + Send + Sync + 'static> Server<D> {
-    pub fn new(zone: Zone<D>, forwarder: Forwarder, clients: Vec<IpNet>) -> Arc<Self> {
-        Arc::new(Self { zone, forwarder, clients, slots: Arc::new(Semaphore::new(AT_ONCE)) })
+    pub fn new(zone: Zone<D>, forwarder: Forwarder, clients: Vec<IpNet>, nodes: Nodes) -> Arc<Self> {
+        Arc::new(Self { zone, forwarder, clients, nodes, slots: Arc::new(Semaphore::new(AT_ONCE)) })
     }
 
     fn may_ask(&self, client: IpAddr) -> bool {
-        client.is_loopback() || self.clients.iter().any(|net| net.contains(&client))
+        client.is_loopback()
+            || self.clients.iter().any(|net| net.contains(&client))
+            || self.nodes.read().values().any(|addresses| addresses.contains(&client))
     }
 
     pub async fn serve_udp(self: Arc<Self>, socket: UdpSocket) -> std::io::Result<()> {
