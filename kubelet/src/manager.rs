@@ -21,6 +21,8 @@ use tokio_util::sync::CancellationToken;
 
 /// How often a runtime without events is asked, while there are pods.
 const RELIST: Duration = Duration::from_secs(1);
+/// What containers get whose pod nobody knows any more, so that its own period is not known either; upstream's second.
+const ORPHANS_GRACE: Duration = Duration::from_secs(1);
 /// Between attempts to open the runtime's event stream.
 const REOPEN: Duration = Duration::from_secs(2);
 
@@ -58,7 +60,8 @@ pub async fn run(kubelet: Arc<Kubelet>, stop: CancellationToken) {
             (Change::Synced, _) => {
                 manager.replace(copy.take().into_iter().flat_map(HashMap::into_values).collect());
                 if std::mem::take(&mut first) {
-                    tokio::spawn(remove_orphans(manager.kubelet.clone(), manager.uids()));
+                    let orphans = remove_orphans(manager.kubelet.clone(), manager.uids());
+                    tokio::spawn(stop.clone().run_until_cancelled_owned(orphans));
                 }
             }
             (Change::Set(bytes), copy) => match (decode::<Pod>(&bytes), copy) {
@@ -186,18 +189,19 @@ async fn remove_orphans(kubelet: Arc<Kubelet>, known: HashSet<String>) {
     let uids: HashSet<String> = uids.chain(kubelet.volumes.pods_on_disk()).collect();
     // A pod that came meanwhile has a worker by now.
     let alive = |uid: &String| known.contains(uid) || kubelet.register.lock().contains_key(uid);
-    for uid in uids.into_iter().filter(|uid| !alive(uid)) {
-        if let Err(error) = remove_orphan(&kubelet, &uid).await {
+    let removals = uids.iter().filter(|uid| !alive(uid)).map(async |uid| {
+        if let Err(error) = remove_orphan(&kubelet, uid).await {
             tracing::warn!(%uid, %error, "remains of a pod not removed");
         }
-    }
+    });
+    futures::future::join_all(removals).await;
 }
 
 async fn remove_orphan(kubelet: &Kubelet, uid: &str) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let runtime = kubelet.runtime.as_ref();
     let observed = observe(runtime, uid, &Observed::default()).await?;
     tracing::info!(%uid, "removing the remains of a pod that is gone");
-    let stops = observed.running().map(|c| runtime.stop_container(&c.id, Duration::from_secs(30)));
+    let stops = observed.running().map(|c| runtime.stop_container(&c.id, ORPHANS_GRACE));
     futures::future::try_join_all(stops).await?;
     crate::pod::remove_everything(runtime, &observed).await?;
     kubelet.volumes.tear_down(uid)?;

@@ -23,6 +23,8 @@ use tokio_util::sync::CancellationToken;
 const LOOK: Duration = Duration::from_secs(10);
 /// While it is not, so that the node is Ready soon after the runtime is.
 const LOOK_WHEN_DOWN: Duration = Duration::from_secs(1);
+/// How long a renewal may take; several must fit into the 40 s after which a node counts as lost.
+const ANSWER: Duration = Duration::from_secs(10);
 /// Pause after the API server did not answer.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -191,10 +193,15 @@ async fn renew_for_ever(client: kube::Client, config: Config, node: Node) {
     let mut pause = Duration::ZERO;
     loop {
         tokio::time::sleep(pause).await;
-        pause = match renew(&api, &config, &node).await {
-            Ok(()) => config.lease_renew_interval,
-            Err(error) => {
+        // A connection whose other end is gone without a word answers nothing at all.
+        pause = match tokio::time::timeout(ANSWER, renew(&api, &config, &node)).await {
+            Ok(Ok(())) => config.lease_renew_interval,
+            Ok(Err(error)) => {
                 tracing::warn!(%error, "node lease not renewed, trying again");
+                RETRY
+            }
+            Err(_) => {
+                tracing::warn!("node lease not renewed in time, trying again");
                 RETRY
             }
         };
