@@ -17,6 +17,10 @@ pub struct Cli {
 pub enum Command {
     /// Run a node: API server, scheduler, controllers, kubelet, proxy and DNS in one process
     Server(Box<ServerArgs>),
+    /// Join this machine to a cluster as a node: kubelet, proxy and pod network
+    Agent(Box<AgentArgs>),
+    /// Make, list and delete the tokens by which machines join
+    Token(TokenArgs),
     /// Run one command with a throw-away cluster in memory around it
     Ci(CiArgs),
     /// Say what this machine lacks, and how to mend it
@@ -55,7 +59,7 @@ pub struct ServerArgs {
     /// Address of this node [default: of the interface with the default route]
     #[arg(long, value_name = "ADDRESS")]
     pub node_ip: Option<IpAddr>,
-    /// Components to leave out: kubelet, proxy, dns, scheduler, controllers, storage, load-balancers
+    /// Components to leave out: kubelet, proxy, network, dns, scheduler, controllers, storage, load-balancers
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     pub disable: Option<Vec<String>>,
     /// sled or memory [default: sled]
@@ -93,6 +97,87 @@ pub struct ServerArgs {
     /// Keep so many simulated nodes Ready, whose pods run by themselves [default: 0]
     #[arg(long, value_name = "N")]
     pub simulate_nodes: Option<u32>,
+}
+
+/// Flags of `coracle agent`.
+#[derive(Args, Default)]
+pub struct AgentArgs {
+    /// The server to join, such as https://192.0.2.1:6443
+    #[arg(long, value_name = "URL")]
+    pub server: String,
+    /// Of `coracle token create`; needed for the first start only
+    #[arg(long, value_name = "TOKEN", env = "CORACLE_TOKEN", hide_env_values = true)]
+    pub token: Option<String>,
+    /// Join only a cluster whose CA has this public key: sha256:HEX, as kubeadm writes it. Without it whoever knows the
+    /// token is believed to be the server
+    #[arg(long, value_name = "HASH,...", value_delimiter = ',')]
+    pub discovery_token_ca_cert_hash: Vec<String>,
+    /// Where state lives
+    #[arg(long, value_name = "DIR", default_value = crate::config::DEFAULT_DATA_DIR)]
+    pub data_dir: PathBuf,
+    /// Name of this node [default: the one that it joined as, else the host's name]
+    #[arg(long, value_name = "NAME")]
+    pub node_name: Option<String>,
+    /// Address of this node [default: of the interface with the default route]
+    #[arg(long, value_name = "ADDRESS")]
+    pub node_ip: Option<IpAddr>,
+    /// Components to leave out: proxy, network
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    pub disable: Vec<String>,
+    /// Socket of the container runtime
+    #[arg(long, value_name = "URL", default_value = crate::config::DEFAULT_RUNTIME_ENDPOINT)]
+    pub container_runtime_endpoint: String,
+    /// Where the runtime reads CNI configuration; one is written where there is none
+    #[arg(long, value_name = "DIR", default_value = crate::node::CNI_CONF_DIR)]
+    pub cni_conf_dir: PathBuf,
+    /// Below what is left of memory.available, nodefs.available or pid.available the node takes no more pods
+    /// [default: memory.available<100Mi,nodefs.available<10%]
+    #[arg(long, value_name = "SIGNAL<AMOUNT,...", value_delimiter = ',')]
+    pub eviction_hard: Option<Vec<String>>,
+    /// More of the log: 3 shows requests, 4 what components do, 6 everything [default: 2]
+    #[arg(long, short = 'v', value_name = "LEVEL")]
+    pub v: Option<u8>,
+}
+
+#[derive(Args)]
+pub struct TokenArgs {
+    #[command(subcommand)]
+    pub action: TokenAction,
+    /// Whom to ask, and as whom
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "KUBECONFIG",
+        default_value = "/etc/coracle/admin.conf",
+        global = true
+    )]
+    pub kubeconfig: PathBuf,
+}
+
+#[derive(Subcommand)]
+pub enum TokenAction {
+    /// Make a token and print it
+    Create {
+        /// Of the form [a-z0-9]{6}.[a-z0-9]{16} [default: a random one]
+        #[arg(value_name = "TOKEN")]
+        token: Option<String>,
+        /// How long it is good, such as 1h30m; 0 is for ever
+        #[arg(long, value_name = "DURATION", default_value = "24h")]
+        ttl: String,
+        /// What it is for
+        #[arg(long, value_name = "TEXT")]
+        description: Option<String>,
+        /// Print the whole command for the machine that is to join
+        #[arg(long)]
+        print_join_command: bool,
+    },
+    /// List the tokens
+    List,
+    /// Delete tokens, by themselves or by their ids
+    Delete {
+        #[arg(value_name = "TOKEN", required = true)]
+        tokens: Vec<String>,
+    },
 }
 
 #[derive(Args)]

@@ -24,14 +24,17 @@ pub enum Component {
     Scheduler,
     Controllers,
     Storage,
+    /// The pod network's range and the routes to other nodes, where `scripts/up` or an agent made the network.
+    Network,
     /// Of the controllers, the one that gives Services of type LoadBalancer the nodes' addresses.
     LoadBalancers,
 }
 
 impl Component {
-    const ALL: [(&'static str, Self); 7] = [
+    const ALL: [(&'static str, Self); 8] = [
         ("kubelet", Self::Kubelet),
         ("proxy", Self::Proxy),
+        ("network", Self::Network),
         ("dns", Self::Dns),
         ("scheduler", Self::Scheduler),
         ("controllers", Self::Controllers),
@@ -39,7 +42,7 @@ impl Component {
         ("load-balancers", Self::LoadBalancers),
     ];
 
-    fn parse(name: &str) -> Result<Self, String> {
+    pub fn parse(name: &str) -> Result<Self, String> {
         Self::ALL.iter().find(|(n, _)| *n == name).map(|(_, c)| *c).ok_or_else(|| {
             let known: Vec<&str> = Self::ALL.iter().map(|(n, _)| *n).collect();
             format!("disable: unknown component \"{name}\", known are {}", known.join(", "))
@@ -177,7 +180,7 @@ fn merge(args: ServerArgs, file: File, mistakes: &mut Vec<String>) -> Config {
     }
 }
 
-fn or_note<T>(result: Result<T, String>, mistakes: &mut Vec<String>) -> Option<T> {
+pub fn or_note<T>(result: Result<T, String>, mistakes: &mut Vec<String>) -> Option<T> {
     result.map_err(|mistake| mistakes.push(mistake)).ok()
 }
 
@@ -194,7 +197,7 @@ fn parse_backend(name: Option<&str>, etcd: Option<&[String]>) -> Result<Backend,
 }
 
 /// The flag's list of `signal<amount`, or the file's map of the same.
-fn eviction_hard(
+pub fn eviction_hard(
     flag: Option<Vec<String>>,
     file: Option<BTreeMap<String, String>>,
 ) -> Result<Thresholds, String> {
@@ -210,7 +213,7 @@ fn eviction_hard(
 }
 
 /// The node's name as the kubelet makes it of the host's: lower case, a valid DNS subdomain.
-fn node_name(asked: Option<String>, mistakes: &mut Vec<String>) -> String {
+pub fn node_name(asked: Option<String>, mistakes: &mut Vec<String>) -> String {
     let name = asked.unwrap_or_else(|| {
         nix::unistd::gethostname().ok().and_then(|n| n.into_string().ok()).unwrap_or_default().to_lowercase()
     });

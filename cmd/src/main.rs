@@ -2,16 +2,20 @@
 
 mod access;
 mod address;
+mod agent;
 mod args;
 mod check;
 mod ci;
 mod config;
 mod edge;
+mod join;
+mod node;
 mod reset;
 mod scheduler;
 mod server;
 mod status;
 mod supervise;
+mod token;
 mod why;
 
 use args::{Cli, Command};
@@ -46,6 +50,11 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     match cli.command {
         Command::Server(args) => in_runtime(levels(args.v), server::command(*args)),
+        // Whatever fails is told by whoever asked.
+        Command::Agent(args) => {
+            in_runtime(&format!("{},kube_client=off", levels(args.v)), agent::command(*args))
+        }
+        Command::Token(args) => in_runtime("error,kube_client=off", token::command(args)),
         Command::Ci(args) => in_runtime("error", ci::command(args)),
         Command::Check(args) => check::run(&args),
         Command::Status(args) => in_runtime("error,kube_client=off", status::command(args)),

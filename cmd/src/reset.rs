@@ -18,6 +18,9 @@ pub async fn command(args: ResetArgs) -> ExitCode {
     if let Err(why) = coracle_proxy::iptables::apply::clean_up().await {
         failures.push(format!("packet rules: {why}"));
     }
+    if let Err(why) = coracle_proxy::network::clean_up().await {
+        failures.push(format!("routes: {why}"));
+    }
     for failure in &failures {
         eprintln!("coracle reset: {failure}");
     }

@@ -3,6 +3,7 @@
 use super::control_plane::{ControlPlane, service_address};
 use super::identity::Clients;
 use crate::config::{Component, Config};
+use crate::node;
 use crate::supervise::Supervisor;
 use coracle_apiserver::authn::ServiceAccountTokens;
 use coracle_apiserver::authn::claims::Reference;
@@ -11,7 +12,8 @@ use coracle_client::{Context, Informers};
 use coracle_controllers::serviceaccount::LegacyTokens;
 use coracle_kubelet::simulate::{SimulateConfig, run_simulated};
 use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use rustls::pki_types::CertificateDer;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,9 +22,6 @@ use tokio_util::sync::CancellationToken;
 /// Where the node's DNS server listens; the Service `kube-dns` leads there. Not 53, which the machine's own resolver
 /// may hold.
 const DNS_PORT: u16 = 10_053;
-const PROXY_HEALTH_PORT: u16 = 10_256;
-/// The pod network that scripts/up writes, which leaves masquerading to the proxy. Others see to it themselves.
-const OUR_NETWORK: &str = "/etc/cni/net.d/10-coracle.conflist";
 
 /// What a component's start needs; one for all components.
 #[derive(Clone)]
@@ -135,7 +134,6 @@ fn simulated_nodes(supervisor: &mut Supervisor, base: Base, count: u32) {
     });
 }
 
-/// The pods and the port that shows them end together: a port without pods would answer nonsense.
 fn kubelet(supervisor: &mut Supervisor, base: Base, control_plane: &ControlPlane, config: &Config) {
     let mut settings = coracle_kubelet::Config::new(&config.node_name, config.node_ip);
     settings.runtime_endpoint.clone_from(&config.runtime_endpoint);
@@ -145,59 +143,30 @@ fn kubelet(supervisor: &mut Supervisor, base: Base, control_plane: &ControlPlane
     let pki = control_plane.pki.clone();
     supervisor.spawn("kubelet", move |stop| {
         let context = base.context(base.clients.node(&settings.node_name), stop);
-        run_kubelet(context, settings.clone(), pki.clone())
+        let pki = pki.clone();
+        node::run_kubelet(context, settings.clone(), async move { port(&pki) })
     });
 }
 
-async fn run_kubelet(
-    context: Context,
-    settings: coracle_kubelet::Config,
-    pki: Arc<Pki>,
-) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-    // There from the start, so that people find where manifests go.
-    std::fs::create_dir_all(settings.static_pods_dir())?;
+fn port(pki: &Arc<Pki>) -> Result<node::Port, node::BoxError> {
     let verifier = pki.client_verifier()?;
-    let server = coracle_kubelet::server::ServerConfig {
-        addresses: vec![SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), settings.port)],
-        tls: pki.kubelet_server_tls()?,
-        judge: Arc::new(move |chain| verifier.verify(chain)),
-        node_name: settings.node_name.clone(),
-        log_root: PathBuf::from("/var/log"),
-        pods_dir: settings.pods_dir(),
-        configz: configz(&settings),
-    };
-    let parts = coracle_kubelet::Parts::real(&settings);
-    let built = coracle_kubelet::build(&context, settings, parts)?;
-    let pods = built.pods_api();
-    tokio::select! {
-        served = coracle_kubelet::server::run(context, server, pods) => served?,
-        () = built.run() => {}
-    }
-    Ok(())
-}
-
-/// The settings in force, under the names of upstream's KubeletConfiguration.
-fn configz(settings: &coracle_kubelet::Config) -> serde_json::Value {
-    serde_json::json!({
-        "clusterDNS": settings.cluster_dns,
-        "clusterDomain": settings.cluster_domain,
-        "containerRuntimeEndpoint": settings.runtime_endpoint,
-        "maxPods": settings.max_pods,
-        "port": settings.port,
-        "staticPodPath": settings.static_pods_dir(),
-    })
+    let judge = Arc::new(move |chain: &[CertificateDer<'_>]| verifier.verify(chain));
+    Ok(node::Port { tls: pki.kubelet_server_tls()?, judge })
 }
 
 fn proxy(supervisor: &mut Supervisor, base: Base, config: &Config) {
-    let settings = coracle_proxy::Config {
-        node_name: config.node_name.clone(),
-        cluster_cidr: config.cluster_cidr.clone(),
-        masquerade_pods: Path::new(OUR_NETWORK).exists(),
-        health_address: SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), PROXY_HEALTH_PORT),
-    };
+    let (name, cidr) = (&config.node_name, &config.cluster_cidr);
+    let (settings, network) =
+        node::network(name, cidr, Path::new(node::CNI_CONF_DIR), &config.data_dir, false);
+    let of_network = base.clone();
     supervisor.spawn("proxy", move |stop| {
         let context = base.context(base.clients.user("system:kube-proxy"), stop);
         coracle_proxy::run(context, settings.clone())
+    });
+    let Some(network) = network.filter(|_| config.runs(Component::Network)) else { return };
+    supervisor.spawn("network", move |stop| {
+        let context = of_network.context(of_network.clients.user("system:kube-proxy"), stop);
+        coracle_proxy::network::run(context, network.clone())
     });
 }
 

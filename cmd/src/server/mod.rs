@@ -1,6 +1,6 @@
 //! `coracle server`: the control plane first, then the components, then waiting for the end.
 
-mod code;
+pub mod code;
 mod components;
 mod control_plane;
 mod identity;
@@ -80,7 +80,7 @@ pub async fn command(args: ServerArgs) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-fn fail(text: &str) -> ExitCode {
+pub fn fail(text: &str) -> ExitCode {
     for line in text.lines() {
         eprintln!("coracle: {line}");
     }

@@ -1,9 +1,10 @@
-//! What is declared comes back: pods deleted, nodes lost, the server killed in the middle, controllers that disagree,
+//! What is declared comes back: pods deleted, nodes lost or refused, the server killed in the middle, controllers that disagree,
 //! clocks that jump. Against the real binary with simulated nodes; needs kubectl, and no root.
 
 mod autoscale;
 mod clock;
 mod disagree;
+mod joining;
 mod killed;
 mod nodes;
 mod pods;

@@ -11,10 +11,12 @@ mod environment;
 mod faults;
 mod healing;
 mod images;
+mod joined;
 mod life;
 mod network;
 mod node;
 mod preemption;
+mod second;
 mod storage;
 mod volumes;
 
@@ -39,6 +41,7 @@ fn a_node_from_nothing_to_nothing() {
     healing::steps(&mut steps);
     images::steps(&mut steps);
     faults::steps(&mut steps);
+    joined::steps(&mut steps);
     steps.run("up-again-changes-nothing", |_| node.up_again_changes_nothing());
     let failures = steps.finish();
     let left = node.down();

@@ -21,7 +21,9 @@ pub fn possible() -> Result<(), String> {
     if !nix::unistd::geteuid().is_root() {
         return Err("needs root, for containers and packet rules".to_owned());
     }
-    for program in ["kubectl", "containerd", "runc", "iptables", "ctr", "curl", "script", "tar"] {
+    for program in
+        ["kubectl", "containerd", "runc", "iptables", "ctr", "curl", "script", "tar", "nsenter", "ip"]
+    {
         let path = std::env::var("PATH").unwrap_or_default();
         if !path.split(':').any(|dir| Path::new(dir).join(program).is_file()) {
             return Err(format!("needs {program}: scripts/prepare installs it"));

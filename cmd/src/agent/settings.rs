@@ -1,0 +1,116 @@
+//! The flags of `coracle agent`, checked whole.
+
+use crate::args::AgentArgs;
+use crate::config::{Component, eviction_hard, node_name, or_note};
+use crate::join::{Pin, Token};
+use axum::http::Uri;
+use coracle_kubelet::config::Thresholds;
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+#[derive(Clone, Debug)]
+pub struct Agent {
+    pub server: Uri,
+    pub token: Option<Token>,
+    /// Of the CA's public key; any one of them will do.
+    pub pins: Vec<Pin>,
+    pub data_dir: PathBuf,
+    /// What was asked for, or the host's name.
+    pub node_name: String,
+    /// Whether somebody asked for that name.
+    pub name_was_asked: bool,
+    pub node_ip: IpAddr,
+    pub disabled: BTreeSet<Component>,
+    pub runtime_endpoint: String,
+    pub cni_conf_dir: PathBuf,
+    pub eviction_hard: Thresholds,
+}
+
+impl Agent {
+    /// All mistakes, one a line.
+    pub fn load(args: AgentArgs) -> Result<Self, String> {
+        let mut mistakes = Vec::new();
+        let server = or_note(server(&args.server), &mut mistakes).unwrap_or_default();
+        let token = args.token.filter(|token| !token.is_empty());
+        let agent = Self {
+            server,
+            token: token.and_then(|token| or_note(Token::parse(&token), &mut mistakes)),
+            pins: args
+                .discovery_token_ca_cert_hash
+                .iter()
+                .filter_map(|pin| or_note(Pin::parse(pin), &mut mistakes))
+                .collect(),
+            data_dir: args.data_dir,
+            name_was_asked: args.node_name.is_some(),
+            node_name: node_name(args.node_name, &mut mistakes),
+            node_ip: args.node_ip.unwrap_or_else(crate::address::of_this_node),
+            disabled: args
+                .disable
+                .iter()
+                .filter_map(|name| or_note(component(name), &mut mistakes))
+                .collect(),
+            runtime_endpoint: args.container_runtime_endpoint,
+            cni_conf_dir: args.cni_conf_dir,
+            eviction_hard: or_note(eviction_hard(args.eviction_hard, None), &mut mistakes)
+                .unwrap_or_default(),
+        };
+        if mistakes.is_empty() { Ok(agent) } else { Err(mistakes.join("\n")) }
+    }
+
+    /// Under the name that it joined as.
+    pub fn named(self, name: &str) -> Self {
+        Self { node_name: name.to_owned(), ..self }
+    }
+
+    pub fn runs(&self, component: Component) -> bool {
+        !self.disabled.contains(&component)
+    }
+}
+
+fn server(text: &str) -> Result<Uri, String> {
+    let wrong = || format!("server: \"{text}\" is no URL such as https://192.0.2.1:6443");
+    let uri: Uri = text.trim_end_matches('/').parse().map_err(|_| wrong())?;
+    let plain = uri.path().is_empty() || uri.path() == "/";
+    if uri.scheme_str() == Some("https") && uri.host().is_some() && plain { Ok(uri) } else { Err(wrong()) }
+}
+
+fn component(name: &str) -> Result<Component, String> {
+    match Component::parse(name) {
+        Ok(component @ (Component::Proxy | Component::Network)) => Ok(component),
+        _ => Err(format!("disable: \"{name}\" is not among an agent's components, known are proxy, network")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn args(server: &str) -> AgentArgs {
+        AgentArgs { server: server.to_owned(), node_name: Some("n2".to_owned()), ..AgentArgs::default() }
+    }
+
+    #[test]
+    fn every_mistake_is_named_at_once() {
+        let bad = AgentArgs {
+            token: Some("abc".to_owned()),
+            discovery_token_ca_cert_hash: vec!["md5:00".to_owned()],
+            disable: vec!["scheduler".to_owned()],
+            eviction_hard: Some(vec!["nodefs.free<1".to_owned()]),
+            ..args("http://192.0.2.1:6443")
+        };
+        let text = Agent::load(bad).expect_err("five mistakes");
+        for word in ["http://192.0.2.1", "token: ", "md5:00", "scheduler", "nodefs.free"] {
+            assert!(text.contains(word), "{word} is missing from {text}");
+        }
+        assert!(!text.contains("abc"), "no part of a token goes into a log: {text}");
+    }
+
+    #[test]
+    fn a_server_is_a_url_without_a_path() {
+        let agent = Agent::load(args("https://192.0.2.1:6443/")).expect("valid");
+        assert_eq!(agent.server.to_string(), "https://192.0.2.1:6443/");
+        assert!(agent.runs(Component::Proxy) && agent.token.is_none());
+        assert!(Agent::load(args("https://192.0.2.1:6443/api")).is_err());
+    }
+}

@@ -1,0 +1,268 @@
+//! A second machine: a network namespace with a container runtime of its own, joined by `coracle agent`, lost and found.
+
+use crate::node::{KUBECONFIG, Node, Steps, pod};
+use crate::second::{ADDRESS, NAME, Second};
+use coracle_tests::image::BUSYBOX;
+use coracle_tests::{Shell, wait_for};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// A node counts as lost 50 s after its last sign of life; the rest is for a busy machine.
+const LOST: Duration = Duration::from_secs(180);
+
+pub fn steps(steps: &mut Steps<'_>) {
+    let node = steps.node;
+    steps.run("second-node", |shell| second_node(shell, node));
+}
+
+fn second_node(shell: &Shell, node: &Node) {
+    let mut second = Second::new(shell);
+    joins(shell, &mut second);
+    is_held_back(shell, node, &second);
+    runs_pods(shell, node, &second);
+    rolls_on(shell, node, &second);
+    is_lost(shell, &mut second);
+    is_found(shell, &mut second);
+    second.leave();
+}
+
+/// By what `coracle token create` says; who may not join is of the tests of healing.
+fn joins(shell: &Shell, second: &mut Second) {
+    let made = format!("coracle token create --kubeconfig {KUBECONFIG} --ttl 1h --print-join-command");
+    let command = shell.ok(&made);
+    let flags = command.trim().strip_prefix("coracle agent ").expect("the command to type");
+    let mut words = flags.split(' ').map(str::to_owned).skip(1);
+    second.server = words.next().expect("the server");
+    let token = words.nth(1).expect("the token");
+    second.start(flags);
+    shell.within(LOST, &ready(NAME), |status| status == "True");
+    shell.says(
+        &format!(
+            "stat -c %a {0}/kubelet-client.pem {0}/kubelet-serving.pem {0}/kube-proxy.pem {0}",
+            second.data("pki").display()
+        ),
+        "600\n600\n600\n700",
+    );
+    shell.ok(&format!("coracle token delete {token}"));
+    let own =
+        format!("kubectl get node {NAME} -o jsonpath='{{.status.addresses[0].address}} {{.spec.podCIDR}}'");
+    let own = shell.until_that(&own, |text| text.split(' ').count() == 2);
+    let range = own.split(' ').nth(1).unwrap_or_default().to_owned();
+    assert_eq!(own, format!("{ADDRESS} {range}"));
+    shell.until_that("ip -4 route show", |text| text.contains(&format!("{range} via {ADDRESS}")));
+}
+
+fn ready(node: &str) -> String {
+    format!("kubectl get node {node} -o jsonpath='{{.status.conditions[?(@.type==\"Ready\")].status}}'")
+}
+
+/// The certificates give no more than upstream's node authorizer, NodeRestriction and role of proxies allow.
+fn is_held_back(shell: &Shell, node: &Node, second: &Second) {
+    let by = |file: &str, words: &str| {
+        let (pki, server) = (second.data("pki"), &second.server);
+        let own = pki.join(file);
+        let own = own.display();
+        shell.run(&format!(
+            "kubectl --kubeconfig /dev/null --server {server} --certificate-authority {}/ca.crt --client-certificate {own} --client-key {own} {words}",
+            pki.display()
+        ))
+    };
+    let refused = |file: &str, words: &str, why: &str| {
+        let output = by(file, words);
+        assert!(output.code != 0 && output.stderr.contains(why), "{words}: {output}");
+    };
+    shell.ok("kubectl create secret generic private --from-literal=a=b");
+    let here = format!("-n {}", "second-node");
+    refused(
+        "kubelet-client.pem",
+        &format!("get secret private {here}"),
+        "no relationship found between node 'two' and this object",
+    );
+    refused(
+        "kubelet-client.pem",
+        "get secrets -A",
+        "is forbidden: User \"system:node:two\" cannot list resource \"secrets\"",
+    );
+    refused("kubelet-client.pem", &format!("annotate node {} a=b", node.name), "is forbidden");
+    refused(
+        "kubelet-client.pem",
+        &format!("label node {NAME} node-restriction.kubernetes.io/a=b"),
+        "is not allowed to modify labels: node-restriction.kubernetes.io/a",
+    );
+    refused(
+        "kube-proxy.pem",
+        "get pods -A",
+        "is forbidden: User \"system:kube-proxy\" cannot list resource \"pods\"",
+    );
+    refused("kube-proxy.pem", &format!("annotate node {NAME} a=b"), "is forbidden");
+    assert_eq!(by("kubelet-client.pem", &format!("annotate node {NAME} checked=yes")).code, 0);
+}
+
+/// Two pods, a Service of them, and tolerations that make a lost node matter soon.
+fn web() -> String {
+    format!(
+        r#"
+apiVersion: apps/v1
+kind: Deployment
+metadata: {{name: web}}
+spec:
+  replicas: 2
+  selector: {{matchLabels: {{app: web}}}}
+  template:
+    metadata: {{labels: {{app: web}}}}
+    spec:
+      terminationGracePeriodSeconds: 0
+      tolerations:
+      - {{key: node.kubernetes.io/unreachable, operator: Exists, effect: NoExecute, tolerationSeconds: 3}}
+      - {{key: node.kubernetes.io/not-ready, operator: Exists, effect: NoExecute, tolerationSeconds: 3}}
+      containers:
+      - name: web
+        image: {BUSYBOX}
+        imagePullPolicy: IfNotPresent
+        command: [sh, -c, "echo here; mkdir /w; hostname >/w/index.html; exec httpd -f -p 8080 -h /w"]
+        readinessProbe: {{httpGet: {{port: 8080, path: /}}, periodSeconds: 1}}
+---
+apiVersion: v1
+kind: Service
+metadata: {{name: web}}
+spec: {{selector: {{app: web}}, ports: [{{port: 80, targetPort: 8080}}]}}
+"#
+    )
+}
+
+/// A pod on this node, Ready.
+fn bound(shell: &Shell, name: &str, node: &str) {
+    let there = format!("  nodeName: {node}\n  containers:");
+    shell.apply(&pod(name, "sleep 3600", "").replace("  containers:", &there));
+    shell.ok(&format!("kubectl wait pod/{name} --for=condition=Ready --timeout=100s"));
+}
+
+/// Name and node of the workload's pods that are not being deleted.
+fn living(shell: &Shell) -> Vec<(String, String)> {
+    let all: Value = serde_json::from_str(&shell.ok("kubectl get pods -l app=web -o json")).expect("JSON");
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let items = all["items"].as_array().into_iter().flatten();
+    let living = items.filter(|pod| pod["metadata"]["deletionTimestamp"].is_null());
+    living.map(|pod| (text(&pod["metadata"]["name"]), text(&pod["spec"]["nodeName"]))).collect()
+}
+
+/// Real containers over there; logs, exec, names and the Service from either side.
+fn runs_pods(shell: &Shell, node: &Node, second: &Second) {
+    shell.ok(&format!("kubectl cordon {}", node.name));
+    shell.apply(&web());
+    shell
+        .ok(&format!("kubectl rollout status deployment/web --timeout=100s; kubectl uncordon {}", node.name));
+    let pods = living(shell);
+    assert!(pods.len() == 2 && pods.iter().all(|(_, on)| on == NAME), "{pods:?}");
+    assert_eq!(second.containers().len(), 4, "two sandboxes, two containers");
+    let names: BTreeSet<String> = pods.into_iter().map(|(name, _)| name).collect();
+    for name in &names {
+        shell.says(&format!("kubectl logs {name}"), "here");
+        shell.says(&format!("kubectl exec {name} -- hostname"), name);
+        shell.until(
+            &format!("kubectl exec {name} -- nslookup web.second-node.svc.cluster.local | grep -c Name:"),
+            "1",
+        );
+    }
+    bound(shell, "near", &node.name);
+    let address = shell.ok("kubectl get service web -o jsonpath='{.spec.clusterIP}'");
+    let ask = format!("for i in 1 2 3 4 5 6 7 8; do curl -s --max-time 2 http://{address}/; done");
+    let inside = format!("for i in 1 2 3 4 5 6 7 8; do timeout 2 wget -qO- http://{address}/; done");
+    let one = names.first().expect("a pod");
+    for line in [
+        ask.clone(),
+        second.inside(&format!("sh -c '{ask}'")),
+        format!("kubectl exec near -- sh -c '{inside}'"),
+        format!("kubectl exec {one} -- sh -c '{inside}'"),
+    ] {
+        let mut seen = BTreeSet::new();
+        wait_for(&format!("both pods answering {line}"), Duration::from_secs(60), || {
+            let output = shell.run(&line);
+            seen.extend(output.stdout.lines().map(str::to_owned));
+            if seen == names { Ok(()) } else { Err(format!("{seen:?}\n{output}")) }
+        });
+    }
+    shell.until_that("kubectl top node --no-headers", |text| text.contains(NAME));
+}
+
+/// kill -9 of the server in the middle of a rollout over both nodes: it goes on, and the agent comes back by itself.
+fn rolls_on(shell: &Shell, node: &Node, second: &Second) {
+    shell.ok(
+        "kubectl scale deployment web --replicas=6 && kubectl rollout status deployment/web --timeout=100s",
+    );
+    let before: BTreeSet<String> = living(shell).into_iter().map(|(name, _)| name).collect();
+    shell.ok("kubectl set env deployment/web V=2");
+    wait_for("a rollout that has begun", Duration::from_secs(60), || match living(shell) {
+        pods if pods.iter().any(|(name, _)| !before.contains(name)) => Ok(()),
+        pods => Err(format!("{pods:?}")),
+    });
+    shell.ok(&format!("kill -9 {}", node.server_pid()));
+    node.start_server_again();
+    shell.ok("kubectl rollout status deployment/web --timeout=100s");
+    shell.until("kubectl get pods -l app=web -o name | wc -l", "6");
+    let now = living(shell);
+    assert!(now.len() == 6 && now.iter().all(|(name, _)| !before.contains(name)), "{now:?} after {before:?}");
+    shell.until("kubectl get replicasets -o jsonpath='{.items[*].status.replicas}' | tr ' ' '\\n' | sort | tr '\\n' ' '", "0 6");
+    shell.within(LOST, &ready(NAME), |status| status == "True");
+    let there = now.iter().filter(|(_, on)| on == NAME).count();
+    wait_for("containers for the pods over there and no others", Duration::from_secs(60), || {
+        match second.containers() {
+            all if all.len() == 2 * there => Ok(()),
+            all => Err(format!("{all:?} for {there} pods of {now:?}")),
+        }
+    });
+}
+
+/// The agent is killed: its containers run on, but after its Lease nobody counts on them.
+fn is_lost(shell: &Shell, second: &mut Second) {
+    shell.ok("kubectl delete pod near --grace-period=0 --force");
+    // Something to lose, wherever the rollout has put the pods.
+    bound(shell, "held", NAME);
+    let there = second.containers();
+    second.kill();
+    shell.within(LOST, &ready(NAME), |status| status == "Unknown");
+    shell.until(
+        &format!("kubectl get node {NAME} -o jsonpath='{{range .spec.taints[*]}}{{.key}}:{{.effect}} {{end}}' | tr ' ' '\\n' | sort | tr '\\n' ' '"),
+        "node.kubernetes.io/unreachable:NoExecute node.kubernetes.io/unreachable:NoSchedule",
+    );
+    wait_for("six pods elsewhere", LOST, || match living(shell) {
+        pods if pods.len() == 6 && pods.iter().all(|(_, on)| on != NAME && !on.is_empty()) => Ok(()),
+        pods => Err(format!("{pods:?}")),
+    });
+    shell.until("kubectl get deployment web -o jsonpath='{.status.readyReplicas} {.status.replicas}'", "6 6");
+    shell.until(
+        "kubectl get endpointslices -l kubernetes.io/service-name=web -o jsonpath='{range .items[*].endpoints[?(@.conditions.ready==true)]}{.nodeName}{\"\\n\"}{end}' | sort | uniq -c | wc -l",
+        "1",
+    );
+    assert_eq!(second.containers(), there, "nobody stops containers of a node that nobody reaches");
+}
+
+/// It comes back without a token and with a certificate that is nearly over: the machine is a node again, what was to go
+/// from it is gone, and nothing waits for anything.
+fn is_found(shell: &Shell, second: &mut Second) {
+    let before = second.nearly_over();
+    let server = second.server.clone();
+    second.start(&format!("--server {server}"));
+    shell.within(LOST, &ready(NAME), |status| status == "True");
+    shell.until(&format!("kubectl get node {NAME} -o jsonpath='{{.spec.taints}}'"), "");
+    shell.until("kubectl get pods -l app=web -o jsonpath='{.items[*].metadata.deletionTimestamp}'", "");
+    wait_for("the containers of the pods that were replaced being gone", Duration::from_secs(60), || {
+        // The pod that tolerates five minutes was not replaced.
+        match second.containers() {
+            all if all.len() == 2 => Ok(()),
+            all => Err(format!("{all:?}")),
+        }
+    });
+    shell.says("kubectl get pod held -o jsonpath='{.status.containerStatuses[0].restartCount}'", "0");
+    assert_eq!(living(shell).len(), 6);
+    shell.says("kubectl get pods -A -o jsonpath='{.items[*].metadata.finalizers}'", "");
+    wait_for("a new certificate", Duration::from_secs(60), || {
+        let now = std::fs::read_to_string(second.data("pki/kubelet-client.pem")).unwrap_or_default();
+        if now != before && second.log().contains("certificate issued") { Ok(()) } else { Err(second.log()) }
+    });
+    shell.ok("kubectl delete pod held --grace-period=1 --timeout=100s");
+    shell.ok(&format!("kubectl cordon {NAME} && kubectl delete deployment,service web --timeout=100s"));
+    shell.until("kubectl get pods -o name", "");
+    assert!(second.containers().is_empty(), "{:?}", second.containers());
+}
