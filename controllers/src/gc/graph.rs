@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Objects that went lately, by which their dependents are told without asking; upstream remembers as many.
+/// Owners that went lately, by which their dependents are told without asking; upstream remembers as many.
 const DEAD: usize = 500;
 
 pub const FOREGROUND: &str = "foregroundDeletion";
@@ -159,10 +159,12 @@ impl Graph {
 
     /// A watch has told that the object is gone: there will never be another with its UID.
     pub fn bury(&mut self, id: Id) -> Vec<Work> {
-        if self.dead.len() == DEAD {
-            self.dead.pop_front();
+        if self.dependents.contains_key(&id) {
+            if self.dead.len() == DEAD {
+                self.dead.pop_front();
+            }
+            self.dead.push_back(id);
         }
-        self.dead.push_back(id);
         self.remove(id)
     }
 
@@ -316,7 +318,13 @@ mod tests {
         assert!(forsaken(&graph, "leaf"));
         graph.observe(0, &resource, &meta("below", &[("leaf", true)], json!({})));
         assert!(!forsaken(&graph, "leaf"), "it has dependents, which go first");
-        (0..DEAD).for_each(|n| drop(graph.bury(Id::of(&n.to_string()))));
+        (0..DEAD).for_each(|n| drop(graph.bury(Id::of(&format!("plain-{n}")))));
+        assert!(forsaken(&graph, "child"), "only owners are remembered");
+        for n in 0..DEAD {
+            let (owner, child) = (format!("owner-{n}"), format!("child-{n}"));
+            graph.observe(0, &resource, &meta(&child, &[(&owner, true)], json!({})));
+            graph.bury(Id::of(&owner));
+        }
         assert!(!forsaken(&graph, "child"), "what is forgotten is asked for");
     }
 

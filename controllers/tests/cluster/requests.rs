@@ -69,3 +69,19 @@ async fn a_rollout_writes_little_besides_its_pods_and_then_all_is_quiet() {
     let touched = taken(&world);
     assert!(touched.is_empty(), "a label changes nothing: {touched:?}");
 }
+
+#[tokio::test]
+async fn what_lost_its_owner_goes_with_one_request() {
+    let world = cluster().await;
+    let raw = Raw::of(&world);
+    raw.post(DEPLOYMENTS, deployment("web", 20, "a")).await;
+    let path = &format!("{DEPLOYMENTS}/web");
+    raw.until("20 replicas", path, complete).await;
+    settle(&world).await;
+    raw.delete(path).await;
+    raw.until_count("no pods", "/api/v1/namespaces/default/pods?labelSelector=app%3Dweb", 0).await;
+    let made = taken(&world);
+    println!("a Deployment of 20 deleted: {made:?}");
+    let collector = |how| of(&made, "generic-garbage-collector", how);
+    assert_eq!((collector("DELETE"), collector("GET"), collector("PATCH")), (21, 0, 0), "{made:?}");
+}
