@@ -201,7 +201,8 @@ impl Pass<'_> {
             Ok(opinions) => opinions,
             Err(trouble) => return self.give_up(trouble),
         };
-        self.status.current_metrics = Some(opinions.iter().map(|opinion| opinion.status.clone()).collect());
+        let seen: Vec<_> = opinions.iter().map(|opinion| opinion.status.clone()).collect();
+        self.status.current_metrics = (!seen.is_empty()).then_some(seen);
         // Of equal ones the first.
         let proposed = opinions.iter().rev().max_by_key(|opinion| opinion.replicas);
         let proposed = proposed.map(|opinion| (opinion.replicas, opinion.name.clone()));

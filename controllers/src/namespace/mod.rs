@@ -13,8 +13,10 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::api::{DeleteParams, DynamicObject, ListParams, PostParams};
 use kube::{Api, ResourceExt};
+use parking_lot::Mutex;
 use plan::Findings;
-use std::time::Duration;
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
 const CONTROLLER: &str = "namespace-controller";
@@ -25,13 +27,21 @@ const LOOK_AGAIN: Duration = Duration::from_secs(5);
 struct Namespaces {
     client: kube::Client,
     namespaces: Informer<Namespace>,
+    pods: Informer<Pod>,
+    /// When the content of a namespace was last told to go.
+    told: Mutex<HashMap<String, Instant>>,
 }
 
 /// Runs the controller until `stop` is cancelled.
 pub async fn run(clients: Clients, stop: CancellationToken) {
     let namespaces = clients.informers.of::<Namespace>();
     let pods = clients.informers.of::<Pod>();
-    let reconciler = Namespaces { client: clients.client(CONTROLLER), namespaces: namespaces.clone() };
+    let reconciler = Namespaces {
+        client: clients.client(CONTROLLER),
+        namespaces: namespaces.clone(),
+        pods: pods.clone(),
+        told: Mutex::default(),
+    };
     let by_pod = {
         let namespaces = namespaces.clone();
         move |delta: &Delta<Pod>| emptied(delta, &namespaces)
@@ -59,11 +69,16 @@ impl Reconciler for Namespaces {
     }
 
     async fn reconcile(&self, key: &ObjectKey) -> Result<Next, ReconcileError> {
-        let Some(namespace) = self.namespaces.get_key(key) else { return Ok(Next::Done) };
-        if !deleting(namespace.as_ref()) || !has_finalizer(&namespace) {
+        let found = self.namespaces.get_key(key);
+        let Some(namespace) = found.filter(|ns| deleting(ns.as_ref()) && has_finalizer(ns)) else {
+            self.told.lock().remove(&key.name);
             return Ok(Next::Done);
+        };
+        if self.waits(&namespace) {
+            return Ok(Next::After(LOOK_AGAIN));
         }
         let findings = self.empty(&key.name).await;
+        self.told.lock().insert(key.name.clone(), Instant::now());
         let api: Api<Namespace> = Api::all(self.client.clone());
         let live = self.report(&api, &key.name, &findings).await?;
         if findings.is_empty() {
@@ -78,6 +93,13 @@ impl Reconciler for Namespaces {
 }
 
 impl Namespaces {
+    /// Whether pods that were told to go a moment ago are still there: one more that went changes nothing.
+    fn waits(&self, namespace: &Namespace) -> bool {
+        let name = namespace.name_any();
+        let lately = self.told.lock().get(&name).is_some_and(|at| at.elapsed() < LOOK_AGAIN);
+        lately && self.pods.iter_in(&name).next().is_some()
+    }
+
     /// Deletes all content: pods first, and everything else once they are gone.
     async fn empty(&self, namespace: &str) -> Findings {
         let mut findings = Findings::default();
