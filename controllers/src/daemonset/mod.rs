@@ -44,8 +44,27 @@ struct DaemonSets {
     revisions: Informer<ControllerRevision>,
     control: PodControl,
     pending: Pending,
-    /// When a daemon failed last, and the pause after it, by set and node.
-    failures: Mutex<HashMap<(ObjectKey, String), (Instant, Duration)>>,
+    /// How daemons failed last, by set and node.
+    failures: Mutex<HashMap<(ObjectKey, String), Failure>>,
+}
+
+/// The last failure of a set's daemons on one node.
+struct Failure {
+    at: Instant,
+    /// Before the next one is replaced.
+    pause: Duration,
+    /// Of the set.
+    generation: i64,
+}
+
+impl Failure {
+    /// What is left of the pause, and the one after the next failure: twice as long, unless all was well for long.
+    fn after(&self, now: Instant) -> (Duration, Duration) {
+        let since = now.duration_since(self.at);
+        let calm = since > 2 * self.pause.max(FIRST_PAUSE * 30);
+        let next = if calm { FIRST_PAUSE } else { (self.pause * 2).min(LONGEST_PAUSE) };
+        (self.pause.saturating_sub(since), next)
+    }
 }
 
 /// Runs the controller until `stop` is cancelled.
@@ -210,7 +229,7 @@ impl DaemonSets {
         let mut gone: Vec<Arc<Pod>> = plan.delete;
         let mut again = None;
         for ended in plan.ended {
-            match self.pause(key, &ended) {
+            match self.pause(key, set.metadata.generation.unwrap_or(0), &ended) {
                 Some(pause) => again = Some(again.map_or(pause, |least: Duration| least.min(pause))),
                 None => {
                     let type_ = if ended.warning { "Warning" } else { "Normal" };
@@ -230,29 +249,18 @@ impl DaemonSets {
         made.failed.or(deleted.failed).map_or(Ok(again), |message| Err(ReconcileError::Other(message)))
     }
 
-    /// What is left of the pause after the failures before this one.
-    fn pause(&self, key: &ObjectKey, ended: &Ended) -> Option<Duration> {
+    /// What is left of the pause after the failures before this one. Failures of what was declared before do not count.
+    fn pause(&self, key: &ObjectKey, generation: i64, ended: &Ended) -> Option<Duration> {
         let node = pod::node_of(&ended.pod).unwrap_or_default().to_owned();
         let mut failures = self.failures.lock();
         let now = Instant::now();
-        let entry = failures.entry((key.clone(), node));
-        match entry {
-            std::collections::hash_map::Entry::Vacant(entry) => {
-                entry.insert((now, FIRST_PAUSE));
-                None
-            }
-            std::collections::hash_map::Entry::Occupied(mut entry) => {
-                let (last, pause) = *entry.get();
-                let left = pause.saturating_sub(now.duration_since(last));
-                if left.is_zero() {
-                    let calm = now.duration_since(last) > 2 * pause.max(FIRST_PAUSE * 30);
-                    let next = if calm { FIRST_PAUSE } else { (pause * 2).min(LONGEST_PAUSE) };
-                    entry.insert((now, next));
-                    return None;
-                }
-                Some(left)
-            }
+        let before = failures.get(&(key.clone(), node.clone())).filter(|f| f.generation == generation);
+        let (left, next) = before.map_or((Duration::ZERO, FIRST_PAUSE), |f| f.after(now));
+        if !left.is_zero() {
+            return Some(left);
         }
+        failures.insert((key.clone(), node), Failure { at: now, pause: next, generation });
+        None
     }
 
     async fn write_status(
@@ -268,5 +276,25 @@ impl DaemonSets {
         let changed = DaemonSet { status: Some(status), ..set.clone() };
         api.replace_status(&key.name, &PostParams::default(), &changed).await?;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_until_all_was_well_for_long() {
+        let start = Instant::now();
+        let failure = Failure { at: start, pause: Duration::from_secs(4), generation: 1 };
+        let after = |seconds| {
+            let (left, next) = failure.after(start + Duration::from_secs(seconds));
+            (left.as_secs(), next.as_secs())
+        };
+        assert_eq!(after(1), (3, 8));
+        assert_eq!(after(5), (0, 8));
+        assert_eq!(after(61), (0, 1));
+        let long = Failure { pause: LONGEST_PAUSE, ..failure };
+        assert_eq!(long.after(start).1, LONGEST_PAUSE);
     }
 }
