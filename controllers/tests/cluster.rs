@@ -47,6 +47,9 @@ mod raw;
 #[path = "cluster/requests.rs"]
 mod requests;
 #[cfg(test)]
+#[path = "cluster/rollouts.rs"]
+mod rollouts;
+#[cfg(test)]
 #[path = "cluster/schedules.rs"]
 mod schedules;
 #[cfg(test)]

@@ -73,7 +73,7 @@ impl Places {
 
     /// The first pod, by ordinal, that does not do its work.
     fn first_unhealthy(&self) -> Option<&Arc<Pod>> {
-        let unhealthy = |pod: &&Arc<Pod>| !is_running_and_ready(pod) || deleting(pod.as_ref());
+        let unhealthy = |pod: &&Arc<Pod>| !self.is_available(pod) || deleting(pod.as_ref());
         let mut all = self.replicas.iter().flatten().chain(self.condemned.iter().rev());
         all.find(unhealthy)
     }
@@ -266,6 +266,13 @@ mod tests {
         ] {
             assert_eq!(steps(json!({}), pods), expected, "{pods}");
         }
+    }
+
+    #[test]
+    fn the_first_that_is_not_available_may_go_and_the_others_wait() {
+        let none = json!({ "replicas": 0, "minReadySeconds": 200_000 });
+        assert_eq!(steps(none.clone(), "0r2"), "-0");
+        assert_eq!(steps(none, "0r2 1r2"), "");
     }
 
     #[test]

@@ -108,7 +108,7 @@ impl World {
     }
 
     /// Runs and ends pods as kubelets would: every pod becomes Ready at an address of its own, one that is being
-    /// deleted goes at once. A pod ends when its annotation [`EXIT`] says so.
+    /// deleted goes at once. A pod ends when its annotation [`EXIT`] says so, and never starts with [`HOLD`].
     pub fn play_kubelet(&self) {
         let client = self.admin();
         let pods = self.informers.of::<Pod>();
@@ -124,6 +124,8 @@ impl World {
                 let api: Api<Pod> = Api::namespaced(client.clone(), &pod.namespace().unwrap());
                 let result = if pod.metadata.deletion_timestamp.is_some() {
                     api.delete(&pod.name_any(), &DeleteParams::default().grace_period(0)).await.map(|_| ())
+                } else if pod.annotations().contains_key(HOLD) {
+                    Ok(())
                 } else if pod.status.as_ref().and_then(|s| s.pod_ip.as_ref()).is_none() {
                     let number = last.fetch_add(1, Ordering::Relaxed);
                     let patch = Patch::Merge(exit_code(&pod).map_or_else(|| running(number), ended));
@@ -148,6 +150,9 @@ fn running(number: u32) -> Value {
 
 /// The exit code of a pod that ends. `3@1,4` is code 3 for the completion indexes 1 and 4, and 0 for the others.
 pub const EXIT: &str = "play/exit";
+
+/// On a pod that nobody starts.
+pub const HOLD: &str = "play/hold";
 
 fn exit_code(pod: &Pod) -> Option<i32> {
     let text = pod.annotations().get(EXIT)?;
