@@ -40,3 +40,23 @@ impl Plugin for NodeName {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plugins::testing::{node, pod};
+    use serde_json::json;
+
+    #[test]
+    fn a_pod_that_names_a_node_fits_that_one() {
+        let node = node(json!({"metadata": {"name": "a"}}));
+        for (name, fits) in [(json!("a"), true), (json!("b"), false), (json!(""), true), (json!(null), true)]
+        {
+            let pod = pod(json!({"spec": {"containers": [], "nodeName": name}}));
+            let status = NodeName.filter(&CycleState::default(), &pod, &node);
+            let refusal = Status::unresolvable("node(s) didn't match the requested node name");
+            assert_eq!(status, if fits { Status::Success } else { refusal }, "{name}");
+            assert_eq!(NodeName.helps(&pod, &ClusterEvent::NodeAdded(&node)), fits, "{name}");
+        }
+    }
+}

@@ -66,16 +66,29 @@ mod tests {
     use std::sync::Arc;
 
     #[test]
-    fn the_same_port_on_another_address_is_free() {
-        let port = |ip: &str| {
-            pod(json!({"spec": {"containers": [{"name": "c", "ports":
-                [{"containerPort": 80, "hostPort": 80, "hostIP": ip}]}]}}))
+    fn a_port_conflicts_with_itself_on_the_same_address_and_protocol() {
+        let port = |ip: &str, protocol: &str, port: u16| {
+            pod(json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "ports":
+                [{"containerPort": 80, "hostPort": port, "hostIP": ip, "protocol": protocol}]}]}}))
         };
         let mut taken = node(json!({}));
-        taken.add(Arc::new(port("10.0.0.1")));
-        for (ip, fits) in [("10.0.0.1", false), ("10.0.0.2", true), ("0.0.0.0", false), ("", false)] {
-            let status = NodePorts.filter(&CycleState::default(), &port(ip), &taken);
-            assert_eq!(status.is_success(), fits, "{ip}");
+        taken.add(Arc::new(port("10.0.0.1", "TCP", 80)));
+        for (ip, protocol, number, fits) in [
+            ("10.0.0.1", "TCP", 80, false),
+            ("10.0.0.2", "TCP", 80, true),
+            ("0.0.0.0", "TCP", 80, false),
+            ("", "TCP", 80, false),
+            ("::", "TCP", 80, false),
+            ("10.0.0.1", "UDP", 80, true),
+            ("0.0.0.0", "SCTP", 80, true),
+            ("10.0.0.1", "TCP", 81, true),
+            ("10.0.0.1", "TCP", 0, true),
+        ] {
+            let wants = port(ip, protocol, number);
+            let status = NodePorts.filter(&CycleState::default(), &wants, &taken);
+            assert_eq!(status.is_success(), fits, "{ip} {protocol} {number}");
+            let event = ClusterEvent::PodGone { pod: &taken.pods[0], node: "n" };
+            assert_eq!(NodePorts.helps(&wants, &event), !fits, "{ip} {protocol} {number}");
         }
     }
 }

@@ -54,3 +54,37 @@ impl Plugin for NodeUnschedulable {
         Some(format!("kubectl uncordon {}", node.name))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cache::NodeChange;
+    use crate::plugins::testing::{node, pod};
+    use serde_json::json;
+
+    #[test]
+    fn only_who_tolerates_it_goes_to_a_cordoned_node() {
+        let key = "node.kubernetes.io/unschedulable";
+        let cases = [
+            (true, json!([]), false),
+            (false, json!([]), true),
+            (true, json!([{"key": key, "operator": "Exists", "effect": "NoSchedule"}]), true),
+            (true, json!([{"key": key, "operator": "Exists", "effect": "NoExecute"}]), false),
+            (true, json!([{"operator": "Exists"}]), true),
+            (true, json!([{"key": "other", "operator": "Exists"}]), false),
+        ];
+        for (cordoned, tolerations, fits) in cases {
+            let node = node(json!({"spec": {"unschedulable": cordoned}}));
+            let pod = pod(json!({"spec": {"containers": [], "tolerations": tolerations}}));
+            let status = NodeUnschedulable.filter(&CycleState::default(), &pod, &node);
+            let words = if fits { "" } else { "node(s) were unschedulable" };
+            assert_eq!(status.message(), words, "{cordoned} {tolerations}");
+            assert_eq!(NodeUnschedulable.helps(&pod, &ClusterEvent::NodeAdded(&node)), fits);
+            for (unschedulable, helps) in [(true, fits), (false, false)] {
+                let changed = NodeChange { unschedulable, ..NodeChange::default() };
+                let event = ClusterEvent::NodeUpdated { node: &node, changed };
+                assert_eq!(NodeUnschedulable.helps(&pod, &event), helps);
+            }
+        }
+    }
+}

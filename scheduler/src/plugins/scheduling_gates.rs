@@ -43,3 +43,29 @@ impl Plugin for SchedulingGates {
         (!gates.is_empty()).then(|| format!("remove the scheduling gates {}", gates.join(", ")))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plugins::testing::pod;
+    use serde_json::{Value, json};
+
+    #[test]
+    fn a_pod_with_gates_stays_out_and_says_which() {
+        let gated = |gates: Value| pod(json!({"spec": {"containers": [], "schedulingGates": gates}}));
+        let cases = [
+            (json!(null), ""),
+            (json!([]), ""),
+            (json!([{"name": "a.b/c"}]), "waiting for scheduling gates: [a.b/c]"),
+            (json!([{"name": "a"}, {"name": "b"}]), "waiting for scheduling gates: [a b]"),
+        ];
+        for (gates, words) in cases {
+            let status = SchedulingGates.pre_enqueue(&gated(gates.clone()));
+            assert_eq!(
+                (status.message().as_str(), status.is_success()),
+                (words, words.is_empty()),
+                "{gates}"
+            );
+        }
+    }
+}
