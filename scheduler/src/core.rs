@@ -100,7 +100,7 @@ impl Core {
             return self.remove_pod(pod, now);
         }
         if pod.spec.as_ref().is_some_and(|s| s.node_name.as_ref().is_some_and(|n| !n.is_empty())) {
-            return self.set_bound(Arc::new(PodInfo::new(pod.clone())), old, now);
+            return self.set_bound(Arc::new(PodInfo::new(pod.clone())), now);
         }
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
         let Some(framework) = self.framework_of(pod) else { return };
@@ -130,17 +130,19 @@ impl Core {
         }
     }
 
-    fn set_bound(&mut self, info: Arc<PodInfo>, old: Option<&Arc<Pod>>, now: Instant) {
+    fn set_bound(&mut self, info: Arc<PodInfo>, now: Instant) {
         let uid = info.uid.clone();
         self.queue.remove(&uid);
         self.snapshot.withdraw(&uid);
         let news = self.snapshot.whereabouts(&uid) != Place::Bound;
+        let known = self.snapshot.pod(&uid);
+        let relabelled = known.is_some_and(|known| known.labels() != info.labels());
+        let shrank = known.is_some_and(|known| known.requests.exceed(&info.requests));
         self.snapshot.set_pod(info.clone());
         if news {
             self.queue.on_event(&ClusterEvent::PodAssigned(&info), now);
-        } else if old.is_some_and(|old| old.metadata.labels != info.pod.metadata.labels || shrunk(old, &info))
-        {
-            self.queue.on_event(&ClusterEvent::PodChanged(&info), now);
+        } else if relabelled || shrank {
+            self.queue.on_event(&ClusterEvent::PodChanged { pod: &info, shrank }, now);
         }
     }
 
@@ -293,9 +295,4 @@ impl Core {
     pub fn is_rested(&self) -> bool {
         self.classes.is_empty()
     }
-}
-
-fn shrunk(old: &Arc<Pod>, new: &PodInfo) -> bool {
-    let before = old.spec.as_ref().map(|_| PodInfo::new(old.clone()).requests);
-    before.is_some_and(|before| before != new.requests)
 }

@@ -50,8 +50,8 @@ impl PodInfo {
         Self {
             uid: pod.metadata.uid.clone().unwrap_or_default(),
             priority: spec.priority.unwrap_or(0),
-            requests: resources::requested_by(spec),
-            counted: resources::counted_for(spec),
+            requests: resources::requested_by(spec, pod.status.as_ref()),
+            counted: resources::counted_for(spec, pod.status.as_ref()),
             host_ports: host_ports(spec),
             affinities: PodAffinities::of(&key.namespace, pod.metadata.labels.as_ref(), spec),
             class: OnceLock::new(),

@@ -1,7 +1,7 @@
 //! Amounts of resources, in the units the scheduler counts in.
 
 use coracle_api::quantity::Quantity as Amount;
-use k8s_openapi::api::core::v1::{Container, PodSpec};
+use k8s_openapi::api::core::v1::{Container, PodSpec, PodStatus};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -58,6 +58,14 @@ impl Resources {
             && self.memory_bytes == 0
             && self.ephemeral_storage_bytes == 0
             && self.scalar.values().all(|amount| *amount == 0)
+    }
+
+    /// Whether there is more of anything here.
+    pub fn exceed(&self, other: &Self) -> bool {
+        self.milli_cpu > other.milli_cpu
+            || self.memory_bytes > other.memory_bytes
+            || self.ephemeral_storage_bytes > other.ephemeral_storage_bytes
+            || self.scalar.iter().any(|(name, amount)| *amount > other.get(name))
     }
 
     pub fn add(&mut self, other: &Self) {
@@ -120,17 +128,47 @@ fn requests(container: &Container) -> Resources {
     Resources::of(container.resources.as_ref().and_then(|r| r.requests.as_ref()))
 }
 
+/// Whether the node said that it will never have room for what the pod asks for now.
+fn is_infeasible(status: &PodStatus) -> bool {
+    let conditions = status.conditions.iter().flatten();
+    conditions.into_iter().any(|c| {
+        c.type_ == "PodResizePending" && c.status == "True" && c.reason.as_deref() == Some("Infeasible")
+    })
+}
+
+/// What a container counts for while it is resized in place (KEP-1287): the largest of what it asks for, what its node
+/// gave it, and what it has; not what it asks for when that is infeasible.
+fn in_force(container: &Container, status: Option<&PodStatus>) -> Resources {
+    let asked = || requests(container);
+    let Some(status) = status else { return asked() };
+    let lists = [&status.container_statuses, &status.init_container_statuses];
+    let mut known = lists.into_iter().flatten().flatten();
+    let Some(own) = known.find(|s| s.name == container.name) else { return asked() };
+    let Some(has) = own.resources.as_ref().and_then(|r| r.requests.as_ref()) else { return asked() };
+    let wanted = container.resources.as_ref().and_then(|r| r.requests.as_ref());
+    let given = own.allocated_resources.as_ref();
+    if Some(has) == wanted && given.is_none_or(|given| Some(given) == wanted) {
+        return asked();
+    }
+    let mut held = Resources::of(Some(has));
+    held.raise_to(&Resources::of(given));
+    if !is_infeasible(status) {
+        held.raise_to(&asked());
+    }
+    held
+}
+
 /// What fits are computed with.
-pub fn requested_by(spec: &PodSpec) -> Resources {
-    of_pod(spec, requests)
+pub fn requested_by(spec: &PodSpec, status: Option<&PodStatus>) -> Resources {
+    of_pod(spec, |container| in_force(container, status))
 }
 
 /// What scores are computed with: containers without a request count for a small one.
-pub fn counted_for(spec: &PodSpec) -> Resources {
+pub fn counted_for(spec: &PodSpec, status: Option<&PodStatus>) -> Resources {
     of_pod(spec, |container| {
         let asked = container.resources.as_ref().and_then(|r| r.requests.as_ref());
         let has = |name: &str| asked.is_some_and(|a| a.contains_key(name));
-        let mut counted = requests(container);
+        let mut counted = in_force(container, status);
         if !has("cpu") {
             counted.milli_cpu = DEFAULT_MILLI_CPU;
         }
@@ -139,4 +177,63 @@ pub fn counted_for(spec: &PodSpec) -> Resources {
         }
         counted
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::plugins::testing::pod;
+    use serde_json::{Value, json};
+
+    fn container(name: &str, cpu: &str) -> Value {
+        json!({"name": name, "resources": {"requests": {"cpu": cpu}}})
+    }
+
+    fn sidecar(cpu: &str) -> Value {
+        let mut container = container("s", cpu);
+        container["restartPolicy"] = json!("Always");
+        container
+    }
+
+    fn milli_cpu(spec: Value, status: Value) -> i64 {
+        pod(json!({"spec": spec, "status": status})).requests.milli_cpu
+    }
+
+    #[test]
+    fn a_pod_asks_for_the_most_that_runs_at_once() {
+        let (one, two) = (container("a", "1"), container("b", "2"));
+        let cases = [
+            (json!({"containers": [one, two]}), 3000),
+            (json!({"containers": [one], "initContainers": [two]}), 2000),
+            (json!({"containers": [one, two], "initContainers": [two, two]}), 3000),
+            (json!({"containers": [one], "initContainers": [sidecar("500m")]}), 1500),
+            (json!({"containers": [one], "initContainers": [sidecar("500m"), two]}), 2500),
+            (json!({"containers": [one], "initContainers": [two, sidecar("500m")]}), 2000),
+            (json!({"containers": [one], "overhead": {"cpu": "250m"}}), 1250),
+            (json!({"containers": [one, two], "resources": {"requests": {"cpu": "5"}}}), 5000),
+            (json!({"containers": [one], "resources": {"requests": {"memory": "1Gi"}}}), 1000),
+        ];
+        for (spec, expected) in cases {
+            assert_eq!(milli_cpu(spec.clone(), Value::Null), expected, "{spec}");
+        }
+    }
+
+    #[test]
+    fn a_resize_counts_for_the_most_that_it_may_have() {
+        let spec = || json!({"containers": [container("a", "2")]});
+        let status = |has: &str, given: &str, reason: &str| {
+            json!({"containerStatuses": [{"name": "a", "image": "", "imageID": "", "ready": true, "restartCount": 0,
+                    "resources": {"requests": {"cpu": has}}, "allocatedResources": {"cpu": given}}],
+                "conditions": [{"type": "PodResizePending", "status": "True", "reason": reason}]})
+        };
+        for (has, given, reason, expected) in [
+            ("2", "2", "", 2000),
+            ("3", "2", "Deferred", 3000),
+            ("1", "1", "Deferred", 2000),
+            ("1", "4", "Deferred", 4000),
+            ("1", "1", "Infeasible", 1000),
+            ("1", "1500m", "Infeasible", 1500),
+        ] {
+            assert_eq!(milli_cpu(spec(), status(has, given, reason)), expected, "{has} {given} {reason}");
+        }
+    }
 }

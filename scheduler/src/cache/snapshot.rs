@@ -262,6 +262,12 @@ impl Snapshot {
         self.placed.get(uid).map(|p| p.node.as_str())
     }
 
+    /// A bound or assumed pod.
+    pub fn pod(&self, uid: &str) -> Option<&Arc<PodInfo>> {
+        let slot = self.by_name.get(self.node_of(uid)?)?;
+        self.nodes[*slot].pods.iter().find(|p| p.uid == uid)
+    }
+
     /// Keeps room for a pod on a node; others of lower priority do not get it.
     pub fn nominate(&mut self, pod: Arc<PodInfo>, node: &str) {
         if self.nominated.get(&pod.uid).is_some_and(|n| n == node) {

@@ -52,8 +52,11 @@ pub enum ClusterEvent<'a> {
     NodeGone(&'a Node),
     /// A pod was bound, by us or by somebody else.
     PodAssigned(&'a PodInfo),
-    /// A bound pod's labels changed, or it asks for less.
-    PodChanged(&'a PodInfo),
+    /// A bound pod's labels changed, or it asks for less (`shrank`).
+    PodChanged {
+        pod: &'a PodInfo,
+        shrank: bool,
+    },
     /// A bound pod went away, or finished.
     PodGone {
         pod: &'a PodInfo,
@@ -83,7 +86,7 @@ impl ClusterEvent<'_> {
             Self::NodeUpdated { .. } => "NodeUpdate",
             Self::NodeGone(_) => "NodeDelete",
             Self::PodAssigned(_) => "AssignedPodAdd",
-            Self::PodChanged(_) => "AssignedPodUpdate",
+            Self::PodChanged { .. } => "AssignedPodUpdate",
             Self::PodGone { .. } => "AssignedPodDelete",
             Self::PodUpdated(_) => "UnscheduledPodUpdate",
             Self::Object { kind, .. } => kind.name(),

@@ -121,6 +121,17 @@ mod tests {
     }
 
     #[test]
+    fn hard_taints_of_both_effects_keep_pods_away() {
+        let plain = pod(json!({"spec": {"containers": []}}));
+        for (effect, fits) in [("NoSchedule", false), ("NoExecute", false), ("PreferNoSchedule", true)] {
+            let node = node(json!({"spec": {"taints": [{"key": "a", "effect": effect}]}}));
+            let status = TaintToleration.filter(&CycleState::default(), &plain, &node);
+            assert_eq!(status.is_success(), fits, "{effect}");
+            assert_eq!(TaintToleration.helps(&plain, &ClusterEvent::NodeAdded(&node)), fits, "{effect}");
+        }
+    }
+
+    #[test]
     fn soft_taints_only_cost_points() {
         let soft = node(json!({"spec": {"taints": [{"key": "a", "effect": "PreferNoSchedule"}]}}));
         let plain = pod(json!({"spec": {"containers": []}}));

@@ -33,9 +33,11 @@ fn a_pod_says_where_it_is_going_to_run_while_its_volume_is_made() {
 #[test]
 fn a_pod_waits_for_a_node_that_can_restart_all_of_its_containers() {
     let cluster = with_priorities();
-    let rules = "    restartPolicy: Never\n    restartPolicyRules:\n    \
-                 - {action: RestartAllContainers, exitCodes: {operator: In, values: [3]}}\n  restartPolicy: Never\n";
-    cluster.apply(&pod("picky", "low-priority", "1", rules));
+    cluster.apply(
+        "apiVersion: v1\nkind: Pod\nmetadata: {name: picky}\nspec:\n  restartPolicy: Never\n  containers:\n  \
+         - name: app\n    image: nginx\n    restartPolicy: Never\n    restartPolicyRules:\n    \
+         - {action: RestartAllContainers, exitCodes: {operator: In, values: [3]}}\n",
+    );
     cluster.until_that(
         "kubectl get pod picky -o jsonpath='{.status.conditions[?(@.type==\"PodScheduled\")].message}'",
         |text| {

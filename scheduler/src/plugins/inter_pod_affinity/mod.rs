@@ -151,7 +151,7 @@ impl Plugin for InterPodAffinity {
         match event {
             ClusterEvent::PodAssigned(other) => self.any_matches(wanted, other),
             ClusterEvent::PodGone { pod: other, .. } => self.any_matches(shunned, other) || shuns(other),
-            ClusterEvent::PodChanged(other) => {
+            ClusterEvent::PodChanged { pod: other, .. } => {
                 self.any_matches(wanted, other) || !shunned.is_empty() || shuns(other)
             }
             ClusterEvent::NodeUpdated { changed, .. } => changed.labels,

@@ -172,6 +172,8 @@ fn preferences_of_both_sides_score() {
     let plain = incoming("web", Value::Null);
     let theirs = make("p", "default", Some("b1"), "db", preferred("podAffinity", 5, term("web", ZONE)));
     assert_eq!(scores(json!({}), &plain, std::slice::from_ref(&theirs)), [0, 0, 100, 0]);
+    let shunning = make("p", "default", Some("b1"), "db", preferred("podAntiAffinity", 5, term("web", ZONE)));
+    assert_eq!(scores(json!({}), &plain, std::slice::from_ref(&shunning)), [100, 100, 0, 100]);
     let ignoring = json!({"ignorePreferredTermsOfExistingPods": true});
     assert_eq!(scores(ignoring, &plain, &[theirs]), [0; 0]);
     let hard = make("p", "default", Some("b1"), "db", required("podAffinity", json!([term("web", ZONE)])));

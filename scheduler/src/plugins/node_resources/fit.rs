@@ -152,7 +152,8 @@ impl Plugin for NodeResourcesFit {
             ClusterEvent::NodeAdded(node) => self.fits(pod, node),
             ClusterEvent::NodeUpdated { node, changed } => changed.allocatable && self.fits(pod, node),
             ClusterEvent::PodGone { pod: gone, .. } => gone.key != pod.key && gives_back(gone, pod),
-            ClusterEvent::PodChanged(_) | ClusterEvent::PodUpdated(_) | ClusterEvent::Timeout => true,
+            ClusterEvent::PodChanged { shrank, .. } => *shrank,
+            ClusterEvent::PodUpdated(_) | ClusterEvent::Timeout => true,
             ClusterEvent::Object { kind: ObjectKind::DeviceClass, .. } => !pod.requests.scalar.is_empty(),
             _ => false,
         }
@@ -237,6 +238,10 @@ mod tests {
         let storage = pod(json!({"metadata": {"name": "s"}, "spec": {"containers": [{"name": "c",
             "resources": {"requests": {"ephemeral-storage": "1Gi"}}}]}}));
         assert!(!plugin.helps(&wants, &ClusterEvent::PodGone { pod: &storage, node: "n" }));
+        for shrank in [true, false] {
+            let event = ClusterEvent::PodChanged { pod: &other, shrank };
+            assert_eq!(plugin.helps(&wants, &event), shrank, "labels give no room");
+        }
         assert!(plugin.helps(&wants, &ClusterEvent::NodeAdded(&sized())));
         assert!(!plugin.helps(&asking("2", "1Mi"), &ClusterEvent::NodeAdded(&sized())));
     }

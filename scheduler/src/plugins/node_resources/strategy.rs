@@ -246,6 +246,10 @@ mod tests {
             "resources": [{"name": "example.com/gpu", "weight": 1}],
             "requestedToCapacityRatio": {"shape": [{"utilization": 0, "score": 0}, {"utilization": 100, "score": 10}]}});
         assert_eq!(score(&packing, &pod), 25);
+        // More than there is.
+        let crowding = asking("4", "8Gi", "0");
+        assert_eq!(score(&json!({}), &crowding), 0);
+        assert_eq!(score(&json!({"type": "MostAllocated"}), &crowding), 100);
     }
 
     #[test]

@@ -210,7 +210,7 @@ impl Plugin for PodTopologySpread {
         };
         match event {
             ClusterEvent::PodAssigned(other)
-            | ClusterEvent::PodChanged(other)
+            | ClusterEvent::PodChanged { pod: other, .. }
             | ClusterEvent::PodGone { pod: other, .. } => concerns(other),
             ClusterEvent::NodeAdded(_) | ClusterEvent::PodUpdated(_) | ClusterEvent::Timeout => true,
             ClusterEvent::NodeUpdated { changed, .. } => changed.is_structural(),
