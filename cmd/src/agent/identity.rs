@@ -259,7 +259,7 @@ impl Identity {
             let mut changed = false;
             for role in Role::ALL {
                 let stored = load(&self.dir, role).ok().flatten();
-                if !stored.is_some_and(|own| own.due() <= Timestamp::now()) {
+                if stored.is_none_or(|own| own.due() > Timestamp::now()) {
                     continue;
                 }
                 match self.renew(role).await {
