@@ -2,31 +2,14 @@
 //!
 //! <https://spec.openapis.org/oas/v2.0>, <https://spec.openapis.org/oas/v3.0.0>. Pure.
 
+use crate::openapi::OF_VALUES;
 use serde_json::{Map, Value, json};
 
 const V2: &str = "#/definitions/";
 const V3: &str = "#/components/schemas/";
 const JSON: &str = "application/json";
-/// Members of a parameter that say how its value looks, and so belong into its schema.
-const OF_VALUES: [&str; 17] = [
-    "type",
-    "format",
-    "items",
-    "default",
-    "maximum",
-    "exclusiveMaximum",
-    "minimum",
-    "exclusiveMinimum",
-    "maxLength",
-    "minLength",
-    "pattern",
-    "maxItems",
-    "minItems",
-    "uniqueItems",
-    "enum",
-    "multipleOf",
-    "allowEmptyValue",
-];
+/// Members of a parameter that belong into its schema, beside [`OF_VALUES`].
+const OF_PARAMETERS: [&str; 2] = ["items", "allowEmptyValue"];
 
 /// The document of one group and version; `swagger` has its `paths` and `definitions`.
 pub fn v3_of(swagger: &Value) -> Value {
@@ -77,7 +60,8 @@ fn parameters(list: &Value) -> Vec<Value> {
 fn parameter(parameter: &Value) -> Value {
     let (mut schema, mut out) = (Map::new(), Map::new());
     for (key, value) in parameter.as_object().into_iter().flatten() {
-        let to = if OF_VALUES.contains(&key.as_str()) { &mut schema } else { &mut out };
+        let of_value = OF_VALUES.iter().chain(&OF_PARAMETERS).any(|word| word == key);
+        let to = if of_value { &mut schema } else { &mut out };
         to.insert(key.clone(), value.clone());
     }
     if !schema.is_empty() {

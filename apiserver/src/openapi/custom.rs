@@ -4,7 +4,7 @@
 //! kubectl's check of it less still: whatever could make kubectl refuse a good object is left out there, as upstream does.
 
 use super::prose::Prose;
-use super::schema::Dialect;
+use super::schema::{Dialect, OF_VALUES};
 use super::v3::META;
 use crate::custom::CustomResource;
 use serde_json::{Map, Value, json};
@@ -31,25 +31,10 @@ fn described(field: &str) -> Value {
     json!(KNOWN.iter().find(|(known, _)| *known == field).and_then(|(_, text)| text.as_deref()))
 }
 
-/// Keywords that both dialects show as they are.
-const PLAIN: [&str; 25] = [
+/// Keywords that both dialects show as they are, beside [`OF_VALUES`].
+const PLAIN: [&str; 10] = [
     "description",
-    "type",
-    "format",
     "title",
-    "default",
-    "maximum",
-    "exclusiveMaximum",
-    "minimum",
-    "exclusiveMinimum",
-    "maxLength",
-    "minLength",
-    "pattern",
-    "maxItems",
-    "minItems",
-    "uniqueItems",
-    "multipleOf",
-    "enum",
     "maxProperties",
     "minProperties",
     "required",
@@ -118,7 +103,7 @@ fn object_fields(object: &mut Map<String, Value>, dialect: Dialect) {
 /// A schema as a dialect shows it.
 pub fn publish(schema: &Value, dialect: Dialect) -> Map<String, Value> {
     let mut out = Map::new();
-    for word in PLAIN {
+    for word in OF_VALUES.into_iter().chain(PLAIN) {
         let value = &schema[word];
         let unset =
             value.is_null() || *value == false || *value == "" || value.as_array().is_some_and(Vec::is_empty);

@@ -18,6 +18,7 @@ mod v2_protobuf;
 mod v2_protobuf_paths;
 mod v3;
 
+pub use schema::OF_VALUES;
 pub use share::Shares;
 pub use tags::Tags;
 pub use v2_parts::Parts;

@@ -5,6 +5,25 @@ use coracle_api::schema::{self, FieldRef, Kind, ListType, MapType, TypeRef};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
+/// What both dialects say of the value itself, in the same words: of a schema, and in version 2 of a parameter too.
+pub const OF_VALUES: [&str; 15] = [
+    "type",
+    "format",
+    "default",
+    "maximum",
+    "exclusiveMaximum",
+    "minimum",
+    "exclusiveMinimum",
+    "maxLength",
+    "minLength",
+    "pattern",
+    "maxItems",
+    "minItems",
+    "uniqueItems",
+    "multipleOf",
+    "enum",
+];
+
 /// The two versions of OpenAPI differ in how they point at definitions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {

@@ -37,12 +37,19 @@ fn sample(key: &str) -> Object {
         "services." => json!({ "spec": { "ports": [{ "port": 80 }] } }),
         "controllerrevisions.apps" => json!({ "data": {}, "revision": 1 }),
         "daemonsets.apps" | "deployments.apps" | "replicasets.apps" | "statefulsets.apps" => workload(),
-        "horizontalpodautoscalers.autoscaling" => json!({ "spec": { "maxReplicas": 2,
-            "scaleTargetRef": { "kind": "Deployment", "name": "d" } } }),
         "cronjobs.batch" => {
             json!({ "spec": { "schedule": "@daily", "jobTemplate": { "spec": { "template": once } } } })
         }
         "jobs.batch" => json!({ "spec": { "template": once } }),
+        other => sample_without_pods(other),
+    }
+}
+
+/// Of what holds no template of pods.
+fn sample_without_pods(key: &str) -> Object {
+    match key {
+        "horizontalpodautoscalers.autoscaling" => json!({ "spec": { "maxReplicas": 2,
+            "scaleTargetRef": { "kind": "Deployment", "name": "d" } } }),
         "endpointslices.discovery.k8s.io" => {
             json!({ "addressType": "IPv4", "endpoints": [{ "addresses": ["10.0.0.1"] }], "ports": [{ "port": 1 }] })
         }

@@ -108,7 +108,7 @@ fn what_does_not_exist_is_said_as_upstream_says_it() {
 }
 
 #[test]
-fn describe_tells_the_whole_story() {
+fn describe_tells_of_a_workload() {
     let cluster = with_web();
     cluster.shows(
         "kubectl describe deployment web",
@@ -147,6 +147,11 @@ fn describe_tells_the_whole_story() {
             "default-scheduler  Successfully assigned default/web-",
         ],
     );
+}
+
+#[test]
+fn describe_tells_of_services_nodes_and_namespaces() {
+    let cluster = with_web();
     cluster.shows(
         "kubectl describe service web",
         &[

@@ -17,10 +17,22 @@ fn of_property(property: Value) -> Vec<String> {
     found.iter().map(|e| e.replace("#.properties[p]", "p")).collect()
 }
 
+/// A schema with another below a junctor.
+fn nested(part: Value) -> Value {
+    json!({ "type": "object", "properties": { "a": { "type": "string" } }, "anyOf": [part] })
+}
+
+/// Each property is refused, among other things in these words.
+fn refused<const N: usize>(cases: [(Value, &str); N]) {
+    for (property, want) in cases {
+        let found = of_property(property.clone());
+        assert!(found.iter().any(|e| e.starts_with(want)), "{property}: {found:?}");
+    }
+}
+
 #[test]
 fn what_is_not_structural_is_named() {
-    let nested = |part: Value| json!({ "type": "object", "properties": { "a": { "type": "string" } }, "anyOf": [part] });
-    for (property, want) in [
+    refused([
         (json!({}), "p.type: Required value: must not be empty for specified object fields"),
         (
             json!({ "type": "array", "items": {} }),
@@ -52,6 +64,12 @@ fn what_is_not_structural_is_named() {
             "p.pattern: Invalid value: \"a(\": must be a valid regular expression, but isn't: error parsing regexp: \
              missing closing ): `a(`",
         ),
+    ]);
+}
+
+#[test]
+fn what_may_not_stand_below_a_junctor_is_named() {
+    refused([
         (nested(json!({ "type": "object" })), "p.anyOf[0].type: Forbidden: must be empty to be structural"),
         (
             nested(json!({ "description": "x" })),
@@ -69,6 +87,12 @@ fn what_is_not_structural_is_named() {
             nested(json!({ "properties": { "a": { "x-kubernetes-validations": [{ "rule": "true" }] } } })),
             "p.anyOf[0].properties[a].x-kubernetes-validations: Forbidden: must be empty to be structural",
         ),
+    ]);
+}
+
+#[test]
+fn keywords_that_are_not_supported_are_named() {
+    refused([
         (json!({ "type": "null" }), "p.type: Unsupported value: \"null\""),
         (json!({ "type": "string", "id": "x" }), "p.id: Forbidden: id is not supported"),
         (
@@ -83,10 +107,11 @@ fn what_is_not_structural_is_named() {
             json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": false }),
             "p.x-kubernetes-preserve-unknown-fields: Invalid value: false: must be true or undefined",
         ),
-    ] {
-        let found = of_property(property.clone());
-        assert!(found.iter().any(|e| e.starts_with(want)), "{property}: {found:?}");
-    }
+    ]);
+}
+
+#[test]
+fn structural_schemas_are_accepted() {
     for good in [
         json!({ "x-kubernetes-int-or-string": true, "anyOf": [{ "type": "integer" }, { "type": "string" }] }),
         json!({ "x-kubernetes-int-or-string": true,
@@ -152,16 +177,20 @@ fn the_root_and_its_metadata() {
     );
 }
 
+fn list(kind: &str, items: Value, keys: Value) -> Value {
+    json!({ "type": "array", "x-kubernetes-list-type": kind, "items": items, "x-kubernetes-list-map-keys": keys })
+}
+
+fn object(more: Value) -> Value {
+    let mut object = json!({ "type": "object", "required": ["k"], "properties": {
+        "k": { "type": "string" }, "o": { "type": "object" } } });
+    object.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    object
+}
+
 #[test]
-fn lists_sets_and_maps() {
-    let list = |kind: &str, items: Value, keys: Value| json!({ "type": "array", "x-kubernetes-list-type": kind, "items": items, "x-kubernetes-list-map-keys": keys });
-    let object = |more: Value| {
-        let mut object = json!({ "type": "object", "required": ["k"], "properties": {
-            "k": { "type": "string" }, "o": { "type": "object" } } });
-        object.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        object
-    };
-    for (property, want) in [
+fn types_of_lists_and_sets() {
+    refused([
         (
             list("odd", json!({ "type": "string" }), json!([])),
             "p.x-kubernetes-list-type: Unsupported value: \"odd\"",
@@ -187,6 +216,12 @@ fn lists_sets_and_maps() {
             list("set", json!({ "type": "string" }), json!(["k"])),
             "p.x-kubernetes-list-type: Invalid value: \"set\": must be map if x-kubernetes-list-map-keys is non-empty",
         ),
+    ]);
+}
+
+#[test]
+fn keys_of_lists() {
+    refused([
         (
             list("map", object(json!({})), json!([])),
             "p.x-kubernetes-list-map-keys: Required value: must not be empty if x-kubernetes-list-type is map",
@@ -213,10 +248,7 @@ fn lists_sets_and_maps() {
             "p.items.properties[k].default: Required value: this property is in x-kubernetes-list-map-keys, so it must \
              have a default or be a required property",
         ),
-    ] {
-        let found = of_property(property.clone());
-        assert!(found.iter().any(|e| e.starts_with(want)), "{property}: {found:?}");
-    }
+    ]);
     let atomic = object(json!({ "x-kubernetes-map-type": "atomic" }));
     for good in [list("map", object(json!({})), json!(["k"])), list("set", atomic, json!([]))] {
         assert!(of_property(good.clone()).is_empty(), "{good}: {:?}", of_property(good.clone()));
