@@ -315,9 +315,7 @@ impl Call<'_> {
         if let Some(sub) = self.sub() {
             let replace = |old: &Object| {
                 let new = scope.to_stored(sent()?);
-                if scope.strategy.custom().is_some() {
-                    scope.check_replacement(&new, Some(old))?;
-                }
+                scope.check_replacement(&new, Some(old))?;
                 Ok(new)
             };
             let updated = scope.update_sub(sub, &options, replace).await?;

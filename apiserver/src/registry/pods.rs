@@ -117,7 +117,7 @@ impl Scope<'_> {
         };
         delete.dry_run |= options.dry_run;
         let named = text(eviction, "name");
-        if !named.is_empty() && named != self.name {
+        if named != self.name {
             return Err(ApiError::bad_request("name in URL does not match name in Eviction object"));
         }
         let pod = self.get()?.decode();

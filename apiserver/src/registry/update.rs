@@ -44,6 +44,15 @@ const CONDITIONAL_ONLY: &[&str] = &[
     "volumeattachments.storage.k8s.io",
     "csidrivers.storage.k8s.io",
     "csinodes.storage.k8s.io",
+    "csistoragecapacities.storage.k8s.io",
+    "apiservices.apiregistration.k8s.io",
+    "customresourcedefinitions.apiextensions.k8s.io",
+    "mutatingadmissionpolicies.admissionregistration.k8s.io",
+    "mutatingadmissionpolicybindings.admissionregistration.k8s.io",
+    "mutatingwebhookconfigurations.admissionregistration.k8s.io",
+    "validatingadmissionpolicies.admissionregistration.k8s.io",
+    "validatingadmissionpolicybindings.admissionregistration.k8s.io",
+    "validatingwebhookconfigurations.admissionregistration.k8s.io",
 ];
 
 impl Scope<'_> {

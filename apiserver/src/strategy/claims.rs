@@ -1,6 +1,6 @@
 //! PersistentVolumeClaims.
 
-use super::pods::validate::resources;
+use super::pods::validate::{resources, update as pods};
 use super::value::*;
 use super::volumes::access_modes;
 use super::{Column, Env, Strategy, copy_field, rules, table};
@@ -9,6 +9,9 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 pub struct PersistentVolumeClaims;
+
+/// The annotation that was the class once.
+const OLD_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
 
 /// Also for the claim templates of StatefulSets.
 pub fn defaults(claim: &mut Object) {
@@ -40,6 +43,12 @@ impl Strategy for PersistentVolumeClaims {
     fn prepare_create(&self, object: &mut Object, _env: &Env) {
         remove(object, "metadata.generation");
         set(object, "status", json!({ "phase": "Pending" }));
+        level_sources(object, true);
+    }
+
+    fn prepare_update(&self, new: &mut Object, old: &Object, _env: &Env) {
+        copy_field(new, old, "status");
+        level_sources(new, false);
     }
 
     fn validate(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
@@ -48,6 +57,10 @@ impl Strategy for PersistentVolumeClaims {
 
     fn validate_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         update(new, old, &mut Errors(errors));
+    }
+
+    fn validate_status_update(&self, new: &Object, _old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
+        status(new, &mut Errors(errors));
     }
 
     fn has_status(&self) -> bool {
@@ -86,35 +99,116 @@ impl Strategy for PersistentVolumeClaims {
 
 /// The class, which an old annotation may name.
 pub fn class(object: &Object) -> &str {
-    let old = at(object, "metadata.annotations").get("volume.beta.kubernetes.io/storage-class");
+    let old = at(object, "metadata.annotations").get(OLD_CLASS);
     old.and_then(Value::as_str).unwrap_or_else(|| str_at(object, "spec.storageClassName"))
 }
 
 /// Also for the claims of ephemeral volumes.
 pub fn spec(spec: &Value, path: &Path, errors: &mut Errors) {
-    modes(spec, path, errors);
-    let storage = path.field("resources").field("requests").key("storage");
+    modes(spec, "at least 1 access mode is required", path, errors);
+    let storage = path.field("resources").key("storage");
     match at(spec, "resources.requests").get("storage") {
-        None => errors.required(&path.field("resources").key("storage"), ""),
-        Some(quantity) if rules::parse_quantity(quantity).is_some_and(coracle_api::Quantity::is_zero) => {
-            errors.invalid(&storage, rules::quantity_text(quantity), "must be greater than zero");
+        None => errors.required(&storage, ""),
+        Some(quantity) => rules::positive(quantity, &storage, errors),
+    }
+    for field in ["storageClassName", "volumeAttributesClassName"] {
+        let class = str_at(spec, field);
+        if !class.is_empty() {
+            rules::subdomain(class, &path.field(field), errors);
         }
-        Some(quantity) => resources::non_negative(quantity, &storage, errors),
     }
-    let class = str_at(spec, "storageClassName");
-    if !class.is_empty() {
-        rules::subdomain(class, &path.field("storageClassName"), errors);
-    }
+    sources(spec, path, errors);
     rules::one_of_if_set(spec, "volumeMode", &["Block", "Filesystem"], path, errors);
     rules::label_selector(at(spec, "selector"), &path.field("selector"), errors);
 }
 
-/// The access modes of a claim or a volume.
-pub fn modes(spec: &Value, path: &Path, errors: &mut Errors) {
+/// Where the volume's content comes from, said in the old way, the new way, or both alike.
+fn sources(spec: &Value, path: &Path, errors: &mut Errors) {
+    for field in ["dataSource", "dataSourceRef"] {
+        let (source, here) = (at(spec, field), path.field(field));
+        if source.is_null() {
+            continue;
+        }
+        for needed in ["name", "kind"] {
+            if str_at(source, needed).is_empty() {
+                errors.required(&here.field(needed), "");
+            }
+        }
+        match str_at(source, "apiGroup") {
+            "" if str_at(source, "kind") != "PersistentVolumeClaim" => {
+                let detail = "must be 'PersistentVolumeClaim' when referencing the default apiGroup";
+                errors.invalid(&here, str_at(source, "kind"), detail);
+            }
+            "" => {}
+            group => rules::subdomain(group, &here.field("apiGroup"), errors),
+        }
+    }
+    let (old, new) = (at(spec, "dataSource"), at(spec, "dataSourceRef"));
+    let differ = ["apiGroup", "kind", "name"].iter().any(|field| at(old, field) != at(new, field));
+    if !old.is_null() && !new.is_null() && differ {
+        errors.invalid(path, path.field("dataSource").to_string(), "must match dataSourceRef");
+    }
+}
+
+/// What upstream drops and copies: sources in other namespaces are behind a gate that is off, and the two fields say the
+/// same. The old one takes only claims and snapshots.
+fn level_sources(claim: &mut Object, is_new: bool) {
+    let Some(spec) = at_mut(claim, "spec") else { return };
+    if is_new {
+        if !str_at(spec, "dataSourceRef.namespace").is_empty() {
+            remove(spec, "dataSourceRef");
+        }
+        let (group, kind) = (str_at(spec, "dataSource.apiGroup"), str_at(spec, "dataSource.kind"));
+        let known = matches!(
+            (group, kind),
+            ("", "PersistentVolumeClaim") | ("snapshot.storage.k8s.io", "VolumeSnapshot")
+        );
+        if !known && !has(spec, "dataSourceRef") {
+            remove(spec, "dataSource");
+        }
+    }
+    for (from, to) in [("dataSource", "dataSourceRef"), ("dataSourceRef", "dataSource")] {
+        if has(spec, from) && !has(spec, to) {
+            let source = at(spec, from).clone();
+            set(spec, to, source);
+        }
+    }
+}
+
+/// What a controller may say of a claim's growth.
+fn status(claim: &Object, errors: &mut Errors) {
+    const STATES: &[&str] = &[
+        "ControllerResizeInProgress",
+        "ControllerResizeInfeasible",
+        "NodeResizePending",
+        "NodeResizeInProgress",
+        "NodeResizeInfeasible",
+    ];
+    let status = &claim["status"];
+    for field in ["capacity", "allocatedResources"] {
+        for (resource, quantity) in entries_at(status, field) {
+            resources::non_negative(quantity, &Path::root("status").field(field).key(resource), errors);
+        }
+    }
+    let here = Path::root("status").field("allocatedResourceStatus");
+    for (resource, state) in entries_at(status, "allocatedResourceStatuses") {
+        rules::qualified_name(resource, &here, errors);
+        let native = !resource.contains('/') || resource.contains("kubernetes.io/");
+        if native && resource != "storage" {
+            errors.not_supported(&here, resource, &["storage"]);
+        }
+        if !STATES.contains(&state.as_str().unwrap_or_default()) {
+            errors.not_supported(&here, resource, STATES);
+        }
+    }
+}
+
+/// The access modes of a claim or a volume; `none` is said where there is none.
+pub fn modes(spec: &Value, none: &str, path: &Path, errors: &mut Errors) {
     const SUPPORTED: &[&str] = &["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
     let (modes, path) = (list_at(spec, "accessModes"), path.field("accessModes"));
     if modes.is_empty() {
-        errors.required(&path, "at least 1 access mode is required");
+        errors.required(&path, none);
     }
     for mode in strings_at(spec, "accessModes").filter(|m| !SUPPORTED.contains(m)) {
         errors.not_supported(&path, mode, SUPPORTED);
@@ -132,23 +226,57 @@ fn update(new: &Object, old: &Object, errors: &mut Errors) {
     if str_at(old, "spec.volumeName").is_empty() {
         copy_field(&mut leveled, &old["spec"], "volumeName");
     }
-    if !has(old, "spec.storageClassName") {
+    let annotation = |object| at(object, "metadata.annotations").get(OLD_CLASS).and_then(Value::as_str);
+    let (is, was) = (annotation(new), annotation(old));
+    let named = str_at(new, "spec.storageClassName");
+    if !has(old, "spec.storageClassName") && was.is_none_or(|was| was == named) {
         copy_field(&mut leveled, &old["spec"], "storageClassName");
     }
+    let moved = was.is_some_and(|was| was == named) && !has(old, "spec.storageClassName") && is.is_none();
+    if is != was && !moved {
+        let here = Path::root("metadata").field("annotations").field(OLD_CLASS);
+        errors.invalid(&here, is.unwrap_or_default(), "field is immutable");
+    }
     if bound {
-        copy_field(&mut leveled, &old["spec"], "resources");
+        level_size(&mut leveled, &old["spec"]);
+        if has(new, "spec.volumeAttributesClassName") {
+            copy_field(&mut leveled, &old["spec"], "volumeAttributesClassName");
+        }
     }
-    copy_field(&mut leveled, &old["spec"], "volumeAttributesClassName");
     if leveled != old["spec"] {
-        let detail = "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims";
-        errors.forbidden(&path, detail);
+        let mut lines = vec!["spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims".to_owned()];
+        pods::differences(&leveled, &old["spec"], &path, &mut lines);
+        errors.forbidden(&path, &lines.join("\n"));
     }
+    attributes_class(new, old, &path, errors);
     let size = |object: &Object, of: &str| at(object, of).get("storage").and_then(rules::parse_quantity);
     let (asked, before) = (size(new, "spec.resources.requests"), size(old, "spec.resources.requests"));
     let actual = size(old, "status.capacity");
-    if asked < before && actual.is_none_or(|actual| asked < Some(actual)) {
+    if asked < before && actual.is_none_or(|actual| asked <= Some(actual)) {
         let here = path.field("resources").field("requests").field("storage");
         errors.forbidden(&here, "field can not be less than status.capacity");
+    }
+}
+
+/// Only the storage that is asked for may change.
+fn level_size(leveled: &mut Value, old: &Value) {
+    let size = at(old, "resources.requests").get("storage").cloned();
+    if let (Some(size), Some(requests)) = (size, at_mut(leveled, "resources.requests")) {
+        set(requests, "storage", size);
+    }
+}
+
+/// A class that has been given is not taken away.
+fn attributes_class(new: &Object, old: &Object, path: &Path, errors: &mut Errors) {
+    if !has(old, "spec.volumeAttributesClassName") {
+        return;
+    }
+    let here = path.field("volumeAttributesClassName");
+    let was = str_at(old, "spec.volumeAttributesClassName");
+    if !has(new, "spec.volumeAttributesClassName") {
+        errors.forbidden(&here, "update from non-nil value to nil is forbidden");
+    } else if str_at(new, "spec.volumeAttributesClassName").is_empty() && !was.is_empty() {
+        errors.forbidden(&here, "update from non-nil value to an empty string is forbidden");
     }
 }
 
@@ -180,7 +308,7 @@ mod tests {
             (json!({ "spec": { "resources": null } }), vec!["spec.resources[storage]: Required value"]),
             (
                 json!({ "spec": { "resources": { "requests": { "storage": "0" } } } }),
-                vec!["spec.resources.requests[storage]: Invalid value: \"0\": must be greater than zero"],
+                vec!["spec.resources[storage]: Invalid value: \"0\": must be greater than zero"],
             ),
         ] {
             let mut errors = Vec::new();

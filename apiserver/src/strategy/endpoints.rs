@@ -5,11 +5,17 @@ use super::{Column, Env, Strategy, rules, table};
 use coracle_api::{FieldError, Object};
 use jiff::Timestamp;
 use serde_json::Value;
+use std::collections::HashSet;
 use std::net::IpAddr;
 
 pub struct Endpoints;
 pub struct EndpointSlices;
 
+/// Upstream's limits of what one slice, and one endpoint in it, has.
+const MAX_ENDPOINTS: usize = 1000;
+const MAX_PORTS: usize = 20_000;
+const MAX_ADDRESSES: usize = 100;
+const MAX_HINTS: usize = 8;
 /// Entries that a cell shows before it says how many more there are.
 const SHOWN: usize = 3;
 
@@ -36,7 +42,7 @@ impl Strategy for Endpoints {
             }
             for field in ["addresses", "notReadyAddresses"] {
                 for (j, address) in list_at(subset, field).iter().enumerate() {
-                    rules::ip(str_at(address, "ip"), &path.field(field).index(j).field("ip"), errors);
+                    named_address(address, &path.field(field).index(j), errors);
                 }
             }
             let ports = list_at(subset, "ports");
@@ -49,6 +55,7 @@ impl Strategy for Endpoints {
                 }
                 rules::port(i64_at(port, "port").unwrap_or(0), &here.field("port"), errors);
                 rules::one_of(port, "protocol", &["SCTP", "TCP", "UDP"], &here, errors);
+                app_protocol(port, &here, errors);
             }
         }
     }
@@ -84,6 +91,25 @@ impl Strategy for Endpoints {
     }
 }
 
+fn named_address(address: &Value, path: &Path, errors: &mut Errors) {
+    let ip = str_at(address, "ip");
+    rules::ip(ip, &path.field("ip"), errors);
+    rules::not_special(ip, &path.field("ip"), errors);
+    let host = str_at(address, "hostname");
+    if !host.is_empty() {
+        rules::label(host, &path.field("hostname"), errors);
+    }
+    if has(address, "nodeName") {
+        rules::subdomain(str_at(address, "nodeName"), &path.field("nodeName"), errors);
+    }
+}
+
+fn app_protocol(port: &Value, path: &Path, errors: &mut Errors) {
+    if has(port, "appProtocol") {
+        rules::qualified_name(str_at(port, "appProtocol"), &path.field("appProtocol"), errors);
+    }
+}
+
 fn host_port(ip: &str, port: i64) -> String {
     if ip.contains(':') { format!("[{ip}]:{port}") } else { format!("{ip}:{port}") }
 }
@@ -107,21 +133,23 @@ impl Strategy for EndpointSlices {
     fn validate(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         let errors = &mut Errors(errors);
         rules::one_of(object, "addressType", &["FQDN", "IPv4", "IPv6"], &Path::root(""), errors);
-        for (i, endpoint) in list_at(object, "endpoints").iter().enumerate() {
-            let path = Path::root("endpoints").index(i).field("addresses");
-            if list_at(endpoint, "addresses").is_empty() {
-                errors.required(&path, "must contain at least 1 address");
-            }
-            for (j, address) in strings_at(endpoint, "addresses").enumerate() {
-                self::address(address, str_at(object, "addressType"), &path.index(j), errors);
-            }
+        let (endpoints, ports) = (list_at(object, "endpoints"), list_at(object, "ports"));
+        at_most(endpoints.len(), MAX_ENDPOINTS, &Path::root("endpoints"), errors);
+        at_most(ports.len(), MAX_PORTS, &Path::root("ports"), errors);
+        for (i, one) in endpoints.iter().enumerate() {
+            endpoint(one, str_at(object, "addressType"), &Path::root("endpoints").index(i), errors);
         }
-        for (i, port) in list_at(object, "ports").iter().enumerate() {
+        let mut names = HashSet::new();
+        for (i, port) in ports.iter().enumerate() {
             let path = Path::root("ports").index(i);
             rules::one_of(port, "protocol", &["SCTP", "TCP", "UDP"], &path, errors);
+            app_protocol(port, &path, errors);
             let name = str_at(port, "name");
             if !name.is_empty() {
                 rules::label(name, &path.field("name"), errors);
+            }
+            if !names.insert(name) {
+                errors.duplicate(&path.field("name"), name);
             }
         }
     }
@@ -173,9 +201,58 @@ impl Strategy for EndpointSlices {
     }
 }
 
+fn at_most(count: usize, limit: usize, path: &Path, errors: &mut Errors) {
+    if count > limit {
+        errors.too_many(path, count, limit);
+    }
+}
+
+fn endpoint(endpoint: &Value, kind: &str, path: &Path, errors: &mut Errors) {
+    let here = path.field("addresses");
+    let addresses = list_at(endpoint, "addresses");
+    if addresses.is_empty() {
+        errors.required(&here, "must contain at least 1 address");
+    }
+    at_most(addresses.len(), MAX_ADDRESSES, &here, errors);
+    for (i, address) in strings_at(endpoint, "addresses").enumerate() {
+        self::address(address, kind, &here.index(i), errors);
+    }
+    for field in ["hostname", "zone"] {
+        let text = str_at(endpoint, field);
+        match (has(endpoint, field), field) {
+            (true, "hostname") => rules::label(text, &path.field(field), errors),
+            (true, _) => rules::label_value(text, &path.field(field), errors),
+            _ => {}
+        }
+    }
+    if has(endpoint, "nodeName") {
+        rules::subdomain(str_at(endpoint, "nodeName"), &path.field("nodeName"), errors);
+    }
+    for (field, limit) in [("forZones", MAX_HINTS), ("forNodes", MAX_HINTS)] {
+        let (hints, here) = (list_at(at(endpoint, "hints"), field), path.field("hints").field(field));
+        at_most(hints.len(), limit, &here, errors);
+        let mut seen = HashSet::new();
+        for (i, hint) in hints.iter().enumerate() {
+            let name = str_at(hint, "name");
+            if !seen.insert(name) {
+                errors.duplicate(&here.index(i).field("name"), name);
+            }
+            match field {
+                "forZones" => rules::label_value(name, &here.index(i).field("name"), errors),
+                _ => rules::subdomain(name, &here.index(i).field("name"), errors),
+            }
+        }
+    }
+}
+
 fn address(address: &str, kind: &str, path: &Path, errors: &mut Errors) {
     match (kind, address.parse::<IpAddr>()) {
-        ("IPv4", Ok(IpAddr::V4(_))) | ("IPv6", Ok(IpAddr::V6(_))) => {}
+        ("IPv4", Ok(ip @ IpAddr::V4(_))) | ("IPv6", Ok(ip @ IpAddr::V6(_))) => {
+            // A node without any network has no other address, and the cluster's DNS is there.
+            if !ip.is_loopback() {
+                rules::not_special(address, path, errors);
+            }
+        }
         ("IPv4", Ok(_)) => errors.invalid(path, address, "must be an IPv4 address"),
         ("IPv6", Ok(_)) => errors.invalid(path, address, "must be an IPv6 address"),
         ("IPv4" | "IPv6", Err(_)) => rules::ip(address, path, errors),
@@ -201,5 +278,51 @@ mod tests {
         assert_eq!(EndpointSlices.row(&slice, now), ["s", "IPv4", "80", "10.0.0.1", "<unknown>"]);
         let empty = json!({ "metadata": { "name": "s" }, "addressType": "IPv4" });
         assert_eq!(EndpointSlices.row(&empty, now)[2..4], ["<unset>", "<unset>"]);
+    }
+
+    fn errors(strategy: &dyn Strategy, mut object: Object) -> Vec<String> {
+        strategy.defaults(&mut object);
+        let mut errors = Vec::new();
+        strategy.validate(&object, &crate::strategy::testing::World::default().env(), &mut errors);
+        errors.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn addresses_that_lead_nowhere() {
+        let old = |ip: &str| errors(&Endpoints, json!({ "subsets": [{ "addresses": [{ "ip": ip }] }] }));
+        assert!(old("10.0.0.1").is_empty());
+        let at = "subsets[0].addresses[0].ip: Invalid value";
+        for (ip, want) in [
+            ("0.0.0.0", "may not be unspecified (0.0.0.0)"),
+            ("127.0.0.1", "may not be in the loopback range (127.0.0.0/8, ::1/128)"),
+            ("169.254.169.254", "may not be in the link-local range (169.254.0.0/16, fe80::/10)"),
+            ("ff02::1", "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)"),
+        ] {
+            assert_eq!(old(ip), [format!("{at}: \"{ip}\": {want}")]);
+        }
+    }
+
+    #[test]
+    fn slices_have_limits() {
+        let slice = |patch: Value| {
+            let mut object = json!({ "addressType": "IPv4", "endpoints": [{ "addresses": ["10.0.0.1"] }] });
+            crate::strategy::testing::merge(&mut object, &patch);
+            errors(&EndpointSlices, object)
+        };
+        assert!(slice(json!({})).is_empty());
+        let many = vec![json!({ "addresses": ["10.0.0.1"] }); MAX_ENDPOINTS + 1];
+        assert_eq!(
+            slice(json!({ "endpoints": many })),
+            ["endpoints: Too many: 1001: must have at most 1000 items"]
+        );
+        assert_eq!(
+            slice(json!({ "ports": [{ "name": "a", "port": 1 }, { "name": "a", "port": 2 }] })),
+            ["ports[1].name: Duplicate value: \"a\""]
+        );
+        let zones = json!([{ "name": "a" }, { "name": "a" }]);
+        assert_eq!(
+            slice(json!({ "endpoints": [{ "addresses": ["10.0.0.1"], "hostname": "A", "hints": { "forZones": zones } }] })).len(),
+            2
+        );
     }
 }

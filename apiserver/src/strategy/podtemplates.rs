@@ -1,5 +1,6 @@
 //! PodTemplates and RuntimeClasses.
 
+use super::pods::validate::{resources, toleration};
 use super::value::*;
 use super::{Column, Env, Strategy, rules, table, workloads};
 use coracle_api::{FieldError, Object};
@@ -50,7 +51,23 @@ impl Strategy for RuntimeClasses {
     }
 
     fn validate(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
-        rules::label(str_at(object, "handler"), &Path::root("handler"), &mut Errors(errors));
+        let errors = &mut Errors(errors);
+        rules::label(str_at(object, "handler"), &Path::root("handler"), errors);
+        let path = Path::root("overhead").field("podFixed");
+        for (resource, quantity) in entries_at(object, "overhead.podFixed") {
+            resources::name(resource, &path.key(resource), errors);
+            resources::non_negative(quantity, &path.key(resource), errors);
+        }
+        let path = Path::root("scheduling");
+        rules::labels(at(object, "scheduling.nodeSelector"), &path.field("nodeSelector"), errors);
+        let all = list_at(object, "scheduling.tolerations");
+        for (i, one) in all.iter().enumerate() {
+            let here = path.field("tolerations").index(i);
+            toleration(one, &here, errors);
+            if all[..i].contains(one) {
+                errors.duplicate(&here, one.clone());
+            }
+        }
     }
 
     fn validate_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {

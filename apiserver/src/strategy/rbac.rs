@@ -1,7 +1,7 @@
 //! rbac.authorization.k8s.io/v1: roles and bindings, of namespaces and of the cluster.
 
 use super::value::*;
-use super::{Column, Env, Strategy, table};
+use super::{Column, Env, Strategy, rules, table};
 use coracle_api::{FieldError, Object};
 use jiff::Timestamp;
 use serde_json::Value;
@@ -36,10 +36,25 @@ impl Strategy for Roles {
         for (i, rule) in list_at(object, "rules").iter().enumerate() {
             policy_rule(rule, !self.cluster, &Path::root("rules").index(i), &mut Errors(errors));
         }
+        if self.cluster && has(object, "aggregationRule") {
+            aggregation(at(object, "aggregationRule"), &mut Errors(errors));
+        }
     }
 
     fn changes_generation(&self, _new: &Object, _old: &Object) -> bool {
         false
+    }
+}
+
+fn aggregation(rule: &Value, errors: &mut Errors) {
+    let path = Path::root("aggregationRule").field("clusterRoleSelectors");
+    let selectors = list_at(rule, "clusterRoleSelectors");
+    if selectors.is_empty() {
+        let detail = "at least one clusterRoleSelector required if aggregationRule is non-nil";
+        errors.required(&path, detail);
+    }
+    for (i, selector) in selectors.iter().enumerate() {
+        rules::label_selector(selector, &path.index(i), errors);
     }
 }
 
@@ -72,7 +87,7 @@ fn policy_rule(rule: &Value, namespaced: bool, path: &Path, errors: &mut Errors)
 
 impl Strategy for RoleBindings {
     fn defaults(&self, object: &mut Object) {
-        if let Some(role) = at_mut(object, "roleRef") {
+        if let Some(role) = object_at(object, "roleRef") {
             default_str(role, "apiGroup", GROUP);
         }
         for subject in each_mut(object, "subjects") {
@@ -96,8 +111,11 @@ impl Strategy for RoleBindings {
         if !kinds.contains(&str_at(role, "kind")) {
             errors.not_supported(&path.field("kind"), str_at(role, "kind"), kinds);
         }
-        if str_at(role, "name").is_empty() {
-            errors.required(&path.field("name"), "");
+        match str_at(role, "name") {
+            "" => errors.required(&path.field("name"), ""),
+            name => coracle_api::validation::path_segment_name(name)
+                .iter()
+                .for_each(|message| errors.invalid(&path.field("name"), name, message)),
         }
         for (i, subject) in list_at(object, "subjects").iter().enumerate() {
             self.subject(subject, &Path::root("subjects").index(i), errors);
@@ -159,8 +177,14 @@ impl RoleBindings {
         if group != expected {
             errors.not_supported(&path.field("apiGroup"), group, &[expected]);
         }
-        if expected.is_empty() && str_at(subject, "namespace").is_empty() && self.cluster {
-            errors.required(&path.field("namespace"), "");
+        if expected.is_empty() {
+            if !name_of(subject).is_empty() {
+                rules::subdomain(name_of(subject), &path.field("name"), errors);
+            }
+            // A namespaced binding without one has been accepted as long as there are bindings.
+            if str_at(subject, "namespace").is_empty() && self.cluster {
+                errors.required(&path.field("namespace"), "");
+            }
         }
     }
 }

@@ -15,7 +15,10 @@ impl Strategy for ReplicationControllers {
 
     /// The labels of the template are also the selector and the labels of the controller, unless it has its own.
     fn defaults(&self, object: &mut Object) {
-        workloads::template_defaults(object, workloads::TEMPLATE);
+        // Absent is a mistake of its own here.
+        if has(object, workloads::TEMPLATE) {
+            workloads::template_defaults(object, workloads::TEMPLATE);
+        }
         let labels = at(object, "spec.template.metadata.labels").clone();
         let own = entries_at(object, "metadata.labels").next().is_some();
         let selector = entries_at(object, "spec.selector").next().is_some();
@@ -51,7 +54,12 @@ impl Strategy for ReplicationControllers {
             let here = path.field("template").field("metadata").field("labels");
             errors.invalid(&here, labels.clone(), "`selector` does not match template `labels`");
         }
-        workloads::long_running_template(template, &path.field("template"), errors);
+        workloads::long_running_template(template, "ReplicationController", &path.field("template"), errors);
+    }
+
+    fn validate_status_update(&self, new: &Object, _old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
+        let parts = ["fullyLabeledReplicas", "readyReplicas", "availableReplicas"];
+        workloads::counts(new, &["replicas"], &parts, &mut Errors(errors));
     }
 
     fn has_status(&self) -> bool {

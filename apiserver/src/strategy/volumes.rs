@@ -1,7 +1,8 @@
 //! PersistentVolumes.
 
 use super::claims::{class, modes};
-use super::pods::validate::{node_selector, persistent_source, resources};
+use super::pods::validate::sources::{self, Holder};
+use super::pods::validate::{node_selector, update};
 use super::pods::volume_defaults;
 use super::value::*;
 use super::{Column, Env, Strategy, rules, table};
@@ -52,19 +53,31 @@ impl Strategy for PersistentVolumes {
     }
 
     fn validate(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
-        volume(&object["spec"], &Path::root("spec"), &mut Errors(errors));
+        volume(object, &Path::root("spec"), &mut Errors(errors));
     }
 
     fn validate_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         let errors = &mut Errors(errors);
         let path = Path::root("spec");
-        if sources(&new["spec"]).ne(sources(&old["spec"])) {
+        let mut leveled = new["spec"].clone();
+        // The one part that may be added later.
+        if has(old, "spec.csi") && !has(old, "spec.csi.controllerExpandSecretRef") {
+            remove(&mut leveled, "csi.controllerExpandSecretRef");
+        }
+        let (is, was) = (own_sources(&leveled), own_sources(&old["spec"]));
+        if is != was {
             let here = path.field("persistentvolumesource");
-            errors.forbidden(&here, "spec.persistentvolumesource is immutable after creation");
+            let mut lines = vec!["spec.persistentvolumesource is immutable after creation".to_owned()];
+            update::differences(&is, &was, &path, &mut lines);
+            errors.forbidden(&here, &lines.join("\n"));
         }
         rules::immutable(new, old, &["spec.volumeMode"], errors);
         if has(old, "spec.nodeAffinity") {
             rules::immutable(new, old, &["spec.nodeAffinity"], errors);
+        }
+        if has(old, "spec.volumeAttributesClassName") && !has(new, "spec.volumeAttributesClassName") {
+            let detail = "update from non-nil value to nil is forbidden";
+            errors.forbidden(&path.field("volumeAttributesClassName"), detail);
         }
     }
 
@@ -112,8 +125,41 @@ fn sources(spec: &Value) -> impl Iterator<Item = (&String, &Value)> {
     all.filter(|(field, value)| !NO_SOURCE.contains(&field.as_str()) && !value.is_null())
 }
 
-fn volume(spec: &Value, path: &Path, errors: &mut Errors) {
-    modes(spec, path, errors);
+fn own_sources(spec: &Value) -> Value {
+    sources(spec)
+        .map(|(field, value)| (field.clone(), value.clone()))
+        .collect::<serde_json::Map<_, _>>()
+        .into()
+}
+
+fn volume(object: &Object, path: &Path, errors: &mut Errors) {
+    let spec = &object["spec"];
+    modes(spec, "", path, errors);
+    capacity(spec, path, errors);
+    rules::one_of(spec, "persistentVolumeReclaimPolicy", &["Delete", "Recycle", "Retain"], path, errors);
+    rules::one_of_if_set(spec, "volumeMode", &["Block", "Filesystem"], path, errors);
+    let holder = Holder { in_pod: false, name: name(object) };
+    for (i, (kind, source)) in sources(spec).enumerate() {
+        if i > 0 {
+            errors.forbidden(&path.field(kind), "may not specify more than 1 volume type");
+        } else {
+            sources::source(kind, source, holder, &path.field(kind), errors);
+        }
+    }
+    if sources(spec).next().is_none() {
+        errors.required(path, "must specify a volume type");
+    }
+    let root = str_at(spec, "hostPath.path");
+    let is_root = root.starts_with('/') && root.split('/').all(|part| matches!(part, "" | "."));
+    if is_root && str_at(spec, "persistentVolumeReclaimPolicy") == "Recycle" {
+        let here = path.field("persistentVolumeReclaimPolicy");
+        errors.forbidden(&here, "may not be 'recycle' for a hostPath mount of '/'");
+    }
+    affinity(spec, &path.field("nodeAffinity"), errors);
+    classes(spec, path, errors);
+}
+
+fn capacity(spec: &Value, path: &Path, errors: &mut Errors) {
     let capacity = path.field("capacity");
     let size = at(spec, "capacity").get("storage");
     if entries_at(spec, "capacity").next().is_none() {
@@ -123,30 +169,36 @@ fn volume(spec: &Value, path: &Path, errors: &mut Errors) {
         errors.not_supported(&capacity, &names.join(","), &["storage"]);
     }
     if let Some(size) = size {
-        resources::non_negative(size, &capacity.key("storage"), errors);
+        rules::positive(size, &capacity.key("storage"), errors);
     }
-    rules::one_of(spec, "persistentVolumeReclaimPolicy", &["Delete", "Recycle", "Retain"], path, errors);
-    rules::one_of_if_set(spec, "volumeMode", &["Block", "Filesystem"], path, errors);
-    for (i, (kind, source)) in sources(spec).enumerate() {
-        if i > 0 {
-            errors.forbidden(&path.field(kind), "may not specify more than 1 volume type");
-        } else {
-            persistent_source(kind, source, &path.field(kind), errors);
-        }
-    }
-    if sources(spec).next().is_none() {
-        errors.required(path, "must specify a volume type");
-    }
-    let affinity = path.field("nodeAffinity");
+}
+
+fn affinity(spec: &Value, path: &Path, errors: &mut Errors) {
     match at(spec, "nodeAffinity.required") {
-        Value::Null if has(spec, "local") => {
-            errors.required(&affinity, "Local volume requires node affinity");
-        }
         Value::Null if has(spec, "nodeAffinity") => {
-            errors.required(&affinity.field("required"), "must specify required node constraints");
+            errors.required(&path.field("required"), "must specify required node constraints");
         }
+        Value::Null if has(spec, "local") => errors.required(path, "Local volume requires node affinity"),
         Value::Null => {}
-        required => node_selector(required, &affinity.field("required"), errors),
+        required => node_selector(required, &path.field("required"), errors),
+    }
+}
+
+fn classes(spec: &Value, path: &Path, errors: &mut Errors) {
+    let class = str_at(spec, "storageClassName");
+    if !class.is_empty() {
+        rules::subdomain(class, &path.field("storageClassName"), errors);
+    }
+    if !has(spec, "volumeAttributesClassName") {
+        return;
+    }
+    let here = path.field("volumeAttributesClassName");
+    match str_at(spec, "volumeAttributesClassName") {
+        "" => errors.required(&here, "an empty string is disallowed"),
+        class => rules::subdomain(class, &here, errors),
+    }
+    if !has(spec, "csi") {
+        errors.required(&path.field("csi"), "has to be specified when using volumeAttributesClassName");
     }
 }
 

@@ -13,25 +13,32 @@ pub fn template_defaults(object: &mut Object, path: &str) {
     defaults::spec(object, &format!("{path}.spec"));
 }
 
-/// The template of pods that run until they are deleted.
-pub fn long_running_template(template: &Value, path: &Path, errors: &mut Errors) {
+/// The template of pods that run until they are deleted; `kind` is whose.
+pub fn long_running_template(template: &Value, kind: &str, path: &Path, errors: &mut Errors) {
     let restart = str_at(template, "spec.restartPolicy");
     if restart != "Always" {
         errors.not_supported(&path.field("spec").field("restartPolicy"), restart, &["Always"]);
     }
     if has(template, "spec.activeDeadlineSeconds") {
         let here = path.field("spec").field("activeDeadlineSeconds");
-        errors.forbidden(&here, "activeDeadlineSeconds in ReplicaSet is not Supported");
+        errors.forbidden(&here, &format!("activeDeadlineSeconds in {kind} is not Supported"));
     }
     pod_template(template, path, errors);
 }
 
 pub fn pod_template(template: &Value, path: &Path, errors: &mut Errors) {
     rules::labels(at(template, "metadata.labels"), &path.field("labels"), errors);
-    for key in entries_at(template, "metadata.annotations").map(|(key, _)| key) {
-        rules::qualified_name(&key.to_lowercase(), &path.field("annotations"), errors);
+    rules::annotations(at(template, "metadata.annotations"), &path.field("annotations"), errors);
+    validate::annotations::all(template, &path.field("annotations"), errors);
+    let here = path.field("spec");
+    validate::pod_spec(at(template, "spec"), &here, errors);
+    validate::annotations::agree(template, &here, errors);
+    if !list_at(template, "spec.ephemeralContainers").is_empty() {
+        errors.forbidden(
+            &here.field("ephemeralContainers"),
+            "ephemeral containers not allowed in pod template",
+        );
     }
-    validate::pod_spec(at(template, "spec"), &path.field("spec"), errors);
 }
 
 /// `spec.selector` is there, selects something, and selects the pods of the template.
@@ -56,6 +63,32 @@ pub fn selector_of_template(object: &Object, kind: &str, errors: &mut Errors) {
 pub fn non_negative(object: &Object, fields: &[&str], errors: &mut Errors) {
     for field in fields {
         rules::non_negative_at(&object["spec"], field, &Path::root("spec"), errors);
+    }
+}
+
+/// What a controller may count in a status: nothing below zero, and no part above the whole.
+pub fn counts(object: &Object, fields: &[&str], parts: &[&str], errors: &mut Errors) {
+    let (status, path) = (&object["status"], Path::root("status"));
+    for field in fields.iter().chain(parts).chain(&["observedGeneration", "collisionCount"]) {
+        rules::non_negative_at(status, field, &path, errors);
+    }
+    let of = |field: &str| i64_at(status, field).unwrap_or(0);
+    for part in parts.iter().filter(|part| of(part) > of("replicas")) {
+        errors.invalid(&path.field(part), of(part), "cannot be greater than status.replicas");
+    }
+    let both = parts.contains(&"readyReplicas") && parts.contains(&"availableReplicas");
+    if both && of("availableReplicas") > of("readyReplicas") {
+        let here = path.field("availableReplicas");
+        errors.invalid(&here, of("availableReplicas"), "cannot be greater than readyReplicas");
+    }
+}
+
+/// The count of names that were taken already never falls.
+pub fn collisions(new: &Object, old: &Object, errors: &mut Errors) {
+    let count = |object| i64_at(object, "status.collisionCount");
+    if count(new).unwrap_or(0) < count(old).unwrap_or(0) || (count(new).is_none() && count(old).is_some()) {
+        let value = at(new, "status.collisionCount").clone();
+        errors.invalid(&Path::root("status").field("collisionCount"), value, "cannot be decremented");
     }
 }
 

@@ -96,3 +96,20 @@ async fn ephemeral_containers_are_only_added() {
     without["spec"]["ephemeralContainers"] = json!([]);
     api.put(&uri, &without).await.expect(422);
 }
+
+/// The name stands in the address and in the object, also where only a part of it is written.
+#[tokio::test]
+async fn parts_name_their_object() {
+    let api = Fixture::new().await;
+    api.post(PODS, &pod("p")).await.expect(201);
+    for sub in ["status", "ephemeralcontainers"] {
+        let refused = api.put(&format!("{PODS}/p/{sub}"), &json!({})).await.expect(400);
+        assert_eq!(
+            refused["message"],
+            "the name of the object (p based on URL) was undeterminable: name must be provided"
+        );
+    }
+    let refused = api.post(&format!("{PODS}/p/eviction"), &json!({})).await.expect(400);
+    assert_eq!(refused["message"], "name in URL does not match name in Eviction object");
+    api.get(&format!("{PODS}/p")).await.expect(200);
+}

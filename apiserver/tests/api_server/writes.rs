@@ -194,3 +194,25 @@ async fn generation_counts_changes_of_the_spec() {
     assert_eq!((&updated["status"]["replicas"], &updated["spec"]["replicas"]), (&json!(3), &json!(3)));
     assert_eq!(updated["metadata"]["generation"], 2);
 }
+
+/// What guards the cluster, or stands for one holder, is never replaced by somebody who has not seen it.
+#[tokio::test]
+async fn some_kinds_are_never_replaced_blindly() {
+    let api = Fixture::new().await;
+    let hooks = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
+    let capacities = "/apis/storage.k8s.io/v1/namespaces/default/csistoragecapacities";
+    for (uri, object) in [
+        (hooks, json!({ "metadata": { "name": "a" } })),
+        (capacities, json!({ "metadata": { "name": "a" }, "storageClassName": "s" })),
+    ] {
+        let made = api.post(uri, &object).await.expect(201);
+        let one = format!("{uri}/a");
+        let refused = api.put(&one, &object).await.expect(422);
+        let cause = &refused["details"]["causes"][0];
+        assert_eq!(
+            (cause["field"].as_str(), cause["message"].as_str()),
+            (Some("metadata.resourceVersion"), Some("Invalid value: 0x0: must be specified for an update"))
+        );
+        api.put(&one, &made).await.expect(200);
+    }
+}

@@ -7,6 +7,16 @@ pub struct DaemonSets;
 /// Where apps/v1 keeps the old API's `templateGeneration`.
 const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 
+const COUNTS: [&str; 7] = [
+    "currentNumberScheduled",
+    "numberMisscheduled",
+    "desiredNumberScheduled",
+    "numberReady",
+    "updatedNumberScheduled",
+    "numberAvailable",
+    "numberUnavailable",
+];
+
 const COLUMNS: &[Column] = &[
     table::NAME,
     table::integer("Desired", "Nodes that should run the pod"),
@@ -63,7 +73,7 @@ impl Strategy for DaemonSets {
         let path = Path::root("spec");
         workloads::selector_of_template(object, "daemonset", errors);
         let template = at(object, workloads::TEMPLATE);
-        workloads::long_running_template(template, &path.field("template"), errors);
+        workloads::long_running_template(template, "DaemonSet", &path.field("template"), errors);
         workloads::non_negative(object, &["minReadySeconds", "revisionHistoryLimit"], errors);
         let (strategy, here) = (at(object, "spec.updateStrategy"), path.field("updateStrategy"));
         rules::one_of(strategy, "type", &["RollingUpdate", "OnDelete"], &here, errors);
@@ -74,6 +84,12 @@ impl Strategy for DaemonSets {
 
     fn validate_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         rules::immutable(new, old, &["spec.selector"], &mut Errors(errors));
+    }
+
+    fn validate_status_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
+        let errors = &mut Errors(errors);
+        workloads::counts(new, &COUNTS, &[], errors);
+        workloads::collisions(new, old, errors);
     }
 
     fn has_status(&self) -> bool {

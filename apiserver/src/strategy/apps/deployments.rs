@@ -56,7 +56,7 @@ impl Strategy for Deployments {
         workloads::selector_of_template(object, "deployment", errors);
         strategy(at(object, "spec.strategy"), &path.field("strategy"), errors);
         let template = at(object, workloads::TEMPLATE);
-        workloads::long_running_template(template, &path.field("template"), errors);
+        workloads::long_running_template(template, "ReplicaSet", &path.field("template"), errors);
         let deadline = i64_at(object, "spec.progressDeadlineSeconds");
         if let Some(seconds) = deadline.filter(|s| *s <= workloads::count(object, "spec.minReadySeconds")) {
             let here = path.field("progressDeadlineSeconds");
@@ -66,6 +66,17 @@ impl Strategy for Deployments {
 
     fn validate_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         rules::immutable(new, old, &["spec.selector"], &mut Errors(errors));
+    }
+
+    fn validate_status_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
+        let errors = &mut Errors(errors);
+        workloads::counts(
+            new,
+            &["replicas", "unavailableReplicas"],
+            &["updatedReplicas", "readyReplicas", "availableReplicas"],
+            errors,
+        );
+        workloads::collisions(new, old, errors);
     }
 
     fn has_status(&self) -> bool {

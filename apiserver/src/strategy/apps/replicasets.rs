@@ -25,11 +25,21 @@ impl Strategy for ReplicaSets {
         workloads::non_negative(object, &["replicas", "minReadySeconds"], errors);
         workloads::selector_of_template(object, "deployment", errors);
         let template = at(object, workloads::TEMPLATE);
-        workloads::long_running_template(template, &Path::root("spec").field("template"), errors);
+        workloads::long_running_template(
+            template,
+            "ReplicaSet",
+            &Path::root("spec").field("template"),
+            errors,
+        );
     }
 
     fn validate_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         rules::immutable(new, old, &["spec.selector"], &mut Errors(errors));
+    }
+
+    fn validate_status_update(&self, new: &Object, _old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
+        let parts = ["fullyLabeledReplicas", "readyReplicas", "availableReplicas"];
+        workloads::counts(new, &["replicas"], &parts, &mut Errors(errors));
     }
 
     fn has_status(&self) -> bool {

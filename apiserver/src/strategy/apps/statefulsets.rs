@@ -67,7 +67,12 @@ impl Strategy for StatefulSets {
         rules::non_negative_at(&spec["ordinals"], "start", &path.field("ordinals"), errors);
         workloads::selector_of_template(object, "statefulset", errors);
         let template = at(object, workloads::TEMPLATE);
-        workloads::long_running_template(&with_claims(template, spec), &path.field("template"), errors);
+        workloads::long_running_template(
+            &with_claims(template, spec),
+            "StatefulSet",
+            &path.field("template"),
+            errors,
+        );
     }
 
     fn validate_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
@@ -79,6 +84,17 @@ impl Strategy for StatefulSets {
             let detail = "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden";
             Errors(errors).forbidden(&Path::root("spec"), detail);
         }
+    }
+
+    fn validate_status_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
+        let errors = &mut Errors(errors);
+        workloads::counts(
+            new,
+            &["replicas"],
+            &["readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas"],
+            errors,
+        );
+        workloads::collisions(new, old, errors);
     }
 
     fn has_status(&self) -> bool {

@@ -153,3 +153,39 @@ fn rows() {
     assert_eq!(row(&StatefulSets), json!(["w", "2/3", "60m", "c", "i:1"]));
     assert_eq!(row(&DaemonSets), json!(["w", 0, 0, 0, 0, 0, "<none>", "60m", "c", "i:1", "a=b"]));
 }
+
+#[test]
+fn counts_of_a_status_fit_together() {
+    let errors = |strategy: &dyn Strategy, new: Value, old: Value| {
+        let (new, old) = (json!({ "status": new }), json!({ "status": old }));
+        let mut errors = Vec::new();
+        strategy.validate_status_update(&new, &old, &World::default().env(), &mut errors);
+        errors.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let good = json!({ "replicas": 2, "readyReplicas": 2, "availableReplicas": 1, "collisionCount": 1 });
+    assert!(errors(&Deployments, good.clone(), json!({ "collisionCount": 1 })).is_empty());
+    assert_eq!(
+        errors(&Deployments, good.clone(), json!({ "collisionCount": 2 })),
+        ["status.collisionCount: Invalid value: 1: cannot be decremented"]
+    );
+    assert_eq!(
+        errors(
+            &ReplicaSets,
+            json!({ "replicas": 1, "readyReplicas": 2, "availableReplicas": -1 }),
+            json!({})
+        ),
+        [
+            "status.availableReplicas: Invalid value: -1: must be greater than or equal to 0",
+            "status.readyReplicas: Invalid value: 2: cannot be greater than status.replicas",
+        ]
+    );
+    let ahead = json!({ "replicas": 2, "readyReplicas": 1, "availableReplicas": 2 });
+    assert_eq!(
+        errors(&StatefulSets, ahead, json!({})),
+        ["status.availableReplicas: Invalid value: 2: cannot be greater than readyReplicas"]
+    );
+    assert_eq!(
+        errors(&DaemonSets, json!({ "numberReady": -2 }), json!({})),
+        ["status.numberReady: Invalid value: -2: must be greater than or equal to 0"]
+    );
+}

@@ -62,13 +62,14 @@ impl Strategy for Jobs {
         let errors = &mut Errors(errors);
         let elastic = str_at(new, "spec.completionMode") == "Indexed"
             && at(new, "spec.completions") == at(new, "spec.parallelism");
-        if !elastic {
+        if str_at(new, "spec.completionMode") != "Indexed" {
             rules::immutable(new, old, &["spec.completions"], errors);
+        } else if !elastic && at(new, "spec.completions") != at(old, "spec.completions") {
+            let here = Path::root("spec").field("completions");
+            let value = at(new, "spec.completions").clone();
+            errors.invalid(&here, value, "can only be modified in tandem with spec.parallelism");
         }
-        let waiting = bool_at(old, "spec.suspend") && !has(old, "status.startTime");
-        if !waiting {
-            rules::immutable(new, old, &["spec.template"], errors);
-        }
+        template(new, old, errors);
         let fields = [
             "spec.selector",
             "spec.completionMode",
@@ -104,6 +105,29 @@ impl Strategy for Jobs {
 
     fn fields(&self, object: &Object) -> Vec<(&'static str, String)> {
         vec![("status.successful", workloads::count(object, "status.succeeded").to_string())]
+    }
+}
+
+/// Where the pods of a Job that has not begun may run is still open (KEP-2926).
+fn template(new: &Object, old: &Object, errors: &mut Errors) {
+    let (path, before) = (Path::root("spec").field("template"), at(old, "spec.template"));
+    let mut leveled = at(new, "spec.template").clone();
+    if bool_at(old, "spec.suspend") && !has(old, "status.startTime") {
+        let mut level = |holder: &str, fields: &[&str]| {
+            let none = fields.iter().all(|field| !has(at(before, holder), field));
+            let place = if none { at_mut(&mut leveled, holder) } else { object_at(&mut leveled, holder) };
+            let Some(place) = place else { return };
+            fields.iter().for_each(|field| copy_field(place, at(before, holder), field));
+        };
+        level("metadata", &["annotations", "labels"]);
+        level("spec", &["nodeSelector", "tolerations", "schedulingGates"]);
+        level("spec.affinity", &["nodeAffinity"]);
+        if !has(before, "spec.affinity") && at(&leveled, "spec.affinity") == &json!({}) {
+            remove(&mut leveled, "spec.affinity");
+        }
+    }
+    if leveled != *before {
+        errors.invalid(&path, at(new, "spec.template").clone(), "field is immutable");
     }
 }
 

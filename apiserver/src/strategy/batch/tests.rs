@@ -126,3 +126,30 @@ fn policies_of_jobs_are_judged() {
         assert_eq!(errors(&Jobs, &job(&patch)).join("; "), expected, "{patch}");
     }
 }
+
+#[test]
+fn a_waiting_job_may_be_steered_and_nothing_else() {
+    let changed = |old: Value, new: Value| {
+        let (old, mut new) = (job(&old), job(&new));
+        new["status"] = old["status"].clone();
+        let mut errors = Vec::new();
+        Jobs.validate_update(&new, &old, &World::default().env(), &mut errors);
+        errors.iter().map(|e| e.field.clone()).collect::<Vec<_>>()
+    };
+    let suspended = json!({ "spec": { "suspend": true } });
+    let of = |template: Value| json!({ "spec": { "suspend": true, "template": template } });
+    for steering in [
+        json!({ "spec": { "nodeSelector": { "a": "b" } } }),
+        json!({ "spec": { "tolerations": [{ "operator": "Exists" }], "schedulingGates": [{ "name": "a/b" }] } }),
+        json!({ "metadata": { "annotations": { "a": "b" } } }),
+        json!({ "spec": { "affinity": { "nodeAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": {} } } } }),
+    ] {
+        assert!(changed(suspended.clone(), of(steering.clone())).is_empty(), "{steering}");
+        let running = json!({ "spec": { "template": steering } });
+        assert_eq!(changed(json!({}), running), ["spec.template"], "{steering}");
+    }
+    let other = of(json!({ "spec": { "terminationGracePeriodSeconds": 1 } }));
+    assert_eq!(changed(suspended.clone(), other), ["spec.template"]);
+    let apart = of(json!({ "spec": { "affinity": { "podAffinity": {} } } }));
+    assert_eq!(changed(suspended, apart), ["spec.template"]);
+}

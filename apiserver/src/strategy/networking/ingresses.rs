@@ -5,6 +5,10 @@ use super::*;
 pub struct Ingresses;
 pub struct IngressClasses;
 
+/// The annotation that named the class before there was a field, and upstream's limit of a controller's name.
+const OLD_CLASS: &str = "kubernetes.io/ingress.class";
+const CONTROLLER_MAX_BYTES: usize = 250;
+
 impl Strategy for Ingresses {
     fn prepare_create(&self, object: &mut Object, _env: &Env) {
         set(object, "status", json!({ "loadBalancer": {} }));
@@ -27,10 +31,28 @@ impl Strategy for Ingresses {
             rules::subdomain(class, &path.field("ingressClassName"), errors);
         }
         for (i, tls) in list_at(spec, "tls").iter().enumerate() {
+            let here = path.field("tls").index(i);
             for (j, name) in strings_at(tls, "hosts").enumerate() {
-                host(name, &path.field("tls").index(i).field("hosts").index(j), errors);
+                wildcard_or_name(name, &here.field("hosts").index(j), errors);
+            }
+            let secret = str_at(tls, "secretName");
+            if !secret.is_empty() {
+                rules::subdomain(secret, &here.field("secretName"), errors);
             }
         }
+    }
+
+    fn validate_create(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
+        let annotation = at(object, "metadata.annotations").get(OLD_CLASS);
+        if let Some(old) = annotation.filter(|_| !str_at(object, "spec.ingressClassName").is_empty()) {
+            let here = Path::root("metadata").field("annotations").field(OLD_CLASS);
+            Errors(errors).invalid(&here, old.clone(), "can not be set when the class field is also set");
+        }
+    }
+
+    fn validate_status_update(&self, new: &Object, _old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
+        let path = Path::root("status").field("loadBalancer");
+        rules::load_balancer(at(new, "status.loadBalancer"), false, &path, &mut Errors(errors));
     }
 
     fn has_status(&self) -> bool {
@@ -83,7 +105,16 @@ fn host(name: &str, path: &Path, errors: &mut Errors) {
     if name.parse::<std::net::IpAddr>().is_ok() {
         errors.invalid(path, name, "must be a DNS name, not an IP address");
     }
-    rules::subdomain(name.strip_prefix("*.").unwrap_or(name), path, errors);
+    wildcard_or_name(name, path, errors);
+}
+
+fn wildcard_or_name(name: &str, path: &Path, errors: &mut Errors) {
+    if !name.contains('*') {
+        return rules::subdomain(name, path, errors);
+    }
+    for message in coracle_api::validation::wildcard_dns1123_subdomain(name) {
+        errors.invalid(path, name, &message);
+    }
 }
 
 fn rule(rule: &Value, path: &Path, errors: &mut Errors) {
@@ -109,8 +140,51 @@ fn rule(rule: &Value, path: &Path, errors: &mut Errors) {
         let absolute = text.starts_with('/') || (kind == "ImplementationSpecific" && text.is_empty());
         if !absolute {
             errors.invalid(&here.field("path"), text, "must be an absolute path");
+        } else if matches!(kind, "Exact" | "Prefix") {
+            canonical(text, &here.field("path"), errors);
         }
         backend(at(entry, "backend"), &here.field("backend"), errors);
+    }
+}
+
+/// What one request could write in several ways is refused.
+fn canonical(text: &str, path: &Path, errors: &mut Errors) {
+    for part in ["//", "/./", "/../", "%2f", "%2F"].iter().filter(|part| text.contains(**part)) {
+        errors.invalid(path, text, &format!("must not contain '{part}'"));
+    }
+    for end in ["/..", "/."].iter().filter(|end| text.ends_with(**end)) {
+        errors.invalid(path, text, &format!("cannot end with '{end}'"));
+    }
+}
+
+/// Another object that takes the traffic, or that has parameters.
+fn object_reference(reference: &Value, path: &Path, errors: &mut Errors) {
+    let group = str_at(reference, "apiGroup");
+    if !group.is_empty() {
+        rules::subdomain(group, &path.field("apiGroup"), errors);
+    }
+    for (field, detail) in [("kind", "kind is required"), ("name", "name is required")] {
+        match str_at(reference, field) {
+            "" => errors.required(&path.field(field), detail),
+            text => {
+                for message in coracle_api::validation::path_segment_name(text) {
+                    errors.invalid(&path.field(field), text, &message);
+                }
+            }
+        }
+    }
+}
+
+/// Where a class's parameters are: an object of the cluster, or of a namespace.
+fn parameters(parameters: &Value, path: &Path, errors: &mut Errors) {
+    object_reference(parameters, path, errors);
+    rules::one_of(parameters, "scope", &["Cluster", "Namespace"], path, errors);
+    let (here, named) = (path.field("namespace"), has(parameters, "namespace"));
+    match (str_at(parameters, "scope"), str_at(parameters, "namespace")) {
+        ("Namespace", "") => errors.required(&here, "`parameters.scope` is set to 'Namespace'"),
+        ("Namespace", namespace) => rules::label(namespace, &here, errors),
+        ("Cluster", _) if named => errors.forbidden(&here, "`parameters.scope` is set to 'Cluster'"),
+        _ => {}
     }
 }
 
@@ -118,7 +192,7 @@ fn backend(backend: &Value, path: &Path, errors: &mut Errors) {
     match (has(backend, "service"), has(backend, "resource")) {
         (true, true) => errors.invalid(path, "", "cannot set both resource and service backends"),
         (false, false) => errors.invalid(path, "", "resource or service backend is required"),
-        (false, true) => {}
+        (false, true) => object_reference(at(backend, "resource"), &path.field("resource"), errors),
         (true, false) => {
             let (service, here) = (at(backend, "service"), path.field("service"));
             match str_at(service, "name") {
@@ -137,12 +211,27 @@ fn backend(backend: &Value, path: &Path, errors: &mut Errors) {
 }
 
 impl Strategy for IngressClasses {
+    fn defaults(&self, object: &mut Object) {
+        if let Some(parameters) = at_mut(object, "spec.parameters") {
+            default(parameters, "scope", "Cluster");
+        }
+    }
+
     fn validate(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         let errors = &mut Errors(errors);
         let controller = str_at(object, "spec.controller");
         let path = Path::root("spec").field("controller");
-        if !controller.contains('/') {
-            errors.invalid(&path, controller, "must be a domain-prefixed path (such as \"acme.io/foo\")");
+        if controller.len() > CONTROLLER_MAX_BYTES {
+            errors.too_long(&path, CONTROLLER_MAX_BYTES);
+        }
+        match controller {
+            "" => errors.required(&path, ""),
+            _ => coracle_api::validation::domain_prefixed_path(controller)
+                .iter()
+                .for_each(|message| errors.invalid(&path, controller, message)),
+        }
+        if has(object, "spec.parameters") {
+            parameters(at(object, "spec.parameters"), &Path::root("spec").field("parameters"), errors);
         }
     }
 

@@ -76,6 +76,11 @@ impl Strategy for ServiceCidrs {
         for (i, cidr) in strings_at(object, "spec.cidrs").enumerate() {
             rules::cidr(cidr, &path.index(i), errors);
         }
+        let six = strings_at(object, "spec.cidrs").filter(|cidr| cidr.contains(':')).count();
+        if list_at(object, "spec.cidrs").len() == 2 && six != 1 {
+            let detail = "may specify no more than one IP for each IP family";
+            errors.invalid(&path, at(object, "spec.cidrs").clone(), detail);
+        }
     }
 
     /// A second family may be added, nothing else may change.

@@ -27,6 +27,10 @@ impl Strategy for NetworkPolicies {
         let errors = &mut Errors(errors);
         let (spec, path) = (&object["spec"], Path::root("spec"));
         rules::label_selector(at(spec, "podSelector"), &path.field("podSelector"), errors);
+        if list_at(spec, "policyTypes").len() > 2 {
+            let detail = "may not specify more than two policyTypes";
+            errors.invalid(&path.field("policyTypes"), at(spec, "policyTypes").clone(), detail);
+        }
         for (i, kind) in strings_at(spec, "policyTypes").enumerate() {
             if !matches!(kind, "Ingress" | "Egress") {
                 errors.not_supported(&path.field("policyTypes").index(i), kind, &["Egress", "Ingress"]);
@@ -88,7 +92,10 @@ fn peer(peer: &Value, path: &Path, errors: &mut Errors) {
     }
     let here = path.field("ipBlock");
     let cidr = str_at(peer, "ipBlock.cidr");
-    rules::cidr(cidr, &here.field("cidr"), errors);
+    match cidr {
+        "" => errors.required(&here.field("cidr"), ""),
+        cidr => rules::cidr(cidr, &here.field("cidr"), errors),
+    }
     for (i, except) in strings_at(peer, "ipBlock.except").enumerate() {
         let here = here.field("except").index(i);
         match (cidr.parse::<IpNet>(), except.parse::<IpNet>()) {

@@ -50,3 +50,93 @@ fn addresses() {
     assert_eq!(IpAddresses.row(&object, Timestamp::UNIX_EPOCH)[1], "services/default/kubernetes");
     assert_eq!(errors(&ServiceCidrs, json!({})), ["spec.cidrs: Required value: at least one CIDR required"]);
 }
+
+#[test]
+fn paths_hosts_and_secrets_of_ingresses() {
+    let of = |path: &str, kind: &str| {
+        let backend = json!({ "service": { "name": "s", "port": { "number": 80 } } });
+        json!({ "spec": { "rules": [{ "http": { "paths": [{ "path": path, "pathType": kind, "backend": backend }] } }] } })
+    };
+    let at = "spec.rules[0].http.paths[0].path: Invalid value";
+    for (path, kind, want) in [
+        ("/a//b", "Prefix", Some("\"/a//b\": must not contain '//'")),
+        ("/a/..", "Exact", Some("\"/a/..\": cannot end with '/..'")),
+        ("/a%2fb", "Prefix", Some("\"/a%2fb\": must not contain '%2f'")),
+        ("a", "Prefix", Some("\"a\": must be an absolute path")),
+        ("", "ImplementationSpecific", None),
+        ("/a//b", "ImplementationSpecific", None),
+    ] {
+        let want: Vec<String> = want.iter().map(|want| format!("{at}: {want}")).collect();
+        assert_eq!(errors(&Ingresses, of(path, kind)), want, "{path} {kind}");
+    }
+    let backend = json!({ "service": { "name": "s", "port": { "name": "http" } } });
+    let spec = |more: Value| {
+        let mut spec = json!({ "spec": { "defaultBackend": backend } });
+        crate::strategy::testing::merge(&mut spec, &json!({ "spec": more }));
+        errors(&Ingresses, spec)
+    };
+    assert!(spec(json!({ "tls": [{ "hosts": ["*.a.org"], "secretName": "s" }] })).is_empty());
+    assert!(
+        spec(json!({ "tls": [{ "hosts": ["a.*.org"] }] }))[0]
+            .starts_with("spec.tls[0].hosts[0]: Invalid value")
+    );
+    assert!(
+        spec(json!({ "tls": [{ "secretName": "S" }] }))[0]
+            .starts_with("spec.tls[0].secretName: Invalid value")
+    );
+    let resource =
+        json!({ "spec": { "defaultBackend": { "resource": { "apiGroup": "a.b", "kind": "K" } } } });
+    assert_eq!(
+        errors(&Ingresses, resource),
+        ["spec.defaultBackend.resource.name: Required value: name is required"]
+    );
+}
+
+#[test]
+fn an_ingress_names_its_class_once() {
+    let object = json!({ "metadata": { "annotations": { "kubernetes.io/ingress.class": "a" } },
+        "spec": { "ingressClassName": "a" } });
+    let mut errors = Vec::new();
+    Ingresses.validate_create(&object, &World::default().env(), &mut errors);
+    assert_eq!(
+        errors[0].to_string(),
+        "metadata.annotations.kubernetes.io/ingress.class: Invalid value: \"a\": can not be set when the class field \
+         is also set"
+    );
+}
+
+#[test]
+fn classes_of_ingresses() {
+    let class = |parameters: Value| json!({ "spec": { "controller": "a.b/c", "parameters": parameters } });
+    let mut object = class(json!({ "kind": "K", "name": "n" }));
+    IngressClasses.defaults(&mut object);
+    assert_eq!(object["spec"]["parameters"]["scope"], "Cluster");
+    assert!(errors(&IngressClasses, object).is_empty());
+    for (parameters, want) in [
+        (
+            json!({ "kind": "K", "name": "n", "scope": "Namespace" }),
+            "spec.parameters.namespace: Required value: `parameters.scope` is set to 'Namespace'",
+        ),
+        (
+            json!({ "kind": "K", "name": "n", "namespace": "d" }),
+            "spec.parameters.namespace: Forbidden: `parameters.scope` is set to 'Cluster'",
+        ),
+        (json!({ "name": "n" }), "spec.parameters.kind: Required value: kind is required"),
+    ] {
+        assert_eq!(errors(&IngressClasses, class(parameters)), [want]);
+    }
+    assert_eq!(errors(&IngressClasses, json!({})), ["spec.controller: Required value"]);
+}
+
+#[test]
+fn where_load_balancers_are() {
+    let status = |ingress: Value| {
+        let object = json!({ "status": { "loadBalancer": { "ingress": [ingress] } } });
+        let mut errors = Vec::new();
+        Ingresses.validate_status_update(&object, &object, &World::default().env(), &mut errors);
+        errors.iter().map(|e| e.field.clone()).collect::<Vec<_>>()
+    };
+    assert!(status(json!({ "ip": "10.0.0.1", "hostname": "a.org" })).is_empty());
+    assert_eq!(status(json!({ "ip": "10.0.0.300" })), ["status.loadBalancer.ingress[0].ip"]);
+    assert_eq!(status(json!({ "hostname": "10.0.0.1" })), ["status.loadBalancer.ingress[0].hostname"]);
+}

@@ -1,6 +1,7 @@
 //! Pods.
 
 pub mod defaults;
+mod label_keys;
 mod qos;
 mod table;
 #[cfg(test)]
@@ -36,6 +37,7 @@ impl Strategy for Pods {
             }]);
         }
         set(object, "status", status);
+        label_keys::apply(object);
     }
 
     /// Being bound to a node is not a change of what was asked for.
@@ -62,7 +64,9 @@ impl Strategy for Pods {
     }
 
     fn validate(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
-        validate::pod_spec(&object["spec"], &Path::root("spec"), &mut Errors(errors));
+        let (path, errors) = (Path::root("spec"), &mut Errors(errors));
+        validate::pod_spec(&object["spec"], &path, errors);
+        validate::only_in_pods(object, &path, errors);
     }
 
     /// Most updates of pods are about their labels or finalizers.
@@ -77,7 +81,10 @@ impl Strategy for Pods {
             let path = Path::root("spec").field("ephemeralContainers");
             Errors(errors).forbidden(&path, "cannot be set on create");
         }
-        validate::annotations::create(object, &mut Errors(errors));
+        let annotations = Path::root("metadata").field("annotations");
+        validate::annotations::all(object, &annotations, &mut Errors(errors));
+        validate::annotations::agree(object, &Path::root("spec"), &mut Errors(errors));
+        validate::gated(&object["spec"], &mut Errors(errors));
     }
 
     fn warnings(&self, new: &Object, old: Option<&Object>) -> Vec<String> {

@@ -132,7 +132,7 @@ fn volumes_are_checked() {
     );
     check(
         json!({ "spec": { "volumes": [{ "name": "v", "emptyDir": {}, "configMap": { "name": "c" } }] } }),
-        &["spec.volumes[0].emptyDir: Forbidden: may not specify more than 1 volume type"],
+        &["spec.volumes[0].configMap: Forbidden: may not specify more than 1 volume type"],
     );
 }
 
@@ -315,4 +315,130 @@ mod rows {
         );
         assert_eq!(Pods.row(&gated, Timestamp::UNIX_EPOCH)[8], "1/2");
     }
+}
+
+#[test]
+fn volumes_and_devices_do_not_overlap() {
+    let pod = |mounts: Value, devices: Value| {
+        json!({ "spec": {
+            "volumes": [{ "name": "v", "persistentVolumeClaim": { "claimName": "c" } }, { "name": "i", "image": { "reference": "r" } }],
+            "containers": [{ "name": "c", "image": "i:1", "volumeMounts": mounts, "volumeDevices": devices }] } })
+    };
+    let at = |rest: &str| format!("spec.containers[0].{rest}");
+    check(pod(json!([{ "name": "v", "mountPath": "/a" }]), json!([])), &[]);
+    check(
+        pod(json!([{ "name": "v", "mountPath": "/a" }]), json!([{ "name": "v", "devicePath": "/a" }])),
+        &[
+            &at("volumeMounts[0].name: Invalid value: \"v\": must not already exist in volumeDevices"),
+            &at(
+                "volumeMounts[0].mountPath: Invalid value: \"/a\": must not already exist as a path in volumeDevices",
+            ),
+            &at("volumeDevices[0].name: Invalid value: \"v\": must not already exist in volumeMounts"),
+            &at(
+                "volumeDevices[0].devicePath: Invalid value: \"/a\": must not already exist as a path in volumeMounts",
+            ),
+        ],
+    );
+    check(
+        pod(json!([{ "name": "i", "mountPath": "/a", "subPath": "b" }]), json!([])),
+        &[&at("volumeMounts[0].subPath: Invalid value: \"b\": not allowed in image volume sources")],
+    );
+    check(
+        pod(json!([]), json!([{ "name": "v", "devicePath": "/a/../b" }])),
+        &[&at("volumeDevices[0].devicePath: Invalid value: \"/a/../b\": can not contain backsteps ('..')")],
+    );
+}
+
+#[test]
+fn projected_files_and_claims_of_ephemeral_volumes() {
+    let projected = |sources: Value| json!({ "spec": { "volumes": [{ "name": "v", "projected": { "sources": sources } }] } });
+    let map = |file: &str| json!({ "configMap": { "name": "m", "items": [{ "key": "k", "path": file }] } });
+    check(projected(json!([map("a"), map("b"), {}])), &[]);
+    check(
+        projected(json!([map("a"), map("a")])),
+        &["spec.volumes[0].projected: Invalid value: \"m\": conflicting duplicate paths"],
+    );
+    check(
+        projected(json!([{ "serviceAccountToken": { "path": "t", "expirationSeconds": 600 } }])),
+        &["spec.volumes[0].projected.sources[0].serviceAccountToken: Forbidden: must not be specified when \
+           serviceAccountName is not set"],
+    );
+    let claim = json!({ "spec": { "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "1" } } } });
+    check(
+        json!({ "spec": { "volumes": [{ "name": "e", "ephemeral": { "volumeClaimTemplate": claim } },
+            { "name": "c", "persistentVolumeClaim": { "claimName": "p-e" } }] } }),
+        &[
+            "spec.volumes[1].persistentVolumeClaim.claimName: Invalid value: \"p-e\": must not reference a PVC that gets \
+           created for an ephemeral volume",
+        ],
+    );
+}
+
+#[test]
+fn rules_by_exit_codes() {
+    let rule = json!([{ "action": "Restart", "exitCodes": { "operator": "In", "values": [42] } }]);
+    check_container(json!({ "restartPolicy": "Never", "restartPolicyRules": rule }), &[]);
+    check_container(
+        json!({ "restartPolicyRules": rule }),
+        &[
+            "spec.containers[0].restartPolicy: Required value: must specify restartPolicy when restart rules are used",
+        ],
+    );
+    check_container(
+        json!({ "restartPolicy": "Never", "restartPolicyRules": [{ "action": "Stop", "exitCodes": { "operator": "In" } }] }),
+        &[
+            "spec.containers[0].restartPolicyRules[0].action: Unsupported value: \"Stop\": supported values: \"Restart\", \"RestartAllContainers\"",
+            "spec.containers[0].restartPolicyRules[0].exitCodes.values: Required value: must have at least one value",
+        ],
+    );
+}
+
+#[test]
+fn a_gated_pod_may_be_narrowed() {
+    let gated = |spec: Value| {
+        let mut object = pod(&json!({ "spec": { "schedulingGates": [{ "name": "a/b" }] } }));
+        testing::merge(&mut object, &json!({ "spec": spec }));
+        object
+    };
+    let changed = |old: Value, new: Value| {
+        let mut errors = Vec::new();
+        validate::update::pod(&gated(new), &gated(old), &mut Errors(&mut errors));
+        errors.iter().map(|e| e.field.clone()).collect::<Vec<_>>()
+    };
+    let term = |keys: &[&str]| {
+        let expressions: Vec<Value> =
+            keys.iter().map(|key| json!({ "key": key, "operator": "Exists" })).collect();
+        json!({ "affinity": { "nodeAffinity": { "requiredDuringSchedulingIgnoredDuringExecution":
+            { "nodeSelectorTerms": [{ "matchExpressions": expressions }] } } } })
+    };
+    let terms = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms";
+    assert!(changed(json!({}), term(&["a"])).is_empty());
+    assert!(changed(term(&["a"]), term(&["a", "b"])).is_empty());
+    assert_eq!(changed(term(&["a", "b"]), term(&["a"])), [format!("{terms}[0]")]);
+    assert_eq!(changed(term(&["a"]), json!({})), [terms]);
+    assert!(
+        changed(json!({ "nodeSelector": { "a": "1" } }), json!({ "nodeSelector": { "a": "1", "b": "2" } }))
+            .is_empty()
+    );
+    assert_eq!(changed(json!({ "nodeSelector": { "a": "1" } }), json!({})), ["spec.nodeSelector"]);
+    let near =
+        json!({ "affinity": { "podAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": [] } } });
+    assert_eq!(changed(json!({}), near), ["spec"]);
+}
+
+#[test]
+fn host_processes_go_together() {
+    let pod = |own: bool, host: bool| {
+        json!({ "spec": { "hostNetwork": host, "os": { "name": "windows" }, "containers": [
+            { "name": "a", "image": "i", "securityContext": { "windowsOptions": { "hostProcess": true, "runAsUserName": "D\\u" } } },
+            { "name": "b", "image": "i", "securityContext": { "windowsOptions": { "hostProcess": own } } }] } })
+    };
+    check(pod(true, true), &[]);
+    check(
+        pod(false, false),
+        &[
+            "spec: Invalid value: \"\": If pod contains any hostProcess containers then all containers must be HostProcess containers",
+            "spec.hostNetwork: Invalid value: false: hostNetwork must be true if pod contains any hostProcess containers",
+        ],
+    );
 }

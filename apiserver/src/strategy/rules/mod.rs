@@ -1,10 +1,12 @@
 //! Checks that many resources share, with upstream's messages
 //! (`k8s.io/apimachinery/pkg/util/validation` and `pkg/apis/core/validation`).
 
+mod balancers;
 mod names;
 mod quantity;
 mod selector;
 
+pub use balancers::load_balancer;
 pub use names::*;
 pub use quantity::*;
 pub use selector::{label_selector, selects, selects_all};

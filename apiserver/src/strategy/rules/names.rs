@@ -42,6 +42,11 @@ pub fn labels(map: &Value, path: &Path, errors: &mut Errors) {
     }
 }
 
+/// A map of annotations; errors stand at the map itself.
+pub fn annotations(map: &Value, path: &Path, errors: &mut Errors) {
+    coracle_api::meta::validate_annotations(map, &path.to_string(), errors.0);
+}
+
 /// A key of a ConfigMap or Secret.
 pub fn config_key(key: &str, path: &Path, errors: &mut Errors) {
     each(validation::config_map_key(key), key, path, errors);
@@ -57,6 +62,29 @@ pub fn header_name(name: &str, path: &Path, errors: &mut Errors) {
 
 pub fn ip(text: &str, path: &Path, errors: &mut Errors) {
     each(validation::ip(text), text, path, errors);
+}
+
+/// An address that something outside of the cluster can be reached at.
+pub fn not_special(text: &str, path: &Path, errors: &mut Errors) {
+    use std::net::IpAddr;
+    let Ok(ip) = text.parse::<IpAddr>() else { return };
+    if ip.is_unspecified() {
+        errors.invalid(path, text, &format!("may not be unspecified ({text})"));
+    }
+    if ip.is_loopback() {
+        errors.invalid(path, text, "may not be in the loopback range (127.0.0.0/8, ::1/128)");
+    }
+    let (local, multicast) = match ip {
+        IpAddr::V4(ip) => (ip.is_link_local(), ip.octets()[..3] == [224, 0, 0]),
+        IpAddr::V6(ip) => (ip.is_unicast_link_local(), ip.segments()[0] & 0xff0f == 0xff02),
+    };
+    if local {
+        errors.invalid(path, text, "may not be in the link-local range (169.254.0.0/16, fe80::/10)");
+    }
+    if multicast {
+        let detail = "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)";
+        errors.invalid(path, text, detail);
+    }
 }
 
 pub fn cidr(text: &str, path: &Path, errors: &mut Errors) {

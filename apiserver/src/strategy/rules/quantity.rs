@@ -1,5 +1,6 @@
 //! Quantities in untyped objects: strings or plain numbers.
 
+use super::super::value::{Errors, Path};
 use coracle_api::Quantity;
 use serde_json::Value;
 
@@ -11,6 +12,17 @@ pub fn parse_quantity(value: &Value) -> Option<Quantity> {
 /// The message for a malformed quantity, `None` if it is well formed.
 pub fn quantity_mistake(value: &Value) -> Option<String> {
     quantity_text(value).parse::<Quantity>().err().map(|e| e.to_string())
+}
+
+/// A quantity that is more than nothing.
+pub fn positive(value: &Value, path: &Path, errors: &mut Errors) {
+    match quantity_text(value).parse::<Quantity>() {
+        Err(mistake) => errors.invalid(path, value.clone(), &mistake.to_string()),
+        Ok(quantity) if quantity.is_negative() || quantity.is_zero() => {
+            errors.invalid(path, quantity_text(value), "must be greater than zero");
+        }
+        Ok(_) => {}
+    }
 }
 
 pub fn quantity_text(value: &Value) -> String {

@@ -56,6 +56,16 @@ impl Strategy for Services {
         validate::update(new, old, &mut Errors(errors));
     }
 
+    fn validate_status_update(&self, new: &Object, _old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
+        let (status, path) = (at(new, "status.loadBalancer"), Path::root("status").field("loadBalancer"));
+        let errors = &mut Errors(errors);
+        if kind(new) != "LoadBalancer" && !list_at(status, "ingress").is_empty() {
+            errors.forbidden(&path.field("ingress"), "may only be used when `spec.type` is 'LoadBalancer'");
+        } else {
+            super::rules::load_balancer(status, true, &path, errors);
+        }
+    }
+
     fn has_status(&self) -> bool {
         true
     }

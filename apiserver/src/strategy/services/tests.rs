@@ -230,3 +230,49 @@ fn rows_are_upstreams() {
         ["s", "LoadBalancer", "10.43.0.1", "<pending>", "80:30080/TCP,53/UDP", "5m", "<none>"]
     );
 }
+
+/// On a cluster of one family, as upstream's allocator words it.
+#[test]
+fn families_of_a_single_stack_cluster() {
+    let of = |spec: Value| {
+        let (object, _) = create(&World::default(), &json!({ "spec": spec }))?;
+        Ok::<Value, String>(json!([object["spec"]["ipFamilyPolicy"], object["spec"]["ipFamilies"]]))
+    };
+    assert_eq!(of(json!({})), Ok(json!(["SingleStack", ["IPv4"]])));
+    assert_eq!(of(json!({ "ipFamilyPolicy": "PreferDualStack" })), Ok(json!(["PreferDualStack", ["IPv4"]])));
+    let foreign = json!({ "clusterIP": "None", "selector": null });
+    assert_eq!(of(foreign), Ok(json!(["RequireDualStack", ["IPv4", "IPv6"]])));
+    for (spec, want) in [
+        (
+            json!({ "ipFamilyPolicy": "RequireDualStack" }),
+            "spec.ipFamilyPolicy: Invalid value: \"RequireDualStack\": this cluster is not configured for dual-stack services",
+        ),
+        (
+            json!({ "ipFamilyPolicy": "PreferDualStack", "ipFamilies": ["IPv4", "IPv6"] }),
+            "spec.ipFamilies[1]: Invalid value: \"IPv6\": not configured on this cluster",
+        ),
+        (
+            json!({ "ipFamilies": ["IPv4", "IPv6"] }),
+            "spec.ipFamilyPolicy: Invalid value: \"SingleStack\": must be 'RequireDualStack' or 'PreferDualStack' when \
+             multiple IP families are specified",
+        ),
+        (
+            json!({ "clusterIP": "10.43.0.7", "ipFamilies": ["IPv6"] }),
+            "spec.clusterIPs[0]: Invalid value: \"10.43.0.7\": expected an IPv6 value as indicated by `ipFamilies[0]`",
+        ),
+        (
+            json!({ "clusterIP": "10.43.0.7", "clusterIPs": ["10.43.0.7", "10.43.0.8"] }),
+            "spec.clusterIPs: Invalid value: [\"10.43.0.7\",\"10.43.0.8\"]: may specify no more than one IP for each IP family",
+        ),
+        (
+            json!({ "externalIPs": ["127.0.0.1"] }),
+            "spec.externalIPs[0]: Invalid value: \"127.0.0.1\": may not be in the loopback range (127.0.0.0/8, ::1/128)",
+        ),
+        (
+            json!({ "loadBalancerSourceRanges": ["10.0.0.0/8"] }),
+            "spec.LoadBalancerSourceRanges: Forbidden: may only be used when `type` is 'LoadBalancer'",
+        ),
+    ] {
+        assert_eq!(of(spec.clone()), Err(want.to_owned()), "{spec}");
+    }
+}

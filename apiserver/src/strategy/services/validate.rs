@@ -65,14 +65,16 @@ fn ports(object: &Object, ports: &[Value], path: &Path, errors: &mut Errors) {
         rules::port(number, &here.field("port"), errors);
         rules::one_of(port, "protocol", &["SCTP", "TCP", "UDP"], &here, errors);
         rules::int_or_name_port(at(port, "targetPort"), &here.field("targetPort"), errors);
+        if has(port, "appProtocol") {
+            rules::qualified_name(str_at(port, "appProtocol"), &here.field("appProtocol"), errors);
+        }
         if !pairs.insert((protocol, number)) {
             errors.duplicate(&here, json!({ "port": number, "protocol": protocol }));
         }
         let node_port = i64_at(port, "nodePort").unwrap_or(0);
         if node_port != 0 {
-            if !matches!(kind(object), "NodePort" | "LoadBalancer") {
-                let detail = format!("may not be used when `type` is '{}'", kind(object));
-                errors.forbidden(&here.field("nodePort"), &detail);
+            if kind(object) == "ClusterIP" {
+                errors.forbidden(&here.field("nodePort"), "may not be used when `type` is 'ClusterIP'");
             }
             if !node_ports.insert((protocol, node_port)) {
                 errors.duplicate(&here.field("nodePort"), node_port);
@@ -92,21 +94,21 @@ fn addresses(object: &Object, path: &Path, errors: &mut Errors) {
         let detail = "may only hold up to 2 values";
         errors.invalid(&here, at(spec, "clusterIPs").clone(), detail);
     }
-    if ips.len() > 1 && ips.iter().any(|ip| ip == "None") {
+    if ips.len() > 1 && ips.first().is_some_and(|ip| ip == "None") {
         let detail = "'None' must be the first and only value";
         errors.invalid(&here, at(spec, "clusterIPs").clone(), detail);
     }
     for (i, ip) in strings_at(spec, "clusterIPs").enumerate() {
-        if ip != "None" {
+        if ip != "None" || i > 0 {
             rules::ip(ip, &here.index(i), errors);
         }
     }
+    of_families(spec, path, errors);
     for (i, ip) in strings_at(spec, "externalIPs").enumerate() {
         rules::ip(ip, &path.field("externalIPs").index(i), errors);
+        rules::not_special(ip, &path.field("externalIPs").index(i), errors);
     }
-    for (i, range) in strings_at(spec, "loadBalancerSourceRanges").enumerate() {
-        rules::cidr(range.trim(), &path.field("loadBalancerSourceRanges").index(i), errors);
-    }
+    source_ranges(object, path, errors);
     let mut seen = HashSet::new();
     for (i, family) in strings_at(spec, "ipFamilies").enumerate() {
         let here = path.field("ipFamilies").index(i);
@@ -121,22 +123,80 @@ fn addresses(object: &Object, path: &Path, errors: &mut Errors) {
     single_stack(object, path, errors);
 }
 
-/// This cluster has IPv4 Service addresses only; a Service that has to have others is refused.
+/// One address of each family, in the order of the families.
+fn of_families(spec: &Value, path: &Path, errors: &mut Errors) {
+    let (here, all) = (path.field("clusterIPs"), at(spec, "clusterIPs"));
+    let ips: Vec<&str> = strings_at(spec, "clusterIPs").filter(|ip| *ip != "None").collect();
+    let is_six = |ip: &str| ip.contains(':');
+    if ips.len() > 1 && !(ips.iter().any(|ip| is_six(ip)) && ips.iter().any(|ip| !is_six(ip))) {
+        errors.invalid(&here, all.clone(), "may specify no more than one IP for each IP family");
+    }
+    for (i, (ip, family)) in ips.iter().zip(strings_at(spec, "ipFamilies")).enumerate() {
+        if FAMILIES.contains(&family) && is_six(ip) != (family == "IPv6") {
+            let detail = format!("expected an {family} value as indicated by `ipFamilies[{i}]`");
+            errors.invalid(&here.index(i), *ip, &detail);
+        }
+    }
+}
+
+/// Whom a load balancer lets in: a field, or the annotation that was before it.
+fn source_ranges(object: &Object, path: &Path, errors: &mut Errors) {
+    const ANNOTATION: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
+    let field = path.field("LoadBalancerSourceRanges");
+    let annotated = Path::root("metadata").field("annotations").key(ANNOTATION);
+    let said = at(object, "metadata.annotations").get(ANNOTATION).and_then(Value::as_str);
+    let ranges: Vec<(Path, &str)> = if !list_at(object, "spec.loadBalancerSourceRanges").is_empty() {
+        let each = strings_at(object, "spec.loadBalancerSourceRanges").enumerate();
+        each.map(|(i, range)| (field.index(i), range)).collect()
+    } else {
+        let each = said.into_iter().filter(|said| !said.trim().is_empty()).flat_map(|said| said.split(','));
+        each.map(|range| (annotated.clone(), range)).collect()
+    };
+    if kind(object) != "LoadBalancer" && (!ranges.is_empty() || said.is_some()) {
+        let here =
+            if list_at(object, "spec.loadBalancerSourceRanges").is_empty() { annotated } else { field };
+        errors.forbidden(&here, "may only be used when `type` is 'LoadBalancer'");
+    }
+    for (here, range) in ranges {
+        rules::cidr(range.trim(), &here, errors);
+    }
+}
+
+/// This cluster has IPv4 Service addresses only; a Service that has to have others is refused. A headless one without a
+/// selector names endpoints of its own, of any family.
 fn single_stack(object: &Object, path: &Path, errors: &mut Errors) {
-    if is_headless(object) || !needs_cluster_ip(object) {
+    if !needs_cluster_ip(object) {
+        return;
+    }
+    if str_at(object, "spec.ipFamilyPolicy") == "SingleStack" {
+        for (field, what) in [("clusterIPs", "cluster IPs"), ("ipFamilies", "IP families")] {
+            if list_at(&object["spec"], field).len() == 2 {
+                let detail = format!(
+                    "must be 'RequireDualStack' or 'PreferDualStack' when multiple {what} are specified"
+                );
+                errors.invalid(&path.field("ipFamilyPolicy"), "SingleStack", &detail);
+            }
+        }
+    }
+    if is_headless(object) && entries_at(object, "spec.selector").next().is_none() {
         return;
     }
     if str_at(object, "spec.ipFamilyPolicy") == "RequireDualStack" {
         let detail = "this cluster is not configured for dual-stack services";
         errors.invalid(&path.field("ipFamilyPolicy"), "RequireDualStack", detail);
     }
-    if strings_at(object, "spec.ipFamilies").next() == Some("IPv6") {
-        let detail = "not configured on this cluster";
-        errors.invalid(&path.field("ipFamilies").index(0), "IPv6", detail);
+    for (i, _) in strings_at(object, "spec.ipFamilies").enumerate().filter(|(_, family)| *family == "IPv6") {
+        errors.invalid(&path.field("ipFamilies").index(i), "IPv6", "not configured on this cluster");
     }
 }
 
 fn affinity(spec: &Value, path: &Path, errors: &mut Errors) {
+    let config = path.field("sessionAffinityConfig");
+    match (str_at(spec, "sessionAffinity"), has(spec, "sessionAffinityConfig")) {
+        ("None", true) => errors.forbidden(&config, "must not be set when session affinity is None"),
+        ("ClientIP", false) => errors.required(&config, "when session affinity type is ClientIP"),
+        _ => {}
+    }
     let here = path.field("sessionAffinityConfig").field("clientIP").field("timeoutSeconds");
     if let Some(seconds) = i64_at(spec, "sessionAffinityConfig.clientIP.timeoutSeconds")
         && !(1..=86_400).contains(&seconds)

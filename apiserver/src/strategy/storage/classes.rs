@@ -1,6 +1,7 @@
 //! Storage classes and classes of volume attributes.
 
 use super::*;
+use std::collections::HashSet;
 
 pub struct StorageClasses;
 pub struct VolumeAttributesClasses;
@@ -27,6 +28,7 @@ impl Strategy for StorageClasses {
         if entries_at(object, "parameters").any(|(key, _)| key.is_empty()) {
             errors.invalid(&Path::root("parameters"), "", "field can not be empty.");
         }
+        topologies(list_at(object, "allowedTopologies"), errors);
     }
 
     fn validate_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
@@ -67,6 +69,31 @@ impl Strategy for StorageClasses {
             bool_at(object, "allowVolumeExpansion").into(),
             table::age(object, now),
         ]
+    }
+}
+
+/// Where volumes of the class may be: each term with values, no key twice, no term twice.
+fn topologies(terms: &[Value], errors: &mut Errors) {
+    for (i, term) in terms.iter().enumerate() {
+        let path = Path::root("allowedTopologies").index(i);
+        let mut keys = HashSet::new();
+        for (j, requirement) in list_at(term, "matchLabelExpressions").iter().enumerate() {
+            let here = path.field("matchLabelExpressions").index(j);
+            let (key, values) = (str_at(requirement, "key"), list_at(requirement, "values"));
+            if values.is_empty() {
+                errors.required(&here.field("values"), "");
+            }
+            for (k, value) in values.iter().enumerate().filter(|(k, value)| values[..*k].contains(value)) {
+                errors.duplicate(&here.field("values").index(k), value.clone());
+            }
+            rules::qualified_name(key, &here.field("key"), errors);
+            if !keys.insert(key) {
+                errors.duplicate(&here.field("key"), key);
+            }
+        }
+        if terms[..i].contains(term) {
+            errors.duplicate(&path.field("matchLabelExpressions"), "");
+        }
     }
 }
 

@@ -1,11 +1,18 @@
 //! What CSI drivers say of themselves, and attachments of volumes to nodes.
 
+use super::super::pods::validate::resources;
+use super::super::pods::validate::sources::driver;
 use super::*;
+use std::collections::HashSet;
 
 pub struct CsiDrivers;
 pub struct CsiNodes;
 pub struct CsiStorageCapacities;
 pub struct VolumeAttachments;
+
+/// The CSI specification's longest node id, and the shortest time between two looks at what a node can attach.
+const NODE_ID_MAX_BYTES: usize = 256;
+const SHORTEST_UPDATE_SECONDS: i64 = 10;
 
 impl Strategy for CsiDrivers {
     fn defaults(&self, object: &mut Object) {
@@ -24,8 +31,13 @@ impl Strategy for CsiDrivers {
     fn validate(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         let errors = &mut Errors(errors);
         let path = Path::root("spec");
-        if name(object).len() > 63 {
-            errors.too_long(&Path::root("metadata").field("name"), 63);
+        driver(name(object), &Path::root("metadata").field("name"), errors);
+        tokens(list_at(object, "spec.tokenRequests"), &path.field("tokenRequests"), errors);
+        let period = i64_at(object, "spec.nodeAllocatableUpdatePeriodSeconds");
+        if let Some(seconds) = period.filter(|seconds| *seconds < SHORTEST_UPDATE_SECONDS) {
+            let here = path.field("nodeAllocatableUpdatePeriodSeconds");
+            let detail = format!("must be greater than or equal to {SHORTEST_UPDATE_SECONDS} seconds");
+            errors.invalid(&here, seconds, &detail);
         }
         let policies = &["ReadWriteOnceWithFSType", "File", "None"];
         rules::one_of(&object["spec"], "fsGroupPolicy", policies, &path, errors);
@@ -82,11 +94,12 @@ impl Strategy for CsiNodes {
 
     fn validate(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         let errors = &mut Errors(errors);
-        for (i, driver) in list_at(object, "spec.drivers").iter().enumerate() {
-            for field in ["name", "nodeID"] {
-                if str_at(driver, field).is_empty() {
-                    errors.required(&Path::root("spec").field("drivers").index(i).field(field), "");
-                }
+        let mut seen = HashSet::new();
+        for (i, entry) in list_at(object, "spec.drivers").iter().enumerate() {
+            let path = Path::root("spec").field("drivers").index(i);
+            node_driver(entry, &path, errors);
+            if !seen.insert(str_at(entry, "name")) {
+                errors.duplicate(&path.field("name"), str_at(entry, "name"));
             }
         }
     }
@@ -104,6 +117,50 @@ impl Strategy for CsiNodes {
     }
 }
 
+/// Audiences differ, and tokens live from ten minutes to 2^32 seconds.
+fn tokens(requests: &[Value], path: &Path, errors: &mut Errors) {
+    let mut audiences = HashSet::new();
+    for (i, request) in requests.iter().enumerate() {
+        let here = path.index(i);
+        let audience = str_at(request, "audience");
+        if !audiences.insert(audience) {
+            errors.duplicate(&here.field("audience"), audience);
+        }
+        let Some(seconds) = i64_at(request, "expirationSeconds") else { continue };
+        if seconds < 600 {
+            let detail = "may not specify a duration less than 10 minutes";
+            errors.invalid(&here.field("expirationSeconds"), seconds, detail);
+        } else if seconds > 1 << 32 {
+            let detail = "may not specify a duration larger than 2^32 seconds";
+            errors.invalid(&here.field("expirationSeconds"), seconds, detail);
+        }
+    }
+}
+
+/// A driver as its node has it.
+fn node_driver(entry: &Value, path: &Path, errors: &mut Errors) {
+    driver(str_at(entry, "name"), &path.field("name"), errors);
+    let (id, here) = (str_at(entry, "nodeID"), path.field("nodeID"));
+    if id.is_empty() {
+        errors.required(&here, "");
+    } else if id.len() > NODE_ID_MAX_BYTES {
+        errors.invalid(&here, id, &format!("must be {NODE_ID_MAX_BYTES} characters or less"));
+    }
+    rules::non_negative_at(at(entry, "allocatable"), "count", &path.field("allocatable"), errors);
+    let mut keys = HashSet::new();
+    for key in strings_at(entry, "topologyKeys") {
+        let here = path.field("topologyKeys");
+        if key.is_empty() {
+            errors.required(&here, "");
+            continue;
+        }
+        if !keys.insert(key) {
+            errors.duplicate(&here, key);
+        }
+        rules::qualified_name(key, &here, errors);
+    }
+}
+
 impl Strategy for CsiStorageCapacities {
     fn prepare_create(&self, object: &mut Object, _env: &Env) {
         remove(object, "metadata.generation");
@@ -113,6 +170,9 @@ impl Strategy for CsiStorageCapacities {
         let errors = &mut Errors(errors);
         rules::subdomain(str_at(object, "storageClassName"), &Path::root("storageClassName"), errors);
         rules::label_selector(at(object, "nodeTopology"), &Path::root("nodeTopology"), errors);
+        for field in ["capacity", "maximumVolumeSize"].into_iter().filter(|field| has(object, field)) {
+            resources::non_negative(at(object, field), &Path::root(field), errors);
+        }
     }
 
     fn validate_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
@@ -149,11 +209,8 @@ impl Strategy for VolumeAttachments {
     fn validate(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         let errors = &mut Errors(errors);
         let path = Path::root("spec");
-        for field in ["attacher", "nodeName"] {
-            if str_at(&object["spec"], field).is_empty() {
-                errors.required(&path.field(field), "");
-            }
-        }
+        driver(str_at(object, "spec.attacher"), &path.field("attacher"), errors);
+        rules::subdomain(str_at(object, "spec.nodeName"), &path.field("nodeName"), errors);
         let source = at(object, "spec.source");
         match (has(source, "persistentVolumeName"), has(source, "inlineVolumeSpec")) {
             (false, false) => {
@@ -168,7 +225,14 @@ impl Strategy for VolumeAttachments {
                     "must specify exactly one of inlineVolumeSpec and persistentVolumeName",
                 );
             }
-            _ => {}
+            (true, false) => {
+                let here = path.field("source").field("persistentVolumeName");
+                match str_at(source, "persistentVolumeName") {
+                    "" => errors.required(&here, "must specify non empty persistentVolumeName"),
+                    volume => rules::subdomain(volume, &here, errors),
+                }
+            }
+            (false, true) => {}
         }
     }
 

@@ -2,9 +2,13 @@
 
 use super::super::super::rules;
 use super::super::super::value::*;
-use super::{Context, claims, env, probes, resources, security, volumes};
+use super::{Context, claims, env, mounts, probes, resources, security};
 use serde_json::Value;
 use std::collections::HashSet;
+
+/// Upstream's limits of the rules of a container, and of the exit codes of a rule.
+const MAX_RESTART_RULES: usize = 20;
+const MAX_EXIT_CODES: usize = 255;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
@@ -35,8 +39,11 @@ pub fn all(spec: &Value, path: &Path, context: &Context, errors: &mut Errors) {
             if !name.is_empty() && !names.insert(name) {
                 errors.duplicate(&here.field("name"), name);
             }
-            if matches!(kind, Kind::Main | Kind::Sidecar) {
-                conflicts(container, &here, &mut host_ports, errors);
+            match kind {
+                Kind::Main => conflicts(container, &here, &mut host_ports, errors),
+                // They run one by one, as far as this can be told.
+                Kind::Init | Kind::Sidecar => conflicts(container, &here, &mut HashSet::new(), errors),
+                Kind::Ephemeral => {}
             }
         }
     }
@@ -48,29 +55,22 @@ fn one(container: &Value, kind: Kind, path: &Path, context: &Context, errors: &m
         "" => errors.required(&path.field("name"), ""),
         name => rules::label(name, &path.field("name"), errors),
     }
-    image(container, &path.field("image"), errors);
+    if str_at(container, "image").is_empty() {
+        errors.required(&path.field("image"), "");
+    }
     rules::one_of(container, "terminationMessagePolicy", &["FallbackToLogsOnError", "File"], path, errors);
     rules::one_of(container, "imagePullPolicy", &["Always", "IfNotPresent", "Never"], path, errors);
     restart_policy(container, kind, path, errors);
     ports(list_at(container, "ports"), &path.field("ports"), context, errors);
     env::all(container, path, errors);
-    volumes::mounts(container, path, context, errors);
+    mounts::all(container, path, context, errors);
     let security = at(container, "securityContext");
     security::container(security, context.own_users, &path.field("securityContext"), errors);
     if let Some(found) = container.get("resources") {
         resources::requirements(found, &path.field("resources"), errors);
         claims::huge_pages(found, &path.field("resources"), errors);
     }
-    let mut resized = HashSet::new();
-    for (i, policy) in list_at(container, "resizePolicy").iter().enumerate() {
-        let here = path.field("resizePolicy").index(i);
-        rules::one_of(policy, "resourceName", &["cpu", "memory"], &here, errors);
-        let resource = str_at(policy, "resourceName");
-        if !resource.is_empty() && !resized.insert(resource) {
-            errors.duplicate(&here, resource);
-        }
-        rules::one_of(policy, "restartPolicy", &["NotRequired", "RestartContainer"], &here, errors);
-    }
+    resize_policies(container, context, &path.field("resizePolicy"), errors);
     match kind {
         Kind::Main | Kind::Sidecar => probes::all(container, context, path, errors),
         Kind::Init => refuse_probes(container, path, errors),
@@ -78,25 +78,70 @@ fn one(container: &Value, kind: Kind, path: &Path, context: &Context, errors: &m
     }
 }
 
-fn image(container: &Value, path: &Path, errors: &mut Errors) {
-    match str_at(container, "image") {
-        "" => errors.required(path, ""),
-        image if image.trim() != image => {
-            errors.invalid(path, image, "must not have leading or trailing whitespace");
+/// Of pods alone: templates may hold an image that somebody fills in.
+pub fn images(spec: &Value, path: &Path, errors: &mut Errors) {
+    for field in ["containers", "initContainers", "ephemeralContainers"] {
+        for (i, container) in list_at(spec, field).iter().enumerate() {
+            let image = str_at(container, "image");
+            if image.trim() != image {
+                let here = path.field(field).index(i).field("image");
+                errors.invalid(&here, image, "must not have leading or trailing whitespace");
+            }
         }
-        _ => {}
     }
 }
 
+fn resize_policies(container: &Value, context: &Context, path: &Path, errors: &mut Errors) {
+    let mut resized = HashSet::new();
+    for (i, policy) in list_at(container, "resizePolicy").iter().enumerate() {
+        let here = path.index(i);
+        rules::one_of(policy, "resourceName", &["cpu", "memory"], &here, errors);
+        let resource = str_at(policy, "resourceName");
+        if !resource.is_empty() && !resized.insert(resource) {
+            errors.duplicate(&here, resource);
+        }
+        rules::one_of(policy, "restartPolicy", &["NotRequired", "RestartContainer"], &here, errors);
+        if context.runs_once && str_at(policy, "restartPolicy") == "RestartContainer" {
+            let detail = "must be 'NotRequired' when `restartPolicy` is 'Never'";
+            errors.invalid(path, "RestartContainer", detail);
+        }
+    }
+}
+
+/// Its own policy, and rules by exit codes (KEP-5307).
 fn restart_policy(container: &Value, kind: Kind, path: &Path, errors: &mut Errors) {
-    if !has(container, "restartPolicy") {
-        return;
-    }
+    let by_code = list_at(container, "restartPolicyRules");
     if kind == Kind::Ephemeral {
-        errors.forbidden(&path.field("restartPolicy"), "may not be set for ephemeral containers");
+        for field in ["restartPolicy", "restartPolicyRules"].iter().filter(|field| has(container, field)) {
+            errors.forbidden(&path.field(field), "cannot be set for an Ephemeral Container");
+        }
         return;
     }
-    rules::one_of(container, "restartPolicy", &["Always", "Never", "OnFailure"], path, errors);
+    if has(container, "restartPolicy") {
+        rules::one_of(container, "restartPolicy", &["Always", "Never", "OnFailure"], path, errors);
+    } else if !by_code.is_empty() {
+        let detail = "must specify restartPolicy when restart rules are used";
+        errors.required(&path.field("restartPolicy"), detail);
+    }
+    let path = path.field("restartPolicyRules");
+    if by_code.len() > MAX_RESTART_RULES {
+        errors.too_many(&path, by_code.len(), MAX_RESTART_RULES);
+    }
+    for (i, rule) in by_code.iter().enumerate() {
+        let here = path.index(i);
+        rules::one_of(rule, "action", &["Restart", "RestartAllContainers"], &here, errors);
+        let (codes, here) = (at(rule, "exitCodes"), here.field("exitCodes"));
+        if codes.is_null() {
+            errors.required(&here, "must be specified");
+            continue;
+        }
+        rules::one_of(codes, "operator", &["In", "NotIn"], &here, errors);
+        match list_at(codes, "values").len() {
+            0 => errors.required(&here.field("values"), "must have at least one value"),
+            count if count > MAX_EXIT_CODES => errors.too_many(&here.field("values"), count, MAX_EXIT_CODES),
+            _ => {}
+        }
+    }
 }
 
 fn refuse_probes(container: &Value, path: &Path, errors: &mut Errors) {
@@ -109,7 +154,7 @@ fn refuse_probes(container: &Value, path: &Path, errors: &mut Errors) {
 }
 
 fn ephemeral(container: &Value, path: &Path, errors: &mut Errors) {
-    for field in ["lifecycle", "livenessProbe", "readinessProbe", "startupProbe", "ports"] {
+    for field in ["lifecycle", "livenessProbe", "readinessProbe", "resizePolicy", "startupProbe", "ports"] {
         if has(container, field) && at(container, field) != &Value::Array(Vec::new()) {
             errors.forbidden(&path.field(field), "cannot be set for an Ephemeral Container");
         }
@@ -161,8 +206,8 @@ fn ports(ports: &[Value], path: &Path, context: &Context, errors: &mut Errors) {
         if let Some(host_port) = i64_at(port, "hostPort").filter(|n| *n != 0) {
             rules::port(host_port, &here.field("hostPort"), errors);
             if context.host_network && host_port != number {
-                let detail = "must match `hostPort` when `hostNetwork` is true";
-                errors.invalid(&here.field("containerPort"), number, detail);
+                let detail = "must match `containerPort` when `hostNetwork` is true";
+                errors.invalid(&here.field("hostPort"), host_port, detail);
             }
         }
         rules::one_of(port, "protocol", &["SCTP", "TCP", "UDP"], &here, errors);

@@ -86,8 +86,9 @@ fn field_ref(reference: &Value, path: &Path, supported: &[&str], errors: &mut Er
     } else if field.is_empty() {
         errors.required(&path.field("fieldPath"), "");
     } else if let Some((map, key)) = subscript(field) {
-        if map.starts_with("metadata.") {
-            rules::qualified_name(&key.to_lowercase(), &path.field("fieldPath"), errors);
+        match map {
+            "metadata.annotations" => rules::qualified_name(&key.to_lowercase(), path, errors),
+            _ => rules::qualified_name(key, path, errors),
         }
     } else if !supported.contains(&field) {
         errors.not_supported(&path.field("fieldPath"), field, supported);
@@ -124,8 +125,11 @@ fn divisor(reference: &Value, resource: &str, path: &Path, errors: &mut Errors) 
     if value.is_null() || text == "0" {
         return;
     }
-    let what = resource.rsplit('.').next().unwrap_or_default();
-    let what = if what.starts_with("hugepages-") { "hugepages" } else { what };
+    let what = match resource.rsplit('.').next().unwrap_or_default() {
+        what if what.starts_with("hugepages-") => "hugepages",
+        "ephemeral-storage" => "local ephemeral storage",
+        what => what,
+    };
     let (units, shown): (&[&str], &str) = match what {
         "cpu" => (&["1m", "1"], "1m and 1"),
         _ => (
@@ -136,14 +140,12 @@ fn divisor(reference: &Value, resource: &str, path: &Path, errors: &mut Errors) 
     let same = |unit: &&str| rules::parse_quantity(value) == unit.parse().ok();
     if !units.iter().any(same) {
         let detail = format!("only divisor's values {shown} are supported with the {what} resource");
-        errors.invalid(&path.field("divisor"), text, &detail);
+        errors.invalid(&path.field("divisor"), resource, &detail);
     }
 }
 
 fn key_ref(reference: &Value, path: &Path, errors: &mut Errors) {
-    if str_at(reference, "name").is_empty() {
-        errors.required(&path.field("name"), "");
-    }
+    rules::subdomain(str_at(reference, "name"), &path.field("name"), errors);
     match str_at(reference, "key") {
         "" => errors.required(&path.field("key"), ""),
         key => rules::config_key(key, &path.field("key"), errors),
@@ -167,8 +169,12 @@ fn env_from(source: &Value, path: &Path, errors: &mut Errors) {
     for field in ["configMapRef", "secretRef"] {
         if has(source, field) {
             sources += 1;
-            if str_at(at(source, field), "name").is_empty() {
-                errors.required(&path.field(field).field("name"), "");
+            match str_at(at(source, field), "name") {
+                "" => errors.required(&path.field(field).field("name"), ""),
+                // Upstream takes it for the beginning of one.
+                name => {
+                    rules::subdomain(name.trim_end_matches('-'), &path.field(field).field("name"), errors)
+                }
             }
         }
     }

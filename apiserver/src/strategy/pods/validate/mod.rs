@@ -6,33 +6,35 @@ pub mod annotations;
 mod claims;
 mod containers;
 mod env;
+mod mounts;
 mod os;
 mod probes;
 pub mod resources;
 mod scheduling;
 mod security;
+pub mod sources;
 pub mod status;
 pub mod update;
-mod volumes;
+pub mod volumes;
 
 use super::super::rules;
 use super::super::value::*;
 use serde_json::Value;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
-pub use scheduling::node_selector;
-pub use volumes::persistent_source;
+pub use scheduling::{node_selector, toleration};
 
 /// What the checks of one pod spec need to know of the whole of it.
 pub struct Context<'a> {
-    pub volumes: HashSet<&'a str>,
-    /// Volumes that may be block devices: those of claims.
-    pub blocks: HashSet<&'a str>,
+    /// By their names.
+    pub volumes: HashMap<&'a str, &'a Value>,
     pub host_network: bool,
     /// Whether the pod has a user namespace of its own.
     pub own_users: bool,
     pub grace_seconds: Option<i64>,
     pub has_os: bool,
+    /// Whether containers never run again, unless they say otherwise.
+    pub runs_once: bool,
 }
 
 /// Of all search domains together, as the resolver's file takes them.
@@ -43,11 +45,11 @@ pub fn pod_spec(spec: &Value, path: &Path, errors: &mut Errors) {
     let volumes = volumes::all(list_at(spec, "volumes"), &path.field("volumes"), errors);
     let context = Context {
         volumes,
-        blocks: volumes::blocks(list_at(spec, "volumes")),
         host_network: bool_at(spec, "hostNetwork"),
         own_users: at(spec, "hostUsers") == &Value::Bool(false),
         grace_seconds: i64_at(spec, "terminationGracePeriodSeconds"),
         has_os: has(spec, "os"),
+        runs_once: str_at(spec, "restartPolicy") == "Never",
     };
     containers::all(spec, path, &context, errors);
     rules::one_of(spec, "restartPolicy", &["Always", "OnFailure", "Never"], path, errors);
@@ -79,9 +81,11 @@ fn dns(spec: &Value, path: &Path, errors: &mut Errors) {
     );
     let (config, path) = (at(spec, "dnsConfig"), path.field("dnsConfig"));
     let servers = list_at(config, "nameservers");
-    if str_at(spec, "dnsPolicy") == "None" && servers.is_empty() {
+    if str_at(spec, "dnsPolicy") == "None" && config.is_null() {
+        errors.required(&path, "must provide `dnsConfig` when `dnsPolicy` is None");
+    } else if str_at(spec, "dnsPolicy") == "None" && servers.is_empty() {
         let detail = "must provide at least one DNS nameserver when `dnsPolicy` is None";
-        errors.required(&if config.is_null() { path.clone() } else { path.field("nameservers") }, detail);
+        errors.required(&path.field("nameservers"), detail);
     }
     if servers.len() > 3 {
         let detail = "must not have more than 3 nameservers";
@@ -139,9 +143,9 @@ fn names(spec: &Value, path: &Path, errors: &mut Errors) {
     }
     let os = path.field("os").field("name");
     match str_at(spec, "os.name") {
-        "" if has(spec, "os") => errors.required(&os, ""),
+        "" if has(spec, "os") => errors.required(&os, "cannot be empty"),
         "" | "linux" | "windows" => {}
-        other => errors.not_supported(&os, other, &["linux", "windows"]),
+        other => errors.not_supported(&path.field("os"), other, &["linux", "windows"]),
     }
     rules::one_of_if_set(spec, "preemptionPolicy", &["Never", "PreemptLowerPriority"], path, errors);
 }
@@ -155,23 +159,18 @@ fn numbers(spec: &Value, path: &Path, errors: &mut Errors) {
     }
     if bool_at(spec, "shareProcessNamespace") && bool_at(spec, "hostPID") {
         let detail = "ShareProcessNamespace and HostPID cannot both be enabled";
-        errors.invalid(&path.field("shareProcessNamespace"), true, detail);
+        errors.invalid(&path.field("securityContext").field("shareProcessNamespace"), true, detail);
     }
     if at(spec, "hostUsers") == &Value::Bool(false) {
         for field in ["hostNetwork", "hostPID", "hostIPC"] {
             if bool_at(spec, field) {
-                errors.forbidden(&path.field("hostUsers"), &format!("when `{field}` is true"));
+                errors.forbidden(&path.field(field), "when `pod.Spec.HostUsers` is false");
             }
         }
     }
 }
 
 fn lists(spec: &Value, path: &Path, errors: &mut Errors) {
-    for (i, secret) in list_at(spec, "imagePullSecrets").iter().enumerate() {
-        if str_at(secret, "name").is_empty() {
-            errors.required(&path.field("imagePullSecrets").index(i).field("name"), "");
-        }
-    }
     for (i, alias) in list_at(spec, "hostAliases").iter().enumerate() {
         let here = path.field("hostAliases").index(i);
         rules::ip(str_at(alias, "ip"), &here.field("ip"), errors);
@@ -191,8 +190,31 @@ fn lists(spec: &Value, path: &Path, errors: &mut Errors) {
             errors.duplicate(&here, str_at(gate, "name"));
         }
     }
-    if !seen.is_empty() && !str_at(spec, "nodeName").is_empty() {
-        errors
-            .forbidden(&path.field("nodeName"), "cannot be set until all schedulingGates have been cleared");
+}
+
+/// A new pod has no node while gates keep it.
+pub fn gated(spec: &Value, errors: &mut Errors) {
+    if !list_at(spec, "schedulingGates").is_empty() && !str_at(spec, "nodeName").is_empty() {
+        let detail = "cannot be set until all schedulingGates have been cleared";
+        errors.forbidden(&Path::root("spec").field("nodeName"), detail);
+    }
+}
+
+/// What is asked of pods and not of their templates.
+pub fn only_in_pods(pod: &Value, path: &Path, errors: &mut Errors) {
+    let spec = at(pod, "spec");
+    containers::images(spec, path, errors);
+    volumes::named_after_pod(pod, errors);
+    if !str_at(spec, "serviceAccountName").is_empty() {
+        return;
+    }
+    for (i, volume) in list_at(spec, "volumes").iter().enumerate() {
+        for (j, source) in list_at(volume, "projected.sources").iter().enumerate() {
+            if has(source, "serviceAccountToken") {
+                let here = path.field("volumes").index(i).field("projected").field("sources").index(j);
+                let detail = "must not be specified when serviceAccountName is not set";
+                errors.forbidden(&here.field("serviceAccountToken"), detail);
+            }
+        }
     }
 }

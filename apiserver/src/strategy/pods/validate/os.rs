@@ -4,7 +4,7 @@ use super::super::super::value::*;
 use serde_json::Value;
 
 /// Of the pod's own security context and spec, what Windows has not.
-const POD_LINUX: [&str; 10] = [
+const POD_LINUX: [&str; 11] = [
     "appArmorProfile",
     "seLinuxOptions",
     "seccompProfile",
@@ -15,6 +15,7 @@ const POD_LINUX: [&str; 10] = [
     "runAsGroup",
     "supplementalGroups",
     "supplementalGroupsPolicy",
+    "seLinuxChangePolicy",
 ];
 
 const CONTAINER_LINUX: [&str; 9] = [
@@ -33,6 +34,7 @@ const WINDOWS: &str = "cannot be set for a windows pod";
 const LINUX: &str = "windows options cannot be set for a linux pod";
 
 pub fn all(spec: &Value, path: &Path, errors: &mut Errors) {
+    host_processes(spec, path, errors);
     match str_at(spec, "os.name") {
         "windows" => windows(spec, path, errors),
         "linux" => linux(spec, path, errors),
@@ -48,6 +50,36 @@ fn each_context<'a>(spec: &'a Value, path: &Path) -> Vec<(&'a Value, Path)> {
         }
     }
     all
+}
+
+/// Either all containers of a pod are processes of their host, or none is.
+fn host_processes(spec: &Value, path: &Path, errors: &mut Errors) {
+    let wish = |context: &Value| at(context, "windowsOptions.hostProcess").as_bool();
+    let own = wish(at(spec, "securityContext"));
+    let contexts = each_context(spec, path);
+    let mut count = 0;
+    for (context, here) in &contexts {
+        let theirs = wish(context);
+        if let (Some(own), Some(theirs)) = (own, theirs)
+            && own != theirs
+        {
+            let detail = format!("pod hostProcess value must be identical if both are specified, was {own}");
+            errors.invalid(&here.field("windowsOptions").field("hostProcess"), theirs, &detail);
+        }
+        count += usize::from(theirs.or(own) == Some(true));
+    }
+    if count == 0 {
+        return;
+    }
+    if count != contexts.len() {
+        let detail =
+            "If pod contains any hostProcess containers then all containers must be HostProcess containers";
+        errors.invalid(path, "", detail);
+    }
+    if !bool_at(spec, "hostNetwork") {
+        let detail = "hostNetwork must be true if pod contains any hostProcess containers";
+        errors.invalid(&path.field("hostNetwork"), false, detail);
+    }
 }
 
 fn windows(spec: &Value, path: &Path, errors: &mut Errors) {
@@ -92,7 +124,6 @@ fn linux(spec: &Value, path: &Path, errors: &mut Errors) {
 pub fn options(options: &Value, path: &Path, errors: &mut Errors) {
     /// Upstream's limits, in bytes: what Active Directory and Windows take.
     const GMSA_SPEC_MAX_BYTES: usize = 64 * 1024;
-    const USER_MAX_BYTES: usize = 256 + 1 + 512;
     let name = str_at(options, "gmsaCredentialSpecName");
     if has(options, "gmsaCredentialSpecName") {
         super::super::super::rules::subdomain(name, &path.field("gmsaCredentialSpecName"), errors);
@@ -116,11 +147,39 @@ pub fn options(options: &Value, path: &Path, errors: &mut Errors) {
             errors.invalid(&here, "", "runAsUserName cannot be an empty string");
         } else if user.chars().any(char::is_control) {
             errors.invalid(&here, user, "runAsUserName cannot contain control characters");
-        } else if user.len() > USER_MAX_BYTES {
-            let detail = format!("runAsUserName length must be under {} characters", USER_MAX_BYTES + 1);
-            errors.invalid(&here, user, &detail);
         } else if user.matches('\\').count() > 1 {
             errors.invalid(&here, user, "runAsUserName cannot contain more than one backslash");
+        } else {
+            mistakes_of_user(user).into_iter().for_each(|detail| errors.invalid(&here, user, &detail));
         }
     }
+}
+
+/// `DOMAIN\\user` or `user`, as Active Directory names them.
+fn mistakes_of_user(name: &str) -> Vec<String> {
+    const DOMAIN_LIMIT: usize = 256;
+    const USER_MAX_BYTES: usize = 104;
+    let (domain, user) = name.split_once('\\').map_or((None, name), |(domain, user)| (Some(domain), user));
+    let mut found = Vec::new();
+    let mut say = |wrong: bool, detail: String| {
+        if wrong {
+            found.push(format!("runAsUserName's {detail}"));
+        }
+    };
+    if let Some(domain) = domain {
+        let net_bios = (1..=15).contains(&domain.chars().count())
+            && !domain.starts_with('.')
+            && !domain.contains(|c| "\\/:*?\"<>|".contains(c));
+        let dns = coracle_api::validation::dns1123_subdomain(&domain.to_ascii_lowercase()).is_empty();
+        say(domain.len() >= DOMAIN_LIMIT, format!("Domain length must be under {DOMAIN_LIMIT} characters"));
+        say(!net_bios && !dns, "Domain doesn't match the NetBios nor the DNS format".to_owned());
+    }
+    say(user.is_empty(), "User cannot be empty".to_owned());
+    let detail = format!("User length must not be longer than {USER_MAX_BYTES} characters");
+    say(user.len() > USER_MAX_BYTES, detail);
+    let blank = !user.is_empty() && user.chars().all(|c| matches!(c, '.' | ' '));
+    say(blank, "User cannot contain only periods or spaces".to_owned());
+    let odd = user.contains(|c| "\"/\\:;|=,+*?<>@[]".contains(c));
+    say(odd, "User cannot contain the following characters: \"/\\:;|=,+*?<>@[]".to_owned());
+    found
 }

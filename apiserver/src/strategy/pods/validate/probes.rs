@@ -63,9 +63,6 @@ fn action(handler: &Value, kinds: &[&str], path: &Path, errors: &mut Errors) {
             "httpGet" => http_get(action, &here, errors),
             "tcpSocket" => rules::int_or_name_port(at(action, "port"), &here.field("port"), errors),
             "grpc" => rules::port(i64_at(action, "port").unwrap_or(0), &here.field("port"), errors),
-            "sleep" => {
-                rules::non_negative(i64_at(action, "seconds").unwrap_or(0), &here.field("seconds"), errors)
-            }
             _ => {}
         }
     }
@@ -80,7 +77,7 @@ fn sleep(handler: &Value, grace_seconds: Option<i64>, path: &Path, errors: &mut 
     let grace = grace_seconds.unwrap_or(30);
     if seconds < 0 || seconds > grace {
         let detail = format!("must be non-negative and less than terminationGracePeriodSeconds ({grace})");
-        errors.invalid(&path.field("sleep").field("seconds"), seconds, &detail);
+        errors.invalid(&path.field("sleep"), seconds, &detail);
     }
 }
 
@@ -90,8 +87,7 @@ fn http_get(action: &Value, path: &Path, errors: &mut Errors) {
     }
     rules::int_or_name_port(at(action, "port"), &path.field("port"), errors);
     rules::one_of(action, "scheme", &["HTTP", "HTTPS"], path, errors);
-    for (i, header) in list_at(action, "httpHeaders").iter().enumerate() {
-        let here = path.field("httpHeaders").index(i).field("name");
-        rules::header_name(str_at(header, "name"), &here, errors);
+    for header in list_at(action, "httpHeaders") {
+        rules::header_name(str_at(header, "name"), &path.field("httpHeaders"), errors);
     }
 }

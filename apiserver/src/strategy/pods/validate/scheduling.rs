@@ -29,7 +29,7 @@ pub fn all(spec: &Value, path: &Path, errors: &mut Errors) {
     }
 }
 
-fn toleration(toleration: &Value, path: &Path, errors: &mut Errors) {
+pub fn toleration(toleration: &Value, path: &Path, errors: &mut Errors) {
     let (key, value) = (str_at(toleration, "key"), str_at(toleration, "value"));
     let (operator, effect) = (str_at(toleration, "operator"), str_at(toleration, "effect"));
     if !key.is_empty() {
@@ -163,6 +163,36 @@ fn pod_term(term: &Value, path: &Path, errors: &mut Errors) {
         "" => errors.required(&path.field("topologyKey"), "can not be empty"),
         key => rules::qualified_name(key, &path.field("topologyKey"), errors),
     }
+    label_keys(term, path, errors);
+}
+
+/// Keys whose values the pod's own labels give (KEP-3633).
+fn label_keys(term: &Value, path: &Path, errors: &mut Errors) {
+    for field in ["matchLabelKeys", "mismatchLabelKeys"] {
+        let here = path.field(field);
+        if !list_at(term, field).is_empty() && !has(term, "labelSelector") {
+            errors.forbidden(&here, "must not be specified when labelSelector is not set");
+            continue;
+        }
+        for (i, key) in strings_at(term, field).enumerate() {
+            rules::qualified_name(key, &here.index(i), errors);
+        }
+    }
+    for (i, key) in strings_at(term, "matchLabelKeys").enumerate() {
+        if is_selected_twice(at(term, "labelSelector"), key) {
+            errors.invalid(&path.index(i), key, "exists in both matchLabelKeys and labelSelector");
+        }
+        if strings_at(term, "mismatchLabelKeys").any(|k| k == key) {
+            let detail = "exists in both matchLabelKeys and mismatchLabelKeys";
+            errors.invalid(&path.field("matchLabelKeys").index(i), key, detail);
+        }
+    }
+}
+
+/// Whether a selector asks for a key once more than the expression that was made of it.
+fn is_selected_twice(selector: &Value, key: &str) -> bool {
+    let by_hand = usize::from(at(selector, "matchLabels").get(key).is_some());
+    by_hand + list_at(selector, "matchExpressions").iter().filter(|e| str_at(e, "key") == key).count() > 1
 }
 
 fn spread(constraint: &Value, path: &Path, errors: &mut Errors) {
@@ -170,9 +200,8 @@ fn spread(constraint: &Value, path: &Path, errors: &mut Errors) {
     if skew <= 0 {
         errors.invalid(&path.field("maxSkew"), skew, "must be greater than zero");
     }
-    match str_at(constraint, "topologyKey") {
-        "" => errors.required(&path.field("topologyKey"), "can not be empty"),
-        key => rules::qualified_name(key, &path.field("topologyKey"), errors),
+    if str_at(constraint, "topologyKey").is_empty() {
+        errors.required(&path.field("topologyKey"), "can not be empty");
     }
     rules::one_of(constraint, "whenUnsatisfiable", &["DoNotSchedule", "ScheduleAnyway"], path, errors);
     if let Some(domains) = i64_at(constraint, "minDomains") {
@@ -190,8 +219,18 @@ fn spread(constraint: &Value, path: &Path, errors: &mut Errors) {
         rules::one_of_if_set(constraint, field, &["Honor", "Ignore"], path, errors);
     }
     rules::label_selector(at(constraint, "labelSelector"), &path.field("labelSelector"), errors);
-    if !list_at(constraint, "matchLabelKeys").is_empty() && !has(constraint, "labelSelector") {
-        errors
-            .forbidden(&path.field("matchLabelKeys"), "must not be specified when labelSelector is not set");
+    spread_keys(constraint, &path.field("matchLabelKeys"), errors);
+}
+
+fn spread_keys(constraint: &Value, path: &Path, errors: &mut Errors) {
+    let selector = at(constraint, "labelSelector");
+    if !list_at(constraint, "matchLabelKeys").is_empty() && selector.is_null() {
+        errors.forbidden(path, "must not be specified when labelSelector is not set");
+    }
+    for (i, key) in strings_at(constraint, "matchLabelKeys").enumerate() {
+        rules::qualified_name(key, &path.index(i), errors);
+        if is_selected_twice(selector, key) {
+            errors.invalid(&path.index(i), key, "exists in both matchLabelKeys and labelSelector");
+        }
     }
 }

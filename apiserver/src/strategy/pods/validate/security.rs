@@ -5,6 +5,9 @@ use super::super::super::value::*;
 use super::os;
 use serde_json::Value;
 
+const PROFILES: [&str; 3] = ["Localhost", "RuntimeDefault", "Unconfined"];
+/// The longest path that Linux takes, without its terminating zero.
+const PROFILE_MAX_BYTES: usize = 4095;
 const MAX_ID: i64 = i32::MAX as i64;
 const ID_RANGE: &str = "must be between 0 and 2147483647, inclusive";
 
@@ -80,19 +83,34 @@ fn id(value: &Value, path: &Path, errors: &mut Errors) {
 
 fn profiles(context: &Value, path: &Path, errors: &mut Errors) {
     os::options(at(context, "windowsOptions"), &path.field("windowsOptions"), errors);
-    for field in ["seccompProfile", "appArmorProfile"] {
-        let profile = at(context, field);
+    for (field, what) in [("seccompProfile", "seccomp"), ("appArmorProfile", "AppArmor")] {
+        let (profile, here) = (at(context, field), path.field(field));
         if profile.is_null() {
             continue;
         }
-        let here = path.field(field);
-        rules::one_of(profile, "type", &["Localhost", "RuntimeDefault", "Unconfined"], &here, errors);
-        let (local, is_local) = (here.field("localhostProfile"), str_at(profile, "type") == "Localhost");
-        if is_local && str_at(profile, "localhostProfile").is_empty() {
-            errors.required(&local, "must be set when type is Localhost");
-        } else if !is_local && has(profile, "localhostProfile") {
-            let detail = "can only be set when type is Localhost";
-            errors.invalid(&local, at(profile, "localhostProfile").clone(), detail);
+        match str_at(profile, "type") {
+            "" => errors.required(&here.field("type"), &format!("type is required when {field} is set")),
+            kind if !PROFILES.contains(&kind) => errors.not_supported(&here.field("type"), kind, &PROFILES),
+            kind => {
+                local_profile(profile, what, kind == "Localhost", &here.field("localhostProfile"), errors)
+            }
         }
+    }
+}
+
+fn local_profile(profile: &Value, what: &str, is_local: bool, path: &Path, errors: &mut Errors) {
+    let file = str_at(profile, "localhostProfile");
+    if !is_local {
+        if has(profile, "localhostProfile") {
+            errors.invalid(path, file, &format!("can only be set when {what} type is Localhost"));
+        }
+    } else if !has(profile, "localhostProfile") || (file.is_empty() && what == "AppArmor") {
+        errors.required(path, &format!("must be set when {what} type is Localhost"));
+    } else if what == "seccomp" {
+        super::volumes::relative(file, path, errors);
+    } else if file.trim() != file {
+        errors.invalid(path, file, "must not be padded with whitespace");
+    } else if file.len() > PROFILE_MAX_BYTES {
+        errors.too_long(path, PROFILE_MAX_BYTES);
     }
 }

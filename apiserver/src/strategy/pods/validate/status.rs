@@ -22,6 +22,8 @@ pub fn update(new: &Object, old: &Object, errors: &mut Errors) {
     for field in ["podIPs", "hostIPs"] {
         addresses(list_at(&new["status"], field), &path.field(field), errors);
     }
+    conditions(list_at(new, "status.conditions"), errors);
+    claims(new, &path.field("resourceClaimStatuses"), errors);
     for (statuses, containers) in
         [("containerStatuses", "containers"), ("initContainerStatuses", "initContainers")]
     {
@@ -43,6 +45,35 @@ fn addresses(list: &[Value], path: &Path, errors: &mut Errors) {
     if families.iter().any(|count| *count > 1) {
         let all: Vec<&str> = list.iter().map(|a| str_at(a, "ip")).collect();
         errors.invalid(path, all, "may specify no more than one IP for each IP family");
+    }
+}
+
+/// Those that people make up are qualified names.
+fn conditions(conditions: &[Value], errors: &mut Errors) {
+    for (i, condition) in conditions.iter().enumerate() {
+        let kind = str_at(condition, "type");
+        if !matches!(kind, "PodScheduled" | "Ready" | "Initialized") {
+            let here = Path::root("metadata").field("conditions").index(i).field("Type");
+            rules::qualified_name(kind, &here, errors);
+        }
+    }
+}
+
+/// Each says which claim was made for an entry of the spec.
+fn claims(pod: &Object, path: &Path, errors: &mut Errors) {
+    let asked = list_at(pod, "spec.resourceClaims");
+    let mut seen = HashSet::new();
+    for (i, status) in list_at(pod, "status.resourceClaimStatuses").iter().enumerate() {
+        let (name, here) = (str_at(status, "name"), path.index(i).field("name"));
+        if !asked.iter().any(|claim| str_at(claim, "name") == name) {
+            errors.invalid(&here, name, "must match the name of an entry in `spec.resourceClaims`");
+        }
+        if !seen.insert(name) {
+            errors.duplicate(&here, name);
+        }
+        if has(status, "resourceClaimName") {
+            rules::subdomain(str_at(status, "resourceClaimName"), &here, errors);
+        }
     }
 }
 

@@ -7,6 +7,8 @@ use serde_json::Value;
 
 const UPDATABLE: &str = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
 
+const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
+
 pub fn pod(new: &Object, old: &Object, errors: &mut Errors) {
     if new["spec"] == old["spec"] {
         return;
@@ -22,6 +24,9 @@ pub fn pod(new: &Object, old: &Object, errors: &mut Errors) {
     deadline(&new["spec"], &old["spec"], &path, errors);
     tolerations(&new["spec"], &old["spec"], &path, errors);
     gates(&new["spec"], &old["spec"], &path, errors);
+    if !list_at(old, "spec.schedulingGates").is_empty() {
+        narrowed(&new["spec"], &old["spec"], &path, errors);
+    }
     let leveled = level(&new["spec"], &old["spec"]);
     if leveled != old["spec"] {
         let mut changed = Vec::new();
@@ -61,7 +66,7 @@ fn gates(new: &Value, old: &Value, path: &Path, errors: &mut Errors) {
         if !list_at(old, "schedulingGates").contains(gate) {
             let detail =
                 format!("only deletion is allowed, but found new scheduling gate '{}'", str_at(gate, "name"));
-            errors.forbidden(&path.field("schedulingGates").index(i), &detail);
+            errors.forbidden(&path.field("schedulingGates").index(i).field("name"), &detail);
         }
     }
 }
@@ -83,24 +88,55 @@ fn level(new: &Value, old: &Value) -> Value {
         copy_field(&mut leveled, old, "terminationGracePeriodSeconds");
     }
     if !list_at(old, "schedulingGates").is_empty() {
-        gated(&mut leveled, old);
+        copy_field(&mut leveled, old, "nodeSelector");
+        level_affinity(&mut leveled, old);
     }
     leveled
 }
 
-/// A gated pod may also narrow where it can run.
-fn gated(leveled: &mut Value, old: &Value) {
-    let kept = entries_at(old, "nodeSelector").all(|(k, v)| at(leveled, "nodeSelector").get(k) == Some(v));
-    if kept {
-        copy_field(leveled, old, "nodeSelector");
+/// Only the affinity to nodes may change while a pod is gated.
+fn level_affinity(leveled: &mut Value, old: &Value) {
+    if !has(leveled, "affinity") && !has(old, "affinity.nodeAffinity") {
+        return;
     }
-    if !has(old, "affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution") {
-        copy_field(leveled, old, "affinity");
+    let alone = !has(leveled, "affinity.podAffinity") && !has(leveled, "affinity.podAntiAffinity");
+    if alone && !has(old, "affinity") {
+        remove(leveled, "affinity");
+    } else if let Some(affinity) = object_at(leveled, "affinity") {
+        copy_field(affinity, at(old, "affinity"), "nodeAffinity");
+    }
+}
+
+/// A gated pod may narrow where it can run (KEP-3838).
+fn narrowed(new: &Value, old: &Value, path: &Path, errors: &mut Errors) {
+    let selector = at(new, "nodeSelector");
+    if !entries_at(old, "nodeSelector").all(|(key, value)| selector.get(key) == Some(value)) {
+        let detail = "only additions to spec.nodeSelector are allowed (no mutations or deletions)";
+        errors.invalid(&path.field("nodeSelector"), selector.clone(), detail);
+    }
+    let path = path.field("affinity").field("nodeAffinity").field(REQUIRED).field("nodeSelectorTerms");
+    let terms = |spec| list_at(at(at(spec, "affinity.nodeAffinity"), REQUIRED), "nodeSelectorTerms");
+    let (is, was): (&[Value], &[Value]) = (terms(new), terms(old));
+    if was.is_empty() {
+        return;
+    }
+    if is.len() != was.len() {
+        let detail = "no additions/deletions to non-empty NodeSelectorTerms list are allowed";
+        return errors.invalid(&path, is.to_vec(), detail);
+    }
+    for (i, (is, was)) in is.iter().zip(was).enumerate() {
+        let kept = |field: &str| list_at(was, field).iter().all(|r| list_at(is, field).contains(r));
+        let empty = ["matchExpressions", "matchFields"].iter().all(|field| list_at(was, field).is_empty());
+        // A term without requirements selects nothing: adding to it would widen.
+        if (empty && is != was) || !kept("matchExpressions") || !kept("matchFields") {
+            let detail = "only additions are allowed (no mutations or deletions)";
+            errors.invalid(&path.index(i), is.clone(), detail);
+        }
     }
 }
 
 /// One line for each field that differs.
-fn differences(new: &Value, old: &Value, path: &Path, lines: &mut Vec<String>) {
+pub fn differences(new: &Value, old: &Value, path: &Path, lines: &mut Vec<String>) {
     match (new, old) {
         (Value::Object(a), Value::Object(b)) => {
             for key in a.keys().chain(b.keys().filter(|k| !a.contains_key(*k))) {

@@ -2,17 +2,16 @@
 
 use super::super::super::rules;
 use super::super::super::value::*;
-use super::{Context, env};
+use super::env;
+use super::sources::{self, Holder, required};
 use serde_json::Value;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
-const HOST_PATH_TYPES: &[&str] =
-    &["", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket"];
 const MODE_RANGE: &str = "must be a number between 0 and 0777 (octal), both inclusive";
 
-/// Validates the volumes of a pod and returns their names.
-pub fn all<'a>(volumes: &'a [Value], path: &Path, errors: &mut Errors) -> HashSet<&'a str> {
-    let mut names = HashSet::new();
+/// Validates the volumes of a pod and returns them by their names.
+pub fn all<'a>(volumes: &'a [Value], path: &Path, errors: &mut Errors) -> HashMap<&'a str, &'a Value> {
+    let mut names = HashMap::new();
     for (i, volume) in volumes.iter().enumerate() {
         let here = path.index(i);
         let name = str_at(volume, "name");
@@ -20,7 +19,7 @@ pub fn all<'a>(volumes: &'a [Value], path: &Path, errors: &mut Errors) -> HashSe
             errors.required(&here.field("name"), "");
         } else {
             rules::label(name, &here.field("name"), errors);
-            if !names.insert(name) {
+            if names.insert(name, volume).is_some() {
                 errors.duplicate(&here.field("name"), name);
             }
         }
@@ -29,26 +28,51 @@ pub fn all<'a>(volumes: &'a [Value], path: &Path, errors: &mut Errors) -> HashSe
     names
 }
 
+/// Which of several sources counts, and so which are refused.
+const KINDS: [&str; 30] = [
+    "emptyDir",
+    "hostPath",
+    "gitRepo",
+    "gcePersistentDisk",
+    "awsElasticBlockStore",
+    "secret",
+    "nfs",
+    "iscsi",
+    "glusterfs",
+    "flocker",
+    "persistentVolumeClaim",
+    "rbd",
+    "cinder",
+    "cephfs",
+    "quobyte",
+    "downwardAPI",
+    "fc",
+    "flexVolume",
+    "configMap",
+    "azureFile",
+    "vsphereVolume",
+    "photonPersistentDisk",
+    "portworxVolume",
+    "azureDisk",
+    "storageos",
+    "projected",
+    "scaleIO",
+    "csi",
+    "ephemeral",
+    "image",
+];
+
 fn source(volume: &Value, path: &Path, errors: &mut Errors) {
-    let mut count = 0;
-    for (kind, source) in volume.as_object().into_iter().flatten() {
-        if kind == "name" || source.is_null() {
-            continue;
-        }
-        let here = path.field(kind);
-        count += 1;
-        if count > 1 {
-            errors.forbidden(&here, "may not specify more than 1 volume type");
-            continue;
-        }
-        one(kind, source, &here, errors);
+    let holder = Holder { in_pod: true, name: str_at(volume, "name") };
+    let mut given = KINDS.iter().filter(|kind| has(volume, kind));
+    match given.next() {
+        Some(kind) => one(kind, at(volume, kind), holder, &path.field(kind), errors),
+        None => errors.required(path, "must specify a volume type"),
     }
-    if count == 0 {
-        errors.required(path, "must specify a volume type");
-    }
+    given.for_each(|kind| errors.forbidden(&path.field(kind), "may not specify more than 1 volume type"));
 }
 
-fn one(kind: &str, source: &Value, path: &Path, errors: &mut Errors) {
+fn one(kind: &str, source: &Value, holder: Holder<'_>, path: &Path, errors: &mut Errors) {
     match kind {
         "emptyDir" => {
             if rules::parse_quantity(at(source, "sizeLimit")).is_some_and(coracle_api::Quantity::is_negative)
@@ -75,80 +99,19 @@ fn one(kind: &str, source: &Value, path: &Path, errors: &mut Errors) {
             errors.required(&path.field("volumeClaimTemplate"), "")
         }
         "ephemeral" => {
-            let here = path.field("volumeClaimTemplate").field("spec");
-            super::super::super::claims::spec(at(source, "volumeClaimTemplate.spec"), &here, errors);
+            let here = path.field("volumeClaimTemplate");
+            template_metadata(at(source, "volumeClaimTemplate.metadata"), &here.field("metadata"), errors);
+            super::super::super::claims::spec(
+                at(source, "volumeClaimTemplate.spec"),
+                &here.field("spec"),
+                errors,
+            );
         }
         "image" => {
             required(source, "reference", path, errors);
             rules::one_of(source, "pullPolicy", &["Always", "IfNotPresent", "Never"], path, errors);
         }
-        _ => persistent_source(kind, source, path, errors),
-    }
-}
-
-/// Sources that pods' volumes and persistent volumes share.
-pub fn persistent_source(kind: &str, source: &Value, path: &Path, errors: &mut Errors) {
-    match kind {
-        "hostPath" => host_path(source, path, errors),
-        "nfs" => {
-            required(source, "server", path, errors);
-            required(source, "path", path, errors);
-            if !str_at(source, "path").is_empty() && !str_at(source, "path").starts_with('/') {
-                errors.invalid(&path.field("path"), str_at(source, "path"), "must be an absolute path");
-            }
-        }
-        "local" => required(source, "path", path, errors),
-        "csi" => required(source, "driver", path, errors),
-        "iscsi" => {
-            required(source, "targetPortal", path, errors);
-            required(source, "iqn", path, errors);
-        }
-        _ => plugin(kind, source, path, errors),
-    }
-}
-
-/// What the other plugins cannot do without.
-fn plugin(kind: &str, source: &Value, path: &Path, errors: &mut Errors) {
-    let needed: &[&str] = match kind {
-        "gcePersistentDisk" => &["pdName"],
-        "awsElasticBlockStore" | "cinder" => &["volumeID"],
-        "glusterfs" => &["endpoints", "path"],
-        "rbd" => &["image"],
-        "quobyte" => &["registry", "volume"],
-        "flexVolume" => &["driver"],
-        "azureFile" => &["secretName", "shareName"],
-        "vsphereVolume" => &["volumePath"],
-        "azureDisk" => &["diskName", "diskURI"],
-        "portworxVolume" => &["volumeID"],
-        "scaleIO" => &["gateway", "system", "volumeName"],
-        "photonPersistentDisk" => &["pdID"],
-        "gitRepo" => &["repository"],
-        _ => &[],
-    };
-    needed.iter().for_each(|field| required(source, field, path, errors));
-    if matches!(kind, "rbd" | "cephfs") && list_at(source, "monitors").is_empty() {
-        errors.required(&path.field("monitors"), "");
-    }
-    if matches!(kind, "gcePersistentDisk" | "awsElasticBlockStore")
-        && let Some(partition) = i64_at(source, "partition")
-        && !(0..=255).contains(&partition)
-    {
-        errors.invalid(&path.field("partition"), partition, "must be between 0 and 255, inclusive");
-    }
-}
-
-fn host_path(source: &Value, path: &Path, errors: &mut Errors) {
-    required(source, "path", path, errors);
-    no_back_steps(str_at(source, "path"), &path.field("path"), errors);
-    let kind = str_at(source, "type");
-    if !HOST_PATH_TYPES.contains(&kind) {
-        errors.not_supported(&path.field("type"), kind, HOST_PATH_TYPES);
-    }
-}
-
-fn required(source: &Value, field: &str, path: &Path, errors: &mut Errors) {
-    if str_at(source, field).is_empty() {
-        errors.required(&path.field(field), "");
+        _ => sources::source(kind, source, holder, path, errors),
     }
 }
 
@@ -184,14 +147,14 @@ fn file_path(item: &Value, path: &Path, errors: &mut Errors) {
     }
 }
 
-fn relative(file: &str, path: &Path, errors: &mut Errors) {
+pub fn relative(file: &str, path: &Path, errors: &mut Errors) {
     if file.starts_with('/') {
         errors.invalid(path, file, "must be a relative path");
     }
     no_back_steps(file, path, errors);
 }
 
-fn no_back_steps(file: &str, path: &Path, errors: &mut Errors) {
+pub fn no_back_steps(file: &str, path: &Path, errors: &mut Errors) {
     if file.split('/').any(|part| part == "..") {
         errors.invalid(path, file, "must not contain '..'");
     }
@@ -224,24 +187,70 @@ fn downward(source: &Value, path: &Path, errors: &mut Errors) {
     }
 }
 
-fn projected(source: &Value, path: &Path, errors: &mut Errors) {
-    mode(source, "defaultMode", path, errors);
-    for (i, part) in list_at(source, "sources").iter().enumerate() {
-        let here = path.field("sources").index(i);
-        let mut count = 0;
-        for (kind, projection) in part.as_object().into_iter().flatten().filter(|(_, v)| !v.is_null()) {
-            let at_kind = here.field(kind);
-            count += 1;
-            if count > 1 {
-                errors.forbidden(&at_kind, "may not specify more than 1 volume type");
-                continue;
-            }
-            projection_source(kind, projection, &at_kind, errors);
-        }
-        if count == 0 {
-            errors.required(&here, "must specify a volume type");
+/// Only labels and annotations of the claim are the pod's to choose.
+fn template_metadata(metadata: &Value, path: &Path, errors: &mut Errors) {
+    rules::labels(at(metadata, "labels"), &path.field("labels"), errors);
+    rules::annotations(at(metadata, "annotations"), &path.field("annotations"), errors);
+    for (field, _) in metadata.as_object().into_iter().flatten().filter(|(_, value)| !value.is_null()) {
+        if !matches!(field.as_str(), "labels" | "annotations") {
+            errors.forbidden(&path.field(field), "cannot be set");
         }
     }
+}
+
+/// What a pod's name adds: the claims of its ephemeral volumes are named after both.
+pub fn named_after_pod(pod: &Value, errors: &mut Errors) {
+    let (pod_name, volumes) = (name(pod), list_at(pod, "spec.volumes"));
+    if pod_name.is_empty() {
+        return;
+    }
+    let claim = |volume: &Value| format!("{pod_name}-{}", str_at(volume, "name"));
+    let made: HashSet<String> = volumes.iter().filter(|v| has(v, "ephemeral")).map(claim).collect();
+    for (i, volume) in volumes.iter().enumerate() {
+        let here = Path::root("spec").field("volumes").index(i);
+        let asked = str_at(volume, "persistentVolumeClaim.claimName");
+        if made.contains(asked) {
+            let detail = "must not reference a PVC that gets created for an ephemeral volume";
+            errors.invalid(&here.field("persistentVolumeClaim").field("claimName"), asked, detail);
+        }
+        if has(volume, "ephemeral") {
+            let claim = claim(volume);
+            for message in coracle_api::validation::dns1123_subdomain(&claim) {
+                let detail = format!("PVC name \"{claim}\": {message}");
+                errors.invalid(&here.field("name"), str_at(volume, "name"), &detail);
+            }
+        }
+    }
+}
+
+fn projected(source: &Value, path: &Path, errors: &mut Errors) {
+    mode(source, "defaultMode", path, errors);
+    let mut files = HashSet::new();
+    for (i, part) in list_at(source, "sources").iter().enumerate() {
+        let here = path.field("sources").index(i);
+        let given = || part.as_object().into_iter().flatten().filter(|(_, v)| !v.is_null());
+        for (kind, projection) in given() {
+            projection_source(kind, projection, &here.field(kind), errors);
+            for file in paths(kind, projection).filter(|file| !file.is_empty()) {
+                if !files.insert(file) {
+                    let whose = match kind.as_str() {
+                        "secret" | "configMap" => str_at(projection, "name"),
+                        _ => file,
+                    };
+                    errors.invalid(path, whose, "conflicting duplicate paths");
+                }
+            }
+        }
+        if given().count() > 1 {
+            errors.forbidden(&here, "may not specify more than 1 volume type per source");
+        }
+    }
+}
+
+/// Which files a projection makes; of a token upstream does not look.
+fn paths<'a>(kind: &str, projection: &'a Value) -> impl Iterator<Item = &'a str> + use<'a> {
+    let own = (kind == "clusterTrustBundle").then(|| str_at(projection, "path"));
+    list_at(projection, "items").iter().map(|item| str_at(item, "path")).chain(own)
 }
 
 fn projection_source(kind: &str, source: &Value, path: &Path, errors: &mut Errors) {
@@ -262,92 +271,32 @@ fn projection_source(kind: &str, source: &Value, path: &Path, errors: &mut Error
                 errors.invalid(&path.field("expirationSeconds"), seconds, detail);
             }
         }
+        "clusterTrustBundle" => trust_bundle(source, path, errors),
         _ => {}
     }
 }
 
-/// The mounts and devices of one container.
-pub fn mounts(container: &Value, path: &Path, context: &Context, errors: &mut Errors) {
-    let volumes = &context.volumes;
-    let mut points = HashSet::new();
-    for (i, mount) in list_at(container, "volumeMounts").iter().enumerate() {
-        let here = path.field("volumeMounts").index(i);
-        known(mount, &here, volumes, errors);
-        let point = str_at(mount, "mountPath");
-        if point.is_empty() {
-            errors.required(&here.field("mountPath"), "");
-        } else if !points.insert(point) {
-            errors.invalid(&here.field("mountPath"), point, "must be unique");
+fn trust_bundle(source: &Value, path: &Path, errors: &mut Errors) {
+    match (has(source, "name"), has(source, "signerName")) {
+        (true, true) => {
+            errors.invalid(path, source.clone(), "only one of name and signerName may be used");
         }
-        recursive(mount, &here, errors);
-        sub_path(mount, &here, errors);
-        propagation(container, mount, &here, errors);
-    }
-    for (i, device) in list_at(container, "volumeDevices").iter().enumerate() {
-        let here = path.field("volumeDevices").index(i);
-        known(device, &here, volumes, errors);
-        let name = str_at(device, "name");
-        if volumes.contains(name) && !context.blocks.contains(name) {
-            let detail =
-                "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode";
-            errors.invalid(&here.field("name"), name, detail);
+        (false, false) => errors.required(path, "either name or signerName must be specified"),
+        (true, false) => {
+            if str_at(source, "name").is_empty() {
+                errors.required(&path.field("name"), "must be a valid object name");
+            }
+            if has(source, "labelSelector") {
+                let detail = "labelSelector must be unset if name is specified";
+                errors.invalid(&path.field("labelSelector"), at(source, "labelSelector").clone(), detail);
+            }
         }
-        let point = str_at(device, "devicePath");
-        if point.is_empty() {
-            errors.required(&here.field("devicePath"), "");
-        } else if !points.insert(point) {
-            errors.invalid(&here.field("devicePath"), point, "must be unique");
+        (false, true) => {
+            if str_at(source, "signerName").is_empty() {
+                errors.required(&path.field("signerName"), "must be a valid signer name");
+            }
+            rules::label_selector(at(source, "labelSelector"), &path.field("labelSelector"), errors);
         }
     }
-}
-
-/// Volumes that come as claims, and so may be block devices.
-pub fn blocks(volumes: &[Value]) -> HashSet<&str> {
-    let claimed = |v: &&Value| has(v, "persistentVolumeClaim") || has(v, "ephemeral");
-    volumes.iter().filter(claimed).map(|v| str_at(v, "name")).collect()
-}
-
-fn recursive(mount: &Value, path: &Path, errors: &mut Errors) {
-    let here = path.field("recursiveReadOnly");
-    let wish = str_at(mount, "recursiveReadOnly");
-    let supported = &["Disabled", "Enabled", "IfPossible"];
-    rules::one_of_if_set(mount, "recursiveReadOnly", supported, path, errors);
-    if !matches!(wish, "Enabled" | "IfPossible") {
-        return;
-    }
-    if !bool_at(mount, "readOnly") {
-        errors.forbidden(&here, "may only be specified when readOnly is true");
-    }
-    if !matches!(str_at(mount, "mountPropagation"), "" | "None") {
-        errors.forbidden(&here, "may only be specified when mountPropagation is None or not specified");
-    }
-}
-
-fn known(mount: &Value, path: &Path, volumes: &HashSet<&str>, errors: &mut Errors) {
-    match str_at(mount, "name") {
-        "" => errors.required(&path.field("name"), ""),
-        name if !volumes.contains(name) => errors.not_found(&path.field("name"), name),
-        _ => {}
-    }
-}
-
-fn sub_path(mount: &Value, path: &Path, errors: &mut Errors) {
-    for field in ["subPath", "subPathExpr"] {
-        relative(str_at(mount, field), &path.field(field), errors);
-    }
-    if !str_at(mount, "subPath").is_empty() && !str_at(mount, "subPathExpr").is_empty() {
-        let value = str_at(mount, "subPathExpr");
-        errors.invalid(&path.field("subPathExpr"), value, "subPathExpr and subPath are mutually exclusive");
-    }
-}
-
-fn propagation(container: &Value, mount: &Value, path: &Path, errors: &mut Errors) {
-    let supported = &["Bidirectional", "HostToContainer", "None"];
-    rules::one_of_if_set(mount, "mountPropagation", supported, path, errors);
-    if str_at(mount, "mountPropagation") == "Bidirectional"
-        && !bool_at(container, "securityContext.privileged")
-    {
-        let detail = "Bidirectional mount propagation is available only to privileged containers";
-        errors.forbidden(&path.field("mountPropagation"), detail);
-    }
+    file_path(source, path, errors);
 }
