@@ -43,12 +43,17 @@ impl Strategy for PersistentVolumeClaims {
     fn prepare_create(&self, object: &mut Object, _env: &Env) {
         remove(object, "metadata.generation");
         set(object, "status", json!({ "phase": "Pending" }));
-        level_sources(object, true);
+        if let Some(spec) = at_mut(object, "spec") {
+            drop_sources(spec);
+            same_sources(spec);
+        }
     }
 
     fn prepare_update(&self, new: &mut Object, old: &Object, _env: &Env) {
         copy_field(new, old, "status");
-        level_sources(new, false);
+        if let Some(spec) = at_mut(new, "spec") {
+            same_sources(spec);
+        }
     }
 
     fn validate(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
@@ -150,23 +155,22 @@ fn sources(spec: &Value, path: &Path, errors: &mut Errors) {
     }
 }
 
-/// What upstream drops and copies: sources in other namespaces are behind a gate that is off, and the two fields say the
-/// same. The old one takes only claims and snapshots.
-fn level_sources(claim: &mut Object, is_new: bool) {
-    let Some(spec) = at_mut(claim, "spec") else { return };
-    if is_new {
-        if !str_at(spec, "dataSourceRef.namespace").is_empty() {
-            remove(spec, "dataSourceRef");
-        }
-        let (group, kind) = (str_at(spec, "dataSource.apiGroup"), str_at(spec, "dataSource.kind"));
-        let known = matches!(
-            (group, kind),
-            ("", "PersistentVolumeClaim") | ("snapshot.storage.k8s.io", "VolumeSnapshot")
-        );
-        if !known && !has(spec, "dataSourceRef") {
-            remove(spec, "dataSource");
-        }
+/// What upstream drops of a new claim: sources in other namespaces are behind a gate that is off, and the old field takes
+/// only claims and snapshots.
+fn drop_sources(spec: &mut Value) {
+    if !str_at(spec, "dataSourceRef.namespace").is_empty() {
+        remove(spec, "dataSourceRef");
     }
+    let (group, kind) = (str_at(spec, "dataSource.apiGroup"), str_at(spec, "dataSource.kind"));
+    let claims = group.is_empty() && kind == "PersistentVolumeClaim";
+    let snapshots = (group, kind) == ("snapshot.storage.k8s.io", "VolumeSnapshot");
+    if !claims && !snapshots && !has(spec, "dataSourceRef") {
+        remove(spec, "dataSource");
+    }
+}
+
+/// The two fields say the same, whichever was given.
+fn same_sources(spec: &mut Value) {
     for (from, to) in [("dataSource", "dataSourceRef"), ("dataSourceRef", "dataSource")] {
         if has(spec, from) && !has(spec, to) {
             let source = at(spec, from).clone();
@@ -222,15 +226,17 @@ pub fn modes(spec: &Value, none: &str, path: &Path, errors: &mut Errors) {
 fn update(new: &Object, old: &Object, errors: &mut Errors) {
     let path = Path::root("spec");
     let bound = str_at(old, "status.phase") == "Bound";
-    let mut leveled = new["spec"].clone();
+    let (mut leveled, mut before) = (new["spec"].clone(), old["spec"].clone());
+    // Of a claim that was written before both fields were filled in.
+    same_sources(&mut before);
     if str_at(old, "spec.volumeName").is_empty() {
-        copy_field(&mut leveled, &old["spec"], "volumeName");
+        copy_field(&mut leveled, &before, "volumeName");
     }
     let annotation = |object| at(object, "metadata.annotations").get(OLD_CLASS).and_then(Value::as_str);
     let (is, was) = (annotation(new), annotation(old));
     let named = str_at(new, "spec.storageClassName");
     if !has(old, "spec.storageClassName") && was.is_none_or(|was| was == named) {
-        copy_field(&mut leveled, &old["spec"], "storageClassName");
+        copy_field(&mut leveled, &before, "storageClassName");
     }
     let moved = was.is_some_and(|was| was == named) && !has(old, "spec.storageClassName") && is.is_none();
     if is != was && !moved {
@@ -238,14 +244,14 @@ fn update(new: &Object, old: &Object, errors: &mut Errors) {
         errors.invalid(&here, is.unwrap_or_default(), "field is immutable");
     }
     if bound {
-        level_size(&mut leveled, &old["spec"]);
+        level_size(&mut leveled, &before);
         if has(new, "spec.volumeAttributesClassName") {
-            copy_field(&mut leveled, &old["spec"], "volumeAttributesClassName");
+            copy_field(&mut leveled, &before, "volumeAttributesClassName");
         }
     }
-    if leveled != old["spec"] {
+    if leveled != before {
         let mut lines = vec!["spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims".to_owned()];
-        pods::differences(&leveled, &old["spec"], &path, &mut lines);
+        pods::differences(&leveled, &before, &path, &mut lines);
         errors.forbidden(&path, &lines.join("\n"));
     }
     attributes_class(new, old, &path, errors);
@@ -333,6 +339,43 @@ mod tests {
         let bound = |size: &str| json!({ "status": { "phase": "Bound" }, "spec": { "resources": { "requests": { "storage": size } } } });
         assert!(changed(bound("1Gi"), bound("2Gi")).is_empty());
         assert_eq!(changed(bound("2Gi"), bound("1Gi")), ["spec.resources.requests.storage"]);
+    }
+
+    #[test]
+    fn sources_are_said_in_both_fields() {
+        let made = |spec: Value| {
+            let mut object = claim(json!({ "spec": spec }));
+            PersistentVolumeClaims.prepare_create(&mut object, &World::default().env());
+            let mut errors = Vec::new();
+            PersistentVolumeClaims.validate(&object, &World::default().env(), &mut errors);
+            (object, texts(&errors))
+        };
+        let other = json!({ "kind": "PersistentVolumeClaim", "name": "c" });
+        for field in ["dataSource", "dataSourceRef"] {
+            let (object, errors) = made(json!({ field: other }));
+            assert!(errors.is_empty(), "{errors:?}");
+            assert_eq!((&object["spec"]["dataSource"], &object["spec"]["dataSourceRef"]), (&other, &other));
+        }
+        let unknown = json!({ "apiGroup": "a.b", "kind": "K", "name": "n" });
+        assert!(
+            !has(&made(json!({ "dataSource": unknown })).0, "spec.dataSource"),
+            "the old field takes two kinds"
+        );
+        assert_eq!(made(json!({ "dataSourceRef": unknown })).1, [""; 0]);
+        assert_eq!(
+            made(json!({ "dataSource": other, "dataSourceRef": unknown })).1,
+            ["spec: Invalid value: \"spec.dataSource\": must match dataSourceRef"]
+        );
+        assert_eq!(
+            made(json!({ "dataSourceRef": { "kind": "K", "name": "n" } })).1[0],
+            "spec.dataSource: Invalid value: \"K\": must be 'PersistentVolumeClaim' when referencing the default apiGroup"
+        );
+        let (mut old, _) = made(json!({ "dataSource": other }));
+        let new = old.clone();
+        remove(&mut old, "spec.dataSourceRef");
+        let mut errors = Vec::new();
+        PersistentVolumeClaims.validate_update(&new, &old, &World::default().env(), &mut errors);
+        assert!(errors.is_empty(), "{errors:?}");
     }
 
     #[test]

@@ -247,12 +247,11 @@ fn endpoint(endpoint: &Value, kind: &str, path: &Path, errors: &mut Errors) {
 
 fn address(address: &str, kind: &str, path: &Path, errors: &mut Errors) {
     match (kind, address.parse::<IpAddr>()) {
-        ("IPv4", Ok(ip @ IpAddr::V4(_))) | ("IPv6", Ok(ip @ IpAddr::V6(_))) => {
-            // A node without any network has no other address, and the cluster's DNS is there.
-            if !ip.is_loopback() {
-                rules::not_special(address, path, errors);
-            }
+        ("IPv4", Ok(ip @ IpAddr::V4(_))) | ("IPv6", Ok(ip @ IpAddr::V6(_))) if !ip.is_loopback() => {
+            rules::not_special(address, path, errors);
         }
+        // A node without any network has no other address, and the cluster's DNS is there.
+        ("IPv4", Ok(IpAddr::V4(_))) | ("IPv6", Ok(IpAddr::V6(_))) => {}
         ("IPv4", Ok(_)) => errors.invalid(path, address, "must be an IPv4 address"),
         ("IPv6", Ok(_)) => errors.invalid(path, address, "must be an IPv6 address"),
         ("IPv4" | "IPv6", Err(_)) => rules::ip(address, path, errors),

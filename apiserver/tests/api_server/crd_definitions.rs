@@ -149,18 +149,17 @@ async fn storage_versions_are_remembered_and_cannot_be_forgotten() {
     let uri = format!("{CRDS}/widgets.e.example.com");
     let mut new = stored.clone();
     new["spec"]["versions"] = widgets["spec"]["versions"].clone();
-    new["metadata"]["resourceVersion"] = "".into();
-    let both = fixture.put(&uri, &new).await.expect(200);
+    let both = fixture.replace(&uri, &new).await.expect(200);
     assert_eq!(both["status"]["storedVersions"], json!(["v1", "v2"]));
     new["spec"]["versions"].as_array_mut().unwrap().remove(0);
-    let error = fixture.put(&uri, &new).await.expect(422);
+    let error = fixture.replace(&uri, &new).await.expect(422);
     assert!(error["message"].as_str().unwrap().contains("v1 was previously a storage version"), "{error}");
     let status = |versions: Value| json!({ "status": { "storedVersions": versions } });
     let error =
         fixture.patch(&format!("{uri}/status"), "merge-patch", &status(json!(["v1"]))).await.expect(422);
     assert!(error["message"].as_str().unwrap().contains("must have the storage version v2"), "{error}");
     fixture.patch(&format!("{uri}/status"), "merge-patch", &status(json!(["v2"]))).await.expect(200);
-    fixture.put(&uri, &new).await.expect(200);
+    fixture.replace(&uri, &new).await.expect(200);
     assert_eq!(fixture.get("/apis/e.example.com/v1/widgets").await.status, 404);
     fixture.get("/apis/e.example.com/v2/widgets").await.expect(200);
 }
@@ -289,8 +288,7 @@ async fn discovery_and_openapi_follow_at_once() {
 
     let mut fewer = stored;
     fewer["spec"]["versions"][0]["served"] = false.into();
-    fewer["metadata"]["resourceVersion"] = "".into();
-    fixture.put(&format!("{CRDS}/widgets.stable.example.io"), &fewer).await.expect(200);
+    fixture.replace(&format!("{CRDS}/widgets.stable.example.io"), &fewer).await.expect(200);
     let (_, third, document) = published(&fixture, &after).await;
     assert_ne!(third, after);
     assert!(document["definitions"].get("io.example.stable.v1beta1.Widget").is_none());

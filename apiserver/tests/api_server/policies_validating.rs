@@ -165,7 +165,7 @@ async fn parameters_by_name_and_by_selector() {
     let selected = json!({ "spec": { "policyName": "p", "validationActions": ["Deny"], "paramRef": {
         "selector": { "matchLabels": { "kind": "limit" } }, "parameterNotFoundAction": "Deny" } },
         "metadata": { "name": "p" } });
-    fixture.put(&path, &selected).await.expect(200);
+    fixture.replace(&path, &selected).await.expect(200);
     let change = json!({ "data": { "max": "3" } });
     fixture.patch(&format!("{CONFIG_MAPS}/limit"), "merge-patch", &change).await.expect(200);
     fixture.post(CONFIG_MAPS, &data("b", &json!({ "a": "1", "b": "2" }))).await.expect(201);

@@ -170,6 +170,14 @@ impl Fixture {
         self.ask("PUT", uri, "application/json", body.to_string()).await
     }
 
+    /// A PUT that names the present version.
+    pub async fn replace(&self, uri: &str, body: &Value) -> Answer {
+        let mut body = body.clone();
+        body["metadata"]["resourceVersion"] =
+            self.get(uri).await.expect(200)["metadata"]["resourceVersion"].clone();
+        self.put(uri, &body).await
+    }
+
     pub async fn patch(&self, uri: &str, kind: &str, body: &Value) -> Answer {
         self.ask("PATCH", uri, &format!("application/{kind}+json"), body.to_string()).await
     }
