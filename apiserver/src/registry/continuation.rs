@@ -1,7 +1,7 @@
 //! Continue tokens, in upstream's form. Clients treat them as opaque.
 
-use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use base64::{DecodeError, Engine};
 use serde::{Deserialize, Serialize};
 
 const VERSION: &str = "meta.k8s.io/v1";
@@ -30,7 +30,16 @@ impl Token {
     /// # Errors
     /// Upstream's words for a text that is no token of its making.
     pub fn decode(text: &str) -> Result<Self, String> {
-        let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|e| format!("continue key is not valid: {e}"))?;
+        let illegal = |error: DecodeError| {
+            let at = match error {
+                DecodeError::InvalidByte(at, _) | DecodeError::InvalidLastSymbol(at, _) => at,
+                // Cut off: Go names the beginning of what is incomplete.
+                DecodeError::InvalidLength(length) => length - length % 4,
+                DecodeError::InvalidPadding => text.len(),
+            };
+            format!("continue key is not valid: illegal base64 data at input byte {at}")
+        };
+        let bytes = URL_SAFE_NO_PAD.decode(text).map_err(illegal)?;
         let token: Self =
             serde_json::from_slice(&bytes).map_err(|e| format!("continue key is not valid: {e}"))?;
         if token.v != VERSION {
@@ -64,7 +73,10 @@ mod tests {
 
     #[test]
     fn strange_ones() {
-        assert!(Token::decode("!").unwrap_err().starts_with("continue key is not valid: "));
+        let illegal =
+            |at: usize| format!("continue key is not valid: illegal base64 data at input byte {at}");
+        assert_eq!(Token::decode("!").unwrap_err(), illegal(0));
+        assert_eq!(Token::decode("abcd%").unwrap_err(), illegal(4));
         assert!(refused("nonsense").starts_with("continue key is not valid: "));
         for (json, words) in [
             (r#"{"v":"v9"}"#, "server does not recognize this encoded version v9"),
