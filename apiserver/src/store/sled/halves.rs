@@ -153,9 +153,9 @@ mod tests {
         let of = |n: u64| {
             let key: Arc<str> = format!("things./a/{n:06}").into();
             // Some in several pieces, one of them of exactly two.
-            let length = if n % 7 == 0 {
+            let length = if n.is_multiple_of(7) {
                 3 * PIECE
-            } else if n % 11 == 0 {
+            } else if n.is_multiple_of(11) {
                 2 * PIECE - 24
             } else {
                 100
