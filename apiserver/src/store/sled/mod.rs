@@ -13,7 +13,6 @@ mod committer;
 mod direct;
 mod disk;
 mod dump;
-mod halves;
 mod journal;
 mod maintain;
 mod queue;

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// sled keeps its pages' history in blob files beyond a certain size; values of 4 KiB never get there.
-pub(super) const PIECE: usize = 4096;
+const PIECE: usize = 4096;
 const CACHE_BYTES: u64 = 8 << 20;
 /// sled's own lock can outlive a closed tree for the moment its background threads take to end.
 const LOCK_TRIES: u32 = 50;
@@ -30,7 +30,7 @@ const PART_BYTES: usize = 4 << 20;
 /// it takes no time.
 const SWEEPS: usize = 2048;
 /// Sorts before every key.
-pub(super) const META: &[u8] = b"\0meta";
+const META: &[u8] = b"\0meta";
 const FORMAT: u64 = 1;
 
 #[derive(Debug, thiserror::Error)]
@@ -249,28 +249,70 @@ fn meta(present: &Present, revision: Revision) -> Vec<u8> {
 }
 
 fn read(db: &::sled::Db) -> Result<Loaded, TreeError> {
-    let whole = super::halves::read(db)?;
-    let expected = db
-        .get(META)?
-        .ok_or_else(|| TreeError::Disagrees("it does not say as of which revision it is".into()))?;
-    let present: Present = whole.into_iter().collect();
-    let revision = Input(expected.get(8..).unwrap_or_default()).u64().map(Revision).unwrap_or_default();
-    if *meta(&present, revision) != *expected {
+    let mut loaded = Loaded::default();
+    let mut value: Option<(String, Pieces)> = None;
+    let mut expected = None;
+    for entry in db.iter() {
+        let (name, piece) = entry?;
+        if &*name == META {
+            expected = Some(piece.to_vec());
+            continue;
+        }
+        let (key, index) = split(&name).ok_or_else(|| TreeError::Disagrees("a strange key".into()))?;
+        match &mut value {
+            Some((current, pieces)) if current == key => pieces.add(index, &piece)?,
+            _ if index > 0 => {
+                return Err(TreeError::Disagrees("the first piece of a value is missing".into()));
+            }
+            _ => finish(&mut loaded.present, value.replace((key.to_owned(), Pieces::One(piece))))?,
+        }
+    }
+    finish(&mut loaded.present, value)?;
+    let Some(expected) = expected else {
+        return Err(TreeError::Disagrees("it does not say as of which revision it is".into()));
+    };
+    loaded.revision = Input(expected.get(8..).unwrap_or_default()).u64().map(Revision).unwrap_or_default();
+    if meta(&loaded.present, loaded.revision) != expected {
         return Err(TreeError::Disagrees("it does not hold what it says it holds".into()));
     }
-    Ok(Loaded { present, revision })
+    Ok(loaded)
 }
 
-/// The key of a piece's name, and which piece it is.
-pub(super) fn split(name: &[u8]) -> Option<(&str, u16)> {
+/// What was read of a value. Most have one piece, which is copied once only.
+enum Pieces {
+    One(::sled::IVec),
+    Many(Vec<u8>),
+}
+
+impl Pieces {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::One(piece) => piece,
+            Self::Many(bytes) => bytes,
+        }
+    }
+
+    fn add(&mut self, index: u16, piece: &[u8]) -> Result<(), TreeError> {
+        if self.bytes().len() != usize::from(index) * PIECE {
+            return Err(TreeError::Disagrees("a piece of a value is missing".into()));
+        }
+        match self {
+            Self::One(first) => *self = Self::Many([&**first, piece].concat()),
+            Self::Many(bytes) => bytes.extend_from_slice(piece),
+        }
+        Ok(())
+    }
+}
+
+fn split(name: &[u8]) -> Option<(&str, u16)> {
     let (key, tail) = name.split_at_checked(name.len().checked_sub(3)?)?;
     let key = std::str::from_utf8(key).ok()?;
     (tail[0] == 0).then_some((key, u16::from_be_bytes([tail[1], tail[2]])))
 }
 
-/// A value of its pieces put together.
-pub(super) fn item(key: &str, stored: &[u8]) -> Result<Item, TreeError> {
-    let mut input = Input(stored);
+fn finish(present: &mut Present, value: Option<(String, Pieces)>) -> Result<(), TreeError> {
+    let Some((key, pieces)) = value else { return Ok(()) };
+    let mut input = Input(pieces.bytes());
     let (Some(created), Some(modified), Some(crc)) = (input.u64(), input.u64(), input.u64()) else {
         return Err(TreeError::Disagrees(format!("{key} is cut short")));
     };
@@ -279,8 +321,9 @@ pub(super) fn item(key: &str, stored: &[u8]) -> Result<Item, TreeError> {
         created: Revision(created),
         modified: Revision(modified),
     };
-    if u64::from(checksum(key, &item)) != crc {
+    if u64::from(checksum(&key, &item)) != crc {
         return Err(TreeError::Disagrees(format!("{key} is damaged")));
     }
-    Ok(item)
+    present.insert(Arc::from(key), item);
+    Ok(())
 }
