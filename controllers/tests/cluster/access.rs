@@ -60,21 +60,22 @@ async fn a_kubelets_request_is_approved_and_signed_if_it_may_have_it() {
     let api: Api<CertificateSigningRequest> = Api::all(world.admin());
     let usages = json!(["digital signature", "client auth"]);
     let signer = "kubernetes.io/kube-apiserver-client-kubelet";
-    let node = || world.user("system:node:n1", &["system:nodes"]);
+    // Whoever is in system:nodes may have its own certificate renewed from the beginning.
+    let node = || world.user("system:node:n1", &["machines"]);
     let wanted = request("system:node:n1", "system:nodes", Vec::new());
+    let bind = async |name: &str, role: &str| {
+        let bindings: Api<ClusterRoleBinding> = Api::all(world.admin());
+        let group = "rbac.authorization.k8s.io";
+        let binding = json!({
+            "metadata": { "name": name },
+            "roleRef": { "apiGroup": group, "kind": "ClusterRole", "name": role },
+            "subjects": [{ "apiGroup": group, "kind": "Group", "name": "machines" }],
+        });
+        world.create(&bindings, binding).await;
+    };
+    bind("ask", "system:node-bootstrapper").await;
     ask(node(), "before", signer, usages.clone(), &wanted).await;
-    let bindings: Api<ClusterRoleBinding> = Api::all(world.admin());
-    let role = "system:certificates.k8s.io:certificatesigningrequests:selfnodeclient";
-    world
-        .create(
-            &bindings,
-            json!({
-                "metadata": { "name": "renew" },
-                "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role },
-                "subjects": [{ "apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:nodes" }],
-            }),
-        )
-        .await;
+    bind("renew", "system:certificates.k8s.io:certificatesigningrequests:selfnodeclient").await;
     ask(node(), "after", signer, usages, &wanted).await;
     let done = until_object("a certificate", &api, "after", issued).await;
     let (subject, life, names) = read(&done);
