@@ -14,10 +14,11 @@ pub fn steps(steps: &mut Steps<'_>) {
 }
 
 fn logs(shell: &Shell) {
+    // The runtime copies the two streams independently of each other, so there is a moment between them.
     running_pod(
         shell,
         "talker",
-        "echo one; echo two >&2; i=0; while :; do sleep 0.2; i=$((i+1)); echo tick $i; done",
+        "echo one; sleep 0.3; echo two >&2; i=0; while :; do sleep 0.2; i=$((i+1)); echo tick $i; done",
         "",
     );
     shell.until_that("kubectl logs talker", |out| out.starts_with("one\ntwo\ntick 1\n"));
