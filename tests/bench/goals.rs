@@ -37,11 +37,11 @@ const CREATION: &str = "the figure includes creation over TLS and the simulated 
 pub const GOALS: &[Goal] = &[
     at_most("cold start to /readyz", 300.0),
     at_most("coracle ci -- true", 500.0),
-    at_most("restart with 10,000 objects", 200.0).not_yet("204 to 224 ms on a busy machine"),
+    at_most("restart with 10,000 objects", 200.0).not_yet("189 to 236 ms"),
     at_most("idle memory", 40.0),
     at_most("idle CPU", 0.5),
     at_most("idle disk writes", 1024.0),
-    at_most("binary size", 30.0).not_yet("30.7 MiB: code that is identical is not folded yet"),
+    at_most("binary size", 30.0).not_yet("30.3 MiB"),
     // Five times upstream's 360 and 1,280 a second.
     at_least("durable writes, 1 writer", 1800.0)
         .not_yet("one synchronous write at a time; a virtual disk's reply waits for the clock's tick"),
@@ -54,7 +54,7 @@ pub const GOALS: &[Goal] = &[
     at_most("10,000 pods of 3 KiB: memory", 120.0),
     at_most("10,000 pods of 3 KiB: memory after a list of all", 120.0),
     at_most("write acknowledged to the last of 100 watchers, p50", 1.0)
-        .not_yet("1.5 ms with the hundred TLS readers on the server's own two cores"),
+        .not_yet("0.6 to 1.2 ms with the hundred TLS readers on the server's own two cores"),
     at_most("write acknowledged to the last of 100 watchers, p99", 5.0),
     at_most("create a custom resource: CPU against a ConfigMap's", 1.5),
     at_most("apply a custom resource: CPU against a ConfigMap's", 1.5),
