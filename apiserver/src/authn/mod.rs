@@ -204,20 +204,21 @@ impl Authenticator {
     }
 }
 
+/// The token of the `Authorization` header, else of the WebSocket protocols. As upstream's parser, other schemes and
+/// empty tokens count as no credentials, and what follows a token in the header is no part of it.
 fn bearer(headers: &HeaderMap) -> Result<Option<String>, AuthnError> {
     if let Some(value) = headers.get(AUTHORIZATION) {
-        let text = value.to_str().map_err(|_| AuthnError::Header)?.trim();
-        let (scheme, token) = text.split_once(' ').unwrap_or((text, ""));
-        let token = token.trim();
-        if scheme.eq_ignore_ascii_case("bearer") && !token.is_empty() {
+        let text = value.to_str().map_err(|_| AuthnError::Header)?;
+        let mut parts = text.trim().split(' ');
+        let bearer = parts.next().is_some_and(|scheme| scheme.eq_ignore_ascii_case("bearer"));
+        if let Some(token) = parts.next().filter(|token| bearer && !token.is_empty()) {
             return Ok(Some(token.to_owned()));
         }
-        // Other schemes count as no credentials, as upstream.
     }
     let protocols = headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter().filter_map(|v| v.to_str().ok());
     let mut tokens =
         protocols.flat_map(|v| v.split(',')).filter_map(|p| p.trim().strip_prefix(WEBSOCKET_TOKEN));
-    let Some(encoded) = tokens.next() else { return Ok(None) };
+    let Some(encoded) = tokens.next().filter(|token| !token.is_empty()) else { return Ok(None) };
     let bytes = URL_SAFE_NO_PAD.decode(encoded).map_err(|_| AuthnError::Header)?;
     String::from_utf8(bytes).map(Some).map_err(|_| AuthnError::Header)
 }
