@@ -7,6 +7,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
 /// When a file is set aside and which of those are deleted: upstream's `--audit-log-max*`. Zero keeps all.
@@ -30,6 +31,7 @@ pub(super) struct Rotating {
     rotation: Rotation,
     file: File,
     written: u64,
+    packer: Option<JoinHandle<()>>,
 }
 
 /// Only the owner may read who did what.
@@ -39,17 +41,17 @@ fn open(path: &Path) -> io::Result<(File, u64)> {
     Ok((file, written))
 }
 
-/// Packs a file that nobody writes to any more, on a thread of its own: it may have 100 MB. A file that cannot be packed
-/// stays as it is.
-fn pack(path: PathBuf) {
-    let work = move || {
+/// Packs files that nobody writes to any more. One that cannot be packed stays as it is.
+fn pack(paths: Vec<PathBuf>) {
+    for path in paths {
         if let Err(error) = packed(&path) {
             tracing::error!(path = %path.display(), %error, "packing an audit log");
         }
-    };
-    if let Err(error) = std::thread::Builder::new().name("audit-gzip".to_owned()).spawn(work) {
-        tracing::error!(%error, "starting to pack an audit log");
     }
+}
+
+fn is_packed(path: &Path) -> bool {
+    path.as_os_str().as_encoded_bytes().ends_with(PACKED.as_bytes())
 }
 
 fn packed(path: &Path) -> io::Result<()> {
@@ -76,7 +78,7 @@ impl Rotating {
             std::fs::create_dir_all(parent)?;
         }
         let (file, written) = open(&path)?;
-        Ok(Self { path, rotation, file, written })
+        Ok(Self { path, rotation, file, written, packer: None })
     }
 
     pub(super) fn write(&mut self, line: &[u8]) -> io::Result<()> {
@@ -94,12 +96,25 @@ impl Rotating {
         let now = Timestamp::now().to_zoned(TimeZone::UTC).strftime("%Y-%m-%dT%H-%M-%S%.3f").to_string();
         let (stem, extension) = self.names();
         let backup = self.path.with_file_name(format!("{stem}-{now}{extension}"));
-        std::fs::rename(&self.path, &backup)?;
+        std::fs::rename(&self.path, backup)?;
         (self.file, self.written) = open(&self.path)?;
+        let kept = self.prune()?;
         if self.rotation.compress {
-            pack(backup);
+            self.pack(kept)?;
         }
-        self.prune()
+        Ok(())
+    }
+
+    /// On a thread of its own, because a file may have 100 MB. What it has no time for now, or what an end of the process
+    /// left over, is packed after a later rotation.
+    fn pack(&mut self, backups: Vec<PathBuf>) -> io::Result<()> {
+        if self.packer.as_ref().is_some_and(|packer| !packer.is_finished()) {
+            return Ok(());
+        }
+        let plain: Vec<_> = backups.into_iter().filter(|path| !is_packed(path)).collect();
+        let thread = std::thread::Builder::new().name("audit-gzip".to_owned());
+        self.packer = Some(thread.spawn(move || pack(plain))?);
+        Ok(())
     }
 
     fn names(&self) -> (String, String) {
@@ -108,7 +123,8 @@ impl Rotating {
         (part(self.path.file_stem()).unwrap_or_default(), extension)
     }
 
-    fn prune(&self) -> io::Result<()> {
+    /// Deletes what is too much or too old; what stays is returned.
+    fn prune(&self) -> io::Result<Vec<PathBuf>> {
         let (stem, extension) = self.names();
         let folder = self.path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let mut backups = Vec::new();
@@ -123,14 +139,17 @@ impl Rotating {
         }
         backups.sort_by(|a, b| b.0.cmp(&a.0));
         let oldest = SystemTime::now() - Duration::from_secs(self.rotation.max_age_days * 24 * 3600);
+        let mut kept = Vec::new();
         for (index, (_, entry)) in backups.iter().enumerate() {
             let surplus = self.rotation.max_backups > 0 && index >= self.rotation.max_backups;
             let old = self.rotation.max_age_days > 0
                 && entry.metadata().and_then(|m| m.modified()).is_ok_and(|modified| modified < oldest);
             if surplus || old {
                 std::fs::remove_file(entry.path())?;
+            } else {
+                kept.push(entry.path());
             }
         }
-        Ok(())
+        Ok(kept)
     }
 }

@@ -1,6 +1,7 @@
 //! Authentication, authorization, admission and what is asked of deprecated resources.
 
 use super::family::{Counter, Family, Gauge, Histogram, Metric as _};
+use super::security::{Credentials, PodSecurity};
 use super::text::Text;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,24 +19,6 @@ const WEBHOOK_SECONDS: &[f64] = &[0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 10.0, 25.0];
 const POLICY_SECONDS: &[f64] = &[5e-7, 1e-3, 1e-2, 0.1, 1.0];
 /// Prometheus' own buckets, which upstream leaves as they are for CEL.
 const DEFAULT_SECONDS: &[f64] = &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
-
-/// Upstream's buckets of what is left of client certificates: minutes, hours, days, months, a year; in seconds.
-const CERTIFICATE_SECONDS: &[f64] = &[
-    0.0,
-    1_800.0,
-    3_600.0,
-    7_200.0,
-    21_600.0,
-    43_200.0,
-    86_400.0,
-    172_800.0,
-    345_600.0,
-    604_800.0,
-    2_592_000.0,
-    7_776_000.0,
-    15_552_000.0,
-    31_104_000.0,
-];
 
 /// The outcome of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,21 +64,14 @@ pub(super) struct Access {
     authorization: Checks,
     controllers: Family<Histogram>,
     steps: Family<Histogram>,
-    webhooks: Family<Histogram>,
-    failed_open: Family<Counter>,
-    rejected: Family<Counter>,
+    webhooks: Webhooks,
     policies: Family<Counter>,
     policy_durations: Family<Histogram>,
     pub(super) cel_compilation: Histogram,
     pub(super) cel_evaluation: Histogram,
     deprecated: Family<Gauge>,
-    pod_security: Family<Counter>,
-    pod_security_exempt: Family<Counter>,
-    pod_security_errors: Family<Counter>,
-    /// Tokens of pods within their time, and beyond it.
-    pod_tokens: [Counter; 2],
-    pub(super) handshake_errors: Counter,
-    pub(super) certificates: Histogram,
+    pub(super) pod_security: PodSecurity,
+    pub(super) credentials: Credentials,
 }
 
 impl Default for Access {
@@ -121,24 +97,7 @@ impl Default for Access {
                 &["operation", "rejected", "type"],
                 || Histogram::new(ADMISSION_SECONDS),
             ),
-            webhooks: Family::new(
-                "apiserver_admission_webhook_admission_duration_seconds",
-                "Time of one admission webhook, by operation and type.",
-                &["name", "operation", "rejected", "type"],
-                || Histogram::new(WEBHOOK_SECONDS),
-            ),
-            failed_open: Family::new(
-                "apiserver_admission_webhook_fail_open_count",
-                "Requests let through because a webhook failed whose policy allows that.",
-                &["name", "type"],
-                Counter::default,
-            ),
-            rejected: Family::new(
-                "apiserver_admission_webhook_rejection_count",
-                "Requests that a webhook refused, or whose webhook failed.",
-                &["error_type", "name", "operation", "rejection_code", "type"],
-                Counter::default,
-            ),
+            webhooks: Webhooks::default(),
             policies: Family::new(
                 "apiserver_validating_admission_policy_check_total",
                 "Checks of validating policies, by binding and what came of them.",
@@ -159,35 +118,39 @@ impl Default for Access {
                 &["group", "removed_release", "resource", "subresource", "version"],
                 Gauge::default,
             ),
-            pod_security: Family::new(
-                "pod_security_evaluations_total",
-                "Judgements of pods and of what makes pods by the Pod Security Standards.",
-                &[
-                    "decision",
-                    "policy_level",
-                    "policy_version",
-                    "mode",
-                    "request_operation",
-                    "resource",
-                    "subresource",
-                ],
+            pod_security: PodSecurity::default(),
+            credentials: Credentials::default(),
+        }
+    }
+}
+
+struct Webhooks {
+    durations: Family<Histogram>,
+    failed_open: Family<Counter>,
+    rejected: Family<Counter>,
+}
+
+impl Default for Webhooks {
+    fn default() -> Self {
+        Self {
+            durations: Family::new(
+                "apiserver_admission_webhook_admission_duration_seconds",
+                "Time of one admission webhook, by operation and type.",
+                &["name", "operation", "rejected", "type"],
+                || Histogram::new(WEBHOOK_SECONDS),
+            ),
+            failed_open: Family::new(
+                "apiserver_admission_webhook_fail_open_count",
+                "Requests let through because a webhook failed whose policy allows that.",
+                &["name", "type"],
                 Counter::default,
             ),
-            pod_security_exempt: Family::new(
-                "pod_security_exemptions_total",
-                "Requests that the Pod Security Standards do not hold for.",
-                &["request_operation", "resource", "subresource"],
+            rejected: Family::new(
+                "apiserver_admission_webhook_rejection_count",
+                "Requests that a webhook refused, or whose webhook failed.",
+                &["error_type", "name", "operation", "rejection_code", "type"],
                 Counter::default,
             ),
-            pod_security_errors: Family::new(
-                "pod_security_errors_total",
-                "Requests in namespaces whose labels for the Pod Security Standards are wrong.",
-                &["fatal", "request_operation", "resource", "subresource"],
-                Counter::default,
-            ),
-            pod_tokens: Default::default(),
-            handshake_errors: Counter::default(),
-            certificates: Histogram::new(CERTIFICATE_SECONDS),
         }
     }
 }
@@ -214,25 +177,6 @@ impl Access {
         self.controllers.with(&[name, operation, flag(rejected), kind], |h| h.observe(duration));
     }
 
-    /// `labels` as those of `pod_security_evaluations_total`.
-    pub(super) fn pod_security(&self, labels: [&str; 7]) {
-        self.pod_security.with(&labels, |counter| counter.add(1));
-    }
-
-    pub(super) fn pod_security_exempt(&self, labels: [&str; 3]) {
-        self.pod_security_exempt.with(&labels, |counter| counter.add(1));
-    }
-
-    /// Never fatal: what cannot be read counts as the strictest.
-    pub(super) fn pod_security_error(&self, [operation, resource, subresource]: [&str; 3]) {
-        self.pod_security_errors
-            .with(&[flag(false), operation, resource, subresource], |counter| counter.add(1));
-    }
-
-    pub(super) fn pod_token(&self, stale: bool) {
-        self.pod_tokens[usize::from(stale)].add(1);
-    }
-
     pub(super) fn plugin_times(&self, name: &str, operation: &str, kind: &str) -> Arc<Histogram> {
         self.controllers.handle(&[name, operation, flag(false), kind])
     }
@@ -249,17 +193,17 @@ impl Access {
         rejected: bool,
         duration: Duration,
     ) {
-        self.webhooks.with(&[name, operation, flag(rejected), kind], |h| h.observe(duration));
+        self.webhooks.durations.with(&[name, operation, flag(rejected), kind], |h| h.observe(duration));
     }
 
     pub(super) fn failed_open(&self, name: &str, kind: &str) {
-        self.failed_open.with(&[name, kind], |counter| counter.add(1));
+        self.webhooks.failed_open.with(&[name, kind], |counter| counter.add(1));
     }
 
     pub(super) fn rejected(&self, name: &str, operation: &str, kind: &str, error_type: &str, code: u16) {
         // Upstream counts what is not an error of HTTP as a plain refusal.
         let code = if (400..=600).contains(&code) { code.to_string() } else { "0".to_owned() };
-        self.rejected.with(&[error_type, name, operation, &code, kind], |counter| counter.add(1));
+        self.webhooks.rejected.with(&[error_type, name, operation, &code, kind], |counter| counter.add(1));
     }
 
     pub(super) fn policy(
@@ -293,9 +237,9 @@ impl Access {
         self.authorization.render(names, ["allowed", "denied"], text);
         self.controllers.render(text);
         self.steps.render(text);
-        self.webhooks.render(text);
-        self.failed_open.render(text);
-        self.rejected.render(text);
+        self.webhooks.durations.render(text);
+        self.webhooks.failed_open.render(text);
+        self.webhooks.rejected.render(text);
         self.policies.render(text);
         self.policy_durations.render(text);
         for (name, help, histogram) in [
@@ -315,34 +259,7 @@ impl Access {
         }
         self.deprecated.render(text);
         self.pod_security.render(text);
-        self.pod_security_exempt.render(text);
-        self.pod_security_errors.render(text);
-        self.credentials(text);
-    }
-
-    fn credentials(&self, text: &mut Text) {
-        for (name, help, counter) in [
-            (
-                "serviceaccount_valid_tokens_total",
-                "Tokens of pods that were used in their time.",
-                &self.pod_tokens[0],
-            ),
-            (
-                "serviceaccount_stale_tokens_total",
-                "Tokens of pods that were used after they should have been renewed.",
-                &self.pod_tokens[1],
-            ),
-            (
-                "apiserver_tls_handshake_errors_total",
-                "Connections that ended before their TLS handshake did.",
-                &self.handshake_errors,
-            ),
-        ] {
-            text.single(name, help, "counter", counter.get());
-        }
-        let name = "apiserver_client_certificate_expiration_seconds";
-        text.head(name, "What was left of the time of client certificates, by connection.", "histogram");
-        self.certificates.render(name, &[], text);
+        self.credentials.render(text);
     }
 }
 

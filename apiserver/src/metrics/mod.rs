@@ -6,6 +6,7 @@ mod build;
 mod family;
 mod process;
 mod requests;
+mod security;
 mod stability;
 #[cfg(test)]
 mod tests;
@@ -232,32 +233,32 @@ impl Metrics {
     /// A pod, or what makes pods, was judged by the Pod Security Standards. Labels: `allow` or `deny`, level, version,
     /// mode, operation in lower case, `pod` or `controller`, subresource.
     pub fn pod_security(&self, labels: [&str; 7]) {
-        self.access.pod_security(labels);
+        self.access.pod_security.judged(labels);
     }
 
     /// A request was exempt from them. Labels: operation, `pod` or `controller`, subresource.
     pub fn pod_security_exempt(&self, labels: [&str; 3]) {
-        self.access.pod_security_exempt(labels);
+        self.access.pod_security.exempt(labels);
     }
 
     /// A namespace's labels could not be read. Labels as those of exemptions.
     pub fn pod_security_error(&self, labels: [&str; 3]) {
-        self.access.pod_security_error(labels);
+        self.access.pod_security.failed(labels);
     }
 
     /// A pod's token was checked; `stale` past the time at which it was to be renewed.
     pub fn pod_token(&self, stale: bool) {
-        self.access.pod_token(stale);
+        self.access.credentials.pod_token(stale);
     }
 
     /// A client did not finish its TLS handshake.
     pub fn handshake_failed(&self) {
-        self.access.handshake_errors.add(1);
+        self.access.credentials.handshake_failed();
     }
 
     /// Somebody authenticated by a certificate that is good for so long yet; once a connection.
     pub fn certificate_left(&self, left: Duration) {
-        self.access.certificates.observe(left);
+        self.access.credentials.certificate_left(left);
     }
 
     /// Somebody asked for a resource that is deprecated.

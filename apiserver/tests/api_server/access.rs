@@ -148,6 +148,10 @@ async fn a_certificate_request_from_start_to_end() {
     assert!(
         refused["message"].as_str().unwrap().ends_with("updates may not modify existing certificate content")
     );
+    shown(&admin).await;
+}
+
+async fn shown(admin: &Fixture) {
     let accept = "application/json;as=Table;v=v1;g=meta.k8s.io";
     let table = admin.get_as(REQUESTS, accept).await.expect(200);
     let names: Vec<&str> =

@@ -46,36 +46,40 @@ async fn the_requests_own_time_counts() {
     assert_eq!(never.uris(), ["/?timeout=1s"]);
 }
 
-#[tokio::test]
-async fn nonsense_is_a_failure() {
-    let server = server().await;
-    let hook = hook(|review| {
-        let uid = &review["request"]["uid"];
-        let of = |response: Value| {
-            let review = json!({ "kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "response": response });
-            Reaction::Raw(200, review.to_string())
-        };
-        match review["request"]["name"].as_str().unwrap() {
-            "text" => Reaction::Raw(200, "hello".to_owned()),
-            "nothing" => Reaction::Raw(200, String::new()),
-            "bare" => Reaction::Raw(200, "{}".to_owned()),
-            "kind" => Reaction::Raw(200, json!({ "kind": "Pod", "apiVersion": "v1",
-                "response": { "uid": uid, "allowed": true } }).to_string()),
-            "uid" => of(json!({ "uid": "other", "allowed": true })),
-            "types" => of(json!({ "uid": uid, "allowed": "yes" })),
-            "patch" => of(json!({ "uid": uid, "allowed": true, "patch": "W10=", "patchType": "JSONPatch" })),
-            "error" => Reaction::Raw(500, "it broke".to_owned()),
-            "gone" => Reaction::Raw(404, String::new()),
-            "redirect" => Reaction::Redirect("https://localhost/elsewhere".to_owned()),
-            "huge" => Reaction::Huge(11 << 20),
-            other => panic!("{other}"),
-        }
-    })
-    .await;
-    configure(&server, VALIDATING, "c", on_create(&hook, json!({}))).await;
+/// An answer that is wrong in the way that the request's object is called.
+fn nonsense(review: &Value) -> Reaction {
+    let uid = &review["request"]["uid"];
+    let of = |response: Value| {
+        let review =
+            json!({ "kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "response": response });
+        Reaction::Raw(200, review.to_string())
+    };
+    match review["request"]["name"].as_str().unwrap() {
+        "text" => Reaction::Raw(200, "hello".to_owned()),
+        "nothing" => Reaction::Raw(200, String::new()),
+        "bare" => Reaction::Raw(200, "{}".to_owned()),
+        "kind" => Reaction::Raw(
+            200,
+            json!({ "kind": "Pod", "apiVersion": "v1",
+            "response": { "uid": uid, "allowed": true } })
+            .to_string(),
+        ),
+        "uid" => of(json!({ "uid": "other", "allowed": true })),
+        "types" => of(json!({ "uid": uid, "allowed": "yes" })),
+        "patch" => of(json!({ "uid": uid, "allowed": true, "patch": "W10=", "patchType": "JSONPatch" })),
+        "error" => Reaction::Raw(500, "it broke".to_owned()),
+        "gone" => Reaction::Raw(404, String::new()),
+        "redirect" => Reaction::Redirect("https://localhost/elsewhere".to_owned()),
+        "huge" => Reaction::Huge(11 << 20),
+        other => panic!("{other}"),
+    }
+}
+
+/// Names of wrong answers, and what is told of them.
+fn complaints() -> Vec<(&'static str, String)> {
     let called = "failed to call webhook: ";
     let invalid = "received invalid webhook response: ";
-    for (name, why) in [
+    vec![
         (
             "text",
             format!("{called}couldn't get version/kind; json parse error: expected value at line 1 column 1"),
@@ -113,7 +117,15 @@ async fn nonsense_is_a_failure() {
             ),
         ),
         ("huge", format!("{called}the response of ")),
-    ] {
+    ]
+}
+
+#[tokio::test]
+async fn nonsense_is_a_failure() {
+    let server = server().await;
+    let hook = hook(nonsense).await;
+    configure(&server, VALIDATING, "c", on_create(&hook, json!({}))).await;
+    for (name, why) in complaints() {
         let status = server.post(CONFIG_MAPS, &config_map(name)).await.expect(500);
         let message = status["message"].as_str().unwrap();
         assert!(message.starts_with(&internal(&why)), "{name}: {message}");

@@ -3,6 +3,7 @@
 
 use coracle_api::FieldError;
 use serde_json::Value;
+use std::borrow::Cow;
 use std::fmt;
 
 pub const PREFIX: &str = "pod-security.kubernetes.io/";
@@ -81,13 +82,13 @@ impl Level {
 
 impl Standard {
     /// The version as metrics show it.
-    pub fn counted_version(self) -> String {
+    pub fn counted_version(self) -> Cow<'static, str> {
         match self.version {
             // No release restricts it.
-            _ if self.level == Level::Privileged => "latest".to_owned(),
-            Version::Latest => "latest".to_owned(),
-            Version::Minor(minor) if minor > NEWEST => "future".to_owned(),
-            Version::Minor(minor) => format!("v1.{minor}"),
+            _ if self.level == Level::Privileged => "latest".into(),
+            Version::Latest => "latest".into(),
+            Version::Minor(minor) if minor > NEWEST => "future".into(),
+            Version::Minor(minor) => format!("v1.{minor}").into(),
         }
     }
 }
