@@ -1,8 +1,5 @@
-//! What a machine is given to join with, and what the public `cluster-info` says.
+//! What a machine is given to join with.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-use kube::config::Kubeconfig;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use sha2::{Digest, Sha256};
@@ -69,16 +66,6 @@ impl std::fmt::Display for Pin {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.0)
     }
-}
-
-/// The CA (PEM) in the kubeconfig of `cluster-info`.
-pub fn authority_of(kubeconfig: &str) -> Result<String, String> {
-    let parsed =
-        Kubeconfig::from_yaml(kubeconfig).map_err(|e| format!("cluster-info cannot be read: {e}"))?;
-    let cluster = parsed.clusters.into_iter().next().and_then(|named| named.cluster);
-    let data = cluster.and_then(|c| c.certificate_authority_data).ok_or("cluster-info names no CA")?;
-    let pem = STANDARD.decode(data).map_err(|e| format!("the CA in cluster-info cannot be read: {e}"))?;
-    String::from_utf8(pem).map_err(|e| format!("the CA in cluster-info cannot be read: {e}"))
 }
 
 #[cfg(test)]

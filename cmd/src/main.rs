@@ -9,6 +9,7 @@ mod ci;
 mod config;
 mod edge;
 mod join;
+mod kubeconfig;
 mod node;
 mod reset;
 mod scheduler;

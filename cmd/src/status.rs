@@ -1,10 +1,10 @@
 //! `coracle status`: the nodes, and what is wrong with them.
 
 use crate::args::StatusArgs;
+use crate::kubeconfig::client;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::ListParams;
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Api, Client, ResourceExt};
+use kube::{Api, ResourceExt};
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -28,11 +28,7 @@ pub async fn command(args: StatusArgs) -> ExitCode {
 }
 
 async fn nodes(kubeconfig: &Path) -> Result<Vec<Node>, String> {
-    let file = Kubeconfig::read_from(kubeconfig).map_err(|e| format!("{}: {e}", kubeconfig.display()))?;
-    let options = KubeConfigOptions::default();
-    let config = kube::Config::from_custom_kubeconfig(file, &options).await.map_err(|e| e.to_string())?;
-    let client = Client::try_from(config).map_err(|e| e.to_string())?;
-    let list = Api::<Node>::all(client).list(&ListParams::default()).await;
+    let list = Api::<Node>::all(client(kubeconfig).await?).list(&ListParams::default()).await;
     list.map(|l| l.items).map_err(|e| format!("the API does not answer: {e}"))
 }
 

@@ -3,12 +3,11 @@
 
 use crate::args::{TokenAction, TokenArgs};
 use crate::join::{Pin, Token};
-use crate::scheduler::client;
+use crate::kubeconfig::{authority, client, public_cluster};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, ObjectMeta, PostParams};
-use kube::config::Kubeconfig;
 use rand::Rng;
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -107,10 +106,9 @@ async fn join_command(client: kube::Client, token: &Token) -> Result<String, Str
     let maps: Api<ConfigMap> = Api::namespaced(client, "kube-public");
     let map = maps.get("cluster-info").await.map_err(said)?;
     let text = map.data.unwrap_or_default().remove("kubeconfig").unwrap_or_default();
-    let read = Kubeconfig::from_yaml(&text).map_err(|e| format!("cluster-info cannot be read: {e}"))?;
-    let cluster = read.clusters.into_iter().next().and_then(|named| named.cluster);
-    let server = cluster.and_then(|c| c.server).ok_or("cluster-info names no server")?;
-    let pin = Pin::of(&crate::join::authority_of(&text)?)?;
+    let mut cluster = public_cluster(&text)?;
+    let server = cluster.server.take().ok_or("cluster-info names no server")?;
+    let pin = Pin::of(&authority(cluster)?)?;
     Ok(format!(
         "coracle agent --server {server} --token {} --discovery-token-ca-cert-hash {pin}",
         token.whole()

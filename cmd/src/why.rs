@@ -1,7 +1,7 @@
 //! `coracle why POD`: per node and plugin the verdict, the score, and what would have to change.
 
 use crate::args::WhyArgs;
-use crate::scheduler::client;
+use crate::kubeconfig::client;
 use coracle_client::{Context, Informers};
 use coracle_scheduler::Config;
 use coracle_scheduler::explain::{NodeReport, Report, Said, explain};

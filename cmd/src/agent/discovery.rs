@@ -2,7 +2,8 @@
 //! (<https://kubernetes.io/docs/reference/access-authn-authz/bootstrap-tokens/#configmap-signing>).
 
 use super::transport;
-use crate::join::{Pin, Token, authority_of};
+use crate::join::{Pin, Token};
+use crate::kubeconfig;
 use axum::http::Uri;
 use coracle_controllers::bootstrap_tokens::signature;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -23,7 +24,7 @@ pub async fn authority(server: &Uri, token: &Token, pins: &[Pin]) -> Result<Stri
         match verified(&map, token) {
             Err(Unverified::NotSigned) if Instant::now() < until => tokio::time::sleep(AGAIN).await,
             Err(why) => return Err(why.words(server, token)),
-            Ok(kubeconfig) => return pinned(authority_of(kubeconfig)?, pins),
+            Ok(info) => return pinned(kubeconfig::authority(kubeconfig::public_cluster(info)?)?, pins),
         }
     }
 }

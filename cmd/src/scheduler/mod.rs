@@ -3,12 +3,12 @@
 mod port;
 
 use crate::args::SchedulerArgs;
+use crate::kubeconfig::client;
 use crate::server::until_told_to_end;
 use coracle_client::leader::{Candidate, Times};
 use coracle_client::{Context, Informers};
 use coracle_scheduler::plugins::Registry;
 use coracle_scheduler::{Config, Options};
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use port::Life;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -46,16 +46,6 @@ fn configuration(path: Option<&Path>, registry: &Registry) -> Result<Config, Str
         tracing::warn!(file = %path.display(), "{warning}");
     }
     Ok(parsed.config)
-}
-
-/// A client by a kubeconfig file.
-pub async fn client(kubeconfig: &Path) -> Result<kube::Client, String> {
-    let file = Kubeconfig::read_from(kubeconfig).map_err(|e| format!("{}: {e}", kubeconfig.display()))?;
-    let options = KubeConfigOptions::default();
-    let mut config = kube::Config::from_custom_kubeconfig(file, &options).await.map_err(|e| e.to_string())?;
-    // Watches last longer than any answer should take.
-    config.read_timeout = None;
-    kube::Client::try_from(config).map_err(|e| e.to_string())
 }
 
 async fn run(args: &SchedulerArgs) -> Result<(), String> {

@@ -1,0 +1,50 @@
+//! What commands read of kubeconfigs: a client, and the cluster that `cluster-info` describes.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use kube::config::{Cluster, KubeConfigOptions, Kubeconfig};
+use std::path::Path;
+
+/// A client by a kubeconfig file.
+pub async fn client(path: &Path) -> Result<kube::Client, String> {
+    let file = Kubeconfig::read_from(path).map_err(|e| format!("{}: {e}", path.display()))?;
+    let options = KubeConfigOptions::default();
+    let mut config = kube::Config::from_custom_kubeconfig(file, &options).await.map_err(|e| e.to_string())?;
+    // Watches last longer than any answer should take.
+    config.read_timeout = None;
+    kube::Client::try_from(config).map_err(|e| e.to_string())
+}
+
+/// The only cluster in the kubeconfig of `cluster-info`.
+pub fn public_cluster(kubeconfig: &str) -> Result<Cluster, String> {
+    let read = Kubeconfig::from_yaml(kubeconfig).map_err(|e| format!("cluster-info cannot be read: {e}"))?;
+    let first = read.clusters.into_iter().next();
+    first.and_then(|named| named.cluster).ok_or_else(|| "cluster-info names no cluster".to_owned())
+}
+
+/// The cluster's CA (PEM).
+pub fn authority(cluster: Cluster) -> Result<String, String> {
+    let data = cluster.certificate_authority_data.ok_or("cluster-info names no CA")?;
+    let unreadable = |why: &dyn std::fmt::Display| format!("the CA in cluster-info cannot be read: {why}");
+    let pem = STANDARD.decode(data).map_err(|e| unreadable(&e))?;
+    String::from_utf8(pem).map_err(|e| unreadable(&e))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cluster_info_names_a_server_and_its_authority() {
+        let text = "clusters: [{name: '', cluster: {server: 'https://192.0.2.1:6443', certificate-authority-data: UEVN}}]";
+        let cluster = public_cluster(text).expect("a cluster");
+        assert_eq!(cluster.server.as_deref(), Some("https://192.0.2.1:6443"));
+        assert_eq!(authority(cluster), Ok("PEM".to_owned()));
+        let wrong = |text| public_cluster(text).and_then(authority).expect_err("no authority");
+        assert_eq!(wrong("clusters: []"), "cluster-info names no cluster");
+        assert_eq!(wrong("clusters: [{name: a, cluster: {server: b}}]"), "cluster-info names no CA");
+        assert!(wrong("clusters: 1").starts_with("cluster-info cannot be read"));
+        let garbage = wrong("clusters: [{name: a, cluster: {certificate-authority-data: '%'}}]");
+        assert!(garbage.starts_with("the CA in cluster-info cannot be read"), "{garbage}");
+    }
+}
