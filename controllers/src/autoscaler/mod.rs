@@ -197,12 +197,25 @@ impl Pass<'_> {
 
     /// The size that the metrics ask for and the rules let through. `None` when nothing could be measured.
     async fn measured(&mut self, target: &Target, current: i32) -> Option<(i32, String)> {
-        let (opinions, troubles) = match self.opinions(target, current).await {
-            Ok(opinions) => opinions,
-            Err(trouble) => return self.give_up(trouble),
+        let asked = match self.opinions(target, current).await {
+            Ok(asked) => asked,
+            Err(trouble) => {
+                self.status.current_metrics = None;
+                return self.give_up(trouble);
+            }
         };
-        let seen: Vec<_> = opinions.iter().map(|opinion| opinion.status.clone()).collect();
+        // One for each metric, an empty one for what cannot be had: readers know them by their places.
+        let seen =
+            |asked: &Result<Opinion, Trouble>| asked.as_ref().map(|o| o.status.clone()).unwrap_or_default();
+        let seen: Vec<_> = asked.iter().map(seen).collect();
         self.status.current_metrics = (!seen.is_empty()).then_some(seen);
+        let (mut opinions, mut troubles) = (Vec::new(), Vec::new());
+        for answer in asked {
+            match answer {
+                Ok(opinion) => opinions.push(opinion),
+                Err(trouble) => troubles.push(trouble),
+            }
+        }
         // Of equal ones the first.
         let proposed = opinions.iter().rev().max_by_key(|opinion| opinion.replicas);
         let proposed = proposed.map(|opinion| (opinion.replicas, opinion.name.clone()));
@@ -244,7 +257,11 @@ impl Pass<'_> {
     }
 
     /// What every metric asks for, and the trouble with those that cannot be had, each told in an event.
-    async fn opinions(&self, target: &Target, current: i32) -> Result<(Vec<Opinion>, Vec<Trouble>), Trouble> {
+    async fn opinions(
+        &self,
+        target: &Target,
+        current: i32,
+    ) -> Result<Vec<Result<Opinion, Trouble>>, Trouble> {
         let (client, namespace) = (&self.room.client, self.key.namespace.as_str());
         let selector = target.selector();
         if selector.is_empty() {
@@ -273,17 +290,15 @@ impl Pass<'_> {
             tolerance: self.tolerance(),
             now: self.now,
         };
-        let (mut opinions, mut troubles) = (Vec::new(), Vec::new());
+        let mut asked = Vec::new();
         for metric in self.spec.metrics.iter().flatten() {
-            match judge.opinion(metric).await {
-                Ok(opinion) => opinions.push(opinion),
-                Err(trouble) => {
-                    self.warn(trouble.reason, &trouble.why);
-                    troubles.push(trouble);
-                }
+            let answer = judge.opinion(metric).await;
+            if let Err(trouble) = &answer {
+                self.warn(trouble.reason, &trouble.why);
             }
+            asked.push(answer);
         }
-        Ok((opinions, troubles))
+        Ok(asked)
     }
 
     fn tolerance(&self) -> Tolerance {

@@ -7,6 +7,7 @@ pub mod placement;
 pub mod pods;
 pub mod revisions;
 pub mod services;
+pub mod trigger;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, Time};

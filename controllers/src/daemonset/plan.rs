@@ -154,17 +154,14 @@ impl Rollout<'_> {
         (new, living.find(|p| !self.is_new(p)))
     }
 
-    /// Deletes old pods; those that are down already are free, of the others as many as may be down.
+    /// Deletes old pods; those that are down already are free, of the others as many go as new ones may be down.
     fn roll(&self, places: &[&Place], limit: usize, plan: &mut Plan) {
         let (mut down, mut free, mut candidates) = (0, Vec::new(), Vec::new());
         for place in places {
             match self.pair(place) {
                 (Some(new), _) if self.is_available(new) => {}
                 (None, Some(old)) if self.is_available(old) => candidates.push(old.clone()),
-                (None, Some(old)) => {
-                    down += 1;
-                    free.push(old.clone());
-                }
+                (None, Some(old)) => free.push(old.clone()),
                 _ => down += 1,
             }
         }
@@ -267,7 +264,8 @@ mod tests {
             (update(1, 0), "ar1 br1 cr1", "-ar1"),
             (update(2, 0), "ar1 br1 cr1", "-ar1 -br1"),
             (update(1, 0), "ad2 br1 cr1", ""),
-            (update(1, 0), "ar1 bd1 cr1", "-bd1"),
+            (update(1, 0), "ar1 bd1 cr1", "-bd1 -ar1"),
+            (update(1, 0), "ad2 bd1 cr1", "-bd1"),
             (update(1, 0), "ar2 br1 cr2", "-br1"),
             (update(0, 1), "ar1 br1 cr1", "+a"),
             (update(0, 1), "ar1 ad2 br1 cr1", ""),

@@ -12,6 +12,8 @@ use std::sync::Arc;
 pub const HASH_LABEL: &str = "pod-template-hash";
 pub const REVISION: &str = "deployment.kubernetes.io/revision";
 const HISTORY: &str = "deployment.kubernetes.io/revision-history";
+/// Longest list of revisions in an annotation; upstream's.
+const HISTORY_CHARS: usize = 2000;
 /// Annotations of a Deployment that its ReplicaSets do not inherit.
 const OWN: [&str; 6] = [
     "kubectl.kubernetes.io/last-applied-configuration",
@@ -85,12 +87,21 @@ pub fn annotations(
     if before < revision {
         all.insert(REVISION.to_owned(), revision.to_string());
         if before > 0 {
-            let history = all.get(HISTORY).filter(|h| !h.is_empty());
-            let history = history.map_or_else(|| before.to_string(), |h| format!("{h},{before}"));
+            let history = with_revision(all.get(HISTORY).map_or("", String::as_str), before);
             all.insert(HISTORY.to_owned(), history);
         }
     }
     all
+}
+
+/// The list of earlier revisions with one more; the oldest make room.
+fn with_revision(history: &str, revision: i64) -> String {
+    let revision = revision.to_string();
+    let mut rest = history;
+    while !rest.is_empty() && rest.len() + 1 + revision.len() > HISTORY_CHARS {
+        rest = rest.split_once(',').map_or("", |(_, rest)| rest);
+    }
+    if rest.is_empty() { revision } else { format!("{rest},{revision}") }
 }
 
 /// The annotations by which a set remembers the size it was given its share of.
@@ -191,6 +202,12 @@ mod tests {
         assert_eq!((again[REVISION].as_str(), again[HISTORY].as_str()), ("4", "1"));
         let thrice = annotations(&deployment, &again, 7);
         assert_eq!(thrice[HISTORY], "1,4");
+        let long = (1000..1400).map(|r| r.to_string()).collect::<Vec<_>>().join(",");
+        let cut = with_revision(&long, 1400);
+        assert!(
+            cut.len() <= HISTORY_CHARS && cut.starts_with("1001,") && cut.ends_with(",1399,1400"),
+            "{cut}"
+        );
     }
 
     #[test]

@@ -6,6 +6,7 @@ mod plan;
 
 use crate::Clients;
 use crate::common::services;
+use crate::common::trigger::{self, Triggers};
 use crate::common::{code_of, message_of, namespace_terminating};
 use coracle_client::informer::{api_for, deleting};
 use coracle_client::{Controller, Delta, Informer, Next, ObjectKey, ReconcileError, Reconciler, Recorder};
@@ -22,6 +23,7 @@ struct EndpointsOf {
     pods: Informer<Pod>,
     endpoints: Informer<Endpoints>,
     recorder: Recorder,
+    triggers: Triggers,
 }
 
 /// Runs the controller until `stop` is cancelled.
@@ -35,6 +37,7 @@ pub async fn run(clients: Clients, stop: CancellationToken) {
         services: services.clone(),
         pods: pods.clone(),
         endpoints: endpoints.clone(),
+        triggers: Triggers::default(),
     };
     let by_pod = {
         let services = services.clone();
@@ -64,6 +67,7 @@ impl Reconciler for EndpointsOf {
     async fn reconcile(&self, key: &ObjectKey) -> Result<Next, ReconcileError> {
         let api: Api<Endpoints> = api_for(&self.client, key);
         let Some(service) = self.services.get_key(key) else {
+            self.triggers.forget(key);
             if self.endpoints.get_key(key).is_some() {
                 match api.delete(&key.name, &DeleteParams::default()).await {
                     Err(error) if code_of(&error) != 404 => return Err(error.into()),
@@ -77,10 +81,12 @@ impl Reconciler for EndpointsOf {
         };
         let pods = self.pods.labelled(&key.namespace, |labels| services::selects(selector, labels));
         let old = self.endpoints.get_key(key);
-        let new = plan::endpoints(&service, &pods, old.as_deref());
+        let mut new = plan::endpoints(&service, &pods, old.as_deref());
+        let changed_at = self.triggers.since_last(key, &service, &pods);
         if old.as_deref() == Some(&new) {
             return Ok(Next::Done);
         }
+        trigger::stamp(&mut new.metadata, changed_at);
         let written = match old {
             Some(_) => api.replace(&key.name, &PostParams::default(), &new).await,
             None => api.create(&PostParams::default(), &new).await,

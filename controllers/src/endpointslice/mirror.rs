@@ -8,6 +8,7 @@ use crate::Clients;
 use crate::common::ownership::controller_reference;
 use crate::common::pending::{PATIENCE, Pending};
 use crate::common::services::Family;
+use crate::common::trigger;
 use coracle_client::informer::deleting;
 use coracle_client::{Controller, Informer, Next, ObjectKey, ReconcileError, Reconciler, Recorder};
 use k8s_openapi::api::core::v1::{EndpointAddress, EndpointSubset, Endpoints, Service};
@@ -20,8 +21,7 @@ const MANAGER: &str = "endpointslicemirroring-controller.k8s.io";
 const SKIP: &str = "endpointslice.kubernetes.io/skip-mirror";
 const LEADER: &str = "control-plane.alpha.kubernetes.io/leader";
 /// Annotations of Endpoints that say nothing of their mirror.
-const OWN: [&str; 2] =
-    ["endpoints.kubernetes.io/last-change-trigger-time", "kubectl.kubernetes.io/last-applied-configuration"];
+const OWN: [&str; 2] = [trigger::ANNOTATION, "kubectl.kubernetes.io/last-applied-configuration"];
 /// Addresses mirrored of one subset; upstream's --mirroring-max-endpoints-per-subset.
 const MAX_PER_SUBSET: usize = 1000;
 
@@ -65,11 +65,14 @@ impl Reconciler for Mirror {
         });
         let endpoints = self.endpoints.get_key(key).filter(|e| custom && is_mirrored(e));
         let wanted = endpoints.as_ref().map_or_else(Vec::new, |e| frames(e));
-        if self.writer.write(key, wanted).await?
-            && let Some(endpoints) = &endpoints
-        {
-            self.report(endpoints);
+        let mut written = self.writer.write(key, wanted, &|_| {}).await;
+        if let Some(endpoints) = &endpoints {
+            written = writer::report(&self.recorder, endpoints.as_ref(), "Endpoints", written);
+            if matches!(written, Ok(true)) {
+                self.report(endpoints);
+            }
         }
+        written?;
         Ok(Next::Done)
     }
 }

@@ -12,6 +12,7 @@ use crate::common::ownership::controller_reference;
 use crate::common::pending::{PATIENCE, Pending};
 use crate::common::pods;
 use crate::common::services::{self, Family, HEADLESS};
+use crate::common::trigger::{self, Triggers};
 use coracle_client::informer::deleting;
 use coracle_client::{Controller, Delta, Informer, Next, ObjectKey, ReconcileError, Reconciler, Recorder};
 use hints::Mode;
@@ -34,6 +35,7 @@ struct Slices {
     nodes: Informer<Node>,
     writer: Writer,
     recorder: Recorder,
+    triggers: Triggers,
     /// What was last said about the hints of a Service that go by weight: why there are none, or that there are.
     said: Mutex<HashMap<(ObjectKey, &'static str), Option<String>>>,
 }
@@ -55,6 +57,7 @@ pub async fn run(clients: Clients, stop: CancellationToken) {
         nodes: nodes.clone(),
         writer,
         recorder: Recorder::new(client, CONTROLLER, ""),
+        triggers: Triggers::default(),
         said: Mutex::default(),
     };
     let by_pod = {
@@ -102,6 +105,7 @@ impl Reconciler for Slices {
         let Some(service) = self.services.get_key(key) else {
             // The garbage collector takes the slices with their owner.
             self.writer.pending.forget(key);
+            self.triggers.forget(key);
             self.said.lock().retain(|(of, _), _| of != key);
             return Ok(Next::Done);
         };
@@ -119,7 +123,10 @@ impl Reconciler for Slices {
             self.hint(key, &service, family, &mut groups);
             (frame(&service, family), groups)
         });
-        self.writer.write(key, wanted.collect()).await?;
+        let changed_at = self.triggers.since_last(key, &service, &pods);
+        let stamp = |slice: &mut EndpointSlice| trigger::stamp(&mut slice.metadata, changed_at);
+        let written = self.writer.write(key, wanted.collect(), &stamp).await;
+        writer::report(&self.recorder, service.as_ref(), "Service", written)?;
         Ok(Next::Done)
     }
 }

@@ -1,11 +1,10 @@
 //! Carries out a plan for slices; shared by the controller for Services and the one that mirrors Endpoints.
 
 use super::plan::{self, Frame, Group};
-use crate::common::code_of;
-use crate::common::namespace_terminating;
 use crate::common::pending::Pending;
-use coracle_client::informer::api_for;
-use coracle_client::{Delta, Informer, ObjectKey, ReconcileError};
+use crate::common::{code_of, message_of, namespace_terminating};
+use coracle_client::informer::{Kind, api_for};
+use coracle_client::{Delta, Informer, ObjectKey, ReconcileError, Recorder};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::{DeleteParams, PostParams};
 use kube::{Api, ResourceExt};
@@ -33,6 +32,24 @@ fn is_of(slice: &EndpointSlice, manager: &str) -> bool {
     slice.labels().get(MANAGED_BY).is_some_and(|by| by == manager)
 }
 
+/// Says on `of`, a Service or Endpoints, why its slices could not be written. A conflict is nobody's business: the next
+/// look settles it.
+pub fn report<K: Kind>(
+    recorder: &Recorder,
+    of: &K,
+    kind: &str,
+    written: Result<bool, ReconcileError>,
+) -> Result<bool, ReconcileError> {
+    if let Err(ReconcileError::Api(error)) = &written
+        && code_of(error) != 409
+    {
+        let why = message_of(error);
+        let message = format!("Error updating Endpoint Slices for {kind} {}: {why}", ObjectKey::of(of));
+        recorder.warning(of, "FailedToUpdateEndpointSlices", message);
+    }
+    written
+}
+
 impl Writer {
     /// The slices of a Service that this manager keeps.
     pub fn existing(&self, key: &ObjectKey) -> Vec<Arc<EndpointSlice>> {
@@ -41,18 +58,21 @@ impl Writer {
         slices
     }
 
-    /// Makes the Service's slices what the frames and their groups say; those of no frame go. Whether anything changed.
+    /// Makes the Service's slices what the frames and their groups say; those of no frame go. `stamp` has the last word on
+    /// a slice that is written. Whether anything changed.
     pub async fn write(
         &self,
         key: &ObjectKey,
         wanted: Vec<(Frame, Vec<Group>)>,
+        stamp: &(dyn Fn(&mut EndpointSlice) + Sync),
     ) -> Result<bool, ReconcileError> {
         let (mut left, mut changed) = (self.existing(key), false);
         for (frame, groups) in wanted {
             let (mine, others) = left.into_iter().partition(|s| s.address_type == frame.address_type);
             left = others;
             let mine: Vec<Arc<EndpointSlice>> = mine;
-            let changes = plan::plan(&frame, groups, &mine);
+            let mut changes = plan::plan(&frame, groups, &mine);
+            changes.create.iter_mut().chain(&mut changes.update).for_each(stamp);
             changed |= !(changes.create.is_empty() && changes.update.is_empty() && changes.delete.is_empty());
             self.apply(key, changes).await?;
         }

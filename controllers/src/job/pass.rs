@@ -15,6 +15,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Api;
 use kube::api::PostParams;
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 pub struct Pass<'a> {
@@ -75,9 +76,28 @@ impl<'a> Pass<'a> {
         self.again = [self.again, again].into_iter().flatten().min();
     }
 
-    /// Deletes what runs. How many pods are left.
+    /// Deletes what runs; its end is counted. How many pods are left.
     async fn stop_all(&mut self) -> Result<usize, ReconcileError> {
-        self.work(Plan { delete: self.view.active.clone(), ..Plan::default() }).await
+        self.delete(&self.view.active).await
+    }
+
+    /// Deletes pods that the Job can do without. Their end is not counted: they did not fail.
+    async fn dismiss(&self, pods: &[Arc<Pod>]) -> Result<usize, ReconcileError> {
+        let free = self.release(pods).await;
+        let is_free = |pod: &&Arc<Pod>| pod.metadata.uid.as_ref().is_some_and(|uid| free.contains(uid));
+        let free: Vec<_> = pods.iter().filter(is_free).cloned().collect();
+        let left = self.delete(&free).await?;
+        if free.len() < pods.len() {
+            return Err(ReconcileError::Other("not all finalizers could be removed".to_owned()));
+        }
+        Ok(left)
+    }
+
+    async fn delete(&self, pods: &[Arc<Pod>]) -> Result<usize, ReconcileError> {
+        let gone = self.jobs.control.delete(self.view.job, pods).await;
+        gone.pods.iter().for_each(|pod| self.jobs.pending.deleted(self.key, pod.as_ref()));
+        gone.failed
+            .map_or(Ok(self.view.active.len() - gone.pods.len()), |why| Err(ReconcileError::Other(why)))
     }
 
     async fn work(&mut self, plan: Plan) -> Result<usize, ReconcileError> {
@@ -85,10 +105,7 @@ impl<'a> Pass<'a> {
         let (job, control, pending) = (self.view.job, &self.jobs.control, &self.jobs.pending);
         let mut active = self.view.active.len();
         if !plan.delete.is_empty() {
-            let gone = control.delete(job, &plan.delete).await;
-            gone.pods.iter().for_each(|pod| pending.deleted(self.key, pod.as_ref()));
-            active -= gone.pods.len();
-            return gone.failed.map_or(Ok(active), |message| Err(ReconcileError::Other(message)));
+            return self.dismiss(&plan.delete).await;
         }
         let wanted: Vec<Pod> = plan.create.iter().map(|index| template::pod(&self.view, *index)).collect();
         let made = control.create_all(job, &wanted.iter().collect::<Vec<_>>()).await;
@@ -174,7 +191,7 @@ impl<'a> Pass<'a> {
     }
 
     /// Takes the finalizers away. The uids of those that are free now.
-    async fn release(&self, pods: &[std::sync::Arc<Pod>]) -> HashSet<String> {
+    async fn release(&self, pods: &[Arc<Pod>]) -> HashSet<String> {
         let control = &self.jobs.control;
         let removals = pods.iter().map(|pod| control.remove_finalizer(pod, TRACKING));
         let mut gone = HashSet::new();
@@ -200,6 +217,10 @@ impl<'a> Pass<'a> {
         let recorder = self.jobs.control.recorder();
         if verdict.success {
             self.status.completion_time = Some(Time(self.now));
+            if self.view.spec.completions.is_some_and(|wanted| self.status.succeeded.unwrap_or(0) > wanted) {
+                let message = "Too many succeeded pods running after completion count reached";
+                recorder.warning(self.view.job, "TooManySucceededPods", message);
+            }
             recorder.normal(self.view.job, "Completed", "Job completed");
         } else {
             recorder.warning(self.view.job, reason, message.as_str());

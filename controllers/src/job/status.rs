@@ -2,7 +2,7 @@
 
 use super::policy::{self, Action};
 use super::verdict::Verdict;
-use super::view::{View, index_of, is_failed, is_tracked, size};
+use super::view::{View, index_of, is_failed, is_one_of, is_tracked, size};
 use crate::common::pods;
 use coracle_client::informer::deleting;
 use jiff::Timestamp;
@@ -86,8 +86,8 @@ fn is_kept(view: &View, pod: &Pod) -> bool {
 }
 
 fn counts(view: &View, pod: &Pod) -> bool {
-    let done = view.indexed.as_ref().zip(index_of(pod)).is_some_and(|(i, index)| i.before.contains(index));
-    !done && policy::on_failure(view.spec.pod_failure_policy.as_ref(), pod) != Action::Ignore
+    is_one_of(view.spec, pod)
+        && policy::on_failure(view.spec.pod_failure_policy.as_ref(), pod) != Action::Ignore
 }
 
 fn note(list: &mut Option<Vec<String>>, uid: String) {

@@ -37,9 +37,7 @@ fn mark(pod: &mut Pod, view: &View, index: i32) {
     let prefix: String = job.chars().take(LONGEST_NAME - 5 - tail.len()).collect();
     pod.metadata.generate_name = Some(format!("{prefix}{tail}"));
     let Some(spec) = pod.spec.as_mut() else { return };
-    if spec.hostname.as_deref().unwrap_or_default().is_empty() {
-        spec.hostname = Some(format!("{job}-{text}"));
-    }
+    spec.hostname = Some(format!("{job}-{text}"));
     spec.containers.iter_mut().chain(spec.init_containers.iter_mut().flatten()).for_each(tell_index);
 }
 

@@ -35,7 +35,7 @@ pub fn before_work(view: &View, now: Timestamp) -> Option<Verdict> {
 }
 
 fn standing(view: &View) -> Option<Verdict> {
-    ["FailureTarget", "SuccessCriteriaMet"].into_iter().find_map(|type_| {
+    ["SuccessCriteriaMet", "FailureTarget"].into_iter().find_map(|type_| {
         let mut conditions = view.status.conditions.iter().flatten();
         let found = conditions.find(|c| c.type_ == type_ && c.status == "True")?;
         Some(Verdict {
@@ -67,8 +67,7 @@ fn restarts_spent(view: &View, limit: i32) -> bool {
     if template.and_then(|t| t.restart_policy.as_deref()) != Some("OnFailure") {
         return false;
     }
-    let running =
-        view.active.iter().filter(|p| matches!(crate::common::pods::phase(p), "Running" | "Pending"));
+    let running = view.pods.iter().filter(|p| matches!(crate::common::pods::phase(p), "Running" | "Pending"));
     let restarts: i32 = running.flat_map(|p| policy::statuses(p)).map(|c| c.restart_count).sum();
     if limit == 0 { restarts > 0 } else { restarts >= limit }
 }

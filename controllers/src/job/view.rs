@@ -19,8 +19,6 @@ pub const IGNORED: &str = "batch.kubernetes.io/job-index-ignored-failure-count";
 /// The indexes of an Indexed Job.
 pub struct IndexView {
     pub completions: i32,
-    /// Those that the status tells already.
-    pub before: Indexes,
     pub succeeded: Indexes,
     /// Only where failures are counted by index.
     pub failed: Option<Indexes>,
@@ -92,6 +90,12 @@ pub fn index_of(pod: &Pod) -> Option<i32> {
     pod.annotations().get(INDEX)?.parse().ok().filter(|i| *i >= 0)
 }
 
+/// Whether a pod's end means something to the Job: in an Indexed one, only that of an index that there is.
+pub fn is_one_of(spec: &JobSpec, pod: &Pod) -> bool {
+    let completions = spec.completions.unwrap_or(0);
+    spec.completion_mode.as_deref() != Some("Indexed") || index_of(pod).is_some_and(|i| i < completions)
+}
+
 /// Failures of the index, and ignored ones, with this pod's own.
 pub fn index_failures(spec: &JobSpec, pod: &Pod) -> (i32, i32) {
     let (failures, ignored) = (number(pod, FAILURES), number(pod, IGNORED));
@@ -111,11 +115,12 @@ impl<'a> View<'a> {
             pods.iter().filter(|p| test(p)).cloned().collect()
         };
         let active = select(&pods::is_active);
-        let new_succeeded = select(&|p| {
-            is_tracked(p) && pods::phase(p) == "Succeeded" && !is_counted(uncounted.succeeded.as_ref(), p)
-        });
-        let new_failed =
-            select(&|p| is_tracked(p) && is_failed(spec, p) && !is_counted(uncounted.failed.as_ref(), p));
+        let is_new = |p: &Pod, counted: Option<&Vec<String>>| {
+            is_tracked(p) && is_one_of(spec, p) && !is_counted(counted, p)
+        };
+        let new_succeeded =
+            select(&|p| is_new(p, uncounted.succeeded.as_ref()) && pods::phase(p) == "Succeeded");
+        let new_failed = select(&|p| is_new(p, uncounted.failed.as_ref()) && is_failed(spec, p));
         let counting =
             |p: &&Arc<Pod>| policy::on_failure(spec.pod_failure_policy.as_ref(), p) != Action::Ignore;
         let mut view = Self {
@@ -145,9 +150,8 @@ impl<'a> View<'a> {
             return None;
         }
         let parse = |text: Option<&String>| Indexes::parse(text.map_or("", String::as_str), completions);
-        let before = parse(self.status.completed_indexes.as_ref());
         let own = |pod: &Pod| index_of(pod).filter(|i| *i < completions);
-        let mut succeeded = before.clone();
+        let mut succeeded = parse(self.status.completed_indexes.as_ref());
         let done = self.pods.iter().filter(|p| is_tracked(p) && pods::phase(p) == "Succeeded");
         done.filter_map(|p| own(p)).for_each(|i| succeeded.insert(i));
         let failed = self.spec.backoff_limit_per_index.map(|limit| {
@@ -163,7 +167,7 @@ impl<'a> View<'a> {
             }
             None => HashMap::new(),
         };
-        Some(IndexView { completions, before, succeeded, failed, last_failed })
+        Some(IndexView { completions, succeeded, failed, last_failed })
     }
 
     /// Whether the pod's failure is its index's last.

@@ -47,8 +47,8 @@ pub async fn run(clients: Clients, stop: CancellationToken) {
     tokio::join!(pods_first.run(stop.clone()), by_node.run(stop));
 }
 
-/// Wakes the pods of nodes with NoExecute taints, and those that wait for their end on a node without. Apart, because a node's handler may not ask the informer of pods,
-/// whose handlers ask the one of nodes.
+/// Wakes the pods of nodes with NoExecute taints, and those that wait for their end on a node without. Apart, because a
+/// node's handler may not ask the informer of pods, whose handlers ask the one of nodes.
 struct Tainted {
     nodes: Informer<Node>,
     pods: Informer<Pod>,

@@ -180,19 +180,6 @@ impl StatefulSets {
                     self.create(key, set, &template, &revision.name_any(), ordinal).await?;
                 }
                 Step::Delete(pod) => self.delete(key, set, &pod).await?,
-                Step::Restart(pod) => {
-                    let (namespace, name) = (&key.namespace, &key.name);
-                    let which = pod.name_any();
-                    let message =
-                        |what| format!("StatefulSet {namespace}/{name} is recreating {what} Pod {which}");
-                    let recorder = self.control.recorder();
-                    if pods::phase(&pod) == "Failed" {
-                        recorder.warning(set, "RecreatingFailedPod", message("failed"));
-                    } else {
-                        recorder.normal(set, "RecreatingTerminatedPod", message("terminated"));
-                    }
-                    self.delete(key, set, &pod).await?;
-                }
                 Step::Claims(ordinal) => claims.ensure(ordinal).await?,
                 Step::Correct(pod) => {
                     // The labels alone: a shared copy of a pod is not the whole of it.

@@ -14,8 +14,6 @@ pub enum Step {
     /// The pod of an ordinal.
     Create(i32),
     Delete(Arc<Pod>),
-    /// One that ended though it should not have; deleted with a warning.
-    Restart(Arc<Pod>),
     /// Labels of the identity.
     Correct(Arc<Pod>),
     /// The claims of a pod that waits: one may have been deleted under it.
@@ -92,7 +90,7 @@ pub fn plan(set: &StatefulSet, spec: &StatefulSetSpec, places: &Places, update: 
     let ordered = spec.pod_management_policy.as_deref() != Some("Parallel");
     let settled = fill(places, ordered, &mut steps) && drain(places, ordered, &mut steps);
     if settled && is_rolling(spec) {
-        roll(spec, places, update, &mut steps);
+        roll(spec, places, ordered, update, &mut steps);
     }
     steps
 }
@@ -109,15 +107,14 @@ fn fill(places: &Places, ordered: bool, steps: &mut Vec<Step>) -> bool {
         };
         if pods::is_terminal(pod) {
             if !deleting(pod.as_ref()) {
-                steps.push(Step::Restart(pod.clone()));
+                steps.push(Step::Delete(pod.clone()));
             }
             if ordered {
                 return false;
             }
             continue;
         }
-        let unplaced = pods::condition(pod, "PodScheduled").is_some_and(|c| c.status == "False");
-        if unplaced && !deleting(pod.as_ref()) {
+        if pods::phase(pod) == "Pending" {
             steps.push(Step::Claims(ordinal));
         }
         steps.extend(corrected(pod, ordinal).map(|pod| Step::Correct(Arc::new(pod))));
@@ -149,39 +146,21 @@ fn drain(places: &Places, ordered: bool, steps: &mut Vec<Step>) -> bool {
     true
 }
 
-/// Replaces old pods from the highest ordinal down, as many at once as may be unavailable.
-fn roll(spec: &StatefulSetSpec, places: &Places, update: &str, steps: &mut Vec<Step>) {
+/// Replaces old pods from the highest ordinal down, as many at once as may be unavailable. Where order does not matter,
+/// those that do not work anyway go first, and cost nothing.
+fn roll(spec: &StatefulSetSpec, places: &Places, ordered: bool, update: &str, steps: &mut Vec<Step>) {
     let rolling = rolling(spec);
     let partition = usize::try_from(rolling.and_then(|r| r.partition).unwrap_or(0)).unwrap_or(0);
     let count = i32::try_from(places.replicas.len()).unwrap_or(i32::MAX);
-    let Some(limit) = rolling.and_then(|r| r.max_unavailable.as_ref()) else {
-        return roll_one(places, partition, update, steps);
-    };
-    let limit = usize::try_from(resolve(limit, count, false).max(1)).unwrap_or(1);
+    let limit =
+        rolling.and_then(|r| r.max_unavailable.as_ref()).map_or(1, |limit| resolve(limit, count, false));
     let works = |pod: &Arc<Pod>| places.is_available(pod) && !deleting(pod.as_ref());
     let down = places.replicas.iter().filter(|place| !place.as_ref().is_some_and(works)).count();
-    let mut budget = limit.saturating_sub(down);
-    for pod in places.replicas.iter().skip(partition).rev().flatten() {
-        let old = revision(pod) != update && !deleting(pod.as_ref());
-        // One that is down already costs nothing.
-        let free = !works(pod);
-        if old && (free || budget > 0) {
-            budget -= usize::from(!free);
-            steps.push(Step::Delete(pod.clone()));
-        }
-    }
-}
-
-fn roll_one(places: &Places, partition: usize, update: &str, steps: &mut Vec<Step>) {
-    for pod in places.replicas.iter().skip(partition).rev() {
-        let Some(pod) = pod else { return };
-        if revision(pod) != update && !deleting(pod.as_ref()) {
-            return steps.push(Step::Delete(pod.clone()));
-        }
-        if deleting(pod.as_ref()) || !places.is_available(pod) {
-            return;
-        }
-    }
+    let budget = usize::try_from(limit.max(1)).unwrap_or(1).saturating_sub(down);
+    let from_the_top = places.replicas.iter().skip(partition).rev().flatten();
+    let old = from_the_top.filter(|pod| revision(pod) != update && !deleting(pod.as_ref())).cloned();
+    let (free, counted): (Vec<_>, Vec<_>) = old.partition(|pod| !ordered && !works(pod));
+    steps.extend(free.into_iter().chain(counted.into_iter().take(budget)).map(Step::Delete));
 }
 
 /// Whether a new pod of this ordinal still has the current revision.
@@ -234,7 +213,6 @@ mod tests {
         let show = |step: Step| match step {
             Step::Create(ordinal) => format!("+{ordinal}"),
             Step::Delete(pod) => format!("-{}", &pod.name_any()[4..]),
-            Step::Restart(pod) => format!("!{}", &pod.name_any()[4..]),
             Step::Correct(pod) => format!("={}", &pod.name_any()[4..]),
             Step::Claims(_) => String::new(),
         };
@@ -252,7 +230,7 @@ mod tests {
             ("", "+0"),
             ("0p2", ""),
             ("0r2", "+1"),
-            ("0r2 1f2", "!1"),
+            ("0r2 1f2", "-1"),
             ("0r2 1t2", ""),
             ("0r2 2r2", "+1"),
             ("0r2 1r2 2r2", ""),
@@ -279,7 +257,14 @@ mod tests {
     fn policies_change_the_order() {
         let parallel = json!({ "podManagementPolicy": "Parallel" });
         assert_eq!(steps(parallel.clone(), "1p2"), "+0 +2");
-        assert_eq!(steps(parallel, "0p2 1p2 2p2 3p2 4r2"), "-4 -3");
+        assert_eq!(steps(parallel.clone(), "0p2 1p2 2p2 3p2 4r2"), "-4 -3");
+        assert_eq!(steps(parallel.clone(), "0p1 1r1 2r1"), "-0", "what does not work goes first and alone");
+        assert_eq!(steps(parallel.clone(), "0p1 1p1 2r2"), "-1 -0");
+        assert_eq!(steps(parallel.clone(), "0r1 1r1 2p2"), "", "one is down already");
+        let mut two_free = parallel;
+        two_free["updateStrategy"] =
+            json!({ "type": "RollingUpdate", "rollingUpdate": { "maxUnavailable": 2 } });
+        assert_eq!(steps(two_free, "0p1 1r1 2r1"), "-0 -2");
         let partition =
             json!({ "updateStrategy": { "type": "RollingUpdate", "rollingUpdate": { "partition": 2 } } });
         assert_eq!(steps(partition.clone(), "0r1 1r1 2r1"), "-2");

@@ -146,6 +146,37 @@ async fn a_suspended_job_has_no_pods_until_it_is_resumed() {
     until_object("suspended again", &jobs, "wait", |j| ended(j, "Suspended") && status(j).active.is_none())
         .await;
     until_list("no pods", &pods, "app=wait", <[Pod]>::is_empty).await;
+    let none = |j: &Job| status(j).terminating == Some(0);
+    let waits = until_object("all are gone", &jobs, "wait", none).await;
+    assert_eq!(status(&waits).failed, None, "who was sent away did not fail");
+}
+
+#[tokio::test]
+async fn pods_that_are_too_many_go_and_do_not_count_as_failed() {
+    let world = cluster().await;
+    let (jobs, pods) = (world.in_namespace::<Job>("default"), world.in_namespace::<Pod>("default"));
+    let running = |count: usize| move |all: &[Pod]| all.len() == count;
+    for (name, spec, fewer) in [
+        ("plain", json!({ "completions": 4 }), json!({ "parallelism": 1 })),
+        (
+            "elastic",
+            json!({ "completions": 4, "completionMode": "Indexed" }),
+            json!({ "parallelism": 1, "completions": 1 }),
+        ),
+    ] {
+        let mut spec = spec;
+        (spec["parallelism"], spec["backoffLimit"]) = (json!(4), json!(0));
+        world.create(&jobs, job(name, "", spec)).await;
+        let label = &format!("app={name}");
+        until_list("four", &pods, label, running(4)).await;
+        let patch = Patch::Merge(json!({ "spec": fewer }));
+        jobs.patch(name, &PatchParams::default(), &patch).await.unwrap();
+        let left = until_list("one", &pods, label, running(1)).await;
+        let quiet = |j: &Job| status(j).active == Some(1) && status(j).terminating == Some(0);
+        let job = until_object("the others are gone", &jobs, name, quiet).await;
+        assert_eq!((status(&job).failed, conditions(&job)), (None, Vec::new()), "{name}");
+        assert_eq!(held(&left), 1);
+    }
 }
 
 #[tokio::test]

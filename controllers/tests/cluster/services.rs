@@ -11,6 +11,11 @@ fn endpoints_of(slices: &[EndpointSlice]) -> usize {
     slices.iter().map(|s| s.endpoints.as_ref().map_or(0, Vec::len)).sum()
 }
 
+fn ready_since(pod: &Pod) -> Option<jiff::Timestamp> {
+    let conditions = pod.status.as_ref()?.conditions.as_ref()?;
+    Some(conditions.iter().find(|c| c.type_ == "Ready")?.last_transition_time.as_ref()?.0)
+}
+
 #[tokio::test]
 async fn a_service_follows_its_pods() {
     let world = cluster().await;
@@ -33,6 +38,12 @@ async fn a_service_follows_its_pods() {
         e.subsets.iter().flatten().flat_map(|s| s.addresses.iter().flatten()).count() == 3
     })
     .await;
+    let trigger = "endpoints.kubernetes.io/last-change-trigger-time";
+    let last_ready = pods.list(&Default::default()).await.unwrap().items.iter().filter_map(ready_since).max();
+    for annotations in [&whole.metadata.annotations, &found[0].metadata.annotations] {
+        let told: jiff::Timestamp = annotations.as_ref().unwrap()[trigger].parse().unwrap();
+        assert!(Some(told) <= last_ready, "{told} {last_ready:?}");
+    }
     assert_eq!(whole.subsets.unwrap()[0].ports.as_ref().unwrap()[0].name.as_deref(), Some("http"));
 
     let pod = pods.list(&Default::default()).await.unwrap().items.remove(0);

@@ -218,5 +218,9 @@ async fn an_autoscaler_says_what_it_lacks_and_keeps_to_its_bounds() {
     let patch = merge(json!({ "spec": { "maxReplicas": 6 } }));
     autoscalers.patch("web", &PatchParams::default(), &patch).await.unwrap();
     let no_metrics = Some(("False".to_owned(), "FailedGetResourceMetric".to_owned()));
-    until_object("no metrics", &autoscalers, "web", |h| condition(h, "ScalingActive") == no_metrics).await;
+    let blind =
+        until_object("no metrics", &autoscalers, "web", |h| condition(h, "ScalingActive") == no_metrics)
+            .await;
+    let seen = serde_json::to_value(blind.status.unwrap().current_metrics).unwrap();
+    assert_eq!(seen, json!([{ "type": "" }]), "an empty place for what is not known");
 }
