@@ -47,11 +47,12 @@ impl PodInfo {
         let empty = PodSpec::default();
         let spec = pod.spec.as_ref().unwrap_or(&empty);
         let key = ObjectKey::of(pod.as_ref());
+        let requests = resources::requested_by(spec, pod.status.as_ref());
         Self {
             uid: pod.metadata.uid.clone().unwrap_or_default(),
             priority: spec.priority.unwrap_or(0),
-            requests: resources::requested_by(spec, pod.status.as_ref()),
-            counted: resources::counted_for(spec, pod.status.as_ref()),
+            counted: resources::counted_for(spec, pod.status.as_ref(), &requests),
+            requests,
             host_ports: host_ports(spec),
             affinities: PodAffinities::of(&key.namespace, pod.metadata.labels.as_ref(), spec),
             class: OnceLock::new(),

@@ -163,16 +163,23 @@ pub fn requested_by(spec: &PodSpec, status: Option<&PodStatus>) -> Resources {
     of_pod(spec, |container| in_force(container, status))
 }
 
-/// What scores are computed with: containers without a request count for a small one.
-pub fn counted_for(spec: &PodSpec, status: Option<&PodStatus>) -> Resources {
-    of_pod(spec, |container| {
+/// What scores are computed with: containers without a request count for a small one. `requested` is what
+/// [`requested_by`] found for the same pod.
+pub fn counted_for(spec: &PodSpec, status: Option<&PodStatus>, requested: &Resources) -> Resources {
+    let has = |container: &Container, name: &str| {
         let asked = container.resources.as_ref().and_then(|r| r.requests.as_ref());
-        let has = |name: &str| asked.is_some_and(|a| a.contains_key(name));
+        asked.is_some_and(|a| a.contains_key(name))
+    };
+    let mut containers = spec.containers.iter().chain(spec.init_containers.iter().flatten());
+    if containers.all(|container| has(container, "cpu") && has(container, "memory")) {
+        return requested.clone();
+    }
+    of_pod(spec, |container| {
         let mut counted = in_force(container, status);
-        if !has("cpu") {
+        if !has(container, "cpu") {
             counted.milli_cpu = DEFAULT_MILLI_CPU;
         }
-        if !has("memory") {
+        if !has(container, "memory") {
             counted.memory_bytes = DEFAULT_MEMORY_BYTES;
         }
         counted

@@ -11,6 +11,8 @@ use std::sync::{Arc, OnceLock};
 #[derive(Default)]
 pub struct Snapshot {
     nodes: Vec<NodeInfo>,
+    /// By slot, see [`mark`](Self::mark).
+    marks: Vec<u64>,
     by_name: HashMap<String, usize>,
     /// Where each bound or assumed pod is, by UID.
     placed: HashMap<String, Placement>,
@@ -52,6 +54,12 @@ impl Snapshot {
 
     pub fn node(&self, slot: usize) -> &NodeInfo {
         &self.nodes[slot]
+    }
+
+    /// The generation of a node to which no pod is nominated, else 0. A look at it spares a look at the node, which most
+    /// cycles do not need: thousands of these fit where one node does.
+    pub fn mark(&self, slot: usize) -> u64 {
+        self.marks[slot]
     }
 
     pub fn node_named(&self, name: &str) -> Option<&NodeInfo> {
@@ -121,7 +129,9 @@ impl Snapshot {
 
     fn changed(&mut self, slot: usize) {
         self.generations += 1;
-        self.nodes[slot].generation = self.generations;
+        let node = &mut self.nodes[slot];
+        node.generation = self.generations;
+        self.marks[slot] = if node.nominated.is_empty() { self.generations } else { 0 };
     }
 
     fn slot(&mut self, name: &str) -> usize {
@@ -130,6 +140,7 @@ impl Snapshot {
         }
         let slot = self.nodes.len();
         self.nodes.push(NodeInfo { slot, ..NodeInfo::named(name) });
+        self.marks.push(0);
         self.by_name.insert(name.to_owned(), slot);
         self.restructured();
         self.changed(slot);
@@ -184,6 +195,7 @@ impl Snapshot {
             return;
         }
         let gone = self.nodes.swap_remove(slot);
+        self.marks.swap_remove(slot);
         self.by_name.remove(&gone.name);
         if let Some(moved) = self.nodes.get_mut(slot) {
             moved.slot = slot;

@@ -137,6 +137,10 @@ impl Class {
         pod: &PodInfo,
         slot: usize,
     ) -> Result<u32, String> {
+        let known = self.verdicts[slot];
+        if self.beyond.is_empty() && known.generation != 0 && known.generation == snapshot.mark(slot) {
+            return self.checked(known.code);
+        }
         let node = snapshot.node(slot);
         let rivals = !node.nominated.is_empty();
         let own = rivals && node.nominated.iter().any(|n| n.uid == pod.uid);
@@ -190,7 +194,10 @@ impl Class {
     }
 
     fn checked(&self, code: u32) -> Result<u32, String> {
-        match code.checked_sub(1).map(|at| &self.refusals[at as usize]) {
+        if code == 0 {
+            return Ok(0);
+        }
+        match self.refusals.get(code as usize - 1) {
             Some((_, plugin, Status::Error(why))) => Err(format!("running {plugin:?} filter plugin: {why}")),
             _ => Ok(code),
         }
@@ -226,6 +233,9 @@ impl Class {
             self.scores = vec![0; snapshot.slots() * self.columns];
         }
         for slot in nodes {
+            if self.scored[*slot] != 0 && self.scored[*slot] == snapshot.mark(*slot) {
+                continue;
+            }
             let node = snapshot.node(*slot);
             if self.scored[*slot] == node.generation {
                 continue;

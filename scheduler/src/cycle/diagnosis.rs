@@ -70,6 +70,11 @@ impl Diagnosis {
 
     /// The message of the FailedScheduling event and of the pod's condition.
     pub fn message(&self) -> String {
+        self.message_with(&self.preemption)
+    }
+
+    /// As [`message`](Self::message), with other words of PostFilter's.
+    pub fn message_with(&self, preemption: &str) -> String {
         if self.nodes == 0 {
             return "no nodes available to schedule pods".to_owned();
         }
@@ -81,8 +86,8 @@ impl Diagnosis {
             counted.sort();
             text = format!("{text} {}.", counted.join(", "));
         }
-        if !self.preemption.is_empty() {
-            text = format!("{text} {}", self.preemption);
+        if !preemption.is_empty() {
+            text = format!("{text} {preemption}");
         }
         text
     }

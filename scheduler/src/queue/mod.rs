@@ -39,7 +39,7 @@ pub struct QueuedPod {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
-    Active,
+    Active = 0,
     Backoff,
     /// Backing off after an error.
     Trouble,
@@ -51,9 +51,28 @@ enum Place {
     InCycle,
 }
 
+/// How many pods are in each place: to count them each time would cost most when most wait.
+#[derive(Default)]
+struct Tally([usize; Place::InCycle as usize + 1]);
+
+impl Tally {
+    fn of(&self, place: Place) -> usize {
+        self.0[place as usize]
+    }
+
+    fn came(&mut self, place: Place) {
+        self.0[place as usize] += 1;
+    }
+
+    fn left(&mut self, place: Place) {
+        self.0[place as usize] -= 1;
+    }
+}
+
 struct Entry {
     pod: Arc<PodInfo>,
     framework: Arc<Framework>,
+    /// Changed by [`Entry::go`] alone.
     place: Place,
     /// Cycles that ended without a node.
     attempts: u32,
@@ -71,6 +90,14 @@ struct Entry {
     moves: u64,
     /// What was last reported of it, and when.
     said: Option<(String, Instant)>,
+}
+
+impl Entry {
+    fn go(&mut self, place: Place, tally: &mut Tally) {
+        tally.left(self.place);
+        tally.came(place);
+        self.place = place;
+    }
 }
 
 /// A pod on its way through a cycle.
@@ -106,6 +133,7 @@ type Moments = BTreeMap<(Instant, u64), String>;
 
 pub struct Queue {
     entries: HashMap<String, Entry>,
+    tally: Tally,
     active: BinaryHeap<Waiting>,
     backoff: Moments,
     trouble: Moments,
@@ -122,6 +150,7 @@ impl Queue {
     pub fn new(limits: (Duration, Duration)) -> Self {
         Self {
             entries: HashMap::new(),
+            tally: Tally::default(),
             active: BinaryHeap::new(),
             backoff: BTreeMap::new(),
             trouble: BTreeMap::new(),
@@ -176,6 +205,7 @@ impl Queue {
             moves: self.moves,
             said: None,
         };
+        self.tally.came(entry.place);
         self.entries.insert(uid.clone(), entry);
         self.try_gated(&uid, "UnscheduledPodAdd");
     }
@@ -187,7 +217,7 @@ impl Queue {
         let Some(plugin) = entry.framework.kept_out_by(&entry.pod) else {
             return self.activate(uid, event);
         };
-        entry.place = Place::Gated;
+        entry.go(Place::Gated, &mut self.tally);
         let key = GroupKey { class: entry.pod.class().clone(), plugins: vec![plugin], gated: true };
         self.groups.insert(&key, &entry.framework, &entry.pod, None);
         entry.group = Some(key);
@@ -204,7 +234,9 @@ impl Queue {
 
     pub fn remove(&mut self, uid: &str) {
         self.leave(uid);
-        self.entries.remove(uid);
+        if let Some(entry) = self.entries.remove(uid) {
+            self.tally.left(entry.place);
+        }
     }
 
     /// The next pod to schedule.
@@ -214,7 +246,7 @@ impl Queue {
             let uid = self.next_active().or_else(|| self.earliest_backing_off())?;
             let moves = self.moves;
             let Some(entry) = self.entries.get_mut(&uid) else { continue };
-            entry.place = Place::InCycle;
+            entry.go(Place::InCycle, &mut self.tally);
             entry.attempts += 1;
             entry.last_attempt = now;
             entry.moves = moves;
@@ -268,7 +300,7 @@ impl Queue {
         let key = GroupKey { class: entry.pod.class().clone(), plugins, gated: false };
         self.groups.insert(&key, &entry.framework, &entry.pod, entry.nominated.as_deref());
         entry.group = Some(key);
-        entry.place = Place::Unschedulable;
+        entry.go(Place::Unschedulable, &mut self.tally);
         self.tickets += 1;
         entry.ticket = self.tickets;
         self.unschedulable.insert((now + LEFT_OVER, entry.ticket), uid.to_owned());
@@ -278,14 +310,14 @@ impl Queue {
     /// The pod's victims are being told; [`preempted`](Self::preempted) follows.
     pub fn preempting(&mut self, uid: &str) {
         if let Some(entry) = self.entries.get_mut(uid) {
-            entry.place = Place::Preempting;
+            entry.go(Place::Preempting, &mut self.tally);
         }
     }
 
     /// The victims of a pod know. It waits for their room, or is tried again at once when telling them failed.
     pub fn preempted(&mut self, uid: &str, rejection: Rejection, worked: bool, now: Instant) {
         let Some(entry) = self.entries.get_mut(uid).filter(|e| e.place == Place::Preempting) else { return };
-        entry.place = Place::InCycle;
+        entry.go(Place::InCycle, &mut self.tally);
         if worked {
             // A victim may be gone by now, which is the event to wait for.
             self.unschedulable(uid, rejection, now);
@@ -299,7 +331,7 @@ impl Queue {
         let Some(entry) = self.entries.get_mut(uid).filter(|e| e.place == Place::InCycle) else { return };
         entry.since = now;
         let until = Self::backed_off(entry, self.limits);
-        entry.place = Place::Trouble;
+        entry.go(Place::Trouble, &mut self.tally);
         self.tickets += 1;
         entry.ticket = self.tickets;
         self.trouble.insert((until, entry.ticket), uid.to_owned());
@@ -353,7 +385,7 @@ impl Queue {
         if until <= now || entry.attempts == 0 {
             return self.activate(uid, event);
         }
-        entry.place = Place::Backoff;
+        entry.go(Place::Backoff, &mut self.tally);
         self.tickets += 1;
         entry.ticket = self.tickets;
         self.backoff.insert((until, entry.ticket), uid.to_owned());
@@ -364,7 +396,7 @@ impl Queue {
         self.leave(uid);
         let Some(entry) = self.entries.get_mut(uid) else { return };
         self.tickets += 1;
-        entry.place = Place::Active;
+        entry.go(Place::Active, &mut self.tally);
         entry.ticket = self.tickets;
         let sort: Arc<dyn Plugin> = entry.framework.sort.clone();
         let queued = QueuedPod { pod: entry.pod.clone(), since: entry.since };
@@ -419,17 +451,13 @@ impl Queue {
     }
 
     pub fn pending(&self) -> Pending {
-        let mut pending = Pending::default();
-        for entry in self.entries.values() {
-            match entry.place {
-                Place::Active => pending.active += 1,
-                Place::Backoff | Place::Trouble => pending.backoff += 1,
-                Place::Unschedulable | Place::Preempting => pending.unschedulable += 1,
-                Place::Gated => pending.gated += 1,
-                Place::InCycle => {}
-            }
+        let all = |places: &[Place]| places.iter().map(|place| self.tally.of(*place)).sum();
+        Pending {
+            active: all(&[Place::Active]),
+            backoff: all(&[Place::Backoff, Place::Trouble]),
+            unschedulable: all(&[Place::Unschedulable, Place::Preempting]),
+            gated: all(&[Place::Gated]),
         }
-        pending
     }
 
     /// How many pods each plugin keeps waiting, by profile.

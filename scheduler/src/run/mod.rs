@@ -4,6 +4,7 @@
 mod binding;
 mod events;
 mod extender;
+mod gauges;
 mod live;
 mod objects;
 mod preempting;

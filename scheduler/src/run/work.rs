@@ -26,8 +26,11 @@ const TURN: usize = 16;
 const ASSUMED_FOR: Duration = Duration::from_secs(60);
 /// Silence after which memory that only makes the next pods quicker is given back.
 const REST_AFTER: Duration = Duration::from_secs(10);
-/// While pods stream through, gauges are brought up to date so often.
+/// Gauges are brought up to date so often, while something happens.
 const GAUGES_EVERY: Duration = Duration::from_secs(1);
+
+/// Upstream's words when extenders leave no candidate.
+const NO_CANDIDATE: &str = "preemption: no candidate node for preemption";
 
 pub struct Scheduler {
     core: Core,
@@ -38,13 +41,25 @@ pub struct Scheduler {
     binding: usize,
     /// Bound pods that have not been seen yet, by when that becomes too long.
     unseen: BTreeMap<(Instant, String), Arc<PodInfo>>,
+    /// Not before this are gauges looked at again.
     gauges_at: Instant,
+    /// Whether they are behind.
+    gauges_due: bool,
 }
 
 impl Scheduler {
     pub fn new(core: Core, binder: Binder, client: kube::Client, metrics: Arc<Metrics>) -> Self {
         let gauges_at = Instant::now();
-        Self { core, binder, client, metrics, binding: 0, unseen: BTreeMap::new(), gauges_at }
+        Self {
+            core,
+            binder,
+            client,
+            metrics,
+            binding: 0,
+            unseen: BTreeMap::new(),
+            gauges_at,
+            gauges_due: true,
+        }
     }
 
     /// Works until `stop` is cancelled and the bindings under way have ended (true), or nobody sends events any more.
@@ -60,15 +75,16 @@ impl Scheduler {
             let now = Instant::now();
             self.expire(now);
             if let Some(popped) = self.core.queue.pop(now) {
+                self.gauges_due = true;
                 self.schedule(popped).await;
                 turn += 1;
                 if turn % TURN == 0 {
-                    self.gauges(false);
+                    self.gauges();
                     tokio::task::yield_now().await;
                 }
                 continue;
             }
-            self.gauges(true);
+            self.gauges();
             let Some(waited) = stop.run_until_cancelled(self.wait(&mut events)).await else { continue };
             match waited {
                 Some(Some(event)) => self.take_in(event),
@@ -83,7 +99,8 @@ impl Scheduler {
         let released = self.core.queue.next_release();
         let expires = self.unseen.first_key_value().map(|((at, _), _)| *at);
         let rest = (!self.core.is_rested()).then(|| Instant::now() + REST_AFTER);
-        let due = released.into_iter().chain(expires).chain(rest).min();
+        let gauges = self.gauges_due.then_some(self.gauges_at);
+        let due = released.into_iter().chain(expires).chain(rest).chain(gauges).min();
         let Some(due) = due else { return Some(events.recv().await) };
         match tokio::time::timeout_at(due, events.recv()).await {
             Ok(event) => Some(event),
@@ -109,6 +126,7 @@ impl Scheduler {
     }
 
     fn take_in(&mut self, event: Event) {
+        self.gauges_due = true;
         let now = Instant::now();
         match event {
             Event::Node(delta) => self.on_node(&delta, now),
@@ -284,15 +302,15 @@ impl Scheduler {
         let asks = self.binder.extenders.preempts();
         let mut rejection =
             Rejection { plugins: diagnosis.plugins.clone(), pending: diagnosis.pending, nominated: None };
-        let mut said = diagnosis.as_ref().clone();
+        let mut preemption = diagnosis.preemption.clone();
         let answer = self.core.post_filter(popped, class, &diagnosis, asks);
         let candidates = match answer {
             Ok(PostFilter::Preempt(candidates)) => {
-                said.preemption = "preemption: no candidate node for preemption".to_owned();
+                preemption = NO_CANDIDATE.to_owned();
                 self.accepted(popped, candidates).await
             }
             Ok(PostFilter::Unhelpful(why)) => {
-                said.preemption = why;
+                preemption = why;
                 Ok(None)
             }
             Ok(PostFilter::Error(why)) => Err(why),
@@ -308,19 +326,17 @@ impl Scheduler {
         let uid = &popped.pod.uid;
         if let Some(candidate) = candidate {
             rejection.nominated = Some(candidate.node.clone());
-            said.preemption.clear();
-            self.preempt(popped, candidate, rejection, &said.message());
+            self.preempt(popped, candidate, rejection, &diagnosis.message_with(""));
             return;
         }
         let mut nomination = Nomination::Keep;
-        let keeps = ["not eligible", "no candidate node"];
-        if !keeps.iter().any(|words| said.preemption.contains(words)) {
+        if preemption != NO_CANDIDATE && !preemption.contains("not eligible") {
             self.core.snapshot.withdraw(uid);
             nomination = Nomination::Clear;
         }
         rejection.nominated = self.core.snapshot.nomination(uid).map(str::to_owned);
         self.core.queue.unschedulable(uid, rejection, Instant::now());
-        self.report(popped, "Unschedulable", &said.message(), &nomination);
+        self.report(popped, "Unschedulable", &diagnosis.message_with(&preemption), &nomination);
     }
 
     /// The candidate that is left when extenders have been asked.
@@ -450,38 +466,13 @@ impl Scheduler {
         }
     }
 
-    fn gauges(&mut self, idle: bool) {
+    fn gauges(&mut self) {
         let now = Instant::now();
-        if now < self.gauges_at && !idle {
+        if now < self.gauges_at || !self.gauges_due {
             return;
         }
         self.gauges_at = now + GAUGES_EVERY;
-        let (core, metrics) = (&mut self.core, &self.metrics);
-        for ((queue, event), amount) in core.queue.take_incoming() {
-            metrics.add(Metric::IncomingPods, &[queue, event], i64::try_from(amount).unwrap_or(i64::MAX));
-        }
-        for framework in core.frameworks() {
-            for (plugin, point, asked) in framework.take_asked() {
-                let labels = [plugin, point, framework.scheduler_name.as_str()];
-                metrics.add(Metric::PluginEvaluation, &labels, i64::try_from(asked).unwrap_or(i64::MAX));
-            }
-        }
-        let pending = core.queue.pending();
-        let sizes = [
-            (vec!["active"], pending.active),
-            (vec!["backoff"], pending.backoff),
-            (vec!["unschedulable"], pending.unschedulable),
-            (vec!["gated"], pending.gated),
-        ];
-        metrics.set_all(Metric::PendingPods, sizes);
-        let sizes = [
-            (vec!["nodes"], core.snapshot.node_count()),
-            (vec!["pods"], core.snapshot.pod_count()),
-            (vec!["assumed_pods"], self.unseen.len() + self.binding),
-        ];
-        metrics.set_all(Metric::CacheSize, sizes);
-        let waiting = core.queue.by_plugin();
-        let waiting = waiting.into_iter().map(|((plugin, profile), n)| (vec![plugin, profile], n));
-        metrics.set_all(Metric::UnschedulablePods, waiting);
+        self.gauges_due = false;
+        super::gauges::set(&mut self.core, &self.metrics, self.unseen.len() + self.binding);
     }
 }

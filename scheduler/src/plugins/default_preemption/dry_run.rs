@@ -3,7 +3,6 @@
 use super::budgets::Budgets;
 use crate::cache::{NodeInfo, PodInfo};
 use crate::framework::{Attempt, Candidate, Rank, Status};
-use std::collections::HashMap;
 use std::sync::Arc;
 
 const NO_VICTIMS: &str = "No preemption victims found for incoming pod";
@@ -15,7 +14,7 @@ type Answer = Result<(Candidate, Rank), Status>;
 #[derive(Default)]
 pub struct Known {
     pub epoch: u64,
-    by_slot: HashMap<usize, (u64, Answer)>,
+    by_slot: Vec<Option<(u64, Answer)>>,
 }
 
 impl Known {
@@ -23,39 +22,39 @@ impl Known {
         Self { epoch, ..Self::default() }
     }
 
-    /// The candidate that a node is, if it is one.
-    pub fn candidate(
+    /// What the node in a slot offers, worked out anew where it changed.
+    pub fn ask(
         &mut self,
         attempt: &mut Attempt<'_>,
-        node: &NodeInfo,
+        slot: usize,
         budgets: &Budgets,
-    ) -> Option<&Candidate> {
-        let stale = self.by_slot.get(&node.slot).is_none_or(|(generation, _)| *generation != node.generation);
-        if stale {
+    ) -> Option<&(Candidate, Rank)> {
+        let snapshot = attempt.snapshot;
+        if self.by_slot.len() < snapshot.slots() {
+            self.by_slot.resize_with(snapshot.slots(), || None);
+        }
+        let known = &mut self.by_slot[slot];
+        let current = |generation: u64| {
+            generation == snapshot.mark(slot) || generation == snapshot.node(slot).generation
+        };
+        if !known.as_ref().is_some_and(|(generation, _)| current(*generation)) {
+            let node = snapshot.node(slot);
             let found = victims(attempt, node, budgets).map(|candidate| {
                 let rank = candidate.rank();
                 (candidate, rank)
             });
-            self.by_slot.insert(node.slot, (node.generation, found));
+            *known = Some((node.generation, found));
         }
-        self.found(node.slot).map(|(candidate, _)| candidate)
+        known.as_ref()?.1.as_ref().ok()
     }
 
-    fn found(&self, slot: usize) -> Option<&(Candidate, Rank)> {
-        self.by_slot.get(&slot)?.1.as_ref().ok()
-    }
-
-    pub fn rank(&self, slot: usize) -> Option<Rank> {
-        self.found(slot).map(|(_, rank)| *rank)
-    }
-
-    pub fn take(&self, slot: usize) -> Option<Candidate> {
-        self.found(slot).map(|(candidate, _)| candidate.clone())
+    pub fn candidate(&self, slot: usize) -> Option<&Candidate> {
+        self.by_slot.get(slot)?.as_ref()?.1.as_ref().ok().map(|(candidate, _)| candidate)
     }
 
     /// Why the node is no candidate.
     pub fn refusal(&self, slot: usize) -> Option<&Status> {
-        self.by_slot.get(&slot)?.1.as_ref().err()
+        self.by_slot.get(slot)?.as_ref()?.1.as_ref().err()
     }
 }
 

@@ -9,7 +9,9 @@ mod dry_run;
 use super::{Arguments, Handle, Mistakes};
 use crate::cache::PodInfo;
 use crate::cycle::Diagnosis;
-use crate::framework::{Attempt, Candidate, Cluster, ClusterEvent, Plugin, Point, PostFilter, Reuse, Status};
+use crate::framework::{
+    Attempt, Candidate, Cluster, ClusterEvent, Plugin, Point, PostFilter, Rank, Reuse, Status,
+};
 use budgets::Budgets;
 use dry_run::Known;
 use parking_lot::Mutex;
@@ -86,30 +88,30 @@ impl DefaultPreemption {
     /// Candidates, the best first; only the best unless all are asked for. Without any, upstream's words for it.
     fn candidates(&self, attempt: &mut Attempt<'_>) -> Result<Vec<Candidate>, String> {
         let budgets = Budgets::of(self.cluster.as_ref());
-        let (snapshot, slots) = (attempt.snapshot, attempt.diagnosis.resolvable.clone());
+        let diagnosis = attempt.diagnosis;
+        let slots = &diagnosis.resolvable;
         let wanted = self.wanted(slots.len());
         let mut known = self.known_of(attempt);
-        let mut found: Vec<usize> = Vec::new();
+        let mut found: Vec<(Rank, usize)> = Vec::new();
         let mut without_violations = false;
         let first = attempt.seed % slots.len().max(1);
         for slot in slots[first..].iter().chain(&slots[..first]) {
-            let node = snapshot.node(*slot);
-            if let Some(candidate) = known.candidate(attempt, node, &budgets) {
+            if let Some((candidate, rank)) = known.ask(attempt, *slot, &budgets) {
                 without_violations |= candidate.violations == 0;
-                found.push(*slot);
+                found.push((*rank, *slot));
             }
             // Upstream stops when it has enough and one of them violates nothing.
             if found.len() >= wanted && without_violations {
                 break;
             }
         }
-        let best = found.iter().copied().min_by_key(|slot| known.rank(*slot));
-        let mut chosen: Vec<Candidate> = best.into_iter().filter_map(|slot| known.take(slot)).collect();
-        if attempt.all_candidates {
-            chosen.extend(found.iter().filter(|s| Some(**s) != best).filter_map(|slot| known.take(*slot)));
+        if let Some(best) = (0..found.len()).min_by_key(|at| found[*at].0) {
+            found.swap(0, best);
         }
-        let answer =
-            if chosen.is_empty() { Err(nothing_found(attempt.diagnosis, &known)) } else { Ok(chosen) };
+        found.truncate(if attempt.all_candidates { usize::MAX } else { 1 });
+        let chosen: Vec<Candidate> =
+            found.iter().filter_map(|(_, slot)| known.candidate(*slot)).cloned().collect();
+        let answer = if chosen.is_empty() { Err(nothing_found(diagnosis, &known)) } else { Ok(chosen) };
         self.keep(attempt, known);
         answer
     }

@@ -60,9 +60,14 @@ struct Search<'c, 's> {
 impl<'c> Search<'c, '_> {
     fn suits(&mut self, want: &Want<'_>, device: &Device) -> Result<bool, String> {
         let clean = device.taints().all(|taint| want.tolerates(taint));
+        let text =
+            |object: &Value, field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
+        let class = || format!("class {}", text(&want.class, "name"));
+        let own = &self.claims[want.claim];
+        let claim = || format!("claim {}/{}", text(own, "namespace"), text(own, "name"));
         Ok(clean
-            && self.selectors.match_all(&want.class["spec"]["selectors"], device)?
-            && self.selectors.match_all(&want.request["selectors"], device)?)
+            && self.selectors.match_all(class, &want.class["spec"]["selectors"], device)?
+            && self.selectors.match_all(claim, &want.request["selectors"], device)?)
     }
 
     /// Gives the device to the want if it is free, or as much of it as is asked for.
@@ -198,6 +203,9 @@ impl<'c> Search<'c, '_> {
 }
 
 /// Devices for the claims; `None` when those of the node do not suffice.
+///
+/// # Errors
+/// [`TIMED_OUT`]; everything else is a fault of a claim or a class, on whatever node it is found.
 pub fn allocate<'c>(
     claims: &'c [Arc<Value>],
     offer: Offer<'_>,

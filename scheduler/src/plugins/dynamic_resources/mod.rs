@@ -258,12 +258,15 @@ impl Plugin for DynamicResources {
         if let Some(why) = self.unusable(pod, &claims) {
             return Status::unschedulable(why);
         }
+        let open: Vec<Arc<Value>> = claims.iter().filter(|c| !is_allocated(c)).cloned().collect();
+        if let Err(why) = requests::alternatives(&open, self.cluster.as_ref()) {
+            return Status::unresolvable(why);
+        }
         if !extended.is_empty() && extended::made_before(pod, self.cluster.as_ref()).is_some() {
             // PostFilter deletes it, which lets the pod try again.
             return Status::unschedulable("cannot schedule extended resource claim");
         }
-        let open = !extended.is_empty() || claims.iter().any(|c| !is_allocated(c));
-        let (taken, inventory) = if open {
+        let (taken, inventory) = if !extended.is_empty() || !open.is_empty() {
             let taken = self.taken();
             let inventory = Inventory::new(self.cluster.resource_slices(), &taken);
             (taken, inventory)
@@ -283,7 +286,9 @@ impl Plugin for DynamicResources {
         match self.allocate(pod, claims, node) {
             Ok(Some(_)) => Status::Success,
             Ok(None) => Status::unresolvable("cannot allocate all claims"),
-            Err(why) => Status::unresolvable(why),
+            Err(late) if late == allocate::TIMED_OUT => Status::unresolvable(late),
+            // A fault of the claim or its class ends the attempt: it is told, and tried again.
+            Err(why) => Status::Error(why),
         }
     }
 

@@ -83,14 +83,20 @@ fn variable<'a>(device: &Device) -> Value<'a> {
 }
 
 impl Selectors {
-    /// Whether the device satisfies every selector of a list (`[{cel: {expression}}]`). An error is the claim's or the
-    /// class' fault and no device's.
-    pub fn match_all(&mut self, selectors: &Json, device: &Device) -> Result<bool, String> {
-        for selector in selectors.as_array().into_iter().flatten() {
+    /// Whether the device satisfies every selector of a list (`[{cel: {expression}}]`). An error is the fault of who has
+    /// the list, which `owner` names, and of no device: upstream's words for it.
+    pub fn match_all(
+        &mut self,
+        owner: impl Fn() -> String,
+        selectors: &Json,
+        device: &Device,
+    ) -> Result<bool, String> {
+        for (index, selector) in selectors.as_array().into_iter().flatten().enumerate() {
+            let told = |why: String| format!("{}: selector #{index}: {why}", owner());
             let Some(expression) = selector["cel"]["expression"].as_str() else {
-                return Err("a selector without a CEL expression cannot be evaluated".to_owned());
+                return Err(told("unsupported selector type, only CEL is".to_owned()));
             };
-            if !self.matches(expression, device)? {
+            if !self.matches(expression, device).map_err(told)? {
                 return Ok(false);
             }
         }
@@ -99,15 +105,15 @@ impl Selectors {
 
     fn matches(&mut self, expression: &str, device: &Device) -> Result<bool, String> {
         let compiled = self.compiled.entry(expression.to_owned()).or_insert_with(|| {
-            Program::compile(expression, &environment()).map(Arc::new).map_err(|e| e.to_string())
+            let program = Program::compile(expression, &environment());
+            program.map(Arc::new).map_err(|error| format!("CEL compile error: {error}"))
         });
         let program = compiled.clone()?;
         let variables = [("device", variable(device))];
-        let answer = program.eval(&variables, &mut Budget::of(MOST_COST));
-        match answer {
+        match program.eval(&variables, &mut Budget::of(MOST_COST)) {
             Ok(Value::Bool(matches)) => Ok(matches),
-            Ok(other) => Err(format!("{expression}: must be a bool, is {}", other.type_name())),
-            Err(error) => Err(format!("{expression}: {error}")),
+            Ok(other) => Err(format!("CEL runtime error: must be a bool, is {}", other.type_name())),
+            Err(error) => Err(format!("CEL runtime error: {error}")),
         }
     }
 }

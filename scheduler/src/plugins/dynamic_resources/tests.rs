@@ -116,7 +116,11 @@ fn selectors_choose_devices() {
     let newer = "device.attributes['gpu.example.com'].version.isGreaterThan(semver('1.0.0'))";
     assert_eq!(given(select(newer), "a"), names(&["g0"]));
     assert_eq!(given(exactly(json!({})), "elsewhere"), none());
-    assert!(given(select("device.nothing"), "a").is_err());
+    let unknown = "device.attributes['other.example.com'].model == 'large'";
+    let why = given(select(unknown), "a").expect_err("no such domain");
+    assert_eq!(why, "claim default/c: selector #0: CEL runtime error: no such key: other.example.com");
+    let why = given(select("device.nothing"), "a").expect_err("no such field");
+    assert!(why.starts_with("claim default/c: selector #0: CEL compile error: "), "{why}");
 }
 
 #[test]
