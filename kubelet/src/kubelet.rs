@@ -23,6 +23,8 @@ pub struct Slot {
     /// With the status that was last computed.
     pub pod: Arc<Pod>,
     pub observed: Arc<Observed>,
+    /// It waits for room to be resized.
+    pub wants_room: bool,
 }
 
 /// Workers by pod UID.
@@ -46,6 +48,13 @@ impl Kubelet {
     /// The kubelet's own directory.
     pub fn root(&self) -> std::path::PathBuf {
         self.config.data_dir.join("kubelet")
+    }
+
+    /// Lets the other pods that wait for room look again.
+    pub fn room_changed(&self, by: &str) {
+        for (_, slot) in self.register.lock().iter().filter(|(uid, slot)| slot.wants_room && *uid != by) {
+            slot.inbox.put(|mail| mail.runtime = true);
+        }
     }
 }
 

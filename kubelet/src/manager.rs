@@ -153,7 +153,12 @@ impl Manager {
             return;
         }
         let inbox = Arc::new(Inbox::default());
-        let slot = Slot { inbox: inbox.clone(), pod: pod.clone(), observed: Arc::new(Observed::default()) };
+        let slot = Slot {
+            inbox: inbox.clone(),
+            pod: pod.clone(),
+            observed: Arc::new(Observed::default()),
+            wants_room: false,
+        };
         self.kubelet.register.lock().insert(uid.clone(), slot);
         let task = Worker::spawn(self.kubelet.clone(), pod, inbox.clone());
         self.workers.insert(uid, (inbox, task));

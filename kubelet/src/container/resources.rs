@@ -59,6 +59,19 @@ pub fn linux(pod: &Pod, container: &Container, node: NodeResources) -> api::Linu
     }
 }
 
+/// What a running container is told: zero would leave a limit as it was, so that none is written as -1.
+pub fn update(pod: &Pod, container: &Container, node: NodeResources) -> api::LinuxContainerResources {
+    let none = |amount: i64| if amount == 0 { -1 } else { amount };
+    let start = linux(pod, container, node);
+    api::LinuxContainerResources {
+        cpu_quota: none(start.cpu_quota),
+        memory_limit_in_bytes: none(start.memory_limit_in_bytes),
+        memory_swap_limit_in_bytes: if node.cgroup_v2 { none(start.memory_swap_limit_in_bytes) } else { 0 },
+        hugepage_limits: Vec::new(),
+        ..start
+    }
+}
+
 /// `hugepages-2Mi: 4Mi` in limits becomes `2MB: 4194304`.
 fn hugepages(container: &Container) -> Vec<api::HugepageLimit> {
     let limits = container.resources.as_ref().and_then(|r| r.limits.as_ref());
@@ -104,5 +117,13 @@ mod tests {
         assert_eq!(cgroup_parent(&pod), "/kubepods/burstable/podu");
         assert_eq!(shares(0), 2);
         assert_eq!(quota(1), 1000);
+        let free: Container = serde_json::from_value(json!({ "name": "c" })).unwrap();
+        let told = update(&pod, &free, node);
+        assert_eq!(
+            (told.cpu_quota, told.memory_limit_in_bytes, told.memory_swap_limit_in_bytes),
+            (-1, -1, -1)
+        );
+        assert_eq!((told.cpu_shares, told.cpu_period), (2, 100_000));
+        assert_eq!(update(&pod, container, node).memory_limit_in_bytes, 64 << 20);
     }
 }

@@ -161,6 +161,17 @@ impl Runtime for CriClient {
         self.within("StartContainer", CALL, self.runtime.clone().start_container(request)).await.map(|_| ())
     }
 
+    async fn update_container_resources(&self, id: &str, linux: api::LinuxContainerResources) -> Result<()> {
+        let request = api::UpdateContainerResourcesRequest {
+            container_id: id.to_owned(),
+            linux: Some(linux),
+            ..api::UpdateContainerResourcesRequest::default()
+        };
+        let mut client = self.runtime.clone();
+        let call = client.update_container_resources(request);
+        self.within("UpdateContainerResources", CALL, call).await.map(|_| ())
+    }
+
     async fn stop_container(&self, id: &str, grace: Duration) -> Result<()> {
         let timeout = i64::try_from(grace.as_secs()).unwrap_or(i64::MAX);
         let request = api::StopContainerRequest { container_id: id.to_owned(), timeout };

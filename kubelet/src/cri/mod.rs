@@ -63,6 +63,8 @@ pub trait Runtime: Send + Sync + 'static {
         sandbox_config: api::PodSandboxConfig,
     ) -> Result<String>;
     async fn start_container(&self, id: &str) -> Result<()>;
+    /// Changes the CPU and memory of a container that runs; zero leaves a value as it is.
+    async fn update_container_resources(&self, id: &str, linux: api::LinuxContainerResources) -> Result<()>;
     /// Sends the stop signal, waits `grace`, then kills.
     async fn stop_container(&self, id: &str, grace: Duration) -> Result<()>;
     async fn remove_container(&self, id: &str) -> Result<()>;

@@ -9,6 +9,7 @@ use crate::static_pods::is_static;
 use coracle_storage::volumes::VolumeError;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, Pod};
+use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::api::{DeleteParams, Preconditions};
 use kube::{Api, ResourceExt};
 use std::collections::BTreeSet;
@@ -35,8 +36,10 @@ impl Worker {
             Step::Kill { id, name, message } => {
                 self.event(Some(&name), "Normal", "Killing", message);
                 let grace = self.kill_grace(&id, &name);
+                self.memory.replaced.insert(id.clone());
                 self.stop(&id, &name, grace).await;
             }
+            Step::Resize { id, name } => self.resize(&id, &name).await,
         }
     }
 
@@ -292,11 +295,20 @@ impl Worker {
     async fn run_sandbox(&self, config: api::PodSandboxConfig) -> Result<(), String> {
         std::fs::create_dir_all(&config.log_directory)
             .map_err(|e| format!("{}: {e}", config.log_directory))?;
-        let handler = self.pod.spec.as_ref().and_then(|s| s.runtime_class_name.as_deref());
-        if let Some(class) = handler.filter(|c| !c.is_empty()) {
-            return Err(format!("RuntimeClass {class:?} is not supported by this node"));
-        }
-        self.kubelet.runtime.run_pod_sandbox(config, "").await.map(|_| ()).map_err(|e| e.to_string())
+        let handler = self.runtime_handler().await?;
+        self.kubelet.runtime.run_pod_sandbox(config, &handler).await.map(|_| ()).map_err(|e| e.to_string())
+    }
+
+    /// What the pod's RuntimeClass calls the runtime; empty for the default one.
+    async fn runtime_handler(&self) -> Result<String, String> {
+        let class = self.pod.spec.as_ref().and_then(|s| s.runtime_class_name.as_deref());
+        let Some(class) = class.filter(|name| !name.is_empty()) else { return Ok(String::new()) };
+        let classes: Api<RuntimeClass> = Api::all(self.kubelet.client.clone());
+        let found =
+            classes.get_opt(class).await.map_err(|e| format!("failed to get sandbox runtime: {e}"))?;
+        found.map(|class| class.handler).ok_or_else(|| {
+            format!("failed to get sandbox runtime: RuntimeClass.node.k8s.io {class:?} not found")
+        })
     }
 
     async fn stop_old_sandboxes(&mut self) {

@@ -15,6 +15,9 @@ const TERMINATION_PATH: &str = "io.kubernetes.container.terminationMessagePath";
 const TERMINATION_POLICY: &str = "io.kubernetes.container.terminationMessagePolicy";
 const POD_GRACE: &str = "io.kubernetes.pod.terminationGracePeriod";
 
+/// The resources that a container was started with, as JSON.
+pub const RESOURCES: &str = "kubelet.coracle.local/resources";
+
 /// Where a pod came from; `api` for those of the API server, `file` for static ones.
 pub const CONFIG_SOURCE: &str = "kubernetes.io/config.source";
 pub const CONFIG_HASH: &str = "kubernetes.io/config.hash";
@@ -57,8 +60,12 @@ pub fn container_annotations(pod: &Pod, container: &Container, attempt: u32) -> 
     let grace = pod.spec.as_ref().and_then(|s| s.termination_grace_period_seconds).unwrap_or(30);
     let path = container.termination_message_path.as_deref().unwrap_or("/dev/termination-log");
     let policy = container.termination_message_policy.as_deref().unwrap_or("File");
+    // Serializing plain maps of strings cannot fail.
+    let resources =
+        serde_json::to_string(&container.resources.clone().unwrap_or_default()).unwrap_or_default();
     [
         (HASH, spec_hash(container)),
+        (RESOURCES, resources),
         (RESTART_COUNT, attempt.to_string()),
         (TERMINATION_PATH, path.to_owned()),
         (TERMINATION_POLICY, policy.to_owned()),

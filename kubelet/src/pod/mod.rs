@@ -10,6 +10,8 @@ pub mod observed;
 pub mod plan;
 pub mod publisher;
 pub mod qos;
+pub mod resize;
+mod resize_act;
 mod start;
 pub mod status;
 pub mod worker;

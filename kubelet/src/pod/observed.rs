@@ -40,6 +40,8 @@ pub struct Container {
     /// The image's digest reference, or its id.
     pub image_id: String,
     pub hash: String,
+    /// What it was started with, as JSON; empty for one of an earlier version.
+    pub resources: String,
     pub log_path: PathBuf,
     /// The file on the node in which the container leaves its last words.
     pub termination_log: Option<PathBuf>,
@@ -191,6 +193,7 @@ fn from_status(sandbox: String, status: api::ContainerStatus) -> Container {
         image: if image.user_specified_image.is_empty() { image.image } else { image.user_specified_image },
         image_id: if status.image_ref.is_empty() { status.image_id } else { status.image_ref },
         hash: status.annotations.get(labels::HASH).cloned().unwrap_or_default(),
+        resources: status.annotations.get(labels::RESOURCES).cloned().unwrap_or_default(),
         log_path: PathBuf::from(status.log_path),
         termination_log: termination_log.map(|m| PathBuf::from(&m.host_path)),
     }

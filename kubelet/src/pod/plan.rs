@@ -3,8 +3,9 @@
 use super::backoff::Backoff;
 use super::labels;
 use super::observed::{self, Observed, State};
+use super::resize::{Due, Resizes};
 use k8s_openapi::api::core::v1::{Container, EphemeralContainer, Pod, PodSpec};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -40,6 +41,20 @@ pub struct Memory {
     pub retry_at: HashMap<String, Instant>,
     /// The same for the sandbox and the volumes.
     pub pod_retry_at: Option<Instant>,
+    /// Ids of containers that were stopped to be started anew, however they ended.
+    pub replaced: HashSet<String>,
+    pub resizes: Resizes,
+}
+
+impl Memory {
+    /// Whether an exited container is to run again.
+    pub(super) fn restarts(&self, policy: &str, exited: &observed::Container) -> bool {
+        match policy {
+            "Always" => true,
+            "OnFailure" => exited.exit_code != 0 || self.replaced.contains(&exited.id),
+            _ => false,
+        }
+    }
 }
 
 /// Why a pod shall not run any more.
@@ -96,6 +111,11 @@ pub enum Step {
         name: String,
         message: String,
     },
+    /// Tell the runtime what was granted to a running container.
+    Resize {
+        id: String,
+        name: String,
+    },
 }
 
 /// An ephemeral container as an ordinary one: the two types have the same fields but for the target.
@@ -112,10 +132,6 @@ fn policy(spec: &PodSpec) -> &str {
     spec.restart_policy.as_deref().unwrap_or("Always")
 }
 
-fn restarts(policy: &str, exit_code: i32) -> bool {
-    policy == "Always" || policy == "OnFailure" && exit_code != 0
-}
-
 /// The next step.
 pub fn plan(view: &View<'_>) -> Step {
     let Some(spec) = &view.pod.spec else { return Step::Wait(None) };
@@ -125,7 +141,7 @@ pub fn plan(view: &View<'_>) -> Step {
     if let Some(at) = view.memory.pod_retry_at.filter(|at| *at > view.now) {
         return Step::Wait(Some(at - view.now));
     }
-    if finished(spec, view.observed) {
+    if finished(spec, view.observed, view.memory) {
         return end(view, spec, &Ending::Finished);
     }
     let Some(sandbox) = view.observed.sandbox() else {
@@ -150,14 +166,14 @@ fn end(view: &View<'_>, spec: &PodSpec, ending: &Ending) -> Step {
 
 /// Whether nothing will run again: all containers have ended and none is restarted, or an init container failed
 /// for good.
-pub fn finished(spec: &PodSpec, observed: &Observed) -> bool {
+pub fn finished(spec: &PodSpec, observed: &Observed, memory: &Memory) -> bool {
     let policy = policy(spec);
     if policy == "Always" {
         return false;
     }
     let over = |name: &str| {
         let last = observed.latest(name).filter(|c| c.state == State::Exited);
-        last.filter(|c| !restarts(policy, c.exit_code))
+        last.filter(|c| !memory.restarts(policy, c))
     };
     let init_failed = spec.init_containers.iter().flatten().filter(|c| !is_sidecar(c));
     if init_failed.clone().any(|c| over(&c.name).is_some_and(|c| c.exit_code != 0)) {
@@ -230,7 +246,7 @@ impl Scan<'_> {
                     };
                 }
                 Some((c, State::Created)) => return Err(Step::Discard { id: c.id.clone() }),
-                Some((c, State::Exited)) if !restarts(policy(spec), c.exit_code) => return Ok(false),
+                Some((c, State::Exited)) if !self.view.memory.restarts(policy(spec), c) => return Ok(false),
                 other => {
                     let exited = other.map(|(c, _)| c);
                     return self.start(Kind::Init, name, exited).map_or(Ok(false), Err);
@@ -247,7 +263,7 @@ impl Scan<'_> {
 
     fn sidecar(&mut self, container: &Container, last: Option<&observed::Container>) -> Option<Step> {
         match last.map(|c| (c, c.state)) {
-            Some((c, State::Running | State::Unknown)) => self.kill(container, c),
+            Some((c, State::Running | State::Unknown)) => self.mend(container, c),
             Some((c, State::Created)) => Some(Step::Discard { id: c.id.clone() }),
             other => self.start(Kind::Init, &container.name, other.map(|(c, _)| c)),
         }
@@ -257,11 +273,42 @@ impl Scan<'_> {
         // A container that ended in an older sandbox has ended all the same.
         let last = self.view.observed.latest(&container.name).cloned();
         match last.as_ref().map(|c| (c, c.state)) {
-            Some((c, State::Running | State::Unknown)) => self.kill(container, c),
+            Some((c, State::Running | State::Unknown)) => self.mend(container, c),
             Some((c, State::Created)) => Some(Step::Discard { id: c.id.clone() }),
-            Some((c, State::Exited)) if !restarts(policy(self.spec), c.exit_code) => None,
+            Some((c, State::Exited)) if !self.view.memory.restarts(policy(self.spec), c) => None,
             other => self.start(Kind::App, &container.name, other.map(|(c, _)| c)),
         }
+    }
+
+    /// What a running container needs.
+    fn mend(&mut self, wanted: &Container, running: &observed::Container) -> Option<Step> {
+        self.kill(wanted, running).or_else(|| self.resize(wanted, running))
+    }
+
+    fn resize(&mut self, wanted: &Container, running: &observed::Container) -> Option<Step> {
+        let (id, name) = (running.id.clone(), wanted.name.clone());
+        match self.view.memory.resizes.due(wanted, running)? {
+            Due::Restart => {
+                let message = format!("Container {name} resize requires restart");
+                Some(Step::Kill { id, name, message })
+            }
+            Due::InPlace => match self.retry_in(&name) {
+                None => Some(Step::Resize { id, name }),
+                Some(left) => {
+                    self.wake_in(left);
+                    None
+                }
+            },
+        }
+    }
+
+    fn retry_in(&self, name: &str) -> Option<Duration> {
+        let now = self.view.now;
+        self.view.memory.retry_at.get(name).filter(|at| **at > now).map(|at| *at - now)
+    }
+
+    fn wake_in(&mut self, left: Duration) {
+        self.soonest = Some(self.soonest.map_or(left, |s| s.min(left)));
     }
 
     /// A running container that must not go on running.
@@ -285,9 +332,8 @@ impl Scan<'_> {
             let seen = memory.exits.get(&c.id).copied().unwrap_or(now);
             memory.restarts.waiting(name, seen, now).map(|(left, _)| left)
         });
-        let retry = memory.retry_at.get(name).filter(|at| **at > now).map(|at| *at - now);
-        if let Some(left) = crash.into_iter().chain(retry).max() {
-            self.soonest = Some(self.soonest.map_or(left, |s| s.min(left)));
+        if let Some(left) = crash.into_iter().chain(self.retry_in(name)).max() {
+            self.wake_in(left);
             return None;
         }
         let attempt = self.view.observed.latest(name).map_or(0, |c| c.attempt + 1);

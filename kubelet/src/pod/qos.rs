@@ -1,7 +1,7 @@
 //! Quality of service (KEP-less, as old as resources): which pods suffer first when memory is short.
 
 use coracle_storage::volumes::downward::{Millis, quantity};
-use k8s_openapi::api::core::v1::{Container, Pod};
+use k8s_openapi::api::core::v1::{Container, Pod, ResourceRequirements};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QosClass {
@@ -22,7 +22,11 @@ impl QosClass {
 
 /// A container's limit or request, zero where none is set.
 pub fn amount(container: &Container, limits: bool, resource: &str) -> Millis {
-    let resources = container.resources.as_ref();
+    amount_of(container.resources.as_ref(), limits, resource)
+}
+
+/// The same of resources by themselves.
+pub fn amount_of(resources: Option<&ResourceRequirements>, limits: bool, resource: &str) -> Millis {
     let map = resources.and_then(|r| if limits { r.limits.as_ref() } else { r.requests.as_ref() });
     map.and_then(|m| m.get(resource)).and_then(|q| quantity(&q.0)).unwrap_or(Millis(0))
 }

@@ -2,6 +2,7 @@
 
 use super::observed::{self, Observed, State};
 use super::plan::{Ending, Health, Memory, Waiting, is_sidecar};
+use super::publisher::OWNED;
 use super::qos;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
@@ -159,6 +160,10 @@ fn container_status(
         last_state: Some(ContainerState::default()),
         ..ContainerStatus::default()
     };
+    let running = input.observed.latest(&spec.name).filter(|last| last.state == State::Running);
+    let resources = input.memory.resizes.shown(spec, running);
+    status.allocated_resources = spec.resources.as_ref().and_then(|r| r.requests.clone());
+    status.resources = Some(resources);
     let Some(last) = input.observed.latest(&spec.name) else {
         return unseen(input, spec, default_waiting, old, status);
     };
@@ -277,6 +282,14 @@ fn phase(
     }
     let policy = spec.restart_policy.as_deref().unwrap_or("Always");
     let computed = compute_phase(policy, inits, apps, initializing, spec);
+    let again = |c: &Container| {
+        let last = input.observed.latest(&c.name).filter(|last| last.state == State::Exited);
+        last.is_some_and(|last| input.memory.restarts(policy, last))
+    };
+    let computed = match computed {
+        "Succeeded" if spec.containers.iter().any(again) => "Running",
+        computed => computed,
+    };
     let deadline = matches!(input.ending, Some(Ending::DeadlineExceeded));
     let over = deadline || matches!(computed, "Succeeded" | "Failed");
     if over {
@@ -394,11 +407,27 @@ fn conditions(
     let start = Verdict { kind: "PodReadyToStartContainers", holds: sandbox, reason: "", message: "" };
     let scheduled = Verdict { kind: "PodScheduled", holds: true, reason: "", message: "" };
     let ours = [start, initialized, pod_ready, containers_ready, scheduled];
-    let mut all: Vec<_> = ours.into_iter().map(|verdict| condition(input, verdict)).collect();
+    let ours = ours.into_iter().chain(resizing(input));
+    let mut all: Vec<_> = ours.map(|verdict| condition(input, verdict)).collect();
     let foreign = input.pod.status.iter().flat_map(|s| s.conditions.iter().flatten());
-    let foreign: Vec<_> = foreign.filter(|c| all.iter().all(|o| o.type_ != c.type_)).cloned().collect();
+    let foreign: Vec<_> = foreign.filter(|c| !OWNED.contains(&c.type_.as_str())).cloned().collect();
     all.extend(foreign);
     all
+}
+
+/// A resize that is wanted but not granted, and one that is granted but not done.
+fn resizing<'a>(input: &'a Input<'_>) -> impl Iterator<Item = Verdict<'a>> {
+    let resizes = &input.memory.resizes;
+    let pending = resizes.pending.as_ref().map(|why| {
+        let (reason, message) = why.words();
+        Verdict { kind: "PodResizePending", holds: true, reason, message }
+    });
+    let under_way = resizes.in_progress(input.pod, input.observed).then(|| {
+        let message = resizes.error.as_deref().unwrap_or_default();
+        let reason = if message.is_empty() { "" } else { "Error" };
+        Verdict { kind: "PodResizeInProgress", holds: true, reason, message }
+    });
+    pending.into_iter().chain(under_way)
 }
 
 /// What upstream says about readiness gates that do not hold; empty when all do.

@@ -18,6 +18,7 @@ fn seen(name: &str, attempt: u32, state: State, exit_code: i32) -> observed::Con
         image: "docker.io/library/i:latest".to_owned(),
         image_id: "sha256:1".to_owned(),
         hash: String::new(),
+        resources: String::new(),
         log_path: "/x".into(),
         termination_log: None,
     }
@@ -144,4 +145,47 @@ fn what_was_reported_terminated_stays_so_when_its_remains_are_gone() {
     let status = compute(&pod, vec![], &Memory::default(), Some(&Ending::Finished));
     assert_eq!(status.phase.as_deref(), Some("Succeeded"));
     assert_eq!(status.container_statuses.unwrap()[0].restart_count, 1);
+}
+
+#[test]
+fn a_container_stopped_to_be_started_anew_ends_no_pod() {
+    let memory = Memory { replaced: ["a-0".to_owned()].into(), ..Memory::default() };
+    let ended = || vec![seen("a", 0, State::Exited, 0), seen("b", 0, State::Exited, 0)];
+    assert_eq!(compute(&pod("OnFailure"), ended(), &memory, None).phase.as_deref(), Some("Running"));
+    assert_eq!(compute(&pod("Never"), ended(), &memory, None).phase.as_deref(), Some("Succeeded"));
+}
+
+#[test]
+fn resizes_are_conditions_and_resources() {
+    use crate::pod::resize::Pending;
+    let resources = |cpu: &str| json!({ "requests": { "cpu": cpu } });
+    let mut wanted = pod("Always");
+    wanted["spec"]["containers"][0]["resources"] = resources("2");
+    let running = |told: &Value| {
+        let a = observed::Container { resources: told.to_string(), ..seen("a", 0, State::Running, 0) };
+        vec![a, seen("b", 0, State::Running, 0)]
+    };
+    let mut memory = healthy(&["a-0", "b-0"]);
+    let status = compute(&wanted, running(&resources("1")), &memory, None);
+    assert_eq!(word(&status, "PodResizeInProgress").status, "True");
+    let first = &status.container_statuses.as_ref().unwrap()[0];
+    assert_eq!(serde_json::to_value(&first.resources).unwrap(), resources("1"));
+    assert_eq!(serde_json::to_value(&first.allocated_resources).unwrap(), json!({ "cpu": "2" }));
+    memory.resizes.error = Some("no".to_owned());
+    let status = compute(&wanted, running(&resources("1")), &memory, None);
+    let condition = word(&status, "PodResizeInProgress");
+    assert_eq!((condition.reason.as_deref(), condition.message.as_deref()), (Some("Error"), Some("no")));
+    memory.resizes.pending = Some(Pending::Deferred("full".to_owned()));
+    // Another amount in other words is the same amount.
+    let status = compute(&wanted, running(&resources("2000m")), &memory, None);
+    assert!(status.conditions.iter().flatten().all(|c| c.type_ != "PodResizeInProgress"));
+    let condition = word(&status, "PodResizePending");
+    assert_eq!((condition.reason.as_deref(), condition.message.as_deref()), (Some("Deferred"), Some("full")));
+    let first = &status.container_statuses.as_ref().unwrap()[0];
+    assert_eq!(serde_json::to_value(&first.resources).unwrap(), resources("2"));
+    // Gone when they are over, also from what was reported before.
+    wanted["status"] = serde_json::to_value(&status).unwrap();
+    memory.resizes.pending = None;
+    let status = compute(&wanted, running(&resources("2")), &memory, None);
+    assert!(status.conditions.iter().flatten().all(|c| !c.type_.starts_with("PodResize")));
 }

@@ -16,6 +16,7 @@ use super::inbox::{Inbox, Mail, deletion_grace};
 use super::observed::{Container as Seen, Observed, State, observe};
 use super::plan::{Ending, Health, Memory, Step, View, Waiting, plan};
 use super::publisher::{Publisher, now};
+use super::resize::{Pending, Resizes};
 use super::{last_words, status};
 use crate::images::pull::PullBackoff;
 use crate::kubelet::{Kubelet, Slot};
@@ -37,7 +38,12 @@ const RUNTIME_RETRY: Duration = Duration::from_secs(2);
 pub struct Worker {
     pub(super) kubelet: Arc<Kubelet>,
     pub(super) uid: String,
+    /// With the resources that the node has granted.
     pub(super) pod: Arc<Pod>,
+    /// With the resources that it wants.
+    pub(super) wanted: Arc<Pod>,
+    /// A resize was on its way at the last look.
+    pub(super) resizing: bool,
     pub(super) inbox: Arc<Inbox>,
     pub(super) observed: Observed,
     pub(super) memory: Memory,
@@ -64,13 +70,14 @@ impl Worker {
     pub fn spawn(kubelet: Arc<Kubelet>, pod: Arc<Pod>, inbox: Arc<Inbox>) -> AbortHandle {
         let uid = pod.metadata.uid.clone().unwrap_or_default();
         kubelet.objects.track(&uid, &pod);
+        let resizes = Resizes::load(&kubelet.volumes.pod_dir(&uid));
         let worker = Self {
             publisher: Publisher::spawn(kubelet.client.clone(), &pod),
             kubelet,
             uid,
             inbox,
             observed: Observed::default(),
-            memory: Memory::default(),
+            memory: Memory { resizes, ..Memory::default() },
             pulls: PullBackoff::default(),
             mounted: BTreeMap::new(),
             volumes_ready: false,
@@ -83,6 +90,8 @@ impl Worker {
             cleaned: false,
             seen_at: now(),
             reported: None,
+            wanted: pod.clone(),
+            resizing: false,
             pod,
         };
         tokio::spawn(worker.run()).abort_handle()
@@ -104,6 +113,7 @@ impl Worker {
                 }
             }
             let ending = self.ending();
+            self.allocate(ending.as_ref());
             self.remember(ending.as_ref());
             self.report(ending.as_ref());
             if ending.is_none() && self.volumes_due() {
@@ -128,6 +138,7 @@ impl Worker {
         }
         self.probes.values().for_each(AbortHandle::abort);
         self.kubelet.register.lock().remove(&self.uid);
+        self.kubelet.room_changed(&self.uid);
         counts::forget(&self.uid);
     }
 
@@ -167,7 +178,8 @@ impl Worker {
                 self.volumes_ready = false;
                 self.volumes_refresh = None;
             }
-            self.pod = pod;
+            self.pod = self.memory.resizes.applied(&pod);
+            self.wanted = pod;
         }
         if mail.objects {
             self.volumes_ready = false;
@@ -243,6 +255,8 @@ impl Worker {
         let there = |id: &String| containers.iter().any(|c| c.id == *id);
         self.memory.exits.retain(|id, _| there(id));
         self.memory.health.retain(|id, _| there(id));
+        self.memory.replaced.retain(there);
+        self.memory.resizes.retain(there);
         self.messages.retain(|id, _| there(id));
         if ending.is_none() {
             self.note_crash_loops(now);
@@ -385,11 +399,20 @@ impl Worker {
             now: now(),
         });
         self.publisher.publish(status.clone());
+        let over = |s: &PodStatus| matches!(s.phase.as_deref(), Some("Succeeded" | "Failed"));
+        let ended = over(&status) && !self.reported.as_ref().is_some_and(over);
         pod.status = Some(status.clone());
         self.reported = Some(status);
-        let slot =
-            Slot { inbox: self.inbox.clone(), pod: Arc::new(pod), observed: Arc::new(self.observed.clone()) };
+        let slot = Slot {
+            inbox: self.inbox.clone(),
+            pod: Arc::new(pod),
+            observed: Arc::new(self.observed.clone()),
+            wants_room: matches!(self.memory.resizes.pending, Some(Pending::Deferred(_))),
+        };
         self.kubelet.register.lock().insert(self.uid.clone(), slot);
+        if ended {
+            self.kubelet.room_changed(&self.uid);
+        }
     }
 
     /// The pod with the status that this worker last computed: what the downward API shows.

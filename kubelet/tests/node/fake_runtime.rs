@@ -221,6 +221,14 @@ impl Runtime for FakeRuntime {
         Ok(())
     }
 
+    async fn update_container_resources(&self, id: &str, linux: api::LinuxContainerResources) -> Result<()> {
+        let mut state = self.up()?;
+        let container = state.containers.iter_mut().find(|c| c.status.id == id && c.status.state == 1);
+        let container = container.ok_or_else(|| not_found("UpdateContainerResources"))?;
+        container.config.linux.get_or_insert_default().resources = Some(linux);
+        Ok(())
+    }
+
     async fn stop_container(&self, id: &str, grace: Duration) -> Result<()> {
         let mut state = self.up()?;
         if let Some(container) =

@@ -1,0 +1,121 @@
+use super::*;
+use crate::pod::observed::State;
+use serde_json::Value;
+
+fn pod(spec: Value) -> Arc<Pod> {
+    Arc::new(serde_json::from_value(json!({ "metadata": { "name": "p" }, "spec": spec })).unwrap())
+}
+
+fn one(resources: &Value) -> Arc<Pod> {
+    pod(json!({ "containers": [{ "name": "c", "resources": resources,
+        "resizePolicy": [{ "resourceName": "memory", "restartPolicy": "RestartContainer" }] }] }))
+}
+
+fn cpu(request: &str) -> Value {
+    json!({ "requests": { "cpu": request } })
+}
+
+fn running(told: &Value) -> Observed {
+    let seen = observed::Container {
+        id: "id".to_owned(),
+        sandbox: "s".to_owned(),
+        name: "c".to_owned(),
+        attempt: 0,
+        state: State::Running,
+        created_at: None,
+        started_at: None,
+        finished_at: None,
+        exit_code: 0,
+        reason: String::new(),
+        message: String::new(),
+        image: String::new(),
+        image_id: String::new(),
+        hash: String::new(),
+        resources: told.to_string(),
+        log_path: PathBuf::new(),
+        termination_log: None,
+    };
+    Observed { containers: vec![seen], ..Observed::default() }
+}
+
+fn due(resizes: &Resizes, pod: &Pod, observed: &Observed) -> Option<Due> {
+    resizes.due(&pod.spec.as_ref().unwrap().containers[0], &observed.containers[0])
+}
+
+#[test]
+fn what_is_wanted_counts_when_it_is_granted() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut resizes = Resizes::load(dir.path());
+    let (wanted, observed) = (one(&cpu("2")), running(&cpu("1")));
+    // As after a restart of the process: the container tells what it has.
+    resizes.meet(&wanted, &observed);
+    assert!(resizes.wants_more(&wanted));
+    let applied = resizes.applied(&wanted);
+    assert_eq!(requests(&applied, "cpu"), Millis(1000));
+    assert_eq!(due(&resizes, &applied, &observed), None);
+    resizes.grant(&wanted);
+    assert!(!resizes.wants_more(&wanted) && Arc::ptr_eq(&resizes.applied(&wanted), &wanted));
+    assert_eq!(due(&resizes, &wanted, &observed), Some(Due::InPlace));
+    assert!(resizes.in_progress(&wanted, &observed));
+    resizes.done("id", serde_json::from_value(cpu("2")).unwrap()).unwrap();
+    assert!(!resizes.in_progress(&wanted, &observed));
+    // The next process knows it too, and forgets it with the container.
+    let mut next = Resizes::load(dir.path());
+    next.meet(&wanted, &observed);
+    assert!(!next.wants_more(&wanted) && due(&next, &wanted, &observed).is_none());
+    next.retain(|_| false);
+    assert_eq!(due(&next, &wanted, &observed), Some(Due::InPlace));
+}
+
+#[test]
+fn policies_and_equal_amounts() {
+    let resizes = Resizes::default();
+    let memory = json!({ "limits": { "memory": "2Mi" } });
+    assert_eq!(due(&resizes, &one(&memory), &running(&json!({}))), Some(Due::Restart));
+    assert_eq!(due(&resizes, &one(&cpu("1000m")), &running(&cpu("1"))), None);
+    // A container of an earlier version: nobody knows what it was told.
+    let mut unknown = running(&json!({}));
+    unknown.containers[0].resources = String::new();
+    assert_eq!(due(&resizes, &one(&memory), &unknown), None);
+}
+
+#[test]
+fn room_is_what_the_others_leave() {
+    let node = Allocatable { cpu_millis: 4000, memory_bytes: 1000, ephemeral_storage_bytes: 0 };
+    let other = one(&json!({ "requests": { "cpu": "3", "memory": "100" } }));
+    let mut gone = Pod::clone(&other);
+    gone.status = serde_json::from_value(json!({ "phase": "Succeeded" })).unwrap();
+    let beside = |resources: Value| room(&one(&resources), [other.as_ref(), &gone].into_iter(), &node);
+    assert_eq!(beside(cpu("1")), Ok(()));
+    assert_eq!(
+        beside(cpu("1100m")),
+        Err(Pending::Deferred(
+            "Node didn't have enough resource: cpu, requested: 1100, used: 3000, capacity: 4000".to_owned()
+        ))
+    );
+    assert_eq!(
+        beside(json!({ "requests": { "cpu": "5", "memory": "2000" } })),
+        Err(Pending::Infeasible(
+            "Node didn't have enough capacity: memory, requested: 2000, capacity: 1000".to_owned()
+        ))
+    );
+}
+
+#[test]
+fn requests_are_counted_as_the_scheduler_does() {
+    let with = |name: &str, request: &str, always: bool| {
+        let mut container = json!({ "name": name, "resources": cpu(request) });
+        if always {
+            container["restartPolicy"] = "Always".into();
+        }
+        container
+    };
+    let init = json!([with("s", "1", true), with("i", "5", false), with("t", "1", true)]);
+    let apps = json!([with("a", "2", false), with("b", "1", false)]);
+    let mut spec = json!({ "initContainers": init, "containers": apps, "overhead": { "cpu": "100m" } });
+    assert_eq!(requests(&pod(spec.clone()), "cpu"), Millis(6100));
+    spec["initContainers"][1]["resources"] = cpu("1");
+    assert_eq!(requests(&pod(spec.clone()), "cpu"), Millis(5100));
+    spec["resources"] = cpu("7");
+    assert_eq!(requests(&pod(spec), "cpu"), Millis(7100));
+}
