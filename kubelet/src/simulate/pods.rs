@@ -74,6 +74,10 @@ impl Reconciler for Simulator {
                 let status = status::running(&pod, index, host, Timestamp::now());
                 self.write(key, &pod, status).await
             }
+            Step::Refresh => {
+                let status = status::refreshed(&pod, Timestamp::now());
+                self.write(key, &pod, status).await
+            }
             Step::Kill => {
                 let status = status::killed(&pod, Timestamp::now());
                 self.write(key, &pod, status).await
@@ -126,6 +130,8 @@ enum Step {
     Nothing,
     Start,
     Wait(Duration),
+    /// Its spec has changed: new images, resources, ephemeral containers.
+    Refresh,
     Finish,
     /// Its end will be looked at: somebody's finalizer keeps the pod for that.
     Kill,
@@ -147,6 +153,7 @@ fn plan(pod: &Pod, now: Timestamp) -> Step {
     let status = pod.status.as_ref();
     match status.and_then(|s| s.phase.as_deref()).unwrap_or("Pending") {
         "Pending" => Step::Start,
+        "Running" if outdated(pod) => Step::Refresh,
         "Running" => match (run_time(pod), status.and_then(|s| s.start_time.as_ref())) {
             (Some(run), Some(start)) => {
                 let elapsed = Duration::try_from(now.duration_since(start.0)).unwrap_or_default();
@@ -157,6 +164,11 @@ fn plan(pod: &Pod, now: Timestamp) -> Step {
         },
         _ => Step::Nothing,
     }
+}
+
+fn outdated(pod: &Pod) -> bool {
+    let seen = pod.status.as_ref().and_then(|s| s.observed_generation);
+    seen.zip(pod.metadata.generation).is_some_and(|(seen, now)| seen < now)
 }
 
 /// How long the pod's containers run, for pods that end.
@@ -198,6 +210,13 @@ mod tests {
             "metadata": { "annotations": { DURATION_ANNOTATION: "1s" } },
             "status": { "phase": "Running", "startTime": "2026-01-01T00:00:00Z" } });
         assert_eq!(plan(&pod(endless.clone()), now), Step::Nothing);
+        let mut changed = endless.clone();
+        changed["metadata"]["generation"] = json!(2);
+        assert_eq!(plan(&pod(changed.clone()), now), Step::Nothing);
+        changed["status"]["observedGeneration"] = json!(1);
+        assert_eq!(plan(&pod(changed.clone()), now), Step::Refresh);
+        changed["status"]["observedGeneration"] = json!(2);
+        assert_eq!(plan(&pod(changed), now), Step::Nothing);
         let mut job = endless;
         job["spec"]["restartPolicy"] = json!("Never");
         assert_eq!(plan(&pod(job.clone()), now), Step::Finish);

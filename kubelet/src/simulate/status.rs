@@ -1,9 +1,10 @@
 //! The status that a healthy kubelet would report, computed from the spec alone.
 
+use crate::pod::plan::as_container;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
     Container, ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStatus, HostIP, Pod,
-    PodCondition, PodIP, PodStatus,
+    PodCondition, PodIP, PodStatus, ResourceRequirements,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use sha2::{Digest, Sha256};
@@ -113,6 +114,8 @@ fn container_status(
     let image = container.image.clone().unwrap_or_default();
     ContainerStatus {
         name: container.name.clone(),
+        allocated_resources: container.resources.as_ref().and_then(|r| r.requests.clone()),
+        resources: container.resources.clone().filter(|r| *r != ResourceRequirements::default()),
         image_id: image.clone(),
         image,
         container_id: Some(id),
@@ -126,7 +129,14 @@ fn container_status(
 
 fn statuses(pod: &Pod, status: &mut PodStatus, started: &Time, ended: Option<&Time>) {
     let Some(spec) = &pod.spec else { return };
-    let apps = spec.containers.iter().map(|c| container_status(pod, c, started, ended));
+    let old = status.container_statuses.take().unwrap_or_default();
+    let apps = spec.containers.iter().map(|c| {
+        let mut status = container_status(pod, c, started, ended);
+        if let Some(before) = old.iter().find(|before| before.name == c.name) {
+            status.restart_count = before.restart_count + i32::from(before.image != status.image);
+        }
+        status
+    });
     status.container_statuses = Some(apps.collect());
     let init = spec.init_containers.iter().flatten().map(|c| {
         let sidecar = c.restart_policy.as_deref() == Some("Always");
@@ -136,6 +146,19 @@ fn statuses(pod: &Pod, status: &mut PodStatus, started: &Time, ended: Option<&Ti
     });
     let init: Vec<_> = init.collect();
     status.init_container_statuses = (!init.is_empty()).then_some(init);
+    let ephemeral = spec.ephemeral_containers.iter().flatten().map(as_container);
+    let ephemeral: Vec<_> = ephemeral.map(|c| container_status(pod, &c, started, ended)).collect();
+    status.ephemeral_container_statuses = (!ephemeral.is_empty()).then_some(ephemeral);
+}
+
+/// The changed spec is in force; containers with new images have been started anew.
+pub fn refreshed(pod: &Pod, now: Timestamp) -> PodStatus {
+    let mut status = pod.status.clone().unwrap_or_default();
+    let started = status.start_time.clone().unwrap_or(Time(now));
+    status.conditions = Some(conditions(pod, true, now));
+    status.observed_generation = pod.metadata.generation;
+    statuses(pod, &mut status, &started, None);
+    status
 }
 
 /// All containers run, all probes succeed.
@@ -252,6 +275,25 @@ mod tests {
         let conditions = lost.status.as_mut().unwrap().conditions.as_mut().unwrap();
         conditions.iter_mut().filter(|c| c.type_ == "Ready").for_each(|c| c.status = "False".to_owned());
         assert_eq!(restored(&lost, Timestamp::UNIX_EPOCH), pod.status.unwrap().conditions);
+    }
+
+    #[test]
+    fn changes_of_the_spec_are_taken_over() {
+        let mut changed = pod();
+        changed.status = Some(running(&changed, 0, 1, Timestamp::UNIX_EPOCH));
+        let spec = changed.spec.as_mut().unwrap();
+        spec.containers[0].image = Some("j".to_owned());
+        let resources = json!({ "requests": { "cpu": "1" } });
+        spec.containers[0].resources = serde_json::from_value(resources.clone()).unwrap();
+        changed.metadata.generation = Some(4);
+        let status = refreshed(&changed, Timestamp::UNIX_EPOCH);
+        let first = &status.container_statuses.as_ref().unwrap()[0];
+        assert_eq!((first.image.as_str(), first.restart_count), ("j", 1));
+        assert_eq!(serde_json::to_value(&first.resources).unwrap(), resources);
+        assert_eq!(status.observed_generation, Some(4));
+        changed.status = Some(status);
+        let again = refreshed(&changed, Timestamp::UNIX_EPOCH);
+        assert_eq!(again.container_statuses.unwrap()[0].restart_count, 1);
     }
 
     #[test]
