@@ -33,6 +33,11 @@ impl FieldError {
         }
     }
 
+    /// Of a value that says nothing: the path alone is at fault.
+    pub fn invalid_unshown(field: impl Into<String>, detail: &str) -> Self {
+        Self { reason: "FieldValueInvalid", field: field.into(), detail: format!("Invalid value: {detail}") }
+    }
+
     pub fn not_supported(field: impl Into<String>, value: &Value, supported: &[&str]) -> Self {
         let list: Vec<String> = supported.iter().map(|s| format!("\"{s}\"")).collect();
         Self {

@@ -24,7 +24,7 @@ pub fn name_rule(group: &str, plural: &str) -> NameRule {
         | ("certificates.k8s.io", "certificatesigningrequests")
         | ("apiregistration.k8s.io", "apiservices") => NameRule::PathSegment,
         ("", "services") => NameRule::Dns1035Label,
-        ("", "namespaces") => NameRule::Dns1123Label,
+        ("", "namespaces") | ("apps", "statefulsets") => NameRule::Dns1123Label,
         _ => NameRule::Dns1123Subdomain,
     }
 }

@@ -58,13 +58,20 @@ impl Strategy for HorizontalPodAutoscalers {
         }
         if most < 1 {
             errors.invalid(&path.field("maxReplicas"), most, "must be greater than 0");
-        } else if most < least {
+        }
+        if most < least {
             let detail = "must be greater than or equal to `minReplicas`";
             errors.invalid(&path.field("maxReplicas"), most, detail);
         }
         validate::reference(at(spec, "scaleTargetRef"), &path.field("scaleTargetRef"), errors);
         validate::metrics(spec, &path, errors);
         validate::behavior(at(spec, "behavior"), &path.field("behavior"), errors);
+    }
+
+    fn validate_status_update(&self, new: &Object, _old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
+        for field in ["currentReplicas", "desiredReplicas"] {
+            rules::non_negative_at(&new["status"], field, &Path::root("status"), &mut Errors(errors));
+        }
     }
 
     fn has_status(&self) -> bool {

@@ -1,5 +1,6 @@
 //! Metrics and behaviour of horizontal pod autoscalers (upstream's `ValidateHorizontalPodAutoscaler`).
 
+use super::super::pods::validate::resources;
 use super::super::rules;
 use super::super::value::*;
 use serde_json::Value;
@@ -11,14 +12,7 @@ const MAX_PERIOD_SECONDS: i64 = 1800;
 /// Kind and name of what is scaled, or measured.
 pub fn reference(reference: &Value, path: &Path, errors: &mut Errors) {
     for field in ["kind", "name"] {
-        match str_at(reference, field) {
-            "" => errors.required(&path.field(field), ""),
-            text => {
-                for message in coracle_api::validation::path_segment_name(text) {
-                    errors.invalid(&path.field(field), text, &message);
-                }
-            }
-        }
+        rules::path_segment(str_at(reference, field), &path.field(field), errors);
     }
     let version = str_at(reference, "apiVersion");
     if version.matches('/').count() > 1 {
@@ -27,31 +21,43 @@ pub fn reference(reference: &Value, path: &Path, errors: &mut Errors) {
     }
 }
 
+/// Upstream judges the first that is there, whatever the type.
+const SOURCES: [&str; 5] = ["object", "external", "pods", "resource", "containerResource"];
+
 /// `spec.metrics`, and with them whether the replicas may be none.
 pub fn metrics(spec: &Value, path: &Path, errors: &mut Errors) {
     let path = path.field("metrics");
     for (i, metric) in list_at(spec, "metrics").iter().enumerate() {
-        let here = path.index(i);
+        self::metric(metric, &path.index(i), errors);
+    }
+    let outside = |metric: &Value| matches!(str_at(metric, "type"), "Object" | "External");
+    if i64_at(spec, "minReplicas") == Some(0) && !list_at(spec, "metrics").iter().any(outside) {
+        let detail =
+            "must specify at least one Object or External metric to support scaling to zero replicas";
+        errors.forbidden(&path, detail);
+    }
+}
+
+fn metric(metric: &Value, path: &Path, errors: &mut Errors) {
+    let kind = str_at(metric, "type");
+    let own = field_of(kind);
+    if kind.is_empty() {
+        errors.required(&path.field("type"), "must specify a metric source type");
+    }
+    if own.is_empty() {
         let kinds = &["ContainerResource", "External", "Object", "Pods", "Resource"];
-        rules::one_of(metric, "type", kinds, &here, errors);
-        let own = field_of(str_at(metric, "type"));
-        let mut given = Vec::new();
-        for field in ["object", "pods", "resource", "containerResource", "external"] {
-            if has(metric, field) {
-                given.push(field);
-            }
-        }
-        if given.len() > 1 {
-            for field in given.iter().filter(|f| **f != own) {
-                errors.forbidden(&here.field(field), "must populate the given metric source only");
-            }
-        }
-        match given.iter().find(|field| **field == own) {
-            Some(field) => source(field, at(metric, field), &here.field(field), errors),
-            None if !own.is_empty() => {
-                errors.required(&here.field(own), "must populate information for the given metric source");
-            }
-            None => {}
+        errors.not_supported(&path.field("type"), kind, kinds);
+    }
+    let given: Vec<&str> = SOURCES.into_iter().filter(|field| has(metric, field)).collect();
+    if let Some(field) = given.first() {
+        source(field, at(metric, field), &path.field(field), errors);
+    }
+    if !own.is_empty() && !has(metric, own) {
+        errors.required(&path.field(own), "must populate information for the given metric source");
+    }
+    if given.len() != 1 {
+        for field in given.iter().filter(|field| **field != own) {
+            errors.forbidden(&path.field(field), "must populate the given metric source only");
         }
     }
 }
@@ -75,11 +81,18 @@ fn source(kind: &str, source: &Value, path: &Path, errors: &mut Errors) {
         }
         "pods" | "external" => identifier(at(source, "metric"), &path.field("metric"), errors),
         _ => {
-            if str_at(source, "name").is_empty() {
+            let (resource, container) = (str_at(source, "name"), str_at(source, "container"));
+            if resource.is_empty() {
                 errors.required(&path.field("name"), "must specify a resource name");
+            } else if kind == "containerResource" {
+                resources::name(resource, &path.field("name"), errors);
             }
-            if kind == "containerResource" && str_at(source, "container").is_empty() {
-                errors.required(&path.field("container"), "must specify a container");
+            match (kind, container) {
+                ("containerResource", "") => {
+                    errors.required(&path.field("container"), "must specify a container");
+                }
+                ("containerResource", name) => rules::label(name, &path.field("container"), errors),
+                _ => {}
             }
         }
     }
@@ -88,18 +101,20 @@ fn source(kind: &str, source: &Value, path: &Path, errors: &mut Errors) {
 
 fn identifier(metric: &Value, path: &Path, errors: &mut Errors) {
     match str_at(metric, "name") {
-        "" => errors.required(&path.field("name"), ""),
-        name => {
-            for message in coracle_api::validation::path_segment_name(name) {
-                errors.invalid(&path.field("name"), name, &message);
-            }
-        }
+        "" => errors.required(&path.field("name"), "must specify a metric name"),
+        name => rules::path_segment(name, &path.field("name"), errors),
     }
-    rules::label_selector(at(metric, "selector"), &path.field("selector"), errors);
 }
 
 fn target(kind: &str, target: &Value, path: &Path, errors: &mut Errors) {
-    rules::one_of(target, "type", &["AverageValue", "Utilization", "Value"], path, errors);
+    let type_ = str_at(target, "type");
+    if type_.is_empty() {
+        errors.required(&path.field("type"), "must specify a metric target type");
+    }
+    if !matches!(type_, "Utilization" | "Value" | "AverageValue") {
+        let detail = "must be either Utilization, Value, or AverageValue";
+        errors.invalid(&path.field("type"), type_, detail);
+    }
     for field in ["value", "averageValue"] {
         let quantity = at(target, field);
         if quantity.is_null() {
@@ -119,7 +134,11 @@ fn target(kind: &str, target: &Value, path: &Path, errors: &mut Errors) {
         "pods" if !average => {
             errors.required(&path.field("averageValue"), "must specify a positive target averageValue");
         }
-        "object" | "external" if !value && !average => {
+        "object" if !value && !average => {
+            let detail = "must set either a target value or averageValue";
+            errors.required(&path.field("averageValue"), detail);
+        }
+        "external" if !value && !average => {
             let detail = "must set either a target value for metric or a per-pod target";
             errors.required(&path.field("averageValue"), detail);
         }
@@ -154,7 +173,10 @@ pub fn behavior(behavior: &Value, path: &Path, errors: &mut Errors) {
                 errors.invalid(&at_window, window, &detail);
             }
         }
-        rules::one_of_if_set(rules_, "selectPolicy", &["Disabled", "Max", "Min"], &here, errors);
+        let select = str_at(rules_, "selectPolicy");
+        if has(rules_, "selectPolicy") && !matches!(select, "Disabled" | "Max" | "Min") {
+            errors.not_supported(&here.field("selectPolicy"), select, &["Disabled", "Max", "Min"]);
+        }
         let tolerance = at(rules_, "tolerance");
         if rules::parse_quantity(tolerance).is_some_and(coracle_api::Quantity::is_negative) {
             let detail = "must be greater than or equal to 0";
@@ -171,7 +193,10 @@ pub fn behavior(behavior: &Value, path: &Path, errors: &mut Errors) {
 }
 
 fn policy(policy: &Value, path: &Path, errors: &mut Errors) {
-    rules::one_of(policy, "type", &["Percent", "Pods"], path, errors);
+    let kind = str_at(policy, "type");
+    if !matches!(kind, "Pods" | "Percent") {
+        errors.not_supported(&path.field("type"), kind, &["Percent", "Pods"]);
+    }
     for field in ["value", "periodSeconds"] {
         let number = i64_at(policy, field).unwrap_or(0);
         if number <= 0 {

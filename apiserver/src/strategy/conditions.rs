@@ -9,6 +9,16 @@ use std::collections::BTreeSet;
 const REASON_MAX: usize = 1024;
 const MESSAGE_MAX: usize = 32 * 1024;
 
+/// Whether the object has a condition of this type in this state.
+pub fn is(object: &Value, kind: &str, state: &str) -> bool {
+    let mut all = list_at(object, "status.conditions").iter();
+    all.any(|c| str_at(c, "type") == kind && str_at(c, "status") == state)
+}
+
+pub fn is_true(object: &Value, kind: &str) -> bool {
+    is(object, kind, "True")
+}
+
 pub fn check(conditions: &[Value], path: &Path, errors: &mut Errors) {
     let mut seen = BTreeSet::new();
     for (i, condition) in conditions.iter().enumerate() {

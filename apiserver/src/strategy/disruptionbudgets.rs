@@ -1,18 +1,19 @@
 //! PodDisruptionBudgets.
 
 use super::value::*;
-use super::{Column, Env, Strategy, rules, table};
+use super::{Column, Env, Strategy, conditions, rules, table};
 use coracle_api::{FieldError, Object};
 use jiff::Timestamp;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 pub struct PodDisruptionBudgets;
 
+const COUNTS: [&str; 4] = ["disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"];
+
 impl Strategy for PodDisruptionBudgets {
     fn prepare_create(&self, object: &mut Object, _env: &Env) {
-        let counts =
-            json!({ "disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0 });
-        set(object, "status", counts);
+        let counts = COUNTS.map(|field| (field.to_owned(), 0.into()));
+        set(object, "status", serde_json::Map::from_iter(counts));
     }
 
     fn validate(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
@@ -28,6 +29,14 @@ impl Strategy for PodDisruptionBudgets {
         rules::label_selector(at(spec, "selector"), &path.field("selector"), errors);
         let policies = &["AlwaysAllow", "IfHealthyBudget"];
         rules::one_of_if_set(spec, "unhealthyPodEvictionPolicy", policies, &path, errors);
+    }
+
+    fn validate_status_update(&self, new: &Object, _old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
+        let (errors, path) = (&mut Errors(errors), Path::root("status"));
+        conditions::check(list_at(new, "status.conditions"), &path.field("conditions"), errors);
+        for field in COUNTS {
+            rules::non_negative_at(&new["status"], field, &path, errors);
+        }
     }
 
     fn has_status(&self) -> bool {
@@ -64,7 +73,23 @@ impl Strategy for PodDisruptionBudgets {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::strategy::testing::World;
+    use crate::strategy::testing::{World, status_errors};
+    use serde_json::json;
+
+    #[test]
+    fn counts_of_a_status() {
+        let status =
+            |status: Value| status_errors(&PodDisruptionBudgets, &json!({ "status": status }), &json!({}));
+        assert_eq!(status(json!({ "expectedPods": 2 })), [""; 0]);
+        assert_eq!(
+            status(json!({ "disruptionsAllowed": -1, "conditions": [{ "type": "A", "status": "Maybe",
+                "reason": "R", "lastTransitionTime": "2026-01-01T00:00:00Z" }] })),
+            [
+                "status.conditions[0].status: Unsupported value: \"Maybe\": supported values: \"False\", \"True\", \"Unknown\"",
+                "status.disruptionsAllowed: Invalid value: -1: must be greater than or equal to 0",
+            ]
+        );
+    }
 
     #[test]
     fn one_of_the_two_numbers() {

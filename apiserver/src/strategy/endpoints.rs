@@ -228,9 +228,9 @@ fn endpoint(endpoint: &Value, kind: &str, path: &Path, errors: &mut Errors) {
     if has(endpoint, "nodeName") {
         rules::subdomain(str_at(endpoint, "nodeName"), &path.field("nodeName"), errors);
     }
-    for (field, limit) in [("forZones", MAX_HINTS), ("forNodes", MAX_HINTS)] {
+    for field in ["forZones", "forNodes"] {
         let (hints, here) = (list_at(at(endpoint, "hints"), field), path.field("hints").field(field));
-        at_most(hints.len(), limit, &here, errors);
+        at_most(hints.len(), MAX_HINTS, &here, errors);
         let mut seen = HashSet::new();
         for (i, hint) in hints.iter().enumerate() {
             let name = str_at(hint, "name");
@@ -263,6 +263,7 @@ fn address(address: &str, kind: &str, path: &Path, errors: &mut Errors) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::strategy::testing::errors;
     use serde_json::json;
 
     #[test]
@@ -277,13 +278,6 @@ mod tests {
         assert_eq!(EndpointSlices.row(&slice, now), ["s", "IPv4", "80", "10.0.0.1", "<unknown>"]);
         let empty = json!({ "metadata": { "name": "s" }, "addressType": "IPv4" });
         assert_eq!(EndpointSlices.row(&empty, now)[2..4], ["<unset>", "<unset>"]);
-    }
-
-    fn errors(strategy: &dyn Strategy, mut object: Object) -> Vec<String> {
-        strategy.defaults(&mut object);
-        let mut errors = Vec::new();
-        strategy.validate(&object, &crate::strategy::testing::World::default().env(), &mut errors);
-        errors.iter().map(ToString::to_string).collect()
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Leases.
 
 use super::value::*;
-use super::{Column, Env, Strategy, table};
+use super::{Column, Env, Strategy, rules, table};
 use crate::store::Durability;
 use coracle_api::{FieldError, Object};
 use jiff::Timestamp;
@@ -11,6 +11,9 @@ pub struct Leases;
 
 /// The namespace of the kubelets' heartbeats, which are worth nothing after a restart.
 const HEARTBEATS: &str = "kube-node-lease";
+
+/// How a holder is chosen among candidates; the one way that Kubernetes defines.
+const STRATEGY: &str = "OldestEmulationVersion";
 
 impl Strategy for Leases {
     fn prepare_create(&self, object: &mut Object, _env: &Env) {
@@ -23,7 +26,21 @@ impl Strategy for Leases {
         if let Some(seconds) = i64_at(object, "spec.leaseDurationSeconds").filter(|s| *s <= 0) {
             errors.invalid(&path.field("leaseDurationSeconds"), seconds, "must be greater than 0");
         }
-        super::rules::non_negative_at(&object["spec"], "leaseTransitions", &path, errors);
+        rules::non_negative_at(&object["spec"], "leaseTransitions", &path, errors);
+        let strategy = str_at(object, "spec.strategy");
+        if has(object, "spec.strategy") {
+            // Upstream's path says it twice.
+            let here = path.field("strategy").field("strategy");
+            match strategy {
+                STRATEGY => {}
+                own if own.contains('/') => rules::qualified_name(own, &here, errors),
+                other => errors.not_supported(&here, other, &[STRATEGY]),
+            }
+        }
+        if !str_at(object, "spec.preferredHolder").is_empty() && strategy.is_empty() {
+            let detail = "may only be specified if `strategy` is defined";
+            errors.forbidden(&path.field("preferredHolder"), detail);
+        }
     }
 
     fn changes_generation(&self, _new: &Object, _old: &Object) -> bool {
@@ -53,6 +70,32 @@ impl Strategy for Leases {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn mistakes() {
+        for (spec, want) in [
+            (
+                json!({ "leaseDurationSeconds": 0 }),
+                "spec.leaseDurationSeconds: Invalid value: 0: must be greater than 0",
+            ),
+            (
+                json!({ "leaseTransitions": -1 }),
+                "spec.leaseTransitions: Invalid value: -1: must be greater than or equal to 0",
+            ),
+            (
+                json!({ "strategy": "Mine" }),
+                "spec.strategy.strategy: Unsupported value: \"Mine\": supported values: \"OldestEmulationVersion\"",
+            ),
+            (
+                json!({ "preferredHolder": "me" }),
+                "spec.preferredHolder: Forbidden: may only be specified if `strategy` is defined",
+            ),
+        ] {
+            assert_eq!(crate::strategy::testing::errors(&Leases, json!({ "spec": spec })), [want]);
+        }
+        let good = json!({ "spec": { "strategy": "a.b/c", "preferredHolder": "me" } });
+        assert!(crate::strategy::testing::errors(&Leases, good).is_empty());
+    }
 
     #[test]
     fn only_heartbeats_are_volatile() {

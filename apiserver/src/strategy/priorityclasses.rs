@@ -23,16 +23,18 @@ impl Strategy for PriorityClasses {
         let value = i64_at(object, "value").unwrap_or(0);
         let name = name(object);
         if name.starts_with("system-") {
-            if !SYSTEM.contains(&(name, value)) {
-                let detail = "priority class names with 'system-' prefix are reserved for system use only";
-                errors.forbidden(&Path::root("metadata").field("name"), detail);
+            if let Some(why) = no_system_class(name, value, bool_at(object, "globalDefault")) {
+                let detail = format!(
+                    "priority class names with 'system-' prefix are reserved for system use only. error: {why}"
+                );
+                errors.forbidden(&Path::root("metadata").field("name"), &detail);
             }
         } else if value > HIGHEST_USER_PRIORITY {
             let detail =
                 format!("maximum allowed value of a user defined priority is {HIGHEST_USER_PRIORITY}");
             errors.forbidden(&Path::root("value"), &detail);
         }
-        let policies = &["Never", "PreemptLowerPriority"];
+        let policies = &["PreemptLowerPriority", "Never"];
         rules::one_of_if_set(object, "preemptionPolicy", policies, &Path::root(""), errors);
     }
 
@@ -67,6 +69,16 @@ impl Strategy for PriorityClasses {
     }
 }
 
+/// Why a class is none of the system's own.
+fn no_system_class(name: &str, value: i64, global: bool) -> Option<String> {
+    match SYSTEM.iter().find(|(known, _)| *known == name) {
+        None => Some(format!("{name} is not a known system priority class")),
+        Some((_, own)) if *own != value => Some(format!("value of {name} PriorityClass must be {own}")),
+        Some(_) if global => Some(format!("globalDefault of {name} PriorityClass must be false")),
+        Some(_) => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -85,6 +97,14 @@ mod tests {
         assert_eq!(texts("high", 1_000_000_001), ["value"]);
         assert!(texts("system-node-critical", 2_000_001_000).is_empty());
         assert_eq!(texts("system-mine", 1), ["metadata.name"]);
+        let known = |name, value, global| no_system_class(name, value, global).unwrap_or_default();
+        assert_eq!(known("system-mine", 1, false), "system-mine is not a known system priority class");
+        let node = "system-node-critical";
+        assert_eq!(known(node, 1, false), format!("value of {node} PriorityClass must be 2000001000"));
+        assert_eq!(
+            known(node, 2_000_001_000, true),
+            format!("globalDefault of {node} PriorityClass must be false")
+        );
         let mut errors = Vec::new();
         PriorityClasses.validate_update(
             &json!({ "value": 1 }),

@@ -54,7 +54,11 @@ fn aggregation(rule: &Value, errors: &mut Errors) {
         errors.required(&path, detail);
     }
     for (i, selector) in selectors.iter().enumerate() {
+        let before = errors.0.len();
         rules::label_selector(selector, &path.index(i), errors);
+        if errors.0.len() > before {
+            errors.invalid(&path.index(i), selector.clone(), "invalid label selector.");
+        }
     }
 }
 
@@ -67,13 +71,11 @@ fn policy_rule(rule: &Value, namespaced: bool, path: &Path, errors: &mut Errors)
     if !empty("nonResourceURLs") {
         let value = at(rule, "nonResourceURLs").clone();
         if namespaced {
-            errors.invalid(&urls, value, "namespaced rules cannot apply to non-resource URLs");
-        } else if !empty("apiGroups") || !empty("resources") || !empty("resourceNames") {
-            errors.invalid(
-                &urls,
-                value,
-                "rules cannot apply to both regular resources and non-resource URLs",
-            );
+            errors.invalid(&urls, value.clone(), "namespaced rules cannot apply to non-resource URLs");
+        }
+        if !empty("apiGroups") || !empty("resources") || !empty("resourceNames") {
+            let detail = "rules cannot apply to both regular resources and non-resource URLs";
+            errors.invalid(&urls, value, detail);
         }
         return;
     }
@@ -111,12 +113,7 @@ impl Strategy for RoleBindings {
         if !kinds.contains(&str_at(role, "kind")) {
             errors.not_supported(&path.field("kind"), str_at(role, "kind"), kinds);
         }
-        match str_at(role, "name") {
-            "" => errors.required(&path.field("name"), ""),
-            name => coracle_api::validation::path_segment_name(name)
-                .iter()
-                .for_each(|message| errors.invalid(&path.field("name"), name, message)),
-        }
+        rules::path_segment(str_at(role, "name"), &path.field("name"), errors);
         for (i, subject) in list_at(object, "subjects").iter().enumerate() {
             self.subject(subject, &Path::root("subjects").index(i), errors);
         }
@@ -213,6 +210,69 @@ mod tests {
         let urls = json!({ "verbs": ["get"], "nonResourceURLs": ["/metrics"] });
         assert!(check(urls.clone(), false).is_empty());
         assert_eq!(check(urls, true).len(), 1);
+        let both = json!({ "verbs": ["get"], "nonResourceURLs": ["/a"], "resources": ["pods"] });
+        assert_eq!(
+            check(both, true),
+            [
+                "rules[0].nonResourceURLs: Invalid value: [\"/a\"]: namespaced rules cannot apply to non-resource URLs",
+                "rules[0].nonResourceURLs: Invalid value: [\"/a\"]: rules cannot apply to both regular resources and \
+                 non-resource URLs",
+            ]
+        );
+    }
+
+    #[test]
+    fn aggregation_needs_selectors() {
+        let found = |rule: Value| {
+            crate::strategy::testing::errors(&Roles { cluster: true }, json!({ "aggregationRule": rule }))
+        };
+        let path = "aggregationRule.clusterRoleSelectors";
+        assert_eq!(
+            found(json!({})),
+            [format!(
+                "{path}: Required value: at least one clusterRoleSelector required if aggregationRule is non-nil"
+            )]
+        );
+        let odd = json!({ "matchExpressions": [{ "key": "a", "operator": "In" }] });
+        let found = found(json!({ "clusterRoleSelectors": [odd] }));
+        assert!(found[1].starts_with(&format!("{path}[0]: Invalid value: ")), "{found:?}");
+        assert!(found[1].ends_with(": invalid label selector.") && found.len() == 2, "{found:?}");
+    }
+
+    #[test]
+    fn subjects_and_roles_that_are_none() {
+        let binding = |role: Value, subject: Value| {
+            let object = json!({ "roleRef": role, "subjects": [subject] });
+            crate::strategy::testing::errors(&RoleBindings { cluster: true }, object)
+        };
+        let role = json!({ "kind": "ClusterRole", "name": "r" });
+        let user = json!({ "kind": "User", "name": "u" });
+        assert!(binding(role.clone(), user.clone()).is_empty());
+        for (role, subject, want) in [
+            (
+                json!({ "kind": "Role", "name": "r" }),
+                user.clone(),
+                "roleRef.kind: Unsupported value: \"Role\": supported values: \"ClusterRole\"",
+            ),
+            (json!({ "kind": "ClusterRole" }), user.clone(), "roleRef.name: Required value"),
+            (
+                role.clone(),
+                json!({ "kind": "Robot", "name": "r" }),
+                "subjects[0].kind: Unsupported value: \"Robot\": supported values: \"ServiceAccount\", \"User\", \"Group\"",
+            ),
+            (
+                role.clone(),
+                json!({ "kind": "ServiceAccount", "name": "s" }),
+                "subjects[0].namespace: Required value",
+            ),
+            (
+                role.clone(),
+                json!({ "kind": "Group", "name": "g", "apiGroup": "x" }),
+                "subjects[0].apiGroup: Unsupported value: \"x\": supported values: \"rbac.authorization.k8s.io\"",
+            ),
+        ] {
+            assert_eq!(binding(role, subject), [want]);
+        }
     }
 
     #[test]

@@ -115,14 +115,11 @@ fn json_entry(secret: &Object, key: &str, errors: &mut Errors) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::strategy::testing::World;
+    use crate::strategy::testing::{World, errors};
     use serde_json::json;
 
-    fn messages(mut object: Object) -> Vec<String> {
-        Secrets.defaults(&mut object);
-        let mut errors = Vec::new();
-        Secrets.validate(&object, &World::default().env(), &mut errors);
-        errors.iter().map(ToString::to_string).collect()
+    fn messages(object: Object) -> Vec<String> {
+        errors(&Secrets, object)
     }
 
     #[test]

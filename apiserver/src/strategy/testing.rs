@@ -1,7 +1,7 @@
 //! A small world for the tests of strategies.
 
-use super::{Env, Object, Reader};
-use coracle_api::UserInfo;
+use super::{Env, Object, Reader, Strategy};
+use coracle_api::{FieldError, UserInfo};
 use jiff::Timestamp;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -35,6 +35,32 @@ impl Reader for World {
             if namespace.is_empty() { format!("{resource}/") } else { format!("{resource}/{namespace}/") };
         self.objects.iter().filter(|(k, _)| k.starts_with(&prefix)).map(|(_, v)| v.clone()).collect()
     }
+}
+
+/// What the defaulted object is refused for when it is created, as the client reads it.
+pub fn errors(strategy: &dyn Strategy, mut object: Object) -> Vec<String> {
+    strategy.defaults(&mut object);
+    let mut errors = Vec::new();
+    strategy.validate(&object, &World::default().env(), &mut errors);
+    texts(&errors)
+}
+
+/// What the change of a stored object is refused for.
+pub fn update_errors(strategy: &dyn Strategy, new: &Object, old: &Object) -> Vec<String> {
+    let mut errors = Vec::new();
+    strategy.validate_update(new, old, &World::default().env(), &mut errors);
+    texts(&errors)
+}
+
+/// What the change of a stored object's status is refused for.
+pub fn status_errors(strategy: &dyn Strategy, new: &Object, old: &Object) -> Vec<String> {
+    let mut errors = Vec::new();
+    strategy.validate_status_update(new, old, &World::default().env(), &mut errors);
+    texts(&errors)
+}
+
+pub fn texts(errors: &[FieldError]) -> Vec<String> {
+    errors.iter().map(ToString::to_string).collect()
 }
 
 /// Applies a JSON merge patch.

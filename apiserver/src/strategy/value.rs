@@ -181,6 +181,10 @@ impl Errors<'_> {
         self.0.push(FieldError::invalid(path, &value.into(), detail));
     }
 
+    pub fn invalid_unshown(&mut self, path: &Path, detail: &str) {
+        self.0.push(FieldError::invalid_unshown(path, detail));
+    }
+
     pub fn not_supported(&mut self, path: &Path, value: &str, supported: &[&str]) {
         self.0.push(FieldError::not_supported(path, &value.into(), supported));
     }

@@ -15,6 +15,12 @@ pub fn template_defaults(object: &mut Object, path: &str) {
 
 /// The template of pods that run until they are deleted; `kind` is whose.
 pub fn long_running_template(template: &Value, kind: &str, path: &Path, errors: &mut Errors) {
+    pod_template(template, path, errors);
+    runs_on(template, kind, path, errors);
+}
+
+/// Its pods do not end by themselves.
+pub fn runs_on(template: &Value, kind: &str, path: &Path, errors: &mut Errors) {
     let restart = str_at(template, "spec.restartPolicy");
     if restart != "Always" {
         errors.not_supported(&path.field("spec").field("restartPolicy"), restart, &["Always"]);
@@ -23,13 +29,17 @@ pub fn long_running_template(template: &Value, kind: &str, path: &Path, errors: 
         let here = path.field("spec").field("activeDeadlineSeconds");
         errors.forbidden(&here, &format!("activeDeadlineSeconds in {kind} is not Supported"));
     }
-    pod_template(template, path, errors);
 }
 
-pub fn pod_template(template: &Value, path: &Path, errors: &mut Errors) {
+/// What a template says of its pods' metadata.
+pub fn template_metadata(template: &Value, path: &Path, errors: &mut Errors) {
     rules::labels(at(template, "metadata.labels"), &path.field("labels"), errors);
     rules::annotations(at(template, "metadata.annotations"), &path.field("annotations"), errors);
     validate::annotations::all(template, &path.field("annotations"), errors);
+}
+
+pub fn pod_template(template: &Value, path: &Path, errors: &mut Errors) {
+    template_metadata(template, path, errors);
     let here = path.field("spec");
     validate::pod_spec(at(template, "spec"), &here, errors);
     validate::annotations::agree(template, &here, errors);
@@ -41,19 +51,31 @@ pub fn pod_template(template: &Value, path: &Path, errors: &mut Errors) {
     }
 }
 
-/// `spec.selector` is there, selects something, and selects the pods of the template.
-pub fn selector_of_template(object: &Object, kind: &str, errors: &mut Errors) {
+/// `spec.selector` is there, selects something, and selects the pods of the template. `bad` is what upstream says of a
+/// selector that cannot be read, beside what is wrong with it.
+pub fn selector_of_template(object: &Object, kind: &str, bad: &str, errors: &mut Errors) {
     let path = Path::root("spec").field("selector");
     let selector = at(object, "spec.selector");
     if selector.is_null() {
         errors.required(&path, "");
-        return;
     }
+    let before = errors.0.len();
     rules::label_selector(selector, &path, errors);
-    let labels = at(object, "spec.template.metadata.labels");
-    if rules::selects_all(selector) {
+    let readable = errors.0.len() == before;
+    if !selector.is_null() && rules::selects_all(selector) {
         errors.invalid(&path, selector.clone(), &format!("empty selector is invalid for {kind}"));
-    } else if !rules::selects(selector, labels) {
+    }
+    if readable {
+        template_is_selected(object, errors);
+    } else {
+        errors.invalid(&path, selector.clone(), bad);
+    }
+}
+
+/// No selector selects nothing.
+pub fn template_is_selected(object: &Object, errors: &mut Errors) {
+    let (selector, labels) = (at(object, "spec.selector"), at(object, "spec.template.metadata.labels"));
+    if selector.is_null() || !rules::selects(selector, labels) {
         let here = Path::root("spec").field("template").field("metadata").field("labels");
         errors.invalid(&here, labels.clone(), "`selector` does not match template `labels`");
     }
@@ -79,7 +101,9 @@ pub fn counts(object: &Object, fields: &[&str], parts: &[&str], errors: &mut Err
     let both = parts.contains(&"readyReplicas") && parts.contains(&"availableReplicas");
     if both && of("availableReplicas") > of("readyReplicas") {
         let here = path.field("availableReplicas");
-        errors.invalid(&here, of("availableReplicas"), "cannot be greater than readyReplicas");
+        // Upstream's words for StatefulSets, which alone count these, differ.
+        let whole = if parts.contains(&"currentReplicas") { "status.readyReplicas" } else { "readyReplicas" };
+        errors.invalid(&here, of("availableReplicas"), &format!("cannot be greater than {whole}"));
     }
 }
 

@@ -218,10 +218,30 @@ async fn published(fixture: &Fixture, etag: &str) -> (u16, String, Value) {
 
 #[tokio::test]
 async fn discovery_and_openapi_follow_at_once() {
-    const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
     let fixture = fixture().await;
     let (_, before, _) = published(&fixture, "").await;
     assert_eq!(published(&fixture, &before).await.0, 304);
+    let stored = established(&fixture, &in_two_versions()).await;
+    let (status, after, document) = published(&fixture, &before).await;
+    assert!(status == 200 && after != before);
+    in_openapi(&fixture, &document).await;
+    in_discovery(&fixture).await;
+
+    let mut fewer = stored;
+    fewer["spec"]["versions"][0]["served"] = false.into();
+    fixture.replace(&format!("{CRDS}/widgets.stable.example.io"), &fewer).await.expect(200);
+    let (_, third, document) = published(&fixture, &after).await;
+    assert_ne!(third, after);
+    assert!(document["definitions"].get("io.example.stable.v1beta1.Widget").is_none());
+    assert!(document["definitions"]["io.example.stable.v1.Widget"].is_object());
+    assert_eq!(fixture.get("/apis/stable.example.io/v1beta1").await.status, 404);
+    fixture.delete(&format!("{CRDS}/widgets.stable.example.io")).await.expect(200);
+    until(&fixture, "widgets.stable.example.io", Value::is_null).await;
+    assert_eq!(published(&fixture, "").await.1, before, "the same as before there was a definition");
+}
+
+/// A definition served as v1 and v1beta1, with both subresources.
+fn in_two_versions() -> Value {
     let schema = json!({ "type": "object", "description": "Widgets for a test", "properties": {
         "spec": { "type": "object", "required": ["size"], "description": "What is wanted", "properties": {
             "size": { "type": "integer", "minimum": 1, "description": "How large" },
@@ -234,10 +254,11 @@ async fn discovery_and_openapi_follow_at_once() {
     let mut beta = widgets["spec"]["versions"][0].clone();
     (beta["name"], beta["storage"]) = ("v1beta1".into(), false.into());
     widgets["spec"]["versions"].as_array_mut().unwrap().insert(0, beta);
-    let stored = established(&fixture, &widgets).await;
+    widgets
+}
 
-    let (status, after, document) = published(&fixture, &before).await;
-    assert!(status == 200 && after != before);
+/// What both versions of OpenAPI say of it; `document` is the second.
+async fn in_openapi(fixture: &Fixture, document: &Value) {
     let kind = &document["definitions"]["io.example.stable.v1.Widget"];
     assert_eq!(
         kind["x-kubernetes-group-version-kind"],
@@ -268,7 +289,10 @@ async fn discovery_and_openapi_follow_at_once() {
     assert_eq!(*maybe, json!({ "type": "string", "nullable": true }));
     assert!(schemas["io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"].is_object());
     assert!(schemas["io.k8s.api.autoscaling.v1.Scale"].is_object());
+}
 
+async fn in_discovery(fixture: &Fixture) {
+    const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
     let groups = fixture.get("/apis").await.expect(200);
     let group =
         groups["groups"].as_array().unwrap().iter().find(|g| g["name"] == "stable.example.io").unwrap();
@@ -285,16 +309,4 @@ async fn discovery_and_openapi_follow_at_once() {
         group["versions"][0]["resources"][0]["responseKind"],
         json!({ "group": "stable.example.io", "version": "v1", "kind": "Widget" })
     );
-
-    let mut fewer = stored;
-    fewer["spec"]["versions"][0]["served"] = false.into();
-    fixture.replace(&format!("{CRDS}/widgets.stable.example.io"), &fewer).await.expect(200);
-    let (_, third, document) = published(&fixture, &after).await;
-    assert_ne!(third, after);
-    assert!(document["definitions"].get("io.example.stable.v1beta1.Widget").is_none());
-    assert!(document["definitions"]["io.example.stable.v1.Widget"].is_object());
-    assert_eq!(fixture.get("/apis/stable.example.io/v1beta1").await.status, 404);
-    fixture.delete(&format!("{CRDS}/widgets.stable.example.io")).await.expect(200);
-    until(&fixture, "widgets.stable.example.io", Value::is_null).await;
-    assert_eq!(published(&fixture, "").await.1, before, "the same as before there was a definition");
 }

@@ -71,14 +71,24 @@ impl Strategy for DaemonSets {
     fn validate(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         let errors = &mut Errors(errors);
         let path = Path::root("spec");
-        workloads::selector_of_template(object, "daemonset", errors);
+        let selector = at(object, "spec.selector");
+        rules::label_selector(selector, &path.field("selector"), errors);
+        workloads::template_is_selected(object, errors);
+        if !selector.is_null() && rules::selects_all(selector) {
+            let detail = "empty selector is invalid for daemonset";
+            errors.invalid(&path.field("selector"), selector.clone(), detail);
+        }
         let template = at(object, workloads::TEMPLATE);
         workloads::long_running_template(template, "DaemonSet", &path.field("template"), errors);
         workloads::non_negative(object, &["minReadySeconds", "revisionHistoryLimit"], errors);
         let (strategy, here) = (at(object, "spec.updateStrategy"), path.field("updateStrategy"));
-        rules::one_of(strategy, "type", &["RollingUpdate", "OnDelete"], &here, errors);
-        if str_at(strategy, "type") == "RollingUpdate" {
-            rolling(at(strategy, "rollingUpdate"), &here.field("rollingUpdate"), errors);
+        match str_at(strategy, "type") {
+            "RollingUpdate" => rolling(at(strategy, "rollingUpdate"), &here.field("rollingUpdate"), errors),
+            "OnDelete" => {}
+            kind => {
+                let shown = serde_json::json!({ "Type": kind, "RollingUpdate": Value::Null });
+                errors.0.push(FieldError::not_supported(here, &shown, &["RollingUpdate", "OnDelete"]));
+            }
         }
     }
 
@@ -134,11 +144,8 @@ fn rolling(rolling: &Value, path: &Path, errors: &mut Errors) {
         rules::at_most_all(value, &path.field(field), errors);
         zero[i] = value == 0 || rules::percent(value) == Some(0);
     }
-    let value = at(rolling, "maxUnavailable").clone();
     match zero {
-        [true, true] => {
-            errors.invalid(&path.field("maxUnavailable"), value, "cannot be 0 when maxSurge is 0");
-        }
+        [true, true] => errors.required(&path.field("maxUnavailable"), "cannot be 0 when maxSurge is 0"),
         [false, false] if has(rolling, "maxSurge") => {
             let detail = "may not be set when maxUnavailable is non-zero";
             errors.invalid(&path.field("maxSurge"), at(rolling, "maxSurge").clone(), detail);

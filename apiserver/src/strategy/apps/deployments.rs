@@ -53,7 +53,7 @@ impl Strategy for Deployments {
         let path = Path::root("spec");
         let fields = ["replicas", "minReadySeconds", "revisionHistoryLimit", "progressDeadlineSeconds"];
         workloads::non_negative(object, &fields, errors);
-        workloads::selector_of_template(object, "deployment", errors);
+        workloads::selector_of_template(object, "deployment", "invalid label selector", errors);
         strategy(at(object, "spec.strategy"), &path.field("strategy"), errors);
         let template = at(object, workloads::TEMPLATE);
         workloads::long_running_template(template, "ReplicaSet", &path.field("template"), errors);
@@ -119,6 +119,9 @@ fn strategy(strategy: &Value, path: &Path, errors: &mut Errors) {
             workloads::rolling(at(strategy, "rollingUpdate"), &rolling, errors);
         }
         "RollingUpdate" => errors.required(&rolling, "this should be defaulted and never be nil"),
-        _ => rules::one_of(strategy, "type", &["Recreate", "RollingUpdate"], path, errors),
+        kind => {
+            let shown = json!({ "Type": kind, "RollingUpdate": Value::Null });
+            errors.0.push(FieldError::not_supported(path, &shown, &["Recreate", "RollingUpdate"]));
+        }
     }
 }

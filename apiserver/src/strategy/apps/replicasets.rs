@@ -23,7 +23,7 @@ impl Strategy for ReplicaSets {
     fn validate(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         let errors = &mut Errors(errors);
         workloads::non_negative(object, &["replicas", "minReadySeconds"], errors);
-        workloads::selector_of_template(object, "deployment", errors);
+        workloads::selector_of_template(object, "deployment", "invalid label selector", errors);
         let template = at(object, workloads::TEMPLATE);
         workloads::long_running_template(
             template,

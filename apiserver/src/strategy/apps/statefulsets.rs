@@ -33,9 +33,12 @@ impl Strategy for StatefulSets {
             crate::strategy::claims::defaults(claim);
         }
         let Some(strategy) = object_at(spec, "updateStrategy") else { return };
-        default_str(strategy, "type", "RollingUpdate");
+        if str_at(strategy, "type").is_empty() {
+            default_str(strategy, "type", "RollingUpdate");
+            object_at(strategy, "rollingUpdate");
+        }
         if str_at(strategy, "type") == "RollingUpdate"
-            && let Some(rolling) = object_at(strategy, "rollingUpdate")
+            && let Some(rolling) = at_mut(strategy, "rollingUpdate")
         {
             default(rolling, "partition", 0);
         }
@@ -49,30 +52,29 @@ impl Strategy for StatefulSets {
         let errors = &mut Errors(errors);
         let path = Path::root("spec");
         let spec = &object["spec"];
-        rules::one_of(spec, "podManagementPolicy", &["OrderedReady", "Parallel"], &path, errors);
-        let strategy = path.field("updateStrategy");
-        rules::one_of(&spec["updateStrategy"], "type", &["OnDelete", "RollingUpdate"], &strategy, errors);
-        let rolling = strategy.field("rollingUpdate");
-        if str_at(spec, "updateStrategy.type") == "OnDelete" && has(spec, "updateStrategy.rollingUpdate") {
-            let detail = format!("only allowed for updateStrategy '{}'", "RollingUpdate");
-            errors.invalid(&rolling, at(spec, "updateStrategy.rollingUpdate").clone(), &detail);
+        match str_at(spec, "podManagementPolicy") {
+            "" => errors.required(&path.field("podManagementPolicy"), ""),
+            "OrderedReady" | "Parallel" => {}
+            other => {
+                let detail = "must be 'OrderedReady' or 'Parallel'";
+                errors.invalid(&path.field("podManagementPolicy"), other, detail);
+            }
         }
-        rules::non_negative_at(at(spec, "updateStrategy.rollingUpdate"), "partition", &rolling, errors);
+        strategy(at(spec, "updateStrategy"), &path.field("updateStrategy"), errors);
         for field in ["whenDeleted", "whenScaled"] {
-            let here = path.field("persistentVolumeClaimRetentionPolicy");
-            let policy = &spec["persistentVolumeClaimRetentionPolicy"];
-            rules::one_of(policy, field, &["Delete", "Retain"], &here, errors);
+            let here = path.field("persistentVolumeClaimRetentionPolicy").field(field);
+            let policy = str_at(&spec["persistentVolumeClaimRetentionPolicy"], field);
+            if !matches!(policy, "Retain" | "Delete") {
+                errors.not_supported(&here, policy, &["Retain", "Delete"]);
+            }
         }
         workloads::non_negative(object, &["replicas", "minReadySeconds", "revisionHistoryLimit"], errors);
         rules::non_negative_at(&spec["ordinals"], "start", &path.field("ordinals"), errors);
-        workloads::selector_of_template(object, "statefulset", errors);
+        workloads::selector_of_template(object, "statefulset", "", errors);
         let template = at(object, workloads::TEMPLATE);
-        workloads::long_running_template(
-            &with_claims(template, spec),
-            "StatefulSet",
-            &path.field("template"),
-            errors,
-        );
+        let here = path.field("template");
+        workloads::template_metadata(template, &here, errors);
+        workloads::runs_on(template, "StatefulSet", &here, errors);
     }
 
     fn validate_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
@@ -88,12 +90,8 @@ impl Strategy for StatefulSets {
 
     fn validate_status_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         let errors = &mut Errors(errors);
-        workloads::counts(
-            new,
-            &["replicas"],
-            &["readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas"],
-            errors,
-        );
+        let parts = ["readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas"];
+        workloads::counts(new, &["replicas"], &parts, errors);
         workloads::collisions(new, old, errors);
     }
 
@@ -121,19 +119,27 @@ impl Strategy for StatefulSets {
     }
 }
 
-/// The template as its pods will be: with a volume for each claim, which containers may mount.
-fn with_claims(template: &Value, spec: &Value) -> Value {
-    let mut template = template.clone();
-    let claims: Vec<&str> = list_at(spec, "volumeClaimTemplates").iter().map(name).collect();
-    if let Some(pod) = at_mut(&mut template, "spec").filter(|_| !claims.is_empty()) {
-        default(pod, "volumes", json!([]));
-        let volumes = at_mut(pod, "volumes").and_then(Value::as_array_mut);
-        if let Some(volumes) = volumes {
-            volumes.retain(|v| !claims.contains(&str_at(v, "name")));
-            let volume =
-                |claim: &&str| json!({ "name": claim, "persistentVolumeClaim": { "claimName": claim } });
-            volumes.extend(claims.iter().map(volume));
+fn strategy(strategy: &Value, path: &Path, errors: &mut Errors) {
+    let (rolling, here) = (at(strategy, "rollingUpdate"), path.field("rollingUpdate"));
+    match str_at(strategy, "type") {
+        "" => errors.required(path, ""),
+        "OnDelete" if !rolling.is_null() => {
+            let detail = "only allowed for updateStrategy 'RollingUpdate'";
+            errors.invalid(&here, rolling.clone(), detail);
+        }
+        "OnDelete" => {}
+        "RollingUpdate" => {
+            rules::non_negative_at(rolling, "partition", &here, errors);
+            let (most, here) = (at(rolling, "maxUnavailable"), here.field("maxUnavailable"));
+            rules::int_or_percent(most, &here, errors);
+            if *most == 0 || rules::percent(most) == Some(0) {
+                errors.invalid(&here, most.clone(), "cannot be 0");
+            }
+            rules::at_most_all(most, &here, errors);
+        }
+        kind => {
+            let shown = json!({ "Type": kind, "RollingUpdate": Value::Null });
+            errors.invalid(path, shown, "must be 'RollingUpdate' or 'OnDelete'");
         }
     }
-    template
 }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::strategy::testing::{self, World};
+use crate::strategy::testing::{self, World, status_errors};
 
 fn object(strategy: &dyn Strategy, patch: &Value) -> Object {
     let mut object = json!({ "metadata": { "name": "w", "namespace": "d" }, "spec": {
@@ -12,10 +12,7 @@ fn object(strategy: &dyn Strategy, patch: &Value) -> Object {
 }
 
 fn errors(strategy: &dyn Strategy, patch: &Value) -> Vec<String> {
-    let world = World::default();
-    let mut errors = Vec::new();
-    strategy.validate(&object(strategy, patch), &world.env(), &mut errors);
-    errors.iter().map(ToString::to_string).collect()
+    testing::errors(strategy, object(strategy, patch))
 }
 
 #[test]
@@ -51,7 +48,6 @@ fn minimal_workloads_are_valid() {
 #[test]
 fn mistakes_of_deployments() {
     for (patch, expected) in [
-        (json!({ "spec": { "selector": null } }), "spec.selector: Required value"),
         (
             json!({ "spec": { "selector": { "matchLabels": { "a": "c" } } } }),
             "spec.template.metadata.labels: Invalid value: {\"a\":\"b\"}: `selector` does not match template `labels`",
@@ -83,6 +79,85 @@ fn mistakes_of_deployments() {
     ] {
         assert_eq!(errors(&Deployments, &patch), [expected], "{patch}");
     }
+}
+
+#[test]
+fn selectors_that_are_missing_or_wrong() {
+    let no_match = "spec.template.metadata.labels: Invalid value: {\"a\":\"b\"}: `selector` does not match template `labels`";
+    let none = json!({ "spec": { "selector": null } });
+    for strategy in [&Deployments as &dyn Strategy, &ReplicaSets, &StatefulSets] {
+        assert_eq!(errors(strategy, &none), ["spec.selector: Required value", no_match]);
+    }
+    assert_eq!(errors(&DaemonSets, &none), [no_match]);
+    let odd = json!({ "spec": { "selector": { "matchLabels": null, "matchExpressions": [{ "key": "a", "operator": "Is" }] } } });
+    let shown = "{\"matchExpressions\":[{\"key\":\"a\",\"operator\":\"Is\"}]}";
+    assert_eq!(
+        errors(&Deployments, &odd),
+        [
+            "spec.selector.matchExpressions[0].operator: Invalid value: \"Is\": not a valid selector operator".to_owned(),
+            format!("spec.selector: Invalid value: {shown}: invalid label selector"),
+        ]
+    );
+}
+
+#[test]
+fn mistakes_of_the_others() {
+    let update = |strategy: Value| json!({ "spec": { "updateStrategy": strategy } });
+    let cases: [(&dyn Strategy, Value, &str); 8] = [
+        (
+            &DaemonSets,
+            update(json!({ "type": "X" })),
+            "spec.updateStrategy: Unsupported value: {\"RollingUpdate\":null,\"Type\":\"X\"}: supported values: \"RollingUpdate\", \"OnDelete\"",
+        ),
+        (
+            &DaemonSets,
+            update(json!({ "rollingUpdate": { "maxUnavailable": 0 } })),
+            "spec.updateStrategy.rollingUpdate.maxUnavailable: Required value: cannot be 0 when maxSurge is 0",
+        ),
+        (
+            &DaemonSets,
+            update(json!({ "rollingUpdate": { "maxSurge": "10%" } })),
+            "spec.updateStrategy.rollingUpdate.maxSurge: Invalid value: \"10%\": may not be set when maxUnavailable is non-zero",
+        ),
+        (
+            &StatefulSets,
+            update(json!({ "type": "OnDelete", "rollingUpdate": {} })),
+            "spec.updateStrategy.rollingUpdate: Invalid value: {}: only allowed for updateStrategy 'RollingUpdate'",
+        ),
+        (
+            &StatefulSets,
+            update(json!({ "rollingUpdate": { "maxUnavailable": "0%" } })),
+            "spec.updateStrategy.rollingUpdate.maxUnavailable: Invalid value: \"0%\": cannot be 0",
+        ),
+        (
+            &StatefulSets,
+            json!({ "spec": { "podManagementPolicy": "X" } }),
+            "spec.podManagementPolicy: Invalid value: \"X\": must be 'OrderedReady' or 'Parallel'",
+        ),
+        (
+            &StatefulSets,
+            json!({ "spec": { "persistentVolumeClaimRetentionPolicy": { "whenScaled": "X" } } }),
+            "spec.persistentVolumeClaimRetentionPolicy.whenScaled: Unsupported value: \"X\": supported values: \"Retain\", \"Delete\"",
+        ),
+        (
+            &StatefulSets,
+            json!({ "spec": { "template": { "spec": { "activeDeadlineSeconds": 1 } } } }),
+            "spec.template.spec.activeDeadlineSeconds: Forbidden: activeDeadlineSeconds in StatefulSet is not Supported",
+        ),
+    ];
+    for (strategy, patch, expected) in cases {
+        assert_eq!(errors(strategy, &patch), [expected], "{patch}");
+    }
+}
+
+#[test]
+fn a_stateful_sets_strategy_is_filled_in_where_nothing_is_said() {
+    let made = |strategy: Value| {
+        object(&StatefulSets, &json!({ "spec": { "updateStrategy": strategy } }))["spec"]["updateStrategy"]
+            .clone()
+    };
+    assert_eq!(made(Value::Null), json!({ "type": "RollingUpdate", "rollingUpdate": { "partition": 0 } }));
+    assert_eq!(made(json!({ "type": "RollingUpdate" })), json!({ "type": "RollingUpdate" }));
 }
 
 #[test]
@@ -157,10 +232,7 @@ fn rows() {
 #[test]
 fn counts_of_a_status_fit_together() {
     let errors = |strategy: &dyn Strategy, new: Value, old: Value| {
-        let (new, old) = (json!({ "status": new }), json!({ "status": old }));
-        let mut errors = Vec::new();
-        strategy.validate_status_update(&new, &old, &World::default().env(), &mut errors);
-        errors.iter().map(ToString::to_string).collect::<Vec<_>>()
+        status_errors(strategy, &json!({ "status": new }), &json!({ "status": old }))
     };
     let good = json!({ "replicas": 2, "readyReplicas": 2, "availableReplicas": 1, "collisionCount": 1 });
     assert!(errors(&Deployments, good.clone(), json!({ "collisionCount": 1 })).is_empty());
@@ -182,7 +254,7 @@ fn counts_of_a_status_fit_together() {
     let ahead = json!({ "replicas": 2, "readyReplicas": 1, "availableReplicas": 2 });
     assert_eq!(
         errors(&StatefulSets, ahead, json!({})),
-        ["status.availableReplicas: Invalid value: 2: cannot be greater than readyReplicas"]
+        ["status.availableReplicas: Invalid value: 2: cannot be greater than status.readyReplicas"]
     );
     assert_eq!(
         errors(&DaemonSets, json!({ "numberReady": -2 }), json!({})),

@@ -1,7 +1,7 @@
 //! CronJobs.
 
 use super::jobs::job_spec;
-use super::*;
+use super::{policies, *};
 use coracle_api::cron::{self, Schedule};
 
 pub struct CronJobs;
@@ -34,6 +34,7 @@ impl Strategy for CronJobs {
         default(spec, "suspend", false);
         default(spec, "successfulJobsHistoryLimit", 3);
         default(spec, "failedJobsHistoryLimit", 1);
+        at_mut(spec, "jobTemplate.spec").into_iter().for_each(policies::defaults);
     }
 
     fn prepare_create(&self, object: &mut Object, _env: &Env) {
@@ -47,20 +48,42 @@ impl Strategy for CronJobs {
     fn validate(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         let errors = &mut Errors(errors);
         let (spec, path) = (&object["spec"], Path::root("spec"));
-        if name(object).len() > MAX_NAME_BYTES {
-            let here = Path::root("metadata").field("name");
-            errors.invalid(&here, name(object), "must be no more than 52 characters");
-        }
-        schedule(spec, &path, errors);
         rules::one_of(spec, "concurrencyPolicy", &["Allow", "Forbid", "Replace"], &path, errors);
         for field in ["startingDeadlineSeconds", "successfulJobsHistoryLimit", "failedJobsHistoryLimit"] {
             rules::non_negative_at(spec, field, &path, errors);
         }
         let template = path.field("jobTemplate").field("spec");
-        if bool_at(spec, "jobTemplate.spec.manualSelector") {
-            errors.not_supported(&template.field("manualSelector"), "true", &["nil", "false"]);
+        let job = at(spec, "jobTemplate.spec");
+        job_spec(job, &template, errors);
+        if has(job, "selector") {
+            let detail = "`selector` will be auto-generated";
+            errors.invalid(&template.field("selector"), at(job, "selector").clone(), detail);
         }
-        job_spec(at(spec, "jobTemplate.spec"), &template, errors);
+        if bool_at(job, "manualSelector") {
+            let supported = &["nil", "false"];
+            let here = template.field("manualSelector");
+            errors.0.push(FieldError::not_supported(here, &true.into(), supported));
+        }
+    }
+
+    fn validate_create(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
+        let (errors, path) = (&mut Errors(errors), Path::root("spec"));
+        schedule(&object["spec"], false, &path, errors);
+        zone(&object["spec"], &path.field("timeZone"), errors);
+        if name(object).len() > MAX_NAME_BYTES {
+            let here = Path::root("metadata").field("name");
+            let detail = format!("must be no more than {MAX_NAME_BYTES} bytes");
+            errors.invalid(&here, name(object), &detail);
+        }
+    }
+
+    /// What was accepted before a rule came stays.
+    fn validate_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
+        let (errors, path) = (&mut Errors(errors), Path::root("spec"));
+        schedule(&new["spec"], str_at(old, "spec.schedule").contains("TZ"), &path, errors);
+        if at(new, "spec.timeZone") != at(old, "spec.timeZone") {
+            zone(&new["spec"], &path.field("timeZone"), errors);
+        }
     }
 
     fn has_status(&self) -> bool {
@@ -97,27 +120,37 @@ impl Strategy for CronJobs {
     }
 }
 
-fn schedule(spec: &Value, path: &Path, errors: &mut Errors) {
+/// `zoned`: whether the schedule may name a time zone itself, as some of old do.
+fn schedule(spec: &Value, zoned: bool, path: &Path, errors: &mut Errors) {
     let (text, here) = (str_at(spec, "schedule"), path.field("schedule"));
     if text.is_empty() {
-        errors.required(&here, "");
-    } else if text.contains("TZ") {
-        let detail = "cannot use TZ or CRON_TZ in schedule, use timeZone field instead";
-        errors.invalid(&here, text, detail);
-    } else if let Err(why) = Schedule::parse(text) {
+        return errors.required(&here, "");
+    }
+    let own_zone = text.starts_with("TZ=") || text.starts_with("CRON_TZ=");
+    let times = text.split_once(' ').filter(|_| own_zone).map_or(text, |(_, times)| times);
+    if let Err(why) = Schedule::parse(times) {
         errors.invalid(&here, text, &why);
     }
-    let zone = path.field("timeZone");
-    match spec.get("timeZone").and_then(Value::as_str) {
-        Some("") => errors.invalid(&zone, "", "timeZone must be nil or non-empty string"),
-        Some("Local") => errors.invalid(
-            &zone,
-            "Local",
-            "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones",
-        ),
-        Some(name) if cron::zone(name).is_none() => {
-            errors.invalid(&zone, name, &format!("unknown time zone {name}"));
-        }
-        _ => {}
+    if !text.contains("TZ") {
+        return;
+    }
+    if !zoned {
+        let detail = "cannot use TZ or CRON_TZ in schedule, use timeZone field instead";
+        errors.invalid(&here, text, detail);
+    } else if has(spec, "timeZone") {
+        let detail = "cannot use both timeZone field and TZ or CRON_TZ in schedule";
+        errors.invalid(&here, text, detail);
+    }
+}
+
+fn zone(spec: &Value, path: &Path, errors: &mut Errors) {
+    let Some(zone) = at(spec, "timeZone").as_str() else { return };
+    if zone.is_empty() {
+        errors.invalid(path, "", "timeZone must be nil or non-empty string");
+    } else if zone.eq_ignore_ascii_case("Local") {
+        let detail = "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones";
+        errors.invalid(path, zone, detail);
+    } else if cron::zone(zone).is_none() {
+        errors.invalid(path, zone, &format!("unknown time zone {zone}"));
     }
 }

@@ -1,6 +1,6 @@
 //! Jobs.
 
-use super::{policies, *};
+use super::{policies, status, *};
 
 pub struct Jobs;
 
@@ -40,6 +40,8 @@ impl Strategy for Jobs {
         default(spec, "suspend", false);
         let replacement = if has(spec, "podFailurePolicy") { "Failed" } else { "TerminatingOrFailed" };
         default_str(spec, "podReplacementPolicy", replacement);
+        default(spec, "manualSelector", false);
+        policies::defaults(spec);
     }
 
     /// A Job selects its own pods by its uid, unless the client selects them by hand.
@@ -54,20 +56,27 @@ impl Strategy for Jobs {
     fn validate(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         let errors = &mut Errors(errors);
         let path = Path::root("spec");
-        selector(object, &path, errors);
+        generated_selector(object, errors);
         job_spec(&object["spec"], &path, errors);
+        selector(object, &path, errors);
+        let completions = i64_at(object, "spec.completions").unwrap_or(0);
+        if str_at(object, "spec.completionMode") == "Indexed" && completions > 0 {
+            hostname(name(object), completions - 1, errors);
+        }
     }
 
     fn validate_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         let errors = &mut Errors(errors);
-        let elastic = str_at(new, "spec.completionMode") == "Indexed"
-            && at(new, "spec.completions") == at(new, "spec.parallelism");
+        let completions = at(new, "spec.completions");
         if str_at(new, "spec.completionMode") != "Indexed" {
             rules::immutable(new, old, &["spec.completions"], errors);
-        } else if !elastic && at(new, "spec.completions") != at(old, "spec.completions") {
+        } else if completions != at(old, "spec.completions")
+            && !completions.is_null()
+            && completions != at(new, "spec.parallelism")
+        {
             let here = Path::root("spec").field("completions");
-            let value = at(new, "spec.completions").clone();
-            errors.invalid(&here, value, "can only be modified in tandem with spec.parallelism");
+            let detail = "can only be modified in tandem with spec.parallelism";
+            errors.invalid(&here, completions.clone(), detail);
         }
         template(new, old, errors);
         let fields = [
@@ -79,6 +88,10 @@ impl Strategy for Jobs {
             "spec.managedBy",
         ];
         rules::immutable(new, old, &fields, errors);
+    }
+
+    fn validate_status_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
+        status::update(new, old, &mut Errors(errors));
     }
 
     fn has_status(&self) -> bool {
@@ -93,7 +106,7 @@ impl Strategy for Jobs {
         let [containers, images] = workloads::wide_cells(object);
         vec![
             name(object).into(),
-            status(object).into(),
+            state(object).into(),
             completions(object).into(),
             duration(object, now).into(),
             table::age(object, now),
@@ -108,26 +121,47 @@ impl Strategy for Jobs {
     }
 }
 
-/// Where the pods of a Job that has not begun may run is still open (KEP-2926).
+/// Where the pods of a suspended Job may run is open until it has begun (KEP-2926), and what they ask for whenever none
+/// of them is left (KEP-5440).
 fn template(new: &Object, old: &Object, errors: &mut Errors) {
     let (path, before) = (Path::root("spec").field("template"), at(old, "spec.template"));
     let mut leveled = at(new, "spec.template").clone();
-    if bool_at(old, "spec.suspend") && !has(old, "status.startTime") {
-        let mut level = |holder: &str, fields: &[&str]| {
-            let none = fields.iter().all(|field| !has(at(before, holder), field));
-            let place = if none { at_mut(&mut leveled, holder) } else { object_at(&mut leveled, holder) };
-            let Some(place) = place else { return };
-            fields.iter().for_each(|field| copy_field(place, at(before, holder), field));
-        };
-        level("metadata", &["annotations", "labels"]);
-        level("spec", &["nodeSelector", "tolerations", "schedulingGates"]);
-        level("spec.affinity", &["nodeAffinity"]);
-        if !has(before, "spec.affinity") && at(&leveled, "spec.affinity") == &json!({}) {
-            remove(&mut leveled, "spec.affinity");
-        }
+    let started = has(old, "status.startTime");
+    if bool_at(old, "spec.suspend") && !started {
+        level_places(&mut leveled, before);
+    }
+    let idle = conditions::is_true(old, "Suspended") && workloads::count(old, "status.active") == 0;
+    if bool_at(old, "spec.suspend") && (!started || idle) {
+        level_resources(&mut leveled, before);
     }
     if leveled != *before {
         errors.invalid(&path, at(new, "spec.template").clone(), "field is immutable");
+    }
+}
+
+fn level_places(leveled: &mut Value, before: &Value) {
+    let mut level = |holder: &str, fields: &[&str]| {
+        let none = fields.iter().all(|field| !has(at(before, holder), field));
+        let place = if none { at_mut(leveled, holder) } else { object_at(leveled, holder) };
+        let Some(place) = place else { return };
+        fields.iter().for_each(|field| copy_field(place, at(before, holder), field));
+    };
+    level("metadata", &["annotations", "labels"]);
+    level("spec", &["nodeSelector", "tolerations", "schedulingGates"]);
+    level("spec.affinity", &["nodeAffinity"]);
+    if !has(before, "spec.affinity") && at(leveled, "spec.affinity") == &json!({}) {
+        remove(leveled, "spec.affinity");
+    }
+}
+
+/// Containers that kept their names and places.
+fn level_resources(leveled: &mut Value, before: &Value) {
+    for list in ["spec.containers", "spec.initContainers"] {
+        let old = list_at(before, list);
+        if old.len() == list_at(leveled, list).len() {
+            let pairs = each_mut(leveled, list).zip(old).filter(|(new, old)| new["name"] == old["name"]);
+            pairs.for_each(|(new, old)| copy_field(new, old, "resources"));
+        }
     }
 }
 
@@ -141,19 +175,61 @@ fn labels_of_template(job: &mut Object) {
     }
 }
 
-fn generate_selector(job: &mut Object) {
+/// What the pods of a Job are labelled with, and what with: keys that upstream made up before it had its prefix, and
+/// those with it.
+fn own_labels(job: &Object) -> [(&'static str, String); 4] {
     let (uid, name) = (str_at(job, "metadata.uid").to_owned(), name(job).to_owned());
+    [
+        ("controller-uid", uid.clone()),
+        ("job-name", name.clone()),
+        (CONTROLLER_UID, uid),
+        ("batch.kubernetes.io/job-name", name),
+    ]
+}
+
+/// What the client has set is left, for validation to refuse.
+fn generate_selector(job: &mut Object) {
+    let own = own_labels(job);
+    let uid = str_at(job, "metadata.uid").to_owned();
     let Some(labels) = object_at(job, "spec.template.metadata.labels") else { return };
-    for (key, value) in [
-        ("controller-uid", &uid),
-        (CONTROLLER_UID, &uid),
-        ("job-name", &name),
-        ("batch.kubernetes.io/job-name", &name),
-    ] {
-        set(labels, key, value.as_str());
+    for (key, value) in own {
+        default(labels, key, value);
     }
     if let Some(selected) = object_at(job, "spec.selector.matchLabels") {
-        set(selected, CONTROLLER_UID, uid);
+        default(selected, CONTROLLER_UID, uid);
+    }
+}
+
+/// A generated selector selects the Job's own pods and no others.
+fn generated_selector(job: &Object, errors: &mut Errors) {
+    if bool_at(job, "spec.manualSelector") || !has(job, "spec.selector") {
+        return;
+    }
+    let path = Path::root("spec").field("template").field("metadata").field("labels");
+    let labels = at(job, "spec.template.metadata.labels");
+    let own = own_labels(job);
+    for (key, value) in &own {
+        let (here, detail) = (path.key(key), format!("must be '{value}'"));
+        match labels.get(key) {
+            None => errors.required(&here, &detail),
+            Some(found) if found != value => errors.invalid(&here, labels.clone(), &detail),
+            Some(_) => {}
+        }
+    }
+    let expected: Value = own.into_iter().collect();
+    let selector = at(job, "spec.selector");
+    if !rules::selects(selector, &expected) {
+        let here = Path::root("spec").field("selector");
+        errors.invalid(&here, selector.clone(), "`selector` not auto-generated");
+    }
+}
+
+/// The last pod of an Indexed Job gets the longest host name.
+fn hostname(job: &str, last: i64, errors: &mut Errors) {
+    let longest = format!("{job}-{last}");
+    if !coracle_api::validation::dns1123_label(&longest).is_empty() {
+        let detail = format!("will not able to create pod with invalid DNS label: {longest}");
+        errors.invalid(&Path::root("metadata").field("name"), job, &detail);
     }
 }
 
@@ -161,10 +237,10 @@ fn selector(job: &Object, path: &Path, errors: &mut Errors) {
     let (selector, labels) = (at(job, "spec.selector"), at(job, "spec.template.metadata.labels"));
     if selector.is_null() {
         errors.required(&path.field("selector"), "");
-        return;
+    } else {
+        rules::label_selector(selector, &path.field("selector"), errors);
     }
-    rules::label_selector(selector, &path.field("selector"), errors);
-    if !rules::selects(selector, labels) {
+    if selector.is_null() || !rules::selects(selector, labels) {
         let here = path.field("template").field("metadata").field("labels");
         errors.invalid(&here, labels.clone(), "`selector` does not match template `labels`");
     }
@@ -184,30 +260,27 @@ pub fn job_spec(spec: &Value, path: &Path, errors: &mut Errors) {
     for field in counts {
         rules::non_negative_at(spec, field, path, errors);
     }
-    rules::one_of_if_set(spec, "completionMode", &["Indexed", "NonIndexed"], path, errors);
-    rules::one_of_if_set(spec, "podReplacementPolicy", &["Failed", "TerminatingOrFailed"], path, errors);
-    if str_at(spec, "completionMode") == "Indexed" && !has(spec, "completions") {
-        let detail = "when completion mode is Indexed";
-        errors.required(&path.field("completions"), detail);
-    }
-    if has(spec, "backoffLimitPerIndex") && str_at(spec, "completionMode") != "Indexed" {
-        let value = at(spec, "backoffLimitPerIndex").clone();
-        errors.invalid(&path.field("backoffLimitPerIndex"), value, "requires indexed completion mode");
-    }
+    rules::one_of_if_set(spec, "completionMode", &["NonIndexed", "Indexed"], path, errors);
     policies::check(spec, path, errors);
     let template = path.field("template");
-    if !matches!(str_at(spec, "template.spec.restartPolicy"), "OnFailure" | "Never") {
-        let here = template.field("spec").field("restartPolicy");
-        errors.required(&here, "valid values: \"OnFailure\", \"Never\"");
-    }
     workloads::pod_template(at(spec, "template"), &template, errors);
+    restart_policy(spec, &template.field("spec").field("restartPolicy"), errors);
 }
 
-fn status(job: &Object) -> &'static str {
-    let is = |kind: &str| {
-        let mut conditions = list_at(job, "status.conditions").iter();
-        conditions.any(|c| str_at(c, "type") == kind && str_at(c, "status") == "True")
-    };
+fn restart_policy(spec: &Value, path: &Path, errors: &mut Errors) {
+    match str_at(spec, "template.spec.restartPolicy") {
+        "Always" | "" => errors.required(path, "valid values: \"OnFailure\", \"Never\""),
+        "OnFailure" if has(spec, "podFailurePolicy") => {
+            let detail = "only \"Never\" is supported when podFailurePolicy is specified";
+            errors.invalid(path, "OnFailure", detail);
+        }
+        "OnFailure" | "Never" => {}
+        other => errors.not_supported(path, other, &["OnFailure", "Never"]),
+    }
+}
+
+fn state(job: &Object) -> &'static str {
+    let is = |kind: &str| conditions::is_true(job, kind);
     match () {
         () if is("Complete") => "Complete",
         () if is("Failed") => "Failed",

@@ -3,13 +3,14 @@
 mod cronjobs;
 mod jobs;
 mod policies;
+mod status;
 #[cfg(test)]
 mod tests;
 
 pub use cronjobs::CronJobs;
 pub use jobs::Jobs;
 
-use super::{Column, Env, Strategy, copy_field, human, rules, table, value::*, workloads};
+use super::{Column, Env, Strategy, conditions, copy_field, human, rules, table, value::*, workloads};
 use coracle_api::{FieldError, Object};
 use jiff::Timestamp;
 use serde_json::{Value, json};

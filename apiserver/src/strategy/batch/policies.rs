@@ -11,6 +11,7 @@ const MAX_RULES: usize = 20;
 const MAX_CODES: usize = 255;
 const MAX_PATTERNS: usize = 20;
 const MAX_PARALLELISM_INDEXED: i64 = 100_000;
+const MAX_FAILED_INDEXES: i64 = 100_000;
 /// An Indexed Job with more completions than the first may not run more pods at once than the second, and may not fail
 /// more indexes.
 const MANY_COMPLETIONS: i64 = 100_000;
@@ -18,21 +19,36 @@ const MAX_PARALLELISM_MANY: i64 = 10_000;
 const MAX_INDEXES_BYTES: usize = 64 * 1024;
 const MAX_MANAGER_BYTES: usize = 63;
 
-pub fn check(spec: &Value, path: &Path, errors: &mut Errors) {
-    let indexed = str_at(spec, "completionMode") == "Indexed";
-    if indexed {
-        limits(spec, path, errors);
+/// Of the spec of a Job: a pattern of pod conditions means those that are true.
+pub fn defaults(spec: &mut Value) {
+    for rule in each_mut(spec, "podFailurePolicy.rules") {
+        each_mut(rule, "onPodConditions").for_each(|pattern| default_str(pattern, "status", "True"));
     }
+}
+
+pub fn check(spec: &Value, path: &Path, errors: &mut Errors) {
     if !has(spec, "backoffLimitPerIndex") && has(spec, "maxFailedIndexes") {
         errors.required(&path.field("backoffLimitPerIndex"), "when maxFailedIndexes is specified");
     }
-    if let Some(policy) = spec.get("podFailurePolicy").filter(|p| !p.is_null()) {
-        failure_policy(spec, policy, path, errors);
-    }
-    if let Some(policy) = spec.get("successPolicy").filter(|p| !p.is_null()) {
-        success_policy(spec, policy, indexed, path, errors);
-    }
     manager(spec, path, errors);
+    let indexed = str_at(spec, "completionMode") == "Indexed";
+    if indexed {
+        limits(spec, path, errors);
+    } else {
+        for field in ["backoffLimitPerIndex", "maxFailedIndexes"].iter().filter(|field| has(spec, field)) {
+            let value = at(spec, field).clone();
+            errors.invalid(&path.field(field), value, "requires indexed completion mode");
+        }
+    }
+    if has(spec, "podFailurePolicy") {
+        failure_policy(spec, &spec["podFailurePolicy"], path, errors);
+    }
+    if has(spec, "successPolicy") {
+        success_policy(spec, &spec["successPolicy"], indexed, path, errors);
+    }
+    let replacements: &[&str] =
+        if has(spec, "podFailurePolicy") { &["Failed"] } else { &["Failed", "TerminatingOrFailed"] };
+    rules::one_of_if_set(spec, "podReplacementPolicy", replacements, path, errors);
 }
 
 fn limits(spec: &Value, path: &Path, errors: &mut Errors) {
@@ -42,32 +58,32 @@ fn limits(spec: &Value, path: &Path, errors: &mut Errors) {
             errors.invalid(&path.field(field), value, &format!("must be less than or equal to {limit}{why}"));
         }
     };
-    at_most("parallelism", MAX_PARALLELISM_INDEXED, " when completion mode is Indexed", errors);
-    let Some(completions) = number("completions") else { return };
-    if has(spec, "maxFailedIndexes") {
-        at_most("maxFailedIndexes", completions, " when specified", errors);
+    if !has(spec, "completions") {
+        errors.required(&path.field("completions"), "when completion mode is Indexed");
     }
-    if completions > MANY_COMPLETIONS && has(spec, "backoffLimitPerIndex") {
+    at_most("parallelism", MAX_PARALLELISM_INDEXED, " when completion mode is Indexed", errors);
+    let failed = number("maxFailedIndexes");
+    if let (Some(completions), Some(failed)) = (number("completions"), failed)
+        && failed > completions
+    {
+        let detail = "must be less than or equal to completions";
+        errors.invalid(&path.field("maxFailedIndexes"), failed, detail);
+    }
+    at_most("maxFailedIndexes", MAX_FAILED_INDEXES, "", errors);
+    let many = number("completions").is_some_and(|completions| completions > MANY_COMPLETIONS);
+    if many && has(spec, "backoffLimitPerIndex") {
+        if failed.is_none() {
+            let why = format!("must be specified when completions is above {MANY_COMPLETIONS}");
+            errors.required(&path.field("maxFailedIndexes"), &why);
+        }
         let why =
             format!(" when completions are above {MANY_COMPLETIONS} and used with backoff limit per index");
         at_most("parallelism", MAX_PARALLELISM_MANY, &why, errors);
         at_most("maxFailedIndexes", MAX_PARALLELISM_MANY, &why, errors);
-        if !has(spec, "maxFailedIndexes") {
-            let why = format!("must be specified when completions are above {MANY_COMPLETIONS}");
-            errors.required(&path.field("maxFailedIndexes"), &why);
-        }
     }
 }
 
 fn failure_policy(spec: &Value, policy: &Value, path: &Path, errors: &mut Errors) {
-    let restart = str_at(spec, "template.spec.restartPolicy");
-    if restart != "Never" {
-        let here = path.field("template").field("spec").field("restartPolicy");
-        errors.invalid(&here, restart, "only \"Never\" is supported when podFailurePolicy is specified");
-    }
-    if str_at(spec, "podReplacementPolicy") == "TerminatingOrFailed" {
-        errors.not_supported(&path.field("podReplacementPolicy"), "TerminatingOrFailed", &["Failed"]);
-    }
     let here = path.field("podFailurePolicy").field("rules");
     let all = list_at(policy, "rules");
     if all.len() > MAX_RULES {
@@ -90,20 +106,14 @@ fn failure_rule(spec: &Value, rule: &Value, path: &Path, errors: &mut Errors) {
         _ => {}
     }
     let (codes, patterns) = (has(rule, "onExitCodes"), !list_at(rule, "onPodConditions").is_empty());
-    match (codes, patterns) {
-        (true, true) => {
-            let why = "specifying both OnExitCodes and OnPodConditions is not supported";
-            errors.invalid(&path.field("onPodConditions"), at(rule, "onPodConditions").clone(), why);
-        }
-        (false, false) => {
-            errors.invalid(
-                path,
-                rule.clone(),
-                "specifying one of OnExitCodes and OnPodConditions is required",
-            );
-        }
-        (true, false) => exit_codes(spec, &rule["onExitCodes"], &path.field("onExitCodes"), errors),
-        (false, true) => pod_conditions(rule, &path.field("onPodConditions"), errors),
+    if codes {
+        exit_codes(spec, &rule["onExitCodes"], &path.field("onExitCodes"), errors);
+    }
+    pod_conditions(rule, &path.field("onPodConditions"), errors);
+    if codes && patterns {
+        errors.invalid_unshown(path, "specifying both OnExitCodes and OnPodConditions is not supported");
+    } else if !codes && !patterns {
+        errors.invalid_unshown(path, "specifying one of OnExitCodes and OnPodConditions is required");
     }
 }
 
@@ -119,7 +129,7 @@ fn exit_codes(spec: &Value, rule: &Value, path: &Path, errors: &mut Errors) {
         .iter()
         .flat_map(|list| list_at(spec, list))
         .any(|c| str_at(c, "name") == container);
-    if !container.is_empty() && !named {
+    if has(rule, "containerName") && !named {
         let why = "must be one of the container or initContainer names in the pod template";
         errors.invalid(&path.field("containerName"), container, why);
     }
@@ -168,7 +178,8 @@ fn success_policy(spec: &Value, policy: &Value, indexed: bool, path: &Path, erro
     }
     let (all, here) = (list_at(policy, "rules"), path.field("rules"));
     if all.is_empty() {
-        errors.required(&here, "must not be empty when the successPolicy is specified");
+        let detail = "at least one rules must be specified when the successPolicy is specified";
+        errors.required(&here, detail);
     } else if all.len() > MAX_RULES {
         errors.too_many(&here, all.len(), MAX_RULES);
     }
@@ -181,66 +192,69 @@ fn success_policy(spec: &Value, policy: &Value, indexed: bool, path: &Path, erro
 fn success_rule(rule: &Value, completions: i64, path: &Path, errors: &mut Errors) {
     let (indexes, count) = (rule["succeededIndexes"].as_str(), i64_at(rule, "succeededCount"));
     if indexes.is_none() && count.is_none() {
-        return errors.required(path, "at least one of succeededCount or succeededIndexes must be specified");
+        let detail = "at least one of succeededCount or succeededIndexes must be specified";
+        return errors.required(path, detail);
     }
-    let mut named = completions;
+    let mut named = None;
     if let Some(text) = indexes {
         let here = path.field("succeededIndexes");
         if text.len() > MAX_INDEXES_BYTES {
             errors.too_long(&here, MAX_INDEXES_BYTES);
         }
-        match count_indexes(text, completions) {
-            Ok(total) => named = total,
-            Err(why) => errors.invalid(&here, text, &format!("error parsing succeededIndexes: {why}")),
+        let parsed = count_indexes(text, completions);
+        if let Err(why) = &parsed {
+            errors.invalid(&here, text, &format!("error parsing succeededIndexes: {why}"));
         }
+        named = Some(parsed.unwrap_or(0));
     }
     let Some(count) = count else { return };
     let here = path.field("succeededCount");
-    if count <= 0 {
-        errors.invalid(&here, count, "must be greater than zero");
-    } else if count > completions {
-        let why =
-            format!("must be less than or equal to {completions} (the number of specified completions)");
-        errors.invalid(&here, count, &why);
-    } else if count > named {
-        let why = format!(
-            "must be less than or equal to {named} (the number of indexes in the specified succeededIndexes field)"
-        );
-        errors.invalid(&here, count, &why);
+    rules::non_negative(count, &here, errors);
+    let bounds = [
+        (Some(completions), "the number of specified completions"),
+        (named, "the number of indexes in the specified succeededIndexes field"),
+    ];
+    for (bound, what) in bounds {
+        if let Some(bound) = bound.filter(|bound| count > *bound) {
+            errors.invalid(&here, count, &format!("must be less than or equal to {bound} ({what})"));
+        }
     }
 }
 
 /// How many indexes `1,3-5` names: in order, each once, below `completions`.
-fn count_indexes(text: &str, completions: i64) -> Result<i64, String> {
-    let (mut total, mut last) = (0, -1);
-    if text.is_empty() {
-        return Ok(0);
-    }
-    for part in text.split(',') {
-        let bounds: Vec<&str> = part.split('-').collect();
-        let number = |text: &str| {
-            let why = || format!("cannot convert string to integer for index: {text:?}");
-            text.parse::<i64>().ok().filter(|n| *n >= 0).ok_or_else(why)
-        };
-        let (first, end) = match bounds.as_slice() {
-            [one] => (number(one)?, number(one)?),
-            [first, end] => (number(first)?, number(end)?),
-            _ => {
-                return Err(format!(
-                    "the fragment {part:?} violates the requirement that an index interval can have at most two parts separated by '-'"
-                ));
-            }
-        };
-        if first > end || first <= last || bounds.len() == 2 && first == end {
+pub fn count_indexes(text: &str, completions: i64) -> Result<i64, String> {
+    let (mut total, mut last) = (0, None);
+    for part in text.split(',').filter(|_| !text.is_empty()) {
+        let (first, end) = interval(part, completions)?;
+        if let Some(last) = last.filter(|last| *last >= first) {
             return Err(format!("non-increasing order, previous: {last}, current: {first}"));
         }
-        if end >= completions {
-            return Err(format!("too large index: {part:?}"));
-        }
         total += end - first + 1;
-        last = end;
+        last = Some(end);
     }
     Ok(total)
+}
+
+/// `3` or `3-5`, below `completions`.
+pub fn interval(part: &str, completions: i64) -> Result<(i64, i64), String> {
+    let number = |text: &str| match text.parse::<i32>().map(i64::from) {
+        Err(_) => Err(format!("cannot convert string to integer for index: {text:?}")),
+        Ok(number) if number >= completions => Err(format!("too large index: {text:?}")),
+        Ok(number) => Ok(number),
+    };
+    match part.split('-').collect::<Vec<_>>().as_slice() {
+        [one] => number(one).map(|number| (number, number)),
+        [first, end] => match (number(first)?, number(end)?) {
+            (first, end) if first >= end => {
+                Err(format!("non-increasing order, previous: {first}, current: {end}"))
+            }
+            both => Ok(both),
+        },
+        _ => Err(format!(
+            "the fragment {part:?} violates the requirement that an index interval can have at most two parts \
+             separated by '-'"
+        )),
+    }
 }
 
 fn manager(spec: &Value, path: &Path, errors: &mut Errors) {

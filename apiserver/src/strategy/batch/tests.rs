@@ -1,5 +1,5 @@
 use super::*;
-use crate::strategy::testing::{self, World};
+use crate::strategy::testing::{self, World, status_errors, update_errors};
 
 fn template() -> Value {
     json!({ "spec": { "restartPolicy": "Never", "containers": [{ "name": "c", "image": "i:1" }] } })
@@ -33,6 +33,7 @@ fn a_job_selects_its_own_pods() {
         ("backoffLimit", json!(6)),
         ("completionMode", json!("NonIndexed")),
         ("suspend", json!(false)),
+        ("manualSelector", json!(false)),
         ("podReplacementPolicy", json!("TerminatingOrFailed")),
     ] {
         assert_eq!(object["spec"][field], value, "{field}");
@@ -47,15 +48,176 @@ fn mistakes() {
         errors(&Jobs, &always),
         ["spec.template.spec.restartPolicy: Required value: valid values: \"OnFailure\", \"Never\""]
     );
-    let mut cron = json!({ "metadata": { "name": "c" }, "spec": { "schedule": "* * * * *",
-        "jobTemplate": { "spec": { "template": template() } } } });
-    CronJobs.defaults(&mut cron);
-    assert_eq!(cron["spec"]["concurrencyPolicy"], "Allow");
-    assert_eq!(errors(&CronJobs, &cron), [""; 0]);
-    cron["spec"]["schedule"] = "61 * * * *".into();
+    let other = job(&json!({ "spec": { "template": { "spec": { "restartPolicy": "X" } } } }));
     assert_eq!(
-        errors(&CronJobs, &cron),
-        ["spec.schedule: Invalid value: \"61 * * * *\": end of range (61) above maximum (59): 61"]
+        errors(&Jobs, &other)[1],
+        "spec.template.spec.restartPolicy: Unsupported value: \"X\": supported values: \"OnFailure\", \"Never\""
+    );
+    let indexed = json!({ "metadata": { "name": "j".repeat(62) }, "spec": { "completionMode": "Indexed", "completions": 11 } });
+    assert!(
+        errors(&Jobs, &job(&indexed))[0]
+            .ends_with(&format!("will not able to create pod with invalid DNS label: {}-10", "j".repeat(62)))
+    );
+}
+
+#[test]
+fn patterns_of_conditions_mean_true_ones() {
+    let patterns = json!([{ "action": "Ignore", "onPodConditions": [{ "type": "A" }] }]);
+    let object = job(&json!({ "spec": { "podFailurePolicy": { "rules": patterns } } }));
+    assert_eq!(object["spec"]["podFailurePolicy"]["rules"][0]["onPodConditions"][0]["status"], "True");
+    assert_eq!(errors(&Jobs, &object), [""; 0]);
+}
+
+#[test]
+fn a_generated_selector_is_the_jobs_own() {
+    let labelled =
+        job(&json!({ "spec": { "template": { "metadata": { "labels": { "job-name": "other" } } } } }));
+    let found = errors(&Jobs, &labelled);
+    assert!(found[0].starts_with("spec.template.metadata.labels[job-name]: Invalid value: {"), "{found:?}");
+    assert!(found[0].ends_with(": must be 'j'") && found.len() == 1, "{found:?}");
+    let selecting = job(&json!({ "spec": { "selector": { "matchLabels": { "a": "b" } },
+        "template": { "metadata": { "labels": { "a": "b" } } } } }));
+    let found = errors(&Jobs, &selecting);
+    assert!(found[0].ends_with("`selector` not auto-generated") && found.len() == 1, "{found:?}");
+    let by_hand =
+        job(&json!({ "spec": { "manualSelector": true, "selector": { "matchLabels": { "a": "b" } },
+        "template": { "metadata": { "labels": { "a": "b" } } } } }));
+    assert_eq!(errors(&Jobs, &by_hand), [""; 0]);
+}
+
+#[test]
+fn cron_jobs() {
+    let cron = |patch: Value| {
+        let mut cron = json!({ "metadata": { "name": "c" }, "spec": { "schedule": "* * * * *",
+            "jobTemplate": { "spec": { "template": template() } } } });
+        testing::merge(&mut cron, &json!({ "spec": patch }));
+        CronJobs.defaults(&mut cron);
+        cron
+    };
+    let created = |patch: Value| {
+        let mut found = Vec::new();
+        let object = cron(patch);
+        CronJobs.validate(&object, &World::default().env(), &mut found);
+        CronJobs.validate_create(&object, &World::default().env(), &mut found);
+        testing::texts(&found)
+    };
+    assert_eq!(cron(json!({}))["spec"]["concurrencyPolicy"], "Allow");
+    let zoned = "cannot use TZ or CRON_TZ in schedule, use timeZone field instead";
+    for (patch, want) in [
+        (json!({}), vec![]),
+        (json!({ "schedule": null }), vec!["spec.schedule: Required value".to_owned()]),
+        (
+            json!({ "schedule": "61 * * * *" }),
+            vec!["spec.schedule: Invalid value: \"61 * * * *\": end of range (61) above maximum (59): 61".to_owned()],
+        ),
+        (
+            json!({ "schedule": "TZ=UTC * * * * *" }),
+            vec![format!("spec.schedule: Invalid value: \"TZ=UTC * * * * *\": {zoned}")],
+        ),
+        (
+            json!({ "timeZone": "lOCAL" }),
+            vec!["spec.timeZone: Invalid value: \"lOCAL\": timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones".to_owned()],
+        ),
+        (
+            json!({ "timeZone": "No/Where" }),
+            vec!["spec.timeZone: Invalid value: \"No/Where\": unknown time zone No/Where".to_owned()],
+        ),
+        (
+            json!({ "jobTemplate": { "spec": { "selector": {}, "manualSelector": true } } }),
+            vec![
+                "spec.jobTemplate.spec.selector: Invalid value: {}: `selector` will be auto-generated".to_owned(),
+                "spec.jobTemplate.spec.manualSelector: Unsupported value: true: supported values: \"nil\", \"false\"".to_owned(),
+            ],
+        ),
+    ] {
+        assert_eq!(created(patch.clone()), want, "{patch}");
+    }
+    let old = cron(json!({ "schedule": "TZ=UTC * * * * *" }));
+    assert_eq!(update_errors(&CronJobs, &old, &old), [""; 0]);
+    let both = cron(json!({ "schedule": "TZ=UTC * * * * *", "timeZone": "UTC" }));
+    assert!(
+        update_errors(&CronJobs, &both, &old)[0]
+            .ends_with("cannot use both timeZone field and TZ or CRON_TZ in schedule")
+    );
+}
+
+#[test]
+fn a_status_says_what_clients_expect() {
+    let conditions = |kinds: &[&str]| -> Value {
+        kinds.iter().map(|kind| json!({ "type": kind, "status": "True" })).collect()
+    };
+    let met = conditions(&["SuccessCriteriaMet", "Complete"]);
+    let (start, end) = ("2026-01-01T00:00:00Z", "2026-01-01T00:01:00Z");
+    let done = json!({ "conditions": met, "startTime": start, "completionTime": end, "succeeded": 1 });
+    let changed = |new: Value, old: Value| {
+        let with = |status| json!({ "spec": { "completions": 3, "parallelism": 1 }, "status": status });
+        status_errors(&Jobs, &with(new), &with(old))
+    };
+    assert_eq!(changed(done.clone(), json!({ "startTime": start, "active": 1 })), [""; 0]);
+    let at = |field: &str, rest: &str| vec![format!("status.{field}: {rest}")];
+    for (new, old, want) in [
+        (
+            json!({ "active": -1 }),
+            json!({}),
+            at("active", "Invalid value: -1: must be greater than or equal to 0"),
+        ),
+        (
+            json!({ "startTime": start, "completionTime": end, "conditions": conditions(&["Complete"]) }),
+            json!({}),
+            at(
+                "conditions",
+                "Invalid value: cannot set Complete=True condition without the SuccessCriteriaMet=true condition",
+            ),
+        ),
+        (
+            json!({ "startTime": start, "conditions": conditions(&["Failed"]) }),
+            json!({}),
+            at(
+                "conditions",
+                "Invalid value: cannot set Failed=True condition without the FailureTarget=true condition",
+            ),
+        ),
+        (
+            json!({ "conditions": met, "startTime": start }),
+            json!({}),
+            at("completionTime", "Required value: completionTime is required for Complete jobs"),
+        ),
+        (
+            json!({ "conditions": conditions(&["SuccessCriteriaMet"]), "startTime": start, "succeeded": 1 }),
+            json!({ "conditions": met, "startTime": start, "succeeded": 1 }),
+            at("conditions", "Invalid value: cannot disable the terminal Complete=True condition"),
+        ),
+        (
+            json!({ "startTime": start, "ready": 2, "active": 1 }),
+            json!({}),
+            at("ready", "Invalid value: 2: cannot set more ready pods than active"),
+        ),
+        (
+            json!({ "failed": 1 }),
+            json!({ "failed": 2 }),
+            at("failed", "Invalid value: 1: cannot decrease the failed counter"),
+        ),
+        (
+            json!({}),
+            json!({ "startTime": start }),
+            at("startTime", "Required value: startTime cannot be removed for unsuspended job"),
+        ),
+        (
+            json!({ "completedIndexes": "0" }),
+            json!({}),
+            at(
+                "completedIndexes",
+                "Invalid value: \"0\": cannot set non-empty completedIndexes when non-indexed completion mode",
+            ),
+        ),
+    ] {
+        assert_eq!(changed(new.clone(), old), want, "{new}");
+    }
+    let by_index = |status: Value| json!({ "spec": { "completions": 5, "completionMode": "Indexed", "backoffLimitPerIndex": 1 }, "status": status });
+    let both = by_index(json!({ "completedIndexes": "0-2", "failedIndexes": "2,4" }));
+    assert_eq!(
+        status_errors(&Jobs, &both, &by_index(json!({}))),
+        at("failedIndexes", "Invalid value: \"2,4\": failedIndexes and completedIndexes overlap at index: 2")
     );
 }
 
@@ -106,7 +268,27 @@ fn policies_of_jobs_are_judged() {
         ),
         (
             json!({ "spec": { "maxFailedIndexes": 1 } }),
-            "spec.backoffLimitPerIndex: Required value: when maxFailedIndexes is specified",
+            "spec.backoffLimitPerIndex: Required value: when maxFailedIndexes is specified; spec.maxFailedIndexes: Invalid value: 1: requires indexed completion mode",
+        ),
+        (
+            rules(json!([{ "action": "FailJob" }])),
+            "spec.podFailurePolicy.rules[0]: Invalid value: specifying one of OnExitCodes and OnPodConditions is required",
+        ),
+        (
+            json!({ "spec": { "podFailurePolicy": { "rules": [] }, "podReplacementPolicy": "TerminatingOrFailed" } }),
+            "spec.podReplacementPolicy: Unsupported value: \"TerminatingOrFailed\": supported values: \"Failed\"",
+        ),
+        (
+            json!({ "spec": { "completionMode": "Indexed", "completions": 2, "backoffLimitPerIndex": 1, "maxFailedIndexes": 3 } }),
+            "spec.maxFailedIndexes: Invalid value: 3: must be less than or equal to completions",
+        ),
+        (
+            json!({ "spec": { "completionMode": "Indexed", "completions": null, "parallelism": 2 } }),
+            "spec.completions: Required value: when completion mode is Indexed",
+        ),
+        (
+            indexed(json!({ "rules": [{ "succeededIndexes": "3-1" }] })),
+            "spec.successPolicy.rules[0].succeededIndexes: Invalid value: \"3-1\": error parsing succeededIndexes: non-increasing order, previous: 3, current: 1",
         ),
         (indexed(json!({ "rules": [{ "succeededIndexes": "0,2-4", "succeededCount": 3 }] })), ""),
         (
@@ -148,6 +330,10 @@ fn a_waiting_job_may_be_steered_and_nothing_else() {
         let running = json!({ "spec": { "template": steering } });
         assert_eq!(changed(json!({}), running), ["spec.template"], "{steering}");
     }
+    let resources = json!([{ "name": "c", "image": "i:1", "resources": { "requests": { "cpu": "1" } } }]);
+    let asking = json!({ "spec": { "containers": resources } });
+    assert!(changed(suspended.clone(), of(asking.clone())).is_empty());
+    assert_eq!(changed(json!({}), json!({ "spec": { "template": asking } })), ["spec.template"]);
     let other = of(json!({ "spec": { "terminationGracePeriodSeconds": 1 } }));
     assert_eq!(changed(suspended.clone(), other), ["spec.template"]);
     let apart = of(json!({ "spec": { "affinity": { "podAffinity": {} } } }));

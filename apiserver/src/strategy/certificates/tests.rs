@@ -140,7 +140,7 @@ fn approval_changes_conditions_alone() {
     CertificateSigningRequests.validate_approval_update(&both, &new, &world.env(), &mut errors);
     assert_eq!(
         errors[0].to_string(),
-        "status.conditions[1].type: Invalid value: \"Denied\": Approved and Denied conditions are mutually exclusive"
+        "status.conditions: Invalid value: \"Denied\": Approved and Denied conditions are mutually exclusive"
     );
     let mut errors = Vec::new();
     CertificateSigningRequests.validate_approval_update(&old, &new, &world.env(), &mut errors);

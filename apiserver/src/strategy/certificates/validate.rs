@@ -154,10 +154,10 @@ fn first_bad(
 }
 
 fn conditions(object: &Object, allowed: &Allowed, errors: &mut Errors) {
-    let path = Path::root("status").field("conditions");
+    let all = Path::root("status").field("conditions");
     let mut seen: Vec<&str> = Vec::new();
     for (i, condition) in list_at(object, "status.conditions").iter().enumerate() {
-        let (kind, path) = (str_at(condition, "type"), path.index(i));
+        let (kind, path) = (str_at(condition, "type"), all.index(i));
         if kind.is_empty() && !allowed.empty_condition_type {
             errors.required(&path.field("type"), "");
         }
@@ -169,7 +169,7 @@ fn conditions(object: &Object, allowed: &Allowed, errors: &mut Errors) {
         };
         if seen.contains(&opposite) && !allowed.both_decisions {
             let why = "Approved and Denied conditions are mutually exclusive";
-            errors.invalid(&path.field("type"), kind, why);
+            errors.invalid(&all, kind, why);
         }
         if seen.contains(&kind) && !allowed.duplicate_conditions {
             errors.duplicate(&path.field("type"), kind);

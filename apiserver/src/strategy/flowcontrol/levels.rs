@@ -13,6 +13,8 @@ pub struct PriorityLevelConfigurations;
 /// Upstream's limit on the queues of one level; each costs memory.
 const MOST_QUEUES: i64 = 10_000_000;
 const EXEMPT: &str = "exempt";
+/// Only conversion from an older version may set it, and takes it away again.
+const ZERO_SHARES: &str = "flowcontrol.k8s.io/v1beta3-preserve-zero-concurrency-shares";
 
 impl Strategy for PriorityLevelConfigurations {
     fn defaults(&self, object: &mut Object) {
@@ -34,18 +36,27 @@ impl Strategy for PriorityLevelConfigurations {
     fn validate(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         let errors = &mut Errors(errors);
         let path = Path::root("spec");
-        mandatory(object, &path, errors);
+        if at(object, "metadata.annotations").get(ZERO_SHARES).is_some() {
+            let here = Path::root("metadata").field("annotations");
+            errors.forbidden(&here, &format!("annotation '{ZERO_SHARES}' is forbidden"));
+        }
         let spec = &object["spec"];
         let kind = str_at(spec, "type");
-        if (name(object) == EXEMPT) != (kind == "Exempt") && !kind.is_empty() {
-            let detail = "type must be 'Exempt' if and only if name is 'exempt'";
+        if (name(object) == EXEMPT) != (kind == "Exempt") {
+            let detail = "must be 'Exempt' if and only if `name` is 'exempt'";
             errors.invalid(&path.field("type"), kind, detail);
         }
         match kind {
             "Exempt" => exempt(spec, &path, errors),
             "Limited" => limited(spec, &path, errors),
-            other => errors.not_supported(&path.field("type"), other, &["Exempt", "Limited"]),
+            _ => rules::one_of(spec, "type", &["Exempt", "Limited"], &path, errors),
         }
+        mandatory(object, &path, errors);
+        super::status(object, errors);
+    }
+
+    fn validate_status_update(&self, new: &Object, _old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
+        super::status(new, &mut Errors(errors));
     }
 
     fn has_status(&self) -> bool {
@@ -175,7 +186,7 @@ fn queues(queuing: &Value, path: &Path, errors: &mut Errors) {
         let detail = format!("must not be greater than {MOST_QUEUES}");
         errors.invalid(&path.field("queues"), queues, &detail);
     }
-    if hand > queues {
+    if hand > 0 && hand > queues {
         let detail = format!("should not be greater than queues ({queues})");
         errors.invalid(&path.field("handSize"), hand, &detail);
         return;

@@ -2,22 +2,11 @@
 
 use super::super::rules;
 use super::super::value::*;
+use coracle_api::{FieldError, validation};
 use serde_json::Value;
 
-const RESOURCE_VERBS: [&str; 11] = [
-    "approve",
-    "bind",
-    "create",
-    "delete",
-    "deletecollection",
-    "escalate",
-    "get",
-    "list",
-    "patch",
-    "update",
-    "watch",
-];
-const URL_VERBS: [&str; 7] = ["delete", "get", "head", "options", "patch", "post", "put"];
+const VERBS: [&str; 9] =
+    ["create", "delete", "deletecollection", "get", "list", "patch", "proxy", "update", "watch"];
 
 pub fn policy(rule: &Value, path: &Path, errors: &mut Errors) {
     let subjects = list_at(rule, "subjects");
@@ -90,18 +79,17 @@ fn several(rule: &Value, field: &str, what: &str, empty: &str, path: &Path, erro
     !all
 }
 
-fn verbs(rule: &Value, supported: &[&str], path: &Path, errors: &mut Errors) {
+fn verbs(rule: &Value, path: &Path, errors: &mut Errors) {
     let empty = "verbs must contain at least one value";
     if several(rule, "verbs", "verbs", empty, path, errors)
-        && strings_at(rule, "verbs").any(|verb| !supported.contains(&verb))
+        && strings_at(rule, "verbs").any(|verb| !VERBS.contains(&verb))
     {
-        let shown = strings_at(rule, "verbs").collect::<Vec<_>>().join(",");
-        errors.not_supported(&path.field("verbs"), &shown, supported);
+        errors.0.push(FieldError::not_supported(path.field("verbs"), at(rule, "verbs"), &VERBS));
     }
 }
 
 fn resource(rule: &Value, path: &Path, errors: &mut Errors) {
-    verbs(rule, &RESOURCE_VERBS, path, errors);
+    verbs(rule, path, errors);
     let groups = "resource rules must supply at least one api group";
     several(rule, "apiGroups", "api groups", groups, path, errors);
     let resources = "resource rules must supply at least one resource";
@@ -112,13 +100,17 @@ fn resource(rule: &Value, path: &Path, errors: &mut Errors) {
     let namespaces = "resource rules that are not cluster scoped must supply at least one namespace";
     if several(rule, "namespaces", "namespaces", namespaces, path, errors) {
         for (index, namespace) in strings_at(rule, "namespaces").enumerate() {
-            rules::label(namespace, &path.field("namespaces").index(index), errors);
+            let here = path.field("namespaces").index(index);
+            for why in validation::dns1123_label(namespace) {
+                let detail = format!("each member of this list must be '*' or a DNS-1123 label; {why}");
+                errors.invalid(&here, namespace, &detail);
+            }
         }
     }
 }
 
 fn non_resource(rule: &Value, path: &Path, errors: &mut Errors) {
-    verbs(rule, &URL_VERBS, path, errors);
+    verbs(rule, path, errors);
     let empty = "nonResourceURLs must contain at least one value";
     if several(rule, "nonResourceURLs", "non-resource URLs", empty, path, errors) {
         for (index, url) in strings_at(rule, "nonResourceURLs").enumerate() {

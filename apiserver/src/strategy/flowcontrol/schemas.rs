@@ -4,10 +4,9 @@ use super::super::value::*;
 use super::super::{Column, Env, Strategy, rules as common, table};
 use super::rules;
 use crate::flowcontrol::defaults;
-use coracle_api::{FieldError, Object, validation};
+use coracle_api::{FieldError, Object};
 use jiff::Timestamp;
-use serde_json::Value;
-use std::collections::BTreeSet;
+use serde_json::{Value, json};
 
 pub struct FlowSchemas;
 
@@ -24,13 +23,14 @@ impl Strategy for FlowSchemas {
     fn validate(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         let errors = &mut Errors(errors);
         let path = Path::root("spec");
-        mandatory(object, &path, errors);
         let spec = &object["spec"];
         precedence(name(object), i64_at(spec, "matchingPrecedence").unwrap_or(0), &path, errors);
         if has(spec, "distinguisherMethod") {
             let kind = str_at(spec, "distinguisherMethod.type");
             if !matches!(kind, "ByUser" | "ByNamespace") {
-                errors.not_supported(&path.field("distinguisherMethod"), kind, &["ByNamespace", "ByUser"]);
+                let here = path.field("distinguisherMethod").field("type");
+                let shown = json!({ "Type": kind });
+                errors.0.push(FieldError::not_supported(here, &shown, &["ByNamespace", "ByUser"]));
             }
         }
         let level = str_at(spec, "priorityLevelConfiguration.name");
@@ -43,7 +43,12 @@ impl Strategy for FlowSchemas {
         for (index, rule) in list_at(spec, "rules").iter().enumerate() {
             rules::policy(rule, &path.field("rules").index(index), errors);
         }
-        status(&object["status"], errors);
+        mandatory(object, &path, errors);
+        super::status(object, errors);
+    }
+
+    fn validate_status_update(&self, new: &Object, _old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
+        super::status(new, &mut Errors(errors));
     }
 
     fn has_status(&self) -> bool {
@@ -101,20 +106,5 @@ fn precedence(name: &str, precedence: i64, path: &Path, errors: &mut Errors) {
     }
     if precedence == 1 && name != "exempt" {
         errors.invalid(&path, precedence, "only the schema named 'exempt' may have matchingPrecedence 1");
-    }
-}
-
-fn status(status: &Value, errors: &mut Errors) {
-    let path = Path::root("status").field("conditions");
-    let mut seen = BTreeSet::new();
-    for (index, condition) in list_at(status, "conditions").iter().enumerate() {
-        let kind = str_at(condition, "type");
-        let here = path.index(index).field("type");
-        if !seen.insert(kind) {
-            errors.duplicate(&here, kind);
-        }
-        for message in validation::qualified_name(kind) {
-            errors.invalid(&here, kind, &message);
-        }
     }
 }

@@ -53,9 +53,7 @@ fn mistakes_of_levels() {
         (json!({}), vec![]),
         (
             json!({ "metadata": { "name": "exempt" } }),
-            vec![
-                "spec.type: Invalid value: \"Limited\": type must be 'Exempt' if and only if name is 'exempt'",
-            ],
+            vec!["spec.type: Invalid value: \"Limited\": must be 'Exempt' if and only if `name` is 'exempt'"],
         ),
         (
             queuing(json!({ "queues": 3 })),
@@ -84,6 +82,13 @@ fn mistakes_of_levels() {
         (
             json!({ "spec": { "limited": null } }),
             vec!["spec.limited: Required value: must not be empty when type is Limited"],
+        ),
+        (json!({ "spec": { "type": null } }), vec!["spec.type: Required value"]),
+        (
+            json!({ "metadata": { "annotations": { "flowcontrol.k8s.io/v1beta3-preserve-zero-concurrency-shares": "" } } }),
+            vec![
+                "metadata.annotations: Forbidden: annotation 'flowcontrol.k8s.io/v1beta3-preserve-zero-concurrency-shares' is forbidden",
+            ],
         ),
         (
             json!({ "spec": { "type": "Some" } }),
@@ -114,6 +119,20 @@ fn what_is_mandatory_is_fixed() {
 }
 
 #[test]
+fn conditions_of_a_status() {
+    let object = json!({ "status": { "conditions": [{ "type": "A" }, { "type": "A" }, {}] } });
+    for strategy in [&FlowSchemas as &dyn Strategy, &PriorityLevelConfigurations] {
+        assert_eq!(
+            crate::strategy::testing::status_errors(strategy, &object, &object),
+            [
+                "status.conditions[1].type: Duplicate value: \"A\"",
+                "status.conditions[2].type: Required value"
+            ]
+        );
+    }
+}
+
+#[test]
 fn mistakes_of_schemas() {
     let schema = json!({ "metadata": { "name": "s" }, "spec": {
         "matchingPrecedence": 1, "distinguisherMethod": { "type": "ByMoon" },
@@ -127,7 +146,7 @@ fn mistakes_of_schemas() {
     } });
     let expected = [
         "spec.matchingPrecedence: Invalid value: 1: only the schema named 'exempt' may have matchingPrecedence 1",
-        "spec.distinguisherMethod: Unsupported value: \"ByMoon\": supported values: \"ByNamespace\", \"ByUser\"",
+        "spec.distinguisherMethod.type: Unsupported value: {\"Type\":\"ByMoon\"}: supported values: \"ByNamespace\", \"ByUser\"",
         "spec.priorityLevelConfiguration.name: Required value: must reference a priority level",
         "spec.rules[0].subjects[0].user: Required value: user is required when subject kind is 'User'",
         "spec.rules[0].subjects[0].group: Forbidden: group is forbidden when subject kind is not 'Group'",
@@ -138,8 +157,8 @@ fn mistakes_of_schemas() {
         "spec.rules[1].resourceRules[0].apiGroups: Required value: resource rules must supply at least one api group",
         "spec.rules[1].resourceRules[0].namespaces: Required value: resource rules that are not cluster scoped must \
          supply at least one namespace",
-        "spec.rules[1].nonResourceRules[0].verbs: Unsupported value: \"fly\": supported values: \"delete\", \"get\", \
-         \"head\", \"options\", \"patch\", \"post\", \"put\"",
+        "spec.rules[1].nonResourceRules[0].verbs: Unsupported value: [\"fly\"]: supported values: \"create\", \"delete\", \
+         \"deletecollection\", \"get\", \"list\", \"patch\", \"proxy\", \"update\", \"watch\"",
         "spec.rules[1].nonResourceRules[0].nonResourceURLs[0]: Invalid value: \"/a*\": wildcard can only do suffix \
          matching",
         "spec.rules[1].nonResourceRules[0].nonResourceURLs[1]: Invalid value: \"a\": must start with slash",

@@ -26,10 +26,6 @@ impl Strategy for Ingresses {
         for (i, rule) in list_at(spec, "rules").iter().enumerate() {
             self::rule(rule, &path.field("rules").index(i), errors);
         }
-        let class = str_at(spec, "ingressClassName");
-        if !class.is_empty() {
-            rules::subdomain(class, &path.field("ingressClassName"), errors);
-        }
         for (i, tls) in list_at(spec, "tls").iter().enumerate() {
             let here = path.field("tls").index(i);
             for (j, name) in strings_at(tls, "hosts").enumerate() {
@@ -40,13 +36,22 @@ impl Strategy for Ingresses {
                 rules::subdomain(secret, &here.field("secretName"), errors);
             }
         }
+        if has(spec, "ingressClassName") {
+            rules::subdomain(str_at(spec, "ingressClassName"), &path.field("ingressClassName"), errors);
+        }
     }
 
     fn validate_create(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         let annotation = at(object, "metadata.annotations").get(OLD_CLASS);
-        if let Some(old) = annotation.filter(|_| !str_at(object, "spec.ingressClassName").is_empty()) {
-            let here = Path::root("metadata").field("annotations").field(OLD_CLASS);
-            Errors(errors).invalid(&here, old.clone(), "can not be set when the class field is also set");
+        let class = at(object, "spec.ingressClassName");
+        if let Some(old) = annotation.filter(|old| !class.is_null() && *old != class) {
+            // Upstream's path begins here.
+            let here = Path::root("annotations").field(OLD_CLASS);
+            Errors(errors).invalid(
+                &here,
+                old.clone(),
+                "must match `ingressClassName` when both are specified",
+            );
         }
     }
 
@@ -74,11 +79,7 @@ impl Strategy for Ingresses {
 
     fn row(&self, object: &Object, now: Timestamp) -> Vec<Value> {
         let ports = if list_at(object, "spec.tls").is_empty() { "80" } else { "80, 443" };
-        let ingress = list_at(object, "status.loadBalancer.ingress").iter();
-        let addresses: Vec<&str> = ingress
-            .map(|i| if str_at(i, "ip").is_empty() { str_at(i, "hostname") } else { str_at(i, "ip") })
-            .filter(|a| !a.is_empty())
-            .collect();
+        let addresses: Vec<&str> = rules::addresses(object).into_iter().collect();
         vec![
             name(object).into(),
             table::cell_or_none(str_at(object, "spec.ingressClassName")),
@@ -90,14 +91,17 @@ impl Strategy for Ingresses {
     }
 }
 
-/// Three hosts at most; a rule without one stands for all.
+/// Three hosts at most; upstream says of all rules behind them that there are more, with a host or not.
 fn hosts(ingress: &Object) -> String {
+    const SHOWN: usize = 3;
     let all: Vec<&str> = list_at(ingress, "spec.rules").iter().map(|r| str_at(r, "host")).collect();
-    let named: Vec<&str> = all.iter().copied().filter(|h| !h.is_empty()).collect();
-    match named.len() {
-        0 => "*".to_owned(),
-        n if n > 3 => format!("{} + {} more...", named[..3].join(","), n - 3),
-        _ => named.join(","),
+    let named = |hosts: &[&str]| hosts.iter().filter(|host| !host.is_empty()).count();
+    let shown: Vec<&str> = all.iter().copied().filter(|host| !host.is_empty()).take(SHOWN).collect();
+    let more = (0..all.len()).any(|i| named(&all[..i]) >= SHOWN);
+    match shown.join(",") {
+        none if none.is_empty() => "*".to_owned(),
+        hosts if more => format!("{hosts} + {} more...", all.len() - SHOWN),
+        hosts => hosts,
     }
 }
 
@@ -130,21 +134,26 @@ fn rule(rule: &Value, path: &Path, errors: &mut Errors) {
         errors.required(&here, "");
     }
     for (i, entry) in list_at(rule, "http.paths").iter().enumerate() {
-        let here = here.index(i);
-        let (kind, text) = (str_at(entry, "pathType"), str_at(entry, "path"));
-        if kind.is_empty() {
-            errors.required(&here.field("pathType"), "pathType must be specified");
-        } else {
-            rules::one_of(entry, "pathType", &["Exact", "ImplementationSpecific", "Prefix"], &here, errors);
-        }
-        let absolute = text.starts_with('/') || (kind == "ImplementationSpecific" && text.is_empty());
-        if !absolute {
-            errors.invalid(&here.field("path"), text, "must be an absolute path");
-        } else if matches!(kind, "Exact" | "Prefix") {
-            canonical(text, &here.field("path"), errors);
-        }
-        backend(at(entry, "backend"), &here.field("backend"), errors);
+        http_path(entry, &here.index(i), errors);
     }
+}
+
+fn http_path(entry: &Value, path: &Path, errors: &mut Errors) {
+    const KINDS: [&str; 3] = ["Exact", "ImplementationSpecific", "Prefix"];
+    if !has(entry, "pathType") {
+        return errors.required(&path.field("pathType"), "pathType must be specified");
+    }
+    let (kind, text, here) = (str_at(entry, "pathType"), str_at(entry, "path"), path.field("path"));
+    let exact = matches!(kind, "Exact" | "Prefix");
+    if !KINDS.contains(&kind) {
+        errors.not_supported(&path.field("pathType"), kind, &KINDS);
+    } else if !text.starts_with('/') && (exact || !text.is_empty()) {
+        errors.invalid(&here, text, "must be an absolute path");
+    }
+    if exact {
+        canonical(text, &here, errors);
+    }
+    backend(at(entry, "backend"), &path.field("backend"), errors);
 }
 
 /// What one request could write in several ways is refused.
@@ -159,19 +168,11 @@ fn canonical(text: &str, path: &Path, errors: &mut Errors) {
 
 /// Another object that takes the traffic, or that has parameters.
 fn object_reference(reference: &Value, path: &Path, errors: &mut Errors) {
-    let group = str_at(reference, "apiGroup");
-    if !group.is_empty() {
-        rules::subdomain(group, &path.field("apiGroup"), errors);
+    if has(reference, "apiGroup") {
+        rules::subdomain(str_at(reference, "apiGroup"), &path.field("apiGroup"), errors);
     }
-    for (field, detail) in [("kind", "kind is required"), ("name", "name is required")] {
-        match str_at(reference, field) {
-            "" => errors.required(&path.field(field), detail),
-            text => {
-                for message in coracle_api::validation::path_segment_name(text) {
-                    errors.invalid(&path.field(field), text, &message);
-                }
-            }
-        }
+    for field in ["kind", "name"] {
+        rules::path_segment(str_at(reference, field), &path.field(field), errors);
     }
 }
 
@@ -181,7 +182,7 @@ fn parameters(parameters: &Value, path: &Path, errors: &mut Errors) {
     rules::one_of(parameters, "scope", &["Cluster", "Namespace"], path, errors);
     let (here, named) = (path.field("namespace"), has(parameters, "namespace"));
     match (str_at(parameters, "scope"), str_at(parameters, "namespace")) {
-        ("Namespace", "") => errors.required(&here, "`parameters.scope` is set to 'Namespace'"),
+        ("Namespace", _) if !named => errors.required(&here, "`parameters.scope` is set to 'Namespace'"),
         ("Namespace", namespace) => rules::label(namespace, &here, errors),
         ("Cluster", _) if named => errors.forbidden(&here, "`parameters.scope` is set to 'Cluster'"),
         _ => {}
@@ -201,10 +202,10 @@ fn backend(backend: &Value, path: &Path, errors: &mut Errors) {
             }
             let (name, number) = (str_at(service, "port.name"), i64_at(service, "port.number").unwrap_or(0));
             match (name, number) {
-                ("", 0) => errors.required(&here, "port name or number is required"),
+                ("", 0) => errors.required(path, "port name or number is required"),
                 ("", number) => rules::port(number, &here.field("port").field("number"), errors),
                 (name, 0) => rules::port_name(name, &here.field("port").field("name"), errors),
-                _ => errors.invalid(&here, "", "cannot set both port name & port number"),
+                _ => errors.invalid(path, "", "cannot set both port name & port number"),
             }
         }
     }

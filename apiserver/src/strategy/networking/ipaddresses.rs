@@ -13,20 +13,26 @@ impl Strategy for IpAddresses {
 
     fn validate(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         let errors = &mut Errors(errors);
-        let canonical = name(object).parse::<IpAddr>().is_ok_and(|ip| ip.to_string() == name(object));
-        if !canonical {
-            let path = Path::root("metadata").field("name");
-            errors.invalid(&path, name(object), "must be a valid IP address in canonical form");
+        let here = Path::root("metadata").field("name");
+        rules::ip(name(object), &here, errors);
+        let canonical =
+            name(object).parse::<IpAddr>().map_or_else(|_| name(object).to_owned(), |ip| ip.to_string());
+        if canonical != name(object) {
+            errors.invalid(&here, name(object), &format!("must be in canonical form (\"{canonical}\")"));
         }
         let path = Path::root("spec").field("parentRef");
         if !has(object, "spec.parentRef") {
             errors.required(&path, "");
             return;
         }
-        for field in ["resource", "name"] {
-            if str_at(at(object, "spec.parentRef"), field).is_empty() {
-                errors.required(&path.field(field), "");
-            }
+        let parent = at(object, "spec.parentRef");
+        if !str_at(parent, "group").is_empty() {
+            rules::subdomain(str_at(parent, "group"), &path.field("group"), errors);
+        }
+        rules::path_segment(str_at(parent, "resource"), &path.field("resource"), errors);
+        rules::path_segment(str_at(parent, "name"), &path.field("name"), errors);
+        if !namespace_of(parent).is_empty() {
+            rules::path_segment(&namespace_of(parent), &path.field("namespace"), errors);
         }
     }
 
@@ -39,16 +45,16 @@ impl Strategy for IpAddresses {
     }
 
     fn columns(&self) -> &'static [Column] {
-        const { &[table::NAME, table::string("ParentRef", "Who has the address"), table::AGE] }
+        const { &[table::NAME, table::string("ParentRef", "Who has the address")] }
     }
 
-    fn row(&self, object: &Object, now: Timestamp) -> Vec<Value> {
+    fn row(&self, object: &Object, _now: Timestamp) -> Vec<Value> {
         let parent = at(object, "spec.parentRef");
         let (resource, group) = (str_at(parent, "resource"), str_at(parent, "group"));
         let qualified = if group.is_empty() { resource.to_owned() } else { format!("{resource}.{group}") };
         let parts = [qualified.to_lowercase(), namespace_of(parent), str_at(parent, "name").to_owned()];
         let text = parts.into_iter().filter(|p| !p.is_empty()).collect::<Vec<_>>().join("/");
-        vec![name(object).into(), table::cell_or_none(&text), table::age(object, now)]
+        vec![name(object).into(), table::cell_or_none(&text)]
     }
 }
 
@@ -65,12 +71,13 @@ impl Strategy for ServiceCidrs {
     fn validate(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         let errors = &mut Errors(errors);
         let path = Path::root("spec").field("cidrs");
+        let cidrs = at(object, "spec.cidrs");
         match list_at(object, "spec.cidrs").len() {
-            0 => errors.required(&path, "at least one CIDR required"),
+            0 => return errors.required(&path, "at least one CIDR required"),
             1 | 2 => {}
             _ => {
-                let detail = "may only hold up to 2 values";
-                errors.invalid(&path, at(object, "spec.cidrs").clone(), detail);
+                let shown = json!({ "CIDRs": cidrs });
+                return errors.invalid(&path, shown, "may only hold up to 2 values");
             }
         }
         for (i, cidr) in strings_at(object, "spec.cidrs").enumerate() {
@@ -78,8 +85,9 @@ impl Strategy for ServiceCidrs {
         }
         let six = strings_at(object, "spec.cidrs").filter(|cidr| cidr.contains(':')).count();
         if list_at(object, "spec.cidrs").len() == 2 && six != 1 {
-            let detail = "may specify no more than one IP for each IP family";
-            errors.invalid(&path, at(object, "spec.cidrs").clone(), detail);
+            let detail =
+                "may specify no more than one IP for each IP family, i.e 192.168.0.0/24 and 2001:db8::/64";
+            errors.invalid(&path, cidrs.clone(), detail);
         }
     }
 
@@ -87,8 +95,12 @@ impl Strategy for ServiceCidrs {
     fn validate_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         let path = Path::root("spec").field("cidrs");
         let (now, before) = (list_at(new, "spec.cidrs"), list_at(old, "spec.cidrs"));
-        if !now.starts_with(before) {
-            Errors(errors).invalid(&path, at(new, "spec.cidrs").clone(), "field is immutable");
+        let errors = &mut Errors(errors);
+        if now.len() != before.len() && (before.len(), now.len()) != (1, 2) {
+            return errors.immutable(&path, at(new, "spec.cidrs"), at(old, "spec.cidrs"));
+        }
+        for (i, (now, before)) in now.iter().zip(before).enumerate() {
+            errors.immutable(&path.index(i), now, before);
         }
     }
 

@@ -27,15 +27,6 @@ impl Strategy for NetworkPolicies {
         let errors = &mut Errors(errors);
         let (spec, path) = (&object["spec"], Path::root("spec"));
         rules::label_selector(at(spec, "podSelector"), &path.field("podSelector"), errors);
-        if list_at(spec, "policyTypes").len() > 2 {
-            let detail = "may not specify more than two policyTypes";
-            errors.invalid(&path.field("policyTypes"), at(spec, "policyTypes").clone(), detail);
-        }
-        for (i, kind) in strings_at(spec, "policyTypes").enumerate() {
-            if !matches!(kind, "Ingress" | "Egress") {
-                errors.not_supported(&path.field("policyTypes").index(i), kind, &["Egress", "Ingress"]);
-            }
-        }
         for (direction, peers) in [("ingress", "from"), ("egress", "to")] {
             for (i, rule) in list_at(spec, direction).iter().enumerate() {
                 let here = path.field(direction).index(i);
@@ -45,6 +36,15 @@ impl Strategy for NetworkPolicies {
                 for (j, peer) in list_at(rule, peers).iter().enumerate() {
                     self::peer(peer, &here.field(peers).index(j), errors);
                 }
+            }
+        }
+        if list_at(spec, "policyTypes").len() > 2 {
+            let detail = "may not specify more than two policyTypes";
+            return errors.invalid(&path.field("policyTypes"), at(spec, "policyTypes").clone(), detail);
+        }
+        for (i, kind) in strings_at(spec, "policyTypes").enumerate() {
+            if !matches!(kind, "Ingress" | "Egress") {
+                errors.not_supported(&path.field("policyTypes").index(i), kind, &["Ingress", "Egress"]);
             }
         }
     }
@@ -60,19 +60,25 @@ impl Strategy for NetworkPolicies {
 }
 
 fn port(port: &Value, path: &Path, errors: &mut Errors) {
-    rules::one_of(port, "protocol", &["SCTP", "TCP", "UDP"], path, errors);
-    if has(port, "port") {
-        rules::int_or_name_port(at(port, "port"), &path.field("port"), errors);
+    let protocol = str_at(port, "protocol");
+    if !matches!(protocol, "TCP" | "UDP" | "SCTP") {
+        errors.not_supported(&path.field("protocol"), protocol, &["TCP", "UDP", "SCTP"]);
     }
-    let Some(end) = i64_at(port, "endPort") else { return };
-    let here = path.field("endPort");
-    match at(port, "port") {
-        Value::Null => errors.required(&path.field("port"), "must be specified when `endPort` is specified"),
-        Value::String(_) => errors.invalid(&here, end, "may not be specified when `port` is non-numeric"),
-        first if first.as_i64().is_some_and(|first| end < first) => {
-            errors.invalid(&here, end, "must be greater than or equal to `port`");
+    let (first, end, here) = (at(port, "port"), i64_at(port, "endPort"), path.field("endPort"));
+    if let Some(end) = end {
+        match first {
+            Value::Null => errors.invalid(&here, end, "may not be specified when `port` is not specified"),
+            Value::String(_) => errors.invalid(&here, end, "may not be specified when `port` is non-numeric"),
+            first => {
+                if first.as_i64().is_some_and(|first| end < first) {
+                    errors.invalid(&here, end, "must be greater than or equal to `port`");
+                }
+                rules::port(end, &here, errors);
+            }
         }
-        _ => rules::port(end, &here, errors),
+    }
+    if !first.is_null() {
+        rules::int_or_name_port(first, &path.field("port"), errors);
     }
 }
 
@@ -96,15 +102,15 @@ fn peer(peer: &Value, path: &Path, errors: &mut Errors) {
         "" => errors.required(&here.field("cidr"), ""),
         cidr => rules::cidr(cidr, &here.field("cidr"), errors),
     }
+    let Ok(whole) = cidr.parse::<IpNet>() else { return };
     for (i, except) in strings_at(peer, "ipBlock.except").enumerate() {
         let here = here.field("except").index(i);
-        match (cidr.parse::<IpNet>(), except.parse::<IpNet>()) {
-            (Ok(whole), Ok(part)) if whole.trunc() == part.trunc() || !whole.contains(&part) => {
-                let detail = format!("must be a strict subset of `cidr`: {cidr:?}");
-                errors.invalid(&here, except, &detail);
+        match except.parse::<IpNet>() {
+            Err(_) => rules::cidr(except, &here, errors),
+            Ok(part) if !whole.contains(&part.addr()) || whole.prefix_len() >= part.prefix_len() => {
+                errors.invalid(&here, except, "must be a strict subset of `cidr`");
             }
-            (_, Err(_)) => rules::cidr(except, &here, errors),
-            _ => {}
+            Ok(_) => {}
         }
     }
 }

@@ -1,12 +1,5 @@
 use super::*;
-use crate::strategy::testing::World;
-
-fn errors(strategy: &dyn Strategy, mut object: Object) -> Vec<String> {
-    strategy.defaults(&mut object);
-    let mut errors = Vec::new();
-    strategy.validate(&object, &World::default().env(), &mut errors);
-    errors.iter().map(ToString::to_string).collect()
-}
+use crate::strategy::testing::{World, errors, texts, update_errors};
 
 #[test]
 fn ingresses() {
@@ -19,7 +12,7 @@ fn ingresses() {
     assert_eq!(Ingresses.row(&good, Timestamp::UNIX_EPOCH), ["i", "<none>", "a.org", "", "80", "<unknown>"]);
     assert_eq!(
         errors(&Ingresses, path(json!({ "service": { "name": "s" } }))),
-        ["spec.rules[0].http.paths[0].backend.service: Required value: port name or number is required"]
+        ["spec.rules[0].http.paths[0].backend: Required value: port name or number is required"]
     );
     assert_eq!(
         errors(&Ingresses, json!({})),
@@ -37,7 +30,7 @@ fn network_policies() {
     assert_eq!(
         errors(&NetworkPolicies, block),
         [
-            "spec.ingress[0].from[0].ipBlock.except[0]: Invalid value: \"11.0.0.0/8\": must be a strict subset of `cidr`: \"10.0.0.0/8\"",
+            "spec.ingress[0].from[0].ipBlock.except[0]: Invalid value: \"11.0.0.0/8\": must be a strict subset of `cidr`",
             "spec.ingress[0].from[1]: Required value: must specify a peer",
         ]
     );
@@ -63,6 +56,7 @@ fn paths_hosts_and_secrets_of_ingresses() {
         ("/a/..", "Exact", Some("\"/a/..\": cannot end with '/..'")),
         ("/a%2fb", "Prefix", Some("\"/a%2fb\": must not contain '%2f'")),
         ("a", "Prefix", Some("\"a\": must be an absolute path")),
+        ("a", "ImplementationSpecific", Some("\"a\": must be an absolute path")),
         ("", "ImplementationSpecific", None),
         ("/a//b", "ImplementationSpecific", None),
     ] {
@@ -86,23 +80,103 @@ fn paths_hosts_and_secrets_of_ingresses() {
     );
     let resource =
         json!({ "spec": { "defaultBackend": { "resource": { "apiGroup": "a.b", "kind": "K" } } } });
+    assert_eq!(errors(&Ingresses, resource), ["spec.defaultBackend.resource.name: Required value"]);
+}
+
+#[test]
+fn an_ingress_names_one_class() {
+    let found = |class: &str| {
+        let object = json!({ "metadata": { "annotations": { "kubernetes.io/ingress.class": "a" } },
+            "spec": { "ingressClassName": class } });
+        let mut errors = Vec::new();
+        Ingresses.validate_create(&object, &World::default().env(), &mut errors);
+        texts(&errors)
+    };
+    assert_eq!(found("a"), [""; 0]);
     assert_eq!(
-        errors(&Ingresses, resource),
-        ["spec.defaultBackend.resource.name: Required value: name is required"]
+        found("b"),
+        [
+            "annotations.kubernetes.io/ingress.class: Invalid value: \"a\": must match `ingressClassName` when both are specified"
+        ]
     );
 }
 
 #[test]
-fn an_ingress_names_its_class_once() {
-    let object = json!({ "metadata": { "annotations": { "kubernetes.io/ingress.class": "a" } },
-        "spec": { "ingressClassName": "a" } });
-    let mut errors = Vec::new();
-    Ingresses.validate_create(&object, &World::default().env(), &mut errors);
+fn ports_and_blocks_of_policies() {
+    let port =
+        |port: Value| errors(&NetworkPolicies, json!({ "spec": { "ingress": [{ "ports": [port] }] } }));
+    let at = |field: &str, rest: &str| vec![format!("spec.ingress[0].ports[0].{field}: {rest}")];
+    for (value, want) in [
+        (json!({ "port": 1, "endPort": 2 }), vec![]),
+        (json!({ "port": "http" }), vec![]),
+        (
+            json!({ "endPort": 2 }),
+            at("endPort", "Invalid value: 2: may not be specified when `port` is not specified"),
+        ),
+        (
+            json!({ "port": "a", "endPort": 2 }),
+            at("endPort", "Invalid value: 2: may not be specified when `port` is non-numeric"),
+        ),
+        (
+            json!({ "port": 3, "endPort": 2 }),
+            at("endPort", "Invalid value: 2: must be greater than or equal to `port`"),
+        ),
+        (
+            json!({ "protocol": "X" }),
+            at("protocol", "Unsupported value: \"X\": supported values: \"TCP\", \"UDP\", \"SCTP\""),
+        ),
+    ] {
+        assert_eq!(port(value.clone()), want, "{value}");
+    }
+    let types = json!({ "spec": { "policyTypes": ["Ingress", "Egress", "X"] } });
     assert_eq!(
-        errors[0].to_string(),
-        "metadata.annotations.kubernetes.io/ingress.class: Invalid value: \"a\": can not be set when the class field \
-         is also set"
+        errors(&NetworkPolicies, types),
+        [
+            "spec.policyTypes: Invalid value: [\"Ingress\",\"Egress\",\"X\"]: may not specify more than two policyTypes"
+        ]
     );
+    let wider = json!({ "spec": { "egress": [{ "to": [{ "ipBlock": { "cidr": "10.1.0.0/16", "except": ["10.0.0.0/8"] } }] }] } });
+    assert_eq!(
+        errors(&NetworkPolicies, wider),
+        [
+            "spec.egress[0].to[0].ipBlock.except[0]: Invalid value: \"10.0.0.0/8\": must be a strict subset of `cidr`"
+        ]
+    );
+}
+
+#[test]
+fn addresses_and_ranges_are_judged() {
+    let address = |name: &str, parent: Value| {
+        errors(&IpAddresses, json!({ "metadata": { "name": name }, "spec": { "parentRef": parent } }))
+    };
+    let service = json!({ "resource": "services", "name": "s", "namespace": "d" });
+    assert_eq!(address("10.0.0.1", service.clone()), [""; 0]);
+    assert_eq!(
+        address("2001:DB8::1", service),
+        ["metadata.name: Invalid value: \"2001:DB8::1\": must be in canonical form (\"2001:db8::1\")"]
+    );
+    assert_eq!(
+        address("10.0.0.1", json!({ "resource": "a/b" })),
+        [
+            "spec.parentRef.resource: Invalid value: \"a/b\": may not contain '/'",
+            "spec.parentRef.name: Required value",
+        ]
+    );
+    let cidrs = |cidrs: Value| json!({ "spec": { "cidrs": cidrs } });
+    assert_eq!(
+        errors(&ServiceCidrs, cidrs(json!(["10.0.0.0/24", "10.1.0.0/24"]))),
+        [
+            "spec.cidrs: Invalid value: [\"10.0.0.0/24\",\"10.1.0.0/24\"]: may specify no more than one IP for each IP family, \
+          i.e 192.168.0.0/24 and 2001:db8::/64"
+        ]
+    );
+    let changed = |new: Value| update_errors(&ServiceCidrs, &cidrs(new), &cidrs(json!(["10.0.0.0/24"])));
+    assert_eq!(changed(json!(["10.0.0.0/24", "2001:db8::/64"])), [""; 0]);
+    assert_eq!(
+        changed(json!(["10.1.0.0/24"])),
+        ["spec.cidrs[0]: Invalid value: \"10.1.0.0/24\": field is immutable"]
+    );
+    assert_eq!(changed(json!([])), ["spec.cidrs: Invalid value: []: field is immutable"]);
 }
 
 #[test]
@@ -121,7 +195,7 @@ fn classes_of_ingresses() {
             json!({ "kind": "K", "name": "n", "namespace": "d" }),
             "spec.parameters.namespace: Forbidden: `parameters.scope` is set to 'Cluster'",
         ),
-        (json!({ "name": "n" }), "spec.parameters.kind: Required value: kind is required"),
+        (json!({ "name": "n" }), "spec.parameters.kind: Required value"),
     ] {
         assert_eq!(errors(&IngressClasses, class(parameters)), [want]);
     }

@@ -3,6 +3,7 @@
 use super::super::value::*;
 use super::{ip, one_of, subdomain};
 use serde_json::Value;
+use std::collections::BTreeSet;
 
 /// `status.loadBalancer` of a Service or an Ingress; only the former says how an address is to be taken.
 pub fn load_balancer(status: &Value, has_modes: bool, path: &Path, errors: &mut Errors) {
@@ -26,4 +27,17 @@ pub fn load_balancer(status: &Value, has_modes: bool, path: &Path, errors: &mut 
             }
         }
     }
+}
+
+/// The addresses of `status.loadBalancer`, or names where there are none, as a table shows them.
+pub fn addresses(object: &Value) -> BTreeSet<&str> {
+    let address = |ingress| match str_at(ingress, "ip") {
+        "" => str_at(ingress, "hostname"),
+        ip => ip,
+    };
+    list_at(object, "status.loadBalancer.ingress")
+        .iter()
+        .map(address)
+        .filter(|text| !text.is_empty())
+        .collect()
 }

@@ -6,7 +6,7 @@ mod names;
 mod quantity;
 mod selector;
 
-pub use balancers::load_balancer;
+pub use balancers::{addresses, load_balancer};
 pub use names::*;
 pub use quantity::*;
 pub use selector::{label_selector, selects, selects_all};
@@ -40,6 +40,15 @@ pub fn non_negative(number: i64, path: &Path, errors: &mut Errors) {
 pub fn non_negative_at(object: &Value, field: &str, path: &Path, errors: &mut Errors) {
     if let Some(number) = i64_at(object, field) {
         non_negative(number, &path.field(field), errors);
+    }
+}
+
+/// How long a service account's token may live.
+pub fn token_seconds(seconds: i64, path: &Path, errors: &mut Errors) {
+    if seconds < 600 {
+        errors.invalid(path, seconds, "may not specify a duration less than 10 minutes");
+    } else if seconds > 1 << 32 {
+        errors.invalid(path, seconds, "may not specify a duration larger than 2^32 seconds");
     }
 }
 

@@ -25,6 +25,14 @@ pub fn label_1035(text: &str, path: &Path, errors: &mut Errors) {
     each(validation::dns1035_label(text), text, path, errors);
 }
 
+/// A name that can stand in a URL, and is there.
+pub fn path_segment(text: &str, path: &Path, errors: &mut Errors) {
+    if text.is_empty() {
+        return errors.required(path, "");
+    }
+    each(validation::path_segment_name(text), text, path, errors);
+}
+
 /// A key of a label: a name, with an optional DNS prefix.
 pub fn qualified_name(text: &str, path: &Path, errors: &mut Errors) {
     each(validation::qualified_name(text), text, path, errors);

@@ -30,13 +30,8 @@ fn external(service: &Object) -> String {
     match kind(service) {
         "ExternalName" => str_at(service, "spec.externalName").to_owned(),
         "LoadBalancer" => {
-            let mut all: Vec<&str> = list_at(service, "status.loadBalancer.ingress")
-                .iter()
-                .map(|i| if str_at(i, "ip").is_empty() { str_at(i, "hostname") } else { str_at(i, "ip") })
-                .filter(|text| !text.is_empty())
-                .collect();
-            all.sort_unstable();
-            all.extend(listed);
+            let balanced = super::super::rules::addresses(service).into_iter();
+            let all: Vec<&str> = balanced.chain(listed).collect();
             if all.is_empty() { "<pending>".to_owned() } else { all.join(",") }
         }
         _ if listed.is_empty() => "<none>".to_owned(),

@@ -6,6 +6,10 @@ use std::collections::HashSet;
 pub struct StorageClasses;
 pub struct VolumeAttributesClasses;
 
+/// Upstream's limits of what a class tells its driver.
+const MAX_PARAMETERS: usize = 512;
+const PARAMETERS_MAX_BYTES: usize = 256 * 1024;
+
 const DEFAULT_MARKS: &[&str] =
     &["storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class"];
 
@@ -25,9 +29,7 @@ impl Strategy for StorageClasses {
         rules::one_of(object, "reclaimPolicy", &["Delete", "Retain"], &Path::root(""), errors);
         let modes = &["Immediate", "WaitForFirstConsumer"];
         rules::one_of(object, "volumeBindingMode", modes, &Path::root(""), errors);
-        if entries_at(object, "parameters").any(|(key, _)| key.is_empty()) {
-            errors.invalid(&Path::root("parameters"), "", "field can not be empty.");
-        }
+        parameters(object, errors);
         topologies(list_at(object, "allowedTopologies"), errors);
     }
 
@@ -52,7 +54,7 @@ impl Strategy for StorageClasses {
                 table::string("Provisioner", "Who makes the volumes"),
                 table::string("ReclaimPolicy", "What happens to a volume once its claim is gone"),
                 table::string("VolumeBindingMode", "When claims are bound"),
-                table::boolean("AllowVolumeExpansion", "Whether volumes may grow"),
+                table::string("AllowVolumeExpansion", "Whether volumes may grow"),
                 table::AGE,
             ]
         }
@@ -91,9 +93,26 @@ fn topologies(terms: &[Value], errors: &mut Errors) {
                 errors.duplicate(&here.field("key"), key);
             }
         }
-        if terms[..i].contains(term) {
+        if keys.is_empty() || terms[..i].contains(term) {
             errors.duplicate(&path.field("matchLabelExpressions"), "");
         }
+    }
+}
+
+fn parameters(object: &Object, errors: &mut Errors) {
+    let path = Path::root("parameters");
+    if entries_at(object, "parameters").count() > MAX_PARAMETERS {
+        return errors.too_long(&path, MAX_PARAMETERS);
+    }
+    let mut bytes = 0;
+    for (key, value) in entries_at(object, "parameters") {
+        if key.is_empty() {
+            errors.invalid(&path, "", "field can not be empty.");
+        }
+        bytes += key.len() + value.as_str().map_or(0, str::len);
+    }
+    if bytes > PARAMETERS_MAX_BYTES {
+        errors.too_long(&path, PARAMETERS_MAX_BYTES);
     }
 }
 
@@ -112,6 +131,7 @@ impl Strategy for VolumeAttributesClasses {
     fn validate(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         let errors = &mut Errors(errors);
         provisioner(object, "driverName", errors);
+        parameters(object, errors);
         if entries_at(object, "parameters").next().is_none() {
             errors.required(&Path::root("parameters"), "must contain at least one key/value pair");
         }

@@ -1,7 +1,7 @@
 //! What CSI drivers say of themselves, and attachments of volumes to nodes.
 
 use super::super::pods::validate::resources;
-use super::super::pods::validate::sources::driver;
+use super::super::pods::validate::sources::{self, driver};
 use super::*;
 use std::collections::HashSet;
 
@@ -13,6 +13,9 @@ pub struct VolumeAttachments;
 /// The CSI specification's longest node id, and the shortest time between two looks at what a node can attach.
 const NODE_ID_MAX_BYTES: usize = 256;
 const SHORTEST_UPDATE_SECONDS: i64 = 10;
+/// Of what an attacher says of an attachment, and of what went wrong; upstream's.
+const METADATA_MAX_BYTES: usize = 256 * 1024;
+const MESSAGE_MAX_BYTES: usize = 1024;
 
 impl Strategy for CsiDrivers {
     fn defaults(&self, object: &mut Object) {
@@ -31,7 +34,6 @@ impl Strategy for CsiDrivers {
     fn validate(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         let errors = &mut Errors(errors);
         let path = Path::root("spec");
-        driver(name(object), &Path::root("metadata").field("name"), errors);
         tokens(list_at(object, "spec.tokenRequests"), &path.field("tokenRequests"), errors);
         let period = i64_at(object, "spec.nodeAllocatableUpdatePeriodSeconds");
         if let Some(seconds) = period.filter(|seconds| *seconds < SHORTEST_UPDATE_SECONDS) {
@@ -39,18 +41,21 @@ impl Strategy for CsiDrivers {
             let detail = format!("must be greater than or equal to {SHORTEST_UPDATE_SECONDS} seconds");
             errors.invalid(&here, seconds, &detail);
         }
-        let policies = &["ReadWriteOnceWithFSType", "File", "None"];
+        let policies = &["File", "None", "ReadWriteOnceWithFSType"];
         rules::one_of(&object["spec"], "fsGroupPolicy", policies, &path, errors);
         for mode in strings_at(object, "spec.volumeLifecycleModes") {
             if !matches!(mode, "Persistent" | "Ephemeral") {
-                errors.not_supported(&path.field("volumeLifecycleModes"), mode, &["Ephemeral", "Persistent"]);
+                errors.not_supported(&path.field("volumeLifecycleModes"), mode, &["Persistent", "Ephemeral"]);
             }
         }
     }
 
     fn validate_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
-        let fields = ["spec.attachRequired", "spec.volumeLifecycleModes"];
-        rules::immutable(new, old, &fields, &mut Errors(errors));
+        let errors = &mut Errors(errors);
+        // Upstream calls it so.
+        let here = Path::root("spec").field("attachedRequired");
+        errors.immutable(&here, at(new, "spec.attachRequired"), at(old, "spec.attachRequired"));
+        rules::immutable(new, old, &["spec.volumeLifecycleModes"], errors);
     }
 
     fn columns(&self) -> &'static [Column] {
@@ -104,6 +109,19 @@ impl Strategy for CsiNodes {
         }
     }
 
+    /// Only how much a driver can attach may change while it is there.
+    fn validate_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
+        let path = Path::root("spec").field("drivers");
+        for old in list_at(old, "spec.drivers") {
+            let same = |new: &&Value| str_at(new, "name") == str_at(old, "name");
+            for new in list_at(new, "spec.drivers").iter().filter(same) {
+                let mut leveled = new.clone();
+                copy_field(&mut leveled, old, "allocatable");
+                Errors(errors).immutable(&path, &leveled, old);
+            }
+        }
+    }
+
     fn changes_generation(&self, _new: &Object, _old: &Object) -> bool {
         false
     }
@@ -125,14 +143,10 @@ fn tokens(requests: &[Value], path: &Path, errors: &mut Errors) {
         let audience = str_at(request, "audience");
         if !audiences.insert(audience) {
             errors.duplicate(&here.field("audience"), audience);
+            continue;
         }
-        let Some(seconds) = i64_at(request, "expirationSeconds") else { continue };
-        if seconds < 600 {
-            let detail = "may not specify a duration less than 10 minutes";
-            errors.invalid(&here.field("expirationSeconds"), seconds, detail);
-        } else if seconds > 1 << 32 {
-            let detail = "may not specify a duration larger than 2^32 seconds";
-            errors.invalid(&here.field("expirationSeconds"), seconds, detail);
+        if let Some(seconds) = i64_at(request, "expirationSeconds") {
+            rules::token_seconds(seconds, &here.field("expirationSeconds"), errors);
         }
     }
 }
@@ -149,15 +163,13 @@ fn node_driver(entry: &Value, path: &Path, errors: &mut Errors) {
     rules::non_negative_at(at(entry, "allocatable"), "count", &path.field("allocatable"), errors);
     let mut keys = HashSet::new();
     for key in strings_at(entry, "topologyKeys") {
-        let here = path.field("topologyKeys");
         if key.is_empty() {
-            errors.required(&here, "");
-            continue;
+            errors.required(path, "");
         }
         if !keys.insert(key) {
-            errors.duplicate(&here, key);
+            errors.duplicate(path, key);
         }
-        rules::qualified_name(key, &here, errors);
+        rules::qualified_name(key, path, errors);
     }
 }
 
@@ -170,8 +182,8 @@ impl Strategy for CsiStorageCapacities {
         let errors = &mut Errors(errors);
         rules::subdomain(str_at(object, "storageClassName"), &Path::root("storageClassName"), errors);
         rules::label_selector(at(object, "nodeTopology"), &Path::root("nodeTopology"), errors);
-        for field in ["capacity", "maximumVolumeSize"].into_iter().filter(|field| has(object, field)) {
-            resources::non_negative(at(object, field), &Path::root(field), errors);
+        if has(object, "capacity") {
+            resources::non_negative(at(object, "capacity"), &Path::root("capacity"), errors);
         }
     }
 
@@ -232,7 +244,30 @@ impl Strategy for VolumeAttachments {
                     volume => rules::subdomain(volume, &here, errors),
                 }
             }
-            (false, true) => {}
+            (false, true) => {
+                let here = path.field("source").field("inlineVolumeSpec");
+                inline(at(source, "inlineVolumeSpec"), &here, errors);
+            }
+        }
+    }
+
+    fn validate_status_update(&self, new: &Object, _old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
+        let (errors, path) = (&mut Errors(errors), Path::root("status"));
+        let metadata = entries_at(new, "status.attachmentMetadata");
+        let bytes: usize = metadata.map(|(k, v)| k.len() + v.as_str().map_or(0, str::len)).sum();
+        if bytes > METADATA_MAX_BYTES {
+            errors.too_long(&path.field("attachmentMetadata"), METADATA_MAX_BYTES);
+        }
+        for field in ["attachError", "detachError"] {
+            let (failure, here) = (at(&new["status"], field), path.field(field));
+            if str_at(failure, "message").len() > MESSAGE_MAX_BYTES {
+                // Upstream names the other limit.
+                errors.too_long(&here.field("message"), METADATA_MAX_BYTES);
+            }
+            if let Some(code) = i64_at(failure, "errorCode").filter(|code| *code < 0) {
+                let detail = format!("must be between 0 and {}, inclusive", i32::MAX);
+                errors.invalid(&here.field("errorCode"), code, &detail);
+            }
         }
     }
 
@@ -252,7 +287,7 @@ impl Strategy for VolumeAttachments {
         const {
             &[
                 table::NAME,
-                table::string("Attacher", "Driver that attaches"),
+                Column { format: "name", ..table::string("Attacher", "Driver that attaches") },
                 table::string("PV", "Volume that is attached"),
                 table::string("Node", "Node that it is attached to"),
                 table::boolean("Attached", "Whether it is"),
@@ -270,5 +305,22 @@ impl Strategy for VolumeAttachments {
             bool_at(object, "status.attached").into(),
             table::age(object, now),
         ]
+    }
+}
+
+/// A volume that no object describes: a driver's, and nobody's claim.
+fn inline(spec: &Value, path: &Path, errors: &mut Errors) {
+    let detail = "may not be specified in the context of inline volumes";
+    for field in ["claimRef", "capacity"].iter().filter(|field| has(spec, field)) {
+        errors.forbidden(&path.field(field), detail);
+    }
+    match at(spec, "csi") {
+        Value::Null => {
+            errors.required(&path.field("csi"), "has to be specified in the context of inline volumes")
+        }
+        csi => {
+            let holder = sources::Holder { in_pod: false, name: "" };
+            sources::source("csi", csi, holder, &path.field("csi"), errors);
+        }
     }
 }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::strategy::testing::World;
+use crate::strategy::testing::{World, errors, status_errors, update_errors};
 
 #[test]
 fn storage_classes() {
@@ -30,13 +30,6 @@ fn drivers() {
     assert_eq!(row, json!(["d", true, false, false, "<unset>", false, "Persistent", "<unknown>"]));
 }
 
-fn errors(strategy: &dyn Strategy, mut object: Object) -> Vec<String> {
-    strategy.defaults(&mut object);
-    let mut errors = Vec::new();
-    strategy.validate(&object, &World::default().env(), &mut errors);
-    errors.iter().map(ToString::to_string).collect()
-}
-
 #[test]
 fn places_of_a_class() {
     let class =
@@ -55,11 +48,11 @@ fn what_drivers_say() {
     assert!(driver(json!({ "tokenRequests": [{ "audience": "a", "expirationSeconds": 600 }] })).is_empty());
     assert_eq!(
         driver(
-            json!({ "tokenRequests": [{ "audience": "a" }, { "audience": "a", "expirationSeconds": 1 }] })
+            json!({ "tokenRequests": [{ "audience": "a" }, { "audience": "a" }, { "audience": "b", "expirationSeconds": 1 }] })
         ),
         [
             "spec.tokenRequests[1].audience: Duplicate value: \"a\"",
-            "spec.tokenRequests[1].expirationSeconds: Invalid value: 1: may not specify a duration less than 10 minutes",
+            "spec.tokenRequests[2].expirationSeconds: Invalid value: 1: may not specify a duration less than 10 minutes",
         ]
     );
     let node = |drivers: Value| errors(&CsiNodes, json!({ "spec": { "drivers": drivers } }));
@@ -70,7 +63,7 @@ fn what_drivers_say() {
         ),
         [
             "spec.drivers[1].nodeID: Required value",
-            "spec.drivers[1].topologyKeys: Duplicate value: \"a\"",
+            "spec.drivers[1]: Duplicate value: \"a\"",
             "spec.drivers[1].name: Duplicate value: \"d\"",
         ]
     );
@@ -78,5 +71,53 @@ fn what_drivers_say() {
     assert_eq!(
         attachment(json!({ "attacher": "a", "nodeName": "n", "source": { "persistentVolumeName": "" } })),
         ["spec.source.persistentVolumeName: Required value: must specify non empty persistentVolumeName"]
+    );
+    assert_eq!(
+        attachment(
+            json!({ "attacher": "a", "nodeName": "n", "source": { "inlineVolumeSpec": { "claimRef": {} } } })
+        ),
+        [
+            "spec.source.inlineVolumeSpec.claimRef: Forbidden: may not be specified in the context of inline volumes",
+            "spec.source.inlineVolumeSpec.csi: Required value: has to be specified in the context of inline volumes",
+        ]
+    );
+    let failed = json!({ "status": { "attachError": { "message": "m".repeat(1025), "errorCode": -1 } } });
+    assert_eq!(
+        status_errors(&VolumeAttachments, &failed, &failed),
+        [
+            "status.attachError.message: Too long: may not be more than 262144 bytes",
+            "status.attachError.errorCode: Invalid value: -1: must be between 0 and 2147483647, inclusive",
+        ]
+    );
+}
+
+#[test]
+fn what_of_a_driver_may_change() {
+    let node = |driver: Value| json!({ "spec": { "drivers": [driver] } });
+    let old = node(json!({ "name": "d", "nodeID": "n", "allocatable": { "count": 1 } }));
+    let more = node(json!({ "name": "d", "nodeID": "n", "allocatable": { "count": 2 } }));
+    assert_eq!(update_errors(&CsiNodes, &more, &old), [""; 0]);
+    let moved = node(json!({ "name": "d", "nodeID": "m", "allocatable": { "count": 1 } }));
+    assert!(update_errors(&CsiNodes, &moved, &old)[0].starts_with("spec.drivers: Invalid value: "));
+    let driver = |attaches: bool| json!({ "spec": { "attachRequired": attaches } });
+    assert_eq!(
+        update_errors(&CsiDrivers, &driver(false), &driver(true)),
+        ["spec.attachedRequired: Invalid value: false: field is immutable"]
+    );
+}
+
+#[test]
+fn parameters_of_classes_have_limits() {
+    let class = |parameters: Value| {
+        errors(&VolumeAttributesClasses, json!({ "driverName": "d", "parameters": parameters }))
+    };
+    assert_eq!(class(json!({ "a": "b" })), [""; 0]);
+    assert_eq!(class(json!({})), ["parameters: Required value: must contain at least one key/value pair"]);
+    assert_eq!(class(json!({ "": "b" })), ["parameters: Invalid value: \"\": field can not be empty."]);
+    let many: serde_json::Map<_, _> = (0..513).map(|i| (i.to_string(), "v".into())).collect();
+    assert_eq!(class(many.into()), ["parameters: Too long: may not be more than 512 bytes"]);
+    assert_eq!(
+        class(json!({ "a": "b".repeat(256 * 1024) })),
+        ["parameters: Too long: may not be more than 262144 bytes"]
     );
 }

@@ -20,16 +20,8 @@ pub fn all(container: &Value, path: &Path, context: &Context, errors: &mut Error
         } else if !points.insert(point) {
             errors.invalid(&here.field("mountPath"), point, "must be unique");
         }
-        if is_among(devices, "name", name) {
-            errors.invalid(&here.field("name"), name, "must not already exist in volumeDevices");
-        }
-        if is_among(devices, "devicePath", point) {
-            errors.invalid(
-                &here.field("mountPath"),
-                point,
-                "must not already exist as a path in volumeDevices",
-            );
-        }
+        apart((name, "name"), devices, "name", "in volumeDevices", &here, errors);
+        apart((point, "mountPath"), devices, "devicePath", "as a path in volumeDevices", &here, errors);
         recursive(mount, &here, errors);
         sub_path(mount, &here, context, errors);
         propagation(container, mount, &here, errors);
@@ -45,21 +37,23 @@ pub fn all(container: &Value, path: &Path, context: &Context, errors: &mut Error
         if !point.is_empty() && !points.insert(point) {
             errors.invalid(&here.field("devicePath"), point, "must be unique");
         }
-        if is_among(mounts, "name", name) {
-            errors.invalid(&here.field("name"), name, "must not already exist in volumeMounts");
-        }
-        if is_among(mounts, "mountPath", point) {
-            errors.invalid(
-                &here.field("devicePath"),
-                point,
-                "must not already exist as a path in volumeMounts",
-            );
-        }
+        apart((name, "name"), mounts, "name", "in volumeMounts", &here, errors);
+        apart((point, "devicePath"), mounts, "mountPath", "as a path in volumeMounts", &here, errors);
     }
 }
 
-fn is_among(list: &[Value], field: &str, value: &str) -> bool {
-    !value.is_empty() && list.iter().any(|one| str_at(one, field) == value)
+/// A volume is mounted or taken as a device; `theirs` is the field of the other list that may not say the same.
+fn apart(
+    (value, field): (&str, &str),
+    others: &[Value],
+    theirs: &str,
+    place: &str,
+    path: &Path,
+    errors: &mut Errors,
+) {
+    if !value.is_empty() && others.iter().any(|other| str_at(other, theirs) == value) {
+        errors.invalid(&path.field(field), value, &format!("must not already exist {place}"));
+    }
 }
 
 /// Only claims can be block devices.

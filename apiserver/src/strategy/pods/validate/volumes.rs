@@ -263,13 +263,7 @@ fn projection_source(kind: &str, source: &Value, path: &Path, errors: &mut Error
         "serviceAccountToken" => {
             file_path(source, path, errors);
             let seconds = i64_at(source, "expirationSeconds").unwrap_or(0);
-            if seconds < 600 {
-                let detail = "may not specify a duration less than 10 minutes";
-                errors.invalid(&path.field("expirationSeconds"), seconds, detail);
-            } else if seconds > 1 << 32 {
-                let detail = "may not specify a duration larger than 2^32 seconds";
-                errors.invalid(&path.field("expirationSeconds"), seconds, detail);
-            }
+            rules::token_seconds(seconds, &path.field("expirationSeconds"), errors);
         }
         "clusterTrustBundle" => trust_bundle(source, path, errors),
         _ => {}
