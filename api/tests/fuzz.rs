@@ -9,6 +9,10 @@ mod targets;
 #[path = "../../fuzz/src/mutate.rs"]
 mod mutate;
 
+#[cfg(test)]
+#[path = "../../fuzz/src/mutate_json.rs"]
+mod mutate_json;
+
 /// Runs of each target, a few seconds in a debug build; the environment's FUZZ_RUNS may ask for more.
 const RUNS: usize = 4_000;
 /// The stack of the threads that serve requests, which is tokio's default.
@@ -79,6 +83,26 @@ fn mutated_seeds() {
                 let outcome = std::panic::catch_unwind(|| target(&input));
                 assert!(outcome.is_ok(), "{name}: {:?}", String::from_utf8_lossy(&input));
             }
+        }
+    });
+}
+
+/// Bytes changed at random are seldom a configuration.
+#[test]
+fn configurations_of_all_sorts_are_applied() {
+    let runs = std::env::var("FUZZ_RUNS").map_or(RUNS, |runs| runs.parse().expect("a number"));
+    let words = serde_json::json!([null, true, {}, [], "", "c", "d", "E", 0, 80, -1, "100m", "TCP", "a/b", "v1", [[]],
+        [null], { "name": "c" }, { "name": "c", "image": null }, { "containerPort": 80 }, { "key": "a" }, { "app": "web" },
+        [{ "manager": "one", "operation": "Apply", "apiVersion": "v1", "fieldsType": "FieldsV1",
+            "fieldsV1": { "f:spec": { "f:containers": { "k:{\"name\":\"d\"}": { ".": {}, "f:image": {} } } } } }]]);
+    let words = words.as_array().cloned().unwrap_or_default();
+    with_small_stack(move || {
+        let (mut random, seeds) = (mutate::Random(0x9e37_79b9_7f4a_7c15), targets::apply::seeds());
+        for _ in 0..runs {
+            let seed = &seeds[random.below(seeds.len())];
+            let input = mutate_json::mutated_json(&mut |limit| random.below(limit), seed, &words).to_string();
+            let outcome = std::panic::catch_unwind(|| targets::apply::apply(input.as_bytes()));
+            assert!(outcome.is_ok(), "{input}");
         }
     });
 }

@@ -1,6 +1,7 @@
 //! What the fuzz targets do with their bytes, and the seeds they begin with. Also run, with a fixed number of mutated
 //! inputs, by an ordinary test of `coracle-api`, which includes this file.
 
+pub mod apply;
 mod structural;
 
 use coracle_api::decode::{self, decode_body};
@@ -22,6 +23,7 @@ pub const TARGETS: &[Target] = &[
     ("patch_json", |bytes| patched(PatchType::Json, bytes)),
     ("patch_merge", |bytes| patched(PatchType::Merge, bytes)),
     ("patch_strategic", |bytes| patched(PatchType::StrategicMerge, bytes)),
+    ("apply", apply::apply),
     ("selectors", selectors),
     ("quantity", quantity),
     ("structural", structural::structural),
@@ -229,6 +231,7 @@ pub fn seeds(target: &str) -> Vec<Vec<u8>> {
             r#"{"metadata":{"$deleteFromPrimitiveList/finalizers":["a/b"],"$setElementOrder/finalizers":["c"]}}"#,
             r#"{"spec":{"strategy":{"$retainKeys":["type"],"type":"Recreate"}}}"#,
         ]),
+        "apply" => apply::seeds().iter().map(|seed| seed.to_string().into_bytes()).collect(),
         "structural" => structural::seeds(),
         "selectors" => texts(&[
             "app=web,tier!=db",
