@@ -106,7 +106,10 @@ impl Reader<'_> {
         let Some(value) = value else { return };
         let mut fields = Fields::new("clientConnection", value, &mut self.notes);
         for name in ["kubeconfig", "acceptContentTypes", "contentType", "qps", "burst"] {
-            if fields.take(name).is_some() {
+            let given = fields.take(name);
+            if let Some(burst) = given.as_ref().filter(|given| name == "burst" && given.as_i64() < Some(0)) {
+                fields.refuse(name, burst, "must be non-negative");
+            } else if given.is_some() {
                 let text =
                     format!("clientConnection.{name} has no meaning here: --kubeconfig says whom to ask");
                 fields.notes.warn(text);
@@ -221,7 +224,8 @@ impl Reader<'_> {
         let mut notes = std::mem::take(&mut self.notes);
         let mut fields = Fields::new(path, value, &mut notes);
         let name = fields.text("schedulerName");
-        if many && name.as_ref().is_none_or(String::is_empty) {
+        // Left out, the only profile is the default scheduler's.
+        if name.as_ref().map_or(many, String::is_empty) {
             let path = fields.path("schedulerName");
             fields.notes.mistake(&path, "Required value");
         }
@@ -274,7 +278,13 @@ impl Reader<'_> {
                 set.disabled.insert(name);
             }
         }
+        let mut given: Vec<Value> = Vec::new();
         for (path, value) in enabled {
+            if given.contains(&value["name"]) {
+                self.notes.mistake(&format!("{path}.name"), format!("Duplicate value: {}", value["name"]));
+                continue;
+            }
+            given.push(value["name"].clone());
             let Some((name, weight)) = self.plugin(&path, value, arguments, false) else { continue };
             if set.enabled.iter().any(|(n, _)| *n == name) {
                 // Two old names can have one successor.
@@ -329,9 +339,15 @@ impl Reader<'_> {
 
     fn arguments(&mut self, list: Vec<(String, Value)>) -> HashMap<String, Value> {
         let mut all = HashMap::new();
+        let mut given: Vec<String> = Vec::new();
         for (path, value) in list {
             let mut fields = Fields::new(&path, value, &mut self.notes);
             let name = fields.text("name").unwrap_or_default();
+            if given.contains(&name) {
+                fields.notes.mistake(&path, format!("Duplicate value: {name:?}"));
+                continue;
+            }
+            given.push(name.clone());
             let arguments = legacy::converted(&name, fields.take("args").unwrap_or_default());
             fields.finish();
             let Some(name) = self.translated(&path, &name) else { continue };

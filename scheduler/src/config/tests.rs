@@ -233,3 +233,22 @@ fn the_election_is_as_patient_as_it_is_told() {
         assert!(told.contains(words), "{words} in {told}");
     }
 }
+
+#[test]
+fn what_is_given_twice_or_empty_is_refused() {
+    let twice = json!({"filter": {"enabled": [{"name": "NodeName"}, {"name": "NodeName"}]}});
+    let cases = [
+        (
+            json!({"profiles": [{"plugins": twice}]}),
+            "profiles[0].plugins.filter.enabled[1].name: Duplicate value: \"NodeName\"",
+        ),
+        (json!({"profiles": [{"schedulerName": ""}]}), "profiles[0].schedulerName: Required value"),
+        (
+            json!({"clientConnection": {"burst": -1}}),
+            "clientConnection.burst: Invalid value: -1: must be non-negative",
+        ),
+    ];
+    for (config, mistake) in cases {
+        assert_eq!(parse(config).expect_err("refused").to_string(), mistake);
+    }
+}

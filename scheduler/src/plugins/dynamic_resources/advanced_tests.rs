@@ -293,3 +293,25 @@ fn a_claim_that_went_before_it_was_seen_holds_nothing() {
         assert_eq!(plugin.taken().holds(&id), taken, "{} claims", claims.len());
     }
 }
+
+#[test]
+fn a_fault_of_a_claim_ends_the_attempt_and_an_absent_class_every_node() {
+    let wants = |class: &str, expression: &str| {
+        let mut claim = claim("c", json!({}));
+        let selectors = json!([{"cel": {"expression": expression}}]);
+        claim["spec"]["devices"] = json!({"requests": [{"name": "r", "exactly":
+            {"deviceClassName": class, "selectors": selectors}}]});
+        let cluster = fake(json!([{"name": "x"}]), &[], &[claim]);
+        DynamicResources::new(&Handle::with(Arc::new(cluster)), &json!({})).expect("arguments")
+    };
+    let pod = using_claim("p");
+    let mut state = CycleState::default();
+    let broken = wants("gpu", "device.attributes['a.example.com'].b == 1");
+    assert_eq!(broken.pre_filter(&mut state, &pod, &Snapshot::default()), Status::Success);
+    let status = broken.filter(&state, &pod, &node(json!({"metadata": {"name": "a"}})));
+    let why = "claim default/c: selector #0: CEL runtime error: no such key: a.example.com";
+    assert_eq!(status, Status::Error(why.to_owned()));
+    let absent = wants("tpu", "true");
+    let status = absent.pre_filter(&mut state, &pod, &Snapshot::default());
+    assert_eq!(status, Status::unresolvable("request r: device class tpu does not exist"));
+}
