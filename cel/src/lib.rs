@@ -15,6 +15,7 @@
 mod ast;
 mod check;
 pub mod declare;
+pub mod devices;
 mod error;
 mod estimate;
 mod eval;

@@ -141,26 +141,30 @@ fn cron_jobs() {
     );
 }
 
+const START: &str = "2026-01-01T00:00:00Z";
+
+fn conditions(kinds: &[&str]) -> Value {
+    kinds.iter().map(|kind| json!({ "type": kind, "status": "True" })).collect()
+}
+
+/// What the change of a status is refused for, of a Job without indexes.
+fn changed(new: Value, old: Value) -> Vec<String> {
+    let with = |status| json!({ "spec": { "completions": 3, "parallelism": 1 }, "status": status });
+    status_errors(&Jobs, &with(new), &with(old))
+}
+
+fn at_status(field: &str, rest: &str) -> Vec<String> {
+    vec![format!("status.{field}: {rest}")]
+}
+
 #[test]
-fn a_status_says_what_clients_expect() {
-    let conditions = |kinds: &[&str]| -> Value {
-        kinds.iter().map(|kind| json!({ "type": kind, "status": "True" })).collect()
-    };
+fn conditions_of_a_status_go_together() {
     let met = conditions(&["SuccessCriteriaMet", "Complete"]);
-    let (start, end) = ("2026-01-01T00:00:00Z", "2026-01-01T00:01:00Z");
+    let (start, end) = (START, "2026-01-01T00:01:00Z");
     let done = json!({ "conditions": met, "startTime": start, "completionTime": end, "succeeded": 1 });
-    let changed = |new: Value, old: Value| {
-        let with = |status| json!({ "spec": { "completions": 3, "parallelism": 1 }, "status": status });
-        status_errors(&Jobs, &with(new), &with(old))
-    };
-    assert_eq!(changed(done.clone(), json!({ "startTime": start, "active": 1 })), [""; 0]);
-    let at = |field: &str, rest: &str| vec![format!("status.{field}: {rest}")];
+    assert_eq!(changed(done, json!({ "startTime": start, "active": 1 })), [""; 0]);
+    let at = at_status;
     for (new, old, want) in [
-        (
-            json!({ "active": -1 }),
-            json!({}),
-            at("active", "Invalid value: -1: must be greater than or equal to 0"),
-        ),
         (
             json!({ "startTime": start, "completionTime": end, "conditions": conditions(&["Complete"]) }),
             json!({}),
@@ -186,6 +190,20 @@ fn a_status_says_what_clients_expect() {
             json!({ "conditions": conditions(&["SuccessCriteriaMet"]), "startTime": start, "succeeded": 1 }),
             json!({ "conditions": met, "startTime": start, "succeeded": 1 }),
             at("conditions", "Invalid value: cannot disable the terminal Complete=True condition"),
+        ),
+    ] {
+        assert_eq!(changed(new.clone(), old), want, "{new}");
+    }
+}
+
+#[test]
+fn numbers_of_a_status_go_together() {
+    let (start, at) = (START, at_status);
+    for (new, old, want) in [
+        (
+            json!({ "active": -1 }),
+            json!({}),
+            at("active", "Invalid value: -1: must be greater than or equal to 0"),
         ),
         (
             json!({ "startTime": start, "ready": 2, "active": 1 }),
@@ -246,9 +264,8 @@ fn rows() {
 }
 
 #[test]
-fn policies_of_jobs_are_judged() {
+fn policies_of_failure_are_judged() {
     let rules = |rules: Value| json!({ "spec": { "podFailurePolicy": { "rules": rules } } });
-    let indexed = |policy: Value| json!({ "spec": { "completionMode": "Indexed", "completions": 5, "successPolicy": policy } });
     let codes = |operator: &str, values: Value| {
         rules(json!([{ "action": "FailJob", "onExitCodes": { "operator": operator, "values": values } }]))
     };
@@ -267,16 +284,26 @@ fn policies_of_jobs_are_judged() {
             "spec.podFailurePolicy.rules[0].action: Invalid value: \"FailIndex\": requires the backoffLimitPerIndex to be set",
         ),
         (
-            json!({ "spec": { "maxFailedIndexes": 1 } }),
-            "spec.backoffLimitPerIndex: Required value: when maxFailedIndexes is specified; spec.maxFailedIndexes: Invalid value: 1: requires indexed completion mode",
-        ),
-        (
             rules(json!([{ "action": "FailJob" }])),
             "spec.podFailurePolicy.rules[0]: Invalid value: specifying one of OnExitCodes and OnPodConditions is required",
         ),
         (
             json!({ "spec": { "podFailurePolicy": { "rules": [] }, "podReplacementPolicy": "TerminatingOrFailed" } }),
             "spec.podReplacementPolicy: Unsupported value: \"TerminatingOrFailed\": supported values: \"Failed\"",
+        ),
+    ];
+    for (patch, expected) in cases {
+        assert_eq!(errors(&Jobs, &job(&patch)).join("; "), expected, "{patch}");
+    }
+}
+
+#[test]
+fn indexes_and_policies_of_success_are_judged() {
+    let indexed = |policy: Value| json!({ "spec": { "completionMode": "Indexed", "completions": 5, "successPolicy": policy } });
+    let cases = [
+        (
+            json!({ "spec": { "maxFailedIndexes": 1 } }),
+            "spec.backoffLimitPerIndex: Required value: when maxFailedIndexes is specified; spec.maxFailedIndexes: Invalid value: 1: requires indexed completion mode",
         ),
         (
             json!({ "spec": { "completionMode": "Indexed", "completions": 2, "backoffLimitPerIndex": 1, "maxFailedIndexes": 3 } }),

@@ -83,13 +83,6 @@ fn mistakes_of_levels() {
             json!({ "spec": { "limited": null } }),
             vec!["spec.limited: Required value: must not be empty when type is Limited"],
         ),
-        (json!({ "spec": { "type": null } }), vec!["spec.type: Required value"]),
-        (
-            json!({ "metadata": { "annotations": { "flowcontrol.k8s.io/v1beta3-preserve-zero-concurrency-shares": "" } } }),
-            vec![
-                "metadata.annotations: Forbidden: annotation 'flowcontrol.k8s.io/v1beta3-preserve-zero-concurrency-shares' is forbidden",
-            ],
-        ),
         (
             json!({ "spec": { "type": "Some" } }),
             vec!["spec.type: Unsupported value: \"Some\": supported values: \"Exempt\", \"Limited\""],
@@ -116,6 +109,19 @@ fn what_is_mandatory_is_fixed() {
     let mut exempt = defaults::levels().remove(0);
     exempt["spec"]["exempt"]["nominalConcurrencyShares"] = 10.into();
     assert_eq!(errors(&PriorityLevelConfigurations, &exempt), [""; 0]);
+}
+
+#[test]
+fn levels_say_what_they_are() {
+    let level =
+        |annotations: Value| json!({ "metadata": { "name": "l", "annotations": annotations }, "spec": {} });
+    let missing = "spec.type: Required value";
+    assert_eq!(errors(&PriorityLevelConfigurations, &level(Value::Null)), [missing]);
+    let mark = "flowcontrol.k8s.io/v1beta3-preserve-zero-concurrency-shares";
+    assert_eq!(
+        errors(&PriorityLevelConfigurations, &level(json!({ mark: "" }))),
+        [format!("metadata.annotations: Forbidden: annotation '{mark}' is forbidden"), missing.to_owned()]
+    );
 }
 
 #[test]

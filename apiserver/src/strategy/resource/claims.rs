@@ -1,5 +1,6 @@
 //! DeviceClasses, ResourceClaims and ResourceClaimTemplates.
 
+use super::super::pods::validate::volumes::template_metadata;
 use super::*;
 
 pub struct DeviceClasses;
@@ -18,14 +19,9 @@ impl Strategy for DeviceClasses {
         let here = path.field("config");
         each(list_at(spec, "config"), CONFIG_MAX, &here, no_key, errors, &mut configuration);
         let extended = str_at(spec, "extendedResourceName");
-        if has(spec, "extendedResourceName") {
+        if has(spec, "extendedResourceName") && !is_extended_name(extended) {
             let here = path.field("extendedResourceName");
-            rules::qualified_name(extended, &here, errors);
-            let native = !extended.contains('/')
-                || extended.split('/').next().is_some_and(|d| d.ends_with("kubernetes.io"));
-            if native || extended.starts_with("requests.") {
-                errors.invalid(&here, extended, "must be a valid extended resource name");
-            }
+            errors.invalid(&here, extended, "must be a valid extended resource name");
         }
     }
 
@@ -107,15 +103,8 @@ impl Strategy for ResourceClaimTemplates {
     fn validate_create(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         let errors = &mut Errors(errors);
         let path = Path::root("spec");
+        template_metadata(at(object, "spec.metadata"), &path.field("metadata"), errors);
         requests::check(at(object, "spec.spec"), &path.field("spec"), errors);
-        let here = path.field("metadata");
-        for (field, value) in entries_at(object, "spec.metadata") {
-            match field.as_str() {
-                "labels" => rules::labels(value, &here.field("labels"), errors),
-                "annotations" => {}
-                _ => errors.forbidden(&here.field(field), "cannot be set for a ResourceClaimTemplate"),
-            }
-        }
     }
 
     fn validate_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
@@ -133,4 +122,12 @@ impl Strategy for ResourceClaimTemplates {
     fn row(&self, object: &Object, now: Timestamp) -> Vec<Value> {
         vec![name(object).into(), table::age(object, now)]
     }
+}
+
+/// A resource of somebody's own, whose quota has a name too.
+fn is_extended_name(name: &str) -> bool {
+    let native = name.split_once('/').is_none_or(|(domain, _)| domain.ends_with("kubernetes.io"));
+    !native
+        && !name.starts_with("requests.")
+        && validation::qualified_name(&format!("requests.{name}")).is_empty()
 }

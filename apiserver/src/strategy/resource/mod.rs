@@ -1,5 +1,4 @@
-//! resource.k8s.io/v1: dynamic resource allocation. Selectors in CEL are checked for presence and length only, because
-//! nothing here compiles CEL yet.
+//! resource.k8s.io/v1: dynamic resource allocation.
 
 mod claims;
 mod devices;
@@ -99,10 +98,11 @@ fn selectors(holder: &Value, path: &Path, errors: &mut Errors) {
                 return;
             }
             let expression = str_at(selector, "cel.expression");
-            if expression.is_empty() {
-                errors.required(&here.field("expression"), "");
-            } else if expression.len() > EXPRESSION_MAX {
-                errors.too_long(&here.field("expression"), EXPRESSION_MAX);
+            let here = here.field("expression");
+            if expression.len() > EXPRESSION_MAX {
+                errors.too_long(&here, EXPRESSION_MAX);
+            } else if let Some(why) = coracle_cel::devices::mistake(expression) {
+                errors.invalid(&here, expression, &why);
             }
         },
     );

@@ -1,5 +1,6 @@
 //! ResourceSlices: what a driver has to offer.
 
+use super::super::pods::validate::node_selector;
 use super::*;
 
 pub struct ResourceSlices;
@@ -83,7 +84,11 @@ impl Strategy for ResourceSlices {
 fn nodes(spec: &Value, path: &Path, errors: &mut Errors) {
     const ONE: &str =
         "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required";
-    let given: Vec<&str> = WHERE.into_iter().filter(|field| has(spec, field)).collect();
+    // What says nothing is a mistake of its own.
+    let says = |field: &&str| {
+        has(spec, field) && !matches!(at(spec, field).as_str(), Some("")) && *at(spec, field) != false
+    };
+    let given: Vec<&str> = WHERE.into_iter().filter(says).collect();
     match given.as_slice() {
         [] => errors.required(path, ONE),
         [_] => {}
@@ -107,6 +112,9 @@ fn nodes(spec: &Value, path: &Path, errors: &mut Errors) {
             ),
             node => rules::subdomain(node, &path.field("nodeName"), errors),
         }
+    }
+    if has(spec, "nodeSelector") {
+        node_selector(at(spec, "nodeSelector"), &path.field("nodeSelector"), errors);
     }
     if has(spec, "nodeSelector") && list_at(spec, "nodeSelector.nodeSelectorTerms").len() != 1 {
         let here = path.field("nodeSelector").field("nodeSelectorTerms");

@@ -127,3 +127,52 @@ fn slices() {
     assert_eq!(errors.len(), 3, "{:?}", texts(&errors));
     assert_eq!(ResourceSlices.fields(&slice)[0], ("spec.nodeName", "n".to_owned()));
 }
+
+#[test]
+fn selectors_of_devices_are_compiled() {
+    let found = |expression: &str| {
+        let selectors = json!([{ "cel": { "expression": expression } }]);
+        crate::strategy::testing::errors(&DeviceClasses, json!({ "spec": { "selectors": selectors } }))
+    };
+    assert_eq!(found("device.driver == 'd'"), [""; 0]);
+    assert_eq!(
+        found("device.driver"),
+        [
+            "spec.selectors[0].cel.expression: Invalid value: \"device.driver\": must evaluate to bool or the unknown type, \
+          not string"
+        ]
+    );
+    let path = "spec.selectors[0].cel.expression: Invalid value: \"driver\": compilation failed: ERROR: ";
+    assert!(found("driver")[0].starts_with(path), "{:?}", found("driver"));
+    let long = format!("'{}' == device.driver", "a".repeat(10 * 1024));
+    assert_eq!(
+        found(&long),
+        ["spec.selectors[0].cel.expression: Too long: may not be more than 10240 bytes"]
+    );
+}
+
+#[test]
+fn templates_classes_and_places_as_upstream_has_them() {
+    let found = |spec: Value| crate::strategy::testing::errors(&DeviceClasses, json!({ "spec": spec }));
+    assert_eq!(found(json!({ "extendedResourceName": "example.com/gpu" })), [""; 0]);
+    for bad in ["gpu", "x.kubernetes.io/gpu", "requests.example.com/gpu", "example.com/a b"] {
+        assert_eq!(
+            found(json!({ "extendedResourceName": bad })),
+            [format!(
+                "spec.extendedResourceName: Invalid value: \"{bad}\": must be a valid extended resource name"
+            )]
+        );
+    }
+    let template = json!({ "spec": { "metadata": { "name": "n", "labels": { "a": "b" } }, "spec": {} } });
+    let mut errors = Vec::new();
+    ResourceClaimTemplates.validate_create(&template, &World::default().env(), &mut errors);
+    assert_eq!(texts(&errors), ["spec.metadata.name: Forbidden: cannot be set"]);
+    let slice = json!({ "spec": { "driver": "d.x", "pool": { "name": "p", "resourceSliceCount": 1 }, "allNodes": false } });
+    assert_eq!(
+        crate::strategy::testing::errors(&ResourceSlices, slice),
+        [
+            "spec: Required value: exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required",
+            "spec.allNodes: Invalid value: false: must be either unset or set to true",
+        ]
+    );
+}

@@ -3,7 +3,7 @@
 use super::devices::Device;
 use coracle_api::quantity::Quantity;
 use coracle_cel::value::Library;
-use coracle_cel::{Budget, Env, Field, ObjectType, Program, Type, Value};
+use coracle_cel::{Budget, Env, Program, Type, Value, devices};
 use serde_json::Value as Json;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, LazyLock};
@@ -15,21 +15,6 @@ const MOST_COST: u64 = 1_000_000;
 #[derive(Default)]
 pub struct Selectors {
     compiled: HashMap<String, Result<Arc<Program>, String>>,
-}
-
-fn environment() -> Env {
-    let field = |name: &str, of: Type| (name.to_owned(), Field { json: name.to_owned(), of });
-    let by_domain = |of: Type| Type::map(Type::STRING, Type::map(Type::STRING, of));
-    let device = ObjectType {
-        name: "DRADevice".to_owned(),
-        fields: BTreeMap::from([
-            field("driver", Type::STRING),
-            field("attributes", by_domain(Type::Dyn)),
-            field("capacity", by_domain(Type::Dyn)),
-            field("allowMultipleAllocations", Type::Bool),
-        ]),
-    };
-    Env::default().variable("device", Type::Object(Arc::new(device)))
 }
 
 fn attribute<'a>(value: &Json) -> Option<Value<'a>> {
@@ -105,7 +90,7 @@ impl Selectors {
 
     fn matches(&mut self, expression: &str, device: &Device) -> Result<bool, String> {
         let compiled = self.compiled.entry(expression.to_owned()).or_insert_with(|| {
-            let program = Program::compile(expression, &environment());
+            let program = Program::compile(expression, &devices::environment());
             program.map(Arc::new).map_err(|error| format!("CEL compile error: {error}"))
         });
         let program = compiled.clone()?;

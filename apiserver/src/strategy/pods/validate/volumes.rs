@@ -187,8 +187,8 @@ fn downward(source: &Value, path: &Path, errors: &mut Errors) {
     }
 }
 
-/// Only labels and annotations of the claim are the pod's to choose.
-fn template_metadata(metadata: &Value, path: &Path, errors: &mut Errors) {
+/// Of an object that is made after a template: only labels and annotations are the template's to choose.
+pub fn template_metadata(metadata: &Value, path: &Path, errors: &mut Errors) {
     rules::labels(at(metadata, "labels"), &path.field("labels"), errors);
     rules::annotations(at(metadata, "annotations"), &path.field("annotations"), errors);
     for (field, _) in metadata.as_object().into_iter().flatten().filter(|(_, value)| !value.is_null()) {
