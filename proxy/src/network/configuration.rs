@@ -42,7 +42,13 @@ pub fn ensure(config: &Config, range: &str) -> Result<(), Error> {
 /// The file's new content, if it is to change. A present one keeps everything but the range.
 fn wanted(before: Option<&str>, config: &Config, range: &str) -> Option<String> {
     let mut network = match before {
-        Some(text) => serde_json::from_str(text).ok()?,
+        Some(text) => match serde_json::from_str(text) {
+            Ok(network) => network,
+            Err(error) => {
+                tracing::warn!(file = FILE, %error, "pod network configuration not understood, its range stays as it is");
+                return None;
+            }
+        },
         None if is_ours(&config.cni_conf_dir, config.create) => template(config),
         None => return None,
     };

@@ -168,8 +168,9 @@ impl<'a> Second<'a> {
         run(format!(
             "for p in $(awk '$5 ~ \"^{dir}/\" {{print $5}}' /proc/self/mountinfo | sort -r); do umount -l $p; done"
         ));
+        // Of itself the pair goes only some time after the namespace.
+        run("! ip link show cor2 2>/dev/null || ip link delete cor2".to_owned());
         run(format!("ip netns delete {NAMESPACE}"));
-        run("! ip link show cor2 2>/dev/null".to_owned());
         run(format!("! pgrep -f '^[^ ]*containerd-shim.* -address {dir}'"));
         left
     }
