@@ -30,7 +30,7 @@ impl VolumePlugin for ConfigMapVolume {
         };
         make_dir_all(&request.dir, 0o777)?;
         atomic_writer::publish(&request.dir, &files, request.now)?;
-        ownership::apply(&request.dir, request.fs_group(), false, false)?;
+        ownership::apply(&request.dir, request.fs_group(), true, false)?;
         Ok(Mounted { read_only: true, ..Mounted::at(&request.dir) })
     }
 }

@@ -48,3 +48,26 @@ fn give(path: &Path, meta: &fs::Metadata, group: u32, read_only: bool) -> io::Re
     let mode = meta.mode() & 0o7777 | wanted(meta.is_dir(), read_only);
     fs::set_permissions(path, fs::Permissions::from_mode(mode))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_volume_that_nobody_writes_is_made_readable_and_no_more() {
+        let dir = tempfile::tempdir().expect("temporary directory");
+        let group = i64::from(fs::metadata(dir.path()).expect("metadata").gid());
+        let file = dir.path().join("f");
+        let mode = |start: u32, read_only| {
+            fs::write(&file, "").expect("written");
+            fs::set_permissions(&file, fs::Permissions::from_mode(start)).expect("mode");
+            apply(dir.path(), Some(group), read_only, false).expect("applied");
+            let now = fs::metadata(&file).expect("metadata").mode() & 0o777;
+            fs::remove_file(&file).expect("removed");
+            now
+        };
+        assert_eq!(mode(0o440, true), 0o440);
+        assert_eq!(mode(0o600, true), 0o640);
+        assert_eq!(mode(0o600, false), 0o660);
+    }
+}

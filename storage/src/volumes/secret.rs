@@ -39,5 +39,5 @@ pub(super) fn in_memory(request: &Request<'_>, files: &atomic_writer::Payload) -
     empty_dir::mount_once(request, None)?;
     super::host::set_mode(&request.dir, 0o777)?;
     atomic_writer::publish(&request.dir, files, request.now)?;
-    ownership::apply(&request.dir, request.fs_group(), false, false)
+    ownership::apply(&request.dir, request.fs_group(), true, false)
 }
