@@ -36,13 +36,33 @@ fn tail(path: &Path) -> std::io::Result<String> {
     let mut bytes = Vec::new();
     file.take(MAX_LOG * 4).read_to_end(&mut bytes)?;
     let text = String::from_utf8_lossy(&bytes);
-    let texts: Vec<&str> = text.lines().filter_map(|line| line.splitn(4, ' ').nth(3)).collect();
-    let lines = &texts[texts.len().saturating_sub(MAX_LINES)..];
-    let joined: String = lines.iter().flat_map(|line| [line, "\n"]).collect();
+    // Time, stream, tag, text; the tag P says that the line goes on.
+    let parts = text.lines().map(|line| line.splitn(4, ' ').collect::<Vec<_>>());
+    let texts: Vec<[&str; 2]> = parts
+        .filter_map(|parts| match parts[..] {
+            [_, _, tag, text] => Some([text, if tag == "P" { "" } else { "\n" }]),
+            _ => None,
+        })
+        .collect();
+    let joined: String = texts[texts.len().saturating_sub(MAX_LINES)..].concat().concat();
     let limit = usize::try_from(MAX_LOG).unwrap_or(usize::MAX);
     let mut start = joined.len().saturating_sub(limit);
     while !joined.is_char_boundary(start) {
         start += 1;
     }
     Ok(joined[start..].to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_without_an_end_gets_none() {
+        let dir = tempfile::tempdir().expect("temporary directory");
+        let file = dir.path().join("0.log");
+        let line = |tag: &str, text: &str| format!("2026-01-01T00:00:00.1Z stdout {tag} {text}\n");
+        std::fs::write(&file, line("F", "one") + &line("P", "DO") + &line("P", "NE")).expect("a log");
+        assert_eq!(tail(&file).expect("read"), "one\nDONE");
+    }
 }

@@ -4,7 +4,7 @@ use super::backoff::Backoff;
 use super::labels;
 use super::observed::{self, Observed, State};
 use super::resize::{Due, Resizes};
-use k8s_openapi::api::core::v1::{Container, EphemeralContainer, Pod, PodSpec};
+use k8s_openapi::api::core::v1::{Container, ContainerRestartRule, EphemeralContainer, Pod, PodSpec};
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -47,9 +47,19 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Whether an exited container is to run again.
-    pub(super) fn restarts(&self, policy: &str, exited: &observed::Container) -> bool {
-        match policy {
+    /// Whether an exited container is to run again: by the first of its rules that fits (KEP-5307), else by its own
+    /// policy, else by the pod's.
+    pub(super) fn restarts(&self, spec: &PodSpec, wanted: &Container, exited: &observed::Container) -> bool {
+        let fits = |rule: &&ContainerRestartRule| {
+            rule.exit_codes.as_ref().is_some_and(|codes| {
+                let listed = codes.values.iter().flatten().any(|code| *code == exited.exit_code);
+                listed == (codes.operator == "In")
+            })
+        };
+        if let Some(rule) = wanted.restart_policy_rules.iter().flatten().find(fits) {
+            return rule.action == "Restart";
+        }
+        match wanted.restart_policy.as_deref().unwrap_or_else(|| policy(spec)) {
             "Always" => true,
             "OnFailure" => exited.exit_code != 0 || self.replaced.contains(&exited.id),
             _ => false,
@@ -167,19 +177,15 @@ fn end(view: &View<'_>, spec: &PodSpec, ending: &Ending) -> Step {
 /// Whether nothing will run again: all containers have ended and none is restarted, or an init container failed
 /// for good.
 pub fn finished(spec: &PodSpec, observed: &Observed, memory: &Memory) -> bool {
-    let policy = policy(spec);
-    if policy == "Always" {
-        return false;
-    }
-    let over = |name: &str| {
-        let last = observed.latest(name).filter(|c| c.state == State::Exited);
-        last.filter(|c| !memory.restarts(policy, c))
+    let over = |wanted: &Container| {
+        let last = observed.latest(&wanted.name).filter(|c| c.state == State::Exited);
+        last.filter(|c| !memory.restarts(spec, wanted, c))
     };
     let init_failed = spec.init_containers.iter().flatten().filter(|c| !is_sidecar(c));
-    if init_failed.clone().any(|c| over(&c.name).is_some_and(|c| c.exit_code != 0)) {
+    if init_failed.clone().any(|c| over(c).is_some_and(|c| c.exit_code != 0)) {
         return true;
     }
-    spec.containers.iter().all(|c| over(&c.name).is_some())
+    spec.containers.iter().all(|c| over(c).is_some())
 }
 
 /// Goes over the containers in their order until one needs something.
@@ -246,7 +252,9 @@ impl Scan<'_> {
                     };
                 }
                 Some((c, State::Created)) => return Err(Step::Discard { id: c.id.clone() }),
-                Some((c, State::Exited)) if !self.view.memory.restarts(policy(spec), c) => return Ok(false),
+                Some((c, State::Exited)) if !self.view.memory.restarts(spec, container, c) => {
+                    return Ok(false);
+                }
                 other => {
                     let exited = other.map(|(c, _)| c);
                     return self.start(Kind::Init, name, exited).map_or(Ok(false), Err);
@@ -275,7 +283,7 @@ impl Scan<'_> {
         match last.as_ref().map(|c| (c, c.state)) {
             Some((c, State::Running | State::Unknown)) => self.mend(container, c),
             Some((c, State::Created)) => Some(Step::Discard { id: c.id.clone() }),
-            Some((c, State::Exited)) if !self.view.memory.restarts(policy(self.spec), c) => None,
+            Some((c, State::Exited)) if !self.view.memory.restarts(self.spec, container, c) => None,
             other => self.start(Kind::App, &container.name, other.map(|(c, _)| c)),
         }
     }

@@ -184,3 +184,18 @@ fn ephemeral_containers_start_once() {
     let container = as_container(&case.pod.spec.unwrap().ephemeral_containers.unwrap()[0]);
     assert_eq!(container.name, "e");
 }
+
+#[test]
+fn rules_of_a_container_come_before_its_policy_and_that_before_the_pods() {
+    let spec = json!({ "restartPolicy": "Never", "containers": [
+        { "name": "a", "restartPolicy": "Never", "restartPolicyRules":
+            [{ "action": "Restart", "exitCodes": { "operator": "In", "values": [42] } }] },
+        { "name": "b", "restartPolicy": "OnFailure" }] });
+    let ended = |a: i32, b: i32| {
+        let containers = vec![seen("a", 0, State::Exited, a), seen("b", 0, State::Exited, b)];
+        Case::new(spec.clone(), containers).plan()
+    };
+    assert_eq!(ended(42, 0), start(Kind::App, "a", 1));
+    assert_eq!(ended(1, 1), start(Kind::App, "b", 1));
+    assert_eq!(ended(1, 0), Step::End { grace: Duration::from_secs(30) }, "all is over");
+}

@@ -181,7 +181,7 @@ fn container_status(
                 running: Some(ContainerStateRunning { started_at: last.started_at.map(seconds) }),
                 ..ContainerState::default()
             });
-            let health = health(input, last);
+            let health = health(input, last).filter(|_| !is_plain_init(input.pod, spec));
             status.started = Some(health.is_some_and(|h| h.started));
             status.ready = health.is_some_and(|h| h.ready);
         }
@@ -194,11 +194,16 @@ fn container_status(
     status
 }
 
+/// Init containers that are to end, not to stay: ready is the one that ended well.
+fn is_plain_init(pod: &Pod, container: &Container) -> bool {
+    let init = pod.spec.as_ref().and_then(|s| s.init_containers.as_ref());
+    init.is_some_and(|all| all.iter().any(|c| c.name == container.name)) && !is_sidecar(container)
+}
+
 /// An exited container is terminated, or waits for its next attempt with the exit as its last state.
 fn exited(input: &Input<'_>, spec: &Container, last: &observed::Container, status: &mut ContainerStatus) {
     let done = terminated(input, last);
-    let init = input.pod.spec.as_ref().and_then(|s| s.init_containers.as_ref());
-    let init = init.is_some_and(|all| all.iter().any(|c| c.name == spec.name) && !is_sidecar(spec));
+    let init = is_plain_init(input.pod, spec);
     match input.memory.waiting.get(&spec.name).filter(|_| input.ending.is_none()) {
         Some(why) => {
             status.last_state = Some(done);
@@ -280,16 +285,7 @@ fn phase(
     if let Some(phase @ ("Succeeded" | "Failed")) = old.phase.as_deref() {
         return phase.to_owned();
     }
-    let policy = spec.restart_policy.as_deref().unwrap_or("Always");
-    let computed = compute_phase(policy, inits, apps, initializing, spec);
-    let again = |c: &Container| {
-        let last = input.observed.latest(&c.name).filter(|last| last.state == State::Exited);
-        last.is_some_and(|last| input.memory.restarts(policy, last))
-    };
-    let computed = match computed {
-        "Succeeded" if spec.containers.iter().any(again) => "Running",
-        computed => computed,
-    };
+    let computed = compute_phase(input, inits, apps, initializing, spec);
     let deadline = matches!(input.ending, Some(Ending::DeadlineExceeded));
     let over = deadline || matches!(computed, "Succeeded" | "Failed");
     if over {
@@ -306,29 +302,35 @@ fn phase(
 }
 
 fn compute_phase(
-    policy: &str,
+    input: &Input<'_>,
     inits: &[ContainerStatus],
     apps: &[ContainerStatus],
     initializing: bool,
     spec: &PodSpec,
 ) -> &'static str {
-    let plain = spec.init_containers.iter().flatten().zip(inits).filter(|(c, _)| !is_sidecar(c));
+    let again =
+        |(container, status): (&Container, &ContainerStatus)| match input.observed.latest(&container.name) {
+            Some(last) if last.state == State::Exited => input.memory.restarts(spec, container, last),
+            // The remains of one that ended for good are removed, of others they are kept.
+            _ => count(status) != Count::Succeeded && spec.restart_policy.as_deref() != Some("Never"),
+        };
     if initializing {
-        let failed = policy == "Never" && plain.map(|(_, s)| count(s)).any(|c| c == Count::Failed);
+        let plain = spec.init_containers.iter().flatten().zip(inits).filter(|(c, _)| !is_sidecar(c));
+        let failed = plain.filter(|(_, s)| count(s) == Count::Failed).any(|pair| !again(pair));
         return if failed { "Failed" } else { "Pending" };
     }
     let counts: Vec<Count> = apps.iter().map(count).collect();
     let any = |wanted: Count| counts.contains(&wanted);
+    let always = matches!(spec.restart_policy.as_deref(), None | Some("Always"));
+    let own = spec.containers.iter().any(|c| c.restart_policy.is_some());
     if any(Count::Waiting) {
         "Pending"
-    } else if any(Count::Running) || policy == "Always" {
+    } else if any(Count::Running) || (always && !own) || spec.containers.iter().zip(apps).any(again) {
         "Running"
-    } else if !any(Count::Failed) {
-        "Succeeded"
-    } else if policy == "Never" {
+    } else if any(Count::Failed) {
         "Failed"
     } else {
-        "Running"
+        "Succeeded"
     }
 }
 
