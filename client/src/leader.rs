@@ -29,6 +29,7 @@ impl Default for Times {
 }
 
 /// A candidate for one Lease.
+#[derive(Clone)]
 pub struct Candidate {
     pub client: kube::Client,
     pub namespace: String,
@@ -77,6 +78,27 @@ impl Candidate {
         leading.cancel();
     }
 
+    /// Gives the Lease up, so that the next leader need not wait until it has run out. For who led and was told to end,
+    /// when everything that only a leader may do is over; without effect for others.
+    ///
+    /// # Errors
+    /// Of the API; a conflict is tried again, since a renewal may be under way.
+    pub async fn release(&self) -> Result<(), kube::Error> {
+        let api: Api<Lease> = Api::namespaced(self.client.clone(), &self.namespace);
+        loop {
+            let Some(mut lease) = api.get_opt(&self.lease).await? else { return Ok(()) };
+            let spec = lease.spec.take().unwrap_or_default();
+            if spec.holder_identity.as_ref() != Some(&self.identity) {
+                return Ok(());
+            }
+            lease.spec = Some(released(&spec));
+            match api.replace(&self.lease, &PostParams::default(), &lease).await {
+                Err(kube::Error::Api(status)) if status.code == 409 => {}
+                other => return other.map(|_| ()),
+            }
+        }
+    }
+
     /// One attempt to take or keep the Lease.
     async fn try_acquire(&self, observed: &mut Option<Observed>) -> Result<bool, kube::Error> {
         let api: Api<Lease> = Api::namespaced(self.client.clone(), &self.namespace);
@@ -118,5 +140,17 @@ impl Candidate {
             lease_transitions: Some(if ours || old.is_none() { transitions } else { transitions + 1 }),
             ..LeaseSpec::default()
         }
+    }
+}
+
+/// What client-go leaves behind: nobody's, and out of date within a second.
+fn released(spec: &LeaseSpec) -> LeaseSpec {
+    let now = MicroTime(Timestamp::now());
+    LeaseSpec {
+        lease_duration_seconds: Some(1),
+        acquire_time: Some(now.clone()),
+        renew_time: Some(now),
+        lease_transitions: spec.lease_transitions,
+        ..LeaseSpec::default()
     }
 }

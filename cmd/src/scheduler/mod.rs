@@ -48,6 +48,9 @@ fn configuration(path: Option<&Path>, registry: &Registry) -> Result<Config, Str
     Ok(parsed.config)
 }
 
+/// Longer than the server needs; one that is gone must not hold the process up.
+const RELEASED_WITHIN: std::time::Duration = std::time::Duration::from_secs(2);
+
 async fn run(args: &SchedulerArgs) -> Result<(), String> {
     let registry = Registry::in_tree();
     let config = configuration(args.config.as_deref(), &registry)?;
@@ -66,23 +69,31 @@ async fn run(args: &SchedulerArgs) -> Result<(), String> {
         let (default, metrics) = (args.secure_port.is_none(), options.metrics.clone());
         port::open(address, default, client.clone(), metrics, life.clone(), stop.clone()).await?;
     }
-    let Some(leading) = lead(&options.config, client.clone(), &stop).await else { return Ok(()) };
+    let candidate = candidate(&options.config, client.clone());
+    let Some(leading) = lead(candidate.as_ref(), &stop).await else { return Ok(()) };
     life.leading.store(true, Ordering::Relaxed);
     let names: Vec<&str> = options.config.profiles.iter().map(|p| p.scheduler_name.as_str()).collect();
     tracing::info!(profiles = names.join(","), "scheduling");
     let informers = Informers::new(client.clone(), stop.clone());
     let context = Context { client, informers, stop: leading };
     coracle_scheduler::run(context, options).await.map_err(|e| e.to_string())?;
-    if stop.is_cancelled() { Ok(()) } else { Err("leadership was lost".to_owned()) }
+    if !stop.is_cancelled() {
+        return Err("leadership was lost".to_owned());
+    }
+    if let Some(candidate) = candidate {
+        // Whoever comes next waits a little longer otherwise.
+        match tokio::time::timeout(RELEASED_WITHIN, candidate.release()).await {
+            Ok(Err(error)) => tracing::warn!(%error, "lease not released"),
+            Ok(Ok(())) | Err(_) => {}
+        }
+    }
+    Ok(())
 }
 
-/// Waits until this process leads, at once without an election; `None` when it is told to end before.
-async fn lead(config: &Config, client: kube::Client, stop: &CancellationToken) -> Option<CancellationToken> {
+/// `None` where the configuration wants no election.
+fn candidate(config: &Config, client: kube::Client) -> Option<Candidate> {
     let election = &config.election;
-    if !election.elect {
-        return Some(stop.child_token());
-    }
-    let candidate = Candidate {
+    election.elect.then(|| Candidate {
         client,
         namespace: election.namespace.clone(),
         lease: election.lease.clone(),
@@ -92,9 +103,14 @@ async fn lead(config: &Config, client: kube::Client, stop: &CancellationToken) -
             renew: election.renew_deadline,
             retry: election.retry_period,
         },
-    };
+    })
+}
+
+/// Waits until this process leads, at once without an election; `None` when it is told to end before.
+async fn lead(candidate: Option<&Candidate>, stop: &CancellationToken) -> Option<CancellationToken> {
+    let Some(candidate) = candidate else { return Some(stop.child_token()) };
     tracing::info!(lease = candidate.lease, "waiting to lead");
-    candidate.lead(stop.clone()).await
+    candidate.clone().lead(stop.clone()).await
 }
 
 /// Unique among the candidates, and readable: the host, and a number of this process.

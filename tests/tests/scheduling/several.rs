@@ -92,6 +92,17 @@ fn whoever_does_not_lead_waits_and_takes_over() {
     cluster.ok("kubectl wait pod/two --for=condition=Ready --timeout=30s");
 }
 
+#[test]
+fn whoever_is_told_to_end_leaves_the_lease_to_the_next() {
+    let cluster = with_priorities();
+    let first = Scheduler::start(&cluster, "second", true);
+    let holder = "kubectl get lease second -n kube-system -o jsonpath='{.spec.holderIdentity}'";
+    cluster.until_that(holder, |id| !id.is_empty());
+    cluster.ok(&format!("kill -TERM {}", first.0.id()));
+    cluster.until(holder, "");
+    cluster.says("kubectl get lease second -n kube-system -o jsonpath='{.spec.leaseDurationSeconds}'", "1");
+}
+
 /// Health is everybody's; metrics are for whom the API lets read them.
 #[test]
 fn a_scheduler_alone_shows_its_health_and_metrics() {
