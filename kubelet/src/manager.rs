@@ -2,6 +2,7 @@
 
 use crate::cri::{Runtime, api};
 use crate::kubelet::{Kubelet, Register, Slot};
+use crate::pod::admit::{self, Refusal};
 use crate::pod::inbox::Inbox;
 use crate::pod::labels;
 use crate::pod::observed::{Observed, observe};
@@ -11,8 +12,9 @@ use coracle_client::informer::{all_of, decode};
 use coracle_client::{Change, ObjectKey, Reflector};
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{DeleteParams, Preconditions};
+use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::{Api, ResourceExt};
+use serde_json::json;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,14 +36,21 @@ struct Manager {
     workers: HashMap<String, (Arc<Inbox>, AbortHandle)>,
     /// UIDs of static pods whose manifests are there.
     from_files: HashSet<String>,
+    /// UIDs of pods that may not run here, and whose status does not say so yet.
+    refused: HashSet<String>,
 }
 
 /// Follows the pods that are bound to this node until `stop`; containers outlive it.
 pub async fn run(kubelet: Arc<Kubelet>, stop: CancellationToken) {
     let selection = all_of::<Pod>().fields(format!("spec.nodeName={}", kubelet.config.node_name));
     let mut changes = Reflector::new(kubelet.client.clone(), selection);
-    let mut manager =
-        Manager { kubelet, names: HashMap::new(), workers: HashMap::new(), from_files: HashSet::new() };
+    let mut manager = Manager {
+        kubelet,
+        names: HashMap::new(),
+        workers: HashMap::new(),
+        from_files: HashSet::new(),
+        refused: HashSet::new(),
+    };
     // The pods that a new copy has shown so far, while one is being made.
     let mut copy: Option<HashMap<String, Pod>> = None;
     let mut first = true;
@@ -85,13 +94,17 @@ impl Manager {
     }
 
     /// A complete list: what is not in it is gone.
-    fn replace(&mut self, pods: Vec<Pod>) {
+    fn replace(&mut self, mut pods: Vec<Pod>) {
         let there: HashSet<String> = pods.iter().filter_map(ResourceExt::uid).collect();
         for (uid, (inbox, _)) in &self.workers {
             if !there.contains(uid) && !self.from_files.contains(uid) {
                 inbox.put(|mail| mail.removed = true);
             }
         }
+        // Who was let in before, or was there first, has what two want.
+        pods.sort_by_key(|pod| {
+            (admit::is_new(pod), pod.metadata.creation_timestamp.as_ref().map(|at| at.0), pod.name_any())
+        });
         pods.into_iter().for_each(|pod| self.take_from_api(pod));
     }
 
@@ -112,7 +125,45 @@ impl Manager {
     }
 
     fn take_from_api(&mut self, pod: Pod) {
-        if is_mirror(&pod) { self.mirror(&pod) } else { self.apply(pod) }
+        if is_mirror(&pod) {
+            return self.mirror(&pod);
+        }
+        match self.refusal(&pod) {
+            Some(refusal) => self.refuse(pod, refusal),
+            None => self.apply(pod),
+        }
+    }
+
+    fn refusal(&self, pod: &Pod) -> Option<Refusal> {
+        let known = pod.uid().is_some_and(|uid| self.workers.contains_key(&uid));
+        if known || !admit::is_new(pod) {
+            return None;
+        }
+        admit::refusal(pod, self.kubelet.register.lock().values().map(|slot| slot.pod.clone()))
+    }
+
+    /// Says that the pod has failed, again and again until that is known. Then it comes back as one that is over.
+    fn refuse(&mut self, pod: Pod, refusal: Refusal) {
+        let uid = pod.uid().unwrap_or_default();
+        if !self.refused.insert(uid.clone()) {
+            return;
+        }
+        self.kubelet.recorder.warning(&pod, refusal.reason, refusal.message);
+        let message = format!("Pod was rejected: {}", refusal.message);
+        let status = json!({ "phase": "Failed", "reason": refusal.reason, "message": message });
+        let body = Patch::Merge(json!({ "metadata": { "uid": uid }, "status": status }));
+        let api: Api<Pod> =
+            Api::namespaced(self.kubelet.client.clone(), &pod.namespace().unwrap_or_default());
+        tokio::spawn(async move {
+            while let Err(error) = api.patch_status(&pod.name_any(), &PatchParams::default(), &body).await {
+                // Gone, or another one of the name.
+                if matches!(&error, kube::Error::Api(status) if matches!(status.code, 404 | 409)) {
+                    break;
+                }
+                tracing::debug!(pod = %pod.name_any(), %error, "refusal not written");
+                tokio::time::sleep(REOPEN).await;
+            }
+        });
     }
 
     /// A mirror pod that is being deleted, or whose manifest is gone, is let go at once.
@@ -173,6 +224,7 @@ impl Manager {
             return;
         }
         let uid = pod.uid().unwrap_or_default();
+        self.refused.remove(&uid);
         self.names.retain(|_, known| *known != uid);
         if let Some((inbox, _)) = self.workers.get(&uid) {
             inbox.put(|mail| mail.removed = true);

@@ -1,6 +1,7 @@
 //! The life of a pod: what is observed, what is decided, how it is done, what is reported.
 
 mod act;
+pub mod admit;
 pub mod backoff;
 mod cgroups;
 pub mod inbox;

@@ -138,3 +138,28 @@ async fn a_missing_runtime_makes_the_node_not_ready_until_it_is_back() {
     world.node_until(|node| condition(node, "Ready") == "True").await;
     world.pod_until("p", |pod| condition(pod, "Ready") == "True").await;
 }
+
+#[tokio::test]
+async fn a_pod_whose_port_is_taken_fails_before_it_starts() {
+    let world = World::start().await;
+    let greedy = || {
+        one(json!({ "name": "c", "image": "i:1", "ports": [{ "containerPort": 80, "hostPort": 21_017 }] }))
+    };
+    let ready = |pod: &Value| condition(pod, "Ready") == "True";
+    world.create("first", greedy()).await;
+    world.pod_until("first", ready).await;
+    world.create("second", greedy()).await;
+    let refused = world.pod_until("second", |pod| pod["status"]["phase"] == "Failed").await;
+    assert_eq!(refused["status"]["reason"], "NodePorts");
+    assert_eq!(
+        refused["status"]["message"],
+        "Pod was rejected: Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports"
+    );
+    assert_eq!(world.runtime.count(), (1, 1));
+    for name in ["second", "first"] {
+        world.pods().delete(name, &DeleteParams::default()).await.unwrap();
+        world.pod_until(name, Value::is_null).await;
+    }
+    world.create("third", greedy()).await;
+    world.pod_until("third", ready).await;
+}
