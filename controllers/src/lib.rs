@@ -138,6 +138,7 @@ fn controllers(clients: &Clients, config: &Config, stop: &CancellationToken) -> 
         ("pod-garbage-collector", Box::pin(podgc::run(clients(), stop()))),
         ("node-lifecycle", Box::pin(nodes::health::run(clients(), stop()))),
         ("taint-eviction", Box::pin(nodes::eviction::run(clients(), stop()))),
+        ("node-labels", Box::pin(nodes::labels::run(clients(), stop()))),
         ("node-ttl", Box::pin(nodes::ttl::run(clients(), stop()))),
         ("stale-disruption", Box::pin(disruption::run_stale(clients(), stop()))),
         ("clusterrole-aggregation", Box::pin(clusterrole_aggregation::run(clients(), stop()))),

@@ -69,7 +69,7 @@ async fn cluster() -> World {
     let config = coracle_controllers::Config {
         root_ca_pem: "-----BEGIN CERTIFICATE-----".to_owned(),
         client_for: Some(world.client_for()),
-        legacy_tokens: None,
+        legacy_tokens: Some(Arc::new(signer::Tokens)),
         cluster_cidr: "10.42.0.0/16".parse().ok(),
         certificate_signer: Some(Arc::new(signer::Signer::new())),
         foreign_load_balancers: false,

@@ -36,7 +36,8 @@ pub struct Place {
     pub pods: Vec<Arc<Pod>>,
 }
 
-/// Every node, and every node that is gone but has pods still.
+/// Every node, and every node that is gone but has pods that never came to it: those that did, the collector of pods
+/// removes.
 pub fn places(spec: &DaemonSetSpec, nodes: &[Arc<Node>], pods: &[Arc<Pod>]) -> Vec<Place> {
     let mut by_node: BTreeMap<&str, Vec<Arc<Pod>>> = BTreeMap::new();
     for pod in pods {
@@ -50,9 +51,20 @@ pub fn places(spec: &DaemonSetSpec, nodes: &[Arc<Node>], pods: &[Arc<Pod>]) -> V
             Place { runs, stays, pods: by_node.remove(name.as_str()).unwrap_or_default(), node: name }
         })
         .collect();
-    let gone = by_node.into_iter();
-    places.extend(gone.map(|(node, pods)| Place { node: node.to_owned(), runs: false, stays: false, pods }));
+    for (node, mut pods) in by_node {
+        pods.retain(|pod| pods::node_name(pod).is_none());
+        places.push(Place { node: node.to_owned(), runs: false, stays: false, pods });
+    }
     places
+}
+
+/// Which pod of a node comes first: one that is there, then the oldest.
+pub fn age(pod: &Arc<Pod>) -> impl Ord + use<> {
+    (
+        pods::node_name(pod).is_none(),
+        pod.metadata.creation_timestamp.as_ref().map(|t| t.0),
+        pod.metadata.name.clone(),
+    )
 }
 
 pub struct Rollout<'a> {
@@ -127,23 +139,20 @@ impl Rollout<'_> {
         }
         let leaving = place.pods.iter().any(|p| deleting(p.as_ref()));
         if running.is_empty() {
-            if place.runs && !ended && !leaving {
+            // A surge need not wait until there is room.
+            if place.runs && (surges || !ended && !leaving) {
                 plan.create.push(place.node.clone());
             }
             return;
         }
         // Of each template the oldest stays; two templates may share a node only while a surge replaces one.
-        running.sort_by_key(|pod| {
-            (pods::node_name(pod).is_none(), pod.metadata.creation_timestamp.as_ref().map(|t| t.0))
-        });
-        let (new, old): (Vec<_>, Vec<_>) = running.into_iter().partition(|pod| self.is_new(pod));
+        running.sort_by_cached_key(age);
         if surges {
+            let (new, old): (Vec<_>, Vec<_>) = running.into_iter().partition(|pod| self.is_new(pod));
             plan.delete.extend(new.into_iter().skip(1));
             plan.delete.extend(old.into_iter().skip(1));
         } else {
-            let mut all: Vec<_> = new.into_iter().chain(old).collect();
-            all.sort_by_key(|pod| pod.metadata.creation_timestamp.as_ref().map(|t| t.0));
-            plan.delete.extend(all.into_iter().skip(1));
+            plan.delete.extend(running.into_iter().skip(1));
         }
     }
 
@@ -209,7 +218,7 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
-    /// `ar1`: node a, ready, of template 1; `d` down, `f` failed, `t` terminating.
+    /// `ar1`: node a, ready, of template 1; `d` down, `f` failed, `t` terminating, `p` not there yet.
     fn pod(text: &str) -> Arc<Pod> {
         let (node, state, hash) = (&text[..1], &text[1..2], &text[2..]);
         let phase = if state == "f" { "Failed" } else { "Running" };
@@ -217,6 +226,12 @@ mod tests {
         let mut pod = json!({ "metadata": { "name": text, "labels": { "controller-revision-hash": hash } },
             "spec": { "nodeName": node, "containers": [] },
             "status": { "phase": phase, "conditions": [{ "type": "Ready", "status": ready }] } });
+        if state == "p" {
+            let fields = json!([{ "key": "metadata.name", "operator": "In", "values": [node] }]);
+            let required = json!({ "nodeSelectorTerms": [{ "matchFields": fields }] });
+            let affinity = json!({ "requiredDuringSchedulingIgnoredDuringExecution": required });
+            pod["spec"] = json!({ "containers": [], "affinity": { "nodeAffinity": affinity } });
+        }
         if state == "t" {
             pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
         }
@@ -250,8 +265,10 @@ mod tests {
             ("ab", "ar2 br2", ""),
             ("ab", "ar2 bt2", ""),
             ("ab", "ar2 bf2", "!bf2"),
-            ("a", "ar2 br2", "-br2"),
-            ("a", "ar2 ad2", "-ad2"),
+            ("a", "ar2 br2", ""),
+            ("a", "ar2 bp2", "-bp2"),
+            ("a", "ar2 ad2", "-ar2"),
+            ("a", "ap1 ar2", "-ap1"),
         ] {
             assert_eq!(run(rolling(), nodes, pods), expected, "{nodes}: {pods}");
         }
@@ -269,6 +286,8 @@ mod tests {
             (update(1, 0), "ar2 br1 cr2", "-br1"),
             (update(0, 1), "ar1 br1 cr1", "+a"),
             (update(0, 1), "ar1 ad2 br1 cr1", ""),
+            (update(0, 1), "at1 br2 cr2", "+a"),
+            (update(1, 0), "at1 br2 cr2", ""),
             (update(0, 1), "ar1 ar2 br1 cr1", "+b -ar1"),
             (json!({ "type": "OnDelete" }), "ar1 br1 cr1", ""),
         ] {

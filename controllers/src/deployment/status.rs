@@ -147,8 +147,8 @@ pub fn rollout(
         progress(deployment, new, &old, &mut status, now);
     }
     match failure(new, all) {
-        Some((reason, message)) => {
-            set_condition(&mut status, REPLICA_FAILURE, "True", &reason, message, now);
+        Some((reason, message, since)) => {
+            set_condition(&mut status, REPLICA_FAILURE, "True", &reason, message, since.unwrap_or(now));
         }
         None => remove_condition(&mut status, REPLICA_FAILURE),
     }
@@ -184,12 +184,15 @@ fn progress(
     }
 }
 
-/// The newest set's failure to create pods, or an old one's.
-fn failure(new: Option<&Arc<ReplicaSet>>, all: &[&Arc<ReplicaSet>]) -> Option<(String, String)> {
+type Failure = (String, String, Option<Timestamp>);
+
+/// The newest set's failure to create pods, or an old one's: reason, message and since when.
+fn failure(new: Option<&Arc<ReplicaSet>>, all: &[&Arc<ReplicaSet>]) -> Option<Failure> {
     let of = |set: &Arc<ReplicaSet>| {
         let conditions = set.status.as_ref()?.conditions.as_ref()?;
         let found = conditions.iter().find(|c| c.type_ == REPLICA_FAILURE)?;
-        Some((found.reason.clone().unwrap_or_default(), found.message.clone().unwrap_or_default()))
+        let since = found.last_transition_time.as_ref().map(|time| time.0);
+        Some((found.reason.clone().unwrap_or_default(), found.message.clone().unwrap_or_default(), since))
     };
     new.and_then(of).or_else(|| all.iter().find_map(|s| of(s)))
 }
@@ -254,5 +257,20 @@ mod tests {
             Some("ReplicaSet \"r\" has timed out progressing.")
         );
         assert_eq!(until_deadline(&deployment(&late), &late, at(112)), None);
+    }
+    #[test]
+    fn a_failure_is_as_old_as_its_sets() {
+        let mut failing = ReplicaSet::clone(&set(0, 0));
+        let condition_of_it = json!([{ "type": "ReplicaFailure", "status": "True", "reason": "FailedCreate",
+            "message": "forbidden", "lastTransitionTime": at(90).to_string() }]);
+        failing.status.as_mut().unwrap().conditions = serde_json::from_value(condition_of_it).unwrap();
+        let failing = Arc::new(failing);
+        let status = rollout(&deployment(&DeploymentStatus::default()), Some(&failing), &[&failing], at(100));
+        let told = condition(&status, REPLICA_FAILURE).unwrap();
+        assert_eq!(
+            (told.reason.as_deref(), told.message.as_deref()),
+            (Some("FailedCreate"), Some("forbidden"))
+        );
+        assert_eq!(told.last_transition_time, Some(Time(at(90))));
     }
 }

@@ -5,6 +5,7 @@
 pub mod eviction;
 pub mod health;
 pub mod ipam;
+pub mod labels;
 mod plan;
 pub mod ttl;
 mod zones;

@@ -6,14 +6,17 @@ use crate::common::{code_of, namespace_terminating};
 use coracle_client::informer::deleting;
 use coracle_client::{Controller, Informer, Next, ObjectKey, ReconcileError, Reconciler};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
-use kube::Api;
 use kube::api::{ObjectMeta, PostParams};
+use kube::{Api, ResourceExt};
 use std::collections::BTreeMap;
 use tokio_util::sync::CancellationToken;
 
 const CONTROLLER: &str = "root-ca-cert-publisher";
 const NAME: &str = "kube-root-ca.crt";
 const FILE: &str = "ca.crt";
+const DESCRIPTION: &str = "kubernetes.io/description";
+const NOTE: &str =
+    "The CA by which clients inside the cluster verify the API server; meant for nothing else.";
 
 struct RootCa {
     client: kube::Client,
@@ -50,9 +53,12 @@ impl Reconciler for RootCa {
         let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), &key.name);
         let data = BTreeMap::from([(FILE.to_owned(), self.pem.clone())]);
         let result = match self.maps.get(&key.name, NAME) {
-            Some(map) if map.data.as_ref() == Some(&data) => return Ok(Next::Done),
+            Some(map) if map.data.as_ref() == Some(&data) && is_described(&map) => return Ok(Next::Done),
             Some(map) => {
-                let changed = ConfigMap { data: Some(data), ..ConfigMap::clone(&map) };
+                let mut changed = ConfigMap { data: Some(data), ..ConfigMap::clone(&map) };
+                if !is_described(&map) {
+                    changed.annotations_mut().insert(DESCRIPTION.to_owned(), NOTE.to_owned());
+                }
                 api.replace(NAME, &PostParams::default(), &changed).await
             }
             None => api.create(&PostParams::default(), &new_map(data)).await,
@@ -66,9 +72,12 @@ impl Reconciler for RootCa {
     }
 }
 
+fn is_described(map: &ConfigMap) -> bool {
+    map.annotations().get(DESCRIPTION).is_some_and(|note| !note.is_empty())
+}
+
 fn new_map(data: BTreeMap<String, String>) -> ConfigMap {
-    let note = "The CA by which clients inside the cluster verify the API server; meant for nothing else.";
-    let annotations = BTreeMap::from([("kubernetes.io/description".to_owned(), note.to_owned())]);
+    let annotations = BTreeMap::from([(DESCRIPTION.to_owned(), NOTE.to_owned())]);
     let metadata =
         ObjectMeta { name: Some(NAME.to_owned()), annotations: Some(annotations), ..ObjectMeta::default() };
     ConfigMap { metadata, data: Some(data), ..ConfigMap::default() }

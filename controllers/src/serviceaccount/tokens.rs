@@ -1,5 +1,5 @@
 //! Secrets of type `kubernetes.io/service-account-token`: filled with a token that does not expire, deleted with
-//! their account.
+//! their account, and no longer named by it once they are gone.
 
 use crate::Clients;
 use crate::common::code_of;
@@ -9,6 +9,8 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
 use kube::api::{DeleteParams, PostParams, Preconditions};
 use kube::{Api, ResourceExt};
+use parking_lot::Mutex;
+use std::collections::HashMap;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
@@ -22,12 +24,34 @@ pub trait LegacyTokens: Send + Sync {
     fn sign(&self, account: &ServiceAccount, secret: &Secret) -> Result<String, String>;
 }
 
+/// Secrets that went, with the account that each was of.
+type Gone = Arc<Mutex<HashMap<ObjectKey, Named>>>;
+
+/// The account that a Secret says it is of.
+#[derive(Clone)]
+struct Named {
+    name: String,
+    uid: Option<String>,
+}
+
+impl Named {
+    fn by(secret: &Secret) -> Option<Self> {
+        let name = secret.annotations().get(ACCOUNT_NAME)?.clone();
+        Some(Self { name, uid: secret.annotations().get(ACCOUNT_UID).cloned() })
+    }
+
+    fn is(&self, account: &ServiceAccount) -> bool {
+        self.uid.as_ref().is_none_or(|uid| *uid == uid_of(account))
+    }
+}
+
 struct Tokens {
     client: kube::Client,
     accounts: Informer<ServiceAccount>,
     secrets: Informer<Secret>,
     signer: Arc<dyn LegacyTokens>,
     ca_pem: String,
+    gone: Gone,
 }
 
 /// Runs the controller until `stop` is cancelled.
@@ -35,6 +59,7 @@ pub async fn run(clients: Clients, signer: Arc<dyn LegacyTokens>, ca_pem: String
     let accounts = clients.informers.of::<ServiceAccount>();
     let only = &format!("type={TYPE}");
     let secrets = clients.informers.selected::<Secret>(only, stop.clone());
+    let gone = Gone::default();
     // Upstream's token controller acts as the controller manager itself.
     let reconciler = Tokens {
         client: clients.own(),
@@ -42,12 +67,21 @@ pub async fn run(clients: Clients, signer: Arc<dyn LegacyTokens>, ca_pem: String
         secrets: secrets.clone(),
         signer,
         ca_pem,
+        gone: gone.clone(),
+    };
+    let by_secret = move |delta: &Delta<Secret>| {
+        let secret = delta.object()?;
+        let key = ObjectKey::of(secret.as_ref());
+        if let (None, Some(named)) = (&delta.new, Named::by(secret)) {
+            gone.lock().insert(key.clone(), named);
+        }
+        Some(key)
     };
     let by_account = {
         let secrets = secrets.clone();
         move |delta: &Delta<ServiceAccount>| secrets_of(delta, &secrets)
     };
-    Controller::new(reconciler).objects(&secrets).watch(&accounts, by_account).run(stop).await;
+    Controller::new(reconciler).watch(&secrets, by_secret).watch(&accounts, by_account).run(stop).await;
 }
 
 /// The Secrets of an account that came or went.
@@ -69,12 +103,13 @@ impl Reconciler for Tokens {
     }
 
     async fn reconcile(&self, key: &ObjectKey) -> Result<Next, ReconcileError> {
-        let Some(secret) = self.secrets.get_key(key).filter(|s| !deleting(s.as_ref())) else {
+        let Some(secret) = self.secrets.get_key(key) else { return self.forget(key).await };
+        self.gone.lock().remove(key);
+        let Some(named) = Named::by(&secret).filter(|_| !deleting(secret.as_ref())) else {
             return Ok(Next::Done);
         };
-        let Some(name) = secret.annotations().get(ACCOUNT_NAME) else { return Ok(Next::Done) };
         let api: Api<Secret> = api_for(&self.client, key);
-        match self.account(key, name, &secret).await? {
+        match self.account(key, &named).await? {
             None => {
                 let uid = Preconditions { uid: secret.uid(), resource_version: None };
                 let params = DeleteParams::default().preconditions(uid);
@@ -100,16 +135,30 @@ impl Tokens {
     async fn account(
         &self,
         key: &ObjectKey,
-        name: &str,
-        secret: &Secret,
+        named: &Named,
     ) -> Result<Option<Arc<ServiceAccount>>, kube::Error> {
-        let wanted = secret.annotations().get(ACCOUNT_UID);
-        let is_it = |account: &ServiceAccount| wanted.is_none_or(|uid| *uid == uid_of(account));
-        if let Some(known) = self.accounts.get(&key.namespace, name).filter(|a| is_it(a)) {
+        if let Some(known) = self.accounts.get(&key.namespace, &named.name).filter(|a| named.is(a)) {
             return Ok(Some(known));
         }
-        let live = api_for::<ServiceAccount>(&self.client, key).get_opt(name).await?;
-        Ok(live.filter(is_it).map(Arc::new))
+        let live = api_for::<ServiceAccount>(&self.client, key).get_opt(&named.name).await?;
+        Ok(live.filter(|account| named.is(account)).map(Arc::new))
+    }
+
+    /// Takes a Secret that is gone from the list of its account.
+    async fn forget(&self, key: &ObjectKey) -> Result<Next, ReconcileError> {
+        let Some(named) = self.gone.lock().get(key).cloned() else { return Ok(Next::Done) };
+        let api = api_for::<ServiceAccount>(&self.client, key);
+        if let Some(mut account) = api.get_opt(&named.name).await?.filter(|account| named.is(account)) {
+            let all = account.secrets.take().unwrap_or_default();
+            let before = all.len();
+            let left: Vec<_> = all.into_iter().filter(|s| s.name.as_ref() != Some(&key.name)).collect();
+            if left.len() < before {
+                account.secrets = (!left.is_empty()).then_some(left);
+                api.replace(&named.name, &PostParams::default(), &account).await?;
+            }
+        }
+        self.gone.lock().remove(key);
+        Ok(Next::Done)
     }
 
     fn filled(&self, secret: &Secret, account: &ServiceAccount) -> Result<Secret, ReconcileError> {
@@ -118,7 +167,9 @@ impl Tokens {
         let namespace = secret.namespace().unwrap_or_default();
         let data = filled.data.get_or_insert_default();
         data.insert("ca.crt".to_owned(), ByteString(self.ca_pem.clone().into_bytes()));
-        data.insert("namespace".to_owned(), ByteString(namespace.into_bytes()));
+        if data.get("namespace").is_none_or(|there| there.0.is_empty()) {
+            data.insert("namespace".to_owned(), ByteString(namespace.into_bytes()));
+        }
         if data.get("token").is_none_or(|token| token.0.is_empty()) {
             let token = self.signer.sign(account, secret).map_err(ReconcileError::Other)?;
             data.insert("token".to_owned(), ByteString(token.into_bytes()));

@@ -4,7 +4,7 @@ use crate::cluster;
 use crate::support::{World, until_gone, until_object};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use kube::Api;
 use kube::api::PostParams;
@@ -165,4 +165,27 @@ async fn tokens_sign_the_clusters_description_until_they_expire() {
     until_gone("the expired token", &secrets, "bootstrap-token-gone00").await;
     secrets.delete("bootstrap-token-abcdef", &Default::default()).await.unwrap();
     until_object("no signature", &maps, "cluster-info", |m| !has(m, "abcdef")).await;
+}
+
+#[tokio::test]
+async fn a_secret_gets_its_accounts_token_and_leaves_its_list() {
+    let world = cluster().await;
+    let accounts = world.in_namespace::<ServiceAccount>("default");
+    let secrets = world.in_namespace::<Secret>("default");
+    let listed = json!([{ "name": "t" }, { "name": "other" }]);
+    world.create(&accounts, json!({ "metadata": { "name": "robot" }, "secrets": listed })).await;
+    let annotations = json!({ "kubernetes.io/service-account.name": "robot" });
+    let secret = json!({ "metadata": { "name": "t", "annotations": annotations },
+        "type": "kubernetes.io/service-account-token" });
+    world.create(&secrets, secret).await;
+    let filled = until_object("a token", &secrets, "t", |s| s.data.is_some()).await;
+    let data = filled.data.unwrap();
+    assert_eq!(data["token"].0, b"a token of robot");
+    assert_eq!(data["namespace"].0, b"default");
+    secrets.delete("t", &Default::default()).await.unwrap();
+    until_object("only the other is listed", &accounts, "robot", |account| {
+        let all = account.secrets.clone().unwrap_or_default();
+        all.len() == 1 && all[0].name.as_deref() == Some("other")
+    })
+    .await;
 }

@@ -383,3 +383,89 @@ async fn a_budget_is_changed_by_its_clients() {
     raw.delete(all).await;
     raw.until_gone(path).await;
 }
+
+#[tokio::test]
+async fn what_clients_say_of_a_budgets_pods_stays_while_they_are_there() {
+    let (_world, raw) = start().await;
+    let all = "/apis/policy/v1/namespaces/default/poddisruptionbudgets";
+    let path = &format!("{all}/b");
+    let spec = json!({ "minAvailable": 1, "selector": { "matchLabels": { "app": "p" } } });
+    raw.post(all, json!({ "metadata": { "name": "b" }, "spec": spec })).await;
+    let mut pod = template("p");
+    pod["metadata"]["name"] = json!("p");
+    raw.post(&format!("{CORE}/pods"), pod).await;
+    let counted = |b: &Value| b["status"]["currentHealthy"] == 1;
+    raw.until("the pod counts", path, counted).await;
+    let status = &format!("{path}/status");
+    let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    raw.update(status, |b| b["status"]["disruptedPods"] = json!({ "p": now })).await;
+    // The pod counts as gone from here on.
+    let read = raw.until("it counts as gone", path, |b| b["status"]["currentHealthy"] == 0).await;
+    assert_eq!(read["status"]["disruptedPods"]["p"], now.as_str());
+    let patch = json!({ "status": { "disruptedPods": null } });
+    let patched = raw.patch(Kind::Merge, status, patch).await;
+    assert!(patched["status"]["disruptedPods"].as_object().is_none_or(|pods| pods.is_empty()), "{patched}");
+    raw.until("it counts again", path, counted).await;
+}
+
+#[tokio::test]
+async fn an_eviction_waits_for_its_budget_to_allow_it() {
+    let (_world, raw) = start().await;
+    let all = "/apis/policy/v1/namespaces/default/poddisruptionbudgets";
+    let path = &format!("{all}/b");
+    let spec = json!({ "minAvailable": 3, "selector": { "matchLabels": { "app": "r" } } });
+    raw.post(all, json!({ "metadata": { "name": "b" }, "spec": spec })).await;
+    raw.post(&format!("{APPS}/replicasets"), workload("r", 3)).await;
+    let of = &format!("{CORE}/pods?labelSelector=app%3Dr");
+    let running = |l: &Value| {
+        let pods = l["items"].as_array().cloned().unwrap_or_default();
+        let there = pods.iter().filter(|p| p["metadata"]["deletionTimestamp"].is_null());
+        there.filter(|p| p["status"]["phase"] == "Running").count() == 3 && pods.len() == 3
+    };
+    let eviction = |list: &Value| {
+        let name = list["items"][0]["metadata"]["name"].as_str().unwrap().to_owned();
+        let body = json!({ "apiVersion": "policy/v1", "kind": "Eviction",
+            "metadata": { "name": name, "namespace": "default" } });
+        (format!("{CORE}/pods/{name}/eviction"), body)
+    };
+    let held_back = |status: kube::core::Status| {
+        let causes = status.details.map(|d| d.causes).unwrap_or_default();
+        assert!(status.code == 429 && causes[0].reason == "DisruptionBudget", "{causes:?}");
+    };
+    let (to, body) = eviction(&raw.until("three pods", of, running).await);
+    held_back(raw.refused(&to, &body).await);
+    raw.update(path, |b| b["spec"]["minAvailable"] = json!(2)).await;
+    raw.until("one may go", path, |b| b["status"]["disruptionsAllowed"] == 1).await;
+    raw.post(&to, body).await;
+
+    let none = json!({ "spec": { "minAvailable": null, "maxUnavailable": 0 } });
+    raw.patch(Kind::Merge, path, none).await;
+    let (to, body) = eviction(&raw.until("three pods again", of, running).await);
+    held_back(raw.refused(&to, &body).await);
+    raw.delete(path).await;
+    raw.until_gone(path).await;
+    raw.post(&to, body).await;
+}
+
+#[tokio::test]
+async fn a_replica_set_is_patched_and_goes_with_its_collection() {
+    let (_world, raw) = start().await;
+    let (all, path) = (format!("{APPS}/replicasets"), &format!("{APPS}/replicasets/r"));
+    raw.post(&all, workload("r", 1)).await;
+    let ready = |count: i64| move |s: &Value| s["status"]["readyReplicas"] == count;
+    raw.until("one", path, ready(1)).await;
+    raw.update(&format!("{path}/scale"), |s| s["spec"]["replicas"] = json!(2)).await;
+    raw.until("two", path, ready(2)).await;
+    // The field with a capital letter is none; the conformance test sends it nonetheless.
+    let change = json!({ "metadata": { "labels": { "test-rs": "patched" } }, "spec": { "replicas": 3, "template": {
+        "spec": { "TerminationGracePeriodSeconds": 0, "containers": [{ "name": "r", "image": "b" }] } } } });
+    let patched = raw.patch(Kind::Strategic, path, change).await;
+    assert_eq!(patched["spec"]["template"]["spec"]["containers"].as_array().map(Vec::len), Some(2));
+    let done = raw.until("three", path, ready(3)).await;
+    assert_eq!(done["metadata"]["labels"]["test-rs"], "patched");
+    let everywhere = "/apis/apps/v1/replicasets?labelSelector=app%3Dr";
+    raw.until_count("in all namespaces", everywhere, 1).await;
+    raw.delete(&format!("{all}?labelSelector=app%3Dr")).await;
+    raw.until_count("none is left", everywhere, 0).await;
+    raw.until_count("nor its pods", &format!("{CORE}/pods?labelSelector=app%3Dr"), 0).await;
+}

@@ -2,8 +2,8 @@ use crate::support::{until_gone, until_list, until_object};
 use crate::{cluster, deployment};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, ServiceAccount};
-use kube::Api;
 use kube::api::{DeleteParams, Patch};
+use kube::{Api, ResourceExt};
 use serde_json::json;
 
 #[tokio::test]
@@ -16,6 +16,10 @@ async fn a_namespace_gets_its_account_and_ca_and_is_emptied_on_deletion() {
     until_object("the CA", &maps, "kube-root-ca.crt", |m| m.data.is_some()).await;
     maps.delete("kube-root-ca.crt", &DeleteParams::default()).await.unwrap();
     until_object("the CA again", &maps, "kube-root-ca.crt", |m| m.data.is_some()).await;
+    let bare = Patch::Merge(json!({ "metadata": { "annotations": null } }));
+    maps.patch("kube-root-ca.crt", &Default::default(), &bare).await.unwrap();
+    let described = |m: &ConfigMap| m.annotations().contains_key("kubernetes.io/description");
+    until_object("what it is for", &maps, "kube-root-ca.crt", described).await;
 
     world.create(&world.in_namespace::<Deployment>("x"), deployment("web", 2, "a")).await;
     until_list("two pods", &world.in_namespace::<Pod>("x"), "app=web", |p| p.len() == 2).await;

@@ -51,6 +51,18 @@ async fn a_node_is_told_how_long_its_copies_are_good_for() {
 }
 
 #[tokio::test]
+async fn a_nodes_former_labels_follow_todays() {
+    let (_world, raw) = start().await;
+    let labels = json!({ "kubernetes.io/os": "linux", "beta.kubernetes.io/os": "plan9", "kubernetes.io/arch": "arm64" });
+    raw.post("/api/v1/nodes", json!({ "metadata": { "name": "n", "labels": labels } })).await;
+    raw.until("both", "/api/v1/nodes/n", |n| {
+        let labels = &n["metadata"]["labels"];
+        labels["beta.kubernetes.io/os"] == "linux" && labels["beta.kubernetes.io/arch"] == "arm64"
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn the_pods_of_a_node_that_is_down_are_evicted_with_the_reason() {
     let (world, raw) = start().await;
     node(&raw, "up", "True").await;

@@ -52,6 +52,14 @@ impl Raw {
         self.done(Method::POST, path, "application/json", Some(&body)).await
     }
 
+    /// The status that answers a request that must not be granted.
+    pub async fn refused(&self, path: &str, body: &Value) -> kube::core::Status {
+        match self.send(Method::POST, path, "application/json", Some(body)).await {
+            Err(kube::Error::Api(status)) => *status,
+            other => panic!("POST {path}: {other:?}"),
+        }
+    }
+
     pub async fn put(&self, path: &str, body: &Value) -> Value {
         self.done(Method::PUT, path, "application/json", Some(body)).await
     }

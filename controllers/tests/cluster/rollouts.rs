@@ -196,6 +196,72 @@ async fn a_stateful_set_halts_for_an_unhealthy_pod_and_replaces_a_failed_one() {
 }
 
 #[tokio::test]
+async fn a_parallel_stateful_set_does_not_wait_for_the_unhealthy() {
+    let (_world, raw) = start().await;
+    let more = json!({ "serviceName": "ss", "podManagementPolicy": "Parallel" });
+    raw.post(&format!("{APPS}/statefulsets"), workload("ss", 1, &json!({ "app": "ss" }), "a", more)).await;
+    let path = &format!("{APPS}/statefulsets/ss");
+    let ready = |count: i64| move |s: &Value| s["status"]["readyReplicas"].as_i64().unwrap_or(0) == count;
+    raw.until("one", path, ready(1)).await;
+    set_ready(&raw, "ss-0", "False").await;
+    raw.until("none", path, ready(0)).await;
+    scale(&raw, path, 3).await;
+    raw.until("the others", path, ready(2)).await;
+    for i in 1..3 {
+        set_ready(&raw, &format!("ss-{i}"), "False").await;
+    }
+    raw.until("none is ready", path, ready(0)).await;
+    scale(&raw, path, 0).await;
+    raw.until_count("nothing is left", PODS, 0).await;
+    raw.until("nor counted", path, |s| s["status"]["replicas"] == 0).await;
+}
+
+#[tokio::test]
+async fn a_partition_says_which_pods_are_of_which_revision() {
+    let (_world, raw) = start().await;
+    let partition = |at: i32| json!({ "type": "RollingUpdate", "rollingUpdate": { "partition": at } });
+    let more = json!({ "serviceName": "ss", "updateStrategy": partition(3) });
+    raw.post(&format!("{APPS}/statefulsets"), workload("ss", 3, &json!({ "app": "ss" }), "a", more)).await;
+    let path = &format!("{APPS}/statefulsets/ss");
+    raw.until("three", path, |s| s["status"]["readyReplicas"] == 3).await;
+    raw.patch(Kind::Strategic, path, with_image("b")).await;
+    let two = |s: &Value| s["status"]["updateRevision"] != s["status"]["currentRevision"];
+    let set = raw.until("two revisions", path, two).await;
+    let (old, new) = (set["status"]["currentRevision"].clone(), set["status"]["updateRevision"].clone());
+    let from = |first: usize| {
+        let (old, new) = (old.clone(), new.clone());
+        move |list: &Value| {
+            let mut pods = items(list);
+            pods.sort_by_key(|p| p["metadata"]["name"].to_string());
+            pods.len() == 3
+                && pods.iter().enumerate().all(|(i, pod)| {
+                    let (image, revision) = if i < first { ("a", &old) } else { ("b", &new) };
+                    pod["spec"]["containers"][0]["image"] == image
+                        && pod["metadata"]["labels"]["controller-revision-hash"] == *revision
+                        && pod["status"]["phase"] == "Running"
+                })
+        }
+    };
+    raw.until("none is new", PODS, from(3)).await;
+    for at in [2, 1, 0] {
+        let strategy = json!({ "spec": { "updateStrategy": partition(at) } });
+        raw.patch(Kind::Strategic, path, strategy).await;
+        raw.until("those from here on", PODS, from(usize::try_from(at).unwrap())).await;
+        if at == 2 {
+            // Pods that are lost come back as they were.
+            for name in ["ss-0", "ss-2"] {
+                let uid = raw.get(&format!("{PODS}/{name}")).await["metadata"]["uid"].clone();
+                raw.delete(&format!("{PODS}/{name}")).await;
+                let another = |p: &Value| p["metadata"]["uid"] != uid && p["status"]["phase"] == "Running";
+                raw.until("another in its place", &format!("{PODS}/{name}"), another).await;
+            }
+            raw.until("the same again", PODS, from(2)).await;
+        }
+    }
+    raw.until("one revision", path, |s| s["status"]["currentRevision"] == new).await;
+}
+
+#[tokio::test]
 async fn an_exit_code_fails_a_job_at_once_and_an_eviction_does_not_count() {
     let (_world, raw) = start().await;
     let job = |name: &str, exit: &str, rule: Value| {
