@@ -51,13 +51,17 @@ pub async fn maintain(
     health: Health,
     stop: CancellationToken,
 ) {
-    let mut rounds = 0;
+    let (mut rounds, mut is_first) = (0, true);
     let mut watchers = subscribe(&cache);
     while !stop.is_cancelled() {
         let (schemas, levels) = (cache.list(SCHEMAS, ""), cache.list(LEVELS, ""));
         let actions = plan(&schemas, &levels, Timestamp::now());
         let plain = |objects: &[Arc<Object>]| objects.iter().map(|o| (**o).clone()).collect::<Vec<_>>();
-        control.configure(&plain(&schemas), &plain(&levels));
+        // The defaults are in force from the beginning. Without those that are about to be made, all who start with the
+        // server would be in the level that has no queues.
+        if !std::mem::take(&mut is_first) || actions.is_empty() {
+            control.configure(&plain(&schemas), &plain(&levels));
+        }
         let done = execute(&service, &actions).await;
         rounds = if actions.is_empty() { 0 } else { rounds + 1 };
         if done.is_ok() {

@@ -16,7 +16,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-/// Large enough to cost few system calls, small enough for many lists at a time.
+/// Large enough to cost few system calls, small enough for many lists at a time; others wait no longer for a processor than
+/// it takes to make one.
 const PIECE_BYTES: usize = 64 * 1024;
 
 pub struct ListBody {
@@ -28,6 +29,9 @@ pub struct ListBody {
     first: bool,
     done: bool,
     packer: Option<GzEncoder<Vec<u8>>>,
+    /// A piece was made, and before the next one it is the turn of others: sockets on the same machine take whole lists
+    /// without ever making their writer wait, and whoever asks for many would have all processors for long.
+    others_turn: bool,
 }
 
 /// What stands in a list beside its items.
@@ -103,7 +107,8 @@ impl ListBody {
         gzip: bool,
     ) -> Self {
         let packer = gzip.then(|| GzEncoder::new(Vec::with_capacity(PIECE_BYTES / 4), Compression::fast()));
-        Self { head: Some(head), items: items.into_iter(), form, sizes, first: true, done: false, packer }
+        let items = items.into_iter();
+        Self { head: Some(head), items, form, sizes, first: true, done: false, packer, others_turn: false }
     }
 
     /// The next plain piece; empty at the end.
@@ -150,19 +155,17 @@ impl ListBody {
         whole.into()
     }
 
+    /// Packs a piece: something to send, nothing yet (an empty one), or the end.
     fn packed_piece(&mut self) -> Option<Bytes> {
-        loop {
-            let plain = self.piece();
-            let packer = self.packer.as_mut()?;
-            if plain.is_empty() {
-                let last = self.packer.take()?.finish().ok()?;
-                return Some(last.into());
-            }
-            packer.write_all(&plain).ok()?;
-            if packer.get_ref().len() >= PIECE_BYTES {
-                return Some(std::mem::take(packer.get_mut()).into());
-            }
+        let plain = self.piece();
+        let packer = self.packer.as_mut()?;
+        if plain.is_empty() {
+            let last = self.packer.take()?.finish().ok()?;
+            return Some(last.into());
         }
+        packer.write_all(&plain).ok()?;
+        let is_enough = packer.get_ref().len() >= PIECE_BYTES;
+        Some(if is_enough { std::mem::take(packer.get_mut()).into() } else { Bytes::new() })
     }
 }
 
@@ -172,8 +175,13 @@ impl Body for ListBody {
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
-        _cx: &mut Context<'_>,
+        cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        if std::mem::take(&mut self.others_turn) {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        self.others_turn = true;
         let piece = if self.packer.is_some() {
             self.packed_piece()
         } else if self.done {
@@ -181,6 +189,9 @@ impl Body for ListBody {
         } else {
             Some(self.piece().into())
         };
+        if piece.as_ref().is_some_and(Bytes::is_empty) {
+            return self.poll_frame(cx);
+        }
         Poll::Ready(piece.map(|p| Ok(Frame::data(p))))
     }
 

@@ -103,6 +103,11 @@ async fn admit(
             Some(ticket) => exchange.ticket = Some(ticket),
             None => return Ok(too_many()),
         }
+        if matches!(exchange.info.verb, "list" | "watch") {
+            // What takes long begins after everybody has arrived who is there: only those wait their turn for seats who
+            // were seen.
+            tokio::task::yield_now().await;
+        }
     }
     exchange.steps.done(Step::Seated);
     authorize(server, exchange, &user, request.uri().query())?;

@@ -188,6 +188,34 @@ async fn one_greedy_client_starves_nobody() {
     assert!(times[98] < Duration::from_secs(1), "p99 {:?}, worst {:?}", times[98], times[99]);
 }
 
+/// Tasks of one thread run in the order in which they were made, so whoever comes last waits for all who never pause.
+/// Only lists that have seats may come first: three each, of the level's 49.
+#[tokio::test]
+async fn long_answers_let_others_pass() {
+    let fixture = Fixture::new().await;
+    for number in 0..300 {
+        fixture.post(CONFIG_MAPS, &config_map(&format!("c{number}"))).await.expect(201);
+    }
+    let mut tasks = tokio::task::JoinSet::new();
+    let ask = |user: &str, uri: String| {
+        let asking = fixture.as_user(Some(UserInfo::authenticated(user, &[])));
+        let user = user.to_owned();
+        async move {
+            asking.get(&uri).await.expect(200);
+            user
+        }
+    };
+    for _ in 0..50 {
+        tasks.spawn(ask("greedy", CONFIG_MAPS.to_owned()));
+    }
+    tasks.spawn(ask("modest", format!("{CONFIG_MAPS}/c1")));
+    let mut first = 0;
+    while tasks.join_next().await.unwrap().unwrap() != "modest" {
+        first += 1;
+    }
+    assert!(first < 25, "{first} lists came first");
+}
+
 /// What the conformance tests of both kinds do.
 #[tokio::test]
 async fn both_kinds_have_every_verb() {
