@@ -21,6 +21,7 @@ use crate::traces::{self, Tracer};
 use axum::Router;
 use axum::body::Body;
 use http::Request;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
@@ -49,6 +50,8 @@ pub struct EdgeOptions {
     pub request_timeout: Duration,
     pub audit: Option<Arc<audit::Log>>,
     pub traces: Option<traces::Config>,
+    /// Settings that were given, by the names of their flags: what `/flagz` shows.
+    pub flags: BTreeMap<String, String>,
     /// Who this server is to aggregated ones.
     pub front_proxy: Option<Arc<FrontProxy>>,
 }
@@ -60,6 +63,7 @@ impl Default for EdgeOptions {
             request_timeout: REQUEST_TIMEOUT,
             audit: None,
             traces: None,
+            flags: BTreeMap::new(),
             front_proxy: None,
         }
     }
@@ -75,6 +79,7 @@ pub struct Inner {
     pub request_timeout: Duration,
     pub audit: Option<Arc<audit::Log>>,
     pub tracer: Option<Arc<Tracer>>,
+    pub flags: BTreeMap<String, String>,
     pub aggregator: Arc<Aggregator>,
     /// The same, for discovery and OpenAPI.
     pub foreign: Arc<dyn Foreign>,
@@ -160,6 +165,7 @@ impl ApiServer {
             request_timeout: edge.request_timeout,
             audit: edge.audit,
             tracer: edge.traces.map(Tracer::start),
+            flags: edge.flags,
             published: Published::new(catalogue, aggregator.clone()),
             foreign: aggregator.clone(),
             aggregator,

@@ -101,6 +101,8 @@ pub struct Config {
     pub edge: EdgeArgs,
     pub access: AccessArgs,
     pub eviction_hard: Thresholds,
+    /// What was given, by the names of flags.
+    pub flags: BTreeMap<String, String>,
 }
 
 impl Config {
@@ -113,6 +115,13 @@ impl Config {
         let mut mistakes = Vec::new();
         let config = merge(args, file, &mut mistakes);
         if mistakes.is_empty() { Ok(config) } else { Err(mistakes.join("\n")) }
+    }
+
+    /// Remembers what the command line and the file, which was read before, say in their own words.
+    pub fn show_flags(&mut self, arguments: &[String], file: Option<&Path>) {
+        let text = file.and_then(|path| std::fs::read_to_string(path).ok()).unwrap_or_default();
+        let said = serde_saphyr::from_str(&text).unwrap_or_default();
+        self.flags = crate::flags::given(arguments, &said);
     }
 
     pub fn runs(&self, component: Component) -> bool {
@@ -173,6 +182,7 @@ fn merge(args: ServerArgs, file: File, mistakes: &mut Vec<String>) -> Config {
             .or(file.disable_admission_plugins)
             .unwrap_or_default(),
         edge,
+        flags: BTreeMap::new(),
         access,
         eviction_hard: or_note(eviction_hard(args.eviction_hard, file.eviction_hard), mistakes)
             .unwrap_or_default(),

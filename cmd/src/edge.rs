@@ -1,9 +1,9 @@
 //! Settings of what holds requests back, of the audit log and of traces, under the names of upstream's flags.
 
+use crate::time::Time;
 use clap::Args;
 use coracle_apiserver::admission::configuration;
 use coracle_apiserver::admission::pod_security::Settings;
-use coracle_apiserver::audit::{Log, Mode, Policy, Rotation, Sink, Target};
 use coracle_apiserver::flowcontrol;
 use coracle_apiserver::server::EdgeOptions;
 use coracle_apiserver::traces;
@@ -21,10 +21,11 @@ pub struct EdgeArgs {
     /// Requests that change something and are served at a time [default: 200]
     #[arg(long, value_name = "N")]
     pub max_mutating_requests_inflight: Option<u32>,
-    /// Seconds that a request may take, unless it is a watch or a stream [default: 60]
-    #[arg(long, value_name = "SECONDS")]
-    pub request_timeout: Option<u64>,
-    /// Which requests are recorded: a file with an audit.k8s.io/v1 Policy; needs --audit-log-path
+    /// How long a request may take, unless it is a watch or a stream [default: 1m0s]
+    #[arg(long, value_name = "DURATION")]
+    pub request_timeout: Option<Time>,
+    /// Which requests are recorded: a file with an audit.k8s.io/v1 Policy; needs --audit-log-path or
+    /// --audit-webhook-config-file
     #[arg(long, value_name = "FILE")]
     pub audit_policy_file: Option<PathBuf>,
     /// Where audit events go, as lines of JSON; - is standard output
@@ -45,6 +46,51 @@ pub struct EdgeArgs {
     /// How audit events are written: batch, blocking, or blocking-strict, which refuses what cannot be recorded [default: blocking]
     #[arg(long, value_name = "MODE")]
     pub audit_log_mode: Option<String>,
+    /// Whether events that are too large lose their request and response [default: false]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub audit_log_truncate_enabled: Option<bool>,
+    /// Largest event [default: 102400]
+    #[arg(long, value_name = "BYTES")]
+    pub audit_log_truncate_max_event_size: Option<usize>,
+    /// Most of what is written together; lines are written one by one, so that it never matters [default: 10485760]
+    #[arg(long, value_name = "BYTES")]
+    pub audit_log_truncate_max_batch_size: Option<usize>,
+    /// Where audit events are posted: a kubeconfig whose server is the collector
+    #[arg(long, value_name = "FILE")]
+    pub audit_webhook_config_file: Option<PathBuf>,
+    /// How audit events are posted: batch, blocking or blocking-strict [default: batch]
+    #[arg(long, value_name = "MODE")]
+    pub audit_webhook_mode: Option<String>,
+    /// Pause after a first attempt that failed; there are five [default: 10s]
+    #[arg(long, value_name = "DURATION")]
+    pub audit_webhook_initial_backoff: Option<Time>,
+    /// Audit events that may wait to be posted; beyond, they are lost [default: 10000]
+    #[arg(long, value_name = "N")]
+    pub audit_webhook_batch_buffer_size: Option<usize>,
+    /// Most audit events in one post [default: 400]
+    #[arg(long, value_name = "N")]
+    pub audit_webhook_batch_max_size: Option<usize>,
+    /// How long an audit event waits for others [default: 30s]
+    #[arg(long, value_name = "DURATION")]
+    pub audit_webhook_batch_max_wait: Option<Time>,
+    /// Whether posts are throttled [default: true]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub audit_webhook_batch_throttle_enable: Option<bool>,
+    /// Most posts a second [default: 10]
+    #[arg(long, value_name = "N")]
+    pub audit_webhook_batch_throttle_qps: Option<f64>,
+    /// Most posts at once after a pause [default: 15]
+    #[arg(long, value_name = "N")]
+    pub audit_webhook_batch_throttle_burst: Option<u32>,
+    /// As --audit-log-truncate-enabled, of what is posted
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub audit_webhook_truncate_enabled: Option<bool>,
+    /// Largest post [default: 10485760]
+    #[arg(long, value_name = "BYTES")]
+    pub audit_webhook_truncate_max_batch_size: Option<usize>,
+    /// Largest event that is posted [default: 102400]
+    #[arg(long, value_name = "BYTES")]
+    pub audit_webhook_truncate_max_event_size: Option<usize>,
     /// Traces requests for OpenTelemetry: a file with an apiserver.config.k8s.io/v1 TracingConfiguration
     #[arg(long, value_name = "FILE")]
     pub tracing_config_file: Option<PathBuf>,
@@ -69,6 +115,45 @@ impl EdgeArgs {
             audit_log_maxage: self.audit_log_maxage.or(other.audit_log_maxage),
             audit_log_compress: self.audit_log_compress.or(other.audit_log_compress),
             audit_log_mode: self.audit_log_mode.or(other.audit_log_mode),
+            audit_log_truncate_enabled: self.audit_log_truncate_enabled.or(other.audit_log_truncate_enabled),
+            audit_log_truncate_max_event_size: self
+                .audit_log_truncate_max_event_size
+                .or(other.audit_log_truncate_max_event_size),
+            audit_log_truncate_max_batch_size: self
+                .audit_log_truncate_max_batch_size
+                .or(other.audit_log_truncate_max_batch_size),
+            audit_webhook_config_file: self.audit_webhook_config_file.or(other.audit_webhook_config_file),
+            audit_webhook_mode: self.audit_webhook_mode.or(other.audit_webhook_mode),
+            audit_webhook_initial_backoff: self
+                .audit_webhook_initial_backoff
+                .or(other.audit_webhook_initial_backoff),
+            audit_webhook_batch_buffer_size: self
+                .audit_webhook_batch_buffer_size
+                .or(other.audit_webhook_batch_buffer_size),
+            audit_webhook_batch_max_size: self
+                .audit_webhook_batch_max_size
+                .or(other.audit_webhook_batch_max_size),
+            audit_webhook_batch_max_wait: self
+                .audit_webhook_batch_max_wait
+                .or(other.audit_webhook_batch_max_wait),
+            audit_webhook_batch_throttle_enable: self
+                .audit_webhook_batch_throttle_enable
+                .or(other.audit_webhook_batch_throttle_enable),
+            audit_webhook_batch_throttle_qps: self
+                .audit_webhook_batch_throttle_qps
+                .or(other.audit_webhook_batch_throttle_qps),
+            audit_webhook_batch_throttle_burst: self
+                .audit_webhook_batch_throttle_burst
+                .or(other.audit_webhook_batch_throttle_burst),
+            audit_webhook_truncate_enabled: self
+                .audit_webhook_truncate_enabled
+                .or(other.audit_webhook_truncate_enabled),
+            audit_webhook_truncate_max_batch_size: self
+                .audit_webhook_truncate_max_batch_size
+                .or(other.audit_webhook_truncate_max_batch_size),
+            audit_webhook_truncate_max_event_size: self
+                .audit_webhook_truncate_max_event_size
+                .or(other.audit_webhook_truncate_max_event_size),
             tracing_config_file: self.tracing_config_file.or(other.tracing_config_file),
             admission_control_config_file: self
                 .admission_control_config_file
@@ -83,13 +168,6 @@ impl EdgeArgs {
             .map_or_else(|| Ok(Settings::default()), configuration::load)
     }
 
-    fn audit_mode(&self) -> Result<Mode, String> {
-        let Some(mode) = &self.audit_log_mode else { return Ok(Mode::default()) };
-        Mode::parse(mode).ok_or_else(|| {
-            format!("invalid audit log mode {mode}, allowed modes are \"batch,blocking,blocking-strict\"")
-        })
-    }
-
     fn traces(&self) -> Result<Option<traces::Config>, String> {
         self.tracing_config_file.as_deref().map(traces::Config::load).transpose()
     }
@@ -98,44 +176,29 @@ impl EdgeArgs {
         if let Err(mistake) = self.pod_security() {
             mistakes.push(format!("admission-control-config-file: {mistake}"));
         }
-        mistakes.extend(self.audit_mode().err().map(|mistake| format!("audit-log-mode: {mistake}")));
+        self.check_audit(mistakes);
         if let Err(mistake) = self.traces() {
             mistakes.push(format!("tracing-config-file: {mistake}"));
-        }
-        if self.audit_policy_file.is_some() != self.audit_log_path.is_some() {
-            mistakes.push("audit-policy-file and audit-log-path: each needs the other".to_owned());
         }
         if self.max_requests_inflight == Some(0) || self.max_mutating_requests_inflight == Some(0) {
             mistakes
                 .push("max-requests-inflight, max-mutating-requests-inflight: must be at least 1".to_owned());
         }
-        if self.request_timeout == Some(0) {
+        if self.request_timeout.is_some_and(|time| time.0 < Duration::from_secs(1)) {
             mistakes.push("request-timeout: must be at least 1 second".to_owned());
         }
     }
 
     /// Opens the audit log, if there is to be one.
-    pub fn options(&self) -> Result<EdgeOptions, Box<dyn std::error::Error + Send + Sync>> {
-        let request_timeout = Duration::from_secs(self.request_timeout.unwrap_or(60));
+    pub async fn options(&self) -> Result<EdgeOptions, Box<dyn std::error::Error + Send + Sync>> {
+        let request_timeout = self.request_timeout.map_or(Duration::from_secs(60), |time| time.0);
         let seats = self.max_requests_inflight.unwrap_or(400);
         let flow = flowcontrol::Options {
             total_seats: seats.saturating_add(self.max_mutating_requests_inflight.unwrap_or(200)),
             patience: request_timeout / 4,
         };
-        let audit = match (&self.audit_policy_file, &self.audit_log_path) {
-            (Some(policy), Some(path)) => {
-                let rotation = Rotation {
-                    max_bytes: self.audit_log_maxsize.unwrap_or(0) << 20,
-                    max_backups: self.audit_log_maxbackup.unwrap_or(0),
-                    max_age_days: self.audit_log_maxage.unwrap_or(0),
-                    compress: self.audit_log_compress.unwrap_or(false),
-                };
-                let sink = Sink::open(Target::new(path, rotation), self.audit_mode()?)?;
-                Some(Log::new(Policy::load(policy)?, sink))
-            }
-            _ => None,
-        };
-        Ok(EdgeOptions { flow, request_timeout, audit, traces: self.traces()?, front_proxy: None })
+        let audit = self.audit_log().await?;
+        Ok(EdgeOptions { flow, request_timeout, audit, traces: self.traces()?, ..EdgeOptions::default() })
     }
 }
 
@@ -143,20 +206,15 @@ impl EdgeArgs {
 mod tests {
     use super::*;
 
-    #[test]
-    fn seats_and_patience_follow_the_flags() {
-        let options =
-            EdgeArgs { max_requests_inflight: Some(10), request_timeout: Some(20), ..EdgeArgs::default() }
-                .options()
-                .unwrap();
+    #[tokio::test]
+    async fn seats_and_patience_follow_the_flags() {
+        let args = EdgeArgs {
+            max_requests_inflight: Some(10),
+            request_timeout: Some("20s".parse().unwrap()),
+            ..EdgeArgs::default()
+        };
+        let options = args.options().await.unwrap();
         assert_eq!((options.flow.total_seats, options.flow.patience.as_secs()), (210, 5));
         assert!(options.audit.is_none());
-    }
-
-    #[test]
-    fn a_policy_alone_is_a_mistake() {
-        let mut mistakes = Vec::new();
-        EdgeArgs { audit_policy_file: Some("p".into()), ..EdgeArgs::default() }.check(&mut mistakes);
-        assert_eq!(mistakes, ["audit-policy-file and audit-log-path: each needs the other"]);
     }
 }

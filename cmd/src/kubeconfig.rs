@@ -5,11 +5,16 @@ use base64::engine::general_purpose::STANDARD;
 use kube::config::{Cluster, KubeConfigOptions, Kubeconfig};
 use std::path::Path;
 
+/// Where a kubeconfig file leads to, and as whom. The error names the file.
+pub async fn config(path: &Path) -> Result<kube::Config, String> {
+    let failed = |why: &dyn std::fmt::Display| format!("{}: {why}", path.display());
+    let file = Kubeconfig::read_from(path).map_err(|e| failed(&e))?;
+    kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.map_err(|e| failed(&e))
+}
+
 /// A client by a kubeconfig file.
 pub async fn client(path: &Path) -> Result<kube::Client, String> {
-    let file = Kubeconfig::read_from(path).map_err(|e| format!("{}: {e}", path.display()))?;
-    let options = KubeConfigOptions::default();
-    let mut config = kube::Config::from_custom_kubeconfig(file, &options).await.map_err(|e| e.to_string())?;
+    let mut config = config(path).await?;
     // Watches last longer than any answer should take.
     config.read_timeout = None;
     kube::Client::try_from(config).map_err(|e| e.to_string())

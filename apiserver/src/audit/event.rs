@@ -199,30 +199,32 @@ impl Record {
     }
 
     /// Writes the event of the request's arrival; an error if the request must not go on without it.
-    pub fn arrived(&mut self) -> Result<(), ApiError> {
-        if self.write(Stage::RequestReceived) || !self.log.sink.is_strict() {
+    pub async fn arrived(&mut self) -> Result<(), ApiError> {
+        if !self.enter(Stage::RequestReceived) || Box::pin(self.log.write_first(&self.event)).await {
             return Ok(());
         }
         self.log.refuse();
         Err(ApiError::internal("failed to store audit event"))
     }
 
-    /// Writes the event of a stage, unless the policy leaves it out.
+    /// Writes the event of a stage, unless the policy leaves it out. It is too late to stop the request.
     pub fn stage(&mut self, stage: Stage) {
-        // What could not be written is counted, and too late to stop the request for.
-        let _ = self.write(stage);
+        if self.enter(stage) {
+            self.log.write(&self.event);
+        }
     }
 
-    fn write(&mut self, stage: Stage) -> bool {
+    /// Whether there is an event of this stage.
+    fn enter(&mut self, stage: Stage) -> bool {
         if self.omit_stages.iter().any(|omitted| omitted == stage.name()) {
-            return true;
+            return false;
         }
         self.event["stage"] = stage.name().into();
         self.event["stageTimestamp"] = format_micros(Timestamp::now()).into();
         if !self.annotations.is_empty() {
             self.event["annotations"] = json!(self.annotations);
         }
-        self.log.write(&self.event)
+        true
     }
 }
 

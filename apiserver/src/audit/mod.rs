@@ -1,7 +1,7 @@
 //! The audit log: who did what, as JSON events of `audit.k8s.io/v1`.
 //!
-//! A policy says which requests are recorded and how much of each. Events go to a file or to standard output, in one of
-//! upstream's modes. See <https://kubernetes.io/docs/tasks/debug/debug-cluster/audit/>.
+//! A policy says which requests are recorded and how much of each. Events go to a file or to standard output, and to a
+//! webhook, each in one of upstream's modes. See <https://kubernetes.io/docs/tasks/debug/debug-cluster/audit/>.
 
 mod event;
 mod policy;
@@ -9,11 +9,15 @@ mod rotate;
 mod sink;
 #[cfg(test)]
 mod tests;
+mod truncate;
+mod webhook;
 
 pub use event::{Record, Source, Stage};
 pub use policy::{Level, Policy, PolicyError, Rule};
 pub use rotate::Rotation;
 pub use sink::{Mode, Sink, Target};
+pub use truncate::Truncation;
+pub use webhook::{Collector, Settings, Throttle, Webhook};
 
 use crate::http::RequestInfo;
 use crate::metrics::{Counter, Text};
@@ -24,7 +28,8 @@ use std::sync::Arc;
 /// One server's audit log.
 pub struct Log {
     policy: Policy,
-    sink: Sink,
+    sink: Option<Sink>,
+    webhook: Option<Webhook>,
     events: Counter,
     refused: Counter,
     by_level: [Counter; 4],
@@ -32,8 +37,12 @@ pub struct Log {
 
 impl Log {
     pub fn new(policy: Policy, sink: Sink) -> Arc<Self> {
+        Self::with(policy, Some(sink), None)
+    }
+
+    pub fn with(policy: Policy, sink: Option<Sink>, webhook: Option<Webhook>) -> Arc<Self> {
         let (events, refused) = (Counter::default(), Counter::default());
-        Arc::new(Self { policy, sink, events, refused, by_level: Default::default() })
+        Arc::new(Self { policy, sink, webhook, events, refused, by_level: Default::default() })
     }
 
     /// The record of a request that the policy wants; `user` is the one who authenticated.
@@ -48,10 +57,26 @@ impl Log {
         (rule.level != Level::None).then(|| Record::new(self.clone(), rule, source, user, info))
     }
 
-    /// Whether the event was taken.
-    fn write(&self, event: &Value) -> bool {
+    /// What cannot be written is counted.
+    fn write(&self, event: &Value) {
         self.events.add(1);
-        self.sink.write(event)
+        if let Some(sink) = &self.sink {
+            sink.write(event);
+        }
+        if let Some(webhook) = &self.webhook {
+            webhook.write(event);
+        }
+    }
+
+    /// Writes the event of a request's arrival. Whether the request may go on.
+    async fn write_first(&self, event: &Value) -> bool {
+        self.events.add(1);
+        let logged = self.sink.as_ref().is_none_or(|sink| sink.write_first(event));
+        let posted = match &self.webhook {
+            Some(webhook) => webhook.write_first(event).await,
+            None => true,
+        };
+        logged && posted
     }
 
     fn refuse(&self) {
@@ -59,8 +84,13 @@ impl Log {
     }
 
     /// Writes what is on its way, and waits for it.
-    pub fn close(&self) {
-        self.sink.close();
+    pub async fn close(&self) {
+        if let Some(webhook) = &self.webhook {
+            webhook.close().await;
+        }
+        if let Some(sink) = &self.sink {
+            sink.close();
+        }
     }
 
     /// Appends the figures to a page.
@@ -80,6 +110,11 @@ impl Log {
         );
         let name = "apiserver_audit_error_total";
         text.head(name, "Audit events that were lost.", "counter");
-        text.sample(name, &[("plugin", "log")], self.sink.lost());
+        if let Some(sink) = &self.sink {
+            text.sample(name, &[("plugin", "log")], sink.lost());
+        }
+        if let Some(webhook) = &self.webhook {
+            text.sample(name, &[("plugin", "webhook")], webhook.lost());
+        }
     }
 }

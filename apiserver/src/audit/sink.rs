@@ -1,6 +1,7 @@
 //! Where events go: written at once, or by a thread behind a bounded queue.
 
 use super::rotate::{Rotating, Rotation};
+use super::truncate::{Truncation, fitting};
 use crate::metrics::Counter;
 use bytes::Bytes;
 use coracle_api::Object;
@@ -29,10 +30,10 @@ impl Target {
     }
 }
 
-/// Upstream's `--audit-log-mode`.
+/// Upstream's `--audit-log-mode` and `--audit-webhook-mode`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// A thread writes; events are lost while it is too slow.
+    /// Others write; events are lost while they are too slow.
     Batch,
     /// An event is written before its request goes on; one that cannot be written is lost.
     #[default]
@@ -50,6 +51,13 @@ impl Mode {
             _ => None,
         }
     }
+}
+
+/// An event as it is written.
+pub(super) fn line(event: &Value) -> Vec<u8> {
+    let mut line = event.to_string().into_bytes();
+    line.push(b'\n');
+    line
 }
 
 enum Output {
@@ -77,6 +85,7 @@ pub struct Sink {
     /// `None` after the end.
     way: Mutex<Option<Way>>,
     lost: Arc<Counter>,
+    truncation: Option<Truncation>,
 }
 
 impl Sink {
@@ -101,22 +110,30 @@ impl Sink {
         } else {
             Way::Direct(writer)
         };
-        Ok(Self { mode, way: Mutex::new(Some(way)), lost })
+        Ok(Self { mode, way: Mutex::new(Some(way)), lost, truncation: None })
+    }
+
+    /// Events that are too large lose parts.
+    #[must_use]
+    pub fn truncating(self, truncation: Option<Truncation>) -> Self {
+        Self { truncation, ..self }
     }
 
     pub fn lost(&self) -> u64 {
         self.lost.get()
     }
 
-    /// Whether requests are refused that cannot be recorded.
-    pub(super) fn is_strict(&self) -> bool {
-        self.mode == Mode::BlockingStrict
+    /// Writes the event of a request's arrival. Whether the request may go on.
+    pub(super) fn write_first(&self, event: &Value) -> bool {
+        self.write(event) || self.mode != Mode::BlockingStrict
     }
 
     /// Whether the event was taken.
     pub(super) fn write(&self, event: &Value) -> bool {
-        let mut line = event.to_string().into_bytes();
-        line.push(b'\n');
+        let Some(line) = fitting(event, self.truncation) else {
+            self.lost.add(1);
+            return false;
+        };
         let taken = match &mut *self.way.lock() {
             Some(Way::Direct(writer)) => return writer.write(&line),
             Some(Way::Queued { queue, .. }) => queue.try_send(line).is_ok(),

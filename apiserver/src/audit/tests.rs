@@ -100,8 +100,8 @@ fn source(address: Option<&str>) -> Source<'_> {
     }
 }
 
-#[test]
-fn events_carry_what_the_level_says() {
+#[tokio::test]
+async fn events_carry_what_the_level_says() {
     let dir = tempfile::TempDir::new().unwrap();
     let path = dir.path().join("logs/audit.log");
     let sink = Sink::open(Target::File(path.clone(), Rotation::default()), Mode::Batch).unwrap();
@@ -123,7 +123,7 @@ fn events_carry_what_the_level_says() {
     let status = json!({ "kind": "Status", "status": "Failure", "reason": "NotFound", "message": "gone", "code": 404 });
     record.response(404, "application/json", &Bytes::from(status.to_string()));
     record.stage(Stage::ResponseComplete);
-    log.close();
+    log.close().await;
     let events = lines(&path);
     assert_eq!(events.len(), 2, "{events:?}");
     let first = &events[0];
@@ -183,15 +183,15 @@ fn bodies_are_read_in_every_form() {
     assert_eq!(decode("application/vnd.kubernetes.protobuf", "no"), None);
 }
 
-#[test]
-fn only_strict_requests_need_their_event() {
+#[tokio::test]
+async fn only_strict_requests_need_their_event() {
     let policy = "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{ level: Metadata }]";
     let get = RequestInfo::new(&Method::GET, &"/api/v1/nodes".parse().unwrap());
     for (mode, refused) in [(Mode::Blocking, false), (Mode::BlockingStrict, true)] {
         let full = Target::File("/dev/full".into(), Rotation::default());
         let log = Log::new(Policy::parse(policy).unwrap(), Sink::open(full, mode).unwrap());
         let mut record = log.begin(source(None), &UserInfo::anonymous(), &get).unwrap();
-        assert_eq!(record.arrived().is_err(), refused, "{mode:?}");
+        assert_eq!(record.arrived().await.is_err(), refused, "{mode:?}");
         record.stage(Stage::ResponseComplete);
         let mut text = Text::default();
         log.render(&mut text);

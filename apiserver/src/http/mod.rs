@@ -27,6 +27,7 @@ mod warnings;
 pub mod watch_body;
 mod watch_stream;
 mod yaml;
+mod zpages;
 
 pub use negotiation::{Format, Shape, Wanted};
 pub use request_info::RequestInfo;

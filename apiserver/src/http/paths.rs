@@ -2,7 +2,7 @@
 
 use super::negotiation::Wanted;
 use super::respond::{Content, Reply, as_gzip, method_not_allowed};
-use super::{RequestInfo, gzip};
+use super::{RequestInfo, gzip, zpages};
 use crate::authn::oidc;
 use crate::discovery::{self, Document};
 use crate::metrics;
@@ -48,10 +48,19 @@ pub async fn answer(
         let page = server.flow.dump(page, details).ok_or_else(ApiError::page_not_found)?;
         return Ok(Reply::text(StatusCode::OK, page).into_response(wanted));
     }
-    if info.path == "/" {
-        return Ok(Reply::ok(index(&server.published.offer())).into_response(wanted));
-    }
     let accept = headers.get(ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or_default();
+    match info.path.as_str() {
+        "/" => {
+            let paths = index(&server.published.offer());
+            return Ok(Reply::ok(serde_json::json!({ "paths": paths })).into_response(wanted));
+        }
+        zpages::STATUSZ => {
+            let paths = index(&server.published.offer());
+            return Ok(zpages::statusz(accept, &paths, (server.registry.clock)())?.into_response(wanted));
+        }
+        zpages::FLAGZ => return Ok(zpages::flagz(accept, &server.flags)?.into_response(wanted)),
+        _ => {}
+    }
     if metrics_api::serves(server, metrics_api::GROUP, metrics_api::VERSION)
         && let Some(document) = metrics_api::document(&info.path)
     {
@@ -82,13 +91,14 @@ pub async fn answer(
 }
 
 /// What there is beside resources, as upstream's root page lists it.
-fn index(offer: &discovery::Offer) -> serde_json::Value {
+fn index(offer: &discovery::Offer) -> Vec<String> {
     let mut paths: Vec<String> = [
         "/.well-known/openid-configuration",
         "/api",
         "/api/v1",
         "/apis",
         "/apis/",
+        zpages::FLAGZ,
         "/healthz",
         "/healthz/ping",
         "/livez",
@@ -101,6 +111,7 @@ fn index(offer: &discovery::Offer) -> serde_json::Value {
         "/openid/v1/jwks",
         "/readyz",
         "/readyz/ping",
+        zpages::STATUSZ,
         "/version",
     ]
     .map(str::to_owned)
@@ -110,7 +121,7 @@ fn index(offer: &discovery::Offer) -> serde_json::Value {
         paths.extend(group.versions.iter().map(|version| format!("/apis/{}/{version}", group.name)));
     }
     paths.sort();
-    serde_json::json!({ "paths": paths })
+    paths
 }
 
 /// Schemas are made on demand, which takes tens of milliseconds, unless the client has them already.
@@ -212,6 +223,8 @@ fn is_known(path: &str) -> bool {
             | "healthz"
             | "version"
             | "metrics"
+            | "statusz"
+            | "flagz"
             | "api"
             | "apis"
             | "openapi"

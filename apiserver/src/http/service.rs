@@ -87,7 +87,10 @@ async fn admit(
     let found = authenticate(server, &exchange.info, &request);
     metrics::global().authenticated(found.as_ref().ok().map(|user| user.name.as_str()), began.elapsed());
     exchange.steps.done(Step::Authenticated);
-    record(server, exchange, found.as_ref().unwrap_or(&UserInfo::default()), &request)?;
+    record(server, exchange, found.as_ref().unwrap_or(&UserInfo::default()), &request);
+    if let Some(record) = &mut exchange.record {
+        record.arrived().await?;
+    }
     let mut user = found?;
     trace(server, exchange, &user, &mut request);
     let selected = Selected::of(&exchange.info, request.uri().query());
@@ -143,14 +146,9 @@ fn trace(server: &Inner, exchange: &mut Exchange, user: &UserInfo, request: &mut
     exchange.span = Some(Box::new(span));
 }
 
-/// Begins the record of the audit log, if the request is to have one; an error where that must not fail.
-fn record(
-    server: &Inner,
-    exchange: &mut Exchange,
-    user: &UserInfo,
-    request: &Request<Body>,
-) -> Result<(), ApiError> {
-    let Some(log) = &server.audit else { return Ok(()) };
+/// Begins the record of the audit log, if the request is to have one.
+fn record(server: &Inner, exchange: &mut Exchange, user: &UserInfo, request: &Request<Body>) {
+    let Some(log) = &server.audit else { return };
     let text =
         |name: HeaderName| request.headers().get(name).and_then(|v| v.to_str().ok()).unwrap_or_default();
     let source = audit::Source {
@@ -161,7 +159,6 @@ fn record(
         forwarded_for: text(HeaderName::from_static("x-forwarded-for")),
     };
     exchange.record = log.begin(source, user, &exchange.info);
-    exchange.record.as_mut().map_or(Ok(()), audit::Record::arrived)
 }
 
 /// Seats for the request; `None` if it is refused.

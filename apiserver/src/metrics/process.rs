@@ -60,6 +60,11 @@ fn resident() -> Option<u64> {
     line.split_whitespace().next()?.parse::<u64>().ok().map(|kib| kib * 1024)
 }
 
+/// When the process began, since 1970; `None` if /proc cannot tell.
+pub fn process_started() -> Option<Duration> {
+    Stat::read().map(|stat| started(stat.start_ticks))
+}
+
 /// The wall clock when the process began, as seen the first time somebody asks: a clock set later does not move it.
 fn started(start_ticks: f64) -> Duration {
     static STARTED: OnceLock<Duration> = OnceLock::new();

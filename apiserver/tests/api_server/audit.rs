@@ -33,8 +33,8 @@ impl Audited {
         Self { fixture: Fixture::with_options(options).await, log, dir }
     }
 
-    fn events(&self) -> Vec<Value> {
-        self.log.close();
+    async fn events(&self) -> Vec<Value> {
+        self.log.close().await;
         let text = std::fs::read_to_string(self.dir.path().join("audit.log")).unwrap();
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
@@ -53,7 +53,7 @@ async fn bodies_are_recorded_as_they_were() {
     let answer = audited.fixture.post(CONFIG_MAPS, &config_map("c")).await;
     answer.expect(201);
     let id = answer.header("audit-id").to_owned();
-    let events = audited.events();
+    let events = audited.events().await;
     assert_eq!(stages(&events), ["create RequestReceived", "create ResponseComplete"]);
     let event = &events[1];
     assert_eq!(event["auditID"], id);
@@ -74,7 +74,7 @@ async fn refusals_failures_and_panics_are_recorded() {
     audited.fixture.get(&format!("{PODS}/none")).await.expect(404);
     as_user("panics").get(PODS).await.expect(500);
     audited.fixture.as_user(None).get(PODS).await.expect(401);
-    let events = audited.events();
+    let events = audited.events().await;
     assert_eq!(
         stages(&events),
         ["list ResponseComplete", "get ResponseComplete", "list Panic", "list ResponseComplete"]
@@ -91,7 +91,7 @@ async fn a_watch_has_a_beginning_and_an_end() {
     let audited = Audited::new().await;
     let watch = audited.fixture.watch(&format!("{PODS}?watch=1")).await;
     drop(watch);
-    let events = audited.events();
+    let events = audited.events().await;
     assert_eq!(stages(&events), ["watch ResponseStarted", "watch ResponseComplete"]);
     assert_eq!(events[1]["responseStatus"]["code"], 200);
 }
@@ -106,7 +106,7 @@ async fn impersonation_shows_both_users() {
         .body(axum::body::Body::empty())
         .unwrap();
     audited.fixture.call(request).await.expect(200);
-    let events = audited.events();
+    let events = audited.events().await;
     assert_eq!(events[0]["user"]["username"], "admin");
     assert_eq!(events[0]["impersonatedUser"]["username"], "bob");
     assert_eq!((&events[0]["userAgent"], &events[0]["auditID"]), (&json!("test/1"), &json!("mine")));
@@ -126,7 +126,7 @@ async fn who_goes_early_is_recorded_too() {
     let aborts =
         page.lines().find(|l| l.starts_with("apiserver_request_aborts_total{verb=\"POST\"")).unwrap();
     assert!(aborts.contains("resource=\"pods\"") && aborts.ends_with(" 1"), "{aborts}");
-    let events = audited.events();
+    let events = audited.events().await;
     assert_eq!(stages(&events)[0], "create ResponseComplete");
     assert!(events[0]["responseStatus"].is_null());
 }

@@ -235,7 +235,7 @@ async fn audits_record_failures_and_annotations() {
     });
     fixture.bind("p.example.com", &rule, &json!({ "validationActions": ["Audit"] })).await;
     fixture.post(CONFIG_MAPS, &data("a", &json!({ "x": "y" }))).await.expect(201);
-    log.close();
+    log.close().await;
     let text = std::fs::read_to_string(dir.path().join("audit.log")).unwrap();
     let events: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let notes = &events.iter().find(|e| e["objectRef"]["resource"] == "configmaps").unwrap()["annotations"];

@@ -322,7 +322,7 @@ async fn the_audit_log_is_told() {
     configure(&server, MUTATING, "m", on_create(&mutates, json!({}))).await;
     configure(&server, VALIDATING, "v", on_create(&breaks, json!({ "failurePolicy": "Ignore" }))).await;
     server.post(CONFIG_MAPS, &config_map("m")).await.expect(201);
-    log.close();
+    log.close().await;
     let written = std::fs::read_to_string(&file).unwrap();
     let event: Value = written
         .lines()

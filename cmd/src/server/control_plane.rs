@@ -11,7 +11,7 @@ use coracle_apiserver::connect::KubeletClient;
 use coracle_apiserver::health::Health;
 use coracle_apiserver::kubeconfig;
 use coracle_apiserver::pki::{Pki, PkiOptions};
-use coracle_apiserver::server::{self, ApiServer, ServerConfig};
+use coracle_apiserver::server::{self, ApiServer, EdgeOptions, ServerConfig};
 use coracle_apiserver::store::sled::Options as SledOptions;
 use coracle_apiserver::store::{MemoryStore, SledStore, Store};
 use std::net::{IpAddr, SocketAddr};
@@ -83,7 +83,8 @@ impl ControlPlane {
         let found_at = format!("https://{}", SocketAddr::new(config.node_ip, port));
         let issuing = config.access.issuing(&found_at);
         let tokens = Arc::new(ServiceAccountTokens::with(pki.service_account_key(), issuing));
-        let api = assemble(&pki, &tokens, store.clone(), cache, config)?;
+        let edge = config.edge.options().await.map_err(|e| StartError::new("audit log and traces", &*e))?;
+        let api = assemble(&pki, &tokens, store.clone(), cache, config, edge)?;
         let host = if config.bind_address.is_unspecified() {
             IpAddr::from([127, 0, 0, 1])
         } else {
@@ -125,7 +126,7 @@ impl ControlPlane {
         }
         if let Some(log) = self.api.audit_log() {
             // It writes what is left; nothing else runs on this thread by now.
-            log.close();
+            log.close().await;
         }
         if let Err(error) = self.store.close().await {
             tracing::error!(error = &error as &dyn std::error::Error, "the store was not closed cleanly");
@@ -139,6 +140,7 @@ fn assemble(
     store: Arc<dyn Store>,
     cache: Arc<coracle_apiserver::cache::Cache>,
     config: &Config,
+    edge: EdgeOptions,
 ) -> Result<ApiServer, StartError> {
     let stop = CancellationToken::new();
     let certificates = |e| StartError::new("certificates", e);
@@ -161,8 +163,8 @@ fn assemble(
         clock: Arc::new(jiff::Timestamp::now),
         stop,
     };
-    let mut edge = config.edge.options().map_err(|e| StartError::new("audit log and traces", &*e))?;
-    edge.front_proxy = Some(FrontProxy::new(pki.clone()));
+    let edge =
+        EdgeOptions { front_proxy: Some(FrontProxy::new(pki.clone())), flags: config.flags.clone(), ..edge };
     Ok(ApiServer::with_options(parts, edge, store, cache))
 }
 

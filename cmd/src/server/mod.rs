@@ -63,10 +63,13 @@ impl Node {
 }
 
 pub async fn command(args: ServerArgs) -> ExitCode {
-    let config = match Config::load(args) {
+    let file = args.config.clone();
+    let mut config = match Config::load(args) {
         Ok(config) => config,
         Err(mistakes) => return fail(&mistakes),
     };
+    // Without the program and its verb.
+    config.show_flags(&std::env::args().skip(2).collect::<Vec<_>>(), file.as_deref());
     let stop = CancellationToken::new();
     let node = match Node::start(&config, stop.clone()).await {
         Ok(node) => node,
