@@ -69,8 +69,11 @@ pub struct Webhook {
     settings: Settings,
     post: Arc<Post>,
     /// `None` after the end.
-    way: Mutex<Option<(Sender<Vec<u8>>, JoinHandle<()>)>>,
+    way: Mutex<Option<Way>>,
 }
+
+/// To the task that sends, and the task.
+type Way = (Sender<Vec<u8>>, JoinHandle<()>);
 
 impl Webhook {
     /// Starts the task that sends.

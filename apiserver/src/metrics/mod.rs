@@ -12,8 +12,8 @@ mod stability;
 mod tests;
 mod text;
 
-pub use process::process_started;
 pub use family::{Counter, Family, Gauge, Histogram, Metric};
+pub use process::process_started;
 pub use requests::{Answered, Request};
 pub use text::{CONTENT_TYPE, Text};
 

@@ -82,9 +82,9 @@ async fn run(args: &SchedulerArgs) -> Result<(), String> {
     }
     if let Some(candidate) = candidate {
         // Whoever comes next waits a little longer otherwise.
-        match tokio::time::timeout(RELEASED_WITHIN, candidate.release()).await {
-            Ok(Err(error)) => tracing::warn!(%error, "lease not released"),
-            Ok(Ok(())) | Err(_) => {}
+        let released = tokio::time::timeout(RELEASED_WITHIN, candidate.release()).await;
+        if let Ok(Err(error)) = released {
+            tracing::warn!(%error, "lease not released");
         }
     }
     Ok(())
