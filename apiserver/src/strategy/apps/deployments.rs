@@ -115,6 +115,7 @@ fn strategy(strategy: &Value, path: &Path, errors: &mut Errors) {
         "Recreate" if has(strategy, "rollingUpdate") => {
             errors.forbidden(&rolling, "may not be specified when strategy `type` is 'Recreate'");
         }
+        "Recreate" => {}
         "RollingUpdate" if has(strategy, "rollingUpdate") => {
             workloads::rolling(at(strategy, "rollingUpdate"), &rolling, errors);
         }
