@@ -55,7 +55,9 @@ fn in_v2(rest: &Rest, group: &str, version: &str, kind: &str) -> Option<(String,
 fn in_v3(rest: &Rest, group: &str, version: &str, kind: &str) -> Option<Value> {
     let index = rest.get("/openapi/v3");
     let url = index["paths"][format!("apis/{group}/{version}")]["serverRelativeURL"].as_str()?.to_owned();
-    let document = rest.get(&url);
+    // Between the two requests the group may have gone.
+    let reply = rest.call("GET", &url, &[], "");
+    let document = if reply.code == 404 { return None } else { reply.ok() };
     let wanted = json!([{"group": group, "version": version, "kind": kind}]);
     let schemas = document["components"]["schemas"].as_object()?;
     schemas.values().find(|schema| schema["x-kubernetes-group-version-kind"] == wanted).cloned()
