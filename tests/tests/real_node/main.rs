@@ -16,6 +16,7 @@ mod life;
 mod network;
 mod node;
 mod preemption;
+mod resize;
 mod second;
 mod storage;
 mod volumes;
@@ -38,6 +39,7 @@ fn a_node_from_nothing_to_nothing() {
     storage::steps(&mut steps);
     preemption::steps(&mut steps);
     life::steps(&mut steps);
+    resize::steps(&mut steps);
     healing::steps(&mut steps);
     images::steps(&mut steps);
     faults::steps(&mut steps);
