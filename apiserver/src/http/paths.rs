@@ -36,30 +36,9 @@ pub async fn answer(
     if let Some(reply) = server.health.answer(&info.path, &query) {
         return Ok(reply.into_response(wanted));
     }
-    if info.path == "/metrics" {
-        return Ok(metrics_page(server, wanted));
-    }
-    if info.path == "/metrics/slis" {
-        let content = Content::Text(metrics::CONTENT_TYPE, metrics::global().render_objectives().into());
-        return Ok(Reply { status: StatusCode::OK, content, warnings: Vec::new() }.into_response(wanted));
-    }
-    if let Some(page) = info.path.strip_prefix("/debug/api_priority_and_fairness/") {
-        let details = query.get("includeRequestDetails").is_some_and(|v| !v.is_empty());
-        let page = server.flow.dump(page, details).ok_or_else(ApiError::page_not_found)?;
-        return Ok(Reply::text(StatusCode::OK, page).into_response(wanted));
-    }
     let accept = headers.get(ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or_default();
-    match info.path.as_str() {
-        "/" => {
-            let paths = index(&server.published.offer());
-            return Ok(Reply::ok(serde_json::json!({ "paths": paths })).into_response(wanted));
-        }
-        zpages::STATUSZ => {
-            let paths = index(&server.published.offer());
-            return Ok(zpages::statusz(accept, &paths, (server.registry.clock)())?.into_response(wanted));
-        }
-        zpages::FLAGZ => return Ok(zpages::flagz(accept, &server.flags)?.into_response(wanted)),
-        _ => {}
+    if let Some(page) = own_page(server, &info.path, accept, &query, wanted) {
+        return page;
     }
     if metrics_api::serves(server, metrics_api::GROUP, metrics_api::VERSION)
         && let Some(document) = metrics_api::document(&info.path)
@@ -88,6 +67,35 @@ pub async fn answer(
         Some(document) => Ok(served(&document, headers, wanted)),
         None => Err(ApiError::page_not_found()),
     }
+}
+
+/// The pages that the server has of itself; `None` for any other path.
+fn own_page(
+    server: &Arc<Inner>,
+    path: &str,
+    accept: &str,
+    query: &Query,
+    wanted: Wanted,
+) -> Option<Result<Response<Body>, ApiError>> {
+    if let Some(page) = path.strip_prefix("/debug/api_priority_and_fairness/") {
+        let details = query.get("includeRequestDetails").is_some_and(|v| !v.is_empty());
+        let page = server.flow.dump(page, details).ok_or_else(ApiError::page_not_found);
+        return Some(page.map(|page| Reply::text(StatusCode::OK, page).into_response(wanted)));
+    }
+    let reply = match path {
+        "/metrics" => return Some(Ok(metrics_page(server, wanted))),
+        "/metrics/slis" => {
+            let content = Content::Text(metrics::CONTENT_TYPE, metrics::global().render_objectives().into());
+            Ok(Reply { status: StatusCode::OK, content, warnings: Vec::new() })
+        }
+        "/" => Ok(Reply::ok(serde_json::json!({ "paths": index(&server.published.offer()) }))),
+        zpages::STATUSZ => {
+            zpages::statusz(accept, &index(&server.published.offer()), (server.registry.clock)())
+        }
+        zpages::FLAGZ => zpages::flagz(accept, &server.flags),
+        _ => return None,
+    };
+    Some(reply.map(|reply| reply.into_response(wanted)))
 }
 
 /// What there is beside resources, as upstream's root page lists it.
