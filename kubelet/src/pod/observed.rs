@@ -4,6 +4,7 @@ use super::labels;
 use crate::cri::{self, Runtime, api};
 use futures::future::try_join_all;
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ResourceRequirements;
 use std::collections::HashMap;
 use std::path::PathBuf;
 
@@ -23,7 +24,7 @@ pub enum State {
     Unknown,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Container {
     pub id: String,
     pub sandbox: String,
@@ -40,15 +41,15 @@ pub struct Container {
     /// The image's digest reference, or its id.
     pub image_id: String,
     pub hash: String,
-    /// What it was started with, as JSON; empty for one of an earlier version.
-    pub resources: String,
+    /// What it was started with; `None` for one of an earlier version.
+    pub resources: Option<ResourceRequirements>,
     pub log_path: PathBuf,
     /// The file on the node in which the container leaves its last words.
     pub termination_log: Option<PathBuf>,
 }
 
 /// Everything of one pod, newest first.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Observed {
     pub sandboxes: Vec<Sandbox>,
     pub containers: Vec<Container>,
@@ -193,7 +194,7 @@ fn from_status(sandbox: String, status: api::ContainerStatus) -> Container {
         image: if image.user_specified_image.is_empty() { image.image } else { image.user_specified_image },
         image_id: if status.image_ref.is_empty() { status.image_id } else { status.image_ref },
         hash: status.annotations.get(labels::HASH).cloned().unwrap_or_default(),
-        resources: status.annotations.get(labels::RESOURCES).cloned().unwrap_or_default(),
+        resources: status.annotations.get(labels::RESOURCES).and_then(|text| serde_json::from_str(text).ok()),
         log_path: PathBuf::from(status.log_path),
         termination_log: termination_log.map(|m| PathBuf::from(&m.host_path)),
     }

@@ -26,7 +26,7 @@ fn seen(name: &str, attempt: u32, state: State, exit_code: i32) -> Seen {
         image: String::new(),
         image_id: String::new(),
         hash: String::new(),
-        resources: String::new(),
+        resources: None,
         log_path: "/x".into(),
         termination_log: None,
     }

@@ -83,7 +83,7 @@ impl Resizes {
         for container in resizable(pod).filter(|c| !self.granted.contains_key(&c.name)).collect::<Vec<_>>() {
             let running = observed.running().find(|seen| seen.name == container.name);
             let told = running.and_then(|seen| self.told(seen));
-            let granted = told.or_else(|| container.resources.clone()).unwrap_or_default();
+            let granted = told.or(container.resources.as_ref()).cloned().unwrap_or_default();
             self.granted.insert(container.name.clone(), granted);
         }
     }
@@ -119,13 +119,13 @@ impl Resizes {
     }
 
     /// What a running container was told; `None` where nobody noted it.
-    fn told(&self, running: &observed::Container) -> Option<ResourceRequirements> {
-        self.told.get(&running.id).cloned().or_else(|| serde_json::from_str(&running.resources).ok())
+    fn told<'a>(&'a self, running: &'a observed::Container) -> Option<&'a ResourceRequirements> {
+        self.told.get(&running.id).or(running.resources.as_ref())
     }
 
     /// What `wanted`, a container of the pod as granted, still has to be told.
     pub fn due(&self, wanted: &Container, running: &observed::Container) -> Option<Due> {
-        let changed = difference(wanted.resources.as_ref(), Some(&self.told(running)?));
+        let changed = difference(wanted.resources.as_ref(), Some(self.told(running)?));
         let restarts = |resource: &&str| {
             let mut policies = wanted.resize_policy.iter().flatten();
             policies.any(|p| p.resource_name == **resource && p.restart_policy == "RestartContainer")
@@ -148,7 +148,7 @@ impl Resizes {
     /// What the status shows as a container's resources.
     pub fn shown(&self, spec: &Container, running: Option<&observed::Container>) -> ResourceRequirements {
         let due = running.filter(|seen| self.due(spec, seen).is_some());
-        due.and_then(|seen| self.told(seen)).or_else(|| spec.resources.clone()).unwrap_or_default()
+        due.and_then(|seen| self.told(seen)).or(spec.resources.as_ref()).cloned().unwrap_or_default()
     }
 
     /// Notes what the runtime took. The error is about the file.

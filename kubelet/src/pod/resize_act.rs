@@ -33,11 +33,15 @@ impl Worker {
     fn take_room(&self) -> Result<(), Pending> {
         let mut register = self.kubelet.register.lock();
         let others = register.iter().filter(|(uid, _)| **uid != self.uid).map(|(_, slot)| slot.pod.as_ref());
-        resize::room(&self.wanted, others, &self.kubelet.allocatable)?;
+        let verdict = resize::room(&self.wanted, others, &self.kubelet.allocatable);
         if let Some(own) = register.get_mut(&self.uid) {
-            own.pod = Arc::new(Pod { status: own.pod.status.clone(), ..Pod::clone(&self.wanted) });
+            // At once: room that is given up a moment later must not be missed.
+            own.wants_room = matches!(verdict, Err(Pending::Deferred(_)));
+            if verdict.is_ok() {
+                own.pod = Arc::new(Pod { status: own.pod.status.clone(), ..Pod::clone(&self.wanted) });
+            }
         }
-        Ok(())
+        verdict
     }
 
     fn granted(&mut self) {
@@ -100,7 +104,8 @@ impl Worker {
         }
     }
 
-    /// The kernel would kill a container whose memory is cut below what it uses.
+    /// The kernel would kill a container whose memory is cut below what it uses. Where the runtime does not say what that
+    /// is, it is left to the runtime to refuse.
     async fn shrinks_below_use(&self, id: &str, spec: &Container) -> Option<String> {
         let limit = super::qos::amount(spec, true, "memory").ceil_div(1);
         if limit == 0 {

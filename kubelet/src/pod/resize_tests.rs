@@ -31,7 +31,7 @@ fn running(told: &Value) -> Observed {
         image: String::new(),
         image_id: String::new(),
         hash: String::new(),
-        resources: told.to_string(),
+        resources: serde_json::from_value(told.clone()).unwrap(),
         log_path: PathBuf::new(),
         termination_log: None,
     };
@@ -75,7 +75,7 @@ fn policies_and_equal_amounts() {
     assert_eq!(due(&resizes, &one(&cpu("1000m")), &running(&cpu("1"))), None);
     // A container of an earlier version: nobody knows what it was told.
     let mut unknown = running(&json!({}));
-    unknown.containers[0].resources = String::new();
+    unknown.containers[0].resources = None;
     assert_eq!(due(&resizes, &one(&memory), &unknown), None);
 }
 

@@ -18,7 +18,7 @@ fn seen(name: &str, attempt: u32, state: State, exit_code: i32) -> observed::Con
         image: "docker.io/library/i:latest".to_owned(),
         image_id: "sha256:1".to_owned(),
         hash: String::new(),
-        resources: String::new(),
+        resources: None,
         log_path: "/x".into(),
         termination_log: None,
     }
@@ -162,7 +162,10 @@ fn resizes_are_conditions_and_resources() {
     let mut wanted = pod("Always");
     wanted["spec"]["containers"][0]["resources"] = resources("2");
     let running = |told: &Value| {
-        let a = observed::Container { resources: told.to_string(), ..seen("a", 0, State::Running, 0) };
+        let a = observed::Container {
+            resources: serde_json::from_value(told.clone()).unwrap(),
+            ..seen("a", 0, State::Running, 0)
+        };
         vec![a, seen("b", 0, State::Running, 0)]
     };
     let mut memory = healthy(&["a-0", "b-0"]);

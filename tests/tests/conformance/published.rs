@@ -189,7 +189,10 @@ fn with_schema(rest: &Rest, shell: &Shell) {
             "{feeling}"
         );
     }
-    let name = "foos.kubectl.example.com";
+    explained(shell, "foos.kubectl.example.com");
+}
+
+fn explained(shell: &Shell, name: &str) {
     eventually("an explanation", || (shell.run(&format!("kubectl explain {name}")).code == 0).then_some(()));
     shell.shows(
         &format!("kubectl explain {name}"),
