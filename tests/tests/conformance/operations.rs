@@ -118,8 +118,11 @@ fn life(rest: &Rest, sample: &Sample) {
     formats(rest, sample, &one, &selected);
     remove(rest, &one, &selected);
     watch.until(&format!("DELETED {}", names[0]), |_| true);
-    for name in &names[1..] {
-        watch.until(&format!("DELETED {name}"), |_| true);
+    // A namespace goes when it has been emptied, and which one is first, nobody promises.
+    let mut left: Vec<String> = names[1..].iter().map(|name| format!("DELETED {name}")).collect();
+    while !left.is_empty() {
+        let (event, _) = watch.next();
+        left.retain(|expected| *expected != event);
     }
 }
 
