@@ -13,6 +13,9 @@ const PLAIN_UDP: u16 = 512;
 /// Largest UDP answer at all: what passes without fragments (the DNS flag day's figure).
 const LARGEST_UDP: u16 = 1232;
 
+/// Aliases of the cluster that are followed one after the other; Services of type ExternalName may point at each other.
+const ALIASES: usize = 8;
+
 /// What to do with a question.
 pub enum Reply {
     /// Send this.
@@ -81,17 +84,38 @@ pub fn reply<D: Directory>(zone: &Zone<D>, request: &Message) -> Reply {
     if facts.is_empty() {
         message.add_authorities(soa(&zone.domain));
     }
-    let alias = facts.iter().find_map(|f| match &f.data {
-        Data::Cname(target) => Name::from_ascii(format!("{}.", target.trim_end_matches('.'))).ok(),
-        _ => None,
-    });
+    let mut alias = alias_among(&facts);
     message.add_answers(facts.iter().filter_map(|f| record(f, &zone.domain, question)));
     message.add_additionals(extra.iter().filter_map(|f| record(f, &zone.domain, question)));
-    match alias {
-        Some(target) if question.query_type() != RecordType::CNAME => {
-            Reply::Follow { answer: Box::new(message), target }
+    if question.query_type() == RecordType::CNAME {
+        return answer(message);
+    }
+    for _ in 0..ALIASES {
+        let Some(target) = alias.take() else { break };
+        match zone.answer(&target.to_lowercase(), asked(question.query_type())) {
+            Answer::NotOurs => return follow(message, &target),
+            Answer::Found { records, .. } => {
+                alias = alias_among(&records);
+                message.add_answers(records.iter().filter_map(|f| record(f, &zone.domain, question)));
+            }
+            Answer::NoData | Answer::NoName => {}
         }
-        _ => answer(message),
+    }
+    answer(message)
+}
+
+/// Where an alias among the records leads, without the final dot.
+fn alias_among(facts: &[Fact]) -> Option<String> {
+    facts.iter().find_map(|fact| match &fact.data {
+        Data::Cname(target) => Some(target.trim_end_matches('.').to_owned()),
+        _ => None,
+    })
+}
+
+fn follow(message: Message, target: &str) -> Reply {
+    match absolute(target) {
+        Some(target) => Reply::Follow { answer: Box::new(message), target },
+        None => answer(message),
     }
 }
 
@@ -136,4 +160,52 @@ fn soa(domain: &str) -> Option<Record> {
         TTL,
     );
     Some(Record::from_rdata(absolute(domain)?, TTL, RData::SOA(data)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::zone::tests::zone;
+
+    /// What is answered to a question for a Service: the code, the records, and where the rest is to be asked.
+    fn ask(service: &str, kind: RecordType) -> (ResponseCode, Vec<String>, Option<String>) {
+        let name = absolute(&format!("{service}.default.svc.cluster.local")).expect("a name");
+        let mut request = Message::query();
+        request.add_query(Query::query(name, kind));
+        let (message, target) = match reply(&zone(), &request) {
+            Reply::Answer(message) => (*message, None),
+            Reply::Follow { answer, target } => (*answer, Some(target.to_ascii())),
+            Reply::Forward => panic!("forwarded"),
+        };
+        let records = message.answers.iter().map(|r| format!("{} {}", r.name, r.data)).collect();
+        (message.metadata.response_code, records, target)
+    }
+
+    #[test]
+    fn aliases_of_the_cluster_carry_their_targets_addresses() {
+        let found = ask("alias", RecordType::A);
+        let expected = [
+            "alias.default.svc.cluster.local. Second.default.svc.cluster.local.",
+            "second.default.svc.cluster.local. web.default.svc.cluster.local.",
+            "web.default.svc.cluster.local. 10.43.0.9",
+        ];
+        assert_eq!(found, (ResponseCode::NoError, expected.map(str::to_owned).to_vec(), None));
+        assert_eq!(ask("alias", RecordType::CNAME).1, expected[..1]);
+        assert_eq!(ask("alias", RecordType::AAAA).1, expected[..2]);
+    }
+
+    #[test]
+    fn aliases_that_leave_the_cluster_are_asked_of_others() {
+        assert_eq!(ask("out", RecordType::A).2.as_deref(), Some("example.org."));
+        let (_, records, target) = ask("further", RecordType::A);
+        assert_eq!((records.len(), target.as_deref()), (2, Some("example.org.")));
+        assert_eq!(ask("out", RecordType::CNAME).2, None);
+    }
+
+    #[test]
+    fn aliases_to_nothing_and_to_themselves_end() {
+        let lost = ask("lost", RecordType::A);
+        assert_eq!((lost.0, lost.1.len(), lost.2), (ResponseCode::NoError, 1, None));
+        assert!(ask("ring", RecordType::A).1.len() <= ALIASES + 1);
+    }
 }

@@ -179,7 +179,7 @@ impl<D: Directory> Zone<D> {
             [protocol, port] if protocol.starts_with('_') && port.starts_with('_') => {
                 self.ports(&object, &base, name, Some((&port[1..], &protocol[1..])), asked)
             }
-            [label] if is_headless(&object) => self.endpoint(&object, name, label, asked),
+            [label] => self.endpoint(&object, name, label, asked),
             _ => Answer::NoName,
         }
     }
@@ -216,7 +216,7 @@ impl<D: Directory> Zone<D> {
         found(records)
     }
 
-    /// One endpoint of a headless Service, by hostname or dashed address.
+    /// One endpoint of a Service, by hostname or dashed address; those of Services with an address have names too.
     fn endpoint(&self, service: &Service, name: &str, label: &str, asked: Asked) -> Answer {
         let slices = self.slices_of(service);
         let all = slices.iter().flat_map(|s| s.endpoints.iter().flatten());
@@ -319,4 +319,4 @@ fn reverse_address(name: &str) -> Option<IpAddr> {
 }
 
 #[cfg(test)]
-mod tests;
+pub mod tests;

@@ -2,7 +2,7 @@ use super::*;
 use serde_json::{Value, json};
 
 #[derive(Default)]
-struct Fake {
+pub struct Fake {
     services: Vec<Arc<Service>>,
     slices: Vec<Arc<EndpointSlice>>,
 }
@@ -42,7 +42,7 @@ fn service(name: &str, spec: Value) -> Arc<Service> {
     Arc::new(serde_json::from_value(value).expect("a service"))
 }
 
-fn zone() -> Zone<Fake> {
+pub fn zone() -> Zone<Fake> {
     let slice = json!({"metadata": {"name": "db-1", "namespace": "default",
         "labels": {"kubernetes.io/service-name": "db"}}, "addressType": "IPv4",
         "ports": [{"name": "sql", "port": 5432, "protocol": "TCP"}],
@@ -58,6 +58,26 @@ fn zone() -> Zone<Fake> {
                 service("db", json!({"clusterIP": "None", "ports": [{"name": "sql", "port": 5432}]})),
                 service("idle", json!({"clusterIP": "None"})),
                 service("out", json!({"type": "ExternalName", "externalName": "example.org"})),
+                service(
+                    "alias",
+                    json!({"type": "ExternalName", "externalName": "Second.default.svc.cluster.local."}),
+                ),
+                service(
+                    "second",
+                    json!({"type": "ExternalName", "externalName": "web.default.svc.cluster.local"}),
+                ),
+                service(
+                    "further",
+                    json!({"type": "ExternalName", "externalName": "out.default.svc.cluster.local"}),
+                ),
+                service(
+                    "ring",
+                    json!({"type": "ExternalName", "externalName": "ring.default.svc.cluster.local"}),
+                ),
+                service(
+                    "lost",
+                    json!({"type": "ExternalName", "externalName": "none.default.svc.cluster.local"}),
+                ),
             ],
             slices: vec![Arc::new(serde_json::from_value(slice).expect("a slice"))],
         },
