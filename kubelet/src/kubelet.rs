@@ -4,6 +4,7 @@ use crate::config::Config;
 use crate::container::resources::NodeResources;
 use crate::cri::Runtime;
 use crate::images::pull::Puller;
+use crate::node::own::Own;
 use crate::objects::ObjectCache;
 use crate::pod::inbox::Inbox;
 use crate::pod::observed::{Observed, State};
@@ -42,6 +43,10 @@ pub struct Kubelet {
     pub node: NodeResources,
     pub allocatable: Allocatable,
     pub register: Register,
+    /// The Node object.
+    pub own: Own,
+    /// Whether the kernel confines by AppArmor.
+    pub apparmor: bool,
 }
 
 impl Kubelet {

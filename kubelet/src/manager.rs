@@ -2,8 +2,8 @@
 
 use crate::cri::{Runtime, api};
 use crate::kubelet::{Kubelet, Register, Slot};
-use crate::pod::admit::{self, Refusal};
-use crate::pod::inbox::Inbox;
+use crate::pod::admit::{self, Refusal, Situation, Verdict};
+use crate::pod::inbox::{Eviction, Inbox};
 use crate::pod::labels;
 use crate::pod::observed::{Observed, observe};
 use crate::pod::worker::Worker;
@@ -55,6 +55,7 @@ pub async fn run(kubelet: Arc<Kubelet>, stop: CancellationToken) {
     let mut copy: Option<HashMap<String, Pod>> = None;
     let mut first = true;
     let mut look = tokio::time::interval(static_pods::LOOK);
+    let mut own = manager.kubelet.own.clone();
     loop {
         let change = tokio::select! {
             () = stop.cancelled() => break,
@@ -62,7 +63,11 @@ pub async fn run(kubelet: Arc<Kubelet>, stop: CancellationToken) {
                 manager.static_pods(static_pods::read(&manager.kubelet.config));
                 continue;
             }
-            change = changes.next() => change,
+            // A pod is judged by its node.
+            change = async {
+                let _ = own.wait_for(Option::is_some).await;
+                changes.next().await
+            } => change,
         };
         match (change, &mut copy) {
             (Change::Restart, _) => copy = Some(HashMap::new()),
@@ -101,6 +106,7 @@ impl Manager {
                 inbox.put(|mail| mail.removed = true);
             }
         }
+        self.names.retain(|_, uid| there.contains(uid) || self.from_files.contains(uid));
         // Who was let in before, or was there first, has what two want.
         pods.sort_by_key(|pod| {
             (admit::is_new(pod), pod.metadata.creation_timestamp.as_ref().map(|at| at.0), pod.name_any())
@@ -128,18 +134,49 @@ impl Manager {
         if is_mirror(&pod) {
             return self.mirror(&pod);
         }
-        match self.refusal(&pod) {
-            Some(refusal) => self.refuse(pod, refusal),
-            None => self.apply(pod),
+        match self.judge(&pod) {
+            Verdict::Refused(refusal) => self.refuse(pod, refusal),
+            Verdict::Admitted => self.apply(pod),
+            Verdict::Preempts(victims) => {
+                self.preempt(&victims);
+                self.apply(pod);
+            }
         }
     }
 
-    fn refusal(&self, pod: &Pod) -> Option<Refusal> {
+    fn judge(&self, pod: &Pod) -> Verdict {
         let known = pod.uid().is_some_and(|uid| self.workers.contains_key(&uid));
+        let node = self.kubelet.own.borrow().clone().unwrap_or_default();
         if known || !admit::is_new(pod) {
-            return None;
+            return Verdict::Admitted;
         }
-        admit::refusal(pod, self.kubelet.register.lock().values().map(|slot| slot.pod.clone()))
+        let others = self.counting(pod);
+        let others: Vec<&Pod> = others.iter().map(Arc::as_ref).collect();
+        admit::judge(pod, &Situation { node: &node, others: &others, apparmor: self.kubelet.apparmor })
+    }
+
+    /// The other pods that have their share of the node. One whose object is gone has none: its place may have been given
+    /// away already, though its worker has not heard of it.
+    fn counting(&self, pod: &Pod) -> Vec<Arc<Pod>> {
+        let there: HashSet<&String> = self.names.values().chain(&self.from_files).collect();
+        let register = self.kubelet.register.lock();
+        let counts = register.iter().filter(|(uid, slot)| {
+            there.contains(uid)
+                && pod.metadata.uid.as_ref() != Some(*uid)
+                && !slot.inbox.is_evicted()
+                && !admit::is_over(&slot.pod)
+        });
+        counts.map(|(_, slot)| slot.pod.clone()).collect()
+    }
+
+    /// The victims' places are the critical pod's at once; they themselves have their grace periods.
+    fn preempt(&self, victims: &[String]) {
+        let message = "Preempted in order to admit critical pod";
+        for slot in victims.iter().filter_map(|uid| self.kubelet.register.lock().get(uid).cloned()) {
+            self.kubelet.recorder.warning(slot.pod.as_ref(), "Preempting", message);
+            let eviction = Eviction { reason: "Preempting", message: message.to_owned(), grace: None };
+            slot.inbox.evict(eviction);
+        }
     }
 
     /// Says that the pod has failed, again and again until that is known. Then it comes back as one that is over.
@@ -148,9 +185,10 @@ impl Manager {
         if !self.refused.insert(uid.clone()) {
             return;
         }
-        self.kubelet.recorder.warning(&pod, refusal.reason, refusal.message);
+        self.kubelet.recorder.warning(&pod, &refusal.reason, refusal.message.clone());
         let message = format!("Pod was rejected: {}", refusal.message);
-        let status = json!({ "phase": "Failed", "reason": refusal.reason, "message": message });
+        let status = json!({ "phase": "Failed", "reason": refusal.reason, "message": message,
+            "observedGeneration": pod.metadata.generation });
         let body = Patch::Merge(json!({ "metadata": { "uid": uid }, "status": status }));
         let api: Api<Pod> =
             Api::namespaced(self.kubelet.client.clone(), &pod.namespace().unwrap_or_default());

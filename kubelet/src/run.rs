@@ -54,6 +54,7 @@ pub struct Built {
     kubelet: Arc<Kubelet>,
     importer: Option<Arc<dyn ImageImporter>>,
     facts: node::facts::Facts,
+    own: node::own::Note,
     stop: CancellationToken,
 }
 
@@ -65,11 +66,11 @@ impl Built {
 
     /// Runs until stopped. Containers go on running afterwards, and the next kubelet takes them over.
     pub async fn run(self) {
-        let Self { kubelet, importer, facts, stop } = self;
+        let Self { kubelet, importer, facts, own, stop } = self;
         let (client, config, runtime) =
             (kubelet.client.clone(), kubelet.config.clone(), kubelet.runtime.clone());
         tokio::join!(
-            node::run(client, config.clone(), runtime.clone(), facts, stop.clone()),
+            node::run(client, config.clone(), runtime.clone(), facts, own, stop.clone()),
             manager::run(kubelet.clone(), stop.clone()),
             manager::follow_runtime(runtime.clone(), kubelet.register.clone(), stop.clone()),
             manager::follow_clock(kubelet.clone(), stop.clone()),
@@ -96,7 +97,10 @@ pub fn build(context: &Context, config: Config, parts: Parts) -> Result<Built, E
         }
     });
     let objects = Arc::new(ObjectCache::new(context.client.clone(), changed));
+    let (own, node) = tokio::sync::watch::channel(None);
     let kubelet = Kubelet {
+        own: node,
+        apparmor: node::facts::apparmor(),
         client: context.client.clone(),
         volumes: Volumes::new(pods_dir, parts.mounter, objects.clone()),
         objects,
@@ -112,7 +116,8 @@ pub fn build(context: &Context, config: Config, parts: Parts) -> Result<Built, E
         register,
         config,
     };
-    Ok(Built { kubelet: Arc::new(kubelet), importer: parts.importer, facts, stop: context.stop.clone() })
+    let (kubelet, importer, stop) = (Arc::new(kubelet), parts.importer, context.stop.clone());
+    Ok(Built { kubelet, importer, facts, own, stop })
 }
 
 /// Runs a kubelet without its server.

@@ -2,6 +2,7 @@
 
 use super::{dns, hosts, resources, security};
 use crate::cri::api;
+use crate::pod::admit::dotted;
 use crate::pod::labels;
 use k8s_openapi::api::core::v1::{ContainerPort, Pod};
 use std::path::{Path, PathBuf};
@@ -33,6 +34,9 @@ pub fn config(input: &SandboxInput<'_>) -> Result<api::PodSandboxConfig, String>
     let ports =
         containers.flat_map(|c| c.ports.iter().flatten()).filter(|p| p.host_port.is_some_and(|p| p > 0));
     let sysctls = spec.security_context.iter().flat_map(|c| c.sysctls.iter().flatten());
+    if spec.host_users == Some(false) {
+        return Err("hostUsers is false, and this kubelet does not support user namespaces".to_owned());
+    }
     Ok(api::PodSandboxConfig {
         metadata: Some(api::PodSandboxMetadata {
             name: meta.name.clone().unwrap_or_default(),
@@ -49,7 +53,7 @@ pub fn config(input: &SandboxInput<'_>) -> Result<api::PodSandboxConfig, String>
         linux: Some(api::LinuxPodSandboxConfig {
             cgroup_parent: resources::cgroup_parent(pod),
             security_context: Some(security::sandbox(spec, input.root)),
-            sysctls: sysctls.map(|s| (s.name.clone(), s.value.clone())).collect(),
+            sysctls: sysctls.map(|s| (dotted(&s.name), s.value.clone())).collect(),
             overhead: None,
             resources: None,
         }),

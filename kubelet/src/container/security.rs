@@ -100,6 +100,8 @@ pub fn container(
     let paths =
         |list: &[&str]| if unmasked { Vec::new() } else { list.iter().map(|p| (*p).to_owned()).collect() };
     let seccomp = own.seccomp_profile.as_ref().or(pod.seccomp_profile.as_ref()).filter(|_| !privileged);
+    let (apparmor, apparmor_profile) = apparmor(&own, &pod);
+    #[allow(deprecated, reason = "what runtimes before containerd 1.7 read")]
     api::LinuxContainerSecurityContext {
         capabilities: capabilities(&own),
         privileged,
@@ -114,8 +116,26 @@ pub fn container(
         masked_paths: paths(&MASKED),
         readonly_paths: paths(&READ_ONLY),
         seccomp: Some(profile(seccomp, root)),
+        apparmor,
+        apparmor_profile,
         ..api::LinuxContainerSecurityContext::default()
     }
+}
+
+/// The container's AppArmor profile before the pod's, in the form of today and in the one that older runtimes read.
+/// Without one the runtime's default holds.
+fn apparmor(own: &SecurityContext, pod: &PodSecurityContext) -> (Option<api::SecurityProfile>, String) {
+    use api::security_profile::ProfileType;
+    let Some(profile) = own.app_armor_profile.as_ref().or(pod.app_armor_profile.as_ref()) else {
+        return (None, String::new());
+    };
+    let name = profile.localhost_profile.clone().unwrap_or_default();
+    let (kind, localhost_ref, old) = match profile.type_.as_str() {
+        "RuntimeDefault" => (ProfileType::RuntimeDefault, String::new(), "runtime/default".to_owned()),
+        "Localhost" => (ProfileType::Localhost, name.clone(), format!("localhost/{name}")),
+        _ => (ProfileType::Unconfined, String::new(), "unconfined".to_owned()),
+    };
+    (Some(api::SecurityProfile { profile_type: kind as i32, localhost_ref }), old)
 }
 
 fn capabilities(own: &SecurityContext) -> Option<api::Capability> {

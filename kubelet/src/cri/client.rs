@@ -97,10 +97,9 @@ impl Runtime for CriClient {
         self.within("Version", CALL, self.runtime.clone().version(request)).await
     }
 
-    async fn status(&self) -> Result<api::RuntimeStatus> {
+    async fn status(&self) -> Result<api::StatusResponse> {
         let request = api::StatusRequest { verbose: false };
-        let response = self.within("Status", CALL, self.runtime.clone().status(request)).await?;
-        response.status.ok_or_else(|| missing("Status"))
+        self.within("Status", CALL, self.runtime.clone().status(request)).await
     }
 
     async fn run_pod_sandbox(&self, config: api::PodSandboxConfig, handler: &str) -> Result<String> {

@@ -47,7 +47,7 @@ pub type Result<T> = std::result::Result<T, RuntimeError>;
 #[async_trait]
 pub trait Runtime: Send + Sync + 'static {
     async fn version(&self) -> Result<api::VersionResponse>;
-    async fn status(&self) -> Result<api::RuntimeStatus>;
+    async fn status(&self) -> Result<api::StatusResponse>;
 
     async fn run_pod_sandbox(&self, config: api::PodSandboxConfig, handler: &str) -> Result<String>;
     async fn stop_pod_sandbox(&self, id: &str) -> Result<()>;

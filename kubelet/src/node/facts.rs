@@ -27,6 +27,11 @@ fn line(path: &str) -> String {
     fs::read_to_string(path).map(|text| text.trim().to_owned()).unwrap_or_default()
 }
 
+/// Whether the kernel confines processes by AppArmor.
+pub fn apparmor() -> bool {
+    line("/sys/module/apparmor/parameters/enabled") == "Y"
+}
+
 /// `data_dir` is where pods' files lie, whose file system is the node's ephemeral storage.
 pub fn read(data_dir: &Path) -> Facts {
     let memory = MemInfo::read();

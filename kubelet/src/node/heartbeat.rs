@@ -1,7 +1,8 @@
 //! Registration, the Lease, and status when it changes or every five minutes.
 
 use super::facts::{self, Facts, MemInfo};
-use super::status::{Pressure, RuntimeFacts, same, status, trouble};
+use super::own::{self, Note};
+use super::status::{Pressure, RuntimeFacts, resources, same, status, trouble};
 use crate::config::Config;
 use crate::cri::Runtime;
 use crate::pod::publisher::now;
@@ -12,7 +13,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, OwnerReference};
 use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use nix::sys::statvfs::statvfs;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,6 +38,7 @@ struct Heart {
     node: Node,
     written: Instant,
     version: String,
+    own: Note,
 }
 
 /// Keeps the Node registered and alive until `stop`.
@@ -45,14 +47,18 @@ pub async fn run(
     config: Config,
     runtime: Arc<dyn Runtime>,
     facts: Facts,
+    own: Note,
     stop: CancellationToken,
 ) {
     let registered = register(&client, &config, runtime.as_ref(), &facts);
     let Some(node) = stop.run_until_cancelled(registered).await else { return };
+    own::note(&own, node.clone());
     let lease = renew_for_ever(client.clone(), config.clone(), node.clone());
     let written = Instant::now();
-    let heart = Heart { client, config, runtime, facts, node, written, version: String::new() };
-    let work = futures::future::join(lease, heart.beat());
+    let (noted, name) = (own.clone(), config.node_name.clone());
+    let follow = own::follow(client.clone(), &name, &noted);
+    let heart = Heart { client, config, runtime, facts, node, written, version: String::new(), own };
+    let work = futures::future::join3(lease, heart.beat(), follow);
     Box::pin(stop.run_until_cancelled(work)).await;
 }
 
@@ -119,7 +125,8 @@ async fn ask(runtime: &dyn Runtime, known: &str) -> (RuntimeFacts, String) {
         images = runtime.list_images().await.unwrap_or_default();
     }
     let shown = if version.is_empty() { "containerd://unknown".to_owned() } else { version.clone() };
-    (RuntimeFacts { trouble, version: shown, images }, version)
+    let (handlers, features) = answer.map(|a| (a.runtime_handlers, a.features)).unwrap_or_default();
+    (RuntimeFacts { trouble, version: shown, images, handlers, features }, version)
 }
 
 fn pressure(config: &Config) -> Pressure {
@@ -147,8 +154,13 @@ impl Heart {
     async fn beat(mut self) {
         // The first look comes at once, so that a node that registered before its runtime was asked is right soon.
         let mut pause = Duration::ZERO;
+        let mut changes = self.own.subscribe();
         loop {
-            tokio::time::sleep(pause).await;
+            // What others have written comes at once, so that a resource they gave the node can be used.
+            let _ = tokio::time::timeout(pause, changes.changed()).await;
+            if let Some(node) = changes.borrow_and_update().clone() {
+                self.node = Node::clone(&node);
+            }
             let (runtime, version) = ask(self.runtime.as_ref(), &self.version).await;
             self.version = version;
             pause = if runtime.trouble.is_some() { LOOK_WHEN_DOWN } else { LOOK };
@@ -169,11 +181,28 @@ impl Heart {
         }
     }
 
+    /// The patch: of the capacity only what is this machine's own, and of what can be given no more than there is.
+    fn difference(&self, status: &NodeStatus) -> Value {
+        let mut patch = json!(status);
+        if let Some(capacity) = patch["capacity"].as_object_mut() {
+            let own = resources(&self.config, &self.facts);
+            capacity.retain(|name, _| own.contains_key(name));
+        }
+        let old = self.node.status.as_ref().and_then(|s| s.allocatable.as_ref());
+        for name in old.into_iter().flat_map(|amounts| amounts.keys()) {
+            if status.allocatable.as_ref().is_none_or(|new| !new.contains_key(name)) {
+                patch["allocatable"][name] = Value::Null;
+            }
+        }
+        patch
+    }
+
     async fn write(&mut self, status: &NodeStatus) -> Result<(), kube::Error> {
         let api: Api<Node> = Api::all(self.client.clone());
-        let patch = json!({ "status": status });
+        let patch = json!({ "status": self.difference(status) });
         match api.patch_status(&self.config.node_name, &PatchParams::default(), &Patch::Merge(patch)).await {
             Ok(node) => {
+                own::note(&self.own, node.clone());
                 self.node = node;
                 self.written = Instant::now();
                 Ok(())
@@ -181,6 +210,7 @@ impl Heart {
             Err(kube::Error::Api(answer)) if answer.code == 404 => {
                 // Somebody deleted the node; a kubelet that runs registers again.
                 self.node = register(&self.client, &self.config, self.runtime.as_ref(), &self.facts).await;
+                own::note(&self.own, self.node.clone());
                 Ok(())
             }
             Err(error) => Err(error),

@@ -2,6 +2,7 @@
 
 pub mod facts;
 mod heartbeat;
+pub mod own;
 pub mod status;
 pub mod thresholds;
 

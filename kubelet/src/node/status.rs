@@ -4,10 +4,11 @@ use super::facts::Facts;
 use super::thresholds::Thresholds;
 use crate::config::Config;
 use crate::cri::api;
+use crate::pod::admit::is_extended;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
-    ContainerImage, DaemonEndpoint, NodeAddress, NodeCondition, NodeDaemonEndpoints, NodeStatus,
-    NodeSwapStatus, NodeSystemInfo,
+    ContainerImage, DaemonEndpoint, NodeAddress, NodeCondition, NodeDaemonEndpoints, NodeFeatures,
+    NodeRuntimeHandler, NodeRuntimeHandlerFeatures, NodeStatus, NodeSwapStatus, NodeSystemInfo,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -24,6 +25,8 @@ pub struct RuntimeFacts {
     /// `containerd://1.7.2`
     pub version: String,
     pub images: Vec<api::Image>,
+    pub handlers: Vec<api::RuntimeHandler>,
+    pub features: Option<api::RuntimeFeatures>,
 }
 
 /// What may run short.
@@ -38,15 +41,15 @@ pub struct Pressure {
 }
 
 /// Why the runtime is not ready, from its Status call, in upstream's words.
-pub fn trouble(answer: &Result<api::RuntimeStatus, crate::cri::RuntimeError>) -> Option<String> {
-    let status = match answer {
-        Ok(status) => status,
+pub fn trouble(answer: &Result<api::StatusResponse, crate::cri::RuntimeError>) -> Option<String> {
+    let conditions = match answer {
+        Ok(answer) => answer.status.as_ref().map_or(&[][..], |s| &s.conditions),
         Err(error) => return Some(format!("container runtime is down: {error}")),
     };
     let mut troubles = Vec::new();
     for (kind, what) in [("RuntimeReady", "container runtime"), ("NetworkReady", "container runtime network")]
     {
-        match status.conditions.iter().find(|c| c.r#type == kind) {
+        match conditions.iter().find(|c| c.r#type == kind) {
             Some(condition) if condition.status => {}
             Some(c) => troubles
                 .push(format!("{what} not ready: {kind}=false reason:{} message:{}", c.reason, c.message)),
@@ -56,7 +59,8 @@ pub fn trouble(answer: &Result<api::RuntimeStatus, crate::cri::RuntimeError>) ->
     (!troubles.is_empty()).then(|| troubles.join(", "))
 }
 
-fn resources(config: &Config, facts: &Facts) -> BTreeMap<String, Quantity> {
+/// What the machine has; whatever else the node shows is somebody else's to count.
+pub fn resources(config: &Config, facts: &Facts) -> BTreeMap<String, Quantity> {
     let mut all = BTreeMap::from([
         ("cpu".to_owned(), facts.cpus.to_string()),
         ("memory".to_owned(), format!("{}Ki", facts.memory_bytes / 1024)),
@@ -125,6 +129,23 @@ fn conditions(
     ]
 }
 
+fn features(runtime: &RuntimeFacts) -> Option<NodeFeatures> {
+    let policy = runtime.features.as_ref()?.supplemental_groups_policy;
+    Some(NodeFeatures { supplemental_groups_policy: Some(policy) })
+}
+
+/// Runtimes before containerd 2 name none.
+fn handlers(runtime: &RuntimeFacts) -> Option<Vec<NodeRuntimeHandler>> {
+    let report = |handler: &api::RuntimeHandler| NodeRuntimeHandler {
+        name: Some(handler.name.clone()),
+        features: handler.features.as_ref().map(|f| NodeRuntimeHandlerFeatures {
+            recursive_read_only_mounts: Some(f.recursive_read_only_mounts),
+            user_namespaces: Some(f.user_namespaces),
+        }),
+    };
+    (!runtime.handlers.is_empty()).then(|| runtime.handlers.iter().map(report).collect())
+}
+
 fn images(images: &[api::Image]) -> Vec<ContainerImage> {
     let mut images: Vec<&api::Image> = images.iter().collect();
     images.sort_by_key(|i| std::cmp::Reverse(i.size));
@@ -148,10 +169,21 @@ pub fn status(
     let foreign =
         old.conditions.iter().flatten().filter(|c| ours.iter().all(|o| o.type_ != c.type_)).cloned();
     let foreign: Vec<_> = foreign.collect();
+    let capacity: BTreeMap<String, Quantity> = old
+        .capacity
+        .iter()
+        .flatten()
+        .filter(|(name, _)| is_extended(name))
+        .map(|(name, amount)| (name.clone(), amount.clone()))
+        .chain(resources(config, facts))
+        .collect();
     let address = |kind: &str, address: String| NodeAddress { type_: kind.to_owned(), address };
     NodeStatus {
-        capacity: Some(resources(config, facts)),
-        allocatable: Some(resources(config, facts)),
+        // Extended resources are written into the capacity, and are all given to pods.
+        allocatable: Some(capacity.clone()),
+        capacity: Some(capacity),
+        features: features(runtime),
+        runtime_handlers: handlers(runtime),
         conditions: Some(ours.into_iter().chain(foreign).collect()),
         addresses: Some(vec![
             address("InternalIP", config.node_ip.to_string()),
@@ -239,7 +271,8 @@ mod tests {
             message: "cni plugin not initialized".to_owned(),
         };
         let conditions = vec![condition("RuntimeReady", true), condition("NetworkReady", false)];
-        let answer = Ok(api::RuntimeStatus { conditions });
+        let status = Some(api::RuntimeStatus { conditions });
+        let answer = Ok(api::StatusResponse { status, ..api::StatusResponse::default() });
         assert_eq!(
             trouble(&answer).unwrap(),
             "container runtime network not ready: NetworkReady=false \

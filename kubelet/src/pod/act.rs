@@ -115,7 +115,7 @@ impl Worker {
         let running: Vec<(String, String)> =
             self.observed.running().map(|c| (c.id.clone(), c.name.clone())).collect();
         let deleted = matches!(ending, Some(Ending::Deleted { .. }));
-        if deleted || matches!(ending, Some(Ending::DeadlineExceeded)) {
+        if deleted || ending.is_some_and(|e| e.words().is_some()) {
             for (_, name) in &running {
                 self.event(Some(name), "Normal", "Killing", format!("Stopping container {name}"));
             }

@@ -5,8 +5,18 @@ use crate::probe::prober::{Kind, Report};
 use k8s_openapi::api::core::v1::Pod;
 use parking_lot::Mutex;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::Notify;
+
+/// Why the kubelet itself ends a pod: what the pod's status says then.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Eviction {
+    pub reason: &'static str,
+    pub message: String,
+    /// Instead of the pod's own grace period.
+    pub grace: Option<Duration>,
+}
 
 /// A probe's report about one container.
 #[derive(Clone, Debug)]
@@ -30,6 +40,8 @@ pub struct Mail {
     /// The object that shows a static pod is gone.
     pub unmirrored: bool,
     pub probes: Vec<Probed>,
+    /// The kubelet itself ends the pod.
+    pub evict: Option<Eviction>,
 }
 
 impl Mail {
@@ -37,6 +49,7 @@ impl Mail {
         self.pod.is_none()
             && !(self.removed || self.runtime || self.objects || self.unmirrored)
             && self.probes.is_empty()
+            && self.evict.is_none()
     }
 }
 
@@ -44,12 +57,25 @@ impl Mail {
 pub struct Inbox {
     mail: Mutex<Mail>,
     changed: Notify,
+    evicted: AtomicBool,
 }
 
 impl Inbox {
     pub fn put(&self, change: impl FnOnce(&mut Mail)) {
         change(&mut self.mail.lock());
         self.changed.notify_one();
+    }
+
+    /// Ends the pod for good; only the first reason counts.
+    pub fn evict(&self, eviction: Eviction) {
+        if !self.evicted.swap(true, Ordering::Relaxed) {
+            self.put(|mail| mail.evict = Some(eviction));
+        }
+    }
+
+    /// Whether the pod is on its way out by [`evict`](Self::evict).
+    pub fn is_evicted(&self) -> bool {
+        self.evicted.load(Ordering::Relaxed)
     }
 
     /// Everything that has come; only the worker calls this.
@@ -78,7 +104,7 @@ impl Inbox {
                 let now = match ending {
                     Some(Ending::Deleted { grace }) => new.is_some_and(|new| new < *grace),
                     Some(_) => new.is_some(),
-                    None => new.is_some() || mail.removed,
+                    None => new.is_some() || mail.removed || mail.evict.is_some(),
                 };
                 if now {
                     return;

@@ -1,6 +1,7 @@
 //! The next step of a pod: a pure function of what is wanted, what is there, and what is remembered.
 
 use super::backoff::Backoff;
+use super::inbox::Eviction;
 use super::labels;
 use super::observed::{self, Observed, State};
 use super::resize::{Due, Resizes};
@@ -67,6 +68,19 @@ impl Memory {
     }
 }
 
+impl Ending {
+    /// Reason and message of the status of a pod that ends because somebody wants it to, and so has failed.
+    pub fn words(&self) -> Option<(&str, &str)> {
+        match self {
+            Self::DeadlineExceeded => {
+                Some(("DeadlineExceeded", "Pod was active on the node longer than the specified deadline"))
+            }
+            Self::Evicted(eviction) => Some((eviction.reason, &eviction.message)),
+            Self::Deleted { .. } | Self::Finished => None,
+        }
+    }
+}
+
 /// Why a pod shall not run any more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ending {
@@ -76,6 +90,8 @@ pub enum Ending {
     Finished,
     /// It was active longer than `activeDeadlineSeconds`.
     DeadlineExceeded,
+    /// The node needs what it has.
+    Evicted(Eviction),
 }
 
 pub struct View<'a> {
@@ -170,6 +186,7 @@ fn end(view: &View<'_>, spec: &PodSpec, ending: &Ending) -> Step {
         Ending::Deleted { .. } if stopped => Step::CleanUp,
         Ending::Deleted { grace } => Step::End { grace: *grace },
         _ if stopped => Step::Wait(None),
+        Ending::Evicted(Eviction { grace: Some(grace), .. }) => Step::End { grace: *grace },
         _ => Step::End { grace: configured },
     }
 }

@@ -25,6 +25,10 @@ pub const OWNED: [&str; 7] = [
     "PodResizeInProgress",
 ];
 
+/// Said by the kubelet of pods that it ends itself, and by others of those that they end.
+pub const DISRUPTION: &str = "DisruptionTarget";
+pub const BY_KUBELET: &str = "TerminationByKubelet";
+
 struct Wanted {
     version: u64,
     /// What the API server has is not known any more.
@@ -202,9 +206,14 @@ impl Writer {
 /// Others' conditions are as the API server has them, not as they were when the status was computed.
 fn keep_foreign(status: &mut PodStatus, reported: &PodStatus) {
     let owned = |c: &PodCondition| OWNED.contains(&c.type_.as_str());
+    let ours =
+        |c: &PodCondition| owned(c) || (c.type_ == DISRUPTION && c.reason.as_deref() == Some(BY_KUBELET));
     let conditions = status.conditions.get_or_insert_default();
-    conditions.retain(owned);
-    conditions.extend(reported.conditions.iter().flatten().filter(|c| !owned(c)).cloned());
+    conditions.retain(ours);
+    let foreign = reported.conditions.iter().flatten().filter(|c| !owned(c));
+    let foreign: Vec<_> =
+        foreign.filter(|c| conditions.iter().all(|own| own.type_ != c.type_)).cloned().collect();
+    conditions.extend(foreign);
 }
 
 fn encode(status: &PodStatus) -> Value {

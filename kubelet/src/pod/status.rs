@@ -2,7 +2,7 @@
 
 use super::observed::{self, Observed, State};
 use super::plan::{Ending, Health, Memory, Waiting, is_sidecar};
-use super::publisher::OWNED;
+use super::publisher::{BY_KUBELET, DISRUPTION, OWNED};
 use super::qos;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
@@ -52,13 +52,12 @@ pub fn status(input: &Input<'_>) -> PodStatus {
         .collect();
     let phase = phase(spec, &inits, &apps, &old, input, initializing);
     let ips = pod_ips(spec, input, &old);
-    let deadline = matches!(input.ending, Some(Ending::DeadlineExceeded));
-    let message = "Pod was active on the node longer than the specified deadline";
+    let forced = input.ending.and_then(Ending::words);
     PodStatus {
         conditions: Some(conditions(input, spec, &phase, &inits, &apps, initializing, &ips)),
         phase: Some(phase),
-        reason: deadline.then(|| "DeadlineExceeded".to_owned()).or(old.reason),
-        message: deadline.then(|| message.to_owned()).or(old.message),
+        reason: forced.map(|(reason, _)| reason.to_owned()).or(old.reason),
+        message: forced.map(|(_, message)| message.to_owned()).or(old.message),
         host_ip: Some(input.host_ip.to_owned()),
         host_ips: Some(vec![HostIP { ip: input.host_ip.to_owned() }]),
         pod_ip: ips.first().cloned(),
@@ -286,12 +285,12 @@ fn phase(
         return phase.to_owned();
     }
     let computed = compute_phase(input, inits, apps, initializing, spec);
-    let deadline = matches!(input.ending, Some(Ending::DeadlineExceeded));
-    let over = deadline || matches!(computed, "Succeeded" | "Failed");
+    let forced = input.ending.and_then(Ending::words).is_some();
+    let over = forced || matches!(computed, "Succeeded" | "Failed");
     if over {
         // A terminal phase promises that nothing runs any more.
         let still = input.observed.running().next().is_some();
-        return match (still, deadline) {
+        return match (still, forced) {
             (true, _) => "Running",
             (false, true) => "Failed",
             (false, false) => computed,
@@ -409,12 +408,21 @@ fn conditions(
     let start = Verdict { kind: "PodReadyToStartContainers", holds: sandbox, reason: "", message: "" };
     let scheduled = Verdict { kind: "PodScheduled", holds: true, reason: "", message: "" };
     let ours = [start, initialized, pod_ready, containers_ready, scheduled];
-    let ours = ours.into_iter().chain(resizing(input));
+    let ours = ours.into_iter().chain(resizing(input)).chain(disrupted(input));
     let mut all: Vec<_> = ours.map(|verdict| condition(input, verdict)).collect();
     let foreign = input.pod.status.iter().flat_map(|s| s.conditions.iter().flatten());
-    let foreign: Vec<_> = foreign.filter(|c| !OWNED.contains(&c.type_.as_str())).cloned().collect();
+    let set = |c: &PodCondition| all.iter().any(|ours| ours.type_ == c.type_);
+    let foreign: Vec<_> =
+        foreign.filter(|c| !OWNED.contains(&c.type_.as_str()) && !set(c)).cloned().collect();
     all.extend(foreign);
     all
+}
+
+/// The kubelet itself takes the pod's place away.
+fn disrupted<'a>(input: &'a Input<'_>) -> Option<Verdict<'a>> {
+    let Some(Ending::Evicted(eviction)) = input.ending else { return None };
+    let (kind, reason) = (DISRUPTION, BY_KUBELET);
+    Some(Verdict { kind, holds: true, reason, message: &eviction.message })
 }
 
 /// A resize that is wanted but not granted, and one that is granted but not done.

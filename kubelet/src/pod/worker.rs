@@ -12,7 +12,7 @@
 //! A step is dropped half-way only when the pod is to end, or to end sooner; the next observation finds what it
 //! left behind.
 
-use super::inbox::{Inbox, Mail, deletion_grace};
+use super::inbox::{Eviction, Inbox, Mail, deletion_grace};
 use super::observed::{Container as Seen, Observed, State, observe};
 use super::plan::{Ending, Health, Memory, Step, View, Waiting, plan};
 use super::publisher::{Publisher, now};
@@ -59,6 +59,7 @@ pub struct Worker {
     probes: HashMap<(String, ProbeKind), AbortHandle>,
     messages: HashMap<String, String>,
     removed: bool,
+    evicted: Option<Eviction>,
     /// Confirmed to the API server; only the object's disappearance is awaited.
     pub(super) cleaned: bool,
     seen_at: Timestamp,
@@ -87,6 +88,7 @@ impl Worker {
             probes: HashMap::new(),
             messages: HashMap::new(),
             removed: false,
+            evicted: None,
             cleaned: false,
             seen_at: now(),
             reported: None,
@@ -191,6 +193,7 @@ impl Worker {
             self.memory.retry_at.retain(|name, _| !retry.contains(name));
         }
         self.removed |= mail.removed;
+        self.evicted = self.evicted.take().or(mail.evict);
         if mail.unmirrored && !self.removed {
             self.publisher.republish();
         }
@@ -207,6 +210,9 @@ impl Worker {
             let own = self.pod.spec.as_ref().and_then(|s| s.termination_grace_period_seconds);
             let grace = Duration::from_secs(own.and_then(|s| u64::try_from(s).ok()).unwrap_or(30));
             return Some(Ending::Deleted { grace });
+        }
+        if let Some(eviction) = &self.evicted {
+            return Some(Ending::Evicted(eviction.clone()));
         }
         let status = self.pod.status.as_ref();
         if status.and_then(|s| s.reason.as_deref()) == Some("DeadlineExceeded") {
@@ -398,7 +404,7 @@ impl Worker {
             seen_at: self.seen_at,
             now: now(),
         });
-        self.publisher.publish(status.clone());
+        let published = status.clone();
         let over = |s: &PodStatus| matches!(s.phase.as_deref(), Some("Succeeded" | "Failed"));
         let ended = over(&status) && !self.reported.as_ref().is_some_and(over);
         pod.status = Some(status.clone());
@@ -409,7 +415,9 @@ impl Worker {
             observed: Arc::new(self.observed.clone()),
             wants_room: matches!(self.memory.resizes.pending, Some(Pending::Deferred(_))),
         };
+        // Before others can know that it is over: they may come for its place at once.
         self.kubelet.register.lock().insert(self.uid.clone(), slot);
+        self.publisher.publish(published);
         if ended {
             self.kubelet.room_changed(&self.uid);
         }

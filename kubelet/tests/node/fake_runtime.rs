@@ -125,14 +125,15 @@ impl Runtime for FakeRuntime {
         })
     }
 
-    async fn status(&self) -> Result<api::RuntimeStatus> {
+    async fn status(&self) -> Result<api::StatusResponse> {
         drop(self.up()?);
         let condition = |kind: &str| api::RuntimeCondition {
             r#type: kind.to_owned(),
             status: true,
             ..Default::default()
         };
-        Ok(api::RuntimeStatus { conditions: vec![condition("RuntimeReady"), condition("NetworkReady")] })
+        let conditions = vec![condition("RuntimeReady"), condition("NetworkReady")];
+        Ok(api::StatusResponse { status: Some(api::RuntimeStatus { conditions }), ..Default::default() })
     }
 
     async fn run_pod_sandbox(&self, config: api::PodSandboxConfig, _: &str) -> Result<String> {

@@ -163,3 +163,43 @@ async fn a_pod_whose_port_is_taken_fails_before_it_starts() {
     world.create("third", greedy()).await;
     world.pod_until("third", ready).await;
 }
+
+#[tokio::test]
+async fn resources_that_others_give_the_node_are_given_to_pods_and_run_out() {
+    let world = World::start().await;
+    let foo = "example.com/foo";
+    world.node_until(|node| condition(node, "Ready") == "True").await;
+    world.patch_node_status(json!({ "capacity": { foo: "3" } })).await;
+    world.node_until(|node| node["status"]["allocatable"][foo] == "3").await;
+
+    let wants = |amount: u32, priority: &str| {
+        let resources = json!({ "requests": { foo: amount }, "limits": { foo: amount } });
+        let mut spec = one(json!({ "name": "c", "image": "i:1", "resources": resources }));
+        if !priority.is_empty() {
+            spec["priorityClassName"] = json!(priority);
+        }
+        spec
+    };
+    let ready = |pod: &Value| condition(pod, "Ready") == "True";
+    world.create("first", wants(2, "")).await;
+    world.pod_until("first", ready).await;
+    world.create("second", wants(2, "")).await;
+    let refused = world.pod_until("second", |pod| pod["status"]["phase"] == "Failed").await;
+    assert_eq!(refused["status"]["reason"], format!("OutOf{foo}"));
+    assert_eq!(
+        refused["status"]["message"],
+        format!(
+            "Pod was rejected: Node didn't have enough resource: {foo}, requested: 2, used: 2, capacity: 3"
+        )
+    );
+
+    world.create("critical", wants(2, "system-node-critical")).await;
+    world.pod_until("critical", ready).await;
+    let ended = world.pod_until("first", |pod| pod["status"]["phase"] == "Failed").await;
+    assert_eq!(ended["status"]["reason"], "Preempting");
+    assert_eq!(ended["status"]["message"], "Preempted in order to admit critical pod");
+    assert_eq!(condition(&ended, "DisruptionTarget"), "True");
+
+    world.patch_node_status(json!({ "capacity": { foo: null } })).await;
+    world.node_until(|node| node["status"]["allocatable"][foo].is_null()).await;
+}

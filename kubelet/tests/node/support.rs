@@ -10,11 +10,12 @@ use coracle_apiserver::server::{self, ApiServer, ServerConfig};
 use coracle_apiserver::store::{MemoryStore, Store};
 use coracle_client::transport::in_process;
 use coracle_client::{Context, Informers};
+use coracle_kubelet::config::Thresholds;
 use coracle_kubelet::{Config, Parts, build};
 use coracle_storage::volumes::{MountTable, Mounter, VolumeError};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::Api;
-use kube::api::PostParams;
+use kube::api::{Patch, PatchParams, PostParams};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -103,6 +104,7 @@ impl World {
         let mut config = Config::new("n1", "192.0.2.1".parse().unwrap());
         config.data_dir = self.dir.path().join("data");
         config.log_dir = self.dir.path().join("logs");
+        config.eviction_hard = never_short();
         let parts = Parts { runtime: self.runtime.clone(), mounter: self.mounter.clone(), importer: None };
         let built = build(&context, config, parts).unwrap();
         self.kubelet = Some((stop, tokio::spawn(built.run())));
@@ -132,6 +134,13 @@ impl World {
         until(async || serde_json::to_value(api.get_opt(name).await.unwrap()).unwrap(), wanted).await
     }
 
+    /// Writes the node's status as an administrator.
+    pub async fn patch_node_status(&self, status: Value) {
+        let api: Api<Node> = Api::all(self.admin());
+        let patch = Patch::Merge(json!({ "status": status }));
+        api.patch_status("n1", &PatchParams::default(), &patch).await.unwrap();
+    }
+
     pub async fn node_until(&self, wanted: impl Fn(&Value) -> bool) -> Value {
         let api: Api<Node> = Api::all(self.admin());
         until(async || serde_json::to_value(api.get_opt("n1").await.unwrap()).unwrap(), wanted).await
@@ -159,6 +168,12 @@ pub fn condition<'a>(object: &'a Value, kind: &str) -> &'a Value {
     let all = object["status"]["conditions"].as_array();
     let found = all.and_then(|all| all.iter().find(|c| c["type"] == kind));
     found.map_or(&Value::Null, |c| &c["status"])
+}
+
+/// The machine that tests run on may be short of anything.
+fn never_short() -> Thresholds {
+    let signals = ["memory.available", "nodefs.available", "pid.available"];
+    Thresholds::parse(&signals.map(|signal| (signal.to_owned(), "0%".to_owned())).into()).unwrap()
 }
 
 fn cluster() -> BootstrapConfig {

@@ -1,0 +1,178 @@
+//! Whether a pod that was put on this node may run here. The scheduler asks the same before it binds; whoever names a node
+//! himself goes past it.
+
+mod amounts;
+mod ports;
+mod preempt;
+mod selectors;
+mod sysctls;
+
+pub use amounts::is_extended;
+pub use preempt::is_critical;
+pub use sysctls::dotted;
+
+use crate::pod::qos::{self, QosClass};
+use amounts::Shortage;
+use k8s_openapi::api::core::v1::{AppArmorProfile, Container, Node, Pod, Taint};
+
+/// Why a pod is refused: the reason of its status, and of an event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    pub reason: String,
+    pub message: String,
+}
+
+impl Refusal {
+    fn new(reason: &str, message: impl Into<String>) -> Self {
+        Self { reason: reason.to_owned(), message: message.into() }
+    }
+
+    fn predicate(name: &str, why: &str) -> Self {
+        Self::new(name, format!("Predicate {name} failed: {why}"))
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    Admitted,
+    /// Admitted at the cost of these, by UID.
+    Preempts(Vec<String>),
+    Refused(Refusal),
+}
+
+/// What a pod is judged by.
+pub struct Situation<'a> {
+    pub node: &'a Node,
+    /// The pods that count on this node, each with what it was granted.
+    pub others: &'a [&'a Pod],
+    /// Whether the kernel confines by AppArmor.
+    pub apparmor: bool,
+}
+
+/// Whether no kubelet has begun with the pod: what runs already is not judged again.
+pub fn is_new(pod: &Pod) -> bool {
+    let status = pod.status.as_ref();
+    pod.metadata.deletion_timestamp.is_none()
+        && !is_over(pod)
+        && status.is_none_or(|status| status.start_time.is_none())
+}
+
+/// Whether the pod has ended for good and takes nothing of the node any more.
+pub fn is_over(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    matches!(phase, Some("Succeeded" | "Failed"))
+}
+
+/// Judges a new pod, in upstream's order.
+pub fn judge(pod: &Pod, at: &Situation<'_>) -> Verdict {
+    let early = under_pressure(pod, at.node)
+        .or_else(|| {
+            pod.spec.as_ref().and_then(sysctls::forbidden).map(|m| Refusal::new("SysctlForbidden", m))
+        })
+        .or_else(|| wrong_system(pod))
+        .or_else(|| groups_policy(pod, at.node));
+    if let Some(refusal) = early {
+        return Verdict::Refused(refusal);
+    }
+    let room = match general(pod, at) {
+        Ok(room) => room,
+        Err(refusal) => return Verdict::Refused(refusal),
+    };
+    match unconfined(pod, at.apparmor) {
+        Some(refusal) => Verdict::Refused(refusal),
+        None => room,
+    }
+}
+
+/// A node that runs short takes critical pods only, and of memory also those that have asked for some.
+fn under_pressure(pod: &Pod, node: &Node) -> Option<Refusal> {
+    let conditions = node.status.iter().flat_map(|s| s.conditions.iter().flatten());
+    let short: Vec<&str> = conditions
+        .filter(|c| c.status == "True" && c.type_.ends_with("Pressure"))
+        .map(|c| c.type_.as_str())
+        .collect();
+    if short.is_empty() || is_critical(pod) {
+        return None;
+    }
+    if short == ["MemoryPressure"] {
+        let taint = Taint {
+            key: "node.kubernetes.io/memory-pressure".to_owned(),
+            effect: "NoSchedule".to_owned(),
+            ..Taint::default()
+        };
+        if qos::class(pod) != QosClass::BestEffort || selectors::puts_up_with(pod, &taint) {
+            return None;
+        }
+    }
+    Some(Refusal::new("Evicted", format!("The node had condition: [{}]. ", short.join(" "))))
+}
+
+fn wrong_system(pod: &Pod) -> Option<Refusal> {
+    let label = pod.metadata.labels.as_ref().and_then(|l| l.get("kubernetes.io/os"));
+    if label.is_some_and(|os| os != "linux") {
+        let text = "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label";
+        return Some(Refusal::new("PodOSSelectorNodeLabelDoesNotMatch", text));
+    }
+    let field = pod.spec.as_ref().and_then(|s| s.os.as_ref());
+    let text = "Failed to admit pod as the OS field doesn't match node OS";
+    field.filter(|os| os.name != "linux").map(|_| Refusal::new("PodOSNotSupported", text))
+}
+
+/// A runtime that does not know the policy would give the pod more groups than it wants.
+fn groups_policy(pod: &Pod, node: &Node) -> Option<Refusal> {
+    let context = pod.spec.as_ref().and_then(|s| s.security_context.as_ref());
+    let strict = context.and_then(|c| c.supplemental_groups_policy.as_deref()) == Some("Strict");
+    let features = node.status.as_ref().and_then(|s| s.features.as_ref());
+    let known = features.and_then(|f| f.supplemental_groups_policy) == Some(true);
+    (strict && !known).then(|| {
+        let text = "SupplementalGroupsPolicy=Strict is not supported in this node";
+        Refusal::new("SupplementalGroupsPolicyNotSupported", text)
+    })
+}
+
+/// Room first, then the place, ports and taints. What is wrong beside missing room makes preemption pointless.
+fn general(pod: &Pod, at: &Situation<'_>) -> Result<Verdict, Refusal> {
+    let shortages = amounts::shortages(pod, at.others, at.node);
+    let misplaced = misplaced(pod, at);
+    if shortages.is_empty() {
+        return misplaced.map_or(Ok(Verdict::Admitted), Err);
+    }
+    let short = |s: &Shortage| Refusal::new(&format!("OutOf{}", s.resource), s.message());
+    if !is_critical(pod) {
+        return Err(short(&shortages[0]));
+    }
+    if let Some(refusal) = misplaced {
+        return Err(refusal);
+    }
+    let victims = preempt::victims(pod, at.others, &shortages)
+        .ok_or_else(|| Refusal::new("UnexpectedAdmissionError", preempt::hopeless(&shortages)))?;
+    Ok(Verdict::Preempts(victims.iter().filter_map(|p| p.metadata.uid.clone()).collect()))
+}
+
+fn misplaced(pod: &Pod, at: &Situation<'_>) -> Option<Refusal> {
+    if !selectors::fits(pod, at.node) {
+        return Some(Refusal::predicate("NodeAffinity", "node(s) didn't match Pod's node affinity/selector"));
+    }
+    if ports::taken(pod, at.others.iter().copied()) {
+        let why = "node(s) didn't have free ports for the requested pod ports";
+        return Some(Refusal::predicate("NodePorts", why));
+    }
+    selectors::driven_off(pod, at.node)
+        .then(|| Refusal::predicate("TaintToleration", "node(s) had taints that the pod didn't tolerate"))
+}
+
+/// A profile that nobody enforces would be a false promise.
+fn unconfined(pod: &Pod, apparmor: bool) -> Option<Refusal> {
+    let spec = pod.spec.as_ref()?;
+    let confines = |p: Option<&AppArmorProfile>| p.is_some_and(|p| p.type_ != "Unconfined");
+    let whole = confines(spec.security_context.as_ref().and_then(|c| c.app_armor_profile.as_ref()));
+    let own =
+        |c: &Container| confines(c.security_context.as_ref().and_then(|s| s.app_armor_profile.as_ref()));
+    let wanted = whole || spec.containers.iter().chain(spec.init_containers.iter().flatten()).any(own);
+    (wanted && !apparmor)
+        .then(|| Refusal::new("AppArmor", "Cannot enforce AppArmor: AppArmor is not enabled on the host"))
+}
+
+#[cfg(test)]
+#[path = "tests.rs"]
+mod tests;
