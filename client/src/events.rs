@@ -7,12 +7,18 @@ use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{ObjectMeta, Patch, PatchParams};
 use kube::{Api, Resource, ResourceExt};
-use tokio::sync::mpsc;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 /// Events waiting to be written; beyond it they are dropped, as upstream drops them, so that a storm of events
 /// never slows the component that reports.
 const BACKLOG: usize = 1000;
+/// The same for a recorder whose events wait in a storm. One takes some 400 bytes.
+const STORM_BACKLOG: usize = 32_768;
+/// In a storm one event is written so often: a twentieth of what the server can take.
+const STORM_PAUSE: Duration = Duration::from_millis(5);
 
 struct Report {
     regarding: ObjectReference,
@@ -20,6 +26,29 @@ struct Report {
     reason: String,
     message: String,
     at: Timestamp,
+}
+
+/// By which a component says that it, and with it the server, has a storm of work: events wait for its end, because
+/// each costs as much as the work that it tells of. Cloning shares it; when the last one goes the storm is over.
+#[derive(Clone)]
+pub struct Storm(Arc<watch::Sender<bool>>);
+
+impl Default for Storm {
+    fn default() -> Self {
+        Self(Arc::new(watch::Sender::new(false)))
+    }
+}
+
+impl Storm {
+    pub fn set(&self, storm: bool) {
+        self.0.send_if_modified(|now| std::mem::replace(now, storm) != storm);
+    }
+}
+
+/// Waits for the end of a storm, but not so long that events never came.
+async fn storm_over(storm: &mut watch::Receiver<bool>) {
+    // Either is good: the time, the end of the storm, and of who could tell it.
+    let _ = tokio::time::timeout(STORM_PAUSE, storm.wait_for(|storm| !storm)).await;
 }
 
 /// Writes events as one component. Cloning shares the backlog.
@@ -33,11 +62,15 @@ impl Recorder {
     /// node for components of a node, else empty. Must be called inside the tokio runtime.
     pub fn new(client: kube::Client, component: &str, host: &str) -> Self {
         let (sender, receiver) = mpsc::channel(BACKLOG);
-        let source = EventSource {
-            component: Some(component.to_owned()),
-            host: (!host.is_empty()).then(|| host.to_owned()),
-        };
-        tokio::spawn(write_all(client, source, receiver));
+        tokio::spawn(write_all(client, source(component, host), receiver, None));
+        Self { sender }
+    }
+
+    /// As [`new`](Self::new) for a component of no node, with events that wait while there is a storm.
+    pub fn patient(client: kube::Client, component: &str, storm: &Storm) -> Self {
+        let (sender, receiver) = mpsc::channel(STORM_BACKLOG);
+        let storm = storm.0.subscribe();
+        tokio::spawn(write_all(client, source(component, ""), receiver, Some(storm)));
         Self { sender }
     }
 
@@ -93,9 +126,22 @@ pub fn reference<K: Resource<DynamicType = ()>>(object: &K) -> ObjectReference {
     }
 }
 
-async fn write_all(client: kube::Client, source: EventSource, mut reports: mpsc::Receiver<Report>) {
+fn source(component: &str, host: &str) -> EventSource {
+    let host = (!host.is_empty()).then(|| host.to_owned());
+    EventSource { component: Some(component.to_owned()), host }
+}
+
+async fn write_all(
+    client: kube::Client,
+    source: EventSource,
+    mut reports: mpsc::Receiver<Report>,
+    mut storm: Option<watch::Receiver<bool>>,
+) {
     let mut correlator = Correlator::default();
     while let Some(report) = reports.recv().await {
+        if let Some(storm) = &mut storm {
+            storm_over(storm).await;
+        }
         if let Err(error) = record(&client, &source, &mut correlator, report).await {
             tracing::debug!(%error, "event not written");
         }
@@ -164,5 +210,30 @@ fn new_event(source: &EventSource, subject: &Subject, report: Report) -> Event {
         reporting_component: source.component.clone(),
         reporting_instance: source.host.clone(),
         ..Event::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn events_wait_while_there_is_a_storm_but_not_for_ever() {
+        let storm = Storm::default();
+        let mut seen = storm.0.subscribe();
+        let begun = Instant::now();
+        storm_over(&mut seen).await;
+        assert_eq!(begun.elapsed(), Duration::ZERO, "no storm, no pause");
+        storm.set(true);
+        storm_over(&mut seen).await;
+        let paused = begun.elapsed();
+        assert!((STORM_PAUSE..STORM_PAUSE * 2).contains(&paused), "{paused:?}");
+        storm.set(false);
+        storm_over(&mut seen).await;
+        assert_eq!(begun.elapsed(), paused);
+        storm.set(true);
+        drop(storm);
+        storm_over(&mut seen).await;
+        assert!(begun.elapsed() <= STORM_PAUSE * 2, "who could tell of its end is gone");
     }
 }

@@ -19,7 +19,7 @@ pub mod write;
 
 pub use context::Context;
 pub use controller::{Controller, Next, ReconcileError, Reconciler};
-pub use events::Recorder;
+pub use events::{Recorder, Storm};
 pub use informer::{Delta, Informer, Informers, ObjectKey};
 pub use queue::WorkQueue;
 pub use reflector::{Change, Reflector, Selection};

@@ -40,3 +40,18 @@ where
     let request = collection::<K>(&key.namespace);
     send(client, request.patch_subresource("status", &key.name, &PatchParams::default(), patch)).await
 }
+
+/// Posts to a subresource of an object.
+pub async fn create_subresource<K>(
+    client: &kube::Client,
+    subresource: &str,
+    key: &ObjectKey,
+    body: &impl Serialize,
+) -> Result<(), kube::Error>
+where
+    K: Resource<DynamicType = ()>,
+{
+    let body = serde_json::to_vec(body).map_err(kube::Error::SerdeError)?;
+    let request = collection::<K>(&key.namespace);
+    send(client, request.create_subresource(subresource, &key.name, &PostParams::default(), body)).await
+}

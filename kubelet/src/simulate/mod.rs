@@ -21,6 +21,10 @@ pub const DURATION_ANNOTATION: &str = "simulate.coracle.local/duration";
 /// no pod starts, ends or is confirmed gone.
 pub const SILENT_ANNOTATION: &str = "simulate.coracle.local/silent";
 
+/// On a Node: while it says `ignored` the node is kept Ready, but nobody runs its pods: they stay Pending where they were
+/// bound, and are not confirmed gone. For load on the scheduler alone.
+pub const PODS_ANNOTATION: &str = "simulate.coracle.local/pods";
+
 #[derive(Clone, Debug)]
 pub struct SimulateConfig {
     pub count: usize,

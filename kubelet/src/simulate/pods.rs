@@ -62,7 +62,7 @@ impl Reconciler for Simulator {
             return Ok(Next::Done);
         };
         let node = node_of(&pod).and_then(|name| self.nodes.get("", name));
-        if node.is_none_or(|node| silence::is_silent(&node)) {
+        if node.is_none_or(|node| !silence::runs_pods(&node)) {
             return Ok(Next::Done);
         }
         match plan(&pod, Timestamp::now()) {

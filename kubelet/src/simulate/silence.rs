@@ -1,6 +1,7 @@
-//! Nodes that are told to fall silent: as lost as a machine without power, until they are told to come back.
+//! Nodes that are told to fall silent: as lost as a machine without power, until they are told to come back. And those that
+//! are told to leave their pods alone.
 
-use super::{SILENT_ANNOTATION, SimulateConfig};
+use super::{PODS_ANNOTATION, SILENT_ANNOTATION, SimulateConfig};
 use coracle_client::informer::api_for;
 use coracle_client::{Informer, ObjectKey, WorkQueue};
 use jiff::Timestamp;
@@ -20,6 +21,11 @@ pub fn is_silent(node: &Node) -> bool {
     node.annotations().get(SILENT_ANNOTATION).is_some_and(|value| value == "true")
 }
 
+/// Whether the kubelet of this node looks after its pods.
+pub fn runs_pods(node: &Node) -> bool {
+    !is_silent(node) && node.annotations().get(PODS_ANNOTATION).is_none_or(|value| value != "ignored")
+}
+
 fn is_ready(node: &Node) -> bool {
     let conditions = node.status.iter().flat_map(|s| s.conditions.iter().flatten());
     conditions.into_iter().any(|c| c.type_ == "Ready" && c.status == "True")
@@ -30,7 +36,7 @@ fn is_ready(node: &Node) -> bool {
 pub fn speaking(nodes: &Informer<Node>, config: Arc<SimulateConfig>) -> mpsc::UnboundedReceiver<String> {
     let (sender, receiver) = mpsc::unbounded_channel();
     nodes.on_change_while(move |delta| {
-        let speaks = |node: &Node| !is_silent(node) && is_ready(node);
+        let speaks = |node: &Node| runs_pods(node) && is_ready(node);
         let begins = delta.old.as_ref().is_none_or(|old| !speaks(old));
         match &delta.new {
             Some(new) if begins && speaks(new) && config.index_of(&new.name_any()).is_some() => {
@@ -86,5 +92,15 @@ mod tests {
         };
         assert!(is_silent(&node("true")));
         assert!(!is_silent(&node("false")) && !is_silent(&Node::default()));
+    }
+
+    #[test]
+    fn a_node_that_ignores_its_pods_lives() {
+        let node = |value: &str| -> Node {
+            serde_json::from_value(json!({ "metadata": { "annotations": { PODS_ANNOTATION: value } } }))
+                .unwrap()
+        };
+        assert!(!runs_pods(&node("ignored")) && !is_silent(&node("ignored")));
+        assert!(runs_pods(&node("run")) && runs_pods(&Node::default()));
     }
 }

@@ -2,9 +2,9 @@
 
 use crate::cache::PodInfo;
 use crate::framework::{Plugin, Point, Status};
+use coracle_client::write;
 use k8s_openapi::api::core::v1::{Binding, ObjectReference, Pod};
-use kube::Api;
-use kube::api::{ObjectMeta, PostParams};
+use kube::api::ObjectMeta;
 
 pub const POINTS: &[Point] = &[Point::Bind];
 
@@ -32,10 +32,8 @@ impl DefaultBinder {
                 ..ObjectReference::default()
             },
         };
-        let api: Api<Pod> = Api::namespaced(client, &pod.key.namespace);
-        let created: Result<serde_json::Value, kube::Error> =
-            api.create_subresource("binding", &pod.key.name, &PostParams::default(), &binding).await;
-        created.map(|_| ()).map_err(|e| e.to_string())
+        let bound = write::create_subresource::<Pod>(&client, "binding", &pod.key, &binding).await;
+        bound.map_err(|e| e.to_string())
     }
 }
 

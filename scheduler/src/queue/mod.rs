@@ -450,6 +450,11 @@ impl Queue {
         std::mem::take(&mut self.incoming)
     }
 
+    /// How many pods can be scheduled now.
+    pub fn active(&self) -> usize {
+        self.tally.of(Place::Active)
+    }
+
     pub fn pending(&self) -> Pending {
         let all = |places: &[Place]| places.iter().map(|place| self.tally.of(*place)).sum();
         Pending {

@@ -1,7 +1,7 @@
 //! What the scheduler says of pods: events for people, the PodScheduled condition and the nominated node for programs.
 
 use crate::cache::PodInfo;
-use coracle_client::Recorder;
+use coracle_client::{Recorder, Storm};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodCondition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -31,6 +31,8 @@ const ELLIPSIS: &str = " ...";
 pub struct Reporter {
     client: kube::Client,
     recorders: Arc<Mutex<HashMap<String, Recorder>>>,
+    /// While there is one, events wait: a pod that waits for a node has the server before one that has found it.
+    pub storm: Storm,
 }
 
 fn condition<'p>(pod: &'p PodInfo, kind: &str) -> Option<&'p PodCondition> {
@@ -57,7 +59,7 @@ fn changed(pod: &PodInfo, reason: &str, message: &str) -> Option<Value> {
 
 impl Reporter {
     pub fn new(client: kube::Client) -> Self {
-        Self { client, recorders: Arc::default() }
+        Self { client, recorders: Arc::default(), storm: Storm::default() }
     }
 
     /// Events come from the profile's name, as upstream's do.
@@ -66,7 +68,7 @@ impl Reporter {
         if let Some(recorder) = recorders.get(scheduler) {
             return recorder.clone();
         }
-        let recorder = Recorder::new(self.client.clone(), scheduler, "");
+        let recorder = Recorder::patient(self.client.clone(), scheduler, &self.storm);
         recorders.insert(scheduler.to_owned(), recorder.clone());
         recorder
     }

@@ -24,6 +24,8 @@ const TURN: usize = 16;
 /// How long a bound pod may stay unseen before its room is given to others. The binding was acknowledged, so only an
 /// informer that stands still for so long can be wrong.
 const ASSUMED_FOR: Duration = Duration::from_secs(60);
+/// More pods in the active queue than this are a storm, in which events wait; fewer are bound in some ten milliseconds.
+const STORM: usize = 64;
 /// Silence after which memory that only makes the next pods quicker is given back.
 const REST_AFTER: Duration = Duration::from_secs(10);
 /// Gauges are brought up to date so often, while something happens.
@@ -74,6 +76,7 @@ impl Scheduler {
             }
             let now = Instant::now();
             self.expire(now);
+            self.binder.reporter.storm.set(self.core.queue.active() > STORM);
             if let Some(popped) = self.core.queue.pop(now) {
                 self.gauges_due = true;
                 self.schedule(popped).await;
