@@ -88,10 +88,7 @@ fn of(load: Load, n: u64) -> String {
 }
 
 /// The times at which as many pods were seen bound, in order.
-async fn bound(
-    target: &Target,
-    wanted: usize,
-) -> Result<JoinHandle<Result<Vec<(String, Instant)>, Error>>, Error> {
+async fn bound(target: &Target, wanted: usize) -> Result<JoinHandle<Result<Vec<Instant>, Error>>, Error> {
     let path = format!("{PODS}?watch=true&fieldSelector=spec.nodeName%21%3D");
     let mut watch = target.connect().await?.watch(&path).await?;
     Ok(tokio::spawn(async move {
@@ -101,9 +98,7 @@ async fn bound(
             let event =
                 event.map_err(|_| format!("{} of {wanted} pods bound, then nothing", seen.len()))??;
             if event.starts_with(b"{\"type\":\"ADDED\"") {
-                let event: Value = serde_json::from_slice(&event)?;
-                let name = event["object"]["metadata"]["name"].as_str().unwrap_or_default();
-                seen.push((name.to_owned(), Instant::now()));
+                seen.push(Instant::now());
             }
         }
         Ok(seen)
@@ -156,7 +151,7 @@ async fn rate(settings: &Settings, load: Load, nodes: usize, pods: usize) -> Res
     let all = bound(&server.target, already + amount).await?;
     let begun = Instant::now();
     create(&server.target, amount, bodies(load)).await?;
-    let last = all.await??.last().map_or(begun, |(_, at)| *at);
+    let last = all.await??.last().copied().unwrap_or(begun);
     let label = format!("{}, {nodes} nodes", load.name());
     let mut rows = vec![figure(
         format!("pods bound: {label}"),
@@ -171,10 +166,43 @@ async fn rate(settings: &Settings, load: Load, nodes: usize, pods: usize) -> Res
     Ok(rows)
 }
 
-/// How fast the scheduler works a queue off: the pods are all there before it may touch them. Their kubelets are
-/// simulated by the same process meanwhile.
-async fn backlog(settings: &Settings, nodes: usize, pods: usize) -> Result<Vec<Row>, Error> {
+/// Who runs the pods of the simulated nodes.
+#[derive(Clone, Copy, PartialEq)]
+enum Kubelets {
+    /// Simulated ones in the same process, which report each pod Running while others are bound.
+    Simulated,
+    /// Nobody: Node objects kept Ready, as in upstream's own measurements of the scheduler.
+    Absent,
+}
+
+impl Kubelets {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Simulated => "pods run meanwhile",
+            Self::Absent => "no kubelets",
+        }
+    }
+}
+
+async fn ignore_pods(target: &Target, nodes: usize) -> Result<(), Error> {
+    let limit = Limit { time: PATIENCE, calls: u64::try_from(nodes)? };
+    let annotations = json!({"simulate.coracle.local/pods": "ignored"});
+    let patch = json!({"metadata": {"annotations": annotations}}).to_string();
+    let call = move |n| Call::merge_patch(format!("/api/v1/nodes/sim-{n}"), patch.clone());
+    closed_loop(target, 16, limit, call).await.map(|_| ())
+}
+
+/// How fast the scheduler works a queue off: the pods are all there before it may touch them.
+async fn backlog(
+    settings: &Settings,
+    nodes: usize,
+    pods: usize,
+    kubelets: Kubelets,
+) -> Result<Vec<Row>, Error> {
     let (server, amount) = (server(settings, nodes).await?, settings.amount(pods));
+    if kubelets == Kubelets::Absent {
+        ignore_pods(&server.target, nodes).await?;
+    }
     let all = bound(&server.target, amount).await?;
     let later = |n: u64| pod(format!("later-{n}"), "1m", "later", json!({"schedulerName": "later"}));
     create(&server.target, amount, later).await?;
@@ -185,18 +213,14 @@ async fn backlog(settings: &Settings, nodes: usize, pods: usize) -> Result<Vec<R
     let cpu = server.process().cpu()?;
     server.target.connect().await?.call(Call::merge_patch(path, map.to_string())).await?;
     let seen = all.await??;
-    let (first, last) = (seen.first().map(|s| s.1), seen.last().map(|s| s.1));
-    let time = last.zip(first).map_or(f64::NAN, |(last, first)| (last - first).as_secs_f64());
+    let ends = seen.last().zip(seen.first());
+    let time = ends.map_or(f64::NAN, |(last, first)| (*last - *first).as_secs_f64());
     let cpu = (server.process().cpu()? - cpu).as_secs_f64() * 1000.0 / count(amount);
-    let name = format!("pods bound from a backlog: plain, {nodes} nodes");
+    let name = format!("pods bound from a backlog: plain, {nodes} nodes, {}", kubelets.name());
     Ok(vec![
         figure(name.clone(), count(amount) / time, "/s", amount),
-        figure(
-            format!("{name}: server CPU each, the run of those that start meanwhile included"),
-            cpu,
-            "ms",
-            amount,
-        ),
+        figure(format!("{name}: server CPU each"), cpu, "ms", amount),
+        figure(format!("{name}: memory"), server.process().rss_mib()?, "MiB", 1),
     ])
 }
 
@@ -250,8 +274,10 @@ async fn crowded(settings: &Settings) -> Result<Vec<Row>, Error> {
 
 pub async fn backlogs(settings: &Settings) -> Result<Vec<Row>, Error> {
     let mut rows = Vec::new();
-    for (nodes, pods) in [(1000, 10_000), (5000, 10_000)] {
-        rows.extend(backlog(settings, nodes, pods).await?);
+    for kubelets in [Kubelets::Absent, Kubelets::Simulated] {
+        for (nodes, pods) in [(1000, 10_000), (5000, 10_000)] {
+            rows.extend(backlog(settings, nodes, pods, kubelets).await?);
+        }
     }
     Ok(rows)
 }

@@ -80,6 +80,18 @@ impl Cluster {
             if answer.code == 200 { Ok(()) } else { Err(format!("/readyz: {answer:?}\n{}", self.log_tail())) }
         });
         self.until("kubectl get serviceaccount default -o name", "serviceaccount/default");
+        if let Some(wanted) = self.simulated_nodes() {
+            // They come after readiness, and who waits for all of none is told an error.
+            self.until_that("kubectl get nodes --no-headers 2>/dev/null | wc -l", |count| {
+                count.trim().parse::<usize>().is_ok_and(|count| count >= wanted)
+            });
+        }
+    }
+
+    /// The number after `--simulate-nodes`.
+    fn simulated_nodes(&self) -> Option<usize> {
+        let at = self.arguments.iter().position(|argument| argument == "--simulate-nodes")?;
+        self.arguments.get(at + 1)?.parse().ok()
     }
 
     pub fn port(&self) -> u16 {

@@ -17,7 +17,7 @@ impl Scheduler {
         let file = cluster.data_dir().join(format!("{name}-{elect}.yaml"));
         let text = format!(
             "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n\
-             leaderElection: {{leaderElect: {elect}, resourceName: {name}, leaseDuration: 4s, renewDeadline: 3s, \
+             leaderElection: {{leaderElect: {elect}, resourceName: {name}, leaseDuration: 15s, renewDeadline: 12s, \
              retryPeriod: 500ms}}\nprofiles: [{{schedulerName: {name}}}]\n"
         );
         std::fs::write(&file, text).expect("a configuration");
@@ -86,10 +86,10 @@ fn whoever_does_not_lead_waits_and_takes_over() {
     cluster.ok("kubectl wait pod/one --for=condition=Ready --timeout=30s");
     cluster
         .says("kubectl get lease second -n kube-system -o jsonpath='{.spec.holderIdentity}'", holder.trim());
-    cluster.says("kubectl get lease second -n kube-system -o jsonpath='{.spec.leaseDurationSeconds}'", "4");
+    cluster.says("kubectl get lease second -n kube-system -o jsonpath='{.spec.leaseDurationSeconds}'", "15");
     drop(first);
     cluster.apply(&pod("two", "low-priority", "1", "  schedulerName: second\n"));
-    cluster.ok("kubectl wait pod/two --for=condition=Ready --timeout=30s");
+    cluster.ok("kubectl wait pod/two --for=condition=Ready --timeout=90s");
 }
 
 #[test]
