@@ -4,7 +4,10 @@ use coracle_api::Quantity;
 use k8s_openapi::api::core::v1::{
     Node, NodeSelectorRequirement, ObjectReference, PersistentVolume, PersistentVolumeClaim,
 };
+use k8s_openapi::api::storage::v1::StorageClass;
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 pub const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
 pub const BOUND_BY_CONTROLLER: &str = "pv.kubernetes.io/bound-by-controller";
@@ -14,6 +17,10 @@ pub const STORAGE_PROVISIONER: [&str; 2] =
     ["volume.beta.kubernetes.io/storage-provisioner", "volume.kubernetes.io/storage-provisioner"];
 pub const LOCAL_PATH: &str = "coracle.io/local-path";
 pub const HOSTNAME: &str = "kubernetes.io/hostname";
+/// Where a class was named before the field existed; it goes before the field.
+const OLD_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
+const DEFAULT_CLASS: [&str; 2] =
+    ["storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class"];
 
 pub fn phase(volume: &PersistentVolume) -> &str {
     volume.status.as_ref().and_then(|s| s.phase.as_deref()).unwrap_or("Pending")
@@ -34,7 +41,30 @@ pub fn volume_name(claim: &PersistentVolumeClaim) -> Option<&str> {
 
 /// The claim's class; empty when it wants none.
 pub fn class_of(claim: &PersistentVolumeClaim) -> &str {
-    claim.spec.as_ref().and_then(|s| s.storage_class_name.as_deref()).unwrap_or_default()
+    let named = claim.spec.as_ref().and_then(|s| s.storage_class_name.as_deref());
+    annotation(claim, OLD_CLASS).or(named).unwrap_or_default()
+}
+
+/// Whether the claim says of which class it wants to be, be it of none. One that does not gets the default.
+pub fn names_class(claim: &PersistentVolumeClaim) -> bool {
+    annotation(claim, OLD_CLASS).is_some()
+        || claim.spec.as_ref().is_some_and(|s| s.storage_class_name.is_some())
+}
+
+pub fn class_of_volume(volume: &PersistentVolume) -> &str {
+    let named = volume.spec.as_ref().and_then(|s| s.storage_class_name.as_deref());
+    annotation(volume, OLD_CLASS).or(named).unwrap_or_default()
+}
+
+pub fn is_default(class: &StorageClass) -> bool {
+    DEFAULT_CLASS.iter().any(|key| annotation(class, key) == Some("true"))
+}
+
+/// Of several default classes the newest, and of equally new ones the first by name.
+pub fn default_class(classes: &[Arc<StorageClass>]) -> Option<&Arc<StorageClass>> {
+    let age = |class: &StorageClass| class.metadata.creation_timestamp.as_ref().map(|t| Reverse(t.0));
+    let defaults = classes.iter().filter(|class| is_default(class));
+    defaults.min_by_key(|class| (age(class), class.metadata.name.clone()))
 }
 
 pub fn annotation<'a, K: kube::Resource>(object: &'a K, key: &str) -> Option<&'a str> {

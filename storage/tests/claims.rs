@@ -11,6 +11,7 @@ mod claims {
     use coracle_client::Context;
     use coracle_storage::{Config, LocalPathConfig, run_controllers, run_local_path};
     use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod, ServiceAccount};
+    use k8s_openapi::api::storage::v1::StorageClass;
     use kube::api::{DeleteParams, Patch};
     use kube::{Api, ResourceExt};
     use serde_json::{Value, json};
@@ -110,5 +111,87 @@ mod claims {
         claims.delete("data", &DeleteParams::default()).await.unwrap();
         until_gone("the claim", &claims, "data").await;
         until_object("released", &volumes, "small", phase("Released")).await;
+    }
+
+    fn volume(name: &str, spec: Value) -> Value {
+        let mut whole = json!({ "capacity": { "storage": "1Gi" }, "accessModes": ["ReadWriteOnce"],
+            "persistentVolumeReclaimPolicy": "Retain", "hostPath": { "path": "/nowhere" } });
+        whole.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+        json!({ "metadata": { "name": name }, "spec": whole })
+    }
+
+    fn is_pending(claim: &PersistentVolumeClaim) -> bool {
+        claim.status.as_ref().and_then(|s| s.phase.as_deref()) == Some("Pending")
+    }
+
+    #[tokio::test]
+    async fn a_claim_without_a_class_gets_the_default_that_comes_later() {
+        let Cluster { world, claims, .. } = cluster().await;
+        let mut wanted = claim("", "1Gi");
+        wanted["spec"].as_object_mut().unwrap().remove("storageClassName");
+        let classes: Api<StorageClass> = Api::all(world.admin());
+        // The cluster starts with a default class of its own.
+        for class in classes.list(&Default::default()).await.unwrap() {
+            classes.delete(&class.name_any(), &DeleteParams::default()).await.unwrap();
+            until_gone("the class", &classes, &class.name_any()).await;
+        }
+        world.create(&claims, wanted).await;
+        let pending = until_object("pending", &claims, "data", is_pending).await;
+        assert_eq!(pending.spec.unwrap().storage_class_name, None);
+        let annotations = json!({ "storageclass.kubernetes.io/is-default-class": "true" });
+        let class = json!({ "metadata": { "name": "late", "annotations": annotations },
+            "provisioner": "example.com/disks", "volumeBindingMode": "Immediate" });
+        world.create(&classes, class).await;
+        let told = until_object("told to the provisioner", &claims, "data", |c| {
+            c.annotations().contains_key("volume.kubernetes.io/storage-provisioner")
+        })
+        .await;
+        assert_eq!(told.spec.unwrap().storage_class_name.as_deref(), Some("late"));
+    }
+
+    #[tokio::test]
+    async fn a_volume_kept_for_a_claim_by_name_is_bound_and_its_loss_is_told() {
+        let Cluster { world, claims, volumes, .. } = cluster().await;
+        let reference = json!({ "namespace": "default", "name": "data" });
+        let kept = volume("kept", json!({ "claimRef": reference, "storageClassName": "other" }));
+        world.create(&volumes, kept).await;
+        until_object("available", &volumes, "kept", phase("Available")).await;
+        world.create(&claims, claim("manual", "1Gi")).await;
+        let bound = until_object("bound", &claims, "data", is_bound).await;
+        let volume = until_object("bound", &volumes, "kept", phase("Bound")).await;
+        let reference = volume.spec.as_ref().unwrap().claim_ref.as_ref().unwrap();
+        assert_eq!(reference.uid, bound.uid());
+        assert!(!volume.annotations().contains_key("pv.kubernetes.io/bound-by-controller"));
+        assert_eq!(bound.annotations()["pv.kubernetes.io/bound-by-controller"], "yes");
+        let no_finalizers = json!({ "metadata": { "finalizers": null } });
+        volumes.delete("kept", &DeleteParams::default()).await.unwrap();
+        volumes.patch("kept", &Default::default(), &Patch::Merge(no_finalizers)).await.unwrap();
+        let lost = until_object("lost", &claims, "data", |c| {
+            c.status.as_ref().and_then(|s| s.phase.as_deref()) == Some("Lost")
+        })
+        .await;
+        let status = lost.status.unwrap();
+        assert_eq!((status.capacity, status.access_modes), (None, None));
+    }
+
+    #[tokio::test]
+    async fn what_nobody_can_reclaim_has_failed() {
+        let Cluster { world, claims, volumes, .. } = cluster().await;
+        let policy =
+            |policy: &str| json!({ "storageClassName": "manual", "persistentVolumeReclaimPolicy": policy });
+        for (name, why) in [
+            ("Recycle", "No recycler plugin found for the volume!"),
+            ("Delete", "host_path deleter only supports /tmp/.+ but received provided /nowhere"),
+        ] {
+            let volume_name = name.to_lowercase();
+            world.create(&volumes, volume(&volume_name, policy(name))).await;
+            until_object("available", &volumes, &volume_name, phase("Available")).await;
+            world.create(&claims, claim("manual", "1Gi")).await;
+            until_object("bound", &claims, "data", is_bound).await;
+            claims.delete("data", &DeleteParams::default()).await.unwrap();
+            until_gone("the claim", &claims, "data").await;
+            let failed = until_object("failed", &volumes, &volume_name, phase("Failed")).await;
+            assert_eq!(failed.status.unwrap().message.as_deref(), Some(why));
+        }
     }
 }

@@ -7,13 +7,18 @@ use crate::facts::{
 use coracle_client::informer::{api_for, deleting};
 use coracle_client::{Next, ObjectKey, ReconcileError};
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim};
+use k8s_openapi::api::core::v1::{
+    Node, PersistentVolume, PersistentVolumeClaim, PersistentVolumeClaimStatus, Pod,
+};
 use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::PostParams;
 use kube::{Api, ResourceExt};
 use std::sync::Arc;
 
+/// Former plugins whose claims CSI drivers look after.
+const MIGRATED: [&str; 7] =
+    ["aws-ebs", "azure-disk", "azure-file", "cinder", "gce-pd", "portworx-volume", "vsphere-volume"];
 const WAIT_FOR_FIRST_CONSUMER: &str = "WaitForFirstConsumer";
 
 fn claim_phase(claim: &PersistentVolumeClaim) -> Option<&str> {
@@ -22,6 +27,13 @@ fn claim_phase(claim: &PersistentVolumeClaim) -> Option<&str> {
 
 fn waits_for_consumer(class: &StorageClass) -> bool {
     class.volume_binding_mode.as_deref() == Some(WAIT_FOR_FIRST_CONSUMER)
+}
+
+/// Kubernetes' own provisioners are plugins of its controllers, none of which are left; some of them have a driver that
+/// took over.
+fn has_no_plugin(provisioner: &str) -> bool {
+    let Some(name) = provisioner.strip_prefix("kubernetes.io/") else { return false };
+    !MIGRATED.contains(&name)
 }
 
 impl Binder {
@@ -103,13 +115,17 @@ impl Binder {
     async fn find_volume(&self, claim: &Arc<PersistentVolumeClaim>) -> Result<Next, ReconcileError> {
         let class = self.classes.get("", facts::class_of(claim));
         let selected = facts::annotation(claim.as_ref(), SELECTED_NODE);
-        let delayed = selected.is_none() && class.as_deref().is_some_and(waits_for_consumer);
+        // With a node selected too: the scheduler looked for a volume, found none, and wants one made.
+        let delayed = class.as_deref().is_some_and(waits_for_consumer);
         let node = selected.and_then(|name| self.nodes.get("", name));
         let volumes = self.volumes.list();
         if let Some(volume) = plan::best_match(&volumes, claim, delayed, node.as_deref()) {
             return self.bind(claim, volume).await;
         }
-        if delayed {
+        if self.take_default_class(claim).await? {
+            return Ok(Next::Done);
+        }
+        if delayed && selected.is_none() {
             self.report_waiting(claim);
         } else if facts::class_of(claim).is_empty() {
             let message = "no persistent volumes available for this claim and no storage class is set";
@@ -120,19 +136,42 @@ impl Binder {
         self.pend(claim).await
     }
 
+    /// A claim that was made when there was no default class, and names none, gets the one that there is now.
+    async fn take_default_class(&self, claim: &Arc<PersistentVolumeClaim>) -> Result<bool, ReconcileError> {
+        if facts::names_class(claim) {
+            return Ok(false);
+        }
+        let classes = self.classes.list();
+        let Some(class) = facts::default_class(&classes) else { return Ok(false) };
+        let mut changed = PersistentVolumeClaim::clone(claim);
+        changed.spec.get_or_insert_default().storage_class_name = Some(class.name_any());
+        let api: Api<PersistentVolumeClaim> = api_for(&self.client, &ObjectKey::of(claim.as_ref()));
+        api.replace(&claim.name_any(), &PostParams::default(), &changed).await?;
+        Ok(true)
+    }
+
     fn report_waiting(&self, claim: &PersistentVolumeClaim) {
         let name = claim.name_any();
-        let uses = |pod: &k8s_openapi::api::core::v1::Pod| crate::protection::uses(pod, &name);
+        let waits = |pod: &Arc<Pod>| {
+            let spec = pod.spec.as_ref();
+            let phase = pod.status.as_ref().and_then(|s| s.phase.as_deref());
+            spec.and_then(|s| s.node_name.as_deref()).is_none_or(str::is_empty)
+                && !matches!(phase, Some("Succeeded" | "Failed"))
+                && !deleting(pod.as_ref())
+                && crate::protection::uses(pod, &name)
+        };
         let pods = self.pods.iter_in(&claim.namespace().unwrap_or_default());
-        let waiting: Vec<String> =
-            pods.filter(|p| !deleting(p.as_ref()) && uses(p)).map(|p| p.name_any()).collect();
-        if waiting.is_empty() {
-            let message = "waiting for first consumer to be created before binding";
-            self.recorder.normal(claim, WAIT_FOR_FIRST_CONSUMER, message);
-        } else {
-            let message = format!("waiting for pod {} to be scheduled", waiting.join(","));
-            self.recorder.normal(claim, "WaitForPodScheduled", message);
-        }
+        let mut waiting: Vec<String> = pods.filter(waits).map(|p| p.name_any()).collect();
+        waiting.sort_unstable();
+        let message = match waiting.as_slice() {
+            [] => {
+                let message = "waiting for first consumer to be created before binding";
+                return self.recorder.normal(claim, WAIT_FOR_FIRST_CONSUMER, message);
+            }
+            [one] => format!("waiting for pod {one} to be scheduled"),
+            many => format!("waiting for pods {} to be scheduled", many.join(",")),
+        };
+        self.recorder.normal(claim, "WaitForPodScheduled", message);
     }
 
     /// Hands the claim to its class's provisioner, which is told by annotations.
@@ -148,8 +187,8 @@ impl Binder {
             return self.pend(claim).await;
         };
         let provisioner = &class.provisioner;
-        if provisioner == "kubernetes.io/no-provisioner" {
-            let message = "no volume plugin matched";
+        if has_no_plugin(provisioner) {
+            let message = format!("no volume plugin matched name: {provisioner}");
             self.recorder.warning(claim.as_ref(), "ProvisioningFailed", message);
             return self.pend(claim).await;
         }
@@ -192,9 +231,12 @@ impl Binder {
         Ok(Next::Done)
     }
 
+    /// Writes the phase of a claim that has no volume.
     async fn write_phase(&self, claim: &PersistentVolumeClaim, phase: &str) -> Result<(), ReconcileError> {
         let mut changed = claim.clone();
-        changed.status.get_or_insert_default().phase = Some(phase.to_owned());
+        let status = changed.status.get_or_insert_default();
+        status.phase = Some(phase.to_owned());
+        (status.access_modes, status.capacity) = (None, None);
         let api: Api<PersistentVolumeClaim> = api_for(&self.client, &ObjectKey::of(claim));
         api.replace_status(&claim.name_any(), &PostParams::default(), &changed).await?;
         Ok(())
@@ -218,12 +260,8 @@ impl Binder {
         if &changed != claim.as_ref() {
             changed = api.replace(&claim.name_any(), &PostParams::default(), &changed).await?;
         }
-        let mut status = changed.status.clone().unwrap_or_default();
-        if status.phase.as_deref() != Some("Bound") {
-            let spec = volume.spec.clone().unwrap_or_default();
-            status.phase = Some("Bound".to_owned());
-            status.access_modes = spec.access_modes;
-            status.capacity = spec.capacity;
+        let status = bound_status(&changed, &volume);
+        if changed.status.as_ref() != Some(&status) {
             changed.status = Some(status);
             api.replace_status(&claim.name_any(), &PostParams::default(), &changed).await?;
         }
@@ -266,6 +304,20 @@ impl Binder {
         api.replace_status(&volume.name_any(), &PostParams::default(), &changed).await?;
         Ok(())
     }
+}
+
+/// The status of a claim that has this volume. The capacity is the volume's when the claim gets it; from then on it is for
+/// those to write who resize.
+fn bound_status(claim: &PersistentVolumeClaim, volume: &PersistentVolume) -> PersistentVolumeClaimStatus {
+    let mut status = claim.status.clone().unwrap_or_default();
+    let spec = volume.spec.clone().unwrap_or_default();
+    status.access_modes = spec.access_modes;
+    if status.phase.as_deref() != Some("Bound") {
+        status.phase = Some("Bound".to_owned());
+        status.capacity = spec.capacity;
+        status.current_volume_attributes_class_name = spec.volume_attributes_class_name;
+    }
+    status
 }
 
 fn is_usable(node: &Node) -> bool {

@@ -91,8 +91,7 @@ fn of_volume(delta: &Delta<PersistentVolume>, claims: &Informer<PersistentVolume
         let name = reference.name.clone().unwrap_or_default();
         keys.push(Key::Claim(ObjectKey::new(reference.namespace.clone().unwrap_or_default(), name)));
     } else if delta.new.is_some() && crate::facts::phase(volume) == "Available" {
-        let class = volume.spec.as_ref().and_then(|s| s.storage_class_name.as_deref()).unwrap_or_default();
-        keys.extend(unbound(claims, class));
+        keys.extend(unbound(claims, crate::facts::class_of_volume(volume)));
     }
     if let Some(name) = volume.metadata.name.as_deref() {
         let all = claims.list();
@@ -102,9 +101,14 @@ fn of_volume(delta: &Delta<PersistentVolume>, claims: &Informer<PersistentVolume
     keys
 }
 
+/// The claims that wait for this class; of one that is the default, those too that name none.
 fn of_class(delta: &Delta<StorageClass>, claims: &Informer<PersistentVolumeClaim>) -> Vec<Key> {
-    let name = delta.new.as_ref().and_then(|class| class.metadata.name.clone());
-    name.map(|name| unbound(claims, &name)).unwrap_or_default()
+    let Some(class) = delta.new.as_ref() else { return Vec::new() };
+    let mut keys = unbound(claims, class.metadata.name.as_deref().unwrap_or_default());
+    if crate::facts::is_default(class) {
+        keys.extend(unbound(claims, ""));
+    }
+    keys
 }
 
 fn unbound(claims: &Informer<PersistentVolumeClaim>, class: &str) -> Vec<Key> {

@@ -1,8 +1,10 @@
 //! Which volume a claim gets, and what becomes of a volume. Nothing here does I/O.
 
 use crate::facts;
+use coracle_api::Quantity;
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim};
 use kube::core::{Selector, SelectorExt};
+use std::cmp::Ordering;
 use std::sync::Arc;
 
 const FILESYSTEM: &str = "Filesystem";
@@ -12,44 +14,78 @@ fn mode(mode: Option<&String>) -> &str {
 }
 
 /// Why a volume cannot serve a claim that names it; the words follow `Cannot bind to requested volume "v": `.
-pub fn mismatch(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> Option<&'static str> {
-    let (Some(volume_spec), Some(claim_spec)) = (volume.spec.as_ref(), claim.spec.as_ref()) else {
-        return Some("volume or claim has no spec");
+pub fn mismatch(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> Option<String> {
+    if volume.metadata.deletion_timestamp.is_some() {
+        let name = volume.metadata.name.as_deref().unwrap_or_default();
+        return Some(format!("the volume is marked for deletion \"{name}\""));
+    }
+    let why = if is_too_small(volume, claim) {
+        "requested PV is too small"
+    } else if facts::class_of_volume(volume) != facts::class_of(claim) {
+        "storageClassName does not match"
+    } else if is_of_other_attributes(volume, claim) {
+        "volumeAttributesClassName does not match"
+    } else if is_of_other_mode(volume, claim) {
+        "incompatible volumeMode"
+    } else if !offers_modes(volume, claim) {
+        "incompatible accessMode"
+    } else {
+        return None;
     };
-    if facts::storage(volume_spec.capacity.as_ref()) < facts::requested(claim) {
-        return Some("requested PV is too small");
-    }
-    if volume_spec.storage_class_name.as_deref().unwrap_or_default() != facts::class_of(claim) {
-        return Some("storageClassName does not match");
-    }
-    if mode(volume_spec.volume_mode.as_ref()) != mode(claim_spec.volume_mode.as_ref()) {
-        return Some("incompatible volumeMode");
-    }
-    let offered = volume_spec.access_modes.as_deref().unwrap_or_default();
-    if !claim_spec.access_modes.iter().flatten().all(|wanted| offered.contains(wanted)) {
-        return Some("incompatible accessMode");
-    }
-    let attributes = |name: &Option<String>| name.clone().unwrap_or_default();
-    if attributes(&volume_spec.volume_attributes_class_name)
-        != attributes(&claim_spec.volume_attributes_class_name)
-    {
-        return Some("volumeAttributesClassName does not match");
-    }
-    None
+    Some(why.to_owned())
 }
 
-/// The volume for a claim that names none: one that was bound to it by hand, else the smallest that fits. `delayed`
-/// claims wait for their pod and only take the former; `node` is the node that the pod goes to, if it is known.
+fn is_too_small(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> bool {
+    capacity(volume) < facts::requested(claim)
+}
+
+fn capacity(volume: &PersistentVolume) -> Quantity {
+    facts::storage(volume.spec.as_ref().and_then(|s| s.capacity.as_ref()))
+}
+
+fn is_of_other_attributes(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> bool {
+    let wanted = claim.spec.as_ref().and_then(|s| s.volume_attributes_class_name.as_deref());
+    let has = volume.spec.as_ref().and_then(|s| s.volume_attributes_class_name.as_deref());
+    wanted.unwrap_or_default() != has.unwrap_or_default()
+}
+
+/// Whether one is a file system and the other a block device.
+pub fn is_of_other_mode(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> bool {
+    let wanted = claim.spec.as_ref().and_then(|s| s.volume_mode.as_ref());
+    mode(volume.spec.as_ref().and_then(|s| s.volume_mode.as_ref())) != mode(wanted)
+}
+
+fn access_modes(volume: &PersistentVolume) -> &[String] {
+    volume.spec.as_ref().and_then(|s| s.access_modes.as_deref()).unwrap_or_default()
+}
+
+fn offers_modes(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> bool {
+    let wanted = claim.spec.iter().flat_map(|s| s.access_modes.iter().flatten());
+    wanted.into_iter().all(|mode| access_modes(volume).contains(mode))
+}
+
+/// The volume for a claim that names none: one that was bound to it by hand, whatever its class and labels, else of
+/// those with the fewest access modes the smallest that fits. `delayed` claims wait for their pod and only take the
+/// former; `node` is the node that the pod goes to, if it is known.
 pub fn best_match<'a>(
     volumes: &'a [Arc<PersistentVolume>],
     claim: &PersistentVolumeClaim,
     delayed: bool,
     node: Option<&Node>,
 ) -> Option<&'a Arc<PersistentVolume>> {
-    let fits = |volume: &&Arc<PersistentVolume>| {
-        mismatch(volume, claim).is_none() && node.is_none_or(|node| facts::reaches(volume, node))
+    let fits = |volume: &PersistentVolume| {
+        volume.metadata.deletion_timestamp.is_none()
+            && !is_too_small(volume, claim)
+            && !is_of_other_mode(volume, claim)
+            && !is_of_other_attributes(volume, claim)
+            && offers_modes(volume, claim)
+            && node.is_none_or(|node| facts::reaches(volume, node))
     };
-    let by_hand = volumes.iter().find(|v| facts::is_bound_to(v, claim) && fits(v));
+    let order = |volume: &Arc<PersistentVolume>| (access_modes(volume).len(), capacity(volume));
+    let least = |a: &&'a Arc<PersistentVolume>, b: &&'a Arc<PersistentVolume>| {
+        order(a).partial_cmp(&order(b)).unwrap_or(Ordering::Equal)
+    };
+    let by_hand = volumes.iter().filter(|v| facts::is_bound_to(v, claim) && fits(v)).min_by(least);
     if by_hand.is_some() || delayed {
         return by_hand;
     }
@@ -58,13 +94,10 @@ pub fn best_match<'a>(
     let free = volumes.iter().filter(|v| {
         facts::claim_ref(v).is_none()
             && facts::phase(v) == "Available"
-            && v.metadata.deletion_timestamp.is_none()
+            && facts::class_of_volume(v) == facts::class_of(claim)
             && selector.as_ref().is_none_or(|s| s.matches(&v.metadata.labels.clone().unwrap_or_default()))
     });
-    free.filter(fits).min_by(|a, b| {
-        let size = |v: &PersistentVolume| facts::storage(v.spec.as_ref().and_then(|s| s.capacity.as_ref()));
-        size(a).partial_cmp(&size(b)).unwrap_or(std::cmp::Ordering::Equal)
-    })
+    free.filter(|v| fits(v)).min_by(least)
 }
 
 /// What a volume needs.
@@ -93,10 +126,42 @@ pub fn volume_step(volume: &PersistentVolume, claim: Option<&PersistentVolumeCla
     match facts::volume_name(claim) {
         None => VolumeStep::LeaveToClaim,
         Some(name) if Some(name) == volume.metadata.name.as_deref() => VolumeStep::Phase("Bound"),
-        Some(_) if facts::annotation(volume, facts::PROVISIONED_BY).is_some() => VolumeStep::Release,
+        Some(_) if is_made_for_its_claim(volume) => VolumeStep::Release,
         Some(_) => {
             let ours = facts::annotation(volume, facts::BOUND_BY_CONTROLLER).is_some();
             VolumeStep::Unbind { by_hand: !ours }
+        }
+    }
+}
+
+/// Made by a provisioner, to go with its claim.
+fn is_made_for_its_claim(volume: &PersistentVolume) -> bool {
+    facts::annotation(volume, facts::PROVISIONED_BY).is_some() && facts::reclaim_policy(volume) == "Delete"
+}
+
+/// Why nobody will reclaim a released volume, as reason and message of the event, the latter also for the status;
+/// `None` if its provisioner will, or nobody shall.
+pub fn no_reclaimer(volume: &PersistentVolume) -> Option<(&'static str, String)> {
+    match facts::reclaim_policy(volume) {
+        "Retain" => None,
+        "Recycle" => Some(("VolumeFailedRecycle", "No recycler plugin found for the volume!".to_owned())),
+        _ if facts::annotation(volume, facts::PROVISIONED_BY).is_some() => None,
+        _ => Some(("VolumeFailedDelete", no_deleter(volume))),
+    }
+}
+
+fn no_deleter(volume: &PersistentVolume) -> String {
+    let path = volume.spec.as_ref().and_then(|s| s.host_path.as_ref()).map(|h| h.path.as_str());
+    match path {
+        // What somebody else made on this machine is not ours to remove.
+        Some(path) if !path.starts_with("/tmp/") => {
+            format!("host_path deleter only supports /tmp/.+ but received provided {path}")
+        }
+        _ => {
+            let name = volume.metadata.name.as_deref().unwrap_or_default();
+            format!(
+                "error getting deleter volume plugin for volume \"{name}\": no deletable volume plugin matched"
+            )
         }
     }
 }
@@ -150,7 +215,7 @@ mod tests {
         ];
         let cases = [
             (claim("500Mi", json!({})), Some("small")),
-            (claim("2Gi", json!({})), Some("many")),
+            (claim("2Gi", json!({})), Some("big")),
             (claim("4Gi", json!({})), Some("big")),
             (claim("11Gi", json!({})), None),
             (claim("1Gi", json!({ "spec": { "accessModes": ["ReadWriteMany"] } })), Some("many")),
@@ -175,6 +240,36 @@ mod tests {
             let found = best_match(&volumes, &claim("1Gi", json!({})), delayed, None).unwrap();
             assert_eq!(found.metadata.name.as_deref(), Some("mine"));
         }
+    }
+
+    #[test]
+    fn a_volume_bound_by_hand_may_be_of_another_class_but_not_of_another_mode() {
+        let wanted = claim("1Gi", json!({ "spec": { "selector": { "matchLabels": { "disk": "other" } } } }));
+        let with = |spec: Value| {
+            let mut extra = reference("");
+            json_patch_merge(&mut extra, &json!({ "spec": spec }));
+            [volume("mine", "1Gi", extra)]
+        };
+        assert!(best_match(&with(json!({ "storageClassName": "fast" })), &wanted, true, None).is_some());
+        assert!(best_match(&with(json!({ "volumeMode": "Block" })), &wanted, false, None).is_none());
+        let small = with(json!({ "capacity": { "storage": "1Mi" } }));
+        assert!(best_match(&small, &wanted, false, None).is_none());
+    }
+
+    #[test]
+    fn who_reclaims_is_told_by_policy_and_maker() {
+        let spec = |spec: Value| volume("v", "1Gi", json!({ "spec": spec }));
+        let reason = |volume: &PersistentVolume| no_reclaimer(volume).map(|(reason, _)| reason);
+        assert_eq!(reason(&spec(json!({}))), None);
+        let recycled = spec(json!({ "persistentVolumeReclaimPolicy": "Recycle" }));
+        assert_eq!(reason(&recycled), Some("VolumeFailedRecycle"));
+        let deleted =
+            spec(json!({ "persistentVolumeReclaimPolicy": "Delete", "hostPath": { "path": "/mnt/data" } }));
+        let why = "host_path deleter only supports /tmp/.+ but received provided /mnt/data".to_owned();
+        assert_eq!(no_reclaimer(&deleted), Some(("VolumeFailedDelete", why)));
+        let mut made = PersistentVolume::clone(&deleted);
+        made.metadata.annotations = Some([(facts::PROVISIONED_BY.to_owned(), "x".to_owned())].into());
+        assert_eq!(reason(&made), None);
     }
 
     #[test]

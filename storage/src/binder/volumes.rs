@@ -2,7 +2,7 @@
 
 use super::Binder;
 use super::plan::{self, VolumeStep};
-use crate::facts::{self, BOUND_BY_CONTROLLER, PROVISIONED_BY};
+use crate::facts::{self, BOUND_BY_CONTROLLER};
 use coracle_client::informer::deleting;
 use coracle_client::{Next, ObjectKey, ReconcileError};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
@@ -28,10 +28,26 @@ impl Binder {
             VolumeStep::Release => self.release(&volume).await,
             VolumeStep::Unbind { by_hand } => self.unbind(&volume, by_hand).await,
             VolumeStep::LeaveToClaim => match claim {
+                Some(claim) if plan::is_of_other_mode(&volume, &claim) => {
+                    self.tell_mode_mismatch(&volume, &claim);
+                    Ok(Next::Done)
+                }
                 Some(claim) => self.sync_claim(&ObjectKey::of(claim.as_ref())).await,
                 None => Ok(Next::Done),
             },
         }
+    }
+
+    fn tell_mode_mismatch(&self, volume: &PersistentVolume, claim: &PersistentVolumeClaim) {
+        let (volume_name, claim_name) = (volume.name_any(), claim.name_any());
+        let message = format!(
+            "Cannot bind PersistentVolume to requested PersistentVolumeClaim \"{claim_name}\" due to incompatible volumeMode."
+        );
+        self.recorder.warning(volume, "VolumeMismatch", message);
+        let message = format!(
+            "Cannot bind PersistentVolume \"{volume_name}\" to requested PersistentVolumeClaim due to incompatible volumeMode."
+        );
+        self.recorder.warning(claim, "VolumeMismatch", message);
     }
 
     /// The claim that the claimRef names, asked of the API if the informer does not show it: a volume is never
@@ -56,18 +72,11 @@ impl Binder {
             self.set_volume_phase(volume, "Released", None).await?;
             return Ok(Next::Done);
         }
-        let orphaned = facts::reclaim_policy(volume) != "Retain"
-            && facts::annotation(volume.as_ref(), PROVISIONED_BY).is_none()
-            && facts::phase(volume) == "Released";
-        if orphaned {
-            // Whoever provisioned it deletes it; nobody did.
-            let message = "no deletable volume plugin matched";
-            let why = format!(
-                "Error getting deleter volume plugin for volume \"{}\": {message}",
-                volume.name_any()
-            );
+        if facts::phase(volume) == "Released"
+            && let Some((reason, why)) = plan::no_reclaimer(volume)
+        {
             self.set_volume_phase(volume, "Failed", Some(&why)).await?;
-            self.recorder.warning(volume.as_ref(), "VolumeFailedDelete", why);
+            self.recorder.warning(volume.as_ref(), reason, why);
         }
         Ok(Next::Done)
     }

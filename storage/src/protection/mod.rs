@@ -5,7 +5,7 @@
 use crate::{Clients, facts};
 use coracle_client::informer::{api_for, deleting};
 use coracle_client::{Controller, Delta, Informer, Next, ObjectKey, ReconcileError, Reconciler};
-use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod, Volume};
 use kube::api::{ListParams, PostParams};
 use kube::{Api, ResourceExt};
 use tokio_util::sync::CancellationToken;
@@ -27,9 +27,22 @@ pub fn uses(pod: &Pod, claim: &str) -> bool {
     claim_names(pod).iter().any(|name| name == claim)
 }
 
-/// A pod that is on a node holds its claims until it is gone, whatever its phase.
+/// A pod that is on a node holds its claims until it is gone, whatever its phase; those of its own ephemeral volumes
+/// only until it has ended for good: it may wait for them in turn.
 fn holds(pod: &Pod, claim: &str) -> bool {
-    pod.spec.as_ref().and_then(|s| s.node_name.as_deref()).is_some_and(|n| !n.is_empty()) && uses(pod, claim)
+    let spec = pod.spec.as_ref();
+    let is_own = |volume: &Volume| {
+        volume.ephemeral.is_some() && format!("{}-{}", pod.name_any(), volume.name) == claim
+    };
+    let own = || spec.is_some_and(|s| s.volumes.iter().flatten().any(is_own));
+    spec.and_then(|s| s.node_name.as_deref()).is_some_and(|n| !n.is_empty())
+        && uses(pod, claim)
+        && !(has_ended(pod) && own())
+}
+
+/// Whether a deleted pod has no time left: its kubelet is done with it, or it was deleted by force.
+fn has_ended(pod: &Pod) -> bool {
+    deleting(pod) && pod.metadata.deletion_grace_period_seconds == Some(0)
 }
 
 struct Claims {
@@ -45,9 +58,10 @@ pub async fn run_claims(clients: Clients, stop: CancellationToken) {
     Controller::new(reconciler).objects(&claims).watch(&pods, claims_of_gone).run(stop).await;
 }
 
-/// The claims of a pod that went.
+/// The claims of a pod that went, or has ended for good.
 fn claims_of_gone(delta: &Delta<Pod>) -> Vec<ObjectKey> {
-    let Some(pod) = delta.old.as_ref().filter(|_| delta.new.is_none()) else { return Vec::new() };
+    let went = delta.new.as_deref().is_none_or(has_ended);
+    let Some(pod) = delta.old.as_ref().filter(|_| went) else { return Vec::new() };
     let namespace = pod.namespace().unwrap_or_default();
     claim_names(pod).into_iter().map(|name| ObjectKey::new(namespace.clone(), name)).collect()
 }
@@ -116,5 +130,39 @@ impl Reconciler for Volumes {
             api.replace(&key.name, &PostParams::default(), &changed).await?;
         }
         Ok(Next::Done)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn pod(node: &str, extra: Value) -> Pod {
+        let mut metadata = json!({ "name": "web" });
+        metadata.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
+        let volumes = json!([{ "name": "data", "persistentVolumeClaim": { "claimName": "shared" } },
+            { "name": "scratch", "ephemeral": {} }]);
+        let spec = json!({ "nodeName": node, "containers": [], "volumes": volumes });
+        serde_json::from_value(json!({ "metadata": metadata, "spec": spec })).unwrap()
+    }
+
+    #[test]
+    fn a_pod_on_a_node_holds_its_claims_to_its_end() {
+        let going = |grace| json!({ "deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": grace });
+        for (pod, shared, own) in [
+            (pod("", json!({})), false, false),
+            (pod("n", json!({})), true, true),
+            (pod("n", going(30)), true, true),
+            (pod("n", going(0)), true, false),
+        ] {
+            assert_eq!(
+                (holds(&pod, "shared"), holds(&pod, "web-scratch")),
+                (shared, own),
+                "{:?}",
+                pod.metadata
+            );
+            assert!(!holds(&pod, "other"));
+        }
     }
 }
