@@ -89,14 +89,18 @@ impl Reconciler for Jobs {
             orphans::free(&self.control, &self.jobs, &self.pods, &key.namespace).await?;
             return Ok(Next::Done);
         };
-        let manager = job.spec.as_ref().and_then(|s| s.managed_by.as_deref());
-        if is_finished(&job) || manager.is_some_and(|m| m != OURS) {
+        if !is_ours(&job) {
             self.forget(key);
             return Ok(Next::Done);
         }
         let newest = self.written.lock().get(key).copied().unwrap_or(0);
         if revision_of(job.as_ref()) < newest || !self.pending.seen(key, &self.pods) {
             return Ok(Next::After(PATIENCE));
+        }
+        if is_finished(&job) {
+            self.forget(key);
+            orphans::free_of(&self.control, &job, &self.pods).await?;
+            return Ok(Next::Done);
         }
         let Some(selector) = selector(&job) else { return Ok(Next::Done) };
         let pods = self.control.claim(job.as_ref(), &self.pods, &selector, Some(TRACKING)).await?;
@@ -118,12 +122,21 @@ fn owned_by(pod: &Pod, job: &Job) -> bool {
     ownership::controller_of(&pod.metadata).is_some_and(|owner| owner.uid == uid_of(job))
 }
 
-/// Whether the pod waits for a Job that does not exist (any more).
+/// Whether we run the Job, and not somebody whom it names.
+fn is_ours(job: &Job) -> bool {
+    job.spec.as_ref().and_then(|s| s.managed_by.as_deref()).is_none_or(|manager| manager == OURS)
+}
+
+/// Whether the pod waits for a Job that does not exist (any more), or is over. Pods of others, and of Jobs that others
+/// run, are theirs.
 fn is_orphan(pod: &Pod, jobs: &Informer<Job>) -> bool {
     if !is_tracked(pod) {
         return false;
     }
     let Some(owner) = ownership::controller_of(&pod.metadata) else { return true };
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
-    owner.kind == "Job" && jobs.get(namespace, &owner.name).is_none_or(|job| !owned_by(pod, &job))
+    let is_over = |job: &Job| !owned_by(pod, job) || is_ours(job) && is_finished(job);
+    owner.kind == "Job"
+        && owner.api_version == "batch/v1"
+        && jobs.get(namespace, &owner.name).is_none_or(|job| is_over(&job))
 }

@@ -196,6 +196,14 @@ async fn orphans_are_let_go_and_old_jobs_removed() {
     .unwrap();
     until_list("free pods", &pods, "app=left", |p| p.len() == 2 && held(p) == 0).await;
 
+    // A finished Job holds none of its pods.
+    run(&world, job("over", "0", json!({})), "Complete").await;
+    let its = until_list("its pod", &pods, "app=over", |p| p.len() == 1 && held(p) == 0).await;
+    let again = json!({ "metadata": { "finalizers": [TRACKING] } });
+    let marked = pods.patch(&its[0].name_any(), &PatchParams::default(), &Patch::Merge(again)).await.unwrap();
+    assert_eq!(held(std::slice::from_ref(&marked)), 1);
+    until_list("let go again", &pods, "app=over", |p| p.len() == 1 && held(p) == 0).await;
+
     // Nobody may see it finished: times are of whole seconds, so a second may be short.
     world.create(&jobs, job("short", "0", json!({ "ttlSecondsAfterFinished": 1 }))).await;
     until_gone("the finished job", &jobs, "short").await;
