@@ -5,6 +5,7 @@
 mod pass;
 mod plan;
 mod revision;
+mod rollback;
 mod shape;
 mod status;
 
@@ -114,6 +115,9 @@ impl Deployments {
             pass.scale().await?;
             pass.clean_up().await?;
             return pass.write_counts().await;
+        }
+        if let Some(revision) = rollback::wanted(&pass.deployment) {
+            return pass.roll_back(revision).await;
         }
         if pass.is_scaling() {
             pass.refresh_new().await?;

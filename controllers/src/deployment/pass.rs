@@ -22,9 +22,9 @@ pub struct Pass<'a> {
     stored_revision: Option<String>,
     new: Option<Arc<ReplicaSet>>,
     old: Vec<Arc<ReplicaSet>>,
-    deployments: Api<Deployment>,
+    pub(super) deployments: Api<Deployment>,
     sets: Api<ReplicaSet>,
-    recorder: &'a Recorder,
+    pub(super) recorder: &'a Recorder,
     now: Timestamp,
 }
 
@@ -72,7 +72,7 @@ impl<'a> Pass<'a> {
         status::is_complete(&self.deployment, &self.stored)
     }
 
-    fn all(&self) -> Vec<&Arc<ReplicaSet>> {
+    pub(super) fn all(&self) -> Vec<&Arc<ReplicaSet>> {
         self.old.iter().chain(&self.new).collect()
     }
 

@@ -11,18 +11,14 @@ use std::sync::Arc;
 
 pub const HASH_LABEL: &str = "pod-template-hash";
 pub const REVISION: &str = "deployment.kubernetes.io/revision";
+/// Asks for an earlier revision.
+pub const ROLLBACK_TO: &str = "deprecated.deployment.rollback.to";
 const HISTORY: &str = "deployment.kubernetes.io/revision-history";
 /// Longest list of revisions in an annotation; upstream's.
 const HISTORY_CHARS: usize = 2000;
 /// Annotations of a Deployment that its ReplicaSets do not inherit.
-const OWN: [&str; 6] = [
-    "kubectl.kubernetes.io/last-applied-configuration",
-    REVISION,
-    HISTORY,
-    DESIRED,
-    MAX,
-    "deprecated.deployment.rollback.to",
-];
+pub const OWN: [&str; 6] =
+    ["kubectl.kubernetes.io/last-applied-configuration", REVISION, HISTORY, DESIRED, MAX, ROLLBACK_TO];
 /// A name-safe hash of a template; a collision count makes it another one. Stable as long as the API's field order.
 pub fn template_hash(template: &PodTemplateSpec, collisions: Option<i32>) -> String {
     safe_hash(serde_json::to_vec(template).unwrap_or_default(), collisions)

@@ -71,7 +71,26 @@ async fn a_deployment_scales_rolls_out_and_rolls_back() {
     assert_eq!(sets.len(), 2, "the old set took over again");
     let history = sets.iter().find_map(|s| s.annotations().get("deployment.kubernetes.io/revision-history"));
     assert_eq!(history.map(String::as_str), Some("1"));
+
+    // What `spec.rollbackTo` of old became: the last revision again, which is that of b.
+    let back = json!({ "metadata": { "annotations": { "deprecated.deployment.rollback.to": "0" } } });
+    deployments.patch("web", &patch, &merge(back)).await.unwrap();
+    until_object("revision 4", &deployments, "web", |d| {
+        is_rolled_out(d, 2)
+            && d.annotations()["deployment.kubernetes.io/revision"] == "4"
+            && !d.annotations().contains_key("deprecated.deployment.rollback.to")
+    })
+    .await;
+    until_list("pods of b again", &pods, "app=web", |p| p.len() == 2 && p.iter().all(|p| image(p) == "b"))
+        .await;
     let events = world.in_namespace::<Event>("default");
+    until_list("told of the rollback", &events, "", |all| {
+        let message = "Rolled back deployment \"web\" to revision 2";
+        all.iter().any(|e| {
+            e.reason.as_deref() == Some("DeploymentRollback") && e.message.as_deref() == Some(message)
+        })
+    })
+    .await;
     let scaled = until_list("scaling events", &events, "", |all| {
         let of = |e: &&Event| e.reason.as_deref() == Some("ScalingReplicaSet");
         all.iter().filter(of).count() >= 4
