@@ -2,8 +2,8 @@
 //!
 //! What a write adds is charged to `status.used` of its quotas before the write happens, by compare and swap, so that two
 //! writes at the same moment cannot both take the last place. The quota controller recounts, and so gives back what
-//! deletions free and what was charged for a write that failed later. An amount that the controller has not counted yet
-//! is counted here, from the objects that are there.
+//! deletions free and what was charged for a write that failed later. An amount that the status does not limit yet is
+//! counted here, from the objects that are there.
 
 use super::{Operation, Request, items};
 use crate::store::{Durability, Guard, KeyValue, Op, Store, StoreError, Txn};
@@ -135,6 +135,11 @@ fn judge(
             return Err(request.forbidden(&why));
         }
     }
+    let unknown = unknown(quota, group, resource);
+    if !unknown.is_empty() {
+        let why = format!("status unknown for quota: {name}, resources: {}", unknown.join(","));
+        return Err(request.forbidden(&why));
+    }
     let now = Timestamp::now();
     let mut asked = quota::usage(group, resource, object, now);
     // Only growth is judged, so that what is over quota can still shrink.
@@ -165,6 +170,22 @@ fn judge(
         only(&hard)
     );
     Err(request.forbidden(&why))
+}
+
+/// What the status limits of the resource, in order, if it does not say of all of it how much is used: then nobody knows
+/// how much is left.
+fn unknown<'a>(quota: &'a Object, group: &str, resource: &str) -> Vec<&'a str> {
+    let hard = quota["status"]["hard"].as_object().into_iter().flatten();
+    let is_its = |name: &&str| {
+        let (of_group, plural) = quota::measured(name);
+        of_group == group && plural == resource
+    };
+    let mut limited: Vec<&str> = hard.map(|(name, _)| name.as_str()).filter(is_its).collect();
+    if limited.iter().all(|name| !quota["status"]["used"][*name].is_null()) {
+        return Vec::new();
+    }
+    limited.sort_unstable();
+    limited
 }
 
 /// Whether the controller has counted this amount.

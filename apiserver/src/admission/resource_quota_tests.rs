@@ -57,6 +57,23 @@ fn counts_and_sums() {
 }
 
 #[test]
+fn a_limit_without_a_count_lets_nothing_in() {
+    let world = World::new();
+    let hard = json!({ "pods": "2", "requests.cpu": "1", "secrets": "1" });
+    world.put(
+        "resourcequotas.",
+        json!({ "metadata": { "name": "q", "namespace": "a" }, "spec": { "hard": hard },
+            "status": { "hard": hard, "used": { "pods": "0", "secrets": "0" } } }),
+    );
+    assert_eq!(
+        create(&world, "pods.", &asking("a", "100m")).unwrap_err(),
+        "pods \"a\" is forbidden: status unknown for quota: q, resources: pods,requests.cpu"
+    );
+    let secret = json!({ "metadata": { "name": "s", "namespace": "a" } });
+    create(&world, "secrets.", &secret).expect("of secrets all is known");
+}
+
+#[test]
 fn other_resources() {
     let world = world(json!({ "hard": {
         "count/deployments.apps": "1", "configmaps": "1", "requests.storage": "1Gi",

@@ -106,7 +106,9 @@ impl Zones {
             inner.counts = count(&all());
             inner.counted = Some(now);
         }
-        if inner.counts.values().all(|count| count.state() == State::Full) {
+        let mut states = inner.counts.values().map(|count| count.state());
+        // Without a node that counts nothing can be said of the whole.
+        if !inner.counts.is_empty() && states.all(|state| state == State::Full) {
             return Leave::Withdrawn;
         }
         if told {
@@ -167,6 +169,16 @@ mod tests {
         assert_eq!(zones.ask(&nodes[0], false, || nodes.clone()), Leave::Granted);
         assert_eq!(zones.ask(&nodes[1], false, || nodes.clone()), Leave::Wait);
         assert_eq!(zones.ask(&nodes[1], true, || nodes.clone()), Leave::Granted);
+    }
+
+    #[test]
+    fn nodes_that_do_not_count_go_one_after_the_other() {
+        let mut excluded = Node::clone(&node("a", "x", false));
+        excluded.labels_mut().insert(EXCLUDED.to_owned(), String::new());
+        let nodes = vec![Arc::new(excluded)];
+        let zones = Zones::default();
+        assert_eq!(zones.ask(&nodes[0], false, || nodes.clone()), Leave::Granted);
+        assert_eq!(zones.ask(&nodes[0], false, || nodes.clone()), Leave::Wait);
     }
 
     #[test]
