@@ -35,6 +35,9 @@ mod nodes;
 #[path = "cluster/ordered.rs"]
 mod ordered;
 #[cfg(test)]
+#[path = "cluster/policies.rs"]
+mod policies;
+#[cfg(test)]
 #[path = "cluster/quotas.rs"]
 mod quotas;
 #[cfg(test)]

@@ -66,7 +66,11 @@ async fn a_rollout_writes_little_besides_its_pods_and_then_all_is_quiet() {
     settle(&world).await;
     raw.patch(Kind::Merge, path, json!({ "metadata": { "labels": { "touched": "true" } } })).await;
     tokio::time::sleep(CALM).await;
-    let touched = taken(&world);
+    let mut touched = taken(&world);
+    // Others may look at something of their own just now.
+    touched.retain(|who, _| {
+        ["deployment-controller", "replicaset-controller"].iter().any(|c| who.starts_with(c))
+    });
     assert!(touched.is_empty(), "a label changes nothing: {touched:?}");
 }
 
@@ -83,5 +87,8 @@ async fn what_lost_its_owner_goes_with_one_request() {
     let made = taken(&world);
     println!("a Deployment of 20 deleted: {made:?}");
     let collector = |how| of(&made, "generic-garbage-collector", how);
-    assert_eq!((collector("DELETE"), collector("GET"), collector("PATCH")), (21, 0, 0), "{made:?}");
+    assert_eq!((collector("GET"), collector("PATCH")), (0, 0), "{made:?}");
+    // A pod more for each that its set made before it knew of its own end.
+    let again = of(&made, "replicaset-controller", "POST");
+    assert!((21..=21 + again).contains(&collector("DELETE")), "{made:?}");
 }

@@ -160,18 +160,25 @@ async fn scale(raw: &Raw, path: &str, replicas: i32) {
     raw.until("the new size is seen", path, seen).await;
 }
 
+fn ready(count: i64) -> impl Fn(&Value) -> bool {
+    move |s: &Value| s["status"]["readyReplicas"].as_i64().unwrap_or(0) == count
+}
+
+/// A StatefulSet `ss` of one pod, which is not well, told to have three. Its path.
+async fn grown_while_unhealthy(raw: &Raw, more: Value) -> String {
+    raw.post(&format!("{APPS}/statefulsets"), workload("ss", 1, &json!({ "app": "ss" }), "a", more)).await;
+    let path = format!("{APPS}/statefulsets/ss");
+    raw.until("one", &path, ready(1)).await;
+    set_ready(raw, "ss-0", "False").await;
+    raw.until("none", &path, ready(0)).await;
+    scale(raw, &path, 3).await;
+    path
+}
+
 #[tokio::test]
 async fn a_stateful_set_halts_for_an_unhealthy_pod_and_replaces_a_failed_one() {
     let (_world, raw) = start().await;
-    let labels = json!({ "app": "ss" });
-    let more = json!({ "serviceName": "ss" });
-    raw.post(&format!("{APPS}/statefulsets"), workload("ss", 1, &labels, "a", more)).await;
-    let path = &format!("{APPS}/statefulsets/ss");
-    let ready = |count: i64| move |s: &Value| s["status"]["readyReplicas"].as_i64().unwrap_or(0) == count;
-    raw.until("one", path, ready(1)).await;
-    set_ready(&raw, "ss-0", "False").await;
-    raw.until("none", path, ready(0)).await;
-    scale(&raw, path, 3).await;
+    let path = &grown_while_unhealthy(&raw, json!({ "serviceName": "ss" })).await;
     assert_eq!(items(&raw.get(PODS).await).len(), 1, "it waits for the first");
     set_ready(&raw, "ss-0", "True").await;
     raw.until("three", path, ready(3)).await;
@@ -199,13 +206,7 @@ async fn a_stateful_set_halts_for_an_unhealthy_pod_and_replaces_a_failed_one() {
 async fn a_parallel_stateful_set_does_not_wait_for_the_unhealthy() {
     let (_world, raw) = start().await;
     let more = json!({ "serviceName": "ss", "podManagementPolicy": "Parallel" });
-    raw.post(&format!("{APPS}/statefulsets"), workload("ss", 1, &json!({ "app": "ss" }), "a", more)).await;
-    let path = &format!("{APPS}/statefulsets/ss");
-    let ready = |count: i64| move |s: &Value| s["status"]["readyReplicas"].as_i64().unwrap_or(0) == count;
-    raw.until("one", path, ready(1)).await;
-    set_ready(&raw, "ss-0", "False").await;
-    raw.until("none", path, ready(0)).await;
-    scale(&raw, path, 3).await;
+    let path = &grown_while_unhealthy(&raw, more).await;
     raw.until("the others", path, ready(2)).await;
     for i in 1..3 {
         set_ready(&raw, &format!("ss-{i}"), "False").await;

@@ -1,7 +1,7 @@
 //! CronJobs.
 
 use crate::cluster;
-use crate::support::{EXIT, until_list, until_object};
+use crate::support::{EXIT, World, until_gone, until_list, until_object};
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use kube::ResourceExt;
 use kube::api::{Patch, PatchParams};
@@ -76,4 +76,50 @@ async fn forbidden_and_suspended_starts_do_not_come() {
     until_list("the refusal", &events, "", told).await;
     assert_eq!(until_list("its only job", &jobs, "cron=one", |_| true).await.len(), 1);
     assert!(until_list("no job", &jobs, "cron=still", |_| true).await.is_empty());
+}
+
+/// More than a year ago: whatever comes once a year is due.
+fn long_ago() -> Patch<Value> {
+    let then = jiff::Timestamp::now() - jiff::SignedDuration::from_hours(24 * 400);
+    Patch::Merge(json!({ "status": { "lastScheduleTime": then.strftime("%Y-%m-%dT%H:%M:%SZ").to_string() } }))
+}
+
+/// Starts the first Job of a CronJob, and makes another start due, one that is not this Job's. The first Job's name.
+async fn twice(world: &World, policy: &str) -> String {
+    let crons = world.in_namespace::<CronJob>("default");
+    let spec = json!({ "schedule": "0 0 1 2 *", "concurrencyPolicy": policy });
+    world.create(&crons, cron("it", "", spec)).await;
+    crons.patch_status("it", &PatchParams::default(), &long_ago()).await.unwrap();
+    let active = |c: &CronJob| !names(c).is_empty();
+    let first = names(&until_object("an active job", &crons, "it", active).await).remove(0);
+    let another = Patch::Merge(json!({ "spec": { "schedule": "0 0 1 3 *" } }));
+    crons.patch("it", &PatchParams::default(), &another).await.unwrap();
+    crons.patch_status("it", &PatchParams::default(), &long_ago()).await.unwrap();
+    first
+}
+
+fn names(cron: &CronJob) -> Vec<String> {
+    let active = cron.status.as_ref().and_then(|s| s.active.clone()).unwrap_or_default();
+    active.into_iter().filter_map(|reference| reference.name).collect()
+}
+
+#[tokio::test]
+async fn a_start_replaces_the_job_before_it() {
+    let world = cluster().await;
+    let (crons, jobs) = (world.in_namespace::<CronJob>("default"), world.in_namespace::<Job>("default"));
+    let first = twice(&world, "Replace").await;
+    until_gone("the first job", &jobs, &first).await;
+    let replaced = |c: &CronJob| names(c).len() == 1 && names(c)[0] != first;
+    let second = names(&until_object("another in its place", &crons, "it", replaced).await).remove(0);
+    until_object("the second job", &jobs, &second, |_| true).await;
+}
+
+#[tokio::test]
+async fn several_jobs_run_at_once_if_they_may() {
+    let world = cluster().await;
+    let (crons, jobs) = (world.in_namespace::<CronJob>("default"), world.in_namespace::<Job>("default"));
+    let first = twice(&world, "Allow").await;
+    let two = |c: &CronJob| names(c).len() == 2 && names(c).contains(&first);
+    until_object("two active jobs", &crons, "it", two).await;
+    until_list("two jobs", &jobs, "cron=it", |j| j.len() == 2).await;
 }

@@ -128,7 +128,9 @@ fn returns(cluster: &Cluster, db: &[String]) {
     silence(cluster, "sim-0", "false");
     becomes(cluster, "sim-0", "True", &[]);
     for name in db {
-        cluster.ok(&format!("kubectl wait pod/{name} --for=condition=Ready --timeout=100s"));
+        // For a moment there is none of this name.
+        let ready = "{.metadata.deletionTimestamp}{.status.conditions[?(@.type==\"Ready\")].status}";
+        cluster.until(&format!("kubectl get pod {name} -o jsonpath='{ready}'"), "True");
     }
     cluster.until("kubectl get pods --field-selector=spec.nodeName=sim-0 -o jsonpath='{.items[*].metadata.deletionTimestamp}'", "");
     cluster.until(

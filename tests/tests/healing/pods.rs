@@ -64,7 +64,7 @@ fn deleted_pods_come_back() {
         "sim-0\nsim-1",
     );
     cluster.says("kubectl get replicasets -l app=web -o name | wc -l", "1");
-    cluster.says(
+    cluster.until(
         "kubectl get rc,rs,deployments,statefulsets -o jsonpath='{.items[*].status.readyReplicas}'",
         "3 3 3 3 3",
     );
