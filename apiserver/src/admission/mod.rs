@@ -39,7 +39,7 @@ pub use crate::registry::{Admission, Asked, Attributes, Forms, Kind, Operation, 
 pub use node_restriction::check_token as check_node_token;
 pub use plugins::{Config, NEED_CONTROLLERS, NEEDS_NODE_LIFECYCLE, NEEDS_STORAGE_PROTECTION, PluginError};
 
-use crate::authz::{Authorizer, escalation};
+use crate::authz::{Authorizer, devices, escalation, params};
 use crate::metrics::{self, Histogram};
 use crate::strategy::Reader;
 use coracle_api::{ApiError, Object, UserInfo};
@@ -137,24 +137,42 @@ impl Chain {
         Ok(Self { read, plugins, mutating, validating, quota, authorizer: None })
     }
 
-    /// Refuses roles and bindings by which their writer would grant more than they have
-    /// ([`escalation`]). Every server whose requests are authorized needs this.
+    /// Refuses roles and bindings by which their writer would grant more than they have ([`escalation`]), policies that
+    /// read for them what they may not ([`params`]), and changes of claims that are others' ([`devices`]). Every server
+    /// whose requests are authorized needs this.
     pub fn guard_escalation(self, authorizer: Arc<dyn Authorizer>) -> Self {
         Self { authorizer: Some(authorizer), ..self }
     }
 
     fn check_escalation(
         &self,
-        request: &Request,
+        attributes: &Attributes<'_>,
         object: Option<&Object>,
         old: Option<&Object>,
     ) -> Result<(), ApiError> {
-        let (Some(authorizer), Some(object)) = (&self.authorizer, object) else { return Ok(()) };
-        let writes = matches!(request.operation, Operation::Create | Operation::Update);
-        if !writes || request.group != "rbac.authorization.k8s.io" {
+        let (Some(authorizer), Some(object)) = (self.authorizer.as_deref(), object) else { return Ok(()) };
+        let Attributes { resource, user, .. } = *attributes;
+        if !matches!(attributes.operation, Operation::Create | Operation::Update) {
             return Ok(());
         }
-        escalation::check(request.resource, object, old, request.user, &**authorizer, request.read)
+        let errors = match (&*resource.group, &*resource.plural, attributes.subresource) {
+            ("rbac.authorization.k8s.io", plural, _) => {
+                return escalation::check(plural, object, old, user, authorizer, &*self.read);
+            }
+            ("admissionregistration.k8s.io", plural, "") => {
+                let asked = params::Asked { user, authorizer, read: &*self.read };
+                params::check(plural, object, old, asked).err().into_iter().collect()
+            }
+            ("resource.k8s.io", "resourceclaims", "status") => {
+                let verb = if attributes.asked.is_patch() { "patch" } else { "update" };
+                old.map(|old| devices::check(object, old, user, verb, authorizer)).unwrap_or_default()
+            }
+            _ => return Ok(()),
+        };
+        match errors.is_empty() {
+            true => Ok(()),
+            false => Err(ApiError::invalid(&resource.group, &resource.kind, attributes.name, &errors)),
+        }
     }
 
     fn request<'a>(&'a self, attributes: &'a Attributes<'_>) -> Request<'a> {
@@ -260,7 +278,7 @@ impl Admission for Chain {
             self.tell_of_deletion(attributes, old).await?;
         }
         let request = self.request(attributes);
-        self.check_escalation(&request, object, old)?;
+        self.check_escalation(attributes, object, old)?;
         let mut timer = Timer::new(attributes.operation, "validate");
         for Timed { plugin, validate, .. } in &self.plugins {
             if plugin.handles(attributes.operation) {

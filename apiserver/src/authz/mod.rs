@@ -4,9 +4,11 @@
 //! (<https://kubernetes.io/docs/reference/access-authn-authz/authorization/>); `system:masters` may do everything.
 
 mod attributes;
+pub mod devices;
 pub mod escalation;
 mod go;
 pub mod node;
+pub mod params;
 pub mod rbac;
 pub mod rules;
 

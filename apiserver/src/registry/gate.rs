@@ -48,6 +48,10 @@ impl Asked<'_> {
         }
     }
 
+    pub fn is_patch(&self) -> bool {
+        matches!(self, Self::Write(options) if options.patch)
+    }
+
     /// CreateOptions, UpdateOptions or DeleteOptions of meta.k8s.io/v1. A patch is one of the first two by what it does,
     /// as upstream tells it.
     pub fn to_value(self, operation: Operation) -> Value {

@@ -17,6 +17,8 @@ pub struct WriteOptions {
     pub force: bool,
     pub field_manager: String,
     pub sent: SentOptions,
+    /// Whether the request is a PATCH, which is another right than `update`.
+    pub patch: bool,
 }
 
 /// What the client has sent, before anything was filled in: webhooks and policies see it.
@@ -90,7 +92,8 @@ impl Query {
         refuse(kind, errors)?;
         let force = self.flag("force").unwrap_or(false);
         let sent = SentOptions { field_manager: field_manager.clone(), field_validation: asked.to_owned() };
-        Ok(WriteOptions { dry_run, field_validation, force, field_manager, sent })
+        let patch = kind == "PatchOptions";
+        Ok(WriteOptions { dry_run, field_validation, force, field_manager, sent, patch })
     }
 
     pub fn list_options(&self) -> Result<ListOptions, ApiError> {

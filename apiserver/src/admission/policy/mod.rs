@@ -17,6 +17,7 @@ mod validator;
 
 pub use compiled::{json_patches, structure};
 pub use mutating::MutatingPolicies;
+pub use params::resource_of;
 pub use status::maintain;
 pub use validating::ValidatingPolicies;
 

@@ -53,16 +53,21 @@ impl Strategy for ResourceClaims {
         status::drop_deallocated(new, old);
     }
 
-    fn validate_create(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
-        requests::check(&object["spec"], &Path::root("spec"), &mut Errors(errors));
+    fn validate_create(&self, object: &Object, env: &Env, errors: &mut Vec<FieldError>) {
+        let errors = &mut Errors(errors);
+        admin_access(object, requests::asks_for_admin_access(&object["spec"]), env, errors);
+        requests::check(&object["spec"], &Path::root("spec"), errors);
     }
 
     fn validate_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         rules::immutable(new, old, &["spec"], &mut Errors(errors));
     }
 
-    fn validate_status_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
-        status::check(new, old, &mut Errors(errors));
+    fn validate_status_update(&self, new: &Object, old: &Object, env: &Env, errors: &mut Vec<FieldError>) {
+        let errors = &mut Errors(errors);
+        let granted = status::has_admin_access(old);
+        admin_access(new, status::has_admin_access(new).filter(|_| granted.is_none()), env, errors);
+        status::check(new, old, errors);
     }
 
     fn has_status(&self) -> bool {
@@ -100,9 +105,11 @@ impl Strategy for ResourceClaimTemplates {
         remove(object, "metadata.generation");
     }
 
-    fn validate_create(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
+    fn validate_create(&self, object: &Object, env: &Env, errors: &mut Vec<FieldError>) {
         let errors = &mut Errors(errors);
         let path = Path::root("spec");
+        let asking = requests::asks_for_admin_access(at(object, "spec.spec"));
+        admin_access(object, asking, env, errors);
         template_metadata(at(object, "spec.metadata"), &path.field("metadata"), errors);
         requests::check(at(object, "spec.spec"), &path.field("spec"), errors);
     }

@@ -1,41 +1,48 @@
 //! Devices of a ResourceSlice: attributes, capacities, taints.
 
+use super::super::pods::validate::node_selector;
 use super::*;
 
-/// Upstream's numbers: attributes and capacities of one device together, taints, bytes of the parts of a name, of a
-/// string value.
+/// Upstream's numbers: attributes and capacities of one device together, taints, conditions of binding, sets of counters
+/// that it draws on, counters of one set, bytes of the local part of a name and of a string value.
 const ATTRIBUTES_MAX: usize = 32;
 const TAINTS_MAX: usize = 16;
-const DOMAIN_MAX: usize = 63;
+const CONDITIONS_MAX: usize = 4;
+const CONSUMED_MAX: usize = 2;
+const COUNTERS_MAX: usize = 32;
 const ID_MAX: usize = 32;
 const VALUE_MAX: usize = 64;
 
+/// Of taints and tolerations.
+pub const EFFECTS: &[&str] = &["NoExecute", "NoSchedule", "None"];
+
 /// `domain/id`, both needed.
 pub fn full_name(name: &str, path: &Path, errors: &mut Errors) {
-    match name.split_once('/') {
-        None if name.is_empty() => errors.required(path, "name must not be empty"),
-        None => errors.invalid(path, name, "must include a domain"),
-        Some(_) => qualified(name, path, errors),
+    qualified(name, path, errors);
+    if !name.contains('/') {
+        errors.invalid(path, name, "a fully qualified name must be a domain and a name separated by a slash");
     }
 }
 
 /// `id` or `domain/id`.
-fn qualified(name: &str, path: &Path, errors: &mut Errors) {
-    let (domain, id) = name.rsplit_once('/').unwrap_or(("", name));
-    if name.contains('/') {
-        if domain.is_empty() {
-            errors.required(path, "the domain must not be empty");
-        } else {
-            if domain.len() > DOMAIN_MAX {
-                errors.too_long(path, DOMAIN_MAX);
+pub fn qualified(name: &str, path: &Path, errors: &mut Errors) {
+    match name.split('/').collect::<Vec<_>>()[..] {
+        [id] => identifier(id, path, errors),
+        [domain, id] => {
+            match domain {
+                "" => errors.invalid(path, "", "the domain must not be empty"),
+                _ => driver(domain, path, errors),
             }
-            rules::subdomain(domain, path, errors);
+            match id {
+                "" => errors.invalid(path, "", "the name must not be empty"),
+                _ => identifier(id, path, errors),
+            }
         }
+        _ => errors.invalid(path, name, "must not contain more than one slash"),
     }
-    if id.is_empty() {
-        errors.required(path, "the name must not be empty");
-        return;
-    }
+}
+
+fn identifier(id: &str, path: &Path, errors: &mut Errors) {
     if id.len() > ID_MAX {
         errors.too_long(path, ID_MAX);
     }
@@ -44,14 +51,15 @@ fn qualified(name: &str, path: &Path, errors: &mut Errors) {
     }
 }
 
-pub fn check(device: &Value, path: &Path, per_device_nodes: bool, errors: &mut Errors) {
-    match str_at(device, "name") {
-        "" => errors.required(&path.field("name"), ""),
-        name => rules::label(name, &path.field("name"), errors),
-    }
-    let (attributes, capacity) = (at(device, "attributes"), at(device, "capacity"));
-    let count =
-        [attributes, capacity].iter().filter_map(|m| m.as_object()).map(serde_json::Map::len).sum::<usize>();
+/// A device of a slice. `old` is the device of that name in the slice that is updated.
+pub fn check(device: &Value, old: Option<&Value>, path: &Path, per_device_nodes: bool, errors: &mut Errors) {
+    rules::label(str_at(device, "name"), &path.field("name"), errors);
+    let (attributes, capacities) = (at(device, "attributes"), at(device, "capacity"));
+    let count = [attributes, capacities]
+        .iter()
+        .filter_map(|m| m.as_object())
+        .map(serde_json::Map::len)
+        .sum::<usize>();
     if count > ATTRIBUTES_MAX {
         let detail =
             format!("the total number of attributes and capacities must not exceed {ATTRIBUTES_MAX}");
@@ -62,32 +70,76 @@ pub fn check(device: &Value, path: &Path, per_device_nodes: bool, errors: &mut E
         qualified(name, &here, errors);
         attribute(value, &here, errors);
     }
-    for (name, value) in entries_at(device, "capacity") {
-        let here = path.field("capacity").key(name);
-        qualified(name, &here, errors);
-        if let Some(mistake) = rules::quantity_mistake(at(value, "value")) {
-            errors.invalid(&here.field("value"), at(value, "value").clone(), &mistake);
+    let as_before = |field: &str| old.is_some_and(|old| at(old, field) == at(device, field));
+    if !as_before("capacity") {
+        capacity::check(device, &path.field("capacity"), errors);
+    }
+    if !as_before("taints") {
+        each(list_at(device, "taints"), TAINTS_MAX, &path.field("taints"), no_key, errors, &mut taint);
+    }
+    let (consumed, here) = (list_at(device, "consumesCounters"), path.field("consumesCounters"));
+    each(consumed, CONSUMED_MAX, &here, set_name, errors, &mut |item, here, errors| {
+        counters(item, "counterSet", here, errors);
+    });
+    nodes(device, path, per_device_nodes, errors);
+    binding(device, path, errors);
+}
+
+fn set_name(consumed: &Value) -> Option<&str> {
+    consumed.get("counterSet").and_then(Value::as_str)
+}
+
+/// A set of counters, or what a device takes of one; `name` is the field that names it.
+pub fn counters(set: &Value, name: &str, path: &Path, errors: &mut Errors) {
+    match str_at(set, name) {
+        "" => errors.required(&path.field(name), ""),
+        text => rules::label(text, &path.field(name), errors),
+    }
+    let here = path.field("counters");
+    match entries_at(set, "counters").count() {
+        0 => errors.required(&here, ""),
+        n if n > COUNTERS_MAX => errors.too_many(&here, n, COUNTERS_MAX),
+        _ => {
+            for (counter, value) in entries_at(set, "counters") {
+                let here = here.key(counter);
+                rules::label(counter, &here, errors);
+                if let Some(mistake) = rules::quantity_mistake(at(value, "value")) {
+                    errors.invalid(&here.field("value"), at(value, "value").clone(), &mistake);
+                }
+            }
         }
     }
-    nodes(device, path, per_device_nodes, errors);
-    each(list_at(device, "taints"), TAINTS_MAX, &path.field("taints"), no_key, errors, &mut taint);
+}
+
+/// What has to become true, or must not, before a pod is bound: of a device or of what was allocated.
+pub fn binding(holder: &Value, path: &Path, errors: &mut Errors) {
+    const GOOD: &str = "bindingConditions";
+    const BAD: &str = "bindingFailureConditions";
+    for field in [GOOD, BAD] {
+        let here = path.field(field);
+        each(list_at(holder, field), CONDITIONS_MAX, &here, text, errors, &mut |condition, here, errors| {
+            rules::qualified_name(condition.as_str().unwrap_or_default(), here, errors);
+        });
+    }
+    let (good, bad) = (list_at(holder, GOOD), list_at(holder, BAD));
+    for (i, condition) in bad.iter().enumerate().filter(|(_, condition)| good.contains(condition)) {
+        let detail = "bindingFailureConditions must not overlap with bindingConditions";
+        errors.invalid(&path.field(BAD).index(i), condition.clone(), detail);
+    }
+    for (field, other, missing) in
+        [(GOOD, BAD, good.is_empty() && !bad.is_empty()), (BAD, GOOD, bad.is_empty() && !good.is_empty())]
+    {
+        if missing {
+            errors.invalid(&path.field(field), json!([]), &format!("{field} are required to use {other}"));
+        }
+    }
 }
 
 fn attribute(value: &Value, path: &Path, errors: &mut Errors) {
-    const KINDS: [&str; 8] = ["bool", "bools", "int", "ints", "string", "strings", "version", "versions"];
-    match KINDS.iter().filter(|kind| has(value, kind)).count() {
-        0 => errors.required(path, "exactly one value must be specified"),
-        1 => {}
-        _ => errors.invalid(path, value.clone(), "exactly one value must be specified"),
-    }
-    let singles = ["string", "version"].map(|kind| (path.field(kind), str_at(value, kind)));
-    let lists = ["strings", "versions"].iter().flat_map(|kind| {
-        let here = path.field(kind);
-        strings_at(value, kind).enumerate().map(move |(i, item)| (here.index(i), item))
-    });
-    for (here, item) in singles.into_iter().chain(lists) {
-        if item.len() > VALUE_MAX {
-            errors.too_long(&here, VALUE_MAX);
+    const KINDS: [&str; 4] = ["bool", "int", "string", "version"];
+    for kind in ["string", "version"] {
+        if str_at(value, kind).len() > VALUE_MAX {
+            errors.too_long(&path.field(kind), VALUE_MAX);
         }
     }
     let version = str_at(value, "version");
@@ -95,42 +147,82 @@ fn attribute(value: &Value, path: &Path, errors: &mut Errors) {
         let detail = "must be a string compatible with semver.org spec 2.0.0";
         errors.invalid(&path.field("version"), version, detail);
     }
+    match KINDS.iter().filter(|kind| has(value, kind)).count() {
+        0 => errors.invalid(path, "", "exactly one value must be specified"),
+        1 => {}
+        _ => errors.invalid(path, value.clone(), "exactly one value must be specified"),
+    }
 }
 
-fn is_semver(text: &str) -> bool {
-    let core = text.split(['-', '+']).next().unwrap_or_default();
-    let parts: Vec<&str> = core.split('.').collect();
-    parts.len() == 3
-        && parts.iter().all(|part| {
-            !part.is_empty()
-                && part.bytes().all(|b| b.is_ascii_digit())
-                && (part.len() == 1 || !part.starts_with('0'))
-        })
+/// <https://semver.org/spec/v2.0.0.html>
+fn is_semver(version: &str) -> bool {
+    let (version, build) = match version.split_once('+') {
+        Some((version, build)) => (version, Some(build)),
+        None => (version, None),
+    };
+    let (core, pre) = match version.split_once('-') {
+        Some((core, pre)) => (core, Some(pre)),
+        None => (version, None),
+    };
+    let is_word =
+        |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
+    let is_digits = |part: &str| part.bytes().all(|b| b.is_ascii_digit());
+    let is_number =
+        |part: &str| is_word(part) && is_digits(part) && (part.len() == 1 || !part.starts_with('0'));
+    core.split('.').count() == 3
+        && core.split('.').all(is_number)
+        && pre.is_none_or(|pre| pre.split('.').all(|p| is_word(p) && (!is_digits(p) || is_number(p))))
+        && build.is_none_or(|build| build.split('.').all(is_word))
 }
 
 /// Where the device is: on the nodes of its slice, unless the slice leaves that to its devices.
 fn nodes(device: &Value, path: &Path, per_device: bool, errors: &mut Errors) {
-    let given: Vec<&str> =
-        ["nodeName", "nodeSelector", "allNodes"].into_iter().filter(|f| has(device, f)).collect();
+    const FIELDS: [&str; 3] = ["nodeName", "nodeSelector", "allNodes"];
     if !per_device {
-        for field in given {
-            errors.invalid(
-                &path.field(field),
-                at(device, field).clone(),
-                "must not be set if `spec.perDeviceNodeSelection` is not true",
-            );
+        if FIELDS.iter().any(|field| has(device, field)) {
+            let detail = "`nodeName`, `nodeSelector` and `allNodes` can only be set if `perDeviceNodeSelection` is set to \
+                          true in the ResourceSlice spec";
+            errors.invalid(path, Value::Null, detail);
         }
         return;
     }
-    match given.len() {
-        0 => errors.required(path, "exactly one of `nodeName`, `nodeSelector`, or `allNodes` is required when `perDeviceNodeSelection` is set to true in the ResourceSlice"),
-        1 => {}
-        _ => errors.invalid(path, json!(given), "exactly one of `nodeName`, `nodeSelector`, or `allNodes` is required when `perDeviceNodeSelection` is set to true in the ResourceSlice"),
+    if has(device, "nodeName") {
+        let here = path.field("nodeName");
+        match str_at(device, "nodeName") {
+            "" => errors.invalid(&here, "", "must not be empty"),
+            node => rules::subdomain(node, &here, errors),
+        }
     }
+    if has(device, "nodeSelector") {
+        node_selector(at(device, "nodeSelector"), &path.field("nodeSelector"), errors);
+    }
+    if *at(device, "allNodes") == false {
+        errors.invalid(&path.field("allNodes"), false, "must be either unset or set to true");
+    }
+    let detail = "exactly one of `nodeName`, `nodeSelector`, or `allNodes` is required when `perDeviceNodeSelection` is set \
+                  to true in the ResourceSlice spec";
+    match &said(device, &FIELDS)[..] {
+        [] => errors.required(path, detail),
+        [_] => {}
+        several => errors.invalid(path, listed(several), detail),
+    }
+}
+
+/// Those of the fields that say something: an empty name and `false` do not.
+pub fn said<'f>(holder: &Value, fields: &[&'f str]) -> Vec<&'f str> {
+    let says = |field: &str| {
+        has(holder, field) && !matches!(at(holder, field).as_str(), Some("")) && *at(holder, field) != false
+    };
+    fields.iter().copied().filter(|field| says(field)).collect()
+}
+
+/// As upstream shows several fields: {`a`, `b`}
+pub fn listed(fields: &[&str]) -> String {
+    format!("{{{}}}", fields.iter().map(|f| format!("`{f}`")).collect::<Vec<_>>().join(", "))
 }
 
 fn taint(taint: &Value, path: &Path, errors: &mut Errors) {
     rules::qualified_name(str_at(taint, "key"), &path.field("key"), errors);
     rules::label_value(str_at(taint, "value"), &path.field("value"), errors);
-    rules::one_of(taint, "effect", &["NoExecute", "NoSchedule", "None"], path, errors);
+    rules::one_of(taint, "effect", EFFECTS, path, errors);
 }

@@ -1,5 +1,6 @@
 //! resource.k8s.io/v1: dynamic resource allocation.
 
+mod capacity;
 mod claims;
 mod devices;
 mod requests;
@@ -11,6 +12,7 @@ mod tests;
 pub use claims::{DeviceClasses, ResourceClaimTemplates, ResourceClaims};
 pub use slices::ResourceSlices;
 
+use super::pods::validate::sources::driver;
 use super::value::*;
 use super::{Column, Env, Strategy, conditions, copy_field, rules, table};
 use coracle_api::{FieldError, Object, validation};
@@ -18,14 +20,14 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-/// Bytes of a driver's name, of a pool's, and of an expression; upstream's.
-const DRIVER_MAX: usize = 63;
+/// Bytes of a pool's name, and of an expression; upstream's.
 const POOL_MAX: usize = 253;
 const EXPRESSION_MAX: usize = 10 * 1024;
-/// Bytes of the parameters that a driver gets.
+/// Bytes of the parameters that a driver gets, and of the data that it tells of a device.
 const PARAMETERS_MAX: usize = 10 * 1024;
 
-/// Calls `check` for each element of a list that may have at most `max`, and names elements that come twice by `key`.
+/// Calls `check` for each element of a list that may have at most `max`, and names elements that come twice by `key`. Of
+/// a list that is too long nothing else is said.
 fn each(
     list: &[Value],
     max: usize,
@@ -35,14 +37,16 @@ fn each(
     check: &mut dyn FnMut(&Value, &Path, &mut Errors),
 ) {
     if list.len() > max {
-        errors.0.push(FieldError::too_many(path, list.len(), max));
+        errors.too_many(path, list.len(), max);
+        return;
+    }
+    for (i, item) in list.iter().enumerate() {
+        check(item, &path.index(i), errors);
     }
     let mut seen = BTreeSet::new();
     for (i, item) in list.iter().enumerate() {
-        let here = path.index(i);
-        check(item, &here, errors);
-        if let Some(key) = key(item).filter(|key| !seen.insert((*key).to_owned())) {
-            errors.duplicate(&here, key);
+        if let Some(key) = key(item).filter(|key| !seen.insert(*key)) {
+            errors.duplicate(&path.index(i), key);
         }
     }
 }
@@ -57,17 +61,6 @@ fn text(item: &Value) -> Option<&str> {
 
 fn no_key(_item: &Value) -> Option<&str> {
     None
-}
-
-fn driver(name: &str, path: &Path, errors: &mut Errors) {
-    if name.is_empty() {
-        errors.required(path, "");
-        return;
-    }
-    if name.len() > DRIVER_MAX {
-        errors.too_long(path, DRIVER_MAX);
-    }
-    rules::subdomain(&name.to_lowercase(), path, errors);
 }
 
 fn pool(name: &str, path: &Path, errors: &mut Errors) {
@@ -116,13 +109,32 @@ fn configuration(config: &Value, path: &Path, errors: &mut Errors) {
         return;
     }
     driver(str_at(opaque, "driver"), &here.field("driver"), errors);
-    let (parameters, here) = (at(opaque, "parameters"), here.field("parameters"));
-    match parameters {
-        Value::Null => errors.required(&here, ""),
-        Value::Object(_) if parameters.to_string().len() > PARAMETERS_MAX => {
-            errors.too_long(&here, PARAMETERS_MAX)
-        }
+    raw(at(opaque, "parameters"), &here.field("parameters"), errors);
+}
+
+/// What a driver understands: an object of a bounded size.
+fn raw(data: &Value, path: &Path, errors: &mut Errors) {
+    match data {
+        Value::Null => errors.required(path, ""),
+        _ if data.to_string().len() > PARAMETERS_MAX => errors.too_long(path, PARAMETERS_MAX),
         Value::Object(_) => {}
-        other => errors.invalid(&here, other.to_string(), "must be a valid JSON object"),
+        _ => errors.invalid(path, "<value omitted>", "must be a valid JSON object"),
+    }
+}
+
+const ADMIN_LABEL: &str = "resource.kubernetes.io/admin-access";
+
+/// Administrators' access to devices that others use is for namespaces that are labelled for it. `asking` is where the
+/// first request or result stands that asks for it.
+fn admin_access(object: &Object, asking: Option<Path>, env: &Env, errors: &mut Errors) {
+    let Some(path) = asking else { return };
+    let labelled = env.read.get("namespaces.", "", namespace(object)).is_some_and(|namespace| {
+        at(&namespace, "metadata.labels").get(ADMIN_LABEL).is_some_and(|label| label == "true")
+    });
+    if !labelled {
+        let detail = format!(
+            "admin access to devices requires the `{ADMIN_LABEL}: true` label on the containing namespace"
+        );
+        errors.forbidden(&path, &detail);
     }
 }

@@ -7,7 +7,6 @@ const REQUESTS_MAX: usize = 32;
 const CONSTRAINTS_MAX: usize = 32;
 const CONFIG_MAX: usize = 32;
 const ALTERNATIVES_MAX: usize = 8;
-const TOLERATIONS_MAX: usize = 16;
 
 fn exact_default(request: &mut Value) {
     default_str(request, "allocationMode", "ExactCount");
@@ -40,6 +39,14 @@ pub fn names(spec: &Value) -> BTreeSet<String> {
     names
 }
 
+/// Where the first request for an administrator's access stands; upstream names the path so for templates too.
+pub fn asks_for_admin_access(spec: &Value) -> Option<Path> {
+    let asks = |request: &Value| bool_at(request, "exactly.adminAccess");
+    let first = list_at(spec, "devices.requests").iter().position(asks)?;
+    let requests = Path::root("spec").field("devices").field("requests");
+    Some(requests.index(first).field("adminAccess"))
+}
+
 pub fn check(spec: &Value, path: &Path, errors: &mut Errors) {
     let (devices, path) = (at(spec, "devices"), path.field("devices"));
     let names = names(spec);
@@ -53,22 +60,16 @@ pub fn check(spec: &Value, path: &Path, errors: &mut Errors) {
         errors,
         &mut |constraint, here, errors| {
             references(constraint, &names, here, errors);
-            match (has(constraint, "matchAttribute"), has(constraint, "distinctAttribute")) {
-            (false, false) => errors.required(
-                here,
-                "exactly one of matchAttribute or distinctAttribute is required, but none are set",
-            ),
-            (true, true) => errors.invalid(
-                here,
-                Value::Null,
-                "exactly one of matchAttribute or distinctAttribute is required, but multiple fields are set",
-            ),
-            _ => {}
-        }
-            for field in ["matchAttribute", "distinctAttribute"] {
-                if has(constraint, field) {
-                    devices::full_name(str_at(constraint, field), &here.field(field), errors);
-                }
+            let detail = match (has(constraint, "matchAttribute"), has(constraint, "distinctAttribute")) {
+                (false, false) => "",
+                (true, true) => ", but multiple fields are set",
+                _ => return attributes(constraint, here, errors),
+            };
+            let detail =
+                format!(r#"exactly one of "matchAttribute" or "distinctAttribute" is required{detail}"#);
+            match has(constraint, "matchAttribute") {
+                true => errors.invalid(here, Value::Null, &detail),
+                false => errors.required(here, &detail),
             }
         },
     );
@@ -79,20 +80,37 @@ pub fn check(spec: &Value, path: &Path, errors: &mut Errors) {
     });
 }
 
-fn references(holder: &Value, names: &BTreeSet<String>, path: &Path, errors: &mut Errors) {
+fn attributes(constraint: &Value, path: &Path, errors: &mut Errors) {
+    for field in ["matchAttribute", "distinctAttribute"] {
+        if has(constraint, field) {
+            devices::full_name(str_at(constraint, field), &path.field(field), errors);
+        }
+    }
+}
+
+/// `requests` of constraints and configurations.
+pub fn references(holder: &Value, names: &BTreeSet<String>, path: &Path, errors: &mut Errors) {
     let here = path.field("requests");
     each(list_at(holder, "requests"), REQUESTS_MAX, &here, text, errors, &mut |name, here, errors| {
-        let name = name.as_str().unwrap_or_default();
-        if !names.contains(name) {
-            let detail = "must be the name of a request in the claim or the name of a request and a subrequest separated \
-                          by '/'";
-            errors.invalid(here, name, detail);
-        }
+        reference(name.as_str().unwrap_or_default(), names, here, errors);
     });
 }
 
+/// `request` or `request/alternative`.
+pub fn reference(name: &str, names: &BTreeSet<String>, path: &Path, errors: &mut Errors) {
+    let few = name.matches('/').count() < 2;
+    if few {
+        name.split('/').for_each(|part| rules::label(part, path, errors));
+    }
+    if !few || !names.contains(name) {
+        let detail = "must be the name of a request in the claim or the name of a request and a subrequest separated \
+                      by '/'";
+        errors.invalid(path, name, detail);
+    }
+}
+
 fn request(request: &Value, path: &Path, errors: &mut Errors) {
-    name(request, path, errors);
+    rules::label(str_at(request, "name"), &path.field("name"), errors);
     let alternatives = list_at(request, "firstAvailable");
     match (has(request, "exactly"), !alternatives.is_empty()) {
         (false, false) => errors.required(path, "exactly one of `exactly` or `firstAvailable` is required"),
@@ -111,18 +129,11 @@ fn request(request: &Value, path: &Path, errors: &mut Errors) {
                 own_name,
                 errors,
                 &mut |alternative, here, errors| {
-                    name(alternative, here, errors);
+                    rules::label(str_at(alternative, "name"), &here.field("name"), errors);
                     exact(alternative, here, errors);
                 },
             );
         }
-    }
-}
-
-fn name(item: &Value, path: &Path, errors: &mut Errors) {
-    match str_at(item, "name") {
-        "" => errors.required(&path.field("name"), ""),
-        name => rules::label(name, &path.field("name"), errors),
     }
 }
 
@@ -142,8 +153,15 @@ fn exact(request: &Value, path: &Path, errors: &mut Errors) {
         "All" | "ExactCount" => {}
         other => errors.not_supported(&path.field("allocationMode"), other, &["All", "ExactCount"]),
     }
-    let tolerations = list_at(request, "tolerations");
-    each(tolerations, TOLERATIONS_MAX, &path.field("tolerations"), no_key, errors, &mut toleration);
+    tolerations(request, path, errors);
+}
+
+/// Of requests and of what was allocated for them.
+pub fn tolerations(holder: &Value, path: &Path, errors: &mut Errors) {
+    /// Upstream's number.
+    const MAX: usize = 16;
+    let list = list_at(holder, "tolerations");
+    each(list, MAX, &path.field("tolerations"), no_key, errors, &mut toleration);
 }
 
 fn toleration(toleration: &Value, path: &Path, errors: &mut Errors) {
@@ -161,8 +179,5 @@ fn toleration(toleration: &Value, path: &Path, errors: &mut Errors) {
         "Equal" => rules::label_value(value, &path.field("value"), errors),
         other => errors.not_supported(&path.field("operator"), other, &["Equal", "Exists"]),
     }
-    if key.is_empty() && str_at(toleration, "operator") == "Equal" {
-        errors.invalid(&path.field("operator"), "Equal", "operator must be Exists when `key` is empty");
-    }
-    rules::one_of_if_set(toleration, "effect", &["NoExecute", "NoSchedule"], path, errors);
+    rules::one_of_if_set(toleration, "effect", devices::EFFECTS, path, errors);
 }

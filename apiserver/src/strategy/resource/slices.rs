@@ -9,6 +9,8 @@ pub struct ResourceSlices;
 const DEVICES_MAX: usize = 128;
 const ADVANCED_DEVICES_MAX: usize = 64;
 const COUNTER_SETS_MAX: usize = 8;
+/// Kinds of attributes' values that hold several, which need a feature that is off by default.
+const LISTS: [&str; 4] = ["bools", "ints", "strings", "versions"];
 const WHERE: [&str; 4] = ["nodeName", "nodeSelector", "allNodes", "perDeviceNodeSelection"];
 
 /// Taints know since when they are there.
@@ -19,38 +21,53 @@ fn date_taints(object: &mut Object, now: Timestamp) {
     }
 }
 
+/// What belongs to features that upstream has switched off: lists as values of attributes, and devices that stand for
+/// resources of their node.
+fn drop_disabled(object: &mut Object) {
+    for device in each_mut(object, "spec.devices") {
+        remove(device, "nodeAllocatableResourceMappings");
+        let Some(attributes) = at_mut(device, "attributes").and_then(Value::as_object_mut) else { continue };
+        for attribute in attributes.values_mut() {
+            LISTS.iter().for_each(|list| drop(remove(attribute, list)));
+        }
+    }
+}
+
 fn is_advanced(device: &Value) -> bool {
     !list_at(device, "taints").is_empty() || !list_at(device, "consumesCounters").is_empty()
 }
 
 impl Strategy for ResourceSlices {
     fn prepare_create(&self, object: &mut Object, env: &Env) {
+        drop_disabled(object);
         date_taints(object, env.now);
     }
 
     fn prepare_update(&self, new: &mut Object, _old: &Object, env: &Env) {
+        drop_disabled(new);
         date_taints(new, env.now);
     }
 
     fn validate(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
-        let errors = &mut Errors(errors);
-        let (spec, path) = (&object["spec"], Path::root("spec"));
-        driver(str_at(spec, "driver"), &path.field("driver"), errors);
-        let here = path.field("pool");
-        pool(str_at(spec, "pool.name"), &here.field("name"), errors);
-        if i64_at(spec, "pool.resourceSliceCount").unwrap_or(0) <= 0 {
-            let count = at(spec, "pool.resourceSliceCount").clone();
-            errors.invalid(&here.field("resourceSliceCount"), count, "must be greater than zero");
-        }
-        if let Some(generation) = i64_at(spec, "pool.generation").filter(|g| *g < 0) {
-            errors.invalid(&here.field("generation"), generation, "must be greater than or equal to zero");
-        }
-        nodes(spec, &path, errors);
-        content(spec, &path, errors);
+        check(object, None, &mut Errors(errors));
+    }
+
+    fn validate_changed(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
+        check(new, Some(old), &mut Errors(errors));
     }
 
     fn validate_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
-        rules::immutable(new, old, &["spec.driver", "spec.pool.name", "spec.nodeName"], &mut Errors(errors));
+        rules::immutable(new, old, &["spec.pool.name", "spec.driver", "spec.nodeName"], &mut Errors(errors));
+    }
+
+    fn warnings(&self, new: &Object, _old: Option<&Object>) -> Vec<String> {
+        let driver = str_at(new, "spec.driver");
+        match driver == driver.to_lowercase() {
+            true => Vec::new(),
+            false => vec![format!(
+                "spec.driver: driver names should be lowercase; {driver:?} contains uppercase characters"
+            )],
+        }
     }
 
     fn columns(&self) -> &'static [Column] {
@@ -81,78 +98,72 @@ impl Strategy for ResourceSlices {
     }
 }
 
+fn check(object: &Object, old: Option<&Object>, errors: &mut Errors) {
+    let (spec, path) = (&object["spec"], Path::root("spec"));
+    driver(str_at(spec, "driver"), &path.field("driver"), errors);
+    let here = path.field("pool");
+    pool(str_at(spec, "pool.name"), &here.field("name"), errors);
+    let count = i64_at(spec, "pool.resourceSliceCount").unwrap_or(0);
+    if count <= 0 {
+        errors.invalid(&here.field("resourceSliceCount"), count, "must be greater than zero");
+    }
+    if let Some(generation) = i64_at(spec, "pool.generation").filter(|g| *g < 0) {
+        errors.invalid(&here.field("generation"), generation, "must be greater than or equal to zero");
+    }
+    nodes(spec, &path, errors);
+    if has(spec, "sharedCounters") && has(spec, "devices") {
+        errors.invalid(&path, "", "only one of `sharedCounters` or `devices` is allowed");
+    }
+    content(spec, old, &path, errors);
+}
+
 fn nodes(spec: &Value, path: &Path, errors: &mut Errors) {
     const ONE: &str =
         "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required";
-    // What says nothing is a mistake of its own.
-    let says = |field: &&str| {
-        has(spec, field) && !matches!(at(spec, field).as_str(), Some("")) && *at(spec, field) != false
-    };
-    let given: Vec<&str> = WHERE.into_iter().filter(says).collect();
-    match given.as_slice() {
-        [] => errors.required(path, ONE),
-        [_] => {}
-        several => {
-            let list =
-                format!("{{{}}}", several.iter().map(|f| format!("`{f}`")).collect::<Vec<_>>().join(", "));
-            errors.invalid(path, list, &format!("{ONE}, but multiple fields are set"));
-        }
-    }
-    for field in ["allNodes", "perDeviceNodeSelection"] {
-        if *at(spec, field) == Value::Bool(false) {
-            errors.invalid(&path.field(field), false, "must be either unset or set to true");
-        }
-    }
     if has(spec, "nodeName") {
+        let here = path.field("nodeName");
         match str_at(spec, "nodeName") {
-            "" => errors.invalid(
-                &path.field("nodeName"),
-                "",
-                "must be either unset or set to a non-empty string",
-            ),
-            node => rules::subdomain(node, &path.field("nodeName"), errors),
+            "" => errors.invalid(&here, "", "must be either unset or set to a non-empty string"),
+            node => rules::subdomain(node, &here, errors),
         }
     }
     if has(spec, "nodeSelector") {
         node_selector(at(spec, "nodeSelector"), &path.field("nodeSelector"), errors);
+        if list_at(spec, "nodeSelector.nodeSelectorTerms").len() != 1 {
+            let here = path.field("nodeSelector").field("nodeSelectorTerms");
+            let terms = at(spec, "nodeSelector.nodeSelectorTerms").clone();
+            errors.invalid(&here, terms, "must have exactly one node selector term");
+        }
     }
-    if has(spec, "nodeSelector") && list_at(spec, "nodeSelector.nodeSelectorTerms").len() != 1 {
-        let here = path.field("nodeSelector").field("nodeSelectorTerms");
-        let terms = at(spec, "nodeSelector.nodeSelectorTerms").clone();
-        errors.invalid(&here, terms, "must have exactly one node selector term");
+    for field in ["allNodes", "perDeviceNodeSelection"] {
+        if *at(spec, field) == false {
+            errors.invalid(&path.field(field), false, "must be either unset or set to true");
+        }
+    }
+    match &devices::said(spec, &WHERE)[..] {
+        [] => errors.required(path, ONE),
+        [_] => {}
+        several => {
+            let detail = format!("{ONE}, but multiple fields are set");
+            errors.invalid(path, devices::listed(several), &detail);
+        }
     }
 }
 
-fn content(spec: &Value, path: &Path, errors: &mut Errors) {
+fn content(spec: &Value, old: Option<&Object>, path: &Path, errors: &mut Errors) {
     let devices = list_at(spec, "devices");
     let max = if devices.iter().any(is_advanced) { ADVANCED_DEVICES_MAX } else { DEVICES_MAX };
     let per_device = bool_at(spec, "perDeviceNodeSelection");
-    let here = path.field("devices");
-    each(devices, max, &here, own_name, errors, &mut |device, here, errors| {
-        devices::check(device, here, per_device, errors);
+    let known = old.map(|old| list_at(old, "spec.devices")).unwrap_or_default();
+    let known: std::collections::BTreeMap<&str, &Value> =
+        known.iter().map(|d| (str_at(d, "name"), d)).collect();
+    each(devices, max, &path.field("devices"), own_name, errors, &mut |device, here, errors| {
+        let before = known.get(str_at(device, "name")).copied();
+        devices::check(device, before, here, per_device, errors);
     });
     let sets = list_at(spec, "sharedCounters");
-    each(
-        sets,
-        COUNTER_SETS_MAX,
-        &path.field("sharedCounters"),
-        own_name,
-        errors,
-        &mut |set, here, errors| {
-            match str_at(set, "name") {
-                "" => errors.required(&here.field("name"), ""),
-                name => rules::label(name, &here.field("name"), errors),
-            }
-            if entries_at(set, "counters").next().is_none() {
-                errors.required(&here.field("counters"), "");
-            }
-            for (counter, value) in entries_at(set, "counters") {
-                let here = here.field("counters").key(counter);
-                rules::label(counter, &here, errors);
-                if let Some(mistake) = rules::quantity_mistake(at(value, "value")) {
-                    errors.invalid(&here.field("value"), at(value, "value").clone(), &mistake);
-                }
-            }
-        },
-    );
+    let here = path.field("sharedCounters");
+    each(sets, COUNTER_SETS_MAX, &here, own_name, errors, &mut |set, here, errors| {
+        devices::counters(set, "name", here, errors);
+    });
 }

@@ -1,11 +1,15 @@
 //! The status of a claim: what is allocated, for whom it is reserved, and how the devices are.
 
+use super::super::pods::validate::node_selector;
 use super::*;
 
-/// Upstream's numbers.
+/// Upstream's numbers; of a device's network, bytes of the names of its interface and its hardware.
 const RESERVED_MAX: usize = 256;
 const RESULTS_MAX: usize = 32;
-const DEVICES_MAX: usize = 32;
+const CONDITIONS_MAX: usize = 8;
+const IPS_MAX: usize = 16;
+const INTERFACE_MAX: usize = 256;
+const HARDWARE_MAX: usize = 128;
 
 /// What identifies an allocated device.
 fn device_id(result: &Value) -> [&str; 4] {
@@ -30,6 +34,14 @@ pub fn drop_deallocated(new: &mut Object, old: &Object) {
             remove(status, "devices");
         }
     }
+}
+
+/// Where the first result stands that gives an administrator's access.
+pub fn has_admin_access(object: &Object) -> Option<Path> {
+    let results = list_at(object, "status.allocation.devices.results");
+    let first = results.iter().position(|result| bool_at(result, "adminAccess"))?;
+    let path = Path::root("status").field("allocation").field("devices").field("results");
+    Some(path.index(first).field("adminAccess"))
 }
 
 fn consumer_uid(consumer: &Value) -> Option<&str> {
@@ -57,8 +69,8 @@ pub fn check(new: &Object, old: &Object, errors: &mut Errors) {
             errors.forbidden(&here, detail);
         }
     }
-    allocation(new, old, &path.field("allocation"), errors);
     states(new, &path.field("devices"), errors);
+    allocation(new, old, &path.field("allocation"), errors);
 }
 
 fn allocation(new: &Object, old: &Object, path: &Path, errors: &mut Errors) {
@@ -72,43 +84,87 @@ fn allocation(new: &Object, old: &Object, path: &Path, errors: &mut Errors) {
     }
     let names = requests::names(&new["spec"]);
     let (results, here) = (list_at(allocation, "devices.results"), path.field("devices").field("results"));
-    each(results, RESULTS_MAX, &here, no_key, errors, &mut |result, here, errors| {
-        let request = str_at(result, "request");
-        if !names.contains(request) {
-            let detail = "must be the name of a request in the claim or the name of a request and a subrequest separated \
-                          by '/'";
-            errors.invalid(&here.field("request"), request, detail);
-        }
-        driver(str_at(result, "driver"), &here.field("driver"), errors);
-        pool(str_at(result, "pool"), &here.field("pool"), errors);
-        match str_at(result, "device") {
-            "" => errors.required(&here.field("device"), ""),
-            device => rules::label(device, &here.field("device"), errors),
-        }
+    each(results, RESULTS_MAX, &here, no_key, errors, &mut |item, here, errors| {
+        result(item, &names, here, errors);
     });
     let config = list_at(allocation, "devices.config");
     let here = path.field("devices").field("config");
     each(config, 2 * RESULTS_MAX, &here, no_key, errors, &mut |config, here, errors| {
         rules::one_of(config, "source", &["FromClaim", "FromClass"], here, errors);
+        requests::references(config, &names, here, errors);
         configuration(config, here, errors);
     });
+    if has(allocation, "nodeSelector") {
+        node_selector(at(allocation, "nodeSelector"), &path.field("nodeSelector"), errors);
+    }
+}
+
+fn result(result: &Value, names: &BTreeSet<String>, path: &Path, errors: &mut Errors) {
+    requests::reference(str_at(result, "request"), names, &path.field("request"), errors);
+    device_name(result, path, errors);
+    devices::binding(result, path, errors);
+    requests::tolerations(result, path, errors);
+}
+
+/// Driver, pool, device and share, by which results and states name a device.
+fn device_name(holder: &Value, path: &Path, errors: &mut Errors) {
+    driver(str_at(holder, "driver"), &path.field("driver"), errors);
+    pool(str_at(holder, "pool"), &path.field("pool"), errors);
+    rules::label(str_at(holder, "device"), &path.field("device"), errors);
+    if has(holder, "shareID") {
+        share(str_at(holder, "shareID"), &path.field("shareID"), errors);
+    }
+}
+
+fn share(uid: &str, path: &Path, errors: &mut Errors) {
+    let dash = |i: usize| [8, 13, 18, 23].contains(&i);
+    let fits = uid.len() == 36
+        && uid
+            .bytes()
+            .enumerate()
+            .all(|(i, b)| if dash(i) { b == b'-' } else { matches!(b, b'0'..=b'9' | b'a'..=b'f') });
+    if !fits {
+        let detail = "uid must be in RFC 4122 normalized form, `xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx` with lowercase \
+                      hexadecimal characters";
+        errors.invalid(path, uid, detail);
+    }
 }
 
 fn states(new: &Object, path: &Path, errors: &mut Errors) {
     let allocated = allocated(new);
     let mut seen = BTreeSet::new();
-    let list = list_at(new, "status.devices");
-    each(list, DEVICES_MAX, path, no_key, errors, &mut |state, here, errors| {
-        let id = device_id(state);
-        if !seen.insert(id.map(str::to_owned)) {
-            errors.duplicate(here, id.join("/"));
-        }
+    for (i, state) in list_at(new, "status.devices").iter().enumerate() {
+        let (here, id) = (path.index(i), device_id(state));
+        device_name(state, &here, errors);
         if !allocated.contains(&id) {
-            errors.invalid(here, id[..3].join("/"), "must be an allocated device in the claim");
+            errors.invalid(&here, shown(id), "must be an allocated device in the claim");
         }
-        conditions::check(list_at(state, "conditions"), &here.field("conditions"), errors);
-        for (i, ip) in strings_at(state, "networkData.ips").enumerate() {
-            rules::cidr(ip, &here.field("networkData").field("ips").index(i), errors);
+        let (conditions, at_conditions) = (list_at(state, "conditions"), here.field("conditions"));
+        if conditions.len() > CONDITIONS_MAX {
+            errors.too_many(&at_conditions, conditions.len(), CONDITIONS_MAX);
         }
+        conditions::check(conditions, &at_conditions, errors);
+        if has(state, "data") {
+            raw(at(state, "data"), &here.field("data"), errors);
+        }
+        network(at(state, "networkData"), &here.field("networkData"), errors);
+        if !seen.insert(id) {
+            errors.duplicate(&here, shown(id));
+        }
+    }
+}
+
+fn shown(id: [&str; 4]) -> String {
+    id.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("/")
+}
+
+fn network(data: &Value, path: &Path, errors: &mut Errors) {
+    for (field, max) in [("interfaceName", INTERFACE_MAX), ("hardwareAddress", HARDWARE_MAX)] {
+        if str_at(data, field).len() > max {
+            errors.too_long(&path.field(field), max);
+        }
+    }
+    each(list_at(data, "ips"), IPS_MAX, &path.field("ips"), text, errors, &mut |ip, here, errors| {
+        rules::cidr(ip.as_str().unwrap_or_default(), here, errors);
     });
 }

@@ -57,7 +57,7 @@ fn mistakes_in_claims() {
         (
             "/constraints/0/matchAttribute",
             json!("numa"),
-            "spec.devices.constraints[0].matchAttribute: Invalid value: \"numa\": must include a domain",
+            "spec.devices.constraints[0].matchAttribute: Invalid value: \"numa\": a fully qualified name must be a domain and a name separated by a slash",
         ),
         (
             "/config/0/requests/0",
@@ -171,8 +171,144 @@ fn templates_classes_and_places_as_upstream_has_them() {
     assert_eq!(
         crate::strategy::testing::errors(&ResourceSlices, slice),
         [
-            "spec: Required value: exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required",
             "spec.allNodes: Invalid value: false: must be either unset or set to true",
+            "spec: Required value: exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required",
         ]
     );
+}
+
+/// What a slice with this device is refused for, each error without the device's path.
+fn device(device: Value) -> Vec<String> {
+    let mut spec =
+        json!({ "driver": "d.x", "nodeName": "n", "pool": { "name": "p", "resourceSliceCount": 1 } });
+    spec["devices"] = json!([device]);
+    let errors = crate::strategy::testing::errors(&ResourceSlices, json!({ "spec": spec }));
+    errors.iter().map(|e| e.trim_start_matches("spec.devices[0]").to_owned()).collect()
+}
+
+#[test]
+fn devices_that_several_share() {
+    let with = |shared: bool, policy: Value| {
+        let capacity = json!({ "memory": { "value": "10Gi", "requestPolicy": policy } });
+        device(json!({ "name": "d", "allowMultipleAllocations": shared, "capacity": capacity }))
+    };
+    let range = json!({ "default": "1Gi", "validRange": { "min": "1Gi", "max": "3Gi", "step": "1Gi" } });
+    assert_eq!(with(true, range.clone()), [""; 0]);
+    let policy = ".capacity[memory].requestPolicy";
+    assert_eq!(with(false, range), [format!("{policy}: Forbidden: allowMultipleAllocations must be true")]);
+    assert_eq!(
+        with(true, json!({ "validValues": ["1Gi"] })),
+        [format!("{policy}.default: Required value: required when validValues is defined")]
+    );
+    assert_eq!(
+        with(true, json!({ "default": "3Gi", "validValues": ["2Gi", "1Gi", "20Gi"] })),
+        [
+            format!(
+                "{policy}.validValues[1]: Invalid value: \"1Gi\": values must be sorted in ascending order"
+            ),
+            format!(
+                "{policy}.validValues[2]: Invalid value: \"20Gi\": option is larger than capacity value: 10Gi"
+            ),
+            format!(
+                "{policy}.validValues: Invalid value: \"3Gi\": default value is not valid according to the requestPolicy"
+            ),
+        ]
+    );
+    assert_eq!(
+        with(true, json!({ "default": "2", "validRange": { "min": "1", "step": "2" } })),
+        [format!(
+            "{policy}.validRange.step: Invalid value: \"2\": value is not a multiple of a given step (2) from (1)"
+        )]
+    );
+    assert_eq!(
+        with(true, json!({ "default": "2", "validRange": { "min": "1", "step": "0" } })),
+        [format!("{policy}.validRange.step: Invalid value: \"0\": must be greater than zero")]
+    );
+}
+
+#[test]
+fn parts_of_devices() {
+    for (field, value, want) in [
+        ("name", json!("A"), ".name: Invalid value: \"A\": a lowercase RFC 1123 label"),
+        (
+            "nodeName",
+            json!("n"),
+            ": Invalid value: null: `nodeName`, `nodeSelector` and `allNodes` can only be set if",
+        ),
+        (
+            "attributes",
+            json!({ "a/b/c": { "bool": true } }),
+            ".attributes[a/b/c]: Invalid value: \"a/b/c\": must not contain more than one slash",
+        ),
+        (
+            "attributes",
+            json!({ "many": { "ints": [1] } }),
+            ".attributes[many]: Invalid value: \"\": exactly one value must be specified",
+        ),
+        (
+            "attributes",
+            json!({ "v": { "version": "1.0.0-01" } }),
+            ".attributes[v].version: Invalid value: \"1.0.0-01\": must be a string compatible with semver.org spec 2.0.0",
+        ),
+        (
+            "consumesCounters",
+            json!([{ "counterSet": "s", "counters": {} }]),
+            ".consumesCounters[0].counters: Required value",
+        ),
+        (
+            "bindingConditions",
+            json!(["a"]),
+            ".bindingFailureConditions: Invalid value: []: bindingFailureConditions are required to use bindingConditions",
+        ),
+    ] {
+        let mut sent = json!({ "name": "d" });
+        sent[field] = value;
+        let (world, mut slice) = (World::default(), json!({ "spec": { "devices": [sent] } }));
+        ResourceSlices.prepare_create(&mut slice, &world.env());
+        let errors = device(slice["spec"]["devices"][0].clone());
+        assert!(errors.len() == 1 && errors[0].starts_with(want), "{field}: {errors:?}");
+    }
+    assert_eq!(
+        device(json!({ "name": "d", "attributes": { "v": { "version": "1.0.0-rc.1+a.01" } } })),
+        [""; 0]
+    );
+    let slice = json!({ "spec": { "driver": "d.x", "pool": { "name": "p", "resourceSliceCount": 1 }, "allNodes": true,
+        "sharedCounters": [{ "name": "s", "counters": { "c": { "value": "1" } } }], "devices": [{ "name": "d" }] } });
+    assert_eq!(
+        crate::strategy::testing::errors(&ResourceSlices, slice),
+        ["spec: Invalid value: \"\": only one of `sharedCounters` or `devices` is allowed"]
+    );
+}
+
+#[test]
+fn administrators_access_is_for_labelled_namespaces() {
+    let mut asking = claim();
+    asking["metadata"]["namespace"] = "n".into();
+    asking["spec"]["devices"]["requests"][0]["exactly"]["adminAccess"] = true.into();
+    ResourceClaims.defaults(&mut asking);
+    let labels = json!({ "resource.kubernetes.io/admin-access": "true" });
+    let open =
+        World::default().with("namespaces.//n", json!({ "metadata": { "name": "n", "labels": labels } }));
+    let closed = World::default().with("namespaces.//n", json!({ "metadata": { "name": "n" } }));
+    let found = |world: &World| {
+        let mut errors = Vec::new();
+        ResourceClaims.validate_create(&asking, &world.env(), &mut errors);
+        texts(&errors)
+    };
+    assert_eq!(found(&open), [""; 0]);
+    let why = "admin access to devices requires the `resource.kubernetes.io/admin-access: true` label on the containing namespace";
+    assert_eq!(found(&closed), [format!("spec.devices.requests[0].adminAccess: Forbidden: {why}")]);
+    let mut given = asking.clone();
+    let result =
+        json!({ "request": "gpu", "driver": "example.com", "pool": "p", "device": "d", "adminAccess": true });
+    given["status"] = json!({ "allocation": { "devices": { "results": [result] } } });
+    let mut errors = Vec::new();
+    ResourceClaims.validate_status_update(&given, &asking, &closed.env(), &mut errors);
+    assert_eq!(
+        texts(&errors),
+        [format!("status.allocation.devices.results[0].adminAccess: Forbidden: {why}")]
+    );
+    errors.clear();
+    ResourceClaims.validate_status_update(&given, &given, &closed.env(), &mut errors);
+    assert_eq!(texts(&errors), [""; 0]);
 }
