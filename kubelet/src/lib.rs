@@ -3,6 +3,7 @@
 pub mod config;
 pub mod container;
 pub mod cri;
+mod eviction;
 pub mod images;
 mod kubelet;
 mod logs;

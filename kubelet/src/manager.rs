@@ -56,10 +56,11 @@ pub async fn run(kubelet: Arc<Kubelet>, stop: CancellationToken) {
     let mut first = true;
     let mut look = tokio::time::interval(static_pods::LOOK);
     let mut own = manager.kubelet.own.clone();
+    let files = static_pods::Watch::new(&manager.kubelet.config);
     loop {
         let change = tokio::select! {
             () = stop.cancelled() => break,
-            _ = look.tick() => {
+            () = async { tokio::select! { _ = look.tick() => {}, () = files.changed() => {} } } => {
                 manager.static_pods(static_pods::read(&manager.kubelet.config));
                 continue;
             }

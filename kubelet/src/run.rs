@@ -2,13 +2,14 @@
 
 use crate::config::Config;
 use crate::cri::{CriClient, Runtime};
+use crate::images::gc;
 use crate::images::import::{Ctr, ImageImporter};
 use crate::images::pause;
 use crate::images::pull::Puller;
 use crate::kubelet::{Kubelet, Register};
 use crate::objects::ObjectCache;
 use crate::pods_api::PodsApi;
-use crate::{logs, manager, node};
+use crate::{eviction, logs, manager, node};
 use coracle_client::{Context, Recorder};
 use coracle_storage::volumes::{LinuxMounter, Mounter, Volumes};
 use k8s_openapi::api::core::v1::Service;
@@ -67,10 +68,13 @@ impl Built {
     /// Runs until stopped. Containers go on running afterwards, and the next kubelet takes them over.
     pub async fn run(self) {
         let Self { kubelet, importer, facts, own, stop } = self;
+        let (short, evictions) = tokio::sync::watch::channel(None);
         let (client, config, runtime) =
             (kubelet.client.clone(), kubelet.config.clone(), kubelet.runtime.clone());
         tokio::join!(
-            node::run(client, config.clone(), runtime.clone(), facts, own, stop.clone()),
+            node::run(client, config.clone(), runtime.clone(), facts, own, short, stop.clone()),
+            eviction::run(kubelet.clone(), evictions, stop.clone()),
+            gc::run(kubelet.clone(), stop.clone()),
             manager::run(kubelet.clone(), stop.clone()),
             manager::follow_runtime(runtime.clone(), kubelet.register.clone(), stop.clone()),
             manager::follow_clock(kubelet.clone(), stop.clone()),

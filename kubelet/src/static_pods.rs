@@ -7,13 +7,59 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod, Toleration};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Api, ResourceExt};
+use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use sha2::{Digest, Sha256};
 use std::fs;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::Duration;
+use tokio::net::unix::pipe;
 
 /// Between looks at the directory; upstream's fileCheckFrequency.
 pub const LOOK: Duration = Duration::from_secs(20);
+/// Bytes for the events of one wake-up; one event takes at most 272 (inotify(7)).
+const EVENTS: usize = 4096;
+
+/// Tells of changes in the directory. What it cannot tell is found at the next look.
+/// An inotify descriptor is read like a pipe.
+pub struct Watch(Option<pipe::Receiver>);
+
+impl Watch {
+    /// Makes the directory where it is missing. Must be called inside the tokio runtime.
+    pub fn new(config: &Config) -> Self {
+        let dir = config.static_pods_dir();
+        let watch = || -> std::io::Result<pipe::Receiver> {
+            fs::create_dir_all(&dir)?;
+            let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
+            let changes = AddWatchFlags::IN_CLOSE_WRITE
+                | AddWatchFlags::IN_MOVED_TO
+                | AddWatchFlags::IN_MOVED_FROM
+                | AddWatchFlags::IN_DELETE;
+            inotify.add_watch(&dir, changes)?;
+            pipe::Receiver::from_owned_fd_unchecked(OwnedFd::from(inotify))
+        };
+        let made = watch();
+        if let Err(error) = &made {
+            tracing::warn!(path = %dir.display(), %error, "changes of static pods are not told");
+        }
+        Self(made.ok())
+    }
+
+    /// Returns when something changed; never where changes are not told. Cancel-safe.
+    pub async fn changed(&self) {
+        let Some(inotify) = &self.0 else { return std::future::pending().await };
+        loop {
+            if inotify.readable().await.is_err() {
+                return std::future::pending().await;
+            }
+            match inotify.try_read(&mut [0; EVENTS]) {
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+                Err(_) => return std::future::pending().await,
+                Ok(_) => return,
+            }
+        }
+    }
+}
 
 /// Whether a pod comes from a file.
 pub fn is_static(pod: &Pod) -> bool {
@@ -103,6 +149,20 @@ pub async fn mirror(client: &kube::Client, pod: &Pod) -> Result<Pod, kube::Error
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn a_change_of_the_directory_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut config = Config::new("n1", "192.0.2.1".parse().unwrap());
+        config.static_pod_path = Some(dir.path().join("new"));
+        let watch = Watch::new(&config);
+        for change in
+            [|file: &Path| fs::write(file, "x").unwrap(), |file: &Path| fs::remove_file(file).unwrap()]
+        {
+            change(&dir.path().join("new/web.yaml"));
+            tokio::time::timeout(Duration::from_secs(20), watch.changed()).await.expect("a change is told");
+        }
+    }
 
     #[test]
     fn a_manifest_becomes_a_pod_of_this_node() {

@@ -3,7 +3,7 @@
 use super::backend::{Backend, KubeletClient};
 use super::pods::{container, joined};
 use super::query::Query;
-use super::{Target, pod, text};
+use super::{Target, forward, headers, pod, text};
 use crate::strategy::Reader;
 use axum::body::Body;
 use coracle_api::{ApiError, FieldError};
@@ -31,13 +31,49 @@ pub(super) async fn get(
     }
     let backend = kubelets.backend(node, reader)?;
     let path = format!("/containerLogs/{}/{}/{container}", target.namespace, target.name);
-    fetch(&backend, &joined(&path, &options), target.name).await
+    let path = joined(&path, &options);
+    if headers::upgrade_of(request.headers()).is_some_and(|p| p.as_bytes().eq_ignore_ascii_case(b"websocket"))
+    {
+        return socket(request, &backend, &path, target.name, kubelets).await;
+    }
+    fetch(&backend, &path, target.name).await
 }
 
 fn plain(body: Body) -> Response<Body> {
     let mut response = Response::new(body);
     response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static("text/plain"));
     response
+}
+
+/// The log as messages of a WebSocket, which the kubelet makes.
+async fn socket(
+    request: Request<Body>,
+    backend: &Backend,
+    path: &str,
+    pod: &str,
+    kubelets: &KubeletClient,
+) -> Result<Response<Body>, ApiError> {
+    let (mut parts, body) = request.into_parts();
+    parts.headers = headers::for_backend(&parts);
+    parts.uri = path.parse().map_err(ApiError::internal)?;
+    parts.version = http::Version::HTTP_11;
+    let answer = forward::forward(Request::from_parts(parts, body), backend, &kubelets.stop).await;
+    let answer = answer.map_err(|error| ApiError::internal(format!("error dialing backend: {error}")))?;
+    if answer.status().as_u16() < 400 {
+        return Ok(answer);
+    }
+    let code = answer.status().as_u16();
+    Err(kubelet_error(code, error_text(answer.into_body()).await, pod))
+}
+
+async fn error_text<B>(body: B) -> String
+where
+    B: http_body::Body<Data: Send, Error: Into<axum::BoxError>>,
+{
+    match Limited::new(body, ERROR_TEXT).collect().await {
+        Ok(body) => String::from_utf8_lossy(&body.to_bytes()).trim_end().to_owned(),
+        Err(error) => format!("unreadable answer of the kubelet: {error}"),
+    }
 }
 
 async fn fetch(backend: &Backend, path: &str, pod: &str) -> Result<Response<Body>, ApiError> {
@@ -49,11 +85,7 @@ async fn fetch(backend: &Backend, path: &str, pod: &str) -> Result<Response<Body
         return Ok(plain(Body::new(response.into_body())));
     }
     let code = response.status().as_u16();
-    let text = match Limited::new(response.into_body(), ERROR_TEXT).collect().await {
-        Ok(body) => String::from_utf8_lossy(&body.to_bytes()).trim_end().to_owned(),
-        Err(error) => format!("unreadable answer of the kubelet: {error}"),
-    };
-    Err(kubelet_error(code, text, pod))
+    Err(kubelet_error(code, error_text(response.into_body()).await, pod))
 }
 
 /// The Status for an error of the kubelet, whose body is plain text.

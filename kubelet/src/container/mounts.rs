@@ -15,6 +15,8 @@ pub struct PodVolumes<'a> {
     pub volumes: &'a Volumes,
     pub uid: &'a str,
     pub mounted: &'a BTreeMap<String, Mounted>,
+    /// Volumes that are images, by name: what the pod calls the image, and its id.
+    pub images: &'a BTreeMap<String, (String, String)>,
 }
 
 fn mount(container_path: impl Into<String>, host_path: &Path) -> api::Mount {
@@ -42,15 +44,20 @@ fn of_volume(
     index: usize,
     wanted: &VolumeMount,
 ) -> Result<api::Mount, String> {
+    let volume_image = pod.images.get(&wanted.name);
     let volume = pod.mounted.get(&wanted.name).ok_or_else(|| {
         format!("cannot find volume {:?} to mount into container {:?}", wanted.name, container.name)
-    })?;
+    });
     let lookup = |name: &str| env.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str());
     let sub_path = match (wanted.sub_path.as_deref(), wanted.sub_path_expr.as_deref()) {
         (Some(path), _) if !path.is_empty() => Some(path.to_owned()),
-        (_, Some(expression)) if !expression.is_empty() => Some(env::expand(expression, lookup)),
+        (_, Some(expression)) if !expression.is_empty() => Some(expanded(expression, lookup)?),
         _ => None,
     };
+    if let Some(image) = volume_image {
+        return of_image(image, wanted, sub_path.as_deref());
+    }
+    let volume = volume?;
     let host_path = match &sub_path {
         None => volume.path.clone(),
         Some(sub_path) => {
@@ -80,6 +87,43 @@ fn of_volume(
         recursive_read_only: readonly && wanted.recursive_read_only.as_deref() == Some("Enabled"),
         ..mount(absolute.display().to_string(), &host_path)
     })
+}
+
+/// A `subPathExpr` all of whose variables are set.
+fn expanded<'e>(expression: &str, lookup: impl Fn(&str) -> Option<&'e str>) -> Result<String, String> {
+    let missing = std::cell::RefCell::new(None);
+    let text = env::expand(expression, |name| {
+        let value = lookup(name);
+        if value.is_none() {
+            missing.borrow_mut().get_or_insert_with(|| name.to_owned());
+        }
+        value
+    });
+    match missing.into_inner() {
+        Some(name) => Err(format!("missing value for {name:?}")),
+        None => Ok(text),
+    }
+}
+
+/// An image as a volume (KEP-4639): the runtime mounts it, always read-only.
+fn of_image(
+    (user_specified_image, image): &(String, String),
+    wanted: &VolumeMount,
+    sub_path: Option<&str>,
+) -> Result<api::Mount, String> {
+    if sub_path.is_some() {
+        return Err(format!(
+            "subPath of the image volume {:?} is not supported by this kubelet",
+            wanted.name
+        ));
+    }
+    let image = api::ImageSpec {
+        image: image.clone(),
+        user_specified_image: user_specified_image.clone(),
+        ..api::ImageSpec::default()
+    };
+    let path = Path::new("/").join(&wanted.mount_path);
+    Ok(api::Mount { image: Some(image), readonly: true, ..mount(path.display().to_string(), Path::new("")) })
 }
 
 /// The managed `/etc/hosts`, unless the container mounts one of its own.

@@ -276,6 +276,12 @@ impl Runtime for CriClient {
         Ok(self.within("ListImages", CALL, self.images.clone().list_images(request)).await?.images)
     }
 
+    async fn remove_image(&self, image: &str) -> Result<()> {
+        let image = api::ImageSpec { image: image.to_owned(), ..api::ImageSpec::default() };
+        let request = api::RemoveImageRequest { image: Some(image) };
+        gone_is_fine(self.within("RemoveImage", CALL, self.images.clone().remove_image(request)).await)
+    }
+
     async fn image_fs_info(&self) -> Result<Vec<api::FilesystemUsage>> {
         let mut client = self.images.clone();
         let call = client.image_fs_info(api::ImageFsInfoRequest {});

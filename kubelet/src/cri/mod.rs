@@ -97,5 +97,7 @@ pub trait Runtime: Send + Sync + 'static {
         sandbox: api::PodSandboxConfig,
     ) -> Result<String>;
     async fn list_images(&self) -> Result<Vec<api::Image>>;
+    /// Not-found is success.
+    async fn remove_image(&self, image: &str) -> Result<()>;
     async fn image_fs_info(&self) -> Result<Vec<api::FilesystemUsage>>;
 }

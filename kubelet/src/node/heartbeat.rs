@@ -1,10 +1,11 @@
 //! Registration, the Lease, and status when it changes or every five minutes.
 
-use super::facts::{self, Facts, MemInfo};
+use super::facts::{self, Facts};
 use super::own::{self, Note};
-use super::status::{Pressure, RuntimeFacts, resources, same, status, trouble};
+use super::status::{RuntimeFacts, read_pressure, resources, same, status, trouble};
 use crate::config::Config;
 use crate::cri::Runtime;
+use crate::eviction::Signal;
 use crate::pod::publisher::now;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
@@ -12,11 +13,11 @@ use k8s_openapi::api::core::v1::{Node, NodeSpec, NodeStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, OwnerReference};
 use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
-use nix::sys::statvfs::statvfs;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -39,6 +40,7 @@ struct Heart {
     written: Instant,
     version: String,
     own: Note,
+    short: watch::Sender<Option<Signal>>,
 }
 
 /// Keeps the Node registered and alive until `stop`.
@@ -48,6 +50,7 @@ pub async fn run(
     runtime: Arc<dyn Runtime>,
     facts: Facts,
     own: Note,
+    short: watch::Sender<Option<Signal>>,
     stop: CancellationToken,
 ) {
     let registered = register(&client, &config, runtime.as_ref(), &facts);
@@ -57,14 +60,15 @@ pub async fn run(
     let written = Instant::now();
     let (noted, name) = (own.clone(), config.node_name.clone());
     let follow = own::follow(client.clone(), &name, &noted);
-    let heart = Heart { client, config, runtime, facts, node, written, version: String::new(), own };
+    let heart = Heart { client, config, runtime, facts, node, written, version: String::new(), own, short };
     let work = futures::future::join3(lease, heart.beat(), follow);
     Box::pin(stop.run_until_cancelled(work)).await;
 }
 
 async fn register(client: &kube::Client, config: &Config, runtime: &dyn Runtime, facts: &Facts) -> Node {
     let (runtime_facts, _) = ask(runtime, "").await;
-    let initial = status(config, facts, &runtime_facts, &pressure(config), &NodeStatus::default(), now());
+    let initial =
+        status(config, facts, &runtime_facts, &read_pressure(config), &NodeStatus::default(), now());
     let node = Node {
         metadata: ObjectMeta {
             name: Some(config.node_name.clone()),
@@ -129,28 +133,16 @@ async fn ask(runtime: &dyn Runtime, known: &str) -> (RuntimeFacts, String) {
     (RuntimeFacts { trouble, version: shown, images, handlers, features }, version)
 }
 
-fn pressure(config: &Config) -> Pressure {
-    let disk = statvfs(&config.data_dir).ok();
-    let number = |path: &str| {
-        std::fs::read_to_string(path).ok().and_then(|text| text.trim().parse::<u64>().ok()).unwrap_or(0)
-    };
-    let loadavg = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    // The fourth field is runnable/existing scheduling entities.
-    let used = loadavg.split(' ').nth(3).and_then(|f| f.split_once('/')?.1.parse().ok()).unwrap_or(0);
-    let memory = MemInfo::read();
-    // As `df` counts: blocks that are reserved, or a quota keeps from this machine, are neither used nor free.
-    let reserved = disk.map_or(0, |d| d.blocks_free().saturating_sub(d.blocks_available()));
-    Pressure {
-        memory_total: memory.total,
-        memory_available: memory.available,
-        disk_total: disk.map_or(0, |d| (d.blocks() - reserved) * d.fragment_size()),
-        disk_available: disk.map_or(0, |d| d.blocks_available() * d.fragment_size()),
-        pids_max: number("/proc/sys/kernel/pid_max"),
-        pids_used: used,
-    }
-}
-
 impl Heart {
+    /// Wakes who evicts, again and again while something is short.
+    fn tell(&self, short: Option<Signal>) {
+        self.short.send_if_modified(|known| {
+            let news = short.is_some() || *known != short;
+            *known = short;
+            news
+        });
+    }
+
     async fn beat(mut self) {
         // The first look comes at once, so that a node that registered before its runtime was asked is right soon.
         let mut pause = Duration::ZERO;
@@ -169,7 +161,9 @@ impl Heart {
                 self.version.clear();
             }
             let old = self.node.status.clone().unwrap_or_default();
-            let new = status(&self.config, &self.facts, &runtime, &pressure(&self.config), &old, now());
+            let pressure = read_pressure(&self.config);
+            self.tell(Signal::of(&pressure, &self.config.eviction_hard));
+            let new = status(&self.config, &self.facts, &runtime, &pressure, &old, now());
             let due = self.written.elapsed() >= self.config.status_report_interval;
             if !due && same(&old, &new) {
                 continue;

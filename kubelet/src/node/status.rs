@@ -1,6 +1,6 @@
 //! The Node's status: a pure function of facts, of the runtime's answer and of what was reported before.
 
-use super::facts::Facts;
+use super::facts::{Facts, MemInfo};
 use super::thresholds::Thresholds;
 use crate::config::Config;
 use crate::cri::api;
@@ -12,6 +12,7 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use nix::sys::statvfs::statvfs;
 use std::collections::BTreeMap;
 
 /// Images reported; upstream's nodeStatusMaxImages.
@@ -38,6 +39,28 @@ pub struct Pressure {
     pub disk_available: u64,
     pub pids_max: u64,
     pub pids_used: u64,
+}
+
+/// Reads /proc and asks the file system.
+pub fn read_pressure(config: &Config) -> Pressure {
+    let disk = statvfs(&config.data_dir).ok();
+    let number = |path: &str| {
+        std::fs::read_to_string(path).ok().and_then(|text| text.trim().parse::<u64>().ok()).unwrap_or(0)
+    };
+    let loadavg = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    // The fourth field is runnable/existing scheduling entities.
+    let used = loadavg.split(' ').nth(3).and_then(|f| f.split_once('/')?.1.parse().ok()).unwrap_or(0);
+    let memory = MemInfo::read();
+    // As `df` counts: blocks that are reserved, or a quota keeps from this machine, are neither used nor free.
+    let reserved = disk.map_or(0, |d| d.blocks_free().saturating_sub(d.blocks_available()));
+    Pressure {
+        memory_total: memory.total,
+        memory_available: memory.available,
+        disk_total: disk.map_or(0, |d| (d.blocks() - reserved) * d.fragment_size()),
+        disk_available: disk.map_or(0, |d| d.blocks_available() * d.fragment_size()),
+        pids_max: number("/proc/sys/kernel/pid_max"),
+        pids_used: used,
+    }
 }
 
 /// Why the runtime is not ready, from its Status call, in upstream's words.

@@ -217,7 +217,10 @@ impl Worker {
     }
 
     pub(super) async fn set_up_volumes(&mut self) {
-        let pod = self.pod_with_status();
+        let mut pod = self.pod_with_status();
+        // Images are the runtime's to mount, when their containers start.
+        let volumes = pod.spec.as_mut().and_then(|s| s.volumes.as_mut());
+        volumes.into_iter().for_each(|all| all.retain(|volume| volume.image.is_none()));
         let (mounted, failed) =
             self.kubelet.volumes.set_up(&pod, &self.kubelet.allocatable, Timestamp::now()).await;
         let refresh = mounted.values().filter_map(|m| m.refresh_after).min();

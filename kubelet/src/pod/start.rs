@@ -9,6 +9,7 @@ use crate::images::auth;
 use crate::images::pull::{Policy, PullError, policy, valid_name};
 use coracle_storage::volumes::{ObjectError, Objects};
 use k8s_openapi::api::core::v1::Container;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -31,7 +32,8 @@ impl Worker {
         let sandbox_config =
             sandbox_config.map_err(|message| self.refuse(name, "CreateContainerConfigError", message))?;
         let image = self.image(spec, &sandbox_config).await?;
-        let config = self.container_config(kind, spec, attempt, &image).await;
+        let images = self.volume_images(spec, &sandbox_config).await?;
+        let config = self.container_config(kind, spec, attempt, (&image, &images)).await;
         let config = config.map_err(|message| self.refuse(name, "CreateContainerConfigError", message))?;
         let runtime = self.kubelet.runtime.clone();
         let created = runtime.create_container(&sandbox.id, config, sandbox_config).await;
@@ -103,6 +105,35 @@ impl Worker {
         }
     }
 
+    /// Makes sure of the images that the container mounts: by volume, what the pod calls it and its id.
+    async fn volume_images(
+        &mut self,
+        spec: &Container,
+        sandbox: &api::PodSandboxConfig,
+    ) -> Result<BTreeMap<String, (String, String)>, Failure> {
+        let volumes = self.pod.spec.iter().flat_map(|s| s.volumes.iter().flatten());
+        let mounted = |name: &str| spec.volume_mounts.iter().flatten().any(|m| m.name == name);
+        let wanted: Vec<(String, Container)> = volumes
+            .filter(|volume| mounted(&volume.name))
+            .filter_map(|volume| {
+                let source = volume.image.as_ref()?;
+                let like = Container {
+                    name: spec.name.clone(),
+                    image: source.reference.clone(),
+                    image_pull_policy: source.pull_policy.clone(),
+                    ..Container::default()
+                };
+                Some((volume.name.clone(), like))
+            })
+            .collect();
+        let mut images = BTreeMap::new();
+        for (volume, like) in wanted {
+            let image = self.image(&like, sandbox).await?;
+            images.insert(volume, (like.image.unwrap_or_default(), image.id));
+        }
+        Ok(images)
+    }
+
     fn pull_failed(&mut self, name: &str, image: &str, error: PullError) -> Failure {
         self.pulls.failed(image, Instant::now());
         let text = format!("Failed to pull image {image:?}: {}", error.message);
@@ -143,12 +174,12 @@ impl Worker {
         kind: Kind,
         spec: &Container,
         attempt: u32,
-        image: &api::Image,
+        (image, images): (&api::Image, &BTreeMap<String, (String, String)>),
     ) -> Result<api::ContainerConfig, String> {
         security::check_non_root(&self.pod, spec, Some(image))?;
         let env = self.environment(spec).await?;
-        let volumes =
-            mounts::PodVolumes { volumes: &self.kubelet.volumes, uid: &self.uid, mounted: &self.mounted };
+        let (volumes, mounted) = (&self.kubelet.volumes, &self.mounted);
+        let volumes = mounts::PodVolumes { volumes, uid: &self.uid, mounted, images };
         let mut all = mounts::of_volumes(&volumes, spec, &env)?;
         let hosts = self.write_hosts()?;
         all.extend(mounts::etc_hosts(spec, &hosts));

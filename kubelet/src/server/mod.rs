@@ -13,6 +13,8 @@ mod routes;
 mod stats;
 mod streams;
 
+pub use stats::ephemeral_bytes as volume_bytes;
+
 use crate::pods_api::PodsApi;
 use auth::Gate;
 use axum::body::Body;

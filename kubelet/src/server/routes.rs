@@ -2,6 +2,7 @@
 
 use super::error::HttpError;
 use super::{Server, logs, metrics, node_logs, stats, streams};
+use crate::streaming;
 use axum::body::Body;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use k8s_openapi::api::core::v1::Pod;
@@ -33,7 +34,12 @@ pub(super) async fn answer(
         ["runningpods"] => Ok(running(server)),
         ["configz"] => Ok(json_body(&json!({ "kubeletconfig": server.configz }))),
         ["containerLogs", namespace, pod, container] => {
-            logs::answer(server, request.uri().query(), namespace, pod, container)
+            let log = logs::answer(server, request.uri().query(), namespace, pod, container)?;
+            let upgrade = streaming::upgrade_of(request.headers()).map(str::to_owned);
+            match upgrade.is_some_and(|protocol| protocol.eq_ignore_ascii_case("websocket")) {
+                true => Ok(streaming::messages(request, log.into_body(), &server.stop)?),
+                false => Ok(log),
+            }
         }
         ["stats"] | ["stats", "summary"] => {
             stats::summary(server, request.uri().query().unwrap_or_default()).await

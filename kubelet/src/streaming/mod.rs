@@ -75,6 +75,29 @@ pub async fn serve(
     spdy(client, request.headers(), url, stop).await
 }
 
+/// Sends `body` as the messages of a WebSocket, in the protocols of old that only read.
+///
+/// # Errors
+/// The client's handshake is none.
+pub fn messages(
+    mut request: Request<Body>,
+    body: Body,
+    stop: &CancellationToken,
+) -> Result<Response<Body>, StreamError> {
+    let (text, response) = websocket::negotiate_reading(request.headers())?;
+    let client = hyper::upgrade::on(&mut request);
+    spawn(stop, async move {
+        match client.await {
+            Ok(client) => {
+                let client = websocket::open(TokioIo::new(client)).await;
+                websocket::pour(client, body.into_data_stream(), text).await;
+            }
+            Err(error) => tracing::debug!(%error, "WebSocket upgrade did not happen"),
+        }
+    });
+    Ok(response)
+}
+
 /// A SPDY client talks to the runtime itself; only the handshake is carried by hand.
 async fn spdy(
     client: OnUpgrade,

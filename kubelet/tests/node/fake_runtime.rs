@@ -336,6 +336,10 @@ impl Runtime for FakeRuntime {
         Ok(Vec::new())
     }
 
+    async fn remove_image(&self, _: &str) -> Result<()> {
+        Ok(())
+    }
+
     async fn image_fs_info(&self) -> Result<Vec<api::FilesystemUsage>> {
         Ok(Vec::new())
     }

@@ -1,4 +1,5 @@
 use crate::support::{World, condition};
+use coracle_kubelet::config::Thresholds;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::{DeleteParams, PostParams};
@@ -202,4 +203,30 @@ async fn resources_that_others_give_the_node_are_given_to_pods_and_run_out() {
 
     world.patch_node_status(json!({ "capacity": { foo: null } })).await;
     world.node_until(|node| node["status"]["allocatable"][foo].is_null()).await;
+}
+
+#[tokio::test]
+async fn a_node_that_runs_short_of_memory_evicts_and_takes_no_more() {
+    let mut world = World::start().await;
+    world.create("greedy", simple()).await;
+    world.pod_until("greedy", |pod| condition(pod, "Ready") == "True").await;
+    world.stop_kubelet().await;
+    // However much there is.
+    let signal = ("memory.available".to_owned(), "100%".to_owned());
+    world.thresholds = Thresholds::parse(&[signal].into()).unwrap();
+    world.start_kubelet();
+    let evicted = world.pod_until("greedy", |pod| pod["status"]["phase"] == "Failed").await;
+    assert_eq!(evicted["status"]["reason"], "Evicted");
+    let message = evicted["status"]["message"].as_str().unwrap();
+    assert!(
+        message.starts_with("The node was low on resource: memory. Threshold quantity: ")
+            && message.contains(", available: "),
+        "{message}"
+    );
+    assert_eq!(condition(&evicted, "DisruptionTarget"), "True");
+    world.node_until(|node| condition(node, "MemoryPressure") == "True").await;
+    // Judged by the kubelet's own copy of the node, which may be a moment younger: then it is evicted.
+    world.create("late", simple()).await;
+    let refused = world.pod_until("late", |pod| pod["status"]["phase"] == "Failed").await;
+    assert_eq!(refused["status"]["reason"], "Evicted");
 }

@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Remembers mounts without making any.
 #[derive(Default)]
@@ -53,6 +53,8 @@ pub struct World {
     pub runtime: Arc<FakeRuntime>,
     mounter: Arc<FakeMounter>,
     dir: tempfile::TempDir,
+    /// What the next kubelet takes for short.
+    pub thresholds: Thresholds,
     kubelet: Option<(CancellationToken, JoinHandle<()>)>,
 }
 
@@ -81,6 +83,7 @@ impl World {
             runtime: Arc::default(),
             mounter: Arc::default(),
             dir: tempfile::tempdir().unwrap(),
+            thresholds: never_short(),
             kubelet: None,
         };
         let account =
@@ -104,7 +107,7 @@ impl World {
         let mut config = Config::new("n1", "192.0.2.1".parse().unwrap());
         config.data_dir = self.dir.path().join("data");
         config.log_dir = self.dir.path().join("logs");
-        config.eviction_hard = never_short();
+        config.eviction_hard = self.thresholds;
         let parts = Parts { runtime: self.runtime.clone(), mounter: self.mounter.clone(), importer: None };
         let built = build(&context, config, parts).unwrap();
         self.kubelet = Some((stop, tokio::spawn(built.run())));

@@ -5,6 +5,7 @@
 //! `CORACLE_STEPS=logs,exec` runs only these; `CORACLE_KEEP_NODE=1` leaves the node there, and a node that is there
 //! from such a run is used as it is.
 
+mod admission;
 mod commands;
 mod containers;
 mod environment;
@@ -20,6 +21,7 @@ mod resize;
 mod second;
 mod storage;
 mod volumes;
+mod words;
 
 use coracle_tests::skipped;
 use node::{Node, Steps};
@@ -34,6 +36,8 @@ fn a_node_from_nothing_to_nothing() {
     network::steps(&mut steps);
     commands::steps(&mut steps);
     containers::steps(&mut steps);
+    admission::steps(&mut steps);
+    words::steps(&mut steps);
     environment::steps(&mut steps);
     volumes::steps(&mut steps);
     storage::steps(&mut steps);

@@ -77,7 +77,7 @@ fn line(text: &str) -> String {
 async fn expect(receiver: &mut mpsc::Receiver<Bytes>, wanted: &str) {
     let mut got = String::new();
     while got.len() < wanted.len() {
-        let piece = tokio::time::timeout(Duration::from_secs(5), receiver.recv()).await;
+        let piece = tokio::time::timeout(Duration::from_secs(60), receiver.recv()).await;
         got.push_str(std::str::from_utf8(&piece.expect("log stalled").expect("log ended")).unwrap());
     }
     assert_eq!(got, wanted);
@@ -112,7 +112,7 @@ async fn following_goes_through_growth_and_rotation_to_the_containers_end() {
     std::fs::OpenOptions::new().append(true).open(&path).unwrap().write_all(line("last").as_bytes()).unwrap();
     running.store(false, Ordering::SeqCst);
     expect(&mut receiver, "last\n").await;
-    tokio::time::timeout(Duration::from_secs(5), follow).await.expect("follows for ever").unwrap();
+    tokio::time::timeout(Duration::from_secs(60), follow).await.expect("follows for ever").unwrap();
 }
 
 #[tokio::test]
@@ -124,7 +124,7 @@ async fn following_ends_with_its_client() {
     let (sender, receiver) = mpsc::channel(1);
     let follow = tokio::spawn(async move { copy(&path, &options, &sender, || true).await });
     drop(receiver);
-    tokio::time::timeout(Duration::from_secs(5), follow).await.expect("follows for ever").unwrap().unwrap();
+    tokio::time::timeout(Duration::from_secs(60), follow).await.expect("follows for ever").unwrap().unwrap();
 }
 
 #[test]

@@ -6,6 +6,8 @@ mod node;
 mod rates;
 mod volumes;
 
+pub use volumes::ephemeral_bytes;
+
 pub(super) use cgroup::{Account, Cgroups};
 pub(super) use containers::{PodSample, Sample, pods, value};
 pub(super) use node::Node;

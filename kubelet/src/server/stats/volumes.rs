@@ -54,6 +54,13 @@ impl VolumeStats {
     }
 }
 
+/// Bytes of the node's ephemeral storage that the pod's volumes take. Reads disks.
+pub fn ephemeral_bytes(pods_dir: &Path, pod: &Pod) -> u64 {
+    let dir = pods_dir.join(pod.metadata.uid.as_deref().unwrap_or_default()).join("volumes");
+    let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+    volumes.filter_map(|volume| share(&dir, pod, volume, "")).map(|share| share.ephemeral).sum()
+}
+
 /// How a volume is measured.
 enum Measure {
     /// By its files, which take of the node's ephemeral storage, or of memory.

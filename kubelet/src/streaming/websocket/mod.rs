@@ -3,13 +3,13 @@
 
 mod negotiate;
 
-pub(super) use negotiate::{Answer, Protocol, Subprotocol, Version, negotiate};
+pub(super) use negotiate::{Answer, Protocol, Subprotocol, Version, negotiate, negotiate_reading};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use futures::stream::{SplitSink, SplitStream};
-use futures::{SinkExt, StreamExt};
+use futures::{SinkExt, Stream, StreamExt};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_tungstenite::WebSocketStream;
@@ -59,6 +59,34 @@ pub(super) async fn next<S: AsyncRead + AsyncWrite + Unpin>(input: &mut Input<S>
             }
         }
     }
+}
+
+/// Sends what comes, as text in base64 or as it is, and closes; ends early when the client goes.
+pub(super) async fn pour<S, E>(
+    client: Socket<S>,
+    data: impl Stream<Item = Result<Bytes, E>> + Unpin,
+    text: bool,
+) where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let (mut output, mut input) = client.split();
+    let mut data = data;
+    loop {
+        let piece = tokio::select! {
+            piece = data.next() => piece,
+            // Whatever the client says is of no interest, but its end is.
+            said = next(&mut input) => match said {
+                Some(_) => continue,
+                None => break,
+            },
+        };
+        let Some(Ok(piece)) = piece else { break };
+        let message = if text { Message::text(STANDARD.encode(&piece)) } else { Message::Binary(piece) };
+        if output.send(message).await.is_err() {
+            return;
+        }
+    }
+    close(&mut output, &mut input, NORMAL).await;
 }
 
 /// The closing handshake, from our side.

@@ -42,6 +42,22 @@ pub struct Answer {
 /// Checks the client's handshake and chooses the first subprotocol it offers that fits; a client that offers none
 /// speaks the oldest.
 pub fn negotiate(headers: &HeaderMap, kind: &Kind) -> Result<Answer, StreamError> {
+    let (name, protocol) = choose(headers, kind)?;
+    Ok(Answer { protocol, response: accept(headers, name)? })
+}
+
+/// The same for a client that only reads: whether it wants text, which is then base64, and the answer.
+pub fn negotiate_reading(headers: &HeaderMap) -> Result<(bool, Response<Body>), StreamError> {
+    let offered = offered(headers);
+    let known = ["binary.k8s.io", "base64.binary.k8s.io"];
+    let name = offered.iter().find_map(|name| known.iter().find(|known| known == &name));
+    if name.is_none() && !offered.is_empty() {
+        return Err(StreamError::Subprotocol(offered.into_iter().map(str::to_owned).collect()));
+    }
+    Ok((name == Some(&known[1]), accept(headers, name.copied())?))
+}
+
+fn accept(headers: &HeaderMap, name: Option<&'static str>) -> Result<Response<Body>, StreamError> {
     let version = headers.get(header::SEC_WEBSOCKET_VERSION).and_then(|version| version.to_str().ok());
     if version != Some("13") {
         return Err(StreamError::Handshake("Sec-WebSocket-Version is not 13"));
@@ -49,7 +65,6 @@ pub fn negotiate(headers: &HeaderMap, kind: &Kind) -> Result<Answer, StreamError
     let key = headers
         .get(header::SEC_WEBSOCKET_KEY)
         .ok_or(StreamError::Handshake("Sec-WebSocket-Key is missing"))?;
-    let (name, protocol) = choose(headers, kind)?;
     let accept = HeaderValue::from_str(&derive_accept_key(key.as_bytes()))
         .map_err(|_| StreamError::Handshake("Sec-WebSocket-Key is malformed"))?;
     let mut response = Response::new(Body::empty());
@@ -61,7 +76,7 @@ pub fn negotiate(headers: &HeaderMap, kind: &Kind) -> Result<Answer, StreamError
     if let Some(name) = name {
         answer.insert(header::SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(name));
     }
-    Ok(Answer { protocol, response })
+    Ok(response)
 }
 
 type Choice = (Option<&'static str>, Protocol);
@@ -85,15 +100,19 @@ const FORWARD: &[(&str, Protocol)] = &[
     ("v4.base64.channel.k8s.io", channels(Version::V4, true)),
 ];
 
-fn choose(headers: &HeaderMap, kind: &Kind) -> Result<Choice, StreamError> {
-    let offered: Vec<&str> = headers
+fn offered(headers: &HeaderMap) -> Vec<&str> {
+    headers
         .get_all(header::SEC_WEBSOCKET_PROTOCOL)
         .iter()
         .filter_map(|value| value.to_str().ok())
         .flat_map(|value| value.split(','))
         .map(str::trim)
         .filter(|name| !name.is_empty())
-        .collect();
+        .collect()
+}
+
+fn choose(headers: &HeaderMap, kind: &Kind) -> Result<Choice, StreamError> {
+    let offered = offered(headers);
     let known = if matches!(kind, Kind::RemoteCommand(_)) { COMMAND } else { FORWARD };
     if offered.is_empty() {
         return Ok((None, channels(Version::V1, false)));
