@@ -163,22 +163,26 @@ impl Rollout<'_> {
         (new, living.find(|p| !self.is_new(p)))
     }
 
-    /// Deletes old pods; those that are down already are free, of the others as many go as new ones may be down.
+    /// Deletes old pods: those that are down already in any case, and of the others as many as may be down beside them and
+    /// the new ones that are.
     fn roll(&self, places: &[&Place], limit: usize, plan: &mut Plan) {
-        let (mut down, mut free, mut candidates) = (0, Vec::new(), Vec::new());
+        let (mut down, mut gone, mut candidates) = (0, Vec::new(), Vec::new());
         for place in places {
             match self.pair(place) {
-                (Some(new), _) if self.is_available(new) => {}
+                (Some(new), None) if self.is_available(new) => {}
                 (None, Some(old)) if self.is_available(old) => candidates.push(old.clone()),
-                (None, Some(old)) => free.push(old.clone()),
+                (None, Some(old)) => {
+                    gone.push(old.clone());
+                    down += 1;
+                }
                 _ => down += 1,
             }
         }
-        plan.delete.extend(free);
+        plan.delete.extend(gone);
         plan.delete.extend(candidates.into_iter().take(limit.saturating_sub(down)));
     }
 
-    /// Adds new pods beside the old ones, and deletes an old one once its successor works, or when it does not itself.
+    /// Adds new pods beside the old ones, and deletes an old one once its successor works.
     fn roll_surging(&self, places: &[&Place], limit: usize, plan: &mut Plan) {
         let (mut surging, mut candidates) = (0, Vec::new());
         for place in places.iter().filter(|p| p.runs) {
@@ -186,12 +190,7 @@ impl Rollout<'_> {
                 (None, Some(old)) if self.is_available(old) => candidates.push(place.node.clone()),
                 (None, Some(_)) => plan.create.push(place.node.clone()),
                 (Some(new), Some(old)) if self.is_available(new) => plan.delete.push(old.clone()),
-                (Some(_), Some(old)) => {
-                    surging += 1;
-                    if !self.is_available(old) {
-                        plan.delete.push(old.clone());
-                    }
-                }
+                (Some(_), Some(_)) => surging += 1,
                 _ => {}
             }
         }
@@ -281,11 +280,14 @@ mod tests {
             (update(1, 0), "ar1 br1 cr1", "-ar1"),
             (update(2, 0), "ar1 br1 cr1", "-ar1 -br1"),
             (update(1, 0), "ad2 br1 cr1", ""),
-            (update(1, 0), "ar1 bd1 cr1", "-bd1 -ar1"),
+            (update(1, 0), "ar1 bd1 cr1", "-bd1"),
+            (update(2, 0), "ar1 bd1 cr1", "-bd1 -ar1"),
             (update(1, 0), "ad2 bd1 cr1", "-bd1"),
             (update(1, 0), "ar2 br1 cr2", "-br1"),
             (update(0, 1), "ar1 br1 cr1", "+a"),
             (update(0, 1), "ar1 ad2 br1 cr1", ""),
+            (update(0, 1), "ad1 ad2 br1 cr1", ""),
+            (update(0, 1), "ad1 br1 cr1", "+a +b"),
             (update(0, 1), "at1 br2 cr2", "+a"),
             (update(1, 0), "at1 br2 cr2", ""),
             (update(0, 1), "ar1 ar2 br1 cr1", "+b -ar1"),
