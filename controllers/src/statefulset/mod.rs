@@ -172,7 +172,7 @@ impl StatefulSets {
         for step in plan::plan(set, spec, places, &update.name_any()) {
             match step {
                 Step::Create(ordinal) => {
-                    claims.ensure(ordinal).await?;
+                    claims.ensure_fresh(ordinal).await?;
                     let running = set.status.as_ref().and_then(|s| s.current_replicas).unwrap_or(0);
                     let keeps = plan::keeps_current(spec, running, ordinal);
                     let revision = if keeps { current } else { update };

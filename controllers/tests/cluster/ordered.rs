@@ -107,6 +107,11 @@ async fn claims_go_when_they_shall_and_orphans_are_taken_in() {
     world.create(&sets, set("db", spec)).await;
     until_object("two replicas", &sets, "db", |s| settled(s, 2)).await;
     let all: Api<PersistentVolumeClaim> = world.in_namespace("default");
+    until_object("owned by the set", &all, "data-db-0", |c| {
+        let owner = c.owner_references().first();
+        owner.is_some_and(|o| (o.kind.as_str(), o.controller) == ("StatefulSet", Some(true)))
+    })
+    .await;
     let scale = Patch::Merge(json!({ "spec": { "replicas": 1 } }));
     sets.patch("db", &PatchParams::default(), &scale).await.unwrap();
     until_gone("the second claim", &all, "data-db-1").await;
