@@ -19,6 +19,8 @@ use tokio_util::sync::CancellationToken;
 const CONTROLLER: &str = "endpointslicemirroring-controller";
 const MANAGER: &str = "endpointslicemirroring-controller.k8s.io";
 const SKIP: &str = "endpointslice.kubernetes.io/skip-mirror";
+/// What Go takes for true.
+const TRUE: [&str; 6] = ["1", "t", "T", "true", "TRUE", "True"];
 const LEADER: &str = "control-plane.alpha.kubernetes.io/leader";
 /// Annotations of Endpoints that say nothing of their mirror.
 const OWN: [&str; 2] = [trigger::ANNOTATION, "kubectl.kubernetes.io/last-applied-configuration"];
@@ -96,7 +98,7 @@ impl Mirror {
 
 fn is_mirrored(endpoints: &Endpoints) -> bool {
     !deleting(endpoints)
-        && endpoints.labels().get(SKIP).is_none_or(|skip| skip != "true")
+        && endpoints.labels().get(SKIP).is_none_or(|skip| !TRUE.contains(&skip.as_str()))
         && !endpoints.annotations().contains_key(LEADER)
 }
 
