@@ -19,6 +19,10 @@ impl LastSync {
         self.0.store(jiff::Timestamp::now().as_millisecond(), Ordering::Relaxed);
     }
 
+    pub fn is_in_force(&self) -> bool {
+        self.0.load(Ordering::Relaxed) != 0
+    }
+
     /// Rules are not in force (any more): answers turn to 503.
     pub fn failed(&self) {
         self.0.store(0, Ordering::Relaxed);
@@ -38,20 +42,28 @@ pub async fn serve(address: SocketAddr, last: LastSync, stop: CancellationToken)
     }
 }
 
-async fn answer(mut stream: TcpStream, last_millis: i64) {
+async fn answer(stream: TcpStream, last_millis: i64) {
+    let say = move |path: &str| match (path, last_millis) {
+        ("/healthz" | "/livez", 0) => {
+            ("503 Service Unavailable", String::new(), "{\"error\":\"rules are not in force\"}".to_owned())
+        }
+        ("/healthz" | "/livez", at) => ("200 OK", String::new(), format!("{{\"lastUpdatedMillis\":{at}}}")),
+        _ => ("404 Not Found", String::new(), String::new()),
+    };
+    respond(stream, say).await;
+}
+
+/// Answers one HTTP request by its path with status, further headers (a line each) and a body of JSON.
+pub async fn respond(
+    mut stream: TcpStream,
+    say: impl FnOnce(&str) -> (&'static str, String, String) + Send + 'static,
+) {
     let mut request = vec![0; REQUEST_LIMIT];
     let Ok(read) = stream.read(&mut request).await else { return };
     let line = String::from_utf8_lossy(&request[..read]);
-    let path = line.split(' ').nth(1).unwrap_or_default();
-    let (status, body) = match (path, last_millis) {
-        ("/healthz" | "/livez", 0) => {
-            ("503 Service Unavailable", "{\"error\":\"rules are not in force\"}".to_owned())
-        }
-        ("/healthz" | "/livez", at) => ("200 OK", format!("{{\"lastUpdatedMillis\":{at}}}")),
-        _ => ("404 Not Found", String::new()),
-    };
+    let (status, more, body) = say(line.split(' ').nth(1).unwrap_or_default());
     let head = format!(
-        "HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        "HTTP/1.1 {status}\r\nContent-Type: application/json\r\n{more}Content-Length: {}\r\nConnection: close\r\n\r\n",
         body.len()
     );
     // The prober may be gone; there is nobody to tell.

@@ -3,6 +3,7 @@
 //! `model` says what shall be reachable, `iptables::rules` renders it (both pure), `iptables::apply` writes it. `network`
 //! leads to the pods of other nodes.
 
+mod checks;
 pub mod health;
 pub mod iptables;
 pub mod model;

@@ -31,6 +31,16 @@ pub struct Endpoint {
     pub port: u16,
     /// On this node.
     pub local: bool,
+    /// Among those that this node shall prefer (`trafficDistribution`): all are, unless the hints say otherwise.
+    pub near: bool,
+}
+
+/// Where the rules are for.
+#[derive(Clone, Copy, Debug)]
+pub struct Here<'a> {
+    pub node: &'a str,
+    /// The node's `topology.kubernetes.io/zone`; empty where it has none.
+    pub zone: &'a str,
 }
 
 /// One port of a Service, of one IP family.
@@ -56,9 +66,9 @@ pub struct ServicePort {
 }
 
 /// Which ports of a slice's endpoints belong to a Service's port.
-type Slices<'a> = BTreeMap<(&'a str, &'a str), Vec<&'a EndpointSlice>>;
+pub(crate) type Slices<'a> = BTreeMap<(&'a str, &'a str), Vec<&'a EndpointSlice>>;
 
-fn by_service(slices: &[Arc<EndpointSlice>]) -> Slices<'_> {
+pub(crate) fn by_service(slices: &[Arc<EndpointSlice>]) -> Slices<'_> {
     let mut found: Slices<'_> = BTreeMap::new();
     for slice in slices {
         let namespace = slice.metadata.namespace.as_deref().unwrap_or_default();
@@ -74,7 +84,7 @@ fn by_service(slices: &[Arc<EndpointSlice>]) -> Slices<'_> {
 pub fn build(
     services: &[Arc<Service>],
     slices: &[Arc<EndpointSlice>],
-    node: &str,
+    here: Here<'_>,
     ipv6: bool,
 ) -> Vec<ServicePort> {
     let slices = by_service(slices);
@@ -86,14 +96,14 @@ pub fn build(
                 service.metadata.name.as_deref().unwrap_or_default(),
             );
             let of_service = slices.get(&key).map(Vec::as_slice).unwrap_or_default();
-            ports_of(service, of_service, node, ipv6)
+            ports_of(service, of_service, here, ipv6)
         })
         .collect();
     ports.sort_by(|a, b| a.name.cmp(&b.name));
     ports
 }
 
-fn ports_of(service: &Service, slices: &[&EndpointSlice], node: &str, ipv6: bool) -> Vec<ServicePort> {
+fn ports_of(service: &Service, slices: &[&EndpointSlice], here: Here<'_>, ipv6: bool) -> Vec<ServicePort> {
     let Some(spec) = &service.spec else { return Vec::new() };
     if spec.type_.as_deref() == Some("ExternalName") || is_for_other_proxy(service) {
         return Vec::new();
@@ -131,7 +141,7 @@ fn ports_of(service: &Service, slices: &[&EndpointSlice], node: &str, ipv6: bool
         affinity_seconds,
         internal_local: spec.internal_traffic_policy.as_deref() == Some("Local"),
         external_local: spec.external_traffic_policy.as_deref() == Some("Local"),
-        endpoints: endpoints_of(port, slices, node, ipv6),
+        endpoints: endpoints_of(port, slices, here, ipv6),
     };
     spec.ports.iter().flatten().map(make).collect()
 }
@@ -163,8 +173,8 @@ fn number(port: i32) -> u16 {
     u16::try_from(port).unwrap_or(0)
 }
 
-fn endpoints_of(port: &ApiPort, slices: &[&EndpointSlice], node: &str, ipv6: bool) -> Vec<Endpoint> {
-    let (mut ready, mut leaving) = (BTreeSet::new(), BTreeSet::new());
+fn endpoints_of(port: &ApiPort, slices: &[&EndpointSlice], here: Here<'_>, ipv6: bool) -> Vec<Endpoint> {
+    let (mut ready, mut leaving) = (Vec::new(), Vec::new());
     let family = if ipv6 { "IPv6" } else { "IPv4" };
     for slice in slices.iter().filter(|s| s.address_type == family) {
         let matching = slice.ports.iter().flatten().filter(|p| {
@@ -173,27 +183,83 @@ fn endpoints_of(port: &ApiPort, slices: &[&EndpointSlice], node: &str, ipv6: boo
         });
         for target in matching.filter_map(|p| p.port).map(number).filter(|p| *p != 0) {
             for endpoint in slice.endpoints.iter().flatten() {
-                let set = match usable(endpoint) {
-                    Usable::Ready => &mut ready,
-                    Usable::Leaving => &mut leaving,
-                    Usable::No => continue,
-                };
-                let local = endpoint.node_name.as_deref() == Some(node);
-                let address = endpoint.addresses.first().and_then(|a| a.parse().ok());
-                set.extend(address.map(|ip| Endpoint { ip, port: target, local }));
+                match usable(endpoint) {
+                    Usable::Ready => ready.push((endpoint, target)),
+                    Usable::Leaving => leaving.push((endpoint, target)),
+                    Usable::No => {}
+                }
             }
         }
     }
-    if ready.is_empty() { leaving.into_iter().collect() } else { ready.into_iter().collect() }
+    let prefer = preference(ready.iter().map(|(endpoint, _)| *endpoint), here);
+    let chosen = if ready.is_empty() { leaving } else { ready };
+    let mut by_socket: BTreeMap<(IpAddr, u16), Endpoint> = BTreeMap::new();
+    for (endpoint, port) in chosen {
+        let Some(ip) = endpoint.addresses.first().and_then(|a| a.parse().ok()) else { continue };
+        let local = endpoint.node_name.as_deref() == Some(here.node);
+        let entry = by_socket.entry((ip, port)).or_insert(Endpoint { ip, port, local: false, near: false });
+        entry.local |= local;
+        entry.near |= prefer.includes(endpoint, here);
+    }
+    by_socket.into_values().collect()
 }
 
-enum Usable {
+/// Which endpoints this node's traffic goes to, by the hints of `trafficDistribution`.
+#[derive(Clone, Copy)]
+enum Preference {
+    SameNode,
+    SameZone,
+    All,
+}
+
+impl Preference {
+    fn includes(self, endpoint: &ApiEndpoint, here: Here<'_>) -> bool {
+        match self {
+            Self::SameNode => is_hinted(nodes_of(endpoint), here.node) == Some(true),
+            Self::SameZone => is_hinted(zones_of(endpoint), here.zone) == Some(true),
+            Self::All => true,
+        }
+    }
+}
+
+/// Hints count only where every ready endpoint has them and one names this place, as upstream: else the endpoints named
+/// for elsewhere would be overloaded, or nobody would answer here.
+fn preference<'a>(ready: impl Iterator<Item = &'a ApiEndpoint> + Clone, here: Here<'_>) -> Preference {
+    let counts = |hinted: &mut dyn Iterator<Item = Option<bool>>| {
+        let all: Option<Vec<bool>> = hinted.collect();
+        all.is_some_and(|all| all.contains(&true))
+    };
+    if counts(&mut ready.clone().map(|e| is_hinted(nodes_of(e), here.node))) {
+        Preference::SameNode
+    } else if counts(&mut ready.map(|e| is_hinted(zones_of(e), here.zone))) {
+        Preference::SameZone
+    } else {
+        Preference::All
+    }
+}
+
+fn nodes_of(endpoint: &ApiEndpoint) -> Vec<&str> {
+    let hints = endpoint.hints.iter().flat_map(|h| h.for_nodes.iter().flatten());
+    hints.map(|node| node.name.as_str()).collect()
+}
+
+fn zones_of(endpoint: &ApiEndpoint) -> Vec<&str> {
+    let hints = endpoint.hints.iter().flat_map(|h| h.for_zones.iter().flatten());
+    hints.map(|zone| zone.name.as_str()).collect()
+}
+
+/// Whether hints name a place; `None` without hints.
+fn is_hinted(hints: Vec<&str>, place: &str) -> Option<bool> {
+    (!hints.is_empty()).then(|| hints.contains(&place))
+}
+
+pub(crate) enum Usable {
     Ready,
     Leaving,
     No,
 }
 
-fn usable(endpoint: &ApiEndpoint) -> Usable {
+pub(crate) fn usable(endpoint: &ApiEndpoint) -> Usable {
     let conditions = endpoint.conditions.as_ref();
     let ready = conditions.and_then(|c| c.ready).unwrap_or(true);
     let serving = conditions.and_then(|c| c.serving).unwrap_or(ready);
@@ -214,6 +280,8 @@ mod tests {
         Arc::new(serde_json::from_value(value).expect("valid object"))
     }
 
+    const HERE: Here<'_> = Here { node: "n", zone: "z" };
+
     fn service(spec: Value) -> Arc<Service> {
         one(json!({"metadata": {"name": "web", "namespace": "d"}, "spec": spec}))
     }
@@ -232,12 +300,32 @@ mod tests {
         let ready = json!({"addresses": ["10.42.0.3"], "nodeName": "n", "conditions": {"ready": true}});
         let broken = json!({"addresses": ["10.42.0.4"], "conditions": {"ready": false}});
         let ips = |endpoints: Value| -> Vec<(String, bool)> {
-            let ports = build(std::slice::from_ref(&web), &[slice(endpoints)], "n", false);
+            let ports = build(std::slice::from_ref(&web), &[slice(endpoints)], HERE, false);
             ports[0].endpoints.iter().map(|e| (e.ip.to_string(), e.local)).collect()
         };
         assert_eq!(ips(json!([leaving, ready, broken])), [("10.42.0.3".to_owned(), true)]);
         assert_eq!(ips(json!([leaving, broken])), [("10.42.0.2".to_owned(), false)]);
         assert!(ips(json!([broken])).is_empty());
+    }
+
+    #[test]
+    fn hints_count_where_all_have_them_and_one_is_for_here() {
+        let web = service(json!({"clusterIP": "10.43.0.9", "ports": [{"port": 80}]}));
+        let near = |hints: [Value; 2]| -> String {
+            let endpoints = hints.into_iter().zip(["10.42.0.2", "10.42.0.3"]);
+            let endpoints: Vec<Value> =
+                endpoints.map(|(hints, ip)| json!({"addresses": [ip], "hints": hints})).collect();
+            let ports = build(std::slice::from_ref(&web), &[slice(json!(endpoints))], HERE, false);
+            ports[0].endpoints.iter().map(|e| if e.near { '1' } else { '0' }).collect()
+        };
+        let node = |name: &str| json!({"forNodes": [{"name": name}], "forZones": [{"name": "z"}]});
+        let zone = |name: &str| json!({"forZones": [{"name": name}]});
+        assert_eq!(near([node("n"), node("m")]), "10");
+        assert_eq!(near([node("m"), node("m")]), "11", "none on this node: the zone's");
+        assert_eq!(near([node("n"), zone("y")]), "10", "one without a node: by zone");
+        assert_eq!(near([zone("y"), zone("z")]), "01");
+        assert_eq!(near([zone("y"), zone("x")]), "11");
+        assert_eq!(near([zone("z"), Value::Null]), "11");
     }
 
     #[test]
@@ -247,7 +335,7 @@ mod tests {
                 "externalIPs": ["192.0.2.7"], "loadBalancerSourceRanges": ranges, "ports": [{"port": 80}]},
                 "status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}, {"ip": "192.0.2.7"}]}}});
             web["metadata"]["annotations"] = json!({ SOURCE_RANGES: annotation });
-            let port = build(&[one(web)], &[], "n", false).remove(0);
+            let port = build(&[one(web)], &[], HERE, false).remove(0);
             let text = |all: &[IpAddr]| all.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
             (text(&port.external_ips), text(&port.guarded_ips), port.sources.join(" "))
         };
@@ -271,6 +359,6 @@ mod tests {
         let foreign = one::<Service>(json!({"metadata": {"name": "web", "namespace": "d", "labels":
             {"service.kubernetes.io/service-proxy-name": "other"}},
             "spec": {"clusterIP": "10.43.0.9", "ports": [{"port": 80}]}}));
-        assert!(build(&[headless, external, foreign], &[], "n", false).is_empty());
+        assert!(build(&[headless, external, foreign], &[], HERE, false).is_empty());
     }
 }

@@ -1,11 +1,12 @@
 //! Watches Services and EndpointSlices and keeps the kernel's rules in step with them.
 
+use crate::checks::{self, Checks};
 use crate::health::{self, LastSync};
 use crate::iptables::apply::{ApplyError, Iptables};
 use crate::iptables::rules::{self, RuleSet};
-use crate::model::{self, ServicePort};
+use crate::model::{self, Here, ServicePort};
 use coracle_client::{Context, Informer};
-use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -51,6 +52,8 @@ pub async fn run(context: Context, config: Config) -> Result<(), Error> {
     let mut proxy = Proxy {
         services,
         slices,
+        nodes: context.informers.of(),
+        checks: Checks::default(),
         config,
         kernel: Iptables::adopt().await?,
         written: RuleSet::default(),
@@ -65,6 +68,8 @@ pub async fn run(context: Context, config: Config) -> Result<(), Error> {
 struct Proxy {
     services: Informer<Service>,
     slices: Informer<EndpointSlice>,
+    nodes: Informer<Node>,
+    checks: Checks,
     config: Config,
     kernel: Iptables,
     written: RuleSet,
@@ -79,6 +84,15 @@ impl Proxy {
         self.services.on_change(move |_| wake.notify_one());
         let wake = changed.clone();
         self.slices.on_change(move |_| wake.notify_one());
+        let (wake, name) = (changed.clone(), self.config.node_name.clone());
+        self.nodes.on_change(move |delta| {
+            let of_old = delta.old.as_ref().map(|node| zone(node));
+            let of_new = delta.new.as_ref().map(|node| zone(node));
+            let own = delta.object().is_some_and(|node| node.metadata.name.as_ref() == Some(&name));
+            if own && of_old != of_new {
+                wake.notify_one();
+            }
+        });
         self.sync().await?;
         self.kernel.hook().await?;
         loop {
@@ -95,7 +109,10 @@ impl Proxy {
     }
 
     async fn sync(&mut self) -> Result<(), Error> {
-        let ports = model::build(&self.services.list(), &self.slices.list(), &self.config.node_name, false);
+        let (services, slices) = (self.services.list(), self.slices.list());
+        let node = self.nodes.get("", &self.config.node_name);
+        let here = Here { node: &self.config.node_name, zone: node.as_deref().map_or("", zone) };
+        let ports = model::build(&services, &slices, here, false);
         let set = rules::render_with(&ports, &self.config.cluster_cidr, self.config.masquerade_pods);
         if set != self.written {
             self.kernel.apply(&set).await?;
@@ -104,6 +121,7 @@ impl Proxy {
         }
         self.ports = ports;
         self.last.now();
+        self.checks.serve(checks::wanted(&services, &slices, &self.config.node_name), &self.last);
         Ok(())
     }
 }
@@ -119,20 +137,44 @@ async fn prepare_kernel() {
     }
 }
 
+fn zone(node: &Node) -> &str {
+    let labels = node.metadata.labels.as_ref();
+    labels.and_then(|labels| labels.get("topology.kubernetes.io/zone")).map_or("", String::as_str)
+}
+
+/// Where packets to a Service go before they are sent on, as conntrack(8) selects it: a flag and its value.
+type Entrance = (&'static str, String);
+
+/// Addresses and the node port of UDP ports, with the endpoints behind them.
+fn udp_flows(ports: &[ServicePort]) -> BTreeSet<(Entrance, IpAddr)> {
+    let mut flows = BTreeSet::new();
+    for port in ports.iter().filter(|p| p.name.protocol == "udp") {
+        let addresses = std::iter::once(&port.cluster_ip).chain(&port.external_ips).chain(&port.guarded_ips);
+        let addresses = addresses.map(|ip| ("--orig-dst", ip.to_string()));
+        let node_port = (port.node_port != 0).then(|| ("--orig-port-dst", port.node_port.to_string()));
+        for entrance in addresses.chain(node_port) {
+            flows.extend(port.endpoints.iter().map(|e| (entrance.clone(), e.ip)));
+        }
+    }
+    flows
+}
+
+/// What to forget between two states: flows to endpoints that are gone, and everything that arrived at an entrance
+/// while nothing was behind it (no endpoint).
+fn stale_flows(old: &[ServicePort], new: &[ServicePort]) -> BTreeSet<(Entrance, Option<IpAddr>)> {
+    let (before, now) = (udp_flows(old), udp_flows(new));
+    let had: BTreeSet<&Entrance> = before.iter().map(|(entrance, _)| entrance).collect();
+    let gone = before.difference(&now).map(|(entrance, endpoint)| (entrance.clone(), Some(*endpoint)));
+    let came = now.iter().filter(|(e, _)| !had.contains(e)).map(|(entrance, _)| (entrance.clone(), None));
+    gone.chain(came).collect()
+}
+
 /// UDP has no end of connection: the kernel would go on sending a client's packets to an endpoint that is gone, or
 /// nowhere for a Service that had none.
 async fn forget_flows(old: &[ServicePort], new: &[ServicePort]) {
-    let flows = |ports: &[ServicePort]| -> BTreeSet<(IpAddr, IpAddr)> {
-        let udp = ports.iter().filter(|p| p.name.protocol == "udp");
-        udp.flat_map(|p| p.endpoints.iter().map(|e| (p.cluster_ip, e.ip))).collect()
-    };
-    let had_none = |ip: &IpAddr| !old.iter().any(|p| p.cluster_ip == *ip && !p.endpoints.is_empty());
-    let (before, now) = (flows(old), flows(new));
-    let gone = before.difference(&now).map(|(service, endpoint)| (*service, Some(*endpoint)));
-    let came = now.iter().filter(|(service, _)| had_none(service)).map(|(service, _)| (*service, None));
-    for (service, endpoint) in gone.chain(came).collect::<BTreeSet<_>>() {
+    for ((flag, value), endpoint) in stale_flows(old, new) {
         let mut command = Command::new("conntrack");
-        command.args(["-D", "-p", "udp", "--orig-dst", &service.to_string()]);
+        command.args(["-D", "-p", "udp", flag, &value]);
         if let Some(endpoint) = endpoint {
             command.args(["--dst-nat", &endpoint.to_string()]);
         }
@@ -141,5 +183,59 @@ async fn forget_flows(old: &[ServicePort], new: &[ServicePort]) {
             tracing::warn!(%error, "conntrack could not be run, old UDP flows may live on");
             return;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Endpoint, PortName};
+
+    fn dns(endpoints: &[&str]) -> Vec<ServicePort> {
+        let name = PortName {
+            namespace: "d".to_owned(),
+            service: "dns".to_owned(),
+            port: String::new(),
+            protocol: "udp".to_owned(),
+        };
+        let endpoint =
+            |ip: &&str| Endpoint { ip: ip.parse().expect("address"), port: 53, local: true, near: true };
+        vec![ServicePort {
+            name,
+            cluster_ip: "10.43.0.9".parse().expect("address"),
+            port: 53,
+            node_port: 30053,
+            external_ips: vec!["192.0.2.7".parse().expect("address")],
+            guarded_ips: Vec::new(),
+            sources: Vec::new(),
+            affinity_seconds: 0,
+            internal_local: false,
+            external_local: false,
+            endpoints: endpoints.iter().map(endpoint).collect(),
+        }]
+    }
+
+    #[test]
+    fn udp_flows_are_forgotten_at_every_entrance() {
+        let text = |old: &[&str], new: &[&str]| -> Vec<String> {
+            let all = stale_flows(&dns(old), &dns(new)).into_iter();
+            all.map(|((flag, value), to)| {
+                format!("{flag} {value} {}", to.map_or("-".to_owned(), |ip| ip.to_string()))
+            })
+            .collect()
+        };
+        assert_eq!(
+            text(&["10.42.0.2", "10.42.0.3"], &["10.42.0.3", "10.42.0.4"]),
+            [
+                "--orig-dst 10.43.0.9 10.42.0.2",
+                "--orig-dst 192.0.2.7 10.42.0.2",
+                "--orig-port-dst 30053 10.42.0.2"
+            ]
+        );
+        assert_eq!(
+            text(&[], &["10.42.0.2"]),
+            ["--orig-dst 10.43.0.9 -", "--orig-dst 192.0.2.7 -", "--orig-port-dst 30053 -"]
+        );
+        assert!(text(&["10.42.0.2"], &["10.42.0.2"]).is_empty());
     }
 }

@@ -150,7 +150,7 @@ struct Targets<'a> {
 
 fn service(set: &mut RuleSet, port: &ServicePort, cidr: &str) {
     let targets = Targets {
-        cluster: port.endpoints.iter().collect(),
+        cluster: port.endpoints.iter().filter(|e| e.near).collect(),
         local: port.endpoints.iter().filter(|e| e.local).collect(),
     };
     let internal = if port.internal_local { &targets.local } else { &targets.cluster };
@@ -179,7 +179,8 @@ fn service(set: &mut RuleSet, port: &ServicePort, cidr: &str) {
     if uses_local && !targets.local.is_empty() {
         balance(nat, port, "SVL", &targets.local);
     }
-    let used: BTreeSet<&Endpoint> = targets.cluster.into_iter().collect();
+    let used = port.endpoints.iter().filter(|e| e.near || (uses_local && e.local));
+    let used: BTreeSet<&Endpoint> = used.collect();
     for endpoint in used {
         dnat(nat, port, endpoint);
     }

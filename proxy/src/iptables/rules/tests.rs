@@ -20,7 +20,12 @@ fn port(endpoints: &[(&str, bool)]) -> ServicePort {
         external_local: false,
         endpoints: endpoints
             .iter()
-            .map(|(ip, local)| Endpoint { ip: ip.parse().expect("address"), port: 8080, local: *local })
+            .map(|(ip, local)| Endpoint {
+                ip: ip.parse().expect("address"),
+                port: 8080,
+                local: *local,
+                near: true,
+            })
             .collect(),
     }
 }
