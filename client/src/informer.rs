@@ -332,9 +332,30 @@ async fn replace<K: Kind>(state: &Mutex<State<K>>, listed: Copied) {
 /// `None`, and a line in the log, when the object does not fit its type: a newer server's, perhaps.
 pub fn decode<K: Kind>(bytes: &[u8]) -> Option<K> {
     // As text, the way kube reads answers: each further kind of reader would be the code of all types once more.
-    let decoded = std::str::from_utf8(bytes).map_err(|e| e.to_string());
-    let decoded = decoded.and_then(|text| serde_json::from_str(text).map_err(|e| e.to_string()));
+    let read = |text: &str| serde_json::from_str(text);
+    let decoded = std::str::from_utf8(bytes).map_err(|e| e.to_string()).and_then(|text| {
+        let mended = |error: serde_json::Error| match with_times(text) {
+            Some(mended) => read(&mended),
+            None => Err(error),
+        };
+        read(text).or_else(mended).map_err(|e| e.to_string())
+    });
     decoded.map_err(|error| tracing::warn!(kind = %K::kind(&()), %error, "an object could not be read")).ok()
+}
+
+/// The object with a time in each condition of its status; `None` where none lacks one. Go's clients may leave
+/// `lastTransitionTime` out of a condition (it is null then), our types may not.
+fn with_times(text: &str) -> Option<String> {
+    let mut object: serde_json::Value = serde_json::from_str(text).ok()?;
+    let mut lacking = false;
+    for condition in object.pointer_mut("/status/conditions")?.as_array_mut()? {
+        let fields = condition.as_object_mut()?;
+        if fields.get("lastTransitionTime").is_none_or(serde_json::Value::is_null) {
+            fields.insert("lastTransitionTime".to_owned(), "1970-01-01T00:00:00Z".into());
+            lacking = true;
+        }
+    }
+    lacking.then(|| object.to_string())
 }
 
 /// Everything of a kind, in all namespaces.
@@ -397,4 +418,25 @@ pub fn deleting<K: Resource>(object: &K) -> bool {
 /// The object's UID, or empty before it was stored.
 pub fn uid_of<K: Resource>(object: &K) -> String {
     object.uid().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::api::core::v1::Service;
+
+    #[test]
+    fn conditions_without_a_time_are_read() {
+        let read = |condition: &str| {
+            let text =
+                format!(r#"{{"metadata": {{"name": "a"}}, "status": {{"conditions": [{condition}]}}}}"#);
+            let conditions = decode::<Service>(text.as_bytes())?.status?.conditions?;
+            Some(conditions.into_iter().map(|c| c.last_transition_time.0.as_second()).collect::<Vec<_>>())
+        };
+        let timed = r#"{"type": "T", "status": "True", "reason": "R", "message": "", "lastTransitionTime": "1970-01-01T00:01:00Z"}"#;
+        let timeless = r#"{"type": "U", "status": "True", "reason": "R", "message": ""}"#;
+        assert_eq!(read(&format!("{timed}, {timeless}")), Some(vec![60, 0]));
+        assert_eq!(read(r#"{"type": "U", "lastTransitionTime": null}"#), Some(vec![0]));
+        assert_eq!(read(r#"{"type": 1}"#), None);
+    }
 }

@@ -177,6 +177,8 @@ impl Balancers {
         let api: Api<Service> = api_for(&self.client, &key);
         match api.patch_status(&key.name, &PatchParams::default(), &Patch::Strategic(body)).await {
             Err(error) if code_of(&error) == 404 => Ok(()),
+            // It is done; the answer shows a condition without a time, which others may write and our types do not read.
+            Err(kube::Error::SerdeError(_)) => Ok(()),
             Err(error) => {
                 let message = format!(
                     "Error syncing load balancer: failed to update load balancer status: {}",

@@ -102,6 +102,25 @@ async fn what_others_answer_for_is_left_alone() {
     raw.until("its own again", own, |s| addresses(s) == ["192.0.2.1"]).await;
 }
 
+/// As conformance's test of a Service's status writes it: Go's clients send null for a time that is not set.
+#[tokio::test]
+async fn a_condition_without_a_time_hides_no_service() {
+    let world = cluster().await;
+    let raw = Raw::of(&world);
+    node(&raw, "n1", "192.0.2.1").await;
+    raw.post(SERVICES, service("web", 80)).await;
+    let path = &format!("{SERVICES}/web");
+    raw.until("an address", path, |s| addresses(s) == ["192.0.2.1"]).await;
+    let condition = json!({ "type": "StatusUpdate", "status": "True", "reason": "E2E", "message": "set",
+        "lastTransitionTime": null });
+    let status = json!({ "status": { "conditions": [condition] } });
+    raw.patch(Kind::Merge, &format!("{path}/status"), status).await;
+    raw.patch(Kind::Merge, path, json!({ "spec": { "loadBalancerSourceRanges": ["198.51.100.0/24"] } }))
+        .await;
+    raw.delete(path).await;
+    raw.until_gone(path).await;
+}
+
 #[tokio::test]
 async fn policy_local_follows_the_ready_endpoints() {
     let world = cluster().await;
