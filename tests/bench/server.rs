@@ -106,8 +106,9 @@ impl Server {
             if begun.elapsed() > patience {
                 return Err(format!("{ready} of {wanted} nodes ready after {patience:?}").into());
             }
-            // A list of thousands costs more than what it waits for.
-            tokio::time::sleep(Duration::from_millis(100).max(10 * asked.elapsed())).await;
+            // A list of thousands costs more than what it waits for; a connection that is idle for long is closed.
+            let pause = 10 * asked.elapsed();
+            tokio::time::sleep(pause.clamp(Duration::from_millis(100), Duration::from_secs(5))).await;
         }
     }
 

@@ -30,9 +30,7 @@ impl Plugin for PodTopologyLabels {
         };
         let Some(name) = node.filter(|name| !name.is_empty()) else { return Ok(()) };
         // A pod may name a node that is yet to come.
-        let Some(node) = request.read.get("nodes.", "", name) else { return Ok(()) };
-        for label in LABELS {
-            let Some(value) = node["metadata"]["labels"][label].as_str() else { continue };
+        for (label, value) in request.read.labels("nodes.", "", name, &LABELS) {
             if !object["metadata"]["labels"].is_object() {
                 object["metadata"]["labels"] = json!({});
             }

@@ -434,6 +434,13 @@ impl Reader for Cache {
         self.find(resource, namespace, name).map(|object| object.decode())
     }
 
+    /// From the index: nothing is decoded.
+    fn labels(&self, resource: &str, namespace: &str, name: &str, wanted: &[&str]) -> Vec<(String, String)> {
+        let object = self.find(resource, namespace, name);
+        let value = |key: &str| Some(object.as_ref()?.label(key)?.to_owned());
+        wanted.iter().filter_map(|key| Some(((*key).to_owned(), value(key)?))).collect()
+    }
+
     fn list(&self, resource: &str, namespace: &str) -> Vec<Arc<Object>> {
         let snapshot = self.snapshot(resource);
         within(&snapshot.objects, resource, namespace, None).map(|object| object.decode()).collect()
@@ -451,5 +458,24 @@ impl Reader for Cache {
         let snapshot = self.snapshot(resource);
         let all = within(&snapshot.objects, resource, namespace, None);
         all.filter(|object| object.field(field) == Some(value)).map(|object| object.decode()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::{MemoryStore, Op, Txn};
+
+    #[tokio::test]
+    async fn labels_are_told_without_the_object() {
+        let store = MemoryStore::new();
+        let value =
+            br#"{"kind":"Node","apiVersion":"v1","metadata":{"labels":{"a":"1","b":"2"},"name":"n"}}"#;
+        let put = Op::Put { key: "nodes.//n".into(), value: value.to_vec().into() };
+        store.commit(Txn { ops: vec![put], ..Txn::default() }).await.unwrap();
+        let cache = Cache::start(store).await.unwrap();
+        let read: &dyn Reader = &*cache;
+        assert_eq!(read.labels("nodes.", "", "n", &["b", "c"]), [("b".to_owned(), "2".to_owned())]);
+        assert!(read.labels("nodes.", "", "m", &["b"]).is_empty());
     }
 }

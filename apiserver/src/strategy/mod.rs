@@ -74,6 +74,12 @@ pub struct Env<'a> {
 /// `resource` is `<plural>.<group>`, for example `pods.` or `deployments.apps`.
 pub trait Reader: Send + Sync {
     fn get(&self, resource: &str, namespace: &str, name: &str) -> Option<Arc<Object>>;
+    /// What an object has of these labels, all as of one moment; nothing where there is no such object.
+    fn labels(&self, resource: &str, namespace: &str, name: &str, wanted: &[&str]) -> Vec<(String, String)> {
+        let object = self.get(resource, namespace, name);
+        let value = |key: &str| Some(object.as_ref()?["metadata"]["labels"][key].as_str()?.to_owned());
+        wanted.iter().filter_map(|key| Some(((*key).to_owned(), value(key)?))).collect()
+    }
     /// All objects of the resource, of one namespace or (empty) of all.
     fn list(&self, resource: &str, namespace: &str) -> Vec<Arc<Object>>;
 
