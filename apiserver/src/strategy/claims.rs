@@ -3,7 +3,7 @@
 use super::pods::validate::{resources, update as pods};
 use super::value::*;
 use super::volumes::access_modes;
-use super::{Column, Env, Strategy, copy_field, rules, table};
+use super::{Column, Env, Strategy, copy_field, rules, table, volume_warnings};
 use coracle_api::{FieldError, Object};
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -38,6 +38,10 @@ const COLUMNS: &[Column] = &[
 impl Strategy for PersistentVolumeClaims {
     fn defaults(&self, object: &mut Object) {
         defaults(object);
+    }
+
+    fn warnings(&self, new: &Object, _old: Option<&Object>) -> Vec<String> {
+        volume_warnings::of_claim(new)
     }
 
     fn prepare_create(&self, object: &mut Object, _env: &Env) {

@@ -47,6 +47,7 @@ mod table;
 pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
+mod volume_warnings;
 mod volumes;
 mod workloads;
 

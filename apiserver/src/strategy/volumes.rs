@@ -5,7 +5,7 @@ use super::pods::validate::sources::{self, Holder};
 use super::pods::validate::{node_selector, update};
 use super::pods::volume_defaults;
 use super::value::*;
-use super::{Column, Env, Strategy, rules, table};
+use super::{Column, Env, Strategy, rules, table, volume_warnings};
 use coracle_api::{FieldError, Object};
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -45,6 +45,10 @@ impl Strategy for PersistentVolumes {
         default_str(spec, "persistentVolumeReclaimPolicy", "Retain");
         default(spec, "volumeMode", "Filesystem");
         volume_defaults::source(spec);
+    }
+
+    fn warnings(&self, new: &Object, _old: Option<&Object>) -> Vec<String> {
+        volume_warnings::of_volume(new)
     }
 
     fn prepare_create(&self, object: &mut Object, _env: &Env) {

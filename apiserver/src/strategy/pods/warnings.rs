@@ -50,19 +50,20 @@ const OLD_LABELS: [(&str, &str); 5] = [
     ),
 ];
 
-struct Notes {
-    found: Vec<String>,
+#[derive(Default)]
+pub struct Notes {
+    pub found: Vec<String>,
 }
 
 impl Notes {
-    fn add(&mut self, path: &Path, text: &str) {
+    pub fn add(&mut self, path: &Path, text: &str) {
         self.found.push(format!("{path}: {text}"));
     }
 }
 
 /// `root` is where the pod or its template stands: empty for a pod.
 pub fn of_pod(pod: &Value, root: &Path) -> Vec<String> {
-    let mut notes = Notes { found: Vec::new() };
+    let mut notes = Notes::default();
     let (spec, path) = (at(pod, "spec"), root.field("spec"));
     placement(spec, &path, &mut notes);
     let annotations = root.field("metadata").field("annotations");
@@ -150,7 +151,8 @@ fn placement(spec: &Value, path: &Path, notes: &mut Notes) {
     }
 }
 
-fn node_term(term: &Value, path: &Path, notes: &mut Notes) {
+/// Of a node selector.
+pub fn node_term(term: &Value, path: &Path, notes: &mut Notes) {
     for (i, requirement) in list_at(term, "matchExpressions").iter().enumerate() {
         let key = str_at(requirement, "key");
         if let Some(text) = old_label(key) {
@@ -219,7 +221,8 @@ fn lists(spec: &Value, path: &Path, notes: &mut Notes) {
     }
 }
 
-fn fraction(amounts: &Value, name: &str, path: &Path, notes: &mut Notes) {
+/// An amount of bytes that is not a whole number of them.
+pub fn fraction(amounts: &Value, name: &str, path: &Path, notes: &mut Notes) {
     let Some(value) = amounts.get(name) else { return };
     if let Some(quantity) = rules::parse_quantity(value).filter(|q| q.milli() % 1000 != 0) {
         let text = format!("fractional byte value \"{quantity}\" is invalid, must be an integer");
