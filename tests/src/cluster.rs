@@ -68,6 +68,8 @@ impl Cluster {
     pub fn simulated() -> Self {
         let cluster = Self::start(&["--simulate-nodes", "2"]);
         cluster.ok("kubectl wait node --all --for=condition=Ready --timeout=100s");
+        // A controller's; who watches ConfigMaps must not take it for its own.
+        cluster.until("kubectl get configmap kube-root-ca.crt -o name", "configmap/kube-root-ca.crt");
         cluster
     }
 

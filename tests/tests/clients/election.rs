@@ -12,8 +12,10 @@ use std::time::Duration;
 
 const CANDIDATES: usize = 4;
 const TERMS: usize = 3;
-/// Seconds; what a crashed leader costs.
-const DURATION: i32 = 1;
+/// Seconds that a leader's lease lasts who will give it back: longer than a busy machine keeps anybody waiting.
+const DURATION: i32 = 60;
+/// Of one who will not: what a crash costs.
+const CRASHING: i32 = 4;
 
 async fn client(cluster: &Cluster) -> Client {
     // The second installation is refused, which is as good.
@@ -23,20 +25,21 @@ async fn client(cluster: &Cluster) -> Client {
     Client::try_from(config.expect("a configuration")).expect("a client")
 }
 
-/// Takes the lease if it is free or has run out. `None`: somebody else has it, or was quicker.
-async fn acquire(leases: &Api<Lease>, name: &str) -> Option<Lease> {
+/// Takes the lease for so many seconds if it is free or has run out. `None`: somebody else has it, or was quicker.
+async fn acquire(leases: &Api<Lease>, name: &str, seconds: i32) -> Option<Lease> {
     let now = k8s_openapi::jiff::Timestamp::now();
     let found = leases.get_opt("leader").await.expect("get");
     let spec = found.as_ref().and_then(|lease| lease.spec.clone()).unwrap_or_default();
     let renewed = spec.renew_time.as_ref().map(|time| time.0);
-    let expired = renewed.is_none_or(|at| now.duration_since(at).as_secs() >= i64::from(DURATION));
+    let lasts = i64::from(spec.lease_duration_seconds.unwrap_or(0));
+    let expired = renewed.is_none_or(|at| now.duration_since(at).as_secs() >= lasts);
     let free = spec.holder_identity.as_deref().is_none_or(str::is_empty);
     if !free && !expired {
         return None;
     }
     let taken = LeaseSpec {
         holder_identity: Some(name.to_owned()),
-        lease_duration_seconds: Some(DURATION),
+        lease_duration_seconds: Some(seconds),
         acquire_time: Some(MicroTime(now)),
         renew_time: Some(MicroTime(now)),
         lease_transitions: Some(spec.lease_transitions.unwrap_or(0) + 1),
@@ -85,8 +88,10 @@ fn one_leads_at_a_time_and_everybody_in_turn() {
                 let name = format!("candidate-{n}");
                 let mut terms = 0;
                 while terms < TERMS {
-                    if let Some(lease) = acquire(leases, &name).await {
-                        lead(leases, lease, &name, leading, terms != 1).await;
+                    let release = terms != 1;
+                    let seconds = if release { DURATION } else { CRASHING };
+                    if let Some(lease) = acquire(leases, &name, seconds).await {
+                        lead(leases, lease, &name, leading, release).await;
                         terms += 1;
                     }
                     tokio::time::sleep(Duration::from_millis(30)).await;
@@ -94,7 +99,7 @@ fn one_leads_at_a_time_and_everybody_in_turn() {
             }
         });
         let all = futures::future::join_all(candidates);
-        tokio::time::timeout(Duration::from_secs(60), all).await.expect("everybody leads");
+        tokio::time::timeout(Duration::from_secs(120), all).await.expect("everybody leads");
         let history = leading.into_inner().expect("no panic");
         assert_eq!(history.len(), 2 * CANDIDATES * TERMS);
         for term in history.chunks(2) {

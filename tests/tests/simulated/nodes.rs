@@ -12,7 +12,7 @@ fn a_cordoned_node_gets_no_pods() {
     cluster.ok("kubectl create deployment web --image=nginx --replicas=4 && kubectl rollout status deployment/web --timeout=100s");
     cluster.says("kubectl get pods -o jsonpath='{.items[*].spec.nodeName}'", "sim-1 sim-1 sim-1 sim-1");
     cluster.says("kubectl uncordon sim-0", "node/sim-0 uncordoned");
-    cluster.says("kubectl get node sim-0 -o jsonpath='{.spec.unschedulable}{.spec.taints}'", "");
+    cluster.until("kubectl get node sim-0 -o jsonpath='{.spec.unschedulable}{.spec.taints}'", "");
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn node_selectors_and_names() {
 #[test]
 fn leases_are_kept_fresh() {
     let cluster = Cluster::simulated();
-    cluster.says(
+    cluster.until(
         "kubectl get leases -n kube-node-lease -o jsonpath='{.items[*].spec.holderIdentity}'",
         "sim-0 sim-1",
     );

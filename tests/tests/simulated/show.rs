@@ -107,9 +107,18 @@ fn what_does_not_exist_is_said_as_upstream_says_it() {
     cluster.says("kubectl get pod nobody --ignore-not-found", "");
 }
 
+/// Events are written beside the work that they tell of, and may come after it.
+fn has_events(cluster: &Cluster) {
+    for (reason, count) in [("Scheduled", "3"), ("SuccessfulCreate", "3"), ("ScalingReplicaSet", "1")] {
+        let line = format!("kubectl get events --field-selector reason={reason} -o name | wc -l");
+        cluster.until_that(&line, |n| n.trim() == count);
+    }
+}
+
 #[test]
 fn describe_tells_of_a_workload() {
     let cluster = with_web();
+    has_events(&cluster);
     cluster.shows(
         "kubectl describe deployment web",
         &[
@@ -184,10 +193,7 @@ fn describe_tells_of_services_nodes_and_namespaces() {
 #[test]
 fn events_say_who_did_what() {
     let cluster = with_web();
-    cluster.until_that(
-        "kubectl get events --field-selector reason=Scheduled,involvedObject.kind=Pod -o name | wc -l",
-        |n| n.trim() == "3",
-    );
+    has_events(&cluster);
     cluster.shows(
         "kubectl events --for deployment/web",
         &["Normal", "ScalingReplicaSet", "Deployment/web", "Scaled up replica set web-"],

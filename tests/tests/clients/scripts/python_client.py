@@ -179,7 +179,7 @@ def leader_election():
 
     def candidate(name, run):
         lock = ConfigMapLock("leader", NS, name)
-        settings = electionconfig.Config(lock, 3, 2, 1, onstarted_leading=run, onstopped_leading=lambda: None)
+        settings = electionconfig.Config(lock, 30, 20, 2, onstarted_leading=run, onstopped_leading=lambda: None)
         thread = threading.Thread(target=leaderelection.LeaderElection(settings).run, daemon=True)
         thread.start()
         return thread
