@@ -3,7 +3,7 @@
 use crate::edge::EdgeArgs;
 use crate::kubeconfig;
 use coracle_apiserver::audit::{
-    Collector, Log, Mode, Policy, Rotation, Settings, Sink, Target, Throttle, Truncation, Webhook,
+    Batching, Collector, Log, Mode, Policy, Rotation, Settings, Sink, Target, Throttle, Truncation, Webhook,
 };
 use futures::future::BoxFuture;
 use http::Request;
@@ -34,6 +34,8 @@ impl EdgeArgs {
             mistakes.push("audit-policy-file: needs audit-log-path or audit-webhook-config-file".to_owned());
         }
         for (flag, number) in [
+            ("audit-log-batch-buffer-size", self.audit_log_batch_buffer_size),
+            ("audit-log-batch-max-size", self.audit_log_batch_max_size),
             ("audit-webhook-batch-buffer-size", self.audit_webhook_batch_buffer_size),
             ("audit-webhook-batch-max-size", self.audit_webhook_batch_max_size),
             ("audit-log-truncate-max-batch-size", self.audit_log_truncate_max_batch_size),
@@ -45,8 +47,61 @@ impl EdgeArgs {
                 mistakes.push(format!("{flag}: must be at least 1"));
             }
         }
-        if self.audit_webhook_batch_throttle_qps.is_some_and(|qps| !qps.is_finite() || qps <= 0.0) {
-            mistakes.push("audit-webhook-batch-throttle-qps: must be more than 0".to_owned());
+        for (flag, qps) in [
+            ("audit-log-batch-throttle-qps", self.audit_log_batch_throttle_qps),
+            ("audit-webhook-batch-throttle-qps", self.audit_webhook_batch_throttle_qps),
+        ] {
+            if qps.is_some_and(|qps| !qps.is_finite() || qps <= 0.0) {
+                mistakes.push(format!("{flag}: must be more than 0"));
+            }
+        }
+        self.check_batching(mistakes);
+    }
+
+    fn check_batching(&self, mistakes: &mut Vec<String>) {
+        let throttled = self.audit_log_batch_throttle_enable == Some(true);
+        for (flag, given) in [
+            ("audit-log-batch-throttle-qps", self.audit_log_batch_throttle_qps.is_some()),
+            ("audit-log-batch-throttle-burst", self.audit_log_batch_throttle_burst.is_some_and(|n| n > 0)),
+        ] {
+            if throttled && !given {
+                mistakes.push(format!("{flag}: audit-log-batch-throttle-enable needs a positive number"));
+            }
+        }
+        for (of, Batching { buffer, batch, .. }) in
+            [("log", self.log_batching()), ("webhook", self.webhook_batching())]
+        {
+            if batch > buffer {
+                mistakes.push(format!(
+                    "audit-{of}-batch-max-size: {batch} cannot be more than the buffer's size, {buffer}"
+                ));
+            }
+        }
+    }
+
+    fn log_batching(&self) -> Batching {
+        let default = Batching::of_log();
+        let throttle = self.audit_log_batch_throttle_qps.zip(self.audit_log_batch_throttle_burst);
+        let enabled = self.audit_log_batch_throttle_enable.unwrap_or(false);
+        Batching {
+            buffer: self.audit_log_batch_buffer_size.unwrap_or(default.buffer),
+            batch: self.audit_log_batch_max_size.unwrap_or(default.batch),
+            max_wait: self.audit_log_batch_max_wait.map_or(default.max_wait, |time| time.0),
+            throttle: throttle.filter(|_| enabled).map(|(per_second, burst)| Throttle { per_second, burst }),
+        }
+    }
+
+    fn webhook_batching(&self) -> Batching {
+        let default = Batching::of_webhook();
+        let throttle = default.throttle.map(|usual| Throttle {
+            per_second: self.audit_webhook_batch_throttle_qps.unwrap_or(usual.per_second),
+            burst: self.audit_webhook_batch_throttle_burst.unwrap_or(usual.burst),
+        });
+        Batching {
+            buffer: self.audit_webhook_batch_buffer_size.unwrap_or(default.buffer),
+            batch: self.audit_webhook_batch_max_size.unwrap_or(default.batch),
+            max_wait: self.audit_webhook_batch_max_wait.map_or(default.max_wait, |time| time.0),
+            throttle: throttle.filter(|_| self.audit_webhook_batch_throttle_enable.unwrap_or(true)),
         }
     }
 
@@ -75,24 +130,18 @@ impl EdgeArgs {
             self.audit_log_truncate_max_event_size,
             self.audit_log_truncate_max_batch_size,
         );
-        Ok(Sink::open(Target::new(path, rotation), mode)?.truncating(truncation))
+        let sink = Sink::batching(Target::new(path, rotation), mode, self.log_batching())?;
+        Ok(sink.truncating(truncation))
     }
 
     fn webhook(&self) -> Result<Settings, String> {
         let default = Settings::default();
-        let throttle = default.throttle.map(|usual| Throttle {
-            per_second: self.audit_webhook_batch_throttle_qps.unwrap_or(usual.per_second),
-            burst: self.audit_webhook_batch_throttle_burst.unwrap_or(usual.burst),
-        });
         Ok(Settings {
             mode: mode("webhook", self.audit_webhook_mode.as_deref(), default.mode)?,
             initial_backoff: self
                 .audit_webhook_initial_backoff
                 .map_or(default.initial_backoff, |time| time.0),
-            buffer: self.audit_webhook_batch_buffer_size.unwrap_or(default.buffer),
-            batch: self.audit_webhook_batch_max_size.unwrap_or(default.batch),
-            max_wait: self.audit_webhook_batch_max_wait.map_or(default.max_wait, |time| time.0),
-            throttle: throttle.filter(|_| self.audit_webhook_batch_throttle_enable.unwrap_or(true)),
+            batching: self.webhook_batching(),
             truncation: truncation(
                 self.audit_webhook_truncate_enabled,
                 self.audit_webhook_truncate_max_event_size,
@@ -208,9 +257,30 @@ mod tests {
             ..EdgeArgs::default()
         };
         let settings = args.webhook().unwrap();
-        assert_eq!((settings.throttle, settings.max_wait.as_secs()), (None, 1));
+        assert_eq!((settings.batching.throttle, settings.batching.max_wait.as_secs()), (None, 1));
         let truncation = Truncation { max_event_bytes: 7, ..Truncation::default() };
         assert_eq!(settings.truncation, Some(truncation));
+    }
+
+    #[test]
+    fn the_log_has_batches_of_its_own() {
+        assert_eq!(EdgeArgs::default().log_batching(), Batching::of_log());
+        let args = EdgeArgs {
+            audit_log_batch_buffer_size: Some(5),
+            audit_log_batch_max_size: Some(9),
+            audit_log_batch_throttle_enable: Some(true),
+            audit_log_batch_throttle_qps: Some(2.0),
+            ..EdgeArgs::default()
+        };
+        assert_eq!(
+            mistakes(&args),
+            [
+                "audit-log-batch-throttle-burst: audit-log-batch-throttle-enable needs a positive number",
+                "audit-log-batch-max-size: 9 cannot be more than the buffer's size, 5",
+            ]
+        );
+        let args = EdgeArgs { audit_log_batch_throttle_burst: Some(3), ..args };
+        assert_eq!(args.log_batching().throttle, Some(Throttle { per_second: 2.0, burst: 3 }));
     }
 
     /// Whoever listens: what it was sent, and what it answers.

@@ -55,6 +55,24 @@ pub struct EdgeArgs {
     /// Most of what is written together; lines are written one by one, so that it never matters [default: 10485760]
     #[arg(long, value_name = "BYTES")]
     pub audit_log_truncate_max_batch_size: Option<usize>,
+    /// In the mode batch, audit events that may wait to be written; beyond, they are lost [default: 10000]
+    #[arg(long, value_name = "N")]
+    pub audit_log_batch_buffer_size: Option<usize>,
+    /// Most audit events that are written together [default: 1]
+    #[arg(long, value_name = "N")]
+    pub audit_log_batch_max_size: Option<usize>,
+    /// How long an audit event waits for others before it is written [default: 0s]
+    #[arg(long, value_name = "DURATION")]
+    pub audit_log_batch_max_wait: Option<Time>,
+    /// Whether writing is throttled [default: false]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub audit_log_batch_throttle_enable: Option<bool>,
+    /// Most batches written in a second
+    #[arg(long, value_name = "N")]
+    pub audit_log_batch_throttle_qps: Option<f64>,
+    /// Most batches written at once after a pause
+    #[arg(long, value_name = "N")]
+    pub audit_log_batch_throttle_burst: Option<u32>,
     /// Where audit events are posted: a kubeconfig whose server is the collector
     #[arg(long, value_name = "FILE")]
     pub audit_webhook_config_file: Option<PathBuf>,
@@ -122,6 +140,20 @@ impl EdgeArgs {
             audit_log_truncate_max_batch_size: self
                 .audit_log_truncate_max_batch_size
                 .or(other.audit_log_truncate_max_batch_size),
+            audit_log_batch_buffer_size: self
+                .audit_log_batch_buffer_size
+                .or(other.audit_log_batch_buffer_size),
+            audit_log_batch_max_size: self.audit_log_batch_max_size.or(other.audit_log_batch_max_size),
+            audit_log_batch_max_wait: self.audit_log_batch_max_wait.or(other.audit_log_batch_max_wait),
+            audit_log_batch_throttle_enable: self
+                .audit_log_batch_throttle_enable
+                .or(other.audit_log_batch_throttle_enable),
+            audit_log_batch_throttle_qps: self
+                .audit_log_batch_throttle_qps
+                .or(other.audit_log_batch_throttle_qps),
+            audit_log_batch_throttle_burst: self
+                .audit_log_batch_throttle_burst
+                .or(other.audit_log_batch_throttle_burst),
             audit_webhook_config_file: self.audit_webhook_config_file.or(other.audit_webhook_config_file),
             audit_webhook_mode: self.audit_webhook_mode.or(other.audit_webhook_mode),
             audit_webhook_initial_backoff: self

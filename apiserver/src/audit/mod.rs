@@ -3,6 +3,7 @@
 //! A policy says which requests are recorded and how much of each. Events go to a file or to standard output, and to a
 //! webhook, each in one of upstream's modes. See <https://kubernetes.io/docs/tasks/debug/debug-cluster/audit/>.
 
+mod batch;
 mod event;
 mod policy;
 mod rotate;
@@ -12,12 +13,13 @@ mod tests;
 mod truncate;
 mod webhook;
 
+pub use batch::{Batching, Throttle};
 pub use event::{Record, Source, Stage};
 pub use policy::{Level, Policy, PolicyError, Rule};
 pub use rotate::Rotation;
 pub use sink::{Mode, Sink, Target};
 pub use truncate::Truncation;
-pub use webhook::{Collector, Settings, Throttle, Webhook};
+pub use webhook::{Collector, Settings, Webhook};
 
 use crate::http::RequestInfo;
 use crate::metrics::{Counter, Text};
@@ -89,7 +91,7 @@ impl Log {
             webhook.close().await;
         }
         if let Some(sink) = &self.sink {
-            sink.close();
+            sink.close().await;
         }
     }
 

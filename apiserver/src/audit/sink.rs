@@ -1,20 +1,17 @@
-//! Where events go: written at once, or by a thread behind a bounded queue.
+//! Where events go: written at once, or by a task behind a bounded queue.
 
+use super::batch::{Batching, Queue, Taker};
 use super::rotate::{Rotating, Rotation};
 use super::truncate::{Truncation, fitting};
 use crate::metrics::Counter;
 use bytes::Bytes;
 use coracle_api::Object;
+use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use serde_json::Value;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::mpsc::{SyncSender, sync_channel};
-use std::thread::JoinHandle;
-
-/// Events that may wait to be written, as upstream's batch mode.
-const QUEUE: usize = 10_000;
 
 /// Upstream's `--audit-log-path`.
 #[derive(Clone, Debug)]
@@ -74,43 +71,32 @@ impl Output {
     }
 }
 
-enum Way {
-    Direct(Writer),
-    Queued { queue: SyncSender<Vec<u8>>, thread: JoinHandle<()> },
-}
-
 /// Takes events; those that cannot be written are counted.
 pub struct Sink {
     mode: Mode,
-    /// `None` after the end.
-    way: Mutex<Option<Way>>,
-    lost: Arc<Counter>,
+    /// Writes what is not to wait.
+    writer: Arc<Writer>,
+    /// In the mode `batch`.
+    queue: Option<Queue>,
     truncation: Option<Truncation>,
 }
 
 impl Sink {
-    /// Fails if the file cannot be opened.
+    /// As [`batching`](Self::batching) with upstream's defaults.
     pub fn open(target: Target, mode: Mode) -> io::Result<Self> {
+        Self::batching(target, mode, Batching::of_log())
+    }
+
+    /// Fails if the file cannot be opened. In the mode `batch` a task begins that writes.
+    pub fn batching(target: Target, mode: Mode, batching: Batching) -> io::Result<Self> {
         let output = match target {
             Target::StandardOutput => Output::Standard(io::stdout()),
             Target::File(path, rotation) => Output::File(Rotating::open(path, rotation)?),
         };
-        let lost = Arc::new(Counter::default());
-        let mut writer = Writer { output, lost: lost.clone(), failing: false };
-        let way = if mode == Mode::Batch {
-            let (queue, receiver) = sync_channel::<Vec<u8>>(QUEUE);
-            let work = move || {
-                while receiver.recv().is_ok_and(|line| {
-                    writer.write(&line);
-                    true
-                }) {}
-            };
-            let thread = std::thread::Builder::new().name("audit".to_owned()).spawn(work)?;
-            Way::Queued { queue, thread }
-        } else {
-            Way::Direct(writer)
-        };
-        Ok(Self { mode, way: Mutex::new(Some(way)), lost, truncation: None })
+        let state = State { output: Some(output), failing: false };
+        let writer = Arc::new(Writer { state: Mutex::new(state), lost: Counter::default() });
+        let queue = (mode == Mode::Batch).then(|| Queue::start(batching, None, writer.clone()));
+        Ok(Self { mode, writer, queue, truncation: None })
     }
 
     /// Events that are too large lose parts.
@@ -120,7 +106,7 @@ impl Sink {
     }
 
     pub fn lost(&self) -> u64 {
-        self.lost.get()
+        self.writer.lost.get()
     }
 
     /// Writes the event of a request's arrival. Whether the request may go on.
@@ -130,51 +116,61 @@ impl Sink {
 
     /// Whether the event was taken.
     pub(super) fn write(&self, event: &Value) -> bool {
-        let Some(line) = fitting(event, self.truncation) else {
-            self.lost.add(1);
-            return false;
-        };
-        let taken = match &mut *self.way.lock() {
-            Some(Way::Direct(writer)) => return writer.write(&line),
-            Some(Way::Queued { queue, .. }) => queue.try_send(line).is_ok(),
-            None => false,
-        };
+        let line = fitting(event, self.truncation);
+        if let (Some(line), None) = (&line, &self.queue) {
+            return self.writer.write(line);
+        }
+        let taken = line.zip(self.queue.as_ref()).is_some_and(|(line, queue)| queue.offer(line));
         if !taken {
-            self.lost.add(1);
+            self.writer.lost.add(1);
         }
         taken
     }
 
     /// Writes what is in the queue; later events are lost.
-    pub fn close(&self) {
-        let way = self.way.lock().take();
-        if let Some(Way::Queued { queue, thread }) = way {
-            drop(queue);
-            if thread.join().is_err() {
-                tracing::error!("the audit log's thread panicked");
-            }
+    pub async fn close(&self) {
+        if let Some(queue) = &self.queue {
+            queue.close().await;
         }
+        self.writer.state.lock().output = None;
     }
 }
 
 struct Writer {
-    output: Output,
-    lost: Arc<Counter>,
+    state: Mutex<State>,
+    lost: Counter,
+}
+
+struct State {
+    /// `None` after the end.
+    output: Option<Output>,
     /// Failures are logged once, not for every event.
     failing: bool,
 }
 
 impl Writer {
-    fn write(&mut self, line: &[u8]) -> bool {
-        let outcome = self.output.write(line);
-        let was_failing = std::mem::replace(&mut self.failing, outcome.is_err());
-        if let Err(error) = &outcome {
+    fn write(&self, line: &[u8]) -> bool {
+        let State { output, failing } = &mut *self.state.lock();
+        let outcome = output.as_mut().map(|output| output.write(line));
+        if !matches!(outcome, Some(Ok(()))) {
             self.lost.add(1);
-            if !was_failing {
-                tracing::error!(%error, "writing the audit log");
-            }
+        }
+        let Some(outcome) = outcome else { return false };
+        let was_failing = std::mem::replace(failing, outcome.is_err());
+        if let (Err(error), false) = (&outcome, was_failing) {
+            tracing::error!(%error, "writing the audit log");
         }
         outcome.is_ok()
+    }
+}
+
+impl Taker for Writer {
+    /// Lines are written one by one, so that a file that is full ends with a whole one.
+    fn take<'a>(&'a self, batch: &'a [Vec<u8>]) -> BoxFuture<'a, ()> {
+        for line in batch {
+            self.write(line);
+        }
+        Box::pin(std::future::ready(()))
     }
 }
 

@@ -148,18 +148,18 @@ async fn events_carry_what_the_level_says() {
     assert!(page.contains("apiserver_audit_level_total{level=\"RequestResponse\"} 1\n"), "{page}");
 }
 
-#[test]
-fn files_are_set_aside_and_the_oldest_deleted() {
+#[tokio::test]
+async fn files_are_set_aside_and_the_oldest_deleted() {
     let dir = tempfile::TempDir::new().unwrap();
     let path = dir.path().join("audit.log");
     let rotation = Rotation { max_bytes: 100, max_backups: 2, max_age_days: 0, compress: false };
-    let sink = Sink::open(Target::File(path.clone(), rotation), Mode::Batch).unwrap();
+    let sink = Sink::open(Target::File(path.clone(), rotation), Mode::Blocking).unwrap();
     for number in 0..6 {
         sink.write(&json!({ "number": number, "padding": "x".repeat(60) }));
         // Backups are named by the millisecond.
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
-    sink.close();
+    sink.close().await;
     sink.write(&json!({}));
     assert_eq!(sink.lost(), 1, "after the end nothing is taken");
     assert_eq!(lines(&path)[0]["number"], 5);
@@ -170,6 +170,31 @@ fn files_are_set_aside_and_the_oldest_deleted() {
     names.sort();
     assert_eq!(names.len(), 3, "{names:?}");
     assert_eq!(lines(&dir.path().join(&names[1]))[0]["number"], 4, "{names:?}");
+}
+
+/// What is written after a while together, at the latest at the end.
+#[tokio::test(start_paused = true)]
+async fn events_wait_for_others() {
+    let dir = tempfile::TempDir::new().unwrap();
+    let path = dir.path().join("audit.log");
+    let target = Target::File(path.clone(), Rotation::default());
+    let max_wait = std::time::Duration::from_secs(10);
+    let batching = Batching { buffer: 3, batch: 2, max_wait, throttle: None };
+    let sink = Sink::batching(target, Mode::Batch, batching).unwrap();
+    assert!(sink.write(&json!({ "n": 0 })));
+    tokio::time::sleep(max_wait / 2).await;
+    assert_eq!(lines(&path).len(), 0, "it waits");
+    assert!(sink.write(&json!({ "n": 1 })));
+    tokio::time::sleep(max_wait / 4).await;
+    assert_eq!(lines(&path).len(), 2, "the batch is full");
+    assert!(sink.write(&json!({ "n": 2 })));
+    tokio::time::sleep(2 * max_wait).await;
+    assert_eq!(lines(&path).len(), 3, "it has waited long enough");
+    assert!((3..6).all(|n| sink.write(&json!({ "n": n }))));
+    assert!(!sink.write(&json!({})) && sink.lost() == 1, "no room");
+    sink.close().await;
+    let numbers: Vec<_> = lines(&path).iter().map(|line| line["n"].as_u64()).collect();
+    assert_eq!(numbers, (0..6).map(Some).collect::<Vec<_>>());
 }
 
 #[test]

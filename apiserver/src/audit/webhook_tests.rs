@@ -1,6 +1,9 @@
+use super::super::batch::{Throttle, parts};
 use super::*;
+use parking_lot::Mutex;
 use serde_json::json;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::time::Instant;
 
 /// Refuses the first few lists, and hands on the others.
 struct Fake {
@@ -27,6 +30,12 @@ fn start(settings: Settings, refusals: u32) -> (Webhook, UnboundedReceiver<Value
     (Webhook::start(settings, Fake { refusals: Mutex::new(refusals), taken }), received)
 }
 
+fn batching(change: impl Fn(&mut Batching)) -> Settings {
+    let mut settings = Settings::default();
+    change(&mut settings.batching);
+    settings
+}
+
 fn numbers(list: &Value) -> Vec<u64> {
     assert_eq!((&list["kind"], &list["apiVersion"]), (&json!("EventList"), &json!("audit.k8s.io/v1")));
     list["items"].as_array().unwrap().iter().map(|item| item["n"].as_u64().unwrap()).collect()
@@ -34,8 +43,8 @@ fn numbers(list: &Value) -> Vec<u64> {
 
 #[tokio::test(start_paused = true)]
 async fn batches_are_full_late_or_last() {
-    let settings = Settings { batch: 3, throttle: None, ..Settings::default() };
-    let (webhook, mut received) = start(settings, 0);
+    let settings = |b: &mut Batching| *b = Batching { batch: 3, throttle: None, ..b.clone() };
+    let (webhook, mut received) = start(batching(settings), 0);
     (0..4).for_each(|n| webhook.write(&json!({ "n": n })));
     assert_eq!(numbers(&received.recv().await.unwrap()), [0, 1, 2]);
     let begun = Instant::now();
@@ -50,7 +59,7 @@ async fn batches_are_full_late_or_last() {
 
 #[tokio::test(start_paused = true)]
 async fn attempts_are_repeated_and_then_given_up() {
-    let (webhook, mut received) = start(Settings { batch: 1, ..Settings::default() }, 9);
+    let (webhook, mut received) = start(batching(|b| b.batch = 1), 9);
     let begun = Instant::now();
     webhook.write(&json!({ "n": 1 }));
     webhook.write(&json!({ "n": 2 }));
@@ -78,7 +87,7 @@ async fn strict_requests_need_their_event_taken() {
 #[tokio::test(start_paused = true)]
 async fn batches_are_throttled() {
     let throttle = Some(Throttle { per_second: 2.0, burst: 2 });
-    let (webhook, mut received) = start(Settings { batch: 1, throttle, ..Settings::default() }, 0);
+    let (webhook, mut received) = start(batching(|b| *b = Batching { batch: 1, throttle, ..b.clone() }), 0);
     let begun = Instant::now();
     (0..6).for_each(|n| webhook.write(&json!({ "n": n })));
     for _ in 0..6 {
@@ -89,7 +98,7 @@ async fn batches_are_throttled() {
 
 #[tokio::test(start_paused = true)]
 async fn what_does_not_fit_is_lost_and_counted() {
-    let (webhook, _received) = start(Settings { buffer: 2, ..Settings::default() }, 0);
+    let (webhook, _received) = start(batching(|b| b.buffer = 2), 0);
     (0..5).for_each(|n| webhook.write(&json!({ "n": n })));
     assert_eq!(webhook.lost(), 3);
     let truncation = Some(Truncation { max_event_bytes: 50, ..Truncation::default() });
