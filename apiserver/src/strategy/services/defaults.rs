@@ -4,8 +4,6 @@ use super::*;
 
 /// Seconds that a client sticks to a pod with session affinity ClientIP: three hours.
 const AFFINITY_SECONDS: i64 = 10_800;
-const CLUSTER_IP_FIELDS: &[&str] = &["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"];
-
 pub fn service(object: &mut Object) {
     let Some(spec) = object_at(object, "spec") else { return };
     default_str(spec, "sessionAffinity", "None");
@@ -119,6 +117,20 @@ fn keep_node_ports(new: &mut Object, old: &Object) {
     }
 }
 
+/// A client that changed one of `clusterIP` and `clusterIPs` and sent the other back as it was means both.
+pub fn follow_single(new: &mut Object, old: &Object) {
+    let (before, after) = (str_at(old, "spec.clusterIP"), str_at(new, "spec.clusterIP").to_owned());
+    let (all_before, all) = (list_at(old, "spec.clusterIPs"), list_at(new, "spec.clusterIPs"));
+    let (unchanged, cleared) = (all == all_before, all.is_empty() && !all_before.is_empty());
+    let Some(spec) = at_mut(new, "spec") else { return };
+    match after.as_str() {
+        same if same == before && cleared => set(spec, "clusterIPs", all_before),
+        same if same == before || !unchanged => {}
+        "" => ["clusterIP", "clusterIPs"].iter().for_each(|field| drop(remove(spec, field))),
+        other => set(spec, "clusterIPs", json!([other])),
+    }
+}
+
 /// Takes away what belongs to the type before and that the client merely sent back unchanged.
 pub fn drop_other_types(new: &mut Object, old: &Object) {
     if kind(new) == kind(old) {
@@ -129,9 +141,16 @@ pub fn drop_other_types(new: &mut Object, old: &Object) {
     let balanced = kind(new) == "LoadBalancer";
     let Some(spec) = at_mut(new, "spec") else { return };
     let unchanged = |spec: &Value, field: &str| at(spec, field) == at(&old["spec"], field);
-    if !cluster && unchanged(spec, "clusterIP") && unchanged(spec, "clusterIPs") {
-        CLUSTER_IP_FIELDS.iter().for_each(|field| drop(remove(spec, field)));
-        remove(spec, "internalTrafficPolicy");
+    if !cluster {
+        if unchanged(spec, "clusterIP") && unchanged(spec, "clusterIPs") {
+            remove(spec, "clusterIP");
+            remove(spec, "clusterIPs");
+        }
+        for field in ["ipFamilies", "ipFamilyPolicy", "internalTrafficPolicy"] {
+            if unchanged(spec, field) {
+                remove(spec, field);
+            }
+        }
     }
     if !ports && needs_node_ports(old) {
         let before: Vec<&Value> = list_at(old, "spec.ports").iter().map(|p| at(p, "nodePort")).collect();

@@ -31,6 +31,7 @@ impl Strategy for Services {
     fn prepare_update(&self, new: &mut Object, old: &Object, _env: &Env) {
         copy_field(new, old, "status");
         defaults::keep_allocated(new, old);
+        defaults::follow_single(new, old);
         defaults::drop_other_types(new, old);
         defaults::cluster_ips(new);
         defaults::families(new);

@@ -183,6 +183,36 @@ fn addresses_stay_and_are_released() {
 }
 
 #[test]
+fn one_of_the_linked_address_fields_is_enough() {
+    let world = World::default();
+    let (web, companions) = create(&world, &json!({ "spec": { "type": "NodePort" } })).unwrap();
+    let world = commit(world, &web, &companions);
+    let away = json!({ "type": "ExternalName", "externalName": "x.y" });
+    for cleared in
+        [json!({}), json!({ "clusterIP": "" }), json!({ "clusterIP": null }), json!({ "clusterIPs": [] })]
+    {
+        let mut patch = json!({ "spec": away });
+        testing::merge(&mut patch, &json!({ "spec": cleared }));
+        let (external, companions) = update(&world, &web, &patch).expect("a change of type");
+        for field in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy", "internalTrafficPolicy"] {
+            assert!(!has(&external, &format!("spec.{field}")), "{cleared}: {external}");
+        }
+        assert!(!keys(&companions).is_empty(), "address and port are given back");
+    }
+    let other = update(&world, &web, &json!({ "spec": { "clusterIP": "10.43.9.9" } })).err().unwrap();
+    assert!(
+        other.contains("spec.clusterIPs[0]: Invalid value: [\"10.43.9.9\"]: may not change once set"),
+        "{other}"
+    );
+    let other = update(
+        &world,
+        &web,
+        &json!({ "spec": { "type": "ExternalName", "externalName": "x.y", "clusterIP": "10.43.9.9" } }),
+    );
+    assert!(other.err().unwrap().contains("spec.clusterIP"), "what the client changed is not taken away");
+}
+
+#[test]
 fn mistakes_are_named() {
     for (patch, expected) in [
         (json!({ "spec": { "ports": [] } }), "spec.ports: Required value"),
