@@ -38,6 +38,9 @@ spec: {clusterIP: None, selector: {app: web}, ports: [{name: http, port: 8080}]}
 pub fn steps(steps: &mut Steps<'_>) {
     steps.run("service", service);
     steps.run("dns", dns);
+    steps.run("aliases", aliases);
+    steps.run("affinity", affinity);
+    steps.run("balancer-check", balancer_check);
     steps.run("node-itself", node_itself);
 }
 
@@ -46,7 +49,7 @@ fn up(shell: &Shell) {
     shell.ok("kubectl rollout status deployment/web --timeout=100s");
 }
 
-/// Asks `url` until as many different pods have answered.
+/// Asks `url` until at least so many different pods have answered.
 fn spread(shell: &Shell, url: &str, wanted: usize) {
     let mut seen = BTreeSet::new();
     wait_for(&format!("answers of {wanted} pods from {url}"), Duration::from_secs(30), || {
@@ -55,7 +58,6 @@ fn spread(shell: &Shell, url: &str, wanted: usize) {
         seen.extend(output.stdout.lines().map(str::to_owned));
         if seen.len() >= wanted { Ok(()) } else { Err(format!("{seen:?}\n{output}")) }
     });
-    assert_eq!(seen.len(), wanted, "{seen:?}");
     assert!(seen.iter().all(|name| name.starts_with("web-")), "{seen:?}");
 }
 
@@ -73,7 +75,7 @@ fn service(shell: &Shell) {
     let inside = format!(
         "kubectl exec {pod} -- sh -c 'for i in $(seq 30); do timeout 5 wget -qO- http://{address}/; done' | sort -u | wc -l"
     );
-    shell.says(&inside, "3");
+    shell.until(&inside, "3");
     shell.ok(
         "kubectl scale deployment web --replicas=1 && kubectl rollout status deployment/web --timeout=100s",
     );
@@ -107,8 +109,10 @@ fn dns(shell: &Shell) {
         ],
     );
     // Short names go through the search path of resolv.conf.
-    shell.says(&format!("kubectl exec {pod} -- timeout 10 wget -qO- http://web/ | cut -c1-4"), "web-");
-    shell.says(&format!("kubectl exec {pod} -- timeout 10 wget -qO- http://web.dns/ | cut -c1-4"), "web-");
+    for name in ["web", "web.dns"] {
+        shell
+            .until(&format!("kubectl exec {pod} -- timeout 10 wget -qO- http://{name}/ | cut -c1-4"), "web-");
+    }
     let pods =
         shell.ok("kubectl get pods -l app=web -o jsonpath='{.items[*].status.podIP}' | tr ' ' '\\n' | sort");
     let each = format!(
@@ -125,6 +129,68 @@ fn dns(shell: &Shell) {
         nothing.to_string().contains("NXDOMAIN") || nothing.to_string().contains("can't resolve"),
         "{nothing}"
     );
+}
+
+/// Services of type ExternalName that name another Service, and changes of the type both ways.
+fn aliases(shell: &Shell) {
+    up(shell);
+    let address = shell.ok("kubectl get service web -o jsonpath='{.spec.clusterIP}'");
+    shell.ok("kubectl create service nodeport alias --tcp=80");
+    // A client that knows of no `clusterIPs` clears the one field.
+    let away = r#"{"spec": {"type": "ExternalName", "externalName": "web.aliases.svc.cluster.local", "clusterIP": ""}}"#;
+    shell.ok(&format!("kubectl patch service alias --type=merge -p '{away}'"));
+    shell.says("kubectl get service alias -o jsonpath='{.spec.clusterIPs}{.spec.ports[*].nodePort}'", "");
+    let pod = shell.ok("kubectl get pods -l app=web -o name | head -n 1").trim().to_owned();
+    shell.until_that(&format!("kubectl exec {pod} -- nslookup alias.aliases.svc.cluster.local"), |out| {
+        out.lines().any(|line| line.starts_with("Address") && line.trim_end().ends_with(address.trim()))
+    });
+    shell.until(&format!("kubectl exec {pod} -- timeout 10 wget -qO- http://alias/ | cut -c1-4"), "web-");
+    let back = r#"{"spec": {"type": "NodePort", "externalName": null, "selector": {"app": "web"}, "ports": [{"port": 80, "targetPort": 8080}]}}"#;
+    shell.ok(&format!("kubectl patch service alias --type=merge -p '{back}'"));
+    let own = shell.ok(
+        "kubectl get service alias -o jsonpath='{.spec.clusterIP}:80 127.0.0.1:{.spec.ports[0].nodePort}'",
+    );
+    for url in own.split(' ') {
+        shell.until_that(&format!("curl -s --max-time 2 http://{url}/ || true"), |out| {
+            out.starts_with("web-")
+        });
+    }
+}
+
+/// A client keeps its pod while the Service asks for that, and no longer.
+fn affinity(shell: &Shell) {
+    up(shell);
+    let address = shell.ok("kubectl get service web -o jsonpath='{.spec.clusterIP}'");
+    let port = shell.ok("kubectl get service web -o jsonpath='{.spec.ports[0].nodePort}'");
+    let switch = |to: &str| {
+        shell.ok(&format!("kubectl patch service web -p '{{\"spec\":{{\"sessionAffinity\":\"{to}\"}}}}'"));
+    };
+    for url in [format!("http://{address}/"), format!("http://127.0.0.1:{port}/")] {
+        for _ in 0..2 {
+            switch("ClientIP");
+            let asked = format!("for i in $(seq 20); do curl -s --max-time 2 {url} || echo none; done");
+            shell.until_that(&asked, |out| {
+                let pods: BTreeSet<&str> = out.lines().collect();
+                out.lines().count() == 20 && pods.len() == 1 && out.starts_with("web-")
+            });
+            switch("None");
+            spread(shell, &url, 2);
+        }
+    }
+}
+
+/// What a load balancer asks: whether this node has endpoints of the Service.
+fn balancer_check(shell: &Shell) {
+    up(shell);
+    shell.ok("kubectl create service loadbalancer lb --tcp=8099:8080");
+    shell.ok("kubectl patch service lb -p '{\"spec\":{\"externalTrafficPolicy\":\"Local\",\"selector\":{\"app\":\"web\"}}}'");
+    let port = shell.ok("kubectl get service lb -o jsonpath='{.spec.healthCheckNodePort}'");
+    let asked = format!("curl -s --max-time 2 -w '%{{http_code}}' http://127.0.0.1:{port}/healthz || true");
+    shell.until_that(&asked, |out| out.contains("\"localEndpoints\": 3") && out.ends_with("200"));
+    shell.ok("kubectl scale deployment web --replicas=0");
+    shell.until_that(&asked, |out| out.contains("\"localEndpoints\": 0") && out.ends_with("503"));
+    shell.ok("kubectl delete service lb");
+    shell.until_that(&asked, |out| out.ends_with("000"));
 }
 
 fn node_itself(shell: &Shell) {
