@@ -175,7 +175,8 @@ impl Manager {
         let message = "Preempted in order to admit critical pod";
         for slot in victims.iter().filter_map(|uid| self.kubelet.register.lock().get(uid).cloned()) {
             self.kubelet.recorder.warning(slot.pod.as_ref(), "Preempting", message);
-            let eviction = Eviction { reason: "Preempting", message: message.to_owned(), grace: None };
+            let (reason, message) = ("Preempting", message.to_owned());
+            let eviction = Eviction { reason, message, grace: None, disrupts: true };
             slot.inbox.evict(eviction);
         }
     }

@@ -74,6 +74,7 @@ impl Built {
         tokio::join!(
             node::run(client, config.clone(), runtime.clone(), facts, own, short, stop.clone()),
             eviction::run(kubelet.clone(), evictions, stop.clone()),
+            eviction::local::run(kubelet.clone(), stop.clone()),
             gc::run(kubelet.clone(), stop.clone()),
             manager::run(kubelet.clone(), stop.clone()),
             manager::follow_runtime(runtime.clone(), kubelet.register.clone(), stop.clone()),

@@ -3,6 +3,7 @@
 //!
 //! Asleep until the heartbeat, which looks every ten seconds anyway, says that something is short.
 
+pub mod local;
 mod rank;
 mod usage;
 
@@ -104,7 +105,7 @@ async fn evict(kubelet: &Kubelet, victim: &Candidate, message: String) {
     let pod = &victim.slot.pod;
     tracing::warn!(pod = pod.metadata.name, %message, "pod evicted");
     kubelet.recorder.warning(pod.as_ref(), "Evicted", message.clone());
-    victim.slot.inbox.evict(Eviction { reason: "Evicted", message, grace: Some(GRACE) });
+    victim.slot.inbox.evict(Eviction { reason: "Evicted", message, grace: Some(GRACE), disrupts: true });
     let uid = pod.metadata.uid.clone().unwrap_or_default();
     let gone = async {
         while kubelet.register.lock().get(&uid).is_some_and(|slot| !is_over(&slot.pod)) {
@@ -143,7 +144,7 @@ fn message(signal: Signal, at: &Pressure, kubelet: &Kubelet, victim: &Candidate)
 pub fn binary(bytes: u64) -> String {
     let mut rest = (bytes, "");
     for suffix in ["Ki", "Mi", "Gi", "Ti"] {
-        if rest.0 == 0 || rest.0 % 1024 != 0 {
+        if rest.0 == 0 || !rest.0.is_multiple_of(1024) {
             break;
         }
         rest = (rest.0 / 1024, suffix);

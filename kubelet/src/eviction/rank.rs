@@ -14,11 +14,19 @@ pub struct Usage {
     pub disk_request: u64,
 }
 
+/// What one volume takes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeUsage {
+    pub name: String,
+    pub bytes: u64,
+    /// Whether it takes of the node's ephemeral storage.
+    pub ephemeral: bool,
+}
+
 pub struct Candidate {
     pub slot: Slot,
     pub containers: Vec<Usage>,
-    /// Bytes of its volumes that take of the node's ephemeral storage.
-    pub volumes: u64,
+    pub volumes: Vec<VolumeUsage>,
     pub processes: u64,
 }
 
@@ -27,11 +35,17 @@ impl Candidate {
         self.containers.iter().map(of).sum()
     }
 
+    /// Bytes that it takes of the node's ephemeral storage.
+    pub fn disk(&self) -> u64 {
+        let volumes: u64 = self.volumes.iter().filter(|v| v.ephemeral).map(|v| v.bytes).sum();
+        self.sum(|c| c.disk) + volumes
+    }
+
     /// What it uses, and what it asked for.
     fn amounts(&self, signal: Signal) -> (u64, u64) {
         match signal {
             Signal::Memory => (self.sum(|c| c.memory), self.sum(|c| c.memory_request)),
-            Signal::Disk => (self.sum(|c| c.disk) + self.volumes, self.sum(|c| c.disk_request)),
+            Signal::Disk => (self.disk(), self.sum(|c| c.disk_request)),
             Signal::Pids => (self.processes, 0),
         }
     }
@@ -63,7 +77,7 @@ mod tests {
             wants_room: false,
         };
         let container = Usage { memory: used, memory_request: asked, ..Usage::default() };
-        Candidate { slot, containers: vec![container], volumes: 0, processes }
+        Candidate { slot, containers: vec![container], volumes: Vec::new(), processes }
     }
 
     fn ranked(signal: Signal) -> Vec<String> {

@@ -1,6 +1,6 @@
 //! What pods use, measured once when somebody has to go.
 
-use super::rank::{Candidate, Usage};
+use super::rank::{Candidate, Usage, VolumeUsage};
 use crate::container::resources::cgroup_parent;
 use crate::cri::api;
 use crate::kubelet::{Kubelet, Slot};
@@ -46,7 +46,10 @@ fn candidate(slot: Slot, stats: &HashMap<String, api::ContainerStats>, pods_dir:
         }
     });
     let containers = containers.collect();
-    let volumes = volume_bytes(pods_dir, &pod);
+    let volumes = volume_bytes(pods_dir, &pod)
+        .into_iter()
+        .map(|(name, bytes, ephemeral)| VolumeUsage { name, bytes, ephemeral })
+        .collect();
     let processes = processes(&pod);
     Candidate { slot, containers, volumes, processes }
 }

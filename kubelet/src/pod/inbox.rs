@@ -16,6 +16,8 @@ pub struct Eviction {
     pub message: String,
     /// Instead of the pod's own grace period.
     pub grace: Option<Duration>,
+    /// Whether a condition says that it is not the pod's own fault.
+    pub disrupts: bool,
 }
 
 /// A probe's report about one container.

@@ -420,9 +420,13 @@ fn conditions(
 
 /// The kubelet itself takes the pod's place away.
 fn disrupted<'a>(input: &'a Input<'_>) -> Option<Verdict<'a>> {
-    let Some(Ending::Evicted(eviction)) = input.ending else { return None };
     let (kind, reason) = (DISRUPTION, BY_KUBELET);
-    Some(Verdict { kind, holds: true, reason, message: &eviction.message })
+    match input.ending {
+        Some(Ending::Evicted(eviction)) if eviction.disrupts => {
+            Some(Verdict { kind, holds: true, reason, message: &eviction.message })
+        }
+        _ => None,
+    }
 }
 
 /// A resize that is wanted but not granted, and one that is granted but not done.

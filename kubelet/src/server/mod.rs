@@ -13,7 +13,7 @@ mod routes;
 mod stats;
 mod streams;
 
-pub use stats::ephemeral_bytes as volume_bytes;
+pub use stats::volume_bytes;
 
 use crate::pods_api::PodsApi;
 use auth::Gate;

@@ -8,6 +8,7 @@ pub fn steps(steps: &mut Steps<'_>) {
     let name = steps.node.ok("kubectl get nodes -o jsonpath='{.items[0].metadata.name}'");
     steps.run("node-admission", |shell| node_admission(shell, name.trim()));
     steps.run("sysctls", sysctls);
+    steps.run("size-limit", size_limit);
 }
 
 /// Puts a pod on the node without asking the scheduler. `more` are further fields of the pod's spec, one a line.
@@ -81,5 +82,17 @@ fn sysctls(shell: &Shell) {
     shell.until(
         "kubectl get events --field-selector reason=SysctlForbidden -o jsonpath='{.items[0].message}'",
         "forbidden sysctl: \"kernel.msgmax\" not allowlisted",
+    );
+}
+
+/// A pod that writes more than its volume may hold is evicted.
+fn size_limit(shell: &Shell) {
+    let volume = "  volumes: [{name: scratch, emptyDir: {sizeLimit: 1Mi}}]\n  containers:";
+    let script = "head -c 5000000 /dev/zero >/scratch/f; sleep 3600";
+    let greedy = pod("greedy", script, "volumeMounts: [{name: scratch, mountPath: /scratch}]");
+    shell.apply(&greedy.replace("  containers:", volume));
+    shell.until(
+        &format!("kubectl get pod greedy -o jsonpath='{STATUS}'"),
+        "Failed Evicted Usage of EmptyDir volume \"scratch\" exceeds the limit \"1Mi\".",
     );
 }

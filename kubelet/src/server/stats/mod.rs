@@ -6,7 +6,7 @@ mod node;
 mod rates;
 mod volumes;
 
-pub use volumes::ephemeral_bytes;
+pub use volumes::volume_bytes;
 
 pub(super) use cgroup::{Account, Cgroups};
 pub(super) use containers::{PodSample, Sample, pods, value};

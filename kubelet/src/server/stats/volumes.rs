@@ -54,11 +54,18 @@ impl VolumeStats {
     }
 }
 
-/// Bytes of the node's ephemeral storage that the pod's volumes take. Reads disks.
-pub fn ephemeral_bytes(pods_dir: &Path, pod: &Pod) -> u64 {
+/// The pod's volumes that are counted file by file: name, bytes, and whether they take of the node's ephemeral storage.
+/// Reads disks.
+pub fn volume_bytes(pods_dir: &Path, pod: &Pod) -> Vec<(String, u64, bool)> {
     let dir = pods_dir.join(pod.metadata.uid.as_deref().unwrap_or_default()).join("volumes");
     let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
-    volumes.filter_map(|volume| share(&dir, pod, volume, "")).map(|share| share.ephemeral).sum()
+    let counted = volumes.filter_map(|volume| {
+        let bytes = share(&dir, pod, volume, "")?.entry.get("usedBytes")?.as_u64()?;
+        let (_, measure) = measure(pod, volume)?;
+        let Measure::Files { ephemeral } = measure else { return None };
+        Some((volume.name.clone(), bytes, ephemeral))
+    });
+    counted.collect()
 }
 
 /// How a volume is measured.

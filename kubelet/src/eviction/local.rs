@@ -1,0 +1,123 @@
+//! Pods that take more of the node's disk than they are allowed: `sizeLimit` of an emptyDir, limits of
+//! `ephemeral-storage` (<https://kubernetes.io/docs/concepts/storage/ephemeral-storage/>).
+
+use super::rank::Candidate;
+use super::{GRACE, usage};
+use crate::kubelet::{Kubelet, Slot};
+use crate::pod::admit::{is_critical, is_over};
+use crate::pod::inbox::Eviction;
+use crate::pod::qos;
+use coracle_storage::volumes::downward::quantity;
+use k8s_openapi::api::core::v1::{Container, Pod};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// Between looks; upstream looks as often at what it counted within the last minute. Only pods with such limits cost
+/// anything.
+const LOOK: Duration = Duration::from_secs(30);
+
+/// Looks until `stop`.
+pub async fn run(kubelet: Arc<Kubelet>, stop: CancellationToken) {
+    while stop.run_until_cancelled(tokio::time::sleep(LOOK)).await.is_some() {
+        let slots: Vec<Slot> =
+            kubelet.register.lock().values().filter(|slot| counts(slot)).cloned().collect();
+        if slots.is_empty() {
+            continue;
+        }
+        for candidate in usage::measure(&kubelet, slots).await {
+            if let Some(message) = exceeded(&candidate) {
+                kubelet.recorder.warning(candidate.slot.pod.as_ref(), "Evicted", message.clone());
+                let eviction = Eviction { reason: "Evicted", message, grace: Some(GRACE), disrupts: false };
+                candidate.slot.inbox.evict(eviction);
+            }
+        }
+    }
+}
+
+fn counts(slot: &Slot) -> bool {
+    let pod = &slot.pod;
+    let spec = pod.spec.as_ref();
+    let limited = |c: &Container| limit(c) > 0;
+    let volumes = spec.is_some_and(|s| s.volumes.iter().flatten().any(|v| size_limit(v).is_some()));
+    let containers = spec.is_some_and(|s| s.containers.iter().any(limited));
+    (volumes || containers) && !is_over(pod) && !is_critical(pod) && !slot.inbox.is_evicted()
+}
+
+fn limit(container: &Container) -> u64 {
+    u64::try_from(qos::amount(container, true, "ephemeral-storage").ceil_div(1)).unwrap_or(0)
+}
+
+/// Of an emptyDir; its bytes, and as it is written.
+fn size_limit(volume: &k8s_openapi::api::core::v1::Volume) -> Option<(u64, &str)> {
+    let text = volume.empty_dir.as_ref()?.size_limit.as_ref()?.0.as_str();
+    let bytes = u64::try_from(quantity(text)?.ceil_div(1)).ok().filter(|bytes| *bytes > 0)?;
+    Some((bytes, text))
+}
+
+/// The first limit that the pod is beyond, in upstream's order and words.
+fn exceeded(candidate: &Candidate) -> Option<String> {
+    let pod: &Pod = &candidate.slot.pod;
+    let spec = pod.spec.as_ref()?;
+    for volume in spec.volumes.iter().flatten() {
+        let used = candidate.volumes.iter().find(|v| v.name == volume.name).map_or(0, |v| v.bytes);
+        if let Some((limit, text)) = size_limit(volume)
+            && used > limit
+        {
+            return Some(format!("Usage of EmptyDir volume {:?} exceeds the limit {text:?}. ", volume.name));
+        }
+    }
+    let whole: u64 = spec.containers.iter().map(limit).sum();
+    if whole > 0 && candidate.disk() > whole {
+        let whole = super::binary(whole);
+        return Some(format!(
+            "Pod ephemeral local storage usage exceeds the total limit of containers {whole}. "
+        ));
+    }
+    let beyond = spec.containers.iter().find(|c| {
+        let used = candidate.containers.iter().find(|u| u.name == c.name).map_or(0, |u| u.disk);
+        limit(c) > 0 && used > limit(c)
+    });
+    beyond.map(|c| {
+        let limit = super::binary(limit(c));
+        format!("Container {} exceeded its local ephemeral storage limit {limit:?}. ", c.name)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::eviction::rank::{Usage, VolumeUsage};
+    use serde_json::json;
+
+    fn told(layer: u64, scratch: u64) -> Option<String> {
+        let limits = json!({ "limits": { "ephemeral-storage": "1Ki" } });
+        let pod = json!({ "metadata": { "name": "p" }, "spec": {
+            "containers": [{ "name": "a", "resources": limits }, { "name": "b", "resources": limits }],
+            "volumes": [{ "name": "scratch", "emptyDir": { "sizeLimit": "1k" } }] } });
+        let slot = Slot {
+            inbox: Arc::default(),
+            pod: Arc::new(serde_json::from_value(pod).unwrap()),
+            observed: Arc::default(),
+            wants_room: false,
+        };
+        assert!(counts(&slot));
+        let containers = vec![Usage { name: "a".to_owned(), disk: layer, ..Usage::default() }];
+        let volumes = vec![VolumeUsage { name: "scratch".to_owned(), bytes: scratch, ephemeral: true }];
+        exceeded(&Candidate { slot, containers, volumes, processes: 0 })
+    }
+
+    #[test]
+    fn the_limit_that_is_exceeded_is_named() {
+        assert_eq!(told(1024, 1000), None);
+        assert_eq!(told(0, 1001).unwrap(), "Usage of EmptyDir volume \"scratch\" exceeds the limit \"1k\". ");
+        assert_eq!(
+            told(1049, 1000).unwrap(),
+            "Pod ephemeral local storage usage exceeds the total limit of containers 2Ki. "
+        );
+        assert_eq!(
+            told(1025, 0).unwrap(),
+            "Container a exceeded its local ephemeral storage limit \"1Ki\". "
+        );
+    }
+}
