@@ -26,7 +26,8 @@ use args::{Cli, Command};
 use clap::Parser;
 use std::io::IsTerminal;
 use std::process::ExitCode;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::prelude::*;
 
 /// glibc's keeps what a burst needed: after 10,000 objects were written twice it holds three times as much as this one.
 /// `.cargo/config.toml` has its settings.
@@ -46,7 +47,7 @@ fn levels(v: Option<u8>) -> &'static str {
         0..=2 => DEFAULT_LOG,
         3 => "warn,coracle=info,coracle_apiserver::requests=debug",
         4 | 5 => "warn,coracle=debug",
-        _ => "info,coracle=trace",
+        _ => "debug",
     }
 }
 
@@ -69,9 +70,9 @@ fn main() -> ExitCode {
 }
 
 fn in_runtime(log: &str, command: impl Future<Output = ExitCode>) -> ExitCode {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(expand(log)));
     let colour = std::io::stderr().is_terminal();
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colour).init();
+    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(colour);
+    tracing_subscriber::registry().with(lines.with_filter(filter(log))).init();
     // Ring is the only provider in this binary; a second installation is refused, which is as good.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
@@ -89,12 +90,32 @@ fn in_runtime(log: &str, command: impl Future<Output = ExitCode>) -> ExitCode {
     }
 }
 
-/// `coracle=info` is meant for all crates of this workspace.
-fn expand(log: &str) -> String {
-    const ROOMS: [&str; 8] =
-        ["apiserver", "client", "controllers", "scheduler", "kubelet", "proxy", "dns", "storage"];
-    let Some(level) = log.split(',').find_map(|part| part.strip_prefix("coracle=")) else {
-        return log.to_owned();
-    };
-    ROOMS.iter().fold(log.to_owned(), |all, room| format!("{all},coracle_{room}={level}"))
+/// What `RUST_LOG` says if it says something sensible, else `log`: `LEVEL` and `TARGET=LEVEL`, with commas between.
+///
+/// A target stands for all that begin so: `coracle` for every crate of this workspace.
+fn filter(log: &str) -> Targets {
+    let asked = std::env::var("RUST_LOG").ok().and_then(|asked| asked.parse().ok());
+    asked.unwrap_or_else(|| log.parse().unwrap_or_else(|_| Targets::new().with_default(LevelFilter::WARN)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tracing::Level;
+
+    #[test]
+    fn a_level_holds_for_every_crate_of_ours() {
+        let enabled = |v: u8, target: &str, level: Level| {
+            levels(Some(v)).parse::<Targets>().unwrap().would_enable(target, &level)
+        };
+        for target in ["coracle", "coracle::server", "coracle_apiserver::aggregation", "coracle_kubelet"] {
+            assert!(enabled(2, target, Level::INFO), "{target}");
+            assert!(!enabled(2, target, Level::DEBUG), "{target}");
+            assert!(enabled(4, target, Level::DEBUG), "{target}");
+        }
+        assert!(enabled(3, "coracle_apiserver::requests", Level::DEBUG));
+        assert!(!enabled(3, "coracle_apiserver::cache", Level::DEBUG));
+        assert!(!enabled(2, "hyper", Level::INFO));
+        assert!(enabled(6, "hyper", Level::DEBUG));
+    }
 }

@@ -4,6 +4,7 @@
 use crate::args::{TokenAction, TokenArgs};
 use crate::join::{Pin, Token};
 use crate::kubeconfig::{authority, client, public_cluster};
+use crate::time::Time;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Api;
@@ -71,14 +72,8 @@ fn random() -> Token {
 
 /// `None` for a token without end.
 fn expiration(ttl: &str, now: Timestamp) -> Result<Option<Timestamp>, String> {
-    if ttl == "0" {
-        return Ok(None);
-    }
     let wrong = || format!("ttl: \"{ttl}\" is no duration such as 24h or 1h30m; 0 is for ever");
-    let life: SignedDuration = ttl.parse().map_err(|_| wrong())?;
-    if life.is_negative() {
-        return Err(wrong());
-    }
+    let Time(life) = ttl.parse().map_err(|_| wrong())?;
     if life.is_zero() { Ok(None) } else { now.checked_add(life).map(Some).map_err(|_| wrong()) }
 }
 

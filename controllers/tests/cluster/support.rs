@@ -40,8 +40,9 @@ pub struct World {
 
 impl World {
     pub async fn start() -> Self {
-        let filter = tracing_subscriber::EnvFilter::from_default_env();
-        let _ = tracing_subscriber::fmt().with_env_filter(filter).with_test_writer().try_init();
+        let level = std::env::var("RUST_LOG").ok().and_then(|level| level.parse().ok());
+        let level = level.unwrap_or(tracing_subscriber::filter::LevelFilter::ERROR);
+        let _ = tracing_subscriber::fmt().with_max_level(level).with_test_writer().try_init();
         let stop = CancellationToken::new();
         let store: Arc<dyn Store> = MemoryStore::new();
         let cache = server::load_cache(store.clone()).await.unwrap();
