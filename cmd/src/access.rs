@@ -1,5 +1,6 @@
 //! Settings of who gets in, under the names of upstream's flags.
 
+use crate::config::first_of;
 use clap::Args;
 use coracle_apiserver::authn::{ISSUER, Issuing};
 use serde::Deserialize;
@@ -28,14 +29,11 @@ pub struct AccessArgs {
 impl AccessArgs {
     /// These, and where one is missing the other's.
     pub fn or(self, other: Self) -> Self {
-        let longest = self.service_account_max_token_expiration;
-        Self {
-            service_account_issuer: self.service_account_issuer.or(other.service_account_issuer),
-            service_account_jwks_uri: self.service_account_jwks_uri.or(other.service_account_jwks_uri),
-            service_account_max_token_expiration: longest.or(other.service_account_max_token_expiration),
-            api_audiences: self.api_audiences.or(other.api_audiences),
-            anonymous_auth: self.anonymous_auth.or(other.anonymous_auth),
-        }
+        first_of!(
+            self, other:
+            service_account_issuer, service_account_jwks_uri, service_account_max_token_expiration, api_audiences,
+            anonymous_auth
+        )
     }
 
     /// As upstream checks them: issuers that look like URLs must be https, and a token lives between an hour and 2^32

@@ -137,6 +137,14 @@ fn read_file(path: &Path) -> Result<File, String> {
     serde_saphyr::from_str(&text).map_err(|e| format!("{}: {e}", path.display()))
 }
 
+/// A struct whose fields are all options: of each the first one's, or where that is missing the second one's.
+macro_rules! first_of {
+    ($first:ident, $second:ident: $($field:ident),*) => {
+        Self { $($field: $first.$field.or($second.$field)),* }
+    };
+}
+pub(crate) use first_of;
+
 fn merge(args: ServerArgs, file: File, mistakes: &mut Vec<String>) -> Config {
     let data_dir = args.data_dir.or(file.data_dir).unwrap_or_else(|| DEFAULT_DATA_DIR.into());
     let kubeconfig = args.write_kubeconfig.or(file.write_kubeconfig).unwrap_or_else(|| {

@@ -1,5 +1,6 @@
 //! Settings of what holds requests back, of the audit log and of traces, under the names of upstream's flags.
 
+use crate::config::first_of;
 use crate::time::Time;
 use clap::Args;
 use coracle_apiserver::admission::configuration;
@@ -120,77 +121,20 @@ pub struct EdgeArgs {
 impl EdgeArgs {
     /// These, and where one is missing the other's.
     pub fn or(self, other: Self) -> Self {
-        Self {
-            max_requests_inflight: self.max_requests_inflight.or(other.max_requests_inflight),
-            max_mutating_requests_inflight: self
-                .max_mutating_requests_inflight
-                .or(other.max_mutating_requests_inflight),
-            request_timeout: self.request_timeout.or(other.request_timeout),
-            audit_policy_file: self.audit_policy_file.or(other.audit_policy_file),
-            audit_log_path: self.audit_log_path.or(other.audit_log_path),
-            audit_log_maxsize: self.audit_log_maxsize.or(other.audit_log_maxsize),
-            audit_log_maxbackup: self.audit_log_maxbackup.or(other.audit_log_maxbackup),
-            audit_log_maxage: self.audit_log_maxage.or(other.audit_log_maxage),
-            audit_log_compress: self.audit_log_compress.or(other.audit_log_compress),
-            audit_log_mode: self.audit_log_mode.or(other.audit_log_mode),
-            audit_log_truncate_enabled: self.audit_log_truncate_enabled.or(other.audit_log_truncate_enabled),
-            audit_log_truncate_max_event_size: self
-                .audit_log_truncate_max_event_size
-                .or(other.audit_log_truncate_max_event_size),
-            audit_log_truncate_max_batch_size: self
-                .audit_log_truncate_max_batch_size
-                .or(other.audit_log_truncate_max_batch_size),
-            audit_log_batch_buffer_size: self
-                .audit_log_batch_buffer_size
-                .or(other.audit_log_batch_buffer_size),
-            audit_log_batch_max_size: self.audit_log_batch_max_size.or(other.audit_log_batch_max_size),
-            audit_log_batch_max_wait: self.audit_log_batch_max_wait.or(other.audit_log_batch_max_wait),
-            audit_log_batch_throttle_enable: self
-                .audit_log_batch_throttle_enable
-                .or(other.audit_log_batch_throttle_enable),
-            audit_log_batch_throttle_qps: self
-                .audit_log_batch_throttle_qps
-                .or(other.audit_log_batch_throttle_qps),
-            audit_log_batch_throttle_burst: self
-                .audit_log_batch_throttle_burst
-                .or(other.audit_log_batch_throttle_burst),
-            audit_webhook_config_file: self.audit_webhook_config_file.or(other.audit_webhook_config_file),
-            audit_webhook_mode: self.audit_webhook_mode.or(other.audit_webhook_mode),
-            audit_webhook_initial_backoff: self
-                .audit_webhook_initial_backoff
-                .or(other.audit_webhook_initial_backoff),
-            audit_webhook_batch_buffer_size: self
-                .audit_webhook_batch_buffer_size
-                .or(other.audit_webhook_batch_buffer_size),
-            audit_webhook_batch_max_size: self
-                .audit_webhook_batch_max_size
-                .or(other.audit_webhook_batch_max_size),
-            audit_webhook_batch_max_wait: self
-                .audit_webhook_batch_max_wait
-                .or(other.audit_webhook_batch_max_wait),
-            audit_webhook_batch_throttle_enable: self
-                .audit_webhook_batch_throttle_enable
-                .or(other.audit_webhook_batch_throttle_enable),
-            audit_webhook_batch_throttle_qps: self
-                .audit_webhook_batch_throttle_qps
-                .or(other.audit_webhook_batch_throttle_qps),
-            audit_webhook_batch_throttle_burst: self
-                .audit_webhook_batch_throttle_burst
-                .or(other.audit_webhook_batch_throttle_burst),
-            audit_webhook_truncate_enabled: self
-                .audit_webhook_truncate_enabled
-                .or(other.audit_webhook_truncate_enabled),
-            audit_webhook_truncate_max_batch_size: self
-                .audit_webhook_truncate_max_batch_size
-                .or(other.audit_webhook_truncate_max_batch_size),
-            audit_webhook_truncate_max_event_size: self
-                .audit_webhook_truncate_max_event_size
-                .or(other.audit_webhook_truncate_max_event_size),
-            tracing_config_file: self.tracing_config_file.or(other.tracing_config_file),
-            admission_control_config_file: self
-                .admission_control_config_file
-                .or(other.admission_control_config_file),
-        }
+        first_of!(
+            self, other:
+            max_requests_inflight, max_mutating_requests_inflight, request_timeout, audit_policy_file,
+            audit_log_path, audit_log_maxsize, audit_log_maxbackup, audit_log_maxage, audit_log_compress,
+            audit_log_mode, audit_log_truncate_enabled, audit_log_truncate_max_event_size,
+            audit_log_truncate_max_batch_size, audit_log_batch_buffer_size, audit_log_batch_max_size,
+            audit_log_batch_max_wait, audit_log_batch_throttle_enable, audit_log_batch_throttle_qps,
+            audit_log_batch_throttle_burst, audit_webhook_config_file, audit_webhook_mode,
+            audit_webhook_initial_backoff, audit_webhook_batch_buffer_size, audit_webhook_batch_max_size,
+            audit_webhook_batch_max_wait, audit_webhook_batch_throttle_enable,
+            audit_webhook_batch_throttle_qps, audit_webhook_batch_throttle_burst,
+            audit_webhook_truncate_enabled, audit_webhook_truncate_max_batch_size,
+            audit_webhook_truncate_max_event_size, tracing_config_file, admission_control_config_file
+        )
     }
 
     /// What the file says of PodSecurity; its defaults without one.

@@ -72,25 +72,7 @@ async fn a_deployment_scales_rolls_out_and_rolls_back() {
     let history = sets.iter().find_map(|s| s.annotations().get("deployment.kubernetes.io/revision-history"));
     assert_eq!(history.map(String::as_str), Some("1"));
 
-    // What `spec.rollbackTo` of old became: the last revision again, which is that of b.
-    let back = json!({ "metadata": { "annotations": { "deprecated.deployment.rollback.to": "0" } } });
-    deployments.patch("web", &patch, &merge(back)).await.unwrap();
-    until_object("revision 4", &deployments, "web", |d| {
-        is_rolled_out(d, 2)
-            && d.annotations()["deployment.kubernetes.io/revision"] == "4"
-            && !d.annotations().contains_key("deprecated.deployment.rollback.to")
-    })
-    .await;
-    until_list("pods of b again", &pods, "app=web", |p| p.len() == 2 && p.iter().all(|p| image(p) == "b"))
-        .await;
     let events = world.in_namespace::<Event>("default");
-    until_list("told of the rollback", &events, "", |all| {
-        let message = "Rolled back deployment \"web\" to revision 2";
-        all.iter().any(|e| {
-            e.reason.as_deref() == Some("DeploymentRollback") && e.message.as_deref() == Some(message)
-        })
-    })
-    .await;
     let scaled = until_list("scaling events", &events, "", |all| {
         let of = |e: &&Event| e.reason.as_deref() == Some("ScalingReplicaSet");
         all.iter().filter(of).count() >= 4
@@ -98,6 +80,38 @@ async fn a_deployment_scales_rolls_out_and_rolls_back() {
     .await;
     let first = scaled.iter().any(|e| e.message.as_deref().is_some_and(|m| m.ends_with("from 0 to 3")));
     assert!(first, "{scaled:?}");
+}
+
+/// What `spec.rollbackTo` of old became: 0 is the last revision.
+#[tokio::test]
+async fn an_annotation_rolls_a_deployment_back() {
+    let world = cluster().await;
+    let deployments = world.in_namespace::<Deployment>("default");
+    let patch = PatchParams::default();
+    let at = |d: &Deployment, revision: &str| {
+        is_rolled_out(d, 2) && d.annotations()["deployment.kubernetes.io/revision"] == revision
+    };
+    world.create(&deployments, deployment("web", 2, "a")).await;
+    until_object("image a", &deployments, "web", |d| at(d, "1")).await;
+    deployments.patch("web", &patch, &with_image("b")).await.unwrap();
+    until_object("image b", &deployments, "web", |d| at(d, "2")).await;
+
+    let back = json!({ "metadata": { "annotations": { "deprecated.deployment.rollback.to": "0" } } });
+    deployments.patch("web", &patch, &merge(back)).await.unwrap();
+    let done =
+        |d: &Deployment| at(d, "3") && !d.annotations().contains_key("deprecated.deployment.rollback.to");
+    until_object("revision 3", &deployments, "web", done).await;
+    let pods = world.in_namespace::<Pod>("default");
+    until_list("pods of a again", &pods, "app=web", |p| p.len() == 2 && p.iter().all(|p| image(p) == "a"))
+        .await;
+    let events = world.in_namespace::<Event>("default");
+    until_list("told of the rollback", &events, "", |all| {
+        let message = "Rolled back deployment \"web\" to revision 1";
+        all.iter().any(|e| {
+            e.reason.as_deref() == Some("DeploymentRollback") && e.message.as_deref() == Some(message)
+        })
+    })
+    .await;
 }
 
 #[tokio::test]
