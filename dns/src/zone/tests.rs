@@ -37,6 +37,10 @@ impl Directory for Fake {
     }
 }
 
+fn alias(name: &str, target: &str) -> Arc<Service> {
+    service(name, json!({ "type": "ExternalName", "externalName": target }))
+}
+
 fn service(name: &str, spec: Value) -> Arc<Service> {
     let value = json!({"metadata": {"name": name, "namespace": "default"}, "spec": spec});
     Arc::new(serde_json::from_value(value).expect("a service"))
@@ -57,27 +61,12 @@ pub fn zone() -> Zone<Fake> {
                 service("web", json!({"clusterIP": "10.43.0.9", "ports": [{"name": "http", "port": 80}]})),
                 service("db", json!({"clusterIP": "None", "ports": [{"name": "sql", "port": 5432}]})),
                 service("idle", json!({"clusterIP": "None"})),
-                service("out", json!({"type": "ExternalName", "externalName": "example.org"})),
-                service(
-                    "alias",
-                    json!({"type": "ExternalName", "externalName": "Second.default.svc.cluster.local."}),
-                ),
-                service(
-                    "second",
-                    json!({"type": "ExternalName", "externalName": "web.default.svc.cluster.local"}),
-                ),
-                service(
-                    "further",
-                    json!({"type": "ExternalName", "externalName": "out.default.svc.cluster.local"}),
-                ),
-                service(
-                    "ring",
-                    json!({"type": "ExternalName", "externalName": "ring.default.svc.cluster.local"}),
-                ),
-                service(
-                    "lost",
-                    json!({"type": "ExternalName", "externalName": "none.default.svc.cluster.local"}),
-                ),
+                alias("out", "example.org"),
+                alias("alias", "Second.default.svc.cluster.local."),
+                alias("second", "web.default.svc.cluster.local"),
+                alias("further", "out.default.svc.cluster.local"),
+                alias("ring", "ring.default.svc.cluster.local"),
+                alias("lost", "none.default.svc.cluster.local"),
             ],
             slices: vec![Arc::new(serde_json::from_value(slice).expect("a slice"))],
         },
