@@ -58,8 +58,12 @@ impl EdgeArgs {
         self.check_batching(mistakes);
     }
 
+    /// What is not in use may say what it likes.
     fn check_batching(&self, mistakes: &mut Vec<String>) {
-        let throttled = self.audit_log_batch_throttle_enable == Some(true);
+        let is_batch = |mode: &Option<String>, default: bool| mode.as_ref().map_or(default, |m| m == "batch");
+        let (log, webhook) =
+            (is_batch(&self.audit_log_mode, false), is_batch(&self.audit_webhook_mode, true));
+        let throttled = log && self.audit_log_batch_throttle_enable == Some(true);
         for (flag, given) in [
             ("audit-log-batch-throttle-qps", self.audit_log_batch_throttle_qps.is_some()),
             ("audit-log-batch-throttle-burst", self.audit_log_batch_throttle_burst.is_some_and(|n| n > 0)),
@@ -68,10 +72,13 @@ impl EdgeArgs {
                 mistakes.push(format!("{flag}: audit-log-batch-throttle-enable needs a positive number"));
             }
         }
-        for (of, Batching { buffer, batch, .. }) in
-            [("log", self.log_batching()), ("webhook", self.webhook_batching())]
-        {
-            if batch > buffer {
+        for (of, used, batch, buffer) in [
+            ("log", log, self.audit_log_batch_max_size, self.audit_log_batch_buffer_size),
+            ("webhook", webhook, self.audit_webhook_batch_max_size, self.audit_webhook_batch_buffer_size),
+        ] {
+            if let (true, Some(batch), Some(buffer)) = (used, batch, buffer)
+                && batch > buffer
+            {
                 mistakes.push(format!(
                     "audit-{of}-batch-max-size: {batch} cannot be more than the buffer's size, {buffer}"
                 ));
@@ -266,6 +273,7 @@ mod tests {
     fn the_log_has_batches_of_its_own() {
         assert_eq!(EdgeArgs::default().log_batching(), Batching::of_log());
         let args = EdgeArgs {
+            audit_log_mode: Some("batch".to_owned()),
             audit_log_batch_buffer_size: Some(5),
             audit_log_batch_max_size: Some(9),
             audit_log_batch_throttle_enable: Some(true),
@@ -279,6 +287,8 @@ mod tests {
                 "audit-log-batch-max-size: 9 cannot be more than the buffer's size, 5",
             ]
         );
+        let unused = EdgeArgs { audit_log_mode: None, ..args.clone() };
+        assert!(mistakes(&unused).is_empty(), "what is not in use was judged");
         let args = EdgeArgs { audit_log_batch_throttle_burst: Some(3), ..args };
         assert_eq!(args.log_batching().throttle, Some(Throttle { per_second: 2.0, burst: 3 }));
     }

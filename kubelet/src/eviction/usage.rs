@@ -12,9 +12,15 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
-/// A runtime that does not answer leaves what its containers use at nothing.
+/// Nobody, if the runtime does not say what its containers use: who goes would be a guess.
 pub async fn measure(kubelet: &Arc<Kubelet>, slots: Vec<Slot>) -> Vec<Candidate> {
-    let stats = kubelet.runtime.list_container_stats().await.unwrap_or_default();
+    let stats = match kubelet.runtime.list_container_stats().await {
+        Ok(stats) => stats,
+        Err(error) => {
+            tracing::warn!(%error, "nothing is known of what pods use");
+            return Vec::new();
+        }
+    };
     let by_id: HashMap<String, api::ContainerStats> =
         stats.into_iter().filter_map(|s| Some((s.attributes.as_ref()?.id.clone(), s))).collect();
     let pods_dir = kubelet.config.pods_dir();

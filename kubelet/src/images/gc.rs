@@ -3,6 +3,7 @@
 
 use crate::cri::api;
 use crate::kubelet::Kubelet;
+use crate::pod::admit::is_over;
 use nix::sys::statvfs::statvfs;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -108,11 +109,13 @@ async fn images(kubelet: &Kubelet) -> crate::cri::Result<(Vec<(String, u64)>, Ha
     let runtime = kubelet.runtime.as_ref();
     let images = runtime.list_images().await?;
     let containers = runtime.list_containers(None).await?;
+    let wanted = wanted(kubelet);
     let named: HashSet<&str> = containers
         .iter()
         .flat_map(|c| {
             [c.image_ref.as_str(), c.image_id.as_str(), c.image.as_ref().map_or("", |i| i.image.as_str())]
         })
+        .chain(wanted.iter().map(String::as_str))
         .filter(|name| !name.is_empty())
         .collect();
     let pause = &kubelet.config.pause_image;
@@ -126,6 +129,19 @@ async fn images(kubelet: &Kubelet) -> crate::cri::Result<(Vec<(String, u64)>, Ha
         }
     }
     Ok((unused, used))
+}
+
+/// What pods of this node ask for, in containers and as volumes: a volume's image has no container, and one that was just
+/// pulled has none yet.
+fn wanted(kubelet: &Kubelet) -> Vec<String> {
+    let pods: Vec<_> = kubelet.register.lock().values().map(|slot| slot.pod.clone()).collect();
+    let specs = pods.iter().filter(|pod| !is_over(pod)).filter_map(|pod| pod.spec.as_ref());
+    let names = specs.flat_map(|spec| {
+        let containers = spec.containers.iter().chain(spec.init_containers.iter().flatten());
+        let volumes = spec.volumes.iter().flatten().filter_map(|v| v.image.as_ref()?.reference.as_ref());
+        containers.filter_map(|c| c.image.as_ref()).chain(volumes)
+    });
+    names.flat_map(|name| [name.clone(), format!("{name}:latest")]).collect()
 }
 
 /// Runtimes write short names in full.

@@ -205,8 +205,9 @@ pub fn status(
         // Extended resources are written into the capacity, and are all given to pods.
         allocatable: Some(capacity.clone()),
         capacity: Some(capacity),
-        features: features(runtime),
-        runtime_handlers: handlers(runtime),
+        // A runtime that is down says nothing of them, and a patch cannot take them away.
+        features: features(runtime).or_else(|| old.features.clone()),
+        runtime_handlers: handlers(runtime).or_else(|| old.runtime_handlers.clone()),
         conditions: Some(ours.into_iter().chain(foreign).collect()),
         addresses: Some(vec![
             address("InternalIP", config.node_ip.to_string()),
