@@ -102,15 +102,13 @@ impl PodInfo {
         self.spec().map(|spec| Spread::of(self.labels(), spec)).unwrap_or_default()
     }
 
-    /// Images of all its containers, sorted, each once.
-    pub fn images(&self) -> Vec<String> {
-        let containers = self.spec().into_iter().flat_map(|s| {
-            let own = s.containers.iter();
-            own.chain(s.init_containers.iter().flatten())
-        });
-        let mut images: Vec<String> = containers.filter_map(|c| c.image.clone()).collect();
+    /// Images of all its containers and volumes, as often as they are used, sorted.
+    pub fn images(&self) -> Vec<&str> {
+        let Some(spec) = self.spec() else { return Vec::new() };
+        let containers = spec.containers.iter().chain(spec.init_containers.iter().flatten());
+        let volumes = spec.volumes.iter().flatten().filter_map(|v| v.image.as_ref()?.reference.as_deref());
+        let mut images: Vec<&str> = containers.filter_map(|c| c.image.as_deref()).chain(volumes).collect();
         images.sort_unstable();
-        images.dedup();
         images
     }
 

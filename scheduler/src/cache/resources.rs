@@ -53,13 +53,6 @@ impl Resources {
         }
     }
 
-    pub fn is_zero(&self) -> bool {
-        self.milli_cpu == 0
-            && self.memory_bytes == 0
-            && self.ephemeral_storage_bytes == 0
-            && self.scalar.values().all(|amount| *amount == 0)
-    }
-
     /// Whether there is more of anything here.
     pub fn exceed(&self, other: &Self) -> bool {
         self.milli_cpu > other.milli_cpu

@@ -15,7 +15,8 @@ pub struct ImageLocality;
 
 struct Wanted {
     images: Vec<String>,
-    containers: i64,
+    /// How many images there are.
+    count: i64,
     nodes: i64,
 }
 
@@ -45,12 +46,10 @@ impl Plugin for ImageLocality {
         snapshot: &Snapshot,
         _nodes: &[usize],
     ) -> Status {
-        let Some(spec) = pod.spec() else { return Status::Skip };
-        let containers = spec.containers.iter().chain(spec.init_containers.iter().flatten());
-        let images: Vec<String> = containers.filter_map(|c| c.image.as_deref().map(normalized)).collect();
-        let containers = i64::try_from(images.len().max(1)).unwrap_or(i64::MAX);
+        let images: Vec<String> = pod.images().into_iter().map(normalized).collect();
+        let count = i64::try_from(images.len().max(1)).unwrap_or(i64::MAX);
         let nodes = i64::try_from(snapshot.node_count().max(1)).unwrap_or(i64::MAX);
-        state.put(NAME, Wanted { images, containers, nodes });
+        state.put(NAME, Wanted { images, count, nodes });
         Status::Success
     }
 
@@ -65,7 +64,7 @@ impl Plugin for ImageLocality {
             sum += i64::try_from(i128::from(image.bytes) * i128::from(spread) / i128::from(wanted.nodes))
                 .unwrap_or(i64::MAX);
         }
-        let most = MAX_CONTAINER_THRESHOLD * wanted.containers;
+        let most = MAX_CONTAINER_THRESHOLD * wanted.count;
         let sum = sum.clamp(MIN_THRESHOLD, most);
         MAX_NODE_SCORE * (sum - MIN_THRESHOLD) / (most - MIN_THRESHOLD)
     }
@@ -101,5 +100,18 @@ mod tests {
         assert_eq!(score("app:1", "b"), 23);
         assert_eq!(score("tool", "a"), 100);
         assert_eq!(score("tool", "b"), 0);
+    }
+
+    #[test]
+    fn images_of_volumes_count_like_those_of_containers() {
+        let snapshot = snapshot(&[node("a", &[("data:1", 2000 * 1024 * 1024)]), node("b", &[])], &[]);
+        let pod = pod(json!({"spec": {"containers": [{"name": "c", "image": "app:1"}],
+            "volumes": [{"name": "v", "image": {"reference": "data:1"}}]}}));
+        let mut state = CycleState::default();
+        ImageLocality.pre_score(&mut state, &pod, &snapshot, &[]);
+        let score =
+            |name: &str| ImageLocality.score(&state, &pod, snapshot.node_named(name).expect("a node"));
+        // Half of the size, as one of two nodes has it, of the most that two images can be worth.
+        assert_eq!((score("a"), score("b")), (49, 0));
     }
 }

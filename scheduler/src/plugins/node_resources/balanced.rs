@@ -1,4 +1,5 @@
-//! Nodes whose resources would be used to like degrees score higher.
+//! Nodes whose resources the pod brings to like degrees of use score higher: what counts is how much better or worse
+//! balanced a node is with the pod than without it.
 
 use super::strategy::{Weighted, cpu_and_memory, resources};
 use crate::cache::{NodeInfo, PodInfo, Snapshot};
@@ -54,6 +55,13 @@ impl NodeResourcesBalancedAllocation {
     }
 }
 
+/// 50 to 100, the more the more alike the shares are.
+fn balance(shares: impl Iterator<Item = Option<i128>>) -> i64 {
+    let shares: Vec<i128> = shares.flatten().collect();
+    let score = (MILLION - deviation(&shares)) * i128::from(MAX_NODE_SCORE) / MILLION;
+    i64::try_from(score).unwrap_or(MAX_NODE_SCORE)
+}
+
 impl Plugin for NodeResourcesBalancedAllocation {
     fn name(&self) -> &'static str {
         "NodeResourcesBalancedAllocation"
@@ -79,16 +87,17 @@ impl Plugin for NodeResourcesBalancedAllocation {
     }
 
     fn score(&self, _state: &CycleState, pod: &PodInfo, node: &NodeInfo) -> i64 {
-        let shares: Vec<i128> = self
-            .resources
-            .iter()
-            .filter_map(|r| {
-                let used = node.requested.get(&r.name).saturating_add(pod.requests.get(&r.name));
-                share(used, node.allocatable.get(&r.name))
-            })
-            .collect();
-        let score = (MILLION - deviation(&shares)) * i128::from(MAX_NODE_SCORE) / MILLION;
-        i64::try_from(score).unwrap_or(MAX_NODE_SCORE)
+        // A device that the pod does not ask for says nothing about how well it is placed.
+        let counts =
+            |name: &str| matches!(name, "cpu" | "memory" | "ephemeral-storage") || pod.requests.get(name) > 0;
+        let balance_with = |part: &dyn Fn(&str) -> i64| {
+            let names = self.resources.iter().map(|r| r.name.as_str()).filter(|name| counts(name));
+            balance(names.map(|name| {
+                share(node.requested.get(name).saturating_add(part(name)), node.allocatable.get(name))
+            }))
+        };
+        let (with, without) = (balance_with(&|name| pod.requests.get(name)), balance_with(&|_| 0));
+        MAX_NODE_SCORE / 2 + (MAX_NODE_SCORE / 2 + with - without) / 2
     }
 }
 
@@ -98,20 +107,43 @@ mod tests {
     use crate::plugins::testing::{node, pod};
     use serde_json::json;
 
+    fn asking(cpu: &str, memory: &str) -> PodInfo {
+        pod(json!({"spec": {"containers": [{"name": "c", "resources": {"requests":
+            {"cpu": cpu, "memory": memory, "example.com/gpu": "1"}}}]}}))
+    }
+
+    /// Of a pod that asks for half of a CPU and half a GiB, on a node where another uses so much.
+    fn score(arguments: Value, (cpu, memory): (&str, &str), used: Option<(&str, &str)>) -> i64 {
+        let plugin = NodeResourcesBalancedAllocation::new(&arguments).expect("arguments");
+        let mut node = node(json!({"status": {"allocatable":
+            {"cpu": cpu, "memory": memory, "example.com/gpu": "1", "example.com/fpga": "1"}}}));
+        if let Some((cpu, memory)) = used {
+            node.add(std::sync::Arc::new(asking(cpu, memory)));
+        }
+        plugin.score(&CycleState::default(), &asking("500m", "512Mi"), &node)
+    }
+
     #[test]
-    fn like_shares_score_highest() {
-        let asking = pod(json!({"spec": {"containers": [{"name": "c", "resources": {"requests":
-            {"cpu": "500m", "memory": "512Mi", "example.com/gpu": "1"}}}]}}));
-        let score = |arguments: Value, cpu: &str, memory: &str| {
-            let plugin = NodeResourcesBalancedAllocation::new(&arguments).expect("arguments");
-            let node = node(json!({"status": {"allocatable":
-                {"cpu": cpu, "memory": memory, "example.com/gpu": "1"}}}));
-            plugin.score(&CycleState::default(), &asking, &node)
-        };
-        assert_eq!(score(json!({}), "1", "1Gi"), 100);
-        assert_eq!(score(json!({}), "500m", "1Gi"), 75);
+    fn whoever_is_balanced_better_with_the_pod_scores_higher() {
+        let default = || json!({});
+        // As balanced as before.
+        assert_eq!(score(default(), ("1", "1Gi"), None), 75);
+        // 100 without it, 75 with it: half of the CPU more than of the memory.
+        assert_eq!(score(default(), ("500m", "1Gi"), None), 62);
+        // 91 without it, 100 with it.
+        assert_eq!(score(default(), ("1500m", "1Gi"), Some(("1", "512Mi"))), 79);
+        assert_eq!(score(default(), ("1", "1Gi"), Some(("500m", "0"))), 75);
+        // More than there is counts as all of it.
+        assert_eq!(score(default(), ("500m", "512Mi"), Some(("500m", "0"))), 100);
         let three = json!({"resources": [{"name": "cpu"}, {"name": "memory"}, {"name": "example.com/gpu"}]});
-        assert_eq!(score(three, "1", "1Gi"), 76);
+        assert_eq!(score(three, ("1", "1Gi"), None), 63);
+        let unasked =
+            json!({"resources": [{"name": "cpu"}, {"name": "memory"}, {"name": "example.com/fpga"}]});
+        assert_eq!(score(unasked, ("1", "1Gi"), None), 75);
+    }
+
+    #[test]
+    fn arguments_are_checked() {
         let wrong =
             json!({"resources": [{"name": "cpu", "weight": 2}, {"name": "memory"}, {"name": "memory"}]});
         assert_eq!(

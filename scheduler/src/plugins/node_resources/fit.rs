@@ -1,7 +1,7 @@
 //! The pod's requests must fit into what the node has left; the scoring strategy says which node is better.
 
 use super::strategy::Strategy;
-use crate::cache::{NodeInfo, PodInfo};
+use crate::cache::{NodeInfo, PodInfo, Resources};
 use crate::framework::{Cluster, ClusterEvent, CycleState, ObjectKind, Plugin, Point, Reuse, Status};
 use crate::plugins::dynamic_resources::extended;
 use crate::plugins::{Arguments, Handle, Mistakes};
@@ -68,8 +68,9 @@ impl NodeResourcesFit {
         if mistakes.is_empty() { Ok(plugin) } else { Err(mistakes) }
     }
 
+    /// Of extended resources alone: huge pages and the like are Kubernetes' own.
     fn is_ignored(&self, name: &str) -> bool {
-        let group = name.split_once('/').map_or("", |(group, _)| group);
+        let Some((group, _)) = name.split_once('/') else { return false };
         self.ignored.iter().any(|i| i == name) || self.ignored_groups.iter().any(|g| g == group)
     }
 
@@ -80,8 +81,19 @@ impl NodeResourcesFit {
     }
 
     fn shortages<'p>(&self, pod: &'p PodInfo, node: &NodeInfo) -> Vec<Short<'p>> {
+        self.shortages_beside(pod, node, node.pods.len(), &node.requested)
+    }
+
+    /// What is short beside so many pods that have requested so much.
+    fn shortages_beside<'p>(
+        &self,
+        pod: &'p PodInfo,
+        node: &NodeInfo,
+        pods: usize,
+        used: &Resources,
+    ) -> Vec<Short<'p>> {
         let mut short = Vec::new();
-        let pods = i64::try_from(node.pods.len()).unwrap_or(i64::MAX);
+        let pods = i64::try_from(pods).unwrap_or(i64::MAX);
         if pods >= node.allowed_pods {
             short.push(Short { resource: None, wanted: 1, free: node.allowed_pods - pods, hopeless: false });
         }
@@ -91,7 +103,7 @@ impl NodeResourcesFit {
                 short.push(Short { resource: Some(name), wanted, free, hopeless });
             }
         };
-        let (wanted, has, used) = (&pod.requests, &node.allocatable, &node.requested);
+        let (wanted, has) = (&pod.requests, &node.allocatable);
         need("cpu", wanted.milli_cpu, has.milli_cpu, used.milli_cpu);
         need("memory", wanted.memory_bytes, has.memory_bytes, used.memory_bytes);
         let storage = "ephemeral-storage";
@@ -105,19 +117,10 @@ impl NodeResourcesFit {
         short
     }
 
-    fn fits(&self, pod: &PodInfo, node: &NodeInfo) -> bool {
-        self.shortages(pod, node).is_empty()
+    /// Whether the pod fits on the node once it is empty: who is there now may have to make room.
+    fn could_fit(&self, pod: &PodInfo, node: &NodeInfo) -> bool {
+        self.shortages_beside(pod, node, 0, &Resources::default()).is_empty()
     }
-}
-
-/// Whether a pod that leaves (or shrinks) gives back anything that the waiting one wants.
-fn gives_back(gone: &PodInfo, pod: &PodInfo) -> bool {
-    let wanted = &pod.requests;
-    let shared = |name: &str| gone.requests.get(name) > 0 && wanted.get(name) > 0;
-    // A pod that asks for nothing can only have been refused for the number of pods.
-    wanted.is_zero()
-        || ["cpu", "memory", "ephemeral-storage"].into_iter().any(shared)
-        || wanted.scalar.keys().any(|name| shared(name))
 }
 
 impl Plugin for NodeResourcesFit {
@@ -149,9 +152,10 @@ impl Plugin for NodeResourcesFit {
 
     fn helps(&self, pod: &PodInfo, event: &ClusterEvent<'_>) -> bool {
         match event {
-            ClusterEvent::NodeAdded(node) => self.fits(pod, node),
-            ClusterEvent::NodeUpdated { node, changed } => changed.allocatable && self.fits(pod, node),
-            ClusterEvent::PodGone { pod: gone, .. } => gone.key != pod.key && gives_back(gone, pod),
+            ClusterEvent::NodeAdded(node) => self.could_fit(pod, node),
+            ClusterEvent::NodeUpdated { node, changed } => changed.allocatable && self.could_fit(pod, node),
+            // One that asked for nothing gives back its place among the pods of its node.
+            ClusterEvent::PodGone { pod: gone, .. } => gone.key != pod.key,
             ClusterEvent::PodChanged { shrank, .. } => *shrank,
             ClusterEvent::PodUpdated(_) | ClusterEvent::Timeout => true,
             ClusterEvent::Object { kind: ObjectKind::DeviceClass, .. } => !pod.requests.scalar.is_empty(),
@@ -173,6 +177,7 @@ impl Plugin for NodeResourcesFit {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cache::NodeChange;
     use crate::plugins::testing::{node, pod};
     use serde_json::json;
 
@@ -219,6 +224,12 @@ mod tests {
         assert_eq!(refusal(json!({})), "Insufficient example.com/a, Insufficient other.com/b");
         assert_eq!(refusal(json!({"ignoredResources": ["other.com/b"]})), "Insufficient example.com/a");
         assert_eq!(refusal(json!({"ignoredResourceGroups": ["example.com"]})), "Insufficient other.com/b");
+        let pages = pod(json!({"spec": {"containers": [{"name": "c",
+            "resources": {"requests": {"hugepages-2Mi": "2Mi"}}}]}}));
+        let arguments = json!({"ignoredResources": ["hugepages-2Mi"]});
+        let plugin = NodeResourcesFit::new(&Handle::offline(), &arguments).expect("arguments");
+        let said = plugin.filter(&CycleState::default(), &pages, &sized()).message();
+        assert_eq!(said, "Insufficient hugepages-2Mi", "not an extended resource");
         let wrong = json!({"ignoredResourceGroups": ["a/b"]});
         assert!(NodeResourcesFit::new(&Handle::offline(), &wrong).is_err());
         let wrong = json!({"ignoredResources": ["-a"]});
@@ -235,14 +246,24 @@ mod tests {
         let mut other = asking("1", "1Mi");
         other.key.name = "other".to_owned();
         assert!(plugin.helps(&wants, &ClusterEvent::PodGone { pod: &other, node: "n" }));
-        let storage = pod(json!({"metadata": {"name": "s"}, "spec": {"containers": [{"name": "c",
-            "resources": {"requests": {"ephemeral-storage": "1Gi"}}}]}}));
-        assert!(!plugin.helps(&wants, &ClusterEvent::PodGone { pod: &storage, node: "n" }));
+        let idle = pod(json!({"metadata": {"name": "idle"}, "spec": {"containers": [{"name": "c"}]}}));
+        assert!(
+            plugin.helps(&wants, &ClusterEvent::PodGone { pod: &idle, node: "n" }),
+            "a place on the node"
+        );
+        assert!(!plugin.helps(&wants, &ClusterEvent::PodGone { pod: &wants, node: "n" }));
         for shrank in [true, false] {
             let event = ClusterEvent::PodChanged { pod: &other, shrank };
             assert_eq!(plugin.helps(&wants, &event), shrank, "labels give no room");
         }
         assert!(plugin.helps(&wants, &ClusterEvent::NodeAdded(&sized())));
         assert!(!plugin.helps(&asking("2", "1Mi"), &ClusterEvent::NodeAdded(&sized())));
+        // Who fills a node that grew may be less important than who waits.
+        let mut full = sized();
+        full.add(Arc::new(asking("1", "1Mi")));
+        let changed = NodeChange { allocatable: true, ..NodeChange::default() };
+        assert!(plugin.helps(&wants, &ClusterEvent::NodeUpdated { node: &full, changed }));
+        let changed = NodeChange { labels: true, ..NodeChange::default() };
+        assert!(!plugin.helps(&wants, &ClusterEvent::NodeUpdated { node: &full, changed }));
     }
 }

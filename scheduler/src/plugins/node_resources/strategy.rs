@@ -127,11 +127,8 @@ impl Strategy {
                     .to_owned(),
             );
         } else if !by_ratio && !ratio.is_null() {
-            mistakes.push(
-                "scoringStrategy.requestedToCapacityRatio: Forbidden: must be nil when type is not \
-                 RequestedToCapacityRatio"
-                    .to_owned(),
-            );
+            // Of no effect, and checked all the same.
+            shape(&ratio["shape"], mistakes);
         }
         strategy.kind = match value["type"].as_str().unwrap_or("LeastAllocated") {
             "LeastAllocated" => Kind::LeastAllocated,
@@ -270,5 +267,10 @@ mod tests {
         mistakes.clear();
         Strategy::parse(&json!({"type": "RequestedToCapacityRatio"}), &mut mistakes);
         assert_eq!(mistakes.len(), 1, "{mistakes:?}");
+        mistakes.clear();
+        // Upstream takes it, though another strategy does not read it.
+        let unread = json!({"requestedToCapacityRatio": {"shape": [{"utilization": 0, "score": 1}]}});
+        Strategy::parse(&unread, &mut mistakes);
+        assert_eq!(mistakes, Vec::<String>::new());
     }
 }

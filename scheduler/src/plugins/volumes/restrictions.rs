@@ -58,7 +58,9 @@ impl VolumeRestrictions {
 
     fn exclusive(&self, pod: &PodInfo) -> Result<HashSet<String>, Status> {
         let mut claims = HashSet::new();
-        for name in pod.claim_names() {
+        // The claim of an ephemeral volume is its pod's alone.
+        let named = pod.placing_volumes().filter_map(|v| v.persistent_volume_claim.as_ref());
+        for name in named.map(|source| source.claim_name.clone()) {
             let Some(claim) = self.cluster.claim(&pod.key.namespace, &name) else {
                 return Err(Status::unresolvable(format!("persistentvolumeclaim \"{name}\" not found")));
             };

@@ -198,6 +198,22 @@ fn zones_of_volumes_bind_pods() {
 }
 
 #[test]
+fn the_claim_of_an_ephemeral_volume_is_left_to_volume_binding() {
+    let ephemeral =
+        pod(json!({"metadata": {"name": "p", "namespace": "default", "uid": "p"}, "spec": {"containers": [],
+        "volumes": [{"name": "data", "ephemeral": {}}]}}));
+    let restrictions = VolumeRestrictions::new(Arc::new(Fake::default()));
+    assert_eq!(
+        restrictions.pre_filter(&mut CycleState::default(), &ephemeral, &Snapshot::default()),
+        Status::Skip
+    );
+    assert_eq!(
+        verdict(&Fake::default(), &ephemeral, &host("a")),
+        "waiting for ephemeral volume controller to create the persistentvolumeclaim \"p-data\""
+    );
+}
+
+#[test]
 fn a_claim_for_one_pod_has_one_pod() {
     let mut exclusive = bound("data", "v");
     exclusive["spec"]["accessModes"] = json!(["ReadWriteOncePod"]);
