@@ -39,6 +39,12 @@ pub fn is_over(pod: &Pod) -> bool {
     matches!(phase, Some("Succeeded" | "Failed"))
 }
 
+/// Whether nothing of a waiting pod changed that could matter to a plugin.
+fn is_alike(old: &Pod, new: &Pod) -> bool {
+    let claims = |p: &Pod| p.status.as_ref().and_then(|s| s.resource_claim_statuses.clone());
+    old.spec == new.spec && old.metadata.labels == new.metadata.labels && claims(old) == claims(new)
+}
+
 impl Core {
     /// `backoff` is the first and the longest pause of a pod that could not be scheduled.
     pub fn new(
@@ -102,23 +108,22 @@ impl Core {
         if pod.spec.as_ref().is_some_and(|s| s.node_name.as_ref().is_some_and(|n| !n.is_empty())) {
             return self.set_bound(Arc::new(PodInfo::new(pod.clone())), now);
         }
+        if pod.metadata.deletion_timestamp.is_some() {
+            return self.remove_pod(pod, now);
+        }
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
         let Some(framework) = self.framework_of(pod) else { return };
-        if pod.metadata.deletion_timestamp.is_some() {
-            self.queue.remove(uid);
-            self.snapshot.withdraw(uid);
-        } else if self.snapshot.whereabouts(uid) == Place::Nowhere {
-            let same = |old: &Arc<Pod>| old.spec == pod.spec && old.metadata.labels == pod.metadata.labels;
-            let changed = !old.is_some_and(same);
+        if self.snapshot.whereabouts(uid) == Place::Nowhere {
+            let changed = !old.is_some_and(|old| is_alike(old, pod));
             let info = Arc::new(PodInfo::new(pod.clone()));
-            self.follow_nomination(&info, old);
-            self.queue.set(info, &framework, changed, now);
+            self.queue.set(info.clone(), &framework, changed, now);
+            self.follow_nomination(&info, old, now);
         }
     }
 
     /// Somebody else may nominate a pod, or withdraw it; what this scheduler decided and the API does not show yet
     /// stays.
-    fn follow_nomination(&mut self, pod: &Arc<PodInfo>, old: Option<&Arc<Pod>>) {
+    fn follow_nomination(&mut self, pod: &Arc<PodInfo>, old: Option<&Arc<Pod>>, now: Instant) {
         let before = old.and_then(|old| old.status.as_ref()?.nominated_node_name.as_deref());
         let before = before.filter(|node| !node.is_empty());
         match pod.nominated_node() {
@@ -127,6 +132,10 @@ impl Core {
             }
             None if before.is_some() => self.snapshot.withdraw(&pod.uid),
             _ => {}
+        }
+        // The room that was kept for it there is free.
+        if let Some(node) = before.filter(|node| pod.nominated_node() != Some(node)) {
+            self.queue.on_event(&ClusterEvent::PodGone { pod, node }, now);
         }
     }
 
@@ -146,16 +155,16 @@ impl Core {
         }
     }
 
-    /// The pod was deleted, or uses nothing any more.
-    pub fn remove_pod(&mut self, pod: &Pod, now: Instant) {
+    /// The pod was deleted, or uses nothing any more. The room that it had, or that was kept for it, is free.
+    pub fn remove_pod(&mut self, pod: &Arc<Pod>, now: Instant) {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
         self.queue.remove(uid);
+        let node = self.snapshot.node_of(uid).or_else(|| self.snapshot.nomination(uid)).map(str::to_owned);
         self.snapshot.withdraw(uid);
-        let node = self.snapshot.node_of(uid).map(str::to_owned);
-        if let Some(gone) = self.snapshot.remove_pod(uid) {
-            let node = node.unwrap_or_default();
-            self.queue.on_event(&ClusterEvent::PodGone { pod: &gone, node: &node }, now);
-        }
+        let gone = self.snapshot.remove_pod(uid);
+        let Some(node) = node else { return };
+        let gone = gone.unwrap_or_else(|| Arc::new(PodInfo::new(pod.clone())));
+        self.queue.on_event(&ClusterEvent::PodGone { pod: &gone, node: &node }, now);
     }
 
     pub fn object_changed(&mut self, kind: ObjectKind, namespace: &str, name: &str, now: Instant) {
@@ -294,5 +303,98 @@ impl Core {
     /// Whether [`rest`](Self::rest) would give anything back.
     pub fn is_rested(&self) -> bool {
         self.classes.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Config, Profile};
+    use crate::plugins::{Handle, Registry};
+    use crate::queue::Rejection;
+    use serde_json::{Value, json};
+
+    fn pod(name: &str, priority: i32, extra: &Value) -> Arc<Pod> {
+        let mut pod = json!({"metadata": {"name": name, "namespace": "default", "uid": name},
+            "spec": {"priority": priority, "containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}});
+        json_patch::merge(&mut pod, extra);
+        Arc::new(serde_json::from_value(pod).expect("a pod"))
+    }
+
+    /// A node with room for one, kept for a pod that does not come: another has tried in vain.
+    fn promised(now: Instant) -> (Core, Arc<Pod>) {
+        let registry = Registry::in_tree();
+        let profile = Profile::default_for("default-scheduler", &registry);
+        let framework = Framework::new(&profile, &registry, &Handle::offline()).expect("a profile");
+        let mut core = Core::new([Arc::new(framework)], 0, Config::default().backoff).seeded(1);
+        let node = json!({"metadata": {"name": "a"}, "status": {"allocatable": {"cpu": "1", "pods": "9"}}});
+        core.set_node(Arc::new(serde_json::from_value(node).expect("a node")), now);
+        let gated =
+            json!({"spec": {"schedulingGates": [{"name": "x"}]}, "status": {"nominatedNodeName": "a"}});
+        let first = pod("first", 10, &gated);
+        core.set_pod(&first, None, now);
+        core.set_pod(&pod("second", 5, &json!({})), None, now);
+        let popped = core.queue.pop(now).expect("the second");
+        let Found { class, feasible } = core.find(&popped);
+        let Err(Failure::Unschedulable(diagnosis)) = feasible else { panic!("the room is the first's") };
+        core.done(&popped, class);
+        let plugins = diagnosis.plugins.clone();
+        let rejection = Rejection { plugins, pending: false, nominated: None };
+        core.queue.unschedulable("second", rejection, now);
+        (core, first)
+    }
+
+    #[test]
+    fn room_that_is_kept_no_longer_helps_others() {
+        let now = Instant::now();
+        let later = now + Duration::from_secs(60);
+        let next = |core: &mut Core| core.queue.pop(later).map(|popped| popped.pod.uid.clone());
+        let (mut core, first) = promised(now);
+        core.set_pod(&first, Some(&first), later);
+        assert_eq!(next(&mut core), None, "nothing changed");
+        core.remove_pod(&first, later);
+        assert_eq!(next(&mut core).as_deref(), Some("second"));
+
+        let (mut core, first) = promised(now);
+        let mut elsewhere = first.as_ref().clone();
+        elsewhere.status.get_or_insert_default().nominated_node_name = None;
+        core.set_pod(&Arc::new(elsewhere), Some(&first), later);
+        assert_eq!(next(&mut core).as_deref(), Some("second"));
+    }
+
+    #[test]
+    fn a_pod_that_goes_while_it_is_bound_gives_its_room_back() {
+        let now = Instant::now();
+        let later = now + Duration::from_secs(60);
+        let (mut core, first) = promised(now);
+        core.snapshot.assume(Arc::new(PodInfo::new(first.clone())), "a");
+        let mut going = first.as_ref().clone();
+        going.metadata.deletion_timestamp = pod(
+            "x",
+            0,
+            &json!({"metadata": {"deletionTimestamp":
+            "2026-01-01T00:00:00Z"}}),
+        )
+        .metadata
+        .deletion_timestamp
+        .clone();
+        core.set_pod(&Arc::new(going), Some(&first), later);
+        assert_eq!(core.snapshot.whereabouts("first"), Place::Nowhere);
+        assert_eq!(core.queue.pop(later).expect("the second").pod.uid, "second");
+    }
+
+    #[test]
+    fn a_claim_that_was_made_for_a_pod_is_worth_a_try() {
+        let plain = pod("p", 0, &json!({}));
+        let with = pod(
+            "p",
+            0,
+            &json!({"status": {"resourceClaimStatuses": [{"name": "c", "resourceClaimName": "x"}]}}),
+        );
+        assert!(is_alike(&plain, &plain) && !is_alike(&plain, &with));
+        let labelled = pod("p", 0, &json!({"metadata": {"labels": {"a": "b"}}}));
+        assert!(!is_alike(&plain, &labelled));
+        let written = pod("p", 0, &json!({"status": {"nominatedNodeName": "a"}}));
+        assert!(is_alike(&plain, &written), "what a scheduler writes itself");
     }
 }

@@ -1,4 +1,5 @@
-//! Pods that Permit holds back: plugins approve or reject them from outside.
+//! Pods on their way to their node that are held up: by Permit, until plugins approve or reject them from outside, or by
+//! PreBind. Either wait can be cancelled, so that a pod which is not bound yet need not be deleted to make room.
 
 use super::Status;
 use parking_lot::Mutex;
@@ -11,23 +12,40 @@ use tokio::time::Instant;
 /// Upstream's longest wait, however long a plugin asks for.
 const LONGEST: Duration = Duration::from_secs(15 * 60);
 
+/// Why a wait ended without permission.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// A plugin rejected the pod, or was not heard of in time.
+    Refused(&'static str, Status),
+    /// The pod is no longer wanted there.
+    Cancelled(&'static str),
+}
+
 struct Waiting {
     /// Plugins that have not approved yet.
     pending: HashSet<&'static str>,
-    answer: Option<oneshot::Sender<Result<(), (&'static str, Status)>>>,
+    answer: Option<oneshot::Sender<Result<(), Ended>>>,
 }
 
 /// Shared by the scheduler and its plugins.
 #[derive(Clone, Default)]
 pub struct WaitingPods {
     pods: Arc<Mutex<HashMap<String, Waiting>>>,
+    preparing: Arc<Mutex<HashMap<String, oneshot::Sender<&'static str>>>>,
+}
+
+/// A pod in PreBind.
+pub struct Preparing {
+    uid: String,
+    pods: WaitingPods,
+    receiver: oneshot::Receiver<&'static str>,
 }
 
 /// A pod's wait, over when every plugin has approved, one has rejected, or one's time is over.
 pub struct Permit {
     uid: String,
     pods: WaitingPods,
-    receiver: oneshot::Receiver<Result<(), (&'static str, Status)>>,
+    receiver: oneshot::Receiver<Result<(), Ended>>,
     /// The most impatient plugin, and its time.
     until: (Instant, &'static str, Duration),
 }
@@ -71,22 +89,65 @@ impl WaitingPods {
     pub fn reject(&self, uid: &str, plugin: &'static str, why: &str) -> bool {
         let Some(sender) = self.pods.lock().remove(uid).and_then(|w| w.answer) else { return false };
         // As above.
-        let _ = sender.send(Err((plugin, Status::unschedulable(why.to_owned()))));
+        let _ = sender.send(Err(Ended::Refused(plugin, Status::unschedulable(why.to_owned()))));
         true
+    }
+
+    /// Ends the pod's wait for permission, or its PreBind. False when it is in neither: then it is bound, or about to be.
+    pub fn cancel(&self, uid: &str, why: &'static str) -> bool {
+        let waiting = self.pods.lock().remove(uid).and_then(|w| w.answer);
+        if let Some(sender) = waiting {
+            return sender.send(Err(Ended::Cancelled(why))).is_ok();
+        }
+        let preparing = self.preparing.lock().remove(uid);
+        preparing.is_some_and(|sender| sender.send(why).is_ok())
+    }
+
+    /// Lets the pod's PreBind be cancelled until the value is [`finished`](Preparing::finish).
+    pub(crate) fn prepare(&self, uid: &str) -> Preparing {
+        let (sender, receiver) = oneshot::channel();
+        self.preparing.lock().insert(uid.to_owned(), sender);
+        Preparing { uid: uid.to_owned(), pods: self.clone(), receiver }
+    }
+}
+
+impl Preparing {
+    /// Ready with the reason when it is cancelled.
+    pub async fn cancelled(&mut self) -> &'static str {
+        match (&mut self.receiver).await {
+            Ok(why) => why,
+            Err(_) => std::future::pending().await,
+        }
+    }
+
+    /// Ends the time in which the pod can be cancelled; the reason when that happened just now.
+    pub fn finish(mut self) -> Result<(), &'static str> {
+        if self.pods.preparing.lock().remove(&self.uid).is_some() {
+            return Ok(());
+        }
+        self.receiver.try_recv().map_or(Ok(()), Err)
+    }
+}
+
+impl Drop for Preparing {
+    fn drop(&mut self) {
+        self.pods.preparing.lock().remove(&self.uid);
     }
 }
 
 impl Permit {
-    /// The plugin that ended the wait, and why, when the pod may not be bound.
-    pub async fn granted(mut self) -> Result<(), (&'static str, Status)> {
+    /// What ended the wait when the pod may not be bound.
+    pub async fn granted(mut self) -> Result<(), Ended> {
         match tokio::time::timeout_at(self.until.0, &mut self.receiver).await {
             Ok(Ok(answer)) => answer,
-            Ok(Err(_)) => Err((self.until.1, Status::Error("the wait was abandoned".to_owned()))),
+            Ok(Err(_)) => {
+                Err(Ended::Refused(self.until.1, Status::Error("the wait was abandoned".to_owned())))
+            }
             Err(_) => {
                 let (_, plugin, time) = self.until;
                 let time = crate::config::written(time);
                 let why = format!("rejected due to timeout after waiting {time} at plugin {plugin}");
-                Err((plugin, Status::unschedulable(why)))
+                Err(Ended::Refused(plugin, Status::unschedulable(why)))
             }
         }
     }
@@ -119,15 +180,35 @@ mod tests {
     async fn rejection_and_time_end_the_wait() {
         let pods = WaitingPods::default();
         let permit = pods.hold("a", &[("X", MINUTE)]).expect("a plugin");
-        assert!(pods.reject("a", "Z", "preempted"));
-        assert_eq!(permit.granted().await, Err(("Z", Status::unschedulable("preempted"))));
+        assert!(pods.reject("a", "Z", "full"));
+        let refused = |plugin, why: &'static str| Err(Ended::Refused(plugin, Status::unschedulable(why)));
+        assert_eq!(permit.granted().await, refused("Z", "full"));
         let permit = pods.hold("b", &[("X", MINUTE), ("Y", MINUTE * 2)]).expect("two plugins");
-        let (plugin, status) = permit.granted().await.expect_err("nobody approved");
-        assert_eq!(plugin, "X");
-        assert_eq!(status.message(), "rejected due to timeout after waiting 1m0s at plugin X");
+        let late = "rejected due to timeout after waiting 1m0s at plugin X";
+        assert_eq!(permit.granted().await, refused("X", late));
         assert!(pods.list().is_empty());
         let permit = pods.hold("c", &[("X", MINUTE * 60)]).expect("a plugin");
-        let (_, status) = permit.granted().await.expect_err("nobody approved");
-        assert_eq!(status.message(), "rejected due to timeout after waiting 15m0s at plugin X");
+        let late = "rejected due to timeout after waiting 15m0s at plugin X";
+        assert_eq!(permit.granted().await, refused("X", late));
+    }
+
+    #[tokio::test]
+    async fn either_wait_can_be_cancelled_and_nothing_after_it() {
+        let pods = WaitingPods::default();
+        assert!(!pods.cancel("a", "preempted"), "it does not wait");
+        let permit = pods.hold("a", &[("X", MINUTE)]).expect("a plugin");
+        assert!(pods.cancel("a", "preempted"));
+        assert_eq!(permit.granted().await, Err(Ended::Cancelled("preempted")));
+        let mut preparing = pods.prepare("a");
+        assert!(pods.cancel("a", "preempted"));
+        assert!(!pods.cancel("a", "preempted"), "once is enough");
+        assert_eq!(preparing.cancelled().await, "preempted");
+        drop(preparing);
+        let preparing = pods.prepare("a");
+        assert!(pods.cancel("a", "removed"));
+        assert_eq!(preparing.finish(), Err("removed"), "whoever was told that it worked can rely on it");
+        let preparing = pods.prepare("a");
+        assert_eq!(preparing.finish(), Ok(()));
+        assert!(!pods.cancel("a", "preempted"), "it is being bound");
     }
 }

@@ -28,6 +28,8 @@ use tokio::time::Instant;
 
 /// Upstream's `podMaxInUnschedulablePodsDuration`: after it a pod is tried again whatever happened.
 const LEFT_OVER: Duration = Duration::from_secs(300);
+/// The number of events of a pod that something helped during its cycle: another than any.
+const HELPED: u64 = u64::MAX;
 
 /// A pod with what orders it.
 #[derive(Clone)]
@@ -74,11 +76,14 @@ struct Entry {
     framework: Arc<Framework>,
     /// Changed by [`Entry::go`] alone.
     place: Place,
-    /// Cycles that ended without a node.
+    /// Cycles begun.
     attempts: u32,
+    /// Cycles in which plugins refused it.
+    refusals: u32,
+    /// Cycles in a row that failed through no fault of the pod.
+    errors: u32,
     first: Instant,
     since: Instant,
-    last_attempt: Instant,
     /// Of the group that it waits in.
     group: Option<GroupKey>,
     nominated: Option<String>,
@@ -86,7 +91,7 @@ struct Entry {
     pending: bool,
     /// Heap and map entries with another ticket are stale.
     ticket: u64,
-    /// Events that had happened when it was popped; another number than any when the pod was changed since.
+    /// Events that had happened when it was popped, or [`HELPED`].
     moves: u64,
     /// What was last reported of it, and when.
     said: Option<(String, Instant)>,
@@ -172,7 +177,7 @@ impl Queue {
         entry.pod = pod.clone();
         match entry.place {
             Place::Active => self.activate(&uid, "UnscheduledPodUpdate"),
-            Place::Gated => self.try_gated(&uid, "UnscheduledPodUpdate"),
+            Place::Gated => self.back_off(&uid, "UnscheduledPodUpdate", now),
             Place::Unschedulable if worth_a_try => {
                 let event = ClusterEvent::PodUpdated(&pod);
                 let helps =
@@ -183,7 +188,7 @@ impl Queue {
                 }
             }
             // Its cycle goes on with what it was; a refusal may not hold any more.
-            Place::InCycle | Place::Preempting if worth_a_try => entry.moves = u64::MAX,
+            Place::InCycle | Place::Preempting if worth_a_try => entry.moves = HELPED,
             _ => {}
         }
     }
@@ -195,9 +200,10 @@ impl Queue {
             framework: framework.clone(),
             place: Place::Gated,
             attempts: 0,
+            refusals: 0,
+            errors: 0,
             first: now,
             since: now,
-            last_attempt: now,
             group: None,
             nominated: None,
             pending: false,
@@ -207,21 +213,27 @@ impl Queue {
         };
         self.tally.came(entry.place);
         self.entries.insert(uid.clone(), entry);
-        self.try_gated(&uid, "UnscheduledPodAdd");
+        self.admit(&uid, "UnscheduledPodAdd");
     }
 
     /// Makes a pod active unless a plugin keeps it out of the queue.
-    fn try_gated(&mut self, uid: &str, event: &'static str) {
+    fn admit(&mut self, uid: &str, event: &'static str) {
+        if !self.keep_out(uid, event) {
+            self.activate(uid, event);
+        }
+    }
+
+    /// Keeps a pod out of the queue if a plugin's PreEnqueue wants that.
+    fn keep_out(&mut self, uid: &str, event: &'static str) -> bool {
         self.leave(uid);
-        let Some(entry) = self.entries.get_mut(uid) else { return };
-        let Some(plugin) = entry.framework.kept_out_by(&entry.pod) else {
-            return self.activate(uid, event);
-        };
+        let Some(entry) = self.entries.get_mut(uid) else { return true };
+        let Some(plugin) = entry.framework.kept_out_by(&entry.pod) else { return false };
         entry.go(Place::Gated, &mut self.tally);
         let key = GroupKey { class: entry.pod.class().clone(), plugins: vec![plugin], gated: true };
         self.groups.insert(&key, &entry.framework, &entry.pod, None);
         entry.group = Some(key);
         self.count("gated", event);
+        true
     }
 
     /// Takes a pod out of its group.
@@ -248,7 +260,6 @@ impl Queue {
             let Some(entry) = self.entries.get_mut(&uid) else { continue };
             entry.go(Place::InCycle, &mut self.tally);
             entry.attempts += 1;
-            entry.last_attempt = now;
             entry.moves = moves;
             return Some(Popped {
                 pod: entry.pod.clone(),
@@ -288,18 +299,59 @@ impl Queue {
     /// happened since it was popped (its binding took its time), one of them may have been that.
     pub fn unschedulable(&mut self, uid: &str, rejection: Rejection, now: Instant) {
         let moves = self.moves;
-        let Some(entry) = self.entries.get_mut(uid).filter(|e| e.place == Place::InCycle) else { return };
-        entry.since = now;
-        entry.pending = rejection.pending;
-        entry.nominated = rejection.nominated;
+        let Some(entry) = self.refuse(uid, &rejection, now) else { return };
         if entry.moves != moves {
             return self.back_off(uid, "ScheduleAttemptFailure", now);
         }
-        let mut plugins = rejection.plugins;
+        self.join(uid, rejection.plugins);
+        self.wait(uid, now);
+    }
+
+    /// The pod's victims are being told; [`preempted`](Self::preempted) follows. It waits for what helps it already.
+    pub fn preempting(&mut self, uid: &str, rejection: Rejection, now: Instant) {
+        if self.refuse(uid, &rejection, now).is_none() {
+            return;
+        }
+        self.join(uid, rejection.plugins);
+        if let Some(entry) = self.entries.get_mut(uid) {
+            entry.go(Place::Preempting, &mut self.tally);
+        }
+    }
+
+    /// The victims of a pod know. It waits for their room, unless that came about meanwhile, and is tried again at once
+    /// when telling them failed.
+    pub fn preempted(&mut self, uid: &str, worked: bool, now: Instant) {
+        let Some(entry) = self.entries.get(uid).filter(|e| e.place == Place::Preempting) else { return };
+        match (worked, entry.moves) {
+            (false, _) => self.activate(uid, "PreemptionFailed"),
+            (true, HELPED) => self.back_off(uid, "ScheduleAttemptFailure", now),
+            (true, _) => self.wait(uid, now),
+        }
+    }
+
+    /// Takes down that plugins refused the pod in its cycle.
+    fn refuse(&mut self, uid: &str, rejection: &Rejection, now: Instant) -> Option<&Entry> {
+        let entry = self.entries.get_mut(uid).filter(|e| e.place == Place::InCycle)?;
+        entry.since = now;
+        entry.pending = rejection.pending;
+        entry.nominated.clone_from(&rejection.nominated);
+        entry.refusals += 1;
+        entry.errors = 0;
+        Some(entry)
+    }
+
+    /// Puts a pod among those that wait for what helps these plugins.
+    fn join(&mut self, uid: &str, mut plugins: Vec<&'static str>) {
+        let Some(entry) = self.entries.get_mut(uid) else { return };
         plugins.sort_unstable();
         let key = GroupKey { class: entry.pod.class().clone(), plugins, gated: false };
         self.groups.insert(&key, &entry.framework, &entry.pod, entry.nominated.as_deref());
         entry.group = Some(key);
+    }
+
+    /// Lets a pod of a group rest until an event helps it, or too much time has passed.
+    fn wait(&mut self, uid: &str, now: Instant) {
+        let Some(entry) = self.entries.get_mut(uid) else { return };
         entry.go(Place::Unschedulable, &mut self.tally);
         self.tickets += 1;
         entry.ticket = self.tickets;
@@ -307,29 +359,11 @@ impl Queue {
         self.count("unschedulable", "ScheduleAttemptFailure");
     }
 
-    /// The pod's victims are being told; [`preempted`](Self::preempted) follows.
-    pub fn preempting(&mut self, uid: &str) {
-        if let Some(entry) = self.entries.get_mut(uid) {
-            entry.go(Place::Preempting, &mut self.tally);
-        }
-    }
-
-    /// The victims of a pod know. It waits for their room, or is tried again at once when telling them failed.
-    pub fn preempted(&mut self, uid: &str, rejection: Rejection, worked: bool, now: Instant) {
-        let Some(entry) = self.entries.get_mut(uid).filter(|e| e.place == Place::Preempting) else { return };
-        entry.go(Place::InCycle, &mut self.tally);
-        if worked {
-            // A victim may be gone by now, which is the event to wait for.
-            self.unschedulable(uid, rejection, now);
-        } else {
-            self.activate(uid, "PreemptionFailed");
-        }
-    }
-
     /// The attempt failed through no fault of the pod: again after its back-off.
     pub fn retry(&mut self, uid: &str, now: Instant) {
         let Some(entry) = self.entries.get_mut(uid).filter(|e| e.place == Place::InCycle) else { return };
         entry.since = now;
+        entry.errors += 1;
         let until = Self::backed_off(entry, self.limits);
         entry.go(Place::Trouble, &mut self.tally);
         self.tickets += 1;
@@ -355,11 +389,11 @@ impl Queue {
 
     /// Lets a waiting pod try again.
     fn release(&mut self, uid: &str, event: &ClusterEvent<'_>, now: Instant) {
-        let Some(entry) = self.entries.get(uid) else { return };
+        let Some(entry) = self.entries.get_mut(uid) else { return };
         match entry.place {
-            Place::Gated => self.try_gated(uid, event.label()),
-            Place::Unschedulable if entry.pending => self.activate(uid, event.label()),
-            Place::Unschedulable => self.back_off(uid, event.label(), now),
+            Place::Unschedulable if entry.pending => self.admit(uid, event.label()),
+            Place::Unschedulable | Place::Gated => self.back_off(uid, event.label(), now),
+            Place::Preempting => entry.moves = HELPED,
             _ => {}
         }
     }
@@ -368,21 +402,25 @@ impl Queue {
     pub fn force(&mut self, uid: &str) {
         let waits = |e: &Entry| matches!(e.place, Place::Unschedulable | Place::Backoff | Place::Trouble);
         if self.entries.get(uid).is_some_and(waits) {
-            self.activate(uid, "ForceActivate");
+            self.admit(uid, "ForceActivate");
         }
     }
 
+    /// When a pod's back-off is over: it doubles with every refusal, or every error of a series of errors.
     fn backed_off(entry: &Entry, limits: (Duration, Duration)) -> Instant {
-        let doublings = entry.attempts.saturating_sub(1).min(16);
-        entry.last_attempt + (limits.0 * (1 << doublings)).min(limits.1)
+        let failures = if entry.errors > 0 { entry.errors } else { entry.refusals };
+        let Some(doublings) = failures.checked_sub(1) else { return entry.since };
+        entry.since + (limits.0 * (1 << doublings.min(16))).min(limits.1)
     }
 
-    /// Exponential, from the last attempt on; a pod whose back-off is over goes to the active queue at once.
+    /// Exponential, from the last failure on; a pod whose back-off is over goes to the active queue at once.
     fn back_off(&mut self, uid: &str, event: &'static str, now: Instant) {
-        self.leave(uid);
+        if self.keep_out(uid, event) {
+            return;
+        }
         let Some(entry) = self.entries.get_mut(uid) else { return };
         let until = Self::backed_off(entry, self.limits);
-        if until <= now || entry.attempts == 0 {
+        if until <= now {
             return self.activate(uid, event);
         }
         entry.go(Place::Backoff, &mut self.tally);
@@ -413,7 +451,10 @@ impl Queue {
         ] {
             while let Some((ticket, uid)) = self.due(place, now) {
                 if self.entries.get(&uid).is_some_and(|e| e.place == place && e.ticket == ticket) {
-                    self.activate(&uid, event);
+                    match place {
+                        Place::Unschedulable => self.admit(&uid, event),
+                        _ => self.activate(&uid, event),
+                    }
                 }
             }
         }

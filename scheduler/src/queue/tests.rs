@@ -188,14 +188,98 @@ fn room_on_a_node_is_for_those_who_wait_for_it_there() {
 #[test]
 fn a_preempting_pod_rests_until_its_victims_know() {
     let (mut queue, framework, now) = (queue(), framework(), Instant::now());
+    let small = node(json!({"status": {"allocatable": {"cpu": "500m", "pods": "9"}}}));
+    let large = node(json!({"status": {"allocatable": {"cpu": "2", "pods": "9"}}}));
+    for (event, worked, again) in [
+        (ClusterEvent::NodeAdded(&small), true, 0),
+        // What helped while they were being told is not lost.
+        (ClusterEvent::NodeAdded(&large), true, 1),
+        (ClusterEvent::NodeAdded(&small), false, 1),
+    ] {
+        queue.set(waiting("a", 0, &[]), &framework, true, now);
+        queue.pop(now).expect("active");
+        queue.preempting("a", refused_by("NodeResourcesFit"), now);
+        queue.on_event(&event, now);
+        assert!(queue.pop(now).is_none());
+        queue.preempted("a", worked, now);
+        assert_eq!(popped(&mut queue, now).len(), again, "{worked}");
+        queue.remove("a");
+    }
     queue.set(waiting("a", 0, &[]), &framework, true, now);
     queue.pop(now).expect("active");
-    queue.preempting("a");
-    queue.on_event(&ClusterEvent::Timeout, now);
-    assert!(queue.pop(now).is_none());
-    queue.preempted("a", refused_by("NodeResourcesFit"), true, now);
-    // The event came while the victims were being told, so the pod looks again.
-    assert_eq!(popped(&mut queue, now), ["a"]);
+    queue.preempting("a", refused_by("NodeResourcesFit"), now);
+    queue.preempted("a", true, now);
+    let later = now + Duration::from_secs(60);
+    queue.on_event(&ClusterEvent::NodeAdded(&large), later);
+    assert_eq!(popped(&mut queue, later), ["a"]);
+}
+
+#[test]
+fn errors_and_refusals_back_off_each_by_themselves() {
+    let (mut queue, framework, mut now) = (queue(), framework(), Instant::now());
+    queue.set(waiting("a", 0, &[]), &framework, true, now);
+    // Keeps the queue busy, so that nobody's back-off is cut short.
+    let busy = |queue: &mut Queue, now| queue.set(waiting("b", 9, &[]), &framework, true, now);
+    for (refused, expected) in
+        [(false, 1), (false, 2), (true, 1), (true, 2), (true, 4), (false, 1), (true, 8), (true, 10)]
+    {
+        assert_eq!(queue.pop(now).expect("its turn").pod.uid, "a");
+        // A binding that fails takes its time: the pause begins when it has failed.
+        now += Duration::from_secs(30);
+        if refused {
+            queue.on_event(&ClusterEvent::Timeout, now);
+            queue.unschedulable("a", refused_by("NodeResourcesFit"), now);
+        } else {
+            queue.retry("a", now);
+        }
+        busy(&mut queue, now);
+        assert_eq!(queue.next_release(), Some(now + Duration::from_secs(expected)), "{refused} {expected}");
+        queue.remove("b");
+        now += Duration::from_secs(expected);
+    }
+}
+
+/// A door that is shut and opened from outside.
+struct Door(Arc<std::sync::atomic::AtomicBool>);
+
+impl Plugin for Door {
+    fn name(&self) -> &'static str {
+        "Door"
+    }
+    fn points(&self) -> &'static [Point] {
+        &[Point::PreEnqueue]
+    }
+    fn pre_enqueue(&self, _pod: &PodInfo) -> Status {
+        let open = self.0.load(std::sync::atomic::Ordering::Relaxed);
+        if open { Status::Success } else { Status::unresolvable("shut") }
+    }
+}
+
+#[test]
+fn a_pod_is_kept_out_whenever_it_would_come_back() {
+    let open = Arc::new(std::sync::atomic::AtomicBool::new(true));
+    let mut registry = Registry::in_tree();
+    let door = open.clone();
+    registry.add("Door", &[Point::PreEnqueue], move |_, _| Ok(Door(door.clone())));
+    let mut profile = Profile::default_for("s", &registry);
+    profile.plugins.insert(Point::PreEnqueue, vec![("Door".to_owned(), 0)]);
+    let framework = Arc::new(Framework::new(&profile, &registry, &Handle::offline()).expect("a profile"));
+    let (mut queue, now) = (queue(), Instant::now());
+    let shut = |shut: bool| open.store(!shut, std::sync::atomic::Ordering::Relaxed);
+    queue.set(waiting("a", 0, &[]), &framework, true, now);
+    queue.pop(now).expect("active");
+    queue.unschedulable("a", refused_by("TaintToleration"), now);
+    shut(true);
+    let later = now + Duration::from_secs(60);
+    queue.on_event(&ClusterEvent::Timeout, later);
+    assert_eq!(queue.pending(), Pending { gated: 1, ..Pending::default() });
+    assert!(queue.pop(later + LEFT_OVER).is_none());
+    shut(false);
+    queue.on_event(&ClusterEvent::Timeout, later);
+    assert_eq!(popped(&mut queue, later), ["a"]);
+    queue.unschedulable("a", refused_by("TaintToleration"), later);
+    shut(true);
+    assert!(queue.pop(later + LEFT_OVER).is_none(), "not even who has waited for too long");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use super::Event;
 use super::extender::Extenders;
 use super::report::Reporter;
-use crate::framework::{Permit, Status, WaitingPods};
+use crate::framework::{Ended, Permit, Status, WaitingPods};
 use crate::metrics::{Metric, Metrics};
 use crate::queue::Popped;
 use std::sync::Arc;
@@ -103,7 +103,10 @@ impl Binder {
                 self.reporter.nominated(&verdict.popped.pod, &verdict.node).await;
             }
             self.permitted(permit).await?;
-            self.prepared(verdict).await
+            match announced {
+                true => self.prepared_unless_cancelled(verdict).await,
+                false => self.prepared(verdict).await,
+            }
         };
         // Most pods have nothing to wait for; one that does must not keep others from binding.
         let first = futures::future::select(Box::pin(before), Box::pin(tokio::task::yield_now())).await;
@@ -130,14 +133,30 @@ impl Binder {
         let Some(permit) = permit else { return Ok(()) };
         let begun = Instant::now();
         let answer = permit.granted().await;
-        let result = answer.as_ref().err().map_or("Success", |(_, status)| status.code());
+        let result = match &answer {
+            Ok(()) => "Success",
+            Err(Ended::Refused(_, status)) => status.code(),
+            Err(Ended::Cancelled(_)) => "Unschedulable",
+        };
         self.metrics.observe(Metric::PermitWait, &[result], begun.elapsed());
-        answer.map_err(|(plugin, status)| match status {
-            Status::Error(why) => {
+        answer.map_err(|ended| match ended {
+            Ended::Refused(_, Status::Error(why)) => {
                 Unbound::Failed { why: format!("waiting on permit for pod: {why}"), rejected: false }
             }
-            status => Unbound::Denied(plugin, status),
+            Ended::Refused(plugin, status) => Unbound::Denied(plugin, status),
+            Ended::Cancelled(why) => cancelled(why),
         })
+    }
+
+    /// PreBind, or what ends it.
+    async fn prepared_unless_cancelled(&self, verdict: &Verdict) -> Result<(), Unbound> {
+        let mut preparing = self.waiting.prepare(&verdict.popped.pod.uid);
+        let done = tokio::select! {
+            done = self.prepared(verdict) => done,
+            why = preparing.cancelled() => return Err(cancelled(why)),
+        };
+        preparing.finish().map_err(cancelled)?;
+        done
     }
 
     /// PreBind.
@@ -180,6 +199,11 @@ impl Verdict {
     fn takes_time(&self) -> bool {
         self.popped.framework.pre_bind.iter().any(|p| p.pre_binds(&self.popped.pod, &self.node))
     }
+}
+
+/// Nothing is wrong with the pod: it is tried again after its back-off.
+fn cancelled(why: &'static str) -> Unbound {
+    Unbound::Failed { why: why.to_owned(), rejected: true }
 }
 
 fn failed(point: &str, plugin: &str, status: &Status) -> Unbound {

@@ -3,7 +3,7 @@
 use super::report::Reporter;
 use crate::cache::PodInfo;
 use crate::framework::{Candidate, WaitingPods};
-use crate::queue::{Popped, Rejection};
+use crate::queue::Popped;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -14,19 +14,16 @@ use serde_json::json;
 /// What came of it.
 pub struct Told {
     pub uid: String,
-    pub rejection: Rejection,
     pub worked: bool,
 }
 
-/// Pods that are gone already are as good as told.
+/// Whether a pod is gone already, or another one of its name is there now.
 fn gone(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 404 || status.code == 409)
 }
 
-async fn evict(client: &kube::Client, victim: &PodInfo, scheduler: &str) -> Result<(), kube::Error> {
-    if victim.is_terminating() {
-        return Ok(());
-    }
+/// False when the pod was gone already.
+async fn evict(client: &kube::Client, victim: &PodInfo, scheduler: &str) -> Result<bool, kube::Error> {
     let api: Api<Pod> = Api::namespaced(client.clone(), &victim.key.namespace);
     let condition = json!({
         "type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler",
@@ -37,14 +34,14 @@ async fn evict(client: &kube::Client, victim: &PodInfo, scheduler: &str) -> Resu
     let patch = json!({ "metadata": { "uid": victim.uid }, "status": { "conditions": [condition] } });
     let name = &victim.key.name;
     match api.patch_status(name, &PatchParams::default(), &Patch::Strategic(patch)).await {
-        Err(error) if !gone(&error) => return Err(error),
-        _ => {}
+        Err(error) if gone(&error) => return Ok(false),
+        told => told.map(|_| ())?,
     }
     let exactly = Preconditions { uid: Some(victim.uid.clone()), resource_version: None };
     let parameters = DeleteParams { preconditions: Some(exactly), ..DeleteParams::default() };
     match api.delete(name, &parameters).await {
-        Err(error) if !gone(&error) => Err(error),
-        _ => Ok(()),
+        Err(error) if gone(&error) => Ok(false),
+        told => told.map(|_| true),
     }
 }
 
@@ -55,23 +52,29 @@ pub async fn tell(
     waiting: WaitingPods,
     popped: Popped,
     candidate: Candidate,
-    rejection: Rejection,
 ) -> Told {
     let (pod, scheduler) = (&popped.pod, &popped.framework.scheduler_name);
     let recorder = reporter.recorder(scheduler);
     let mut worked = true;
-    for victim in &candidate.victims {
-        // One that only waits for permission was never bound: it goes back to the queue.
-        if !waiting.reject(&victim.uid, "DefaultPreemption", "preempted")
-            && let Err(error) = evict(&client, victim, scheduler).await
-        {
-            tracing::warn!(pod = %pod.key, victim = %victim.key, %error, "preemption failed");
-            worked = false;
-            break;
-        }
-        let text = format!("Preempted by {} on node {}", pod.key, candidate.node);
+    // Whoever goes already need not be told again.
+    for victim in candidate.victims.iter().filter(|victim| !victim.is_terminating()) {
+        // One that is not bound yet goes back to the queue.
+        let place = if waiting.cancel(&victim.uid, "preempted") {
+            " (in kube-scheduler memory)."
+        } else {
+            match evict(&client, victim, scheduler).await {
+                Ok(true) => "",
+                Ok(false) => continue,
+                Err(error) => {
+                    tracing::warn!(pod = %pod.key, victim = %victim.key, %error, "preemption failed");
+                    worked = false;
+                    break;
+                }
+            }
+        };
+        let text = format!("Preempted by {} on node {}{place}", pod.key, candidate.node);
         recorder.normal(victim.pod.as_ref(), "Preempted", text);
         recorder.normal(pod.pod.as_ref(), "SuccessfulPreemption", format!("Preempted pod {}", victim.key));
     }
-    Told { uid: pod.uid.clone(), rejection, worked }
+    Told { uid: pod.uid.clone(), worked }
 }

@@ -152,9 +152,26 @@ impl Scheduler {
 
     fn on_pod(&mut self, delta: &Delta<Pod>, now: Instant) {
         match (&delta.new, &delta.old) {
-            (Some(pod), old) => self.core.set_pod(pod, old.as_ref(), now),
-            (None, Some(gone)) => self.core.remove_pod(gone, now),
+            (Some(pod), old) => {
+                if pod.metadata.deletion_timestamp.is_some() {
+                    self.let_go(pod);
+                }
+                self.core.set_pod(pod, old.as_ref(), now);
+            }
+            (None, Some(gone)) => {
+                self.let_go(gone);
+                self.core.remove_pod(gone, now);
+            }
             (None, None) => {}
+        }
+    }
+
+    /// A pod that goes before it is bound waits for nothing any more.
+    fn let_go(&self, pod: &Pod) {
+        let bound = pod.spec.as_ref().is_some_and(|s| s.node_name.as_ref().is_some_and(|n| !n.is_empty()));
+        if !bound {
+            let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+            self.binder.waiting.cancel(uid, "removed");
         }
     }
 
@@ -362,7 +379,7 @@ impl Scheduler {
         let node = candidate.node.clone();
         self.override_lower(popped, &node);
         self.core.snapshot.nominate(popped.pod.clone(), &node);
-        self.core.queue.preempting(&popped.pod.uid);
+        self.core.queue.preempting(&popped.pod.uid, rejection, Instant::now());
         self.report(popped, "Unschedulable", said, &Nomination::Set(node));
         let told = preempting::tell(
             self.client.clone(),
@@ -370,7 +387,6 @@ impl Scheduler {
             self.binder.waiting.clone(),
             popped.clone(),
             candidate,
-            rejection,
         );
         let (sender, metrics, begun) = (self.binder.events(), self.metrics.clone(), Instant::now());
         tokio::spawn(async move {
@@ -399,7 +415,7 @@ impl Scheduler {
         if !told.worked {
             self.core.snapshot.withdraw(&told.uid);
         }
-        self.core.queue.preempted(&told.uid, told.rejection, told.worked, now);
+        self.core.queue.preempted(&told.uid, told.worked, now);
     }
 
     fn on_outcome(&mut self, outcome: Outcome, now: Instant) {
