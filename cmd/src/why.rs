@@ -52,9 +52,18 @@ async fn in_force(client: kube::Client) -> Config {
     let maps: Api<ConfigMap> = Api::namespaced(client, "kube-system");
     let map = maps.get_opt("kube-scheduler-config").await.ok().flatten();
     let data = map.and_then(|m| m.data).unwrap_or_default();
-    let text = data.get("config.yaml").or_else(|| data.values().next());
-    let parsed = text.and_then(|text| Config::parse(text, &Registry::in_tree()).ok());
-    parsed.map_or_else(Config::default, |parsed| parsed.config)
+    let Some(text) = data.get("config.yaml").or_else(|| data.values().next()) else {
+        return Config::default();
+    };
+    match Config::parse(text, &Registry::in_tree()) {
+        Ok(parsed) => parsed.config,
+        Err(mistakes) => {
+            eprintln!(
+                "coracle: kube-scheduler-config cannot be in force, the defaults are used here: {mistakes}"
+            );
+            Config::default()
+        }
+    }
 }
 
 fn line(text: &mut String, indent: usize, what: &str) {

@@ -6,9 +6,10 @@ use crate::config::Config;
 use crate::core::is_over;
 use crate::framework::{CycleState, Framework, NodeScore, Status};
 use crate::plugins::{Handle, Registry};
-use crate::run::{Objects, frameworks};
+use crate::run::{Extenders, Objects, Refused, frameworks};
 use coracle_client::Context;
 use k8s_openapi::api::core::v1::{Node, Pod};
+use std::collections::HashMap;
 use std::sync::Arc;
 use tokio::sync::mpsc::unbounded_channel;
 
@@ -68,7 +69,12 @@ pub enum ExplainError {
     Profile(#[from] crate::framework::ProfileError),
     #[error("no profile is called {0:?}: another scheduler must place this pod")]
     OtherScheduler(String),
+    #[error("configuration refused: {0}: {1}")]
+    Extender(String, String),
 }
+
+/// The name under which extenders are told of.
+const EXTENDER: &str = "Extender";
 
 /// Looks at the live cluster through the context, as a scheduler with this configuration would. Nothing is written.
 pub async fn explain(context: &Context, config: &Config, pod: Pod) -> Result<Report, ExplainError> {
@@ -90,7 +96,53 @@ pub async fn explain(context: &Context, config: &Config, pod: Pod) -> Result<Rep
     let name = name.unwrap_or_else(|| "default-scheduler".to_owned());
     let mut all = frameworks(config, &Registry::in_tree(), &handle)?.into_iter();
     let framework = all.find(|f| f.scheduler_name == name).ok_or(ExplainError::OtherScheduler(name))?;
-    Ok(report(&framework, &snapshot, &as_waiting(pod)))
+    let extenders = Extenders::new(&config.extenders);
+    let extenders = extenders.map_err(|(path, why)| ExplainError::Extender(path, why))?;
+    let pod = as_waiting(pod);
+    let mut report = report(&framework, &snapshot, &pod);
+    if extenders.care(&pod) {
+        extend(&extenders, &snapshot, &pod, &mut report).await;
+    }
+    Ok(report)
+}
+
+/// What extenders say of the nodes that all filters accept.
+async fn extend(extenders: &Extenders, snapshot: &Snapshot, pod: &PodInfo, report: &mut Report) {
+    let fitting = report.nodes.iter().filter(|r| r.fits()).filter_map(|r| snapshot.node_named(&r.node));
+    let fitting: Vec<usize> = fitting.map(|node| node.slot).collect();
+    let mut reasons: HashMap<usize, String> = HashMap::new();
+    let mut refused = |refused: Refused<'_>| {
+        reasons.extend(refused.node.map(|node| (node.slot, refused.reason.to_owned())));
+    };
+    let left = match extenders.filter_telling(pod, snapshot, fitting.clone(), &mut refused).await {
+        Ok(left) => left,
+        Err(why) => return report.everywhere.push(said(EXTENDER, &Status::Error(why))),
+    };
+    let mut totals: Vec<NodeScore> = left.iter().map(|slot| NodeScore { node: *slot, score: 0 }).collect();
+    extenders.prioritize(pod, snapshot, &mut totals).await;
+    for node in &mut report.nodes {
+        let Some(slot) = snapshot.node_named(&node.node).map(|n| n.slot).filter(|s| fitting.contains(s))
+        else {
+            continue;
+        };
+        let Some(score) = totals.iter().find(|t| t.node == slot).map(|t| t.score) else {
+            let reason = reasons.remove(&slot).filter(|reason| !reason.is_empty());
+            let reason = reason.unwrap_or_else(|| "left out of the answer".to_owned());
+            node.filters.push(said(EXTENDER, &Status::unschedulable(reason)));
+            continue;
+        };
+        node.filters.push(said(EXTENDER, &Status::Success));
+        node.total += score;
+        node.scores.push(Scored { plugin: EXTENDER, raw: score, normalized: score, weight: 1 });
+    }
+    sort(&mut report.nodes);
+}
+
+/// The best first, then those that do not fit, by name.
+fn sort(nodes: &mut [NodeReport]) {
+    nodes.sort_by(|a, b| {
+        b.fits().cmp(&a.fits()).then(b.total.cmp(&a.total)).then_with(|| a.node.cmp(&b.node))
+    });
 }
 
 /// The pod as if it had no node yet.
@@ -140,9 +192,7 @@ pub fn report(framework: &Framework, snapshot: &Snapshot, pod: &PodInfo) -> Repo
         report.nodes.push(NodeReport { node: node.name.clone(), filters, scores: Vec::new(), total: 0 });
     }
     score(framework, snapshot, pod, &mut state, &mut report.nodes);
-    report.nodes.sort_by(|a, b| {
-        b.fits().cmp(&a.fits()).then(b.total.cmp(&a.total)).then_with(|| a.node.cmp(&b.node))
-    });
+    sort(&mut report.nodes);
     report
 }
 

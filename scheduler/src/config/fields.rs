@@ -75,11 +75,14 @@ impl<'n> Fields<'n> {
     /// An integer for which `valid` holds; `why` is upstream's word for those for which it does not.
     pub fn number(&mut self, name: &str, valid: impl Fn(i64) -> bool, why: &str) -> Option<i64> {
         let value = self.take(name)?;
-        let number = value.as_i64().filter(|n| valid(*n));
-        if number.is_none() {
-            self.refuse(name, &value, why);
+        let number = value.as_i64();
+        let valid = number.filter(|n| valid(*n));
+        match (number, valid) {
+            (None, _) => self.refuse(name, &value, "must be an integer"),
+            (_, None) => self.refuse(name, &value, why),
+            _ => {}
         }
-        number
+        valid
     }
 
     /// The elements of a list, each with its path.

@@ -200,7 +200,7 @@ impl Reader<'_> {
         for (i, profile) in profiles.iter().enumerate().skip(1) {
             if profile.plugins.get(&Point::QueueSort) != profiles[0].plugins.get(&Point::QueueSort) {
                 let path = format!("profiles[{i}].plugins.queueSort");
-                self.notes.mistake(&path, "Invalid value: must be the same for all profiles");
+                self.notes.mistake(&path, "Invalid value: has to match for all profiles");
             }
         }
         profiles.iter_mut().for_each(|profile| leave_to_extenders(profile, extenders));

@@ -148,7 +148,7 @@ fn several_profiles_sort_alike_and_have_names_of_their_own() {
     let unsorted = json!({"schedulerName": "b", "plugins": {"queueSort": {"disabled": [{"name": "*"}]}}});
     let unsorted = parse(two(unsorted)).expect_err("refused").to_string();
     assert!(
-        unsorted.contains("profiles[1].plugins.queueSort: Invalid value: must be the same"),
+        unsorted.contains("profiles[1].plugins.queueSort: Invalid value: has to match for all profiles"),
         "{unsorted}"
     );
 }
@@ -243,6 +243,7 @@ fn what_is_given_twice_or_empty_is_refused() {
             "profiles[0].plugins.filter.enabled[1].name: Duplicate value: \"NodeName\"",
         ),
         (json!({"profiles": [{"schedulerName": ""}]}), "profiles[0].schedulerName: Required value"),
+        (json!({"parallelism": "many"}), "parallelism: Invalid value: \"many\": must be an integer"),
         (
             json!({"clientConnection": {"burst": -1}}),
             "clientConnection.burst: Invalid value: -1: must be non-negative",

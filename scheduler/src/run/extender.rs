@@ -1,7 +1,7 @@
 //! Extenders over HTTP, in upstream's `k8s.io/kube-scheduler/extender/v1` form.
 
 use crate::cache::{NodeInfo, PodInfo, Snapshot};
-use crate::config::{Extender, ExtenderTls};
+use crate::config::{Extender, ExtenderTls, written};
 use crate::cycle::Diagnosis;
 use crate::framework::{Candidate, MAX_NODE_SCORE, NodeScore};
 use base64::Engine;
@@ -13,6 +13,15 @@ use std::sync::Arc;
 
 /// Extenders score from 0 to 10.
 const MAX_EXTENDER_PRIORITY: i64 = 10;
+
+/// A node that an extender does not want.
+pub struct Refused<'a> {
+    /// Absent where it speaks of one that there is not.
+    pub node: Option<&'a NodeInfo>,
+    pub reason: &'a str,
+    /// Whether taking pods away could change its mind.
+    pub resolvable: bool,
+}
 
 struct Remote {
     config: Extender,
@@ -87,11 +96,14 @@ impl Remote {
         let request = http::Request::post(format!("/{verb}")).header("content-type", "application/json");
         let request = request.body(body.to_string().into_bytes()).map_err(|e| e.to_string())?;
         let answer = tokio::time::timeout(self.config.timeout, self.client.request_text(request)).await;
-        let name = &self.config.url_prefix;
+        let failed = format!("failed {verb} with extender at URL {}/{verb}", self.config.url_prefix);
         let text = answer
-            .map_err(|_| format!("extender {name} did not answer in {:?}", self.config.timeout))?
-            .map_err(|e| format!("extender {name}: {e}"))?;
-        serde_json::from_str(&text).map_err(|e| format!("extender {name}: {e}"))
+            .map_err(|_| format!("{failed}: no answer within {}", written(self.config.timeout)))?
+            .map_err(|error| match error {
+                kube::Error::Api(status) => format!("{failed}, code {}", status.code),
+                error => format!("{failed}: {error}"),
+            })?;
+        serde_json::from_str(&text).map_err(|e| format!("{failed}: the answer is not JSON: {e}"))
     }
 
     fn arguments(&self, pod: &PodInfo, nodes: &[&NodeInfo]) -> Value {
@@ -110,7 +122,7 @@ impl Remote {
         pod: &PodInfo,
         snapshot: &Snapshot,
         slots: &[usize],
-        diagnosis: &mut Diagnosis,
+        refused: &mut (dyn FnMut(Refused<'_>) + Send),
     ) -> Result<Vec<usize>, String> {
         let nodes: Vec<&NodeInfo> = slots.iter().map(|s| snapshot.node(*s)).collect();
         let answer = self.ask(verb, &self.arguments(pod, &nodes)).await?;
@@ -120,11 +132,9 @@ impl Remote {
         let failed = field(&answer, "FailedNodes").as_object();
         let hopeless = field(&answer, "FailedAndUnresolvableNodes").as_object();
         for (node, reason) in hopeless.into_iter().chain(failed).flatten() {
-            diagnosis.refuse_by_extender(reason.as_str().unwrap_or_default());
+            let reason = reason.as_str().unwrap_or_default();
             let resolvable = hopeless.is_none_or(|h| !h.contains_key(node));
-            if let Some(info) = snapshot.node_named(node).filter(|_| resolvable) {
-                diagnosis.resolvable.push(info.slot);
-            }
+            refused(Refused { node: snapshot.node_named(node), reason, resolvable });
         }
         let names = field(&answer, "NodeNames").as_array();
         let items = field(field(&answer, "Nodes"), "items").as_array();
@@ -138,14 +148,23 @@ impl Remote {
 }
 
 impl Extenders {
-    /// Refuses what cannot be reached in principle: a URL or a certificate that cannot be read.
-    pub fn new(configs: &[Extender]) -> Result<Self, String> {
-        let remote = |config: &Extender| Ok(Remote { client: client(config)?, config: config.clone() });
-        Ok(Self { remotes: configs.iter().map(remote).collect::<Result<_, String>>()? })
+    /// Refuses what cannot be reached in principle: a URL or a certificate that cannot be read. The error is its path in
+    /// the configuration, and why.
+    pub fn new(configs: &[Extender]) -> Result<Self, (String, String)> {
+        let remote = |(i, config): (usize, &Extender)| match client(config) {
+            Ok(client) => Ok(Remote { client, config: config.clone() }),
+            Err(why) => Err((format!("extenders[{i}]"), why)),
+        };
+        Ok(Self { remotes: configs.iter().enumerate().map(remote).collect::<Result<_, _>>()? })
     }
 
     pub fn is_empty(&self) -> bool {
         self.remotes.is_empty()
+    }
+
+    /// Whether any of them has a say about the pod.
+    pub fn care(&self, pod: &PodInfo) -> bool {
+        self.remotes.iter().any(|r| r.cares(pod))
     }
 
     pub fn preempts(&self) -> bool {
@@ -157,15 +176,30 @@ impl Extenders {
         &self,
         pod: &PodInfo,
         snapshot: &Snapshot,
-        mut slots: Vec<usize>,
+        slots: Vec<usize>,
         diagnosis: &mut Diagnosis,
+    ) -> Result<Vec<usize>, String> {
+        let mut take_down = |refused: Refused<'_>| {
+            diagnosis.refuse_by_extender(refused.reason);
+            diagnosis.resolvable.extend(refused.node.filter(|_| refused.resolvable).map(|node| node.slot));
+        };
+        self.filter_telling(pod, snapshot, slots, &mut take_down).await
+    }
+
+    /// As [`filter`](Self::filter), telling of every node that is refused.
+    pub async fn filter_telling(
+        &self,
+        pod: &PodInfo,
+        snapshot: &Snapshot,
+        mut slots: Vec<usize>,
+        refused: &mut (dyn FnMut(Refused<'_>) + Send),
     ) -> Result<Vec<usize>, String> {
         for remote in self.remotes.iter().filter(|r| r.cares(pod)) {
             let Some(verb) = &remote.config.filter_verb else { continue };
             if slots.is_empty() {
                 break;
             }
-            match remote.filter(verb, pod, snapshot, &slots, diagnosis).await {
+            match remote.filter(verb, pod, snapshot, &slots, refused).await {
                 Ok(left) => slots = left,
                 Err(error) if remote.config.ignorable => {
                     tracing::warn!(pod = %pod.key, %error, "extender skipped");

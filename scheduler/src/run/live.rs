@@ -1,7 +1,8 @@
 //! The configuration in the ConfigMap `kube-scheduler-config` of kube-system: read when it changes, refused when it is
 //! wrong.
 
-use crate::config::Config;
+use super::extender::Extenders;
+use crate::config::{Config, Mistake, Mistakes, Parsed};
 use crate::plugins::Registry;
 use coracle_client::{Change, Recorder, Reflector, Selection};
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -76,6 +77,13 @@ fn text_of(map: &ConfigMap) -> String {
     data.get(KEY).or_else(only).cloned().unwrap_or_default()
 }
 
+/// A configuration that can run: whatever its extenders are reached with is there too.
+fn read(text: &str, registry: &Registry) -> Result<Parsed, Mistakes> {
+    let parsed = Config::parse(text, registry)?;
+    let reached = Extenders::new(&parsed.config.extenders);
+    reached.map(|_| parsed).map_err(|(path, why)| Mistakes(vec![Mistake { path, why }]))
+}
+
 fn take(
     map: &ConfigMap,
     text: &str,
@@ -83,7 +91,7 @@ fn take(
     recorder: &Recorder,
     sender: &watch::Sender<Option<Config>>,
 ) {
-    match Config::parse(text, registry) {
+    match read(text, registry) {
         Ok(parsed) => {
             for warning in parsed.warnings {
                 tracing::warn!(configuration = NAME, %warning, "configuration understood with a warning");
@@ -127,5 +135,20 @@ mod tests {
     fn what_stands_there_at_first_is_the_default() {
         let parsed = Config::parse(DEFAULT, &Registry::in_tree()).expect("a configuration");
         assert_eq!((parsed.config, parsed.warnings), (Config::default(), Vec::new()));
+    }
+
+    #[tokio::test]
+    async fn an_extender_that_cannot_be_reached_in_principle_is_refused() {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let with = |tls: &str| {
+            format!(
+                "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nextenders:\n\
+                 - {{urlPrefix: 'http://127.0.0.1:9'}}\n- {{urlPrefix: 'https://127.0.0.1:9', tlsConfig: {{{tls}}}}}\n"
+            )
+        };
+        assert!(read(&with("insecure: true"), &Registry::in_tree()).is_ok());
+        let refused = read(&with("caFile: /nowhere/ca.pem"), &Registry::in_tree()).expect_err("refused");
+        let told = refused.to_string();
+        assert!(told.starts_with("extenders[1]: /nowhere/ca.pem: No such file"), "{told}");
     }
 }

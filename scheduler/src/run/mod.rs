@@ -12,6 +12,7 @@ mod report;
 mod work;
 
 pub(crate) use events::Event;
+pub(crate) use extender::{Extenders, Refused};
 pub use objects::Objects;
 
 use crate::config::Config;
@@ -21,7 +22,6 @@ use crate::metrics::Metrics;
 use crate::plugins::{Handle, Registry};
 use binding::Binder;
 use coracle_client::Context;
-use extender::Extenders;
 use report::Reporter;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -34,8 +34,8 @@ use work::Scheduler;
 pub enum Error {
     #[error("configuration refused: {0}")]
     Profile(#[from] ProfileError),
-    #[error("extender: {0}")]
-    Extender(String),
+    #[error("configuration refused: {0}: {1}")]
+    Extender(String, String),
     #[error("the informers ended")]
     Informers,
 }
@@ -124,7 +124,8 @@ async fn run_once(context: &Context, options: &Options, stop: &CancellationToken
     let config = &options.config;
     let (sender, events) = unbounded_channel();
     let waiting = WaitingPods::default();
-    let extenders = Arc::new(Extenders::new(&config.extenders).map_err(Error::Extender)?);
+    let extenders = Extenders::new(&config.extenders).map_err(|(path, why)| Error::Extender(path, why))?;
+    let extenders = Arc::new(extenders);
     let objects = Objects::start(context, &sender, stop).await;
     let handle = Handle { client: Some(context.client.clone()), cluster: objects, waiting: waiting.clone() };
     let frameworks = frameworks(config, &options.registry, &handle)?;

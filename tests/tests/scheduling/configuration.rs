@@ -4,7 +4,8 @@ use super::{pod, with_priorities};
 
 const MAP: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: kube-scheduler-config, namespace: kube-system}\ndata:\n  config.yaml: |\n";
 
-fn map(lines: &str) -> String {
+/// The ConfigMap with these lines after the version and the kind.
+pub fn map(lines: &str) -> String {
     let body =
         format!("apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n{lines}");
     let indented: String = body.lines().map(|line| format!("    {line}\n")).collect();
@@ -30,6 +31,13 @@ fn a_change_is_taken_in_live_and_a_mistake_is_refused() {
     cluster.until_that(
         "kubectl get events -n kube-system --field-selector reason=ConfigurationRefused -o jsonpath='{.items[*].message}'",
         |text| text.contains("profiles[0].plugins.score.enabled[0].name: Not found: \"Nothing\""),
+    );
+    cluster.apply(&map(
+        "extenders:\n- {urlPrefix: 'https://127.0.0.1:9', tlsConfig: {caFile: /nowhere/ca.pem}}\n",
+    ));
+    cluster.until_that(
+        "kubectl get events -n kube-system --field-selector reason=ConfigurationRefused -o jsonpath='{.items[*].message}'",
+        |text| text.contains("extenders[0]: /nowhere/ca.pem: No such file"),
     );
     cluster.apply(&pod("still", "low-priority", "1", ""));
     cluster.ok("kubectl wait pod/still --for=condition=Ready --timeout=30s");

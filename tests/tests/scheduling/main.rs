@@ -1,9 +1,11 @@
 //! The scheduler of the real binary: preemption, several schedulers, its configuration, and why. Needs kubectl, and no
 //! root.
 
+mod backlog;
 mod binding;
 mod configuration;
 mod devices;
+mod extender;
 mod preemption;
 mod several;
 mod why;
@@ -21,7 +23,12 @@ pub fn pod(name: &str, class: &str, cpu: &str, extra: &str) -> String {
 
 /// One simulated node, and the owner's two priority classes.
 pub fn with_priorities() -> Cluster {
-    let cluster = Cluster::start(&["--simulate-nodes", "1"]);
+    priorities(1)
+}
+
+/// So many simulated nodes, and the owner's two priority classes.
+pub fn priorities(nodes: usize) -> Cluster {
+    let cluster = Cluster::start(&["--simulate-nodes", &nodes.to_string()]);
     cluster.ok("kubectl wait node --all --for=condition=Ready --timeout=30s");
     cluster.apply(
         "apiVersion: scheduling.k8s.io/v1\nkind: PriorityClass\nmetadata: {name: high-priority}\nvalue: 1000000\n\

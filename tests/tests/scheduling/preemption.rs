@@ -81,3 +81,41 @@ fn a_protected_pod_is_taken_last() {
         "high-priority-pod low-priority-pod-1 low-priority-pod-3",
     );
 }
+
+/// A pod that is not bound yet loses its place, and not its life.
+#[test]
+fn a_pod_on_its_way_goes_back_to_the_queue() {
+    let cluster = with_priorities();
+    cluster.apply(
+        "apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {name: by-hand}\nprovisioner: example.com/by-hand\n\
+         volumeBindingMode: WaitForFirstConsumer\n---\n\
+         apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: data}\nspec:\n  storageClassName: by-hand\n  \
+         accessModes: [ReadWriteOnce]\n  resources: {requests: {storage: 1Gi}}\n",
+    );
+    let volumes = "  volumes: [{name: data, persistentVolumeClaim: {claimName: data}}]\n";
+    cluster.apply(&pod("waiting", "low-priority", "30", volumes));
+    let nominated = "kubectl get pod waiting -o jsonpath='{.status.nominatedNodeName}'";
+    cluster.until(nominated, "sim-0");
+    cluster.until(
+        "kubectl get pvc data -o jsonpath='{.metadata.annotations.volume\\.kubernetes\\.io/selected-node}'",
+        "sim-0",
+    );
+    let uid = cluster.ok("kubectl get pod waiting -o jsonpath='{.metadata.uid}'");
+    cluster.apply(&pod("high-priority-pod", "high-priority", "30", ""));
+    cluster.ok("kubectl wait pod/high-priority-pod --for=condition=Ready --timeout=30s");
+    cluster.says(
+        "kubectl get pod waiting -o jsonpath='{.metadata.uid}{.metadata.deletionTimestamp}{.spec.nodeName}'",
+        uid.trim(),
+    );
+    cluster.until(
+        "kubectl get events --field-selector reason=Preempted -o jsonpath='{.items[*].message}'",
+        "Preempted by default/high-priority-pod on node sim-0 (in kube-scheduler memory).",
+    );
+    cluster.until_that(
+        "kubectl get pod waiting -o jsonpath='{.status.conditions[?(@.type==\"PodScheduled\")].message}'",
+        |text| text.starts_with("0/1 nodes are available: 1 Insufficient cpu."),
+    );
+    cluster.until(nominated, "");
+    cluster.ok("kubectl delete pod high-priority-pod --now");
+    cluster.until(nominated, "sim-0");
+}
