@@ -88,7 +88,11 @@ impl Resources {
 /// What a pod asks of its node: the containers together, or the largest init container if that is more, restartable
 /// init containers counted with everything that runs beside them, plus overhead; pod-level requests win where given.
 /// `request` says what one container counts for.
-fn of_pod(spec: &PodSpec, request: impl Fn(&Container) -> Resources) -> Resources {
+fn of_pod(
+    spec: &PodSpec,
+    status: Option<&PodStatus>,
+    request: impl Fn(&Container) -> Resources,
+) -> Resources {
     let mut running = Resources::default();
     for container in &spec.containers {
         running.add(&request(container));
@@ -109,8 +113,9 @@ fn of_pod(spec: &PodSpec, request: impl Fn(&Container) -> Resources) -> Resource
     }
     running.raise_to(&initial);
     if let Some(pod_level) = spec.resources.as_ref().and_then(|r| r.requests.as_ref()) {
-        for (name, quantity) in pod_level {
-            *running.slot(name) = amount(name, quantity);
+        let whole = PodLevel { asked: pod_level, status };
+        for name in pod_level.keys() {
+            *running.slot(name) = whole.in_force(name);
         }
     }
     running.add(&Resources::of(spec.overhead.as_ref()));
@@ -127,6 +132,27 @@ fn is_infeasible(status: &PodStatus) -> bool {
     conditions.into_iter().any(|c| {
         c.type_ == "PodResizePending" && c.status == "True" && c.reason.as_deref() == Some("Infeasible")
     })
+}
+
+/// Requests of a pod as a whole, which are resized in place like those of its containers (KEP-5419).
+struct PodLevel<'a> {
+    asked: &'a BTreeMap<String, Quantity>,
+    status: Option<&'a PodStatus>,
+}
+
+impl PodLevel<'_> {
+    /// The largest of what is asked for, what the node gave, and what the pod has.
+    fn in_force(&self, name: &str) -> i64 {
+        let of = |list: Option<&BTreeMap<String, Quantity>>| Some(amount(name, list?.get(name)?));
+        let has = self.status.and_then(|s| of(s.resources.as_ref()?.requests.as_ref()));
+        let given = self.status.and_then(|s| of(s.allocated_resources.as_ref()));
+        let held = has.max(given);
+        let asked = of(Some(self.asked));
+        match held {
+            Some(held) if self.status.is_some_and(is_infeasible) => held,
+            held => held.max(asked).unwrap_or(0),
+        }
+    }
 }
 
 /// What a container counts for while it is resized in place (KEP-1287): the largest of what it asks for, what its node
@@ -153,7 +179,7 @@ fn in_force(container: &Container, status: Option<&PodStatus>) -> Resources {
 
 /// What fits are computed with.
 pub fn requested_by(spec: &PodSpec, status: Option<&PodStatus>) -> Resources {
-    of_pod(spec, |container| in_force(container, status))
+    of_pod(spec, status, |container| in_force(container, status))
 }
 
 /// What scores are computed with: containers without a request count for a small one. `requested` is what
@@ -167,7 +193,7 @@ pub fn counted_for(spec: &PodSpec, status: Option<&PodStatus>, requested: &Resou
     if containers.all(|container| has(container, "cpu") && has(container, "memory")) {
         return requested.clone();
     }
-    of_pod(spec, |container| {
+    of_pod(spec, status, |container| {
         let mut counted = in_force(container, status);
         if !has(container, "cpu") {
             counted.milli_cpu = DEFAULT_MILLI_CPU;
@@ -232,6 +258,25 @@ mod tests {
             ("1", "4", "Deferred", 4000),
             ("1", "1", "Infeasible", 1000),
             ("1", "1500m", "Infeasible", 1500),
+        ] {
+            assert_eq!(milli_cpu(spec(), status(has, given, reason)), expected, "{has} {given} {reason}");
+        }
+    }
+
+    #[test]
+    fn a_resize_of_the_whole_pod_counts_for_the_most_that_it_may_have() {
+        let spec = || json!({"containers": [container("a", "1")], "resources": {"requests": {"cpu": "2"}}});
+        let status = |has: &str, given: &str, reason: &str| {
+            json!({"resources": {"requests": {"cpu": has}}, "allocatedResources": {"cpu": given},
+                "conditions": [{"type": "PodResizePending", "status": "True", "reason": reason}]})
+        };
+        assert_eq!(milli_cpu(spec(), Value::Null), 2000);
+        for (has, given, reason, expected) in [
+            ("2", "2", "", 2000),
+            ("3", "2", "", 3000),
+            ("1", "1", "Deferred", 2000),
+            ("1", "4", "Deferred", 4000),
+            ("1", "1", "Infeasible", 1000),
         ] {
             assert_eq!(milli_cpu(spec(), status(has, given, reason)), expected, "{has} {given} {reason}");
         }

@@ -66,7 +66,7 @@ impl Cycle<'_> {
             return Err(Failure::Unschedulable(known));
         }
         if let Err((plugin, status)) = self.pre_filter() {
-            return Err(refused_by_pre_filter(nodes, plugin, status));
+            return Err(refused_by_pre_filter(self.snapshot, plugin, status));
         }
         if let Some(fitting) = self.nominated()? {
             return Ok(vec![fitting]);
@@ -80,7 +80,11 @@ impl Cycle<'_> {
         let (slots, absent) = self.candidates();
         if let Some((plugins, text)) = absent.as_ref().filter(|_| self.class.state.leaves_no_node()) {
             let mut diagnosis = Diagnosis::new(nodes);
-            diagnosis.refuse_all(plugins.clone(), format!("{text} simultaneously"));
+            let text = match plugins.as_slice() {
+                [only] => format!("node(s) didn't satisfy plugin {only}"),
+                _ => format!("{text} simultaneously"),
+            };
+            diagnosis.refuse_all(plugins.clone(), text);
             return Err(Failure::Unschedulable(Arc::new(diagnosis)));
         }
         self.filter(&slots, absent, percentage, start)
@@ -98,10 +102,13 @@ impl Cycle<'_> {
 
     fn pre_filter(&mut self) -> Result<(), (&'static str, Status)> {
         let (framework, snapshot, pod) = (self.framework, self.snapshot, self.pod);
-        self.class.refresh(framework, pod, snapshot)?;
-        framework.pre_filter(&mut self.class.state, pod, snapshot, |reuse| reuse == Reuse::Never)?;
+        let lasting = self.class.refresh(framework, pod, snapshot);
+        if lasting.as_ref().is_err_and(|(_, status)| !matches!(status, Status::Unschedulable(_))) {
+            return lasting;
+        }
+        let asked = framework.pre_filter(&mut self.class.state, pod, snapshot, |reuse| reuse == Reuse::Never);
         self.class.look_beyond(framework);
-        Ok(())
+        asked.and(lasting)
     }
 
     /// The node that preemption made room on, if it fits by now; then no other is looked at.
@@ -249,12 +256,15 @@ impl Cycle<'_> {
     }
 }
 
-fn refused_by_pre_filter(nodes: usize, plugin: &'static str, status: Status) -> Failure {
+fn refused_by_pre_filter(snapshot: &Snapshot, plugin: &'static str, status: Status) -> Failure {
     if let Status::Error(why) = status {
         return Failure::Error(format!("running PreFilter plugin {plugin:?}: {why}"));
     }
-    let mut diagnosis = Diagnosis::new(nodes);
+    let mut diagnosis = Diagnosis::new(snapshot.node_count());
     diagnosis.pending = matches!(status, Status::Pending(_));
+    if matches!(status, Status::Unschedulable(_)) {
+        diagnosis.resolvable = snapshot.order().to_vec();
+    }
     diagnosis.refuse_all(vec![plugin], status.message());
     Failure::Unschedulable(Arc::new(diagnosis))
 }

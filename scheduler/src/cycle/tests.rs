@@ -1,6 +1,8 @@
 use super::*;
+use crate::cache::NodeInfo;
 use crate::config::{Config, Profile};
 use crate::core::Core;
+use crate::framework::{CycleState, Plugin, Point};
 use crate::plugins::testing::{pod, snapshot};
 use crate::plugins::{Handle, Registry};
 use crate::queue::Popped;
@@ -18,7 +20,11 @@ fn node(name: &str, extra: Value) -> Value {
 fn core(nodes: &[Value], pods: &[Value]) -> Core {
     let registry = Registry::in_tree();
     let profile = Profile::default_for("default-scheduler", &registry);
-    let framework = Framework::new(&profile, &registry, &Handle::offline()).expect("a profile");
+    core_of(&profile, &registry, nodes, pods)
+}
+
+fn core_of(profile: &Profile, registry: &Registry, nodes: &[Value], pods: &[Value]) -> Core {
+    let framework = Framework::new(profile, registry, &Handle::offline()).expect("a profile");
     let backoff = Config::default().backoff;
     let mut core = Core::new([Arc::new(framework)], 0, backoff).seeded(7);
     core.snapshot = snapshot(nodes, pods);
@@ -224,4 +230,100 @@ fn reserve_counts_and_forget_gives_back() {
     assert!(place(&mut core, &asking("600m")).is_err());
     core.forget(&wants, "a", Instant::now() + Duration::from_secs(1));
     assert!(place(&mut core, &asking("600m")).is_ok());
+}
+
+/// Lets one pod with the label `quota` run in the whole cluster.
+struct Quota;
+
+const QUOTA: &[Point] = &[Point::PreFilter, Point::Filter];
+
+impl Quota {
+    fn counts(pod: &PodInfo) -> usize {
+        usize::from(pod.labels().is_some_and(|labels| labels.contains_key("quota")))
+    }
+
+    fn verdict(spent: usize) -> Status {
+        if spent > 0 { Status::unschedulable("quota spent") } else { Status::Success }
+    }
+}
+
+impl Plugin for Quota {
+    fn name(&self) -> &'static str {
+        "Quota"
+    }
+    fn points(&self) -> &'static [Point] {
+        QUOTA
+    }
+    fn pre_filter(&self, state: &mut CycleState, _pod: &PodInfo, snapshot: &Snapshot) -> Status {
+        let spent: usize = snapshot.nodes().flat_map(|n| &n.pods).map(|p| Self::counts(p)).sum();
+        state.put("Quota", spent);
+        Self::verdict(spent)
+    }
+    fn add_pod(&self, state: &mut CycleState, _pod: &PodInfo, added: &PodInfo, _node: &NodeInfo) {
+        state.get_mut::<usize>("Quota").into_iter().for_each(|spent| *spent += Self::counts(added));
+    }
+    fn remove_pod(&self, state: &mut CycleState, _pod: &PodInfo, removed: &PodInfo, _node: &NodeInfo) {
+        state.get_mut::<usize>("Quota").into_iter().for_each(|spent| *spent -= Self::counts(removed));
+    }
+    fn filter(&self, state: &CycleState, _pod: &PodInfo, _node: &NodeInfo) -> Status {
+        Self::verdict(state.get::<usize>("Quota").copied().unwrap_or(0))
+    }
+}
+
+#[test]
+fn pods_are_taken_away_for_what_pre_filter_refuses_too() {
+    let mut registry = Registry::in_tree();
+    registry.add("Quota", QUOTA, |_, _| Ok(Quota));
+    let mut profile = Profile::default_for("default-scheduler", &registry);
+    for point in QUOTA {
+        profile.plugins.entry(*point).or_default().insert(0, ("Quota".to_owned(), 0));
+    }
+    let holder = json!({"metadata": {"name": "q", "uid": "q", "labels": {"quota": ""}},
+        "spec": {"nodeName": "b", "priority": 1, "containers": []}});
+    let nodes = [node("a", json!({})), node("b", json!({}))];
+    let wants = |priority: i32| new(json!({"priority": priority, "containers": []}));
+    let mut core = core_of(&profile, &registry, &nodes, &[holder]);
+    assert_eq!(
+        place(&mut core, &wants(5)),
+        Err("0/2 nodes are available: quota spent. b without q".to_owned())
+    );
+    let none = "0/2 nodes are available: quota spent. no new claims to deallocate, preemption: 0/2 nodes are available: \
+                2 No preemption victims found for incoming pod.";
+    assert_eq!(place(&mut core, &wants(1)), Err(none.to_owned()));
+}
+
+/// Leaves these nodes alone.
+struct Only(&'static str, &'static [&'static str]);
+
+impl Plugin for Only {
+    fn name(&self) -> &'static str {
+        self.0
+    }
+    fn points(&self) -> &'static [Point] {
+        &[Point::PreFilter]
+    }
+    fn pre_filter(&self, state: &mut CycleState, _pod: &PodInfo, _snapshot: &Snapshot) -> Status {
+        state.only_nodes(self.0, self.1.iter().map(|name| (*name).to_owned()).collect());
+        Status::Success
+    }
+}
+
+#[test]
+fn whoever_leaves_no_node_is_named() {
+    let said = |all: &[(&'static str, &'static [&'static str])]| {
+        let mut registry = Registry::in_tree();
+        let mut profile = Profile::default_for("default-scheduler", &registry);
+        for (name, nodes) in all.iter().copied() {
+            registry.add(name, &[Point::PreFilter], move |_, _| Ok(Only(name, nodes)));
+            profile.plugins.entry(Point::PreFilter).or_default().push((name.to_owned(), 0));
+        }
+        let nodes = [node("a", json!({})), node("b", json!({}))];
+        let said = place(&mut core_of(&profile, &registry, &nodes, &[]), &asking("1m"));
+        said.expect_err("no node is left").split_once(" no new claims").expect("a sentence").0.to_owned()
+    };
+    assert_eq!(said(&[("X", &[])]), "0/2 nodes are available: node(s) didn't satisfy plugin X.");
+    assert_eq!(
+        said(&[("X", &["a"]), ("Y", &["b"])]),
+        "0/2 nodes are available: node(s) didn't satisfy plugin(s) [X Y] simultaneously."
+    );
 }

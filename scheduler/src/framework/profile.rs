@@ -199,7 +199,8 @@ impl Framework {
         self.score.iter().filter(|s| s.column.is_some()).count()
     }
 
-    /// Runs PreFilter of the plugins for which `wanted` holds; the first refusal ends it.
+    /// Runs PreFilter of the plugins for which `wanted` holds; the first refusal ends it, unless taking pods away could
+    /// help: then the others are asked too, because their state is needed to try that.
     pub(crate) fn pre_filter(
         &self,
         state: &mut CycleState,
@@ -207,6 +208,7 @@ impl Framework {
         snapshot: &Snapshot,
         wanted: impl Fn(Reuse) -> bool,
     ) -> Result<(), (&'static str, Status)> {
+        let mut answer = Ok(());
         for entry in self.pre_filter.iter().filter(|e| wanted(e.reuse)) {
             state.restart(entry.name);
             entry.asked.fetch_add(1, Ordering::Relaxed);
@@ -217,10 +219,11 @@ impl Framework {
             match status {
                 Status::Success => {}
                 Status::Skip => state.skip_filter(entry.name),
+                refusal @ Status::Unschedulable(_) => answer = Err((entry.name, refusal)),
                 refusal => return Err((entry.name, refusal)),
             }
         }
-        Ok(())
+        answer
     }
 
     /// Runs Filter of the plugins for which `wanted` holds, for one node; the first refusal ends it.

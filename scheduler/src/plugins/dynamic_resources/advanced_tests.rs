@@ -163,7 +163,7 @@ fn a_claim_that_another_pod_is_about_to_allocate_is_waited_for() {
     assert_eq!(plugin.pre_filter(&mut state, &first, &Snapshot::default()), Status::Success);
     assert_eq!(plugin.reserve(&mut state, &first, &node), Status::Success);
     let said = plugin.pre_filter(&mut state, &using("second"), &Snapshot::default());
-    assert_eq!(said.message(), "resourceclaim c is in the process of being allocated");
+    assert_eq!(said.message(), "resource claim default/c is in the process of being allocated");
     plugin.unreserve(&first, "a");
     assert_eq!(plugin.pre_filter(&mut state, &using("second"), &Snapshot::default()), Status::Success);
 }

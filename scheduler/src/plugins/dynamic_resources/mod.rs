@@ -80,6 +80,12 @@ struct Claims {
     inventory: Inventory,
 }
 
+/// Namespace and name.
+fn key(claim: &Value) -> String {
+    let text = |field: &str| claim["metadata"][field].as_str().unwrap_or_default();
+    format!("{}/{}", text("namespace"), text("name"))
+}
+
 fn is_allocated(claim: &Value) -> bool {
     claim["status"]["allocation"].is_object()
 }
@@ -175,13 +181,12 @@ impl DynamicResources {
     /// Why the pod's claims cannot be worked on now.
     fn unusable(&self, pod: &PodInfo, claims: &[Arc<Value>]) -> Option<String> {
         claims.iter().find_map(|claim| {
-            let name = claim["metadata"]["name"].as_str().unwrap_or_default();
             if is_allocated(claim) {
                 let full = !reserved_for(claim, pod) && consumers(claim) >= MOST_CONSUMERS;
                 return full.then(|| "resourceclaim in use".to_owned());
             }
             let busy = self.in_binding.allocates(&claim["metadata"]["uid"], &pod.uid);
-            busy.then(|| format!("resourceclaim {name} is in the process of being allocated"))
+            busy.then(|| format!("resource claim {} is in the process of being allocated", key(claim)))
         })
     }
 
@@ -256,7 +261,7 @@ impl Plugin for DynamicResources {
             Err(why) => return Status::unresolvable(why),
         };
         if let Some(why) = self.unusable(pod, &claims) {
-            return Status::unschedulable(why);
+            return Status::unresolvable(why);
         }
         let open: Vec<Arc<Value>> = claims.iter().filter(|c| !is_allocated(c)).cloned().collect();
         if let Err(why) = requests::alternatives(&open, self.cluster.as_ref()) {
@@ -264,7 +269,7 @@ impl Plugin for DynamicResources {
         }
         if !extended.is_empty() && extended::made_before(pod, self.cluster.as_ref()).is_some() {
             // PostFilter deletes it, which lets the pod try again.
-            return Status::unschedulable("cannot schedule extended resource claim");
+            return Status::unresolvable("cannot schedule extended resource claim");
         }
         let (taken, inventory) = if !extended.is_empty() || !open.is_empty() {
             let taken = self.taken();

@@ -54,7 +54,8 @@ pub fn alternatives<'c>(
                 }
             }
             if ways.is_empty() {
-                return Err(format!("request {name}: unknown request type"));
+                let claim = super::key(claim);
+                return Err(format!("resource claim {claim}, request {name}: unknown request type"));
             }
             all.push(ways);
         }

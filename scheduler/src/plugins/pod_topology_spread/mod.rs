@@ -224,8 +224,13 @@ impl Plugin for PodTopologySpread {
         }
     }
 
-    fn advice(&self, _pod: &PodInfo, node: &NodeInfo) -> Option<String> {
-        Some(format!("raise maxSkew, use ScheduleAnyway, or add nodes beside {}", node.name))
+    fn advice(&self, pod: &PodInfo, node: &NodeInfo) -> Option<String> {
+        let constraints = self.constraints(pod, WhenUnsatisfiable::DoNotSchedule);
+        let missing = constraints.iter().map(|c| &c.topology_key).find(|key| node.label(key).is_none());
+        Some(match missing {
+            Some(key) => format!("give node {} the label {key}", node.name),
+            None => format!("raise maxSkew, use ScheduleAnyway, or add nodes beside {}", node.name),
+        })
     }
 }
 

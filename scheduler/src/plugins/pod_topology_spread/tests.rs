@@ -63,6 +63,10 @@ fn nodes_without_the_label_do_not_count_and_are_refused() {
     plugin().pre_filter(&mut state, &hard, &snapshot);
     let bare = snapshot.node_named("bare").expect("a node");
     assert!(matches!(plugin().filter(&state, &hard, bare), Status::Unresolvable(_)));
+    let advice = plugin().advice(&hard, bare);
+    assert_eq!(advice.as_deref(), Some("give node bare the label topology.kubernetes.io/zone"));
+    let zoned = snapshot.node_named("a1").and_then(|node| plugin().advice(&hard, node));
+    assert!(zoned.is_some_and(|text| text.starts_with("raise maxSkew")));
 }
 
 #[test]
