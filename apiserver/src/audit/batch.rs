@@ -3,13 +3,15 @@
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-/// How long the end of the process waits for what is left.
-const LAST_WITHIN: Duration = Duration::from_secs(5);
+/// How long the end of the process waits for what is left; longer, and a disk or a collector that hangs would keep it.
+pub(super) const LAST_WITHIN: Duration = Duration::from_secs(5);
 
 /// Batches that are taken at most: so many a second, and so many at once after a pause.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -50,87 +52,128 @@ impl Batching {
 /// Whoever takes batches, one at a time.
 pub(super) trait Taker: Send + Sync + 'static {
     /// Counts by itself what it loses.
-    fn take<'a>(&'a self, batch: &'a [Vec<u8>]) -> BoxFuture<'a, ()>;
+    fn take(&self, batch: Vec<Vec<u8>>) -> BoxFuture<'_, ()>;
+    /// Counts what it was not asked to take, or did not finish with.
+    fn lose(&self, count: u64);
 }
 
-/// To the task that hands batches on, and the task.
-type Way = (Sender<Vec<u8>>, JoinHandle<()>);
+/// The way to the task that hands batches on.
+struct Way {
+    events: Sender<Vec<u8>>,
+    /// Nobody waits any more once this is dropped.
+    open: watch::Sender<()>,
+    task: JoinHandle<()>,
+}
 
 /// A bounded queue before a [`Taker`].
 pub(super) struct Queue {
     /// `None` after the end.
     way: Mutex<Option<Way>>,
+    taker: Arc<dyn Taker>,
+    /// Events that are in the queue or being taken.
+    waiting: Arc<AtomicU64>,
 }
 
 impl Queue {
     /// Starts the task that hands batches on; those larger than `max_bytes` are divided.
     pub fn start(batching: Batching, max_bytes: Option<usize>, taker: Arc<dyn Taker>) -> Self {
-        let (queue, events) = channel(batching.buffer.max(1));
-        let task = tokio::spawn(run(events, batching, max_bytes, taker));
-        Self { way: Mutex::new(Some((queue, task))) }
+        let (events, queued) = channel(batching.buffer.max(1));
+        let (open, closing) = watch::channel(());
+        let waiting = Arc::new(AtomicU64::new(0));
+        let bucket = batching.throttle.map(Bucket::new);
+        let run =
+            Run { batching, max_bytes, bucket, closing, taker: taker.clone(), waiting: waiting.clone() };
+        let task = tokio::spawn(run.run(queued));
+        Self { way: Mutex::new(Some(Way { events, open, task })), taker, waiting }
     }
 
     /// Whether there was room for it.
     pub fn offer(&self, event: Vec<u8>) -> bool {
-        self.way.lock().as_ref().is_some_and(|(queue, _)| queue.try_send(event).is_ok())
+        let way = self.way.lock();
+        let Some(Ok(room)) = way.as_ref().map(|way| way.events.try_reserve()) else { return false };
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        room.send(event);
+        true
     }
 
-    /// Hands on what is in the queue, within a few seconds; nothing is taken any more.
-    pub async fn close(&self) {
+    /// Hands on what is in the queue without further waiting; what cannot be within `limit` is lost and counted. Nothing
+    /// is taken any more.
+    pub async fn close(&self, limit: Duration) {
         let way = self.way.lock().take();
-        let Some((queue, mut task)) = way else { return };
-        drop(queue);
-        match tokio::time::timeout(LAST_WITHIN, &mut task).await {
-            Ok(Ok(())) => {}
+        let Some(Way { events, open, mut task }) = way else { return };
+        drop((events, open));
+        match tokio::time::timeout(limit, &mut task).await {
+            Ok(Ok(())) => return,
             Ok(Err(error)) => tracing::error!(%error, "the task that hands audit events on failed"),
             Err(_) => {
                 task.abort();
-                tracing::error!("audit events were left in the queue at the end");
+                // Its end, so that nothing is counted twice.
+                let _ = task.await;
             }
         }
+        let left = self.waiting.swap(0, Ordering::Relaxed);
+        tracing::error!(left, "audit events were lost at the end");
+        self.taker.lose(left);
     }
 }
 
-async fn run(
-    mut events: Receiver<Vec<u8>>,
+/// The task that hands batches on.
+struct Run {
     batching: Batching,
     max_bytes: Option<usize>,
+    bucket: Option<Bucket>,
+    closing: watch::Receiver<()>,
     taker: Arc<dyn Taker>,
-) {
-    let mut bucket = batching.throttle.map(Bucket::new);
-    let most = batching.batch.max(1);
-    while let Some(first) = events.recv().await {
-        let mut batch = vec![first];
-        let until = Instant::now() + batching.max_wait;
-        while batch.len() < most {
-            let room = most - batch.len();
-            match tokio::time::timeout_at(until, events.recv_many(&mut batch, room)).await {
-                Ok(count) if count > 0 => {}
-                // Late, or the end.
-                _ => break,
+    waiting: Arc<AtomicU64>,
+}
+
+impl Run {
+    async fn run(mut self, mut events: Receiver<Vec<u8>>) {
+        let most = self.batching.batch.max(1);
+        while let Some(first) = events.recv().await {
+            let mut batch = vec![first];
+            let until = Instant::now() + self.batching.max_wait;
+            while batch.len() < most {
+                let room = most - batch.len();
+                match tokio::time::timeout_at(until, events.recv_many(&mut batch, room)).await {
+                    Ok(count) if count > 0 => {}
+                    // Late, or the end.
+                    _ => break,
+                }
+            }
+            for part in parts(batch, self.max_bytes) {
+                self.hand_on(part).await;
             }
         }
-        for part in parts(&batch, max_bytes) {
-            if let Some(bucket) = &mut bucket {
-                bucket.take().await;
+    }
+
+    /// As soon as the throttle allows it, at the end at once.
+    async fn hand_on(&mut self, part: Vec<Vec<u8>>) {
+        if let Some(bucket) = &mut self.bucket {
+            tokio::select! {
+                _ = self.closing.changed() => {}
+                () = bucket.take() => {}
             }
-            taker.take(part).await;
         }
+        let count = part.len() as u64;
+        self.taker.take(part).await;
+        self.waiting.fetch_sub(count, Ordering::Relaxed);
     }
 }
 
 /// Parts of a batch that are no larger than allowed.
-pub(super) fn parts(batch: &[Vec<u8>], most: Option<usize>) -> Vec<&[Vec<u8>]> {
+pub(super) fn parts(batch: Vec<Vec<u8>>, most: Option<usize>) -> Vec<Vec<Vec<u8>>> {
     let Some(most) = most else { return vec![batch] };
-    let (mut all, mut begin, mut bytes) = (Vec::new(), 0, 0);
-    for (at, event) in batch.iter().enumerate() {
-        if at > begin && bytes + event.len() > most {
-            all.push(&batch[begin..at]);
-            (begin, bytes) = (at, 0);
+    let (mut all, mut part, mut bytes) = (Vec::new(), Vec::new(), 0);
+    for event in batch {
+        if !part.is_empty() && bytes + event.len() > most {
+            all.push(std::mem::take(&mut part));
+            bytes = 0;
         }
         bytes += event.len();
+        part.push(event);
     }
-    all.push(&batch[begin..]);
+    all.push(part);
     all
 }
 

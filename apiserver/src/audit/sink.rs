@@ -1,6 +1,6 @@
 //! Where events go: written at once, or by a task behind a bounded queue.
 
-use super::batch::{Batching, Queue, Taker};
+use super::batch::{Batching, LAST_WITHIN, Queue, Taker};
 use super::rotate::{Rotating, Rotation};
 use super::truncate::{Truncation, fitting};
 use crate::metrics::Counter;
@@ -12,6 +12,7 @@ use serde_json::Value;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Upstream's `--audit-log-path`.
 #[derive(Clone, Debug)]
@@ -93,8 +94,8 @@ impl Sink {
             Target::StandardOutput => Output::Standard(io::stdout()),
             Target::File(path, rotation) => Output::File(Rotating::open(path, rotation)?),
         };
-        let state = State { output: Some(output), failing: false };
-        let writer = Arc::new(Writer { state: Mutex::new(state), lost: Counter::default() });
+        let state = Arc::new(Mutex::new(State { output: Some(output), failing: false }));
+        let writer = Arc::new(Writer { state, lost: Arc::default() });
         let queue = (mode == Mode::Batch).then(|| Queue::start(batching, None, writer.clone()));
         Ok(Self { mode, writer, queue, truncation: None })
     }
@@ -127,18 +128,29 @@ impl Sink {
         taken
     }
 
-    /// Writes what is in the queue; later events are lost.
+    /// Writes what is in the queue; later events are lost. A disk that hangs holds it up for some seconds, not for good.
     pub async fn close(&self) {
+        self.close_within(LAST_WITHIN).await;
+    }
+
+    pub(super) async fn close_within(&self, limit: Duration) {
         if let Some(queue) = &self.queue {
-            queue.close().await;
+            queue.close(limit).await;
         }
-        self.writer.state.lock().output = None;
+        let state = self.writer.state.clone();
+        let closed = tokio::task::spawn_blocking(move || {
+            state.try_lock_for(limit).map(|mut state| state.output = None).is_some()
+        });
+        if !closed.await.unwrap_or_default() {
+            tracing::error!("the audit log was not closed: a write hangs");
+        }
     }
 }
 
 struct Writer {
-    state: Mutex<State>,
-    lost: Counter,
+    /// Locked for as long as a write takes.
+    state: Arc<Mutex<State>>,
+    lost: Arc<Counter>,
 }
 
 struct State {
@@ -150,13 +162,18 @@ struct State {
 
 impl Writer {
     fn write(&self, line: &[u8]) -> bool {
-        let State { output, failing } = &mut *self.state.lock();
-        let outcome = output.as_mut().map(|output| output.write(line));
+        self.state.lock().write(line, &self.lost)
+    }
+}
+
+impl State {
+    fn write(&mut self, line: &[u8], lost: &Counter) -> bool {
+        let outcome = self.output.as_mut().map(|output| output.write(line));
         if !matches!(outcome, Some(Ok(()))) {
-            self.lost.add(1);
+            lost.add(1);
         }
         let Some(outcome) = outcome else { return false };
-        let was_failing = std::mem::replace(failing, outcome.is_err());
+        let was_failing = std::mem::replace(&mut self.failing, outcome.is_err());
         if let (Err(error), false) = (&outcome, was_failing) {
             tracing::error!(%error, "writing the audit log");
         }
@@ -165,12 +182,25 @@ impl Writer {
 }
 
 impl Taker for Writer {
-    /// Lines are written one by one, so that a file that is full ends with a whole one.
-    fn take<'a>(&'a self, batch: &'a [Vec<u8>]) -> BoxFuture<'a, ()> {
-        for line in batch {
-            self.write(line);
-        }
-        Box::pin(std::future::ready(()))
+    /// Lines are written one by one, so that a file that is full ends with a whole one. A disk takes its time: not that of
+    /// a thread which serves requests.
+    fn take(&self, batch: Vec<Vec<u8>>) -> BoxFuture<'_, ()> {
+        let (state, lost) = (self.state.clone(), self.lost.clone());
+        Box::pin(async move {
+            let writing = tokio::task::spawn_blocking(move || {
+                let mut state = state.lock();
+                for line in &batch {
+                    state.write(line, &lost);
+                }
+            });
+            if let Err(error) = writing.await {
+                tracing::error!(%error, "writing the audit log");
+            }
+        })
+    }
+
+    fn lose(&self, count: u64) {
+        self.lost.add(count);
     }
 }
 

@@ -197,6 +197,30 @@ async fn events_wait_for_others() {
     assert_eq!(numbers, (0..6).map(Some).collect::<Vec<_>>());
 }
 
+/// Neither the threads that serve requests nor the end of the process wait for a disk that hangs.
+#[tokio::test]
+async fn a_disk_that_hangs_holds_up_nobody() {
+    let dir = tempfile::TempDir::new().unwrap();
+    let path = dir.path().join("audit.log");
+    nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    // Opened for writing too, so that neither side waits for the other; nobody reads yet.
+    let fifo = std::fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
+    let sink = Sink::open(Target::File(path, Rotation::default()), Mode::Batch).unwrap();
+    // More than a pipe holds.
+    let large = json!({ "padding": "x".repeat(1 << 20) });
+    assert!(sink.write(&large) && sink.write(&large));
+    // The runtime has this one thread: it would not come here if the write had it.
+    tokio::task::yield_now().await;
+    sink.close_within(std::time::Duration::from_millis(100)).await;
+    assert_eq!(sink.lost(), 2, "neither was written whole");
+    let mut reader = std::io::BufReader::new(fifo);
+    tokio::task::spawn_blocking(move || {
+        std::io::BufRead::read_line(&mut reader, &mut String::new()).unwrap()
+    })
+    .await
+    .unwrap();
+}
+
 #[test]
 fn bodies_are_read_in_every_form() {
     let decode =

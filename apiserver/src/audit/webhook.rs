@@ -1,6 +1,6 @@
 //! Events that are posted to somebody else, as upstream's `--audit-webhook-*`.
 
-use super::batch::{Batching, Queue, Taker};
+use super::batch::{Batching, LAST_WITHIN, Queue, Taker};
 use super::sink::Mode;
 use super::truncate::{Truncation, fitting};
 use crate::metrics::Counter;
@@ -95,7 +95,7 @@ impl Webhook {
 
     /// Sends what is in the queue, within a few seconds; later events are lost.
     pub(super) async fn close(&self) {
-        self.queue.close().await;
+        self.queue.close(LAST_WITHIN).await;
     }
 }
 
@@ -131,10 +131,14 @@ impl Post {
 }
 
 impl Taker for Post {
-    fn take<'a>(&'a self, batch: &'a [Vec<u8>]) -> BoxFuture<'a, ()> {
+    fn take(&self, batch: Vec<Vec<u8>>) -> BoxFuture<'_, ()> {
         Box::pin(async move {
-            self.send(batch).await;
+            self.send(&batch).await;
         })
+    }
+
+    fn lose(&self, count: u64) {
+        self.lost.add(count);
     }
 }
 

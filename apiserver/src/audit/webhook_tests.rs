@@ -96,6 +96,24 @@ async fn batches_are_throttled() {
     assert_eq!(begun.elapsed().as_millis(), 2000);
 }
 
+/// At the end nobody waits for the throttle, nor for long for a collector; what is lost then is counted.
+#[tokio::test(start_paused = true)]
+async fn the_end_does_not_wait() {
+    let throttle = Some(Throttle { per_second: 0.01, burst: 1 });
+    let one_by_one = || batching(|b| *b = Batching { batch: 1, throttle, ..b.clone() });
+    let (webhook, mut received) = start(one_by_one(), 0);
+    let begun = Instant::now();
+    (0..6).for_each(|n| webhook.write(&json!({ "n": n })));
+    assert_eq!(numbers(&received.recv().await.unwrap()), [0]);
+    webhook.close().await;
+    assert!(begun.elapsed().as_secs() < 5, "{:?}", begun.elapsed());
+    assert_eq!((received.len(), webhook.lost()), (5, 0));
+    let (webhook, _received) = start(one_by_one(), u32::MAX);
+    (0..6).for_each(|n| webhook.write(&json!({ "n": n })));
+    webhook.close().await;
+    assert_eq!(webhook.lost(), 6);
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_does_not_fit_is_lost_and_counted() {
     let (webhook, _received) = start(batching(|b| b.buffer = 2), 0);
@@ -110,7 +128,7 @@ async fn what_does_not_fit_is_lost_and_counted() {
 #[test]
 fn large_batches_are_divided() {
     let batch: Vec<Vec<u8>> = [4, 4, 4, 20, 1].map(|length| vec![b'x'; length]).into();
-    let lengths = |most| parts(&batch, most).iter().map(|part| part.len()).collect::<Vec<_>>();
+    let lengths = |most| parts(batch.clone(), most).iter().map(|part| part.len()).collect::<Vec<_>>();
     assert_eq!(lengths(None), [5]);
     assert_eq!(lengths(Some(10)), [2, 1, 1, 1]);
     assert_eq!(lengths(Some(33)), [5]);
