@@ -1,32 +1,60 @@
 //! What expressions that select devices may name (resource.k8s.io): `device.driver`, `device.attributes["domain"].name`,
 //! `device.capacity["domain"].name`.
 
-use crate::{Env, Field, ObjectType, Program, Type};
+use crate::{Env, Field, MapType, ObjectType, Program, Type};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+/// What a selector may cost: as estimated when it is written, and when it runs. Upstream's number.
+pub const MOST_COST: u64 = 1_000_000;
+
+/// Upstream's limits, from which the estimate follows: bytes of a driver's name, of a domain, of a name within it, of an
+/// attribute's value; attributes and capacities of a device.
+const DRIVER_MAX: u64 = 63;
+const DOMAIN_MAX: u64 = 63;
+const ID_MAX: u64 = 32;
+const VALUE_MAX: u64 = 64;
+const NAMES_MAX: u64 = 32;
+
 pub fn environment() -> Env {
     let field = |name: &str, of: Type| (name.to_owned(), Field { json: name.to_owned(), of });
-    let by_domain = |of: Type| Type::map(Type::STRING, Type::map(Type::STRING, of));
+    let map = |key: u64, value: Type| {
+        let key = Type::String(Some(key));
+        Type::Map(Arc::new(MapType { key, value, max_properties: Some(NAMES_MAX) }))
+    };
+    let by_domain = |of: Type| map(DOMAIN_MAX, map(ID_MAX, of));
     let device = ObjectType {
-        name: "DRADevice".to_owned(),
+        name: "kubernetes.DRADevice".to_owned(),
         fields: BTreeMap::from([
-            field("driver", Type::STRING),
+            field("driver", Type::String(Some(DRIVER_MAX))),
             field("attributes", by_domain(Type::Dyn)),
-            field("capacity", by_domain(Type::Dyn)),
+            field("capacity", by_domain(Type::Opaque("kubernetes.Quantity"))),
             field("allowMultipleAllocations", Type::Bool),
         ]),
     };
-    Env::default().variable("device", Type::Object(Arc::new(device)))
+    let env = Env::default().with_bindings().with_unknown_of(VALUE_MAX);
+    env.variable("device", Type::Object(Arc::new(device)))
 }
 
-/// Why an expression selects no devices, in upstream's words; it has to be a bool, or what may turn out to be one.
-pub fn mistake(source: &str) -> Option<String> {
+/// Why an expression may not select devices.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Mistake {
+    /// It makes no sense; in upstream's words.
+    Invalid(String),
+    /// It could cost more than [`MOST_COST`].
+    TooComplex,
+}
+
+/// What is wrong with an expression: it has to be a bool, or what may turn out to be one.
+pub fn mistake(source: &str) -> Option<Mistake> {
     match Program::compile(source, &environment()) {
-        Err(issues) => Some(format!("compilation failed: {issues}")),
+        Err(issues) => Some(Mistake::Invalid(format!("compilation failed: {issues}"))),
         Ok(program) => match program.result() {
-            Type::Bool | Type::Dyn => None,
-            other => Some(format!("must evaluate to bool or the unknown type, not {other}")),
+            Type::Bool | Type::Dyn => (program.cost() > MOST_COST).then_some(Mistake::TooComplex),
+            other => {
+                let why = format!("must evaluate to bool or the unknown type, not {other}");
+                Some(Mistake::Invalid(why))
+            }
         },
     }
 }
@@ -45,12 +73,51 @@ mod tests {
         ] {
             assert_eq!(mistake(good), None, "{good}");
         }
-        assert_eq!(
-            mistake("device.driver").as_deref(),
-            Some("must evaluate to bool or the unknown type, not string")
-        );
-        for bad in ["", "device.nothing == 1", "driver == \"x\"", "device.driver =="] {
-            assert!(mistake(bad).is_some_and(|why| why.starts_with("compilation failed: ERROR")), "{bad}");
+        let invalid = |source: &str| match mistake(source) {
+            Some(Mistake::Invalid(why)) => why,
+            other => panic!("{source}: {other:?}"),
+        };
+        assert_eq!(invalid("device.driver"), "must evaluate to bool or the unknown type, not string");
+        for bad in
+            ["", "device.nothing == 1", "driver == \"x\"", "device.driver ==", "device.capacity['d'].m > 3"]
+        {
+            assert!(invalid(bad).starts_with("compilation failed: ERROR"), "{bad}");
         }
+    }
+
+    /// Figures of upstream's tests.
+    #[test]
+    fn estimates_are_upstreams() {
+        const ATTRIBUTE: &str = "device.attributes['dra.example.com']";
+        const CAPACITY: &str = "device.capacity['dra.example.com']";
+        for (source, wanted) in [
+            ("true".to_owned(), 0),
+            ("'no-such-domain' in device.attributes".to_owned(), 3),
+            ("device.driver == ''".to_owned(), 2),
+            ("device.driver == 'dra.example.com'".to_owned(), 4),
+            (format!("{ATTRIBUTE}.name"), 4),
+            (format!("{ATTRIBUTE}['name']"), 4),
+            (format!("cel.bind(dra, {ATTRIBUTE}, dra.name)"), 15),
+            (format!("{ATTRIBUTE}.name > 0"), 5),
+            (format!("{ATTRIBUTE}.name == 'fish'"), 5),
+            (format!("{ATTRIBUTE}.name.isGreaterThan(semver('0.0.1'))"), 6),
+            (format!("{CAPACITY}.name.isGreaterThan(quantity('1Ki'))"), 6),
+            (format!("!('name' in {CAPACITY}) || {CAPACITY}.name.isGreaterThan(quantity('1Ki'))"), 11),
+            ("device.attributes.exists_one(x, x == 'dra.example.com')".to_owned(), 164),
+            (format!("{ATTRIBUTE}.exists_one(x, x == 'services')"), 133),
+            (format!("{ATTRIBUTE}.services.split('example').size() >= 2"), 19),
+            (format!("{ATTRIBUTE}.services.matches('[^a]?sym')"), 18),
+            ("device.allowMultipleAllocations == true".to_owned(), 3),
+        ] {
+            assert_eq!(Program::compile(&source, &environment()).unwrap().cost(), wanted, "{source}");
+            assert_eq!(mistake(&source), None, "{source}");
+        }
+        let list = "[1, 2, 3, 4, 5, 6, 7, 8, 9, 10]";
+        let deep = ["a", "b", "c", "d", "e", "f", "g"]
+            .iter()
+            .fold("int('1'.find('[0-9]*')) < 100".to_owned(), |body, name| {
+                format!("{list}.all({name}, {body})")
+            });
+        assert_eq!(mistake(&deep), Some(Mistake::TooComplex));
     }
 }

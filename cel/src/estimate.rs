@@ -40,6 +40,8 @@ fn smallest(of: &Type) -> u64 {
 pub struct Estimate<'p> {
     pub types: &'p [Type],
     pub functions: &'p [Option<&'static Known>],
+    /// The largest value of unknown type.
+    unknown: u64,
     /// Sizes of the variables that macros bind.
     locals: Vec<(&'p str, u64)>,
 }
@@ -52,12 +54,16 @@ pub struct Bound {
 }
 
 impl<'p> Estimate<'p> {
-    pub fn new(types: &'p [Type], functions: &'p [Option<&'static Known>]) -> Self {
-        Self { types, functions, locals: Vec::new() }
+    pub fn new(types: &'p [Type], functions: &'p [Option<&'static Known>], unknown_max: Option<u64>) -> Self {
+        Self { types, functions, unknown: unknown_max.unwrap_or(REQUEST_BYTES), locals: Vec::new() }
     }
 
     fn size(&self, expr: &Expr) -> u64 {
-        self.types.get(expr.id).map_or(REQUEST_BYTES, largest)
+        self.types.get(expr.id).map_or(self.unknown, |of| self.largest(of))
+    }
+
+    fn largest(&self, of: &Type) -> u64 {
+        if *of == Type::Dyn { self.unknown } else { largest(of) }
     }
 
     pub fn of(&mut self, expr: &'p Expr) -> Bound {
@@ -126,7 +132,9 @@ impl<'p> Estimate<'p> {
         // What is joined is as large as all its elements.
         let result = sizes.iter().fold(0, |sum: u64, size| sum.saturating_add(*size));
         let result = match arguments.first().and_then(|first| self.types.get(first.id)) {
-            Some(Type::List(list)) => sizes[0].saturating_mul(largest(&list.element)).saturating_add(result),
+            Some(Type::List(list)) => {
+                sizes[0].saturating_mul(self.largest(&list.element)).saturating_add(result)
+            }
             _ => result,
         };
         let own = known.map_or(Cost::Flat, |known| known.cost).price(&sizes, result);
@@ -144,9 +152,9 @@ impl<'p> Estimate<'p> {
     fn fold(&mut self, fold: &'p Fold) -> Bound {
         let range = self.of(&fold.range);
         let (first, second) = match self.types.get(fold.range.id) {
-            Some(Type::List(list)) => (largest(&list.element), largest(&list.element)),
-            Some(Type::Map(map)) => (largest(&map.key), largest(&map.value)),
-            _ => (REQUEST_BYTES, REQUEST_BYTES),
+            Some(Type::List(list)) => (self.largest(&list.element), self.largest(&list.element)),
+            Some(Type::Map(map)) => (self.largest(&map.key), self.largest(&map.value)),
+            _ => (self.unknown, self.unknown),
         };
         let mut locals = vec![(fold.first.as_str(), first)];
         locals.extend(fold.second.as_deref().map(|name| (name, second)));

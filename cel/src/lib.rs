@@ -51,6 +51,7 @@ pub struct Program {
     expr: Expr,
     types: Vec<Type>,
     functions: Vec<Option<&'static Known>>,
+    unknown_max: Option<u64>,
 }
 
 impl Program {
@@ -63,7 +64,7 @@ impl Program {
         let types = check::check(&expr, nodes, env).map_err(|errors| Issues::of(source, &errors))?;
         let mut functions = vec![None; nodes];
         resolve(&expr, &mut functions);
-        Ok(Self { source: source.to_owned(), expr, types, functions })
+        Ok(Self { source: source.to_owned(), expr, types, functions, unknown_max: env.unknown_max })
     }
 
     pub fn source(&self) -> &str {
@@ -84,7 +85,7 @@ impl Program {
 
     /// What one run can cost at most, by the limits of the variables' types.
     pub fn cost(&self) -> u64 {
-        estimate::Estimate::new(&self.types, &self.functions).of(&self.expr).cost
+        estimate::Estimate::new(&self.types, &self.functions, self.unknown_max).of(&self.expr).cost
     }
 
     /// # Errors

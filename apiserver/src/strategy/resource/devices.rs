@@ -177,47 +177,62 @@ fn is_semver(version: &str) -> bool {
 
 /// Where the device is: on the nodes of its slice, unless the slice leaves that to its devices.
 fn nodes(device: &Value, path: &Path, per_device: bool, errors: &mut Errors) {
-    const FIELDS: [&str; 3] = ["nodeName", "nodeSelector", "allNodes"];
-    if !per_device {
-        if FIELDS.iter().any(|field| has(device, field)) {
-            let detail = "`nodeName`, `nodeSelector` and `allNodes` can only be set if `perDeviceNodeSelection` is set to \
-                          true in the ResourceSlice spec";
-            errors.invalid(path, Value::Null, detail);
-        }
-        return;
-    }
-    if has(device, "nodeName") {
-        let here = path.field("nodeName");
-        match str_at(device, "nodeName") {
-            "" => errors.invalid(&here, "", "must not be empty"),
-            node => rules::subdomain(node, &here, errors),
-        }
-    }
-    if has(device, "nodeSelector") {
-        node_selector(at(device, "nodeSelector"), &path.field("nodeSelector"), errors);
-    }
-    if *at(device, "allNodes") == false {
-        errors.invalid(&path.field("allNodes"), false, "must be either unset or set to true");
-    }
-    let detail = "exactly one of `nodeName`, `nodeSelector`, or `allNodes` is required when `perDeviceNodeSelection` is set \
-                  to true in the ResourceSlice spec";
-    match &said(device, &FIELDS)[..] {
-        [] => errors.required(path, detail),
-        [_] => {}
-        several => errors.invalid(path, listed(several), detail),
+    const ONE: &str = "exactly one of `nodeName`, `nodeSelector`, or `allNodes` is required when `perDeviceNodeSelection` \
+                       is set to true in the ResourceSlice spec";
+    const PLACE: Place =
+        Place { flags: &["allNodes"], unnamed: "must not be empty", none: ONE, several: ONE };
+    if per_device {
+        PLACE.check(device, path, errors);
+    } else if PLACE.fields().any(|field| has(device, field)) {
+        let detail = "`nodeName`, `nodeSelector` and `allNodes` can only be set if `perDeviceNodeSelection` is set to \
+                      true in the ResourceSlice spec";
+        errors.invalid(path, Value::Null, detail);
     }
 }
 
-/// Those of the fields that say something: an empty name and `false` do not.
-pub fn said<'f>(holder: &Value, fields: &[&'f str]) -> Vec<&'f str> {
-    let says = |field: &str| {
-        has(holder, field) && !matches!(at(holder, field).as_str(), Some("")) && *at(holder, field) != false
-    };
-    fields.iter().copied().filter(|field| says(field)).collect()
+/// How a slice or a device says where it is: by exactly one of `nodeName`, `nodeSelector` and some flags.
+pub struct Place {
+    pub flags: &'static [&'static str],
+    /// What is said of an empty `nodeName`, of none of the fields, and of several.
+    pub unnamed: &'static str,
+    pub none: &'static str,
+    pub several: &'static str,
+}
+
+impl Place {
+    fn fields(&self) -> impl Iterator<Item = &'static str> {
+        ["nodeName", "nodeSelector"].into_iter().chain(self.flags.iter().copied())
+    }
+
+    pub fn check(&self, holder: &Value, path: &Path, errors: &mut Errors) {
+        if has(holder, "nodeName") {
+            let here = path.field("nodeName");
+            match str_at(holder, "nodeName") {
+                "" => errors.invalid(&here, "", self.unnamed),
+                node => rules::subdomain(node, &here, errors),
+            }
+        }
+        if has(holder, "nodeSelector") {
+            node_selector(at(holder, "nodeSelector"), &path.field("nodeSelector"), errors);
+        }
+        for flag in self.flags.iter().filter(|flag| *at(holder, flag) == false) {
+            errors.invalid(&path.field(flag), false, "must be either unset or set to true");
+        }
+        match &self.fields().filter(|field| says(holder, field)).collect::<Vec<_>>()[..] {
+            [] => errors.required(path, self.none),
+            [_] => {}
+            several => errors.invalid(path, listed(several), self.several),
+        }
+    }
+}
+
+/// Whether a field says something: an empty name and `false` do not.
+fn says(holder: &Value, field: &str) -> bool {
+    has(holder, field) && !matches!(at(holder, field).as_str(), Some("")) && *at(holder, field) != false
 }
 
 /// As upstream shows several fields: {`a`, `b`}
-pub fn listed(fields: &[&str]) -> String {
+fn listed(fields: &[&str]) -> String {
     format!("{{{}}}", fields.iter().map(|f| format!("`{f}`")).collect::<Vec<_>>().join(", "))
 }
 

@@ -16,6 +16,7 @@ use super::pods::validate::sources::driver;
 use super::value::*;
 use super::{Column, Env, Strategy, conditions, copy_field, rules, table};
 use coracle_api::{FieldError, Object, validation};
+use coracle_cel::devices::Mistake;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -94,8 +95,12 @@ fn selectors(holder: &Value, path: &Path, errors: &mut Errors) {
             let here = here.field("expression");
             if expression.len() > EXPRESSION_MAX {
                 errors.too_long(&here, EXPRESSION_MAX);
-            } else if let Some(why) = coracle_cel::devices::mistake(expression) {
-                errors.invalid(&here, expression, &why);
+                return;
+            }
+            match coracle_cel::devices::mistake(expression) {
+                None => {}
+                Some(Mistake::Invalid(why)) => errors.invalid(&here, expression, &why),
+                Some(Mistake::TooComplex) => errors.forbidden(&here, "too complex, exceeds cost limit"),
             }
         },
     );
@@ -128,9 +133,8 @@ const ADMIN_LABEL: &str = "resource.kubernetes.io/admin-access";
 /// first request or result stands that asks for it.
 fn admin_access(object: &Object, asking: Option<Path>, env: &Env, errors: &mut Errors) {
     let Some(path) = asking else { return };
-    let labelled = env.read.get("namespaces.", "", namespace(object)).is_some_and(|namespace| {
-        at(&namespace, "metadata.labels").get(ADMIN_LABEL).is_some_and(|label| label == "true")
-    });
+    let labels = env.read.labels("namespaces.", "", namespace(object), &[ADMIN_LABEL]);
+    let labelled = matches!(&labels[..], [(_, label)] if label == "true");
     if !labelled {
         let detail = format!(
             "admin access to devices requires the `{ADMIN_LABEL}: true` label on the containing namespace"

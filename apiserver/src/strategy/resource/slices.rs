@@ -1,6 +1,5 @@
 //! ResourceSlices: what a driver has to offer.
 
-use super::super::pods::validate::node_selector;
 use super::*;
 
 pub struct ResourceSlices;
@@ -11,7 +10,6 @@ const ADVANCED_DEVICES_MAX: usize = 64;
 const COUNTER_SETS_MAX: usize = 8;
 /// Kinds of attributes' values that hold several, which need a feature that is off by default.
 const LISTS: [&str; 4] = ["bools", "ints", "strings", "versions"];
-const WHERE: [&str; 4] = ["nodeName", "nodeSelector", "allNodes", "perDeviceNodeSelection"];
 
 /// Taints know since when they are there.
 fn date_taints(object: &mut Object, now: Timestamp) {
@@ -118,35 +116,18 @@ fn check(object: &Object, old: Option<&Object>, errors: &mut Errors) {
 }
 
 fn nodes(spec: &Value, path: &Path, errors: &mut Errors) {
-    const ONE: &str =
-        "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required";
-    if has(spec, "nodeName") {
-        let here = path.field("nodeName");
-        match str_at(spec, "nodeName") {
-            "" => errors.invalid(&here, "", "must be either unset or set to a non-empty string"),
-            node => rules::subdomain(node, &here, errors),
-        }
-    }
-    if has(spec, "nodeSelector") {
-        node_selector(at(spec, "nodeSelector"), &path.field("nodeSelector"), errors);
-        if list_at(spec, "nodeSelector.nodeSelectorTerms").len() != 1 {
-            let here = path.field("nodeSelector").field("nodeSelectorTerms");
-            let terms = at(spec, "nodeSelector.nodeSelectorTerms").clone();
-            errors.invalid(&here, terms, "must have exactly one node selector term");
-        }
-    }
-    for field in ["allNodes", "perDeviceNodeSelection"] {
-        if *at(spec, field) == false {
-            errors.invalid(&path.field(field), false, "must be either unset or set to true");
-        }
-    }
-    match &devices::said(spec, &WHERE)[..] {
-        [] => errors.required(path, ONE),
-        [_] => {}
-        several => {
-            let detail = format!("{ONE}, but multiple fields are set");
-            errors.invalid(path, devices::listed(several), &detail);
-        }
+    const PLACE: devices::Place = devices::Place {
+        flags: &["allNodes", "perDeviceNodeSelection"],
+        unnamed: "must be either unset or set to a non-empty string",
+        none: "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required",
+        several: "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required, but multiple \
+                  fields are set",
+    };
+    PLACE.check(spec, path, errors);
+    if has(spec, "nodeSelector") && list_at(spec, "nodeSelector.nodeSelectorTerms").len() != 1 {
+        let here = path.field("nodeSelector").field("nodeSelectorTerms");
+        let terms = at(spec, "nodeSelector.nodeSelectorTerms").clone();
+        errors.invalid(&here, terms, "must have exactly one node selector term");
     }
 }
 

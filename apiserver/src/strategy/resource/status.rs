@@ -116,14 +116,10 @@ fn device_name(holder: &Value, path: &Path, errors: &mut Errors) {
     }
 }
 
+/// A UUID in its one normal form.
 fn share(uid: &str, path: &Path, errors: &mut Errors) {
-    let dash = |i: usize| [8, 13, 18, 23].contains(&i);
-    let fits = uid.len() == 36
-        && uid
-            .bytes()
-            .enumerate()
-            .all(|(i, b)| if dash(i) { b == b'-' } else { matches!(b, b'0'..=b'9' | b'a'..=b'f') });
-    if !fits {
+    let normal = uuid::Uuid::try_parse(uid).is_ok_and(|parsed| parsed.hyphenated().to_string() == uid);
+    if !normal {
         let detail = "uid must be in RFC 4122 normalized form, `xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx` with lowercase \
                       hexadecimal characters";
         errors.invalid(path, uid, detail);

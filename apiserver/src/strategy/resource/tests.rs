@@ -110,6 +110,52 @@ fn claims_keep_what_is_allocated() {
 }
 
 #[test]
+fn shares_are_uuids_in_their_normal_form() {
+    let (world, (old, _)) = (World::default(), create(&claim()));
+    let found = |share: &str| {
+        let mut new = old.clone();
+        let device = json!({ "request": "gpu", "driver": "example.com", "pool": "p", "device": "d", "shareID": share });
+        new["status"] = json!({ "allocation": { "devices": { "results": [device] } } });
+        let mut errors = Vec::new();
+        ResourceClaims.validate_status_update(&new, &old, &world.env(), &mut errors);
+        errors.len()
+    };
+    assert_eq!(found("a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"), 0);
+    for other in [
+        "A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A11",
+        "a0eebc999c0b4ef8bb6d6bb9bd380a11",
+        "{a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11}",
+        "urn:uuid:a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11",
+        "x",
+    ] {
+        assert_eq!(found(other), 1, "{other}");
+    }
+}
+
+#[test]
+fn devices_say_where_they_are_if_their_slice_leaves_it_to_them() {
+    let found = |device: Value| {
+        let spec = json!({ "driver": "d.x", "pool": { "name": "p", "resourceSliceCount": 1 },
+            "perDeviceNodeSelection": true, "devices": [device] });
+        crate::strategy::testing::errors(&ResourceSlices, json!({ "spec": spec }))
+    };
+    let one = "exactly one of `nodeName`, `nodeSelector`, or `allNodes` is required when `perDeviceNodeSelection` is set to \
+               true in the ResourceSlice spec";
+    assert_eq!(found(json!({ "name": "d", "nodeName": "n" })), [""; 0]);
+    assert_eq!(
+        found(json!({ "name": "d", "nodeName": "" })),
+        [
+            "spec.devices[0].nodeName: Invalid value: \"\": must not be empty".to_owned(),
+            format!("spec.devices[0]: Required value: {one}")
+        ]
+    );
+    assert_eq!(
+        found(json!({ "name": "d", "nodeName": "n", "allNodes": true })),
+        [format!("spec.devices[0]: Invalid value: \"{{`nodeName`, `allNodes`}}\": {one}")]
+    );
+}
+
+#[test]
 fn slices() {
     let (world, mut errors) = (World::default(), Vec::new());
     let mut slice = json!({ "metadata": { "name": "s" }, "spec": { "driver": "example.com", "nodeName": "n",
@@ -149,6 +195,8 @@ fn selectors_of_devices_are_compiled() {
         found(&long),
         ["spec.selectors[0].cel.expression: Too long: may not be more than 10240 bytes"]
     );
+    let dear = "device.attributes.all(a, device.attributes.all(b, device.attributes.all(c, device.attributes.all(d, a < d))))";
+    assert_eq!(found(dear), ["spec.selectors[0].cel.expression: Forbidden: too complex, exceeds cost limit"]);
 }
 
 #[test]

@@ -2,14 +2,12 @@
 
 use super::devices::Device;
 use coracle_api::quantity::Quantity;
+use coracle_cel::devices::{self, MOST_COST};
 use coracle_cel::value::Library;
-use coracle_cel::{Budget, Env, Program, Type, Value, devices};
+use coracle_cel::{Budget, Env, Program, Type, Value};
 use serde_json::Value as Json;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, LazyLock};
-
-/// Upstream's limit of what one evaluation may cost.
-const MOST_COST: u64 = 1_000_000;
 
 /// Compiled expressions, kept: claims of one workload repeat theirs.
 #[derive(Default)]
