@@ -75,13 +75,15 @@ pub fn measured(name: &str) -> (String, String) {
     if COUNTED.contains(&name) { own("", name) } else { own("", "pods") }
 }
 
+/// Whether a name in `hard` measures this resource.
+pub fn is_of(name: &str, group: &str, resource: &str) -> bool {
+    let (of_group, plural) = measured(name);
+    of_group == group && plural == resource
+}
+
 /// Whether a quota, by its names in `hard` and its scopes, speaks of this object at all.
 pub fn concerns(quota: &Object, hard: &Amounts, group: &str, resource: &str, object: &Object) -> bool {
-    let named = |name: &String| {
-        let (g, r) = measured(name);
-        g == group && r == resource
-    };
-    hard.keys().any(named) && matches_scopes(quota, group, resource, object)
+    hard.keys().any(|name| is_of(name, group, resource)) && matches_scopes(quota, group, resource, object)
 }
 
 /// What one object counts for. A pod that has ended, or should have, counts as an object only.

@@ -176,11 +176,8 @@ fn judge(
 /// how much is left.
 fn unknown<'a>(quota: &'a Object, group: &str, resource: &str) -> Vec<&'a str> {
     let hard = quota["status"]["hard"].as_object().into_iter().flatten();
-    let is_its = |name: &&str| {
-        let (of_group, plural) = quota::measured(name);
-        of_group == group && plural == resource
-    };
-    let mut limited: Vec<&str> = hard.map(|(name, _)| name.as_str()).filter(is_its).collect();
+    let mut limited: Vec<&str> =
+        hard.map(|(name, _)| name.as_str()).filter(|name| quota::is_of(name, group, resource)).collect();
     if limited.iter().all(|name| !quota["status"]["used"][*name].is_null()) {
         return Vec::new();
     }
@@ -188,9 +185,9 @@ fn unknown<'a>(quota: &'a Object, group: &str, resource: &str) -> Vec<&'a str> {
     limited
 }
 
-/// Whether the controller has counted this amount.
+/// Whether the controller has counted this amount: what it limits it has, once nothing is [`unknown`].
 fn is_counted(quota: &Object, key: &str) -> bool {
-    !quota["status"]["hard"][key].is_null() && !quota["status"]["used"][key].is_null()
+    !quota["status"]["hard"][key].is_null()
 }
 
 /// What is used of each amount that is asked for: as the status says, or counted.
