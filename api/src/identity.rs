@@ -1,6 +1,25 @@
 //! Who is asking: the outcome of authentication, carried with every request.
 
+use crate::validation;
 use std::collections::BTreeMap;
+
+const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
+
+/// The key in [`UserInfo::extra`] of the node that a service account's token is bound to, by itself or by its pod.
+pub const NODE_NAME: &str = "authentication.kubernetes.io/node-name";
+
+/// The user name of a service account.
+pub fn service_account_name(namespace: &str, name: &str) -> String {
+    format!("{SERVICE_ACCOUNT}{namespace}:{name}")
+}
+
+/// Namespace and name of a service account's user name, if both are such names.
+pub fn service_account(user_name: &str) -> Option<(&str, &str)> {
+    let (namespace, name) = user_name.strip_prefix(SERVICE_ACCOUNT)?.split_once(':')?;
+    let good =
+        validation::dns1123_label(namespace).is_empty() && validation::dns1123_subdomain(name).is_empty();
+    good.then_some((namespace, name))
+}
 
 /// A user as upstream's `user.Info` describes one.
 ///
@@ -32,5 +51,42 @@ impl UserInfo {
 
     pub fn in_group(&self, group: &str) -> bool {
         self.groups.iter().any(|g| g == group)
+    }
+
+    /// Whether this is a service account whose token is bound to this node.
+    pub fn is_service_account_on(&self, node: &str) -> bool {
+        let bound = self.extra.get(NODE_NAME).map(Vec::as_slice).unwrap_or_default();
+        let bound = matches!(bound, [one] if one == node);
+        bound && service_account(&self.name).is_some() && validation::dns1123_subdomain(node).is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn service_accounts_are_told_by_their_names_and_tokens() {
+        let name = service_account_name("ns", "bot");
+        assert_eq!(service_account(&name), Some(("ns", "bot")));
+        for other in
+            ["bot", "system:serviceaccount:ns", "system:serviceaccount:NS:bot", "system:serviceaccount:ns:"]
+        {
+            assert_eq!(service_account(other), None, "{other}");
+        }
+        let on = |name: &str, nodes: &[&str]| {
+            let mut user = UserInfo::authenticated(name, &[]);
+            user.extra.insert(NODE_NAME.to_owned(), nodes.iter().map(|&node| node.to_owned()).collect());
+            user.is_service_account_on("n1")
+        };
+        assert!(on(&name, &["n1"]));
+        assert!(!on(&name, &["n2"]) && !on(&name, &["n1", "n2"]) && !on(&name, &[]) && !on("jane", &["n1"]));
+        assert!(
+            !UserInfo {
+                extra: [(NODE_NAME.to_owned(), vec![String::new()])].into(),
+                ..UserInfo::authenticated(&name, &[])
+            }
+            .is_service_account_on("")
+        );
     }
 }

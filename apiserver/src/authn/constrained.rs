@@ -1,13 +1,12 @@
 //! Constrained impersonation (KEP-5284): whoever may `impersonate:<mode>` somebody and `impersonate-on:<mode>:<verb>` the
 //! object of the request may make this request as them, and no other.
 
-use super::impersonation::{Part, Wish, become_user as plain_user, node, service_account};
+use super::impersonation::{Part, Wish, become_user as plain_user, node};
 use crate::authz::{Attributes, Authorizer, MASTERS, require};
+use coracle_api::identity::service_account;
 use coracle_api::{ApiError, UserInfo};
 
 const GROUP: &str = "authentication.k8s.io";
-/// Of a service account's token that is bound to a pod on a node.
-const NODE_NAME: &str = "authentication.kubernetes.io/node-name";
 
 /// The kinds of users, each with verbs of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,17 +33,14 @@ impl Mode {
 pub(super) fn modes_for(requester: &UserInfo, wish: &Wish) -> Vec<Mode> {
     let (as_node, as_account) = (node(&wish.user), service_account(&wish.user));
     match (as_node, as_account, wish.is_name_only()) {
-        (Some(node), _, true) if is_on(requester, node) => vec![Mode::AssociatedNode, Mode::ArbitraryNode],
+        (Some(node), _, true) if requester.is_service_account_on(node) => {
+            vec![Mode::AssociatedNode, Mode::ArbitraryNode]
+        }
         (Some(_), _, true) => vec![Mode::ArbitraryNode],
         (None, Some(_), true) => vec![Mode::ServiceAccount],
         (None, None, _) => vec![Mode::UserInfo],
         _ => Vec::new(),
     }
-}
-
-fn is_on(requester: &UserInfo, node: &str) -> bool {
-    let own = requester.extra.get(NODE_NAME).map(Vec::as_slice).unwrap_or_default();
-    service_account(&requester.name).is_some() && matches!(own, [one] if one == node)
 }
 
 pub(super) fn allow(

@@ -4,6 +4,7 @@
 use super::constrained;
 use super::front_proxy::unescaped;
 use crate::authz::{Attributes, Authorizer, require};
+use coracle_api::identity::service_account;
 use coracle_api::{ApiError, UserInfo};
 use http::{HeaderMap, HeaderValue};
 use std::collections::BTreeMap;
@@ -144,14 +145,6 @@ impl Part<'_> {
         }
         Ok(())
     }
-}
-
-/// Namespace and name of a service account's user name, if both are such names.
-pub(super) fn service_account(user: &str) -> Option<(&str, &str)> {
-    let (namespace, name) = user.strip_prefix("system:serviceaccount:")?.split_once(':')?;
-    let good = coracle_api::validation::dns1123_label(namespace).is_empty()
-        && coracle_api::validation::dns1123_subdomain(name).is_empty();
-    good.then_some((namespace, name))
 }
 
 pub(super) fn node(user: &str) -> Option<&str> {

@@ -9,6 +9,7 @@ use crate::pki::ServiceAccountKey;
 use crate::strategy::Reader;
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use coracle_api::identity::{NODE_NAME, service_account_name};
 use coracle_api::{Object, UserInfo};
 use jiff::Timestamp;
 use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
@@ -181,7 +182,7 @@ impl ServiceAccountTokens {
             iss: self.issuer().to_owned(),
             jti: Some(jti.clone()),
             nbf: Some(now),
-            sub: format!("system:serviceaccount:{}:{name}", request.namespace),
+            sub: service_account_name(request.namespace, name),
             private: Some(Private {
                 namespace: request.namespace.to_owned(),
                 node: request.bound.node,
@@ -206,7 +207,7 @@ impl ServiceAccountTokens {
     ) -> Result<String, jsonwebtoken::errors::Error> {
         let claims = Claims {
             iss: LEGACY_ISSUER.to_owned(),
-            sub: format!("system:serviceaccount:{namespace}:{}", service_account.name),
+            sub: service_account_name(namespace, &service_account.name),
             legacy: Legacy {
                 namespace: Some(namespace.to_owned()),
                 secret: Some(secret.to_owned()),
@@ -302,26 +303,26 @@ fn bound_user(
     let account = alive(read, "serviceaccounts.", namespace, &private.serviceaccount, now)?;
     let mut user = user_of(namespace, &account);
     let mut note = |key: &str, value: &str| {
-        user.extra.insert(format!("authentication.kubernetes.io/{key}"), vec![value.to_owned()]);
+        user.extra.insert(key.to_owned(), vec![value.to_owned()]);
     };
     if let Some(secret) = &private.secret {
         alive(read, "secrets.", namespace, secret, now)?;
     }
     if let Some(pod) = &private.pod {
         alive(read, "pods.", namespace, pod, now)?;
-        note("pod-name", &pod.name);
-        note("pod-uid", &pod.uid);
+        note("authentication.kubernetes.io/pod-name", &pod.name);
+        note("authentication.kubernetes.io/pod-uid", &pod.uid);
     }
     if let Some(node) = &private.node {
         // A pod's token outlives its node, as upstream: only a token bound to the node itself ends with it.
         if private.pod.is_none() {
             alive(read, "nodes.", "", node, now)?;
         }
-        note("node-name", &node.name);
-        note("node-uid", &node.uid);
+        note(NODE_NAME, &node.name);
+        note("authentication.kubernetes.io/node-uid", &node.uid);
     }
     if let Some(jti) = &claims.jti {
-        note("credential-id", &format!("JTI={jti}"));
+        note("authentication.kubernetes.io/credential-id", &format!("JTI={jti}"));
     }
     if let Some(until) = private.warnafter {
         metrics::global().pod_token(now.as_second() > until);
@@ -363,7 +364,7 @@ fn legacy_user(
 fn user_of(namespace: &str, account: &Object) -> UserInfo {
     let text = |field: &str| account["metadata"][field].as_str().unwrap_or_default();
     UserInfo {
-        name: format!("system:serviceaccount:{namespace}:{}", text("name")),
+        name: service_account_name(namespace, text("name")),
         uid: text("uid").to_owned(),
         groups: vec!["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")],
         ..UserInfo::default()

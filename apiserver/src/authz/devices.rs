@@ -4,12 +4,11 @@
 
 use super::{Attributes, Authorizer, require};
 use crate::strategy::value::{at, has, list_at, namespace, str_at};
-use coracle_api::{FieldError, Object, UserInfo, validation};
+use coracle_api::{FieldError, Object, UserInfo};
 use serde_json::Value;
 use std::collections::BTreeSet;
 
 const GROUP: &str = "resource.k8s.io";
-const NODE_NAME: &str = "authentication.kubernetes.io/node-name";
 
 /// The registry calls this for every change of a claim's status. `verb` is the request's, `update` or `patch`.
 pub fn check(
@@ -35,7 +34,7 @@ pub fn check(
         );
         errors.push(FieldError::forbidden("status", &detail));
     }
-    let near = is_on(user, allocated_node(new)).then(|| format!("associated-node:{verb}"));
+    let near = user.is_service_account_on(allocated_node(new)).then(|| format!("associated-node:{verb}"));
     let verbs: Vec<String> = near.into_iter().chain([format!("arbitrary-node:{verb}")]).collect();
     for driver in changed_drivers(new, old) {
         let mut refused = Vec::new();
@@ -71,11 +70,4 @@ fn allocated_node(claim: &Object) -> &str {
     let [Value::String(node)] = list_at(field, "values") else { return "" };
     let named = str_at(field, "key") == "metadata.name" && str_at(field, "operator") == "In";
     if named && !has(term, "matchExpressions") { node } else { "" }
-}
-
-/// Whether the user is a service account whose token is bound to the node.
-fn is_on(user: &UserInfo, node: &str) -> bool {
-    user.name.starts_with("system:serviceaccount:")
-        && validation::dns1123_subdomain(node).is_empty()
-        && user.extra.get(NODE_NAME).is_some_and(|nodes| nodes[..] == [node])
 }

@@ -6,6 +6,7 @@
 use super::rules::{Resolved, Rule};
 use super::{Attributes, Authorizer, Decision, Generation};
 use crate::strategy::Reader;
+use coracle_api::identity::service_account_name;
 use coracle_api::{Object, UserInfo};
 use parking_lot::RwLock;
 use std::collections::HashMap;
@@ -139,7 +140,7 @@ fn subject_of(subject: &Object, binding_namespace: &str) -> Option<(Subject, Str
             if namespace.is_empty() {
                 return None;
             }
-            let user = format!("system:serviceaccount:{namespace}:{name}");
+            let user = service_account_name(namespace, name);
             Some((Subject::User(user), format!("ServiceAccount \"{name}/{namespace}\"")))
         }
         _ => None,

@@ -3,6 +3,7 @@
 use super::config::{NonResourceRule, ResourceRule, Rule, Schema, Subject};
 use crate::http::RequestInfo;
 use coracle_api::UserInfo;
+use coracle_api::identity::service_account;
 
 impl Schema {
     pub fn matches(&self, user: &UserInfo, info: &RequestInfo) -> bool {
@@ -26,12 +27,8 @@ impl Subject {
         match self {
             Self::User(name) => name == "*" || *name == user.name,
             Self::Group(name) => name == "*" || user.in_group(name),
-            Self::ServiceAccount { namespace, name } => {
-                let account = user.name.strip_prefix("system:serviceaccount:");
-                account
-                    .and_then(|account| account.split_once(':'))
-                    .is_some_and(|(space, account)| space == namespace && (name == "*" || name == account))
-            }
+            Self::ServiceAccount { namespace, name } => service_account(&user.name)
+                .is_some_and(|(space, account)| space == namespace && (name == "*" || name == account)),
         }
     }
 }

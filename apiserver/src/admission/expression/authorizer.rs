@@ -3,6 +3,7 @@
 
 use crate::authz::{Attributes, Authorizer, Decision};
 use coracle_api::UserInfo;
+use coracle_api::identity::service_account_name;
 use coracle_cel::{EvalError, External, Value};
 use std::fmt;
 use std::sync::Arc;
@@ -119,7 +120,7 @@ impl Asker {
         wrong("namespace", coracle_api::validation::dns1123_label(namespace))?;
         let groups = ["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")];
         let user = UserInfo {
-            name: format!("system:serviceaccount:{namespace}:{name}"),
+            name: service_account_name(namespace, name),
             groups: groups.into_iter().chain(["system:authenticated".to_owned()]).collect(),
             ..UserInfo::default()
         };
