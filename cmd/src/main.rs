@@ -90,18 +90,38 @@ fn in_runtime(log: &str, command: impl Future<Output = ExitCode>) -> ExitCode {
     }
 }
 
-/// What `RUST_LOG` says if it says something sensible, else `log`: `LEVEL` and `TARGET=LEVEL`, with commas between.
+/// What `RUST_LOG` says, else `log`: `LEVEL` and `TARGET=LEVEL`, with commas between.
 ///
 /// A target stands for all that begin so: `coracle` for every crate of this workspace.
 fn filter(log: &str) -> Targets {
-    let asked = std::env::var("RUST_LOG").ok().and_then(|asked| asked.parse().ok());
-    asked.unwrap_or_else(|| log.parse().unwrap_or_else(|_| Targets::new().with_default(LevelFilter::WARN)))
+    let asked = std::env::var_os("RUST_LOG").map(|asked| asked.to_string_lossy().into_owned());
+    asked_filter(asked.as_deref())
+        .unwrap_or_else(|mistake| {
+            eprintln!("coracle: {mistake}; {log} is used instead");
+            None
+        })
+        .unwrap_or_else(|| log.parse().unwrap_or_else(|_| Targets::new().with_default(LevelFilter::WARN)))
+}
+
+/// `None` where nothing is asked for.
+fn asked_filter(asked: Option<&str>) -> Result<Option<Targets>, String> {
+    let Some(asked) = asked.filter(|asked| !asked.is_empty()) else { return Ok(None) };
+    asked.parse().map(Some).map_err(|error| format!("RUST_LOG={asked:?} names no levels: {error}"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use tracing::Level;
+
+    #[test]
+    fn levels_that_make_no_sense_are_told() {
+        assert_eq!((asked_filter(None), asked_filter(Some(""))), (Ok(None), Ok(None)));
+        let asked = asked_filter(Some("warn,coracle=debug")).unwrap().unwrap();
+        assert!(asked.would_enable("coracle_apiserver", &Level::DEBUG));
+        let mistake = asked_filter(Some("coracle=loud")).unwrap_err();
+        assert!(mistake.starts_with("RUST_LOG=\"coracle=loud\" names no levels: "), "{mistake}");
+    }
 
     #[test]
     fn a_level_holds_for_every_crate_of_ours() {
