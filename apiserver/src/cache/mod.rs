@@ -186,6 +186,11 @@ impl Cache {
         if revision > now.revision {
             return Err(StoreError::Future { asked: revision, newest: now.revision });
         }
+        // Even of what has not changed since: a page's token ends when its revision is compacted, as upstream.
+        let oldest = self.store.oldest();
+        if revision < oldest {
+            return Err(StoreError::Compacted { asked: revision, oldest });
+        }
         if self.changed_at(resource) <= revision {
             return Ok(Snapshot { revision, ..now });
         }

@@ -98,6 +98,23 @@ async fn expired_pages_offer_the_rest() {
     assert_eq!(names(&list), ["c02", "c03", "c99"]);
 }
 
+/// A page's revision ends with the store's history, whether its own resource has changed since or not.
+#[tokio::test]
+async fn pages_of_what_is_unchanged_expire_too() {
+    let api = with_config_maps(4).await;
+    let first = api.get(&format!("{CONFIG_MAPS}?limit=2")).await.expect(200);
+    let token = first["metadata"]["continue"].as_str().unwrap();
+    let secret = json!({ "metadata": { "name": "s" } });
+    let other = api.post("/api/v1/namespaces/default/secrets", &secret).await.expect(201);
+    let store = &api.api.registry().store;
+    store.compact(coracle_apiserver::store::Revision(version(&other))).await.unwrap();
+    let expired = api.get(&format!("{CONFIG_MAPS}?limit=2&continue={token}")).await.expect(410);
+    let rest = expired["metadata"]["continue"].as_str().unwrap();
+    let list = api.get(&format!("{CONFIG_MAPS}?limit=1&continue={rest}")).await.expect(200);
+    assert_eq!((names(&list), &list["metadata"]["remainingItemCount"]), (vec!["c02"], &json!(1)));
+    assert_ne!(version(&list), version(&first));
+}
+
 #[tokio::test]
 async fn resource_versions() {
     let api = with_config_maps(2).await;
