@@ -9,6 +9,9 @@ use serde_json::{Value, json};
 const CONFIGURATION: &str = "/.well-known/openid-configuration";
 const KEYS: &str = "/openid/v1/jwks";
 
+/// For how long verifiers may keep the documents; upstream's hour.
+pub const CACHE_CONTROL: &str = "public, max-age=3600";
+
 /// Media type and document, for the two paths where there is one.
 pub fn respond(path: &str, tokens: &ServiceAccountTokens) -> Option<(&'static str, Value)> {
     match path.strip_suffix('/').unwrap_or(path) {

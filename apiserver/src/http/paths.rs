@@ -61,7 +61,10 @@ pub async fn answer(
         && let Some((kind, document)) = oidc::respond(&info.path, authenticator.tokens())
     {
         let content = Content::Text(kind, document.to_string().into());
-        return Ok(Reply { status: StatusCode::OK, content, warnings: Vec::new() }.into_response(wanted));
+        let reply = Reply { status: StatusCode::OK, content, warnings: Vec::new() };
+        let mut response = reply.into_response(wanted);
+        response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static(oidc::CACHE_CONTROL));
+        return Ok(response);
     }
     match discovery::respond(&info.path, accept, &server.published.offer()) {
         Some(document) => Ok(served(&document, headers, wanted)),

@@ -207,6 +207,7 @@ async fn discovery_documents_are_for_service_accounts() {
     let bot = user(&admin, "system:serviceaccount:default:bot", &["system:serviceaccounts"]);
     let answer = bot.get("/openid/v1/jwks").await;
     assert_eq!(answer.header("content-type"), "application/jwk-set+json");
+    assert_eq!(answer.header("cache-control"), "public, max-age=3600");
     assert_eq!(answer.expect(200)["keys"][0]["kty"], "EC");
     let answer = bot.get("/.well-known/openid-configuration").await;
     assert_eq!(answer.header("content-type"), "application/json");
