@@ -2,7 +2,7 @@
 //! The model is cel-go's: sizes go up the tree, a macro's body counts once for each element there can be.
 
 use crate::ast::{Expr, Fold, FoldKind, Node};
-use crate::eval::{ROUND_ALL, ROUND_EXISTS, ROUND_ONE};
+use crate::eval::{LIST, ROUND_ALL, ROUND_EXISTS, ROUND_ONE, accumulator};
 use crate::functions::{Cost, Known};
 use crate::types::Type;
 
@@ -62,6 +62,10 @@ impl<'p> Estimate<'p> {
         self.types.get(expr.id).map_or(self.unknown, |of| self.largest(of))
     }
 
+    fn is_map(&self, expr: &Expr) -> bool {
+        matches!(self.types.get(expr.id), Some(Type::Map(_)))
+    }
+
     fn largest(&self, of: &Type) -> u64 {
         if *of == Type::Dyn { self.unknown } else { largest(of) }
     }
@@ -107,7 +111,7 @@ impl<'p> Estimate<'p> {
             Node::Bind { name, value, body } => {
                 let value = self.of(value);
                 let body = self.within(&[(name, value.size)], body);
-                Bound { cost: value.cost.saturating_add(body.cost), size: body.size }
+                Bound { cost: LIST.saturating_add(value.cost).saturating_add(body.cost), size: body.size }
             }
         }
     }
@@ -137,7 +141,12 @@ impl<'p> Estimate<'p> {
             }
             _ => result,
         };
-        let own = known.map_or(Cost::Flat, |known| known.cost).price(&sizes, result);
+        let cost = match known.map_or(Cost::Flat, |known| known.cost) {
+            // A key is looked up, not searched for.
+            Cost::Member if arguments.get(1).is_some_and(|of| self.is_map(of)) => Cost::Flat,
+            cost => cost,
+        };
+        let own = cost.price(&sizes, result);
         let cost = bounds.iter().fold(own, |sum, bound| sum.saturating_add(bound.cost));
         let made = matches!(self.types.get(expr.id), Some(Type::String(_) | Type::Bytes(_) | Type::List(_)));
         // What a function makes is at most as large as all that went in.
@@ -169,6 +178,7 @@ impl<'p> Estimate<'p> {
             FoldKind::Map | FoldKind::MapEntry => (3, range.size),
         };
         let round = body.cost.saturating_add(filter).saturating_add(own);
-        Bound { cost: range.cost.saturating_add(round.saturating_mul(range.size)), size }
+        let rounds = round.saturating_mul(range.size);
+        Bound { cost: range.cost.saturating_add(rounds).saturating_add(accumulator(fold.kind)), size }
     }
 }

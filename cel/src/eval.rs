@@ -9,7 +9,7 @@ use crate::value::{List, Map, Text, Value};
 use std::sync::Arc;
 
 /// Prices of cel-go's cost model.
-const LIST: u64 = 10;
+pub const LIST: u64 = 10;
 const MAP: u64 = 30;
 const STRUCTURE: u64 = 40;
 /// What one round of a macro costs by the calls and variables that cel-go expands it to, beside its body.
@@ -101,6 +101,8 @@ impl<'a> Run<'a, '_> {
             Node::Fold(fold) => self.fold(fold),
             Node::Lift { of, name, body, flat } => self.lift(of, name, body, *flat),
             Node::Bind { name, value, body } => {
+                // cel-go folds over an empty list.
+                self.budget.spend(LIST)?;
                 let value = self.eval(value)?;
                 self.with(vec![(name, value)], body)
             }
@@ -146,6 +148,10 @@ impl<'a> Run<'a, '_> {
         let mut sizes = [1; 4];
         for (size, value) in sizes.iter_mut().zip(&values) {
             *size = value.size();
+        }
+        // A key is looked up in a map, and searched for in a list.
+        if known.cost == crate::functions::Cost::Member && matches!(values.get(1), Some(Value::Map(_))) {
+            sizes[1] = 1;
         }
         let count = values.len().min(sizes.len());
         if known.cost == crate::functions::Cost::Result {
@@ -252,13 +258,7 @@ impl<'a> Run<'a, '_> {
 
     fn fold(&mut self, fold: &'a Fold) -> Outcome<'a> {
         let rounds = self.rounds(fold)?;
-        // The accumulator, as it begins and as it is read in the end.
-        self.budget.spend(match fold.kind {
-            FoldKind::All | FoldKind::Exists => 1,
-            FoldKind::ExistsOne => 2,
-            FoldKind::Filter | FoldKind::List => LIST + 1,
-            FoldKind::Map | FoldKind::MapEntry => MAP + 1,
-        })?;
+        self.budget.spend(accumulator(fold.kind))?;
         match fold.kind {
             FoldKind::All => self.quantify(fold, rounds, false),
             FoldKind::Exists => self.quantify(fold, rounds, true),
@@ -387,6 +387,16 @@ fn position(index: &Value<'_>) -> Result<i64, EvalError> {
         Value::Uint(index) => i64::try_from(*index).map_err(|_| EvalError::NoOverload),
         Value::Double(index) if index.fract() == 0.0 && index.abs() < 9e15 => Ok(*index as i64),
         _ => Err(EvalError::NoOverload),
+    }
+}
+
+/// What the accumulator of a macro costs, as it begins and as it is read in the end.
+pub fn accumulator(kind: FoldKind) -> u64 {
+    match kind {
+        FoldKind::All | FoldKind::Exists => 1,
+        FoldKind::ExistsOne => 2,
+        FoldKind::Filter | FoldKind::List => LIST + 1,
+        FoldKind::Map | FoldKind::MapEntry => MAP + 1,
     }
 }
 

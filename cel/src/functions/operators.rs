@@ -144,7 +144,7 @@ pub const FUNCTIONS: &[Function] = &[
         signatures: &["@in(A, list<A>): bool", "@in(A, map<A,B>): bool"],
         run: |args| match &args[1] {
             Value::List(list) => Ok(Value::Bool(list.iter().any(|item| item == args[0]))),
-            Value::Map(map) => Ok(Value::Bool(map.get(&args[0]).is_some())),
+            Value::Map(map) => Ok(Value::Bool(map.has(&args[0]))),
             _ => Err(EvalError::NoOverload),
         },
         cost: Cost::Member,

@@ -99,6 +99,8 @@ pub enum Map<'a> {
         of: &'a ObjectType,
     },
     Owned(Arc<Vec<(Value<'a>, Value<'a>)>>),
+    /// Whoever looks up a key that is not there gets an empty map.
+    Defaulted(Arc<Vec<(Value<'a>, Value<'a>)>>),
     /// Made by the expression: `Object.spec{...}`.
     Structure {
         name: &'a str,
@@ -125,6 +127,11 @@ impl<'a> Value<'a> {
 
     pub fn map(entries: Vec<(Self, Self)>) -> Self {
         Self::Map(Map::Owned(Arc::new(entries)))
+    }
+
+    /// A map of maps, as if it had an empty one under every other key; `in` and macros see those that are there.
+    pub fn defaulted_map(entries: Vec<(Self, Self)>) -> Self {
+        Self::Map(Map::Defaulted(Arc::new(entries)))
     }
 
     pub fn some(value: Self) -> Self {
@@ -238,7 +245,9 @@ impl<'a> Map<'a> {
     pub fn len(&self) -> usize {
         match self {
             Self::Json { map, .. } | Self::Object { map, .. } => map.len(),
-            Self::Owned(entries) | Self::Structure { fields: entries, .. } => entries.len(),
+            Self::Owned(entries) | Self::Defaulted(entries) | Self::Structure { fields: entries, .. } => {
+                entries.len()
+            }
             Self::Lazy(_) => 1,
         }
     }
@@ -259,6 +268,10 @@ impl<'a> Map<'a> {
                 let found = entries.iter().find(|(key, _)| key.as_str() == Some(name));
                 found.map(|(_, value)| Ok(value.clone()))
             }
+            Self::Defaulted(entries) => {
+                let found = entries.iter().find(|(key, _)| key.as_str() == Some(name));
+                Some(Ok(found.map_or_else(|| Value::map(Vec::new()), |(_, value)| value.clone())))
+            }
             Self::Lazy(fields) => fields.get(name),
         }
     }
@@ -270,6 +283,14 @@ impl<'a> Map<'a> {
                 entries.iter().find(|(k, _)| k == key).map(|(_, value)| Ok(value.clone()))
             }
             _ => None,
+        }
+    }
+
+    /// Whether there is such a key: what [`get`](Self::get) makes up is not.
+    pub fn has(&self, key: &Value<'a>) -> bool {
+        match self {
+            Self::Defaulted(entries) => entries.iter().any(|(known, _)| known == key),
+            _ => self.get(key).is_some(),
         }
     }
 
@@ -285,7 +306,9 @@ impl<'a> Map<'a> {
                     .filter_map(|(name, field)| Some((name, map.get(&field.json)?, &field.of)));
                 known.map(|(name, value, of)| (text(name), typed(value, of))).collect()
             }
-            Self::Owned(entries) | Self::Structure { fields: entries, .. } => entries.to_vec(),
+            Self::Owned(entries) | Self::Defaulted(entries) | Self::Structure { fields: entries, .. } => {
+                entries.to_vec()
+            }
             Self::Lazy(_) => Vec::new(),
         }
     }
