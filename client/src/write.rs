@@ -3,7 +3,7 @@
 
 use crate::informer::ObjectKey;
 use kube::Resource;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::core::Request;
 use serde::Serialize;
 
@@ -39,6 +39,18 @@ where
 {
     let request = collection::<K>(&key.namespace);
     send(client, request.patch_subresource("status", &key.name, &PatchParams::default(), patch)).await
+}
+
+/// Deletes an object.
+pub async fn delete<K>(
+    client: &kube::Client,
+    key: &ObjectKey,
+    parameters: &DeleteParams,
+) -> Result<(), kube::Error>
+where
+    K: Resource<DynamicType = ()>,
+{
+    send(client, collection::<K>(&key.namespace).delete(&key.name, parameters)).await
 }
 
 /// Posts to a subresource of an object.

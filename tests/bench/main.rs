@@ -52,7 +52,7 @@ impl Settings {
     }
 }
 
-const NAMES: [&str; 18] = [
+const NAMES: [&str; 20] = [
     "size",
     "start",
     "restart",
@@ -69,6 +69,8 @@ const NAMES: [&str; 18] = [
     "schedule",
     "scheduler",
     "backlog",
+    "affinity",
+    "preemption",
     "controllers",
     "pods",
 ];
@@ -91,6 +93,8 @@ async fn run(name: &str, settings: &Settings) -> Result<Vec<Row>, Error> {
         "schedule" => schedule::run(settings).await,
         "scheduler" => scheduler::run(settings).await,
         "backlog" => scheduler::backlogs(settings).await,
+        "affinity" => scheduler::affinity(settings).await,
+        "preemption" => scheduler::preemption(settings).await,
         "controllers" => controllers::run(settings).await,
         "pods" => pods::run(settings).await,
         _ => Err(format!("no such benchmark; there are {}", NAMES.join(", ")).into()),
@@ -125,8 +129,8 @@ async fn measure(arguments: &Arguments, settings: &Settings) -> (Vec<Row>, Vec<S
     let (mut rows, mut failures) = (Vec::new(), Vec::new());
     for name in NAMES {
         let wanted = match arguments.names.as_slice() {
-            // It is part of another.
-            [] => name != "backlog",
+            // They are parts of another.
+            [] => !["backlog", "affinity", "preemption"].contains(&name),
             names => names.iter().any(|wanted| wanted == name),
         };
         if !wanted {

@@ -38,12 +38,15 @@ impl Load {
     }
 }
 
-async fn server(settings: &Settings, nodes: usize) -> Result<Server, Error> {
+async fn server(settings: &Settings, nodes: usize, kubelets: Kubelets) -> Result<Server, Error> {
     let number = nodes.to_string();
     let flags = [ROOTLESS[0], ROOTLESS[1], "--storage-backend", "memory", "--simulate-nodes", &number];
     let server = Server::start(&settings.binary, &flags).await?;
     server.namespace("default").await?;
     server.nodes_ready(nodes).await?;
+    if kubelets == Kubelets::Absent {
+        ignore_pods(&server.target, nodes).await?;
+    }
     Ok(server)
 }
 
@@ -143,22 +146,33 @@ fn bodies(load: Load) -> fn(u64) -> String {
 }
 
 /// From the first creation to the last binding; latency is a single pod's, one at a time, afterwards.
-async fn rate(settings: &Settings, load: Load, nodes: usize, pods: usize) -> Result<Vec<Row>, Error> {
-    let server = server(settings, nodes).await?;
+async fn rate(
+    settings: &Settings,
+    load: Load,
+    nodes: usize,
+    pods: usize,
+    kubelets: Kubelets,
+) -> Result<Vec<Row>, Error> {
+    let server = server(settings, nodes, kubelets).await?;
     prepare(&server, load, nodes).await?;
     let amount = if load == Load::Preempting { pods.min(nodes) } else { settings.amount(pods) };
     let already = if load == Load::Preempting { nodes * 2 } else { 0 };
     let all = bound(&server.target, already + amount).await?;
-    let begun = Instant::now();
+    let (begun, cpu) = (Instant::now(), server.process().cpu()?);
     create(&server.target, amount, bodies(load)).await?;
     let last = all.await??.last().copied().unwrap_or(begun);
-    let label = format!("{}, {nodes} nodes", load.name());
+    let cpu = (server.process().cpu()? - cpu).as_secs_f64() * 1000.0 / count(amount);
+    let label = match kubelets {
+        Kubelets::Simulated => format!("{}, {nodes} nodes", load.name()),
+        Kubelets::Absent => format!("{}, {nodes} nodes, {}", load.name(), kubelets.name()),
+    };
     let mut rows = vec![figure(
         format!("pods bound: {label}"),
         count(amount) / (last - begun).as_secs_f64(),
         "/s",
         amount,
     )];
+    rows.push(figure(format!("pods bound: {label}: server CPU each"), cpu, "ms", amount));
     rows.push(figure(format!("memory: {label}"), server.process().rss_mib()?, "MiB", 1));
     if load == Load::Plain {
         rows.extend(latency(&server, settings, &format!("{nodes} nodes"), "late").await?);
@@ -199,10 +213,7 @@ async fn backlog(
     pods: usize,
     kubelets: Kubelets,
 ) -> Result<Vec<Row>, Error> {
-    let (server, amount) = (server(settings, nodes).await?, settings.amount(pods));
-    if kubelets == Kubelets::Absent {
-        ignore_pods(&server.target, nodes).await?;
-    }
+    let (server, amount) = (server(settings, nodes, kubelets).await?, settings.amount(pods));
     let all = bound(&server.target, amount).await?;
     let later = |n: u64| pod(format!("later-{n}"), "1m", "later", json!({"schedulerName": "later"}));
     create(&server.target, amount, later).await?;
@@ -254,7 +265,7 @@ async fn latency(server: &Server, settings: &Settings, label: &str, prefix: &str
 
 /// The same latency with 10,000 pods in the queue that fit nowhere.
 async fn crowded(settings: &Settings) -> Result<Vec<Row>, Error> {
-    let server = server(settings, 1000).await?;
+    let server = server(settings, 1000, Kubelets::Simulated).await?;
     let mut rows = latency(&server, settings, "1000 nodes, empty queue", "before").await?;
     create(&server.target, settings.amount(10_000), hopeless).await?;
     // Their conditions say that each was tried.
@@ -282,16 +293,36 @@ pub async fn backlogs(settings: &Settings) -> Result<Vec<Row>, Error> {
     Ok(rows)
 }
 
+/// Pods of each kind on 1,000 and 5,000 nodes.
+async fn each(settings: &Settings, loads: &[Load]) -> Result<Vec<Row>, Error> {
+    let mut rows = Vec::new();
+    for load in loads {
+        for kubelets in [Kubelets::Absent, Kubelets::Simulated] {
+            rows.extend(rate(settings, *load, 1000, 5000, kubelets).await?);
+            rows.extend(rate(settings, *load, 5000, 10_000, kubelets).await?);
+        }
+    }
+    Ok(rows)
+}
+
+/// Pods that look at other pods.
+pub async fn affinity(settings: &Settings) -> Result<Vec<Row>, Error> {
+    each(settings, &[Load::AntiAffinity, Load::Affinity, Load::Spread]).await
+}
+
+/// Pods that take the room of others.
+pub async fn preemption(settings: &Settings) -> Result<Vec<Row>, Error> {
+    each(settings, &[Load::Preempting]).await
+}
+
 pub async fn run(settings: &Settings) -> Result<Vec<Row>, Error> {
     let mut rows = Vec::new();
     for (nodes, pods) in [(100, 5000), (1000, 10_000), (5000, 30_000)] {
-        rows.extend(rate(settings, Load::Plain, nodes, pods).await?);
+        rows.extend(rate(settings, Load::Plain, nodes, pods, Kubelets::Simulated).await?);
     }
     rows.extend(backlogs(settings).await?);
-    for load in [Load::AntiAffinity, Load::Affinity, Load::Spread, Load::Preempting] {
-        rows.extend(rate(settings, load, 1000, 5000).await?);
-        rows.extend(rate(settings, load, 5000, 10_000).await?);
-    }
+    rows.extend(affinity(settings).await?);
+    rows.extend(preemption(settings).await?);
     rows.extend(crowded(settings).await?);
     Ok(rows)
 }

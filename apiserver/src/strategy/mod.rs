@@ -293,6 +293,8 @@ pub trait Strategy: Send + Sync + 'static {
 pub fn copy_field(new: &mut Object, old: &Object, field: &str) {
     let Some(fields) = new.as_object_mut() else { return };
     match old.get(field) {
+        // To compare costs a fraction of a copy, and mostly that is all there is to do.
+        Some(value) if fields.get(field) == Some(value) => {}
         Some(value) => {
             fields.insert(field.to_owned(), value.clone());
         }

@@ -56,8 +56,8 @@ impl Snapshot {
         &self.nodes[slot]
     }
 
-    /// The generation of a node to which no pod is nominated, else 0. A look at it spares a look at the node, which most
-    /// cycles do not need: thousands of these fit where one node does.
+    /// The generation of a node. A look at it spares a look at the node, which most cycles do not need: thousands of
+    /// these fit where one node does.
     pub fn mark(&self, slot: usize) -> u64 {
         self.marks[slot]
     }
@@ -129,9 +129,8 @@ impl Snapshot {
 
     fn changed(&mut self, slot: usize) {
         self.generations += 1;
-        let node = &mut self.nodes[slot];
-        node.generation = self.generations;
-        self.marks[slot] = if node.nominated.is_empty() { self.generations } else { 0 };
+        self.nodes[slot].generation = self.generations;
+        self.marks[slot] = self.generations;
     }
 
     fn slot(&mut self, name: &str) -> usize {

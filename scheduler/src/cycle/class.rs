@@ -130,20 +130,21 @@ impl Class {
     }
 
     /// 0 when the node passes every filter; else the code of the first refusal. An error is the text of what failed.
+    /// `own` says that the pod is nominated there, which others of its class are not.
     pub(super) fn judge_all(
         &mut self,
         framework: &Framework,
         snapshot: &Snapshot,
         pod: &PodInfo,
         slot: usize,
+        own: bool,
     ) -> Result<u32, String> {
         let known = self.verdicts[slot];
-        if self.beyond.is_empty() && known.generation != 0 && known.generation == snapshot.mark(slot) {
+        if !own && self.beyond.is_empty() && known.generation == snapshot.mark(slot) {
             return self.checked(known.code);
         }
         let node = snapshot.node(slot);
         let rivals = !node.nominated.is_empty();
-        let own = rivals && node.nominated.iter().any(|n| n.uid == pod.uid);
         if own || (rivals && !self.beyond.is_empty()) {
             let refusal = crate::framework::fits(framework, &mut self.state, pod, node).err();
             let code = refusal.map_or(0, |refusal| self.intern(refusal));
@@ -233,13 +234,10 @@ impl Class {
             self.scores = vec![0; snapshot.slots() * self.columns];
         }
         for slot in nodes {
-            if self.scored[*slot] != 0 && self.scored[*slot] == snapshot.mark(*slot) {
+            if self.scored[*slot] == snapshot.mark(*slot) {
                 continue;
             }
             let node = snapshot.node(*slot);
-            if self.scored[*slot] == node.generation {
-                continue;
-            }
             self.scored[*slot] = node.generation;
             for entry in framework.score.iter().filter(|e| self.state.scores(e.name)) {
                 if let Some(column) = entry.column {

@@ -113,14 +113,19 @@ impl Cycle<'_> {
 
     /// The node that preemption made room on, if it fits by now; then no other is looked at.
     fn nominated(&mut self) -> Result<Option<usize>, Failure> {
-        let Some(name) = self.snapshot.nomination(&self.pod.uid) else { return Ok(None) };
-        let Some(node) = self.snapshot.node_named(name) else { return Ok(None) };
+        let Some(slot) = self.own_slot() else { return Ok(None) };
         self.class.refused.clear();
-        match self.class.judge_all(self.framework, self.snapshot, self.pod, node.slot) {
-            Ok(0) => Ok(Some(node.slot)),
+        match self.class.judge_all(self.framework, self.snapshot, self.pod, slot, true) {
+            Ok(0) => Ok(Some(slot)),
             Ok(_) => Ok(None),
             Err(why) => Err(Failure::Error(why)),
         }
+    }
+
+    /// Of the node that the pod is nominated to.
+    fn own_slot(&self) -> Option<usize> {
+        let name = self.snapshot.nomination(&self.pod.uid)?;
+        self.snapshot.node_named(name).map(|node| node.slot)
     }
 
     /// The slots to look at, and when PreFilter restricted them, who did, with the reason for the others.
@@ -140,7 +145,7 @@ impl Cycle<'_> {
         percentage: usize,
         start: &mut usize,
     ) -> Result<Vec<usize>, Failure> {
-        let snapshot = self.snapshot;
+        let (snapshot, own) = (self.snapshot, self.own_slot());
         let order = if absent.is_some() { only } else { snapshot.order() };
         let enough = enough_nodes(order.len(), self.framework.percentage.unwrap_or(percentage));
         let first = if absent.is_some() { 0 } else { *start % order.len().max(1) };
@@ -149,7 +154,7 @@ impl Cycle<'_> {
         let mut seen = 0;
         for slot in order[first..].iter().chain(&order[..first]) {
             seen += 1;
-            match self.class.judge_all(self.framework, snapshot, self.pod, *slot) {
+            match self.class.judge_all(self.framework, snapshot, self.pod, *slot, own == Some(*slot)) {
                 Ok(0) => feasible.push(*slot),
                 Ok(code) => self.class.refused.push((*slot, code)),
                 Err(why) => return Err(Failure::Error(why)),

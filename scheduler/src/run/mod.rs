@@ -9,6 +9,7 @@ mod live;
 mod objects;
 mod preempting;
 mod report;
+mod rush;
 mod work;
 
 pub(crate) use events::Event;

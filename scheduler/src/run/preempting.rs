@@ -4,11 +4,11 @@ use super::report::Reporter;
 use crate::cache::PodInfo;
 use crate::framework::{Candidate, WaitingPods};
 use crate::queue::Popped;
+use coracle_client::write;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::Api;
-use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
+use kube::api::{DeleteParams, Patch, Preconditions};
 use serde_json::json;
 
 /// What came of it.
@@ -24,7 +24,6 @@ fn gone(error: &kube::Error) -> bool {
 
 /// False when the pod was gone already.
 async fn evict(client: &kube::Client, victim: &PodInfo, scheduler: &str) -> Result<bool, kube::Error> {
-    let api: Api<Pod> = Api::namespaced(client.clone(), &victim.key.namespace);
     let condition = json!({
         "type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler",
         "message": format!("{scheduler}: preempting to accommodate a higher priority pod"),
@@ -32,16 +31,15 @@ async fn evict(client: &kube::Client, victim: &PodInfo, scheduler: &str) -> Resu
         "observedGeneration": victim.pod.metadata.generation,
     });
     let patch = json!({ "metadata": { "uid": victim.uid }, "status": { "conditions": [condition] } });
-    let name = &victim.key.name;
-    match api.patch_status(name, &PatchParams::default(), &Patch::Strategic(patch)).await {
+    match write::patch_status::<Pod>(client, &victim.key, &Patch::Strategic(patch)).await {
         Err(error) if gone(&error) => return Ok(false),
-        told => told.map(|_| ())?,
+        told => told?,
     }
     let exactly = Preconditions { uid: Some(victim.uid.clone()), resource_version: None };
     let parameters = DeleteParams { preconditions: Some(exactly), ..DeleteParams::default() };
-    match api.delete(name, &parameters).await {
+    match write::delete::<Pod>(client, &victim.key, &parameters).await {
         Err(error) if gone(&error) => Ok(false),
-        told => told.map(|_| true),
+        told => told.map(|()| true),
     }
 }
 

@@ -1,12 +1,11 @@
 //! What the scheduler says of pods: events for people, the PodScheduled condition and the nominated node for programs.
 
 use crate::cache::PodInfo;
-use coracle_client::{Recorder, Storm};
+use coracle_client::{Recorder, Storm, write};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodCondition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::Api;
-use kube::api::{Patch, PatchParams};
+use kube::api::Patch;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -124,10 +123,9 @@ impl Reporter {
 /// Changes a pod's status, if it is still this pod.
 fn patch(client: kube::Client, pod: &PodInfo, status: Value) -> impl Future<Output = ()> + Send + use<> {
     let patch = json!({ "metadata": { "uid": pod.uid }, "status": status });
-    let api: Api<Pod> = Api::namespaced(client, &pod.key.namespace);
     let key = pod.key.clone();
     async move {
-        let written = api.patch_status(&key.name, &PatchParams::default(), &Patch::Strategic(patch)).await;
+        let written = write::patch_status::<Pod>(&client, &key, &Patch::Strategic(patch)).await;
         if let Err(error) = written {
             tracing::debug!(pod = %key, %error, "status not written");
         }

@@ -4,6 +4,7 @@ use super::Event;
 use super::binding::{Binder, Outcome, Unbound, Verdict};
 use super::preempting::{self, Told};
 use super::report::Nomination;
+use super::rush::Rush;
 use crate::cache::PodInfo;
 use crate::core::{Core, Found};
 use crate::cycle::{Diagnosis, Failure};
@@ -24,8 +25,6 @@ const TURN: usize = 16;
 /// How long a bound pod may stay unseen before its room is given to others. The binding was acknowledged, so only an
 /// informer that stands still for so long can be wrong.
 const ASSUMED_FOR: Duration = Duration::from_secs(60);
-/// More pods in the active queue than this are a storm, in which events wait; fewer are bound in some ten milliseconds.
-const STORM: usize = 64;
 /// Silence after which memory that only makes the next pods quicker is given back.
 const REST_AFTER: Duration = Duration::from_secs(10);
 /// Gauges are brought up to date so often, while something happens.
@@ -47,6 +46,7 @@ pub struct Scheduler {
     gauges_at: Instant,
     /// Whether they are behind.
     gauges_due: bool,
+    rush: Rush,
 }
 
 impl Scheduler {
@@ -61,6 +61,7 @@ impl Scheduler {
             unseen: BTreeMap::new(),
             gauges_at,
             gauges_due: true,
+            rush: Rush::default(),
         }
     }
 
@@ -76,9 +77,10 @@ impl Scheduler {
             }
             let now = Instant::now();
             self.expire(now);
-            self.binder.reporter.storm.set(self.core.queue.active() > STORM);
+            self.binder.reporter.storm.set(self.rush.is_storm(self.core.queue.active(), now));
             if let Some(popped) = self.core.queue.pop(now) {
                 self.gauges_due = true;
+                self.rush.attempted(now);
                 self.schedule(popped).await;
                 turn += 1;
                 if turn % TURN == 0 {
@@ -103,7 +105,8 @@ impl Scheduler {
         let expires = self.unseen.first_key_value().map(|((at, _), _)| *at);
         let rest = (!self.core.is_rested()).then(|| Instant::now() + REST_AFTER);
         let gauges = self.gauges_due.then_some(self.gauges_at);
-        let due = released.into_iter().chain(expires).chain(rest).chain(gauges).min();
+        let calm = self.rush.ends(Instant::now());
+        let due = released.into_iter().chain(expires).chain(rest).chain(gauges).chain(calm).min();
         let Some(due) = due else { return Some(events.recv().await) };
         match tokio::time::timeout_at(due, events.recv()).await {
             Ok(event) => Some(event),

@@ -34,10 +34,7 @@ impl Known {
             self.by_slot.resize_with(snapshot.slots(), || None);
         }
         let known = &mut self.by_slot[slot];
-        let current = |generation: u64| {
-            generation == snapshot.mark(slot) || generation == snapshot.node(slot).generation
-        };
-        if !known.as_ref().is_some_and(|(generation, _)| current(*generation)) {
+        if known.as_ref().is_none_or(|(generation, _)| *generation != snapshot.mark(slot)) {
             let node = snapshot.node(slot);
             let found = victims(attempt, node, budgets).map(|candidate| {
                 let rank = candidate.rank();
