@@ -2,15 +2,20 @@
 //! whether this node has endpoints of the Service.
 
 use crate::health::{self, LastSync};
-use crate::model::{Usable, by_service, usable};
+use crate::model::{Usable, address_type, by_service, is_for_other_proxy, usable};
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+
+/// Pauses between two tries to have a port; a load balancer takes a node out after a few checks, seconds each.
+const FIRST_RETRY: Duration = Duration::from_secs(1);
+const LAST_RETRY: Duration = Duration::from_secs(60);
 
 /// What is said about one Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,8 +26,13 @@ pub struct Check {
     pub local_endpoints: usize,
 }
 
-/// The checks that this node shall answer, by port.
-pub fn wanted(services: &[Arc<Service>], slices: &[Arc<EndpointSlice>], node: &str) -> BTreeMap<u16, Check> {
+/// The checks that this node shall answer, by port; endpoints count over IPv4 (`ipv6`: over IPv6).
+pub fn wanted(
+    services: &[Arc<Service>],
+    slices: &[Arc<EndpointSlice>],
+    node: &str,
+    ipv6: bool,
+) -> BTreeMap<u16, Check> {
     let slices = by_service(slices);
     let check = |service: &Arc<Service>| {
         let spec = service.spec.as_ref()?;
@@ -33,14 +43,15 @@ pub fn wanted(services: &[Arc<Service>], slices: &[Arc<EndpointSlice>], node: &s
         let namespace = service.metadata.namespace.clone().unwrap_or_default();
         let name = service.metadata.name.clone().unwrap_or_default();
         let of_service = slices.get(&(namespace.as_str(), name.as_str())).into_iter().flatten();
-        let endpoints = of_service.flat_map(|slice| slice.endpoints.iter().flatten());
+        let of_family = of_service.filter(|slice| slice.address_type == address_type(ipv6));
+        let endpoints = of_family.flat_map(|slice| slice.endpoints.iter().flatten());
         let here = endpoints
             .filter(|e| e.node_name.as_deref() == Some(node) && matches!(usable(e), Usable::Ready))
             .filter_map(|e| e.addresses.first());
         let local_endpoints = here.collect::<BTreeSet<_>>().len();
         Some((port, Check { namespace, service: name, local_endpoints }))
     };
-    services.iter().filter_map(check).collect()
+    services.iter().filter(|service| !is_for_other_proxy(service)).filter_map(check).collect()
 }
 
 /// The servers of the checks.
@@ -59,9 +70,9 @@ impl Drop for Server {
 }
 
 impl Checks {
-    /// Serves these and no others. A port that could not be had is tried again with each call.
+    /// Serves these and no others.
     pub fn serve(&mut self, mut wanted: BTreeMap<u16, Check>, last: &LastSync) {
-        self.0.retain(|port, server| wanted.contains_key(port) && !server.task.is_finished());
+        self.0.retain(|port, _| wanted.contains_key(port));
         for (port, server) in &self.0 {
             if let Some(check) = wanted.remove(port) {
                 server.say.send_replace(check);
@@ -75,24 +86,24 @@ impl Checks {
     }
 }
 
-/// Answers until it is aborted.
+/// Answers until it is aborted. A port that is taken is tried again until it is free.
 async fn listen(port: u16, said: watch::Receiver<Check>, last: LastSync) {
-    let listener = match TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).await {
-        Ok(listener) => listener,
-        Err(error) => return tracing::warn!(port, %error, "health check port of a Service not served"),
-    };
-    serve(listener, said, last).await;
+    let mut pause = FIRST_RETRY;
+    loop {
+        match TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).await {
+            Ok(listener) => return serve(listener, said, last).await,
+            Err(error) => tracing::warn!(port, %error, "health check port of a Service not served"),
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(LAST_RETRY);
+    }
 }
 
 async fn serve(listener: TcpListener, said: watch::Receiver<Check>, last: LastSync) {
     loop {
-        match listener.accept().await {
-            Ok((stream, _)) => {
-                let (status, head, body) = answer(&said.borrow(), last.is_in_force());
-                tokio::spawn(health::respond(stream, move |_| (status, head, body)));
-            }
-            Err(error) => tracing::debug!(%error, "no connection"),
-        }
+        let stream = health::next(|| listener.accept()).await;
+        let (status, head, body) = answer(&said.borrow(), last.is_in_force());
+        tokio::spawn(health::respond(stream, move |_| (status, head, body)));
     }
 }
 
@@ -131,16 +142,29 @@ mod tests {
             {"addresses": ["10.42.0.2"], "nodeName": "n"}, {"addresses": ["10.42.0.2"], "nodeName": "n"},
             {"addresses": ["10.42.0.3"], "nodeName": "n", "conditions": {"ready": false}},
             {"addresses": ["10.42.1.2"], "nodeName": "m"}]}));
+        let of =
+            |services: &[Arc<Service>], slices: &[Arc<EndpointSlice>]| wanted(services, slices, "n", false);
         let spec =
             json!({"type": "LoadBalancer", "externalTrafficPolicy": "Local", "healthCheckNodePort": 30500});
-        let found = wanted(&[service(spec)], std::slice::from_ref(&slice), "n");
+        let ours = service(spec);
+        let mut v6 = EndpointSlice::clone(&slice);
+        v6.address_type = "IPv6".to_owned();
+        v6.endpoints = one::<EndpointSlice>(json!({"metadata": {}, "addressType": "IPv6", "endpoints": [
+            {"addresses": ["fd00::2"], "nodeName": "n"}]}))
+        .endpoints
+        .clone();
+        let slices = [slice, Arc::new(v6)];
         let check = Check { namespace: "d".to_owned(), service: "web".to_owned(), local_endpoints: 1 };
-        assert_eq!(found, BTreeMap::from([(30500, check)]));
+        assert_eq!(of(std::slice::from_ref(&ours), &slices), BTreeMap::from([(30500, check)]));
         for other in
             [json!({"type": "LoadBalancer", "healthCheckNodePort": 30500}), json!({"type": "NodePort"})]
         {
-            assert!(wanted(&[service(other)], std::slice::from_ref(&slice), "n").is_empty());
+            assert!(of(&[service(other)], &slices).is_empty());
         }
+        let mut others = Service::clone(&ours);
+        let label = ("service.kubernetes.io/service-proxy-name".to_owned(), "mesh".to_owned());
+        others.metadata.labels = Some(BTreeMap::from([label]));
+        assert!(of(&[Arc::new(others)], &slices).is_empty(), "another proxy answers");
     }
 
     fn check(local_endpoints: usize) -> Check {
@@ -179,16 +203,16 @@ mod tests {
         server.abort();
     }
 
-    #[tokio::test]
-    async fn a_port_that_is_taken_is_tried_again() {
+    #[tokio::test(start_paused = true)]
+    async fn a_port_that_is_taken_is_tried_until_it_is_free() {
         let taken = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).await.expect("a port");
         let port = taken.local_addr().expect("its address").port();
         let (mut checks, last) = (Checks::default(), LastSync::default());
-        for _ in 0..2 {
-            checks.serve(BTreeMap::from([(port, check(1))]), &last);
-            let server = checks.0.get_mut(&port).expect("a server");
-            (&mut server.task).await.expect("it ends and says so");
-        }
+        checks.serve(BTreeMap::from([(port, check(1))]), &last);
+        tokio::time::sleep(FIRST_RETRY * 5).await;
+        drop(taken);
+        tokio::time::sleep(LAST_RETRY).await;
+        TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.expect("it is served without another call");
         checks.serve(BTreeMap::new(), &last);
         assert!(checks.0.is_empty());
     }

@@ -164,9 +164,14 @@ fn sources_of(service: &Service, ipv6: bool) -> Option<Vec<String>> {
 }
 
 /// Services with this label are somebody else's (upstream's `service.kubernetes.io/service-proxy-name`).
-fn is_for_other_proxy(service: &Service) -> bool {
+pub(crate) fn is_for_other_proxy(service: &Service) -> bool {
     let labels = service.metadata.labels.as_ref();
     labels.is_some_and(|l| l.contains_key("service.kubernetes.io/service-proxy-name"))
+}
+
+/// The `addressType` of the slices with a family's endpoints.
+pub(crate) const fn address_type(ipv6: bool) -> &'static str {
+    if ipv6 { "IPv6" } else { "IPv4" }
 }
 
 fn number(port: i32) -> u16 {
@@ -175,8 +180,7 @@ fn number(port: i32) -> u16 {
 
 fn endpoints_of(port: &ApiPort, slices: &[&EndpointSlice], here: Here<'_>, ipv6: bool) -> Vec<Endpoint> {
     let (mut ready, mut leaving) = (Vec::new(), Vec::new());
-    let family = if ipv6 { "IPv6" } else { "IPv4" };
-    for slice in slices.iter().filter(|s| s.address_type == family) {
+    for slice in slices.iter().filter(|s| s.address_type == address_type(ipv6)) {
         let matching = slice.ports.iter().flatten().filter(|p| {
             p.name.as_deref().unwrap_or_default() == port.name.as_deref().unwrap_or_default()
                 && p.protocol.as_deref().unwrap_or("TCP") == port.protocol.as_deref().unwrap_or("TCP")

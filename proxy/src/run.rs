@@ -15,6 +15,8 @@ use std::time::Duration;
 use tokio::process::Command;
 use tokio::sync::Notify;
 
+/// The rules are those of IPv4.
+const IPV6: bool = false;
 /// Changes that come this close together are written at once.
 const GATHER: Duration = Duration::from_millis(20);
 /// How often to look whether somebody flushed the tables; kube-proxy looks every 30 s.
@@ -112,7 +114,7 @@ impl Proxy {
         let (services, slices) = (self.services.list(), self.slices.list());
         let node = self.nodes.get("", &self.config.node_name);
         let here = Here { node: &self.config.node_name, zone: node.as_deref().map_or("", zone) };
-        let ports = model::build(&services, &slices, here, false);
+        let ports = model::build(&services, &slices, here, IPV6);
         let set = rules::render_with(&ports, &self.config.cluster_cidr, self.config.masquerade_pods);
         if set != self.written {
             self.kernel.apply(&set).await?;
@@ -121,7 +123,8 @@ impl Proxy {
         }
         self.ports = ports;
         self.last.now();
-        self.checks.serve(checks::wanted(&services, &slices, &self.config.node_name), &self.last);
+        let checks = checks::wanted(&services, &slices, &self.config.node_name, IPV6);
+        self.checks.serve(checks, &self.last);
         Ok(())
     }
 }
