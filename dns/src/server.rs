@@ -4,6 +4,7 @@ use crate::forward::Forwarder;
 use crate::wire::{self, Reply};
 use crate::zone::{Directory, Zone};
 use hickory_proto::op::{Message, Query, ResponseCode};
+use hickory_proto::rr::RecordType;
 use ipnet::IpNet;
 use parking_lot::RwLock;
 use std::collections::HashMap;
@@ -20,8 +21,8 @@ const LARGEST_QUESTION: usize = 4096;
 const AT_ONCE: usize = 1000;
 /// A TCP connection without a question for so long is closed (RFC 7766 asks for seconds).
 const IDLE: Duration = Duration::from_secs(10);
-/// Aliases followed outside the cluster for one question.
-const NAME_LIMIT_BYTES: usize = 65_535;
+/// Largest answer over TCP: its length stands in two bytes.
+const LARGEST_TCP: usize = 65_535;
 
 /// Addresses by node.
 pub type Nodes = Arc<RwLock<HashMap<String, Vec<IpAddr>>>>;
@@ -125,7 +126,7 @@ impl<D: Directory + Send + Sync + 'static> Server<D> {
                 }
             },
         };
-        let limit = if tcp { NAME_LIMIT_BYTES } else { wire::udp_limit(&request) };
+        let limit = if tcp { LARGEST_TCP } else { wire::udp_limit(&request) };
         let bytes = message.to_vec().ok()?;
         if bytes.len() <= limit { Some(bytes) } else { message.truncate().to_vec().ok() }
     }
@@ -141,7 +142,12 @@ impl<D: Directory + Send + Sync + 'static> Server<D> {
             Err(_) => None,
         };
         if let Some(found) = asked.and_then(|bytes| Message::from_vec(&bytes).ok()) {
+            // A "no" takes along what says how long it may be kept (RFC 2308, RFC 6604).
+            answer.metadata.response_code = found.metadata.response_code;
             answer.add_answers(found.answers);
+            answer.add_authorities(
+                found.authorities.into_iter().filter(|r| r.record_type() == RecordType::SOA),
+            );
         }
         answer
     }

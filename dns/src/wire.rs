@@ -82,7 +82,7 @@ pub fn reply<D: Directory>(zone: &Zone<D>, request: &Message) -> Reply {
     let mut message = response(request, code);
     message.metadata.authoritative = true;
     if facts.is_empty() {
-        message.add_authorities(soa(&zone.domain));
+        deny(&mut message, code, &zone.domain);
     }
     let mut alias = alias_among(&facts);
     message.add_answers(facts.iter().filter_map(|f| record(f, &zone.domain, question)));
@@ -90,18 +90,30 @@ pub fn reply<D: Directory>(zone: &Zone<D>, request: &Message) -> Reply {
     if question.query_type() == RecordType::CNAME {
         return answer(message);
     }
-    for _ in 0..ALIASES {
-        let Some(target) = alias.take() else { break };
-        match zone.answer(&target.to_lowercase(), asked(question.query_type())) {
+    let mut seen = vec![name.to_owned()];
+    while let Some(target) = alias.take().filter(|_| seen.len() <= ALIASES) {
+        let next = target.to_lowercase();
+        match zone.answer(&next, asked(question.query_type())) {
             Answer::NotOurs => return follow(message, &target),
+            // A ring: every alias of it is told already.
+            Answer::Found { .. } if seen.contains(&next) => {}
             Answer::Found { records, .. } => {
                 alias = alias_among(&records);
                 message.add_answers(records.iter().filter_map(|f| record(f, &zone.domain, question)));
             }
-            Answer::NoData | Answer::NoName => {}
+            // The end of the chain decides about the whole (RFC 6604).
+            Answer::NoData => deny(&mut message, ResponseCode::NoError, &zone.domain),
+            Answer::NoName => deny(&mut message, ResponseCode::NXDomain, &zone.domain),
         }
+        seen.push(next);
     }
     answer(message)
+}
+
+/// Says that there is no such record or name, and how long that may be kept (RFC 2308).
+fn deny(message: &mut Message, code: ResponseCode, domain: &str) {
+    message.metadata.response_code = code;
+    message.add_authorities(soa(domain));
 }
 
 /// Where an alias among the records leads, without the final dot.
@@ -169,16 +181,20 @@ mod tests {
 
     /// What is answered to a question for a Service: the code, the records, and where the rest is to be asked.
     fn ask(service: &str, kind: RecordType) -> (ResponseCode, Vec<String>, Option<String>) {
+        let (message, target) = message(service, kind);
+        let records = message.answers.iter().map(|r| format!("{} {}", r.name, r.data)).collect();
+        (message.metadata.response_code, records, target)
+    }
+
+    fn message(service: &str, kind: RecordType) -> (Message, Option<String>) {
         let name = absolute(&format!("{service}.default.svc.cluster.local")).expect("a name");
         let mut request = Message::query();
         request.add_query(Query::query(name, kind));
-        let (message, target) = match reply(&zone(), &request) {
+        match reply(&zone(), &request) {
             Reply::Answer(message) => (*message, None),
             Reply::Follow { answer, target } => (*answer, Some(target.to_ascii())),
             Reply::Forward => panic!("forwarded"),
-        };
-        let records = message.answers.iter().map(|r| format!("{} {}", r.name, r.data)).collect();
-        (message.metadata.response_code, records, target)
+        }
     }
 
     #[test]
@@ -205,7 +221,24 @@ mod tests {
     #[test]
     fn aliases_to_nothing_and_to_themselves_end() {
         let lost = ask("lost", RecordType::A);
-        assert_eq!((lost.0, lost.1.len(), lost.2), (ResponseCode::NoError, 1, None));
-        assert!(ask("ring", RecordType::A).1.len() <= ALIASES + 1);
+        assert_eq!((lost.0, lost.1.len(), lost.2), (ResponseCode::NXDomain, 1, None));
+        assert_eq!(ask("ring", RecordType::A).1.len(), 1);
+        assert_eq!(ask("there", RecordType::A).1.len(), 2, "both aliases of the ring, once each");
+    }
+
+    #[test]
+    fn every_no_says_how_long_it_may_be_kept() {
+        for (service, kind, code) in [
+            ("web", RecordType::TXT, ResponseCode::NoError),
+            ("none", RecordType::A, ResponseCode::NXDomain),
+            ("alias", RecordType::AAAA, ResponseCode::NoError),
+            ("lost", RecordType::A, ResponseCode::NXDomain),
+        ] {
+            let (message, _) = message(service, kind);
+            assert_eq!(message.metadata.response_code, code, "{service}");
+            let told = message.authorities.iter().map(Record::record_type).collect::<Vec<_>>();
+            assert_eq!(told, [RecordType::SOA], "{service}");
+        }
+        assert!(message("alias", RecordType::A).0.authorities.is_empty());
     }
 }

@@ -66,6 +66,8 @@ pub fn zone() -> Zone<Fake> {
                 alias("second", "web.default.svc.cluster.local"),
                 alias("further", "out.default.svc.cluster.local"),
                 alias("ring", "ring.default.svc.cluster.local"),
+                alias("there", "back.default.svc.cluster.local"),
+                alias("back", "there.default.svc.cluster.local"),
                 alias("lost", "none.default.svc.cluster.local"),
             ],
             slices: vec![Arc::new(serde_json::from_value(slice).expect("a slice"))],
