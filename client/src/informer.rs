@@ -334,28 +334,13 @@ pub fn decode<K: Kind>(bytes: &[u8]) -> Option<K> {
     // As text, the way kube reads answers: each further kind of reader would be the code of all types once more.
     let read = |text: &str| serde_json::from_str(text);
     let decoded = std::str::from_utf8(bytes).map_err(|e| e.to_string()).and_then(|text| {
-        let mended = |error: serde_json::Error| match with_times(text) {
+        let mended = |error: serde_json::Error| match crate::untold::filled(text) {
             Some(mended) => read(&mended),
             None => Err(error),
         };
         read(text).or_else(mended).map_err(|e| e.to_string())
     });
     decoded.map_err(|error| tracing::warn!(kind = %K::kind(&()), %error, "an object could not be read")).ok()
-}
-
-/// The object with a time in each condition of its status; `None` where none lacks one. Go's clients may leave
-/// `lastTransitionTime` out of a condition (it is null then), our types may not.
-fn with_times(text: &str) -> Option<String> {
-    let mut object: serde_json::Value = serde_json::from_str(text).ok()?;
-    let mut lacking = false;
-    for condition in object.pointer_mut("/status/conditions")?.as_array_mut()? {
-        let fields = condition.as_object_mut()?;
-        if fields.get("lastTransitionTime").is_none_or(serde_json::Value::is_null) {
-            fields.insert("lastTransitionTime".to_owned(), "1970-01-01T00:00:00Z".into());
-            lacking = true;
-        }
-    }
-    lacking.then(|| object.to_string())
 }
 
 /// Everything of a kind, in all namespaces.
@@ -425,6 +410,9 @@ mod tests {
     use super::*;
     use k8s_openapi::api::core::v1::Service;
 
+    /// Go's zero time, in seconds.
+    const NEVER: i64 = -62_135_596_800;
+
     #[test]
     fn conditions_without_a_time_are_read() {
         let read = |condition: &str| {
@@ -435,8 +423,8 @@ mod tests {
         };
         let timed = r#"{"type": "T", "status": "True", "reason": "R", "message": "", "lastTransitionTime": "1970-01-01T00:01:00Z"}"#;
         let timeless = r#"{"type": "U", "status": "True", "reason": "R", "message": ""}"#;
-        assert_eq!(read(&format!("{timed}, {timeless}")), Some(vec![60, 0]));
-        assert_eq!(read(r#"{"type": "U", "lastTransitionTime": null}"#), Some(vec![0]));
+        assert_eq!(read(&format!("{timed}, {timeless}")), Some(vec![60, NEVER]));
+        assert_eq!(read(r#"{"type": "U", "lastTransitionTime": null}"#), Some(vec![NEVER]));
         assert_eq!(read(r#"{"type": 1}"#), None);
     }
 }

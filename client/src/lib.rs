@@ -15,6 +15,7 @@ pub mod queue;
 pub mod reflector;
 mod slim;
 pub mod transport;
+mod untold;
 pub mod write;
 
 pub use context::Context;

@@ -1,5 +1,5 @@
 //! Writes whose answer nobody reads. The server sends the whole object back; to decode it would cost the component as
-//! much as its own copy of the change does.
+//! much as its own copy of the change does, and fail where a condition has no time ([`crate::untold`]).
 
 use crate::informer::ObjectKey;
 use kube::Resource;
@@ -37,8 +37,38 @@ pub async fn patch_status<K>(
 where
     K: Resource<DynamicType = ()>,
 {
+    patch_part::<K>(client, key, Some("status"), &PatchParams::default(), patch).await
+}
+
+/// Patches an object, or a subresource of it.
+pub async fn patch_part<K>(
+    client: &kube::Client,
+    key: &ObjectKey,
+    subresource: Option<&str>,
+    params: &PatchParams,
+    patch: &Patch<impl Serialize>,
+) -> Result<(), kube::Error>
+where
+    K: Resource<DynamicType = ()>,
+{
     let request = collection::<K>(&key.namespace);
-    send(client, request.patch_subresource("status", &key.name, &PatchParams::default(), patch)).await
+    let request = match subresource {
+        Some(part) => request.patch_subresource(part, &key.name, params, patch),
+        None => request.patch(&key.name, params, patch),
+    };
+    send(client, request).await
+}
+
+/// Replaces the status of an object as an informer showed it. A condition of somebody else's that has no time keeps
+/// none.
+pub async fn replace_status<K>(client: &kube::Client, key: &ObjectKey, object: &K) -> Result<(), kube::Error>
+where
+    K: Resource<DynamicType = ()> + Serialize,
+{
+    let body =
+        serde_json::to_vec(object).and_then(crate::untold::emptied).map_err(kube::Error::SerdeError)?;
+    let request = collection::<K>(&key.namespace);
+    send(client, request.replace_subresource("status", &key.name, &PostParams::default(), body)).await
 }
 
 /// Deletes an object.

@@ -9,14 +9,13 @@ mod stale;
 use crate::Clients;
 use crate::common::{message_of, pods};
 use crate::discovery::Known;
-use coracle_client::informer::{Delta, Kind, api_for};
-use coracle_client::{Controller, Informer, Next, ObjectKey, ReconcileError, Reconciler, Recorder};
+use coracle_client::informer::{Delta, Kind};
+use coracle_client::{Controller, Informer, Next, ObjectKey, ReconcileError, Reconciler, Recorder, write};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetSpec, PodDisruptionBudgetStatus};
-use kube::api::PostParams;
+use kube::ResourceExt;
 use kube::core::{Selector, SelectorExt};
-use kube::{Api, ResourceExt};
 use scale::{Owners, Wanted};
 pub use stale::run as run_stale;
 use std::sync::Arc;
@@ -178,9 +177,7 @@ impl Budgets {
         if budget.status.as_ref() == Some(&status) {
             return Ok(());
         }
-        let api: Api<PodDisruptionBudget> = api_for(&self.client, key);
         let changed = PodDisruptionBudget { status: Some(status), ..budget.clone() };
-        api.replace_status(&key.name, &PostParams::default(), &changed).await?;
-        Ok(())
+        Ok(write::replace_status(&self.client, key, &changed).await?)
     }
 }

@@ -11,12 +11,11 @@ mod plan;
 
 use crate::Clients;
 use crate::common::{code_of, message_of};
-use coracle_client::informer::api_for;
+use coracle_client::write;
 use coracle_client::{Controller, Delta, Informer, Next, ObjectKey, ReconcileError, Reconciler, Recorder};
 use k8s_openapi::api::core::v1::{LoadBalancerIngress, Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use kube::Api;
-use kube::api::{Patch, PatchParams};
+use kube::api::Patch;
 use parking_lot::Mutex;
 use plan::{FINALIZER, Share, World};
 use serde_json::json;
@@ -174,11 +173,8 @@ impl Balancers {
     /// Status and finalizer in one request. A Service that went meanwhile needs neither.
     async fn patch(&self, service: &Service, body: serde_json::Value) -> Result<(), kube::Error> {
         let key = ObjectKey::of(service);
-        let api: Api<Service> = api_for(&self.client, &key);
-        match api.patch_status(&key.name, &PatchParams::default(), &Patch::Strategic(body)).await {
+        match write::patch_status::<Service>(&self.client, &key, &Patch::Strategic(body)).await {
             Err(error) if code_of(&error) == 404 => Ok(()),
-            // It is done; the answer shows a condition without a time, which others may write and our types do not read.
-            Err(kube::Error::SerdeError(_)) => Ok(()),
             Err(error) => {
                 let message = format!(
                     "Error syncing load balancer: failed to update load balancer status: {}",
@@ -187,7 +183,7 @@ impl Balancers {
                 self.recorder.warning(service, "SyncLoadBalancerFailed", message);
                 Err(error)
             }
-            Ok(_) => Ok(()),
+            Ok(()) => Ok(()),
         }
     }
 }

@@ -5,10 +5,10 @@ mod plan;
 
 use crate::Clients;
 use crate::common::code_of;
-use coracle_client::{Controller, Delta, Informer, Next, ReconcileError, Reconciler};
+use coracle_client::{Controller, Delta, Informer, Next, ObjectKey, ReconcileError, Reconciler, write};
 use k8s_openapi::api::networking::v1::{IPAddress, ServiceCIDR};
+use kube::ResourceExt;
 use kube::api::{Patch, PatchParams};
-use kube::{Api, ResourceExt};
 use plan::{FINALIZER, Step, step};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -75,9 +75,12 @@ impl Reconciler for Ranges {
 impl Ranges {
     async fn take(&self, name: &str, step: Step) -> Result<(), ReconcileError> {
         let finalizers = |key: &str| json!({ "metadata": { key: [FINALIZER] } });
-        let api: Api<ServiceCIDR> = Api::all(self.client.clone());
+        let key = ObjectKey::new("", name);
         let params = PatchParams { field_manager: Some(CONTROLLER.to_owned()), ..PatchParams::default() };
-        let strategic = async |patch: Value| api.patch(name, &params, &Patch::Strategic(patch)).await;
+        let strategic = async |patch: Value| {
+            let patch = Patch::Strategic(patch);
+            write::patch_part::<ServiceCIDR>(&self.client, &key, None, &params, &patch).await
+        };
         let done = match step {
             Step::Nothing | Step::Wait(_) => return Ok(()),
             Step::Protect => strategic(finalizers("finalizers")).await,
@@ -87,7 +90,8 @@ impl Ranges {
                     "apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR", "metadata": { "name": name },
                     "status": { "conditions": [condition] },
                 });
-                api.patch_status(name, &PatchParams::apply(CONTROLLER).force(), &Patch::Apply(applied)).await
+                let (params, patch) = (PatchParams::apply(CONTROLLER).force(), Patch::Apply(applied));
+                write::patch_part::<ServiceCIDR>(&self.client, &key, Some("status"), &params, &patch).await
             }
         };
         match done {

@@ -1,7 +1,7 @@
 //! Services of type LoadBalancer on bare machines.
 
 use crate::cluster;
-use crate::raw::{Kind, Raw};
+use crate::raw::{Kind, Raw, condition};
 use crate::support::until_list;
 use k8s_openapi::api::core::v1::Event;
 use serde_json::{Value, json};
@@ -141,4 +141,19 @@ async fn policy_local_follows_the_ready_endpoints() {
     let unready = json!({ "status": { "conditions": [{ "type": "Ready", "status": "False" }] } });
     raw.patch(Kind::Strategic, &format!("{pods}/p/status"), unready).await;
     raw.until("nothing again", path, |s| addresses(s).is_empty()).await;
+}
+
+#[tokio::test]
+async fn a_condition_that_somebody_left_without_a_time_stays_so() {
+    let world = cluster().await;
+    let raw = Raw::of(&world);
+    raw.post(SERVICES, service("web", 80)).await;
+    let path = &format!("{SERVICES}/web");
+    let timeless = json!({ "type": "E2E", "status": "True", "reason": "R", "message": "m" });
+    let status = json!({ "status": { "conditions": [timeless] } });
+    raw.patch(Kind::Strategic, &format!("{path}/status"), status).await;
+    node(&raw, "n1", "192.0.2.1").await;
+    let got = raw.until("an address", path, |s| addresses(s) == ["192.0.2.1"]).await;
+    let told = condition(&got, "E2E");
+    assert_eq!((told["reason"].as_str(), told["lastTransitionTime"].is_null()), (Some("R"), true), "{got}");
 }

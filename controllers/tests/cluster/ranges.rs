@@ -1,4 +1,5 @@
 use crate::cluster;
+use crate::raw::{Kind, Raw, condition};
 use crate::support::{until_gone, until_object};
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::networking::v1::{IPAddress, ServiceCIDR};
@@ -44,4 +45,27 @@ async fn ranges_widen_allocation_and_stay_while_their_addresses_are_in_use() {
     services.delete("a", &DeleteParams::default()).await.unwrap();
     until_gone("the range", &ranges, "more").await;
     assert!(addresses.get_opt("10.200.0.3").await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn a_condition_without_a_time_is_no_hindrance_and_stays_so() {
+    let world = cluster().await;
+    let raw = Raw::of(&world);
+    let path = "/apis/networking.k8s.io/v1/servicecidrs/more";
+    let ready = |range: &Value| condition(range, "Ready")["status"] == "True";
+    raw.post(
+        "/apis/networking.k8s.io/v1/servicecidrs",
+        json!({ "metadata": { "name": "more" },
+        "spec": { "cidrs": ["10.200.0.0/24"] } }),
+    )
+    .await;
+    raw.until("ready", path, ready).await;
+    let timeless = json!({ "type": "E2E", "status": "True", "reason": "R", "message": "m" });
+    let unready = json!({ "type": "Ready", "status": "False", "reason": "R", "message": "m",
+        "lastTransitionTime": "2026-01-01T00:00:00Z" });
+    let status = json!({ "status": { "conditions": [timeless, unready] } });
+    raw.patch(Kind::Strategic, &format!("{path}/status"), status).await;
+    let got = raw.until("ready again", path, ready).await;
+    let told = condition(&got, "E2E");
+    assert_eq!((told["reason"].as_str(), told["lastTransitionTime"].is_null()), (Some("R"), true), "{got}");
 }
