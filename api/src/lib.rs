@@ -18,6 +18,7 @@ pub mod quota;
 pub mod re2;
 pub mod schema;
 pub mod selector;
+pub mod storage;
 pub mod structural;
 pub mod validation;
 

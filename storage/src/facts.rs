@@ -1,6 +1,8 @@
 //! What the storage controllers read off claims and volumes, and the names they share.
 
 use coracle_api::Quantity;
+pub use coracle_api::storage::{BIND_COMPLETED, BOUND_BY_CONTROLLER, SELECTED_NODE};
+use coracle_api::storage::{DEFAULT_MARKS, OLD_CLASS, named_class};
 use k8s_openapi::api::core::v1::{
     Node, NodeSelectorRequirement, ObjectReference, PersistentVolume, PersistentVolumeClaim,
 };
@@ -9,18 +11,11 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-pub const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
-pub const BOUND_BY_CONTROLLER: &str = "pv.kubernetes.io/bound-by-controller";
 pub const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
-pub const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 pub const STORAGE_PROVISIONER: [&str; 2] =
     ["volume.beta.kubernetes.io/storage-provisioner", "volume.kubernetes.io/storage-provisioner"];
 pub const LOCAL_PATH: &str = "coracle.io/local-path";
 pub const HOSTNAME: &str = "kubernetes.io/hostname";
-/// Where a class was named before the field existed; it goes before the field.
-const OLD_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
-const DEFAULT_CLASS: [&str; 2] =
-    ["storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class"];
 
 pub fn phase(volume: &PersistentVolume) -> &str {
     volume.status.as_ref().and_then(|s| s.phase.as_deref()).unwrap_or("Pending")
@@ -41,23 +36,27 @@ pub fn volume_name(claim: &PersistentVolumeClaim) -> Option<&str> {
 
 /// The claim's class; empty when it wants none.
 pub fn class_of(claim: &PersistentVolumeClaim) -> &str {
-    let named = claim.spec.as_ref().and_then(|s| s.storage_class_name.as_deref());
-    annotation(claim, OLD_CLASS).or(named).unwrap_or_default()
+    wanted_class(claim).unwrap_or_default()
+}
+
+/// The class that the claim wants; `None` where it does not say, and gets the default.
+fn wanted_class(claim: &PersistentVolumeClaim) -> Option<&str> {
+    let field = claim.spec.as_ref().and_then(|s| s.storage_class_name.as_deref());
+    named_class(annotation(claim, OLD_CLASS), field)
 }
 
 /// Whether the claim says of which class it wants to be, be it of none. One that does not gets the default.
 pub fn names_class(claim: &PersistentVolumeClaim) -> bool {
-    annotation(claim, OLD_CLASS).is_some()
-        || claim.spec.as_ref().is_some_and(|s| s.storage_class_name.is_some())
+    wanted_class(claim).is_some()
 }
 
 pub fn class_of_volume(volume: &PersistentVolume) -> &str {
-    let named = volume.spec.as_ref().and_then(|s| s.storage_class_name.as_deref());
-    annotation(volume, OLD_CLASS).or(named).unwrap_or_default()
+    let field = volume.spec.as_ref().and_then(|s| s.storage_class_name.as_deref());
+    named_class(annotation(volume, OLD_CLASS), field).unwrap_or_default()
 }
 
 pub fn is_default(class: &StorageClass) -> bool {
-    DEFAULT_CLASS.iter().any(|key| annotation(class, key) == Some("true"))
+    DEFAULT_MARKS.iter().any(|key| annotation(class, key) == Some("true"))
 }
 
 /// Of several default classes the newest, and of equally new ones the first by name.

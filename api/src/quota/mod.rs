@@ -8,6 +8,7 @@ mod scopes;
 pub use pods::{Totals, totals};
 pub use scopes::matches_scopes;
 
+use crate::storage::class_named_by;
 use crate::{Object, Quantity};
 use jiff::Timestamp;
 use serde_json::Value;
@@ -125,14 +126,8 @@ fn services(service: &Object, usage: &mut Amounts) {
     usage.insert("services.loadbalancers".to_owned(), count(balancers));
 }
 
-/// The class a claim names, by field or by the annotation of old.
-fn class_of(claim: &Object) -> &str {
-    let beta = claim["metadata"]["annotations"]["volume.beta.kubernetes.io/storage-class"].as_str();
-    beta.or_else(|| claim["spec"]["storageClassName"].as_str()).unwrap_or_default()
-}
-
 fn claims(claim: &Object, usage: &mut Amounts) {
-    let class = class_of(claim);
+    let class = class_named_by(claim).unwrap_or_default();
     let asked = amounts(&claim["spec"]["resources"]["requests"]).remove("storage");
     // While a claim shrinks back from a failed expansion, what was allocated still counts.
     let allocated = amounts(&claim["status"]["allocatedResources"]).remove("storage");

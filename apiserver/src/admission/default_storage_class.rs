@@ -2,13 +2,11 @@
 //! (<https://kubernetes.io/docs/concepts/storage/storage-classes/#default-storageclass>).
 
 use super::{Operation, Plugin, Request};
+use coracle_api::storage::{DEFAULT_MARKS, class_named_by};
 use coracle_api::{ApiError, Object};
 use std::cmp::Reverse;
 
 pub(super) struct DefaultStorageClass;
-
-const IS_DEFAULT: [&str; 2] =
-    ["storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class"];
 
 impl Plugin for DefaultStorageClass {
     fn name(&self) -> &'static str {
@@ -16,9 +14,7 @@ impl Plugin for DefaultStorageClass {
     }
 
     fn mutate(&self, request: &Request, claim: &mut Object, _old: Option<&Object>) -> Result<(), ApiError> {
-        let named = claim["spec"]["storageClassName"].is_string()
-            || claim["metadata"]["annotations"]["volume.beta.kubernetes.io/storage-class"].is_string();
-        if !request.is(Operation::Create, "", "persistentvolumeclaims") || named {
+        if !request.is(Operation::Create, "", "persistentvolumeclaims") || class_named_by(claim).is_some() {
             return Ok(());
         }
         if let Some(name) = default_class(request) {
@@ -31,7 +27,8 @@ impl Plugin for DefaultStorageClass {
 /// Of several the newest, and of equally new ones the first by name.
 fn default_class(request: &Request) -> Option<String> {
     let classes = request.read.list("storageclasses.storage.k8s.io", "");
-    let is_default = |c: &Object| IS_DEFAULT.iter().any(|key| c["metadata"]["annotations"][*key] == "true");
+    let is_default =
+        |c: &Object| DEFAULT_MARKS.iter().any(|key| c["metadata"]["annotations"][*key] == "true");
     let text = |c: &Object, field: &str| c["metadata"][field].as_str().unwrap_or_default().to_owned();
     let defaults = classes.iter().filter(|c| is_default(c));
     let chosen = defaults.min_by_key(|c| (Reverse(text(c, "creationTimestamp")), text(c, "name")))?;
@@ -45,7 +42,7 @@ mod tests {
     use serde_json::{Value, json};
 
     fn class(name: &str, created: &str, is_default: &str) -> Object {
-        let annotations = json!({ IS_DEFAULT[0]: is_default });
+        let annotations = json!({ DEFAULT_MARKS[0]: is_default });
         json!({ "metadata": { "name": name, "creationTimestamp": created, "annotations": annotations } })
     }
 

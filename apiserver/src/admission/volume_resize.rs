@@ -3,6 +3,7 @@
 
 use super::{Operation, Plugin, Request};
 use coracle_api::quantity::Quantity;
+use coracle_api::storage::class_named_by;
 use coracle_api::{ApiError, Object};
 
 pub(super) struct PersistentVolumeClaimResize;
@@ -25,11 +26,8 @@ impl Plugin for PersistentVolumeClaimResize {
         if old["status"]["phase"] != "Bound" {
             return Err(request.forbidden("Only bound persistent volume claims can be expanded"));
         }
-        let named = |o: &Object| {
-            let beta = o["metadata"]["annotations"]["volume.beta.kubernetes.io/storage-class"].as_str();
-            beta.or_else(|| o["spec"]["storageClassName"].as_str()).unwrap_or_default().to_owned()
-        };
-        let class = request.read.get("storageclasses.storage.k8s.io", "", &named(old));
+        let named = class_named_by(old).unwrap_or_default();
+        let class = request.read.get("storageclasses.storage.k8s.io", "", named);
         if class.is_some_and(|class| class["allowVolumeExpansion"] == true) {
             return Ok(());
         }

@@ -4,6 +4,7 @@ use super::pods::validate::{resources, update as pods};
 use super::value::*;
 use super::volumes::access_modes;
 use super::{Column, Env, Strategy, copy_field, rules, table, volume_warnings};
+use coracle_api::storage::{OLD_CLASS, class_named_by};
 use coracle_api::{FieldError, Object};
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -11,7 +12,6 @@ use serde_json::{Value, json};
 pub struct PersistentVolumeClaims;
 
 /// The annotation that was the class once.
-const OLD_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
 
 /// Also for the claim templates of StatefulSets.
 pub fn defaults(claim: &mut Object) {
@@ -108,8 +108,7 @@ impl Strategy for PersistentVolumeClaims {
 
 /// The class, which an old annotation may name.
 pub fn class(object: &Object) -> &str {
-    let old = at(object, "metadata.annotations").get(OLD_CLASS);
-    old.and_then(Value::as_str).unwrap_or_else(|| str_at(object, "spec.storageClassName"))
+    class_named_by(object).unwrap_or_default()
 }
 
 /// Also for the claims of ephemeral volumes.

@@ -2,9 +2,9 @@
 
 use super::pods::warnings::{Notes, fraction, node_term};
 use super::value::*;
+use coracle_api::storage::OLD_CLASS;
 use serde_json::Value;
 
-const CLASS: &str = "volume.beta.kubernetes.io/storage-class";
 const OPTIONS: &str = "volume.beta.kubernetes.io/mount-options";
 
 /// Kinds of volumes that are gone or will go.
@@ -26,7 +26,7 @@ fn annotation(object: &Value, key: &str, since: &str, field: &str, notes: &mut N
 
 pub fn of_volume(volume: &Value) -> Vec<String> {
     let (mut notes, spec, path) = (Notes::default(), at(volume, "spec"), Path::root("spec"));
-    annotation(volume, CLASS, "v1.8", "storageClassName", &mut notes);
+    annotation(volume, OLD_CLASS, "v1.8", "storageClassName", &mut notes);
     annotation(volume, OPTIONS, "v1.31", "mountOptions", &mut notes);
     if str_at(spec, "persistentVolumeReclaimPolicy") == "Recycle" {
         let text = "The Recycle reclaim policy is deprecated. Instead, the recommended approach is to use dynamic \
@@ -45,7 +45,7 @@ pub fn of_volume(volume: &Value) -> Vec<String> {
 
 pub fn of_claim(claim: &Value) -> Vec<String> {
     let mut notes = Notes::default();
-    annotation(claim, CLASS, "v1.8", "storageClassName", &mut notes);
+    annotation(claim, OLD_CLASS, "v1.8", "storageClassName", &mut notes);
     for field in ["requests", "limits"] {
         let amounts = at(at(claim, "spec.resources"), field);
         fraction(amounts, "storage", &Path::root("spec").field("resources").field(field), &mut notes);
@@ -61,7 +61,7 @@ mod tests {
     #[test]
     fn old_ways_of_volumes_and_claims() {
         let term = json!({ "matchExpressions": [{ "key": "beta.kubernetes.io/os", "operator": "Exists" }] });
-        let volume = json!({ "metadata": { "annotations": { CLASS: "a", OPTIONS: "ro" } }, "spec": {
+        let volume = json!({ "metadata": { "annotations": { OLD_CLASS: "a", OPTIONS: "ro" } }, "spec": {
             "persistentVolumeReclaimPolicy": "Recycle", "rbd": { "image": "i" },
             "nodeAffinity": { "required": { "nodeSelectorTerms": [term] } } } });
         assert_eq!(

@@ -4,6 +4,7 @@
 
 use crate::Clients;
 use crate::common::{code_of, message_of, ownership};
+use coracle_api::storage::ephemeral_claim;
 use coracle_client::informer::{Delta, api_for, deleting, uid_of};
 use coracle_client::{Controller, Informer, Next, ObjectKey, ReconcileError, Reconciler, Recorder};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
@@ -50,7 +51,7 @@ fn wanted(pod: &Pod) -> impl Iterator<Item = PersistentVolumeClaim> {
         let meta = template.metadata.clone().unwrap_or_default();
         let claim = PersistentVolumeClaim {
             metadata: ObjectMeta {
-                name: Some(format!("{}-{}", pod.name_any(), volume.name)),
+                name: Some(ephemeral_claim(&pod.name_any(), &volume.name)),
                 namespace: pod.namespace(),
                 labels: meta.labels,
                 annotations: meta.annotations,

@@ -122,7 +122,7 @@ impl PodInfo {
     pub fn claim_names(&self) -> impl Iterator<Item = String> {
         self.placing_volumes().filter_map(|v| match (&v.persistent_volume_claim, &v.ephemeral) {
             (Some(source), _) => Some(source.claim_name.clone()),
-            (None, Some(_)) => Some(format!("{}-{}", self.key.name, v.name)),
+            (None, Some(_)) => Some(coracle_api::storage::ephemeral_claim(&self.key.name, &v.name)),
             (None, None) => None,
         })
     }

@@ -3,9 +3,10 @@
 //! <https://kubernetes.io/docs/concepts/storage/persistent-volumes/#storage-object-in-use-protection>
 
 use crate::{Clients, facts};
+use coracle_api::storage::ephemeral_claim;
 use coracle_client::informer::{api_for, deleting};
 use coracle_client::{Controller, Delta, Informer, Next, ObjectKey, ReconcileError, Reconciler};
-use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod, Volume};
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use kube::api::{ListParams, PostParams};
 use kube::{Api, ResourceExt};
 use tokio_util::sync::CancellationToken;
@@ -13,31 +14,27 @@ use tokio_util::sync::CancellationToken;
 const CLAIM_FINALIZER: &str = "kubernetes.io/pvc-protection";
 const VOLUME_FINALIZER: &str = "kubernetes.io/pv-protection";
 
-/// The claims that a pod's volumes name, those of ephemeral volumes included.
-pub fn claim_names(pod: &Pod) -> Vec<String> {
+/// The claims that a pod's volumes name, and whether each was made for an ephemeral volume of this very pod.
+fn claims_of(pod: &Pod) -> impl Iterator<Item = (String, bool)> {
     let volumes = pod.spec.iter().flat_map(|s| s.volumes.iter().flatten());
-    let names = volumes.filter_map(|volume| {
-        let named = volume.persistent_volume_claim.as_ref().map(|source| source.claim_name.clone());
-        named.or_else(|| volume.ephemeral.as_ref().map(|_| format!("{}-{}", pod.name_any(), volume.name)))
-    });
-    names.collect()
+    volumes.filter_map(|volume| match (&volume.persistent_volume_claim, &volume.ephemeral) {
+        (Some(source), _) => Some((source.claim_name.clone(), false)),
+        (None, Some(_)) => Some((ephemeral_claim(&pod.name_any(), &volume.name), true)),
+        (None, None) => None,
+    })
 }
 
 pub fn uses(pod: &Pod, claim: &str) -> bool {
-    claim_names(pod).iter().any(|name| name == claim)
+    claims_of(pod).any(|(name, _)| name == claim)
 }
 
 /// A pod that is on a node holds its claims until it is gone, whatever its phase; those of its own ephemeral volumes
 /// only until it has ended for good: it may wait for them in turn.
 fn holds(pod: &Pod, claim: &str) -> bool {
-    let spec = pod.spec.as_ref();
-    let is_own = |volume: &Volume| {
-        volume.ephemeral.is_some() && format!("{}-{}", pod.name_any(), volume.name) == claim
-    };
-    let own = || spec.is_some_and(|s| s.volumes.iter().flatten().any(is_own));
-    spec.and_then(|s| s.node_name.as_deref()).is_some_and(|n| !n.is_empty())
-        && uses(pod, claim)
-        && !(has_ended(pod) && own())
+    let node = pod.spec.as_ref().and_then(|s| s.node_name.as_deref());
+    let ended = has_ended(pod);
+    node.is_some_and(|node| !node.is_empty())
+        && claims_of(pod).any(|(name, own)| name == claim && !(own && ended))
 }
 
 /// Whether a deleted pod has no time left: its kubelet is done with it, or it was deleted by force.
@@ -63,7 +60,7 @@ fn claims_of_gone(delta: &Delta<Pod>) -> Vec<ObjectKey> {
     let went = delta.new.as_deref().is_none_or(has_ended);
     let Some(pod) = delta.old.as_ref().filter(|_| went) else { return Vec::new() };
     let namespace = pod.namespace().unwrap_or_default();
-    claim_names(pod).into_iter().map(|name| ObjectKey::new(namespace.clone(), name)).collect()
+    claims_of(pod).map(|(name, _)| ObjectKey::new(namespace.clone(), name)).collect()
 }
 
 impl Reconciler for Claims {

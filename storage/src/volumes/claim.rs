@@ -2,6 +2,7 @@
 
 use super::{Mounted, Request, VolumeError, VolumePlugin, host_path, ownership};
 use async_trait::async_trait;
+use coracle_api::storage::ephemeral_claim;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Volume};
 use std::path::Path;
 
@@ -45,7 +46,7 @@ fn claim_name(request: &Request<'_>) -> String {
         Some(source) => source.claim_name.clone(),
         // The claim that the ephemeral volume controller makes.
         None => {
-            format!("{}-{}", request.pod.metadata.name.as_deref().unwrap_or_default(), request.volume.name)
+            ephemeral_claim(request.pod.metadata.name.as_deref().unwrap_or_default(), &request.volume.name)
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Storage classes and classes of volume attributes.
 
 use super::*;
+use coracle_api::storage::DEFAULT_MARKS;
 use std::collections::HashSet;
 
 pub struct StorageClasses;
@@ -9,9 +10,6 @@ pub struct VolumeAttributesClasses;
 /// Upstream's limits of what a class tells its driver.
 const MAX_PARAMETERS: usize = 512;
 const PARAMETERS_MAX_BYTES: usize = 256 * 1024;
-
-const DEFAULT_MARKS: &[&str] =
-    &["storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class"];
 
 impl Strategy for StorageClasses {
     fn defaults(&self, object: &mut Object) {

@@ -10,6 +10,7 @@ use super::{capacity, matching};
 use crate::cache::{NodeInfo, PodInfo, Snapshot};
 use crate::framework::{Cluster, ClusterEvent, CycleState, ObjectKind, Plugin, Point, Status};
 use crate::plugins::{Arguments, Handle, Mistakes};
+use coracle_api::storage::{BOUND_BY_CONTROLLER, SELECTED_NODE};
 use coracle_client::ObjectKey;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::StorageClass;
@@ -24,8 +25,6 @@ use std::time::Duration;
 const NAME: &str = "VolumeBinding";
 pub const POINTS: &[Point] =
     &[Point::PreFilter, Point::Filter, Point::PreScore, Point::Score, Point::Reserve, Point::PreBind];
-const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
-const BOUND_BY_CONTROLLER: &str = "pv.kubernetes.io/bound-by-controller";
 const CONFLICT: &str = "node(s) didn't match PersistentVolume's node affinity";
 const NOTHING_TO_BIND: &str = "node(s) didn't find available persistent volumes to bind";
 const NO_ROOM: &str = "node(s) did not have enough free storage";

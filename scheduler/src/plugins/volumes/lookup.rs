@@ -2,12 +2,12 @@
 
 use crate::cache::PodInfo;
 use crate::framework::{Cluster, Status};
+use coracle_api::storage::{BIND_COMPLETED, OLD_CLASS, ephemeral_claim, named_class};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::StorageClass;
 use std::sync::Arc;
 
 pub const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
-const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
 
 /// What a pod's claims are, as far as placing it goes.
 pub struct Claims {
@@ -29,9 +29,9 @@ pub fn is_bound(claim: &PersistentVolumeClaim) -> bool {
 }
 
 pub fn class_name(claim: &PersistentVolumeClaim) -> &str {
-    let beta = || claim.metadata.annotations.as_ref()?.get("volume.beta.kubernetes.io/storage-class");
-    let named = claim.spec.as_ref().and_then(|s| s.storage_class_name.as_ref());
-    beta().or(named).map(String::as_str).unwrap_or_default()
+    let old = claim.metadata.annotations.as_ref().and_then(|a| a.get(OLD_CLASS)).map(String::as_str);
+    let field = claim.spec.as_ref().and_then(|s| s.storage_class_name.as_deref());
+    named_class(old, field).unwrap_or_default()
 }
 
 pub fn waits_for_consumer(class: &StorageClass) -> bool {
@@ -44,7 +44,7 @@ pub fn named(cluster: &dyn Cluster, pod: &PodInfo) -> Result<Vec<Arc<PersistentV
     for volume in pod.placing_volumes() {
         let (name, ephemeral) = match (&volume.persistent_volume_claim, &volume.ephemeral) {
             (Some(source), _) => (source.claim_name.clone(), false),
-            (None, Some(_)) => (format!("{}-{}", pod.key.name, volume.name), true),
+            (None, Some(_)) => (ephemeral_claim(&pod.key.name, &volume.name), true),
             (None, None) => continue,
         };
         let claim = cluster.claim(&pod.key.namespace, &name).ok_or_else(|| {

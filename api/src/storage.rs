@@ -1,0 +1,52 @@
+//! What claims, volumes and their classes say in annotations, and how claims are named.
+
+use crate::Object;
+
+/// Where a class was named before the field existed; it goes before the field.
+pub const OLD_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
+/// Each marks the class that claims without one get.
+pub const DEFAULT_MARKS: [&str; 2] =
+    ["storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class"];
+/// On a claim that has found its volume for good.
+pub const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
+/// On either side of a binding that the controller made, not a person.
+pub const BOUND_BY_CONTROLLER: &str = "pv.kubernetes.io/bound-by-controller";
+/// The node that a claim's first pod will run on.
+pub const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
+
+/// The class that a claim or a volume names, by its annotation of old or by its field; `None` where it names none, the
+/// empty one where it wants none.
+pub fn named_class<'a>(annotation: Option<&'a str>, field: Option<&'a str>) -> Option<&'a str> {
+    annotation.or(field)
+}
+
+/// [`named_class`] of an object.
+pub fn class_named_by(object: &Object) -> Option<&str> {
+    named_class(
+        object["metadata"]["annotations"][OLD_CLASS].as_str(),
+        object["spec"]["storageClassName"].as_str(),
+    )
+}
+
+/// The claim that is made for an ephemeral volume of a pod.
+pub fn ephemeral_claim(pod: &str, volume: &str) -> String {
+    format!("{pod}-{volume}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn the_annotation_goes_before_the_field_and_empty_is_a_name() {
+        let claim = |old: Object, field: Object| {
+            let claim = json!({ "metadata": { "annotations": { OLD_CLASS: old } }, "spec": { "storageClassName": field } });
+            class_named_by(&claim).map(str::to_owned)
+        };
+        assert_eq!(claim(json!("old"), json!("new")).as_deref(), Some("old"));
+        assert_eq!(claim(json!(null), json!("new")).as_deref(), Some("new"));
+        assert_eq!(claim(json!(""), json!("new")).as_deref(), Some(""));
+        assert_eq!(class_named_by(&json!({ "metadata": {}, "spec": {} })), None);
+    }
+}
