@@ -176,22 +176,79 @@ mod claims {
 
     #[tokio::test]
     async fn what_nobody_can_reclaim_has_failed() {
-        let Cluster { world, claims, volumes, .. } = cluster().await;
-        let policy =
-            |policy: &str| json!({ "storageClassName": "manual", "persistentVolumeReclaimPolicy": policy });
-        for (name, why) in [
-            ("Recycle", "No recycler plugin found for the volume!"),
-            ("Delete", "host_path deleter only supports /tmp/.+ but received provided /nowhere"),
-        ] {
-            let volume_name = name.to_lowercase();
-            world.create(&volumes, volume(&volume_name, policy(name))).await;
-            until_object("available", &volumes, &volume_name, phase("Available")).await;
-            world.create(&claims, claim("manual", "1Gi")).await;
-            until_object("bound", &claims, "data", is_bound).await;
-            claims.delete("data", &DeleteParams::default()).await.unwrap();
-            until_gone("the claim", &claims, "data").await;
-            let failed = until_object("failed", &volumes, &volume_name, phase("Failed")).await;
-            assert_eq!(failed.status.unwrap().message.as_deref(), Some(why));
-        }
+        let cluster = cluster().await;
+        released(&cluster, "kept", json!({ "persistentVolumeReclaimPolicy": "Delete" })).await;
+        let failed = until_object("failed", &cluster.volumes, "kept", phase("Failed")).await;
+        let why = "host_path deleter only supports /tmp/.+ but received provided /nowhere";
+        assert_eq!(failed.status.unwrap().message.as_deref(), Some(why));
+    }
+
+    /// A released volume with a policy.
+    async fn released(cluster: &Cluster, name: &str, spec: Value) {
+        let Cluster { world, claims, volumes, .. } = cluster;
+        let mut whole = json!({ "storageClassName": "manual" });
+        whole.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+        world.create(volumes, volume(name, whole)).await;
+        until_object("available", volumes, name, phase("Available")).await;
+        world.create(claims, claim("manual", "1Gi")).await;
+        until_object("bound", claims, "data", is_bound).await;
+        claims.delete("data", &DeleteParams::default()).await.unwrap();
+        until_gone("the claim", claims, "data").await;
+    }
+
+    async fn end(pods: &Api<Pod>, status: Value) {
+        until_object("the recycler", pods, "recycler-for-used", |_| true).await;
+        let status = Patch::Merge(json!({ "status": status }));
+        pods.patch_status("recycler-for-used", &Default::default(), &status).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_recycled_volume_is_scrubbed_by_a_pod_and_offered_again() {
+        let cluster = cluster().await;
+        let pods = cluster.world.in_namespace::<Pod>("default");
+        let policy = json!({ "persistentVolumeReclaimPolicy": "Recycle", "hostPath": { "path": "/data" } });
+        released(&cluster, "used", policy).await;
+        let pod = until_object("the recycler", &pods, "recycler-for-used", |_| true).await;
+        let spec = json!(pod.spec.unwrap());
+        assert_eq!(spec["volumes"][0]["hostPath"]["path"], "/data");
+        assert_eq!((&spec["activeDeadlineSeconds"], &spec["restartPolicy"]), (&json!(60), &json!("Never")));
+        end(&pods, json!({ "phase": "Failed", "message": "late" })).await;
+        let failed = until_object("failed", &cluster.volumes, "used", phase("Failed")).await;
+        let why = "Recycle failed: failed to recycle volume: late";
+        assert_eq!(failed.status.unwrap().message.as_deref(), Some(why));
+        // It is tried again, by a pod that nobody has ended yet.
+        until_object("another", &pods, "recycler-for-used", |p| p.metadata.uid != pod.metadata.uid).await;
+        end(&pods, json!({ "phase": "Succeeded" })).await;
+        let free = until_object("free again", &cluster.volumes, "used", phase("Available")).await;
+        assert_eq!((free.spec.unwrap().claim_ref, free.status.unwrap().message), (None, None));
+        until_gone("the recycler", &pods, "recycler-for-used").await;
+    }
+
+    #[tokio::test]
+    async fn a_pod_that_somebody_else_named_so_scrubs_nothing() {
+        let cluster = cluster().await;
+        let pods = cluster.world.in_namespace::<Pod>("default");
+        let forged = json!({ "metadata": { "name": "recycler-for-used" },
+            "spec": { "containers": [{ "name": "c", "image": "i" }] } });
+        let forged = cluster.world.create(&pods, forged).await;
+        end(&pods, json!({ "phase": "Succeeded" })).await;
+        let policy = json!({ "persistentVolumeReclaimPolicy": "Recycle", "hostPath": { "path": "/data" } });
+        released(&cluster, "used", policy).await;
+        let failed = until_object("failed", &cluster.volumes, "used", phase("Failed")).await;
+        let why = "Recycle failed: old recycler pod found, will retry later";
+        assert_eq!(failed.status.unwrap().message.as_deref(), Some(why));
+        until_object("our own", &pods, "recycler-for-used", |p| p.metadata.uid != forged.metadata.uid).await;
+    }
+
+    #[tokio::test]
+    async fn a_directory_below_tmp_goes_with_its_volume() {
+        let cluster = cluster().await;
+        let directory = TempDir::new_in("/tmp").unwrap();
+        let inside = directory.path().join("volume");
+        std::fs::create_dir_all(inside.join("a")).unwrap();
+        let policy = json!({ "persistentVolumeReclaimPolicy": "Delete", "hostPath": { "path": inside } });
+        released(&cluster, "scratch", policy).await;
+        until_gone("the volume", &cluster.volumes, "scratch").await;
+        assert!(!inside.exists() && directory.path().exists());
     }
 }

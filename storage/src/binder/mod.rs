@@ -4,12 +4,15 @@
 
 mod claims;
 mod plan;
+mod reclaim;
 mod volumes;
 
 use crate::Clients;
 use coracle_client::{Controller, Delta, Informer, Next, ObjectKey, ReconcileError, Reconciler, Recorder};
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::StorageClass;
+use parking_lot::Mutex;
+use std::collections::HashMap;
 use std::fmt;
 use tokio_util::sync::CancellationToken;
 
@@ -40,6 +43,8 @@ struct Binder {
     nodes: Informer<Node>,
     pods: Informer<Pod>,
     recorder: Recorder,
+    /// The pods that scrub volumes, by the volumes' names: their uids.
+    recyclers: Mutex<HashMap<String, String>>,
 }
 
 /// Runs the controller until `stop` is cancelled.
@@ -54,6 +59,7 @@ pub async fn run(clients: Clients, stop: CancellationToken) {
         classes: informers.of(),
         nodes: informers.of(),
         pods: informers.of(),
+        recyclers: Mutex::default(),
     };
     let (claims, volumes, classes) = (binder.claims.clone(), binder.volumes.clone(), binder.classes.clone());
     let (nodes, pods) = (binder.nodes.clone(), binder.pods.clone());
@@ -70,8 +76,8 @@ pub async fn run(clients: Clients, stop: CancellationToken) {
         .watch(&claims, of_claim)
         .watch(&volumes, waiting)
         .watch(&classes, of_class)
+        .watch(&pods, of_recycler)
         .reads(&nodes)
-        .reads(&pods)
         .run(stop)
         .await;
 }
@@ -81,6 +87,10 @@ fn of_claim(delta: &Delta<PersistentVolumeClaim>) -> Vec<Key> {
     let mut keys = vec![Key::Claim(ObjectKey::of(claim.as_ref()))];
     keys.extend(crate::facts::volume_name(claim).map(|name| Key::Volume(name.to_owned())));
     keys
+}
+
+fn of_recycler(delta: &Delta<Pod>) -> Option<Key> {
+    delta.object().and_then(|pod| reclaim::volume_of(pod)).map(|volume| Key::Volume(volume.to_owned()))
 }
 
 /// The volume, its claim, and, for one that became free, every claim that waits for one of its class.

@@ -139,33 +139,6 @@ fn is_made_for_its_claim(volume: &PersistentVolume) -> bool {
     facts::annotation(volume, facts::PROVISIONED_BY).is_some() && facts::reclaim_policy(volume) == "Delete"
 }
 
-/// Why nobody will reclaim a released volume, as reason and message of the event, the latter also for the status;
-/// `None` if its provisioner will, or nobody shall.
-pub fn no_reclaimer(volume: &PersistentVolume) -> Option<(&'static str, String)> {
-    match facts::reclaim_policy(volume) {
-        "Retain" => None,
-        "Recycle" => Some(("VolumeFailedRecycle", "No recycler plugin found for the volume!".to_owned())),
-        _ if facts::annotation(volume, facts::PROVISIONED_BY).is_some() => None,
-        _ => Some(("VolumeFailedDelete", no_deleter(volume))),
-    }
-}
-
-fn no_deleter(volume: &PersistentVolume) -> String {
-    let path = volume.spec.as_ref().and_then(|s| s.host_path.as_ref()).map(|h| h.path.as_str());
-    match path {
-        // What somebody else made on this machine is not ours to remove.
-        Some(path) if !path.starts_with("/tmp/") => {
-            format!("host_path deleter only supports /tmp/.+ but received provided {path}")
-        }
-        _ => {
-            let name = volume.metadata.name.as_deref().unwrap_or_default();
-            format!(
-                "error getting deleter volume plugin for volume \"{name}\": no deletable volume plugin matched"
-            )
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -254,22 +227,6 @@ mod tests {
         assert!(best_match(&with(json!({ "volumeMode": "Block" })), &wanted, false, None).is_none());
         let small = with(json!({ "capacity": { "storage": "1Mi" } }));
         assert!(best_match(&small, &wanted, false, None).is_none());
-    }
-
-    #[test]
-    fn who_reclaims_is_told_by_policy_and_maker() {
-        let spec = |spec: Value| volume("v", "1Gi", json!({ "spec": spec }));
-        let reason = |volume: &PersistentVolume| no_reclaimer(volume).map(|(reason, _)| reason);
-        assert_eq!(reason(&spec(json!({}))), None);
-        let recycled = spec(json!({ "persistentVolumeReclaimPolicy": "Recycle" }));
-        assert_eq!(reason(&recycled), Some("VolumeFailedRecycle"));
-        let deleted =
-            spec(json!({ "persistentVolumeReclaimPolicy": "Delete", "hostPath": { "path": "/mnt/data" } }));
-        let why = "host_path deleter only supports /tmp/.+ but received provided /mnt/data".to_owned();
-        assert_eq!(no_reclaimer(&deleted), Some(("VolumeFailedDelete", why)));
-        let mut made = PersistentVolume::clone(&deleted);
-        made.metadata.annotations = Some([(facts::PROVISIONED_BY.to_owned(), "x".to_owned())].into());
-        assert_eq!(reason(&made), None);
     }
 
     #[test]

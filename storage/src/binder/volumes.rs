@@ -72,16 +72,15 @@ impl Binder {
             self.set_volume_phase(volume, "Released", None).await?;
             return Ok(Next::Done);
         }
-        if facts::phase(volume) == "Released"
-            && let Some((reason, why)) = plan::no_reclaimer(volume)
-        {
-            self.set_volume_phase(volume, "Failed", Some(&why)).await?;
-            self.recorder.warning(volume.as_ref(), reason, why);
-        }
-        Ok(Next::Done)
+        self.reclaim(volume).await
     }
 
-    async fn unbind(&self, volume: &Arc<PersistentVolume>, by_hand: bool) -> Result<Next, ReconcileError> {
+    /// Offers the volume again. One that was promised to a claim by hand (`by_hand`) stays promised to its namesakes.
+    pub(super) async fn unbind(
+        &self,
+        volume: &Arc<PersistentVolume>,
+        by_hand: bool,
+    ) -> Result<Next, ReconcileError> {
         let mut changed = PersistentVolume::clone(volume);
         let spec = changed.spec.get_or_insert_default();
         if by_hand {
