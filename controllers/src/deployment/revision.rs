@@ -24,7 +24,8 @@ pub fn template_hash(template: &PodTemplateSpec, collisions: Option<i32>) -> Str
     safe_hash(serde_json::to_vec(template).unwrap_or_default(), collisions)
 }
 
-fn without_hash(template: &PodTemplateSpec) -> PodTemplateSpec {
+/// The template that a set was made from.
+pub fn without_hash(template: &PodTemplateSpec) -> PodTemplateSpec {
     let mut template = template.clone();
     if let Some(meta) = template.metadata.as_mut() {
         if let Some(labels) = meta.labels.as_mut() {

@@ -2,7 +2,7 @@
 //! left of its `spec.rollbackTo`. kubectl does without.
 
 use super::pass::Pass;
-use super::revision::{self, HASH_LABEL, OWN, ROLLBACK_TO};
+use super::revision::{self, OWN, ROLLBACK_TO};
 use coracle_client::ReconcileError;
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use kube::ResourceExt;
@@ -36,11 +36,8 @@ fn target(sets: &[&Arc<ReplicaSet>], to: i64) -> Result<(Arc<ReplicaSet>, i64), 
 /// The Deployment with the set's template, and the annotations that it had then.
 fn restored(deployment: &Deployment, set: &ReplicaSet) -> Deployment {
     let mut changed = deployment.clone();
-    let mut template = set.spec.as_ref().and_then(|s| s.template.clone()).unwrap_or_default();
-    if let Some(labels) = template.metadata.as_mut().and_then(|m| m.labels.as_mut()) {
-        labels.remove(HASH_LABEL);
-    }
-    changed.spec.get_or_insert_default().template = template;
+    let template = set.spec.as_ref().and_then(|s| s.template.as_ref()).map(revision::without_hash);
+    changed.spec.get_or_insert_default().template = template.unwrap_or_default();
     changed.annotations_mut().retain(|key, _| OWN.contains(&key.as_str()));
     let then = set.annotations().iter().filter(|(key, _)| !OWN.contains(&key.as_str()));
     changed.annotations_mut().extend(then.map(|(key, value)| (key.clone(), value.clone())));
@@ -127,6 +124,6 @@ mod tests {
         assert_eq!(shown, expected);
         let template = back.spec.unwrap().template;
         assert_eq!(template.spec.unwrap().containers[0].name, "then");
-        assert!(!template.metadata.unwrap().labels.unwrap().contains_key(HASH_LABEL));
+        assert!(!template.metadata.unwrap().labels.unwrap().contains_key(revision::HASH_LABEL));
     }
 }

@@ -127,16 +127,15 @@ fn is_ours(job: &Job) -> bool {
     job.spec.as_ref().and_then(|s| s.managed_by.as_deref()).is_none_or(|manager| manager == OURS)
 }
 
-/// Whether the pod waits for a Job that does not exist (any more), or is over. Pods of others, and of Jobs that others
-/// run, are theirs.
+/// Whether the pod waits for a Job that does not exist (any more). Pods of others are theirs; those of a Job that is there,
+/// be it over, are looked at with it.
 fn is_orphan(pod: &Pod, jobs: &Informer<Job>) -> bool {
     if !is_tracked(pod) {
         return false;
     }
     let Some(owner) = ownership::controller_of(&pod.metadata) else { return true };
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
-    let is_over = |job: &Job| !owned_by(pod, job) || is_ours(job) && is_finished(job);
     owner.kind == "Job"
         && owner.api_version == "batch/v1"
-        && jobs.get(namespace, &owner.name).is_none_or(|job| is_over(&job))
+        && jobs.get(namespace, &owner.name).is_none_or(|job| !owned_by(pod, &job))
 }
