@@ -88,7 +88,12 @@ impl Reconciler for Health {
             return Ok(Next::Done);
         };
         let grace = if plan::condition(&node, "Ready").is_some() { GRACE } else { STARTUP_GRACE };
-        let left = grace.saturating_sub(self.silence(&node));
+        let mut left = grace.saturating_sub(self.silence(&node));
+        if left.is_zero()
+            && let Some(resumed) = self.zones.resumed(Instant::now(), || self.nodes.list())
+        {
+            left = grace.saturating_sub(resumed.elapsed());
+        }
         let mut node = Node::clone(&node);
         if left.is_zero() {
             node = self.mark_silent(node).await?;
@@ -159,7 +164,7 @@ impl Health {
 
     async fn taint(&self, node: &Node) -> Result<(), ReconcileError> {
         let down = plan::down(node).is_some();
-        let leave = down && self.zones.ask(node, plan::is_told(node), || self.nodes.list()) == Leave::Granted;
+        let leave = down && self.may_leave(node);
         let taints = plan::taints(node, leave, Timestamp::now());
         let present = node.spec.as_ref().and_then(|s| s.taints.as_deref()).unwrap_or_default();
         if taints == present {
@@ -174,6 +179,10 @@ impl Health {
             Err(error) if code_of(&error) != 404 => Err(error.into()),
             _ => Ok(()),
         }
+    }
+
+    fn may_leave(&self, node: &Node) -> bool {
+        self.zones.ask(node, plan::is_told(node), Instant::now(), || self.nodes.list()) == Leave::Granted
     }
 
     /// Nobody knows whether the pods of a silent node still serve, so their Services stop counting on them.

@@ -67,6 +67,10 @@ struct Inner {
     counted: Option<Instant>,
     /// When a node of the zone was last granted leave.
     granted: HashMap<String, Instant>,
+    /// Whether no node was up at the last count.
+    blind: bool,
+    /// When a node was first up again after none had been.
+    resumed: Option<Instant>,
 }
 
 #[derive(Default)]
@@ -97,18 +101,40 @@ fn interval(count: Count) -> Option<Duration> {
     }
 }
 
-impl Zones {
-    /// Asks for a node that is down. `told` is one that has leave already, and keeps it. `all` lists every node.
-    pub fn ask(&self, node: &Node, told: bool, all: impl FnOnce() -> Vec<Arc<Node>>) -> Leave {
-        let mut inner = self.0.lock();
-        let now = Instant::now();
-        if inner.counted.is_none_or(|at| now.duration_since(at) > FRESH) {
-            inner.counts = count(&all());
-            inner.counted = Some(now);
+impl Inner {
+    /// Counts all nodes, unless that was done just now.
+    fn look(&mut self, now: Instant, all: impl FnOnce() -> Vec<Arc<Node>>) {
+        if self.counted.is_some_and(|at| now.duration_since(at) <= FRESH) {
+            return;
         }
-        let mut states = inner.counts.values().map(|count| count.state());
+        self.counts = count(&all());
+        self.counted = Some(now);
+        let mut states = self.counts.values().map(|count| count.state());
         // Without a node that counts nothing can be said of the whole.
-        if !inner.counts.is_empty() && states.all(|state| state == State::Full) {
+        let blind = !self.counts.is_empty() && states.all(|state| state == State::Full);
+        if self.blind && !blind {
+            self.resumed = Some(now);
+            // Upstream's limiters begin empty then.
+            self.granted = self.counts.keys().map(|zone| (zone.clone(), now)).collect();
+        }
+        self.blind = blind;
+    }
+}
+
+impl Zones {
+    /// When a node was first up again after none had been, if ever: what kept all of them silent need not have ended for
+    /// all at once, so their silence counts from then. `all` lists every node.
+    pub fn resumed(&self, now: Instant, all: impl FnOnce() -> Vec<Arc<Node>>) -> Option<Instant> {
+        let mut inner = self.0.lock();
+        inner.look(now, all);
+        inner.resumed
+    }
+
+    /// Asks for a node that is down. `told` is one that has leave already, and keeps it. `all` lists every node.
+    pub fn ask(&self, node: &Node, told: bool, now: Instant, all: impl FnOnce() -> Vec<Arc<Node>>) -> Leave {
+        let mut inner = self.0.lock();
+        inner.look(now, all);
+        if inner.blind {
             return Leave::Withdrawn;
         }
         if told {
@@ -157,7 +183,7 @@ mod tests {
             let zones = Zones::default();
             let nodes = zone_of(ready, down);
             let last = nodes.last().unwrap().clone();
-            let ask = || zones.ask(&last, false, || nodes.clone());
+            let ask = || zones.ask(&last, false, Instant::now(), || nodes.clone());
             assert_eq!((ask(), ask()), (first, second), "{ready} up, {down} down");
         }
     }
@@ -166,9 +192,23 @@ mod tests {
     fn a_zone_that_is_all_down_beside_one_that_is_up_goes_on() {
         let nodes = vec![node("a", "x", false), node("b", "x", false), node("c", "y", true)];
         let zones = Zones::default();
-        assert_eq!(zones.ask(&nodes[0], false, || nodes.clone()), Leave::Granted);
-        assert_eq!(zones.ask(&nodes[1], false, || nodes.clone()), Leave::Wait);
-        assert_eq!(zones.ask(&nodes[1], true, || nodes.clone()), Leave::Granted);
+        assert_eq!(zones.ask(&nodes[0], false, Instant::now(), || nodes.clone()), Leave::Granted);
+        assert_eq!(zones.ask(&nodes[1], false, Instant::now(), || nodes.clone()), Leave::Wait);
+        assert_eq!(zones.ask(&nodes[1], true, Instant::now(), || nodes.clone()), Leave::Granted);
+    }
+
+    #[test]
+    fn when_the_first_node_is_up_again_the_others_get_time() {
+        let (zones, began) = (Zones::default(), Instant::now());
+        let (dark, light) = (zone_of(0, 3), zone_of(2, 1));
+        let late = light.last().unwrap().clone();
+        let at = |seconds| began + Duration::from_secs(seconds);
+        assert_eq!(zones.ask(&late, true, at(0), || dark.clone()), Leave::Withdrawn);
+        assert_eq!(zones.resumed(at(100), || dark.clone()), None);
+        assert_eq!(zones.resumed(at(200), || light.clone()), Some(at(200)));
+        assert_eq!(zones.ask(&late, false, at(205), || light.clone()), Leave::Wait);
+        assert_eq!(zones.ask(&late, false, at(210), || light.clone()), Leave::Granted);
+        assert_eq!(zones.resumed(at(300), || light.clone()), Some(at(200)), "once");
     }
 
     #[test]
@@ -177,8 +217,8 @@ mod tests {
         excluded.labels_mut().insert(EXCLUDED.to_owned(), String::new());
         let nodes = vec![Arc::new(excluded)];
         let zones = Zones::default();
-        assert_eq!(zones.ask(&nodes[0], false, || nodes.clone()), Leave::Granted);
-        assert_eq!(zones.ask(&nodes[0], false, || nodes.clone()), Leave::Wait);
+        assert_eq!(zones.ask(&nodes[0], false, Instant::now(), || nodes.clone()), Leave::Granted);
+        assert_eq!(zones.ask(&nodes[0], false, Instant::now(), || nodes.clone()), Leave::Wait);
     }
 
     #[test]
