@@ -1,7 +1,7 @@
 //! One metric of an autoscaler: what it shows, and how many replicas it asks for.
 
 use super::metrics::Metrics;
-use super::replicas::{Aim, Crowd, Proposal, Tolerance, ceiling, ratio};
+use super::replicas::{Aim, Crowd, NO_PODS, Proposal, Tolerance, ceiling, ratio};
 use crate::common::{message_of, pods};
 use crate::discovery::{Known, Served};
 use coracle_api::Quantity;
@@ -9,10 +9,11 @@ use k8s_openapi::api::autoscaling::v2::{
     ContainerResourceMetricStatus, ExternalMetricStatus, MetricSpec, MetricStatus, MetricTarget,
     MetricValueStatus, ObjectMetricSource, ObjectMetricStatus, PodsMetricStatus, ResourceMetricStatus,
 };
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Container, Pod};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Amount;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::ResourceExt;
+use std::collections::BTreeMap;
 
 /// What a metric asks for.
 pub struct Opinion {
@@ -89,20 +90,39 @@ fn value_status(proposal: &Proposal) -> MetricValueStatus {
     }
 }
 
-/// What a pod's containers, or one of them, request, in thousandths.
+/// What a pod requests, or one of its containers, in thousandths. What the pod declares for itself goes before the sum
+/// over its containers, each of which must request something otherwise.
 fn request(pod: &Pod, resource: &str, container: Option<&str>) -> Result<i64, String> {
     let spec = pod.spec.as_ref();
     let own = spec.map(|s| s.containers.as_slice()).unwrap_or_default();
     let init = spec.and_then(|s| s.init_containers.as_deref()).unwrap_or_default();
     let sidecars = init.iter().filter(|c| c.restart_policy.as_deref() == Some("Always"));
-    let mut total = 0;
-    for c in own.iter().chain(sidecars).filter(|c| container.is_none_or(|name| c.name == name)) {
-        let requests = c.resources.as_ref().and_then(|r| r.requests.as_ref());
-        total += milli(requests.and_then(|r| r.get(resource))).ok_or_else(|| {
-            format!("missing request for {resource} in container {} of Pod {}", c.name, pod.name_any())
-        })?;
+    let of = |c: &Container| milli(c.resources.as_ref()?.requests.as_ref()?.get(resource));
+    let mut lasting = own.iter().chain(sidecars);
+    if let Some(name) = container {
+        let found = lasting.find(|c| c.name == name);
+        let found = found.ok_or_else(|| format!("container {name} not found in Pod {}", pod.name_any()))?;
+        return of(found).ok_or_else(|| missing(pod, resource, found));
     }
-    Ok(total)
+    let Some(whole) = spec.and_then(|s| s.resources.as_ref()?.requests.as_ref()).filter(|r| is_level(r))
+    else {
+        return lasting.map(|c| of(c).ok_or_else(|| missing(pod, resource, c))).sum();
+    };
+    let sum = lasting.filter_map(of).reduce(|a, b| a.saturating_add(b));
+    let total = milli(whole.get(resource)).or(sum);
+    let total =
+        total.ok_or_else(|| format!("missing pod-level request for {resource} in Pod {}", pod.name_any()))?;
+    let overhead = spec.and_then(|s| milli(s.overhead.as_ref()?.get(resource)));
+    Ok(total.saturating_add(overhead.unwrap_or(0)))
+}
+
+fn missing(pod: &Pod, resource: &str, container: &Container) -> String {
+    format!("missing request for {resource} in container {} of Pod {}", container.name, pod.name_any())
+}
+
+/// Whether these are requests that a pod can make as a whole.
+fn is_level(requests: &BTreeMap<String, Amount>) -> bool {
+    requests.keys().any(|name| matches!(name.as_str(), "cpu" | "memory") || name.starts_with("hugepages-"))
 }
 
 /// A selector as Go prints it, which is how events name it.
@@ -127,7 +147,7 @@ impl Judge<'_> {
 
     pub async fn opinion(&self, spec: &MetricSpec) -> Result<Opinion, Trouble> {
         let resource = spec.resource.as_ref().map(|source| source.name.as_str()).unwrap_or_default();
-        let inner = spec.container_resource.as_ref().map(|source| source.name.as_str()).unwrap_or_default();
+        let inner = spec.container_resource.as_ref().map(|s| s.container.as_str()).unwrap_or_default();
         let external = spec.external.as_ref().map(|source| source.metric.name.as_str()).unwrap_or_default();
         let (reason, of) = match spec.type_.as_str() {
             "Resource" => {
@@ -167,16 +187,18 @@ impl Judge<'_> {
             (None, None) => return Err("invalid resource metric source: neither an average utilization nor an average value (for pods) was set".to_owned()),
         };
         let samples = self.metrics.resource(name, container).await;
-        let samples = samples.map_err(|why| {
-            format!("failed to get {name} utilization: unable to get metrics for resource {name}: {why}")
-        })?;
-        let crowd = self.crowd(name == "cpu");
-        let proposal = crowd.replicas(samples, aim, |pod| request(pod, name, container));
-        let proposal = proposal.map_err(|why| format!("failed to get {name} utilization: {why}"))?;
-        let what = match aim {
-            Aim::Utilization(_) => format!("{name} resource utilization (percentage of request)"),
-            Aim::Average(_) => format!("{name} resource"),
+        let (measure, what) = match (aim, container) {
+            (Aim::Average(_), _) => ("usage", format!("{name} resource")),
+            (_, None) => ("utilization", format!("{name} resource utilization (percentage of request)")),
+            (_, Some(_)) => {
+                ("utilization", format!("{name} container resource utilization (percentage of request)"))
+            }
         };
+        let failed = |why: String| format!("failed to get {name} {measure}: {why}");
+        let samples =
+            samples.map_err(|why| failed(format!("unable to get metrics for resource {name}: {why}")))?;
+        let proposal = self.crowd(name == "cpu").replicas(samples, aim, |pod| request(pod, name, container));
+        let proposal = proposal.map_err(failed)?;
         let current = value_status(&proposal);
         let mut status = MetricStatus { type_: spec.type_.clone(), ..MetricStatus::default() };
         match container {
@@ -269,7 +291,8 @@ impl Judge<'_> {
         if let Some(aim) = milli(target.average_value.as_ref()) {
             let share = ratio(value, aim);
             let running = self.running.max(1);
-            let stay = self.tolerance.holds(share / f64::from(running));
+            // Nothing runs that could be right.
+            let stay = self.running > 0 && self.tolerance.holds(share / f64::from(running));
             let each = i64::from(running);
             let average = value.div_euclid(each) + i64::from(value.rem_euclid(each) > 0);
             let current =
@@ -282,10 +305,7 @@ impl Judge<'_> {
             // Nothing runs that could be counted.
             0 => ceiling(times),
             current if self.tolerance.holds(times) => current,
-            _ if self.pods.is_empty() => {
-                let why = "no pods returned by selector while calculating replica count";
-                return Err(format!("unable to calculate ready pods: {why}"));
-            }
+            _ if self.pods.is_empty() => return Err(format!("unable to calculate ready pods: {NO_PODS}")),
             _ => {
                 let ready =
                     self.pods.iter().filter(|pod| pods::phase(pod) == "Running" && pods::is_ready(pod));
@@ -344,6 +364,38 @@ mod tests {
         assert!(ask(3, 0, 20_000, whole()).await.unwrap_err().contains("no pods returned by selector"));
         assert_eq!(ask(3, 3, 50_000, shared()).await, done(5, "16667m"), "rounded up");
         assert_eq!(ask(2, 3, 31_000, shared()).await, done(3, "10334m"), "by those that run");
+        assert_eq!(ask(1, 0, 10_000, shared()).await, done(1, "10"), "from nothing");
+    }
+
+    #[test]
+    fn requests_of_pods_and_containers() {
+        let container =
+            |name: &str, cpu: Value| json!({ "name": name, "resources": { "requests": { "cpu": cpu } } });
+        let sidecar =
+            json!({ "name": "s", "restartPolicy": "Always", "resources": { "requests": { "cpu": "50m" } } });
+        let of = |spec: Value, container: Option<&str>| {
+            let pod = serde_json::from_value(json!({ "metadata": { "name": "p" }, "spec": spec })).unwrap();
+            request(&pod, "cpu", container)
+        };
+        let both = json!([container("a", json!("100m")), container("b", json!("50m"))]);
+        assert_eq!(of(json!({ "containers": both }), None), Ok(150));
+        let whole = json!({ "containers": both, "resources": { "requests": { "cpu": "800m" } } });
+        assert_eq!((of(whole.clone(), None), of(whole, Some("a"))), (Ok(800), Ok(100)));
+        let one = json!([{ "name": "a" }, container("b", json!("50m"))]);
+        let why = "missing request for cpu in container a of Pod p".to_owned();
+        assert_eq!(of(json!({ "containers": one }), None), Err(why));
+        let memory = json!({ "containers": one, "resources": { "requests": { "memory": "1Gi" } }, "overhead": { "cpu": "10m" } });
+        assert_eq!(of(memory, None), Ok(60));
+        let none =
+            json!({ "containers": [{ "name": "a" }], "resources": { "requests": { "memory": "1Gi" } } });
+        assert_eq!(of(none, None), Err("missing pod-level request for cpu in Pod p".to_owned()));
+        let init = json!([container("i", json!("20m")), sidecar]);
+        assert_eq!(
+            of(json!({ "containers": [container("a", json!("100m"))], "initContainers": init }), None),
+            Ok(150)
+        );
+        let why = "container x not found in Pod p".to_owned();
+        assert_eq!(of(json!({ "containers": both }), Some("x")), Err(why));
     }
 
     #[test]

@@ -50,20 +50,21 @@ impl Metrics<'_> {
         let path =
             format!("/apis/metrics.k8s.io/v1beta1/namespaces/{namespace}/pods?labelSelector={selector}");
         let mut samples = Samples::new();
-        for item in self.get(&path).await.map_err(why)? {
+        let items = self.get(&path).await.map_err(why)?;
+        if items.is_empty() {
+            return Err("no metrics returned from resource metrics API".to_owned());
+        }
+        for item in items {
             let containers = item["containers"].as_array().cloned().unwrap_or_default();
             let counted = containers.iter().filter(|c| container.is_none_or(|name| c["name"] == name));
             let amounts: Option<Vec<i64>> = counted.map(|c| milli(&c["usage"][name])).collect();
             let Some(amounts) = amounts.filter(|amounts| !amounts.is_empty()) else { continue };
             let sample = Sample {
-                milli: amounts.iter().sum(),
+                milli: amounts.iter().fold(0, |sum, amount| sum.saturating_add(*amount)),
                 at: time(&item["timestamp"]),
                 window: seconds(&item["window"]),
             };
             samples.insert(item["metadata"]["name"].as_str().unwrap_or_default().to_owned(), sample);
-        }
-        if samples.is_empty() {
-            return Err("no metrics returned from resource metrics API".to_owned());
         }
         Ok(samples)
     }
@@ -119,7 +120,7 @@ impl Metrics<'_> {
         if items.is_empty() {
             return Err("no metrics returned from external metrics API".to_owned());
         }
-        Ok(items.iter().filter_map(|item| milli(&item["value"])).sum())
+        Ok(items.iter().filter_map(|item| milli(&item["value"])).fold(0, i64::saturating_add))
     }
 }
 

@@ -157,7 +157,8 @@ impl Pass<'_> {
         let message = "the HPA controller was able to get the target's current scale";
         self.condition("AbleToScale", true, "SucceededGetScale", message);
         let (current, least) = (target.wanted(), self.spec.min_replicas.unwrap_or(1));
-        self.status.current_replicas = Some(target.running());
+        self.status.current_replicas = Some(current);
+        self.room.memory.lock().entry(self.key.clone()).or_default().begin(Instant::now(), current);
         let (wanted, reason) = match current {
             0 if least != 0 => {
                 let message = "scaling is disabled since the replica count of the target is zero";
@@ -191,8 +192,10 @@ impl Pass<'_> {
         let event = format!("New size: {wanted}; reason: {reason}");
         self.room.recorder.normal(self.stored, "SuccessfulRescale", event);
         self.status.last_scale_time = Some(Time(self.now));
-        let mut memory = self.room.memory.lock();
-        memory.entry(self.key.clone()).or_default().changed(Instant::now(), wanted - current);
+        if self.spec.behavior.is_some() {
+            let mut memory = self.room.memory.lock();
+            memory.entry(self.key.clone()).or_default().changed(Instant::now(), wanted - current);
+        }
     }
 
     /// The size that the metrics ask for and the rules let through. `None` when nothing could be measured.

@@ -14,6 +14,8 @@ use std::sync::Arc;
 const INITIALIZATION: SignedDuration = SignedDuration::from_secs(300);
 const READINESS_DELAY: SignedDuration = SignedDuration::from_secs(30);
 
+pub const NO_PODS: &str = "no pods returned by selector while calculating replica count";
+
 /// What a pod was measured at: thousandths of the unit, when, and over how long.
 #[derive(Clone, Copy, Debug)]
 pub struct Sample {
@@ -92,7 +94,8 @@ impl Crowd<'_> {
     fn starts_up(&self, pod: &Pod, sample: &Sample) -> bool {
         let started = pod.status.as_ref().and_then(|s| s.start_time.as_ref()).map(|t| t.0);
         let (Some(ready), Some(started)) = (pods::condition(pod, "Ready"), started) else { return true };
-        let changed = ready.last_transition_time.as_ref().map_or(started, |t| t.0);
+        // Never told is long ago, as Go's zero time.
+        let changed = ready.last_transition_time.as_ref().map_or(Timestamp::MIN, |t| t.0);
         let later = |time: Timestamp, by: SignedDuration| time.checked_add(by).unwrap_or(Timestamp::MAX);
         if later(started, INITIALIZATION) > self.now {
             ready.status == "False" || sample.at < later(changed, sample.window)
@@ -111,6 +114,9 @@ impl Crowd<'_> {
         aim: Aim,
         request: impl Fn(&Pod) -> Result<i64, String>,
     ) -> Result<Proposal, String> {
+        if self.pods.is_empty() {
+            return Err(NO_PODS.to_owned());
+        }
         let groups = self.groups(&samples);
         samples.retain(|name, _| !groups.ignored.contains(name) && !groups.unready.contains(name));
         if samples.is_empty() {
@@ -167,23 +173,30 @@ impl Crowd<'_> {
     }
 }
 
-/// How far use is from the aim, in percent of requests where they count, and on average.
+/// How far use is from the aim, in percent of requests where they count, and on average. Where requests count, a sample of
+/// a pod that is not there (any more) does not.
 fn measure(
     samples: &Samples,
     requests: &BTreeMap<String, i64>,
     aim: Aim,
 ) -> Result<(f64, Option<i64>, i64), String> {
-    let total: i64 = samples.values().map(|s| s.milli).sum();
-    let average = total / i64::try_from(samples.len()).unwrap_or(1).max(1);
+    let sum = |amounts: &mut dyn Iterator<Item = i64>| amounts.fold(0, i64::saturating_add);
+    let mean = |total: i64, count: usize| total / i64::try_from(count).unwrap_or(i64::MAX).max(1);
     match aim {
-        Aim::Average(milli) => Ok((ratio(average, milli), None, average)),
+        Aim::Average(milli) => {
+            let average = mean(sum(&mut samples.values().map(|s| s.milli)), samples.len());
+            Ok((ratio(average, milli), None, average))
+        }
         Aim::Utilization(percent) => {
-            let requested: i64 = samples.keys().filter_map(|name| requests.get(name)).sum();
+            let known: Vec<(i64, i64)> =
+                samples.iter().filter_map(|(name, s)| Some((s.milli, *requests.get(name)?))).collect();
+            let total = sum(&mut known.iter().map(|(used, _)| *used));
+            let requested = sum(&mut known.iter().map(|(_, requested)| *requested));
             if requested == 0 {
                 return Err("no metrics returned matched known pods".to_owned());
             }
             let used = total.saturating_mul(100) / requested;
-            Ok((ratio(used, percent), Some(used), average))
+            Ok((ratio(used, percent), Some(used), mean(total, known.len())))
         }
     }
 }
@@ -255,5 +268,97 @@ mod tests {
         }
         assert_eq!(propose(2, "rr", 900, Aim::Average(300)), Ok(6));
         assert!(propose(1, "p", 900, half).is_err());
+        assert_eq!(propose(1, "", 900, half), Err(NO_PODS.to_owned()));
+    }
+
+    /// Pods with these phases and requests of 2000 each, samples of `levels` in order, more or fewer than pods. `f` is a pod
+    /// that is ready no more and started `started` seconds ago, `r` one that is ready.
+    fn table(
+        current: i32,
+        pods: &str,
+        started: i64,
+        levels: &[i64],
+        aim: Aim,
+        tolerance: f64,
+    ) -> (i32, i64, i64) {
+        let since = now().checked_sub(SignedDuration::from_secs(started)).unwrap();
+        let pod = |(i, state): (usize, char)| {
+            let ready = if state == 'f' { "False" } else { "True" };
+            let status = json!({ "phase": "Running", "startTime": since, "conditions": [{ "type": "Ready", "status": ready }] });
+            Arc::new(
+                serde_json::from_value(json!({ "metadata": { "name": format!("p{i}") }, "status": status }))
+                    .unwrap(),
+            )
+        };
+        let pods: Vec<Arc<Pod>> = pods.chars().enumerate().map(pod).collect();
+        let window = SignedDuration::from_secs(60);
+        let sample =
+            |(i, milli): (usize, &i64)| (format!("p{i}"), Sample { milli: *milli, at: now(), window });
+        let samples = levels.iter().enumerate().map(sample).collect();
+        let tolerance = Tolerance { up: tolerance, down: 0.1 };
+        let crowd =
+            Crowd { current, pods: &pods, is_cpu: matches!(aim, Aim::Utilization(_)), tolerance, now: now() };
+        let found = crowd.replicas(samples, aim, |_| Ok(2000)).unwrap();
+        (found.replicas, found.utilization.unwrap_or(0), found.average)
+    }
+
+    #[test]
+    fn as_upstreams_table_of_resources() {
+        let share = Aim::Utilization;
+        for (current, pods, levels, aim, expected) in [
+            (3, "rrr", &[600, 1000, 1400][..], share(30), (5, 50, 1000)),
+            (3, "frr", &[600, 1000, 1400], share(30), (4, 60, 1200)),
+            (3, "rff", &[800, 1000, 1400], share(30), (3, 40, 800)),
+            (5, "rrrrr", &[200, 600, 1000, 500, 500], share(50), (3, 28, 560)),
+            (5, "rrrff", &[200, 600, 1000, 500, 500], share(50), (2, 30, 600)),
+            (4, "rrrr", &[8000, 19_000, 6000, 14_000, 6400, 4000], share(100), (24, 587, 11_750)),
+            (4, "rrrr", &[800, 190], share(100), (3, 24, 495)),
+            (2, "rr", &[2000], share(100), (2, 100, 2000)),
+            (2, "rr", &[3800], share(100), (2, 190, 3800)),
+            (2, "rr", &[1200], share(100), (2, 60, 1200)),
+            (3, "frr", &[200, 900], share(50), (3, 45, 900)),
+            (3, "frr", &[200, 4000], share(50), (4, 200, 4000)),
+            (4, "frrr", &[200, 200, 200], share(50), (3, 10, 200)),
+            (2, "rrr", &[200, 200], share(50), (2, 10, 200)),
+        ] {
+            assert_eq!(table(current, pods, 3600, levels, aim, 0.1), expected, "{pods} {levels:?}");
+        }
+    }
+
+    #[test]
+    fn as_upstreams_table_of_pods_metrics() {
+        let each = Aim::Average;
+        for (current, pods, levels, aim, tolerance, expected) in [
+            (3, "rrr", &[20_000, 10_000, 30_000][..], each(15_000), 0.1, (4, 0, 20_000)),
+            (3, "rrf", &[50_000, 10_000, 30_000], each(15_000), 0.1, (6, 0, 30_000)),
+            (3, "frf", &[50_000, 15_000, 30_000], each(15_000), 0.1, (7, 0, 31_666)),
+            (5, "rrrrr", &[12_000; 5], each(20_000), 0.1, (3, 0, 12_000)),
+            (3, "rrr", &[20_000, 21_000, 21_000], each(20_000), 0.1, (3, 0, 20_666)),
+            (3, "rrr", &[20_000, 21_000, 21_000], each(20_000), 0.01, (4, 0, 20_666)),
+            (5, "rrrrr", &[20_000, 19_000, 21_000], each(20_000), 0.1, (5, 0, 20_000)),
+            (2, "rrr", &[10_000, 10_000], each(17_000), 0.1, (2, 0, 10_000)),
+        ] {
+            assert_eq!(table(current, pods, 10, levels, aim, tolerance), expected, "{pods} {levels:?}");
+        }
+    }
+
+    #[test]
+    fn a_pod_that_starts_up_is_judged_by_its_condition_and_its_window() {
+        let starts_up = |started: i64, ready: &str, changed: Option<i64>, window: i64| {
+            let ago = |seconds| now().checked_sub(SignedDuration::from_secs(seconds)).unwrap();
+            let condition =
+                json!({ "type": "Ready", "status": ready, "lastTransitionTime": changed.map(ago) });
+            let status = json!({ "startTime": ago(started), "conditions": [condition] });
+            let pod = serde_json::from_value(json!({ "status": status })).unwrap();
+            let tolerance = Tolerance { up: 0.1, down: 0.1 };
+            let crowd = Crowd { current: 1, pods: &[], is_cpu: true, tolerance, now: now() };
+            crowd.starts_up(&pod, &Sample { milli: 1, at: now(), window: SignedDuration::from_secs(window) })
+        };
+        assert!(!starts_up(60, "True", Some(30), 30), "a whole window since it is ready");
+        assert!(starts_up(60, "True", Some(30), 60));
+        assert!(starts_up(600, "False", Some(594), 60), "it was never ready");
+        assert!(!starts_up(600, "False", Some(540), 60), "it was ready once");
+        assert!(!starts_up(60, "True", None, 60));
+        assert!(starts_up(600, "False", None, 60));
     }
 }
