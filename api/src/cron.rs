@@ -87,6 +87,14 @@ impl Schedule {
         Ok(Self(Kind::Fields(sets)))
     }
 
+    /// What lies between two times of `@every`, which are counted from the one before; `None` for others.
+    pub fn period(&self) -> Option<Duration> {
+        match self.0 {
+            Kind::Every(period) => Some(period),
+            Kind::Fields(_) => None,
+        }
+    }
+
     /// The first time after `after`, as clocks of the zone show it. A time that a clock skips does not come, one that
     /// it shows twice comes once. `None` when there is none in five years.
     pub fn next(&self, after: Timestamp, zone: &TimeZone) -> Option<Timestamp> {

@@ -98,7 +98,7 @@ impl CronJobs {
             }
             Start { jobs: self, clock, now }.run(cron, due.at).await?;
         }
-        Ok(clock.next(now).map_or(Next::Done, |next| {
+        Ok(schedule::next_look(cron, clock, now).map_or(Next::Done, |next| {
             let left = next.as_millisecond() - now.as_millisecond();
             let left = Duration::from_millis(u64::try_from(left).unwrap_or(0));
             Next::After(left + MARGIN)

@@ -4,6 +4,7 @@ use coracle_api::cron::{Schedule, zone};
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::{CronJob, CronJobSpec};
+use std::time::Duration;
 
 /// More missed times than this are worth a warning; upstream's.
 const TOO_MANY: usize = 100;
@@ -64,19 +65,50 @@ fn ago(now: Timestamp, time: SignedDuration) -> Timestamp {
     now.checked_sub(time).unwrap_or(now)
 }
 
+/// From when on times count: the last start, or when the CronJob came.
+fn since(cron: &CronJob, now: Timestamp) -> Option<Timestamp> {
+    let last = cron.status.as_ref().and_then(|s| s.last_schedule_time.as_ref());
+    let since = last.or(cron.metadata.creation_timestamp.as_ref())?.0;
+    // The clock was set back since. What it has shown already was served; what comes now is due.
+    let is_ahead = since > ago(now, -TRUSTED);
+    Some(if is_ahead { ago(now, LOOK_BACK) } else { since })
+}
+
 /// The last time of the schedule that has passed since the last start (or since the CronJob came), not before the
 /// deadline.
 pub fn due(cron: &CronJob, clock: &Clock, now: Timestamp) -> Option<Due> {
-    let spec = &cron.spec;
-    let last = cron.status.as_ref().and_then(|s| s.last_schedule_time.as_ref());
-    let mut since = last.or(cron.metadata.creation_timestamp.as_ref())?.0;
-    if since > ago(now, -TRUSTED) {
-        // The clock was set back since. What it has shown already was served; what comes now is due.
-        since = ago(now, LOOK_BACK);
+    let since = since(cron, now)?;
+    let deadline =
+        cron.spec.starting_deadline_seconds.map(|seconds| ago(now, SignedDuration::from_secs(seconds)));
+    let earliest = deadline.map_or(since, |deadline| since.max(deadline));
+    let due = match clock.schedule.period() {
+        Some(period) => counted(period, since, earliest, now),
+        None => walked(clock, earliest, now),
+    };
+    due.filter(|due| due.at > earliest)
+}
+
+/// When to look again: the first time after the last one that has passed, whether that was served or not.
+pub fn next_look(cron: &CronJob, clock: &Clock, now: Timestamp) -> Option<Timestamp> {
+    let since = since(cron, now)?;
+    match clock.schedule.period() {
+        Some(period) => clock.next(counted(period, since, since, now).map_or(since, |due| due.at)),
+        None => clock.next(now),
     }
-    if let Some(deadline) = spec.starting_deadline_seconds {
-        since = since.max(now.checked_sub(SignedDuration::from_secs(deadline)).unwrap_or(since));
-    }
+}
+
+/// Times of `@every` are a period each from `since`; those after `earliest` are missed.
+fn counted(period: Duration, since: Timestamp, earliest: Timestamp, now: Timestamp) -> Option<Due> {
+    let seconds = i64::try_from(period.as_secs()).ok().filter(|seconds| *seconds > 0)?;
+    let start = since.as_second();
+    let passed = (now.as_second() - start).max(0) / seconds;
+    let before = (earliest.as_second() - start).max(0) / seconds;
+    let at = Timestamp::from_second(start + passed * seconds).ok().filter(|_| passed > 0)?;
+    let missed = usize::try_from(passed - before).unwrap_or(usize::MAX);
+    Some(Due { at, too_many_missed: missed > TOO_MANY })
+}
+
+fn walked(clock: &Clock, since: Timestamp, now: Timestamp) -> Option<Due> {
     let mut at = clock.next(since).filter(|at| *at <= now)?;
     let mut missed = 1;
     while let Some(later) = clock.next(at).filter(|later| *later <= now) {
@@ -165,5 +197,63 @@ mod tests {
         let late = cron("0 * * * *", created, Some(60));
         assert_eq!(ask(&late, "2026-01-01T02:02:00Z"), None);
         assert_eq!(ask(&late, "2026-01-01T02:00:20Z"), due("2026-01-01T02:00:00Z", false));
+    }
+
+    #[test]
+    fn every_so_often_is_counted_from_the_last_start() {
+        let due = |at: &str, many| Some((at.to_owned(), many));
+        let every = |created: &str, last: Option<&str>, deadline| {
+            let mut cron = cron("@every 1h", created, deadline);
+            cron.status = serde_json::from_value(json!({ "lastScheduleTime": last })).unwrap();
+            cron
+        };
+        let look = |cron: &CronJob, now: &str| {
+            let now = now.parse().unwrap();
+            next_look(cron, &Clock::of(&cron.spec, now).unwrap(), now).unwrap().to_string()
+        };
+        let created = "2016-05-19T08:59:00Z";
+        let fresh = every(created, None, None);
+        assert_eq!(ask(&fresh, "2016-05-19T09:58:59Z"), None);
+        assert_eq!(look(&fresh, "2016-05-19T09:30:00Z"), "2016-05-19T09:59:00Z", "whatever woke us");
+        assert_eq!(ask(&fresh, "2016-05-19T09:59:00Z"), due("2016-05-19T09:59:00Z", false));
+        assert_eq!(look(&fresh, "2016-05-19T10:01:00Z"), "2016-05-19T10:59:00Z");
+        let ran = |deadline| every(created, Some("2016-05-19T10:01:00Z"), deadline);
+        assert_eq!(ask(&ran(None), "2016-05-26T10:00:00Z"), due("2016-05-26T09:01:00Z", true));
+        assert_eq!(look(&ran(None), "2016-05-26T10:00:00Z"), "2016-05-26T10:01:00Z");
+        assert_eq!(ask(&ran(Some(10)), "2016-05-26T10:01:11Z"), None, "past the deadline");
+        assert_eq!(ask(&ran(Some(10)), "2016-05-26T10:01:09Z"), due("2016-05-26T10:01:00Z", false));
+        assert_eq!(look(&ran(Some(10)), "2016-05-26T10:01:11Z"), "2016-05-26T11:01:00Z");
+    }
+
+    #[test]
+    fn as_upstreams_table_of_recent_times() {
+        let top = "2016-05-19T10:00:00Z";
+        let due = |at: &str| Some((at.to_owned(), false));
+        for (schedule, last, deadline, now, expected) in [
+            ("0 * * * *", None, None, "2016-05-19T10:00:30Z", None),
+            ("0 * * * *", None, None, "2016-05-19T11:01:00Z", due("2016-05-19T11:00:00Z")),
+            ("0 * * * *", None, None, "2016-05-19T15:01:00Z", due("2016-05-19T15:00:00Z")),
+            (
+                "30 6-16/4 * * 1-5",
+                Some("2016-05-19T10:30:00Z"),
+                None,
+                "2016-05-20T10:31:00Z",
+                due("2016-05-20T10:30:00Z"),
+            ),
+            (
+                "30 6-16/4 * * 1-5",
+                Some("2016-05-19T10:30:00Z"),
+                None,
+                "2016-05-23T10:31:00Z",
+                due("2016-05-23T10:30:00Z"),
+            ),
+            ("0 * * * *", Some(top), None, "2016-05-19T10:00:30Z", None),
+            ("*/5 * * * *", Some("2016-05-19T10:30:00Z"), Some(60), "2016-05-19T10:31:00Z", None),
+            ("*/5 * * * *", Some("2016-05-19T10:25:00Z"), Some(60), "2016-05-19T10:32:00Z", None),
+        ] {
+            let mut cron = cron(schedule, top, deadline);
+            cron.status = serde_json::from_value(json!({ "lastScheduleTime": last })).unwrap();
+            assert_eq!(ask(&cron, now), expected, "{schedule} at {now}");
+        }
     }
 }
