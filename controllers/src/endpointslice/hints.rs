@@ -95,6 +95,21 @@ fn floors(zones: &BTreeMap<String, i64>, endpoints: usize) -> BTreeMap<&str, usi
     zones.iter().map(|(zone, cpu)| (zone.as_str(), usize::try_from(floor(cpu)).unwrap_or(0))).collect()
 }
 
+/// The endpoints that each zone should have: as many of them as it has of the CPUs, but its floor at the least.
+#[expect(clippy::cast_precision_loss, reason = "neither CPUs nor endpoints come near to 52 bits")]
+fn shares<'a>(
+    zones: &'a BTreeMap<String, i64>,
+    floors: &BTreeMap<&str, usize>,
+    endpoints: usize,
+) -> BTreeMap<&'a str, f64> {
+    let total = zones.values().sum::<i64>() as f64;
+    let share = |zone: &str, cpu: i64| {
+        let floor = floors.get(zone).copied().unwrap_or(0) as f64;
+        (cpu as f64 / total * endpoints as f64).max(floor)
+    };
+    zones.iter().map(|(zone, cpu)| (zone.as_str(), share(zone, *cpu))).collect()
+}
+
 /// Gives every zone endpoints, its own first. In words, why that cannot be done; then there are no hints.
 pub fn proportional(groups: &mut [Group], nodes: &[Arc<Node>]) -> Result<(), String> {
     let mut ready: Vec<&mut Endpoint> =
@@ -116,36 +131,43 @@ pub fn proportional(groups: &mut [Group], nodes: &[Arc<Node>]) -> Result<(), Str
     }
     ready.sort_by(|a, b| a.addresses.cmp(&b.addresses));
     let homes: Vec<&str> = ready.iter().map(|e| e.zone.as_deref().unwrap_or_default()).collect();
-    let given: Vec<String> = share_out(&homes, &floors).into_iter().map(str::to_owned).collect();
+    let wanted = shares(&zones, &floors, ready.len());
+    let given: Vec<String> = share_out(&homes, &wanted).into_iter().map(str::to_owned).collect();
     for (endpoint, zone) in ready.into_iter().zip(given) {
         set(endpoint, Some(zone), None);
     }
     Ok(())
 }
 
-/// The zone of each endpoint: its own, but those of zones that have more than they need go where some are missing.
-fn share_out<'a>(homes: &[&'a str], floors: &BTreeMap<&'a str, usize>) -> Vec<&'a str> {
-    let mut zones: Vec<&str> = homes.to_vec();
-    let count = |zones: &[&str], zone: &str| zones.iter().filter(|z| **z == zone).count();
-    let needs = |zones: &[&str]| {
-        let mut short = floors.iter().filter(|(zone, floor)| count(zones, zone) < **floor);
-        short.next().map(|(zone, _)| *zone)
-    };
-    // Strangers first: endpoints in zones without nodes serve nobody there.
-    let surplus = |zones: &[&str], zone: &str| match floors.get(zone) {
-        None => usize::MAX,
-        Some(floor) => count(zones, zone).saturating_sub(*floor),
-    };
-    let strangers = |zones: &[&str]| zones.iter().position(|zone| !floors.contains_key(zone));
-    while let Some(zone) = needs(&zones) {
-        let richest = (0..zones.len()).max_by_key(|i| surplus(&zones, zones[*i]));
-        let Some(giver) = richest.filter(|i| surplus(&zones, zones[*i]) > 0) else { break };
-        zones[giver] = zone;
+/// The zone of each endpoint: its own, but zones that have more than they need give to those with less, one by one from the
+/// richest to the poorest. Who has but half of an endpoint too many keeps it.
+fn share_out<'a>(homes: &[&'a str], wanted: &BTreeMap<&'a str, f64>) -> Vec<&'a str> {
+    let mut surplus: BTreeMap<&'a str, f64> = wanted.iter().map(|(zone, wanted)| (*zone, -wanted)).collect();
+    for home in homes {
+        *surplus.entry(*home).or_default() += 1.0;
     }
-    while let Some(stranger) = strangers(&zones) {
-        let poorest = floors.keys().min_by_key(|zone| count(&zones, zone));
-        let Some(zone) = poorest else { break };
-        zones[stranger] = zone;
+    let mut zones: Vec<&str> = homes.to_vec();
+    let known = |surplus: &BTreeMap<&'a str, f64>| -> Vec<(&'a str, f64)> {
+        surplus
+            .iter()
+            .map(|(zone, amount)| (*zone, *amount))
+            .filter(|(zone, _)| wanted.contains_key(zone))
+            .collect()
+    };
+    loop {
+        let all = known(&surplus);
+        let richest = all.iter().max_by(|a, b| a.1.total_cmp(&b.1));
+        let poorest = all.iter().min_by(|a, b| a.1.total_cmp(&b.1));
+        let (Some((from, rich)), Some((to, poor))) = (richest, poorest) else { break };
+        // Endpoints in zones without nodes serve nobody there.
+        let stranger = zones.iter().rposition(|zone| !wanted.contains_key(zone));
+        let poor = -poor;
+        let little = (*rich < 1.0 && poor < 1.0) || *rich < 0.5 || poor < 0.5;
+        let given = stranger.or_else(|| zones.iter().rposition(|zone| zone == from && !little));
+        let Some(given) = given else { break };
+        *surplus.entry(zones[given]).or_default() -= 1.0;
+        *surplus.entry(*to).or_default() += 1.0;
+        zones[given] = *to;
     }
     zones
 }
@@ -198,6 +220,10 @@ mod tests {
             (vec![node("a", "1"), node("b", "1")], "aaab", "aabb"),
             (vec![node("a", "3"), node("b", "1")], "aaaaab", "aaaabb"),
             (vec![node("a", "1"), node("b", "1")], "aabx", "aabb"),
+            (vec![node("a", "1"), node("b", "1")], "xxxx", "baba"),
+            (vec![node("a", "35"), node("b", "35"), node("c", "30")], "abccaaabca", "abccaaabcb"),
+            // Upstream's share, not merely what keeps the other zone from overload.
+            (vec![node("a", "1"), node("b", "1")], "aaaaaaaaaaaaabbbbbbb", "aaaaaaaaaabbbbbbbbbb"),
         ] {
             let mut groups = [group(homes)];
             proportional(&mut groups, &nodes).unwrap();
