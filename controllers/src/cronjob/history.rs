@@ -27,10 +27,12 @@ fn lists(active: &[ObjectReference], job: &Job) -> bool {
     active.iter().any(|reference| reference.uid == job.metadata.uid)
 }
 
-/// Whether a Job runs that the list does not know. That may be because the list is not the newest.
+/// Whether a Job runs that the list does not know, or is listed and not there (one just replaced, say). That may be
+/// because the list is not the newest.
 pub fn is_behind(cron: &CronJob, children: &[Arc<Job>]) -> bool {
     let active = cron.status.as_ref().and_then(|s| s.active.as_deref()).unwrap_or_default();
     children.iter().any(|job| end(job).is_none() && !lists(active, job))
+        || active.iter().any(|reference| !children.iter().any(|job| reference.uid == job.metadata.uid))
 }
 
 /// Brings the list of active Jobs up to date, with upstream's events.
@@ -171,5 +173,9 @@ mod tests {
         assert!(is_behind(&cron(json!([])), &runs));
         assert!(!is_behind(&cron(json!([{ "uid": "runs" }])), &runs));
         assert!(!is_behind(&cron(json!([])), &[job("done", "Complete", Value::Null)]));
+        assert!(
+            is_behind(&cron(json!([{ "uid": "runs" }, { "uid": "replaced" }])), &runs),
+            "listed, and gone"
+        );
     }
 }
