@@ -11,8 +11,6 @@ use serde_json::{Value, json};
 
 pub struct PersistentVolumeClaims;
 
-/// The annotation that was the class once.
-
 /// Also for the claim templates of StatefulSets.
 pub fn defaults(claim: &mut Object) {
     if let Some(spec) = object_at(claim, "spec") {
