@@ -22,7 +22,9 @@ pub fn name_rule(group: &str, plural: &str) -> NameRule {
     match (group, plural) {
         ("rbac.authorization.k8s.io", _)
         | ("certificates.k8s.io", "certificatesigningrequests")
-        | ("apiregistration.k8s.io", "apiservices") => NameRule::PathSegment,
+        | ("apiregistration.k8s.io", "apiservices")
+        // An address, which its own strategy judges: those of IPv6 have colons.
+        | ("networking.k8s.io", "ipaddresses") => NameRule::PathSegment,
         ("", "services") => NameRule::Dns1035Label,
         ("", "namespaces") | ("apps", "statefulsets") => NameRule::Dns1123Label,
         _ => NameRule::Dns1123Subdomain,

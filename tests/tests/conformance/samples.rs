@@ -295,7 +295,7 @@ pub const SAMPLES: &[Sample] = &[
         NETWORK,
         "ipaddresses",
         "IPAddress",
-        r#"{"metadata":{"name":"192.0.2.@"},"spec":{"parentRef":{"resource":"services","namespace":"default","name":"none"}}}"#,
+        r#"{"metadata":{"name":"2001:db8::f@"},"spec":{"parentRef":{"resource":"services","namespace":"default","name":"none"}}}"#,
         "",
     ),
     global(NETWORK, "servicecidrs", "ServiceCIDR", r#"{"spec":{"cidrs":["198.51.@.0/24"]}}"#, CONDITION),
