@@ -34,6 +34,19 @@ impl Served {
         }
     }
 
+    #[cfg(test)]
+    #[must_use]
+    pub fn with(mut self, subresource: &str) -> Self {
+        let capabilities = ApiCapabilities { subresources: Vec::new(), ..self.capabilities.clone() };
+        let resource = ApiResource { plural: subresource.to_owned(), ..self.resource.clone() };
+        self.capabilities.subresources.push((resource, capabilities));
+        self
+    }
+
+    pub fn has(&self, subresource: &str) -> bool {
+        self.capabilities.subresources.iter().any(|(resource, _)| resource.plural == subresource)
+    }
+
     pub fn can_delete_collection(&self) -> bool {
         self.capabilities.supports_operation(verbs::DELETE_COLLECTION)
     }

@@ -139,8 +139,8 @@ impl Reconciler for Budgets {
                 let message = format!("Failed to calculate the number of expected pods: {why}");
                 self.recorder.warning(budget.as_ref(), "CalculateExpectedPodCountFailed", message);
                 self.write(key, &budget, plan::failed(&budget, &why, now)).await?;
-                // A pod whose owner has no size is no reason to ask again before something changes.
-                if matches!(error, ReconcileError::Other(_)) { Ok(Next::Done) } else { Err(error) }
+                // What has no size now may get one without a word to us: a kind that is served a moment later.
+                Err(error)
             }
         }
     }
