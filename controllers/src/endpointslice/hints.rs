@@ -186,7 +186,7 @@ mod tests {
 
     fn group(homes: &str) -> Group {
         let endpoint = |(i, zone): (usize, char)| {
-            let value = json!({ "addresses": [format!("10.0.0.{i}")], "zone": zone.to_string(), "nodeName": "n",
+            let value = json!({ "addresses": [format!("10.0.0.{}", 100 + i)], "zone": zone.to_string(), "nodeName": "n",
                 "conditions": { "ready": zone.is_lowercase() } });
             serde_json::from_value(value).unwrap()
         };
