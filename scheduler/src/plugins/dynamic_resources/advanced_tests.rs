@@ -309,7 +309,7 @@ fn a_fault_of_a_claim_ends_the_attempt_and_an_absent_class_every_node() {
     let broken = wants("gpu", "device.attributes['a.example.com'].b == 1");
     assert_eq!(broken.pre_filter(&mut state, &pod, &Snapshot::default()), Status::Success);
     let status = broken.filter(&state, &pod, &node(json!({"metadata": {"name": "a"}})));
-    let why = "claim default/c: selector #0: CEL runtime error: no such key: a.example.com";
+    let why = "claim default/c: selector #0: CEL runtime error: no such key: b";
     assert_eq!(status, Status::Error(why.to_owned()));
     let absent = wants("tpu", "true");
     let status = absent.pre_filter(&mut state, &pod, &Snapshot::default());

@@ -42,7 +42,7 @@ fn capacity<'a>(value: &Json) -> Option<Value<'a>> {
     Some(Value::library(Library::Quantity(quantity)))
 }
 
-/// Names by domain; a name without one belongs to the driver.
+/// Names by domain; a name without one belongs to the driver, and of a domain that the device does not know it has none.
 fn by_domain<'a>(driver: &str, values: &Json, read: impl Fn(&Json) -> Option<Value<'a>>) -> Value<'a> {
     let mut domains: BTreeMap<&str, Vec<(Value<'a>, Value<'a>)>> = BTreeMap::new();
     for (name, value) in values.as_object().into_iter().flatten() {
@@ -52,7 +52,7 @@ fn by_domain<'a>(driver: &str, values: &Json, read: impl Fn(&Json) -> Option<Val
         }
     }
     let entries = domains.into_iter().map(|(d, entries)| (Value::text(d), Value::map(entries)));
-    Value::map(entries.collect())
+    Value::defaulted_map(entries.collect())
 }
 
 fn variable<'a>(device: &Device) -> Value<'a> {

@@ -117,8 +117,11 @@ fn selectors_choose_devices() {
     assert_eq!(given(select(newer), "a"), names(&["g0"]));
     assert_eq!(given(exactly(json!({})), "elsewhere"), none());
     let unknown = "device.attributes['other.example.com'].model == 'large'";
-    let why = given(select(unknown), "a").expect_err("no such domain");
-    assert_eq!(why, "claim default/c: selector #0: CEL runtime error: no such key: other.example.com");
+    let why = given(select(unknown), "a").expect_err("no such attribute");
+    assert_eq!(why, "claim default/c: selector #0: CEL runtime error: no such key: model");
+    let guarded =
+        "!('model' in device.attributes['other.example.com']) && !('other.example.com' in device.attributes)";
+    assert_eq!(given(select(guarded), "a"), names(&["g0"]));
     let why = given(select("device.nothing"), "a").expect_err("no such field");
     assert!(why.starts_with("claim default/c: selector #0: CEL compile error: "), "{why}");
 }
