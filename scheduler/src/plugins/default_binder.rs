@@ -50,7 +50,7 @@ impl Plugin for DefaultBinder {
     async fn bind(&self, pod: &PodInfo, node: &str) -> Status {
         match self.post(pod, node).await {
             Ok(()) => Status::Success,
-            Err(error) => Status::Error(format!("binding rejected: {error}")),
+            Err(error) => Status::Error(error),
         }
     }
 }
