@@ -175,7 +175,8 @@ fn schedule(replicas: usize) -> Result<Vec<String>, String> {
             Ok(slots) => {
                 let totals = core.score(&popped, &mut found.class, &slots).map_err(|e| format!("{e:?}"))?;
                 let slot = core.choose(&totals).ok_or("no node")?;
-                core.reserve(&popped, &mut found.class, slot).map_err(|(_, status)| status.message())?
+                core.reserve(&popped, &mut found.class, slot, Instant::now())
+                    .map_err(|(_, status)| status.message())?
             }
             Err(failure) => format!("{failure:?}"),
         });

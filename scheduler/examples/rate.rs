@@ -54,7 +54,7 @@ impl Run {
                 Ok(slots) => {
                     let totals = core.score(&popped, &mut found.class, &slots).expect("scores");
                     let slot = core.choose(&totals).expect("a node");
-                    core.reserve(&popped, &mut found.class, slot).expect("room");
+                    core.reserve(&popped, &mut found.class, slot, tokio::time::Instant::now()).expect("room");
                     core.done(&popped, found.class);
                     core.queue.remove(&popped.pod.uid);
                     self.placed += 1;

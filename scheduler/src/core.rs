@@ -260,12 +260,14 @@ impl Core {
         Ok(answer)
     }
 
-    /// Counts the pod on the node and runs Reserve; a refusal leaves nothing behind.
+    /// Counts the pod on the node and runs Reserve; a refusal leaves nothing behind. Room that was kept for the pod on
+    /// another node is free.
     pub fn reserve(
         &mut self,
         popped: &Popped,
         class: &mut Class,
         slot: usize,
+        now: Instant,
     ) -> Result<String, (&'static str, Status)> {
         let node = self.snapshot.node(slot).name.clone();
         for plugin in &popped.framework.reserve {
@@ -278,8 +280,13 @@ impl Core {
                 return Err((plugin.name(), status));
             }
         }
+        let kept = self.snapshot.nomination(&popped.pod.uid).filter(|kept| *kept != node);
+        let kept = kept.map(str::to_owned);
         self.snapshot.withdraw(&popped.pod.uid);
         self.snapshot.assume(popped.pod.clone(), &node);
+        if let Some(kept) = kept {
+            self.queue.on_event(&ClusterEvent::PodGone { pod: &popped.pod, node: &kept }, now);
+        }
         Ok(node)
     }
 
@@ -360,6 +367,27 @@ mod tests {
         elsewhere.status.get_or_insert_default().nominated_node_name = None;
         core.set_pod(&Arc::new(elsewhere), Some(&first), later);
         assert_eq!(next(&mut core).as_deref(), Some("second"));
+    }
+
+    #[test]
+    fn a_pod_that_goes_elsewhere_leaves_the_room_that_was_kept_for_it() {
+        let now = Instant::now();
+        let later = now + Duration::from_secs(60);
+        let (mut core, first) = promised(now);
+        let node =
+            json!({"metadata": {"name": "b"}, "status": {"allocatable": {"cpu": "500m", "pods": "9"}}});
+        core.set_node(Arc::new(serde_json::from_value(node).expect("a node")), later);
+        let pod = Arc::new(PodInfo::new(first.clone()));
+        let popped =
+            Popped { framework: core.framework_of(&first).expect("a profile"), pod, attempts: 1, first: now };
+        for (node, woken) in [("a", false), ("b", true)] {
+            core.snapshot.forget("first");
+            core.snapshot.nominate(popped.pod.clone(), "a");
+            let slot = core.snapshot.node_named(node).expect("a node").slot;
+            let mut class = Box::default();
+            assert_eq!(core.reserve(&popped, &mut class, slot, later), Ok(node.to_owned()));
+            assert_eq!(core.queue.pop(later).is_some(), woken, "{node}");
+        }
     }
 
     #[test]

@@ -54,6 +54,38 @@ pub fn successor(name: &str) -> Option<(&'static str, &'static str)> {
     Some((now, note))
 }
 
+/// What it comes to when an older plugin is disabled whose successor does more than it did.
+pub enum Disabled {
+    /// Nothing: it is not there.
+    Nothing,
+    /// The successor, with arguments that leave out what the older one did.
+    Without(&'static str, Value),
+}
+
+/// `None` for a plugin that only has another name now: disabling it disables its successor.
+pub fn disabled(name: &str) -> Option<Disabled> {
+    match name {
+        "SelectorSpread"
+        | "SelectorSpreadPriority"
+        | "DefaultPodTopologySpread"
+        | "ServiceSpreadingPriority" => {
+            Some(Disabled::Without("PodTopologySpread", json!({ "defaultingType": "List" })))
+        }
+        "NodePreferAvoidPods"
+        | "NodePreferAvoidPodsPriority"
+        | "NodeLabel"
+        | "ServiceAffinity"
+        | "EBSLimits"
+        | "GCEPDLimits"
+        | "AzureDiskLimits"
+        | "CinderLimits"
+        | "MaxEBSVolumeCount"
+        | "MaxGCEPDVolumeCount"
+        | "MaxAzureDiskVolumeCount" => Some(Disabled::Nothing),
+        _ => None,
+    }
+}
+
 /// Arguments that make the successor do what the old name said, unless the configuration gives its own.
 pub fn arguments(name: &str) -> Option<Value> {
     let kind = match name {

@@ -1,6 +1,7 @@
 //! Upstream's `KubeSchedulerConfiguration` turned into ours.
 
 use super::fields::{Fields, Notes};
+use super::legacy::Disabled;
 use super::merge::{Set, merge};
 use super::{Config, Election, Extender, Mistakes, Parsed, Profile, extender, legacy};
 use crate::framework::{Framework, Point};
@@ -311,6 +312,9 @@ impl Reader<'_> {
         if disabled && name == "*" {
             return Some((name, 0));
         }
+        if disabled && self.disabled(path, &name, arguments) {
+            return None;
+        }
         let now = self.translated(path, &name)?;
         if !disabled
             && now != name
@@ -320,6 +324,21 @@ impl Reader<'_> {
         }
         let weight = weight.filter(|_| legacy::keeps_weight(&name)).unwrap_or(0);
         Some((now, weight))
+    }
+
+    /// Whether an older plugin is disabled without any that is there.
+    fn disabled(&mut self, path: &str, name: &str, arguments: &mut HashMap<String, Value>) -> bool {
+        let what = match legacy::disabled(name).filter(|_| self.registry.points(name).is_none()) {
+            None => return false,
+            Some(Disabled::Nothing) => "is gone: there is nothing to disable".to_owned(),
+            Some(Disabled::Without(now, without)) => {
+                let text = format!("is part of {now} now, which gets the arguments {without}");
+                arguments.entry(now.to_owned()).or_insert(without);
+                text
+            }
+        };
+        self.notes.warn(format!("{path}.name: {name} {what}"));
+        true
     }
 
     /// The plugin of this name, or the one that does its work now.

@@ -83,6 +83,30 @@ fn old_names_are_translated_and_said_so() {
 }
 
 #[test]
+fn disabling_an_old_plugin_takes_nothing_else_away() {
+    let disabled = |names: &[&str]| {
+        let names: Vec<Value> = names.iter().map(|name| json!({"name": name})).collect();
+        let plugins = json!({"score": {"disabled": names}});
+        parse(json!({"profiles": [{"plugins": plugins}]})).expect("a configuration")
+    };
+    let parsed = disabled(&["NodePreferAvoidPods", "SelectorSpread"]);
+    assert_eq!(weight(&parsed.config, "TaintToleration"), Some(3));
+    assert_eq!(weight(&parsed.config, "PodTopologySpread"), Some(2));
+    let arguments = &parsed.config.profiles[0].arguments;
+    assert_eq!(arguments["PodTopologySpread"], json!({"defaultingType": "List"}));
+    assert_eq!(
+        parsed.warnings,
+        [
+            "profiles[0].plugins.score.disabled[0].name: NodePreferAvoidPods is gone: there is nothing to disable",
+            "profiles[0].plugins.score.disabled[1].name: SelectorSpread is part of PodTopologySpread now, which gets the \
+             arguments {\"defaultingType\":\"List\"}",
+        ]
+    );
+    let parsed = disabled(&["BalancedResourceAllocation"]);
+    assert_eq!(weight(&parsed.config, "NodeResourcesBalancedAllocation"), None, "only its name is another");
+}
+
+#[test]
 fn arguments_of_old_plugins_are_those_of_their_successor() {
     let shape = json!([{"utilization": 0, "score": 10}, {"utilization": 100, "score": 0}]);
     let resources = json!([{"name": "example.com/gpu", "weight": 3}]);

@@ -158,7 +158,7 @@ impl World {
         if let Ok(slots) = &found.feasible {
             let totals = self.core.score(&popped, &mut found.class, slots).expect("scores");
             let slot = self.core.choose(&totals).expect("a node");
-            let node = self.core.reserve(&popped, &mut found.class, slot).expect("room");
+            let node = self.core.reserve(&popped, &mut found.class, slot, Instant::now()).expect("room");
             self.running.push((uid, kind, number(&node)));
         }
         self.core.done(&popped, found.class);

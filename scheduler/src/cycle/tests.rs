@@ -225,7 +225,7 @@ fn reserve_counts_and_forget_gives_back() {
     let popped = popped(&core, &wants);
     let mut found = core.find(&popped);
     let slots = found.feasible.expect("room");
-    assert_eq!(core.reserve(&popped, &mut found.class, slots[0]), Ok("a".to_owned()));
+    assert_eq!(core.reserve(&popped, &mut found.class, slots[0], Instant::now()), Ok("a".to_owned()));
     core.done(&popped, found.class);
     assert!(place(&mut core, &asking("600m")).is_err());
     core.forget(&wants, "a", Instant::now() + Duration::from_secs(1));

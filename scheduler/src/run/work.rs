@@ -248,7 +248,7 @@ impl Scheduler {
 
     /// Reserve and Permit; what they allow is assumed and bound beside the next cycles.
     async fn place(&mut self, popped: &Popped, class: &mut crate::cycle::Class, slot: usize, begun: Instant) {
-        let node = match self.core.reserve(popped, class, slot) {
+        let node = match self.core.reserve(popped, class, slot, Instant::now()) {
             Ok(node) => node,
             Err((plugin, status)) => return self.refused(popped, "Reserve", plugin, &status, begun),
         };
