@@ -71,6 +71,8 @@ families! {
         "Pods whose victims were told, by what came of it.";
     IncomingPods = "queue_incoming_pods_total", "counter", ["queue", "event"], NONE,
         "Pods that came into a queue, by the event that brought them there.";
+    AfterFlush = "pod_scheduled_after_flush_total", "counter", [], NONE,
+        "Pods that got a node when they were tried because they had waited for too long.";
     Goroutines = "goroutines", "gauge", ["operation"], NONE, "Tasks at work beside the scheduling cycle.";
     PermitWait = "permit_wait_duration_seconds", "histogram", ["result"], MILLIS, "Time of waiting for permission.";
     CacheSize = "cache_size", "gauge", ["type"], NONE, "Nodes, pods, and assumed pods that the scheduler knows.";

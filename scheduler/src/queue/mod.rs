@@ -14,11 +14,13 @@
 //! A plain struct without I/O: the caller passes the time. Mirrors upstream's scheduling queue with queueing hints
 //! (KEP-4247); like upstream's it takes from the back-off when nobody is active, except who failed by an error.
 
+mod entry;
 mod groups;
 mod heap;
 
 use crate::cache::PodInfo;
 use crate::framework::{ClusterEvent, Framework, Plugin};
+use entry::{Entry, Place, Tally};
 use groups::{GroupKey, Groups};
 use heap::Waiting;
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
@@ -37,72 +39,6 @@ pub struct QueuedPod {
     pub pod: Arc<PodInfo>,
     /// When it last came into the queue.
     pub since: Instant,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
-    Active = 0,
-    Backoff,
-    /// Backing off after an error.
-    Trouble,
-    Unschedulable,
-    Gated,
-    /// Its victims are being told; it is tried again when they know.
-    Preempting,
-    /// Taken by `pop`, not yet given back.
-    InCycle,
-}
-
-/// How many pods are in each place: to count them each time would cost most when most wait.
-#[derive(Default)]
-struct Tally([usize; Place::InCycle as usize + 1]);
-
-impl Tally {
-    fn of(&self, place: Place) -> usize {
-        self.0[place as usize]
-    }
-
-    fn came(&mut self, place: Place) {
-        self.0[place as usize] += 1;
-    }
-
-    fn left(&mut self, place: Place) {
-        self.0[place as usize] -= 1;
-    }
-}
-
-struct Entry {
-    pod: Arc<PodInfo>,
-    framework: Arc<Framework>,
-    /// Changed by [`Entry::go`] alone.
-    place: Place,
-    /// Cycles begun.
-    attempts: u32,
-    /// Cycles in which plugins refused it.
-    refusals: u32,
-    /// Cycles in a row that failed through no fault of the pod.
-    errors: u32,
-    first: Instant,
-    since: Instant,
-    /// Of the group that it waits in.
-    group: Option<GroupKey>,
-    nominated: Option<String>,
-    /// Whether an event that helps makes it active at once.
-    pending: bool,
-    /// Heap and map entries with another ticket are stale.
-    ticket: u64,
-    /// Events that had happened when it was popped, or [`HELPED`].
-    moves: u64,
-    /// What was last reported of it, and when.
-    said: Option<(String, Instant)>,
-}
-
-impl Entry {
-    fn go(&mut self, place: Place, tally: &mut Tally) {
-        tally.left(self.place);
-        tally.came(place);
-        self.place = place;
-    }
 }
 
 /// A pod on its way through a cycle.
@@ -207,6 +143,7 @@ impl Queue {
             group: None,
             nominated: None,
             pending: false,
+            flushed: false,
             ticket: 0,
             moves: self.moves,
             said: None,
@@ -337,6 +274,7 @@ impl Queue {
         entry.nominated.clone_from(&rejection.nominated);
         entry.refusals += 1;
         entry.errors = 0;
+        entry.flushed = false;
         Some(entry)
     }
 
@@ -364,6 +302,7 @@ impl Queue {
         let Some(entry) = self.entries.get_mut(uid).filter(|e| e.place == Place::InCycle) else { return };
         entry.since = now;
         entry.errors += 1;
+        entry.flushed = false;
         let until = Self::backed_off(entry, self.limits);
         entry.go(Place::Trouble, &mut self.tally);
         self.tickets += 1;
@@ -452,7 +391,10 @@ impl Queue {
             while let Some((ticket, uid)) = self.due(place, now) {
                 if self.entries.get(&uid).is_some_and(|e| e.place == place && e.ticket == ticket) {
                     match place {
-                        Place::Unschedulable => self.admit(&uid, event),
+                        Place::Unschedulable => {
+                            self.entries.get_mut(&uid).into_iter().for_each(|e| e.flushed = true);
+                            self.admit(&uid, event);
+                        }
                         _ => self.activate(&uid, event),
                     }
                 }
@@ -469,6 +411,11 @@ impl Queue {
         let first = moments.first_entry().filter(|e| e.key().0 <= now)?;
         let ticket = first.key().1;
         Some((ticket, first.remove()))
+    }
+
+    /// Whether the pod's attempt came about by its long wait alone: then a hint may be missing.
+    pub fn was_flushed(&self, uid: &str) -> bool {
+        self.entries.get(uid).is_some_and(|entry| entry.flushed)
     }
 
     /// Whether a pod's failure is news: not the same text as in the last minutes. Remembers it.

@@ -121,6 +121,9 @@ fn nobody_waits_longer_than_five_minutes() {
     assert_eq!(queue.next_release(), Some(now + LEFT_OVER));
     assert!(queue.pop(now + LEFT_OVER - Duration::from_secs(1)).is_none());
     assert_eq!(popped(&mut queue, now + LEFT_OVER), ["a"]);
+    assert!(queue.was_flushed("a"), "no event helped it");
+    queue.unschedulable("a", refused_by("TaintToleration"), now + LEFT_OVER);
+    assert!(!queue.was_flushed("a"));
 }
 
 #[test]

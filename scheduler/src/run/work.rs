@@ -406,8 +406,7 @@ impl Scheduler {
     fn override_lower(&mut self, popped: &Popped, node: &str) {
         let Some(info) = self.core.snapshot.node_named(node) else { return };
         let lower = info.nominated.iter().filter(|p| p.priority < popped.pod.priority);
-        let lower: Vec<Arc<PodInfo>> = lower.cloned().collect();
-        for pod in lower {
+        for pod in lower.cloned().collect::<Vec<_>>() {
             self.core.snapshot.withdraw(&pod.uid);
             self.core.queue.force(&pod.uid);
             self.binder.reporter.unnominated(&pod);
@@ -468,6 +467,7 @@ impl Scheduler {
 
     fn bound(&mut self, popped: &Popped, begun: Instant, now: Instant) {
         let pod = &popped.pod;
+        self.metrics.add(Metric::AfterFlush, &[], i64::from(self.core.queue.was_flushed(&pod.uid)));
         self.core.queue.remove(&pod.uid);
         self.unseen.insert((now + ASSUMED_FOR, pod.uid.clone()), pod.clone());
         self.attempted("scheduled", popped, begun);
