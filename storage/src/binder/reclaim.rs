@@ -173,6 +173,9 @@ impl Binder {
         volume: &Arc<PersistentVolume>,
         path: &Path,
     ) -> Result<Next, ReconcileError> {
+        if !self.is_newest(volume).await? {
+            return Ok(Next::Done);
+        }
         match tokio::fs::remove_dir_all(path).await {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 let why = format!("{}: {error}", path.display());
@@ -198,6 +201,9 @@ impl Binder {
         let api: Api<Pod> = Api::namespaced(self.client.clone(), NAMESPACE);
         let ours = self.recyclers.lock().get(&name).cloned();
         let Some(pod) = self.pods.get(NAMESPACE, &format!("{PREFIX}{name}")) else {
+            if !self.is_newest(volume).await? {
+                return Ok(Next::Done);
+            }
             let Some(uid) = self.start(&api, volume, scrub).await? else { return Ok(Next::After(AGAIN)) };
             self.recyclers.lock().insert(name, uid);
             return Ok(Next::After(AGAIN));
@@ -223,6 +229,14 @@ impl Binder {
         self.recorder.normal(volume.as_ref(), "VolumeRecycled", "Volume recycled");
         let by_hand = facts::annotation(volume.as_ref(), facts::BOUND_BY_CONTROLLER).is_none();
         self.unbind(volume, by_hand).await
+    }
+
+    /// Whether the volume is what the API has: one that was offered again a moment ago must not be emptied once more.
+    /// If not, what is newer comes with the watch.
+    async fn is_newest(&self, volume: &PersistentVolume) -> Result<bool, ReconcileError> {
+        let api: Api<PersistentVolume> = Api::all(self.client.clone());
+        let stored = api.get_metadata_opt(&volume.name_any()).await?;
+        Ok(stored.is_some_and(|stored| stored.resource_version() == volume.resource_version()))
     }
 
     /// The pods that still name the claim that is gone.
