@@ -38,8 +38,8 @@ impl From<Object> for Written {
     }
 }
 
-/// What is replaced: as it is kept, and decoded.
-type Old<'a> = Option<(&'a CachedObject, &'a Object)>;
+/// What is replaced: as it is kept, and decoded for a strategy that looks at it.
+type Old<'a> = Option<(&'a CachedObject, Option<&'a Object>)>;
 
 /// How one attempt of a write has ended.
 enum Attempt<T> {
@@ -66,7 +66,7 @@ impl Scope<'_> {
         for _ in 0..ATTEMPTS {
             let mut object = object.clone();
             let companions =
-                self.strategy.companions(write, &mut object, old.map(|(_, o)| o), &self.env())?;
+                self.strategy.companions(write, &mut object, old.and_then(|(_, o)| o), &self.env())?;
             match self.put_with(name, object, companions, old, dry_run).await? {
                 Attempt::Done(written) => return Ok(Ok(written)),
                 Attempt::Raced => return Ok(Err(Raced)),
@@ -98,7 +98,7 @@ impl Scope<'_> {
         }
         let key = self.key(name);
         let guard = Guard { key: key.clone(), expect: old.map(|(cached, _)| cached.revision) };
-        let durability = self.strategy.durability(Some(&object), old.map(|(_, o)| o));
+        let durability = self.strategy.durability(Some(&object), old.and_then(|(_, o)| o));
         let put = Op::Put { key: key.clone(), value: raw.clone() };
         Ok(match self.attempt(&key, self.commit(guard, put, companions, durability).await)? {
             Attempt::Done(revision) => {

@@ -77,7 +77,7 @@ impl Scope<'_> {
                     if self.is_held(&marked) {
                         marked["status"]["phase"] = "Terminating".into();
                     }
-                    let put = self.put(name, marked, Some((&cached, &old)), options.dry_run).await?;
+                    let put = self.put(name, marked, Some((&cached, Some(&old))), options.dry_run).await?;
                     put.map(|written| Deleted { object: written.object, gone: false })
                 }
                 Plan::Remove => {

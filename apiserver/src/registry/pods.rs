@@ -6,6 +6,7 @@ use super::update::{Part, RETRIES};
 use super::{DeleteOptions, Deleted, Scope, WriteOptions};
 use coracle_api::{ApiError, FieldError, LabelSelector, Object};
 use serde_json::{Value, json};
+use std::sync::Arc;
 
 impl Scope<'_> {
     /// Assigns the pod to a node; `binding` names it.
@@ -38,16 +39,8 @@ impl Scope<'_> {
                 }
                 continue;
             };
-            let pod = cached.decode();
-            let assigned = self.assigned(&pod, binding, node)?;
-            let errors = match assigned["metadata"] == pod["metadata"] {
-                true => Vec::new(),
-                false => self.metadata_update_errors(&assigned, &pod),
-            };
-            if !errors.is_empty() {
-                return Err(self.invalid(&errors));
-            }
-            if self.put(self.name, assigned, Some((&cached, &pod)), dry_run).await?.is_ok() {
+            let assigned = self.assigned(cached.decode(), binding, node)?;
+            if self.put(self.name, assigned, Some((&cached, None)), dry_run).await?.is_ok() {
                 return Ok(());
             }
         }
@@ -69,15 +62,15 @@ impl Scope<'_> {
         Ok(body)
     }
 
-    fn assigned(&self, pod: &Object, binding: &Object, node: &str) -> Result<Object, ApiError> {
+    fn assigned(&self, pod: Arc<Object>, binding: &Object, node: &str) -> Result<Object, ApiError> {
         let refuse = |why: String| Err(ApiError::conflict("", "pods/binding", self.name, &why));
-        let (wanted, uid) = (text(binding, "uid"), text(pod, "uid"));
+        let (wanted, uid) = (text(binding, "uid"), text(&pod, "uid"));
         if !wanted.is_empty() && wanted != uid {
             let why =
                 format!("Precondition failed: UID in precondition: {wanted}, UID in object meta: {uid}");
             return refuse(why);
         }
-        if is_deleting(pod) {
+        if is_deleting(&pod) {
             return refuse(format!("pod {} is being deleted, cannot be assigned to a host", self.name));
         }
         if let Some(taken) = pod["spec"]["nodeName"].as_str().filter(|n| !n.is_empty()) {
@@ -86,27 +79,36 @@ impl Scope<'_> {
         if pod["spec"]["schedulingGates"].as_array().is_some_and(|gates| !gates.is_empty()) {
             return refuse(format!("pod {} has non-empty .spec.schedulingGates", self.name));
         }
-        let mut pod = pod.clone();
+        // Mostly nobody else holds it.
+        let mut pod = Arc::unwrap_or_clone(pod);
         pod["spec"]["nodeName"] = node.into();
         // The nomination has come true, or another node was found.
         if let Some(status) = pod["status"].as_object_mut() {
             status.remove("nominatedNodeName");
         }
-        for field in ["annotations", "labels"] {
-            if let Some(added) = binding["metadata"][field].as_object() {
-                let metadata = of(&mut pod);
-                let map = metadata.entry(field).or_insert_with(|| json!({}));
-                for (key, value) in added {
-                    map[key.as_str()] = value.clone();
-                }
-            }
-        }
+        self.label(&mut pod, binding)?;
         set_condition(
             &mut pod,
             json!({ "type": "PodScheduled", "status": "True", "lastProbeTime": null,
                 "lastTransitionTime": time_text(self.now) }),
         );
         Ok(pod)
+    }
+
+    /// Gives the pod the annotations and labels of its binding.
+    fn label(&self, pod: &mut Object, binding: &Object) -> Result<(), ApiError> {
+        let fields = ["annotations", "labels"].map(|field| (field, binding["metadata"][field].as_object()));
+        let added: Vec<_> = fields.into_iter().filter_map(|(field, map)| Some((field, map?))).collect();
+        if added.iter().all(|(_, map)| map.is_empty()) {
+            return Ok(());
+        }
+        let before = json!({ "metadata": pod["metadata"] });
+        for (field, added) in added {
+            let map = of(pod).entry(field).or_insert_with(|| json!({}));
+            added.iter().for_each(|(key, value)| map[key.as_str()] = value.clone());
+        }
+        let errors = self.metadata_update_errors(pod, &before);
+        if errors.is_empty() { Ok(()) } else { Err(self.invalid(&errors)) }
     }
 
     /// Deletes the pod if the disruption budgets that cover it allow it.

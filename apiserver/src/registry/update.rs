@@ -207,7 +207,7 @@ impl Scope<'_> {
                 new.into()
             }));
         }
-        self.put(self.name, new, Some((cached, old)), options.dry_run).await
+        self.put(self.name, new, Some((cached, Some(old))), options.dry_run).await
     }
 
     fn update_errors(&self, part: Part, new: &Object, old: &Object) -> Vec<FieldError> {
