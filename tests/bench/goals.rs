@@ -63,15 +63,12 @@ pub const GOALS: &[Goal] = &[
     at_most("definition changed to OpenAPI v3 read: worst", 100.0),
     at_least("pods bound, 100 nodes", 5000.0).not_yet(CREATION),
     at_least("pods bound, 1,000 nodes", 5000.0).not_yet(CREATION),
-    at_least("pods bound from a backlog: plain, 1000 nodes, no kubelets", 5000.0)
-        .not_yet("4,000 to 5,770 a second with the load on the same two cores"),
+    at_least("pods bound from a backlog: plain, 1000 nodes, no kubelets", 5000.0),
     at_least("pods bound from a backlog: plain, 5000 nodes, no kubelets", 2000.0),
     at_least("pods bound: required anti-affinity, 5000 nodes, no kubelets", 1000.0),
     at_least("pods bound: required affinity, 5000 nodes, no kubelets", 1000.0),
     at_least("pods bound: topology spread, 5000 nodes, no kubelets", 1000.0),
-    at_least("pods bound: preempting half, 5000 nodes, no kubelets", 1000.0).not_yet(
-        "460 a second with creation, the victims' deletion and the simulated run, on the same cores",
-    ),
+    at_least("pods bound: preempting half, 5000 nodes, no kubelets", 1000.0),
     at_most("Deployment of 2,000 to all ready", 10_000.0),
     // Upstream's controllers send 20 requests a second at most, so a thousand pods take them 50 s.
     at_most("Deployment of 1,000 to all ready", 5000.0),
