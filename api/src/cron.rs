@@ -155,30 +155,10 @@ pub fn zone(name: &str) -> Option<TimeZone> {
     TimeZone::tzif(name, data).ok()
 }
 
-/// A duration as Go writes it, one second at the least: `1h30m`, `90s`, `1.5h`.
+/// One second at the least.
 fn duration(text: &str) -> Option<Duration> {
-    let mut rest = text.trim();
-    let mut total = 0.0;
-    if rest.is_empty() {
-        return None;
-    }
-    while !rest.is_empty() {
-        let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
-        let number: f64 = rest[..end].parse().ok()?;
-        let unit_end = rest[end..].find(|c: char| c.is_ascii_digit()).map_or(rest.len(), |at| end + at);
-        let unit = match &rest[end..unit_end] {
-            "h" => 3600.0,
-            "m" => 60.0,
-            "s" => 1.0,
-            "ms" => 1e-3,
-            "us" | "µs" => 1e-6,
-            "ns" => 1e-9,
-            _ => return None,
-        };
-        total += number * unit;
-        rest = &rest[unit_end..];
-    }
-    Duration::try_from_secs_f64(total.floor().max(1.0)).ok()
+    let asked = crate::duration::parse(text.trim())?;
+    Some(Duration::from_secs(asked.as_secs().max(1)))
 }
 
 impl Field {

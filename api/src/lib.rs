@@ -4,6 +4,7 @@ pub mod catalogue;
 pub mod convert;
 pub mod cron;
 pub mod decode;
+pub mod duration;
 pub mod encode;
 pub mod error;
 mod generated;

@@ -3,9 +3,7 @@
 use coracle_api::Quantity;
 pub use coracle_api::storage::{BIND_COMPLETED, BOUND_BY_CONTROLLER, SELECTED_NODE};
 use coracle_api::storage::{DEFAULT_MARKS, OLD_CLASS, named_class};
-use k8s_openapi::api::core::v1::{
-    Node, NodeSelectorRequirement, ObjectReference, PersistentVolume, PersistentVolumeClaim,
-};
+use k8s_openapi::api::core::v1::{ObjectReference, PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::StorageClass;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -104,37 +102,4 @@ pub fn storage(quantities: Option<&Quantities>) -> Quantity {
 pub fn requested(claim: &PersistentVolumeClaim) -> Quantity {
     let resources = claim.spec.as_ref().and_then(|s| s.resources.as_ref());
     storage(resources.and_then(|r| r.requests.as_ref()))
-}
-
-/// Whether a node may use the volume, by the volume's node affinity.
-pub fn reaches(volume: &PersistentVolume, node: &Node) -> bool {
-    let affinity = volume.spec.as_ref().and_then(|s| s.node_affinity.as_ref());
-    let Some(required) = affinity.and_then(|a| a.required.as_ref()) else { return true };
-    let labels = node.metadata.labels.clone().unwrap_or_default();
-    let name = node.metadata.name.as_deref();
-    required.node_selector_terms.iter().any(|term| {
-        let labelled = term.match_expressions.iter().flatten();
-        let fields = term.match_fields.iter().flatten();
-        labelled.clone().chain(fields.clone()).next().is_some()
-            && labelled.into_iter().all(|r| meets(r, labels.get(&r.key).map(String::as_str)))
-            && fields.into_iter().all(|r| meets(r, name.filter(|_| r.key == "metadata.name")))
-    })
-}
-
-fn meets(requirement: &NodeSelectorRequirement, value: Option<&str>) -> bool {
-    let values = requirement.values.as_deref().unwrap_or_default();
-    let listed = value.is_some_and(|v| values.iter().any(|w| w == v));
-    let compared = || {
-        let bound: i64 = values.first()?.parse().ok()?;
-        Some((value?.parse::<i64>().ok()?, bound))
-    };
-    match requirement.operator.as_str() {
-        "In" => listed,
-        "NotIn" => !listed,
-        "Exists" => value.is_some(),
-        "DoesNotExist" => value.is_none(),
-        "Gt" => compared().is_some_and(|(value, bound)| value > bound),
-        "Lt" => compared().is_some_and(|(value, bound)| value < bound),
-        _ => false,
-    }
 }

@@ -1,6 +1,7 @@
 //! What a pod asks for as a whole (KEP-753 for sidecars, KEP-2837 for the pod's own resources).
 
 use super::{Amounts, amounts, list};
+use crate::validation::is_extended_resource;
 use crate::{Object, Quantity};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
@@ -102,7 +103,7 @@ pub(super) fn usage(pod: &Object, usage: &mut Amounts) {
         if native || name.starts_with("hugepages-") {
             usage.insert(name.clone(), quantity);
         }
-        if native || name.starts_with("hugepages-") || is_extended(&name) {
+        if native || name.starts_with("hugepages-") || is_extended_resource(&name) {
             usage.insert(format!("requests.{name}"), quantity);
         }
     }
@@ -112,9 +113,4 @@ pub(super) fn usage(pod: &Object, usage: &mut Amounts) {
         }
     }
     usage.insert("pods".to_owned(), Quantity::from_units(1));
-}
-
-fn is_extended(name: &str) -> bool {
-    name.split_once('/')
-        .is_some_and(|(domain, _)| domain != "kubernetes.io" && !domain.ends_with(".kubernetes.io"))
 }

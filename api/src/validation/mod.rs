@@ -7,8 +7,8 @@ mod names;
 mod values;
 
 pub use names::{
-    config_map_key, dns1035_label, dns1123_label, dns1123_subdomain, label_value, path_segment_name,
-    path_segment_prefix, port_name, qualified_name, wildcard_dns1123_subdomain,
+    config_map_key, dns1035_label, dns1123_label, dns1123_subdomain, is_extended_resource, label_value,
+    path_segment_name, path_segment_prefix, port_name, qualified_name, wildcard_dns1123_subdomain,
 };
 pub use values::{
     c_identifier, cidr, domain_prefixed_path, env_var_name, group_id, http_header_name, in_range, ip,

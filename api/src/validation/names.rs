@@ -194,6 +194,13 @@ pub fn port_name(value: &str) -> Vec<String> {
     errors
 }
 
+/// Whether a resource is one of somebody outside Kubernetes (upstream's `IsExtendedResourceName`): its name has a domain
+/// that is not Kubernetes' own, and can be the name of a quota too.
+pub fn is_extended_resource(name: &str) -> bool {
+    let native = !name.contains('/') || name.contains("kubernetes.io/");
+    !native && !name.starts_with("requests.") && qualified_name(&format!("requests.{name}")).is_empty()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -3,6 +3,7 @@
 
 use super::{Operation, Plugin, Request, items, items_mut, present_items};
 use crate::authz::{Attributes, Decision};
+use coracle_api::validation::is_extended_resource;
 use coracle_api::{ApiError, Object, catalogue};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -146,7 +147,7 @@ impl Plugin for ExtendedResourceToleration {
         let mut asked = BTreeSet::new();
         for container in ["containers", "initContainers"].into_iter().flat_map(|l| items(&pod["spec"][l])) {
             let names = container["resources"]["requests"].as_object().into_iter().flat_map(|r| r.keys());
-            asked.extend(names.filter(|name| is_extended(name)).cloned());
+            asked.extend(names.filter(|name| is_extended_resource(name)).cloned());
         }
         for key in asked {
             let toleration = json!({ "key": key, "operator": "Exists", "effect": "NoSchedule" });
@@ -157,11 +158,6 @@ impl Plugin for ExtendedResourceToleration {
         }
         Ok(())
     }
-}
-
-fn is_extended(resource: &str) -> bool {
-    let domain = resource.split_once('/').map(|(domain, _)| domain);
-    domain.is_some_and(|d| d != "kubernetes.io" && !d.ends_with(".kubernetes.io"))
 }
 
 /// Reads the namespace's annotation only: a cluster-wide selector would come from a configuration file.

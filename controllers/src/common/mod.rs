@@ -3,7 +3,6 @@
 pub mod disruption;
 pub mod ownership;
 pub mod pending;
-pub mod placement;
 pub mod pods;
 pub mod revisions;
 pub mod services;

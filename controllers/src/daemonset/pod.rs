@@ -1,7 +1,7 @@
 //! The pod of a DaemonSet on one node.
 
-use crate::common::placement::{selects, tolerates};
 use crate::podcontrol::pod_from;
+use coracle_client::placement::{selects, tolerates};
 use k8s_openapi::api::apps::v1::{DaemonSet, DaemonSetSpec};
 use k8s_openapi::api::core::v1::{
     Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod, PodSpec, Taint, Toleration,

@@ -1,6 +1,6 @@
 //! What a node's conditions mean: the taints it should carry, and how long a pod endures them.
 
-use crate::common::placement::tolerates;
+use coracle_client::placement::tolerates;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Node, NodeCondition, Pod, Taint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;

@@ -1,6 +1,7 @@
 //! A node with what is taken on it.
 
 use super::{PodInfo, Resources};
+use coracle_client::placement::Place;
 use k8s_openapi::api::core::v1::{Node, NodeSpec, Taint};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -155,5 +156,15 @@ impl NodeInfo {
 
     pub fn label(&self, key: &str) -> Option<&str> {
         self.labels()?.get(key).map(String::as_str)
+    }
+}
+
+impl Place for NodeInfo {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn label(&self, key: &str) -> Option<&str> {
+        self.label(key)
     }
 }

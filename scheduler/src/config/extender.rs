@@ -1,6 +1,7 @@
 //! An extender: somebody else who is asked over HTTP (upstream's scheduler extender).
 
 use super::fields::{Fields, Notes};
+use coracle_api::duration;
 use serde_json::Value;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -44,47 +45,6 @@ pub struct Extender {
     pub managed_resources: Vec<ManagedResource>,
     /// Whether pods are scheduled without it while it does not answer.
     pub ignorable: bool,
-}
-
-/// A Go duration such as `1m30s` or `500ms`.
-pub fn duration(text: &str) -> Option<Duration> {
-    let (mut rest, mut total) = (text, Duration::ZERO);
-    while !rest.is_empty() {
-        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
-        let number: f64 = rest[..digits].parse().ok()?;
-        let unit = &rest[digits..];
-        let letters = unit.find(|c: char| c.is_ascii_digit()).unwrap_or(unit.len());
-        let seconds = match &unit[..letters] {
-            "ns" => 1e-9,
-            "us" | "µs" => 1e-6,
-            "ms" => 1e-3,
-            "s" => 1.0,
-            "m" => 60.0,
-            "h" => 3600.0,
-            _ => return None,
-        };
-        total += Duration::try_from_secs_f64(number * seconds).ok()?;
-        rest = &unit[letters..];
-    }
-    (!text.is_empty()).then_some(total)
-}
-
-/// A duration as Go writes it, without fractions of milliseconds.
-pub fn written(time: Duration) -> String {
-    let (seconds, millis) = (time.as_secs(), time.subsec_millis());
-    if seconds == 0 && millis > 0 {
-        return format!("{millis}ms");
-    }
-    let fraction = format!("{millis:03}");
-    let fraction = match fraction.trim_end_matches('0') {
-        "" => String::new(),
-        digits => format!(".{digits}"),
-    };
-    match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
-        (0, 0, seconds) => format!("{seconds}{fraction}s"),
-        (0, minutes, seconds) => format!("{minutes}m{seconds}{fraction}s"),
-        (hours, minutes, seconds) => format!("{hours}h{minutes}m{seconds}{fraction}s"),
-    }
 }
 
 fn tls(path: &str, value: Value, notes: &mut Notes) -> ExtenderTls {
@@ -142,7 +102,7 @@ pub fn parse(path: &str, value: Value, notes: &mut Notes) -> Extender {
         fields.refuse("weight", &weight.into(), "must have a positive weight applied to it");
     }
     let timeout = fields.text("httpTimeout").map(|text| {
-        let parsed = duration(&text);
+        let parsed = duration::parse(&text);
         if parsed.is_none() {
             fields.refuse("httpTimeout", &text.into(), "must be a duration such as 500ms or 5s");
         }
@@ -166,38 +126,5 @@ pub fn parse(path: &str, value: Value, notes: &mut Notes) -> Extender {
         node_cache_capable,
         managed_resources: managed(resources, notes),
         ignorable,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn durations_are_gos() {
-        for (text, millis) in [
-            ("5s", Some(5000)),
-            ("1m30s", Some(90_000)),
-            ("1.5s", Some(1500)),
-            ("5", None),
-            ("", None),
-            ("s", None),
-        ] {
-            assert_eq!(duration(text).map(|d| d.as_millis()), millis, "{text:?}");
-        }
-    }
-
-    #[test]
-    fn durations_are_written_as_go_writes_them() {
-        for (millis, text) in [
-            (500, "500ms"),
-            (3000, "3s"),
-            (1500, "1.5s"),
-            (90_000, "1m30s"),
-            (3_600_000, "1h0m0s"),
-            (0, "0s"),
-        ] {
-            assert_eq!(written(Duration::from_millis(millis)), text);
-        }
     }
 }

@@ -14,7 +14,6 @@ mod parse;
 mod tests;
 
 pub use extender::{Extender, ExtenderTls, ManagedResource};
-pub(crate) use extender::{duration, written};
 pub use merge::default_plugins;
 
 use crate::framework::Point;

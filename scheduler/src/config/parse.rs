@@ -6,6 +6,7 @@ use super::merge::{Set, merge};
 use super::{Config, Election, Extender, Mistakes, Parsed, Profile, extender, legacy};
 use crate::framework::{Framework, Point};
 use crate::plugins::{Handle, Registry};
+use coracle_api::duration;
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
@@ -130,7 +131,7 @@ impl Reader<'_> {
         }
         let mut time = |name: &str, default: Duration| {
             let Some(text) = fields.text(name) else { return default };
-            let read = extender::duration(&text);
+            let read = duration::parse(&text);
             match read {
                 Some(time) if !time.is_zero() => return time,
                 Some(_) => fields.refuse(name, &text.into(), "must be greater than zero"),

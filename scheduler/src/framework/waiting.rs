@@ -145,7 +145,7 @@ impl Permit {
             }
             Err(_) => {
                 let (_, plugin, time) = self.until;
-                let time = crate::config::written(time);
+                let time = coracle_api::duration::written(time);
                 let why = format!("rejected due to timeout after waiting {time} at plugin {plugin}");
                 Err(Ended::Refused(plugin, Status::unschedulable(why)))
             }

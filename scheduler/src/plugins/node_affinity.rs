@@ -3,6 +3,7 @@
 use super::{Arguments, Mistakes, affinity, normalize};
 use crate::cache::{NodeInfo, PodInfo, Snapshot};
 use crate::framework::{ClusterEvent, CycleState, NodeScore, Plugin, Point, Reuse, Status};
+use coracle_client::placement::{any_term_matches, term_matches};
 use k8s_openapi::api::core::v1::{NodeAffinity as Terms, NodeSelectorTerm, PreferredSchedulingTerm};
 use serde_json::Value;
 use std::collections::HashSet;
@@ -61,7 +62,7 @@ impl NodeAffinity {
     fn added_allows(&self, node: &NodeInfo) -> bool {
         let required =
             self.added.as_ref().and_then(|a| a.required_during_scheduling_ignored_during_execution.as_ref());
-        required.is_none_or(|r| affinity::any_term_matches(&r.node_selector_terms, node))
+        required.is_none_or(|r| any_term_matches(&r.node_selector_terms, node))
     }
 
     fn matches(&self, pod: &PodInfo, node: &NodeInfo) -> bool {
@@ -122,7 +123,7 @@ impl Plugin for NodeAffinity {
 
     fn score(&self, _state: &CycleState, pod: &PodInfo, node: &NodeInfo) -> i64 {
         let terms = preferred(affinity::of(pod)).iter().chain(preferred(self.added.as_ref()));
-        let matching = terms.filter(|t| affinity::term_matches(&t.preference, node));
+        let matching = terms.filter(|t| term_matches(&t.preference, node));
         matching.map(|t| i64::from(t.weight)).sum()
     }
 

@@ -3,39 +3,15 @@
 use super::normalize;
 use crate::cache::{NodeInfo, PodInfo};
 use crate::framework::{ClusterEvent, CycleState, NodeScore, Plugin, Point, Reuse, Status};
-use k8s_openapi::api::core::v1::{Taint, Toleration};
+use coracle_client::placement::puts_up_with;
+use k8s_openapi::api::core::v1::Taint;
 
 pub const POINTS: &[Point] = &[Point::Filter, Point::Score];
 
 pub struct TaintToleration;
 
-/// Upstream's `Toleration.ToleratesTaint`: an empty key with Exists tolerates every key, an empty effect every
-/// effect, and no operator means Equal. `Lt` and `Gt` compare the taint's value with the toleration's (KEP-5471).
-fn matches(toleration: &Toleration, taint: &Taint) -> bool {
-    let text = |s: &Option<String>| s.clone().unwrap_or_default();
-    let (effect, key) = (text(&toleration.effect), text(&toleration.key));
-    if !effect.is_empty() && effect != taint.effect {
-        return false;
-    }
-    if !key.is_empty() && key != taint.key {
-        return false;
-    }
-    let numbers = || {
-        let (taint, own) = (text(&taint.value).parse::<i64>().ok()?, text(&toleration.value).parse().ok()?);
-        Some((taint, own))
-    };
-    match toleration.operator.as_deref().unwrap_or_default() {
-        "" | "Equal" => !key.is_empty() && text(&toleration.value) == text(&taint.value),
-        "Exists" => true,
-        "Lt" => numbers().is_some_and(|(taint, own)| taint < own),
-        "Gt" => numbers().is_some_and(|(taint, own)| taint > own),
-        _ => false,
-    }
-}
-
 pub fn tolerates(pod: &PodInfo, taint: &Taint) -> bool {
-    let tolerations = pod.spec().and_then(|s| s.tolerations.as_deref()).unwrap_or_default();
-    tolerations.iter().any(|t| matches(t, taint))
+    puts_up_with(pod.spec(), taint)
 }
 
 /// The first taint that keeps the pod off the node.

@@ -1,11 +1,12 @@
 //! Extenders over HTTP, in upstream's `k8s.io/kube-scheduler/extender/v1` form.
 
 use crate::cache::{NodeInfo, PodInfo, Snapshot};
-use crate::config::{Extender, ExtenderTls, written};
+use crate::config::{Extender, ExtenderTls};
 use crate::cycle::Diagnosis;
 use crate::framework::{Candidate, MAX_NODE_SCORE, NodeScore};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use coracle_api::duration;
 use serde_json::{Value, json};
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -98,7 +99,7 @@ impl Remote {
         let answer = tokio::time::timeout(self.config.timeout, self.client.request_text(request)).await;
         let failed = format!("failed {verb} with extender at URL {}/{verb}", self.config.url_prefix);
         let text = answer
-            .map_err(|_| format!("{failed}: no answer within {}", written(self.config.timeout)))?
+            .map_err(|_| format!("{failed}: no answer within {}", duration::written(self.config.timeout)))?
             .map_err(|error| match error {
                 kube::Error::Api(status) => format!("{failed}, code {}", status.code),
                 error => format!("{failed}: {error}"),

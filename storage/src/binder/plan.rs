@@ -2,6 +2,7 @@
 
 use crate::facts;
 use coracle_api::Quantity;
+use coracle_client::placement;
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim};
 use kube::core::{Selector, SelectorExt};
 use std::cmp::Ordering;
@@ -79,7 +80,7 @@ pub fn best_match<'a>(
             && !is_of_other_mode(volume, claim)
             && !is_of_other_attributes(volume, claim)
             && offers_modes(volume, claim)
-            && node.is_none_or(|node| facts::reaches(volume, node))
+            && node.is_none_or(|node| placement::reaches(volume, node))
     };
     let order = |volume: &Arc<PersistentVolume>| (access_modes(volume).len(), capacity(volume));
     let least = |a: &&'a Arc<PersistentVolume>, b: &&'a Arc<PersistentVolume>| {

@@ -19,7 +19,7 @@ impl Strategy for DeviceClasses {
         let here = path.field("config");
         each(list_at(spec, "config"), CONFIG_MAX, &here, no_key, errors, &mut configuration);
         let extended = str_at(spec, "extendedResourceName");
-        if has(spec, "extendedResourceName") && !is_extended_name(extended) {
+        if has(spec, "extendedResourceName") && !validation::is_extended_resource(extended) {
             let here = path.field("extendedResourceName");
             errors.invalid(&here, extended, "must be a valid extended resource name");
         }
@@ -129,12 +129,4 @@ impl Strategy for ResourceClaimTemplates {
     fn row(&self, object: &Object, now: Timestamp) -> Vec<Value> {
         vec![name(object).into(), table::age(object, now)]
     }
-}
-
-/// A resource of somebody's own, whose quota has a name too.
-fn is_extended_name(name: &str) -> bool {
-    let native = name.split_once('/').is_none_or(|(domain, _)| domain.ends_with("kubernetes.io"));
-    !native
-        && !name.starts_with("requests.")
-        && validation::qualified_name(&format!("requests.{name}")).is_empty()
 }

@@ -1,8 +1,8 @@
 //! Devices that drivers publish in ResourceSlices.
 
 use crate::cache::NodeInfo;
-use crate::plugins::affinity;
 use coracle_api::quantity::Quantity;
+use coracle_client::placement::any_term_matches;
 use k8s_openapi::api::core::v1::NodeSelector;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -107,7 +107,7 @@ impl Place {
             Self::Everywhere => true,
             Self::Node(name) => *name == node.name,
             Self::Selected(selector) => {
-                selector.as_ref().is_some_and(|s| affinity::any_term_matches(&s.node_selector_terms, node))
+                selector.as_ref().is_some_and(|s| any_term_matches(&s.node_selector_terms, node))
             }
         }
     }

@@ -21,11 +21,11 @@ mod write;
 use super::normalize::by_highest;
 use super::{Arguments, Handle, Mistakes};
 use crate::cache::{NodeInfo, PodInfo, Snapshot};
-use crate::config::{duration, written};
 use crate::framework::{
     Attempt, Cluster, ClusterEvent, CycleState, NodeScore, ObjectKind, Plugin, Point, PostFilter, Status,
 };
 use allocate::Offer;
+use coracle_api::duration;
 use decided::{Decided, Extended, InBinding};
 use devices::Place;
 use inventory::Inventory;
@@ -123,7 +123,7 @@ impl DynamicResources {
         let mut arguments = Arguments::new(arguments);
         let mut time = |name: &str| {
             let text: String = arguments.read(name)?;
-            let read = duration(&text);
+            let read = duration::parse(&text);
             if read.is_none() {
                 arguments.mistake(name, &text.into(), "must be a duration such as 10s");
             }
@@ -132,7 +132,7 @@ impl DynamicResources {
         let filter_timeout = time("filterTimeout").unwrap_or(FILTER_TIMEOUT);
         let binding_timeout = time("bindingTimeout").unwrap_or(BINDING_TIMEOUT);
         if binding_timeout < Duration::from_secs(1) {
-            let value = written(binding_timeout).into();
+            let value = duration::written(binding_timeout).into();
             arguments.mistake("bindingTimeout", &value, "must be at least 1 second");
         }
         arguments.finish().map(|()| Self {

@@ -12,6 +12,7 @@ use crate::framework::{Cluster, ClusterEvent, CycleState, ObjectKind, Plugin, Po
 use crate::plugins::{Arguments, Handle, Mistakes};
 use coracle_api::storage::{BOUND_BY_CONTROLLER, SELECTED_NODE};
 use coracle_client::ObjectKey;
+use coracle_client::placement::reaches;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::Api;
@@ -109,9 +110,9 @@ impl VolumeBinding {
                 None => {}
             }
             let name = |v: &PersistentVolume| v.metadata.name.clone().unwrap_or_default();
-            let fitting = volumes.iter().filter(|v| {
-                !taken.contains(&name(v)) && matching::suits(v, claim) && matching::reaches(v, node)
-            });
+            let fitting = volumes
+                .iter()
+                .filter(|v| !taken.contains(&name(v)) && matching::suits(v, claim) && reaches(v, node));
             let best = fitting.min_by_key(|v| (!matching::is_reserved_for(v, claim), matching::capacity(v)));
             if let Some(volume) = best {
                 taken.push(name(volume));
@@ -216,7 +217,7 @@ impl Plugin for VolumeBinding {
 
     fn filter(&self, state: &CycleState, pod: &PodInfo, node: &NodeInfo) -> Status {
         let Some(claims) = state.get::<Claims>(NAME) else { return Status::Success };
-        if !claims.bound.iter().all(|v| matching::reaches(v, node)) {
+        if !claims.bound.iter().all(|v| reaches(v, node)) {
             return Status::unresolvable(CONFLICT);
         }
         match self.decide(pod, claims, node) {
@@ -298,7 +299,7 @@ impl Plugin for VolumeBinding {
 
     fn advice(&self, pod: &PodInfo, node: &NodeInfo) -> Option<String> {
         let claims = look_up(self.cluster.as_ref(), pod).ok()?;
-        let far = claims.bound.iter().find(|v| !matching::reaches(v, node));
+        let far = claims.bound.iter().find(|v| !reaches(v, node));
         Some(match far {
             Some(volume) => {
                 let name = volume.metadata.name.as_deref().unwrap_or_default();

@@ -1,8 +1,7 @@
 //! Whether a volume made beforehand will do for a claim, and which is the best of several.
 
 use super::lookup::class_name;
-use crate::cache::{NodeInfo, Resources};
-use crate::plugins::affinity;
+use crate::cache::Resources;
 use coracle_api::selector::LabelSelector;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -20,12 +19,6 @@ pub fn requested(claim: &PersistentVolumeClaim) -> i64 {
 
 pub fn capacity(volume: &PersistentVolume) -> i64 {
     storage(volume.spec.as_ref().and_then(|s| s.capacity.as_ref()))
-}
-
-/// Whether a pod on the node can use the volume.
-pub fn reaches(volume: &PersistentVolume, node: &NodeInfo) -> bool {
-    let required = volume.spec.as_ref().and_then(|s| s.node_affinity.as_ref()?.required.as_ref());
-    required.is_none_or(|r| affinity::any_term_matches(&r.node_selector_terms, node))
 }
 
 /// Whether the volume is reserved for this claim by name.

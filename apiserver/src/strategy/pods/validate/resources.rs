@@ -3,6 +3,7 @@
 use super::super::super::rules;
 use super::super::super::value::*;
 use coracle_api::Quantity;
+use coracle_api::validation::is_extended_resource;
 use serde_json::Value;
 
 const STANDARD: &[&str] = &["cpu", "memory", "ephemeral-storage"];
@@ -21,7 +22,7 @@ pub fn requirements(resources: &Value, path: &Path, errors: &mut Errors) {
         let limit = at(resources, "limits").get(resource);
         match limit {
             Some(limit) => against_limit(resource, request, limit, &path.field("requests"), errors),
-            None if is_extended(resource) || resource.starts_with("hugepages-") => {
+            None if is_extended_resource(resource) || resource.starts_with("hugepages-") => {
                 errors.required(&path.field("limits"), "Limit must be set for non overcommitable resources");
             }
             None => {}
@@ -39,7 +40,7 @@ fn against_limit(resource: &str, request: &Value, limit: &Value, path: &Path, er
         return;
     };
     let text = rules::quantity_text(limit);
-    let exact = is_extended(resource) || resource.starts_with("hugepages-");
+    let exact = is_extended_resource(resource) || resource.starts_with("hugepages-");
     if exact && asked != most {
         let detail = format!("must be equal to {resource} limit of {text}");
         errors.invalid(path, rules::quantity_text(request), &detail);
@@ -57,11 +58,6 @@ pub fn name(resource: &str, path: &Path, errors: &mut Errors) {
     }
 }
 
-/// Resources of device plugins and the like: whole numbers, never overcommitted.
-pub fn is_extended(resource: &str) -> bool {
-    resource.contains('/') && !resource.split('/').next().unwrap_or_default().ends_with("kubernetes.io")
-}
-
 pub fn non_negative(quantity: &Value, path: &Path, errors: &mut Errors) {
     if let Some(message) = rules::quantity_mistake(quantity) {
         errors.invalid(path, quantity.clone(), &message);
@@ -71,7 +67,7 @@ pub fn non_negative(quantity: &Value, path: &Path, errors: &mut Errors) {
 }
 
 fn whole_if_extended(resource: &str, quantity: &Value, path: &Path, errors: &mut Errors) {
-    if is_extended(resource) && rules::parse_quantity(quantity).is_some_and(|q| !q.is_integer()) {
+    if is_extended_resource(resource) && rules::parse_quantity(quantity).is_some_and(|q| !q.is_integer()) {
         errors.invalid(path, rules::quantity_text(quantity), "must be an integer");
     }
 }
