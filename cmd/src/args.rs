@@ -2,6 +2,7 @@
 
 use crate::access::AccessArgs;
 use crate::edge::EdgeArgs;
+use crate::eviction::EvictionArgs;
 use clap::{Args, Parser, Subcommand};
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -77,10 +78,8 @@ pub struct ServerArgs {
     /// Addresses of Services [default: 10.43.0.0/16]
     #[arg(long, value_name = "CIDR")]
     pub service_cidr: Option<String>,
-    /// Below what is left of memory.available, nodefs.available or pid.available the node takes no more pods and evicts
-    /// some; below imagefs.available unused images go [default: memory.available<100Mi,nodefs.available<10%,imagefs.available<15%]
-    #[arg(long, value_name = "SIGNAL<AMOUNT,...", value_delimiter = ',')]
-    pub eviction_hard: Option<Vec<String>>,
+    #[command(flatten)]
+    pub eviction: EvictionArgs,
     #[command(flatten)]
     pub edge: EdgeArgs,
     #[command(flatten)]
@@ -130,10 +129,8 @@ pub struct AgentArgs {
     /// Where the runtime reads CNI configuration; one is written where there is none
     #[arg(long, value_name = "DIR", default_value = crate::node::CNI_CONF_DIR)]
     pub cni_conf_dir: PathBuf,
-    /// Below what is left of memory.available, nodefs.available or pid.available the node takes no more pods and evicts
-    /// some; below imagefs.available unused images go [default: memory.available<100Mi,nodefs.available<10%,imagefs.available<15%]
-    #[arg(long, value_name = "SIGNAL<AMOUNT,...", value_delimiter = ',')]
-    pub eviction_hard: Option<Vec<String>>,
+    #[command(flatten)]
+    pub eviction: EvictionArgs,
     /// More of the log: 3 shows requests, 4 what components do, 6 everything [default: 2]
     #[arg(long, short = 'v', value_name = "LEVEL")]
     pub v: Option<u8>,

@@ -3,7 +3,8 @@
 use crate::access::AccessArgs;
 use crate::args::ServerArgs;
 use crate::edge::EdgeArgs;
-use coracle_kubelet::config::Thresholds;
+use crate::eviction::EvictionArgs;
+use coracle_kubelet::config::{EvictionConfiguration, EvictionSettings};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
@@ -78,6 +79,24 @@ struct File {
     authentication: Option<AccessArgs>,
     api_server: Option<EdgeArgs>,
     eviction_hard: Option<BTreeMap<String, String>>,
+    eviction_soft: Option<BTreeMap<String, String>>,
+    eviction_soft_grace_period: Option<BTreeMap<String, String>>,
+    eviction_minimum_reclaim: Option<BTreeMap<String, String>>,
+    eviction_max_pod_grace_period: Option<u32>,
+    eviction_pressure_transition_period: Option<String>,
+}
+
+impl File {
+    fn eviction(&mut self) -> EvictionConfiguration {
+        EvictionConfiguration {
+            eviction_hard: self.eviction_hard.take(),
+            eviction_soft: self.eviction_soft.take(),
+            eviction_soft_grace_period: self.eviction_soft_grace_period.take(),
+            eviction_minimum_reclaim: self.eviction_minimum_reclaim.take(),
+            eviction_max_pod_grace_period: self.eviction_max_pod_grace_period,
+            eviction_pressure_transition_period: self.eviction_pressure_transition_period.take(),
+        }
+    }
 }
 
 /// Everything `coracle server` needs to know, checked.
@@ -100,7 +119,7 @@ pub struct Config {
     pub disable_admission_plugins: Vec<String>,
     pub edge: EdgeArgs,
     pub access: AccessArgs,
-    pub eviction_hard: Thresholds,
+    pub eviction: EvictionSettings,
     /// What was given, by the names of flags.
     pub flags: BTreeMap<String, String>,
 }
@@ -145,7 +164,8 @@ macro_rules! first_of {
 }
 pub(crate) use first_of;
 
-fn merge(args: ServerArgs, file: File, mistakes: &mut Vec<String>) -> Config {
+fn merge(args: ServerArgs, mut file: File, mistakes: &mut Vec<String>) -> Config {
+    let eviction = eviction(args.eviction, file.eviction(), mistakes);
     let data_dir = args.data_dir.or(file.data_dir).unwrap_or_else(|| DEFAULT_DATA_DIR.into());
     let kubeconfig = args.write_kubeconfig.or(file.write_kubeconfig).unwrap_or_else(|| {
         if data_dir == Path::new(DEFAULT_DATA_DIR) {
@@ -192,10 +212,21 @@ fn merge(args: ServerArgs, file: File, mistakes: &mut Vec<String>) -> Config {
         edge,
         flags: BTreeMap::new(),
         access,
-        eviction_hard: or_note(eviction_hard(args.eviction_hard, file.eviction_hard), mistakes)
-            .unwrap_or_default(),
+        eviction,
         data_dir,
     }
+}
+
+pub fn eviction(
+    args: EvictionArgs,
+    file: EvictionConfiguration,
+    mistakes: &mut Vec<String>,
+) -> EvictionSettings {
+    let settings = args.settings(file);
+    settings.unwrap_or_else(|more| {
+        mistakes.extend(more);
+        EvictionSettings::default()
+    })
 }
 
 pub fn or_note<T>(result: Result<T, String>, mistakes: &mut Vec<String>) -> Option<T> {
@@ -212,22 +243,6 @@ fn parse_backend(name: Option<&str>, etcd: Option<&[String]>) -> Result<Backend,
         Some("sled" | "memory") | None => Err("etcd-servers: only the etcd backend takes servers".to_owned()),
         Some(other) => Err(format!("storage-backend: unknown \"{other}\", known are sled, memory")),
     }
-}
-
-/// The flag's list of `signal<amount`, or the file's map of the same.
-pub fn eviction_hard(
-    flag: Option<Vec<String>>,
-    file: Option<BTreeMap<String, String>>,
-) -> Result<Thresholds, String> {
-    let split = |part: &String| match part.split_once('<') {
-        Some((signal, amount)) => Ok((signal.trim().to_owned(), amount.trim().to_owned())),
-        None => Err(format!("eviction-hard: \"{part}\" is not of the form signal<amount")),
-    };
-    let signals = match flag {
-        Some(parts) => parts.iter().map(split).collect::<Result<_, _>>()?,
-        None => file.unwrap_or_default(),
-    };
-    Thresholds::parse(&signals).map_err(|mistake| format!("eviction-hard: {mistake}"))
 }
 
 /// The node's name as the kubelet makes it of the host's: lower case, a valid DNS subdomain.
@@ -270,7 +285,10 @@ mod tests {
             storage_backend: Some("redis".to_owned()),
             cluster_cidr: Some("10.42.0.0".to_owned()),
             simulate_nodes: Some(u32::MAX),
-            eviction_hard: Some(vec!["nodefs.free<1".to_owned()]),
+            eviction: EvictionArgs {
+                eviction_hard: Some(vec!["nodefs.free<1".to_owned()]),
+                ..EvictionArgs::default()
+            },
             ..args("Node_1")
         };
         let text = Config::load(bad).expect_err("six mistakes");
@@ -283,13 +301,14 @@ mod tests {
     fn flags_win_over_the_file_and_the_file_over_defaults() {
         let dir = tempfile::tempdir().expect("temporary directory");
         let path = dir.path().join("config.yaml");
-        std::fs::write(&path, "httpsPort: 7443\ndataDir: /somewhere\ndisable: [proxy]\nevictionHard:\n  nodefs.available: 1Gi\n").expect("write");
+        std::fs::write(&path, "httpsPort: 7443\ndataDir: /somewhere\ndisable: [proxy]\nevictionHard:\n  nodefs.available: 1Gi\nevictionMaxPodGracePeriod: 7\n").expect("write");
         let asked = ServerArgs { config: Some(path), https_port: Some(8443), ..args("n1") };
         let config = Config::load(asked).expect("valid");
         assert_eq!(config.https_port, 8443);
         assert_eq!(config.data_dir, Path::new("/somewhere"));
         assert_eq!(config.kubeconfig, Path::new("/somewhere/admin.conf"));
         assert!(!config.runs(Component::Proxy) && config.runs(Component::Dns));
+        assert_eq!(config.eviction.max_pod_grace.as_secs(), 7);
     }
 
     #[test]

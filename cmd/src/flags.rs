@@ -31,7 +31,9 @@ fn of_file(section: &Value, flags: &mut BTreeMap<String, String>) {
                 continue;
             }
             Value::Object(entries) => {
-                let entries = entries.iter().map(|(key, value)| format!("{key}<{}", shown(value)));
+                let between = if name.ends_with("Hard") || name.ends_with("Soft") { '<' } else { '=' };
+                let entry = |(key, value): (&String, &Value)| format!("{key}{between}{}", shown(value));
+                let entries = entries.iter().map(entry);
                 entries.collect::<Vec<_>>().join(",")
             }
             Value::Array(items) => items.iter().map(shown).collect::<Vec<_>>().join(","),
@@ -67,6 +69,7 @@ mod tests {
         let file = json!({
             "httpsPort": 1, "disable": ["dns", "proxy"], "nodeName": null,
             "apiServer": { "auditLogPath": "-" }, "evictionHard": { "pid.available": "5%" },
+            "evictionSoftGracePeriod": { "pid.available": "1m" },
         });
         let flags = given(&line.map(str::to_owned), &file);
         let expected = [
@@ -76,6 +79,7 @@ mod tests {
             ("data-dir", "/d"),
             ("disable", "dns,proxy"),
             ("eviction-hard", "pid.available<5%"),
+            ("eviction-soft-grace-period", "pid.available=1m"),
             ("https-port", "7443"),
             ("v", "4"),
         ];

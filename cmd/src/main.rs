@@ -9,6 +9,7 @@ mod check;
 mod ci;
 mod config;
 mod edge;
+mod eviction;
 mod flags;
 mod join;
 mod kubeconfig;

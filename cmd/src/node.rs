@@ -55,14 +55,19 @@ pub async fn run_kubelet(
 
 /// The settings in force, under the names of upstream's KubeletConfiguration.
 fn configz(settings: &coracle_kubelet::Config) -> serde_json::Value {
-    serde_json::json!({
+    let mut configuration = serde_json::json!({
         "clusterDNS": settings.cluster_dns,
         "clusterDomain": settings.cluster_domain,
         "containerRuntimeEndpoint": settings.runtime_endpoint,
         "maxPods": settings.max_pods,
         "port": settings.port,
         "staticPodPath": settings.static_pods_dir(),
-    })
+    });
+    let eviction = serde_json::json!(settings.eviction.configuration());
+    if let (Some(all), serde_json::Value::Object(eviction)) = (configuration.as_object_mut(), eviction) {
+        all.extend(eviction);
+    }
+    configuration
 }
 
 /// The proxy's settings, and those of the pod network that goes with it where that is ours. `create`: a machine without

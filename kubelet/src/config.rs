@@ -1,6 +1,6 @@
 //! What the kubelet is told when it starts.
 
-pub use crate::node::thresholds::Thresholds;
+pub use crate::eviction::settings::{EvictionConfiguration, Settings as EvictionSettings};
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -39,8 +39,10 @@ pub struct Config {
     /// Bytes after which a container's log is rotated, and how many files are kept; upstream's defaults.
     pub container_log_max_bytes: u64,
     pub container_log_max_files: u32,
-    /// Below what the node reports pressure and takes no new pods; upstream's evictionHard.
-    pub eviction_hard: Thresholds,
+    /// When the node reports pressure, takes no new pods and evicts some.
+    pub eviction: EvictionSettings,
+    /// How long a runtime that answered before may be silent until the node is not ready; upstream's 30 s.
+    pub runtime_patience: Duration,
 }
 
 impl Config {
@@ -64,7 +66,8 @@ impl Config {
             pause_image: "coracle.local/pause:1".to_owned(),
             container_log_max_bytes: 10 * 1024 * 1024,
             container_log_max_files: 5,
-            eviction_hard: Thresholds::default(),
+            eviction: EvictionSettings::default(),
+            runtime_patience: Duration::from_secs(30),
         }
     }
 

@@ -3,12 +3,15 @@
 use crate::config::Config;
 use crate::container::resources::NodeResources;
 use crate::cri::Runtime;
+use crate::eviction::observe::Observer;
+use crate::images::gc::Images;
 use crate::images::pull::Puller;
 use crate::node::own::Own;
 use crate::objects::ObjectCache;
 use crate::pod::inbox::Inbox;
 use crate::pod::observed::{Observed, State};
 use crate::pods_api::{ContainerHandle, PodHandle, PodsApi};
+use crate::server::VolumeStats;
 use coracle_client::{Informer, Recorder};
 use coracle_storage::volumes::Volumes;
 use coracle_storage::volumes::downward::Allocatable;
@@ -28,8 +31,16 @@ pub struct Slot {
     pub wants_room: bool,
 }
 
-/// Workers by pod UID.
-pub type Register = Arc<Mutex<HashMap<String, Slot>>>;
+impl Slot {
+    /// Of a pod that nothing has been done about yet.
+    pub fn new(pod: Arc<Pod>) -> Self {
+        Self { inbox: Arc::default(), pod, observed: Arc::default(), wants_room: false }
+    }
+}
+
+/// Pods by UID.
+pub type Slots = HashMap<String, Slot>;
+pub type Register = Arc<Mutex<Slots>>;
 
 pub struct Kubelet {
     pub config: Config,
@@ -43,6 +54,9 @@ pub struct Kubelet {
     pub node: NodeResources,
     pub allocatable: Allocatable,
     pub register: Register,
+    pub observer: Observer,
+    pub images: Images,
+    pub volume_stats: Arc<VolumeStats>,
     /// The Node object.
     pub own: Own,
     /// Whether the kernel confines by AppArmor.
@@ -80,6 +94,10 @@ impl PodsApi for Kubelet {
             (slot.pod.metadata.deletion_timestamp.is_none(), slot.pod.metadata.creation_timestamp.clone())
         });
         newest.map(|(uid, slot)| handle(uid, slot))
+    }
+
+    fn volume_stats(&self) -> Arc<VolumeStats> {
+        self.volume_stats.clone()
     }
 
     fn runtime(&self) -> Arc<dyn Runtime> {

@@ -1,5 +1,6 @@
 //! The kubelet: registers the node, runs its pods over CRI, keeps their volumes, probes and status.
 
+mod blocking;
 pub mod config;
 pub mod container;
 pub mod cri;

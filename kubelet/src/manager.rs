@@ -1,9 +1,10 @@
 //! From the API server's pods to workers: who runs here, who no longer does, what the runtime has to say.
 
 use crate::cri::{Runtime, api};
-use crate::kubelet::{Kubelet, Register, Slot};
+use crate::kubelet::{Kubelet, Register, Slot, Slots};
 use crate::pod::admit::{self, Refusal, Situation, Verdict};
-use crate::pod::inbox::{Eviction, Inbox};
+use crate::pod::ending::{self, Eviction};
+use crate::pod::inbox::Inbox;
 use crate::pod::labels;
 use crate::pod::observed::{Observed, observe};
 use crate::pod::worker::Worker;
@@ -64,10 +65,10 @@ pub async fn run(kubelet: Arc<Kubelet>, stop: CancellationToken) {
                 manager.static_pods(static_pods::read(&manager.kubelet.config));
                 continue;
             }
-            // A pod is judged by its node.
-            change = async {
-                let _ = own.wait_for(Option::is_some).await;
-                changes.next().await
+            // A pod is judged by its node. That is followed until the kubelet stops.
+            Some(change) = async {
+                own.wait_for(Option::is_some).await.ok()?;
+                Some(changes.next().await)
             } => change,
         };
         match (change, &mut copy) {
@@ -108,6 +109,7 @@ impl Manager {
             }
         }
         self.names.retain(|_, uid| there.contains(uid) || self.from_files.contains(uid));
+        self.refused.retain(|uid| there.contains(uid));
         // Who was let in before, or was there first, has what two want.
         pods.sort_by_key(|pod| {
             (admit::is_new(pod), pod.metadata.creation_timestamp.as_ref().map(|at| at.0), pod.name_any())
@@ -135,49 +137,53 @@ impl Manager {
         if is_mirror(&pod) {
             return self.mirror(&pod);
         }
-        match self.judge(&pod) {
-            Verdict::Refused(refusal) => self.refuse(pod, refusal),
-            Verdict::Admitted => self.apply(pod),
-            Verdict::Preempts(victims) => {
-                self.preempt(&victims);
-                self.apply(pod);
-            }
+        if admit::is_new(&pod) && pod.uid().is_some_and(|uid| self.refused.contains(&uid)) {
+            // Its failure is being written. Judged anew it might be let in, and run as one that has failed.
+            return;
+        }
+        match self.admit(&pod) {
+            Err(refusal) => self.refuse(pod, refusal),
+            Ok(()) => self.apply(pod),
         }
     }
 
-    fn judge(&self, pod: &Pod) -> Verdict {
-        let known = pod.uid().is_some_and(|uid| self.workers.contains_key(&uid));
-        let node = self.kubelet.own.borrow().clone().unwrap_or_default();
-        if known || !admit::is_new(pod) {
-            return Verdict::Admitted;
+    /// Judges the pod and gives it its place under one lock, so that no two pods, nor one that grows, get the same.
+    fn admit(&self, pod: &Pod) -> Result<(), Refusal> {
+        let uid = pod.uid().unwrap_or_default();
+        if self.workers.contains_key(&uid) || !admit::is_new(pod) {
+            return Ok(());
         }
-        let others = self.counting(pod);
+        let node = self.kubelet.own.borrow().clone().unwrap_or_default();
+        let mut register = self.kubelet.register.lock();
+        let others = self.counting(&register, &uid);
         let others: Vec<&Pod> = others.iter().map(Arc::as_ref).collect();
-        admit::judge(pod, &Situation { node: &node, others: &others, apparmor: self.kubelet.apparmor })
+        let situation = Situation { node: &node, others: &others, apparmor: self.kubelet.apparmor };
+        match admit::judge(pod, &situation) {
+            Verdict::Refused(refusal) => return Err(refusal),
+            Verdict::Preempts(victims) => self.preempt(&register, &victims),
+            Verdict::Admitted => {}
+        }
+        register.insert(uid, Slot::new(Arc::new(pod.clone())));
+        Ok(())
     }
 
     /// The other pods that have their share of the node. One whose object is gone has none: its place may have been given
     /// away already, though its worker has not heard of it.
-    fn counting(&self, pod: &Pod) -> Vec<Arc<Pod>> {
+    fn counting(&self, register: &Slots, but: &str) -> Vec<Arc<Pod>> {
         let there: HashSet<&String> = self.names.values().chain(&self.from_files).collect();
-        let register = self.kubelet.register.lock();
         let counts = register.iter().filter(|(uid, slot)| {
-            there.contains(uid)
-                && pod.metadata.uid.as_ref() != Some(*uid)
-                && !slot.inbox.is_evicted()
-                && !admit::is_over(&slot.pod)
+            there.contains(uid) && *uid != but && !slot.inbox.is_evicted() && !ending::is_over(&slot.pod)
         });
         counts.map(|(_, slot)| slot.pod.clone()).collect()
     }
 
     /// The victims' places are the critical pod's at once; they themselves have their grace periods.
-    fn preempt(&self, victims: &[String]) {
+    fn preempt(&self, register: &Slots, victims: &[String]) {
         let message = "Preempted in order to admit critical pod";
-        for slot in victims.iter().filter_map(|uid| self.kubelet.register.lock().get(uid).cloned()) {
-            self.kubelet.recorder.warning(slot.pod.as_ref(), "Preempting", message);
-            let (reason, message) = ("Preempting", message.to_owned());
-            let eviction = Eviction { reason, message, grace: None, disrupts: true };
-            slot.inbox.evict(eviction);
+        for slot in victims.iter().filter_map(|uid| register.get(uid)) {
+            self.kubelet.recorder.warning(slot.pod.as_ref(), Eviction::PREEMPTING, message);
+            let (reason, message) = (Eviction::PREEMPTING, message.to_owned());
+            slot.inbox.evict(Eviction { reason, message, grace: None, disrupts: true });
         }
     }
 
@@ -243,14 +249,12 @@ impl Manager {
             inbox.put(|mail| mail.pod = Some(pod));
             return;
         }
-        let inbox = Arc::new(Inbox::default());
-        let slot = Slot {
-            inbox: inbox.clone(),
-            pod: pod.clone(),
-            observed: Arc::new(Observed::default()),
-            wants_room: false,
-        };
+        let slot = Slot::new(pod.clone());
+        let inbox = slot.inbox.clone();
         self.kubelet.register.lock().insert(uid.clone(), slot);
+        if let Some(eviction) = Eviction::resumed(&pod, self.kubelet.config.eviction.resumed_grace()) {
+            inbox.evict(eviction);
+        }
         let task = Worker::spawn(self.kubelet.clone(), pod, inbox.clone());
         self.workers.insert(uid, (inbox, task));
     }

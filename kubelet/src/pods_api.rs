@@ -1,6 +1,7 @@
 //! What the kubelet's server needs to know about the node's pods.
 
 use crate::cri::{self, Runtime, api};
+use crate::server::VolumeStats;
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::Pod;
 use std::path::PathBuf;
@@ -63,6 +64,9 @@ pub trait PodsApi: Send + Sync + 'static {
 
     /// The runtime itself, for exec, attach, port-forward and stats.
     fn runtime(&self) -> Arc<dyn Runtime>;
+
+    /// What is known of their volumes' use.
+    fn volume_stats(&self) -> Arc<VolumeStats>;
 
     /// A streaming URL for a command in a running container.
     async fn exec(&self, request: api::ExecRequest) -> cri::Result<String> {

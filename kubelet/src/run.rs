@@ -2,7 +2,8 @@
 
 use crate::config::Config;
 use crate::cri::{CriClient, Runtime};
-use crate::images::gc;
+use crate::eviction::observe::Observer;
+use crate::images::gc::{self, Images};
 use crate::images::import::{Ctr, ImageImporter};
 use crate::images::pause;
 use crate::images::pull::Puller;
@@ -68,19 +69,18 @@ impl Built {
     /// Runs until stopped. Containers go on running afterwards, and the next kubelet takes them over.
     pub async fn run(self) {
         let Self { kubelet, importer, facts, own, stop } = self;
-        let (short, evictions) = tokio::sync::watch::channel(None);
-        let (client, config, runtime) =
-            (kubelet.client.clone(), kubelet.config.clone(), kubelet.runtime.clone());
+        let (due, evictions) = tokio::sync::watch::channel(None);
+        let runtime = kubelet.runtime.clone();
         tokio::join!(
-            node::run(client, config.clone(), runtime.clone(), facts, own, short, stop.clone()),
+            node::run(kubelet.clone(), facts, own, due, stop.clone()),
             eviction::run(kubelet.clone(), evictions, stop.clone()),
             eviction::local::run(kubelet.clone(), stop.clone()),
             gc::run(kubelet.clone(), stop.clone()),
             manager::run(kubelet.clone(), stop.clone()),
-            manager::follow_runtime(runtime.clone(), kubelet.register.clone(), stop.clone()),
+            manager::follow_runtime(runtime, kubelet.register.clone(), stop.clone()),
             manager::follow_clock(kubelet.clone(), stop.clone()),
             logs::run(kubelet.clone(), stop.clone()),
-            stop.run_until_cancelled(bring_images(&config, runtime, importer)),
+            stop.run_until_cancelled(bring_images(&kubelet, importer)),
         );
     }
 }
@@ -117,6 +117,9 @@ pub fn build(context: &Context, config: Config, parts: Parts) -> Result<Built, E
             memory_bytes: i64::try_from(facts.memory_bytes).unwrap_or(i64::MAX),
         },
         allocatable: facts.allocatable(),
+        observer: Observer::new(parts.runtime.clone(), config.data_dir.clone()),
+        images: Images::default(),
+        volume_stats: Arc::default(),
         runtime: parts.runtime,
         register,
         config,
@@ -133,8 +136,9 @@ pub async fn run(context: Context, config: Config) -> Result<(), Error> {
 }
 
 /// Imports the sandbox image where it is missing, and every archive in `<data-dir>/images`, once the runtime is there.
-async fn bring_images(config: &Config, runtime: Arc<dyn Runtime>, importer: Option<Arc<dyn ImageImporter>>) {
+async fn bring_images(kubelet: &Kubelet, importer: Option<Arc<dyn ImageImporter>>) {
     let Some(importer) = importer else { return };
+    let (config, runtime) = (&kubelet.config, &kubelet.runtime);
     let present = loop {
         match runtime.image_status(&config.pause_image).await {
             Ok(image) => break image.is_some(),
@@ -149,7 +153,10 @@ async fn bring_images(config: &Config, runtime: Arc<dyn Runtime>, importer: Opti
     }
     for entry in std::fs::read_dir(config.data_dir.join("images")).into_iter().flatten().flatten() {
         match importer.import_file(&entry.path()).await {
-            Ok(()) => tracing::info!(path = %entry.path().display(), "image archive imported"),
+            Ok(names) => {
+                tracing::info!(path = %entry.path().display(), "image archive imported");
+                kubelet.images.keep(names);
+            }
             Err(error) => {
                 tracing::warn!(path = %entry.path().display(), %error, "image archive not imported")
             }

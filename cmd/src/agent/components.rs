@@ -84,7 +84,7 @@ async fn kubelet(shared: Arc<Shared>, stop: CancellationToken) -> Result<(), Box
     let mut settings = coracle_kubelet::Config::new(&agent.node_name, agent.node_ip);
     settings.runtime_endpoint.clone_from(&agent.runtime_endpoint);
     settings.data_dir.clone_from(&agent.data_dir);
-    settings.eviction_hard = agent.eviction_hard;
+    settings.eviction.clone_from(&agent.eviction);
     settings.cluster_dns = dns.into_iter().collect();
     let context = Context { client: shared.kubelet.clone(), informers, stop };
     let identity = shared.identity.clone();

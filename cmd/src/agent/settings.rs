@@ -1,10 +1,10 @@
 //! The flags of `coracle agent`, checked whole.
 
 use crate::args::AgentArgs;
-use crate::config::{Component, eviction_hard, node_name, or_note};
+use crate::config::{Component, eviction, node_name, or_note};
 use crate::join::{Pin, Token};
 use axum::http::Uri;
-use coracle_kubelet::config::Thresholds;
+use coracle_kubelet::config::{EvictionConfiguration, EvictionSettings};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -24,7 +24,7 @@ pub struct Agent {
     pub disabled: BTreeSet<Component>,
     pub runtime_endpoint: String,
     pub cni_conf_dir: PathBuf,
-    pub eviction_hard: Thresholds,
+    pub eviction: EvictionSettings,
 }
 
 impl Agent {
@@ -52,8 +52,7 @@ impl Agent {
                 .collect(),
             runtime_endpoint: args.container_runtime_endpoint,
             cni_conf_dir: args.cni_conf_dir,
-            eviction_hard: or_note(eviction_hard(args.eviction_hard, None), &mut mistakes)
-                .unwrap_or_default(),
+            eviction: eviction(args.eviction, EvictionConfiguration::default(), &mut mistakes),
         };
         if mistakes.is_empty() { Ok(agent) } else { Err(mistakes.join("\n")) }
     }
@@ -85,6 +84,7 @@ fn component(name: &str) -> Result<Component, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::eviction::EvictionArgs;
 
     fn args(server: &str) -> AgentArgs {
         AgentArgs { server: server.to_owned(), node_name: Some("n2".to_owned()), ..AgentArgs::default() }
@@ -96,7 +96,10 @@ mod tests {
             token: Some("abc".to_owned()),
             discovery_token_ca_cert_hash: vec!["md5:00".to_owned()],
             disable: vec!["scheduler".to_owned()],
-            eviction_hard: Some(vec!["nodefs.free<1".to_owned()]),
+            eviction: EvictionArgs {
+                eviction_hard: Some(vec!["nodefs.free<1".to_owned()]),
+                ..EvictionArgs::default()
+            },
             ..args("http://192.0.2.1:6443")
         };
         let text = Agent::load(bad).expect_err("five mistakes");

@@ -138,7 +138,7 @@ fn kubelet(supervisor: &mut Supervisor, base: Base, control_plane: &ControlPlane
     let mut settings = coracle_kubelet::Config::new(&config.node_name, config.node_ip);
     settings.runtime_endpoint.clone_from(&config.runtime_endpoint);
     settings.data_dir.clone_from(&config.data_dir);
-    settings.eviction_hard = config.eviction_hard;
+    settings.eviction.clone_from(&config.eviction);
     settings.cluster_dns = vec![service_address(config, 10)];
     let pki = control_plane.pki.clone();
     supervisor.spawn("kubelet", move |stop| {

@@ -2,10 +2,11 @@
 //! `ephemeral-storage` (<https://kubernetes.io/docs/concepts/storage/ephemeral-storage/>).
 
 use super::rank::Candidate;
-use super::{GRACE, usage};
+use super::settings::HARD_GRACE;
+use super::usage;
 use crate::kubelet::{Kubelet, Slot};
-use crate::pod::admit::{is_critical, is_over};
-use crate::pod::inbox::Eviction;
+use crate::pod::admit::is_critical;
+use crate::pod::ending::{Eviction, is_over};
 use crate::pod::qos;
 use coracle_storage::volumes::downward::quantity;
 use k8s_openapi::api::core::v1::{Container, Pod};
@@ -28,7 +29,8 @@ pub async fn run(kubelet: Arc<Kubelet>, stop: CancellationToken) {
         for candidate in usage::measure(&kubelet, slots).await {
             if let Some(message) = exceeded(&candidate) {
                 kubelet.recorder.warning(candidate.slot.pod.as_ref(), "Evicted", message.clone());
-                let eviction = Eviction { reason: "Evicted", message, grace: Some(GRACE), disrupts: false };
+                let eviction =
+                    Eviction { reason: Eviction::EVICTED, message, grace: Some(HARD_GRACE), disrupts: false };
                 candidate.slot.inbox.evict(eviction);
             }
         }
@@ -60,7 +62,7 @@ fn exceeded(candidate: &Candidate) -> Option<String> {
     let pod: &Pod = &candidate.slot.pod;
     let spec = pod.spec.as_ref()?;
     for volume in spec.volumes.iter().flatten() {
-        let used = candidate.volumes.iter().find(|v| v.name == volume.name).map_or(0, |v| v.bytes);
+        let used = candidate.volumes.iter().find(|v| v.name == volume.name).map_or(0, |v| v.files.bytes);
         if let Some((limit, text)) = size_limit(volume)
             && used > limit
         {
@@ -75,11 +77,11 @@ fn exceeded(candidate: &Candidate) -> Option<String> {
         ));
     }
     let beyond = spec.containers.iter().find(|c| {
-        let used = candidate.containers.iter().find(|u| u.name == c.name).map_or(0, |u| u.disk);
+        let used = candidate.containers.iter().find(|u| u.name == c.name).map_or(0, |u| u.disk());
         limit(c) > 0 && used > limit(c)
     });
     beyond.map(|c| {
-        let limit = super::binary(limit(c));
+        let limit = super::binary(limit(c)).to_string();
         format!("Container {} exceeded its local ephemeral storage limit {limit:?}. ", c.name)
     })
 }
@@ -87,23 +89,24 @@ fn exceeded(candidate: &Candidate) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::eviction::rank::{Usage, VolumeUsage};
-    use serde_json::json;
+    use crate::eviction::rank::Usage;
+    use crate::server::{Files, Share};
+    use serde_json::{Value, json};
 
     fn told(layer: u64, scratch: u64) -> Option<String> {
         let limits = json!({ "limits": { "ephemeral-storage": "1Ki" } });
         let pod = json!({ "metadata": { "name": "p" }, "spec": {
             "containers": [{ "name": "a", "resources": limits }, { "name": "b", "resources": limits }],
             "volumes": [{ "name": "scratch", "emptyDir": { "sizeLimit": "1k" } }] } });
-        let slot = Slot {
-            inbox: Arc::default(),
-            pod: Arc::new(serde_json::from_value(pod).unwrap()),
-            observed: Arc::default(),
-            wants_room: false,
-        };
+        let slot = Slot::new(Arc::new(serde_json::from_value(pod).unwrap()));
         assert!(counts(&slot));
-        let containers = vec![Usage { name: "a".to_owned(), disk: layer, ..Usage::default() }];
-        let volumes = vec![VolumeUsage { name: "scratch".to_owned(), bytes: scratch, ephemeral: true }];
+        let containers = vec![Usage {
+            name: "a".to_owned(),
+            layer: Files { bytes: layer, inodes: 1 },
+            ..Usage::default()
+        }];
+        let files = Files { bytes: scratch, inodes: 1 };
+        let volumes = vec![Share { name: "scratch".to_owned(), entry: Value::Null, files, ephemeral: true }];
         exceeded(&Candidate { slot, containers, volumes, processes: 0 })
     }
 

@@ -1,26 +1,29 @@
 //! Pods that go because the node runs short, one at a time
 //! (<https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/>).
 //!
-//! Asleep until the heartbeat, which looks every ten seconds anyway, says that something is short.
+//! Asleep until the heartbeat, which looks every ten seconds anyway, says that somebody has to go.
 
 pub mod local;
+pub mod monitor;
+pub mod observe;
 mod rank;
+pub mod settings;
+pub mod signal;
 mod usage;
 
-use crate::images::gc;
 use crate::kubelet::{Kubelet, Slot};
-use crate::node::status::{Pressure, read_pressure};
-use crate::pod::admit::{is_critical, is_over};
-use crate::pod::inbox::Eviction;
-use k8s_openapi::api::core::v1::Node;
-use rank::{Candidate, order};
+use crate::pod::admit::is_critical;
+use crate::pod::ending::{Eviction, is_over, own_grace};
+use coracle_api::Quantity;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use rank::{Candidate, Want, order};
+use settings::{HARD_GRACE, Rule};
+use signal::{Observations, Pressure, Signal};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-/// What an evicted pod gets to end in, whatever its own grace period; upstream's second for hard thresholds.
-const GRACE: Duration = Duration::from_secs(1);
 /// How long the next pod waits for the one before to be gone; upstream's limit.
 const GONE_WITHIN: Duration = Duration::from_secs(30);
 /// Between looks whether it is.
@@ -28,43 +31,13 @@ const LOOK: Duration = Duration::from_secs(1);
 /// Between two evictions; upstream's monitoring period.
 const PERIOD: Duration = Duration::from_secs(10);
 
-/// What is short.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Signal {
-    Memory,
-    Disk,
-    Pids,
-}
-
-impl Signal {
-    /// The most urgent one.
-    pub fn of(at: &Pressure, thresholds: &crate::config::Thresholds) -> Option<Self> {
-        if thresholds.memory_short(at) {
-            return Some(Self::Memory);
-        }
-        if thresholds.disk_short(at) {
-            return Some(Self::Disk);
-        }
-        thresholds.pids_short(at).then_some(Self::Pids)
-    }
-
-    /// What messages call it.
-    fn resource(self) -> &'static str {
-        match self {
-            Self::Memory => "memory",
-            Self::Disk => "ephemeral-storage",
-            Self::Pids => "pids",
-        }
-    }
-}
-
-/// Evicts until `stop`. `short` is what the heartbeat found out.
-pub async fn run(kubelet: Arc<Kubelet>, mut short: watch::Receiver<Option<Signal>>, stop: CancellationToken) {
+/// Evicts until `stop`. `due` is what the heartbeat found out.
+pub async fn run(kubelet: Arc<Kubelet>, mut due: watch::Receiver<Option<Rule>>, stop: CancellationToken) {
     let work = async {
-        while short.wait_for(Option::is_some).await.is_ok() {
-            let pressure = read_pressure(&kubelet.config);
-            if let Some(signal) = Signal::of(&pressure, &kubelet.config.eviction_hard) {
-                relieve(&kubelet, signal, &pressure).await;
+        while let Ok(rule) = due.wait_for(Option::is_some).await.map(|rule| *rule) {
+            let at = kubelet.observer.look().await;
+            if let Some(rule) = rule.filter(|rule| rule.crossed(&at, true)) {
+                relieve(&kubelet, rule, &at).await;
             }
             tokio::time::sleep(PERIOD).await;
         }
@@ -72,14 +45,17 @@ pub async fn run(kubelet: Arc<Kubelet>, mut short: watch::Receiver<Option<Signal
     stop.run_until_cancelled(work).await;
 }
 
-async fn relieve(kubelet: &Arc<Kubelet>, signal: Signal, pressure: &Pressure) {
+async fn relieve(kubelet: &Arc<Kubelet>, rule: Rule, at: &Observations) {
     let node = kubelet.own.borrow().clone();
     if let Some(node) = &node {
-        tell(kubelet, node, signal);
+        tell(kubelet, node, rule.signal);
     }
-    if signal == Signal::Disk {
-        gc::remove_all_unused(kubelet).await;
-        if !kubelet.config.eviction_hard.disk_short(&read_pressure(&kubelet.config)) {
+    if images_help(rule.signal, at.imagefs_apart) {
+        kubelet.images.remove_all_unused(kubelet).await;
+        let at = kubelet.observer.look().await;
+        let rules = kubelet.config.eviction.rules.iter();
+        let mut disks = rules.filter(|rule| rule.signal.pressure() == Pressure::Disk);
+        if !disks.any(|rule| rule.crossed(&at, true)) {
             return;
         }
     }
@@ -88,12 +64,20 @@ async fn relieve(kubelet: &Arc<Kubelet>, signal: Signal, pressure: &Pressure) {
         !is_over(&slot.pod) && !slot.inbox.is_evicted() && slot.observed.running().next().is_some()
     });
     let mut candidates = usage::measure(kubelet, running.collect()).await;
-    candidates.sort_by(|a, b| order(a, b, signal));
+    let want = Want { signal: rule.signal, apart: at.imagefs_apart };
+    candidates.sort_by(|a, b| order(a, b, want));
     let Some(victim) = candidates.iter().find(|c| !is_critical(&c.slot.pod)) else {
-        tracing::warn!(resource = signal.resource(), "the node runs short, and there is no pod to evict");
+        let resource = rule.signal.resource();
+        tracing::warn!(resource, "the node runs short, and there is no pod to evict");
         return;
     };
-    evict(kubelet, victim, message(signal, pressure, kubelet, victim)).await;
+    evict(kubelet, victim, rule, message(rule, at, victim)).await;
+}
+
+/// Whether the disk that is short is the one that images are on.
+fn images_help(signal: Signal, imagefs_apart: bool) -> bool {
+    let images = matches!(signal, Signal::ImagefsAvailable | Signal::ImagefsInodesFree);
+    signal.pressure() == Pressure::Disk && (images || !imagefs_apart)
 }
 
 fn tell(kubelet: &Kubelet, node: &Node, signal: Signal) {
@@ -101,11 +85,18 @@ fn tell(kubelet: &Kubelet, node: &Node, signal: Signal) {
     kubelet.recorder.warning(node, "EvictionThresholdMet", text);
 }
 
-async fn evict(kubelet: &Kubelet, victim: &Candidate, message: String) {
+/// A hard threshold leaves a second, a soft one the pod's own grace period up to `most`.
+fn grace(pod: &Pod, rule: Rule, most: Duration) -> Duration {
+    if rule.patience.is_none() { HARD_GRACE } else { own_grace(pod.spec.as_ref()).min(most) }
+}
+
+async fn evict(kubelet: &Kubelet, victim: &Candidate, rule: Rule, message: String) {
     let pod = &victim.slot.pod;
     tracing::warn!(pod = pod.metadata.name, %message, "pod evicted");
-    kubelet.recorder.warning(pod.as_ref(), "Evicted", message.clone());
-    victim.slot.inbox.evict(Eviction { reason: "Evicted", message, grace: Some(GRACE), disrupts: true });
+    kubelet.recorder.warning(pod.as_ref(), Eviction::EVICTED, message.clone());
+    let grace = grace(pod, rule, kubelet.config.eviction.max_pod_grace);
+    let reason = Eviction::EVICTED;
+    victim.slot.inbox.evict(Eviction { reason, message, grace: Some(grace), disrupts: true });
     let uid = pod.metadata.uid.clone().unwrap_or_default();
     let gone = async {
         while kubelet.register.lock().get(&uid).is_some_and(|slot| !is_over(&slot.pod)) {
@@ -117,17 +108,17 @@ async fn evict(kubelet: &Kubelet, victim: &Candidate, message: String) {
     }
 }
 
-fn message(signal: Signal, at: &Pressure, kubelet: &Kubelet, victim: &Candidate) -> String {
-    let resource = signal.resource();
-    let (threshold, available) = kubelet.config.eviction_hard.met(signal, at);
+fn message(rule: Rule, at: &Observations, victim: &Candidate) -> String {
+    let resource = rule.signal.resource();
+    let (threshold, available) = rule.words(at);
     let mut text = format!(
         "The node was low on resource: {resource}. Threshold quantity: {threshold}, available: {available}. "
     );
     for container in &victim.containers {
-        let (used, requested) = match signal {
-            Signal::Memory => (container.memory, container.memory_request),
-            Signal::Disk => (container.disk, container.disk_request),
-            Signal::Pids => continue,
+        let (used, requested) = match resource {
+            "memory" => (container.memory, container.memory_request),
+            "ephemeral-storage" => (container.disk(), container.disk_request),
+            _ => continue,
         };
         if used > requested {
             let (used, requested) = (binary(used), binary(requested));
@@ -140,27 +131,39 @@ fn message(signal: Signal, at: &Pressure, kubelet: &Kubelet, victim: &Candidate)
     text
 }
 
-/// A number of bytes as a Kubernetes quantity: `512Mi`, `1023`.
-pub fn binary(bytes: u64) -> String {
-    let mut rest = (bytes, "");
-    for suffix in ["Ki", "Mi", "Gi", "Ti"] {
-        if rest.0 == 0 || !rest.0.is_multiple_of(1024) {
-            break;
-        }
-        rest = (rest.0 / 1024, suffix);
-    }
-    format!("{}{}", rest.0, rest.1)
+/// A number of bytes as a Kubernetes quantity: `512Mi`.
+fn binary(bytes: u64) -> Quantity {
+    Quantity::from_bytes(i64::try_from(bytes).unwrap_or(i64::MAX))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     #[test]
-    fn bytes_are_written_as_quantities() {
-        for (bytes, text) in [(0, "0"), (1023, "1023"), (2048, "2Ki"), (512 << 20, "512Mi"), (3 << 41, "6Ti")]
-        {
-            assert_eq!(binary(bytes), text);
+    fn images_go_where_they_take_of_what_is_short() {
+        for (signal, apart, expected) in [
+            (Signal::NodefsAvailable, false, true),
+            (Signal::NodefsAvailable, true, false),
+            (Signal::ImagefsInodesFree, true, true),
+            (Signal::MemoryAvailable, false, false),
+        ] {
+            assert_eq!(images_help(signal, apart), expected, "{signal:?} {apart}");
         }
+    }
+
+    #[test]
+    fn soft_thresholds_leave_time_to_end_in() {
+        let settings = json!({ "evictionHard": {}, "evictionSoft": { "memory.available": "1Gi" },
+            "evictionSoftGracePeriod": { "memory.available": "1m" } });
+        let settings = settings::Settings::read(&serde_json::from_value(settings).unwrap()).unwrap();
+        let soft = settings.rules.iter().find(|rule| rule.patience.is_some()).unwrap();
+        let pod = json!({ "spec": { "containers": [], "terminationGracePeriodSeconds": 20 } });
+        let pod: Pod = serde_json::from_value(pod).unwrap();
+        let of = |rule: &Rule, most| grace(&pod, *rule, Duration::from_secs(most)).as_secs();
+        assert_eq!(of(&settings.rules[0], 60), 1);
+        assert_eq!(of(soft, 60), 20);
+        assert_eq!(of(soft, 5), 5);
     }
 }

@@ -1,13 +1,13 @@
 //! What pods use, measured once when somebody has to go.
 
-use super::rank::{Candidate, Usage, VolumeUsage};
+use super::rank::{Candidate, Usage};
+use crate::blocking::reading;
 use crate::container::resources::cgroup_parent;
 use crate::cri::api;
 use crate::kubelet::{Kubelet, Slot};
 use crate::pod::observed::State;
 use crate::pod::qos;
-use crate::server::volume_bytes;
-use k8s_openapi::api::core::v1::Pod;
+use crate::server::{Cgroups, Files, VolumeStats};
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -23,13 +23,24 @@ pub async fn measure(kubelet: &Arc<Kubelet>, slots: Vec<Slot>) -> Vec<Candidate>
     };
     let by_id: HashMap<String, api::ContainerStats> =
         stats.into_iter().filter_map(|s| Some((s.attributes.as_ref()?.id.clone(), s))).collect();
-    let pods_dir = kubelet.config.pods_dir();
-    let count = move || slots.into_iter().map(|slot| candidate(slot, &by_id, &pods_dir)).collect();
-    tokio::task::spawn_blocking(count).await.unwrap_or_default()
+    let (pods_dir, volumes) = (kubelet.config.pods_dir(), kubelet.volume_stats.clone());
+    volumes.retain(|uid| kubelet.register.lock().contains_key(uid));
+    let count = move || {
+        let (cgroups, volumes) = (Cgroups::here(), volumes.as_ref());
+        let count = |slot| candidate(slot, &by_id, &pods_dir, volumes, &cgroups);
+        slots.into_iter().map(count).collect()
+    };
+    reading("what pods use", count).await.unwrap_or_default()
 }
 
 /// Reads disks.
-fn candidate(slot: Slot, stats: &HashMap<String, api::ContainerStats>, pods_dir: &Path) -> Candidate {
+fn candidate(
+    slot: Slot,
+    stats: &HashMap<String, api::ContainerStats>,
+    pods_dir: &Path,
+    volumes: &VolumeStats,
+    cgroups: &Cgroups,
+) -> Candidate {
     let pod = slot.pod.clone();
     let running = slot.observed.containers.iter().filter(|c| c.state == State::Running);
     let containers = running.map(|seen| {
@@ -41,36 +52,29 @@ fn candidate(slot: Slot, stats: &HashMap<String, api::ContainerStats>, pods_dir:
             u64::try_from(amount).unwrap_or(0)
         };
         let used = stats.get(&seen.id);
-        let memory = used.and_then(|s| s.memory.as_ref()?.working_set_bytes.as_ref());
-        let layer = used.and_then(|s| s.writable_layer.as_ref()?.used_bytes.as_ref());
+        let value = |value: Option<&api::UInt64Value>| value.map_or(0, |v| v.value);
+        let layer = used.and_then(|s| s.writable_layer.as_ref());
         Usage {
             name: seen.name.clone(),
-            memory: memory.map_or(0, |v| v.value),
+            memory: value(used.and_then(|s| s.memory.as_ref()?.working_set_bytes.as_ref())),
             memory_request: asked("memory"),
-            disk: layer.map_or(0, |v| v.value) + files(seen.log_path.parent()),
+            layer: Files {
+                bytes: value(layer.and_then(|l| l.used_bytes.as_ref())),
+                inodes: value(layer.and_then(|l| l.inodes_used.as_ref())),
+            },
+            logs: files(seen.log_path.parent()),
             disk_request: asked("ephemeral-storage"),
         }
     });
     let containers = containers.collect();
-    let volumes = volume_bytes(pods_dir, &pod)
-        .into_iter()
-        .map(|(name, bytes, ephemeral)| VolumeUsage { name, bytes, ephemeral })
-        .collect();
-    let processes = processes(&pod);
+    let volumes = volumes.of(pods_dir, &pod, &jiff::Timestamp::now().to_string());
+    let processes = cgroups.processes(&cgroup_parent(&pod));
     Candidate { slot, containers, volumes, processes }
 }
 
-/// Bytes of the files in a folder.
-fn files(folder: Option<&Path>) -> u64 {
+/// The files in a folder.
+fn files(folder: Option<&Path>) -> Files {
     let entries = folder.and_then(|f| std::fs::read_dir(f).ok()).into_iter().flatten().flatten();
-    entries.filter_map(|entry| Some(entry.metadata().ok()?.len())).sum()
-}
-
-/// Of the pod's cgroup, whichever version the kernel has.
-fn processes(pod: &Pod) -> u64 {
-    let group = cgroup_parent(pod);
-    let found = ["/sys/fs/cgroup", "/sys/fs/cgroup/pids"]
-        .iter()
-        .find_map(|root| std::fs::read_to_string(format!("{root}{group}/pids.current")).ok());
-    found.and_then(|text| text.trim().parse().ok()).unwrap_or(0)
+    let sizes = entries.filter_map(|entry| Some(entry.metadata().ok()?.len()));
+    sizes.fold(Files::default(), |sum, bytes| sum + Files { bytes, inodes: 1 })
 }

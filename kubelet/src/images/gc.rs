@@ -2,9 +2,10 @@
 //! (<https://kubernetes.io/docs/concepts/architecture/garbage-collection/#container-image-lifecycle>).
 
 use crate::cri::api;
+use crate::eviction::signal::Signal;
 use crate::kubelet::Kubelet;
-use crate::pod::admit::is_over;
-use nix::sys::statvfs::statvfs;
+use crate::pod::ending::is_over;
+use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,53 +16,59 @@ use tokio_util::sync::CancellationToken;
 const PERIOD: Duration = Duration::from_secs(300);
 /// An image that came so recently stays: its pod may be about to start. Upstream's imageMinimumGCAge.
 const MIN_AGE: Duration = Duration::from_secs(120);
+/// Before the first look, while the runtime does not answer.
+const RETRY: Duration = Duration::from_secs(2);
 
-/// What is known of an image since this process looks.
+/// What is known of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Known {
-    first_seen: Instant,
+    /// `None` of what was there before this process.
+    first_seen: Option<Instant>,
     last_used: Option<Instant>,
 }
 
-/// Image and size of what is to go, in this order, until `wanted` bytes are free. `seen` are images that nobody uses.
+/// Ids of what is to go, in this order, until `wanted` bytes are free. `seen` are ids and sizes of images that nobody
+/// uses.
 fn choose(seen: &[(String, u64)], known: &HashMap<String, Known>, wanted: u64, now: Instant) -> Vec<String> {
     let old_enough = |image: &&(String, u64)| {
-        known.get(&image.0).is_some_and(|k| now.saturating_duration_since(k.first_seen) >= MIN_AGE)
+        let old = |since: Instant| now.saturating_duration_since(since) >= MIN_AGE;
+        known.get(&image.0).is_some_and(|k| k.first_seen.is_none_or(old))
     };
     let mut candidates: Vec<&(String, u64)> = seen.iter().filter(old_enough).collect();
     // Never used, or longest ago, first.
     candidates.sort_by_key(|image| known.get(&image.0).map(|k| (k.last_used, k.first_seen)));
-    let mut freed = 0;
+    let mut freed: u64 = 0;
     let chosen = candidates.into_iter().take_while(|image| {
         let needed = freed < wanted;
-        freed += image.1;
+        freed = freed.saturating_add(image.1);
         needed
     });
     chosen.map(|image| image.0.clone()).collect()
 }
 
-/// Looks every five minutes until `stop`.
+/// Looks at once, to learn which images were there before, and every five minutes until `stop`.
 pub async fn run(kubelet: Arc<Kubelet>, stop: CancellationToken) {
-    let mut known = HashMap::new();
-    while stop.run_until_cancelled(tokio::time::sleep(PERIOD)).await.is_some() {
-        look(&kubelet, &mut known).await;
-    }
+    let work = async {
+        while kubelet.images.notice(&kubelet).await.is_err() {
+            tokio::time::sleep(RETRY).await;
+        }
+        loop {
+            tokio::time::sleep(PERIOD).await;
+            look(&kubelet).await;
+        }
+    };
+    stop.run_until_cancelled(work).await;
 }
 
-async fn look(kubelet: &Kubelet, known: &mut HashMap<String, Known>) {
-    let Ok((unused, used)) = images(kubelet).await else { return };
-    let now = Instant::now();
-    note(known, &unused, &used, now);
-    let Some((available, total)) = space(kubelet).await else { return };
-    let wanted = kubelet.config.eviction_hard.images_to_free(available, total);
+async fn look(kubelet: &Kubelet) {
+    let Ok(unused) = kubelet.images.notice(kubelet).await else { return };
+    let at = kubelet.observer.look().await;
+    let Some(space) = at.amounts.get(&Signal::ImagefsAvailable) else { return };
+    let wanted = kubelet.config.eviction.images_to_free(space.available, space.capacity);
     if wanted == 0 {
         return;
     }
-    let mut freed = 0;
-    for image in choose(&unused, known, wanted, now) {
-        let size = unused.iter().find(|(id, _)| *id == image).map_or(0, |(_, size)| *size);
-        freed += if remove(kubelet, &image).await { size } else { 0 };
-    }
+    let freed = kubelet.images.remove(kubelet, &unused, wanted).await;
     let node = kubelet.own.borrow().clone();
     if freed < wanted
         && let Some(node) = node
@@ -74,21 +81,63 @@ async fn look(kubelet: &Kubelet, known: &mut HashMap<String, Known>) {
     }
 }
 
-fn note(known: &mut HashMap<String, Known>, unused: &[(String, u64)], used: &HashSet<String>, now: Instant) {
-    known.retain(|id, _| used.contains(id) || unused.iter().any(|(other, _)| other == id));
-    for id in unused.iter().map(|(id, _)| id).chain(used) {
-        let entry = known.entry(id.clone()).or_insert(Known { first_seen: now, last_used: None });
-        if used.contains(id) {
-            entry.last_used = Some(now);
+/// What is known of the runtime's images, and which of them stay whatever happens.
+#[derive(Default)]
+pub struct Images {
+    /// `None` before the first look.
+    known: Mutex<Option<HashMap<String, Known>>>,
+    /// Names of images from archives of this node's own. As upstream keeps what the runtime has pinned: on a machine without
+    /// a registry nothing would bring them back before the next start.
+    imported: Mutex<HashSet<String>>,
+}
+
+impl Images {
+    pub fn keep(&self, names: impl IntoIterator<Item = String>) {
+        self.imported.lock().extend(names);
+    }
+
+    /// Ids and sizes of the images that nobody uses.
+    async fn notice(&self, kubelet: &Kubelet) -> crate::cri::Result<Vec<(String, u64)>> {
+        let imported = self.imported.lock().clone();
+        let (unused, used) = images(kubelet, &imported).await?;
+        note(&mut self.known.lock(), &unused, &used, Instant::now());
+        Ok(unused)
+    }
+
+    /// The bytes that the removed ones took.
+    async fn remove(&self, kubelet: &Kubelet, unused: &[(String, u64)], wanted: u64) -> u64 {
+        let known = self.known.lock().clone().unwrap_or_default();
+        let mut freed = 0;
+        for image in choose(unused, &known, wanted, Instant::now()) {
+            let size = unused.iter().find(|(id, _)| *id == image).map_or(0, |(_, size)| *size);
+            freed += if remove(kubelet, &image).await { size } else { 0 };
+        }
+        freed
+    }
+
+    /// Removes whatever nobody uses, but for what came a moment ago: the disk is full.
+    pub async fn remove_all_unused(&self, kubelet: &Kubelet) {
+        match self.notice(kubelet).await {
+            Ok(unused) => drop(self.remove(kubelet, &unused, u64::MAX).await),
+            Err(error) => tracing::warn!(%error, "unused images not removed"),
         }
     }
 }
 
-/// Removes whatever nobody uses, however young: the disk is full.
-pub async fn remove_all_unused(kubelet: &Kubelet) {
-    let Ok((unused, _)) = images(kubelet).await else { return };
-    for (image, _) in unused {
-        remove(kubelet, &image).await;
+fn note(
+    known: &mut Option<HashMap<String, Known>>,
+    unused: &[(String, u64)],
+    used: &HashSet<String>,
+    now: Instant,
+) {
+    let first_seen = known.is_some().then_some(now);
+    let known = known.get_or_insert_default();
+    known.retain(|id, _| used.contains(id) || unused.iter().any(|(other, _)| other == id));
+    for id in unused.iter().map(|(id, _)| id).chain(used) {
+        let entry = known.entry(id.clone()).or_insert(Known { first_seen, last_used: None });
+        if used.contains(id) {
+            entry.last_used = Some(now);
+        }
     }
 }
 
@@ -103,9 +152,12 @@ async fn remove(kubelet: &Kubelet, image: &str) -> bool {
     true
 }
 
-/// Ids of the images: those that no container has, with their sizes, and those that one has. Pinned images and that of
-/// the sandboxes count as neither.
-async fn images(kubelet: &Kubelet) -> crate::cri::Result<(Vec<(String, u64)>, HashSet<String>)> {
+/// Ids of the images: those that no container has, with their sizes, and those that one has. Pinned and imported images
+/// and that of the sandboxes count as neither.
+async fn images(
+    kubelet: &Kubelet,
+    imported: &HashSet<String>,
+) -> crate::cri::Result<(Vec<(String, u64)>, HashSet<String>)> {
     let runtime = kubelet.runtime.as_ref();
     let images = runtime.list_images().await?;
     let containers = runtime.list_containers(None).await?;
@@ -121,7 +173,10 @@ async fn images(kubelet: &Kubelet) -> crate::cri::Result<(Vec<(String, u64)>, Ha
     let pause = &kubelet.config.pause_image;
     let mut unused = Vec::new();
     let mut used = HashSet::new();
-    for image in images.iter().filter(|i| !i.pinned && !is_called(i, pause)) {
+    let stays = |image: &api::Image| {
+        image.pinned || is_called(image, pause) || imported.iter().any(|name| is_called(image, name))
+    };
+    for image in images.iter().filter(|image| !stays(image)) {
         if named.iter().any(|name| is_called(image, name)) {
             used.insert(image.id.clone());
         } else {
@@ -150,17 +205,6 @@ fn is_called(image: &api::Image, name: &str) -> bool {
     image.id == name || image.repo_tags.iter().chain(&image.repo_digests).any(same)
 }
 
-/// Bytes that are free and bytes in all, of the file system that images lie on.
-async fn space(kubelet: &Kubelet) -> Option<(u64, u64)> {
-    let info = kubelet.runtime.image_fs_info().await.ok()?;
-    let path = info.into_iter().find_map(|f| f.fs_id)?.mountpoint;
-    let fs = statvfs(path.as_str()).ok()?;
-    // As `df` counts: what is reserved is neither used nor free.
-    let reserved = fs.blocks_free().saturating_sub(fs.blocks_available());
-    let unit = fs.fragment_size();
-    Some((fs.blocks_available() * unit, (fs.blocks() - reserved) * unit))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -168,7 +212,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_was_used_longest_ago_goes_first_and_the_young_stay() {
         let image = |id: &str| (id.to_owned(), 100);
-        let mut known = HashMap::new();
+        let mut known = None;
         let used = |ids: &[&str]| ids.iter().map(|id| (*id).to_owned()).collect::<HashSet<_>>();
         note(&mut known, &[image("never")], &used(&["a", "b"]), Instant::now());
         tokio::time::advance(PERIOD).await;
@@ -176,10 +220,23 @@ mod tests {
         tokio::time::advance(PERIOD).await;
         let unused = [image("b"), image("a"), image("never"), image("new")];
         note(&mut known, &unused, &used(&[]), Instant::now());
-        let now = Instant::now();
+        let (known, now) = (known.unwrap(), Instant::now());
         assert_eq!(choose(&unused, &known, 1, now), ["never"]);
         assert_eq!(choose(&unused, &known, 150, now), ["never", "a"]);
-        assert_eq!(choose(&unused, &known, 9999, now), ["never", "a", "b"]);
+        assert_eq!(
+            choose(&unused, &known, u64::MAX, now),
+            ["never", "a", "b"],
+            "the new one stays even then"
+        );
         assert_eq!(choose(&unused, &known, 0, now), [""; 0]);
+        assert_eq!(choose(&unused, &known, 9999, now + MIN_AGE), ["never", "new", "a", "b"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_there_before_is_old_enough() {
+        let there = [("before".to_owned(), 1)];
+        let mut known = None;
+        note(&mut known, &there, &HashSet::new(), Instant::now());
+        assert_eq!(choose(&there, &known.unwrap(), 1, Instant::now()), ["before"]);
     }
 }

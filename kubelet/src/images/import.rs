@@ -21,7 +21,8 @@ pub enum ImportError {
 #[async_trait]
 pub trait ImageImporter: Send + Sync {
     async fn import(&self, archive: Vec<u8>) -> Result<(), ImportError>;
-    async fn import_file(&self, archive: &Path) -> Result<(), ImportError>;
+    /// Names of the images, maybe among other words.
+    async fn import_file(&self, archive: &Path) -> Result<Vec<String>, ImportError>;
 }
 
 /// `ctr --namespace k8s.io images import`, the namespace in which containerd's CRI keeps images.
@@ -40,7 +41,7 @@ impl Ctr {
             "import",
             source,
         ]);
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).kill_on_drop(true);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
         command
     }
 }
@@ -62,11 +63,34 @@ impl ImageImporter for Ctr {
         verdict(&child.wait_with_output().await.map_err(ImportError::NoTool)?)
     }
 
-    async fn import_file(&self, archive: &Path) -> Result<(), ImportError> {
+    async fn import_file(&self, archive: &Path) -> Result<Vec<String>, ImportError> {
         if let Err(source) = tokio::fs::metadata(archive).await {
             return Err(ImportError::Read { path: archive.to_owned(), source });
         }
         let output = self.command(&archive.display().to_string()).output().await;
-        verdict(&output.map_err(ImportError::NoTool)?)
+        let output = output.map_err(ImportError::NoTool)?;
+        verdict(&output)?;
+        Ok(names(&String::from_utf8_lossy(&output.stdout)))
+    }
+}
+
+/// Of what `ctr` prints, all that may name an image. How it prints that depends on its version.
+fn names(printed: &str) -> Vec<String> {
+    let words = printed.split(|c: char| c.is_whitespace() || c.is_control() || "()".contains(c));
+    words.filter(|word| word.contains(':')).map(str::to_owned).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_ctr_names_what_it_imported() {
+        let old = "unpacking docker.io/library/busybox:1.36 (sha256:0123abcd)...done\n";
+        let new = "docker.io/library/busybox:1.36          \tsaved\u{1b}[1A\n";
+        for printed in [old, new] {
+            assert!(names(printed).contains(&"docker.io/library/busybox:1.36".to_owned()), "{printed}");
+        }
+        assert!(names("").is_empty());
     }
 }

@@ -2,14 +2,17 @@
 
 use super::facts::{self, Facts};
 use super::own::{self, Note};
-use super::status::{RuntimeFacts, read_pressure, resources, same, status, trouble};
+use super::runtime::RuntimeWatch;
+use super::status::{resources, same, status};
 use crate::config::Config;
-use crate::cri::Runtime;
-use crate::eviction::Signal;
+use crate::eviction::monitor::Monitor;
+use crate::eviction::settings::Rule;
+use crate::kubelet::Kubelet;
 use crate::pod::publisher::now;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::api::core::v1::{Node, NodeSpec, NodeStatus};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, OwnerReference};
 use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
@@ -31,67 +34,47 @@ const ANSWER: Duration = Duration::from_secs(10);
 const RETRY: Duration = Duration::from_secs(1);
 
 struct Heart {
-    client: kube::Client,
-    config: Config,
-    runtime: Arc<dyn Runtime>,
+    kubelet: Arc<Kubelet>,
     facts: Facts,
+    runtime: RuntimeWatch,
+    monitor: Monitor,
     /// The node as the API server has it.
     node: Node,
     written: Instant,
-    version: String,
     own: Note,
-    short: watch::Sender<Option<Signal>>,
+    due: watch::Sender<Option<Rule>>,
 }
 
-/// Keeps the Node registered and alive until `stop`.
+/// Keeps the Node registered and alive until `stop`. `own` learns of it once it says what this machine is now, and `due`
+/// what pods have to go for.
 pub async fn run(
-    client: kube::Client,
-    config: Config,
-    runtime: Arc<dyn Runtime>,
+    kubelet: Arc<Kubelet>,
     facts: Facts,
     own: Note,
-    short: watch::Sender<Option<Signal>>,
+    due: watch::Sender<Option<Rule>>,
     stop: CancellationToken,
 ) {
-    let registered = register(&client, &config, runtime.as_ref(), &facts);
-    let Some(node) = stop.run_until_cancelled(registered).await else { return };
-    own::note(&own, node.clone());
-    let lease = renew_for_ever(client.clone(), config.clone(), node.clone());
-    let written = Instant::now();
-    let (noted, name) = (own.clone(), config.node_name.clone());
-    let follow = own::follow(client.clone(), &name, &noted);
-    let heart = Heart { client, config, runtime, facts, node, written, version: String::new(), own, short };
-    let work = futures::future::join3(lease, heart.beat(), follow);
-    Box::pin(stop.run_until_cancelled(work)).await;
-}
-
-async fn register(client: &kube::Client, config: &Config, runtime: &dyn Runtime, facts: &Facts) -> Node {
-    let (runtime_facts, _) = ask(runtime, "").await;
-    let initial =
-        status(config, facts, &runtime_facts, &read_pressure(config), &NodeStatus::default(), now());
-    let node = Node {
-        metadata: ObjectMeta {
-            name: Some(config.node_name.clone()),
-            labels: Some(labels(config)),
-            annotations: Some(BTreeMap::from([(
-                "volumes.kubernetes.io/controller-managed-attach-detach".to_owned(),
-                "true".to_owned(),
-            )])),
-            ..ObjectMeta::default()
-        },
-        spec: Some(NodeSpec::default()),
-        status: Some(initial),
+    let (client, config) = (kubelet.client.clone(), kubelet.config.clone());
+    let mut heart = Heart {
+        runtime: RuntimeWatch::new(kubelet.runtime.clone(), config.runtime_patience),
+        monitor: Monitor::new(config.eviction.clone()),
+        node: Node::default(),
+        written: Instant::now(),
+        own: own.clone(),
+        kubelet,
+        facts,
+        due,
     };
-    let api: Api<Node> = Api::all(client.clone());
-    loop {
-        match register_once(&api, &node, config).await {
-            Ok(node) => return node,
-            Err(error) => {
-                tracing::warn!(node = %config.node_name, %error, "node not registered, trying again");
-                tokio::time::sleep(RETRY).await;
-            }
-        }
-    }
+    let work = async {
+        heart.register().await;
+        let lease = renew_for_ever(client.clone(), config.clone(), heart.node.clone());
+        let alive = Box::pin(async {
+            heart.first_beat().await;
+            futures::future::join(heart.beat(), own::follow(client, &config.node_name, &own)).await
+        });
+        futures::future::join(lease, alive).await
+    };
+    Box::pin(stop.run_until_cancelled(work)).await;
 }
 
 /// Creates the node; of one that exists already only the labels are brought up to date.
@@ -114,87 +97,109 @@ fn labels(config: &Config) -> BTreeMap<String, String> {
     own.chain(config.node_labels.iter().cloned()).collect()
 }
 
-/// What the runtime says of itself, and its version (the known one when it does not answer).
-async fn ask(runtime: &dyn Runtime, known: &str) -> (RuntimeFacts, String) {
-    let answer = runtime.status().await;
-    let trouble = trouble(&answer);
-    let mut version = known.to_owned();
-    let mut images = Vec::new();
-    if answer.is_ok() {
-        if version.is_empty()
-            && let Ok(v) = runtime.version().await
-        {
-            version = format!("{}://{}", v.runtime_name, v.runtime_version);
-        }
-        images = runtime.list_images().await.unwrap_or_default();
-    }
-    let shown = if version.is_empty() { "containerd://unknown".to_owned() } else { version.clone() };
-    let (handlers, features) = answer.map(|a| (a.runtime_handlers, a.features)).unwrap_or_default();
-    (RuntimeFacts { trouble, version: shown, images, handlers, features }, version)
-}
-
 impl Heart {
-    /// Wakes who evicts, again and again while something is short.
-    fn tell(&self, short: Option<Signal>) {
-        self.short.send_if_modified(|known| {
-            let news = short.is_some() || *known != short;
-            *known = short;
+    /// Wakes who evicts, again and again while somebody has to go.
+    fn tell(&self, due: Option<Rule>) {
+        self.due.send_if_modified(|known| {
+            let news = due.is_some() || *known != due;
+            *known = due;
             news
         });
     }
 
-    async fn beat(mut self) {
-        // The first look comes at once, so that a node that registered before its runtime was asked is right soon.
-        let mut pause = Duration::ZERO;
-        let mut changes = self.own.subscribe();
+    /// What the node is to say now.
+    async fn look(&mut self) -> NodeStatus {
+        let runtime = self.runtime.look().await;
+        let found = self.monitor.look(&self.kubelet.observer.look().await, Instant::now());
+        self.tell(found.due);
+        let old = self.node.status.clone().unwrap_or_default();
+        status(&self.kubelet.config, &self.facts, &runtime, &found.pressures, &old, now())
+    }
+
+    async fn register(&mut self) {
+        self.node.status = None;
+        let config = &self.kubelet.config;
+        let mut node = Node {
+            metadata: ObjectMeta {
+                name: Some(config.node_name.clone()),
+                labels: Some(labels(config)),
+                annotations: Some(BTreeMap::from([(
+                    "volumes.kubernetes.io/controller-managed-attach-detach".to_owned(),
+                    "true".to_owned(),
+                )])),
+                ..ObjectMeta::default()
+            },
+            spec: Some(NodeSpec::default()),
+            status: None,
+        };
+        node.status = Some(self.look().await);
+        let api: Api<Node> = Api::all(self.kubelet.client.clone());
+        self.node = loop {
+            match register_once(&api, &node, &self.kubelet.config).await {
+                Ok(node) => break node,
+                Err(error) => {
+                    let node = &self.kubelet.config.node_name;
+                    tracing::warn!(node, %error, "node not registered, trying again");
+                    tokio::time::sleep(RETRY).await;
+                }
+            }
+        };
+    }
+
+    /// The node may have been there before, as it was then: nobody may be judged by it before it is written anew.
+    async fn first_beat(&mut self) {
         loop {
-            // What others have written comes at once, so that a resource they gave the node can be used.
-            let _ = tokio::time::timeout(pause, changes.changed()).await;
-            if let Some(node) = changes.borrow_and_update().clone() {
-                self.node = Node::clone(&node);
+            let new = self.look().await;
+            match self.write_if_due(&new).await {
+                Ok(()) => break,
+                Err(error) => tracing::warn!(%error, "node status not written, trying again"),
             }
-            let (runtime, version) = ask(self.runtime.as_ref(), &self.version).await;
-            self.version = version;
-            pause = if runtime.trouble.is_some() { LOOK_WHEN_DOWN } else { LOOK };
-            if runtime.trouble.is_some() {
-                // It may come back as another version.
-                self.version.clear();
+            tokio::time::sleep(RETRY).await;
+        }
+        own::note(&self.own, self.node.clone());
+    }
+
+    async fn beat(&mut self) {
+        let mut changes = self.own.subscribe();
+        let mut pause = self.pause();
+        loop {
+            // What others have written comes at once, so that a resource they gave the node can be used. What this task
+            // wrote itself comes back too, and is no news.
+            let mine = self.node.metadata.resource_version.clone();
+            let news = |known: &Option<Arc<Node>>| {
+                known.as_ref().is_some_and(|node| node.metadata.resource_version != mine)
+            };
+            if let Ok(Ok(node)) = tokio::time::timeout(pause, changes.wait_for(news)).await
+                && let Some(node) = node.as_deref()
+            {
+                self.node = Node::clone(node);
             }
-            let old = self.node.status.clone().unwrap_or_default();
-            let pressure = read_pressure(&self.config);
-            self.tell(Signal::of(&pressure, &self.config.eviction_hard));
-            let new = status(&self.config, &self.facts, &runtime, &pressure, &old, now());
-            let due = self.written.elapsed() >= self.config.status_report_interval;
-            if !due && same(&old, &new) {
-                continue;
-            }
-            if let Err(error) = self.write(&new).await {
+            let new = self.look().await;
+            pause = self.pause();
+            if let Err(error) = self.write_if_due(&new).await {
                 tracing::warn!(%error, "node status not written, trying again");
                 pause = RETRY;
             }
         }
     }
 
-    /// The patch: of the capacity only what is this machine's own, and of what can be given no more than there is.
-    fn difference(&self, status: &NodeStatus) -> Value {
-        let mut patch = json!(status);
-        if let Some(capacity) = patch["capacity"].as_object_mut() {
-            let own = resources(&self.config, &self.facts);
-            capacity.retain(|name, _| own.contains_key(name));
-        }
-        let old = self.node.status.as_ref().and_then(|s| s.allocatable.as_ref());
-        for name in old.into_iter().flat_map(|amounts| amounts.keys()) {
-            if status.allocatable.as_ref().is_none_or(|new| !new.contains_key(name)) {
-                patch["allocatable"][name] = Value::Null;
-            }
-        }
-        patch
+    fn pause(&self) -> Duration {
+        if self.runtime.is_well() { LOOK } else { LOOK_WHEN_DOWN }
+    }
+
+    async fn write_if_due(&mut self, new: &NodeStatus) -> Result<(), kube::Error> {
+        let due = self.written.elapsed() >= self.kubelet.config.status_report_interval;
+        let old = self.node.status.clone().unwrap_or_default();
+        if due || !same(&old, new) { self.write(new).await } else { Ok(()) }
     }
 
     async fn write(&mut self, status: &NodeStatus) -> Result<(), kube::Error> {
-        let api: Api<Node> = Api::all(self.client.clone());
-        let patch = json!({ "status": self.difference(status) });
-        match api.patch_status(&self.config.node_name, &PatchParams::default(), &Patch::Merge(patch)).await {
+        let own = resources(&self.kubelet.config, &self.facts);
+        let old = self.node.status.clone().unwrap_or_default();
+        let patch = Patch::Merge(json!({ "status": difference(&old, status, &own) }));
+        let api: Api<Node> = Api::all(self.kubelet.client.clone());
+        let name = &self.kubelet.config.node_name;
+        match api.patch_status(name, &PatchParams::default(), &patch).await {
             Ok(node) => {
                 own::note(&self.own, node.clone());
                 self.node = node;
@@ -203,13 +208,31 @@ impl Heart {
             }
             Err(kube::Error::Api(answer)) if answer.code == 404 => {
                 // Somebody deleted the node; a kubelet that runs registers again.
-                self.node = register(&self.client, &self.config, self.runtime.as_ref(), &self.facts).await;
+                self.register().await;
                 own::note(&self.own, self.node.clone());
                 Ok(())
             }
             Err(error) => Err(error),
         }
     }
+}
+
+/// The patch from one status to another: of the capacity only what is this machine's own, and nothing any more of what is
+/// gone.
+fn difference(old: &NodeStatus, new: &NodeStatus, own: &BTreeMap<String, Quantity>) -> Value {
+    let mut patch = json!(new);
+    if let Some(capacity) = patch["capacity"].as_object_mut() {
+        capacity.retain(|name, _| own.contains_key(name));
+    }
+    for (field, old, new) in
+        [("capacity", &old.capacity, &new.capacity), ("allocatable", &old.allocatable, &new.allocatable)]
+    {
+        let gone = |name: &&String| new.as_ref().is_none_or(|new| !new.contains_key(*name));
+        for name in old.iter().flat_map(BTreeMap::keys).filter(gone) {
+            patch[field][name] = Value::Null;
+        }
+    }
+    patch
 }
 
 async fn renew_for_ever(client: kube::Client, config: Config, node: Node) {
@@ -261,4 +284,34 @@ async fn renew(api: &Api<Lease>, config: &Config, node: &Node) -> Result<(), kub
         }),
     };
     api.create(&PostParams::default(), &lease).await.map(|_| ())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_gone_is_taken_away() {
+        let amounts = |names: &[&str]| -> BTreeMap<String, Quantity> {
+            names.iter().map(|name| ((*name).to_owned(), Quantity("1".to_owned()))).collect()
+        };
+        let status = |names: &[&str]| NodeStatus {
+            capacity: Some(amounts(names)),
+            allocatable: Some(amounts(names)),
+            ..NodeStatus::default()
+        };
+        let old = status(&["cpu", "example.com/foo", "hugepages-1Gi", "x.kubernetes.io/y"]);
+        let new = status(&["cpu", "example.com/foo"]);
+        let patch = difference(&old, &new, &amounts(&["cpu"]));
+        let gone = Value::Null;
+        assert_eq!(
+            patch["capacity"],
+            json!({ "cpu": "1", "hugepages-1Gi": gone, "x.kubernetes.io/y": gone })
+        );
+        assert_eq!(
+            patch["allocatable"],
+            json!({ "cpu": "1", "example.com/foo": "1", "hugepages-1Gi": gone, "x.kubernetes.io/y": gone })
+        );
+        assert_eq!(difference(&new, &new, &amounts(&["cpu"]))["capacity"], json!({ "cpu": "1" }));
+    }
 }

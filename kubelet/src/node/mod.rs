@@ -3,7 +3,7 @@
 pub mod facts;
 mod heartbeat;
 pub mod own;
+mod runtime;
 pub mod status;
-pub mod thresholds;
 
 pub use heartbeat::run;

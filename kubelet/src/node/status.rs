@@ -1,10 +1,10 @@
 //! The Node's status: a pure function of facts, of the runtime's answer and of what was reported before.
 
-use super::facts::{Facts, MemInfo};
-use super::thresholds::Thresholds;
+use super::facts::Facts;
 use crate::config::Config;
 use crate::cri::api;
-use crate::pod::admit::is_extended;
+use crate::eviction::signal::Pressure;
+use coracle_api::validation::is_extended_resource;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
     ContainerImage, DaemonEndpoint, NodeAddress, NodeCondition, NodeDaemonEndpoints, NodeFeatures,
@@ -12,8 +12,7 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use nix::sys::statvfs::statvfs;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Images reported; upstream's nodeStatusMaxImages.
 const MAX_IMAGES: usize = 50;
@@ -28,39 +27,6 @@ pub struct RuntimeFacts {
     pub images: Vec<api::Image>,
     pub handlers: Vec<api::RuntimeHandler>,
     pub features: Option<api::RuntimeFeatures>,
-}
-
-/// What may run short.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Pressure {
-    pub memory_total: u64,
-    pub memory_available: u64,
-    pub disk_total: u64,
-    pub disk_available: u64,
-    pub pids_max: u64,
-    pub pids_used: u64,
-}
-
-/// Reads /proc and asks the file system.
-pub fn read_pressure(config: &Config) -> Pressure {
-    let disk = statvfs(&config.data_dir).ok();
-    let number = |path: &str| {
-        std::fs::read_to_string(path).ok().and_then(|text| text.trim().parse::<u64>().ok()).unwrap_or(0)
-    };
-    let loadavg = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    // The fourth field is runnable/existing scheduling entities.
-    let used = loadavg.split(' ').nth(3).and_then(|f| f.split_once('/')?.1.parse().ok()).unwrap_or(0);
-    let memory = MemInfo::read();
-    // As `df` counts: blocks that are reserved, or a quota keeps from this machine, are neither used nor free.
-    let reserved = disk.map_or(0, |d| d.blocks_free().saturating_sub(d.blocks_available()));
-    Pressure {
-        memory_total: memory.total,
-        memory_available: memory.available,
-        disk_total: disk.map_or(0, |d| (d.blocks() - reserved) * d.fragment_size()),
-        disk_available: disk.map_or(0, |d| d.blocks_available() * d.fragment_size()),
-        pids_max: number("/proc/sys/kernel/pid_max"),
-        pids_used: used,
-    }
 }
 
 /// Why the runtime is not ready, from its Status call, in upstream's words.
@@ -115,10 +81,9 @@ fn condition(
 }
 
 fn conditions(
-    thresholds: &Thresholds,
     old: &NodeStatus,
     runtime: &RuntimeFacts,
-    pressure: &Pressure,
+    pressures: &BTreeSet<Pressure>,
     now: Timestamp,
 ) -> Vec<NodeCondition> {
     let two = |kind, short: bool, yes: (&str, &str), no: (&str, &str)| {
@@ -132,19 +97,19 @@ fn conditions(
     vec![
         two(
             "MemoryPressure",
-            thresholds.memory_short(pressure),
+            pressures.contains(&Pressure::Memory),
             ("KubeletHasInsufficientMemory", "kubelet has insufficient memory available"),
             ("KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
         ),
         two(
             "DiskPressure",
-            thresholds.disk_short(pressure),
+            pressures.contains(&Pressure::Disk),
             ("KubeletHasDiskPressure", "kubelet has disk pressure"),
             ("KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
         ),
         two(
             "PIDPressure",
-            thresholds.pids_short(pressure),
+            pressures.contains(&Pressure::Pid),
             ("KubeletHasInsufficientPID", "kubelet has insufficient PID available"),
             ("KubeletHasSufficientPID", "kubelet has sufficient PID available"),
         ),
@@ -184,11 +149,11 @@ pub fn status(
     config: &Config,
     facts: &Facts,
     runtime: &RuntimeFacts,
-    pressure: &Pressure,
+    pressures: &BTreeSet<Pressure>,
     old: &NodeStatus,
     now: Timestamp,
 ) -> NodeStatus {
-    let ours = conditions(&config.eviction_hard, old, runtime, pressure, now);
+    let ours = conditions(old, runtime, pressures, now);
     let foreign =
         old.conditions.iter().flatten().filter(|c| ours.iter().all(|o| o.type_ != c.type_)).cloned();
     let foreign: Vec<_> = foreign.collect();
@@ -196,7 +161,7 @@ pub fn status(
         .capacity
         .iter()
         .flatten()
-        .filter(|(name, _)| is_extended(name))
+        .filter(|(name, _)| is_extended_resource(name))
         .map(|(name, amount)| (name.clone(), amount.clone()))
         .chain(resources(config, facts))
         .collect();
@@ -255,9 +220,8 @@ mod tests {
         let config = Config::new("n", "192.0.2.1".parse().unwrap());
         let facts = Facts { cpus: 2, memory_bytes: 1 << 30, ..Facts::default() };
         let runtime = RuntimeFacts { trouble: trouble.map(str::to_owned), ..RuntimeFacts::default() };
-        let pressure =
-            Pressure { memory_available: 1 << 29, disk_total: 100, disk_available: 9, ..Pressure::default() };
-        status(&config, &facts, &runtime, &pressure, old, Timestamp::from_second(at).unwrap())
+        let pressures = BTreeSet::from([Pressure::Disk]);
+        status(&config, &facts, &runtime, &pressures, old, Timestamp::from_second(at).unwrap())
     }
 
     fn get<'a>(status: &'a NodeStatus, kind: &str) -> &'a NodeCondition {
@@ -281,7 +245,8 @@ mod tests {
         assert!(same(&first, &second) && first != second);
         let third = make(None, &second, 3);
         assert_eq!(get(&third, "Ready").last_transition_time.as_ref().unwrap().0.as_second(), 3);
-        assert_eq!(get(&third, "DiskPressure").status, "True", "9 % are left");
+        assert_eq!(get(&third, "DiskPressure").status, "True");
+        assert_eq!(get(&third, "MemoryPressure").status, "False");
         assert_eq!(get(&third, "DiskPressure").last_transition_time.as_ref().unwrap().0.as_second(), 1);
         assert_eq!(third.capacity.unwrap()["memory"].0, "1048576Ki");
     }

@@ -1,7 +1,8 @@
 //! Doing what the plan says. Execution makes no choices; what fails is remembered for the next plan.
 
-use super::plan::{Ending, Kind, Step, Waiting, is_sidecar};
-use super::worker::{Worker, go_duration};
+use super::ending::Ending;
+use super::plan::{Kind, Step, Waiting, is_sidecar};
+use super::worker::Worker;
 use crate::container::{dns, hosts, sandbox};
 use crate::cri::{Runtime, api};
 use crate::probe::{Action, Outcome, Target};
@@ -439,7 +440,7 @@ pub async fn remove_everything(
 /// How long a pull took, as Go prints it.
 pub(super) fn took(duration: Duration) -> String {
     if duration.as_secs() >= 60 {
-        return go_duration(duration);
+        return coracle_api::duration::written(Duration::from_secs(duration.as_secs()));
     }
     if duration.as_millis() >= 1000 {
         return format!("{:.3}s", duration.as_secs_f64());

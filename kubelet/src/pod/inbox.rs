@@ -1,6 +1,6 @@
 //! What reaches a pod's worker from outside, coalesced: only the newest of each kind waits.
 
-use super::plan::Ending;
+use super::ending::{Eviction, deletion_grace};
 use crate::probe::prober::{Kind, Report};
 use k8s_openapi::api::core::v1::Pod;
 use parking_lot::Mutex;
@@ -8,17 +8,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::Notify;
-
-/// Why the kubelet itself ends a pod: what the pod's status says then.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Eviction {
-    pub reason: &'static str,
-    pub message: String,
-    /// Instead of the pod's own grace period.
-    pub grace: Option<Duration>,
-    /// Whether a condition says that it is not the pod's own fault.
-    pub disrupts: bool,
-}
 
 /// A probe's report about one container.
 #[derive(Clone, Debug)]
@@ -52,6 +41,17 @@ impl Mail {
             && !(self.removed || self.runtime || self.objects || self.unmirrored)
             && self.probes.is_empty()
             && self.evict.is_none()
+    }
+
+    fn asks_to_end_before(&self, left: Option<Duration>) -> bool {
+        let deletion = self.pod.as_deref().and_then(deletion_grace);
+        match left {
+            None => deletion.is_some() || self.removed || self.evict.is_some(),
+            Some(left) => {
+                let eviction = self.evict.as_ref().and_then(|eviction| eviction.grace);
+                deletion.into_iter().chain(eviction).any(|grace| grace < left)
+            }
+        }
     }
 }
 
@@ -96,31 +96,60 @@ impl Inbox {
         }
     }
 
-    /// Returns when what waits makes the present work pointless: the pod is to end, or sooner than it was.
-    pub async fn overtaken(&self, ending: Option<&Ending>) {
+    /// Returns when what waits makes the present work pointless: the pod is to end, or sooner than in `left`, the grace
+    /// period that it is ending in.
+    pub async fn overtaken(&self, left: Option<Duration>) {
         loop {
             let changed = self.changed.notified();
-            {
-                let mail = self.mail.lock();
-                let new = mail.pod.as_deref().and_then(deletion_grace);
-                let now = match ending {
-                    Some(Ending::Deleted { grace }) => new.is_some_and(|new| new < *grace),
-                    Some(_) => new.is_some(),
-                    None => new.is_some() || mail.removed || mail.evict.is_some(),
-                };
-                if now {
-                    return;
-                }
+            if self.mail.lock().asks_to_end_before(left) {
+                return;
             }
             changed.await;
         }
     }
 }
 
-/// How long a pod that is being deleted has; `None` while it is not.
-pub fn deletion_grace(pod: &Pod) -> Option<Duration> {
-    pod.metadata.deletion_timestamp.as_ref()?;
-    let own = pod.spec.as_ref().and_then(|s| s.termination_grace_period_seconds);
-    let seconds = pod.metadata.deletion_grace_period_seconds.or(own).unwrap_or(30);
-    Some(Duration::from_secs(u64::try_from(seconds).unwrap_or(0)))
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures::FutureExt;
+    use serde_json::json;
+
+    fn deleted(seconds: i64) -> Arc<Pod> {
+        let metadata =
+            json!({ "deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": seconds });
+        Arc::new(serde_json::from_value(json!({ "metadata": metadata })).unwrap())
+    }
+
+    fn evicted(grace: Option<u64>) -> Eviction {
+        let (message, grace) = (String::new(), grace.map(Duration::from_secs));
+        Eviction { reason: Eviction::EVICTED, message, grace, disrupts: true }
+    }
+
+    #[test]
+    fn only_a_sooner_end_overtakes_one() {
+        let overtakes = |left: Option<u64>, change: &dyn Fn(&Inbox)| {
+            let inbox = Inbox::default();
+            change(&inbox);
+            inbox.overtaken(left.map(Duration::from_secs)).now_or_never().is_some()
+        };
+        let object = |pod: Arc<Pod>| move |inbox: &Inbox| inbox.put(|mail| mail.pod = Some(pod.clone()));
+        assert!(!overtakes(None, &object(Arc::default())));
+        assert!(overtakes(None, &object(deleted(30))));
+        assert!(overtakes(None, &|inbox| inbox.put(|mail| mail.removed = true)));
+        assert!(overtakes(None, &|inbox| inbox.evict(evicted(None))));
+        assert!(!overtakes(Some(1), &object(deleted(30))), "an evicted pod gets no more time");
+        assert!(overtakes(Some(30), &object(deleted(1))));
+        assert!(overtakes(Some(30), &|inbox| inbox.evict(evicted(Some(1)))));
+        assert!(!overtakes(Some(30), &|inbox| inbox.evict(evicted(None))));
+    }
+
+    #[test]
+    fn the_first_eviction_counts() {
+        let inbox = Inbox::default();
+        inbox.evict(evicted(Some(1)));
+        inbox.evict(evicted(Some(9)));
+        assert!(inbox.is_evicted());
+        assert_eq!(inbox.take().evict, Some(evicted(Some(1))));
+    }
 }

@@ -4,6 +4,7 @@ mod act;
 pub mod admit;
 pub mod backoff;
 mod cgroups;
+pub mod ending;
 pub mod inbox;
 pub mod labels;
 mod last_words;

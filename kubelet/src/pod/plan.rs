@@ -1,7 +1,7 @@
 //! The next step of a pod: a pure function of what is wanted, what is there, and what is remembered.
 
 use super::backoff::Backoff;
-use super::inbox::Eviction;
+use super::ending::Ending;
 use super::labels;
 use super::observed::{self, Observed, State};
 use super::resize::{Due, Resizes};
@@ -66,32 +66,6 @@ impl Memory {
             _ => false,
         }
     }
-}
-
-impl Ending {
-    /// Reason and message of the status of a pod that ends because somebody wants it to, and so has failed.
-    pub fn words(&self) -> Option<(&str, &str)> {
-        match self {
-            Self::DeadlineExceeded => {
-                Some(("DeadlineExceeded", "Pod was active on the node longer than the specified deadline"))
-            }
-            Self::Evicted(eviction) => Some((eviction.reason, &eviction.message)),
-            Self::Deleted { .. } | Self::Finished => None,
-        }
-    }
-}
-
-/// Why a pod shall not run any more.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Ending {
-    /// The object is being deleted, or gone.
-    Deleted { grace: Duration },
-    /// It ran its course, or its status already says so.
-    Finished,
-    /// It was active longer than `activeDeadlineSeconds`.
-    DeadlineExceeded,
-    /// The node needs what it has.
-    Evicted(Eviction),
 }
 
 pub struct View<'a> {
@@ -180,14 +154,10 @@ pub fn plan(view: &View<'_>) -> Step {
 fn end(view: &View<'_>, spec: &PodSpec, ending: &Ending) -> Step {
     let stopped =
         view.observed.running().next().is_none() && view.observed.sandboxes.iter().all(|s| !s.ready);
-    let configured = spec.termination_grace_period_seconds.unwrap_or(30);
-    let configured = Duration::from_secs(u64::try_from(configured).unwrap_or(0));
     match ending {
         Ending::Deleted { .. } if stopped => Step::CleanUp,
-        Ending::Deleted { grace } => Step::End { grace: *grace },
         _ if stopped => Step::Wait(None),
-        Ending::Evicted(Eviction { grace: Some(grace), .. }) => Step::End { grace: *grace },
-        _ => Step::End { grace: configured },
+        _ => Step::End { grace: ending.grace(Some(spec)) },
     }
 }
 

@@ -149,7 +149,7 @@ fn failed_probes_and_changed_images_kill() {
 fn a_deleted_pod_is_stopped_then_cleaned_up() {
     let mut case = Case::new(two(), vec![seen("a", 0, State::Running, 0)]);
     let grace = Duration::from_secs(5);
-    case.ending = Some(Ending::Deleted { grace });
+    case.ending = Some(Ending::Deleted { grace, evicted: None });
     assert_eq!(case.plan(), Step::End { grace });
     case.observed.containers[0].state = State::Exited;
     assert_eq!(case.plan(), Step::End { grace }, "the sandbox is still ready");

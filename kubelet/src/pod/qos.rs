@@ -1,5 +1,6 @@
 //! Quality of service (KEP-less, as old as resources): which pods suffer first when memory is short.
 
+use super::admit::is_node_critical;
 use coracle_storage::volumes::downward::{Millis, quantity};
 use k8s_openapi::api::core::v1::{Container, Pod, ResourceRequirements};
 
@@ -52,12 +53,11 @@ pub fn class(pod: &Pod) -> QosClass {
     }
 }
 
-/// How readily the kernel kills a container's processes (oom_score_adj): never those of static critical pods and
-/// guaranteed ones, others the more readily the less memory they asked for.
+/// How readily the kernel kills a container's processes (oom_score_adj): never those of pods critical to
+/// the node and guaranteed ones, others the more readily the less memory they asked for.
 pub fn oom_score_adj(pod: &Pod, container: &Container, memory_capacity: i64) -> i64 {
-    let critical = pod.spec.as_ref().and_then(|s| s.priority).is_some_and(|p| p >= 2_000_000_000);
     match class(pod) {
-        _ if critical => -997,
+        _ if is_node_critical(pod) => -997,
         QosClass::Guaranteed => -997,
         QosClass::BestEffort => 1000,
         QosClass::Burstable => {
@@ -98,6 +98,18 @@ mod tests {
             assert_eq!(class(&pod), expected, "{resources}");
             let container = &pod.spec.as_ref().unwrap().containers[0];
             assert_eq!(oom_score_adj(&pod, container, 1000), score, "{resources}");
+        }
+    }
+
+    #[test]
+    fn the_kernel_spares_what_is_critical_to_the_node() {
+        for (class, priority, score) in
+            [("system-node-critical", 2_000_001_000, -997), ("system-cluster-critical", 2_000_000_000, 1000)]
+        {
+            let spec =
+                json!({ "priority": priority, "priorityClassName": class, "containers": [{ "name": "c" }] });
+            let pod: Pod = serde_json::from_value(json!({ "spec": spec })).unwrap();
+            assert_eq!(oom_score_adj(&pod, &pod.spec.as_ref().unwrap().containers[0], 1000), score);
         }
     }
 }

@@ -5,6 +5,7 @@
 //! container was told last survives a restart of this process: in an annotation of the container, and in a file once it
 //! was told something else.
 
+use super::ending::is_over;
 use super::observed::{self, Observed};
 use super::plan::is_sidecar;
 use super::qos::{self, amount_of};
@@ -190,7 +191,7 @@ pub fn requests(pod: &Pod, resource: &str) -> Millis {
 
 /// Whether the node has room for `pod` beside the others, which carry what they were granted.
 pub fn room<'p>(pod: &Pod, others: impl Iterator<Item = &'p Pod>, node: &Allocatable) -> Result<(), Pending> {
-    let others: Vec<&Pod> = others.filter(|p| !over(p)).collect();
+    let others: Vec<&Pod> = others.filter(|p| !is_over(p)).collect();
     // CPU counts in thousandths, memory in bytes.
     let amounts = |pod: &Pod| [requests(pod, "cpu").0, requests(pod, "memory").ceil_div(1)];
     let wanted = amounts(pod);
@@ -213,10 +214,6 @@ pub fn room<'p>(pod: &Pod, others: impl Iterator<Item = &'p Pod>, node: &Allocat
         }
     }
     Ok(())
-}
-
-fn over(pod: &Pod) -> bool {
-    matches!(pod.status.as_ref().and_then(|s| s.phase.as_deref()), Some("Succeeded" | "Failed"))
 }
 
 /// What events say: the resources and the generation, as JSON.

@@ -1,6 +1,6 @@
 //! What a worker does about resizes.
 
-use super::plan::Ending;
+use super::ending::Ending;
 use super::resize::{self, Pending};
 use super::worker::Worker;
 use crate::container::resources;

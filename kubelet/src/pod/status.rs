@@ -1,7 +1,8 @@
 //! The status of a pod: a pure function of its spec, of what the runtime has, and of what was reported before.
 
+use super::ending::Ending;
 use super::observed::{self, Observed, State};
-use super::plan::{Ending, Health, Memory, Waiting, is_sidecar};
+use super::plan::{Health, Memory, Waiting, is_sidecar};
 use super::publisher::{BY_KUBELET, DISRUPTION, OWNED};
 use super::qos;
 use jiff::Timestamp;
@@ -421,12 +422,8 @@ fn conditions(
 /// The kubelet itself takes the pod's place away.
 fn disrupted<'a>(input: &'a Input<'_>) -> Option<Verdict<'a>> {
     let (kind, reason) = (DISRUPTION, BY_KUBELET);
-    match input.ending {
-        Some(Ending::Evicted(eviction)) if eviction.disrupts => {
-            Some(Verdict { kind, holds: true, reason, message: &eviction.message })
-        }
-        _ => None,
-    }
+    let eviction = input.ending.and_then(Ending::eviction).filter(|eviction| eviction.disrupts)?;
+    Some(Verdict { kind, holds: true, reason, message: &eviction.message })
 }
 
 /// A resize that is wanted but not granted, and one that is granted but not done.

@@ -12,9 +12,10 @@
 //! A step is dropped half-way only when the pod is to end, or to end sooner; the next observation finds what it
 //! left behind.
 
-use super::inbox::{Eviction, Inbox, Mail, deletion_grace};
+use super::ending::{Ending, Eviction};
+use super::inbox::{Inbox, Mail};
 use super::observed::{Container as Seen, Observed, State, observe};
-use super::plan::{Ending, Health, Memory, Step, View, Waiting, plan};
+use super::plan::{Health, Memory, Step, View, Waiting, plan};
 use super::publisher::{Publisher, now};
 use super::resize::{Pending, Resizes};
 use super::{last_words, status};
@@ -22,6 +23,7 @@ use crate::images::pull::PullBackoff;
 use crate::kubelet::{Kubelet, Slot};
 use crate::probe::prober::{self, Kind as ProbeKind, Report};
 use crate::probe::{Target, counts};
+use coracle_api::duration;
 use coracle_client::events::reference;
 use coracle_storage::volumes::Mounted;
 use jiff::Timestamp;
@@ -131,9 +133,10 @@ impl Worker {
                 Step::CleanUp if self.cleaned => self.wait(None).await,
                 step => {
                     let inbox = self.inbox.clone();
+                    let left = ending.as_ref().map(|ending| ending.grace(self.pod.spec.as_ref()));
                     tokio::select! {
                         () = self.act(step, ending.as_ref()) => {}
-                        () = inbox.overtaken(ending.as_ref()) => {}
+                        () = inbox.overtaken(left) => {}
                     }
                 }
             }
@@ -203,25 +206,8 @@ impl Worker {
     }
 
     fn ending(&self) -> Option<Ending> {
-        if let Some(grace) = deletion_grace(&self.pod) {
-            return Some(Ending::Deleted { grace });
-        }
-        if self.removed {
-            let own = self.pod.spec.as_ref().and_then(|s| s.termination_grace_period_seconds);
-            let grace = Duration::from_secs(own.and_then(|s| u64::try_from(s).ok()).unwrap_or(30));
-            return Some(Ending::Deleted { grace });
-        }
-        if let Some(eviction) = &self.evicted {
-            return Some(Ending::Evicted(eviction.clone()));
-        }
-        let status = self.pod.status.as_ref();
-        if status.and_then(|s| s.reason.as_deref()) == Some("DeadlineExceeded") {
-            return Some(Ending::DeadlineExceeded);
-        }
-        if matches!(status.and_then(|s| s.phase.as_deref()), Some("Succeeded" | "Failed")) {
-            return Some(Ending::Finished);
-        }
-        self.deadline_left(None).filter(Duration::is_zero).map(|_| Ending::DeadlineExceeded)
+        let late = self.deadline_left(None).is_some_and(|left| left.is_zero());
+        Ending::of(&self.pod, self.removed, self.evicted.as_ref(), late)
     }
 
     /// What is left of `activeDeadlineSeconds`.
@@ -278,8 +264,10 @@ impl Worker {
             let seen = self.memory.exits.get(&last.id).copied().unwrap_or(now);
             let Some((_, delay)) = self.memory.restarts.waiting(&name, seen, now) else { continue };
             let whole = self.full_name();
-            let message =
-                format!("back-off {} restarting failed container={name} pod={whole}", go_duration(delay));
+            let message = format!(
+                "back-off {} restarting failed container={name} pod={whole}",
+                duration::written(delay)
+            );
             let waiting = Waiting { reason: "CrashLoopBackOff".to_owned(), message };
             if self.memory.waiting.insert(name.clone(), waiting.clone()) != Some(waiting) {
                 let text = format!("Back-off restarting failed container {name} in pod {whole}");
@@ -451,14 +439,5 @@ impl Worker {
             format!("spec.{list}{{{name}}}")
         });
         self.kubelet.recorder.event(regarding, kind, reason, message);
-    }
-}
-
-/// A duration as Go prints it: `10s`, `1m20s`, `5m0s`.
-pub(super) fn go_duration(duration: Duration) -> String {
-    let seconds = duration.as_secs();
-    match (seconds / 60, seconds % 60) {
-        (0, seconds) => format!("{seconds}s"),
-        (minutes, seconds) => format!("{minutes}m{seconds}s"),
     }
 }

@@ -13,7 +13,7 @@ mod routes;
 mod stats;
 mod streams;
 
-pub use stats::volume_bytes;
+pub use stats::{Cgroups, Files, Share, VolumeStats};
 
 use crate::pods_api::PodsApi;
 use auth::Gate;
@@ -84,10 +84,9 @@ pub(crate) struct Server {
     pub(crate) pods_dir: PathBuf,
     pub(crate) configz: serde_json::Value,
     /// Where the kernel counts what pods use.
-    pub(crate) cgroups: Arc<stats::Cgroups>,
+    pub(crate) cgroups: Arc<Cgroups>,
     /// What they had used when statistics were last asked for.
     pub(crate) rates: stats::Rates,
-    pub(crate) volumes: stats::VolumeStats,
     /// Ends streams.
     pub(crate) stop: CancellationToken,
     gate: Gate,
@@ -119,9 +118,8 @@ pub async fn serve(
         log_root: config.log_root,
         pods_dir: config.pods_dir,
         configz: config.configz,
-        cgroups: Arc::new(stats::Cgroups::here()),
+        cgroups: Arc::new(Cgroups::here()),
         rates: stats::Rates::default(),
-        volumes: stats::VolumeStats::default(),
         stop: context.stop.clone(),
     });
     let acceptor = TlsAcceptor::from(config.tls);

@@ -24,6 +24,10 @@ impl PodsApi for NoPods {
         None
     }
 
+    fn volume_stats(&self) -> Arc<VolumeStats> {
+        Arc::default()
+    }
+
     fn runtime(&self) -> Arc<dyn Runtime> {
         Arc::new(cri::CriClient::new("unix:///nonexistent/containerd.sock"))
     }
@@ -70,7 +74,6 @@ fn server_of(pods: Arc<dyn PodsApi>, questions: Arc<AtomicUsize>, cgroups: &std:
         configz: json!({ "a": 1 }),
         cgroups: Arc::new(stats::Cgroups::at(cgroups)),
         rates: stats::Rates::default(),
-        volumes: stats::VolumeStats::default(),
         stop: CancellationToken::new(),
     })
 }
@@ -221,6 +224,10 @@ impl PodsApi for OnePod {
             ips: Vec::new(),
             containers: vec![container],
         })
+    }
+
+    fn volume_stats(&self) -> Arc<VolumeStats> {
+        Arc::default()
     }
 
     fn runtime(&self) -> Arc<dyn Runtime> {

@@ -1,8 +1,8 @@
 use crate::support::{World, condition};
-use coracle_kubelet::config::Thresholds;
+use coracle_kubelet::config::EvictionSettings;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
-use kube::api::{DeleteParams, PostParams};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -206,14 +206,44 @@ async fn resources_that_others_give_the_node_are_given_to_pods_and_run_out() {
 }
 
 #[tokio::test]
+async fn an_eviction_that_another_kubelet_began_is_gone_on_with() {
+    let mut world = World::start().await;
+    world.create("p", simple()).await;
+    world.pod_until("p", |pod| condition(pod, "Ready") == "True").await;
+    world.stop_kubelet().await;
+    let status = json!({ "status": { "reason": "Evicted", "message": "m" } });
+    world.pods().patch_status("p", &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
+    world.start_kubelet();
+    let ended = world.pod_until("p", |pod| pod["status"]["phase"] == "Failed").await;
+    assert_eq!((&ended["status"]["reason"], &ended["status"]["message"]), (&json!("Evicted"), &json!("m")));
+    assert_eq!(world.runtime.stops(), [("c".to_owned(), Duration::from_secs(1))]);
+}
+
+/// What the node said of itself before the kubelet started, and what it shows that is not there.
+#[tokio::test]
+async fn nobody_is_judged_by_what_the_node_was() {
+    let mut world = World::start().await;
+    world.node_until(|node| condition(node, "Ready") == "True").await;
+    world.stop_kubelet().await;
+    let pressure = json!({ "type": "MemoryPressure", "status": "True" });
+    let pages = json!({ "hugepages-64Ki": "128Ki" });
+    world.patch_node_status(json!({ "conditions": [pressure], "capacity": pages })).await;
+    world.create("p", simple()).await;
+    world.start_kubelet();
+    world.pod_until("p", |pod| condition(pod, "Ready") == "True").await;
+    let node = world.node_until(|node| condition(node, "MemoryPressure") == "False").await;
+    assert_eq!(node["status"]["capacity"]["hugepages-64Ki"], Value::Null);
+}
+
+#[tokio::test]
 async fn a_node_that_runs_short_of_memory_evicts_and_takes_no_more() {
     let mut world = World::start().await;
     world.create("greedy", simple()).await;
     world.pod_until("greedy", |pod| condition(pod, "Ready") == "True").await;
     world.stop_kubelet().await;
     // However much there is.
-    let signal = ("memory.available".to_owned(), "100%".to_owned());
-    world.thresholds = Thresholds::parse(&[signal].into()).unwrap();
+    let hard = json!({ "evictionHard": { "memory.available": "1Ei" } });
+    world.eviction = EvictionSettings::read(&serde_json::from_value(hard).unwrap()).unwrap();
     world.start_kubelet();
     let evicted = world.pod_until("greedy", |pod| pod["status"]["phase"] == "Failed").await;
     assert_eq!(evicted["status"]["reason"], "Evicted");

@@ -10,7 +10,7 @@ use coracle_apiserver::server::{self, ApiServer, ServerConfig};
 use coracle_apiserver::store::{MemoryStore, Store};
 use coracle_client::transport::in_process;
 use coracle_client::{Context, Informers};
-use coracle_kubelet::config::Thresholds;
+use coracle_kubelet::config::EvictionSettings;
 use coracle_kubelet::{Config, Parts, build};
 use coracle_storage::volumes::{MountTable, Mounter, VolumeError};
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -54,7 +54,7 @@ pub struct World {
     mounter: Arc<FakeMounter>,
     dir: tempfile::TempDir,
     /// What the next kubelet takes for short.
-    pub thresholds: Thresholds,
+    pub eviction: EvictionSettings,
     kubelet: Option<(CancellationToken, JoinHandle<()>)>,
 }
 
@@ -83,7 +83,7 @@ impl World {
             runtime: Arc::default(),
             mounter: Arc::default(),
             dir: tempfile::tempdir().unwrap(),
-            thresholds: never_short(),
+            eviction: never_short(),
             kubelet: None,
         };
         let account =
@@ -107,7 +107,8 @@ impl World {
         let mut config = Config::new("n1", "192.0.2.1".parse().unwrap());
         config.data_dir = self.dir.path().join("data");
         config.log_dir = self.dir.path().join("logs");
-        config.eviction_hard = self.thresholds;
+        config.eviction = self.eviction.clone();
+        config.runtime_patience = Duration::ZERO;
         let parts = Parts { runtime: self.runtime.clone(), mounter: self.mounter.clone(), importer: None };
         let built = build(&context, config, parts).unwrap();
         self.kubelet = Some((stop, tokio::spawn(built.run())));
@@ -174,9 +175,8 @@ pub fn condition<'a>(object: &'a Value, kind: &str) -> &'a Value {
 }
 
 /// The machine that tests run on may be short of anything.
-fn never_short() -> Thresholds {
-    let signals = ["memory.available", "nodefs.available", "pid.available"];
-    Thresholds::parse(&signals.map(|signal| (signal.to_owned(), "0%".to_owned())).into()).unwrap()
+fn never_short() -> EvictionSettings {
+    EvictionSettings { rules: Vec::new(), ..EvictionSettings::default() }
 }
 
 fn cluster() -> BootstrapConfig {

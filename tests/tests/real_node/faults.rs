@@ -62,7 +62,8 @@ fn no_runtime(shell: &Shell) {
     // Stopped, not ended: this is what a hung runtime looks like, and nothing has to be started again afterwards.
     shell.ok(&format!("kill -STOP {}", pid.trim()));
     let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        wait_for("a NotReady node with the reason", Duration::from_secs(180), || {
+        // Half a minute of patience, and a look that the hung runtime holds up.
+        wait_for("a NotReady node with the reason", Duration::from_secs(60), || {
             let output = shell.run("kubectl get nodes -o json | jq -r '.items[0].status.conditions[] | select(.type==\"Ready\") | .status + \" \" + .reason + \" \" + .message'");
             let well =
                 output.stdout.starts_with("False KubeletNotReady ") && output.stdout.contains("runtime");

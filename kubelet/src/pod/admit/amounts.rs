@@ -1,6 +1,7 @@
 //! What a node can give, what its pods have of it, and what is missing for one more.
 
 use crate::pod::resize::requests;
+use coracle_api::validation::is_extended_resource;
 use coracle_storage::volumes::downward::quantity;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use std::collections::BTreeSet;
@@ -39,11 +40,6 @@ fn allocatable(node: &Node, resource: &str) -> Option<i128> {
     Some(if resource == "cpu" { amount.0 } else { amount.ceil_div(1) })
 }
 
-/// Whether somebody outside Kubernetes gave the resource its name.
-pub fn is_extended(resource: &str) -> bool {
-    resource.contains('/') && !resource.contains("kubernetes.io/") && !resource.starts_with("requests.")
-}
-
 /// The resources that a pod asks for, those first that every node has.
 fn names(pod: &Pod) -> Vec<String> {
     let Some(spec) = &pod.spec else { return Vec::new() };
@@ -75,7 +71,7 @@ pub fn shortages(pod: &Pod, others: &[&Pod], node: &Node) -> Vec<Shortage> {
         let requested = self::requested(pod, &resource);
         let known = allocatable(node, &resource);
         // Who gives an extended resource that the node does not know is not the kubelet's business.
-        if requested == 0 || (known.is_none() && is_extended(&resource)) {
+        if requested == 0 || (known.is_none() && is_extended_resource(&resource)) {
             continue;
         }
         let capacity = known.unwrap_or(0);

@@ -4,15 +4,15 @@
 mod amounts;
 mod ports;
 mod preempt;
-mod selectors;
 mod sysctls;
 
-pub use amounts::is_extended;
-pub use preempt::is_critical;
+pub use preempt::{is_critical, is_node_critical};
 pub use sysctls::dotted;
 
+use crate::pod::ending::is_over;
 use crate::pod::qos::{self, QosClass};
 use amounts::Shortage;
+use coracle_client::placement::{puts_up_with, selects};
 use k8s_openapi::api::core::v1::{AppArmorProfile, Container, Node, Pod, Taint};
 
 /// Why a pod is refused: the reason of its status, and of an event.
@@ -57,12 +57,6 @@ pub fn is_new(pod: &Pod) -> bool {
         && status.is_none_or(|status| status.start_time.is_none())
 }
 
-/// Whether the pod has ended for good and takes nothing of the node any more.
-pub fn is_over(pod: &Pod) -> bool {
-    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-    matches!(phase, Some("Succeeded" | "Failed"))
-}
-
 /// Judges a new pod, in upstream's order.
 pub fn judge(pod: &Pod, at: &Situation<'_>) -> Verdict {
     let early = under_pressure(pod, at.node)
@@ -100,7 +94,7 @@ fn under_pressure(pod: &Pod, node: &Node) -> Option<Refusal> {
             effect: "NoSchedule".to_owned(),
             ..Taint::default()
         };
-        if qos::class(pod) != QosClass::BestEffort || selectors::puts_up_with(pod, &taint) {
+        if qos::class(pod) != QosClass::BestEffort || puts_up_with(pod.spec.as_ref(), &taint) {
             return None;
         }
     }
@@ -150,15 +144,21 @@ fn general(pod: &Pod, at: &Situation<'_>) -> Result<Verdict, Refusal> {
 }
 
 fn misplaced(pod: &Pod, at: &Situation<'_>) -> Option<Refusal> {
-    if !selectors::fits(pod, at.node) {
+    if pod.spec.as_ref().is_some_and(|spec| !selects(spec, at.node)) {
         return Some(Refusal::predicate("NodeAffinity", "node(s) didn't match Pod's node affinity/selector"));
     }
     if ports::taken(pod, at.others.iter().copied()) {
         let why = "node(s) didn't have free ports for the requested pod ports";
         return Some(Refusal::predicate("NodePorts", why));
     }
-    selectors::driven_off(pod, at.node)
+    driven_off(pod, at.node)
         .then(|| Refusal::predicate("TaintToleration", "node(s) had taints that the pod didn't tolerate"))
+}
+
+/// Whether a taint drives the pod off the node.
+fn driven_off(pod: &Pod, node: &Node) -> bool {
+    let taints = node.spec.iter().flat_map(|s| s.taints.iter().flatten());
+    taints.filter(|taint| taint.effect == "NoExecute").any(|taint| !puts_up_with(pod.spec.as_ref(), taint))
 }
 
 /// A profile that nobody enforces would be a false promise.

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Pod;
 use std::cmp::Ordering;
 
 /// From here on a pod is critical to the node or the cluster.
-const SYSTEM_CRITICAL: i32 = 2_000_000_000;
+pub(super) const SYSTEM_CRITICAL: i32 = 2_000_000_000;
 
 fn priority(pod: &Pod) -> Option<i32> {
     pod.spec.as_ref()?.priority
@@ -16,6 +16,12 @@ fn priority(pod: &Pod) -> Option<i32> {
 /// A critical pod makes room for itself, and is not evicted.
 pub fn is_critical(pod: &Pod) -> bool {
     is_static(pod) || priority(pod).is_some_and(|p| p >= SYSTEM_CRITICAL)
+}
+
+/// Critical to this very node: the kernel is to spare it whatever happens.
+pub fn is_node_critical(pod: &Pod) -> bool {
+    let class = pod.spec.as_ref().and_then(|s| s.priority_class_name.as_deref());
+    is_critical(pod) && class == Some("system-node-critical")
 }
 
 fn gives_way(pod: &Pod, to: &Pod) -> bool {

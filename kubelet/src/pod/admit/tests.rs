@@ -1,3 +1,4 @@
+use super::preempt::SYSTEM_CRITICAL;
 use super::*;
 use serde_json::{Value, json};
 
@@ -53,10 +54,10 @@ fn critical_pods_make_room_others_do_not() {
         ))
     );
     assert_eq!(
-        verdict(cpu("300m", 2_000_000_000), &node, &there),
+        verdict(cpu("300m", SYSTEM_CRITICAL), &node, &there),
         Verdict::Preempts(vec!["there".to_owned()])
     );
-    let mut elsewhere = cpu("300m", 2_000_000_000);
+    let mut elsewhere = cpu("300m", SYSTEM_CRITICAL);
     elsewhere["nodeSelector"] = json!({ "disk": "ssd" });
     assert_eq!(
         verdict(elsewhere, &node, &there),
@@ -65,7 +66,7 @@ fn critical_pods_make_room_others_do_not() {
             "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector"
         ))
     );
-    let Verdict::Refused(refusal) = verdict(cpu("2", 2_000_000_000), &node, &there) else { panic!() };
+    let Verdict::Refused(refusal) = verdict(cpu("2", SYSTEM_CRITICAL), &node, &there) else { panic!() };
     assert_eq!(refusal.reason, "UnexpectedAdmissionError");
 }
 
@@ -75,7 +76,7 @@ fn a_node_that_runs_short_takes_few() {
     assert_eq!(reason(json!({}), &short("MemoryPressure")), "Evicted");
     assert_eq!(verdict(cpu("1m", 0), &short("MemoryPressure"), &[]), Verdict::Admitted);
     assert_eq!(reason(cpu("1m", 0), &short("DiskPressure")), "Evicted");
-    assert_eq!(verdict(cpu("1m", 2_000_000_000), &short("DiskPressure"), &[]), Verdict::Admitted);
+    assert_eq!(verdict(cpu("1m", SYSTEM_CRITICAL), &short("DiskPressure"), &[]), Verdict::Admitted);
 }
 
 #[test]

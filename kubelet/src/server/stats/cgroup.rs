@@ -59,10 +59,18 @@ impl Cgroups {
     /// `path` begins at the root of the hierarchy. `None` if there is no such group. Reads about fifteen files.
     pub fn read(&self, path: &str) -> Option<Account> {
         let path = path.trim_start_matches('/');
-        if self.unified { self.read_v2(&self.root.join(path)) } else { self.read_v1(path) }
+        if self.unified { self.read_v2(path) } else { self.read_v1(path) }
     }
 
-    fn read_v2(&self, group: &Path) -> Option<Account> {
+    /// How many processes the group has now. Reads one file.
+    pub fn processes(&self, path: &str) -> u64 {
+        let path = path.trim_start_matches('/');
+        let group = if self.unified { self.root.join(path) } else { self.root.join("pids").join(path) };
+        number(&fs::read_to_string(group.join("pids.current")).unwrap_or_default())
+    }
+
+    fn read_v2(&self, path: &str) -> Option<Account> {
+        let group = self.root.join(path);
         let file = |name: &str| fs::read_to_string(group.join(name)).unwrap_or_default();
         let cpu = fs::read_to_string(group.join("cpu.stat")).ok()?;
         let (memory, max) = (file("memory.stat"), file("cpu.max"));
@@ -86,7 +94,7 @@ impl Cgroups {
             swap: number(&file("memory.swap.current")),
             page_faults: field(&memory, "pgfault"),
             major_page_faults: field(&memory, "pgmajfault"),
-            processes: number(&file("pids.current")),
+            processes: self.processes(path),
             memory_limit: file("memory.max").trim().parse().ok(),
             cpu_quota: max.next().and_then(|quota| quota.parse().ok()),
             cpu_period: max.next().and_then(|period| period.parse().ok()).unwrap_or(0),
@@ -121,7 +129,7 @@ impl Cgroups {
             swap: field(&memory, "total_swap"),
             page_faults: field(&memory, "total_pgfault"),
             major_page_faults: field(&memory, "total_pgmajfault"),
-            processes: number(&file("pids", "pids.current")),
+            processes: self.processes(path),
             memory_limit: Some(limit).filter(|limit| (1..UNLIMITED).contains(limit)),
             // -1 without a quota.
             cpu_quota: file("cpu", "cpu.cfs_quota_us").trim().parse().ok(),
@@ -197,6 +205,7 @@ mod tests {
             ("cpu/kubepods/podu/cpu.stat", "nr_periods 7\nnr_throttled 2\nthrottled_time 99\n"),
             ("cpu/kubepods/podu/cpu.cfs_quota_us", "-1\n"),
             ("cpu/kubepods/podu/cpu.shares", "1024\n"),
+            ("pids/kubepods/podu/pids.current", "5\n"),
             ("memory/kubepods/podu/memory.usage_in_bytes", "4096\n"),
             ("memory/kubepods/podu/memory.limit_in_bytes", "9223372036854771712\n"),
             ("memory/kubepods/podu/memory.stat", "rss 1\ntotal_rss 1000\ntotal_inactive_file 96\n"),
@@ -208,7 +217,7 @@ mod tests {
             (123_456, 30_000_000, 99)
         );
         assert_eq!((account.working_set, account.rss, account.cpu_shares), (4000, 1000, 1024));
-        assert_eq!((account.cpu_quota, account.memory_limit), (None, None));
+        assert_eq!((account.cpu_quota, account.memory_limit, account.processes), (None, None, 5));
         assert_eq!(Cgroups::at(root.path()).read("kubepods/gone"), None);
     }
 }

@@ -1,6 +1,7 @@
 //! What containers and pods use, as the runtime and their control groups say.
 
 use super::cgroup::{Account, Cgroups};
+use crate::blocking::reading;
 use crate::container::resources::cgroup_parent;
 use crate::cri::api;
 use crate::pods_api::PodHandle;
@@ -116,7 +117,7 @@ pub async fn pods(server: &Server) -> Result<Vec<PodSample>, HttpError> {
 /// With the accounts of control groups, which are files to be read.
 async fn accounted(pods: Vec<PodSample>, cgroups: &Arc<Cgroups>) -> Vec<PodSample> {
     let (cgroups, kept) = (cgroups.clone(), pods.clone());
-    let read = tokio::task::spawn_blocking(move || {
+    let read = reading("control groups", move || {
         let mut pods = pods;
         for pod in &mut pods {
             let group = pod.handle.as_ref().map(|handle| cgroup_parent(&handle.pod));

@@ -6,13 +6,13 @@ mod node;
 mod rates;
 mod volumes;
 
-pub use volumes::volume_bytes;
+pub use cgroup::Cgroups;
+pub use volumes::{Files, Share, VolumeStats};
 
-pub(super) use cgroup::{Account, Cgroups};
+pub(super) use cgroup::Account;
 pub(super) use containers::{PodSample, Sample, pods, value};
 pub(super) use node::Node;
 pub(super) use rates::Rates;
-pub(super) use volumes::VolumeStats;
 
 use super::Server;
 use super::error::HttpError;
@@ -24,7 +24,6 @@ use jiff::Timestamp;
 use node::file_system;
 use serde_json::{Value, json};
 use std::sync::Arc;
-use volumes::Share;
 
 /// The cgroup of all pods together.
 const ALL_PODS: &str = "/kubepods";
@@ -57,10 +56,11 @@ async fn volumes(
 ) -> Result<(Vec<PodSample>, Vec<Vec<Share>>), HttpError> {
     let server = server.clone();
     let reading = tokio::task::spawn_blocking(move || {
-        server.volumes.retain(|uid| pods.iter().any(|pod| pod.uid == uid));
+        let stats = server.pods.volume_stats();
+        stats.retain(|uid| pods.iter().any(|pod| pod.uid == uid));
         let of = |sample: &PodSample| {
             let handle = sample.handle.as_ref()?;
-            Some(server.volumes.of(&server.pods_dir, handle, &time(sample.time_nanos())))
+            Some(stats.of(&server.pods_dir, &handle.pod, &time(sample.time_nanos())))
         };
         let volumes = pods.iter().map(|sample| of(sample).unwrap_or_default()).collect();
         (pods, volumes)
@@ -170,7 +170,7 @@ fn pod(server: &Server, sample: &PodSample, volumes: &[Share]) -> Value {
     let account = sample.account.as_ref();
     let logs: u64 = sample.containers.iter().map(|c| c.logs.0).sum();
     let fs = file_system("/", &time);
-    let of_volumes: u64 = volumes.iter().map(|share| share.ephemeral).sum();
+    let of_volumes: u64 = volumes.iter().filter(|s| s.ephemeral).map(|s| s.files.bytes).sum();
     let shown =
         (!volumes.is_empty()).then(|| volumes.iter().map(|share| share.entry.clone()).collect::<Vec<_>>());
     json!({

@@ -4,11 +4,11 @@
 //! asked; of a `hostPath`, which is nobody's share, nothing is told.
 
 use super::node::file_system;
-use crate::pods_api::PodHandle;
 use k8s_openapi::api::core::v1::{Pod, Volume};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use std::collections::{HashMap, HashSet};
+use std::ops::Add;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -24,12 +24,30 @@ pub struct VolumeStats {
     known: Mutex<HashMap<String, (Instant, Vec<Share>)>>,
 }
 
+/// Files on disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Files {
+    pub bytes: u64,
+    pub inodes: u64,
+}
+
+impl Add for Files {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self { bytes: self.bytes + other.bytes, inodes: self.inodes + other.inodes }
+    }
+}
+
 /// One volume of a pod, with its entry in the summary.
 #[derive(Clone, Debug)]
 pub struct Share {
+    pub name: String,
     pub entry: Value,
-    /// What it takes of the node's ephemeral storage, in bytes.
-    pub ephemeral: u64,
+    /// None where they were not counted.
+    pub files: Files,
+    /// Whether they take of the node's ephemeral storage.
+    pub ephemeral: bool,
 }
 
 impl VolumeStats {
@@ -39,33 +57,19 @@ impl VolumeStats {
     }
 
     /// Reads disks; call it where blocking is allowed. `pods_dir` is the kubelet's `pods`.
-    pub fn of(&self, pods_dir: &Path, handle: &PodHandle, time: &str) -> Vec<Share> {
-        if let Some((since, shares)) = self.known.lock().get(&handle.uid)
+    pub fn of(&self, pods_dir: &Path, pod: &Pod, time: &str) -> Vec<Share> {
+        let uid = pod.metadata.uid.clone().unwrap_or_default();
+        if let Some((since, shares)) = self.known.lock().get(&uid)
             && since.elapsed() < COUNTED_FOR
         {
             return shares.clone();
         }
-        let dir = pods_dir.join(&handle.uid).join("volumes");
-        let volumes = handle.pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
-        let shares: Vec<Share> =
-            volumes.filter_map(|volume| share(&dir, &handle.pod, volume, time)).collect();
-        self.known.lock().insert(handle.uid.clone(), (Instant::now(), shares.clone()));
+        let dir = pods_dir.join(&uid).join("volumes");
+        let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+        let shares: Vec<Share> = volumes.filter_map(|volume| share(&dir, pod, volume, time)).collect();
+        self.known.lock().insert(uid, (Instant::now(), shares.clone()));
         shares
     }
-}
-
-/// The pod's volumes that are counted file by file: name, bytes, and whether they take of the node's ephemeral storage.
-/// Reads disks.
-pub fn volume_bytes(pods_dir: &Path, pod: &Pod) -> Vec<(String, u64, bool)> {
-    let dir = pods_dir.join(pod.metadata.uid.as_deref().unwrap_or_default()).join("volumes");
-    let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
-    let counted = volumes.filter_map(|volume| {
-        let bytes = share(&dir, pod, volume, "")?.entry.get("usedBytes")?.as_u64()?;
-        let (_, measure) = measure(pod, volume)?;
-        let Measure::Files { ephemeral } = measure else { return None };
-        Some((volume.name.clone(), bytes, ephemeral))
-    });
-    counted.collect()
 }
 
 /// How a volume is measured.
@@ -115,25 +119,25 @@ fn share(dir: &Path, pod: &Pod, volume: &Volume, time: &str) -> Option<Share> {
     let mut entry = file_system(path.to_str()?, time);
     entry.as_object()?;
     entry["name"] = volume.name.as_str().into();
-    let ephemeral = match measure {
+    let (files, ephemeral) = match measure {
         Measure::Files { ephemeral } => {
-            let (bytes, inodes) = count(&path);
-            entry["usedBytes"] = bytes.into();
-            entry["inodesUsed"] = inodes.into();
-            if ephemeral { bytes } else { 0 }
+            let files = count(&path);
+            entry["usedBytes"] = files.bytes.into();
+            entry["inodesUsed"] = files.inodes.into();
+            (files, ephemeral)
         }
         Measure::FileSystem(claim) => {
             entry["pvcRef"] = json!({ "name": claim, "namespace": pod.metadata.namespace });
-            0
+            (Files::default(), false)
         }
     };
-    Some(Share { entry, ephemeral })
+    Some(Share { name: volume.name.clone(), entry, files, ephemeral })
 }
 
-/// Bytes on disk and number of inodes at and below a folder of one file system. A file with several names counts once;
+/// What lies at and below a folder of one file system. A file with several names counts once;
 /// what vanishes meanwhile does not count.
-fn count(root: &Path) -> (u64, u64) {
-    let Ok(of_root) = root.symlink_metadata() else { return (0, 0) };
+fn count(root: &Path) -> Files {
+    let Ok(of_root) = root.symlink_metadata() else { return Files::default() };
     let device = of_root.dev();
     let (mut bytes, mut inodes) = (0_u64, HashSet::new());
     let mut open: Vec<PathBuf> = vec![root.to_owned()];
@@ -147,26 +151,18 @@ fn count(root: &Path) -> (u64, u64) {
             open.extend(std::fs::read_dir(&path).into_iter().flatten().flatten().map(|entry| entry.path()));
         }
     }
-    (bytes, u64::try_from(inodes.len()).unwrap_or(u64::MAX))
+    Files { bytes, inodes: u64::try_from(inodes.len()).unwrap_or(u64::MAX) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::fs;
-    use std::sync::Arc;
 
-    fn handle(volumes: &Value) -> PodHandle {
+    fn pod(volumes: &Value) -> Pod {
         let pod = json!({ "metadata": { "name": "web", "namespace": "n", "uid": "u1" },
             "spec": { "containers": [], "volumes": volumes } });
-        PodHandle {
-            pod: Arc::new(serde_json::from_value(pod).unwrap()),
-            uid: "u1".to_owned(),
-            sandbox_id: None,
-            host_network: false,
-            ips: Vec::new(),
-            containers: Vec::new(),
-        }
+        serde_json::from_value(pod).unwrap()
     }
 
     #[test]
@@ -183,26 +179,26 @@ mod tests {
         fs::hard_link(cache.join("below/file"), cache.join("again")).unwrap();
         fs::write(folder("kubernetes.io~secret", "keys").join("k"), "x").unwrap();
         folder("kubernetes.io~local-volume", "data");
-        let handle = handle(&json!([
+        let pod = pod(&json!([
             { "name": "cache", "emptyDir": {} }, { "name": "keys", "secret": { "secretName": "s" } },
             { "name": "data", "persistentVolumeClaim": { "claimName": "c" } },
             { "name": "host", "hostPath": { "path": "/" } }, { "name": "absent", "configMap": { "name": "m" } },
         ]));
         let stats = VolumeStats::default();
-        let shares = stats.of(root.path(), &handle, "now");
+        let shares = stats.of(root.path(), &pod, "now");
         let names: Vec<&str> = shares.iter().filter_map(|share| share.entry["name"].as_str()).collect();
         assert_eq!(names, ["cache", "keys", "data"]);
         let [cache, keys, data] = shares.as_slice() else { panic!("{shares:?}") };
         let used = cache.entry["usedBytes"].as_u64().unwrap();
         assert!((100_000..130_000).contains(&used), "{used}");
-        assert_eq!((cache.ephemeral, &cache.entry["inodesUsed"]), (used, &json!(3)));
+        assert_eq!((cache.ephemeral, cache.files), (true, Files { bytes: used, inodes: 3 }));
         assert!(cache.entry["capacityBytes"].as_u64().unwrap() > used && cache.entry["time"] == "now");
-        assert_eq!((keys.ephemeral, &keys.entry["inodesUsed"]), (0, &json!(2)));
+        assert_eq!((keys.ephemeral, &keys.entry["inodesUsed"]), (false, &json!(2)));
         assert_eq!(data.entry["pvcRef"], json!({ "name": "c", "namespace": "n" }));
         // Counted once a minute, until the pod is gone.
         fs::write(root.path().join("u1/volumes/kubernetes.io~empty-dir/cache/more"), "x").unwrap();
-        assert_eq!(stats.of(root.path(), &handle, "later")[0].entry, cache.entry);
+        assert_eq!(stats.of(root.path(), &pod, "later")[0].entry, cache.entry);
         stats.retain(|_| false);
-        assert_eq!(stats.of(root.path(), &handle, "later")[0].entry["inodesUsed"], 4);
+        assert_eq!(stats.of(root.path(), &pod, "later")[0].entry["inodesUsed"], 4);
     }
 }
