@@ -80,7 +80,10 @@ impl Built {
             manager::follow_runtime(runtime, kubelet.register.clone(), stop.clone()),
             manager::follow_clock(kubelet.clone(), stop.clone()),
             logs::run(kubelet.clone(), stop.clone()),
-            stop.run_until_cancelled(bring_images(&kubelet, importer)),
+            stop.run_until_cancelled(async {
+                bring_images(&kubelet, importer).await;
+                kubelet.images.all_kept();
+            }),
         );
     }
 }

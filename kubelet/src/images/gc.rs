@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -89,6 +90,8 @@ pub struct Images {
     /// Names of images from archives of this node's own. As upstream keeps what the runtime has pinned: on a machine without
     /// a registry nothing would bring them back before the next start.
     imported: Mutex<HashSet<String>>,
+    /// All archives have been imported, or could not be.
+    complete: watch::Sender<bool>,
 }
 
 impl Images {
@@ -96,8 +99,15 @@ impl Images {
         self.imported.lock().extend(names);
     }
 
-    /// Ids and sizes of the images that nobody uses.
+    /// Nothing more will be kept. Nothing is removed before: it might be what is kept a moment later.
+    pub fn all_kept(&self) {
+        self.complete.send_replace(true);
+    }
+
+    /// Ids and sizes of the images that nobody uses, once it is known which are kept.
     async fn notice(&self, kubelet: &Kubelet) -> crate::cri::Result<Vec<(String, u64)>> {
+        // The sender is this one's own.
+        let _ = self.complete.subscribe().wait_for(|complete| *complete).await;
         let imported = self.imported.lock().clone();
         let (unused, used) = images(kubelet, &imported).await?;
         note(&mut self.known.lock(), &unused, &used, Instant::now());
