@@ -13,9 +13,14 @@ pub fn service_account_name(namespace: &str, name: &str) -> String {
     format!("{SERVICE_ACCOUNT}{namespace}:{name}")
 }
 
+/// What stands for namespace and name in a service account's user name, whether they are such names or not.
+pub fn split_service_account(user_name: &str) -> Option<(&str, &str)> {
+    user_name.strip_prefix(SERVICE_ACCOUNT)?.split_once(':')
+}
+
 /// Namespace and name of a service account's user name, if both are such names.
 pub fn service_account(user_name: &str) -> Option<(&str, &str)> {
-    let (namespace, name) = user_name.strip_prefix(SERVICE_ACCOUNT)?.split_once(':')?;
+    let (namespace, name) = split_service_account(user_name)?;
     let good =
         validation::dns1123_label(namespace).is_empty() && validation::dns1123_subdomain(name).is_empty();
     good.then_some((namespace, name))

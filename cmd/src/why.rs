@@ -50,7 +50,10 @@ async fn look(args: &WhyArgs) -> Result<(Pod, Report), String> {
 /// The configuration that kube-system shows, or the default.
 async fn in_force(client: kube::Client) -> Config {
     let maps: Api<ConfigMap> = Api::namespaced(client, "kube-system");
-    let map = maps.get_opt("kube-scheduler-config").await.ok().flatten();
+    let map = maps.get_opt("kube-scheduler-config").await.unwrap_or_else(|error| {
+        eprintln!("coracle: kube-scheduler-config cannot be read, the defaults are used here: {error}");
+        None
+    });
     let data = map.and_then(|m| m.data).unwrap_or_default();
     let Some(text) = data.get("config.yaml").or_else(|| data.values().next()) else {
         return Config::default();

@@ -186,10 +186,10 @@ impl Cache {
         if revision > now.revision {
             return Err(StoreError::Future { asked: revision, newest: now.revision });
         }
-        // Even of what has not changed since: a page's token ends when its revision is compacted, as upstream.
-        let oldest = self.store.oldest();
-        if revision < oldest {
-            return Err(StoreError::Compacted { asked: revision, oldest });
+        // Even of what has not changed since: a page's token ends when it is as old as upstream's compaction is.
+        let outdated = self.store.outdated();
+        if revision < outdated {
+            return Err(StoreError::Compacted { asked: revision, oldest: outdated });
         }
         if self.changed_at(resource) <= revision {
             return Ok(Snapshot { revision, ..now });

@@ -3,7 +3,7 @@
 use super::config::{NonResourceRule, ResourceRule, Rule, Schema, Subject};
 use crate::http::RequestInfo;
 use coracle_api::UserInfo;
-use coracle_api::identity::service_account;
+use coracle_api::identity::split_service_account;
 
 impl Schema {
     pub fn matches(&self, user: &UserInfo, info: &RequestInfo) -> bool {
@@ -27,7 +27,8 @@ impl Subject {
         match self {
             Self::User(name) => name == "*" || *name == user.name,
             Self::Group(name) => name == "*" || user.in_group(name),
-            Self::ServiceAccount { namespace, name } => service_account(&user.name)
+            // Compared and not judged, as upstream: it is asked for every schema of every request.
+            Self::ServiceAccount { namespace, name } => split_service_account(&user.name)
                 .is_some_and(|(space, account)| space == namespace && (name == "*" || name == account)),
         }
     }
@@ -121,6 +122,8 @@ mod tests {
             (account("kube-system"), "/api/v1/namespaces/n/configmaps/c", "workload-leader-election"),
             (account("kube-system"), pods, "kube-system-service-accounts"),
             (account("default"), pods, "service-accounts"),
+            // Whoever may call himself so belongs there.
+            (user("system:serviceaccount:kube-system:Foo_1", &[]), pods, "kube-system-service-accounts"),
             (node.clone(), "/api/v1/nodes/n/status", "system-node-high"),
             (
                 node.clone(),

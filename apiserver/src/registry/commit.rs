@@ -58,6 +58,8 @@ impl Scope<'_> {
         old: Old<'_>,
         dry_run: bool,
     ) -> Result<Result<Written, Raced>, ApiError> {
+        let blind = old.is_some_and(|(_, object)| object.is_none());
+        debug_assert!(!blind || !self.strategy.has_companions(), "companions are made of the old object");
         if !self.strategy.has_companions() {
             let attempt = self.put_with(name, object, Companions::default(), old, dry_run).await?;
             return Ok(if let Attempt::Done(written) = attempt { Ok(written) } else { Err(Raced) });

@@ -4,6 +4,7 @@ use super::gate::{Asked, Operation};
 use super::metadata::{is_deleting, of, text, time_text};
 use super::update::{Part, RETRIES};
 use super::{DeleteOptions, Deleted, Scope, WriteOptions};
+use coracle_api::meta::{self, validate_annotations, validate_labels};
 use coracle_api::{ApiError, FieldError, LabelSelector, Object};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -70,6 +71,12 @@ impl Scope<'_> {
                 format!("Precondition failed: UID in precondition: {wanted}, UID in object meta: {uid}");
             return refuse(why);
         }
+        let (wanted, version) = (text(binding, "resourceVersion"), text(&pod, "resourceVersion"));
+        if !wanted.is_empty() && wanted != version {
+            return refuse(format!(
+                "Precondition failed: ResourceVersion in precondition: {wanted}, ResourceVersion in object meta: {version}"
+            ));
+        }
         if is_deleting(&pod) {
             return refuse(format!("pod {} is being deleted, cannot be assigned to a host", self.name));
         }
@@ -102,12 +109,13 @@ impl Scope<'_> {
         if added.iter().all(|(_, map)| map.is_empty()) {
             return Ok(());
         }
-        let before = json!({ "metadata": pod["metadata"] });
         for (field, added) in added {
             let map = of(pod).entry(field).or_insert_with(|| json!({}));
             added.iter().for_each(|(key, value)| map[key.as_str()] = value.clone());
         }
-        let errors = self.metadata_update_errors(pod, &before);
+        let mut errors = Vec::new();
+        validate_labels(meta::labels(pod), "metadata.labels", &mut errors);
+        validate_annotations(meta::annotations(pod), "metadata.annotations", &mut errors);
         if errors.is_empty() { Ok(()) } else { Err(self.invalid(&errors)) }
     }
 

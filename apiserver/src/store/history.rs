@@ -41,11 +41,23 @@ pub(super) struct History {
     entries: VecDeque<Entry>,
     floor: Revision,
     bytes: usize,
+    outdated: Revision,
+    /// What the newest revision was at some moments, [`MARKED_EVERY`] apart, within the limit of age.
+    marks: VecDeque<(Instant, Revision)>,
 }
+
+/// So much later than its time a revision may become outdated.
+const MARKED_EVERY: Duration = Duration::from_secs(10);
 
 impl History {
     pub fn new(floor: Revision) -> Self {
-        Self { floor, ..Self::default() }
+        Self { floor, outdated: floor, ..Self::default() }
+    }
+
+    /// Revisions before it are older than the limit of age, or were compacted. The other limits do not move it: of what
+    /// has not changed since, no history is needed to tell what it was.
+    pub fn outdated(&self) -> Revision {
+        self.outdated
     }
 
     /// The state at `floor` and every later one can still be told.
@@ -60,6 +72,9 @@ impl History {
     pub fn push(&mut self, commit: Arc<Commit>, at: Instant, journaled: bool) {
         let bytes = weight(&commit);
         self.bytes += bytes;
+        if self.marks.back().is_none_or(|(marked, _)| at.saturating_duration_since(*marked) >= MARKED_EVERY) {
+            self.marks.push_back((at, commit.revision));
+        }
         self.entries.push_back(Entry { commit, at, journaled, bytes });
     }
 
@@ -71,6 +86,13 @@ impl History {
             }
             self.pop();
         }
+        while let Some((at, revision)) = self.marks.front().copied() {
+            if now.saturating_duration_since(at) <= limits.age {
+                break;
+            }
+            self.outdated = self.outdated.max(revision);
+            self.marks.pop_front();
+        }
     }
 
     /// Forgets everything up to and including `at`.
@@ -79,6 +101,7 @@ impl History {
             self.pop();
         }
         self.floor = self.floor.max(at);
+        self.outdated = self.outdated.max(at);
     }
 
     fn pop(&mut self) {
@@ -126,4 +149,29 @@ fn weight(commit: &Commit) -> usize {
         size_of::<Change>() + superseded
     };
     size_of::<Commit>() + size_of::<Entry>() + commit.changes.iter().map(of).sum::<usize>()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn revisions_are_outdated_by_time_alone() {
+        let limits = Limits { revisions: 2, age: Duration::from_secs(300), ..Limits::default() };
+        let (mut history, begun) = (History::new(Revision(1)), Instant::now());
+        let at = |history: &mut History, second: u64, revision: u64| {
+            let now = begun + Duration::from_secs(second);
+            let commit = Commit { revision: Revision(revision), changes: Vec::new() };
+            history.push(Arc::new(commit), now, true);
+            history.trim(&limits, now);
+        };
+        for revision in 2..100 {
+            at(&mut history, revision, revision);
+        }
+        assert_eq!((history.floor(), history.outdated()), (Revision(97), Revision(1)));
+        at(&mut history, 340, 100);
+        assert_eq!(history.outdated(), Revision(32), "what was the newest five minutes ago, or just before");
+        history.compact(Revision(99));
+        assert_eq!(history.outdated(), Revision(99));
+    }
 }

@@ -73,6 +73,10 @@ impl KeySpace {
         self.state.read().history.floor()
     }
 
+    pub fn outdated(&self) -> Revision {
+        self.state.read().history.outdated()
+    }
+
     pub fn is_closed(&self) -> bool {
         self.state.read().closed
     }

@@ -35,6 +35,10 @@ impl Store for MemoryStore {
         self.space.oldest()
     }
 
+    fn outdated(&self) -> Revision {
+        self.space.outdated()
+    }
+
     async fn get(&self, key: &str) -> Result<Option<KeyValue>, StoreError> {
         self.space.get(key)
     }

@@ -147,6 +147,9 @@ pub trait Store: Send + Sync + 'static {
     /// Oldest revision that `range` and `watch` can still start from.
     fn oldest(&self) -> Revision;
 
+    /// Revisions before it are too old to be asked for, even where [`range`](Self::range) could tell.
+    fn outdated(&self) -> Revision;
+
     async fn get(&self, key: &str) -> Result<Option<KeyValue>, StoreError>;
 
     async fn range(&self, range: Range) -> Result<Listing, StoreError>;

@@ -283,7 +283,8 @@ pub trait Strategy: Send + Sync + 'static {
         false
     }
 
-    /// How durable a write is; heartbeats and Events answer otherwise than the default.
+    /// How durable a write is; heartbeats and Events answer otherwise than the default. A pod's binding shows no old
+    /// object.
     fn durability(&self, _new: Option<&Object>, _old: Option<&Object>) -> crate::store::Durability {
         crate::store::Durability::Synced
     }

@@ -41,6 +41,16 @@ async fn binding_happens_once() {
         "target": {"kind": "Node", "name": node}})
     };
     api.post(&uri, &binding("")).await.expect(422);
+    let mut stale = binding("n1");
+    stale["metadata"]["resourceVersion"] = json!("987654");
+    let stale = api.post(&uri, &stale).await.expect(409);
+    assert!(
+        stale["message"].as_str().unwrap().contains("ResourceVersion in precondition: 987654,"),
+        "{stale}"
+    );
+    let mut labelled = binding("n1");
+    labelled["metadata"]["labels"] = json!({"zone": "not a value"});
+    api.post(&uri, &labelled).await.expect(422);
     assert_eq!(api.post(&uri, &binding("n1")).await.expect(201)["status"], "Success");
     let pod = api.get(&format!("{PODS}/p")).await.expect(200);
     assert_eq!(pod["spec"]["nodeName"], "n1");

@@ -216,6 +216,10 @@ impl Store for SledStore {
         self.shared.space.oldest()
     }
 
+    fn outdated(&self) -> Revision {
+        self.shared.space.outdated()
+    }
+
     async fn get(&self, key: &str) -> Result<Option<KeyValue>, StoreError> {
         self.shared.space.get(key)
     }
