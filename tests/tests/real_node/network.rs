@@ -40,6 +40,8 @@ pub fn steps(steps: &mut Steps<'_>) {
     steps.run("dns", dns);
     steps.run("aliases", aliases);
     steps.run("affinity", affinity);
+    steps.run("endpoints-by-hand", endpoints_by_hand);
+    steps.run("host-ports", host_ports);
     steps.run("balancer-check", balancer_check);
     steps.run("node-itself", node_itself);
 }
@@ -177,6 +179,65 @@ fn affinity(shell: &Shell) {
             spread(shell, &url, 2);
         }
     }
+}
+
+/// A Service without a selector is served by every EndpointSlice that names it, for the ports that each has.
+fn endpoints_by_hand(shell: &Shell) {
+    up(shell);
+    let pods = shell.ok("kubectl get pods -l app=web -o jsonpath='{range .items[*]}{.status.podIP} {.metadata.name}{\"\\n\"}{end}'");
+    let pods: Vec<(&str, &str)> = pods.lines().filter_map(|line| line.split_once(' ')).take(2).collect();
+    let slice = |service: &str, name: &str, port: &str, address: &str| {
+        format!(
+            "---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {{name: {service}-{name}, labels: {{kubernetes.io/service-name: {service}}}}}\naddressType: IPv4\nports: [{{name: {port}, port: 8080}}]\nendpoints: [{{addresses: [\"{address}\"]}}]\n"
+        )
+    };
+    let service = |name: &str, ports: &str| {
+        format!(
+            "---\napiVersion: v1\nkind: Service\nmetadata: {{name: {name}}}\nspec: {{ports: [{ports}]}}\n"
+        )
+    };
+    shell.apply(&service("one-port", "{name: a, port: 80}"));
+    shell.apply(&service("two-ports", "{name: a, port: 80}, {name: b, port: 81}"));
+    for ((address, _), (name, port)) in pods.iter().zip([("x", "a"), ("y", "b")]) {
+        shell.apply(&slice("one-port", name, "a", address));
+        shell.apply(&slice("two-ports", name, port, address));
+    }
+    let address =
+        |name: &str| shell.ok(&format!("kubectl get service {name} -o jsonpath='{{.spec.clusterIP}}'"));
+    spread(shell, &format!("http://{}/", address("one-port")), 2);
+    let address = address("two-ports");
+    for ((_, name), port) in pods.iter().zip([80, 81]) {
+        let asked =
+            format!("for i in $(seq 10); do curl -s --max-time 2 http://{address}:{port}/; done | sort -u");
+        shell.until(&asked, name);
+    }
+}
+
+/// The same port of the node for several pods, told apart by address and by protocol.
+fn host_ports(shell: &Shell) {
+    let node = shell.ok(
+        "kubectl get nodes -o jsonpath='{.items[0].status.addresses[?(@.type==\"InternalIP\")].address}'",
+    );
+    let pod = |name: &str, command: &str, protocol: &str, address: &str| {
+        format!(
+            "---\napiVersion: v1\nkind: Pod\nmetadata: {{name: {name}}}\nspec:\n  terminationGracePeriodSeconds: 0\n  containers:\n  - name: main\n    image: docker.io/library/busybox:1.36\n    imagePullPolicy: IfNotPresent\n    command: [sh, -c, \"{command}\"]\n    ports: [{{containerPort: 8080, hostPort: 54323, hostIP: {address}, protocol: {protocol}}}]\n"
+        )
+    };
+    let web = "mkdir /w; hostname >/w/index.html; exec httpd -f -p 8080 -h /w";
+    shell.apply(&pod("inner", web, "TCP", "127.0.0.1"));
+    shell.apply(&pod("outer", web, "TCP", &node));
+    shell.apply(&pod("datagrams", "while :; do hostname | nc -u -l -p 8080 -w 1; done", "UDP", &node));
+    shell.ok("kubectl wait pod/inner pod/outer pod/datagrams --for=condition=Ready --timeout=100s");
+    shell.until("curl -s --max-time 2 http://127.0.0.1:54323/", "inner");
+    shell.until(&format!("curl -s --max-time 2 http://{node}:54323/"), "outer");
+    let apart =
+        shell.ok("kubectl get pods -o jsonpath='{.items[*].status.podIP}' | tr ' ' '\\n' | sort -u | wc -l");
+    assert_eq!(apart.trim(), "3");
+    // A fourth that asks for what one of them has is not placed.
+    shell.apply(&pod("late", web, "TCP", "0.0.0.0"));
+    shell.until_that("kubectl describe pod late", |out| {
+        out.contains("didn't have free ports for the requested pod ports")
+    });
 }
 
 /// What a load balancer asks: whether this node has endpoints of the Service.

@@ -7,6 +7,7 @@ use coracle_tests::image::BUSYBOX;
 pub fn steps(steps: &mut Steps<'_>) {
     steps.run("claim", claim);
     steps.run("static-volume", static_volume);
+    steps.run("scratch-volume", scratch_volume);
 }
 
 fn user(name: &str, script: &str, claim: &str) -> String {
@@ -65,4 +66,31 @@ fn static_volume(shell: &Shell) {
     shell.until("kubectl get pv e2e-static-volume -o jsonpath='{.status.phase}'", "Released");
     shell.says("cat pv/f", "kept");
     shell.ok("kubectl delete pv e2e-static-volume --timeout=100s");
+}
+
+/// A path below /tmp goes with its volume, and no other path does.
+fn scratch_volume(shell: &Shell) {
+    let scratch = format!("/tmp/e2e-scratch-{}", std::process::id());
+    let other = format!("/var{scratch}");
+    for (name, path) in [("e2e-scratch", &scratch), ("e2e-kept", &other)] {
+        shell.ok(&format!("mkdir -p {path} && echo data >{path}/f"));
+        shell.apply(&format!(
+            "apiVersion: v1\nkind: PersistentVolume\nmetadata: {{name: {name}}}\nspec: {{capacity: {{storage: 5Mi}}, accessModes: [ReadWriteOnce], persistentVolumeReclaimPolicy: Delete, storageClassName: {name}, hostPath: {{path: {path}}}}}\n---\napiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {{name: {name}}}\nspec: {{accessModes: [ReadWriteOnce], storageClassName: {name}, resources: {{requests: {{storage: 1Mi}}}}}}\n",
+        ));
+        shell.until(&format!("kubectl get pvc {name} -o jsonpath='{{.status.phase}}'"), "Bound");
+        shell.ok(&format!("kubectl delete pvc {name} --timeout=100s"));
+    }
+    shell.until(
+        &format!(
+            "kubectl get pv e2e-scratch -o name --ignore-not-found; ls -d {scratch} 2>/dev/null || true"
+        ),
+        "",
+    );
+    shell.until("kubectl get pv e2e-kept -o jsonpath='{.status.phase}'", "Failed");
+    shell.shows(
+        "kubectl describe pv e2e-kept",
+        &["host_path deleter only supports /tmp/.+ but received provided"],
+    );
+    shell.says(&format!("cat {other}/f"), "data");
+    shell.ok(&format!("kubectl delete pv e2e-kept --timeout=100s && rm -r {other}"));
 }
