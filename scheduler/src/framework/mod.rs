@@ -25,7 +25,7 @@ pub use plugin::{MAX_NODE_SCORE, NodeScore, Permission, Plugin, Point, Reuse};
 pub use profile::{Framework, ProfileError};
 pub use state::CycleState;
 pub use status::Status;
-pub use waiting::{Ended, Permit, WaitingPods};
+pub use waiting::{Ended, Permit, Preparing, WaitingPods};
 
 pub(crate) use probe::{Meter, Probe, timed};
 pub(crate) use profile::Refusal;

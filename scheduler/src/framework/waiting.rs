@@ -34,7 +34,7 @@ pub struct WaitingPods {
     preparing: Arc<Mutex<HashMap<String, oneshot::Sender<&'static str>>>>,
 }
 
-/// A pod in PreBind.
+/// A pod on its way to its binding: in PreBind, or before it.
 pub struct Preparing {
     uid: String,
     pods: WaitingPods,
@@ -93,17 +93,19 @@ impl WaitingPods {
         true
     }
 
-    /// Ends the pod's wait for permission, or its PreBind. False when it is in neither: then it is bound, or about to be.
+    /// Ends the pod's wait for permission, or what it does before its binding. False when it is in neither: then it is
+    /// bound, or about to be.
     pub fn cancel(&self, uid: &str, why: &'static str) -> bool {
         let waiting = self.pods.lock().remove(uid).and_then(|w| w.answer);
-        if let Some(sender) = waiting {
-            return sender.send(Err(Ended::Cancelled(why))).is_ok();
+        if waiting.is_some_and(|sender| sender.send(Err(Ended::Cancelled(why))).is_ok()) {
+            return true;
         }
-        let preparing = self.preparing.lock().remove(uid);
-        preparing.is_some_and(|sender| sender.send(why).is_ok())
+        // `finish` must find either the sender or the word.
+        let mut preparing = self.preparing.lock();
+        preparing.remove(uid).is_some_and(|sender| sender.send(why).is_ok())
     }
 
-    /// Lets the pod's PreBind be cancelled until the value is [`finished`](Preparing::finish).
+    /// Lets the pod's way to its binding be cancelled until the value is [`finished`](Preparing::finish).
     pub(crate) fn prepare(&self, uid: &str) -> Preparing {
         let (sender, receiver) = oneshot::channel();
         self.preparing.lock().insert(uid.to_owned(), sender);
@@ -210,5 +212,24 @@ mod tests {
         let preparing = pods.prepare("a");
         assert_eq!(preparing.finish(), Ok(()));
         assert!(!pods.cancel("a", "preempted"), "it is being bound");
+    }
+
+    #[test]
+    fn a_pod_is_never_both_cancelled_and_bound() {
+        let pods = WaitingPods::default();
+        for round in 0..20_000 {
+            let preparing = pods.prepare("a");
+            let begin = std::sync::Barrier::new(2);
+            let (cancelled, finished) = std::thread::scope(|scope| {
+                let canceller = scope.spawn(|| {
+                    begin.wait();
+                    pods.cancel("a", "preempted")
+                });
+                begin.wait();
+                let finished = preparing.finish();
+                (canceller.join().expect("it ends"), finished)
+            });
+            assert_eq!(finished.is_err(), cancelled, "round {round}");
+        }
     }
 }

@@ -3,7 +3,7 @@
 use super::Event;
 use super::extender::Extenders;
 use super::report::Reporter;
-use crate::framework::{Ended, Permit, Status, WaitingPods};
+use crate::framework::{Ended, Permit, Preparing, Status, WaitingPods};
 use crate::metrics::{Metric, Metrics};
 use crate::queue::Popped;
 use std::sync::Arc;
@@ -66,13 +66,15 @@ impl Binder {
     /// Starts the binding cycle; waits while too many are under way. A pod that waits for its volumes or for permission
     /// holds no slot.
     pub async fn bind(&self, verdict: Verdict, permit: Option<Permit>) {
+        let announced = permit.is_some() || verdict.takes_time();
+        // From here on, without a gap, such a pod need not be deleted to take its room.
+        let preparing = announced.then(|| self.waiting.prepare(&verdict.popped.pod.uid));
         // The semaphore is never closed; without a permit nothing more than the bound would be lost.
         let slot = self.slots.clone().acquire_owned().await.ok();
         let binder = self.clone();
         tokio::spawn(async move {
             binder.metrics.add(Metric::Goroutines, &["binding"], 1);
-            let announced = permit.is_some() || verdict.takes_time();
-            let failure = binder.cycle(&verdict, announced, permit, slot).await.err();
+            let failure = binder.cycle(&verdict, preparing, permit, slot).await.err();
             let Popped { pod, framework, .. } = &verdict.popped;
             if failure.is_none() {
                 let text = format!("Successfully assigned {} to {}", pod.key, verdict.node);
@@ -93,19 +95,15 @@ impl Binder {
     async fn cycle(
         &self,
         verdict: &Verdict,
-        announced: bool,
+        preparing: Option<Preparing>,
         permit: Option<Permit>,
         slot: Option<OwnedSemaphorePermit>,
     ) -> Result<(), Unbound> {
         let profile = verdict.popped.framework.scheduler_name.as_str();
         let before = async {
-            if announced {
-                self.reporter.nominated(&verdict.popped.pod, &verdict.node).await;
-            }
-            self.permitted(permit).await?;
-            match announced {
-                true => self.prepared_unless_cancelled(verdict).await,
-                false => self.prepared(verdict).await,
+            match preparing {
+                Some(preparing) => self.announced(verdict, permit, preparing).await,
+                None => self.prepared(verdict).await,
             }
         };
         // Most pods have nothing to wait for; one that does must not keep others from binding.
@@ -148,12 +146,23 @@ impl Binder {
         })
     }
 
-    /// PreBind, or what ends it.
-    async fn prepared_unless_cancelled(&self, verdict: &Verdict) -> Result<(), Unbound> {
-        let mut preparing = self.waiting.prepare(&verdict.popped.pod.uid);
+    /// The nomination, Permit's wait and PreBind, or what ends them.
+    async fn announced(
+        &self,
+        verdict: &Verdict,
+        permit: Option<Permit>,
+        mut preparing: Preparing,
+    ) -> Result<(), Unbound> {
+        // Never broken off: it could come after what takes it back.
+        self.reporter.nominated(&verdict.popped.pod, &verdict.node).await;
+        let steps = async {
+            self.permitted(permit).await?;
+            self.prepared(verdict).await
+        };
         let done = tokio::select! {
-            done = self.prepared(verdict) => done,
+            biased;
             why = preparing.cancelled() => return Err(cancelled(why)),
+            done = steps => done,
         };
         preparing.finish().map_err(cancelled)?;
         done
