@@ -15,11 +15,21 @@ type Answer = Result<(Candidate, Rank), Status>;
 pub struct Known {
     pub epoch: u64,
     by_slot: Vec<Option<(u64, Answer)>>,
+    /// The node that the asking pod is nominated to, with the answer for it alone: a pod is no rival of itself, and
+    /// is one of the others of its class.
+    own: Option<(usize, Option<Answer>)>,
 }
 
 impl Known {
     pub fn of(epoch: u64) -> Self {
         Self { epoch, ..Self::default() }
+    }
+
+    /// For a pod that is nominated to the node in the slot, if to any; what was said of it for another is forgotten.
+    #[must_use]
+    pub fn asked_by(mut self, own: Option<usize>) -> Self {
+        self.own = own.map(|slot| (slot, None));
+        self
     }
 
     /// What the node in a slot offers, worked out anew where it changed.
@@ -30,29 +40,45 @@ impl Known {
         budgets: &Budgets,
     ) -> Option<&(Candidate, Rank)> {
         let snapshot = attempt.snapshot;
+        if let Some((own, answer)) = &mut self.own
+            && *own == slot
+        {
+            *answer = Some(judged(attempt, snapshot.node(slot), budgets));
+            return self.answer(slot)?.as_ref().ok();
+        }
         if self.by_slot.len() < snapshot.slots() {
             self.by_slot.resize_with(snapshot.slots(), || None);
         }
         let known = &mut self.by_slot[slot];
         if known.as_ref().is_none_or(|(generation, _)| *generation != snapshot.mark(slot)) {
             let node = snapshot.node(slot);
-            let found = victims(attempt, node, budgets).map(|candidate| {
-                let rank = candidate.rank();
-                (candidate, rank)
-            });
-            *known = Some((node.generation, found));
+            *known = Some((node.generation, judged(attempt, node, budgets)));
         }
         known.as_ref()?.1.as_ref().ok()
     }
 
+    fn answer(&self, slot: usize) -> Option<&Answer> {
+        match &self.own {
+            Some((own, answer)) if *own == slot => answer.as_ref(),
+            _ => self.by_slot.get(slot)?.as_ref().map(|(_, answer)| answer),
+        }
+    }
+
     pub fn candidate(&self, slot: usize) -> Option<&Candidate> {
-        self.by_slot.get(slot)?.as_ref()?.1.as_ref().ok().map(|(candidate, _)| candidate)
+        self.answer(slot)?.as_ref().ok().map(|(candidate, _)| candidate)
     }
 
     /// Why the node is no candidate.
     pub fn refusal(&self, slot: usize) -> Option<&Status> {
-        self.by_slot.get(slot)?.as_ref()?.1.as_ref().err()
+        self.answer(slot)?.as_ref().err()
     }
+}
+
+fn judged(attempt: &mut Attempt<'_>, node: &NodeInfo, budgets: &Budgets) -> Answer {
+    victims(attempt, node, budgets).map(|candidate| {
+        let rank = candidate.rank();
+        (candidate, rank)
+    })
 }
 
 /// The most important first: higher priority, then who has run for longer.

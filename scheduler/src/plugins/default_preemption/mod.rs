@@ -9,9 +9,7 @@ mod dry_run;
 use super::{Arguments, Handle, Mistakes};
 use crate::cache::PodInfo;
 use crate::cycle::Diagnosis;
-use crate::framework::{
-    Attempt, Candidate, Cluster, ClusterEvent, Plugin, Point, PostFilter, Rank, Reuse, Status,
-};
+use crate::framework::{Attempt, Candidate, Cluster, Plugin, Point, PostFilter, Rank, Reuse, Status};
 use budgets::Budgets;
 use dry_run::Known;
 use parking_lot::Mutex;
@@ -91,7 +89,9 @@ impl DefaultPreemption {
         let diagnosis = attempt.diagnosis;
         let slots = &diagnosis.resolvable;
         let wanted = self.wanted(slots.len());
-        let mut known = self.known_of(attempt);
+        let own = attempt.snapshot.nomination(&attempt.pod.uid);
+        let own = own.and_then(|name| attempt.snapshot.node_named(name)).map(|node| node.slot);
+        let mut known = self.known_of(attempt).asked_by(own);
         let mut found: Vec<(Rank, usize)> = Vec::new();
         let mut without_violations = false;
         let first = attempt.seed % slots.len().max(1);
@@ -173,10 +173,6 @@ impl Plugin for DefaultPreemption {
             Ok(candidates) => PostFilter::Preempt(candidates),
             Err(why) => PostFilter::Unhelpful(why),
         }
-    }
-
-    fn helps(&self, _pod: &PodInfo, event: &ClusterEvent<'_>) -> bool {
-        matches!(event, ClusterEvent::PodGone { .. } | ClusterEvent::Timeout)
     }
 }
 
