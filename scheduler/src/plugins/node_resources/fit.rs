@@ -154,10 +154,9 @@ impl Plugin for NodeResourcesFit {
         match event {
             ClusterEvent::NodeAdded(node) => self.could_fit(pod, node),
             ClusterEvent::NodeUpdated { node, changed } => changed.allocatable && self.could_fit(pod, node),
-            // One that asked for nothing gives back its place among the pods of its node.
-            ClusterEvent::PodGone { pod: gone, .. } => gone.key != pod.key,
             ClusterEvent::PodChanged { shrank, .. } => *shrank,
-            ClusterEvent::PodUpdated(_) | ClusterEvent::Timeout => true,
+            // A pod that asked for nothing gives back its place among the pods of its node.
+            ClusterEvent::PodGone { .. } | ClusterEvent::PodUpdated(_) | ClusterEvent::Timeout => true,
             ClusterEvent::Object { kind: ObjectKind::DeviceClass, .. } => !pod.requests.scalar.is_empty(),
             _ => false,
         }
@@ -251,7 +250,6 @@ mod tests {
             plugin.helps(&wants, &ClusterEvent::PodGone { pod: &idle, node: "n" }),
             "a place on the node"
         );
-        assert!(!plugin.helps(&wants, &ClusterEvent::PodGone { pod: &wants, node: "n" }));
         for shrank in [true, false] {
             let event = ClusterEvent::PodChanged { pod: &other, shrank };
             assert_eq!(plugin.helps(&wants, &event), shrank, "labels give no room");
