@@ -169,7 +169,8 @@ fn schedule(replicas: usize) -> Result<Vec<String>, String> {
     let mut told = Vec::new();
     for n in 0..replicas {
         let pod = Arc::new(replica(n));
-        let popped = Popped { pod, framework: framework.clone(), attempts: 1, first: Instant::now() };
+        let popped =
+            Popped { pod, framework: framework.clone(), attempts: 1, first: Instant::now(), flushed: false };
         let mut found = core.find(&popped);
         told.push(match found.feasible {
             Ok(slots) => {

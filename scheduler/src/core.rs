@@ -6,7 +6,7 @@ use crate::cycle::{self, Class, Classes, Cycle, Diagnosis, Failure};
 use crate::framework::{ClusterEvent, Framework, Meter, NodeScore, ObjectKind, PostFilter, Status, timed};
 use crate::metrics::Metrics;
 use crate::queue::{Popped, Queue};
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::{Node, Pod, PodResourceClaimStatus};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use std::collections::HashMap;
@@ -41,8 +41,11 @@ pub fn is_over(pod: &Pod) -> bool {
 
 /// Whether nothing of a waiting pod changed that could matter to a plugin.
 fn is_alike(old: &Pod, new: &Pod) -> bool {
-    let claims = |p: &Pod| p.status.as_ref().and_then(|s| s.resource_claim_statuses.clone());
     old.spec == new.spec && old.metadata.labels == new.metadata.labels && claims(old) == claims(new)
+}
+
+fn claims(pod: &Pod) -> Option<&Vec<PodResourceClaimStatus>> {
+    pod.status.as_ref()?.resource_claim_statuses.as_ref()
 }
 
 impl Core {
@@ -96,7 +99,11 @@ impl Core {
     }
 
     pub fn remove_node(&mut self, node: &Node, now: Instant) {
-        self.snapshot.remove_node(node.metadata.name.as_deref().unwrap_or_default());
+        let name = node.metadata.name.as_deref().unwrap_or_default();
+        let promised = self.snapshot.node_named(name).map(|info| info.nominated.clone()).unwrap_or_default();
+        self.snapshot.remove_node(name);
+        // There will be no room there.
+        promised.iter().for_each(|pod| self.queue.unnominated(&pod.uid));
         self.queue.on_event(&ClusterEvent::NodeGone(node), now);
     }
 
@@ -128,15 +135,24 @@ impl Core {
         let before = before.filter(|node| !node.is_empty());
         match pod.nominated_node() {
             Some(node) if before != Some(node) || self.snapshot.nomination(&pod.uid).is_none() => {
+                if self.snapshot.nomination(&pod.uid).is_some_and(|known| known != node) {
+                    self.withdraw(&pod.uid);
+                }
                 self.snapshot.nominate(pod.clone(), node);
             }
-            None if before.is_some() => self.snapshot.withdraw(&pod.uid),
+            None if before.is_some() => self.withdraw(&pod.uid),
             _ => {}
         }
         // The room that was kept for it there is free.
         if let Some(node) = before.filter(|node| pod.nominated_node() != Some(node)) {
             self.queue.on_event(&ClusterEvent::PodGone { pod, node }, now);
         }
+    }
+
+    /// Takes the nomination of a waiting pod back.
+    pub fn withdraw(&mut self, uid: &str) {
+        self.snapshot.withdraw(uid);
+        self.queue.unnominated(uid);
     }
 
     fn set_bound(&mut self, info: Arc<PodInfo>, now: Instant) {
@@ -370,6 +386,24 @@ mod tests {
     }
 
     #[test]
+    fn a_pod_whose_nomination_is_withdrawn_takes_room_anywhere() {
+        let now = Instant::now();
+        let later = now + Duration::from_secs(60);
+        let (mut core, _) = promised(now);
+        let busy = pod("busy", 20, &json!({"spec": {"nodeName": "b"}}));
+        core.set_pod(&busy, None, now);
+        let nominated = pod("third", 5, &json!({"status": {"nominatedNodeName": "a"}}));
+        core.set_pod(&nominated, None, now);
+        core.queue.pop(now).expect("the third");
+        let (plugins, node) = (vec!["NodeResourcesFit"], Some("a".to_owned()));
+        core.queue.unschedulable("third", Rejection { plugins, pending: false, nominated: node }, now);
+        core.set_pod(&pod("third", 5, &json!({})), Some(&nominated), later);
+        core.remove_pod(&busy, later);
+        let mut woken = std::iter::from_fn(|| core.queue.pop(later));
+        assert!(woken.any(|popped| popped.pod.uid == "third"));
+    }
+
+    #[test]
     fn a_pod_that_goes_elsewhere_leaves_the_room_that_was_kept_for_it() {
         let now = Instant::now();
         let later = now + Duration::from_secs(60);
@@ -378,8 +412,13 @@ mod tests {
             json!({"metadata": {"name": "b"}, "status": {"allocatable": {"cpu": "500m", "pods": "9"}}});
         core.set_node(Arc::new(serde_json::from_value(node).expect("a node")), later);
         let pod = Arc::new(PodInfo::new(first.clone()));
-        let popped =
-            Popped { framework: core.framework_of(&first).expect("a profile"), pod, attempts: 1, first: now };
+        let popped = Popped {
+            framework: core.framework_of(&first).expect("a profile"),
+            pod,
+            attempts: 1,
+            first: now,
+            flushed: false,
+        };
         for (node, woken) in [("a", false), ("b", true)] {
             core.snapshot.forget("first");
             core.snapshot.nominate(popped.pod.clone(), "a");

@@ -141,7 +141,8 @@ impl World {
             "labels": {"kind": format!("{kind:?}")}}, "spec": spec(kind)});
         let pod = Arc::new(pod(value));
         let framework = self.core.framework_of(&pod.pod).expect("a profile");
-        let popped = Popped { pod: pod.clone(), framework, attempts: 1, first: Instant::now() };
+        let popped =
+            Popped { pod: pod.clone(), framework, attempts: 1, first: Instant::now(), flushed: false };
         let mut found = self.core.find(&popped);
         let kept = names(&self.core, &found.feasible);
         let mut fresh = Class::default();

@@ -33,7 +33,7 @@ fn core_of(profile: &Profile, registry: &Registry, nodes: &[Value], pods: &[Valu
 
 fn popped(core: &Core, pod: &Arc<PodInfo>) -> Popped {
     let framework = core.framework_of(&pod.pod).expect("a profile");
-    Popped { pod: pod.clone(), framework, attempts: 1, first: Instant::now() }
+    Popped { pod: pod.clone(), framework, attempts: 1, first: Instant::now(), flushed: false }
 }
 
 /// Where the pod would go; it is not counted there.

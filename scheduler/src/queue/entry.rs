@@ -60,8 +60,10 @@ pub struct Entry {
     pub flushed: bool,
     /// Heap and map entries with another ticket are stale.
     pub ticket: u64,
-    /// Events that had happened when it was popped, or [`HELPED`](super::HELPED).
+    /// Events that had happened when it was popped.
     pub moves: u64,
+    /// Whether something helped it since.
+    pub helped: bool,
     /// What was last reported of it, and when.
     pub said: Option<(String, Instant)>,
 }

@@ -30,8 +30,6 @@ use tokio::time::Instant;
 
 /// Upstream's `podMaxInUnschedulablePodsDuration`: after it a pod is tried again whatever happened.
 const LEFT_OVER: Duration = Duration::from_secs(300);
-/// The number of events of a pod that something helped during its cycle: another than any.
-const HELPED: u64 = u64::MAX;
 
 /// A pod with what orders it.
 #[derive(Clone)]
@@ -50,6 +48,8 @@ pub struct Popped {
     pub attempts: u32,
     /// When the pod first came into the queue.
     pub first: Instant,
+    /// Whether the attempt came about by the pod's long wait alone: then a hint may be missing.
+    pub flushed: bool,
 }
 
 /// How many pods are where, as `scheduler_pending_pods` shows them.
@@ -124,7 +124,7 @@ impl Queue {
                 }
             }
             // Its cycle goes on with what it was; a refusal may not hold any more.
-            Place::InCycle | Place::Preempting if worth_a_try => entry.moves = HELPED,
+            Place::InCycle | Place::Preempting if worth_a_try => entry.helped = true,
             _ => {}
         }
     }
@@ -144,6 +144,7 @@ impl Queue {
             nominated: None,
             pending: false,
             flushed: false,
+            helped: false,
             ticket: 0,
             moves: self.moves,
             said: None,
@@ -198,11 +199,13 @@ impl Queue {
             entry.go(Place::InCycle, &mut self.tally);
             entry.attempts += 1;
             entry.moves = moves;
+            entry.helped = false;
             return Some(Popped {
                 pod: entry.pod.clone(),
                 framework: entry.framework.clone(),
                 attempts: entry.attempts,
                 first: entry.first,
+                flushed: std::mem::take(&mut entry.flushed),
             });
         }
     }
@@ -237,7 +240,7 @@ impl Queue {
     pub fn unschedulable(&mut self, uid: &str, rejection: Rejection, now: Instant) {
         let moves = self.moves;
         let Some(entry) = self.refuse(uid, &rejection, now) else { return };
-        if entry.moves != moves {
+        if entry.helped || entry.moves != moves {
             return self.back_off(uid, "ScheduleAttemptFailure", now);
         }
         self.join(uid, rejection.plugins);
@@ -259,10 +262,10 @@ impl Queue {
     /// when telling them failed.
     pub fn preempted(&mut self, uid: &str, worked: bool, now: Instant) {
         let Some(entry) = self.entries.get(uid).filter(|e| e.place == Place::Preempting) else { return };
-        match (worked, entry.moves) {
+        match (worked, entry.helped) {
             (false, _) => self.activate(uid, "PreemptionFailed"),
-            (true, HELPED) => self.back_off(uid, "ScheduleAttemptFailure", now),
-            (true, _) => self.wait(uid, now),
+            (true, true) => self.back_off(uid, "ScheduleAttemptFailure", now),
+            (true, false) => self.wait(uid, now),
         }
     }
 
@@ -274,7 +277,6 @@ impl Queue {
         entry.nominated.clone_from(&rejection.nominated);
         entry.refusals += 1;
         entry.errors = 0;
-        entry.flushed = false;
         Some(entry)
     }
 
@@ -302,7 +304,6 @@ impl Queue {
         let Some(entry) = self.entries.get_mut(uid).filter(|e| e.place == Place::InCycle) else { return };
         entry.since = now;
         entry.errors += 1;
-        entry.flushed = false;
         let until = Self::backed_off(entry, self.limits);
         entry.go(Place::Trouble, &mut self.tally);
         self.tickets += 1;
@@ -332,16 +333,29 @@ impl Queue {
         match entry.place {
             Place::Unschedulable if entry.pending => self.admit(uid, event.label()),
             Place::Unschedulable | Place::Gated => self.back_off(uid, event.label(), now),
-            Place::Preempting => entry.moves = HELPED,
+            Place::Preempting => entry.helped = true,
             _ => {}
         }
     }
 
-    /// Makes the pod active whatever it waits for, for a plugin or a nominator that knows better.
+    /// The pod's nomination was withdrawn: room on any node may help it, not on that one alone.
+    pub fn unnominated(&mut self, uid: &str) {
+        let Some(entry) = self.entries.get_mut(uid) else { return };
+        let Some(node) = entry.nominated.take() else { return };
+        if let Some(key) = &entry.group {
+            self.groups.remove(key, uid, Some(&node));
+            self.groups.insert(key, &entry.framework, &entry.pod, None);
+        }
+    }
+
+    /// Makes the pod active whatever it waits for, for a plugin or a nominator that knows better; one whose victims
+    /// are being told is tried again once they know.
     pub fn force(&mut self, uid: &str) {
-        let waits = |e: &Entry| matches!(e.place, Place::Unschedulable | Place::Backoff | Place::Trouble);
-        if self.entries.get(uid).is_some_and(waits) {
-            self.admit(uid, "ForceActivate");
+        let Some(entry) = self.entries.get_mut(uid) else { return };
+        match entry.place {
+            Place::Unschedulable | Place::Backoff | Place::Trouble => self.admit(uid, "ForceActivate"),
+            Place::Preempting => entry.helped = true,
+            _ => {}
         }
     }
 
@@ -413,11 +427,6 @@ impl Queue {
         Some((ticket, first.remove()))
     }
 
-    /// Whether the pod's attempt came about by its long wait alone: then a hint may be missing.
-    pub fn was_flushed(&self, uid: &str) -> bool {
-        self.entries.get(uid).is_some_and(|entry| entry.flushed)
-    }
-
     /// Whether a pod's failure is news: not the same text as in the last minutes. Remembers it.
     pub fn is_news(&mut self, uid: &str, text: &str, now: Instant) -> bool {
         let Some(entry) = self.entries.get_mut(uid) else { return true };
@@ -436,6 +445,11 @@ impl Queue {
     /// How often pods came into a queue by an event, since the last call.
     pub fn take_incoming(&mut self) -> HashMap<(&'static str, &'static str), u64> {
         std::mem::take(&mut self.incoming)
+    }
+
+    /// Whether the pod is here, in its cycle or on its way to its node: neither deleted nor bound, as far as is known.
+    pub fn knows(&self, uid: &str) -> bool {
+        self.entries.contains_key(uid)
     }
 
     /// How many pods can be scheduled now.

@@ -120,10 +120,11 @@ fn nobody_waits_longer_than_five_minutes() {
     stuck(&mut queue, "a", "TaintToleration", now);
     assert_eq!(queue.next_release(), Some(now + LEFT_OVER));
     assert!(queue.pop(now + LEFT_OVER - Duration::from_secs(1)).is_none());
-    assert_eq!(popped(&mut queue, now + LEFT_OVER), ["a"]);
-    assert!(queue.was_flushed("a"), "no event helped it");
+    let flushed = queue.pop(now + LEFT_OVER).map(|popped| popped.flushed);
+    assert_eq!(flushed, Some(true), "no event helped it");
     queue.unschedulable("a", refused_by("TaintToleration"), now + LEFT_OVER);
-    assert!(!queue.was_flushed("a"));
+    queue.on_event(&ClusterEvent::Timeout, now + LEFT_OVER * 2);
+    assert_eq!(queue.pop(now + LEFT_OVER * 2).map(|popped| popped.flushed), Some(false));
 }
 
 #[test]
@@ -164,7 +165,7 @@ fn the_room_that_a_pod_gives_back_itself_does_not_help_it() {
     for uid in ["a", "b"] {
         queue.set(waiting(uid, 0, &[]), &framework, true, now);
         queue.pop(now).expect("active");
-        queue.unschedulable(uid, refused_by("Anything"), now);
+        queue.unschedulable(uid, refused_by("NodeResourcesFit"), now);
     }
     let later = now + Duration::from_secs(60);
     queue.on_event(&ClusterEvent::PodGone { pod: &waiting("a", 0, &[]), node: "n" }, later);
@@ -186,6 +187,24 @@ fn room_on_a_node_is_for_those_who_wait_for_it_there() {
     let mut moved = popped(&mut queue, later);
     moved.sort();
     assert_eq!(moved, ["anywhere", "here"]);
+    queue.unnominated("there");
+    queue.on_event(&ClusterEvent::PodGone { pod: &gone, node: "n1" }, later);
+    assert_eq!(popped(&mut queue, later), ["there"], "it waits for nothing in particular any more");
+}
+
+#[test]
+fn a_preempting_pod_that_lost_its_room_is_tried_again() {
+    let (mut queue, framework, now) = (queue(), framework(), Instant::now());
+    queue.set(waiting("a", 0, &[]), &framework, true, now);
+    queue.pop(now).expect("active");
+    let nominated = Some("n1".to_owned());
+    queue.preempting("a", Rejection { nominated, ..refused_by("NodeResourcesFit") }, now);
+    queue.unnominated("a");
+    queue.force("a");
+    let later = now + Duration::from_secs(60);
+    assert!(queue.pop(later).is_none(), "its victims are still being told");
+    queue.preempted("a", true, later);
+    assert_eq!(popped(&mut queue, later), ["a"]);
 }
 
 #[test]

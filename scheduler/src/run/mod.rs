@@ -150,3 +150,6 @@ async fn run_once(context: &Context, options: &Options, stop: &CancellationToken
     let scheduler = Scheduler::new(core, binder, context.client.clone(), options.metrics.clone());
     if scheduler.work(events, stop).await { Ok(()) } else { Err(Error::Informers) }
 }
+
+#[cfg(test)]
+mod tests;

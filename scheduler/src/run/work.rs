@@ -131,7 +131,7 @@ impl Scheduler {
         true
     }
 
-    fn take_in(&mut self, event: Event) {
+    pub(super) fn take_in(&mut self, event: Event) {
         self.gauges_due = true;
         let now = Instant::now();
         match event {
@@ -286,7 +286,7 @@ impl Scheduler {
         }
         let mut diagnosis = Diagnosis::new(1);
         diagnosis.refuse(plugin, status, 1);
-        self.core.snapshot.withdraw(&popped.pod.uid);
+        self.core.withdraw(&popped.pod.uid);
         let rejection = Rejection { plugins: vec![plugin], pending: diagnosis.pending, nominated: None };
         self.core.queue.unschedulable(&popped.pod.uid, rejection, Instant::now());
         self.report(popped, "Unschedulable", &diagnosis.message(), &Nomination::Clear);
@@ -295,7 +295,7 @@ impl Scheduler {
 
     fn failed(&mut self, popped: &Popped, why: &str, nomination: &Nomination, begun: Instant) {
         if *nomination != Nomination::Keep {
-            self.core.snapshot.withdraw(&popped.pod.uid);
+            self.core.withdraw(&popped.pod.uid);
         }
         self.core.queue.retry(&popped.pod.uid, Instant::now());
         self.report(popped, "SchedulerError", why, nomination);
@@ -354,7 +354,7 @@ impl Scheduler {
         }
         let mut nomination = Nomination::Keep;
         if preemption != NO_CANDIDATE && !preemption.contains("not eligible") {
-            self.core.snapshot.withdraw(uid);
+            self.core.withdraw(uid);
             nomination = Nomination::Clear;
         }
         rejection.nominated = self.core.snapshot.nomination(uid).map(str::to_owned);
@@ -407,7 +407,7 @@ impl Scheduler {
         let Some(info) = self.core.snapshot.node_named(node) else { return };
         let lower = info.nominated.iter().filter(|p| p.priority < popped.pod.priority);
         for pod in lower.cloned().collect::<Vec<_>>() {
-            self.core.snapshot.withdraw(&pod.uid);
+            self.core.withdraw(&pod.uid);
             self.core.queue.force(&pod.uid);
             self.binder.reporter.unnominated(&pod);
         }
@@ -415,7 +415,7 @@ impl Scheduler {
 
     fn on_told(&mut self, told: Told, now: Instant) {
         if !told.worked {
-            self.core.snapshot.withdraw(&told.uid);
+            self.core.withdraw(&told.uid);
         }
         self.core.queue.preempted(&told.uid, told.worked, now);
     }
@@ -426,7 +426,9 @@ impl Scheduler {
         let uid = popped.pod.uid.clone();
         let nomination = if announced { Nomination::TakeBack } else { Nomination::Clear };
         match failure {
-            None => return self.bound(&popped, begun, now),
+            None => self.bound(&popped, begun, now),
+            // It was deleted, or somebody else bound it: nothing is tried again, and nobody wants to hear of it.
+            Some(_) if !self.core.queue.knows(&uid) => self.core.forget(&popped.pod, &node, now),
             Some(Unbound::Denied(plugin, status)) => {
                 tracing::debug!(pod = %popped.pod.key, %node, why = status.message(), "not permitted");
                 self.core.snapshot.forget(&uid);
@@ -441,10 +443,6 @@ impl Scheduler {
                 self.core.forget(&popped.pod, &node, now);
                 self.unbound(&popped, &why, rejected, &nomination, begun);
             }
-        }
-        if self.core.snapshot.node_of(&uid).is_some() {
-            // Somebody else bound it meanwhile.
-            self.core.queue.remove(&uid);
         }
     }
 
@@ -467,7 +465,7 @@ impl Scheduler {
 
     fn bound(&mut self, popped: &Popped, begun: Instant, now: Instant) {
         let pod = &popped.pod;
-        self.metrics.add(Metric::AfterFlush, &[], i64::from(self.core.queue.was_flushed(&pod.uid)));
+        self.metrics.add(Metric::AfterFlush, &[], i64::from(popped.flushed));
         self.core.queue.remove(&pod.uid);
         self.unseen.insert((now + ASSUMED_FOR, pod.uid.clone()), pod.clone());
         self.attempted("scheduled", popped, begun);

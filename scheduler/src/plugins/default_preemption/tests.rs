@@ -51,7 +51,7 @@ fn wanting(priority: i32, cpu: &str) -> Value {
 fn preempt(core: &mut Core, pod: Value) -> Result<Candidate, String> {
     let pod = Arc::new(crate::plugins::testing::pod(pod));
     let framework = core.framework_of(&pod.pod).expect("a profile");
-    let popped = Popped { pod, framework, attempts: 1, first: Instant::now() };
+    let popped = Popped { pod, framework, attempts: 1, first: Instant::now(), flushed: false };
     let mut found = core.find(&popped);
     let Err(Failure::Unschedulable(diagnosis)) = found.feasible else { return Err("it fits".to_owned()) };
     let answer = core.post_filter(&popped, &mut found.class, &diagnosis, false).expect("an answer");
@@ -148,6 +148,25 @@ fn anti_affinity_with_a_victim_is_solved_by_its_going() {
     assert_eq!(chosen(&mut core, shy.clone()), ("a".to_owned(), vec!["p".to_owned()]));
     // Trying it out leaves no trace.
     assert_eq!(chosen(&mut core, shy), ("a".to_owned(), vec!["p".to_owned()]));
+}
+
+#[test]
+fn a_pods_own_nomination_counts_against_its_siblings_alone() {
+    let named = |name: &str| {
+        let mut value = wanting(10, "1");
+        (value["metadata"]["name"], value["metadata"]["uid"]) = (json!(name), json!(name));
+        value
+    };
+    for siblings_first in [true, false] {
+        let mut core = core(&[node("a", "1")], &[running("p", "a", 1, "1")], vec![]);
+        core.snapshot.nominate(Arc::new(pod(named("first"))), "a");
+        let order =
+            if siblings_first { ["sibling", "first", "sibling"] } else { ["first", "sibling", "first"] };
+        for name in order {
+            let answer = preempt(&mut core, named(name)).map(|candidate| candidate.node);
+            assert_eq!(answer.is_ok(), name == "first", "{name}: {answer:?}");
+        }
+    }
 }
 
 #[test]
