@@ -1,12 +1,13 @@
 //! The event recorder: events in upstream's form, repeated ones counted instead of stored again.
 
 use crate::correlate::{Correlator, Kin, Subject};
+use crate::informer::ObjectKey;
 use crate::write;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{ObjectMeta, Patch, PatchParams};
-use kube::{Api, Resource, ResourceExt};
+use kube::{Resource, ResourceExt};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
@@ -172,10 +173,12 @@ async fn record(
     report.message = verdict.message;
     let subject = &verdict.identity.kin.subject;
     if let Some((name, count)) = verdict.past {
-        let api: Api<Event> = Api::namespaced(client.clone(), &subject.namespace);
+        let key = ObjectKey::new(subject.namespace.as_str(), name.as_str());
         let count = count + 1;
         let patch = serde_json::json!({ "count": count, "lastTimestamp": Time(report.at), "message": report.message });
-        match api.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await {
+        match write::patch_part::<Event>(client, &key, None, &PatchParams::default(), &Patch::Merge(patch))
+            .await
+        {
             Err(kube::Error::Api(status)) if status.code == 404 => {}
             other => {
                 other?;

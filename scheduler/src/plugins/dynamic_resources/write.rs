@@ -3,10 +3,11 @@
 use super::decided::{Decided, Extended};
 use super::{binding, is_allocated};
 use crate::cache::PodInfo;
+use coracle_client::write;
 use http::Method;
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{Patch, PatchParams};
-use kube::{Api, Client};
+use kube::Client;
+use kube::api::Patch;
 use serde_json::{Value, json};
 
 /// Keeps an allocated claim from vanishing before its devices are given back.
@@ -83,8 +84,7 @@ pub async fn serve(
     });
     let patch =
         json!({ "metadata": { "uid": pod.uid }, "status": { "extendedResourceClaimStatus": status } });
-    let api: Api<Pod> = Api::namespaced(client.clone(), &pod.key.namespace);
-    api.patch_status(&pod.key.name, &PatchParams::default(), &Patch::Merge(patch)).await?;
+    write::patch_status::<Pod>(client, &pod.key, &Patch::Merge(patch)).await?;
     Ok(written)
 }
 
