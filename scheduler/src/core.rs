@@ -145,7 +145,7 @@ impl Core {
         }
         // The room that was kept for it there is free.
         if let Some(node) = before.filter(|node| pod.nominated_node() != Some(node)) {
-            self.queue.on_event(&ClusterEvent::PodGone { pod, node }, now);
+            self.queue.on_withdrawal(pod, node, now);
         }
     }
 
@@ -175,12 +175,20 @@ impl Core {
     pub fn remove_pod(&mut self, pod: &Arc<Pod>, now: Instant) {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
         self.queue.remove(uid);
-        let node = self.snapshot.node_of(uid).or_else(|| self.snapshot.nomination(uid)).map(str::to_owned);
+        let node = self.snapshot.node_of(uid).map(str::to_owned);
+        let kept = self.snapshot.nomination(uid).map(str::to_owned);
         self.snapshot.withdraw(uid);
         let gone = self.snapshot.remove_pod(uid);
-        let Some(node) = node else { return };
+        if node.is_none() && kept.is_none() {
+            return;
+        }
         let gone = gone.unwrap_or_else(|| Arc::new(PodInfo::new(pod.clone())));
-        self.queue.on_event(&ClusterEvent::PodGone { pod: &gone, node: &node }, now);
+        if let Some(node) = node {
+            self.queue.on_event(&ClusterEvent::PodGone { pod: &gone, node: &node }, now);
+        }
+        if let Some(kept) = kept {
+            self.queue.on_withdrawal(&gone, &kept, now);
+        }
     }
 
     pub fn object_changed(&mut self, kind: ObjectKind, namespace: &str, name: &str, now: Instant) {
@@ -301,7 +309,7 @@ impl Core {
         self.snapshot.withdraw(&popped.pod.uid);
         self.snapshot.assume(popped.pod.clone(), &node);
         if let Some(kept) = kept {
-            self.queue.on_event(&ClusterEvent::PodGone { pod: &popped.pod, node: &kept }, now);
+            self.queue.on_withdrawal(&popped.pod, &kept, now);
         }
         Ok(node)
     }

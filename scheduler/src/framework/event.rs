@@ -57,7 +57,8 @@ pub enum ClusterEvent<'a> {
         pod: &'a PodInfo,
         shrank: bool,
     },
-    /// A bound pod went away, or finished.
+    /// A bound or assumed pod went away, or finished; or one that waits gave up the room that was kept for it on the
+    /// node, which pods of higher priority are not told.
     PodGone {
         pod: &'a PodInfo,
         node: &'a str,

@@ -72,12 +72,13 @@ impl Groups {
         }
     }
 
-    /// The pods that the event can help. Room that comes free on one node is for those who wait for it there, and for
+    /// The pods of `highest` priority at most that the event can help. Room that comes free on one node is for those who wait for it there, and for
     /// those who wait for nothing in particular; others keep waiting for their own victims.
-    pub fn helped_by(&self, event: &ClusterEvent<'_>) -> Vec<String> {
+    pub fn helped_by(&self, event: &ClusterEvent<'_>, highest: i32) -> Vec<String> {
         let mut helped = Vec::new();
         for (key, group) in &self.by_key {
-            if !group.helped(key, event) {
+            // A class has one priority.
+            if group.pod.priority > highest || !group.helped(key, event) {
                 continue;
             }
             helped.extend(group.members.iter().cloned());

@@ -314,13 +314,23 @@ impl Queue {
 
     /// Moves the waiting pods that the event can help.
     pub fn on_event(&mut self, event: &ClusterEvent<'_>, now: Instant) {
+        self.on_event_below(event, i32::MAX, now);
+    }
+
+    /// Room that was only kept for a pod is free: those of higher priority could have had it all along.
+    pub fn on_withdrawal(&mut self, pod: &PodInfo, node: &str, now: Instant) {
+        self.on_event_below(&ClusterEvent::PodGone { pod, node }, pod.priority, now);
+    }
+
+    /// For pods of this priority at most.
+    fn on_event_below(&mut self, event: &ClusterEvent<'_>, highest: i32, now: Instant) {
         self.moves += 1;
         // What a pod gives back itself does not help it.
         let own = match event {
             ClusterEvent::PodGone { pod, .. } => pod.uid.as_str(),
             _ => "",
         };
-        for uid in self.groups.helped_by(event) {
+        for uid in self.groups.helped_by(event, highest) {
             if uid != own {
                 self.release(&uid, event, now);
             }

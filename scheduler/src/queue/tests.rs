@@ -193,6 +193,22 @@ fn room_on_a_node_is_for_those_who_wait_for_it_there() {
 }
 
 #[test]
+fn room_that_was_only_kept_helps_nobody_of_higher_priority() {
+    let (mut queue, framework, now) = (queue(), framework(), Instant::now());
+    for (uid, priority) in [("lower", 5), ("equal", 10), ("higher", 20)] {
+        queue.set(waiting(uid, priority, &[]), &framework, true, now);
+        queue.pop(now).expect("active");
+        queue.unschedulable(uid, refused_by("NodeResourcesFit"), now);
+    }
+    let later = now + Duration::from_secs(60);
+    let gone = waiting("gone", 10, &[]);
+    queue.on_withdrawal(&gone, "n", later);
+    assert_eq!(popped(&mut queue, later), ["equal", "lower"]);
+    queue.on_event(&ClusterEvent::PodGone { pod: &gone, node: "n" }, later);
+    assert_eq!(popped(&mut queue, later), ["higher"]);
+}
+
+#[test]
 fn a_preempting_pod_that_lost_its_room_is_tried_again() {
     let (mut queue, framework, now) = (queue(), framework(), Instant::now());
     queue.set(waiting("a", 0, &[]), &framework, true, now);
