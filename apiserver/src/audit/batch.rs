@@ -51,10 +51,38 @@ impl Batching {
 
 /// Whoever takes batches, one at a time.
 pub(super) trait Taker: Send + Sync + 'static {
-    /// Counts by itself what it loses.
-    fn take(&self, batch: Vec<Vec<u8>>) -> BoxFuture<'_, ()>;
-    /// Counts what it was not asked to take, or did not finish with.
+    /// Settles every event, and counts by itself what it loses of those that it settled. Dropped where the end does not
+    /// wait any longer: what goes on nevertheless stops before the next event that is not [`open`](Waiting::open).
+    fn take(&self, batch: Vec<Vec<u8>>, waiting: Arc<Waiting>) -> BoxFuture<'_, ()>;
+    /// Counts what it was not asked to take, or did not settle.
     fn lose(&self, count: u64);
+}
+
+/// Events that are in the queue or being taken. The end counts those that are left as lost, all at once; whoever holds one
+/// of them learns it here.
+#[derive(Debug, Default)]
+pub(super) struct Waiting(AtomicU64);
+
+impl Waiting {
+    pub fn add(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Whether an event that the caller holds is still to be taken; otherwise it counts as lost already.
+    pub fn open(&self) -> bool {
+        self.0.load(Ordering::Relaxed) > 0
+    }
+
+    /// So many events of the caller were written or lost. Whether they were not counted as lost before.
+    pub fn settle(&self, count: u64) -> bool {
+        let less = |waiting: u64| waiting.checked_sub(count);
+        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
+    }
+
+    /// How many are left; none is open any more.
+    pub fn give_up(&self) -> u64 {
+        self.0.swap(0, Ordering::Relaxed)
+    }
 }
 
 /// The way to the task that hands batches on.
@@ -70,8 +98,7 @@ pub(super) struct Queue {
     /// `None` after the end.
     way: Mutex<Option<Way>>,
     taker: Arc<dyn Taker>,
-    /// Events that are in the queue or being taken.
-    waiting: Arc<AtomicU64>,
+    waiting: Arc<Waiting>,
 }
 
 impl Queue {
@@ -79,7 +106,7 @@ impl Queue {
     pub fn start(batching: Batching, max_bytes: Option<usize>, taker: Arc<dyn Taker>) -> Self {
         let (events, queued) = channel(batching.buffer.max(1));
         let (open, closing) = watch::channel(());
-        let waiting = Arc::new(AtomicU64::new(0));
+        let waiting = Arc::<Waiting>::default();
         let bucket = batching.throttle.map(Bucket::new);
         let run =
             Run { batching, max_bytes, bucket, closing, taker: taker.clone(), waiting: waiting.clone() };
@@ -91,27 +118,27 @@ impl Queue {
     pub fn offer(&self, event: Vec<u8>) -> bool {
         let way = self.way.lock();
         let Some(Ok(room)) = way.as_ref().map(|way| way.events.try_reserve()) else { return false };
-        self.waiting.fetch_add(1, Ordering::Relaxed);
+        self.waiting.add();
         room.send(event);
         true
     }
 
-    /// Hands on what is in the queue without further waiting; what cannot be within `limit` is lost and counted. Nothing
+    /// Hands on what is in the queue without further waiting; what cannot be by `until` is lost and counted. Nothing
     /// is taken any more.
-    pub async fn close(&self, limit: Duration) {
+    pub async fn close(&self, until: Instant) {
         let way = self.way.lock().take();
         let Some(Way { events, open, mut task }) = way else { return };
         drop((events, open));
-        match tokio::time::timeout(limit, &mut task).await {
+        match tokio::time::timeout_at(until, &mut task).await {
             Ok(Ok(())) => return,
             Ok(Err(error)) => tracing::error!(%error, "the task that hands audit events on failed"),
             Err(_) => {
                 task.abort();
-                // Its end, so that nothing is counted twice.
+                // Its end, so that it asks for nothing more.
                 let _ = task.await;
             }
         }
-        let left = self.waiting.swap(0, Ordering::Relaxed);
+        let left = self.waiting.give_up();
         tracing::error!(left, "audit events were lost at the end");
         self.taker.lose(left);
     }
@@ -124,7 +151,7 @@ struct Run {
     bucket: Option<Bucket>,
     closing: watch::Receiver<()>,
     taker: Arc<dyn Taker>,
-    waiting: Arc<AtomicU64>,
+    waiting: Arc<Waiting>,
 }
 
 impl Run {
@@ -132,17 +159,30 @@ impl Run {
         let most = self.batching.batch.max(1);
         while let Some(first) = events.recv().await {
             let mut batch = vec![first];
-            let until = Instant::now() + self.batching.max_wait;
-            while batch.len() < most {
-                let room = most - batch.len();
-                match tokio::time::timeout_at(until, events.recv_many(&mut batch, room)).await {
-                    Ok(count) if count > 0 => {}
-                    // Late, or the end.
-                    _ => break,
-                }
-            }
+            self.gather(&mut batch, most, &mut events).await;
             for part in parts(batch, self.max_bytes) {
                 self.hand_on(part).await;
+            }
+        }
+    }
+
+    /// Adds what comes within the time; without any, what is there.
+    async fn gather(&self, batch: &mut Vec<Vec<u8>>, most: usize, events: &mut Receiver<Vec<u8>>) {
+        if self.batching.max_wait.is_zero() {
+            while batch.len() < most
+                && let Ok(event) = events.try_recv()
+            {
+                batch.push(event);
+            }
+            return;
+        }
+        let until = Instant::now() + self.batching.max_wait;
+        while batch.len() < most {
+            let room = most - batch.len();
+            match tokio::time::timeout_at(until, events.recv_many(batch, room)).await {
+                Ok(count) if count > 0 => {}
+                // Late, or the end.
+                _ => break,
             }
         }
     }
@@ -155,9 +195,7 @@ impl Run {
                 () = bucket.take() => {}
             }
         }
-        let count = part.len() as u64;
-        self.taker.take(part).await;
-        self.waiting.fetch_sub(count, Ordering::Relaxed);
+        self.taker.take(part, self.waiting.clone()).await;
     }
 }
 

@@ -85,14 +85,19 @@ impl Log {
         self.refused.add(1);
     }
 
-    /// Writes what is on its way, and waits for it.
+    /// Writes what is on its way, and waits for it, some seconds at most.
     pub async fn close(&self) {
-        if let Some(webhook) = &self.webhook {
-            webhook.close().await;
-        }
-        if let Some(sink) = &self.sink {
-            sink.close().await;
-        }
+        let sent = async {
+            if let Some(webhook) = &self.webhook {
+                webhook.close().await;
+            }
+        };
+        let written = async {
+            if let Some(sink) = &self.sink {
+                sink.close().await;
+            }
+        };
+        tokio::join!(sent, written);
     }
 
     /// Appends the figures to a page.

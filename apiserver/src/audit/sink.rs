@@ -1,6 +1,6 @@
 //! Where events go: written at once, or by a task behind a bounded queue.
 
-use super::batch::{Batching, LAST_WITHIN, Queue, Taker};
+use super::batch::{Batching, LAST_WITHIN, Queue, Taker, Waiting};
 use super::rotate::{Rotating, Rotation};
 use super::truncate::{Truncation, fitting};
 use crate::metrics::Counter;
@@ -9,10 +9,12 @@ use coracle_api::Object;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use serde_json::Value;
+use std::collections::VecDeque;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// Upstream's `--audit-log-path`.
 #[derive(Clone, Debug)]
@@ -72,6 +74,18 @@ impl Output {
     }
 }
 
+/// Lines that the task writes at once at most where none is to wait for others: enough that handing them to another thread
+/// costs little beside, few enough that those behind them keep their room in the queue.
+const AT_ONCE: usize = 256;
+
+/// Lines are written one by one, so nobody sees how many are taken together, unless a throttle counts the batches.
+fn together(batching: Batching) -> Batching {
+    if !batching.max_wait.is_zero() || batching.throttle.is_some() {
+        return batching;
+    }
+    Batching { batch: batching.batch.max(AT_ONCE), ..batching }
+}
+
 /// Takes events; those that cannot be written are counted.
 pub struct Sink {
     mode: Mode,
@@ -94,6 +108,7 @@ impl Sink {
             Target::StandardOutput => Output::Standard(io::stdout()),
             Target::File(path, rotation) => Output::File(Rotating::open(path, rotation)?),
         };
+        let batching = together(batching);
         let state = Arc::new(Mutex::new(State { output: Some(output), failing: false }));
         let writer = Arc::new(Writer { state, lost: Arc::default() });
         let queue = (mode == Mode::Batch).then(|| Queue::start(batching, None, writer.clone()));
@@ -134,12 +149,13 @@ impl Sink {
     }
 
     pub(super) async fn close_within(&self, limit: Duration) {
+        let until = Instant::now() + limit;
         if let Some(queue) = &self.queue {
-            queue.close(limit).await;
+            queue.close(until).await;
         }
         let state = self.writer.state.clone();
         let closed = tokio::task::spawn_blocking(move || {
-            state.try_lock_for(limit).map(|mut state| state.output = None).is_some()
+            state.try_lock_until(until.into_std()).map(|mut state| state.output = None).is_some()
         });
         if !closed.await.unwrap_or_default() {
             tracing::error!("the audit log was not closed: a write hangs");
@@ -162,17 +178,15 @@ struct State {
 
 impl Writer {
     fn write(&self, line: &[u8]) -> bool {
-        self.state.lock().write(line, &self.lost)
+        let written = self.state.lock().write(line);
+        self.lost.add(u64::from(!written));
+        written
     }
 }
 
 impl State {
-    fn write(&mut self, line: &[u8], lost: &Counter) -> bool {
-        let outcome = self.output.as_mut().map(|output| output.write(line));
-        if !matches!(outcome, Some(Ok(()))) {
-            lost.add(1);
-        }
-        let Some(outcome) = outcome else { return false };
+    fn write(&mut self, line: &[u8]) -> bool {
+        let Some(outcome) = self.output.as_mut().map(|output| output.write(line)) else { return false };
         let was_failing = std::mem::replace(&mut self.failing, outcome.is_err());
         if let (Err(error), false) = (&outcome, was_failing) {
             tracing::error!(%error, "writing the audit log");
@@ -181,18 +195,46 @@ impl State {
     }
 }
 
+/// Lines on their way to the file; those that nobody came to, because a write panicked, are lost.
+struct Lines {
+    left: VecDeque<Vec<u8>>,
+    waiting: Arc<Waiting>,
+    lost: Arc<Counter>,
+}
+
+impl Lines {
+    /// One by one, so that a file that is full ends with a whole line. A write that hangs cannot be stopped, but none
+    /// begins after the end gave the lines up.
+    fn write(mut self, state: &Mutex<State>) {
+        let mut state = state.lock();
+        while let Some(line) = self.left.front()
+            && self.waiting.open()
+        {
+            let written = state.write(line);
+            self.left.pop_front();
+            if self.waiting.settle(1) && !written {
+                self.lost.add(1);
+            }
+        }
+    }
+}
+
+impl Drop for Lines {
+    fn drop(&mut self) {
+        let count = self.left.len() as u64;
+        if self.waiting.settle(count) {
+            self.lost.add(count);
+        }
+    }
+}
+
 impl Taker for Writer {
-    /// Lines are written one by one, so that a file that is full ends with a whole one. A disk takes its time: not that of
-    /// a thread which serves requests.
-    fn take(&self, batch: Vec<Vec<u8>>) -> BoxFuture<'_, ()> {
-        let (state, lost) = (self.state.clone(), self.lost.clone());
+    /// A disk takes its time: not that of a thread which serves requests.
+    fn take(&self, batch: Vec<Vec<u8>>, waiting: Arc<Waiting>) -> BoxFuture<'_, ()> {
+        let state = self.state.clone();
+        let lines = Lines { left: batch.into(), waiting, lost: self.lost.clone() };
         Box::pin(async move {
-            let writing = tokio::task::spawn_blocking(move || {
-                let mut state = state.lock();
-                for line in &batch {
-                    state.write(line, &lost);
-                }
-            });
+            let writing = tokio::task::spawn_blocking(move || lines.write(&state));
             if let Err(error) = writing.await {
                 tracing::error!(%error, "writing the audit log");
             }
@@ -213,5 +255,37 @@ pub(super) fn decode(content_type: &str, bytes: &Bytes) -> Option<Object> {
             serde_saphyr::from_str(std::str::from_utf8(bytes).ok()?).ok()
         }
         _ => serde_json::from_slice(bytes).ok(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_that_nobody_came_to_are_lost_once() {
+        let lines = |waiting: &Arc<Waiting>, lost: &Arc<Counter>| {
+            waiting.add();
+            waiting.add();
+            Lines { left: vec![vec![1], vec![2]].into(), waiting: waiting.clone(), lost: lost.clone() }
+        };
+        let (waiting, lost) = (Arc::<Waiting>::default(), Arc::<Counter>::default());
+        drop(lines(&waiting, &lost));
+        assert_eq!((lost.get(), waiting.open()), (2, false));
+        let given_up = lines(&waiting, &lost);
+        assert_eq!(waiting.give_up(), 2);
+        drop(given_up);
+        assert_eq!(lost.get(), 2, "the end counts them");
+    }
+
+    #[test]
+    fn lines_that_do_not_wait_are_taken_together() {
+        assert_eq!(together(Batching::of_log()).batch, AT_ONCE);
+        for seen in [
+            Batching { max_wait: Duration::from_secs(1), ..Batching::of_log() },
+            Batching { throttle: Batching::of_webhook().throttle, ..Batching::of_log() },
+        ] {
+            assert_eq!(together(seen.clone()), seen);
+        }
     }
 }

@@ -211,14 +211,24 @@ async fn a_disk_that_hangs_holds_up_nobody() {
     assert!(sink.write(&large) && sink.write(&large));
     // The runtime has this one thread: it would not come here if the write had it.
     tokio::task::yield_now().await;
-    sink.close_within(std::time::Duration::from_millis(100)).await;
-    assert_eq!(sink.lost(), 2, "neither was written whole");
-    let mut reader = std::io::BufReader::new(fifo);
-    tokio::task::spawn_blocking(move || {
-        std::io::BufRead::read_line(&mut reader, &mut String::new()).unwrap()
-    })
-    .await
-    .unwrap();
+    let (limit, from) = (std::time::Duration::from_secs(1), std::time::Instant::now());
+    sink.close_within(limit).await;
+    assert!(from.elapsed() < limit * 9 / 5, "the limit is one for all: {:?}", from.elapsed());
+    assert_eq!(sink.lost(), 2, "neither was written by then");
+    let reader = tokio::task::spawn_blocking(move || {
+        let mut reader = std::io::BufReader::new(fifo);
+        std::io::BufRead::read_line(&mut reader, &mut String::new()).unwrap();
+        reader
+    });
+    let reader = reader.await.unwrap();
+    // Waits for whoever writes.
+    sink.close_within(std::time::Duration::from_secs(30)).await;
+    assert!(reader.buffer().is_empty(), "a line that was given up is not written");
+    let flags = nix::fcntl::OFlag::O_NONBLOCK;
+    nix::fcntl::fcntl(reader.get_ref(), nix::fcntl::FcntlArg::F_SETFL(flags)).unwrap();
+    let rest = std::io::Read::read(&mut reader.into_inner(), &mut [0; 1]);
+    assert_eq!(rest.unwrap_err().kind(), std::io::ErrorKind::WouldBlock, "nor its beginning");
+    assert_eq!(sink.lost(), 2);
 }
 
 #[test]

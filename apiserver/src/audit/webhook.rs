@@ -1,6 +1,6 @@
 //! Events that are posted to somebody else, as upstream's `--audit-webhook-*`.
 
-use super::batch::{Batching, LAST_WITHIN, Queue, Taker};
+use super::batch::{Batching, LAST_WITHIN, Queue, Taker, Waiting};
 use super::sink::Mode;
 use super::truncate::{Truncation, fitting};
 use crate::metrics::Counter;
@@ -10,6 +10,7 @@ use serde_json::Value;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// Attempts for one batch, and by how much the pause between them grows: upstream's.
 const ATTEMPTS: u32 = 5;
@@ -95,7 +96,7 @@ impl Webhook {
 
     /// Sends what is in the queue, within a few seconds; later events are lost.
     pub(super) async fn close(&self) {
-        self.queue.close(LAST_WITHIN).await;
+        self.queue.close(Instant::now() + LAST_WITHIN).await;
     }
 }
 
@@ -131,9 +132,10 @@ impl Post {
 }
 
 impl Taker for Post {
-    fn take(&self, batch: Vec<Vec<u8>>) -> BoxFuture<'_, ()> {
+    fn take(&self, batch: Vec<Vec<u8>>, waiting: Arc<Waiting>) -> BoxFuture<'_, ()> {
         Box::pin(async move {
             self.send(&batch).await;
+            waiting.settle(batch.len() as u64);
         })
     }
 

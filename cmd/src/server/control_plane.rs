@@ -125,7 +125,7 @@ impl ControlPlane {
             tracer.close().await;
         }
         if let Some(log) = self.api.audit_log() {
-            // It writes what is left; nothing else runs on this thread by now.
+            // It writes what is left, for some seconds at most.
             log.close().await;
         }
         if let Err(error) = self.store.close().await {
