@@ -9,30 +9,30 @@ use std::sync::Arc;
 pub const MOST_COST: u64 = 1_000_000;
 
 /// Upstream's limits, from which the estimate follows: bytes of a driver's name, of a domain, of a name within it, of an
-/// attribute's value; attributes and capacities of a device.
-const DRIVER_MAX: u64 = 63;
-const DOMAIN_MAX: u64 = 63;
-const ID_MAX: u64 = 32;
-const VALUE_MAX: u64 = 64;
-const NAMES_MAX: u64 = 32;
+/// attribute's value; attributes and capacities of a device together.
+const DRIVER_MAX: usize = 63;
+const DOMAIN_MAX: usize = 63;
+pub const ID_MAX: usize = 32;
+pub const VALUE_MAX: usize = 64;
+pub const NAMES_MAX: usize = 32;
 
 pub fn environment() -> Env {
     let field = |name: &str, of: Type| (name.to_owned(), Field { json: name.to_owned(), of });
-    let map = |key: u64, value: Type| {
-        let key = Type::String(Some(key));
-        Type::Map(Arc::new(MapType { key, value, max_properties: Some(NAMES_MAX) }))
+    let map = |key: usize, value: Type| {
+        let key = Type::String(Some(key as u64));
+        Type::Map(Arc::new(MapType { key, value, max_properties: Some(NAMES_MAX as u64) }))
     };
     let by_domain = |of: Type| map(DOMAIN_MAX, map(ID_MAX, of));
     let device = ObjectType {
         name: "kubernetes.DRADevice".to_owned(),
         fields: BTreeMap::from([
-            field("driver", Type::String(Some(DRIVER_MAX))),
+            field("driver", Type::String(Some(DRIVER_MAX as u64))),
             field("attributes", by_domain(Type::Dyn)),
             field("capacity", by_domain(Type::Opaque("kubernetes.Quantity"))),
             field("allowMultipleAllocations", Type::Bool),
         ]),
     };
-    let env = Env::default().with_bindings().with_unknown_of(VALUE_MAX);
+    let env = Env::default().with_bindings().with_unknown_of(VALUE_MAX as u64);
     env.variable("device", Type::Object(Arc::new(device)))
 }
 
@@ -83,6 +83,16 @@ mod tests {
         {
             assert!(invalid(bad).starts_with("compilation failed: ERROR"), "{bad}");
         }
+    }
+
+    /// The limit of an attribute's value is none of what an expression brings itself.
+    #[test]
+    fn what_hides_its_type_keeps_its_size() {
+        let text = "x".repeat(1000);
+        let cost = |source: &str| Program::compile(source, &environment()).unwrap().cost();
+        let plain = cost(&format!("'{text}'.matches('[^a]?sym')"));
+        assert_eq!(cost(&format!("dyn('{text}').matches('[^a]?sym')")), plain + 1);
+        assert_eq!(plain, 202);
     }
 
     /// Figures of upstream's tests.

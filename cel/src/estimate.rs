@@ -2,7 +2,9 @@
 //! The model is cel-go's: sizes go up the tree, a macro's body counts once for each element there can be.
 
 use crate::ast::{Expr, Fold, FoldKind, Node};
-use crate::eval::{LIST, ROUND_ALL, ROUND_EXISTS, ROUND_ONE, accumulator};
+use crate::eval::{
+    ADD_ELEMENT, ADD_ENTRY, LIST, MAP, ROUND_ALL, ROUND_EXISTS, ROUND_ONE, STRUCTURE, accumulator,
+};
 use crate::functions::{Cost, Known};
 use crate::types::Type;
 
@@ -96,12 +98,12 @@ impl<'p> Estimate<'p> {
                     size: yes.size.max(no.size),
                 }
             }
-            Node::List(entries) => self.sum(10, entries.iter().map(|e| &e.value), entries.len() as u64),
+            Node::List(entries) => self.sum(LIST, entries.iter().map(|e| &e.value), entries.len() as u64),
             Node::Map(entries) => {
                 let parts = entries.iter().flat_map(|e| [&e.value.0, &e.value.1]);
-                self.sum(30, parts, entries.len() as u64)
+                self.sum(MAP, parts, entries.len() as u64)
             }
-            Node::Object { fields, .. } => self.sum(40, fields.iter().map(|f| &f.value.1), 1),
+            Node::Object { fields, .. } => self.sum(STRUCTURE, fields.iter().map(|f| &f.value.1), 1),
             Node::Fold(fold) => self.fold(fold),
             Node::Lift { of, name, body, .. } => {
                 let of = self.of(of);
@@ -141,19 +143,16 @@ impl<'p> Estimate<'p> {
             }
             _ => result,
         };
-        let cost = match known.map_or(Cost::Flat, |known| known.cost) {
-            // A key is looked up, not searched for.
-            Cost::Member if arguments.get(1).is_some_and(|of| self.is_map(of)) => Cost::Flat,
-            cost => cost,
-        };
-        let own = cost.price(&sizes, result);
+        let in_map = arguments.get(1).is_some_and(|of| self.is_map(of));
+        let own = known.map_or(Cost::Flat, |known| known.cost.of_lookup(in_map)).price(&sizes, result);
         let cost = bounds.iter().fold(own, |sum, bound| sum.saturating_add(bound.cost));
-        let made = matches!(self.types.get(expr.id), Some(Type::String(_) | Type::Bytes(_) | Type::List(_)));
-        // What a function makes is at most as large as all that went in.
-        let size = if made {
-            sizes.iter().fold(0, |sum: u64, size| sum.saturating_add(*size))
-        } else {
-            self.size(expr)
+        let taken = sizes.iter().fold(0, |sum: u64, size| sum.saturating_add(*size));
+        let size = match self.types.get(expr.id) {
+            // What a function makes is at most as large as all that went in.
+            Some(Type::String(_) | Type::Bytes(_) | Type::List(_)) => taken,
+            // The limit holds for what is read; `dyn(x)` is as large as `x`.
+            Some(Type::Dyn) => taken.max(self.unknown),
+            _ => self.size(expr),
         };
         Bound { cost, size }
     }
@@ -173,9 +172,9 @@ impl<'p> Estimate<'p> {
             FoldKind::All => (ROUND_ALL, 1),
             FoldKind::Exists => (ROUND_EXISTS, 1),
             FoldKind::ExistsOne => (ROUND_ONE + 1, 1),
-            FoldKind::Filter => (ROUND_ONE + 12, range.size),
-            FoldKind::List => (12, range.size),
-            FoldKind::Map | FoldKind::MapEntry => (3, range.size),
+            FoldKind::Filter => (ROUND_ONE + ADD_ELEMENT, range.size),
+            FoldKind::List => (ADD_ELEMENT, range.size),
+            FoldKind::Map | FoldKind::MapEntry => (ADD_ENTRY, range.size),
         };
         let round = body.cost.saturating_add(filter).saturating_add(own);
         let rounds = round.saturating_mul(range.size);

@@ -3,19 +3,22 @@
 use crate::ast::{Entry, Expr, Fold, FoldKind, Literal, Node};
 use crate::check::is_type_name;
 use crate::error::EvalError;
-use crate::functions::{self, Known};
+use crate::functions::{self, Cost, Known};
 use crate::types::ListKind;
 use crate::value::{List, Map, Text, Value};
 use std::sync::Arc;
 
 /// Prices of cel-go's cost model.
 pub const LIST: u64 = 10;
-const MAP: u64 = 30;
-const STRUCTURE: u64 = 40;
+pub const MAP: u64 = 30;
+pub const STRUCTURE: u64 = 40;
 /// What one round of a macro costs by the calls and variables that cel-go expands it to, beside its body.
 pub const ROUND_ALL: u64 = 3;
 pub const ROUND_EXISTS: u64 = 4;
 pub const ROUND_ONE: u64 = 1;
+/// What a macro spends to add to its result: the list of one element that it joins to a list, an entry put into a map.
+pub const ADD_ELEMENT: u64 = LIST + 2;
+pub const ADD_ENTRY: u64 = 3;
 
 /// How much may still be spent. One budget can serve several expressions.
 #[derive(Clone, Copy, Debug)]
@@ -149,17 +152,14 @@ impl<'a> Run<'a, '_> {
         for (size, value) in sizes.iter_mut().zip(&values) {
             *size = value.size();
         }
-        // A key is looked up in a map, and searched for in a list.
-        if known.cost == crate::functions::Cost::Member && matches!(values.get(1), Some(Value::Map(_))) {
-            sizes[1] = 1;
-        }
+        let cost = known.cost.of_lookup(matches!(values.get(1), Some(Value::Map(_))));
         let count = values.len().min(sizes.len());
-        if known.cost == crate::functions::Cost::Result {
+        if cost == Cost::Result {
             let value = (known.run)(&values)?;
-            self.budget.spend(known.cost.price(&sizes[..count], value.size()))?;
+            self.budget.spend(cost.price(&sizes[..count], value.size()))?;
             return Ok(value);
         }
-        self.budget.spend(known.cost.price(&sizes[..count], 1))?;
+        self.budget.spend(cost.price(&sizes[..count], 1))?;
         (known.run)(&values).map_err(|error| match error {
             EvalError::NoOverload => functions::no_overload(function, &values),
             other => other,
@@ -276,7 +276,7 @@ impl<'a> Run<'a, '_> {
                 for round in rounds {
                     let item = round[0].1.clone();
                     if self.holds(round, &fold.body, ROUND_ONE)? {
-                        self.budget.spend(LIST + 2)?;
+                        self.budget.spend(ADD_ELEMENT)?;
                         kept.push(item);
                     }
                 }
@@ -325,8 +325,7 @@ impl<'a> Run<'a, '_> {
             {
                 continue;
             }
-            // Lists are joined with one of the new element; maps are added to.
-            self.budget.spend(if fold.kind == FoldKind::List { LIST + 2 } else { 3 })?;
+            self.budget.spend(if fold.kind == FoldKind::List { ADD_ELEMENT } else { ADD_ENTRY })?;
             let key = round[0].1.clone();
             let value = self.with(round, &fold.body)?;
             match (fold.kind, value) {

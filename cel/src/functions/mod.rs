@@ -64,6 +64,11 @@ pub enum Cost {
 }
 
 impl Cost {
+    /// As it is where a key is looked up in a map: that is no search.
+    pub fn of_lookup(self, in_map: bool) -> Self {
+        if self == Self::Member && in_map { Self::Flat } else { self }
+    }
+
     /// Units for arguments of these sizes, and, where only that tells, a result of this one.
     pub fn price(self, sizes: &[u64], result: u64) -> u64 {
         let tenth = |size: u64| size.div_ceil(10);

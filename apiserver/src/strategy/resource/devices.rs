@@ -2,16 +2,13 @@
 
 use super::super::pods::validate::node_selector;
 use super::*;
+use coracle_cel::devices::{ID_MAX, NAMES_MAX, VALUE_MAX};
 
-/// Upstream's numbers: attributes and capacities of one device together, taints, conditions of binding, sets of counters
-/// that it draws on, counters of one set, bytes of the local part of a name and of a string value.
-const ATTRIBUTES_MAX: usize = 32;
+/// Upstream's numbers: taints of one device, conditions of binding, sets of counters that it draws on, counters of one set.
 const TAINTS_MAX: usize = 16;
 const CONDITIONS_MAX: usize = 4;
 const CONSUMED_MAX: usize = 2;
 const COUNTERS_MAX: usize = 32;
-const ID_MAX: usize = 32;
-const VALUE_MAX: usize = 64;
 
 /// Of taints and tolerations.
 pub const EFFECTS: &[&str] = &["NoExecute", "NoSchedule", "None"];
@@ -60,9 +57,8 @@ pub fn check(device: &Value, old: Option<&Value>, path: &Path, per_device_nodes:
         .filter_map(|m| m.as_object())
         .map(serde_json::Map::len)
         .sum::<usize>();
-    if count > ATTRIBUTES_MAX {
-        let detail =
-            format!("the total number of attributes and capacities must not exceed {ATTRIBUTES_MAX}");
+    if count > NAMES_MAX {
+        let detail = format!("the total number of attributes and capacities must not exceed {NAMES_MAX}");
         errors.invalid(path, count, &detail);
     }
     for (name, value) in entries_at(device, "attributes") {
