@@ -8,6 +8,14 @@ const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
 /// The key in [`UserInfo::extra`] of the node that a service account's token is bound to, by itself or by its pod.
 pub const NODE_NAME: &str = "authentication.kubernetes.io/node-name";
 
+/// The key in [`UserInfo::extra`] of what proved who the user is: a token's id, or a certificate's digest.
+pub const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
+
+/// The groups of every service account of a namespace, beside `system:authenticated`.
+pub fn service_account_groups(namespace: &str) -> [String; 2] {
+    ["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")]
+}
+
 /// The user name of a service account.
 pub fn service_account_name(namespace: &str, name: &str) -> String {
     format!("{SERVICE_ACCOUNT}{namespace}:{name}")
@@ -46,6 +54,12 @@ impl UserInfo {
         Self { name: name.to_owned(), groups, ..Self::default() }
     }
 
+    /// The user that an authenticated service account is; its uid is left empty.
+    pub fn service_account(namespace: &str, name: &str) -> Self {
+        let groups = service_account_groups(namespace);
+        Self::authenticated(&service_account_name(namespace, name), &groups.each_ref().map(String::as_str))
+    }
+
     pub fn anonymous() -> Self {
         Self {
             name: "system:anonymous".to_owned(),
@@ -74,6 +88,10 @@ mod tests {
     fn service_accounts_are_told_by_their_names_and_tokens() {
         let name = service_account_name("ns", "bot");
         assert_eq!(service_account(&name), Some(("ns", "bot")));
+        let user = UserInfo::service_account("ns", "bot");
+        assert_eq!(user.name, name);
+        let groups = ["system:serviceaccounts", "system:serviceaccounts:ns", "system:authenticated"];
+        assert_eq!(user.groups, groups);
         for other in
             ["bot", "system:serviceaccount:ns", "system:serviceaccount:NS:bot", "system:serviceaccount:ns:"]
         {

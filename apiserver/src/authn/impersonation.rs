@@ -4,7 +4,7 @@
 use super::constrained;
 use super::front_proxy::unescaped;
 use crate::authz::{Attributes, Authorizer, require};
-use coracle_api::identity::service_account;
+use coracle_api::identity::{service_account, service_account_groups};
 use coracle_api::{ApiError, UserInfo};
 use http::{HeaderMap, HeaderValue};
 use std::collections::BTreeMap;
@@ -159,8 +159,7 @@ pub(super) fn become_user(wish: Wish) -> UserInfo {
     if user.groups.is_empty()
         && let Some((namespace, _)) = service_account(&user.name)
     {
-        user.groups =
-            vec!["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")];
+        user.groups = service_account_groups(namespace).into();
     }
     let own = if user.name == "system:anonymous" { "system:unauthenticated" } else { "system:authenticated" };
     if !user.in_group(own) && !user.in_group("system:unauthenticated") {

@@ -9,7 +9,7 @@ use crate::pki::ServiceAccountKey;
 use crate::strategy::Reader;
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
-use coracle_api::identity::{NODE_NAME, service_account_name};
+use coracle_api::identity::{CREDENTIAL_ID, NODE_NAME, service_account_groups, service_account_name};
 use coracle_api::{Object, UserInfo};
 use jiff::Timestamp;
 use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
@@ -322,7 +322,7 @@ fn bound_user(
         note("authentication.kubernetes.io/node-uid", &node.uid);
     }
     if let Some(jti) = &claims.jti {
-        note("authentication.kubernetes.io/credential-id", &format!("JTI={jti}"));
+        note(CREDENTIAL_ID, &format!("JTI={jti}"));
     }
     if let Some(until) = private.warnafter {
         metrics::global().pod_token(now.as_second() > until);
@@ -366,7 +366,7 @@ fn user_of(namespace: &str, account: &Object) -> UserInfo {
     UserInfo {
         name: service_account_name(namespace, text("name")),
         uid: text("uid").to_owned(),
-        groups: vec!["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")],
+        groups: service_account_groups(namespace).into(),
         ..UserInfo::default()
     }
 }

@@ -3,6 +3,7 @@
 use super::AuthnError;
 use crate::pki::ClientVerifier;
 use coracle_api::UserInfo;
+use coracle_api::identity::CREDENTIAL_ID;
 use jiff::Timestamp;
 use rustls::pki_types::CertificateDer;
 use sha2::{Digest, Sha256};
@@ -66,7 +67,7 @@ impl PeerIdentity {
         for byte in Sha256::digest(own) {
             let _ = write!(fingerprint, "{byte:02x}");
         }
-        user.extra.insert("authentication.kubernetes.io/credential-id".to_owned(), vec![fingerprint]);
+        user.extra.insert(CREDENTIAL_ID.to_owned(), vec![fingerprint]);
         Ok((user, cert.validity().not_after.timestamp()))
     }
 

@@ -1,7 +1,6 @@
 //! Who the components are, to the API: the identities that upstream's default roles are written for.
 
 use coracle_api::UserInfo;
-use coracle_api::identity::service_account_name;
 use coracle_apiserver::server::ApiServer;
 use coracle_client::transport::in_process;
 
@@ -25,8 +24,7 @@ impl Clients {
     }
 
     pub fn service_account(&self, name: &str) -> kube::Client {
-        let groups = ["system:serviceaccounts", "system:serviceaccounts:kube-system"];
-        self.client(UserInfo::authenticated(&service_account_name("kube-system", name), &groups))
+        self.client(UserInfo::service_account("kube-system", name))
     }
 
     pub fn node(&self, name: &str) -> kube::Client {

@@ -3,7 +3,6 @@
 
 use crate::authz::{Attributes, Authorizer, Decision};
 use coracle_api::UserInfo;
-use coracle_api::identity::service_account_name;
 use coracle_cel::{EvalError, External, Value};
 use std::fmt;
 use std::sync::Arc;
@@ -118,13 +117,7 @@ impl Asker {
         };
         wrong("name", coracle_api::validation::dns1123_subdomain(name))?;
         wrong("namespace", coracle_api::validation::dns1123_label(namespace))?;
-        let groups = ["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")];
-        let user = UserInfo {
-            name: service_account_name(namespace, name),
-            groups: groups.into_iter().chain(["system:authenticated".to_owned()]).collect(),
-            ..UserInfo::default()
-        };
-        Ok(Self { user: Arc::new(user), ..self.clone() })
+        Ok(Self { user: Arc::new(UserInfo::service_account(namespace, name)), ..self.clone() })
     }
 }
 
