@@ -227,6 +227,30 @@ mod claims {
     }
 
     #[tokio::test]
+    async fn a_scrubbing_ends_with_its_volume_or_its_policy() {
+        let cluster = cluster().await;
+        let pods = cluster.world.in_namespace::<Pod>("default");
+        let policy =
+            || json!({ "persistentVolumeReclaimPolicy": "Recycle", "hostPath": { "path": "/data" } });
+        released(&cluster, "used", policy()).await;
+        let first = until_object("the recycler", &pods, "recycler-for-used", |_| true).await;
+        cluster.volumes.delete("used", &DeleteParams::default()).await.unwrap();
+        let unprotected = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
+        let _ = cluster.volumes.patch("used", &Default::default(), &unprotected).await;
+        until_gone("the volume", &cluster.volumes, "used").await;
+        until_gone("its recycler", &pods, "recycler-for-used").await;
+        // What was done for the first says nothing of its namesake's data.
+        released(&cluster, "used", policy()).await;
+        let second = until_object("its own", &pods, "recycler-for-used", |_| true).await;
+        assert_ne!(first.metadata.uid, second.metadata.uid);
+        let kept = Patch::Merge(json!({ "spec": { "persistentVolumeReclaimPolicy": "Retain" } }));
+        cluster.volumes.patch("used", &Default::default(), &kept).await.unwrap();
+        until_gone("nobody's recycler", &pods, "recycler-for-used").await;
+        let left = cluster.volumes.get("used").await.unwrap();
+        assert_eq!(left.status.unwrap().phase.as_deref(), Some("Released"));
+    }
+
+    #[tokio::test]
     async fn a_pod_that_somebody_else_named_so_scrubs_nothing() {
         let cluster = cluster().await;
         let pods = cluster.world.in_namespace::<Pod>("default");

@@ -13,7 +13,8 @@ use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, 
 use k8s_openapi::api::storage::v1::StorageClass;
 use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::fmt;
+use std::{fmt, io};
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 /// The service account, and the events' source.
@@ -43,8 +44,10 @@ struct Binder {
     nodes: Informer<Node>,
     pods: Informer<Pod>,
     recorder: Recorder,
-    /// The pods that scrub volumes, by the volumes' names: their uids.
-    recyclers: Mutex<HashMap<String, String>>,
+    /// What is being scrubbed, by the volumes' names.
+    recyclers: Mutex<HashMap<String, reclaim::Recycling>>,
+    /// Directories that are being removed, by the volumes' uids.
+    removals: Mutex<HashMap<String, JoinHandle<io::Result<()>>>>,
 }
 
 /// Runs the controller until `stop` is cancelled.
@@ -60,6 +63,7 @@ pub async fn run(clients: Clients, stop: CancellationToken) {
         nodes: informers.of(),
         pods: informers.of(),
         recyclers: Mutex::default(),
+        removals: Mutex::default(),
     };
     let (claims, volumes, classes) = (binder.claims.clone(), binder.volumes.clone(), binder.classes.clone());
     let (nodes, pods) = (binder.nodes.clone(), binder.pods.clone());

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use std::io;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Where recyclers run; upstream's.
 const NAMESPACE: &str = "default";
@@ -23,6 +23,8 @@ const SCRUB: &str =
     r#"test -e /scrub && find /scrub -mindepth 1 -delete && test -z "$(ls -A /scrub)" || exit 1"#;
 /// Until something that failed, or cannot be yet, is tried again; upstream's --pvclaimbinder-sync-period.
 const AGAIN: Duration = Duration::from_secs(15);
+/// Until it is seen whether a directory is gone.
+const LOOK: Duration = Duration::from_millis(200);
 /// Bytes for which a recycler gets another [`Scrub::per_gib`] seconds.
 const GIB: i64 = 1 << 30;
 
@@ -59,10 +61,12 @@ fn wanted(volume: &PersistentVolume) -> Reclaim {
                 per_gib: 30,
             }),
             (None, Some(nfs)) => {
-                Reclaim::Recycle(Scrub { source: json!({ "nfs": nfs }), least: 300, per_gib: 30 })
+                // Upstream's recycler has these two alone: it writes whatever `readOnly` says.
+                let source = json!({ "nfs": { "server": nfs.server, "path": nfs.path } });
+                Reclaim::Recycle(Scrub { source, least: 300, per_gib: 30 })
             }
             (None, None) => {
-                Reclaim::Fail("VolumeFailedRecycle", "No recycler plugin found for the volume!".to_owned())
+                Reclaim::Fail(FAILED_RECYCLE, "No recycler plugin found for the volume!".to_owned())
             }
         },
         _ if facts::annotation(volume, facts::PROVISIONED_BY).is_some() => Reclaim::Leave,
@@ -140,10 +144,39 @@ fn progress(pod: &Pod) -> Progress {
     }
 }
 
+/// A scrubbing that was begun here.
+#[derive(Clone, Debug)]
+pub(super) struct Recycling {
+    /// The volume, and the claim that released it, by their uids: another of the same name is another's data.
+    of: (Option<String>, Option<String>),
+    /// The uid of the pod; none after it failed.
+    pod: Option<String>,
+    /// When to try again.
+    rest: Option<Instant>,
+}
+
+fn released_by(volume: &PersistentVolume) -> (Option<String>, Option<String>) {
+    (volume.uid(), facts::claim_ref(volume).and_then(|reference| reference.uid.clone()))
+}
+
+/// Removes what is there, a directory with all that is in it.
+async fn remove_all(path: PathBuf) -> io::Result<()> {
+    let removed = match tokio::fs::symlink_metadata(&path).await {
+        Ok(found) if found.is_dir() => tokio::fs::remove_dir_all(&path).await,
+        Ok(_) => tokio::fs::remove_file(&path).await,
+        Err(error) => Err(error),
+    };
+    removed.or_else(|error| if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) })
+}
+
 impl Binder {
     /// Goes on with a volume whose claim is gone.
     pub(super) async fn reclaim(&self, volume: &Arc<PersistentVolume>) -> Result<Next, ReconcileError> {
-        match wanted(volume) {
+        let wanted = wanted(volume);
+        if !matches!(wanted, Reclaim::Recycle(_)) {
+            self.forget(&volume.name_any()).await?;
+        }
+        match wanted {
             Reclaim::Leave => Ok(Next::Done),
             Reclaim::Recycle(scrub) => self.recycle(volume, &scrub).await,
             Reclaim::Delete(path) => self.delete_directory(volume, &path).await,
@@ -152,6 +185,16 @@ impl Binder {
                 Ok(Next::Done)
             }
         }
+    }
+
+    /// Ends a scrubbing that nobody waits for any more.
+    pub(super) async fn forget(&self, volume: &str) -> Result<(), ReconcileError> {
+        let Some(begun) = self.recyclers.lock().get(volume).cloned() else { return Ok(()) };
+        if let Some(uid) = begun.pod {
+            self.remove(&format!("{PREFIX}{volume}"), Some(uid)).await?;
+        }
+        self.recyclers.lock().remove(volume);
+        Ok(())
     }
 
     /// Said once for as long as the volume stays as it is.
@@ -173,16 +216,23 @@ impl Binder {
         volume: &Arc<PersistentVolume>,
         path: &Path,
     ) -> Result<Next, ReconcileError> {
-        if !self.is_newest(volume).await? {
-            return Ok(Next::Done);
+        // Beside the only worker: a large directory must not keep others from being bound.
+        let uid = volume.uid().unwrap_or_default();
+        let begun = self.removals.lock().remove(&uid);
+        let running = match begun {
+            Some(running) => running,
+            None if self.is_newest(volume).await? => tokio::spawn(remove_all(path.to_path_buf())),
+            None => return Ok(Next::Done),
+        };
+        if !running.is_finished() {
+            self.removals.lock().insert(uid, running);
+            return Ok(Next::After(LOOK));
         }
-        match tokio::fs::remove_dir_all(path).await {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                let why = format!("{}: {error}", path.display());
-                self.fail(volume, FAILED_DELETE, &why).await?;
-                return Err(ReconcileError::Other(why));
-            }
-            _ => {}
+        let removed = running.await.map_err(io::Error::other).flatten();
+        if let Err(error) = removed {
+            let why = format!("{}: {error}", path.display());
+            self.fail(volume, FAILED_DELETE, &why).await?;
+            return Err(ReconcileError::Other(why));
         }
         let uid = Preconditions { uid: volume.uid(), resource_version: None };
         let api: Api<PersistentVolume> = Api::all(self.client.clone());
@@ -191,44 +241,57 @@ impl Binder {
     }
 
     async fn recycle(&self, volume: &Arc<PersistentVolume>, scrub: &Scrub) -> Result<Next, ReconcileError> {
+        if !self.is_newest(volume).await? {
+            return Ok(Next::Done);
+        }
+        let name = volume.name_any();
+        let of = released_by(volume);
+        let begun = self.recyclers.lock().get(&name).filter(|begun| begun.of == of).cloned();
+        let rest = begun.as_ref().and_then(|begun| begun.rest);
+        let rest = rest.map_or(Duration::ZERO, |at| at.saturating_duration_since(Instant::now()));
+        if !rest.is_zero() {
+            return Ok(Next::After(rest));
+        }
         let users = self.users(volume);
         if !users.is_empty() {
             let message = format!("Volume is used by pods: {}", users.join(","));
             self.recorder.normal(volume.as_ref(), FAILED_RECYCLE, message);
             return Ok(Next::After(AGAIN));
         }
-        let name = volume.name_any();
-        let api: Api<Pod> = Api::namespaced(self.client.clone(), NAMESPACE);
-        let ours = self.recyclers.lock().get(&name).cloned();
-        let Some(pod) = self.pods.get(NAMESPACE, &format!("{PREFIX}{name}")) else {
-            if !self.is_newest(volume).await? {
-                return Ok(Next::Done);
+        let pod_name = format!("{PREFIX}{name}");
+        let Some(pod) = self.pods.get(NAMESPACE, &pod_name) else {
+            // Started, and not shown yet; or ended by somebody.
+            if let Some(pod) = self.start(volume, scrub).await? {
+                self.recyclers.lock().insert(name, Recycling { of, pod: Some(pod), rest: None });
             }
-            let Some(uid) = self.start(&api, volume, scrub).await? else { return Ok(Next::After(AGAIN)) };
-            self.recyclers.lock().insert(name, uid);
             return Ok(Next::After(AGAIN));
         };
-        if ours.is_none() || ours != pod.uid() {
-            // An earlier process' of ours, or somebody's who wants it to look scrubbed.
-            self.remove(&api, &pod).await?;
+        if begun.is_none_or(|begun| begun.pod != pod.uid()) {
+            // An earlier process' of ours, one for another claim's data, or somebody's who wants it to look scrubbed.
+            self.remove(&pod_name, pod.uid()).await?;
             let why = "Recycle failed: old recycler pod found, will retry later";
             self.fail(volume, FAILED_RECYCLE, why).await?;
             return Ok(Next::After(AGAIN));
         }
-        let outcome = progress(&pod);
-        if outcome == Progress::Running {
-            return Ok(Next::Done);
+        match progress(&pod) {
+            Progress::Running => Ok(Next::Done),
+            Progress::Done => {
+                self.recorder.normal(volume.as_ref(), "VolumeRecycled", "Volume recycled");
+                let by_hand = facts::annotation(volume.as_ref(), facts::BOUND_BY_CONTROLLER).is_none();
+                // First this: the pod's success is remembered until the volume is offered.
+                let next = self.unbind(volume, by_hand).await?;
+                self.forget(&name).await?;
+                Ok(next)
+            }
+            Progress::Failed(why) => {
+                let rest = Some(Instant::now() + AGAIN);
+                self.recyclers.lock().insert(name, Recycling { of, pod: None, rest });
+                self.remove(&pod_name, pod.uid()).await?;
+                let why = format!("Recycle failed: failed to recycle volume: {why}");
+                self.fail(volume, FAILED_RECYCLE, &why).await?;
+                Ok(Next::After(AGAIN))
+            }
         }
-        self.remove(&api, &pod).await?;
-        self.recyclers.lock().remove(&name);
-        if let Progress::Failed(why) = outcome {
-            self.fail(volume, FAILED_RECYCLE, &format!("Recycle failed: failed to recycle volume: {why}"))
-                .await?;
-            return Ok(Next::After(AGAIN));
-        }
-        self.recorder.normal(volume.as_ref(), "VolumeRecycled", "Volume recycled");
-        let by_hand = facts::annotation(volume.as_ref(), facts::BOUND_BY_CONTROLLER).is_none();
-        self.unbind(volume, by_hand).await
     }
 
     /// Whether the volume is what the API has: one that was offered again a moment ago must not be emptied once more.
@@ -242,12 +305,15 @@ impl Binder {
     /// The pods that still name the claim that is gone.
     fn users(&self, volume: &PersistentVolume) -> Vec<String> {
         let Some(reference) = facts::claim_ref(volume) else { return Vec::new() };
-        let (namespace, claim) = (reference.namespace.as_deref(), reference.name.as_deref());
-        let pods = self.pods.iter_in(namespace.unwrap_or_default());
-        let users = pods.filter(|pod| {
+        let namespace = reference.namespace.as_deref().unwrap_or_default();
+        let claim = reference.name.as_deref().unwrap_or_default();
+        // Where there is another claim of that name, it is that one which they use.
+        if self.claims.get(namespace, claim).is_some() {
+            return Vec::new();
+        }
+        let users = self.pods.iter_in(namespace).filter(|pod| {
             let phase = pod.status.as_ref().and_then(|s| s.phase.as_deref());
-            !matches!(phase, Some("Succeeded" | "Failed"))
-                && crate::protection::uses(pod, claim.unwrap_or_default())
+            !matches!(phase, Some("Succeeded" | "Failed")) && crate::protection::uses(pod, claim)
         });
         users.map(|pod| format!("{}/{}", pod.namespace().unwrap_or_default(), pod.name_any())).collect()
     }
@@ -255,10 +321,10 @@ impl Binder {
     /// Starts a recycler: its uid, or none where a pod of that name is there that the informer does not show yet.
     async fn start(
         &self,
-        api: &Api<Pod>,
         volume: &Arc<PersistentVolume>,
         scrub: &Scrub,
     ) -> Result<Option<String>, ReconcileError> {
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), NAMESPACE);
         let pod: Pod = serde_json::from_value(recycler(volume, scrub))
             .map_err(|error| ReconcileError::Other(format!("the recycler pod: {error}")))?;
         match api.create(&PostParams::default(), &pod).await {
@@ -272,9 +338,10 @@ impl Binder {
         }
     }
 
-    async fn remove(&self, api: &Api<Pod>, pod: &Pod) -> Result<(), ReconcileError> {
-        let uid = Preconditions { uid: pod.uid(), resource_version: None };
-        gone(api.delete(&pod.name_any(), &DeleteParams::default().preconditions(uid)).await)
+    async fn remove(&self, pod: &str, uid: Option<String>) -> Result<(), ReconcileError> {
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), NAMESPACE);
+        let exactly = DeleteParams::default().preconditions(Preconditions { uid, resource_version: None });
+        gone(api.delete(pod, &exactly).await)
     }
 }
 
@@ -309,6 +376,7 @@ mod tests {
     fn volumes_are_reclaimed_by_policy_and_kind() {
         let fail = |reason, why: &str| Reclaim::Fail(reason, why.to_owned());
         let nfs = json!({ "nfs": { "server": "s", "path": "/x" } });
+        let read_only = json!({ "nfs": { "server": "s", "path": "/x", "readOnly": true } });
         let outside = "host_path deleter only supports /tmp/.+ but received provided";
         for (volume, expected) in [
             (volume("Retain", at("/tmp/a"), false), Reclaim::Leave),
@@ -336,7 +404,7 @@ mod tests {
                 Reclaim::Recycle(Scrub { source: at("/data"), least: 60, per_gib: 30 }),
             ),
             (
-                volume("Recycle", nfs.clone(), false),
+                volume("Recycle", read_only, false),
                 Reclaim::Recycle(Scrub { source: nfs, least: 300, per_gib: 30 }),
             ),
         ] {

@@ -12,9 +12,16 @@ use std::sync::Arc;
 
 impl Binder {
     pub(super) async fn sync_volume(&self, name: &str) -> Result<Next, ReconcileError> {
-        let Some(volume) = self.volumes.get("", name) else { return Ok(Next::Done) };
+        let Some(volume) = self.volumes.get("", name) else {
+            self.forget(name).await?;
+            return Ok(Next::Done);
+        };
         let claim = self.claim_of(&volume).await?;
-        match plan::volume_step(&volume, claim.as_deref()) {
+        let step = plan::volume_step(&volume, claim.as_deref());
+        if !matches!(step, VolumeStep::Release) {
+            self.forget(name).await?;
+        }
+        match step {
             VolumeStep::Phase("Bound") => {
                 self.set_volume_phase(&volume, "Bound", None).await?;
                 Ok(Next::Done)
