@@ -89,8 +89,12 @@ impl Reconciler for Health {
         };
         let grace = if plan::condition(&node, "Ready").is_some() { GRACE } else { STARTUP_GRACE };
         let mut left = grace.saturating_sub(self.silence(&node));
+        // While none is up every news counts: the first that is up again ends it for all.
+        let resumed = (left.is_zero() || self.zones.is_blind())
+            .then(|| self.zones.resumed(Instant::now(), || self.nodes.list()))
+            .flatten();
         if left.is_zero()
-            && let Some(resumed) = self.zones.resumed(Instant::now(), || self.nodes.list())
+            && let Some(resumed) = resumed
         {
             left = grace.saturating_sub(resumed.elapsed());
         }

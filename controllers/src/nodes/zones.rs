@@ -130,6 +130,11 @@ impl Zones {
         inner.resumed
     }
 
+    /// Whether no node was up when they were last counted: whoever hears of one must look again.
+    pub fn is_blind(&self) -> bool {
+        self.0.lock().blind
+    }
+
     /// Asks for a node that is down. `told` is one that has leave already, and keeps it. `all` lists every node.
     pub fn ask(&self, node: &Node, told: bool, now: Instant, all: impl FnOnce() -> Vec<Arc<Node>>) -> Leave {
         let mut inner = self.0.lock();
@@ -205,7 +210,9 @@ mod tests {
         let at = |seconds| began + Duration::from_secs(seconds);
         assert_eq!(zones.ask(&late, true, at(0), || dark.clone()), Leave::Withdrawn);
         assert_eq!(zones.resumed(at(100), || dark.clone()), None);
+        assert!(zones.is_blind());
         assert_eq!(zones.resumed(at(200), || light.clone()), Some(at(200)));
+        assert!(!zones.is_blind());
         assert_eq!(zones.ask(&late, false, at(205), || light.clone()), Leave::Wait);
         assert_eq!(zones.ask(&late, false, at(210), || light.clone()), Leave::Granted);
         assert_eq!(zones.resumed(at(300), || light.clone()), Some(at(200)), "once");
