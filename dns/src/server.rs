@@ -4,7 +4,6 @@ use crate::forward::Forwarder;
 use crate::wire::{self, Reply};
 use crate::zone::{Directory, Zone};
 use hickory_proto::op::{Message, Query, ResponseCode};
-use hickory_proto::rr::RecordType;
 use ipnet::IpNet;
 use parking_lot::RwLock;
 use std::collections::HashMap;
@@ -141,13 +140,10 @@ impl<D: Directory + Send + Sync + 'static> Server<D> {
             Ok(bytes) => self.forwarder.ask(&bytes, tcp).await.ok(),
             Err(_) => None,
         };
-        if let Some(found) = asked.and_then(|bytes| Message::from_vec(&bytes).ok()) {
-            // A "no" takes along what says how long it may be kept (RFC 2308, RFC 6604).
-            answer.metadata.response_code = found.metadata.response_code;
-            answer.add_answers(found.answers);
-            answer.add_authorities(
-                found.authorities.into_iter().filter(|r| r.record_type() == RecordType::SOA),
-            );
+        match asked.and_then(|bytes| Message::from_vec(&bytes).ok()) {
+            Some(found) => wire::join(&mut answer, found),
+            // Nobody knows what the alias stands for.
+            None => answer.metadata.response_code = ResponseCode::ServFail,
         }
         answer
     }

@@ -131,6 +131,15 @@ fn follow(message: Message, target: &str) -> Reply {
     }
 }
 
+/// Puts what others say of an alias' target behind the alias. A "no" takes along what says how long it may be kept
+/// (RFC 2308, RFC 6604), and what was cut off stays cut off: the client asks again over TCP.
+pub fn join(answer: &mut Message, found: Message) {
+    answer.metadata.response_code = found.metadata.response_code;
+    answer.metadata.truncation |= found.metadata.truncation;
+    answer.add_answers(found.answers);
+    answer.add_authorities(found.authorities.into_iter().filter(|r| r.record_type() == RecordType::SOA));
+}
+
 fn answer(message: Message) -> Reply {
     Reply::Answer(Box::new(message))
 }
@@ -224,6 +233,19 @@ mod tests {
         assert_eq!((lost.0, lost.1.len(), lost.2), (ResponseCode::NXDomain, 1, None));
         assert_eq!(ask("ring", RecordType::A).1.len(), 1);
         assert_eq!(ask("there", RecordType::A).1.len(), 2, "both aliases of the ring, once each");
+    }
+
+    #[test]
+    fn what_others_cut_off_stays_cut_off() {
+        let (mut alias, _) = message("out", RecordType::A);
+        let mut found = Message::response(7, OpCode::Query);
+        found.metadata.truncation = true;
+        found.metadata.response_code = ResponseCode::NXDomain;
+        found.add_authorities(soa("example.org"));
+        join(&mut alias, found);
+        assert!(alias.metadata.truncation);
+        assert_eq!((alias.metadata.response_code, alias.authorities.len()), (ResponseCode::NXDomain, 1));
+        assert_eq!(alias.answers.len(), 1);
     }
 
     #[test]
