@@ -4,7 +4,7 @@ use super::metrics::Metrics;
 use super::replicas::{Aim, Crowd, NO_PODS, Proposal, Tolerance, ceiling, ratio};
 use crate::common::{message_of, pods};
 use crate::discovery::{Known, Served};
-use coracle_api::Quantity;
+use coracle_api::{Quantity, quota};
 use k8s_openapi::api::autoscaling::v2::{
     ContainerResourceMetricStatus, ExternalMetricStatus, MetricSpec, MetricStatus, MetricTarget,
     MetricValueStatus, ObjectMetricSource, ObjectMetricStatus, PodsMetricStatus, ResourceMetricStatus,
@@ -13,6 +13,7 @@ use k8s_openapi::api::core::v1::{Container, Pod};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Amount;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::ResourceExt;
+use serde_json::json;
 use std::collections::BTreeMap;
 
 /// What a metric asks for.
@@ -104,12 +105,12 @@ fn request(pod: &Pod, resource: &str, container: Option<&str>) -> Result<i64, St
         let found = found.ok_or_else(|| format!("container {name} not found in Pod {}", pod.name_any()))?;
         return of(found).ok_or_else(|| missing(pod, resource, found));
     }
-    let Some(whole) = spec.and_then(|s| s.resources.as_ref()?.requests.as_ref()).filter(|r| is_level(r))
-    else {
+    if !spec.and_then(|s| s.resources.as_ref()?.requests.as_ref()).is_some_and(is_level) {
         return lasting.map(|c| of(c).ok_or_else(|| missing(pod, resource, c))).sum();
-    };
-    let sum = lasting.filter_map(of).reduce(|a, b| a.saturating_add(b));
-    let total = milli(whole.get(resource)).or(sum);
+    }
+    // As it is declared, init containers at their peak: a resize under way does not count.
+    let declared = quota::totals(&json!({ "spec": spec }), false).requests;
+    let total = declared.get(resource).copied().map(Quantity::milli);
     let total =
         total.ok_or_else(|| format!("missing pod-level request for {resource} in Pod {}", pod.name_any()))?;
     let overhead = spec.and_then(|s| milli(s.overhead.as_ref()?.get(resource)));
@@ -385,7 +386,10 @@ mod tests {
         let why = "missing request for cpu in container a of Pod p".to_owned();
         assert_eq!(of(json!({ "containers": one }), None), Err(why));
         let memory = json!({ "containers": one, "resources": { "requests": { "memory": "1Gi" } }, "overhead": { "cpu": "10m" } });
-        assert_eq!(of(memory, None), Ok(60));
+        assert_eq!(of(memory.clone(), None), Ok(60));
+        let mut peak = memory;
+        peak["initContainers"] = json!([container("i", json!("300m"))]);
+        assert_eq!(of(peak, None), Ok(310), "an init container that needs more than the others together");
         let none =
             json!({ "containers": [{ "name": "a" }], "resources": { "requests": { "memory": "1Gi" } } });
         assert_eq!(of(none, None), Err("missing pod-level request for cpu in Pod p".to_owned()));
