@@ -19,9 +19,12 @@ use kube::core::{Selector, SelectorExt};
 use scale::{Owners, Wanted};
 pub use stale::run as run_stale;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 const CONTROLLER: &str = "disruption-controller";
+/// Until owners that had no size are asked again.
+const UNKNOWN: Duration = Duration::from_secs(60);
 
 struct Budgets {
     client: kube::Client,
@@ -140,7 +143,7 @@ impl Reconciler for Budgets {
                 self.recorder.warning(budget.as_ref(), "CalculateExpectedPodCountFailed", message);
                 self.write(key, &budget, plan::failed(&budget, &why, now)).await?;
                 // What has no size now may get one without a word to us: a kind that is served a moment later.
-                Err(error)
+                if matches!(error, ReconcileError::Other(_)) { Ok(Next::After(UNKNOWN)) } else { Err(error) }
             }
         }
     }
