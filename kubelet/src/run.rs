@@ -119,7 +119,7 @@ pub fn build(context: &Context, config: Config, parts: Parts) -> Result<Built, E
             cgroup_v2: facts.cgroup_v2,
             memory_bytes: i64::try_from(facts.memory_bytes).unwrap_or(i64::MAX),
         },
-        allocatable: facts.allocatable(),
+        allocatable: facts.allocatable(&config.eviction),
         observer: Observer::new(parts.runtime.clone(), config.data_dir.clone()),
         images: Images::default(),
         volume_stats: Arc::default(),

@@ -14,9 +14,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// Between looks; upstream looks as often at what it counted within the last minute. Only pods with such limits cost
-/// anything.
-const LOOK: Duration = Duration::from_secs(30);
+/// Between looks; upstream looks as often. Volumes were counted within the last minute, and only pods with such limits
+/// cost anything.
+const LOOK: Duration = Duration::from_secs(10);
 
 /// Looks until `stop`.
 pub async fn run(kubelet: Arc<Kubelet>, stop: CancellationToken) {

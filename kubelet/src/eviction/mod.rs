@@ -85,9 +85,9 @@ fn tell(kubelet: &Kubelet, node: &Node, signal: Signal) {
     kubelet.recorder.warning(node, "EvictionThresholdMet", text);
 }
 
-/// A hard threshold leaves a second, a soft one the pod's own grace period up to `most`.
+/// A hard threshold leaves a second, a soft one the pod's own grace period up to `most`, and never less than a hard one.
 fn grace(pod: &Pod, rule: Rule, most: Duration) -> Duration {
-    if rule.patience.is_none() { HARD_GRACE } else { own_grace(pod.spec.as_ref()).min(most) }
+    if rule.patience.is_none() { HARD_GRACE } else { own_grace(pod.spec.as_ref()).min(most).max(HARD_GRACE) }
 }
 
 async fn evict(kubelet: &Kubelet, victim: &Candidate, rule: Rule, message: String) {
@@ -165,5 +165,6 @@ mod tests {
         assert_eq!(of(&settings.rules[0], 60), 1);
         assert_eq!(of(soft, 60), 20);
         assert_eq!(of(soft, 5), 5);
+        assert_eq!(of(soft, 0), 1, "the default is no harsher than a hard threshold");
     }
 }

@@ -2,7 +2,7 @@
 
 use super::signal::{Amount, Observations, Signal};
 use crate::cri::Runtime;
-use crate::node::facts::MemInfo;
+use crate::node::facts::{MemInfo, PID_MAX, THREADS_MAX, most_processes};
 use nix::sys::statvfs::statvfs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -71,7 +71,8 @@ fn disk(path: &Path) -> Option<(Amount, Amount)> {
 }
 
 fn processes() -> Option<Amount> {
-    let capacity = std::fs::read_to_string("/proc/sys/kernel/pid_max").ok()?.trim().parse().ok()?;
+    let text = |path| std::fs::read_to_string(path).unwrap_or_default();
+    let capacity = most_processes(&text(PID_MAX), &text(THREADS_MAX))?;
     // The fourth field is runnable/existing scheduling entities.
     let loadavg = std::fs::read_to_string("/proc/loadavg").ok()?;
     let used: u64 = loadavg.split(' ').nth(3)?.split_once('/')?.1.parse().ok()?;

@@ -120,6 +120,14 @@ impl Default for Settings {
     }
 }
 
+impl Settings {
+    /// What a hard threshold keeps free of a capacity.
+    pub fn kept_free(&self, signal: Signal, capacity: u64) -> u64 {
+        let hard = self.rules.iter().filter(|rule| rule.signal == signal && rule.patience.is_none());
+        hard.map(|rule| rule.least.of(capacity)).max().unwrap_or(0)
+    }
+}
+
 /// Reads maps by signal, noting what is wrong.
 struct Reader(Vec<String>);
 

@@ -125,8 +125,12 @@ impl Images {
         freed
     }
 
-    /// Removes whatever nobody uses, but for what came a moment ago: the disk is full.
+    /// Removes whatever nobody uses, but for what came a moment ago: the disk is full. Nothing before all archives are
+    /// in, and it does not wait for them: other things may run short meanwhile.
     pub async fn remove_all_unused(&self, kubelet: &Kubelet) {
+        if !*self.complete.borrow() {
+            return;
+        }
         match self.notice(kubelet).await {
             Ok(unused) => drop(self.remove(kubelet, &unused, u64::MAX).await),
             Err(error) => tracing::warn!(%error, "unused images not removed"),

@@ -1,5 +1,7 @@
 //! What this machine is: read from /proc, /sys and /etc.
 
+use crate::eviction::settings::Settings as EvictionSettings;
+use crate::eviction::signal::Signal;
 use coracle_storage::volumes::downward::Allocatable;
 use nix::sys::statvfs::statvfs;
 use std::collections::BTreeMap;
@@ -25,6 +27,14 @@ pub struct Facts {
 
 fn line(path: &str) -> String {
     fs::read_to_string(path).map(|text| text.trim().to_owned()).unwrap_or_default()
+}
+
+pub const PID_MAX: &str = "/proc/sys/kernel/pid_max";
+pub const THREADS_MAX: &str = "/proc/sys/kernel/threads-max";
+
+/// How many processes there can be, of what the two files hold: a fork fails at either. `None` if neither says it.
+pub fn most_processes(pid_max: &str, threads_max: &str) -> Option<u64> {
+    [pid_max, threads_max].iter().filter_map(|text| text.trim().parse().ok()).min()
 }
 
 /// Whether the kernel confines processes by AppArmor.
@@ -55,13 +65,14 @@ pub fn read(data_dir: &Path) -> Facts {
 }
 
 impl Facts {
-    /// Nothing is reserved for the system yet, so all of it can be given to pods.
-    pub fn allocatable(&self) -> Allocatable {
+    /// What can be given to pods: all but what hard thresholds of eviction keep free. Nothing is reserved for the system.
+    pub fn allocatable(&self, eviction: &EvictionSettings) -> Allocatable {
         let whole = |amount: u64| i64::try_from(amount).unwrap_or(i64::MAX);
+        let left = |signal, amount: u64| whole(amount.saturating_sub(eviction.kept_free(signal, amount)));
         Allocatable {
             cpu_millis: whole(self.cpus).saturating_mul(1000),
-            memory_bytes: whole(self.memory_bytes),
-            ephemeral_storage_bytes: whole(self.ephemeral_storage_bytes),
+            memory_bytes: left(Signal::MemoryAvailable, self.memory_bytes),
+            ephemeral_storage_bytes: left(Signal::NodefsAvailable, self.ephemeral_storage_bytes),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Registration, the Lease, and status when it changes or every five minutes.
 
 use super::facts::{self, Facts};
-use super::own::{self, Note};
+use super::own::{self, Note, Own};
 use super::runtime::RuntimeWatch;
 use super::status::{resources, same, status};
 use crate::config::Config;
@@ -67,7 +67,7 @@ pub async fn run(
     };
     let work = async {
         heart.register().await;
-        let lease = renew_for_ever(client.clone(), config.clone(), heart.node.clone());
+        let lease = renew_for_ever(client.clone(), config.clone(), own.subscribe(), heart.node.clone());
         let alive = Box::pin(async {
             heart.first_beat().await;
             futures::future::join(heart.beat(), own::follow(client, &config.node_name, &own)).await
@@ -199,7 +199,14 @@ impl Heart {
         let patch = Patch::Merge(json!({ "status": difference(&old, status, &own) }));
         let api: Api<Node> = Api::all(self.kubelet.client.clone());
         let name = &self.kubelet.config.node_name;
-        match api.patch_status(name, &PatchParams::default(), &patch).await {
+        let parameters = PatchParams::default();
+        let answer = tokio::time::timeout(ANSWER, api.patch_status(name, &parameters, &patch)).await;
+        let Ok(answer) = answer else {
+            // The next beat tries again; what may run short is looked at meanwhile.
+            tracing::warn!("node status not written in time");
+            return Ok(());
+        };
+        match answer {
             Ok(node) => {
                 own::note(&self.own, node.clone());
                 self.node = node;
@@ -235,13 +242,15 @@ fn difference(old: &NodeStatus, new: &NodeStatus, own: &BTreeMap<String, Quantit
     patch
 }
 
-async fn renew_for_ever(client: kube::Client, config: Config, node: Node) {
+/// A node that was deleted and is registered anew owns the lease by its new UID.
+async fn renew_for_ever(client: kube::Client, config: Config, own: Own, first: Node) {
     let api: Api<Lease> = Api::namespaced(client, "kube-node-lease");
     let mut pause = Duration::ZERO;
     loop {
         tokio::time::sleep(pause).await;
+        let node = own.borrow().as_deref().unwrap_or(&first).uid().unwrap_or_default();
         // A connection whose other end is gone without a word answers nothing at all.
-        pause = match tokio::time::timeout(ANSWER, renew(&api, &config, &node)).await {
+        pause = match tokio::time::timeout(ANSWER, renew(&api, &config, node)).await {
             Ok(Ok(())) => config.lease_renew_interval,
             Ok(Err(error)) => {
                 tracing::warn!(%error, "node lease not renewed, trying again");
@@ -255,7 +264,8 @@ async fn renew_for_ever(client: kube::Client, config: Config, node: Node) {
     }
 }
 
-async fn renew(api: &Api<Lease>, config: &Config, node: &Node) -> Result<(), kube::Error> {
+/// `node` is the UID of the lease's owner.
+async fn renew(api: &Api<Lease>, config: &Config, node: String) -> Result<(), kube::Error> {
     let renew_time = MicroTime(Timestamp::now());
     let patch = json!({ "spec": { "renewTime": renew_time, "holderIdentity": config.node_name } });
     match api.patch(&config.node_name, &PatchParams::default(), &Patch::Merge(patch)).await {
@@ -266,7 +276,7 @@ async fn renew(api: &Api<Lease>, config: &Config, node: &Node) -> Result<(), kub
         api_version: "v1".to_owned(),
         kind: "Node".to_owned(),
         name: config.node_name.clone(),
-        uid: node.uid().unwrap_or_default(),
+        uid: node,
         ..OwnerReference::default()
     };
     let lease = Lease {

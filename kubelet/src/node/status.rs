@@ -62,6 +62,13 @@ pub fn resources(config: &Config, facts: &Facts) -> BTreeMap<String, Quantity> {
     all.into_iter().map(|(name, amount)| (name, Quantity(amount))).collect()
 }
 
+/// What pods can have of memory and disk: not what eviction keeps free, or who takes all that was given would be evicted.
+fn given(config: &Config, facts: &Facts) -> [(String, Quantity); 2] {
+    let given = facts.allocatable(&config.eviction);
+    [("memory", given.memory_bytes), ("ephemeral-storage", given.ephemeral_storage_bytes)]
+        .map(|(name, bytes)| (name.to_owned(), Quantity(format!("{}Ki", bytes / 1024))))
+}
+
 fn condition(
     old: &NodeStatus,
     kind: &str,
@@ -136,7 +143,8 @@ fn handlers(runtime: &RuntimeFacts) -> Option<Vec<NodeRuntimeHandler>> {
 
 fn images(images: &[api::Image]) -> Vec<ContainerImage> {
     let mut images: Vec<&api::Image> = images.iter().collect();
-    images.sort_by_key(|i| std::cmp::Reverse(i.size));
+    // The same order every time: a runtime may list them in any.
+    images.sort_by(|a, b| (b.size, &b.id).cmp(&(a.size, &a.id)));
     let report = |i: &&api::Image| ContainerImage {
         names: Some(i.repo_digests.iter().chain(&i.repo_tags).take(5).cloned().collect()),
         size_bytes: i64::try_from(i.size).ok(),
@@ -168,7 +176,7 @@ pub fn status(
     let address = |kind: &str, address: String| NodeAddress { type_: kind.to_owned(), address };
     NodeStatus {
         // Extended resources are written into the capacity, and are all given to pods.
-        allocatable: Some(capacity.clone()),
+        allocatable: Some(capacity.clone().into_iter().chain(given(config, facts)).collect()),
         capacity: Some(capacity),
         // A runtime that is down says nothing of them, and a patch cannot take them away.
         features: features(runtime).or_else(|| old.features.clone()),

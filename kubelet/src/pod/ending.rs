@@ -1,7 +1,7 @@
 //! Why a pod shall not run any more, and how long it has.
 
 use super::publisher::{BY_KUBELET, DISRUPTION};
-use k8s_openapi::api::core::v1::{Pod, PodSpec};
+use k8s_openapi::api::core::v1::{Pod, PodSpec, PodStatus};
 use std::time::Duration;
 
 /// A pod's own grace period where it names none.
@@ -105,8 +105,12 @@ impl Ending {
 
 /// Whether the pod has ended for good and takes nothing of the node any more.
 pub fn is_over(pod: &Pod) -> bool {
-    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-    matches!(phase, Some("Succeeded" | "Failed"))
+    pod.status.as_ref().is_some_and(is_terminal)
+}
+
+/// Whether it says so of its pod.
+pub fn is_terminal(status: &PodStatus) -> bool {
+    matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"))
 }
 
 /// `terminationGracePeriodSeconds`

@@ -12,7 +12,7 @@
 //! A step is dropped half-way only when the pod is to end, or to end sooner; the next observation finds what it
 //! left behind.
 
-use super::ending::{Ending, Eviction};
+use super::ending::{Ending, Eviction, is_terminal};
 use super::inbox::{Inbox, Mail};
 use super::observed::{Container as Seen, Observed, State, observe};
 use super::plan::{Health, Memory, Step, View, Waiting, plan};
@@ -196,7 +196,9 @@ impl Worker {
             self.memory.retry_at.retain(|name, _| !retry.contains(name));
         }
         self.removed |= mail.removed;
-        self.evicted = self.evicted.take().or(mail.evict);
+        // One that has ended meanwhile has nothing to give.
+        let ended = self.reported.as_ref().is_some_and(is_terminal);
+        self.evicted = self.evicted.take().or(mail.evict.filter(|_| !ended));
         if mail.unmirrored && !self.removed {
             self.publisher.republish();
         }
@@ -393,8 +395,7 @@ impl Worker {
             now: now(),
         });
         let published = status.clone();
-        let over = |s: &PodStatus| matches!(s.phase.as_deref(), Some("Succeeded" | "Failed"));
-        let ended = over(&status) && !self.reported.as_ref().is_some_and(over);
+        let ended = is_terminal(&status) && !self.reported.as_ref().is_some_and(is_terminal);
         pod.status = Some(status.clone());
         self.reported = Some(status);
         let slot = Slot {

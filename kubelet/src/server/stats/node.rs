@@ -1,6 +1,7 @@
 //! What the machine itself uses, from `/proc`.
 
 use super::cgroup::field as stat_field;
+use crate::node::facts::{PID_MAX, THREADS_MAX, most_processes};
 use crate::server::error::HttpError;
 use nix::sys::statvfs::statvfs;
 use serde_json::{Value, json};
@@ -58,7 +59,8 @@ impl Node {
         node.page_faults = stat_field(&vmstat, "pgfault");
         node.major_page_faults = stat_field(&vmstat, "pgmajfault");
         node.tasks = tasks(&text(read("/proc/loadavg").await));
-        node.most_tasks = text(read("/proc/sys/kernel/pid_max").await).trim().parse().unwrap_or(0);
+        let (pids, threads) = (text(read(PID_MAX).await), text(read(THREADS_MAX).await));
+        node.most_tasks = most_processes(&pids, &threads).unwrap_or(0);
         node.interfaces = interfaces(&text(read("/proc/net/dev").await));
         node.main_interface = default_interface(&text(read("/proc/net/route").await));
         Ok(node)
