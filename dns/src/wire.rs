@@ -233,6 +233,7 @@ mod tests {
         assert_eq!((lost.0, lost.1.len(), lost.2), (ResponseCode::NXDomain, 1, None));
         assert_eq!(ask("ring", RecordType::A).1.len(), 1);
         assert_eq!(ask("there", RecordType::A).1.len(), 2, "both aliases of the ring, once each");
+        assert_eq!(ask("link-0", RecordType::A).1.len(), ALIASES + 1, "no more of a chain that is too long");
     }
 
     #[test]

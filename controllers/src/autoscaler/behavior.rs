@@ -13,14 +13,13 @@ pub struct Memory {
     proposals: Vec<(Instant, i32)>,
     /// Changes of size under rules, growth positive.
     changes: Vec<(Instant, i32)>,
-    begun: bool,
 }
 
 impl Memory {
     /// The size that the target is first seen at counts as proposed: it shall not shrink at once because nobody remembers
     /// what it was like before.
     pub fn begin(&mut self, now: Instant, current: i32) {
-        if !std::mem::replace(&mut self.begun, true) {
+        if self.proposals.is_empty() {
             self.proposals.push((now, current));
         }
     }

@@ -69,7 +69,8 @@ fn ago(now: Timestamp, time: SignedDuration) -> Timestamp {
 fn since(cron: &CronJob, now: Timestamp) -> Option<Timestamp> {
     let last = cron.status.as_ref().and_then(|s| s.last_schedule_time.as_ref());
     let since = last.or(cron.metadata.creation_timestamp.as_ref())?.0;
-    // The clock was set back since. What it has shown already was served; what comes now is due.
+    // The clock was set back since. What it has shown already was served; what comes now is due, but for periods of
+    // `@every` that are longer than the look back: those wait until the clock has caught up.
     let is_ahead = since > ago(now, -TRUSTED);
     Some(if is_ahead { ago(now, LOOK_BACK) } else { since })
 }

@@ -54,6 +54,8 @@ pub fn zone() -> Zone<Fake> {
             {"addresses": ["10.42.0.2"], "hostname": "db-0", "conditions": {"ready": true}},
             {"addresses": ["10.42.0.3"], "conditions": {"ready": true}},
             {"addresses": ["10.42.0.4"], "conditions": {"ready": false}}]});
+    let chain =
+        (0..12).map(|n| alias(&format!("link-{n}"), &format!("link-{}.default.svc.cluster.local", n + 1)));
     Zone {
         domain: "cluster.local".to_owned(),
         directory: Fake {
@@ -69,7 +71,10 @@ pub fn zone() -> Zone<Fake> {
                 alias("there", "back.default.svc.cluster.local"),
                 alias("back", "there.default.svc.cluster.local"),
                 alias("lost", "none.default.svc.cluster.local"),
-            ],
+            ]
+            .into_iter()
+            .chain(chain)
+            .collect(),
             slices: vec![Arc::new(serde_json::from_value(slice).expect("a slice"))],
         },
     }

@@ -26,8 +26,9 @@ pub async fn run(kubelet: Arc<Kubelet>, stop: CancellationToken) {
         if slots.is_empty() {
             continue;
         }
+        let apart = kubelet.observer.look().await.imagefs_apart;
         for candidate in usage::measure(&kubelet, slots).await {
-            if let Some(message) = exceeded(&candidate) {
+            if let Some(message) = exceeded(&candidate, apart) {
                 kubelet.recorder.warning(candidate.slot.pod.as_ref(), "Evicted", message.clone());
                 let eviction =
                     Eviction { reason: Eviction::EVICTED, message, grace: Some(HARD_GRACE), disrupts: false };
@@ -57,8 +58,9 @@ fn size_limit(volume: &k8s_openapi::api::core::v1::Volume) -> Option<(u64, &str)
     Some((bytes, text))
 }
 
-/// The first limit that the pod is beyond, in upstream's order and words.
-fn exceeded(candidate: &Candidate) -> Option<String> {
+/// The first limit that the pod is beyond, in upstream's order and words. `apart`: what containers write lies on a file
+/// system of its own, and counts against the pod's limit alone.
+fn exceeded(candidate: &Candidate, apart: bool) -> Option<String> {
     let pod: &Pod = &candidate.slot.pod;
     let spec = pod.spec.as_ref()?;
     for volume in spec.volumes.iter().flatten() {
@@ -77,7 +79,8 @@ fn exceeded(candidate: &Candidate) -> Option<String> {
         ));
     }
     let beyond = spec.containers.iter().find(|c| {
-        let used = candidate.containers.iter().find(|u| u.name == c.name).map_or(0, |u| u.disk());
+        let usage = candidate.containers.iter().find(|u| u.name == c.name);
+        let used = usage.map_or(0, |u| if apart { u.logs.bytes } else { u.disk() });
         limit(c) > 0 && used > limit(c)
     });
     beyond.map(|c| {
@@ -93,7 +96,7 @@ mod tests {
     use crate::server::{Files, Share};
     use serde_json::{Value, json};
 
-    fn told(layer: u64, scratch: u64) -> Option<String> {
+    fn told(layer: u64, scratch: u64, apart: bool) -> Option<String> {
         let limits = json!({ "limits": { "ephemeral-storage": "1Ki" } });
         let pod = json!({ "metadata": { "name": "p" }, "spec": {
             "containers": [{ "name": "a", "resources": limits }, { "name": "b", "resources": limits }],
@@ -107,20 +110,25 @@ mod tests {
         }];
         let files = Files { bytes: scratch, inodes: 1 };
         let volumes = vec![Share { name: "scratch".to_owned(), entry: Value::Null, files, ephemeral: true }];
-        exceeded(&Candidate { slot, containers, volumes, processes: 0 })
+        exceeded(&Candidate { slot, containers, volumes, processes: 0 }, apart)
     }
 
     #[test]
     fn the_limit_that_is_exceeded_is_named() {
-        assert_eq!(told(1024, 1000), None);
-        assert_eq!(told(0, 1001).unwrap(), "Usage of EmptyDir volume \"scratch\" exceeds the limit \"1k\". ");
+        assert_eq!(told(1024, 1000, false), None);
         assert_eq!(
-            told(1049, 1000).unwrap(),
+            told(0, 1001, false).unwrap(),
+            "Usage of EmptyDir volume \"scratch\" exceeds the limit \"1k\". "
+        );
+        assert_eq!(
+            told(1049, 1000, false).unwrap(),
             "Pod ephemeral local storage usage exceeds the total limit of containers 2Ki. "
         );
         assert_eq!(
-            told(1025, 0).unwrap(),
+            told(1025, 0, false).unwrap(),
             "Container a exceeded its local ephemeral storage limit \"1Ki\". "
         );
+        assert_eq!(told(1025, 0, true), None, "its layer is on the images' disk");
+        assert!(told(2049, 0, true).is_some(), "of the whole pod it counts");
     }
 }

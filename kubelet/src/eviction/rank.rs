@@ -18,7 +18,7 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// What counts against its own limit of ephemeral storage.
+    /// What it takes of ephemeral storage beside volumes.
     pub fn disk(&self) -> u64 {
         self.layer.bytes + self.logs.bytes
     }
