@@ -22,15 +22,8 @@ impl EdgeArgs {
             let wrong = mode(flag, text.as_deref(), Mode::default()).err();
             mistakes.extend(wrong.map(|mistake| format!("audit-{flag}-mode: {mistake}")));
         }
-        if self.audit_policy_file.is_none() {
-            let flags = [
-                ("audit-log-path", self.audit_log_path.is_some()),
-                ("audit-webhook-config-file", self.audit_webhook_config_file.is_some()),
-            ];
-            for (flag, _) in flags.iter().filter(|(_, given)| *given) {
-                mistakes.push(format!("{flag}: needs audit-policy-file, which says what is recorded"));
-            }
-        } else if self.audit_log_path.is_none() && self.audit_webhook_config_file.is_none() {
+        let kept = self.audit_log_path.is_some() || self.audit_webhook_config_file.is_some();
+        if self.audit_policy_file.is_some() && !kept {
             mistakes.push("audit-policy-file: needs audit-log-path or audit-webhook-config-file".to_owned());
         }
         for (flag, number) in [
@@ -114,8 +107,10 @@ impl EdgeArgs {
 
     /// Opens it; `None` if nothing is to be recorded. The webhook's task begins.
     pub async fn audit_log(&self) -> Result<Option<Arc<Log>>, Failure> {
-        let Some(policy) = &self.audit_policy_file else { return Ok(None) };
-        let policy = Policy::load(policy)?;
+        if self.audit_log_path.is_none() && self.audit_webhook_config_file.is_none() {
+            return Ok(None);
+        }
+        let policy = self.audit_policy_file.as_deref().map_or_else(Policy::minimal, Policy::load)?;
         let sink = self.audit_log_path.as_deref().map(|path| self.sink(path)).transpose()?;
         let webhook = match &self.audit_webhook_config_file {
             Some(file) => Some(Webhook::start(self.webhook()?, Posts::of_file(file).await?)),
@@ -226,17 +221,14 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_and_a_place_need_each_other() {
+    fn a_policy_needs_a_place() {
         let policy = EdgeArgs { audit_policy_file: Some("p".into()), ..EdgeArgs::default() };
         assert_eq!(
             mistakes(&policy),
             ["audit-policy-file: needs audit-log-path or audit-webhook-config-file"]
         );
         let hook = EdgeArgs { audit_webhook_config_file: Some("k".into()), ..EdgeArgs::default() };
-        assert_eq!(
-            mistakes(&hook),
-            ["audit-webhook-config-file: needs audit-policy-file, which says what is recorded"]
-        );
+        assert!(mistakes(&hook).is_empty(), "a place without a policy has the built-in one");
         assert!(mistakes(&EdgeArgs { audit_policy_file: Some("p".into()), ..hook }).is_empty());
     }
 

@@ -26,7 +26,7 @@ pub struct EdgeArgs {
     #[arg(long, value_name = "DURATION")]
     pub request_timeout: Option<Time>,
     /// Which requests are recorded: a file with an audit.k8s.io/v1 Policy; needs --audit-log-path or
-    /// --audit-webhook-config-file
+    /// --audit-webhook-config-file [default: changes, secrets and entries into pods, without bodies]
     #[arg(long, value_name = "FILE")]
     pub audit_policy_file: Option<PathBuf>,
     /// Where audit events go, as lines of JSON; - is standard output

@@ -100,6 +100,9 @@ pub struct Policy {
     otherwise: Rule,
 }
 
+/// What is in force where no policy is given.
+const MINIMAL: &str = include_str!("minimal.yaml");
+
 const STAGES: [&str; 4] = ["RequestReceived", "ResponseStarted", "ResponseComplete", "Panic"];
 
 impl Policy {
@@ -108,6 +111,11 @@ impl Policy {
         let text = std::fs::read_to_string(path)
             .map_err(|source| PolicyError::Read { path: shown.clone(), source })?;
         Self::parse(&text).map_err(|why| PolicyError::Invalid { path: shown, why })
+    }
+
+    /// The policy where none is given: changes, secrets and entries into pods, without bodies.
+    pub fn minimal() -> Result<Self, PolicyError> {
+        Self::parse(MINIMAL).map_err(|why| PolicyError::Invalid { path: "(built in)".to_owned(), why })
     }
 
     /// YAML or JSON of kind Policy in `audit.k8s.io/v1`. Unknown fields are mistakes, as upstream's strict loader has it.

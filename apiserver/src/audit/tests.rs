@@ -35,6 +35,32 @@ fn decide(policy: &Policy, user: &UserInfo, method: &Method, uri: &str) -> Rule 
 }
 
 #[test]
+fn without_a_policy_changes_and_secrets_are_recorded() {
+    let policy = Policy::minimal().unwrap();
+    let alice = UserInfo::authenticated("alice", &[]);
+    let node = UserInfo::authenticated("system:node:n", &["system:nodes"]);
+    let table = [
+        (&alice, Method::GET, "/api/v1/namespaces/a/secrets/s", Level::Metadata),
+        (&alice, Method::GET, "/api/v1/secrets", Level::Metadata),
+        (&alice, Method::GET, "/api/v1/namespaces/a/configmaps", Level::Metadata),
+        (&alice, Method::GET, "/api/v1/namespaces/a/pods/p/exec?command=sh", Level::Metadata),
+        (&alice, Method::POST, "/api/v1/namespaces/a/serviceaccounts/b/token", Level::Metadata),
+        (&alice, Method::POST, "/apis/apps/v1/namespaces/a/deployments", Level::Metadata),
+        (&alice, Method::DELETE, "/api/v1/namespaces/a", Level::Metadata),
+        (&alice, Method::GET, "/api/v1/namespaces/a/pods", Level::None),
+        (&alice, Method::GET, "/readyz?verbose", Level::None),
+        (&alice, Method::POST, "/api/v1/namespaces/a/events", Level::None),
+        (&node, Method::GET, "/api/v1/namespaces/a/secrets/s?watch=1", Level::None),
+        (&node, Method::PATCH, "/api/v1/nodes/n/status", Level::None),
+        (&node, Method::PATCH, "/api/v1/nodes/n", Level::Metadata),
+        (&node, Method::PUT, "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/n", Level::None),
+    ];
+    for (user, method, uri, expected) in table {
+        assert_eq!(decide(&policy, user, &method, uri).level, expected, "{} {method} {uri}", user.name);
+    }
+}
+
+#[test]
 fn the_first_rule_that_matches_decides() {
     let policy = Policy::parse(POLICY).unwrap();
     let alice = UserInfo::authenticated("alice", &[]);

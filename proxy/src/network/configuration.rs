@@ -34,9 +34,19 @@ pub fn ensure(config: &Config, range: &str) -> Result<(), Error> {
     std::fs::create_dir_all(&config.cni_conf_dir).map_err(failed)?;
     // The runtime watches the directory, and must not read half a file.
     let new = config.cni_conf_dir.join(".10-coracle.new");
-    std::fs::write(&new, text).and_then(|()| std::fs::rename(&new, &path)).map_err(failed)?;
+    write_private(&new, &text).and_then(|()| std::fs::rename(&new, &path)).map_err(failed)?;
     tracing::info!(path = %path.display(), range, "pod network configured");
     Ok(())
+}
+
+/// For its owner alone, whatever the umask and whatever a file of that name allowed before.
+fn write_private(path: &Path, text: &str) -> io::Result<()> {
+    use std::io::Write as _;
+    use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+    let mut file =
+        std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+    file.set_permissions(std::fs::Permissions::from_mode(0o600))?;
+    file.write_all(text.as_bytes())
 }
 
 /// The file's new content, if it is to change. A present one keeps everything but the range.
@@ -79,6 +89,7 @@ fn template(config: &Config) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
 
     fn config(dir: &Path, create: bool) -> Config {
         let (node_name, addresses_dir) = ("n".to_owned(), Some("/data/cni".into()));
@@ -96,6 +107,8 @@ mod tests {
         ensure(&config, "10.42.7.0/24").expect("written");
         assert_eq!(read()["plugins"][0]["ipam"]["ranges"][0][0]["subnet"], "10.42.7.0/24");
         assert_eq!(read()["plugins"][0]["ipam"]["dataDir"], "/data/cni");
+        let mode = std::fs::metadata(dir.path().join(FILE)).expect("there").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "routes to pods are nobody else's to change or read");
         let mut edited = read();
         edited["plugins"][0]["mtu"] = 1400.into();
         std::fs::write(dir.path().join(FILE), edited.to_string()).expect("written");
