@@ -98,6 +98,12 @@ mod protobuf;
 #[path = "api_server/proxying.rs"]
 mod proxying;
 #[cfg(test)]
+#[path = "api_server/reach.rs"]
+mod reach;
+#[cfg(test)]
+#[path = "api_server/selecting.rs"]
+mod selecting;
+#[cfg(test)]
 #[path = "api_server/sockets.rs"]
 mod sockets;
 #[cfg(test)]

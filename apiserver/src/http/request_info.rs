@@ -3,6 +3,7 @@
 //! Mirrors upstream's `RequestInfo`: the attributes that authorization, admission, audit and metrics speak of.
 //! See <https://kubernetes.io/docs/reference/access-authn-authz/authorization/#determine-the-request-verb>.
 
+use coracle_api::FieldSelector;
 use http::Method;
 use percent_encoding::percent_decode_str;
 
@@ -17,8 +18,10 @@ pub struct RequestInfo {
     pub verb: &'static str,
     pub group: String,
     pub version: String,
-    /// Empty for cluster-scoped requests and requests over all namespaces.
+    /// Empty for cluster-scoped requests and requests over all namespaces. A namespace itself is in itself.
     pub namespace: String,
+    /// The path goes through a namespace to something in it, which a namespace itself is not.
+    pub within_namespace: bool,
     pub resource: String,
     pub subresource: String,
     /// Empty for collections.
@@ -96,21 +99,26 @@ impl RequestInfo {
             watching = true;
             parts = rest;
         }
-        self.fill_names(parts);
+        self.fill_names(group, parts);
         if self.name.is_empty() || watching {
             self.fill_collection(uri, watching);
         }
     }
 
-    fn fill_names(&mut self, parts: &[&str]) {
+    fn fill_names(&mut self, group: &str, parts: &[&str]) {
         let parts = match parts {
             // Subresources of a namespace, not resources inside it.
             ["namespaces", namespace, "status" | "finalize", ..] | ["namespaces", namespace] => {
-                (*namespace).clone_into(&mut self.namespace);
+                // Another group's resource of that name is not the namespace, and whoever may do something in the
+                // namespace may not do it there.
+                if group.is_empty() {
+                    (*namespace).clone_into(&mut self.namespace);
+                }
                 parts
             }
             ["namespaces", namespace, rest @ ..] if !rest.is_empty() => {
                 (*namespace).clone_into(&mut self.namespace);
+                self.within_namespace = true;
                 rest
             }
             _ => parts,
@@ -145,11 +153,8 @@ impl RequestInfo {
 
 /// The name in a field selector that requires one.
 fn named_by(selector: &str) -> Option<String> {
-    selector.split(',').find_map(|term| {
-        let value = term.trim().strip_prefix("metadata.name=")?;
-        let value = value.strip_prefix('=').unwrap_or(value);
-        (!value.is_empty()).then(|| value.to_owned())
-    })
+    let selector = FieldSelector::parse(selector).ok()?;
+    selector.exact("metadata.name").filter(|name| !name.is_empty()).map(str::to_owned)
 }
 
 fn plain_verb(method: &Method) -> &'static str {
@@ -211,6 +216,9 @@ mod tests {
             (Method::POST, "/api/v1/namespaces/n/pods/p/exec?command=ls", "create /v1 n/pods/p/exec"),
             (Method::GET, "/api/v1/watch/namespaces/n/pods", "watch /v1 n/pods//"),
             (Method::GET, "/api/v1/nodes?fieldSelector=metadata.name%3Dn1&watch=1", "watch /v1 /nodes/n1/"),
+            (Method::GET, "/api/v1/nodes?fieldSelector=x!%3D%5C,metadata.name%3Dn1", "list /v1 /nodes//"),
+            (Method::GET, "/api/v1/nodes?fieldSelector=&fieldSelector=metadata.name%3Dn1", "list /v1 /nodes//"),
+            (Method::GET, "/apis/g/v1/namespaces/n", "get g/v1 /namespaces/n/"),
         ];
         for (method, uri, expected) in table {
             let info = info(method, uri);

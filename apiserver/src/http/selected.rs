@@ -18,17 +18,13 @@ impl Selected {
         let Some(query) = query.filter(|query| selects && query.contains("Selector")) else {
             return selected;
         };
-        for (key, value) in form_urlencoded::parse(query.as_bytes()) {
-            let read = |text: Option<String>| text.unwrap_or_default();
-            match &*key {
-                "fieldSelector" if selected.field.is_empty() => {
-                    selected.field = read(FieldSelector::parse(&value).ok().map(|s| s.to_string()));
-                }
-                "labelSelector" if selected.label.is_empty() => {
-                    selected.label = read(LabelSelector::parse(&value).ok().map(|s| s.to_string()));
-                }
-                _ => {}
-            }
+        // The first of each counts, empty or not, as everywhere.
+        let first = |name: &str| form_urlencoded::parse(query.as_bytes()).find(|(key, _)| key == name);
+        if let Some((_, text)) = first("fieldSelector") {
+            selected.field = FieldSelector::parse(&text).map_or_else(|_| String::new(), |s| s.to_string());
+        }
+        if let Some((_, text)) = first("labelSelector") {
+            selected.label = LabelSelector::parse(&text).map_or_else(|_| String::new(), |s| s.to_string());
         }
         selected
     }
@@ -61,5 +57,7 @@ mod tests {
             nothing,
             "unreadable"
         );
+        let second = format!("{pods}?fieldSelector=&fieldSelector=spec.nodeName%3Dn&labelSelector&labelSelector=a");
+        assert_eq!(of(Method::GET, &second), nothing, "the first counts");
     }
 }

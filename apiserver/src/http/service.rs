@@ -269,10 +269,9 @@ async fn serve(
     if metrics_api::serves(server, &info.group, &info.version) {
         return Box::pin(metrics_api::answer(server, info, request.headers(), request.uri().query())).await;
     }
-    if connect::takes_any_method(info) {
-        return Box::pin(stream(server, info, user, request)).await;
-    }
-    let route = match Route::find(served, info) {
+    let any_method = connect::takes_any_method(info);
+    let find = if any_method { Route::of_any_method } else { Route::find };
+    let route = match find(served, info) {
         Ok(route) => route,
         Err(NoRoute::NotFound(error)) => return Err(error),
         Err(NoRoute::Method(allowed)) => return Ok(method_not_allowed(&allowed, wanted)),

@@ -23,7 +23,7 @@ const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 
 /// With upstream's default roles and admission; the user is a member of `system:masters`.
-async fn cluster() -> (Fixture, Arc<Pki>, tempfile::TempDir) {
+pub async fn cluster() -> (Fixture, Arc<Pki>, tempfile::TempDir) {
     let dir = tempfile::tempdir().unwrap();
     let pki = Pki::ensure(dir.path(), PkiOptions::default()).unwrap();
     let store: Arc<dyn Store> = MemoryStore::new();
@@ -58,12 +58,12 @@ async fn cluster() -> (Fixture, Arc<Pki>, tempfile::TempDir) {
     (Fixture { api, router, user }, pki, dir)
 }
 
-fn user(fixture: &Fixture, name: &str, groups: &[&str]) -> Fixture {
+pub fn user(fixture: &Fixture, name: &str, groups: &[&str]) -> Fixture {
     fixture.as_user(Some(UserInfo::authenticated(name, groups)))
 }
 
 /// Grants the rules to the user `name` in the whole cluster.
-async fn grant(admin: &Fixture, name: &str, rules: Value) {
+pub async fn grant(admin: &Fixture, name: &str, rules: Value) {
     let metadata = json!({ "name": name });
     let role = json!({ "kind": "ClusterRole", "apiVersion": "rbac.authorization.k8s.io/v1", "metadata": metadata, "rules": rules });
     admin.post(&format!("{RBAC}/clusterroles"), &role).await.expect(201);
