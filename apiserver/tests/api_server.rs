@@ -137,5 +137,8 @@ mod webhooks_support;
 #[path = "api_server/webhooks_validating.rs"]
 mod webhooks_validating;
 #[cfg(test)]
+#[path = "api_server/witness.rs"]
+mod witness;
+#[cfg(test)]
 #[path = "api_server/writes.rs"]
 mod writes;

@@ -61,11 +61,13 @@ fn node(port: Option<u16>) -> Object {
 }
 
 const LOG: Target<'static> =
-    Target { resource: "pods", subresource: "log", namespace: "default", name: "web" };
+    Target { resource: "pods", subresource: "log", namespace: "default", name: "web", rest_at: 0 };
 
 async fn get(target: Target<'_>, path: &str, objects: &Objects) -> Result<Response<Body>, ApiError> {
     let request = Request::get(path).body(Body::empty()).unwrap();
-    connect(request, target, objects, &kubelets()).await
+    let rest_at = path.find("/proxy").map_or(0, |at| at + "/proxy".len());
+    let query = Query::new(request.uri().query());
+    connect(request, Target { rest_at, ..target }, &query, objects, &kubelets()).await
 }
 
 async fn refused(target: Target<'_>, path: &str, objects: &Objects) -> (u16, String) {

@@ -6,6 +6,8 @@ pub mod body;
 mod component_statuses;
 mod deprecation;
 mod exchange;
+#[cfg(any(test, feature = "testing"))]
+pub(crate) mod fuzzing;
 mod gzip;
 pub mod limits;
 pub mod list_body;
@@ -17,7 +19,7 @@ pub mod request_info;
 mod resources;
 pub mod respond;
 mod route;
-mod selected;
+mod segments;
 pub mod serve;
 pub mod service;
 pub mod shape;

@@ -43,7 +43,9 @@ impl Route {
         let resource = served.resource();
         let outside = !resource.namespaced && info.within_namespace;
         let nowhere = resource.namespaced && !info.within_namespace && !info.is_collection();
-        if outside || nowhere {
+        // Only what is proxied has a path behind the subresource.
+        let beyond = info.subresource != "proxy" && !info.rest.trim_matches('/').is_empty();
+        if outside || nowhere || beyond {
             return Err(missing());
         }
         let subresource = match info.subresource.as_str() {

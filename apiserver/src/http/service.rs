@@ -1,15 +1,15 @@
 //! A request from its first byte to the answer: who, may they, what, and how it is told.
 
+use super::admit_connect::{self, Admitted};
 use super::exchange::Exchange;
 use super::limits::{self, is_long_running};
 use super::negotiation::Wanted;
 use super::resources::Call;
 use super::respond::{Reply, error_response, method_not_allowed};
 use super::route::{NoRoute, Route};
-use super::selected::Selected;
 use super::serve::Peer;
 use super::steps::{self, Step};
-use super::{RequestInfo, admit_connect, body, measure, paths};
+use super::{RequestInfo, body, measure, paths};
 use crate::admission::{annotations, deadline};
 use crate::audit;
 use crate::authn;
@@ -19,7 +19,6 @@ use crate::connect;
 use crate::flowcontrol::{self, Asker, Flow, width};
 use crate::metrics;
 use crate::metrics_api;
-use crate::registry::Query;
 use crate::registry::list::rest_token;
 use crate::server::Inner;
 use crate::traces::{self, Attribute, Context};
@@ -27,7 +26,7 @@ use axum::body::Body;
 use coracle_api::{ApiError, UserInfo};
 use futures::FutureExt;
 use http::header::{CONTENT_TYPE, RETRY_AFTER, USER_AGENT, X_CONTENT_TYPE_OPTIONS};
-use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Instant;
@@ -38,7 +37,7 @@ use std::time::Instant;
 /// the request itself, within its time.
 pub async fn handle(server: Arc<Inner>, request: Request<Body>) -> Response<Body> {
     let info = RequestInfo::new(request.method(), request.uri());
-    let wanted = Wanted::new(request.headers(), request.uri().query(), info.is_resource);
+    let wanted = Wanted::new(request.headers(), &info.query, info.is_resource);
     let shown = *wanted.as_ref().unwrap_or(&Wanted::default());
     let mut exchange = Exchange::new(info, request.headers(), server.registry.catalogue());
     if steps::verbose() {
@@ -93,8 +92,7 @@ async fn admit(
     }
     let mut user = found?;
     trace(server, exchange, &user, &mut request);
-    let selected = Selected::of(&exchange.info, request.uri().query());
-    let asked = attributes(&exchange.info, &user, &selected);
+    let asked = attributes(&exchange.info, &user);
     if let Some(other) = authn::impersonate_request(&asked, request.headers(), &*server.authorizer)? {
         user = other;
         if let Some(record) = &mut exchange.record {
@@ -102,7 +100,7 @@ async fn admit(
         }
     }
     if exchange.info.verb == "watch" || !is_long_running(&exchange.info) {
-        match seat(server, exchange, &user, request.uri().query()).await {
+        match seat(server, exchange, &user).await {
             Some(ticket) => exchange.ticket = Some(ticket),
             None => return Ok(too_many()),
         }
@@ -113,7 +111,7 @@ async fn admit(
         }
     }
     exchange.steps.done(Step::Seated);
-    authorize(server, exchange, &user, request.uri().query())?;
+    authorize(server, exchange, &user)?;
     exchange.steps.done(Step::Authorized);
     let wanted = match wanted {
         Err(error) if needs_json(server, &exchange.info) => return Err(error),
@@ -162,21 +160,16 @@ fn record(server: &Inner, exchange: &mut Exchange, user: &UserInfo, request: &Re
 }
 
 /// Seats for the request; `None` if it is refused.
-async fn seat(
-    server: &Inner,
-    exchange: &mut Exchange,
-    user: &UserInfo,
-    query: Option<&str>,
-) -> Option<flowcontrol::Ticket> {
+async fn seat(server: &Inner, exchange: &mut Exchange, user: &UserInfo) -> Option<flowcontrol::Ticket> {
     let info = &exchange.info;
     let flow = server.flow.classify(user, info)?;
-    let seats = if flow.is_exempt() { 1 } else { seats(server, info, &flow, query) };
+    let seats = if flow.is_exempt() { 1 } else { seats(server, info, &flow) };
     let entered = server.flow.enter(&flow, seats, Asker { user, info }).await;
     exchange.flow = Some(flow);
     entered.ok()
 }
 
-fn seats(server: &Inner, info: &RequestInfo, flow: &Flow, query: Option<&str>) -> u32 {
+fn seats(server: &Inner, info: &RequestInfo, flow: &Flow) -> u32 {
     if !matches!(info.verb, "list" | "watch") {
         return 1;
     }
@@ -184,7 +177,7 @@ fn seats(server: &Inner, info: &RequestInfo, flow: &Flow, query: Option<&str>) -
         let resource = server.registry.catalogue().by_plural(&info.group, &info.version, &info.resource);
         resource.map_or(0, |r| server.registry.cache.snapshot(&r.storage.key).objects.len())
     };
-    width::seats(info, &Query::new(query), || flow.max_seats(), count)
+    width::seats(info, || flow.max_seats(), count)
 }
 
 /// Upstream's answer to those whom no seat was found for.
@@ -220,16 +213,16 @@ async fn in_time(
     user: &UserInfo,
     request: Request<Body>,
 ) -> Result<Response<Body>, ApiError> {
-    let query = request.uri().query();
     let writes = !matches!(exchange.info.verb, "get" | "list" | "watch");
-    exchange.dry_run = writes && query.is_some_and(|query| query.contains("dryRun=All"));
+    exchange.dry_run = writes && exchange.info.query.is_dry_run();
     let (info, served) = (&exchange.info, exchange.served.as_ref());
     if is_long_running(info) {
         let work = Box::pin(serve(server, info, served, wanted, user, request));
         return annotated(exchange.record.as_mut(), work).await;
     }
     let _counted = measure::in_flight(info);
-    let time = limits::deadline(query, server.request_timeout)?.saturating_sub(exchange.steps.elapsed());
+    let time =
+        limits::deadline(&info.query, server.request_timeout)?.saturating_sub(exchange.steps.elapsed());
     // Boxed, because it is wrapped twice below, and each layer would hold it again.
     let work = Box::pin(serve(server, info, served, wanted, user, request));
     let end = tokio::time::Instant::now() + time;
@@ -259,17 +252,22 @@ async fn serve(
     user: &UserInfo,
     request: Request<Body>,
 ) -> Result<Response<Body>, ApiError> {
+    info.check_path()?;
     if let Some(remote) = server.aggregator.find(info) {
         // What is seldom taken must not make every request's future large.
         return Ok(Box::pin(server.aggregator.answer(&remote, user, request, &server.stop)).await);
     }
     if !info.is_resource {
-        return paths::answer(server, info, wanted, request.headers(), request.uri().query()).await;
+        return paths::answer(server, info, wanted, request.headers()).await;
+    }
+    if info.subresource != "proxy" {
+        // What is proxied, others read.
+        info.query.check_readable()?;
     }
     if metrics_api::serves(server, &info.group, &info.version) {
-        return Box::pin(metrics_api::answer(server, info, request.headers(), request.uri().query())).await;
+        return Box::pin(metrics_api::answer(server, info, request.headers())).await;
     }
-    let any_method = connect::takes_any_method(info);
+    let any_method = connect::takes_any_method(info) && request.method() == Method::OPTIONS;
     let find = if any_method { Route::of_any_method } else { Route::find };
     let route = match find(served, info) {
         Ok(route) => route,
@@ -279,15 +277,14 @@ async fn serve(
     if info.group.is_empty() && connect::handles(&info.resource, &info.subresource) {
         return Box::pin(stream(server, info, user, request)).await;
     }
-    let query = Query::new(request.uri().query());
     let (parts, body) = request.into_parts();
     let headers: &HeaderMap = &parts.headers;
     let wanted = match route.served.custom().filter(|_| info.subresource != "scale") {
-        Some(_) => Wanted::of_custom(headers, parts.uri.query())?,
+        Some(_) => Wanted::of_custom(headers, &info.query)?,
         None => wanted,
     };
     let pieces = parts.extensions.get();
-    let call = Call { server, info, user, headers, query, wanted, route, pieces };
+    let call = Call { server, info, user, headers, wanted, route, pieces };
     call.answer(body).await
 }
 
@@ -305,20 +302,14 @@ fn authenticate(server: &Inner, info: &RequestInfo, request: &Request<Body>) -> 
     }
 }
 
-fn authorize(
-    server: &Inner,
-    exchange: &mut Exchange,
-    user: &UserInfo,
-    query: Option<&str>,
-) -> Result<(), ApiError> {
+fn authorize(server: &Inner, exchange: &mut Exchange, user: &UserInfo) -> Result<(), ApiError> {
     let info = &exchange.info;
     // Upstream's --authorization-always-allow-paths.
     let root = info.path.split('/').nth(1).unwrap_or_default();
     if !info.is_resource && matches!(root, "livez" | "readyz" | "healthz") {
         return Ok(());
     }
-    let selected = Selected::of(info, query);
-    let attributes = attributes(info, user, &selected);
+    let attributes = attributes(info, user);
     let began = Instant::now();
     let decision = server.authorizer.authorize(&attributes);
     let allowed = matches!(decision, Decision::Allow(_));
@@ -332,7 +323,7 @@ fn authorize(
 }
 
 /// What is asked, for those who allow it.
-fn attributes<'a>(info: &'a RequestInfo, user: &'a UserInfo, selected: &'a Selected) -> Attributes<'a> {
+fn attributes<'a>(info: &'a RequestInfo, user: &'a UserInfo) -> Attributes<'a> {
     if !info.is_resource {
         return Attributes::path(user, info.verb, &info.path);
     }
@@ -340,8 +331,8 @@ fn attributes<'a>(info: &'a RequestInfo, user: &'a UserInfo, selected: &'a Selec
         version: &info.version,
         subresource: &info.subresource,
         name: &info.name,
-        field_selector: &selected.field,
-        label_selector: &selected.label,
+        field_selector: info.selectors.as_ref().map_or("", |selectors| &selectors.field_text),
+        label_selector: info.selectors.as_ref().map_or("", |selectors| &selectors.label_text),
         ..Attributes::resource(user, info.verb, &info.group, &info.resource, &info.namespace)
     }
 }
@@ -352,7 +343,7 @@ async fn stream(
     user: &UserInfo,
     request: Request<Body>,
 ) -> Result<Response<Body>, ApiError> {
-    let request = admit_connect::admit(server, info, user, request).await?;
+    let Admitted { request, query } = admit_connect::admit(server, info, user, request).await?;
     let Some(kubelets) = &server.kubelets else {
         return Err(ApiError::unavailable("this server has no client for kubelets"));
     };
@@ -361,6 +352,8 @@ async fn stream(
         subresource: &info.subresource,
         namespace: if info.resource == "nodes" { "" } else { &info.namespace },
         name: &info.name,
+        rest_at: info.rest_at,
     };
-    connect::connect(request, target, &*server.registry.cache, kubelets).await
+    let query = query.as_ref().unwrap_or(&info.query);
+    connect::connect(request, target, query, &*server.registry.cache, kubelets).await
 }

@@ -32,7 +32,7 @@ impl Call<'_> {
     }
 
     pub(super) async fn special_create(&self, scope: &Scope<'_>, body: Body) -> Result<Reply, ApiError> {
-        let options = self.query.write_options("CreateOptions")?;
+        let options = self.info.query.write_options("CreateOptions")?;
         let object = self.decode(scope, body, "CreateOptions").await?;
         match (&*scope.resource.plural, self.route.subresource().map_or("", |s| &*s.name)) {
             ("pods", "binding") => Ok(Reply::json(StatusCode::CREATED, scope.bind(&object, &options).await?)),
@@ -94,7 +94,7 @@ impl Call<'_> {
         let Some(pods) = catalogue::by_plural("", "v1", "pods") else {
             return Err(ApiError::page_not_found());
         };
-        let options = self.query.write_options("CreateOptions")?;
+        let options = self.info.query.write_options("CreateOptions")?;
         let admitted = scope.admit_body(Operation::Create, binding.clone(), Asked::Write(&options)).await?;
         let binding = &admitted;
         let name = binding["metadata"]["name"].as_str().unwrap_or_default();

@@ -64,10 +64,14 @@ struct Sent<'a> {
 }
 
 impl Query {
-    /// From the body where there is one, otherwise from the query.
+    /// From the body where there is one, otherwise from the query. What either asks only to be tried is only tried.
     pub fn delete_options(&self, body: Option<&Value>) -> Result<DeleteOptions, ApiError> {
         match body {
-            Some(body) => Sent::from_body(body)?.check(),
+            Some(body) => {
+                let options = Sent::from_body(body)?.check()?;
+                let tried = Sent { dry_run: self.all("dryRun"), ..Sent::default() }.check()?;
+                Ok(DeleteOptions { dry_run: options.dry_run || tried.dry_run, ..options })
+            }
             None => Sent {
                 dry_run: self.all("dryRun"),
                 grace_seconds: self.integer("gracePeriodSeconds")?,
@@ -196,6 +200,16 @@ mod tests {
     use super::*;
 
     #[test]
+    fn either_makes_it_a_trial() {
+        let of = |query, body| Query::new(Some(query)).delete_options(Some(&body));
+        assert!(of("dryRun=All", json!({})).unwrap().dry_run);
+        assert!(of("", json!({ "dryRun": ["All"] })).unwrap().dry_run);
+        assert!(!of("gracePeriodSeconds=5", json!({})).unwrap().dry_run);
+        assert_eq!(of("gracePeriodSeconds=5", json!({})).unwrap().grace_seconds, None);
+        assert_eq!(of("dryRun=", json!({ "dryRun": ["All"] })).unwrap_err().code, 422);
+    }
+
+    #[test]
     fn from_query_and_body() {
         let query = Query::new(Some("gracePeriodSeconds=5&propagationPolicy=Orphan&dryRun=All&uid=u"));
         let from_query = query.delete_options(None).unwrap();
@@ -207,7 +221,7 @@ mod tests {
         let from_body = query.delete_options(Some(&body)).unwrap();
         assert_eq!(from_body.uid.as_deref(), Some(""));
         assert_eq!(from_body.resource_version.as_deref(), Some("5"));
-        assert!(from_body.accepted && !from_body.dry_run);
+        assert!(from_body.accepted && from_body.dry_run, "what is asked to be tried is tried");
         assert_eq!(from_body.propagation, Some(Propagation::Background));
     }
 

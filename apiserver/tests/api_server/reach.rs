@@ -36,7 +36,8 @@ fn root(resource: &Resource) -> String {
 /// The object, its collection, its subresources, and the ways past them that clients know.
 fn paths(base: &str, plural: &str, subresources: &[String]) -> Vec<String> {
     let one = format!("{base}/{plural}/n");
-    let mut paths = vec![format!("{base}/{plural}"), one.clone(), format!("{one}/"), format!("{one}/proxy/x")];
+    let mut paths =
+        vec![format!("{base}/{plural}"), one.clone(), format!("{one}/"), format!("{one}/proxy/x")];
     paths.push(format!("{base}/{plural}?fieldSelector=metadata.name%3Dn"));
     paths.push(format!("{base}/{plural}?fieldSelector=metadata.name%3Dn&watch=1"));
     paths.extend(subresources.iter().map(|name| format!("{one}/{name}")));
@@ -107,8 +108,7 @@ async fn custom_resources_likewise() {
         definition["spec"]["scope"] = "Cluster".into();
         definition["spec"]["names"] = json!({ "plural": plural, "kind": kind });
         establish(&admin, &definition).await;
-        let object =
-            json!({ "apiVersion": "example.com/v1", "kind": kind, "metadata": { "name": "n" } });
+        let object = json!({ "apiVersion": "example.com/v1", "kind": kind, "metadata": { "name": "n" } });
         admin.post(&format!("/apis/example.com/v1/{plural}"), &object).await.expect(201);
         let paths = paths("/apis/example.com/v1/namespaces/n", plural, &[]);
         nothing_at(&tenant, &paths).await;
@@ -131,5 +131,6 @@ async fn a_namespace_is_reached_by_its_own_path_alone() {
     tenant.get("/api/v1/namespaces").await.expect(403);
     let labels: Value = json!({ "metadata": { "labels": { "a": "b" } } });
     tenant.patch("/api/v1/namespaces/n", "merge-patch", &labels).await.expect(200);
-    nothing_at(&tenant, &paths("/api/v1/namespaces/n", "namespaces", &["status".into(), "finalize".into()])).await;
+    nothing_at(&tenant, &paths("/api/v1/namespaces/n", "namespaces", &["status".into(), "finalize".into()]))
+        .await;
 }

@@ -30,7 +30,8 @@ fn tries(collection: &str, selector: &str) -> Vec<String> {
     let old = collection.replacen("/api/v1/", "/api/v1/watch/", 1);
     let each = |trick: &&str| {
         let query = trick.replace("SELECTOR", &selector.replace('=', "%3D"));
-        let watch = format!("{query}&timeoutSeconds=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan");
+        let watch =
+            format!("{query}&timeoutSeconds=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan");
         [format!("{collection}?{query}"), format!("{collection}?watch=1&{watch}"), format!("{old}?{watch}")]
     };
     TRICKS.iter().flat_map(each).collect()
@@ -61,7 +62,9 @@ fn bound(name: &str, node: &str, secret: &str) -> Value {
 #[tokio::test]
 async fn a_node_sees_its_own_pods_and_their_secrets() {
     let (admin, _pki, _dir) = cluster().await;
-    admin.post("/api/v1/namespaces/default/serviceaccounts", &json!({ "metadata": { "name": "default" } })).await;
+    admin
+        .post("/api/v1/namespaces/default/serviceaccounts", &json!({ "metadata": { "name": "default" } }))
+        .await;
     for (name, node) in [("own", "one"), ("foreign", "two")] {
         admin.post("/api/v1/nodes", &json!({ "metadata": { "name": node } })).await.expect(201);
         let secret = json!({ "metadata": { "name": name }, "stringData": { "k": "v" } });
