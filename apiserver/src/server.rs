@@ -11,7 +11,7 @@ use crate::discovery::Published;
 use crate::flowcontrol::{self, FlowControl};
 use crate::health::{Health, Matters};
 use crate::http::limits::REQUEST_TIMEOUT;
-use crate::http::serve::{self, Front};
+use crate::http::serve;
 use crate::http::service;
 use crate::metrics;
 use crate::metrics_api;
@@ -268,11 +268,7 @@ impl ApiServer {
         tls: Option<Arc<rustls::ServerConfig>>,
         stop: CancellationToken,
     ) {
-        let front = Front {
-            server: self.inner.clone(),
-            tls: tls.map(Into::into),
-            authenticator: self.inner.authenticator.clone(),
-        };
-        serve::serve(front, listener, stop).await;
+        let authenticator = self.inner.authenticator.clone();
+        serve::serve(self.inner.clone(), authenticator, tls, listener, stop).await;
     }
 }

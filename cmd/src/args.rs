@@ -3,6 +3,7 @@
 use crate::access::AccessArgs;
 use crate::edge::EdgeArgs;
 use crate::eviction::EvictionArgs;
+use crate::time::Time;
 use clap::{Args, Parser, Subcommand};
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -80,6 +81,9 @@ pub struct ServerArgs {
     pub service_cidr: Option<String>,
     #[command(flatten)]
     pub eviction: EvictionArgs,
+    /// How long nothing may move on exec, attach and port-forward until they are ended; 0 is for ever [default: 4h0m0s]
+    #[arg(long, value_name = "DURATION")]
+    pub streaming_connection_idle_timeout: Option<Time>,
     #[command(flatten)]
     pub edge: EdgeArgs,
     #[command(flatten)]
@@ -131,6 +135,9 @@ pub struct AgentArgs {
     pub cni_conf_dir: PathBuf,
     #[command(flatten)]
     pub eviction: EvictionArgs,
+    /// How long nothing may move on exec, attach and port-forward until they are ended; 0 is for ever [default: 4h0m0s]
+    #[arg(long, value_name = "DURATION")]
+    pub streaming_connection_idle_timeout: Option<Time>,
     /// More of the log: 3 shows requests, 4 what components do, 6 everything [default: 2]
     #[arg(long, short = 'v', value_name = "LEVEL")]
     pub v: Option<u8>,

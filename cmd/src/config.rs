@@ -4,11 +4,13 @@ use crate::access::AccessArgs;
 use crate::args::ServerArgs;
 use crate::edge::EdgeArgs;
 use crate::eviction::EvictionArgs;
-use coracle_kubelet::config::{EvictionConfiguration, EvictionSettings};
+use crate::time::Time;
+use coracle_kubelet::config::{EvictionConfiguration, EvictionSettings, STREAMING_CONNECTION_IDLE_TIMEOUT};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 pub const DEFAULT_DATA_DIR: &str = "/var/lib/coracle";
 pub const DEFAULT_RUNTIME_ENDPOINT: &str = "unix:///run/containerd/containerd.sock";
@@ -84,6 +86,7 @@ struct File {
     eviction_minimum_reclaim: Option<BTreeMap<String, String>>,
     eviction_max_pod_grace_period: Option<u32>,
     eviction_pressure_transition_period: Option<String>,
+    streaming_connection_idle_timeout: Option<Time>,
 }
 
 impl File {
@@ -120,6 +123,7 @@ pub struct Config {
     pub edge: EdgeArgs,
     pub access: AccessArgs,
     pub eviction: EvictionSettings,
+    pub streaming_connection_idle_timeout: Duration,
     /// What was given, by the names of flags.
     pub flags: BTreeMap<String, String>,
 }
@@ -213,6 +217,9 @@ fn merge(args: ServerArgs, mut file: File, mistakes: &mut Vec<String>) -> Config
         flags: BTreeMap::new(),
         access,
         eviction,
+        streaming_connection_idle_timeout: streaming_idle(
+            args.streaming_connection_idle_timeout.or(file.streaming_connection_idle_timeout),
+        ),
         data_dir,
     }
 }
@@ -227,6 +234,11 @@ pub fn eviction(
         mistakes.extend(more);
         EvictionSettings::default()
     })
+}
+
+/// Upstream's default where nobody says.
+pub fn streaming_idle(asked: Option<Time>) -> Duration {
+    asked.map_or(STREAMING_CONNECTION_IDLE_TIMEOUT, |time| time.0)
 }
 
 pub fn or_note<T>(result: Result<T, String>, mistakes: &mut Vec<String>) -> Option<T> {
@@ -301,7 +313,7 @@ mod tests {
     fn flags_win_over_the_file_and_the_file_over_defaults() {
         let dir = tempfile::tempdir().expect("temporary directory");
         let path = dir.path().join("config.yaml");
-        std::fs::write(&path, "httpsPort: 7443\ndataDir: /somewhere\ndisable: [proxy]\nevictionHard:\n  nodefs.available: 1Gi\nevictionMaxPodGracePeriod: 7\n").expect("write");
+        std::fs::write(&path, "httpsPort: 7443\ndataDir: /somewhere\ndisable: [proxy]\nevictionHard:\n  nodefs.available: 1Gi\nevictionMaxPodGracePeriod: 7\nstreamingConnectionIdleTimeout: 1h30m\n").expect("write");
         let asked = ServerArgs { config: Some(path), https_port: Some(8443), ..args("n1") };
         let config = Config::load(asked).expect("valid");
         assert_eq!(config.https_port, 8443);
@@ -309,6 +321,7 @@ mod tests {
         assert_eq!(config.kubeconfig, Path::new("/somewhere/admin.conf"));
         assert!(!config.runs(Component::Proxy) && config.runs(Component::Dns));
         assert_eq!(config.eviction.max_pod_grace.as_secs(), 7);
+        assert_eq!(config.streaming_connection_idle_timeout.as_secs(), 5400);
     }
 
     #[test]

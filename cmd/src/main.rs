@@ -54,6 +54,7 @@ fn levels(v: Option<u8>) -> &'static str {
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
+    coracle_listen::raise_descriptors();
     match cli.command {
         Command::Server(args) => in_runtime(levels(args.v), server::command(*args)),
         // Whatever fails is told by whoever asked.

@@ -29,7 +29,7 @@ pub async fn run_kubelet(
     std::fs::create_dir_all(settings.static_pods_dir())?;
     let addresses = vec![SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), settings.port)];
     let (node_name, pods_dir) = (settings.node_name.clone(), settings.pods_dir());
-    let configz = configz(&settings);
+    let (configz, stream_idle) = (configz(&settings), settings.streaming_connection_idle_timeout);
     let parts = coracle_kubelet::Parts::real(&settings);
     let built = coracle_kubelet::build(&context, settings, parts)?;
     let pods = built.pods_api();
@@ -43,6 +43,7 @@ pub async fn run_kubelet(
             node_name,
             log_root,
             pods_dir,
+            stream_idle,
             configz,
         };
         Ok(coracle_kubelet::server::run(context, server, pods).await?)
@@ -62,6 +63,7 @@ fn configz(settings: &coracle_kubelet::Config) -> serde_json::Value {
         "maxPods": settings.max_pods,
         "port": settings.port,
         "staticPodPath": settings.static_pods_dir(),
+        "streamingConnectionIdleTimeout": coracle_api::duration::written(settings.streaming_connection_idle_timeout),
     });
     let eviction = serde_json::json!(settings.eviction.configuration());
     if let (Some(all), serde_json::Value::Object(eviction)) = (configuration.as_object_mut(), eviction) {

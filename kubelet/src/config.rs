@@ -5,6 +5,9 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+/// Upstream's default, in force where nobody chooses.
+pub const STREAMING_CONNECTION_IDLE_TIMEOUT: Duration = Duration::from_secs(4 * 3600);
+
 /// Plain data; every field has upstream's default except those that name this node.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -43,6 +46,8 @@ pub struct Config {
     pub eviction: EvictionSettings,
     /// How long a runtime that answered before may be silent until the node is not ready; upstream's 30 s.
     pub runtime_patience: Duration,
+    /// After so long without a byte exec, attach and port-forward are ended; zero is never.
+    pub streaming_connection_idle_timeout: Duration,
 }
 
 impl Config {
@@ -68,6 +73,7 @@ impl Config {
             container_log_max_files: 5,
             eviction: EvictionSettings::default(),
             runtime_patience: Duration::from_secs(30),
+            streaming_connection_idle_timeout: STREAMING_CONNECTION_IDLE_TIMEOUT,
         }
     }
 

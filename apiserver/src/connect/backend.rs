@@ -1,5 +1,6 @@
 //! One HTTP/1.1 connection per request to a kubelet, a pod or a service endpoint.
 
+use super::forward::Ends;
 use super::{items, text, tls};
 use crate::strategy::Reader;
 use axum::body::Body;
@@ -32,14 +33,22 @@ pub struct KubeletClient {
     /// For `https:` endpoints behind `proxy`, whose certificates nobody vouches for.
     pub(super) any_tls: Arc<ClientConfig>,
     /// Ends proxied connections.
-    pub(super) stop: CancellationToken,
+    pub(super) ends: Ends,
 }
 
 impl KubeletClient {
     /// `tls` carries the certificate `apiserver-kubelet-client` and the roots that sign kubelets' serving
     /// certificates; `stop` ends every upgraded connection that is still open.
     pub fn new(tls: Arc<ClientConfig>, stop: CancellationToken) -> Self {
-        Self { any_tls: tls::unverified(tls.crypto_provider()), tls, stop }
+        Self { any_tls: tls::unverified(tls.crypto_provider()), tls, ends: Ends::from(&stop) }
+    }
+
+    /// Ends exec, attach, port-forward and other upgraded connections when nothing moves on them for so long; zero is
+    /// never.
+    #[must_use]
+    pub fn with_stream_idle(mut self, idle: Duration) -> Self {
+        self.ends.idle = idle;
+        self
     }
 
     /// A JSON document of the node's kubelet.

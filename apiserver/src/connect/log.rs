@@ -57,7 +57,7 @@ async fn socket(
     parts.headers = headers::for_backend(&parts);
     parts.uri = path.parse().map_err(ApiError::internal)?;
     parts.version = http::Version::HTTP_11;
-    let answer = forward::forward(Request::from_parts(parts, body), backend, &kubelets.stop).await;
+    let answer = forward::forward(Request::from_parts(parts, body), backend, &kubelets.ends).await;
     let answer = answer.map_err(|error| ApiError::internal(format!("error dialing backend: {error}")))?;
     if answer.status().as_u16() < 400 {
         return Ok(answer);

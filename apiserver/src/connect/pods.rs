@@ -30,7 +30,7 @@ pub(super) async fn stream(
     parts.headers = headers::for_backend(&parts);
     parts.uri = path.parse().map_err(ApiError::internal)?;
     parts.version = http::Version::HTTP_11;
-    forward::forward(Request::from_parts(parts, body), &backend, &kubelets.stop)
+    forward::forward(Request::from_parts(parts, body), &backend, &kubelets.ends)
         .await
         .map_err(|error| ApiError::internal(format!("error dialing backend: {error}")))
 }

@@ -45,7 +45,7 @@ pub(super) async fn proxy(
     parts.headers = forwarded;
     parts.uri = super::pods::joined(path, query).parse().map_err(ApiError::internal)?;
     parts.version = http::Version::HTTP_11;
-    let sent = forward::forward(Request::from_parts(parts, body), &backend, &kubelets.stop).await;
+    let sent = forward::forward(Request::from_parts(parts, body), &backend, &kubelets.ends).await;
     let mut response = sent.map_err(failed)?;
     headers::remove_cors(response.headers_mut());
     if upgrade {

@@ -6,6 +6,7 @@ use hyper_util::rt::TokioIo;
 use rustls::{ClientConfig, RootCertStore};
 use serde_json::json;
 use std::collections::HashMap;
+use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
@@ -207,17 +208,23 @@ async fn backend(answer: &'static str) -> (Backend, tokio::task::JoinHandle<Stri
 
 /// A real HTTP server in front of `forward`, because only it makes an `OnUpgrade`.
 async fn front(backend: Backend) -> TcpStream {
+    front_until(backend, Duration::ZERO).await
+}
+
+/// Likewise, but upgraded connections end when nothing moves on them for so long.
+async fn front_until(backend: Backend, idle: Duration) -> TcpStream {
+    let ends = forward::Ends { stop: CancellationToken::new(), idle };
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
         let (stream, _) = listener.accept().await.unwrap();
         let service = hyper::service::service_fn(move |request: Request<hyper::body::Incoming>| {
-            let backend = backend.clone();
+            let (backend, ends) = (backend.clone(), ends.clone());
             async move {
                 let (mut parts, body) = request.into_parts();
                 parts.headers = headers::for_backend(&parts);
                 let request = Request::from_parts(parts, Body::new(body));
-                forward::forward(request, &backend, &CancellationToken::new()).await
+                forward::forward(request, &backend, &ends).await
             }
         });
         let http = hyper::server::conn::http1::Builder::new();
@@ -248,6 +255,29 @@ async fn an_upgrade_becomes_a_pipe_that_closes_with_its_client() {
     let head = served.await.unwrap().to_lowercase();
     assert!(head.contains("upgrade: spdy/3.1"), "{head}");
     assert!(!head.contains("authorization") && !head.contains("impersonate"), "{head}");
+}
+
+#[tokio::test]
+async fn an_upgraded_connection_ends_when_nothing_moves() {
+    let idle = Duration::from_millis(400);
+    let switching = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n";
+    let (backend, served) = backend(switching).await;
+    let mut client = front_until(backend, idle).await;
+    let request = b"POST /exec HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n";
+    client.write_all(request).await.unwrap();
+    let mut got = Vec::new();
+    while !got.ends_with(b"\r\n\r\n") {
+        got.push(client.read_u8().await.unwrap());
+    }
+    let began = std::time::Instant::now();
+    for _ in 0..6 {
+        tokio::time::sleep(idle / 4).await;
+        client.write_all(b"x").await.unwrap();
+        assert_eq!(client.read_u8().await.unwrap(), b'x');
+    }
+    assert!(began.elapsed() > idle);
+    assert_eq!(client.read(&mut [0]).await.unwrap(), 0);
+    served.await.unwrap();
 }
 
 #[tokio::test]

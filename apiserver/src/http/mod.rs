@@ -23,6 +23,7 @@ pub mod service;
 pub mod shape;
 mod special;
 mod steps;
+mod upload;
 mod warnings;
 pub mod watch_body;
 mod watch_stream;

@@ -9,7 +9,7 @@ use super::route::{NoRoute, Route};
 use super::selected::Selected;
 use super::serve::Peer;
 use super::steps::{self, Step};
-use super::{RequestInfo, admit_connect, body, measure, paths};
+use super::{RequestInfo, admit_connect, measure, paths, upload};
 use crate::admission::{annotations, deadline};
 use crate::audit;
 use crate::authn;
@@ -25,6 +25,7 @@ use crate::server::Inner;
 use crate::traces::{self, Attribute, Context};
 use axum::body::Body;
 use coracle_api::{ApiError, UserInfo};
+use coracle_listen::Place;
 use futures::FutureExt;
 use http::header::{CONTENT_TYPE, RETRY_AFTER, USER_AGENT, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode};
@@ -92,6 +93,11 @@ async fn admit(
         record.arrived().await?;
     }
     let mut user = found?;
+    if let Some(place) =
+        request.extensions().get::<Arc<Place>>().filter(|_| !user.in_group("system:unauthenticated"))
+    {
+        place.known();
+    }
     trace(server, exchange, &user, &mut request);
     let selected = Selected::of(&exchange.info, request.uri().query());
     let asked = attributes(&exchange.info, &user, &selected);
@@ -119,7 +125,6 @@ async fn admit(
         Err(error) if needs_json(server, &exchange.info) => return Err(error),
         _ => shown,
     };
-    let request = recorded_body(exchange, request).await?;
     in_time(server, exchange, wanted, &user, request).await
 }
 
@@ -198,20 +203,6 @@ fn too_many() -> Response<Body> {
     response
 }
 
-/// The body is read here only if the audit log wants it.
-async fn recorded_body(exchange: &mut Exchange, request: Request<Body>) -> Result<Request<Body>, ApiError> {
-    let writes = matches!(exchange.info.verb, "create" | "update" | "patch" | "delete" | "deletecollection");
-    let Some(record) = exchange.record.as_mut().filter(|r| r.wants_request()) else { return Ok(request) };
-    if !writes || is_long_running(&exchange.info) {
-        return Ok(request);
-    }
-    let (parts, body) = request.into_parts();
-    let bytes = body::read(body).await?;
-    let kind = parts.headers.get(CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or_default();
-    record.request_object(kind, &bytes);
-    Ok(Request::from_parts(parts, Body::from(bytes)))
-}
-
 /// The request itself, with its annotations, until its time is over.
 async fn in_time(
     server: &Arc<Inner>,
@@ -223,16 +214,18 @@ async fn in_time(
     let query = request.uri().query();
     let writes = !matches!(exchange.info.verb, "get" | "list" | "watch");
     exchange.dry_run = writes && query.is_some_and(|query| query.contains("dryRun=All"));
-    let (info, served) = (&exchange.info, exchange.served.as_ref());
-    if is_long_running(info) {
+    if is_long_running(&exchange.info) {
+        let (info, served) = (&exchange.info, exchange.served.as_ref());
         let work = Box::pin(serve(server, info, served, wanted, user, request));
         return annotated(exchange.record.as_mut(), work).await;
     }
-    let _counted = measure::in_flight(info);
+    let _counted = measure::in_flight(&exchange.info);
     let time = limits::deadline(query, server.request_timeout)?.saturating_sub(exchange.steps.elapsed());
+    let end = tokio::time::Instant::now() + time;
+    let request = Box::pin(upload::whole(server, exchange, user, request, end)).await?;
+    let (info, served) = (&exchange.info, exchange.served.as_ref());
     // Boxed, because it is wrapped twice below, and each layer would hold it again.
     let work = Box::pin(serve(server, info, served, wanted, user, request));
-    let end = tokio::time::Instant::now() + time;
     let work = traces::within(exchange.trace_parent.clone(), work);
     let work = tokio::time::timeout_at(end, deadline::until(end, work));
     let outcome = annotated(exchange.record.as_mut(), work).await;

@@ -109,7 +109,8 @@ async fn answers_name_the_schema_and_the_level() {
     assert_eq!(row["cells"][5], "False");
 }
 
-/// A request whose body does not end holds its seat; the next one is refused as upstream refuses.
+/// A request whose answer is not taken holds its seat; the next one is refused as upstream refuses. One whose body does not
+/// come gives its seat back.
 #[tokio::test]
 async fn a_level_without_seats_refuses() {
     let options = EdgeOptions {
@@ -123,13 +124,7 @@ async fn a_level_without_seats_refuses() {
     fixture.post(SCHEMAS, &schema("mine", "mine", "alice")).await.expect(201);
     until(&fixture, &format!("{SCHEMAS}/mine"), |s| s["status"]["conditions"][0]["reason"] == "Found").await;
     let alice = fixture.as_user(Some(UserInfo::authenticated("alice", &[])));
-    let endless = Body::from_stream(futures::stream::pending::<Result<bytes::Bytes, std::io::Error>>());
-    let request =
-        Request::post(CONFIG_MAPS).header("content-type", "application/json").body(endless).unwrap();
-    let holding = tokio::spawn({
-        let alice = alice.clone();
-        async move { alice.send(request).await }
-    });
+    let holding = alice.send(Request::get(CONFIG_MAPS).body(Body::empty()).unwrap()).await;
     let page = "/debug/api_priority_and_fairness/dump_priority_levels";
     let began = Instant::now();
     loop {
@@ -148,9 +143,28 @@ async fn a_level_without_seats_refuses() {
     assert_eq!(refused.header("x-content-type-options"), "nosniff");
     assert_eq!(refused.body, "Too many requests, please try again later.\n");
     assert_eq!(fixture.get(CONFIG_MAPS).await.status, 200, "administrators are exempt");
-    holding.abort();
-    let _ = holding.await;
-    assert_eq!(alice.get(CONFIG_MAPS).await.status, 200);
+    drop(holding);
+    answered(&alice).await;
+    let endless = Body::from_stream(futures::stream::pending::<Result<bytes::Bytes, std::io::Error>>());
+    let request =
+        Request::post(CONFIG_MAPS).header("content-type", "application/json").body(endless).unwrap();
+    let waiting = tokio::spawn({
+        let alice = alice.clone();
+        async move { alice.send(request).await.status() }
+    });
+    tokio::task::yield_now().await;
+    answered(&alice).await;
+    assert!(!waiting.is_finished(), "it still waits for its body");
+    assert_eq!(waiting.await.unwrap(), 504);
+}
+
+/// Waits until there is a seat; well below the time that a body may take.
+async fn answered(client: &Fixture) {
+    let began = Instant::now();
+    while client.get(CONFIG_MAPS).await.status != 200 {
+        assert!(began.elapsed() < Duration::from_secs(3), "no seat");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

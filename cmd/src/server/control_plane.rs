@@ -147,7 +147,8 @@ fn assemble(
     let authenticator = Authenticator::new(pki, tokens.clone(), cache.clone()).map_err(certificates)?;
     let anonymous = config.access.anonymous();
     let authenticator = if anonymous { authenticator } else { authenticator.without_anonymous() };
-    let kubelets = KubeletClient::new(pki.client_config_for_kubelet().map_err(certificates)?, stop.clone());
+    let kubelets = KubeletClient::new(pki.client_config_for_kubelet().map_err(certificates)?, stop.clone())
+        .with_stream_idle(config.streaming_connection_idle_timeout);
     let generation = server::rbac_generation(cache.clone());
     let authorizer = Arc::new(Chain::new(cache.clone(), generation));
     let plugins =

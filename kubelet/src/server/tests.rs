@@ -11,6 +11,7 @@ use http_body_util::BodyExt;
 use k8s_openapi::api::core::v1::Pod;
 use rcgen::{CertificateParams, DnType, KeyPair};
 use serde_json::{Value, json};
+use std::convert::Infallible;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 struct NoPods;
@@ -75,6 +76,7 @@ fn server_of(pods: Arc<dyn PodsApi>, questions: Arc<AtomicUsize>, cgroups: &std:
         cgroups: Arc::new(stats::Cgroups::at(cgroups)),
         rates: stats::Rates::default(),
         stop: CancellationToken::new(),
+        stream_idle: crate::config::STREAMING_CONNECTION_IDLE_TIMEOUT,
     })
 }
 
