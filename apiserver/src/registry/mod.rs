@@ -28,6 +28,7 @@ mod shown;
 pub mod subresource;
 pub mod update;
 mod watch;
+pub(crate) mod yaml;
 
 pub use commit::Written;
 pub use delete::Deleted;
