@@ -1,0 +1,3 @@
+//! Attacks, carried out against the real binary.
+
+mod load;
