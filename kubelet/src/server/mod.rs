@@ -143,12 +143,8 @@ impl coracle_listen::Front for Front {
         Arc::new(self.0.gate.peer(chain.unwrap_or_default()))
     }
 
-    fn answer(
-        self,
-        peer: Self::Peer,
-        request: Request<Incoming>,
-    ) -> impl Future<Output = Response<Body>> + Send + 'static {
-        async move { self.0.handle(request.map(Body::new), &peer).await }
+    async fn answer(self, peer: Self::Peer, request: Request<Incoming>) -> Response<Body> {
+        self.0.handle(request.map(Body::new), &peer).await
     }
 }
 
