@@ -7,12 +7,14 @@
 
 mod answer;
 mod error;
+mod fetch;
 mod pool;
 pub mod resolve;
 mod target;
 pub mod tls;
 
 pub use error::{CallError, TransportError};
+pub use fetch::get;
 pub use target::Target;
 
 use crate::strategy::Reader;

@@ -205,7 +205,7 @@ async fn sweep(idle: std::sync::Weak<Mutex<Vec<Single>>>) {
     }
 }
 
-async fn dial(endpoint: &Endpoint) -> Result<TcpStream, TransportError> {
+pub(super) async fn dial(endpoint: &Endpoint) -> Result<TcpStream, TransportError> {
     let Endpoint { host, port } = endpoint;
     let failed = |source| {
         let address = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
@@ -247,7 +247,10 @@ fn request(url: &str, body: Bytes, version: Version) -> Request<Body> {
     request.body(Body::from(body)).unwrap_or_default()
 }
 
-async fn receive(response: Response<Incoming>, most: usize) -> Result<Option<Received>, hyper::Error> {
+pub(super) async fn receive(
+    response: Response<Incoming>,
+    most: usize,
+) -> Result<Option<Received>, hyper::Error> {
     let (parts, mut body) = response.into_parts();
     let mut bytes = BytesMut::new();
     while let Some(frame) = body.frame().await {
