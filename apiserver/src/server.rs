@@ -239,6 +239,14 @@ impl ApiServer {
         Some(tokio::spawn(authn::legacy::track(uses, router, stop)))
     }
 
+    /// Ends watches and the like whose client's certificate is revoked, until the server's `stop`. `None` where nobody
+    /// authenticates.
+    pub fn follow_revocations(&self) -> Option<JoinHandle<()>> {
+        let authenticator = self.inner.authenticator.clone()?;
+        let (cache, stop) = (self.inner.registry.cache.clone(), self.inner.stop.clone());
+        Some(tokio::spawn(authn::revocation::follow(authenticator, cache, stop)))
+    }
+
     pub fn tracer(&self) -> Option<&Arc<Tracer>> {
         self.inner.tracer.as_ref()
     }

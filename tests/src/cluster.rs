@@ -146,8 +146,13 @@ impl Cluster {
 
     /// Starts the server again on the same data directory and port, after [`Self::kill`] or [`Self::terminate`].
     pub fn restart(&mut self) {
-        self.server = spawn(self.dir.path(), self.port, &self.arguments, &self.environment);
+        self.restart_unwaited();
         self.wait_until_usable();
+    }
+
+    /// Likewise, and does not wait: the administrator may be somebody who is let in no more.
+    pub fn restart_unwaited(&mut self) {
+        self.server = spawn(self.dir.path(), self.port, &self.arguments, &self.environment);
     }
 
     /// Whether the server lives and says so.

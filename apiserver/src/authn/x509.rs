@@ -1,13 +1,12 @@
 //! Client certificates: the common name is the user, each organization a group.
 
 use super::AuthnError;
+use super::revocation::{self, Fingerprint};
 use crate::pki::ClientVerifier;
 use coracle_api::UserInfo;
 use coracle_api::identity::CREDENTIAL_ID;
 use jiff::Timestamp;
 use rustls::pki_types::CertificateDer;
-use sha2::{Digest, Sha256};
-use std::fmt::Write as _;
 use std::time::Duration;
 use x509_parser::prelude::{FromDer, X509Certificate};
 use x509_parser::x509::X509Name;
@@ -33,15 +32,19 @@ pub struct PeerIdentity {
     not_after: i64,
     /// Whether the holder is a proxy whose headers name the user.
     proxy: bool,
+    /// Of every certificate that was shown, because one of those in between may be revoked too.
+    chain: Vec<Fingerprint>,
 }
 
 impl PeerIdentity {
     pub(super) fn of(chain: &[CertificateDer<'_>], verifiers: &Verifiers) -> Self {
         let (proxy, end) = Self::judge_proxy(chain, &verifiers.proxies).unwrap_or((false, i64::MAX));
-        match Self::judge(chain, &verifiers.clients) {
-            Ok((user, not_after)) => Self { outcome: Ok(user), not_after, proxy },
-            Err(why) => Self { outcome: Err(AuthnError::Certificate(why)), not_after: end, proxy },
-        }
+        let (outcome, not_after) = match Self::judge(chain, &verifiers.clients) {
+            Ok((user, not_after)) => (Ok(user), not_after),
+            Err(why) => (Err(AuthnError::Certificate(why)), end),
+        };
+        let chain = chain.iter().map(revocation::fingerprint).collect();
+        Self { outcome, not_after, proxy, chain }
     }
 
     fn judge_proxy(chain: &[CertificateDer<'_>], verifier: &ClientVerifier) -> Option<(bool, i64)> {
@@ -63,11 +66,8 @@ impl PeerIdentity {
         let orgs: Vec<&str> = subject.iter_organization().filter_map(|o| o.as_str().ok()).collect();
         let mut user = UserInfo::authenticated(name, &orgs);
         user.uid = uid(subject)?;
-        let mut fingerprint = "X509SHA256=".to_owned();
-        for byte in Sha256::digest(own) {
-            let _ = write!(fingerprint, "{byte:02x}");
-        }
-        user.extra.insert(CREDENTIAL_ID.to_owned(), vec![fingerprint]);
+        let fingerprint = revocation::hex(&revocation::fingerprint(own));
+        user.extra.insert(CREDENTIAL_ID.to_owned(), vec![format!("{}{fingerprint}", revocation::CREDENTIAL)]);
         Ok((user, cert.validity().not_after.timestamp()))
     }
 
@@ -75,6 +75,11 @@ impl PeerIdentity {
     pub(super) fn time_left(&self, now: Timestamp) -> Option<Duration> {
         let seconds = u64::try_from(self.not_after - now.as_second()).unwrap_or(0);
         self.outcome.is_ok().then(|| Duration::from_secs(seconds))
+    }
+
+    /// Of the certificates that were shown, the client's own first.
+    pub(super) fn chain(&self) -> &[Fingerprint] {
+        &self.chain
     }
 
     /// The user, if the certificate is still valid.

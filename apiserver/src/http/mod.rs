@@ -16,6 +16,7 @@ mod paths;
 pub mod request_info;
 mod resources;
 pub mod respond;
+mod revoked;
 mod route;
 mod selected;
 pub mod serve;

@@ -9,7 +9,7 @@ use super::route::{NoRoute, Route};
 use super::selected::Selected;
 use super::serve::Peer;
 use super::steps::{self, Step};
-use super::{RequestInfo, admit_connect, body, measure, paths};
+use super::{RequestInfo, admit_connect, body, measure, paths, revoked};
 use crate::admission::{annotations, deadline};
 use crate::audit;
 use crate::authn;
@@ -27,7 +27,7 @@ use axum::body::Body;
 use coracle_api::{ApiError, UserInfo};
 use futures::FutureExt;
 use http::header::{CONTENT_TYPE, RETRY_AFTER, USER_AGENT, X_CONTENT_TYPE_OPTIONS};
-use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode};
+use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Instant;
@@ -84,7 +84,7 @@ async fn admit(
     mut request: Request<Body>,
 ) -> Result<Response<Body>, ApiError> {
     let began = Instant::now();
-    let found = authenticate(server, &exchange.info, &request);
+    let found = authenticate(server, &exchange.info, request.extensions(), request.headers()).await;
     metrics::global().authenticated(found.as_ref().ok().map(|user| user.name.as_str()), began.elapsed());
     exchange.steps.done(Step::Authenticated);
     record(server, exchange, found.as_ref().unwrap_or(&UserInfo::default()), &request);
@@ -225,8 +225,13 @@ async fn in_time(
     exchange.dry_run = writes && query.is_some_and(|query| query.contains("dryRun=All"));
     let (info, served) = (&exchange.info, exchange.served.as_ref());
     if is_long_running(info) {
+        let revoked = revoked::revoked(request.extensions(), server.authenticator.as_ref());
         let work = Box::pin(serve(server, info, served, wanted, user, request));
-        return annotated(exchange.record.as_mut(), work).await;
+        let answer = annotated(exchange.record.as_mut(), work).await?;
+        return Ok(match revoked {
+            Some(revoked) => revoked::until(answer, revoked),
+            None => answer,
+        });
     }
     let _counted = measure::in_flight(info);
     let time = limits::deadline(query, server.request_timeout)?.saturating_sub(exchange.steps.elapsed());
@@ -293,13 +298,18 @@ async fn serve(
 }
 
 /// In memory the caller says who it is; over a socket, its credentials do.
-fn authenticate(server: &Inner, info: &RequestInfo, request: &Request<Body>) -> Result<UserInfo, ApiError> {
-    let known = request.extensions().get::<UserInfo>().cloned();
+async fn authenticate(
+    server: &Inner,
+    info: &RequestInfo,
+    extensions: &Extensions,
+    headers: &HeaderMap,
+) -> Result<UserInfo, ApiError> {
+    let known = extensions.get::<UserInfo>().cloned();
     match (known, &server.authenticator) {
         (Some(user), _) => Ok(user),
         (None, Some(authenticator)) => {
-            let identity = request.extensions().get::<Peer>().and_then(|p| p.identity.as_deref());
-            authenticator.authenticate(identity, request.headers(), &info.path)
+            let identity = extensions.get::<Peer>().and_then(|p| p.identity.as_deref());
+            authenticator.authenticate(identity, headers, &info.path).await
         }
         (None, None) if authn::is_public(&info.path) => Ok(UserInfo::anonymous()),
         (None, None) => Err(ApiError::unauthorized()),

@@ -8,6 +8,7 @@ use crate::registry::{Asked, Operation, Scope};
 use axum::body::Body;
 use coracle_api::{ApiError, Object, catalogue};
 use http::StatusCode;
+use serde_json::json;
 
 impl Call<'_> {
     pub(super) fn is_sub(&self, name: &str) -> bool {
@@ -49,7 +50,7 @@ impl Call<'_> {
             (_, "") => {
                 self.wanted.shapeless()?;
                 let object = scope.admit_body(Operation::Create, object, Asked::Write(&options)).await?;
-                Ok(Reply::json(StatusCode::CREATED, self.review(scope, object)?))
+                Ok(Reply::json(StatusCode::CREATED, self.review(scope, object).await?))
             }
             _ => Err(ApiError::page_not_found()),
         }
@@ -71,22 +72,35 @@ impl Call<'_> {
     }
 
     /// The kinds that are asked and answered, but not kept.
-    fn review(&self, scope: &Scope<'_>, review: Object) -> Result<Object, ApiError> {
+    async fn review(&self, scope: &Scope<'_>, review: Object) -> Result<Object, ApiError> {
         let authorizer = &*self.server.authorizer;
         match &*scope.resource.kind {
             "SelfSubjectReview" => access::self_subject_review(review, self.user),
             "SelfSubjectAccessReview" => access::self_subject_access_review(review, self.user, authorizer),
             "SelfSubjectRulesReview" => access::self_subject_rules_review(review, self.user, authorizer),
-            "SubjectAccessReview" => access::subject_access_review(review, authorizer),
+            "SubjectAccessReview" => {
+                access::subject_access_review(review, authorizer).map(|answer| self.unless_revoked(answer))
+            }
             "LocalSubjectAccessReview" => {
                 access::local_subject_access_review(review, scope.namespace, authorizer)
             }
             "TokenReview" => match &self.server.authenticator {
-                Some(authenticator) => access::token_review(review, authenticator),
+                Some(authenticator) => Box::pin(access::token_review(review, authenticator)).await,
                 None => Err(ApiError::unavailable("this server authenticates nobody")),
             },
             _ => Err(ApiError::page_not_found()),
         }
+    }
+
+    /// Kubelets judge certificates by themselves and ask here what the holder may: nothing, with one that was revoked.
+    fn unless_revoked(&self, review: Object) -> Object {
+        let mut review = review;
+        let authenticator = self.server.authenticator.as_ref();
+        if authenticator.is_some_and(|a| a.is_revoked(&review["spec"]["extra"])) {
+            let reason = "the client certificate was revoked";
+            review["status"] = json!({ "allowed": false, "denied": true, "reason": reason });
+        }
+        review
     }
 
     /// `POST .../bindings`: the pod's name is the binding's.

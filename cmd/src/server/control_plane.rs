@@ -7,6 +7,7 @@ use coracle_apiserver::aggregation::FrontProxy;
 use coracle_apiserver::authn::{Authenticator, ServiceAccountTokens};
 use coracle_apiserver::authz::Chain;
 use coracle_apiserver::bootstrap::{self, BootstrapConfig};
+use coracle_apiserver::cache::Cache;
 use coracle_apiserver::connect::KubeletClient;
 use coracle_apiserver::health::Health;
 use coracle_apiserver::kubeconfig;
@@ -84,7 +85,8 @@ impl ControlPlane {
         let issuing = config.access.issuing(&found_at);
         let tokens = Arc::new(ServiceAccountTokens::with(pki.service_account_key(), issuing));
         let edge = config.edge.options().await.map_err(|e| StartError::new("audit log and traces", &*e))?;
-        let api = assemble(&pki, &tokens, store.clone(), cache, config, edge)?;
+        let authenticator = authenticator(&pki, &tokens, &cache, config).await?;
+        let api = assemble(&pki, authenticator.clone(), store.clone(), cache, config, edge)?;
         let host = if config.bind_address.is_unspecified() {
             IpAddr::from([127, 0, 0, 1])
         } else {
@@ -97,6 +99,8 @@ impl ControlPlane {
         kubeconfig::write_admin(&pki, &url, &config.kubeconfig)
             .map_err(|e| StartError::new("write the administrator's kubeconfig", e))?;
         let own_stop = api.stop().clone();
+        let followed = config.access.configure(&authenticator, own_stop.clone());
+        let followed = followed.map_err(|e| StartError::new("authentication", std::io::Error::other(e)))?;
         let flow_control = api.maintain_flow_control();
         let tls = pki.server_tls().map_err(|e| StartError::new("certificates", e))?;
         let serving = api.clone();
@@ -107,6 +111,8 @@ impl ControlPlane {
         tasks.push(api.maintain_definitions());
         tasks.push(api.maintain_policies());
         tasks.extend(api.track_legacy_tokens());
+        tasks.extend(followed);
+        tasks.extend(api.follow_revocations());
         tasks.push(renew(pki.clone(), url.clone(), config, stop));
         tracing::info!(%url, kubeconfig = %config.kubeconfig.display(), "the API is ready");
         Ok(Self { api, pki, tokens, store, stop: own_stop, tasks })
@@ -134,19 +140,29 @@ impl ControlPlane {
     }
 }
 
+async fn authenticator(
+    pki: &Pki,
+    tokens: &Arc<ServiceAccountTokens>,
+    cache: &Arc<Cache>,
+    config: &Config,
+) -> Result<Arc<Authenticator>, StartError> {
+    let made = Authenticator::new(pki, tokens.clone(), cache.clone());
+    let made = made.map_err(|e| StartError::new("certificates", e))?;
+    let webhook = config.access.token_webhook().await;
+    let webhook = webhook.map_err(|e| StartError::new("token webhook", std::io::Error::other(e)))?;
+    Ok(Arc::new(made.with_webhook(webhook)))
+}
+
 fn assemble(
     pki: &Arc<Pki>,
-    tokens: &Arc<ServiceAccountTokens>,
+    authenticator: Arc<Authenticator>,
     store: Arc<dyn Store>,
-    cache: Arc<coracle_apiserver::cache::Cache>,
+    cache: Arc<Cache>,
     config: &Config,
     edge: EdgeOptions,
 ) -> Result<ApiServer, StartError> {
     let stop = CancellationToken::new();
     let certificates = |e| StartError::new("certificates", e);
-    let authenticator = Authenticator::new(pki, tokens.clone(), cache.clone()).map_err(certificates)?;
-    let anonymous = config.access.anonymous();
-    let authenticator = if anonymous { authenticator } else { authenticator.without_anonymous() };
     let kubelets = KubeletClient::new(pki.client_config_for_kubelet().map_err(certificates)?, stop.clone());
     let generation = server::rbac_generation(cache.clone());
     let authorizer = Arc::new(Chain::new(cache.clone(), generation));
@@ -155,7 +171,7 @@ fn assemble(
     let admission = admission::Chain::new(cache.clone(), &plugins);
     let admission = admission.map_err(|e| StartError::new("admission", e))?;
     let parts = ServerConfig {
-        authenticator: Some(Arc::new(authenticator)),
+        authenticator: Some(authenticator),
         authorizer: authorizer.clone(),
         admission: Arc::new(admission.guard_escalation(authorizer)),
         kubelets: Some(kubelets),
