@@ -7,6 +7,7 @@
 
 mod answer;
 mod error;
+pub mod kubeconfig;
 mod pool;
 pub mod resolve;
 mod target;
