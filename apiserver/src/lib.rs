@@ -9,6 +9,7 @@ pub mod authz;
 pub mod bootstrap;
 pub mod cache;
 pub mod catalogue;
+pub mod config_file;
 pub mod connect;
 pub mod conversion;
 pub mod crd;

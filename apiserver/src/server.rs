@@ -4,7 +4,7 @@ use crate::admission::policy;
 use crate::aggregation::{Aggregator, Foreign, FrontProxy};
 use crate::audit;
 use crate::authn::{self, Authenticator};
-use crate::authz::{Authorizer, Generation};
+use crate::authz::{Gate, Generation};
 use crate::cache::Cache;
 use crate::connect::KubeletClient;
 use crate::discovery::Published;
@@ -32,7 +32,7 @@ use tokio_util::sync::CancellationToken;
 pub struct ServerConfig {
     /// Who is asking over a socket. Without one, only callers in this process are known.
     pub authenticator: Option<Arc<Authenticator>>,
-    pub authorizer: Arc<dyn Authorizer>,
+    pub authorizer: Arc<Gate>,
     pub admission: Arc<dyn Admission>,
     /// The way to kubelets; without it, logs and streams answer 503.
     pub kubelets: Option<KubeletClient>,
@@ -72,7 +72,7 @@ impl Default for EdgeOptions {
 pub struct Inner {
     pub registry: Registry,
     pub authenticator: Option<Arc<Authenticator>>,
-    pub authorizer: Arc<dyn Authorizer>,
+    pub authorizer: Arc<Gate>,
     pub kubelets: Option<KubeletClient>,
     pub health: Health,
     pub flow: Arc<FlowControl>,

@@ -8,11 +8,17 @@ mod support;
 #[path = "api_server/access.rs"]
 mod access;
 #[cfg(test)]
+#[path = "api_server/admission_configured.rs"]
+mod admission_configured;
+#[cfg(test)]
 #[path = "api_server/aggregation.rs"]
 mod aggregation;
 #[cfg(test)]
 #[path = "api_server/audit.rs"]
 mod audit;
+#[cfg(test)]
+#[path = "api_server/authorization.rs"]
+mod authorization;
 #[cfg(test)]
 #[path = "api_server/crd_conversion.rs"]
 mod crd_conversion;

@@ -1,6 +1,7 @@
 //! The command line. Flags carry Kubernetes' own names where Kubernetes has one.
 
 use crate::access::AccessArgs;
+use crate::authorization::AuthorizationArgs;
 use crate::edge::EdgeArgs;
 use crate::eviction::EvictionArgs;
 use clap::{Args, Parser, Subcommand};
@@ -84,6 +85,8 @@ pub struct ServerArgs {
     pub edge: EdgeArgs,
     #[command(flatten)]
     pub access: AccessArgs,
+    #[command(flatten)]
+    pub authorization: AuthorizationArgs,
     /// More of the log: 3 shows requests, 4 what components do, 6 everything [default: 2]
     #[arg(long, short = 'v', value_name = "LEVEL")]
     pub v: Option<u8>,

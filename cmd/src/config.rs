@@ -2,6 +2,7 @@
 
 use crate::access::AccessArgs;
 use crate::args::ServerArgs;
+use crate::authorization::AuthorizationArgs;
 use crate::edge::EdgeArgs;
 use crate::eviction::EvictionArgs;
 use coracle_kubelet::config::{EvictionConfiguration, EvictionSettings};
@@ -77,6 +78,7 @@ struct File {
     enable_admission_plugins: Option<Vec<String>>,
     disable_admission_plugins: Option<Vec<String>>,
     authentication: Option<AccessArgs>,
+    authorization: Option<AuthorizationArgs>,
     api_server: Option<EdgeArgs>,
     eviction_hard: Option<BTreeMap<String, String>>,
     eviction_soft: Option<BTreeMap<String, String>>,
@@ -119,6 +121,7 @@ pub struct Config {
     pub disable_admission_plugins: Vec<String>,
     pub edge: EdgeArgs,
     pub access: AccessArgs,
+    pub authorization: AuthorizationArgs,
     pub eviction: EvictionSettings,
     /// What was given, by the names of flags.
     pub flags: BTreeMap<String, String>,
@@ -185,6 +188,8 @@ fn merge(args: ServerArgs, mut file: File, mistakes: &mut Vec<String>) -> Config
     edge.check(mistakes);
     let access = args.access.or(file.authentication.unwrap_or_default());
     access.check(mistakes);
+    let authorization = args.authorization.or(file.authorization.unwrap_or_default());
+    authorization.check(mistakes);
     Config {
         kubeconfig,
         bind_address: args.bind_address.or(file.bind_address).unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
@@ -212,6 +217,7 @@ fn merge(args: ServerArgs, mut file: File, mistakes: &mut Vec<String>) -> Config
         edge,
         flags: BTreeMap::new(),
         access,
+        authorization,
         eviction,
         data_dir,
     }

@@ -5,6 +5,7 @@ mod address;
 mod agent;
 mod args;
 mod audit;
+mod authorization;
 mod check;
 mod ci;
 mod config;

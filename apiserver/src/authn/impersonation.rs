@@ -62,8 +62,13 @@ pub fn impersonate_request(
     }
 }
 
+/// Whether any header is about impersonation: only then anybody has to be asked.
+pub fn asks_to_impersonate(headers: &HeaderMap) -> bool {
+    headers.keys().any(|name| name.as_str().starts_with("impersonate-"))
+}
+
 fn wish(headers: &HeaderMap) -> Result<Option<Wish>, ApiError> {
-    if !headers.keys().any(|name| name.as_str().starts_with("impersonate-")) {
+    if !asks_to_impersonate(headers) {
         return Ok(None);
     }
     let wish = parse(headers)?;

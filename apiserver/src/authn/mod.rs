@@ -20,7 +20,7 @@ mod x509;
 mod tests;
 
 pub use claims::Reference;
-pub use impersonation::{impersonate, impersonate_request};
+pub use impersonation::{asks_to_impersonate, impersonate, impersonate_request};
 pub use service_account::{Bound, IssueRequest, Issued, Issuing, ServiceAccountTokens};
 pub(crate) use x509::PROXY_NAMES;
 pub use x509::PeerIdentity;

@@ -1,6 +1,6 @@
 use super::*;
 use crate::authz::testing::World;
-use crate::authz::{Attributes, Authorizer, Chain, Decision};
+use crate::authz::{Attributes, Authorizer, Chain, Decision, Gate};
 use coracle_api::UserInfo;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -332,7 +332,7 @@ async fn the_registry_takes_it_all_once() {
     use crate::{admission, registry::Registry, server, store::MemoryStore};
     let store = MemoryStore::new();
     let cache = server::load_cache(store.clone()).await.unwrap();
-    let authorizer = Arc::new(Chain::new(cache.clone(), server::rbac_generation(cache.clone())));
+    let authorizer = Gate::new(Chain::new(cache.clone(), server::rbac_generation(cache.clone())));
     let admission = admission::Chain::new(
         cache.clone(),
         &admission::Config { disabled: Vec::new(), ..Default::default() },

@@ -8,7 +8,7 @@ use super::route::Route;
 use super::shape::{Include, Tables, metadata_list, metadata_only};
 use super::watch_body::{WatchBody, failed};
 use super::{RequestInfo, body};
-use crate::authz::{self, Attributes};
+use crate::authz::{self, Attributes, Authorizer};
 use crate::cache::CachedObject;
 use crate::custom::CustomResource;
 use crate::metrics;
@@ -321,15 +321,22 @@ impl Call<'_> {
             let updated = scope.update_sub(sub, &options, replace).await?;
             return self.shown_written(scope, StatusCode::OK, updated);
         }
-        let replace = |old: Option<&Object>| {
+        let asking = self.server.authorizer.ask();
+        let mut replace = |old: Option<&Object>| {
             if old.is_none() && scope.strategy.create_on_update() {
-                self.may_create(scope)?;
+                self.may_create(scope, &*asking)?;
             }
             let new = scope.to_stored(sent()?);
             scope.check_replacement(&new, old)?;
             Ok(new)
         };
-        let (updated, created) = scope.update(Part::Main, &options, replace).await?;
+        let (updated, created) = loop {
+            let outcome = scope.update(Part::Main, &options, &mut replace).await;
+            // What somebody has to be asked about was not written.
+            if asking.settled().await {
+                break outcome?;
+            }
+        };
         self.shown_written(scope, if created { StatusCode::CREATED } else { StatusCode::OK }, updated)
     }
 
@@ -359,19 +366,26 @@ impl Call<'_> {
             let patched = scope.patch_sub(sub, &patch, &expected, &options).await?;
             return self.shown_written(scope, StatusCode::OK, patched);
         }
-        let (patched, created) = scope.patch(&patch, &expected, &options, &|| self.may_create(scope)).await?;
+        let asking = self.server.authorizer.ask();
+        let may_create = || self.may_create(scope, &*asking);
+        let (patched, created) = loop {
+            let outcome = scope.patch(&patch, &expected, &options, &may_create).await;
+            if asking.settled().await {
+                break outcome?;
+            }
+        };
         self.shown_written(scope, if created { StatusCode::CREATED } else { StatusCode::OK }, patched)
     }
 
     /// Who creates by update or apply must be allowed to create.
-    fn may_create(&self, scope: &Scope<'_>) -> Result<(), ApiError> {
+    fn may_create(&self, scope: &Scope<'_>, authorizer: &dyn Authorizer) -> Result<(), ApiError> {
         let resource = scope.resource;
         let attributes = Attributes {
             version: &resource.version,
             name: scope.name,
             ..Attributes::resource(self.user, "create", &resource.group, &resource.plural, scope.namespace)
         };
-        authz::require(&*self.server.authorizer, &attributes)
+        authz::require(authorizer, &attributes)
     }
 
     async fn delete(&self, scope: &Scope<'_>, body: Body) -> Result<Reply, ApiError> {

@@ -13,7 +13,7 @@ use super::{RequestInfo, admit_connect, body, measure, paths};
 use crate::admission::{annotations, deadline};
 use crate::audit;
 use crate::authn;
-use crate::authz::{Attributes, Decision};
+use crate::authz::{Attributes, Authorizer, Decision, Verdict};
 use crate::catalogue::Served;
 use crate::connect;
 use crate::flowcontrol::{self, Asker, Flow, width};
@@ -95,7 +95,8 @@ async fn admit(
     trace(server, exchange, &user, &mut request);
     let selected = Selected::of(&exchange.info, request.uri().query());
     let asked = attributes(&exchange.info, &user, &selected);
-    if let Some(other) = authn::impersonate_request(&asked, request.headers(), &*server.authorizer)? {
+    let other = impersonate(server, &asked, request.headers()).await?;
+    if let Some(other) = other {
         user = other;
         if let Some(record) = &mut exchange.record {
             record.impersonated(&user);
@@ -113,7 +114,7 @@ async fn admit(
         }
     }
     exchange.steps.done(Step::Seated);
-    authorize(server, exchange, &user, request.uri().query())?;
+    authorize(server, exchange, &user, request.uri().query()).await?;
     exchange.steps.done(Step::Authorized);
     let wanted = match wanted {
         Err(error) if needs_json(server, &exchange.info) => return Err(error),
@@ -306,7 +307,20 @@ fn authenticate(server: &Inner, info: &RequestInfo, request: &Request<Body>) -> 
     }
 }
 
-fn authorize(
+/// The user that the request's headers ask to go on as.
+async fn impersonate(
+    server: &Inner,
+    asked: &Attributes<'_>,
+    headers: &HeaderMap,
+) -> Result<Option<UserInfo>, ApiError> {
+    if !authn::asks_to_impersonate(headers) {
+        return Ok(None);
+    }
+    let work = |authorizer: &dyn Authorizer| authn::impersonate_request(asked, headers, authorizer);
+    Box::pin(server.authorizer.settle(work)).await
+}
+
+async fn authorize(
     server: &Inner,
     exchange: &mut Exchange,
     user: &UserInfo,
@@ -321,15 +335,24 @@ fn authorize(
     let selected = Selected::of(info, query);
     let attributes = attributes(info, user, &selected);
     let began = Instant::now();
-    let decision = server.authorizer.authorize(&attributes);
+    let Verdict { decision, error } = server.authorizer.authorize(&attributes).await;
     let allowed = matches!(decision, Decision::Allow(_));
     metrics::global().authorized(allowed, began.elapsed());
     let (Decision::Allow(reason) | Decision::Deny(reason) | Decision::NoOpinion(reason)) = &decision;
     if let Some(record) = &mut exchange.record {
-        record.annotate("authorization.k8s.io/decision", if allowed { "allow" } else { "forbid" });
-        record.annotate("authorization.k8s.io/reason", reason);
+        // Upstream's annotations: a decision that could not be made is none.
+        let failed = error.is_some() && !allowed;
+        if !failed {
+            record.annotate("authorization.k8s.io/decision", if allowed { "allow" } else { "forbid" });
+        }
+        record.annotate("authorization.k8s.io/reason", if failed { "internal error" } else { reason });
     }
-    if allowed { Ok(()) } else { Err(attributes.forbidden(reason)) }
+    match error {
+        _ if allowed => Ok(()),
+        // Whoever would have been asked may well have allowed it.
+        Some(why) => Err(ApiError::internal(format!("the request could not be authorized: {why}"))),
+        None => Err(attributes.forbidden(reason)),
+    }
 }
 
 /// What is asked, for those who allow it.

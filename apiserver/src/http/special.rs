@@ -3,6 +3,7 @@
 use super::resources::Call;
 use super::respond::Reply;
 use crate::access::{self, TokenContext};
+use crate::authz::Authorizer;
 use crate::registry::subresource::Sub;
 use crate::registry::{Asked, Operation, Scope};
 use axum::body::Body;
@@ -44,42 +45,58 @@ impl Call<'_> {
             }
             ("serviceaccounts", "token") => {
                 let object = scope.admit_body(Operation::Create, object, Asked::Write(&options)).await?;
-                self.token(scope, object)
+                self.token(scope, object).await
             }
             (_, "") => {
                 self.wanted.shapeless()?;
                 let object = scope.admit_body(Operation::Create, object, Asked::Write(&options)).await?;
-                Ok(Reply::json(StatusCode::CREATED, self.review(scope, object)?))
+                Ok(Reply::json(StatusCode::CREATED, self.review(scope, object).await?))
             }
             _ => Err(ApiError::page_not_found()),
         }
     }
 
-    fn token(&self, scope: &Scope<'_>, request: Object) -> Result<Reply, ApiError> {
+    async fn token(&self, scope: &Scope<'_>, request: Object) -> Result<Reply, ApiError> {
         let Some(authenticator) = &self.server.authenticator else {
             return Err(ApiError::unavailable("this server has no key for service account tokens"));
         };
-        let context = TokenContext {
-            tokens: authenticator.tokens(),
-            read: &*self.server.registry.cache,
-            user: self.user,
-            authorizer: &*self.server.authorizer,
-            now: scope.now,
+        let work = |authorizer: &dyn Authorizer| {
+            let context = TokenContext {
+                tokens: authenticator.tokens(),
+                read: &*self.server.registry.cache,
+                user: self.user,
+                authorizer,
+                now: scope.now,
+            };
+            access::token_request(request.clone(), scope.namespace, scope.name, &context)
         };
-        let answer = access::token_request(request, scope.namespace, scope.name, &context)?;
+        let answer = self.server.authorizer.settle(work).await?;
         Ok(Reply::json(StatusCode::CREATED, answer))
     }
 
     /// The kinds that are asked and answered, but not kept.
-    fn review(&self, scope: &Scope<'_>, review: Object) -> Result<Object, ApiError> {
-        let authorizer = &*self.server.authorizer;
+    async fn review(&self, scope: &Scope<'_>, review: Object) -> Result<Object, ApiError> {
+        let gate = &self.server.authorizer;
         match &*scope.resource.kind {
             "SelfSubjectReview" => access::self_subject_review(review, self.user),
-            "SelfSubjectAccessReview" => access::self_subject_access_review(review, self.user, authorizer),
-            "SelfSubjectRulesReview" => access::self_subject_rules_review(review, self.user, authorizer),
-            "SubjectAccessReview" => access::subject_access_review(review, authorizer),
+            "SelfSubjectAccessReview" => {
+                let ask =
+                    |by: &dyn Authorizer| access::self_subject_access_review(review.clone(), self.user, by);
+                gate.settle(ask).await
+            }
+            "SelfSubjectRulesReview" => {
+                let ask =
+                    |by: &dyn Authorizer| access::self_subject_rules_review(review.clone(), self.user, by);
+                gate.settle(ask).await
+            }
+            "SubjectAccessReview" => {
+                gate.settle(|by| access::subject_access_review(review.clone(), by)).await
+            }
             "LocalSubjectAccessReview" => {
-                access::local_subject_access_review(review, scope.namespace, authorizer)
+                let ask = |by: &dyn Authorizer| {
+                    access::local_subject_access_review(review.clone(), scope.namespace, by)
+                };
+                gate.settle(ask).await
             }
             "TokenReview" => match &self.server.authenticator {
                 Some(authenticator) => access::token_review(review, authenticator),

@@ -80,7 +80,7 @@ impl Remote {
     }
 
     /// As [`post`](Self::post), repeated as upstream while the failure may pass by itself; each attempt has `timeout`,
-    /// the first pause is `backoff`.
+    /// the first pause is `backoff`. `watch` is shown every attempt with its time.
     ///
     /// # Errors
     /// The last attempt's.
@@ -89,17 +89,23 @@ impl Remote {
         timeout: Duration,
         backoff: Duration,
         body: Bytes,
+        watch: impl FnMut(&Result<Value, CallError>, Duration),
     ) -> Result<Value, CallError> {
-        let mut pause = backoff;
-        for _ in 1..ATTEMPTS {
-            match self.post(timeout, body.clone()).await {
-                Err(error) if error.may_pass() => tracing::debug!(%error, "asking a webhook again"),
+        let (mut pause, mut watch, mut left) = (backoff, watch, ATTEMPTS);
+        loop {
+            let began = Instant::now();
+            let answer = self.post(timeout, body.clone()).await;
+            watch(&answer, began.elapsed());
+            left -= 1;
+            match answer {
+                Err(error) if left > 0 && error.may_pass() => {
+                    tracing::debug!(%error, "asking a webhook again");
+                }
                 answered => return answered,
             }
             tokio::time::sleep(pause.mul_f64(1.0 + rand::random::<f64>() * JITTER)).await;
             pause = pause.mul_f64(GROWTH);
         }
-        self.post(timeout, body).await
     }
 
     fn current(&self) -> Arc<Target> {

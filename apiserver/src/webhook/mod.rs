@@ -9,6 +9,7 @@ mod answer;
 mod error;
 pub mod kubeconfig;
 mod pool;
+pub mod remembered;
 pub mod resolve;
 mod target;
 pub mod tls;

@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use coracle_api::UserInfo;
 use coracle_apiserver::admission;
 use coracle_apiserver::authn::{Authenticator, Reference, ServiceAccountTokens};
-use coracle_apiserver::authz::Chain;
+use coracle_apiserver::authz::{Chain, Gate};
 use coracle_apiserver::bootstrap::{self, BootstrapConfig};
 use coracle_apiserver::health::Health;
 use coracle_apiserver::pki::{Pki, PkiOptions};
@@ -29,7 +29,7 @@ async fn cluster() -> (Fixture, Arc<Pki>, tempfile::TempDir) {
     let store: Arc<dyn Store> = MemoryStore::new();
     let cache = server::load_cache(store.clone()).await.unwrap();
     let tokens = Arc::new(ServiceAccountTokens::new(pki.service_account_key()));
-    let authorizer = Arc::new(Chain::new(cache.clone(), server::rbac_generation(cache.clone())));
+    let authorizer = Gate::new(Chain::new(cache.clone(), server::rbac_generation(cache.clone())));
     let admission = admission::Chain::new(cache.clone(), &admission::Config::default()).unwrap();
     let config = ServerConfig {
         authenticator: Some(Arc::new(Authenticator::new(&pki, tokens, cache.clone()).unwrap())),

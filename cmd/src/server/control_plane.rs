@@ -5,7 +5,7 @@ use crate::config::{Backend, Component, Config};
 use coracle_apiserver::admission;
 use coracle_apiserver::aggregation::FrontProxy;
 use coracle_apiserver::authn::{Authenticator, ServiceAccountTokens};
-use coracle_apiserver::authz::Chain;
+use coracle_apiserver::authz::Locals;
 use coracle_apiserver::bootstrap::{self, BootstrapConfig};
 use coracle_apiserver::connect::KubeletClient;
 use coracle_apiserver::health::Health;
@@ -148,8 +148,11 @@ fn assemble(
     let anonymous = config.access.anonymous();
     let authenticator = if anonymous { authenticator } else { authenticator.without_anonymous() };
     let kubelets = KubeletClient::new(pki.client_config_for_kubelet().map_err(certificates)?, stop.clone());
-    let generation = server::rbac_generation(cache.clone());
-    let authorizer = Arc::new(Chain::new(cache.clone(), generation));
+    let locals = Locals::new(cache.clone(), server::rbac_generation(cache.clone()));
+    let authorizer = config
+        .authorization
+        .gate(&locals, &stop)
+        .map_err(|mistakes| StartError::new("authorization", std::io::Error::other(mistakes.join("; "))))?;
     let plugins =
         admission_for(config).map_err(|e| StartError::new("admission", std::io::Error::other(e)))?;
     let admission = admission::Chain::new(cache.clone(), &plugins);
@@ -178,8 +181,8 @@ fn admission_for(config: &Config) -> Result<admission::Config, String> {
         disabled.push(admission::NEEDS_STORAGE_PROTECTION.to_owned());
     }
     let enabled = config.enable_admission_plugins.clone();
-    let pod_security = config.edge.pod_security()?;
-    Ok(admission::Config { enabled, disabled, pod_security })
+    let configuration = config.edge.admission()?;
+    Ok(admission::Config { enabled, disabled, configuration })
 }
 
 fn cluster(config: &Config, pki: &Pki, port: u16) -> BootstrapConfig {
