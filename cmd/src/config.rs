@@ -148,6 +148,15 @@ impl Config {
     }
 }
 
+/// Where the administrator's kubeconfig is, unless somebody asked for another place.
+pub fn admin_conf(data_dir: &Path) -> PathBuf {
+    if data_dir == Path::new(DEFAULT_DATA_DIR) {
+        DEFAULT_KUBECONFIG.into()
+    } else {
+        data_dir.join("admin.conf")
+    }
+}
+
 fn read_file(path: &Path) -> Result<File, String> {
     let text = std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
     if text.trim().is_empty() {
@@ -167,13 +176,7 @@ pub(crate) use first_of;
 fn merge(args: ServerArgs, mut file: File, mistakes: &mut Vec<String>) -> Config {
     let eviction = eviction(args.eviction, file.eviction(), mistakes);
     let data_dir = args.data_dir.or(file.data_dir).unwrap_or_else(|| DEFAULT_DATA_DIR.into());
-    let kubeconfig = args.write_kubeconfig.or(file.write_kubeconfig).unwrap_or_else(|| {
-        if data_dir == Path::new(DEFAULT_DATA_DIR) {
-            DEFAULT_KUBECONFIG.into()
-        } else {
-            data_dir.join("admin.conf")
-        }
-    });
+    let kubeconfig = args.write_kubeconfig.or(file.write_kubeconfig).unwrap_or_else(|| admin_conf(&data_dir));
     let disabled = args.disable.or(file.disable).unwrap_or_default();
     let backend = args.storage_backend.or(file.storage_backend);
     let etcd = args.etcd_servers.or(file.etcd_servers);

@@ -5,6 +5,7 @@ mod address;
 mod agent;
 mod args;
 mod audit;
+mod cert;
 mod check;
 mod ci;
 mod config;
@@ -14,11 +15,13 @@ mod flags;
 mod join;
 mod kubeconfig;
 mod node;
+mod private;
 mod reset;
 mod scheduler;
 mod server;
 mod status;
 mod supervise;
+mod table;
 mod time;
 mod token;
 mod why;
@@ -61,6 +64,7 @@ fn main() -> ExitCode {
             in_runtime(&format!("{},kube_client=off", levels(args.v)), agent::command(*args))
         }
         Command::Token(args) => in_runtime("error,kube_client=off", token::command(args)),
+        Command::Cert(args) => in_runtime("error,kube_client=off", cert::command(args)),
         Command::Ci(args) => in_runtime("error", ci::command(args)),
         Command::Check(args) => check::run(&args),
         Command::Status(args) => in_runtime("error,kube_client=off", status::command(args)),

@@ -6,6 +6,7 @@
 
 pub(crate) mod backend;
 pub(crate) mod forward;
+mod guard;
 pub(crate) mod headers;
 mod html;
 mod log;
@@ -17,6 +18,7 @@ mod targets;
 pub(crate) mod tls;
 
 pub use backend::KubeletClient;
+pub use guard::{Guard, OwnNames};
 
 use crate::http::RequestInfo;
 use crate::strategy::Reader;

@@ -1,6 +1,6 @@
 //! `proxy` of pods, services and nodes: a reverse proxy with all methods, streaming bodies and upgrades.
 
-use super::backend::{BackendError, KubeletClient};
+use super::backend::{BackendError, KubeletClient, not_allowed};
 use super::relocate::Links;
 use super::targets::{self, Name};
 use super::{Target, forward, headers, html};
@@ -59,6 +59,7 @@ pub(super) async fn proxy(
 fn failed(error: BackendError) -> ApiError {
     match error {
         BackendError::NoUpgrade(_) => ApiError::internal(error),
+        BackendError::NotAllowed { .. } => not_allowed(),
         error => ApiError::unavailable(format!("error trying to reach service: {error}")),
     }
 }

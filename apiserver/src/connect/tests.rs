@@ -1,4 +1,5 @@
 use super::backend::Backend;
+use super::guard::Guard;
 use super::*;
 use http::{StatusCode, header};
 use http_body_util::BodyExt;
@@ -37,7 +38,8 @@ fn kubelets() -> KubeletClient {
         .unwrap()
         .with_root_certificates(RootCertStore::empty())
         .with_no_client_auth();
-    KubeletClient::new(Arc::new(tls), CancellationToken::new())
+    let guard = Guard { own_node: "n1".to_owned(), ..Guard::default() };
+    KubeletClient::new(Arc::new(tls), CancellationToken::new()).guarded(guard)
 }
 
 fn pod(containers: &[&str], init: &[&str]) -> Object {
@@ -202,7 +204,8 @@ async fn backend(answer: &'static str) -> (Backend, tokio::task::JoinHandle<Stri
         tokio::io::copy(&mut reader, &mut writer).await.unwrap();
         String::from_utf8(head).unwrap()
     });
-    (Backend { host: "127.0.0.1".to_owned(), port, tls: None }, served)
+    let reach = Guard::default().kubelet("");
+    (Backend { host: "127.0.0.1".to_owned(), port, tls: None, reach }, served)
 }
 
 /// A real HTTP server in front of `forward`, because only it makes an `OnUpgrade`.
@@ -280,4 +283,28 @@ async fn proxy_without_path_redirects_reads_to_the_slash() {
     let response = get(target, &format!("{path}?a=b"), &objects).await.unwrap();
     assert_eq!(response.status(), StatusCode::MOVED_PERMANENTLY);
     assert_eq!(response.headers()[header::LOCATION], format!("{path}/?a=b"));
+}
+
+/// A node that claims this server's addresses, plainly or in disguise, or a name that leads there.
+#[tokio::test]
+async fn a_node_leads_nobody_to_this_server() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let mut evil = node(Some(port));
+    evil["metadata"]["name"] = json!("evil");
+    let path = "/api/v1/nodes/evil/proxy/";
+    for address in
+        ["127.0.0.1", "::ffff:127.0.0.1", "::1", "169.254.169.254", "::ffff:a9fe:a9fe", "localhost"]
+    {
+        let kind = if address == "localhost" { "Hostname" } else { "InternalIP" };
+        evil["status"]["addresses"] = json!([{ "type": kind, "address": address }]);
+        let objects = Objects::default().with("nodes.", evil.clone());
+        for name in ["evil".to_owned(), format!("evil:{}", port - 1), format!("https:evil:{}", port - 1)] {
+            let target = Target { resource: "nodes", subresource: "proxy", namespace: "", name: &name };
+            let (code, message) = refused(target, path, &objects).await;
+            assert_eq!((code, message.as_str()), (400, "address not allowed"), "{address} {name}");
+        }
+    }
+    let nobody = tokio::time::timeout(std::time::Duration::from_millis(50), listener.accept()).await;
+    assert!(nobody.is_err(), "somebody was asked");
 }

@@ -7,8 +7,9 @@ use crate::node;
 use crate::supervise::Supervisor;
 use coracle_apiserver::authn::ServiceAccountTokens;
 use coracle_apiserver::authn::claims::Reference;
-use coracle_apiserver::pki::Pki;
+use coracle_apiserver::pki::{Pki, Signer};
 use coracle_client::{Context, Informers};
+use coracle_controllers::certificates::{KUBELET_SERVING, Reserved};
 use coracle_controllers::serviceaccount::LegacyTokens;
 use coracle_kubelet::simulate::{SimulateConfig, run_simulated};
 use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
@@ -90,12 +91,22 @@ fn controllers(supervisor: &mut Supervisor, base: Base, control_plane: &ControlP
         client_for: Some(Arc::new(move |name: &str| accounts.service_account(name))),
         legacy_tokens: Some(Arc::new(SecretTokens(control_plane.tokens.clone()))),
         certificate_signer: Some(Arc::new(ClusterAuthority(control_plane.pki.clone()))),
+        reserved_names: reserved(control_plane.pki.clone(), config),
         foreign_load_balancers: !config.runs(Component::LoadBalancers),
     };
     supervisor.spawn("controllers", move |stop| {
         let context = base.context(base.clients.user("system:kube-controller-manager"), stop);
         coracle_controllers::run(context, settings.clone())
     });
+}
+
+/// What no joining machine gets a certificate for.
+fn reserved(pki: Arc<Pki>, config: &Config) -> Reserved {
+    let networks = [&config.cluster_cidr, &config.service_cidr];
+    Reserved {
+        networks: networks.iter().filter_map(|n| n.parse().ok()).collect(),
+        api_server: Some(Arc::new(move || pki.server_names())),
+    }
 }
 
 fn storage(supervisor: &mut Supervisor, base: Base, config: &Config) {
@@ -201,11 +212,19 @@ impl LegacyTokens for SecretTokens {
     }
 }
 
-/// Signs certificate requests with the cluster's own authority.
+/// Signs certificate requests with the cluster's own authorities.
 struct ClusterAuthority(Arc<Pki>);
 
 impl coracle_controllers::CertificateSigner for ClusterAuthority {
-    fn sign(&self, request_pem: &[u8], usages: &[&str], life: Duration) -> Result<String, String> {
-        self.0.sign_request(request_pem, usages, life).map_err(|e| e.to_string())
+    fn sign(
+        &self,
+        signer_name: &str,
+        request_pem: &[u8],
+        usages: &[&str],
+        life: Duration,
+    ) -> Result<String, String> {
+        let serving = signer_name == KUBELET_SERVING;
+        let signer = if serving { Signer::KubeletServing } else { Signer::Cluster };
+        self.0.sign_request(signer, request_pem, usages, life).map_err(|e| e.to_string())
     }
 }

@@ -1,13 +1,14 @@
 //! Store, certificates, API server and the objects every cluster begins with.
 
-use super::StartError;
+use super::identity::Clients;
+use super::{StartError, revoked};
 use crate::config::{Backend, Component, Config};
 use coracle_apiserver::admission;
 use coracle_apiserver::aggregation::FrontProxy;
 use coracle_apiserver::authn::{Authenticator, ServiceAccountTokens};
 use coracle_apiserver::authz::Chain;
 use coracle_apiserver::bootstrap::{self, BootstrapConfig};
-use coracle_apiserver::connect::KubeletClient;
+use coracle_apiserver::connect::{Guard, KubeletClient};
 use coracle_apiserver::health::Health;
 use coracle_apiserver::kubeconfig;
 use coracle_apiserver::pki::{Pki, PkiOptions};
@@ -107,7 +108,12 @@ impl ControlPlane {
         tasks.push(api.maintain_definitions());
         tasks.push(api.maintain_policies());
         tasks.extend(api.track_legacy_tokens());
-        tasks.push(renew(pki.clone(), url.clone(), config, stop));
+        tasks.push(renew(pki.clone(), url.clone(), config, stop.clone()));
+        let client = Clients::new(api.clone()).privileged("system:coracle:certificates");
+        let admin = revoked::watch(client, pki.clone(), url.clone(), config.kubeconfig.clone());
+        tasks.push(tokio::spawn(async move {
+            stop.run_until_cancelled(admin).await;
+        }));
         tracing::info!(%url, kubeconfig = %config.kubeconfig.display(), "the API is ready");
         Ok(Self { api, pki, tokens, store, stop: own_stop, tasks })
     }
@@ -147,7 +153,8 @@ fn assemble(
     let authenticator = Authenticator::new(pki, tokens.clone(), cache.clone()).map_err(certificates)?;
     let anonymous = config.access.anonymous();
     let authenticator = if anonymous { authenticator } else { authenticator.without_anonymous() };
-    let kubelets = KubeletClient::new(pki.client_config_for_kubelet().map_err(certificates)?, stop.clone());
+    let kubelets = KubeletClient::new(pki.client_config_for_kubelet().map_err(certificates)?, stop.clone())
+        .guarded(guard(pki.clone(), config));
     let generation = server::rbac_generation(cache.clone());
     let authorizer = Arc::new(Chain::new(cache.clone(), generation));
     let plugins =
@@ -166,6 +173,14 @@ fn assemble(
     let edge =
         EdgeOptions { front_proxy: Some(FrontProxy::new(pki.clone())), flags: config.flags.clone(), ..edge };
     Ok(ApiServer::with_options(parts, edge, store, cache))
+}
+
+fn guard(pki: Arc<Pki>, config: &Config) -> Guard {
+    Guard {
+        own_node: config.node_name.clone(),
+        service_networks: config.service_cidr.parse().into_iter().collect(),
+        own_names: Some(Arc::new(move || pki.server_names())),
+    }
 }
 
 /// Plugins that leave work to a controller run only beside it: nobody else would take back their taint or finalizer.
@@ -199,9 +214,5 @@ fn cluster(config: &Config, pki: &Pki, port: u16) -> BootstrapConfig {
 /// Certificates renew themselves; the kubeconfig holds one of them.
 fn renew(pki: Arc<Pki>, url: String, config: &Config, stop: CancellationToken) -> JoinHandle<()> {
     let path = config.kubeconfig.clone();
-    tokio::spawn(pki.run(stop, move |pki, _| {
-        if let Err(error) = kubeconfig::write_admin(pki, &url, &path) {
-            tracing::error!(error = &error as &dyn std::error::Error, "kubeconfig not renewed");
-        }
-    }))
+    tokio::spawn(pki.run(stop, move |pki, _| revoked::write(pki, &url, &path)))
 }

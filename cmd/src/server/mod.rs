@@ -4,11 +4,13 @@ pub mod code;
 mod components;
 mod control_plane;
 mod identity;
+mod revoked;
 
 pub use control_plane::ControlPlane;
 
 use crate::args::ServerArgs;
 use crate::config::Config;
+use crate::private;
 use crate::supervise::Supervisor;
 use std::process::ExitCode;
 use tokio::signal::unix::{SignalKind, signal};
@@ -68,6 +70,10 @@ pub async fn command(args: ServerArgs) -> ExitCode {
         Ok(config) => config,
         Err(mistakes) => return fail(&mistakes),
     };
+    if let Err(why) = private::directory(&config.data_dir) {
+        return fail(&why);
+    }
+    file.iter().for_each(|file| private::warn_of_file(file));
     // Without the program and its verb.
     config.show_flags(&std::env::args().skip(2).collect::<Vec<_>>(), file.as_deref());
     let stop = CancellationToken::new();

@@ -136,7 +136,8 @@ async fn permissions_are_those_of_the_paths_subresource() {
 #[tokio::test]
 async fn certificates_are_judged_and_read() {
     let server = server(Arc::default());
-    let Peer::User(user) = server.gate.peer(&[certificate("admin")]) else { panic!("refused") };
+    let known = server.gate.peer(&[certificate("admin")]);
+    let Peer::User { user, .. } = &known else { panic!("refused") };
     assert_eq!((user.name.as_str(), user.groups.join(",").as_str()), ("admin", "team,system:authenticated"));
     let untrusted = server.gate.peer(&[certificate("admin"), certificate("other")]);
     assert!(matches!(untrusted, Peer::Refused(_)));
@@ -144,8 +145,34 @@ async fn certificates_are_judged_and_read() {
     assert!(matches!(garbage, Peer::Refused(_)));
     let (status, _) = ask(&server, &untrusted, Method::GET, "/pods", "").await;
     assert_eq!(status, StatusCode::UNAUTHORIZED);
-    let (status, _) = ask(&server, &Peer::User(user), Method::GET, "/healthz", "").await;
+    let (status, _) = ask(&server, &known, Method::GET, "/healthz", "").await;
     assert_eq!(status, StatusCode::OK);
+}
+
+/// The first common name is a node's, the last one an administrator's: whoever reads only one of them is deceived.
+#[tokio::test]
+async fn a_certificate_of_two_users_is_nobodys() {
+    let server = server(Arc::default());
+    let mut params = CertificateParams::default();
+    params.distinguished_name.push(DnType::CommonName, "admin");
+    // The second type has the first one's number.
+    params.distinguished_name.push(DnType::CustomDnType(vec![2, 5, 4, 3]), "system:node:n2");
+    let made = params.self_signed(&KeyPair::generate().unwrap()).unwrap();
+    let peer = server.gate.peer(&[made.der().clone()]);
+    assert!(matches!(&peer, Peer::Refused(why) if why.contains("2 common names")));
+    let (status, _) = ask(&server, &peer, Method::GET, "/pods", "").await;
+    assert_eq!(status, StatusCode::UNAUTHORIZED);
+}
+
+#[tokio::test]
+async fn a_connection_does_not_outlive_its_certificate() {
+    let server = server(Arc::default());
+    let Peer::User { user, .. } = server.gate.peer(&[certificate("admin")]) else { panic!("refused") };
+    let over = Peer::User { user, not_after: jiff::Timestamp::now().as_second() - 1 };
+    let (status, _) = ask(&server, &over, Method::GET, "/pods", "").await;
+    assert_eq!(status, StatusCode::UNAUTHORIZED);
+    let (status, _) = ask(&server, &over, Method::GET, "/pods", "good").await;
+    assert_eq!(status, StatusCode::OK, "a token beside it counts");
 }
 
 #[tokio::test]

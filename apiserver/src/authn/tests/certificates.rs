@@ -1,6 +1,7 @@
 //! Certificates of clients and of proxies.
 
 use super::*;
+use crate::pki::Signer;
 
 fn peer(authenticator: &Authenticator, pem: &str) -> PeerIdentity {
     let der = CertificateDer::from_pem_slice(pem.as_bytes()).unwrap();
@@ -38,7 +39,8 @@ fn the_subject_may_carry_a_uid() {
         let key = rcgen::KeyPair::generate().unwrap();
         let request = params.serialize_request(&key).unwrap().pem().unwrap();
         let life = std::time::Duration::from_secs(3600);
-        let pem = setup.pki.sign_request(request.as_bytes(), &["client auth"], life).unwrap();
+        let signed = setup.pki.sign_request(Signer::Cluster, request.as_bytes(), &["client auth"], life);
+        let Ok(pem) = signed else { return Err(422) };
         let peer = peer(&setup.authenticator, &pem);
         setup
             .authenticator
@@ -48,7 +50,7 @@ fn the_subject_may_carry_a_uid() {
     };
     assert_eq!(ask(&[]), Ok(String::new()));
     assert_eq!(ask(&["8d1f"]), Ok("8d1f".to_owned()));
-    assert_eq!(ask(&[""]), Err(401));
+    assert_eq!(ask(&[""]), Err(422), "nor is such a request signed");
 }
 
 #[test]
@@ -60,7 +62,7 @@ fn certificates_become_users_until_they_expire() {
     let ask = || setup.authenticator.authenticate(Some(&peer), &HeaderMap::new(), "/api");
     let user = ask().unwrap();
     assert_eq!(user.name, "kubernetes-admin");
-    assert_eq!(user.groups, ["system:masters", "system:authenticated"]);
+    assert_eq!(user.groups, ["kubeadm:cluster-admins", "system:authenticated"]);
     assert!(user.extra["authentication.kubernetes.io/credential-id"][0].starts_with("X509SHA256="));
     setup.now.fetch_add(366 * 24 * 3600, Ordering::SeqCst);
     assert_eq!(ask().unwrap_err().code, 401);
@@ -80,4 +82,42 @@ fn a_strangers_certificate_is_401_but_a_good_token_beside_it_counts() {
     let token = setup.issue(3600, &[], Bound::default());
     headers.insert(AUTHORIZATION, format!("Bearer {token}").parse().unwrap());
     setup.authenticator.authenticate(Some(&peer), &headers, "/api").unwrap();
+}
+
+/// What kubelets are shown is worth nothing here, whoever gets hold of it.
+#[test]
+fn the_client_for_kubelets_is_no_client_of_the_api() {
+    let setup = Setup::new();
+    let (own, _) = setup.pki.leaf_pem(Leaf::KubeletClient);
+    let made = setup.pki.sign_client(crate::pki::KUBELET_CLIENT, &["system:masters"]).unwrap().cert_pem;
+    let serving = setup.pki.leaf_pem(Leaf::Kubelet).0;
+    for pem in [own, made, serving] {
+        let peer = peer(&setup.authenticator, &pem);
+        let answer = setup.authenticator.authenticate(Some(&peer), &HeaderMap::new(), "/api");
+        assert_eq!(answer.unwrap_err().code, 401);
+    }
+}
+
+#[test]
+fn a_certificate_of_two_users_is_nobodys() {
+    let setup = Setup::new();
+    let (ca, key) =
+        (setup.pki.ca_pem().to_owned(), std::fs::read_to_string(setup._dir.path().join("ca.key")).unwrap());
+    let issuer = rcgen::Issuer::from_ca_cert_pem(&ca, rcgen::KeyPair::from_pem(&key).unwrap()).unwrap();
+    for names in [["system:node:n1", "root"], ["root", "system:node:n1"]] {
+        let mut params = rcgen::CertificateParams::default();
+        params.distinguished_name.push(rcgen::DnType::CommonName, names[0]);
+        // The second type has the first one's number.
+        params.distinguished_name.push(rcgen::DnType::CustomDnType(vec![2, 5, 4, 3]), names[1]);
+        params.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ClientAuth];
+        let key = rcgen::KeyPair::generate().unwrap();
+        let pem = params.signed_by(&key, &issuer).unwrap().pem();
+        let peer = peer(&setup.authenticator, &pem);
+        let answer = setup.authenticator.authenticate(Some(&peer), &HeaderMap::new(), "/api");
+        assert_eq!(answer.unwrap_err().code, 401, "{names:?}");
+        let request = params.serialize_request(&key).unwrap().pem().unwrap();
+        let life = std::time::Duration::from_secs(3600);
+        let signed = setup.pki.sign_request(Signer::Cluster, request.as_bytes(), &["client auth"], life);
+        assert!(signed.unwrap_err().to_string().contains("2 common names"));
+    }
 }
