@@ -60,6 +60,13 @@ impl CertificateRequest {
         self.parsed()?.verify_signature().map_err(bad)
     }
 
+    /// Every common name of the subject, in order.
+    pub fn common_names(&self) -> Vec<String> {
+        let Ok(request) = self.parsed() else { return Vec::new() };
+        let subject = &request.certification_request_info.subject;
+        subject.iter_common_name().map(|name| name.as_str().unwrap_or_default().to_owned()).collect()
+    }
+
     pub fn organizations(&self) -> Vec<String> {
         let Ok(request) = self.parsed() else { return Vec::new() };
         let subject = &request.certification_request_info.subject;

@@ -155,9 +155,16 @@ fn port(pki: &Arc<Pki>) -> Result<node::Port, node::BoxError> {
 }
 
 fn proxy(supervisor: &mut Supervisor, base: Base, config: &Config) {
-    let (name, cidr) = (&config.node_name, &config.cluster_cidr);
-    let (settings, network) =
-        node::network(name, cidr, Path::new(node::CNI_CONF_DIR), &config.data_dir, false);
+    let site = node::Site {
+        node_name: &config.node_name,
+        cluster_cidr: &config.cluster_cidr,
+        service_cidr: Some(&config.service_cidr),
+        addresses: vec![config.node_ip],
+        cni_conf_dir: Path::new(node::CNI_CONF_DIR),
+        data_dir: &config.data_dir,
+        create: false,
+    };
+    let (settings, network) = (site.proxy(), site.network());
     let of_network = base.clone();
     supervisor.spawn("proxy", move |stop| {
         let context = base.context(base.clients.user("system:kube-proxy"), stop);
