@@ -62,14 +62,16 @@ impl Node {
     }
 }
 
-pub async fn command(args: ServerArgs) -> ExitCode {
+/// All mistakes, one a line.
+pub fn configure(args: ServerArgs) -> Result<Config, String> {
     let file = args.config.clone();
-    let mut config = match Config::load(args) {
-        Ok(config) => config,
-        Err(mistakes) => return fail(&mistakes),
-    };
+    let mut config = Config::load(args)?;
     // Without the program and its verb.
     config.show_flags(&std::env::args().skip(2).collect::<Vec<_>>(), file.as_deref());
+    Ok(config)
+}
+
+pub async fn command(config: Config) -> ExitCode {
     let stop = CancellationToken::new();
     let node = match Node::start(&config, stop.clone()).await {
         Ok(node) => node,

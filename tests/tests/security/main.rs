@@ -1,0 +1,5 @@
+//! Attacks, carried out as an attacker would, against the real binary. Needs kubectl and curl, and no root.
+
+mod cis;
+mod nodes;
+mod privileges;
