@@ -194,6 +194,13 @@ async fn resources_that_others_give_the_node_are_given_to_pods_and_run_out() {
         )
     );
 
+    // Only what the kubelet read from a file is static, and so critical.
+    let says = json!({ "kubernetes.io/config.source": "file", "kubernetes.io/config.hash": "x" });
+    world.create_with("pretender", says, wants(2, "")).await;
+    let refused = world.pod_until("pretender", |pod| pod["status"]["phase"] == "Failed").await;
+    assert_eq!(refused["status"]["reason"], format!("OutOf{foo}"));
+    assert_eq!(condition(&world.pod_until("first", |_| true).await, "Ready"), "True");
+
     world.create("critical", wants(2, "system-node-critical")).await;
     world.pod_until("critical", ready).await;
     let ended = world.pod_until("first", |pod| pod["status"]["phase"] == "Failed").await;

@@ -125,10 +125,16 @@ impl World {
     }
 
     /// Creates a pod that is bound to the node already.
-    pub async fn create(&self, name: &str, mut spec: Value) {
+    pub async fn create(&self, name: &str, spec: Value) {
+        self.create_with(name, json!({}), spec).await;
+    }
+
+    /// Likewise, with annotations.
+    pub async fn create_with(&self, name: &str, annotations: Value, mut spec: Value) {
         spec["nodeName"] = json!("n1");
         spec["automountServiceAccountToken"] = json!(false);
-        let pod = json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": name }, "spec": spec });
+        let metadata = json!({ "name": name, "annotations": annotations });
+        let pod = json!({ "apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec });
         self.pods().create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
     }
 
