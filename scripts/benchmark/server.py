@@ -121,19 +121,24 @@ def _(node):
 always("1.2.26", "authority of etcd", "INFO", "the store is a part of the process")
 
 
+def encryption(node):
+    """The file that says how Secrets are encrypted: one that was given, or the server's own."""
+    own = f"{node.data_dir}/pki/encryption-config.yaml"
+    return node.flag("encryption-provider-config") or (own if os.path.exists(own) else None)
+
+
 @point("1.2.27", "Secrets are encrypted in the store")
 def _(node):
-    path = node.flag("encryption-provider-config")
-    return ("PASS", path) if path else ("WARN", "no --encryption-provider-config is given")
+    path = encryption(node)
+    return ("PASS", path) if path else ("WARN", "neither --secrets-encryption nor --encryption-provider-config is given")
 
 
 @point("1.2.28", "and by a good provider")
 def _(node):
-    path = node.flag("encryption-provider-config")
+    path = encryption(node)
     if not path:
-        return "WARN", "no --encryption-provider-config is given"
-    text = open(path).read()
-    first = re.search(r"providers:\s*(?:#.*\s*)*-\s*([a-z]+)", text)
+        return "WARN", "none"
+    first = re.search(r"providers:\s*(?:#.*\s*)*-\s*([a-z]+)", open(path).read())
     good = first and first[1] in ("aescbc", "kms", "secretbox", "aesgcm")
     return ("PASS", first[1]) if good else ("FAIL", f"{path} begins with {first[1] if first else 'nothing'}")
 
