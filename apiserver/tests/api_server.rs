@@ -44,6 +44,9 @@ mod delete;
 #[path = "api_server/deleted.rs"]
 mod deleted;
 #[cfg(test)]
+#[path = "api_server/encryption.rs"]
+mod encryption;
+#[cfg(test)]
 #[path = "api_server/errors.rs"]
 mod errors;
 #[cfg(test)]

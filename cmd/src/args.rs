@@ -2,6 +2,7 @@
 
 use crate::access::AccessArgs;
 use crate::edge::EdgeArgs;
+use crate::encryption::EncryptionArgs;
 use crate::eviction::EvictionArgs;
 use clap::{Args, Parser, Subcommand};
 use std::net::IpAddr;
@@ -34,6 +35,8 @@ pub enum Command {
     Scheduler(SchedulerArgs),
     /// Say why a pod is where it is, or nowhere
     Why(WhyArgs),
+    /// Show and change the keys of --secrets-encryption, on the server's machine
+    Secrets(SecretsArgs),
 }
 
 /// Flags of `coracle server`. A flag that is not given leaves the configuration file's value, and that the default.
@@ -84,6 +87,8 @@ pub struct ServerArgs {
     pub edge: EdgeArgs,
     #[command(flatten)]
     pub access: AccessArgs,
+    #[command(flatten)]
+    pub encryption: EncryptionArgs,
     /// More of the log: 3 shows requests, 4 what components do, 6 everything [default: 2]
     #[arg(long, short = 'v', value_name = "LEVEL")]
     pub v: Option<u8>,
@@ -249,4 +254,23 @@ pub struct WhyArgs {
     /// Every node, not only the ten most interesting ones
     #[arg(long)]
     pub all: bool,
+}
+
+#[derive(Args)]
+pub struct SecretsArgs {
+    #[command(subcommand)]
+    pub action: SecretsAction,
+    /// Where state lives
+    #[arg(long, value_name = "DIR", default_value = crate::config::DEFAULT_DATA_DIR, global = true)]
+    pub data_dir: PathBuf,
+}
+
+#[derive(Clone, Copy, Subcommand)]
+pub enum SecretsAction {
+    /// Whether Secrets are encrypted, by which key, and which older ones there are
+    Status,
+    /// Make a new key; a running server takes it up and rewrites all Secrets
+    Rotate,
+    /// Take out the older keys, once nothing in the store needs them
+    Prune,
 }

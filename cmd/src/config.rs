@@ -3,6 +3,7 @@
 use crate::access::AccessArgs;
 use crate::args::ServerArgs;
 use crate::edge::EdgeArgs;
+use crate::encryption::EncryptionArgs;
 use crate::eviction::EvictionArgs;
 use coracle_kubelet::config::{EvictionConfiguration, EvictionSettings};
 use serde::Deserialize;
@@ -78,6 +79,7 @@ struct File {
     disable_admission_plugins: Option<Vec<String>>,
     authentication: Option<AccessArgs>,
     api_server: Option<EdgeArgs>,
+    encryption: Option<EncryptionArgs>,
     eviction_hard: Option<BTreeMap<String, String>>,
     eviction_soft: Option<BTreeMap<String, String>>,
     eviction_soft_grace_period: Option<BTreeMap<String, String>>,
@@ -119,6 +121,7 @@ pub struct Config {
     pub disable_admission_plugins: Vec<String>,
     pub edge: EdgeArgs,
     pub access: AccessArgs,
+    pub encryption: EncryptionArgs,
     pub eviction: EvictionSettings,
     /// What was given, by the names of flags.
     pub flags: BTreeMap<String, String>,
@@ -185,6 +188,8 @@ fn merge(args: ServerArgs, mut file: File, mistakes: &mut Vec<String>) -> Config
     edge.check(mistakes);
     let access = args.access.or(file.authentication.unwrap_or_default());
     access.check(mistakes);
+    let encryption = args.encryption.or(file.encryption.unwrap_or_default());
+    encryption.check(mistakes);
     Config {
         kubeconfig,
         bind_address: args.bind_address.or(file.bind_address).unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
@@ -212,6 +217,7 @@ fn merge(args: ServerArgs, mut file: File, mistakes: &mut Vec<String>) -> Config
         edge,
         flags: BTreeMap::new(),
         access,
+        encryption,
         eviction,
         data_dir,
     }

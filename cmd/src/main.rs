@@ -9,6 +9,7 @@ mod check;
 mod ci;
 mod config;
 mod edge;
+mod encryption;
 mod eviction;
 mod flags;
 mod join;
@@ -67,6 +68,7 @@ fn main() -> ExitCode {
         Command::Reset(args) => in_runtime("warn", reset::command(args)),
         Command::Scheduler(args) => in_runtime(DEFAULT_LOG, scheduler::command(args)),
         Command::Why(args) => in_runtime("error", why::command(args)),
+        Command::Secrets(args) => encryption::command(&args),
     }
 }
 

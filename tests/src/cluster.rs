@@ -150,6 +150,12 @@ impl Cluster {
         self.wait_until_usable();
     }
 
+    /// As [`Self::restart`], with other further arguments than before.
+    pub fn restart_with(&mut self, arguments: &[&str]) {
+        self.arguments = arguments.iter().map(|a| (*a).to_owned()).collect();
+        self.restart();
+    }
+
     /// Whether the server lives and says so.
     #[track_caller]
     pub fn assert_alive(&self) {

@@ -365,11 +365,15 @@ impl Call<'_> {
 
     /// Who creates by update or apply must be allowed to create.
     fn may_create(&self, scope: &Scope<'_>) -> Result<(), ApiError> {
+        self.may(scope, "create")
+    }
+
+    fn may(&self, scope: &Scope<'_>, verb: &str) -> Result<(), ApiError> {
         let resource = scope.resource;
         let attributes = Attributes {
             version: &resource.version,
             name: scope.name,
-            ..Attributes::resource(self.user, "create", &resource.group, &resource.plural, scope.namespace)
+            ..Attributes::resource(self.user, verb, &resource.group, &resource.plural, scope.namespace)
         };
         authz::require(&*self.server.authorizer, &attributes)
     }
@@ -378,6 +382,10 @@ impl Call<'_> {
         let bytes = body::read(body).await?;
         let sent = delete_body(self.headers, &bytes)?;
         let options = self.query.delete_options(sent.as_ref())?;
+        if options.ignore_read_errors && scope.is_unreadable() {
+            self.may(scope, "unsafe-delete-ignore-read-errors")?;
+            return self.deleted(scope, StatusCode::OK, scope.delete_unreadable().await?);
+        }
         let deleted = scope.delete(&options).await?;
         let accepted = options.accepted && !deleted.gone;
         let status = if accepted { StatusCode::ACCEPTED } else { StatusCode::OK };

@@ -23,6 +23,8 @@ pub struct DeleteOptions {
     pub accepted: bool,
     pub uid: Option<String>,
     pub resource_version: Option<String>,
+    /// Of an object that the store cannot read, nothing is looked at before it goes.
+    pub ignore_read_errors: bool,
 }
 
 impl DeleteOptions {
@@ -154,11 +156,12 @@ impl<'a> Sent<'a> {
             accepted: self.orphan == Some(false),
             uid: self.uid.map(str::to_owned),
             resource_version: self.resource_version.map(str::to_owned),
+            ignore_read_errors: self.ignore_read_errors,
         })
     }
 
-    /// Deletion of what cannot be read is about nothing else. It changes nothing here: the store keeps no object that
-    /// it cannot read, and upstream's feature of that name is off by default.
+    /// Deletion of what cannot be read is about nothing else. Where an object can be read, the option changes
+    /// nothing.
     fn check_unsafe(&self, errors: &mut Vec<FieldError>) {
         let conditions = self.uid.is_some() || self.resource_version.is_some();
         for (set, name) in [

@@ -8,6 +8,7 @@ use coracle_apiserver::authn::{Authenticator, ServiceAccountTokens};
 use coracle_apiserver::authz::Chain;
 use coracle_apiserver::bootstrap::{self, BootstrapConfig};
 use coracle_apiserver::connect::KubeletClient;
+use coracle_apiserver::encryption::reload;
 use coracle_apiserver::health::Health;
 use coracle_apiserver::kubeconfig;
 use coracle_apiserver::pki::{Pki, PkiOptions};
@@ -78,6 +79,8 @@ impl ControlPlane {
         let port = listener.local_addr().map_err(|e| StartError::new("listen", e))?.port();
         let (store, pki) = tokio::join!(open_store(config), open_pki(config));
         let (store, pki) = (store?, pki?);
+        let (encrypting, source) = config.encryption.open(&config.data_dir.join("pki"), store).await?;
+        let store: Arc<dyn Store> = encrypting.clone();
         let cache =
             server::load_cache(store.clone()).await.map_err(|e| StartError::new("load the store", e))?;
         let found_at = format!("https://{}", SocketAddr::new(config.node_ip, port));
@@ -107,6 +110,7 @@ impl ControlPlane {
         tasks.push(api.maintain_definitions());
         tasks.push(api.maintain_policies());
         tasks.extend(api.track_legacy_tokens());
+        tasks.push(reload::maintain(encrypting, source, api.health().clone(), own_stop.clone()));
         tasks.push(renew(pki.clone(), url.clone(), config, stop));
         tracing::info!(%url, kubeconfig = %config.kubeconfig.display(), "the API is ready");
         Ok(Self { api, pki, tokens, store, stop: own_stop, tasks })
