@@ -7,6 +7,7 @@ use crate::container::{dns, hosts, sandbox};
 use crate::cri::{Runtime, api};
 use crate::probe::{Action, Outcome, Target};
 use crate::static_pods::is_static;
+use coracle_storage::beneath;
 use coracle_storage::volumes::VolumeError;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, Pod};
@@ -187,9 +188,7 @@ impl Worker {
             return;
         }
         let logs = sandbox::log_directory(&self.kubelet.config.log_dir, &self.pod);
-        if let Err(error) = std::fs::remove_dir_all(&logs)
-            && error.kind() != std::io::ErrorKind::NotFound
-        {
+        if let Err(error) = beneath::remove_below(&self.kubelet.config.log_dir, &logs) {
             tracing::warn!(path = %logs.display(), %error, "could not remove logs");
         }
         super::cgroups::remove(&self.pod);
@@ -222,8 +221,9 @@ impl Worker {
         // Images are the runtime's to mount, when their containers start.
         let volumes = pod.spec.as_mut().and_then(|s| s.volumes.as_mut());
         volumes.into_iter().for_each(|all| all.retain(|volume| volume.image.is_none()));
+        let first = self.observed.containers.is_empty();
         let (mounted, failed) =
-            self.kubelet.volumes.set_up(&pod, &self.kubelet.allocatable, Timestamp::now()).await;
+            self.kubelet.volumes.set_up(&pod, &self.kubelet.allocatable, first, Timestamp::now()).await;
         let refresh = mounted.values().filter_map(|m| m.refresh_after).min();
         self.volumes_refresh = refresh.map(|after| Instant::now() + after.max(Duration::from_secs(10)));
         self.mounted = mounted;
@@ -377,7 +377,7 @@ impl Worker {
         for (id, log) in stale {
             self.log_failure(self.kubelet.runtime.remove_container(&id).await, "remove the container");
             // The log of an attempt goes with it; it may be gone already.
-            let _ = std::fs::remove_file(log);
+            let _ = beneath::remove_below(&self.kubelet.config.log_dir, &log);
         }
         let used: BTreeSet<&str> = self.observed.containers.iter().map(|c| c.sandbox.as_str()).collect();
         let old =
@@ -401,11 +401,18 @@ impl Worker {
             let ips = self.observed.sandbox().map(|s| s.ips.clone()).unwrap_or_default();
             hosts::file(&self.pod, &ips, &self.kubelet.config.cluster_domain)
         };
-        if std::fs::read_to_string(&path).is_ok_and(|old| old == text) {
-            return Ok(path);
-        }
-        std::fs::create_dir_all(self.kubelet.volumes.pod_dir(&self.uid)).map_err(|e| e.to_string())?;
-        std::fs::write(&path, text).map_err(|e| format!("{}: {e}", path.display()))?;
+        let directory = self.kubelet.volumes.pod_dir(&self.uid);
+        std::fs::create_dir_all(&directory).map_err(|e| e.to_string())?;
+        let write = || {
+            let dir = beneath::Dir::open(&directory)?;
+            // Containers may have written anything of any length into it.
+            let limit = u64::try_from(text.len()).unwrap_or(u64::MAX).saturating_add(1);
+            if dir.read("etc-hosts", limit).is_ok_and(|old| old == text.as_bytes()) {
+                return Ok(());
+            }
+            dir.overwrite("etc-hosts", text.as_bytes(), 0o644)
+        };
+        write().map_err(|e: std::io::Error| format!("{}: {e}", path.display()))?;
         Ok(path)
     }
 }

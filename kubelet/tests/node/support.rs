@@ -12,7 +12,7 @@ use coracle_client::transport::in_process;
 use coracle_client::{Context, Informers};
 use coracle_kubelet::config::EvictionSettings;
 use coracle_kubelet::{Config, Parts, build};
-use coracle_storage::volumes::{MountTable, Mounter, VolumeError};
+use coracle_storage::volumes::{MountTable, Mounter, Tmpfs, VolumeError};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
@@ -34,7 +34,7 @@ impl Mounter for FakeMounter {
     fn mounts(&self) -> Result<MountTable, VolumeError> {
         Ok(MountTable(self.0.lock().clone()))
     }
-    fn mount_tmpfs(&self, path: &Path, _: Option<u64>) -> Result<(), VolumeError> {
+    fn mount_tmpfs(&self, path: &Path, _: &Tmpfs) -> Result<(), VolumeError> {
         self.0.lock().push(path.to_owned());
         Ok(())
     }
