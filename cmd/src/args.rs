@@ -3,6 +3,7 @@
 use crate::access::AccessArgs;
 use crate::edge::EdgeArgs;
 use crate::eviction::EvictionArgs;
+use crate::kubelet::KubeletArgs;
 use clap::{Args, Parser, Subcommand};
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -81,6 +82,8 @@ pub struct ServerArgs {
     #[command(flatten)]
     pub eviction: EvictionArgs,
     #[command(flatten)]
+    pub kubelet: KubeletArgs,
+    #[command(flatten)]
     pub edge: EdgeArgs,
     #[command(flatten)]
     pub access: AccessArgs,
@@ -131,6 +134,8 @@ pub struct AgentArgs {
     pub cni_conf_dir: PathBuf,
     #[command(flatten)]
     pub eviction: EvictionArgs,
+    #[command(flatten)]
+    pub kubelet: KubeletArgs,
     /// More of the log: 3 shows requests, 4 what components do, 6 everything [default: 2]
     #[arg(long, short = 'v', value_name = "LEVEL")]
     pub v: Option<u8>,

@@ -4,7 +4,7 @@ use crate::access::AccessArgs;
 use crate::args::ServerArgs;
 use crate::edge::EdgeArgs;
 use crate::eviction::EvictionArgs;
-use coracle_kubelet::config::{EvictionConfiguration, EvictionSettings};
+use coracle_kubelet::config::{EvictionConfiguration, EvictionSettings, NodeConfiguration, NodeSettings};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
@@ -84,9 +84,26 @@ struct File {
     eviction_minimum_reclaim: Option<BTreeMap<String, String>>,
     eviction_max_pod_grace_period: Option<u32>,
     eviction_pressure_transition_period: Option<String>,
+    pod_pids_limit: Option<i64>,
+    seccomp_default: Option<bool>,
+    protect_kernel_defaults: Option<bool>,
+    image_pull_credentials_verification_policy: Option<String>,
+    preloaded_images_verification_allowlist: Option<Vec<String>>,
 }
 
 impl File {
+    fn kubelet(&mut self) -> NodeConfiguration {
+        NodeConfiguration {
+            pod_pids_limit: self.pod_pids_limit,
+            seccomp_default: self.seccomp_default,
+            protect_kernel_defaults: self.protect_kernel_defaults,
+            image_pull_credentials_verification_policy: self
+                .image_pull_credentials_verification_policy
+                .take(),
+            preloaded_images_verification_allowlist: self.preloaded_images_verification_allowlist.take(),
+        }
+    }
+
     fn eviction(&mut self) -> EvictionConfiguration {
         EvictionConfiguration {
             eviction_hard: self.eviction_hard.take(),
@@ -120,6 +137,7 @@ pub struct Config {
     pub edge: EdgeArgs,
     pub access: AccessArgs,
     pub eviction: EvictionSettings,
+    pub kubelet: NodeSettings,
     /// What was given, by the names of flags.
     pub flags: BTreeMap<String, String>,
 }
@@ -166,6 +184,7 @@ pub(crate) use first_of;
 
 fn merge(args: ServerArgs, mut file: File, mistakes: &mut Vec<String>) -> Config {
     let eviction = eviction(args.eviction, file.eviction(), mistakes);
+    let kubelet = args.kubelet.settings(file.kubelet(), mistakes);
     let data_dir = args.data_dir.or(file.data_dir).unwrap_or_else(|| DEFAULT_DATA_DIR.into());
     let kubeconfig = args.write_kubeconfig.or(file.write_kubeconfig).unwrap_or_else(|| {
         if data_dir == Path::new(DEFAULT_DATA_DIR) {
@@ -213,6 +232,7 @@ fn merge(args: ServerArgs, mut file: File, mistakes: &mut Vec<String>) -> Config
         flags: BTreeMap::new(),
         access,
         eviction,
+        kubelet,
         data_dir,
     }
 }
@@ -301,7 +321,7 @@ mod tests {
     fn flags_win_over_the_file_and_the_file_over_defaults() {
         let dir = tempfile::tempdir().expect("temporary directory");
         let path = dir.path().join("config.yaml");
-        std::fs::write(&path, "httpsPort: 7443\ndataDir: /somewhere\ndisable: [proxy]\nevictionHard:\n  nodefs.available: 1Gi\nevictionMaxPodGracePeriod: 7\n").expect("write");
+        std::fs::write(&path, "httpsPort: 7443\ndataDir: /somewhere\ndisable: [proxy]\nevictionHard:\n  nodefs.available: 1Gi\nevictionMaxPodGracePeriod: 7\npodPidsLimit: 100\n").expect("write");
         let asked = ServerArgs { config: Some(path), https_port: Some(8443), ..args("n1") };
         let config = Config::load(asked).expect("valid");
         assert_eq!(config.https_port, 8443);
@@ -309,6 +329,7 @@ mod tests {
         assert_eq!(config.kubeconfig, Path::new("/somewhere/admin.conf"));
         assert!(!config.runs(Component::Proxy) && config.runs(Component::Dns));
         assert_eq!(config.eviction.max_pod_grace.as_secs(), 7);
+        assert_eq!(config.kubelet.pod_pids_limit, Some(100));
     }
 
     #[test]

@@ -13,6 +13,7 @@ mod eviction;
 mod flags;
 mod join;
 mod kubeconfig;
+mod kubelet;
 mod node;
 mod reset;
 mod scheduler;

@@ -30,6 +30,7 @@ pub async fn run_kubelet(
     let addresses = vec![SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), settings.port)];
     let (node_name, pods_dir) = (settings.node_name.clone(), settings.pods_dir());
     let configz = configz(&settings);
+    coracle_kubelet::prepare_kernel(&settings)?;
     let parts = coracle_kubelet::Parts::real(&settings);
     let built = coracle_kubelet::build(&context, settings, parts)?;
     let pods = built.pods_api();
@@ -63,9 +64,14 @@ fn configz(settings: &coracle_kubelet::Config) -> serde_json::Value {
         "port": settings.port,
         "staticPodPath": settings.static_pods_dir(),
     });
-    let eviction = serde_json::json!(settings.eviction.configuration());
-    if let (Some(all), serde_json::Value::Object(eviction)) = (configuration.as_object_mut(), eviction) {
-        all.extend(eviction);
+    let parts = [
+        serde_json::json!(settings.eviction.configuration()),
+        serde_json::json!(settings.node.configuration()),
+    ];
+    for part in parts {
+        if let (Some(all), serde_json::Value::Object(part)) = (configuration.as_object_mut(), part) {
+            all.extend(part);
+        }
     }
     configuration
 }

@@ -1,6 +1,7 @@
 //! What the kubelet is told when it starts.
 
 pub use crate::eviction::settings::{EvictionConfiguration, Settings as EvictionSettings};
+pub use crate::settings::{NodeConfiguration, NodeSettings};
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -41,6 +42,8 @@ pub struct Config {
     pub container_log_max_files: u32,
     /// When the node reports pressure, takes no new pods and evicts some.
     pub eviction: EvictionSettings,
+    /// How pods are confined.
+    pub node: NodeSettings,
     /// How long a runtime that answered before may be silent until the node is not ready; upstream's 30 s.
     pub runtime_patience: Duration,
 }
@@ -67,6 +70,7 @@ impl Config {
             container_log_max_bytes: 10 * 1024 * 1024,
             container_log_max_files: 5,
             eviction: EvictionSettings::default(),
+            node: NodeSettings::default(),
             runtime_patience: Duration::from_secs(30),
         }
     }

@@ -85,6 +85,7 @@ async fn kubelet(shared: Arc<Shared>, stop: CancellationToken) -> Result<(), Box
     settings.runtime_endpoint.clone_from(&agent.runtime_endpoint);
     settings.data_dir.clone_from(&agent.data_dir);
     settings.eviction.clone_from(&agent.eviction);
+    settings.node.clone_from(&agent.kubelet);
     settings.cluster_dns = dns.into_iter().collect();
     let context = Context { client: shared.kubelet.clone(), informers, stop };
     let identity = shared.identity.clone();

@@ -4,7 +4,7 @@ use crate::args::AgentArgs;
 use crate::config::{Component, eviction, node_name, or_note};
 use crate::join::{Pin, Token};
 use axum::http::Uri;
-use coracle_kubelet::config::{EvictionConfiguration, EvictionSettings};
+use coracle_kubelet::config::{EvictionConfiguration, EvictionSettings, NodeConfiguration, NodeSettings};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -25,6 +25,7 @@ pub struct Agent {
     pub runtime_endpoint: String,
     pub cni_conf_dir: PathBuf,
     pub eviction: EvictionSettings,
+    pub kubelet: NodeSettings,
 }
 
 impl Agent {
@@ -53,6 +54,7 @@ impl Agent {
             runtime_endpoint: args.container_runtime_endpoint,
             cni_conf_dir: args.cni_conf_dir,
             eviction: eviction(args.eviction, EvictionConfiguration::default(), &mut mistakes),
+            kubelet: args.kubelet.settings(NodeConfiguration::default(), &mut mistakes),
         };
         if mistakes.is_empty() { Ok(agent) } else { Err(mistakes.join("\n")) }
     }

@@ -139,6 +139,7 @@ fn kubelet(supervisor: &mut Supervisor, base: Base, control_plane: &ControlPlane
     settings.runtime_endpoint.clone_from(&config.runtime_endpoint);
     settings.data_dir.clone_from(&config.data_dir);
     settings.eviction.clone_from(&config.eviction);
+    settings.node.clone_from(&config.kubelet);
     settings.cluster_dns = vec![service_address(config, 10)];
     let pki = control_plane.pki.clone();
     supervisor.spawn("kubelet", move |stop| {

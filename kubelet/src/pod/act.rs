@@ -2,6 +2,7 @@
 
 use super::ending::Ending;
 use super::plan::{Kind, Step, Waiting, is_sidecar};
+use super::userns::{Users, UsersError};
 use super::worker::Worker;
 use crate::container::{dns, hosts, sandbox};
 use crate::cri::{Runtime, api};
@@ -191,7 +192,7 @@ impl Worker {
         if let Err(error) = beneath::remove_below(&self.kubelet.config.log_dir, &logs) {
             tracing::warn!(path = %logs.display(), %error, "could not remove logs");
         }
-        super::cgroups::remove(&self.pod);
+        super::cgroups::remove(&self.kubelet.cgroup_root, &self.pod);
         self.kubelet.objects.release(&self.uid);
         self.confirm_deletion().await;
     }
@@ -259,18 +260,42 @@ impl Worker {
         self.volumes_ready
     }
 
+    /// The users of a pod that does not share the node's.
+    pub(super) fn users(&self) -> Result<Option<Users>, String> {
+        if self.pod.spec.as_ref().and_then(|s| s.host_users) != Some(false) {
+            return Ok(None);
+        }
+        let directory = self.kubelet.volumes.pod_dir(&self.uid);
+        std::fs::create_dir_all(&directory).map_err(|e| format!("{}: {e}", directory.display()))?;
+        self.kubelet.users.of(&self.uid).map(Some).map_err(|e| e.to_string())
+    }
+
+    /// A runtime that knows nothing of users would run such a pod with the node's.
+    async fn check_users(&self, config: &api::PodSandboxConfig, handler: &str) -> Result<(), String> {
+        let security = config.linux.as_ref().and_then(|linux| linux.security_context.as_ref());
+        let namespaces = security.and_then(|security| security.namespace_options.as_ref());
+        if namespaces.is_none_or(|namespaces| namespaces.userns_options.is_none()) {
+            return Ok(());
+        }
+        let status = self.kubelet.runtime.status().await.map_err(|e| e.to_string())?;
+        let mut handlers = status.runtime_handlers.iter();
+        let able =
+            handlers.any(|h| h.name == handler && h.features.as_ref().is_some_and(|f| f.user_namespaces));
+        if able { Ok(()) } else { Err(UsersError::Runtime(handler.to_owned()).to_string()) }
+    }
+
     pub(super) fn sandbox_config(&self, attempt: u32) -> Result<api::PodSandboxConfig, String> {
         let config = &self.kubelet.config;
         let text = std::fs::read_to_string(&config.resolv_conf).unwrap_or_default();
         let host = dns::ResolvConf::parse(&text);
         let dns = dns::NodeDns { cluster: &config.cluster_dns, domain: &config.cluster_domain, host: &host };
-        let root = self.kubelet.root();
         sandbox::config(&sandbox::SandboxInput {
             pod: &self.pod,
             attempt,
             dns,
             log_dir: &config.log_dir,
-            root: &root,
+            confinement: &self.kubelet.confinement,
+            users: self.users()?,
         })
     }
 
@@ -299,7 +324,11 @@ impl Worker {
     async fn run_sandbox(&self, config: api::PodSandboxConfig) -> Result<(), String> {
         std::fs::create_dir_all(&config.log_directory)
             .map_err(|e| format!("{}: {e}", config.log_directory))?;
+        if let Some(pids) = &self.kubelet.pids {
+            pids.set(&self.pod).map_err(|e| format!("cannot limit the pod's processes: {e}"))?;
+        }
         let handler = self.runtime_handler().await?;
+        self.check_users(&config, &handler).await?;
         self.kubelet.runtime.run_pod_sandbox(config, &handler).await.map(|_| ()).map_err(|e| e.to_string())
     }
 

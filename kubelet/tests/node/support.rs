@@ -109,7 +109,12 @@ impl World {
         config.log_dir = self.dir.path().join("logs");
         config.eviction = self.eviction.clone();
         config.runtime_patience = Duration::ZERO;
-        let parts = Parts { runtime: self.runtime.clone(), mounter: self.mounter.clone(), importer: None };
+        let parts = Parts {
+            runtime: self.runtime.clone(),
+            mounter: self.mounter.clone(),
+            importer: None,
+            cgroup_root: self.dir.path().join("cgroup"),
+        };
         let built = build(&context, config, parts).unwrap();
         self.kubelet = Some((stop, tokio::spawn(built.run())));
     }
@@ -136,6 +141,18 @@ impl World {
     pub async fn pod_until(&self, name: &str, wanted: impl Fn(&Value) -> bool) -> Value {
         let api = self.pods();
         until(async || serde_json::to_value(api.get_opt(name).await.unwrap()).unwrap(), wanted).await
+    }
+
+    /// The text of the first event of this reason.
+    pub async fn event(&self, reason: &str) -> String {
+        let api: Api<k8s_openapi::api::core::v1::Event> = Api::namespaced(self.admin(), "default");
+        let look = async || {
+            let all = api.list(&kube::api::ListParams::default()).await.unwrap();
+            let found = all.items.into_iter().find(|event| event.reason.as_deref() == Some(reason));
+            json!(found.and_then(|event| event.message))
+        };
+        let text = until(look, Value::is_string).await;
+        text.as_str().unwrap().to_owned()
     }
 
     /// Writes the node's status as an administrator.
