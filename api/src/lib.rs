@@ -1,6 +1,7 @@
 //! The object model that every room shares: no I/O, no clock, no threads.
 
 pub mod catalogue;
+pub mod certificate;
 pub mod convert;
 pub mod cron;
 pub mod decode;

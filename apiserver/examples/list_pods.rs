@@ -3,7 +3,7 @@
 
 use axum::body::Body;
 use coracle_api::{UserInfo, encode};
-use coracle_apiserver::authz::Chain;
+use coracle_apiserver::authz::{Chain, Gate};
 use coracle_apiserver::health::Health;
 use coracle_apiserver::registry::AdmitAll;
 use coracle_apiserver::server::{self, ApiServer, ServerConfig};
@@ -48,7 +48,7 @@ async fn main() -> Result<(), Failure> {
     let cache = server::load_cache(store.clone()).await?;
     let config = ServerConfig {
         authenticator: None,
-        authorizer: Arc::new(Chain::new(cache.clone(), server::rbac_generation(cache.clone()))),
+        authorizer: Gate::new(Chain::new(cache.clone(), server::rbac_generation(cache.clone()))),
         admission: Arc::new(AdmitAll),
         kubelets: None,
         health: Health::default(),

@@ -3,7 +3,7 @@
 
 use coracle_apiserver::admission;
 use coracle_apiserver::authn::{Authenticator, ServiceAccountTokens};
-use coracle_apiserver::authz::Chain;
+use coracle_apiserver::authz::{Chain, Gate};
 use coracle_apiserver::bootstrap::{self, BootstrapConfig};
 use coracle_apiserver::health::Health;
 use coracle_apiserver::pki::{Pki, PkiOptions};
@@ -33,7 +33,7 @@ async fn main() -> Result<(), Failure> {
     let authenticator = Arc::new(Authenticator::new(&pki, tokens, cache.clone())?);
     let config = ServerConfig {
         authenticator: Some(authenticator),
-        authorizer: Arc::new(Chain::new(cache.clone(), server::rbac_generation(cache.clone()))),
+        authorizer: Gate::new(Chain::new(cache.clone(), server::rbac_generation(cache.clone()))),
         admission: Arc::new(admission::Chain::new(cache.clone(), &admission::Config::default())?),
         kubelets: Some(KubeletClient::new(pki.client_config_for_kubelet()?, stop.clone())),
         health: Health::default(),

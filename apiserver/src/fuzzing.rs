@@ -1,8 +1,9 @@
-//! What the fuzz targets of webhooks' answers do with any bytes, and the seeds they begin with. What a webhook says can be
-//! wrong, never harmful. Also run, with a fixed number of answers changed at random, by the test below.
+//! What the fuzz targets of webhooks' answers and of requests do with any bytes, and the seeds they begin with. What a
+//! webhook says can be wrong, never harmful; a request is one request, however it is written. Also run, with a fixed number of answers changed at random, by the test below.
 
 pub use crate::admission::webhook::fuzzing::admission_answer;
 pub use crate::conversion::fuzzing::conversion_answer;
+pub use crate::http::fuzzing::{request, request_seeds};
 
 use serde_json::{Value, json};
 
@@ -102,5 +103,46 @@ mod tests {
     #[test]
     fn any_answer_of_a_conversion_webhook_is_read_or_refused() {
         run(conversion_answer, &conversion_seeds());
+    }
+
+    #[test]
+    fn any_request_is_one_request() {
+        let (mut random, mut read, seeds) = (mutate::Random(0x9e37_79b9_7f4a_7c15), 0, request_seeds());
+        let words = [
+            "/",
+            "//",
+            "/..",
+            "/.",
+            "%2F",
+            "%2e",
+            "%",
+            "%zz",
+            "%ff",
+            "?",
+            "&",
+            "=",
+            ";",
+            "+",
+            ",",
+            "\\",
+            "!",
+            "==",
+            "namespaces/",
+            "watch/",
+            "watch=",
+            "proxy/",
+            "fieldSelector=",
+            "metadata.name%3D",
+            "%5C,",
+            "%00",
+            "apis/",
+            "status",
+        ];
+        for _ in 0..RUNS {
+            let bytes = mutate::mutated(&mut random, &seeds, &words);
+            let outcome = std::panic::catch_unwind(|| request(&bytes));
+            read += usize::from(outcome.unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&bytes))));
+        }
+        assert!(read > RUNS / 10, "only {read} requests of {RUNS} were for resources");
     }
 }

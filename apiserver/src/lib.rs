@@ -9,11 +9,13 @@ pub mod authz;
 pub mod bootstrap;
 pub mod cache;
 pub mod catalogue;
+pub mod config_file;
 pub mod connect;
 pub mod conversion;
 pub mod crd;
 pub mod custom;
 pub mod discovery;
+pub mod encryption;
 pub mod flowcontrol;
 #[cfg(any(test, feature = "testing"))]
 pub mod fuzzing;

@@ -4,14 +4,14 @@ use crate::admission::policy;
 use crate::aggregation::{Aggregator, Foreign, FrontProxy};
 use crate::audit;
 use crate::authn::{self, Authenticator};
-use crate::authz::{Authorizer, Generation};
+use crate::authz::{Gate, Generation};
 use crate::cache::Cache;
 use crate::connect::KubeletClient;
 use crate::discovery::Published;
 use crate::flowcontrol::{self, FlowControl};
 use crate::health::{Health, Matters};
 use crate::http::limits::REQUEST_TIMEOUT;
-use crate::http::serve::{self, Front};
+use crate::http::serve;
 use crate::http::service;
 use crate::metrics;
 use crate::metrics_api;
@@ -32,7 +32,7 @@ use tokio_util::sync::CancellationToken;
 pub struct ServerConfig {
     /// Who is asking over a socket. Without one, only callers in this process are known.
     pub authenticator: Option<Arc<Authenticator>>,
-    pub authorizer: Arc<dyn Authorizer>,
+    pub authorizer: Arc<Gate>,
     pub admission: Arc<dyn Admission>,
     /// The way to kubelets; without it, logs and streams answer 503.
     pub kubelets: Option<KubeletClient>,
@@ -72,7 +72,7 @@ impl Default for EdgeOptions {
 pub struct Inner {
     pub registry: Registry,
     pub authenticator: Option<Arc<Authenticator>>,
-    pub authorizer: Arc<dyn Authorizer>,
+    pub authorizer: Arc<Gate>,
     pub kubelets: Option<KubeletClient>,
     pub health: Health,
     pub flow: Arc<FlowControl>,
@@ -239,6 +239,14 @@ impl ApiServer {
         Some(tokio::spawn(authn::legacy::track(uses, router, stop)))
     }
 
+    /// Ends watches and the like whose client's certificate is revoked, until the server's `stop`. `None` where nobody
+    /// authenticates.
+    pub fn follow_revocations(&self) -> Option<JoinHandle<()>> {
+        let authenticator = self.inner.authenticator.clone()?;
+        let (cache, stop) = (self.inner.registry.cache.clone(), self.inner.stop.clone());
+        Some(tokio::spawn(authn::revocation::follow(authenticator, cache, stop)))
+    }
+
     pub fn tracer(&self) -> Option<&Arc<Tracer>> {
         self.inner.tracer.as_ref()
     }
@@ -268,11 +276,7 @@ impl ApiServer {
         tls: Option<Arc<rustls::ServerConfig>>,
         stop: CancellationToken,
     ) {
-        let front = Front {
-            server: self.inner.clone(),
-            tls: tls.map(Into::into),
-            authenticator: self.inner.authenticator.clone(),
-        };
-        serve::serve(front, listener, stop).await;
+        let authenticator = self.inner.authenticator.clone();
+        serve::serve(self.inner.clone(), authenticator, tls, listener, stop).await;
     }
 }

@@ -8,11 +8,17 @@ mod support;
 #[path = "api_server/access.rs"]
 mod access;
 #[cfg(test)]
+#[path = "api_server/admission_configured.rs"]
+mod admission_configured;
+#[cfg(test)]
 #[path = "api_server/aggregation.rs"]
 mod aggregation;
 #[cfg(test)]
 #[path = "api_server/audit.rs"]
 mod audit;
+#[cfg(test)]
+#[path = "api_server/authorization.rs"]
+mod authorization;
 #[cfg(test)]
 #[path = "api_server/crd_conversion.rs"]
 mod crd_conversion;
@@ -43,6 +49,9 @@ mod delete;
 #[cfg(test)]
 #[path = "api_server/deleted.rs"]
 mod deleted;
+#[cfg(test)]
+#[path = "api_server/encryption.rs"]
+mod encryption;
 #[cfg(test)]
 #[path = "api_server/errors.rs"]
 mod errors;
@@ -98,6 +107,12 @@ mod protobuf;
 #[path = "api_server/proxying.rs"]
 mod proxying;
 #[cfg(test)]
+#[path = "api_server/reach.rs"]
+mod reach;
+#[cfg(test)]
+#[path = "api_server/selecting.rs"]
+mod selecting;
+#[cfg(test)]
 #[path = "api_server/sockets.rs"]
 mod sockets;
 #[cfg(test)]
@@ -130,6 +145,9 @@ mod webhooks_support;
 #[cfg(test)]
 #[path = "api_server/webhooks_validating.rs"]
 mod webhooks_validating;
+#[cfg(test)]
+#[path = "api_server/witness.rs"]
+mod witness;
 #[cfg(test)]
 #[path = "api_server/writes.rs"]
 mod writes;

@@ -83,6 +83,18 @@ impl Program {
         found
     }
 
+    /// Whether the expression names this field of this variable anywhere: `variable.field`, `has(variable.field)`,
+    /// `variable.?field`.
+    pub fn selects(&self, variable: &str, field: &str) -> bool {
+        let mut found = false;
+        walk(&self.expr, &mut |expr| {
+            if let Node::Select { of, field: named, .. } = &expr.node {
+                found |= named == field && matches!(&of.node, Node::Ident(name) if name == variable);
+            }
+        });
+        found
+    }
+
     /// What one run can cost at most, by the limits of the variables' types.
     pub fn cost(&self) -> u64 {
         estimate::Estimate::new(&self.types, &self.functions, self.unknown_max).of(&self.expr).cost

@@ -1,9 +1,11 @@
 //! Settings of who gets in, under the names of upstream's flags.
 
 use crate::config::first_of;
+use crate::time::Time;
 use clap::Args;
 use coracle_apiserver::authn::{ISSUER, Issuing};
 use serde::Deserialize;
+use std::path::PathBuf;
 
 /// In the configuration file under `authentication`.
 #[derive(Args, Clone, Debug, Default, Deserialize)]
@@ -24,6 +26,49 @@ pub struct AccessArgs {
     /// Whether requests without credentials are those of system:anonymous [default: true]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     pub anonymous_auth: Option<bool>,
+    /// Whether tokens of pods are good for a year, for clients that never read them again [default: true]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub service_account_extend_token_expiration: Option<bool>,
+    /// Whose tokens are believed, and for which paths nobody need say who they are: a file with an
+    /// apiserver.config.k8s.io/v1 AuthenticationConfiguration; its changes take effect at once
+    #[arg(long, value_name = "FILE")]
+    pub authentication_config: Option<PathBuf>,
+    /// Who is asked about tokens that nobody else knows: a kubeconfig whose server is a webhook for TokenReviews
+    #[arg(long, value_name = "FILE")]
+    pub authentication_token_webhook_config_file: Option<PathBuf>,
+    /// How long an answer of that webhook is good [default: 2m0s]
+    #[arg(long, value_name = "DURATION")]
+    pub authentication_token_webhook_cache_ttl: Option<Time>,
+    /// Version of the TokenReviews that the webhook is sent: v1 or v1beta1 [default: v1beta1]
+    #[arg(long, value_name = "VERSION")]
+    pub authentication_token_webhook_version: Option<String>,
+    /// An OpenID Connect issuer whose tokens are believed; with --oidc-client-id
+    #[arg(long, value_name = "URL")]
+    pub oidc_issuer_url: Option<String>,
+    /// What its tokens must be for
+    #[arg(long, value_name = "ID")]
+    pub oidc_client_id: Option<String>,
+    /// PEM of the authorities of its server [default: the machine's own]
+    #[arg(long, value_name = "FILE")]
+    pub oidc_ca_file: Option<PathBuf>,
+    /// Claim with the user's name [default: sub]
+    #[arg(long, value_name = "CLAIM")]
+    pub oidc_username_claim: Option<String>,
+    /// What goes in front of it, - for nothing [default: the issuer and #, but nothing before an email]
+    #[arg(long, value_name = "TEXT")]
+    pub oidc_username_prefix: Option<String>,
+    /// Claim with the user's groups
+    #[arg(long, value_name = "CLAIM")]
+    pub oidc_groups_claim: Option<String>,
+    /// What goes in front of each
+    #[arg(long, value_name = "TEXT")]
+    pub oidc_groups_prefix: Option<String>,
+    /// Algorithms that its tokens may be signed with [default: RS256]
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    pub oidc_signing_algs: Option<Vec<String>>,
+    /// A claim that its tokens must have with this value; may be given again
+    #[arg(long, value_name = "CLAIM=VALUE")]
+    pub oidc_required_claim: Option<Vec<String>>,
 }
 
 impl AccessArgs {
@@ -32,7 +77,11 @@ impl AccessArgs {
         first_of!(
             self, other:
             service_account_issuer, service_account_jwks_uri, service_account_max_token_expiration, api_audiences,
-            anonymous_auth
+            anonymous_auth, service_account_extend_token_expiration, authentication_config,
+            authentication_token_webhook_config_file, authentication_token_webhook_cache_ttl,
+            authentication_token_webhook_version, oidc_issuer_url, oidc_client_id, oidc_ca_file,
+            oidc_username_claim, oidc_username_prefix, oidc_groups_claim, oidc_groups_prefix, oidc_signing_algs,
+            oidc_required_claim
         )
     }
 
@@ -56,6 +105,7 @@ impl AccessArgs {
                 "service-account-max-token-expiration: must be between 3600 and 2^32 seconds".to_owned(),
             );
         }
+        self.check_authentication(mistakes);
     }
 
     /// For tokens; `server_url` is where clients find this server.
@@ -67,11 +117,8 @@ impl AccessArgs {
             audiences: self.api_audiences.clone().unwrap_or_default(),
             jwks_uri: self.service_account_jwks_uri.clone().unwrap_or_else(own),
             max_seconds: self.service_account_max_token_expiration.unwrap_or(0),
+            extend: self.service_account_extend_token_expiration.unwrap_or(true),
         }
-    }
-
-    pub fn anonymous(&self) -> bool {
-        self.anonymous_auth.unwrap_or(true)
     }
 }
 
@@ -102,6 +149,6 @@ mod tests {
         let issuing = AccessArgs::default().issuing("https://192.0.2.1:6443");
         assert_eq!(issuing.jwks_uri, "https://192.0.2.1:6443/openid/v1/jwks");
         assert_eq!(issuing.issuers, [ISSUER]);
-        assert!(AccessArgs::default().anonymous());
+        assert!(issuing.extend);
     }
 }

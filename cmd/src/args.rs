@@ -1,8 +1,12 @@
 //! The command line. Flags carry Kubernetes' own names where Kubernetes has one.
 
 use crate::access::AccessArgs;
+use crate::authorization::AuthorizationArgs;
 use crate::edge::EdgeArgs;
+use crate::encryption::EncryptionArgs;
 use crate::eviction::EvictionArgs;
+use crate::kubelet::KubeletArgs;
+use crate::time::Time;
 use clap::{Args, Parser, Subcommand};
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -22,18 +26,22 @@ pub enum Command {
     Agent(Box<AgentArgs>),
     /// Make, list and delete the tokens by which machines join
     Token(TokenArgs),
+    /// Show, renew, make and revoke certificates
+    Cert(CertArgs),
     /// Run one command with a throw-away cluster in memory around it
     Ci(CiArgs),
     /// Say what this machine lacks, and how to mend it
     Check(CheckArgs),
     /// Show the cluster's nodes and what is wrong with them
     Status(StatusArgs),
-    /// Take this node's pods, mounts and packet rules away, after the server has ended
+    /// Take this node's pods, mounts, packet rules, keys and certificates away, after the server has ended
     Reset(ResetArgs),
     /// Run a scheduler as its own process, beside or instead of the server's own
     Scheduler(SchedulerArgs),
     /// Say why a pod is where it is, or nowhere
     Why(WhyArgs),
+    /// Show and change the keys of --secrets-encryption, on the server's machine
+    Secrets(SecretsArgs),
 }
 
 /// Flags of `coracle server`. A flag that is not given leaves the configuration file's value, and that the default.
@@ -80,10 +88,19 @@ pub struct ServerArgs {
     pub service_cidr: Option<String>,
     #[command(flatten)]
     pub eviction: EvictionArgs,
+    /// How long nothing may move on exec, attach and port-forward until they are ended; 0 is for ever [default: 4h0m0s]
+    #[arg(long, value_name = "DURATION")]
+    pub streaming_connection_idle_timeout: Option<Time>,
+    #[command(flatten)]
+    pub kubelet: KubeletArgs,
     #[command(flatten)]
     pub edge: EdgeArgs,
     #[command(flatten)]
     pub access: AccessArgs,
+    #[command(flatten)]
+    pub authorization: AuthorizationArgs,
+    #[command(flatten)]
+    pub encryption: EncryptionArgs,
     /// More of the log: 3 shows requests, 4 what components do, 6 everything [default: 2]
     #[arg(long, short = 'v', value_name = "LEVEL")]
     pub v: Option<u8>,
@@ -131,6 +148,11 @@ pub struct AgentArgs {
     pub cni_conf_dir: PathBuf,
     #[command(flatten)]
     pub eviction: EvictionArgs,
+    /// How long nothing may move on exec, attach and port-forward until they are ended; 0 is for ever [default: 4h0m0s]
+    #[arg(long, value_name = "DURATION")]
+    pub streaming_connection_idle_timeout: Option<Time>,
+    #[command(flatten)]
+    pub kubelet: KubeletArgs,
     /// More of the log: 3 shows requests, 4 what components do, 6 everything [default: 2]
     #[arg(long, short = 'v', value_name = "LEVEL")]
     pub v: Option<u8>,
@@ -178,6 +200,76 @@ pub enum TokenAction {
 }
 
 #[derive(Args)]
+pub struct CertArgs {
+    #[command(subcommand)]
+    pub action: CertAction,
+}
+
+#[derive(Subcommand)]
+pub enum CertAction {
+    /// Show every certificate of this machine, and fail if one of them is over
+    Check {
+        /// Where state lives
+        #[arg(long, value_name = "DIR", default_value = crate::config::DEFAULT_DATA_DIR)]
+        data_dir: PathBuf,
+        /// Kubeconfigs to look into [default: the administrator's]
+        #[arg(long, value_name = "FILE,...", value_delimiter = ',')]
+        kubeconfig: Vec<PathBuf>,
+    },
+    /// Have the server make all its certificates anew, and the administrator's kubeconfig; its authorities stay
+    Renew {
+        /// Where state lives
+        #[arg(long, value_name = "DIR", default_value = crate::config::DEFAULT_DATA_DIR)]
+        data_dir: PathBuf,
+    },
+    /// Make a kubeconfig for an administrator; needs the authority's key, so it works on the server's machine alone
+    Admin(CertAdminArgs),
+    /// Take certificates back: the API server does not accept them from now on
+    Revoke {
+        /// A fingerprint (SHA-256), or a file: PEM or a kubeconfig
+        #[arg(value_name = "FINGERPRINT|FILE", conflicts_with = "admin")]
+        certificate: Option<String>,
+        /// The certificate of the kubeconfig that asks; on the server's machine it gets another one at once
+        #[arg(long)]
+        admin: bool,
+        /// Whom to ask, and as whom
+        #[arg(long, value_name = "FILE", env = "KUBECONFIG", default_value = "/etc/coracle/admin.conf")]
+        kubeconfig: PathBuf,
+    },
+    /// List the certificates that were taken back
+    Revoked {
+        /// Whom to ask, and as whom
+        #[arg(long, value_name = "FILE", env = "KUBECONFIG", default_value = "/etc/coracle/admin.conf")]
+        kubeconfig: PathBuf,
+    },
+}
+
+#[derive(Args)]
+pub struct CertAdminArgs {
+    /// Where state lives
+    #[arg(long, value_name = "DIR", default_value = crate::config::DEFAULT_DATA_DIR)]
+    pub data_dir: PathBuf,
+    /// What the user is called, in the audit log too
+    #[arg(long, value_name = "NAME", default_value = coracle_apiserver::pki::ADMIN)]
+    pub user: String,
+    /// How long it is good [default: 24h]
+    #[arg(long, value_name = "DURATION")]
+    pub ttl: Option<String>,
+    /// For emergencies: a member of system:masters, whom no role and no binding limits. Needs --ttl, at most 24h
+    #[arg(long = "super")]
+    pub super_: bool,
+    /// URL of the API [default: that of the administrator's kubeconfig]
+    #[arg(long, value_name = "URL")]
+    pub server: Option<String>,
+    /// The administrator's kubeconfig
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Write it here, readable by nobody else [default: to standard output]
+    #[arg(long, short = 'o', value_name = "FILE")]
+    pub output: Option<PathBuf>,
+}
+
+#[derive(Args)]
 pub struct CiArgs {
     /// Simulated nodes of the cluster
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -209,7 +301,7 @@ pub struct StatusArgs {
 
 #[derive(Args)]
 pub struct ResetArgs {
-    /// Yes, every pod of this machine's runtime
+    /// Yes, every pod of this machine's runtime, and its keys and certificates
     #[arg(long, required = true)]
     pub yes: bool,
     /// Socket of the container runtime
@@ -218,6 +310,9 @@ pub struct ResetArgs {
     /// Where state lives
     #[arg(long, value_name = "DIR", default_value = crate::config::DEFAULT_DATA_DIR)]
     pub data_dir: PathBuf,
+    /// Leave the keys and certificates: the cluster's authorities, and a joined machine's identity
+    #[arg(long)]
+    pub keep_pki: bool,
 }
 
 #[derive(Args)]
@@ -232,7 +327,7 @@ pub struct SchedulerArgs {
     #[arg(long, value_name = "PORT")]
     pub secure_port: Option<u16>,
     /// Where that port listens
-    #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0")]
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
     pub bind_address: std::net::IpAddr,
 }
 
@@ -249,4 +344,23 @@ pub struct WhyArgs {
     /// Every node, not only the ten most interesting ones
     #[arg(long)]
     pub all: bool,
+}
+
+#[derive(Args)]
+pub struct SecretsArgs {
+    #[command(subcommand)]
+    pub action: SecretsAction,
+    /// Where state lives
+    #[arg(long, value_name = "DIR", default_value = crate::config::DEFAULT_DATA_DIR, global = true)]
+    pub data_dir: PathBuf,
+}
+
+#[derive(Clone, Copy, Subcommand)]
+pub enum SecretsAction {
+    /// Whether Secrets are encrypted, by which key, and which older ones there are
+    Status,
+    /// Make a new key; a running server takes it up and rewrites all Secrets
+    Rotate,
+    /// Take out the older keys, once nothing in the store needs them
+    Prune,
 }

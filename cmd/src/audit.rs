@@ -1,20 +1,14 @@
 //! The audit log as the flags ask for it.
 
 use crate::edge::EdgeArgs;
-use crate::kubeconfig;
+use crate::posts::Posts;
 use coracle_apiserver::audit::{
     Batching, Collector, Log, Mode, Policy, Rotation, Settings, Sink, Target, Throttle, Truncation, Webhook,
 };
 use futures::future::BoxFuture;
-use http::Request;
-use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
-
-/// For one attempt: upstream's limit of all calls of webhooks.
-const ATTEMPT_WITHIN: Duration = Duration::from_secs(30);
 
 impl EdgeArgs {
     pub fn check_audit(&self, mistakes: &mut Vec<String>) {
@@ -168,44 +162,11 @@ fn truncation(enabled: Option<bool>, event: Option<usize>, batch: Option<usize>)
     })
 }
 
-/// Posts to the server of a kubeconfig, with its trust and its credentials.
-struct Posts {
-    client: kube::Client,
-    /// The server's URL may have one.
-    path: String,
-}
-
-impl Posts {
-    async fn of_file(file: &Path) -> Result<Self, String> {
-        let failed = |why: &dyn std::fmt::Display| format!("{}: {why}", file.display());
-        let mut config = kubeconfig::config(file).await?;
-        // Attempts are repeated and bounded by those who make them.
-        config.default_retry = false;
-        let path = config.cluster_url.path().to_owned();
-        let mut url = std::mem::take(&mut config.cluster_url).into_parts();
-        url.path_and_query = Some(http::uri::PathAndQuery::from_static("/"));
-        config.cluster_url = http::Uri::from_parts(url).map_err(|e| failed(&e))?;
-        let client = kube::Client::try_from(config).map_err(|e| failed(&e))?;
-        Ok(Self { client, path })
-    }
-}
-
 impl Collector for Posts {
     fn post(&self, list: bytes::Bytes) -> BoxFuture<'_, Result<(), String>> {
         Box::pin(async move {
-            let request = Request::post(&self.path)
-                .header(http::header::CONTENT_TYPE, "application/json")
-                .header(http::header::ACCEPT, "application/json, */*")
-                .body(list.to_vec())
-                .map_err(|e| e.to_string())?;
-            match tokio::time::timeout(ATTEMPT_WITHIN, self.client.request_text(request)).await {
-                Ok(Ok(_)) => Ok(()),
-                Ok(Err(kube::Error::Api(status))) => {
-                    Err(format!("the collector answered {}: {}", status.code, status.message))
-                }
-                Ok(Err(error)) => Err(error.to_string()),
-                Err(_) => Err(format!("no answer within {} s", ATTEMPT_WITHIN.as_secs())),
-            }
+            let posted = Posts::post(self, list.to_vec()).await;
+            posted.map(|_| ()).map_err(|error| error.message)
         })
     }
 }
@@ -213,6 +174,7 @@ impl Collector for Posts {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::path::Path;
 
     fn mistakes(args: &EdgeArgs) -> Vec<String> {
         let mut mistakes = Vec::new();
@@ -322,12 +284,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (server, mut received) = collector(200).await;
         let posts = Posts::of_file(&leading_to(dir.path(), &server)).await.unwrap();
-        posts.post(bytes::Bytes::from_static(b"{}")).await.unwrap();
+        posts.post(b"{}".to_vec()).await.unwrap();
         let expected = ("POST /audit".to_owned(), "Bearer secret".to_owned(), b"{}".to_vec());
         assert_eq!(received.recv().await.unwrap(), expected);
         let (server, _received) = collector(500).await;
         let refused = Posts::of_file(&leading_to(dir.path(), &server)).await.unwrap();
-        assert!(refused.post(bytes::Bytes::new()).await.is_err());
+        assert!(refused.post(Vec::new()).await.is_err());
         assert!(Posts::of_file(&dir.path().join("none")).await.is_err());
     }
 }

@@ -2,13 +2,20 @@
 
 use crate::access::AccessArgs;
 use crate::args::ServerArgs;
+use crate::authorization::AuthorizationArgs;
 use crate::edge::EdgeArgs;
+use crate::encryption::EncryptionArgs;
 use crate::eviction::EvictionArgs;
-use coracle_kubelet::config::{EvictionConfiguration, EvictionSettings};
+use crate::time::Time;
+use coracle_kubelet::config::{
+    EvictionConfiguration, EvictionSettings, NodeConfiguration, NodeSettings,
+    STREAMING_CONNECTION_IDLE_TIMEOUT,
+};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 pub const DEFAULT_DATA_DIR: &str = "/var/lib/coracle";
 pub const DEFAULT_RUNTIME_ENDPOINT: &str = "unix:///run/containerd/containerd.sock";
@@ -77,16 +84,36 @@ struct File {
     enable_admission_plugins: Option<Vec<String>>,
     disable_admission_plugins: Option<Vec<String>>,
     authentication: Option<AccessArgs>,
+    authorization: Option<AuthorizationArgs>,
     api_server: Option<EdgeArgs>,
+    encryption: Option<EncryptionArgs>,
     eviction_hard: Option<BTreeMap<String, String>>,
     eviction_soft: Option<BTreeMap<String, String>>,
     eviction_soft_grace_period: Option<BTreeMap<String, String>>,
     eviction_minimum_reclaim: Option<BTreeMap<String, String>>,
     eviction_max_pod_grace_period: Option<u32>,
     eviction_pressure_transition_period: Option<String>,
+    streaming_connection_idle_timeout: Option<Time>,
+    pod_pids_limit: Option<i64>,
+    seccomp_default: Option<bool>,
+    protect_kernel_defaults: Option<bool>,
+    image_pull_credentials_verification_policy: Option<String>,
+    preloaded_images_verification_allowlist: Option<Vec<String>>,
 }
 
 impl File {
+    fn kubelet(&mut self) -> NodeConfiguration {
+        NodeConfiguration {
+            pod_pids_limit: self.pod_pids_limit,
+            seccomp_default: self.seccomp_default,
+            protect_kernel_defaults: self.protect_kernel_defaults,
+            image_pull_credentials_verification_policy: self
+                .image_pull_credentials_verification_policy
+                .take(),
+            preloaded_images_verification_allowlist: self.preloaded_images_verification_allowlist.take(),
+        }
+    }
+
     fn eviction(&mut self) -> EvictionConfiguration {
         EvictionConfiguration {
             eviction_hard: self.eviction_hard.take(),
@@ -102,6 +129,8 @@ impl File {
 /// Everything `coracle server` needs to know, checked.
 #[derive(Clone, Debug)]
 pub struct Config {
+    /// The configuration file, where one was given.
+    pub file: Option<PathBuf>,
     pub data_dir: PathBuf,
     pub bind_address: IpAddr,
     /// 0 lets the system choose.
@@ -119,7 +148,11 @@ pub struct Config {
     pub disable_admission_plugins: Vec<String>,
     pub edge: EdgeArgs,
     pub access: AccessArgs,
+    pub authorization: AuthorizationArgs,
+    pub encryption: EncryptionArgs,
     pub eviction: EvictionSettings,
+    pub streaming_connection_idle_timeout: Duration,
+    pub kubelet: NodeSettings,
     /// What was given, by the names of flags.
     pub flags: BTreeMap<String, String>,
 }
@@ -148,6 +181,15 @@ impl Config {
     }
 }
 
+/// Where the administrator's kubeconfig is, unless somebody asked for another place.
+pub fn admin_conf(data_dir: &Path) -> PathBuf {
+    if data_dir == Path::new(DEFAULT_DATA_DIR) {
+        DEFAULT_KUBECONFIG.into()
+    } else {
+        data_dir.join("admin.conf")
+    }
+}
+
 fn read_file(path: &Path) -> Result<File, String> {
     let text = std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
     if text.trim().is_empty() {
@@ -166,14 +208,9 @@ pub(crate) use first_of;
 
 fn merge(args: ServerArgs, mut file: File, mistakes: &mut Vec<String>) -> Config {
     let eviction = eviction(args.eviction, file.eviction(), mistakes);
+    let kubelet = args.kubelet.settings(file.kubelet(), mistakes);
     let data_dir = args.data_dir.or(file.data_dir).unwrap_or_else(|| DEFAULT_DATA_DIR.into());
-    let kubeconfig = args.write_kubeconfig.or(file.write_kubeconfig).unwrap_or_else(|| {
-        if data_dir == Path::new(DEFAULT_DATA_DIR) {
-            DEFAULT_KUBECONFIG.into()
-        } else {
-            data_dir.join("admin.conf")
-        }
-    });
+    let kubeconfig = args.write_kubeconfig.or(file.write_kubeconfig).unwrap_or_else(|| admin_conf(&data_dir));
     let disabled = args.disable.or(file.disable).unwrap_or_default();
     let backend = args.storage_backend.or(file.storage_backend);
     let etcd = args.etcd_servers.or(file.etcd_servers);
@@ -185,6 +222,10 @@ fn merge(args: ServerArgs, mut file: File, mistakes: &mut Vec<String>) -> Config
     edge.check(mistakes);
     let access = args.access.or(file.authentication.unwrap_or_default());
     access.check(mistakes);
+    let authorization = args.authorization.or(file.authorization.unwrap_or_default());
+    authorization.check(mistakes);
+    let encryption = args.encryption.or(file.encryption.unwrap_or_default());
+    encryption.check(mistakes);
     Config {
         kubeconfig,
         bind_address: args.bind_address.or(file.bind_address).unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
@@ -212,7 +253,14 @@ fn merge(args: ServerArgs, mut file: File, mistakes: &mut Vec<String>) -> Config
         edge,
         flags: BTreeMap::new(),
         access,
+        authorization,
+        encryption,
         eviction,
+        streaming_connection_idle_timeout: streaming_idle(
+            args.streaming_connection_idle_timeout.or(file.streaming_connection_idle_timeout),
+        ),
+        file: None,
+        kubelet,
         data_dir,
     }
 }
@@ -227,6 +275,11 @@ pub fn eviction(
         mistakes.extend(more);
         EvictionSettings::default()
     })
+}
+
+/// Upstream's default where nobody says.
+pub fn streaming_idle(asked: Option<Time>) -> Duration {
+    asked.map_or(STREAMING_CONNECTION_IDLE_TIMEOUT, |time| time.0)
 }
 
 pub fn or_note<T>(result: Result<T, String>, mistakes: &mut Vec<String>) -> Option<T> {
@@ -301,7 +354,7 @@ mod tests {
     fn flags_win_over_the_file_and_the_file_over_defaults() {
         let dir = tempfile::tempdir().expect("temporary directory");
         let path = dir.path().join("config.yaml");
-        std::fs::write(&path, "httpsPort: 7443\ndataDir: /somewhere\ndisable: [proxy]\nevictionHard:\n  nodefs.available: 1Gi\nevictionMaxPodGracePeriod: 7\n").expect("write");
+        std::fs::write(&path, "httpsPort: 7443\ndataDir: /somewhere\ndisable: [proxy]\nevictionHard:\n  nodefs.available: 1Gi\nevictionMaxPodGracePeriod: 7\nstreamingConnectionIdleTimeout: 1h30m\npodPidsLimit: 100\n").expect("write");
         let asked = ServerArgs { config: Some(path), https_port: Some(8443), ..args("n1") };
         let config = Config::load(asked).expect("valid");
         assert_eq!(config.https_port, 8443);
@@ -309,6 +362,8 @@ mod tests {
         assert_eq!(config.kubeconfig, Path::new("/somewhere/admin.conf"));
         assert!(!config.runs(Component::Proxy) && config.runs(Component::Dns));
         assert_eq!(config.eviction.max_pod_grace.as_secs(), 7);
+        assert_eq!(config.streaming_connection_idle_timeout.as_secs(), 5400);
+        assert_eq!(config.kubelet.pod_pids_limit, Some(100));
     }
 
     #[test]

@@ -3,8 +3,7 @@
 use crate::config::first_of;
 use crate::time::Time;
 use clap::Args;
-use coracle_apiserver::admission::configuration;
-use coracle_apiserver::admission::pod_security::Settings;
+use coracle_apiserver::admission::configuration::{self, Configuration};
 use coracle_apiserver::flowcontrol;
 use coracle_apiserver::server::EdgeOptions;
 use coracle_apiserver::traces;
@@ -137,11 +136,11 @@ impl EdgeArgs {
         )
     }
 
-    /// What the file says of PodSecurity; its defaults without one.
-    pub fn pod_security(&self) -> Result<Settings, String> {
+    /// What the file says of admission plugins; their defaults without one.
+    pub fn admission(&self) -> Result<Configuration, String> {
         self.admission_control_config_file
             .as_deref()
-            .map_or_else(|| Ok(Settings::default()), configuration::load)
+            .map_or_else(|| Ok(Configuration::default()), configuration::load)
     }
 
     fn traces(&self) -> Result<Option<traces::Config>, String> {
@@ -149,7 +148,7 @@ impl EdgeArgs {
     }
 
     pub fn check(&self, mistakes: &mut Vec<String>) {
-        if let Err(mistake) = self.pod_security() {
+        if let Err(mistake) = self.admission() {
             mistakes.push(format!("admission-control-config-file: {mistake}"));
         }
         self.check_audit(mistakes);

@@ -26,7 +26,12 @@ fn of_file(section: &Value, flags: &mut BTreeMap<String, String>) {
     for (name, value) in section.as_object().into_iter().flatten() {
         let text = match value {
             Value::Null => continue,
-            Value::Object(_) if matches!(name.as_str(), "apiServer" | "authentication") => {
+            Value::Object(_)
+                if matches!(
+                    name.as_str(),
+                    "apiServer" | "authentication" | "authorization" | "encryption"
+                ) =>
+            {
                 of_file(value, flags);
                 continue;
             }

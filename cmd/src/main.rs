@@ -5,20 +5,29 @@ mod address;
 mod agent;
 mod args;
 mod audit;
+mod authentication;
+mod authorization;
+mod cert;
 mod check;
 mod ci;
 mod config;
 mod edge;
+mod encryption;
 mod eviction;
 mod flags;
 mod join;
 mod kubeconfig;
+mod kubelet;
 mod node;
+mod posts;
+mod private;
+mod privileges;
 mod reset;
 mod scheduler;
 mod server;
 mod status;
 mod supervise;
+mod table;
 mod time;
 mod token;
 mod why;
@@ -54,20 +63,39 @@ fn levels(v: Option<u8>) -> &'static str {
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
+    coracle_listen::raise_descriptors();
     match cli.command {
-        Command::Server(args) => in_runtime(levels(args.v), server::command(*args)),
-        // Whatever fails is told by whoever asked.
-        Command::Agent(args) => {
-            in_runtime(&format!("{},kube_client=off", levels(args.v)), agent::command(*args))
+        Command::Server(args) => {
+            let log = levels(args.v);
+            let configured = server::configure(*args);
+            let kept = |config: &_| with_only(privileges::of_server(config));
+            match configured.and_then(|config| kept(&config).map(|()| config)) {
+                Ok(config) => in_runtime(log, server::command(config)),
+                Err(mistakes) => server::fail(&mistakes),
+            }
         }
+        // Whatever fails is told by whoever asked.
+        Command::Agent(args) => match with_only(privileges::of_node()) {
+            Ok(()) => in_runtime(&format!("{},kube_client=off", levels(args.v)), agent::command(*args)),
+            Err(why) => server::fail(&why),
+        },
         Command::Token(args) => in_runtime("error,kube_client=off", token::command(args)),
+        Command::Cert(args) => in_runtime("error,kube_client=off", cert::command(args)),
         Command::Ci(args) => in_runtime("error", ci::command(args)),
         Command::Check(args) => check::run(&args),
         Command::Status(args) => in_runtime("error,kube_client=off", status::command(args)),
         Command::Reset(args) => in_runtime("warn", reset::command(args)),
-        Command::Scheduler(args) => in_runtime(DEFAULT_LOG, scheduler::command(args)),
+        Command::Scheduler(args) => match with_only(rustix::thread::CapabilitySet::empty()) {
+            Ok(()) => in_runtime(DEFAULT_LOG, scheduler::command(args)),
+            Err(why) => server::fail(&why),
+        },
         Command::Why(args) => in_runtime("error", why::command(args)),
+        Command::Secrets(args) => encryption::command(&args),
     }
+}
+
+fn with_only(kept: rustix::thread::CapabilitySet) -> Result<(), String> {
+    privileges::keep_only(kept).map_err(|e| e.to_string())
 }
 
 fn in_runtime(log: &str, command: impl Future<Output = ExitCode>) -> ExitCode {

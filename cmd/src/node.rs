@@ -29,7 +29,8 @@ pub async fn run_kubelet(
     std::fs::create_dir_all(settings.static_pods_dir())?;
     let addresses = vec![SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), settings.port)];
     let (node_name, pods_dir) = (settings.node_name.clone(), settings.pods_dir());
-    let configz = configz(&settings);
+    let (configz, stream_idle) = (configz(&settings), settings.streaming_connection_idle_timeout);
+    coracle_kubelet::prepare_kernel(&settings)?;
     let parts = coracle_kubelet::Parts::real(&settings);
     let built = coracle_kubelet::build(&context, settings, parts)?;
     let pods = built.pods_api();
@@ -43,6 +44,7 @@ pub async fn run_kubelet(
             node_name,
             log_root,
             pods_dir,
+            stream_idle,
             configz,
         };
         Ok(coracle_kubelet::server::run(context, server, pods).await?)
@@ -62,36 +64,69 @@ fn configz(settings: &coracle_kubelet::Config) -> serde_json::Value {
         "maxPods": settings.max_pods,
         "port": settings.port,
         "staticPodPath": settings.static_pods_dir(),
+        "streamingConnectionIdleTimeout": coracle_api::duration::written(settings.streaming_connection_idle_timeout),
     });
-    let eviction = serde_json::json!(settings.eviction.configuration());
-    if let (Some(all), serde_json::Value::Object(eviction)) = (configuration.as_object_mut(), eviction) {
-        all.extend(eviction);
+    let parts = [
+        serde_json::json!(settings.eviction.configuration()),
+        serde_json::json!(settings.node.configuration()),
+    ];
+    for part in parts {
+        if let (Some(all), serde_json::Value::Object(part)) = (configuration.as_object_mut(), part) {
+            all.extend(part);
+        }
     }
     configuration
 }
 
-/// The proxy's settings, and those of the pod network that goes with it where that is ours. `create`: a machine without
-/// any pod network gets ours, its addresses noted below `data_dir`; otherwise scripts/up has written it, if anybody.
-pub fn network(
-    node_name: &str,
-    cluster_cidr: &str,
-    cni_conf_dir: &Path,
-    data_dir: &Path,
-    create: bool,
-) -> (coracle_proxy::Config, Option<coracle_proxy::network::Config>) {
-    let ours = coracle_proxy::network::is_ours(cni_conf_dir, create);
-    let proxy = coracle_proxy::Config {
-        node_name: node_name.to_owned(),
-        cluster_cidr: cluster_cidr.to_owned(),
-        // Others' networks see to it themselves.
-        masquerade_pods: ours,
-        health_address: SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), PROXY_HEALTH_PORT),
-    };
-    let network = ours.then(|| coracle_proxy::network::Config {
-        node_name: node_name.to_owned(),
-        cni_conf_dir: cni_conf_dir.to_owned(),
-        addresses_dir: create.then(|| data_dir.join("cni")),
-        create,
-    });
-    (proxy, network)
+/// What the proxy and the pod network of a machine are told.
+pub struct Site<'a> {
+    pub node_name: &'a str,
+    /// The addresses of all pods.
+    pub cluster_cidr: &'a str,
+    /// The addresses of all Services, where they are known.
+    pub service_cidr: Option<&'a str>,
+    /// This machine's address and its API server's.
+    pub addresses: Vec<IpAddr>,
+    pub cni_conf_dir: &'a Path,
+    /// Addresses of pods are noted below it, where `create`.
+    pub data_dir: &'a Path,
+    /// Whether a machine without any pod network gets ours; otherwise scripts/up has written it, if anybody.
+    pub create: bool,
+}
+
+impl Site<'_> {
+    fn network_is_ours(&self) -> bool {
+        coracle_proxy::network::is_ours(self.cni_conf_dir, self.create)
+    }
+
+    pub fn proxy(&self) -> coracle_proxy::Config {
+        coracle_proxy::Config {
+            node_name: self.node_name.to_owned(),
+            cluster_cidr: self.cluster_cidr.to_owned(),
+            // Others' networks see to it themselves.
+            masquerade_pods: self.network_is_ours(),
+            health_address: SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), PROXY_HEALTH_PORT),
+        }
+    }
+
+    /// `None` where the pod network is somebody else's, or has no IPv4 addresses to give to nodes.
+    pub fn network(&self) -> Option<coracle_proxy::network::Config> {
+        if !self.network_is_ours() {
+            return None;
+        }
+        let v4 = |address: &IpAddr| match address {
+            IpAddr::V4(address) => Some(*address),
+            IpAddr::V6(address) => address.to_ipv4_mapped(),
+        };
+        Some(coracle_proxy::network::Config {
+            node_name: self.node_name.to_owned(),
+            cluster_cidr: self.cluster_cidr.parse().ok()?,
+            service_cidr: self.service_cidr.and_then(|range| range.parse().ok()),
+            kept: self.addresses.iter().filter_map(v4).collect(),
+            resolv_conf: PathBuf::from("/etc/resolv.conf"),
+            cni_conf_dir: self.cni_conf_dir.to_owned(),
+            addresses_dir: self.create.then(|| self.data_dir.join("cni")),
+            create: self.create,
+        })
+    }
 }

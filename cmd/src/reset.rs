@@ -1,5 +1,6 @@
 //! `coracle reset`: takes away what a node leaves on its machine when the server has ended: pods with their networks,
-//! mounts and packet rules. Containers outlive the server on purpose, so this is a step of its own.
+//! mounts and packet rules, and its keys. Containers outlive the server on purpose, so this is a step of its own. What
+//! the cluster has stored stays in `<data-dir>/db`.
 
 use crate::args::ResetArgs;
 use coracle_kubelet::cri::{CriClient, Runtime};
@@ -21,6 +22,11 @@ pub async fn command(args: ResetArgs) -> ExitCode {
     if let Err(why) = coracle_proxy::network::clean_up().await {
         failures.push(format!("routes: {why}"));
     }
+    if !args.keep_pki
+        && let Err(why) = remove(&args.data_dir.join("pki"))
+    {
+        failures.push(format!("keys: {why}"));
+    }
     for failure in &failures {
         eprintln!("coracle reset: {failure}");
     }
@@ -36,6 +42,16 @@ async fn pods(endpoint: &str) -> Result<(), String> {
         runtime.remove_pod_sandbox(&sandbox.id).await.map_err(|e| e.to_string())?;
     }
     Ok(())
+}
+
+/// A server's authorities could go on signing, and a joined machine's certificates would go on being believed.
+fn remove(dir: &Path) -> Result<(), String> {
+    match std::fs::remove_dir_all(dir) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(format!("{}: {error}", dir.display()))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The innermost mounts first (proc(5), mountinfo: the fifth field is the mount point, blanks are octal).

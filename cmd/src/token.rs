@@ -4,8 +4,9 @@
 use crate::args::{TokenAction, TokenArgs};
 use crate::join::{Pin, Token};
 use crate::kubeconfig::{authority, client, public_cluster};
+use crate::table::{left, table};
 use crate::time::Time;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, ObjectMeta, PostParams};
@@ -147,27 +148,6 @@ fn row(secret: &Secret, now: Timestamp) -> Option<[String; 6]> {
     ])
 }
 
-/// The largest unit that is whole, as kubectl shows ages of long ago.
-fn left(duration: SignedDuration) -> String {
-    let seconds = duration.as_secs();
-    match seconds {
-        0..60 => format!("{seconds}s"),
-        60..3600 => format!("{}m", seconds / 60),
-        3600..86_400 => format!("{}h", seconds / 3600),
-        _ => format!("{}d", seconds / 86_400),
-    }
-}
-
-fn table(rows: &[[String; 6]]) -> String {
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0) + 3;
-    let widths: Vec<usize> = (0..6).map(width).collect();
-    let line = |row: &[String; 6]| {
-        let cells: String = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}")).collect();
-        format!("{}\n", cells.trim_end())
-    };
-    rows.iter().map(line).collect()
-}
-
 async fn delete(api: &Api<Secret>, text: &str) -> Result<(), String> {
     let id = text.split('.').next().unwrap_or_default();
     let whole = Token::parse(&format!("{id}.0000000000000000"));
@@ -187,6 +167,7 @@ async fn delete(api: &Api<Secret>, text: &str) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use jiff::SignedDuration;
     use k8s_openapi::ByteString;
 
     #[test]
@@ -212,6 +193,5 @@ mod tests {
         let rest = ["1d", "2026-01-02T01:00:00Z", "authentication,signing", "for n2", GROUP];
         assert_eq!((shown[0].as_str(), &shown[1..]), (token.whole().as_str(), &rest.map(str::to_owned)[..]));
         assert_eq!(row(&made, now + SignedDuration::from_hours(48)).expect("a row")[1], "<invalid>");
-        assert_eq!(table(&[["a", "b", "c", "d", "e", "f"].map(str::to_owned)]), "a   b   c   d   e   f\n");
     }
 }

@@ -79,6 +79,8 @@ pub struct Config {
     pub legacy_tokens: Option<Arc<dyn LegacyTokens>>,
     /// Signs certificate requests to Kubernetes' own signers. Absent: approved ones wait.
     pub certificate_signer: Option<Arc<dyn CertificateSigner>>,
+    /// What no node's certificate may name.
+    pub reserved_names: certificates::Reserved,
     /// Whether somebody else answers for Services of type LoadBalancer that name no class. Otherwise they get the nodes'
     /// own addresses.
     pub foreign_load_balancers: bool,
@@ -142,7 +144,10 @@ fn controllers(clients: &Clients, config: &Config, stop: &CancellationToken) -> 
         ("node-ttl", Box::pin(nodes::ttl::run(clients(), stop()))),
         ("stale-disruption", Box::pin(disruption::run_stale(clients(), stop()))),
         ("clusterrole-aggregation", Box::pin(clusterrole_aggregation::run(clients(), stop()))),
-        ("certificate-approving", Box::pin(certificates::run_approver(clients(), stop()))),
+        (
+            "certificate-approving",
+            Box::pin(certificates::run_approver(clients(), config.reserved_names.clone(), stop())),
+        ),
         ("certificate-cleaner", Box::pin(certificates::run_cleaner(clients(), stop()))),
         ("bootstrap-signer", Box::pin(bootstrap_tokens::run_signer(clients(), stop()))),
         ("token-cleaner", Box::pin(bootstrap_tokens::run_cleaner(clients(), stop()))),

@@ -76,6 +76,7 @@ async fn cluster() -> World {
         cluster_cidr: "10.42.0.0/16".parse().ok(),
         certificate_signer: Some(Arc::new(signer::Signer::new())),
         foreign_load_balancers: false,
+        reserved_names: coracle_controllers::certificates::Reserved::default(),
     };
     tokio::spawn(coracle_controllers::run(world.context(), config));
     let accounts = world.in_namespace::<k8s_openapi::api::core::v1::ServiceAccount>("default");

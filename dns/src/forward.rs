@@ -29,12 +29,19 @@ pub struct Forwarder {
     path: PathBuf,
     /// Addresses of ourselves, which would make a loop.
     own: BTreeSet<IpAddr>,
+    port: u16,
     resolvers: parking_lot::Mutex<(Option<SystemTime>, Arc<[SocketAddr]>)>,
 }
 
 impl Forwarder {
     pub fn new(path: PathBuf, own: BTreeSet<IpAddr>) -> Self {
-        Self { path, own, resolvers: parking_lot::Mutex::new((None, Arc::new([]))) }
+        Self { path, own, port: 53, resolvers: parking_lot::Mutex::new((None, Arc::new([]))) }
+    }
+
+    /// Resolvers of a test may not have the port that is every resolver's.
+    #[cfg(test)]
+    pub fn at_port(self, port: u16) -> Self {
+        Self { port, ..self }
     }
 
     fn resolvers(&self) -> Arc<[SocketAddr]> {
@@ -42,7 +49,7 @@ impl Forwarder {
         let mut known = self.resolvers.lock();
         if modified.is_none() || known.0 != modified {
             let text = std::fs::read_to_string(&self.path).unwrap_or_default();
-            *known = (modified, parse(&text, &self.own));
+            *known = (modified, parse(&text, &self.own, self.port));
         }
         known.1.clone()
     }
@@ -68,13 +75,13 @@ impl Forwarder {
     }
 }
 
-fn parse(text: &str, own: &BTreeSet<IpAddr>) -> Arc<[SocketAddr]> {
+fn parse(text: &str, own: &BTreeSet<IpAddr>, port: u16) -> Arc<[SocketAddr]> {
     let servers = text.lines().filter_map(|line| {
         let mut words = line.split_whitespace();
         (words.next() == Some("nameserver")).then(|| words.next()).flatten()
     });
     let servers = servers.filter_map(|s| s.split('%').next()?.parse::<IpAddr>().ok());
-    servers.filter(|ip| !own.contains(ip)).map(|ip| SocketAddr::new(ip, 53)).collect()
+    servers.filter(|ip| !own.contains(ip)).map(|ip| SocketAddr::new(ip, port)).collect()
 }
 
 /// A socket of its own, with a port and an id of its own, for each question: answers cannot be guessed.
@@ -120,7 +127,7 @@ mod tests {
     fn our_own_address_is_no_resolver() {
         let own = BTreeSet::from(["10.43.0.10".parse().expect("address")]);
         let text = "# a comment\nsearch x\nnameserver 10.43.0.10\nnameserver 192.0.2.1\nnameserver fe80::1%eth0\nnameserver bad\n";
-        let found: Vec<String> = parse(text, &own).iter().map(ToString::to_string).collect();
+        let found: Vec<String> = parse(text, &own, 53).iter().map(ToString::to_string).collect();
         assert_eq!(found, ["192.0.2.1:53", "[fe80::1]:53"]);
     }
 

@@ -4,6 +4,7 @@
 //! `forward` asks others, `server` listens.
 
 mod forward;
+mod pace;
 mod run;
 mod server;
 mod wire;

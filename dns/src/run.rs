@@ -9,11 +9,16 @@ use k8s_openapi::api::core::v1::{Namespace, Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::Api;
 use kube::api::PostParams;
+use socket2::{Domain, Socket, Type};
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::net::{TcpListener, UdpSocket};
+use tokio::sync::Notify;
+
+/// Connections that wait to be accepted: tokio's own number.
+const BACKLOG: i32 = 1024;
 
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -54,16 +59,20 @@ pub async fn run(context: Context, config: Config) -> Result<(), Error> {
     if context.stop.run_until_cancelled(synced).await.is_none() {
         return Ok(());
     }
-    let address = config.listen;
+    let nodes = context.informers.of::<Node>();
+    let Some(address) = context.stop.run_until_cancelled(reachable(&config, &nodes)).await else {
+        return Ok(());
+    };
+    let config = Config { listen: address, ..config };
     let listen = |source| Error::Listen { address, source };
-    let udp = UdpSocket::bind(address).await.map_err(listen)?;
-    let tcp = TcpListener::bind(address).await.map_err(listen)?;
+    let udp = UdpSocket::from_std(bind(address, Type::DGRAM).map_err(listen)?.into()).map_err(listen)?;
+    let tcp = TcpListener::from_std(bind(address, Type::STREAM).map_err(listen)?.into()).map_err(listen)?;
     let own = BTreeSet::from([config.cluster_dns, address.ip()]);
     let forwarder = Forwarder::new(config.resolv_conf.clone(), own);
     let zone = Zone { directory, domain: config.domain.clone() };
     let mut clients = config.clients.clone();
     clients.push(IpNet::from(address.ip()));
-    let server = Server::new(zone, forwarder, clients, follow_nodes(&context.informers.of()));
+    let server = Server::new(zone, forwarder, clients, follow_nodes(&nodes));
     publish(&context, &config).await?;
     let serving = async {
         tokio::select! {
@@ -75,6 +84,53 @@ pub async fn run(context: Context, config: Config) -> Result<(), Error> {
         None => Ok(()),
         Some(ended) => ended.map_err(Error::Socket),
     }
+}
+
+/// Where pods reach this server. A node without any network has loopback alone, and no packet of a pod may go there: it
+/// answers at the first address of its own range of pods, which the pod network gives the machine's end of every pod's
+/// link. Waits until the node has a range.
+async fn reachable(config: &Config, nodes: &Informer<Node>) -> SocketAddr {
+    if !config.listen.ip().is_loopback() {
+        return config.listen;
+    }
+    let changed = Arc::new(Notify::new());
+    let wake = Arc::downgrade(&changed);
+    nodes.on_change_while(move |_| {
+        wake.upgrade().is_some_and(|wake| {
+            wake.notify_one();
+            true
+        })
+    });
+    loop {
+        let own = nodes.get("", &config.node_name);
+        if let Some(first) = own.as_deref().and_then(first_of_range) {
+            return SocketAddr::new(first, config.listen.port());
+        }
+        changed.notified().await;
+    }
+}
+
+fn first_of_range(node: &Node) -> Option<IpAddr> {
+    let range: IpNet = node.spec.as_ref()?.pod_cidr.as_deref()?.parse().ok()?;
+    range.hosts().next()
+}
+
+/// The address may come only with the first pod.
+fn bind(address: SocketAddr, kind: Type) -> std::io::Result<Socket> {
+    let socket = Socket::new(Domain::for_address(address), kind.nonblocking(), None)?;
+    if kind == Type::STREAM {
+        // A server that was restarted need not wait for connections of the one before.
+        socket.set_reuse_address(true)?;
+    }
+    match address {
+        SocketAddr::V4(_) => socket.set_freebind_v4(true)?,
+        SocketAddr::V6(_) => socket.set_freebind_v6(true)?,
+    }
+    socket.bind(&address.into())?;
+    if kind == Type::STREAM {
+        socket.listen(BACKLOG)?;
+    }
+    Ok(socket)
 }
 
 /// What pods of other nodes ask leaves these under the node's own address.
@@ -170,5 +226,30 @@ impl Directory for Live {
         let mut slices = self.slices.list();
         slices.retain(|s| s.endpoints.iter().flatten().any(|e| e.addresses.contains(&text)));
         slices
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_without_a_network_answers_at_the_first_address_of_its_pods() {
+        let node = |range: &str| -> Node {
+            serde_json::from_value(serde_json::json!({ "spec": { "podCIDR": range } })).expect("a node")
+        };
+        assert_eq!(first_of_range(&node("10.42.7.0/24")), Some([10, 42, 7, 1].into()));
+        assert_eq!(first_of_range(&node("")), None);
+    }
+
+    #[tokio::test]
+    async fn the_address_need_not_be_there_yet() {
+        let address = "192.0.2.1:0".parse().expect("an address");
+        for kind in [Type::DGRAM, Type::STREAM] {
+            let socket = bind(address, kind).expect("bound to an address that no interface has");
+            assert!(
+                socket.local_addr().expect("an address").as_socket().is_some_and(|a| a.ip() == address.ip())
+            );
+        }
     }
 }

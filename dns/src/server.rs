@@ -1,25 +1,40 @@
 //! Listens on UDP and TCP, and answers nobody outside the cluster: an open resolver is a weapon.
+//!
+//! What the server knows itself it answers at once and waits for nobody. What others know takes turns of its own, so that
+//! resolvers outside that are slow or silent keep no name of the cluster from anybody.
 
 use crate::forward::Forwarder;
+use crate::pace::Pace;
 use crate::wire::{self, Reply};
 use crate::zone::{Directory, Zone};
+use coracle_listen::{Activity, Limits, Places, Turns};
 use hickory_proto::op::{Message, Query, ResponseCode};
+use hickory_proto::rr::{Name, RecordType};
 use ipnet::IpNet;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
-use tokio::sync::Semaphore;
 
 /// Longest question over UDP that is read.
 const LARGEST_QUESTION: usize = 4096;
-/// Questions being answered at once; more are dropped and asked again by their resolvers.
-const AT_ONCE: usize = 1000;
-/// A TCP connection without a question for so long is closed (RFC 7766 asks for seconds).
+/// Questions that wait for resolvers outside at once, and of one client; more are dropped and asked again by their
+/// resolvers. Each is a socket.
+const OUTSIDE: (usize, usize) = (1024, 128);
+/// Questions over UDP that a client may ask in a second. A busy node asks some hundreds; a loop in a pod asks as many as
+/// it gets answers to, and would keep the socket's queue full.
+const A_SECOND: u32 = 5_000;
+/// What a question by address costs of that: all Services are looked through for it.
+const COST_OF_ADDRESS: u32 = 25;
+/// TCP connections at once. When they are all taken, the oldest goes of the client that has most.
+const CONNECTIONS: usize = 512;
+/// A TCP connection without a question, or whose client takes no answer, for so long is closed (RFC 7766 asks for seconds).
 const IDLE: Duration = Duration::from_secs(10);
+/// The whole life of a TCP connection; who has more to ask comes again.
+const LONGEST: Duration = Duration::from_secs(120);
 /// Largest answer over TCP: its length stands in two bytes.
 const LARGEST_TCP: usize = 65_535;
 
@@ -33,12 +48,40 @@ pub struct Server<D> {
     pub clients: Vec<IpNet>,
     /// And these, which come and go: the nodes, under whose addresses the questions of their pods arrive.
     pub nodes: Nodes,
-    slots: Arc<Semaphore>,
+    outside: Arc<Turns<IpAddr>>,
+    connections: Arc<Places>,
+    pace: Mutex<Pace>,
+    /// [`IDLE`].
+    idle: Duration,
+}
+
+/// What is to be done for an answer.
+enum Next {
+    /// Nothing any more.
+    Send(Vec<u8>),
+    Outside(Box<Outside>),
+}
+
+/// A question that others have to be asked for.
+struct Outside {
+    request: Message,
+    question: Vec<u8>,
+    /// The answer so far, and the name that it leads to.
+    follow: Option<(Box<Message>, Name)>,
 }
 
 impl<D: Directory + Send + Sync + 'static> Server<D> {
     pub fn new(zone: Zone<D>, forwarder: Forwarder, clients: Vec<IpNet>, nodes: Nodes) -> Arc<Self> {
-        Arc::new(Self { zone, forwarder, clients, nodes, slots: Arc::new(Semaphore::new(AT_ONCE)) })
+        Arc::new(Self {
+            zone,
+            forwarder,
+            clients,
+            nodes,
+            outside: Turns::new(OUTSIDE.0, OUTSIDE.1),
+            connections: Places::new(CONNECTIONS, CONNECTIONS),
+            pace: Mutex::new(Pace::new(A_SECOND)),
+            idle: IDLE,
+        })
     }
 
     fn may_ask(&self, client: IpAddr) -> bool {
@@ -57,18 +100,29 @@ impl<D: Directory + Send + Sync + 'static> Server<D> {
                 Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => continue,
                 Err(error) => return Err(error),
             };
-            let Ok(slot) = self.slots.clone().try_acquire_owned() else { continue };
-            if !self.may_ask(client.ip()) {
-                continue;
+            let ip = client.ip().to_canonical();
+            if self.may_ask(ip) && self.pace.lock().allows(ip, 1, Instant::now()) {
+                self.answer_udp(&socket, client, &buffer[..length]);
             }
-            let (server, socket, question) = (self.clone(), socket.clone(), buffer[..length].to_vec());
-            tokio::spawn(async move {
-                if let Some(answer) = server.answer(&question, false).await {
-                    // A client that is gone asks no more.
-                    let _ = socket.send_to(&answer, client).await;
-                }
-                drop(slot);
-            });
+        }
+    }
+
+    /// Never waits: an answer that the socket has no room for is lost, as any other datagram may be.
+    fn answer_udp(self: &Arc<Self>, socket: &Arc<UdpSocket>, client: SocketAddr, question: &[u8]) {
+        match self.begin(question, client.ip().to_canonical(), false) {
+            // A client that is gone asks no more.
+            Some(Next::Send(answer)) => drop(socket.try_send_to(&answer, client)),
+            Some(Next::Outside(outside)) => {
+                let Some(turn) = self.outside.take(client.ip().to_canonical()) else { return };
+                let (server, socket) = (self.clone(), socket.clone());
+                tokio::spawn(async move {
+                    if let Some(answer) = server.ask(*outside, false).await {
+                        let _ = socket.send_to(&answer, client).await;
+                    }
+                    drop(turn);
+                });
+            }
+            None => {}
         }
     }
 
@@ -78,60 +132,101 @@ impl<D: Directory + Send + Sync + 'static> Server<D> {
                 Ok(accepted) => accepted,
                 Err(error) => {
                     tracing::debug!(%error, "accept failed");
+                    self.connections.give_way();
                     tokio::time::sleep(Duration::from_millis(50)).await;
                     continue;
                 }
             };
-            let Ok(slot) = self.slots.clone().try_acquire_owned() else { continue };
-            if self.may_ask(client.ip()) {
-                let server = self.clone();
-                tokio::spawn(async move {
-                    server.talk(stream, client).await;
-                    drop(slot);
-                });
+            let ip = client.ip().to_canonical();
+            if !self.may_ask(ip) {
+                continue;
             }
+            let activity = Arc::new(Activity::new(Limits { head: LONGEST, ..Limits::default() }));
+            let Some(place) = self.connections.take(ip, &activity) else { continue };
+            let server = self.clone();
+            tokio::spawn(async move {
+                tokio::select! {
+                    () = server.talk(stream, ip) => {}
+                    why = activity.ended() => tracing::debug!(%client, %why, "a connection was ended"),
+                }
+                drop(place);
+            });
         }
     }
 
-    async fn talk(&self, mut stream: TcpStream, client: SocketAddr) {
+    async fn talk(&self, mut stream: TcpStream, client: IpAddr) {
         loop {
-            let question = tokio::time::timeout(IDLE, async {
+            let question = tokio::time::timeout(self.idle, async {
                 let length = stream.read_u16().await?;
                 let mut question = vec![0; usize::from(length)];
                 stream.read_exact(&mut question).await?;
                 Ok::<_, std::io::Error>(question)
             });
             let Ok(Ok(question)) = question.await else { return };
-            let Some(answer) = self.answer(&question, true).await else { return };
+            let Some(answer) = self.answer_tcp(&question, client).await else { return };
             let Ok(length) = u16::try_from(answer.len()) else { return };
             let framed = [&length.to_be_bytes()[..], &answer].concat();
-            if let Err(error) = stream.write_all(&framed).await {
-                return tracing::debug!(%client, %error, "answer not sent");
+            let sent = tokio::time::timeout(self.idle, stream.write_all(&framed));
+            if !matches!(sent.await, Ok(Ok(()))) {
+                return tracing::debug!(%client, "answer not taken");
             }
         }
     }
 
-    /// The answer to a whole message; none for what is no question at all.
-    async fn answer(&self, question: &[u8], tcp: bool) -> Option<Vec<u8>> {
-        let request = Message::from_vec(question).ok()?;
-        let message = match wire::reply(&self.zone, &request) {
-            Reply::Answer(message) => *message,
-            Reply::Follow { answer, target } => self.follow(*answer, target, tcp).await,
-            Reply::Forward => match self.forwarder.ask(question, tcp).await {
-                Ok(answer) => return Some(answer),
-                Err(error) => {
-                    tracing::debug!(%error, "not forwarded");
-                    wire::response(&request, ResponseCode::ServFail)
+    async fn answer_tcp(&self, question: &[u8], client: IpAddr) -> Option<Vec<u8>> {
+        match self.begin(question, client, true)? {
+            Next::Send(answer) => {
+                // Who asks without a pause lets others in between.
+                tokio::task::yield_now().await;
+                Some(answer)
+            }
+            Next::Outside(outside) => match self.outside.take(client) {
+                Some(_turn) => self.ask(*outside, true).await,
+                None => {
+                    encode(&outside.request, wire::response(&outside.request, ResponseCode::ServFail), true)
                 }
             },
-        };
-        let limit = if tcp { LARGEST_TCP } else { wire::udp_limit(&request) };
-        let bytes = message.to_vec().ok()?;
-        if bytes.len() <= limit { Some(bytes) } else { message.truncate().to_vec().ok() }
+        }
+    }
+
+    /// What the server itself says to a whole message; nothing to what is no question at all.
+    fn begin(&self, question: &[u8], client: IpAddr, tcp: bool) -> Option<Next> {
+        let request = Message::from_vec(question).ok()?;
+        let by_address = request.queries.iter().any(|q| q.query_type() == RecordType::PTR);
+        if by_address && !self.pace.lock().allows(client, COST_OF_ADDRESS, Instant::now()) {
+            return None;
+        }
+        let question = || question.to_vec();
+        Some(match wire::reply(&self.zone, &request) {
+            Reply::Answer(message) => Next::Send(encode(&request, *message, tcp)?),
+            Reply::Follow { answer, target } => Next::Outside(Box::new(Outside {
+                question: question(),
+                request,
+                follow: Some((answer, target)),
+            })),
+            Reply::Forward => {
+                Next::Outside(Box::new(Outside { question: question(), request, follow: None }))
+            }
+        })
+    }
+
+    /// The answer with the help of others.
+    async fn ask(&self, outside: Outside, tcp: bool) -> Option<Vec<u8>> {
+        let Outside { request, question, follow } = outside;
+        if let Some((answer, target)) = follow {
+            return encode(&request, self.follow(*answer, target, tcp).await, tcp);
+        }
+        match self.forwarder.ask(&question, tcp).await {
+            Ok(answer) => Some(answer),
+            Err(error) => {
+                tracing::debug!(%error, "not forwarded");
+                encode(&request, wire::response(&request, ResponseCode::ServFail), tcp)
+            }
+        }
     }
 
     /// Puts the addresses of an alias' target behind the alias, as far as others know them.
-    async fn follow(&self, mut answer: Message, target: hickory_proto::rr::Name, tcp: bool) -> Message {
+    async fn follow(&self, mut answer: Message, target: Name, tcp: bool) -> Message {
         let Some(kind) = answer.queries.first().map(Query::query_type) else { return answer };
         let mut question = Message::query();
         question.metadata.recursion_desired = true;
@@ -148,3 +243,13 @@ impl<D: Directory + Send + Sync + 'static> Server<D> {
         answer
     }
 }
+
+/// The message as it is sent, cut where it is too long.
+fn encode(request: &Message, message: Message, tcp: bool) -> Option<Vec<u8>> {
+    let limit = if tcp { LARGEST_TCP } else { wire::udp_limit(request) };
+    let bytes = message.to_vec().ok()?;
+    if bytes.len() <= limit { Some(bytes) } else { message.truncate().to_vec().ok() }
+}
+
+#[cfg(test)]
+mod tests;

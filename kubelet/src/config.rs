@@ -1,9 +1,13 @@
 //! What the kubelet is told when it starts.
 
 pub use crate::eviction::settings::{EvictionConfiguration, Settings as EvictionSettings};
+pub use crate::settings::{NodeConfiguration, NodeSettings};
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
+
+/// Upstream's default, in force where nobody chooses.
+pub const STREAMING_CONNECTION_IDLE_TIMEOUT: Duration = Duration::from_secs(4 * 3600);
 
 /// Plain data; every field has upstream's default except those that name this node.
 #[derive(Clone, Debug)]
@@ -41,8 +45,12 @@ pub struct Config {
     pub container_log_max_files: u32,
     /// When the node reports pressure, takes no new pods and evicts some.
     pub eviction: EvictionSettings,
+    /// How pods are confined.
+    pub node: NodeSettings,
     /// How long a runtime that answered before may be silent until the node is not ready; upstream's 30 s.
     pub runtime_patience: Duration,
+    /// After so long without a byte exec, attach and port-forward are ended; zero is never.
+    pub streaming_connection_idle_timeout: Duration,
 }
 
 impl Config {
@@ -67,7 +75,9 @@ impl Config {
             container_log_max_bytes: 10 * 1024 * 1024,
             container_log_max_files: 5,
             eviction: EvictionSettings::default(),
+            node: NodeSettings::default(),
             runtime_patience: Duration::from_secs(30),
+            streaming_connection_idle_timeout: STREAMING_CONNECTION_IDLE_TIMEOUT,
         }
     }
 

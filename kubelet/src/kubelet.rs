@@ -2,14 +2,17 @@
 
 use crate::config::Config;
 use crate::container::resources::NodeResources;
+use crate::container::security::Confinement;
 use crate::cri::Runtime;
 use crate::eviction::observe::Observer;
 use crate::images::gc::Images;
 use crate::images::pull::Puller;
 use crate::node::own::Own;
 use crate::objects::ObjectCache;
+use crate::pod::cgroups::PidsLimit;
 use crate::pod::inbox::Inbox;
 use crate::pod::observed::{Observed, State};
+use crate::pod::userns::UserRanges;
 use crate::pods_api::{ContainerHandle, PodHandle, PodsApi};
 use crate::server::VolumeStats;
 use coracle_client::{Informer, Recorder};
@@ -18,6 +21,7 @@ use coracle_storage::volumes::downward::Allocatable;
 use k8s_openapi::api::core::v1::{Pod, Service};
 use parking_lot::Mutex;
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// A pod in the register.
@@ -52,6 +56,13 @@ pub struct Kubelet {
     pub recorder: Recorder,
     pub services: Informer<Service>,
     pub node: NodeResources,
+    pub confinement: Confinement,
+    /// What a pod's processes are limited to.
+    pub pids: Option<PidsLimit>,
+    /// What pods with users of their own are given.
+    pub users: UserRanges,
+    /// Where the kernel shows cgroups.
+    pub cgroup_root: PathBuf,
     pub allocatable: Allocatable,
     pub register: Register,
     pub observer: Observer,

@@ -16,9 +16,10 @@ pub mod pods_api;
 pub mod probe;
 mod run;
 pub mod server;
+mod settings;
 pub mod simulate;
 mod static_pods;
 pub mod streaming;
 
 pub use config::Config;
-pub use run::{Built, Error, Parts, build, run};
+pub use run::{Built, Error, Parts, build, prepare_kernel, run};

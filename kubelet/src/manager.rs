@@ -133,10 +133,11 @@ impl Manager {
         new.into_iter().for_each(|pod| self.apply(pod));
     }
 
-    fn take_from_api(&mut self, pod: Pod) {
+    fn take_from_api(&mut self, mut pod: Pod) {
         if is_mirror(&pod) {
             return self.mirror(&pod);
         }
+        static_pods::came_from_api(&mut pod);
         if admit::is_new(&pod) && pod.uid().is_some_and(|uid| self.refused.contains(&uid)) {
             // Its failure is being written. Judged anew it might be let in, and run as one that has failed.
             return;

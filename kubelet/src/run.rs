@@ -1,14 +1,20 @@
 //! Wiring.
 
 use crate::config::Config;
+use crate::container::security::Confinement;
 use crate::cri::{CriClient, Runtime};
 use crate::eviction::observe::Observer;
 use crate::images::gc::{self, Images};
 use crate::images::import::{Ctr, ImageImporter};
 use crate::images::pause;
 use crate::images::pull::Puller;
+use crate::images::records::Records;
 use crate::kubelet::{Kubelet, Register};
+use crate::node::kernel::{self, KernelError};
 use crate::objects::ObjectCache;
+use crate::pod::cgroups::{self, PidsLimit};
+use crate::pod::crowded;
+use crate::pod::userns::UserRanges;
 use crate::pods_api::PodsApi;
 use crate::{eviction, logs, manager, node};
 use coracle_client::{Context, Recorder};
@@ -37,6 +43,8 @@ pub struct Parts {
     pub runtime: Arc<dyn Runtime>,
     pub mounter: Arc<dyn Mounter>,
     pub importer: Option<Arc<dyn ImageImporter>>,
+    /// Where the kernel shows cgroups.
+    pub cgroup_root: PathBuf,
 }
 
 impl Parts {
@@ -47,6 +55,7 @@ impl Parts {
             runtime: Arc::new(CriClient::new(&config.runtime_endpoint)),
             mounter: Arc::new(LinuxMounter),
             importer: Some(Arc::new(Ctr { address: PathBuf::from(address) })),
+            cgroup_root: PathBuf::from(cgroups::ROOT),
         }
     }
 }
@@ -80,6 +89,7 @@ impl Built {
             manager::follow_runtime(runtime, kubelet.register.clone(), stop.clone()),
             manager::follow_clock(kubelet.clone(), stop.clone()),
             logs::run(kubelet.clone(), stop.clone()),
+            crowded::run(kubelet.clone(), stop.clone()),
             stop.run_until_cancelled(async {
                 bring_images(&kubelet, importer).await;
                 kubelet.images.all_kept();
@@ -105,14 +115,23 @@ pub fn build(context: &Context, config: Config, parts: Parts) -> Result<Built, E
         }
     });
     let objects = Arc::new(ObjectCache::new(context.client.clone(), changed));
-    let (own, node) = tokio::sync::watch::channel(None);
+    let records = Records::new(config.data_dir.join("kubelet"), config.node.verification.clone());
+    let (own, node_object) = tokio::sync::watch::channel(None);
     let kubelet = Kubelet {
-        own: node,
+        own: node_object,
         apparmor: node::facts::apparmor(),
         client: context.client.clone(),
+        users: users(&pods_dir, config.max_pods),
         volumes: Volumes::new(pods_dir, parts.mounter, objects.clone()),
         objects,
-        puller: Puller::new(parts.runtime.clone()),
+        puller: Puller::new(parts.runtime.clone(), Arc::new(records)),
+        confinement: Confinement {
+            root: config.data_dir.join("kubelet"),
+            seccomp_default: config.node.seccomp_default.unwrap_or_else(node::facts::seccomp),
+            masked: node::facts::thermal_throttles(),
+        },
+        pids: PidsLimit::of(&parts.cgroup_root, config.node.pod_pids_limit),
+        cgroup_root: parts.cgroup_root,
         recorder: Recorder::new(context.client.clone(), "kubelet", &config.node_name),
         services: context.informers.of::<Service>(),
         node: crate::container::resources::NodeResources {
@@ -129,6 +148,21 @@ pub fn build(context: &Context, config: Config, parts: Parts) -> Result<Built, E
     };
     let (kubelet, importer, stop) = (Arc::new(kubelet), parts.importer, context.stop.clone());
     Ok(Built { kubelet, importer, facts, own, stop })
+}
+
+/// The ranges of this machine's user `kubelet`, if it has any.
+fn users(pods_dir: &Path, max_pods: u32) -> UserRanges {
+    let text = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    UserRanges::new(pods_dir.to_owned(), max_pods, &text("/etc/subuid"), &text("/etc/subgid"))
+}
+
+/// Sets the kernel as the kubelet wants it, or with protectKernelDefaults checks that it is so. For real nodes, once, before
+/// [`build`].
+pub fn prepare_kernel(config: &Config) -> Result<(), KernelError> {
+    for (path, error) in kernel::prepare(Path::new("/proc/sys"), config.node.protect_kernel_defaults)? {
+        tracing::warn!(path = %path.display(), %error, "kernel setting not changed");
+    }
+    Ok(())
 }
 
 /// Runs a kubelet without its server.

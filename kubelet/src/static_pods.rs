@@ -61,7 +61,15 @@ impl Watch {
     }
 }
 
-/// Whether a pod comes from a file.
+/// Where a pod comes from is what the kubelet knows, never what the API server's object says: whoever may write
+/// annotations could make their pod a static one, which is critical and has no uid at the API server.
+pub fn came_from_api(pod: &mut Pod) {
+    if let Some(annotations) = &mut pod.metadata.annotations {
+        annotations.remove(CONFIG_SOURCE);
+    }
+}
+
+/// Whether a pod comes from a file. Pods of the API server have been through [`came_from_api`].
 pub fn is_static(pod: &Pod) -> bool {
     pod.annotations().get(CONFIG_SOURCE).is_some_and(|source| source == "file")
 }
@@ -162,6 +170,20 @@ mod tests {
             change(&dir.path().join("new/web.yaml"));
             tokio::time::timeout(Duration::from_secs(20), watch.changed()).await.expect("a change is told");
         }
+    }
+
+    #[test]
+    fn a_pod_of_the_api_is_no_static_one_whatever_it_says() {
+        use crate::pod::admit::{is_critical, is_node_critical};
+        let pod = serde_json::json!({ "metadata": { "name": "p", "annotations":
+            { "kubernetes.io/config.source": "file", "kubernetes.io/config.hash": "x", "mine": "kept" } },
+            "spec": { "containers": [], "priorityClassName": "system-node-critical" } });
+        let mut pod: Pod = serde_json::from_value(pod).unwrap();
+        came_from_api(&mut pod);
+        assert!(!is_static(&pod) && !is_critical(&pod) && !is_node_critical(&pod));
+        assert_eq!(pod.annotations()["mine"], "kept");
+        let shown = crate::pod::labels::sandbox_annotations(&pod);
+        assert_eq!(shown["kubernetes.io/config.source"], "api");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! What shall be reachable: every port of every Service with the endpoints behind it, as plain data.
 
+use coracle_api::validation::is_machine_address;
 use k8s_openapi::api::core::v1::{Service, ServicePort as ApiPort};
 use k8s_openapi::api::discovery::v1::{Endpoint as ApiEndpoint, EndpointSlice};
 use std::collections::{BTreeMap, BTreeSet};
@@ -108,7 +109,8 @@ fn ports_of(service: &Service, slices: &[&EndpointSlice], here: Here<'_>, ipv6: 
     if spec.type_.as_deref() == Some("ExternalName") || is_for_other_proxy(service) {
         return Vec::new();
     }
-    let family = |ip: &IpAddr| ip.is_ipv6() == ipv6;
+    // Whoever may write a Service's status or its addresses must not take what machines send to themselves.
+    let family = |ip: &IpAddr| ip.is_ipv6() == ipv6 && is_machine_address(*ip);
     let parse = |text: &String| text.parse::<IpAddr>().ok().filter(family);
     let all_ips = spec.cluster_ips.iter().flatten().chain(spec.cluster_ip.iter());
     let Some(cluster_ip) = all_ips.into_iter().find_map(parse) else { return Vec::new() };
@@ -199,7 +201,9 @@ fn endpoints_of(port: &ApiPort, slices: &[&EndpointSlice], here: Here<'_>, ipv6:
     let chosen = if ready.is_empty() { leaving } else { ready };
     let mut by_socket: BTreeMap<(IpAddr, u16), Endpoint> = BTreeMap::new();
     for (endpoint, port) in chosen {
-        let Some(ip) = endpoint.addresses.first().and_then(|a| a.parse().ok()) else { continue };
+        // The API server refuses others; a node of another make, or a server before an upgrade, may not.
+        let ip = endpoint.addresses.first().and_then(|a| a.parse().ok()).filter(|ip| is_machine_address(*ip));
+        let Some(ip) = ip else { continue };
         let local = endpoint.node_name.as_deref() == Some(here.node);
         let entry = by_socket.entry((ip, port)).or_insert(Endpoint { ip, port, local: false, near: false });
         entry.local |= local;
@@ -310,6 +314,25 @@ mod tests {
         assert_eq!(ips(json!([leaving, ready, broken])), [("10.42.0.3".to_owned(), true)]);
         assert_eq!(ips(json!([leaving, broken])), [("10.42.0.2".to_owned(), false)]);
         assert!(ips(json!([broken])).is_empty());
+    }
+
+    #[test]
+    fn no_machine_is_led_to_itself() {
+        for address in ["127.0.0.1", "169.254.169.254", "0.0.0.0", "224.0.0.1"] {
+            let web =
+                service(json!({"clusterIP": "10.43.0.9", "ports": [{"port": 80}], "externalIPs": [address]}));
+            let mut web = Arc::unwrap_or_clone(web);
+            web.status =
+                serde_json::from_value(json!({"loadBalancer": {"ingress": [{"ip": address}]}})).unwrap();
+            let endpoints = slice(json!([{"addresses": [address]}, {"addresses": ["10.42.0.2"]}]));
+            let ports = build(&[Arc::new(web)], &[endpoints], HERE, false);
+            let ips: Vec<String> = ports[0].endpoints.iter().map(|e| e.ip.to_string()).collect();
+            assert_eq!(ips, ["10.42.0.2"], "{address} as an endpoint");
+            assert!(
+                ports[0].external_ips.is_empty() && ports[0].guarded_ips.is_empty(),
+                "{address} as an entrance"
+            );
+        }
     }
 
     #[test]

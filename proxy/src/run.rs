@@ -50,7 +50,7 @@ pub async fn run(context: Context, config: Config) -> Result<(), Error> {
     }
     let last = LastSync::default();
     let health = tokio::spawn(health::serve(config.health_address, last.clone(), stop.clone()));
-    prepare_kernel().await;
+    set(IP_FORWARD, "1").await;
     let mut proxy = Proxy {
         services,
         slices,
@@ -60,6 +60,7 @@ pub async fn run(context: Context, config: Config) -> Result<(), Error> {
         kernel: Iptables::adopt().await?,
         written: RuleSet::default(),
         ports: Vec::new(),
+        opened_localnet: false,
         last,
     };
     let outcome = stop.run_until_cancelled(proxy.follow()).await.unwrap_or(Ok(()));
@@ -76,6 +77,8 @@ struct Proxy {
     kernel: Iptables,
     written: RuleSet,
     ports: Vec<ServicePort>,
+    /// Whether [`ROUTE_LOCALNET`] is ours to take back.
+    opened_localnet: bool,
     last: LastSync,
 }
 
@@ -97,16 +100,34 @@ impl Proxy {
         });
         self.sync().await?;
         self.kernel.hook().await?;
+        self.set_localnet().await;
         loop {
             if tokio::time::timeout(LOOK_AFTER, changed.notified()).await.is_ok() {
                 tokio::time::sleep(GATHER).await;
                 self.sync().await.inspect_err(|_| self.last.failed())?;
+                self.set_localnet().await;
             } else if self.kernel.flushed().await? {
                 tracing::warn!("the kernel's tables were flushed, writing them again");
                 self.written = RuleSet::default();
                 self.sync().await?;
                 self.kernel.hook().await?;
             }
+        }
+    }
+
+    /// The rules are in force. A setting that somebody else made is left as it is.
+    async fn set_localnet(&mut self) {
+        let needed = needs_localnet(&self.ports);
+        if needed == self.opened_localnet {
+            return;
+        }
+        let is_set = tokio::fs::read_to_string(ROUTE_LOCALNET).await.is_ok_and(|value| value.trim() == "1");
+        if needed && !is_set {
+            set(ROUTE_LOCALNET, "1").await;
+            self.opened_localnet = true;
+        } else if !needed {
+            set(ROUTE_LOCALNET, "0").await;
+            self.opened_localnet = false;
         }
     }
 
@@ -129,15 +150,22 @@ impl Proxy {
     }
 }
 
-/// Packets of pods are forwarded, and node ports answer on 127.0.0.1, only where the kernel is told so.
-async fn prepare_kernel() {
-    for (path, value) in
-        [("/proc/sys/net/ipv4/ip_forward", "1"), ("/proc/sys/net/ipv4/conf/all/route_localnet", "1")]
-    {
-        if let Err(error) = tokio::fs::write(path, value).await {
-            tracing::warn!(path, %error, "kernel setting not written");
-        }
+/// Packets of pods are forwarded only where the kernel is told so.
+const IP_FORWARD: &str = "/proc/sys/net/ipv4/ip_forward";
+/// Node ports answer on 127.0.0.1 only where the kernel lets such packets through a network device. Whoever is next to
+/// this machine on a network could then send to its loopback, but for a rule of KUBE-FIREWALL: it is never set before
+/// that rule is in force, and not at all while there is no node port.
+const ROUTE_LOCALNET: &str = "/proc/sys/net/ipv4/conf/all/route_localnet";
+
+async fn set(path: &str, value: &str) {
+    if let Err(error) = tokio::fs::write(path, value).await {
+        tracing::warn!(path, %error, "kernel setting not written");
     }
+}
+
+/// Whether packets to loopback must pass network devices.
+fn needs_localnet(ports: &[ServicePort]) -> bool {
+    ports.iter().any(|port| port.node_port != 0)
 }
 
 fn zone(node: &Node) -> &str {
@@ -193,6 +221,15 @@ async fn forget_flows(old: &[ServicePort], new: &[ServicePort]) {
 mod tests {
     use super::*;
     use crate::model::{Endpoint, PortName};
+
+    #[test]
+    fn packets_to_loopback_pass_devices_only_for_node_ports() {
+        let mut ports = dns(&["10.42.0.2"]);
+        ports.iter_mut().for_each(|port| port.node_port = 0);
+        assert!(!needs_localnet(&[]) && !needs_localnet(&ports));
+        ports[0].node_port = 30_053;
+        assert!(needs_localnet(&ports));
+    }
 
     fn dns(endpoints: &[&str]) -> Vec<ServicePort> {
         let name = PortName {

@@ -1,5 +1,6 @@
 //! Storage: the life of claims and volumes, and the volume plugins that the kubelet mounts.
 
+pub mod beneath;
 mod binder;
 mod facts;
 mod local_path;

@@ -6,6 +6,7 @@
 mod controllers;
 mod crowd;
 mod disk;
+mod encryption;
 mod etcd;
 mod extend;
 mod goals;
@@ -52,7 +53,7 @@ impl Settings {
     }
 }
 
-const NAMES: [&str; 20] = [
+const NAMES: [&str; 21] = [
     "size",
     "start",
     "restart",
@@ -60,6 +61,7 @@ const NAMES: [&str; 20] = [
     "disk",
     "etcd",
     "writes",
+    "encryption",
     "reads",
     "matrix",
     "memory",
@@ -84,6 +86,7 @@ async fn run(name: &str, settings: &Settings) -> Result<Vec<Row>, Error> {
         "disk" => disk::run(settings),
         "etcd" => etcd::run(settings).await,
         "writes" => writes::run(settings).await,
+        "encryption" => encryption::run(settings).await,
         "reads" => reads::run(settings).await,
         "matrix" => matrix::run(settings).await,
         "memory" => matrix::memory(settings).await,

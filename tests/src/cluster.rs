@@ -37,7 +37,7 @@ impl Deref for Cluster {
 }
 
 impl Cluster {
-    /// Starts a server with these further arguments and waits until pods can be created in it.
+    /// Starts a server with these further arguments, which may choose another `--node-ip` and `--disable`, and waits until pods can be created in it.
     pub fn start(arguments: &[&str]) -> Self {
         Self::start_in(arguments, &[])
     }
@@ -146,8 +146,19 @@ impl Cluster {
 
     /// Starts the server again on the same data directory and port, after [`Self::kill`] or [`Self::terminate`].
     pub fn restart(&mut self) {
-        self.server = spawn(self.dir.path(), self.port, &self.arguments, &self.environment);
+        self.restart_unwaited();
         self.wait_until_usable();
+    }
+
+    /// Likewise, and does not wait: the administrator may be somebody who is let in no more.
+    pub fn restart_unwaited(&mut self) {
+        self.server = spawn(self.dir.path(), self.port, &self.arguments, &self.environment);
+    }
+
+    /// As [`Self::restart`], with other further arguments than before.
+    pub fn restart_with(&mut self, arguments: &[&str]) {
+        self.arguments = arguments.iter().map(|a| (*a).to_owned()).collect();
+        self.restart();
     }
 
     /// Whether the server lives and says so.
@@ -174,9 +185,11 @@ impl Drop for Cluster {
 
 fn spawn(dir: &Path, port: u16, arguments: &[String], environment: &[(String, String)]) -> Child {
     let log = std::fs::OpenOptions::new().create(true).append(true).open(dir.join("log")).expect("the log");
+    let own = [("--node-ip", "127.0.0.1"), ("--disable", "kubelet,proxy,dns")];
+    let missing = own.iter().filter(|(flag, _)| !arguments.iter().any(|argument| argument == flag));
     Command::new(crate::coracle())
-        .args(["server", "--bind-address", "127.0.0.1", "--node-ip", "127.0.0.1"])
-        .args(["--disable", "kubelet,proxy,dns", "--https-port", &port.to_string()])
+        .args(["server", "--bind-address", "127.0.0.1", "--https-port", &port.to_string()])
+        .args(missing.flat_map(|(flag, value)| [flag, value]))
         .arg("--data-dir")
         .arg(dir.join("data"))
         .arg("--write-kubeconfig")

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// As whom to ask.
@@ -12,6 +12,8 @@ pub enum Caller {
     /// No credentials at all.
     Nobody,
     Token(String),
+    /// PEM of a client certificate with its key.
+    Certificate(PathBuf),
 }
 
 /// Status code and body of an answer; code 0 when there was none.
@@ -60,6 +62,9 @@ pub fn request(port: u16, pki: &Path, caller: &Caller, method: &str, path: &str,
             command.arg("--cert").arg(pki.join("admin.crt")).arg("--key").arg(pki.join("admin.key"));
         }
         Caller::Nobody => {}
+        Caller::Certificate(pem) => {
+            command.arg("--cert").arg(pem).arg("--key").arg(pem);
+        }
         Caller::Token(token) => {
             command.args(["--header", &format!("Authorization: Bearer {token}")]);
         }

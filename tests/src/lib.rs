@@ -9,6 +9,8 @@ pub mod custom;
 pub mod hook;
 pub mod http;
 pub mod image;
+pub mod load;
+pub mod provider;
 pub mod rest;
 pub mod shell;
 pub mod transcript;
@@ -18,6 +20,7 @@ pub use binary::coracle;
 pub use cluster::Cluster;
 pub use hook::Hook;
 pub use http::Answer;
+pub use provider::{Provider, SigningKey};
 pub use shell::{Output, Shell};
 pub use wait::wait_for;
 

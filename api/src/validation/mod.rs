@@ -12,7 +12,7 @@ pub use names::{
 };
 pub use values::{
     c_identifier, cidr, domain_prefixed_path, env_var_name, group_id, http_header_name, in_range, ip,
-    percent, port_number, relaxed_env_var_name, user_id,
+    is_machine_address, percent, port_number, relaxed_env_var_name, user_id,
 };
 
 /// Longest DNS label (RFC 1123), label value and name part of a qualified name.

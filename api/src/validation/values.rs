@@ -29,6 +29,17 @@ pub fn cidr(value: &str) -> Vec<String> {
     vec!["must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)".to_owned()]
 }
 
+/// Whether an address is one machine's and means the same machine everywhere in the cluster: neither the reader's own
+/// (loopback, unspecified), nor its link's alone, nor many machines'. IPv4 in the clothes of IPv6 is judged as IPv4.
+pub fn is_machine_address(ip: IpAddr) -> bool {
+    let ip = ip.to_canonical();
+    let of_the_link = match ip {
+        IpAddr::V4(ip) => ip.is_link_local() || ip.is_broadcast(),
+        IpAddr::V6(ip) => ip.is_unicast_link_local(),
+    };
+    !(ip.is_loopback() || ip.is_unspecified() || ip.is_multicast() || of_the_link)
+}
+
 pub fn port_number(value: i64) -> Vec<String> {
     in_range(value, 1, 65535)
 }

@@ -2,7 +2,7 @@
 
 use super::selectors::{Selectors, check as check_selectors};
 use super::{empty_metadata, invalid, strings, text};
-use crate::authz::{Attributes, Authorizer, Decision};
+use crate::authz::{Attributes, Authorizer, Decision, Verdict};
 use coracle_api::{ApiError, FieldError, Object, UserInfo};
 use serde_json::{Value, json};
 
@@ -115,7 +115,8 @@ fn answered(review: Object, user: &UserInfo, authorizer: &dyn Authorizer) -> Obj
     } else {
         Attributes::path(user, text(other, "verb"), text(other, "path"))
     };
-    let (mut status, reason) = match authorizer.authorize(&attributes) {
+    let Verdict { decision, error } = authorizer.judge(&attributes);
+    let (mut status, reason) = match decision {
         Decision::Allow(reason) => (json!({ "allowed": true }), reason),
         Decision::Deny(reason) => (json!({ "allowed": false, "denied": true }), reason),
         Decision::NoOpinion(reason) => (json!({ "allowed": false }), reason),
@@ -123,12 +124,11 @@ fn answered(review: Object, user: &UserInfo, authorizer: &dyn Authorizer) -> Obj
     if !reason.is_empty() {
         status["reason"] = reason.into();
     }
-    if !selectors.errors.is_empty() {
-        status["evaluationError"] = match selectors.errors.as_slice() {
-            [one] => one.clone(),
-            many => format!("[{}]", many.join(", ")),
-        }
-        .into();
+    let errors: Vec<String> = error.into_iter().chain(selectors.errors.iter().cloned()).collect();
+    match errors.as_slice() {
+        [] => {}
+        [one] => status["evaluationError"] = one.as_str().into(),
+        many => status["evaluationError"] = format!("[{}]", many.join(", ")).into(),
     }
     let mut review = review;
     review["status"] = status;

@@ -22,13 +22,13 @@ fn user_json(user: &UserInfo) -> Value {
 }
 
 /// Whose token is it, and is it good? Asked by components and webhooks that get bearer tokens themselves.
-pub fn token_review(review: Object, authenticator: &Authenticator) -> Result<Object, ApiError> {
+pub async fn token_review(review: Object, authenticator: &Authenticator) -> Result<Object, ApiError> {
     let token = text(&review["spec"], "token").to_owned();
     if token.is_empty() {
         return Err(ApiError::bad_request("token is required for TokenReview in authentication"));
     }
     let asked = strings(&review["spec"]["audiences"]);
-    let status = match authenticator.token(&token, &asked) {
+    let status = match authenticator.token(&token, &asked).await {
         Ok(found) => {
             let mut status = json!({ "authenticated": true, "user": user_json(&found.user) });
             if !found.audiences.is_empty() {

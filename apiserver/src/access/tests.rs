@@ -4,6 +4,7 @@ use crate::authz::testing::World;
 use crate::authz::{Chain, MASTERS};
 use crate::pki::{Pki, PkiOptions};
 use coracle_api::UserInfo;
+use futures::FutureExt;
 use jiff::Timestamp;
 use serde_json::json;
 use std::sync::Arc;
@@ -209,7 +210,8 @@ impl Tokens {
 
     fn review(&self, token: &str, audiences: Value) -> Value {
         let review = json!({ "kind": "TokenReview", "spec": { "token": token, "audiences": audiences } });
-        token_review(review, &self.authenticator).unwrap()["status"].clone()
+        token_review(review, &self.authenticator).now_or_never().expect("nobody is asked").unwrap()["status"]
+            .clone()
     }
 }
 
@@ -232,7 +234,7 @@ fn tokens_are_issued_and_reviewed() {
     let bad = tokens.review(token, json!([]));
     assert!(bad["authenticated"].is_null() && bad["error"].is_string(), "{bad}");
     let empty = token_review(json!({ "kind": "TokenReview", "spec": {} }), &tokens.authenticator);
-    assert_eq!(empty.unwrap_err().code, 400);
+    assert_eq!(empty.now_or_never().expect("nobody is asked").unwrap_err().code, 400);
 }
 
 #[test]

@@ -29,12 +29,18 @@ impl Plugin for CertificateApproval {
     fn validate(
         &self,
         request: &Request,
-        _object: Option<&Object>,
+        object: Option<&Object>,
         old: Option<&Object>,
     ) -> Result<(), ApiError> {
         let (Operation::Update, Some(old)) = (request.operation, old) else { return Ok(()) };
         let signer = signer_of(old);
-        if !request.is_for(GROUP, REQUESTS, "approval") || may(request, "approve", signer) {
+        if !request.is_for(GROUP, REQUESTS, "approval") {
+            return Ok(());
+        }
+        if adds_approval(object, old) {
+            names_one(request, old)?;
+        }
+        if may(request, "approve", signer) {
             return Ok(());
         }
         Err(request
@@ -62,6 +68,9 @@ impl Plugin for CertificateSigning {
         let (now, before) = (&new["status"], &old["status"]);
         let same = now["certificate"] == before["certificate"]
             && items(&now["conditions"]) == items(&before["conditions"]);
+        if now["certificate"] != before["certificate"] {
+            names_one(request, old)?;
+        }
         let signer = signer_of(old);
         if same || may(request, "sign", signer) {
             return Ok(());
@@ -87,10 +96,10 @@ impl Plugin for CertificateSubjectRestriction {
         if signer_of(object) != API_CLIENT {
             return Ok(());
         }
-        let pem = STANDARD.decode(object["spec"]["request"].as_str().unwrap_or_default()).unwrap_or_default();
-        let wanted = CertificateRequest::from_pem(&pem)
+        let wanted = CertificateRequest::from_pem(&pem_of(object))
             .map_err(|e| request.forbidden(&format!("unable to parse certificate signing request: {e}")))?;
-        if wanted.organizations().iter().any(|o| o == MASTERS) {
+        let holder = wanted.holder().map_err(|e| request.forbidden(&format!("x509: {e}")))?;
+        if holder.organizations.iter().any(|o| o == MASTERS) {
             let why = format!("use of {API_CLIENT} signer with {MASTERS} group is not allowed");
             return Err(request.forbidden(&why));
         }
@@ -100,6 +109,22 @@ impl Plugin for CertificateSubjectRestriction {
 
 fn signer_of(object: &Object) -> &str {
     object["spec"]["signerName"].as_str().unwrap_or_default()
+}
+
+fn pem_of(object: &Object) -> Vec<u8> {
+    STANDARD.decode(object["spec"]["request"].as_str().unwrap_or_default()).unwrap_or_default()
+}
+
+fn adds_approval(object: Option<&Object>, old: &Object) -> bool {
+    let approved =
+        |object: &Object| items(&object["status"]["conditions"]).iter().any(|c| c["type"] == "Approved");
+    object.is_some_and(approved) && !approved(old)
+}
+
+/// Requests of an earlier version may name two users; they are neither approved nor signed any more.
+fn names_one(request: &Request, stored: &Object) -> Result<(), ApiError> {
+    let Ok(wanted) = CertificateRequest::from_pem(&pem_of(stored)) else { return Ok(()) };
+    wanted.check_subject().map_err(|e| request.forbidden(&e.to_string()))
 }
 
 /// Asks for the signer itself, then for all signers of its domain. Without an authorizer nobody is asked, as for every
@@ -116,4 +141,48 @@ fn may(request: &Request, verb: &str, signer: &str) -> bool {
         matches!(authorizer.authorize(&asked), Decision::Allow(_))
     };
     ask(signer) || ask(&format!("{domain}/*"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{Try, World};
+    use super::*;
+    use rcgen::{CertificateParams, DnType, KeyPair};
+    use serde_json::json;
+
+    /// As an earlier version let it in; the second attribute type is the first one's number.
+    fn stored(names: &[&str]) -> Object {
+        let mut params = CertificateParams::default();
+        for (kind, name) in
+            [DnType::CommonName, DnType::CustomDnType(vec![2, 5, 4, 3])].into_iter().zip(names)
+        {
+            params.distinguished_name.push(kind, *name);
+        }
+        let pem = params.serialize_request(&KeyPair::generate().unwrap()).unwrap().pem().unwrap();
+        json!({ "metadata": { "name": "a" }, "spec": { "request": STANDARD.encode(pem), "signerName": "example.com/s" } })
+    }
+
+    #[test]
+    fn a_request_of_two_users_is_neither_approved_nor_signed() {
+        let world = World::new();
+        let update = |resource: &'static str, plugin: &dyn Plugin, old: &Object, status: Object| {
+            let mut new = old.clone();
+            new["status"] = status;
+            let asked = Try { operation: Operation::Update, ..Try::create(&world, resource) };
+            asked.with(old, |request| plugin.validate(request, Some(&new), Some(old))).map_err(|e| e.message)
+        };
+        let decided = |kind: &str| json!({ "conditions": [{ "type": kind, "status": "True" }] });
+        let signed = json!({ "certificate": "eA==" });
+        let approval = "certificatesigningrequests.certificates.k8s.io/approval";
+        let status = "certificatesigningrequests.certificates.k8s.io/status";
+        let (one, two) = (stored(&["system:node:x"]), stored(&["system:node:x", "admin"]));
+        let why = update(approval, &CertificateApproval, &two, decided("Approved")).unwrap_err();
+        assert!(why.ends_with("x509: the subject has 2 common names: one is allowed"), "{why}");
+        update(approval, &CertificateApproval, &two, decided("Denied")).unwrap();
+        update(approval, &CertificateApproval, &one, decided("Approved")).unwrap();
+        let why = update(status, &CertificateSigning, &two, signed.clone()).unwrap_err();
+        assert!(why.ends_with("x509: the subject has 2 common names: one is allowed"), "{why}");
+        update(status, &CertificateSigning, &two, decided("Failed")).unwrap();
+        update(status, &CertificateSigning, &one, signed).unwrap();
+    }
 }

@@ -1,14 +1,37 @@
 //! The file of `--admission-control-config-file`
-//! (<https://kubernetes.io/docs/tasks/configure-pod-container/enforce-standards-admission-controller/>).
+//! (<https://kubernetes.io/docs/reference/config-api/apiserver-admission.v1/>,
+//! <https://kubernetes.io/docs/tasks/configure-pod-container/enforce-standards-admission-controller/>).
 
+use super::event_rate_limit::{self, Limit, LimitFields};
+use super::image_policy::{self, ImagePolicy};
 use super::pod_security::Settings;
 use super::pod_security::policy::{Level, Policy, Standard, Version};
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 const POD_SECURITY: &str = "PodSecurity";
+
+/// What an `AdmissionConfiguration` says of this server's plugins.
+#[derive(Clone, Debug, Default)]
+pub struct Configuration {
+    pub pod_security: Settings,
+    /// Of EventRateLimit; without any it cannot be turned on.
+    pub event_rate_limits: Vec<Limit>,
+    /// Of ImagePolicyWebhook, likewise.
+    pub image_policy: Option<Arc<ImagePolicy>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct EventRateLimitFile {
+    api_version: String,
+    kind: String,
+    #[serde(default)]
+    limits: Vec<LimitFields>,
+}
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -48,9 +71,11 @@ struct Exemptions {
     runtime_classes: Vec<String>,
 }
 
-/// The settings that an `AdmissionConfiguration` gives; all its mistakes, one a line. Only PodSecurity is configured
-/// here: a configuration of another plugin is a mistake, never ignored.
-pub fn load(path: &Path) -> Result<Settings, String> {
+/// The settings that an `AdmissionConfiguration` gives.
+///
+/// # Errors
+/// All its mistakes, one a line. A configuration of a plugin that takes none here is one, never ignored.
+pub fn load(path: &Path) -> Result<Configuration, String> {
     let file: File = read(path)?;
     let mut mistakes = Vec::new();
     if !matches!(file.api_version.as_str(), "apiserver.config.k8s.io/v1" | "apiserver.k8s.io/v1alpha1")
@@ -58,20 +83,58 @@ pub fn load(path: &Path) -> Result<Settings, String> {
     {
         mistakes.push(format!("{}/{} is no AdmissionConfiguration", file.api_version, file.kind));
     }
-    let mut settings = Settings::default();
+    let mut found = Configuration::default();
+    let mut seen: Vec<String> = Vec::new();
     for plugin in file.plugins {
-        match plugin.name.as_str() {
-            POD_SECURITY => match configuration(plugin, path) {
-                Ok(found) => settings = pod_security(found, &mut mistakes),
-                Err(mistake) => mistakes.push(mistake),
-            },
-            other => mistakes.push(format!("plugin {other:?} cannot be configured in this server")),
+        if seen.contains(&plugin.name) {
+            mistakes.push(format!("plugin {:?} is there twice", plugin.name));
+        }
+        seen.push(plugin.name.clone());
+        if let Err(more) = take(plugin, path, &mut found) {
+            mistakes.extend(more);
         }
     }
     if mistakes.is_empty() {
-        return Ok(settings);
+        return Ok(found);
     }
     Err(mistakes.iter().map(|m| format!("{}: {m}", path.display())).collect::<Vec<_>>().join("\n"))
+}
+
+fn take(plugin: PluginFile, path: &Path, into: &mut Configuration) -> Result<(), Vec<String>> {
+    let name = plugin.name.clone();
+    let one = |mistake: String| vec![mistake];
+    match name.as_str() {
+        POD_SECURITY => {
+            let (file, _) = configuration(plugin, path).map_err(one)?;
+            let mut mistakes = Vec::new();
+            into.pod_security = pod_security(file, &mut mistakes);
+            if mistakes.is_empty() { Ok(()) } else { Err(mistakes) }
+        }
+        event_rate_limit::NAME => {
+            let (file, _): (EventRateLimitFile, _) = configuration(plugin, path).map_err(one)?;
+            into.event_rate_limits = event_rate_limits(&file)?;
+            Ok(())
+        }
+        image_policy::NAME => {
+            let (file, place) = configuration(plugin, path).map_err(one)?;
+            let beside = place.parent().unwrap_or(Path::new("."));
+            let named = |mistake| format!("{name}: {mistake}");
+            let made = ImagePolicy::of(&file, beside);
+            into.image_policy = Some(made.map_err(|all| all.into_iter().map(named).collect::<Vec<_>>())?);
+            Ok(())
+        }
+        other => Err(one(format!("plugin {other:?} cannot be configured in this server"))),
+    }
+}
+
+fn event_rate_limits(file: &EventRateLimitFile) -> Result<Vec<Limit>, Vec<String>> {
+    let name = event_rate_limit::NAME;
+    let EventRateLimitFile { api_version, kind, limits } = file;
+    if api_version != "eventratelimit.admission.k8s.io/v1alpha1" || kind != "Configuration" {
+        return Err(vec![format!("{name}: {api_version}/{kind} is no Configuration of event rate limits")]);
+    }
+    let shown = |mistake: &coracle_api::FieldError| format!("{name}: {}: {}", mistake.field, mistake.detail);
+    event_rate_limit::limits(limits).map_err(|mistakes| mistakes.iter().map(shown).collect())
 }
 
 fn read<T: for<'de> Deserialize<'de>>(path: &Path) -> Result<T, String> {
@@ -79,14 +142,23 @@ fn read<T: for<'de> Deserialize<'de>>(path: &Path) -> Result<T, String> {
     serde_saphyr::from_str(&text).map_err(|e| format!("{}: {e}", path.display()))
 }
 
-fn configuration(plugin: PluginFile, beside: &Path) -> Result<PodSecurityFile, String> {
-    match (plugin.configuration, plugin.path.as_str()) {
-        (Some(_), path) if !path.is_empty() => {
-            Err(format!("plugin {:?} has a configuration and a path", plugin.name))
+/// What a plugin's part says, and the file where that stands.
+fn configuration<T: for<'de> Deserialize<'de>>(
+    plugin: PluginFile,
+    file: &Path,
+) -> Result<(T, PathBuf), String> {
+    let PluginFile { name, path, configuration } = plugin;
+    match (configuration, path.as_str()) {
+        (Some(_), path) if !path.is_empty() => Err(format!("plugin {name:?} has a configuration and a path")),
+        (Some(value), _) => {
+            let read = serde_json::from_value(value).map_err(|e| format!("{name}: {e}"))?;
+            Ok((read, file.to_owned()))
         }
-        (Some(value), _) => serde_json::from_value(value).map_err(|e| format!("{POD_SECURITY}: {e}")),
-        (None, "") => Err(format!("plugin {:?} has neither configuration nor path", plugin.name)),
-        (None, path) => read(&beside.parent().unwrap_or(Path::new(".")).join(path)),
+        (None, "") => Err(format!("plugin {name:?} has neither configuration nor path")),
+        (None, path) => {
+            let path = file.parent().unwrap_or(Path::new(".")).join(path);
+            Ok((read(&path)?, path))
+        }
     }
 }
 
@@ -145,7 +217,7 @@ fn set_default(policy: &mut Policy, key: &str, value: &str, mistakes: &mut Vec<S
 mod tests {
     use super::*;
 
-    fn of(text: &str) -> Result<Settings, String> {
+    fn of(text: &str) -> Result<Configuration, String> {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("admission.yaml");
         std::fs::write(dir.path().join("pods.yaml"), PODS).unwrap();
@@ -162,7 +234,7 @@ mod tests {
         let head = "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\nplugins:\n- name: PodSecurity\n";
         let inside = PODS.lines().map(|line| format!("    {line}\n")).collect::<String>();
         for text in [format!("{head}  path: pods.yaml\n"), format!("{head}  configuration:\n{inside}")] {
-            let settings = of(&text).unwrap();
+            let settings = of(&text).unwrap().pod_security;
             let policy = settings.defaults;
             assert_eq!(policy.enforce.to_string(), "baseline:v1.30");
             assert_eq!(
@@ -178,7 +250,7 @@ mod tests {
     #[test]
     fn every_mistake_is_named() {
         let bad = of(
-            "apiVersion: v1\nkind: AdmissionConfiguration\nplugins:\n- name: EventRateLimit\n  path: x\n\
+            "apiVersion: v1\nkind: AdmissionConfiguration\nplugins:\n- name: ResourceQuota\n  path: x\n\
             - name: PodSecurity\n  configuration:\n    apiVersion: pod-security.admission.config.k8s.io/v2\n    \
             kind: PodSecurityConfiguration\n    defaults: { enforce: strict, warn-version: '1.2', other: x }\n    \
             exemptions: { namespaces: [a, a] }\n",
@@ -186,7 +258,7 @@ mod tests {
         let text = bad.unwrap_err();
         for word in [
             "v1/Admission",
-            "EventRateLimit",
+            "plugin \"ResourceQuota\" cannot be configured",
             "/v2/Pod",
             "enforce: \"strict\"",
             "warn-version",
@@ -198,5 +270,43 @@ mod tests {
         assert!(
             of("apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\nplugin: []\n").is_err()
         );
+    }
+
+    #[test]
+    fn limits_of_events_and_policies_of_images() {
+        let head = "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\nplugins:\n";
+        let events = |limits: &str| {
+            format!(
+                "{head}- name: EventRateLimit\n  configuration:\n    apiVersion: \
+                 eventratelimit.admission.k8s.io/v1alpha1\n    kind: Configuration\n    limits: {limits}\n"
+            )
+        };
+        let good = of(&events(
+            "[{ type: Server, qps: 5, burst: 9 }, { type: User, qps: 1, burst: 2, cacheSize: 7 }]",
+        ));
+        assert_eq!(good.unwrap().event_rate_limits.len(), 2);
+        let bad = of(&events("[{ type: Pod, qps: 0, burst: -1, cacheSize: -1 }]")).unwrap_err();
+        for word in [
+            "limits[0].type: Unsupported value: \"Pod\"",
+            "limits[0].qps: Invalid value: 0",
+            "burst",
+            "cacheSize",
+        ] {
+            assert!(bad.contains(word), "{word}: {bad}");
+        }
+        assert!(of(&events("[]")).unwrap_err().contains("limits: Invalid value: null: must not be empty"));
+        let images = |fields: &str| {
+            of(&format!(
+                "{head}- name: ImagePolicyWebhook\n  configuration: {{ imagePolicy: {{ {fields} }} }}\n"
+            ))
+            .map(|_| ())
+            .unwrap_err()
+        };
+        let bad = images("kubeConfigFile: none, allowTTL: 1, denyTTL: 1801, retryBackoff: 300001");
+        for word in ["imagePolicy.allowTTL: valid", "denyTTL", "retryBackoff", "imagePolicy.kubeConfigFile"] {
+            assert!(bad.contains(word), "{word}: {bad}");
+        }
+        assert!(images("allowTtl: 5").contains("allowTtl"));
+        assert!(images("denyTTL: -1").contains("kubeConfigFile: Required value"));
     }
 }

@@ -12,7 +12,9 @@ pub mod deadline;
 mod default_ingress_class;
 mod default_storage_class;
 mod default_toleration_seconds;
+mod event_rate_limit;
 pub mod expression;
+mod image_policy;
 mod limit_ranger;
 pub mod matching;
 mod namespace_lifecycle;
@@ -39,7 +41,7 @@ pub use crate::registry::{Admission, Asked, Attributes, Forms, Kind, Operation, 
 pub use node_restriction::check_token as check_node_token;
 pub use plugins::{Config, NEED_CONTROLLERS, NEEDS_NODE_LIFECYCLE, NEEDS_STORAGE_PROTECTION, PluginError};
 
-use crate::authz::{Authorizer, devices, escalation, params};
+use crate::authz::{Asking, Authorizer, Gate, devices, escalation, params};
 use crate::metrics::{self, Histogram};
 use crate::strategy::Reader;
 use coracle_api::{ApiError, Object, UserInfo};
@@ -108,7 +110,8 @@ pub(crate) trait Plugin: Send + Sync {
         Ok(())
     }
 
-    /// Called for every operation; `object` is absent for deletions.
+    /// Called for every operation; `object` is absent for deletions. Called again where the request's authorizer had to
+    /// wait for an answer, so whoever asks it must not change anything.
     fn validate(
         &self,
         _request: &Request,
@@ -126,7 +129,7 @@ pub struct Chain {
     mutating: Vec<Box<dyn MutatingStep>>,
     validating: Vec<Box<dyn ValidatingStep>>,
     quota: Option<resource_quota::ResourceQuota>,
-    authorizer: Option<Arc<dyn Authorizer>>,
+    gate: Option<Arc<Gate>>,
 }
 
 impl Chain {
@@ -134,14 +137,14 @@ impl Chain {
         let plugins = config.plugins()?.into_iter().map(Timed::new).collect();
         let (mutating, validating) = config.steps(&read);
         let quota = config.quota().then(resource_quota::ResourceQuota::default);
-        Ok(Self { read, plugins, mutating, validating, quota, authorizer: None })
+        Ok(Self { read, plugins, mutating, validating, quota, gate: None })
     }
 
     /// Refuses roles and bindings by which their writer would grant more than they have ([`escalation`]), policies that
     /// read for them what they may not ([`params`]), and changes of claims that are others' ([`devices`]). Every server
     /// whose requests are authorized needs this.
-    pub fn guard_escalation(self, authorizer: Arc<dyn Authorizer>) -> Self {
-        Self { authorizer: Some(authorizer), ..self }
+    pub fn guard_escalation(self, gate: Arc<Gate>) -> Self {
+        Self { gate: Some(gate), ..self }
     }
 
     fn check_escalation(
@@ -149,8 +152,9 @@ impl Chain {
         attributes: &Attributes<'_>,
         object: Option<&Object>,
         old: Option<&Object>,
+        authorizer: Option<&dyn Authorizer>,
     ) -> Result<(), ApiError> {
-        let (Some(authorizer), Some(object)) = (self.authorizer.as_deref(), object) else { return Ok(()) };
+        let (Some(authorizer), Some(object)) = (authorizer, object) else { return Ok(()) };
         let Attributes { resource, user, .. } = *attributes;
         if !matches!(attributes.operation, Operation::Create | Operation::Update) {
             return Ok(());
@@ -175,7 +179,7 @@ impl Chain {
         }
     }
 
-    fn request<'a>(&'a self, attributes: &'a Attributes<'_>) -> Request<'a> {
+    fn request<'a>(&'a self, attributes: &'a Attributes<'_>, asking: Option<&'a Asking>) -> Request<'a> {
         Request {
             operation: attributes.operation,
             group: &attributes.resource.group,
@@ -186,15 +190,20 @@ impl Chain {
             user: attributes.user,
             dry_run: attributes.dry_run,
             read: &*self.read,
-            authorizer: self.authorizer.as_deref(),
+            authorizer: asking.map(|asking| asking as &dyn Authorizer),
             warnings: attributes.warnings,
         }
     }
 }
 
 impl Chain {
-    fn write<'a>(&'a self, attributes: &'a Attributes<'_>) -> Write<'a> {
-        Write { attributes, read: &self.read, authorizer: self.authorizer.as_ref() }
+    /// For one request: who is asked in it.
+    fn asking(&self) -> Option<Arc<Asking>> {
+        self.gate.as_ref().map(|gate| gate.ask())
+    }
+
+    fn write<'a>(&'a self, attributes: &'a Attributes<'_>, asking: Option<&'a Arc<Asking>>) -> Write<'a> {
+        Write { attributes, read: &self.read, asking }
     }
 
     fn mutate_by_plugins(
@@ -202,10 +211,11 @@ impl Chain {
         attributes: &Attributes<'_>,
         object: &mut Object,
         old: Option<&Object>,
+        asking: Option<&Asking>,
     ) -> Result<(), ApiError> {
         // What has no name yet is called by what its name will begin with, as upstream does.
         let begins = object["metadata"]["generateName"].as_str().unwrap_or_default().to_owned();
-        let mut request = self.request(attributes);
+        let mut request = self.request(attributes, asking);
         if request.name.is_empty() {
             request.name = &begins;
         }
@@ -220,28 +230,24 @@ impl Chain {
 
     async fn mutate_by_steps(
         &self,
-        attributes: &Attributes<'_>,
+        write: &Write<'_>,
         mut object: Option<&mut Object>,
         old: Option<&Object>,
         round: &mut Round,
     ) -> Result<(), ApiError> {
-        let mut timer = Timer::new(attributes.operation, "admit");
+        let mut timer = Timer::new(write.attributes.operation, "admit");
         for step in &self.mutating {
-            let outcome = step.mutate(&self.write(attributes), object.as_deref_mut(), old, round).await;
+            let outcome = step.mutate(write, object.as_deref_mut(), old, round).await;
             timer.done(step.name(), outcome)?;
         }
         Ok(())
     }
 
     /// Deletions are not mutated, but those who mutate are told of them first, as upstream does.
-    async fn tell_of_deletion(
-        &self,
-        attributes: &Attributes<'_>,
-        old: Option<&Object>,
-    ) -> Result<(), ApiError> {
+    async fn tell_of_deletion(&self, write: &Write<'_>, old: Option<&Object>) -> Result<(), ApiError> {
         let mut round = Round::default();
         loop {
-            self.mutate_by_steps(attributes, None, old, &mut round).await?;
+            self.mutate_by_steps(write, None, old, &mut round).await?;
             if !round.advance() {
                 return Ok(());
             }
@@ -257,11 +263,14 @@ impl Admission for Chain {
         object: &mut Object,
         old: Option<&Object>,
     ) -> Result<(), ApiError> {
-        service_account::wait_for_default(&self.request(attributes), object).await;
+        service_account::wait_for_default(&self.request(attributes, None), object).await;
+        let asking = self.asking();
         let mut round = Round::default();
         loop {
-            self.mutate_by_plugins(attributes, object, old)?;
-            self.mutate_by_steps(attributes, Some(object), old, &mut round).await?;
+            self.mutate_by_plugins(attributes, object, old, asking.as_deref())?;
+            let write = self.write(attributes, asking.as_ref());
+            self.mutate_by_steps(&write, Some(object), old, &mut round).await?;
+            answered(asking.as_deref())?;
             if !round.advance() {
                 return Ok(());
             }
@@ -274,21 +283,25 @@ impl Admission for Chain {
         object: Option<&Object>,
         old: Option<&Object>,
     ) -> Result<(), ApiError> {
+        let asking = self.asking();
+        let write = self.write(attributes, asking.as_ref());
         if attributes.operation == Operation::Delete {
-            self.tell_of_deletion(attributes, old).await?;
+            self.tell_of_deletion(&write, old).await?;
         }
-        let request = self.request(attributes);
-        self.check_escalation(attributes, object, old)?;
+        let request = self.request(attributes, asking.as_deref());
+        write.settle(|| self.check_escalation(attributes, object, old, request.authorizer)).await?;
         let mut timer = Timer::new(attributes.operation, "validate");
         for Timed { plugin, validate, .. } in &self.plugins {
             if plugin.handles(attributes.operation) {
-                timer.plugin(&**plugin, validate, plugin.validate(&request, object, old))?;
+                let outcome = write.settle(|| plugin.validate(&request, object, old)).await;
+                timer.plugin(&**plugin, validate, outcome)?;
             }
         }
         for step in &self.validating {
-            let outcome = step.validate(&self.write(attributes), object, old).await;
+            let outcome = step.validate(&write, object, old).await;
             timer.done(step.name(), outcome)?;
         }
+        answered(asking.as_deref())?;
         match (&self.quota, object) {
             (Some(quota), Some(object)) => {
                 let outcome = quota.charge(&request, attributes.store, object, old).await;
@@ -296,6 +309,15 @@ impl Admission for Chain {
             }
             _ => Ok(()),
         }
+    }
+}
+
+/// Refuses what was decided before everybody who was asked had answered: whoever asks has to wait, and this is for those
+/// who forget it.
+fn answered(asking: Option<&Asking>) -> Result<(), ApiError> {
+    match asking.is_some_and(Asking::is_open) {
+        true => Err(ApiError::internal("admission did not wait for an authorization webhook")),
+        false => Ok(()),
     }
 }
 
@@ -432,7 +454,7 @@ mod tests {
         let group = "rbac.authorization.k8s.io";
         let chain = || Chain::new(world.clone(), &Config::default()).unwrap();
         create(&chain(), "clusterroles", group, role.clone()).await.unwrap();
-        let guarded = chain().guard_escalation(Arc::new(AuthzChain::new(world.clone(), world.generation())));
+        let guarded = chain().guard_escalation(Gate::new(AuthzChain::new(world.clone(), world.generation())));
         assert_eq!(create(&guarded, "clusterroles", group, role).await.unwrap_err().code, 403);
     }
 }

@@ -1,11 +1,15 @@
 //! NodeRestriction: a kubelet writes its own Node, the status of its own pods, and nothing that would let it gain more
 //! (<https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/#noderestriction>).
 
+mod own_node;
+
 use super::{Operation, Plugin, Request, is_mirror, items};
 use crate::authz::node::node_of;
+use crate::pki::CertificateRequest;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use coracle_api::{ApiError, Object, UserInfo};
 use serde_json::Value;
-use std::collections::BTreeSet;
 
 pub(super) struct NodeRestriction;
 
@@ -23,13 +27,14 @@ impl Plugin for NodeRestriction {
         let Some(node) = node_of(request.user) else { return Ok(()) };
         let verdict = match (request.group, request.resource) {
             ("", "pods") => pods(request, node, object, old),
-            ("", "nodes") => nodes(request, node, object, old),
+            ("", "nodes") => own_node::check(request, node, object, old),
             ("", "persistentvolumeclaims") => claims(request, node, object, old),
             ("coordination.k8s.io", "leases") => leases(request, node),
             ("storage.k8s.io", "csinodes") if request.name != node => {
                 Err("can only access CSINode with the same name as the requesting node".to_owned())
             }
             ("resource.k8s.io", "resourceslices") => slices(node, object, old),
+            ("certificates.k8s.io", "certificatesigningrequests") => certificates(request, node, object),
             _ => Ok(()),
         };
         verdict.map_err(|why| request.forbidden(&why))
@@ -92,6 +97,10 @@ fn pod_status(node: &str, new: &Object, old: &Object) -> Verdict {
     };
     if claims(new) != claims(old) {
         return Err(format!("node \"{node}\" cannot update resource claim statues"));
+    }
+    let extended = |o: &Object| o["status"]["extendedResourceClaimStatus"].clone();
+    if extended(new) != extended(old) {
+        return Err(format!("node \"{node}\" cannot update extended resource claim status"));
     }
     Ok(())
 }
@@ -177,63 +186,10 @@ fn reaches(spec: &Value) -> Option<&'static str> {
     if sources().any(|s| s["clusterTrustBundle"].is_object()) {
         return Some("clustertrustbundles");
     }
-    plugin("persistentVolumeClaim").then_some("persistentvolumeclaims")
-}
-
-fn nodes(request: &Request, node: &str, object: Option<&Object>, old: Option<&Object>) -> Verdict {
-    if request.name != node {
-        return Err(format!("node \"{node}\" is not allowed to modify node \"{}\"", request.name));
+    if plugin("persistentVolumeClaim") || plugin("ephemeral") {
+        return Some("persistentvolumeclaims");
     }
-    let Some(new) = object else { return Ok(()) };
-    let source = &new["spec"]["configSource"];
-    if source.is_object() && old.is_none_or(|old| old["spec"]["configSource"] != *source) {
-        let what = if old.is_some() { "update configSource to a new" } else { "create pods with a" };
-        return Err(format!("node \"{node}\" is not allowed to {what} non-nil configSource"));
-    }
-    if old.is_some_and(|old| items(&old["spec"]["taints"]) != items(&new["spec"]["taints"])) {
-        return Err(format!("node \"{node}\" is not allowed to modify taints"));
-    }
-    let changed = changed_labels(new, old).join(", ");
-    match (changed.is_empty(), old) {
-        (true, _) => Ok(()),
-        (false, Some(_)) => Err(format!("is not allowed to modify labels: {changed}")),
-        (false, None) => {
-            Err(format!("node \"{node}\" is not allowed to set the following labels: {changed}"))
-        }
-    }
-}
-
-/// Labels that isolate nodes, which an owned node must not move itself by; and unknown ones of Kubernetes' own.
-fn changed_labels(new: &Object, old: Option<&Object>) -> Vec<String> {
-    let labels = |o: &Object| o["metadata"]["labels"].as_object().cloned().unwrap_or_default();
-    let (new, old) = (labels(new), old.map(labels).unwrap_or_default());
-    let keys: BTreeSet<&String> = new.keys().chain(old.keys()).collect();
-    let changed = keys.into_iter().filter(|key| new.get(*key) != old.get(*key));
-    changed.filter(|key| is_restricted(key)).cloned().collect()
-}
-
-fn is_restricted(label: &str) -> bool {
-    /// Kubernetes' own labels that a kubelet may set on itself.
-    const ALLOWED: [&str; 11] = [
-        "kubernetes.io/arch",
-        "kubernetes.io/hostname",
-        "kubernetes.io/os",
-        "node.kubernetes.io/instance-type",
-        "topology.kubernetes.io/region",
-        "topology.kubernetes.io/zone",
-        "failure-domain.beta.kubernetes.io/region",
-        "failure-domain.beta.kubernetes.io/zone",
-        "beta.kubernetes.io/arch",
-        "beta.kubernetes.io/os",
-        "beta.kubernetes.io/instance-type",
-    ];
-    let Some((domain, _)) = label.split_once('/') else { return false };
-    let within = |d: &str| domain == d || domain.ends_with(&format!(".{d}"));
-    if within("node-restriction.kubernetes.io") {
-        return true;
-    }
-    let free = within("kubelet.kubernetes.io") || within("node.kubernetes.io");
-    (within("kubernetes.io") || within("k8s.io")) && !free && !ALLOWED.contains(&label)
+    (!items(&spec["resourceClaims"]).is_empty()).then_some("resourceclaims")
 }
 
 /// Of a claim a kubelet says how large it is by now, and what became of its growth.
@@ -290,6 +246,25 @@ fn slices(node: &str, object: Option<&Object>, old: Option<&Object>) -> Verdict 
         .to_owned())
 }
 
+/// A node asks for certificates of its own name alone: it is the approver who looks at the rest.
+fn certificates(request: &Request, node: &str, object: Option<&Object>) -> Verdict {
+    const OF_NODES: [&str; 2] =
+        ["kubernetes.io/kubelet-serving", "kubernetes.io/kube-apiserver-client-kubelet"];
+    let Some(asked) = object.filter(|_| request.operation == Operation::Create) else { return Ok(()) };
+    if !asked["spec"]["signerName"].as_str().is_some_and(|signer| OF_NODES.contains(&signer)) {
+        return Ok(());
+    }
+    let pem = asked["spec"]["request"].as_str().unwrap_or_default();
+    let parsed = STANDARD.decode(pem).map_err(|e| e.to_string());
+    let parsed = parsed.and_then(|pem| CertificateRequest::from_pem(&pem).map_err(|e| e.to_string()));
+    let holder = parsed.and_then(|request| request.holder().map_err(|e| e.to_string()));
+    let holder = holder.map_err(|why| format!("unable to parse csr: {why}"))?;
+    if holder.common_name().is_ok_and(|name| name.strip_prefix("system:node:") == Some(node)) {
+        return Ok(());
+    }
+    Err(format!("can only create a node CSR with CN=system:node:{node}"))
+}
+
 /// A kubelet may ask for the token of a pod that runs on its node, and for no other. `pod` is the one that the token will
 /// be bound to, with the uid that the request names.
 pub fn check_token(user: &UserInfo, account: &str, pod: Option<(&Object, &str)>) -> Result<(), ApiError> {
@@ -306,170 +281,4 @@ pub fn check_token(user: &UserInfo, account: &str, pod: Option<(&Object, &str)>)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::testing::*;
-    use super::*;
-    use serde_json::json;
-
-    fn check(
-        operation: Operation,
-        resource: &'static str,
-        new: &Object,
-        old: Option<&Object>,
-    ) -> Result<(), String> {
-        let world = World::new();
-        world.put("nodes.", json!({ "metadata": { "name": "n1", "uid": "u1" } }));
-        let user = UserInfo::authenticated("system:node:n1", &["system:nodes"]);
-        let request = Try { user, operation, ..Try::create(&world, resource) };
-        request.validate(&NodeRestriction, new, old).map_err(|e| e.message)
-    }
-
-    #[test]
-    fn pods() {
-        let mirror = |node: &str, volumes: Value| {
-            let mut pod = pod();
-            pod["metadata"]["annotations"] = json!({ "kubernetes.io/config.mirror": "x" });
-            pod["spec"]["nodeName"] = node.into();
-            pod["spec"]["volumes"] = volumes;
-            let owner =
-                json!({ "apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "u1", "controller": true });
-            pod["metadata"]["ownerReferences"] = json!([owner]);
-            pod
-        };
-        let (here, there) = (mirror("n1", json!([])), mirror("n2", json!([])));
-        check(Operation::Create, "pods.", &here, None).unwrap();
-        assert!(
-            check(Operation::Create, "pods.", &pod(), None)
-                .unwrap_err()
-                .contains("can only create mirror pods")
-        );
-        assert!(check(Operation::Create, "pods.", &there, None).is_err());
-        let secret = mirror("n1", json!([{ "name": "v", "secret": { "secretName": "s" } }]));
-        assert!(check(Operation::Create, "pods.", &secret, None).is_err());
-        check(Operation::Update, "pods./status", &here, Some(&here)).unwrap();
-        assert!(check(Operation::Update, "pods./status", &there, Some(&there)).is_err());
-        check(Operation::Delete, "pods.", &here, Some(&here)).unwrap();
-        assert!(check(Operation::Delete, "pods.", &there, Some(&there)).is_err());
-        assert!(check(Operation::Update, "pods.", &here, Some(&here)).is_err());
-    }
-
-    #[test]
-    fn mirror_pods_belong_to_their_node_and_lead_nowhere() {
-        let told = |path: &str, value: Value| {
-            let mut pod = pod();
-            pod["metadata"]["annotations"] = json!({ "kubernetes.io/config.mirror": "x" });
-            pod["spec"]["nodeName"] = "n1".into();
-            let owner =
-                json!({ "apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "u1", "controller": true });
-            pod["metadata"]["ownerReferences"] = json!([owner]);
-            let (parent, key) = path.rsplit_once('/').unwrap();
-            let parent = pod.pointer_mut(parent).unwrap();
-            match key.parse::<usize>() {
-                Ok(index) => parent[index] = value,
-                Err(_) => parent[key] = value,
-            }
-            check(Operation::Create, "pods.", &pod, None).unwrap_err()
-        };
-        for (path, value, why) in [
-            ("/metadata/ownerReferences", json!([]), "with an owner reference set to itself"),
-            ("/metadata/ownerReferences/0/controller", json!(false), "with a controller owner reference"),
-            (
-                "/metadata/ownerReferences/0/blockOwnerDeletion",
-                json!(true),
-                "must not set blockOwnerDeletion",
-            ),
-            ("/metadata/ownerReferences/0/uid", json!("u2"), "node n1 UID mismatch: expected u2 got u1"),
-            ("/spec/serviceAccountName", json!("bot"), "that reference a service account"),
-            ("/spec/imagePullSecrets", json!([{ "name": "s" }]), "that reference secrets"),
-            (
-                "/spec/containers/0/envFrom",
-                json!([{ "configMapRef": { "name": "c" } }]),
-                "that reference configmaps",
-            ),
-            (
-                "/spec/volumes",
-                json!([{ "projected": { "sources": [{ "clusterTrustBundle": { "path": "p" } }] } }]),
-                "that reference clustertrustbundles",
-            ),
-            (
-                "/spec/volumes",
-                json!([{ "persistentVolumeClaim": { "claimName": "c" } }]),
-                "that reference persistentvolumeclaims",
-            ),
-        ] {
-            let found = told(path, value);
-            assert!(found.contains(why), "{path}: {found}");
-        }
-    }
-
-    #[test]
-    fn claims_slices_and_pod_status() {
-        let claim = |status: Value| json!({ "metadata": { "name": "c", "namespace": "a" }, "spec": {}, "status": status });
-        let claims = "persistentvolumeclaims./status";
-        let plain = claim(json!({ "phase": "Bound" }));
-        let grown = claim(json!({ "phase": "Bound", "capacity": { "storage": "1Gi" }, "conditions": [] }));
-        check(Operation::Update, claims, &grown, Some(&plain)).unwrap();
-        let lost = claim(json!({ "phase": "Lost" }));
-        assert!(check(Operation::Update, claims, &lost, Some(&plain)).is_err());
-        assert!(check(Operation::Update, "persistentvolumeclaims.", &grown, Some(&plain)).is_err());
-        let slice = |node: &str| json!({ "metadata": { "name": "s" }, "spec": { "nodeName": node } });
-        let slices = "resourceslices.resource.k8s.io";
-        check(Operation::Create, slices, &slice("n1"), None).unwrap();
-        assert!(check(Operation::Create, slices, &slice("n2"), None).is_err());
-        assert!(check(Operation::Update, slices, &slice("n1"), Some(&slice("n2"))).is_err());
-        let pod = |claim: &str| {
-            json!({ "metadata": { "name": "p" }, "spec": { "nodeName": "n1" },
-            "status": { "resourceClaimStatuses": [{ "name": "g", "resourceClaimName": claim }] } })
-        };
-        assert!(check(Operation::Update, "pods./status", &pod("a"), Some(&pod("b"))).is_err());
-        check(Operation::Update, "pods./status", &pod("a"), Some(&pod("a"))).unwrap();
-    }
-
-    #[test]
-    fn nodes_labels_and_taints() {
-        let node = |name: &str, label: &str, taints: Value| json!({ "metadata": { "name": name, "labels": { label: "x" } }, "spec": { "taints": taints } });
-        let plain = |label: &str| node("n1", label, json!([]));
-        for label in [
-            "kubernetes.io/hostname",
-            "mine",
-            "example.org/a",
-            "node.kubernetes.io/b",
-            "kubelet.kubernetes.io/c",
-        ] {
-            check(Operation::Create, "nodes.", &plain(label), None).unwrap();
-        }
-        for label in ["node-restriction.kubernetes.io/a", "node-role.kubernetes.io/master", "x.k8s.io/a"] {
-            assert!(check(Operation::Create, "nodes.", &plain(label), None).is_err(), "{label}");
-            check(Operation::Update, "nodes.", &plain(label), Some(&plain(label))).unwrap();
-        }
-        let other = node("n2", "mine", json!([]));
-        let denied = check(Operation::Update, "nodes./status", &other, Some(&other)).unwrap_err();
-        assert_eq!(denied, "nodes \"n2\" is forbidden: node \"n1\" is not allowed to modify node \"n2\"");
-        let tainted = node("n1", "mine", json!([{ "key": "k", "effect": "NoSchedule" }]));
-        check(Operation::Create, "nodes.", &tainted, None).unwrap();
-        assert!(check(Operation::Update, "nodes.", &plain("mine"), Some(&tainted)).is_err());
-    }
-
-    #[test]
-    fn leases_and_tokens() {
-        let lease =
-            |namespace: &str, name: &str| json!({ "metadata": { "name": name, "namespace": namespace } });
-        let create = |o: Object| check(Operation::Create, "leases.coordination.k8s.io", &o, None);
-        create(lease("kube-node-lease", "n1")).unwrap();
-        assert!(create(lease("kube-node-lease", "n2")).is_err());
-        assert!(create(lease("kube-system", "n1")).is_err());
-        let n1 = UserInfo::authenticated("system:node:n1", &["system:nodes"]);
-        let on = |node: &str| json!({ "spec": { "nodeName": node } });
-        check_token(&n1, "bot", Some((&on("n1"), "u"))).unwrap();
-        assert!(check_token(&n1, "bot", Some((&on("n1"), ""))).is_err());
-        assert!(check_token(&n1, "bot", Some((&on("n2"), "u"))).is_err());
-        assert!(check_token(&n1, "bot", None).is_err());
-        check_token(&UserInfo::authenticated("jane", &[]), "bot", None).unwrap();
-    }
-
-    #[test]
-    fn others_are_not_its_business() {
-        let world = World::new();
-        Try::create(&world, "pods.").validate(&NodeRestriction, &pod(), None).unwrap();
-    }
-}
+mod tests;

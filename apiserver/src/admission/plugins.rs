@@ -1,6 +1,9 @@
 //! Which plugins there are, in which order they run, and which of them are on.
 
-use super::pod_security::{PodSecurity, Settings};
+use super::configuration::Configuration;
+use super::event_rate_limit::{self, EventRateLimit};
+use super::image_policy;
+use super::pod_security::PodSecurity;
 use super::{
     MutatingStep, Plugin, ValidatingStep, certificates, default_ingress_class, default_storage_class,
     default_toleration_seconds, limit_ranger, namespace_lifecycle, node_restriction, optional,
@@ -29,7 +32,7 @@ pub struct Config {
     pub enabled: Vec<String>,
     /// Upstream's names (`--disable-admission-plugins`).
     pub disabled: Vec<String>,
-    pub pod_security: Settings,
+    pub configuration: Configuration,
 }
 
 impl Default for Config {
@@ -38,7 +41,7 @@ impl Default for Config {
         Self {
             enabled: Vec::new(),
             disabled: NEED_CONTROLLERS.map(str::to_owned).to_vec(),
-            pod_security: Settings::default(),
+            configuration: Configuration::default(),
         }
     }
 }
@@ -51,6 +54,8 @@ pub enum PluginError {
     Both(String),
     #[error("enable-admission-plugins plugin \"{0}\" is not available in this server")]
     Unavailable(String),
+    #[error("enable-admission-plugins plugin \"{0}\" needs a configuration in admission-control-config-file")]
+    Unconfigured(String),
 }
 
 enum Place {
@@ -60,13 +65,15 @@ enum Place {
     /// Behind the plugins: what users configure, on like upstream's.
     Mutating(fn(&Arc<dyn Reader>) -> Box<dyn MutatingStep>),
     Validating(fn(&Arc<dyn Reader>) -> Box<dyn ValidatingStep>),
+    /// Before those, off by default, and made only of its configuration.
+    OffStep(fn(&Config) -> Option<Box<dyn ValidatingStep>>),
     /// Runs behind all others, and not as a [`Plugin`].
     Quota,
     /// Upstream has it, this server does not.
     Absent,
 }
 
-use Place::{Absent, Mutating, Off, On, Quota, Validating};
+use Place::{Absent, Mutating, Off, OffStep, On, Quota, Validating};
 
 /// Upstream's order: quota last, because it must only count what everybody else let through.
 const ALL: &[(&str, Place)] = &[
@@ -80,13 +87,19 @@ const ALL: &[(&str, Place)] = &[
     ("NodeRestriction", On(|_| Box::new(node_restriction::NodeRestriction))),
     (NEEDS_NODE_LIFECYCLE, On(|_| Box::new(taint_nodes::TaintNodesByCondition))),
     ("AlwaysPullImages", Off(|_| Box::new(optional::AlwaysPullImages))),
-    ("ImagePolicyWebhook", Absent),
-    ("PodSecurity", On(|config| Box::new(PodSecurity { settings: config.pod_security.clone() }))),
+    (image_policy::NAME, OffStep(Config::image_policy)),
+    (
+        "PodSecurity",
+        On(|config| Box::new(PodSecurity { settings: config.configuration.pod_security.clone() })),
+    ),
     ("PodNodeSelector", Off(|_| Box::new(optional::PodNodeSelector))),
     ("Priority", On(|_| Box::new(priority::Priority))),
     ("DefaultTolerationSeconds", On(|_| Box::new(default_toleration_seconds::DefaultTolerationSeconds))),
     ("PodTolerationRestriction", Absent),
-    ("EventRateLimit", Absent),
+    (
+        event_rate_limit::NAME,
+        Off(|config| Box::new(EventRateLimit::new(&config.configuration.event_rate_limits))),
+    ),
     ("ExtendedResourceToleration", Off(|_| Box::new(optional::ExtendedResourceToleration))),
     ("DefaultStorageClass", On(|_| Box::new(default_storage_class::DefaultStorageClass))),
     (NEEDS_STORAGE_PROTECTION, On(|_| Box::new(storage_object_in_use::StorageObjectInUseProtection))),
@@ -113,6 +126,20 @@ const ALL: &[(&str, Place)] = &[
 ];
 
 impl Config {
+    fn image_policy(&self) -> Option<Box<dyn ValidatingStep>> {
+        let policy = self.configuration.image_policy.clone()?;
+        Some(Box::new(image_policy::Step(policy)))
+    }
+
+    /// What an enabled plugin cannot do without.
+    fn is_configured(&self, name: &str) -> bool {
+        match name {
+            event_rate_limit::NAME => !self.configuration.event_rate_limits.is_empty(),
+            image_policy::NAME => self.configuration.image_policy.is_some(),
+            _ => true,
+        }
+    }
+
     fn check(&self) -> Result<(), PluginError> {
         let place = |name: &String| ALL.iter().find(|(known, _)| known == name).map(|(_, place)| place);
         for name in &self.enabled {
@@ -122,6 +149,9 @@ impl Config {
                     return Err(PluginError::Unknown { flag, name });
                 }
                 Some(Absent) => return Err(PluginError::Unavailable(name.clone())),
+                Some(_) if !self.is_configured(name) => {
+                    return Err(PluginError::Unconfigured(name.clone()));
+                }
                 Some(_) => {}
             }
         }
@@ -161,6 +191,9 @@ impl Config {
                 _ if self.disabled.iter().any(|disabled| disabled == name) => {}
                 Mutating(make) => mutating.push(make(read)),
                 Validating(make) => validating.push(make(read)),
+                OffStep(make) if self.enabled.iter().any(|enabled| enabled == name) => {
+                    validating.extend(make(self));
+                }
                 _ => {}
             }
         }
@@ -178,8 +211,7 @@ mod tests {
 
     fn names(enabled: &[&str], disabled: &[&str]) -> Result<Vec<&'static str>, String> {
         let own = |list: &[&str]| list.iter().map(|n| (*n).to_owned()).collect();
-        let config =
-            Config { enabled: own(enabled), disabled: own(disabled), pod_security: Settings::default() };
+        let config = Config { enabled: own(enabled), disabled: own(disabled), ..Config::default() };
         let plugins = config.plugins().map_err(|e| e.to_string())?;
         Ok(plugins.iter().map(|p| p.name()).collect())
     }
@@ -236,9 +268,21 @@ mod tests {
                 "[Priority] in enable-admission-plugins and disable-admission-plugins overlapped",
             ),
             (
+                &["PodTolerationRestriction"],
+                &[],
+                "enable-admission-plugins plugin \"PodTolerationRestriction\" is not available in this server",
+            ),
+            (
                 &["EventRateLimit"],
                 &[],
-                "enable-admission-plugins plugin \"EventRateLimit\" is not available in this server",
+                "enable-admission-plugins plugin \"EventRateLimit\" needs a configuration in \
+                 admission-control-config-file",
+            ),
+            (
+                &["ImagePolicyWebhook"],
+                &[],
+                "enable-admission-plugins plugin \"ImagePolicyWebhook\" needs a configuration in \
+                 admission-control-config-file",
             ),
         ] {
             assert_eq!(names(enabled, disabled).unwrap_err(), message);

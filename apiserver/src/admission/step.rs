@@ -1,7 +1,7 @@
 //! What stands behind the built-in plugins: admission that users configure, webhooks and policies.
 
 use super::Attributes;
-use crate::authz::Authorizer;
+use crate::authz::Asking;
 use crate::strategy::Reader;
 use coracle_api::{ApiError, Object};
 use std::any::Any;
@@ -13,7 +13,18 @@ pub(crate) struct Write<'a> {
     pub attributes: &'a Attributes<'a>,
     pub read: &'a Arc<dyn Reader>,
     /// For expressions that ask; absent in tests of the plugins.
-    pub authorizer: Option<&'a Arc<dyn Authorizer>>,
+    pub asking: Option<&'a Arc<Asking>>,
+}
+
+impl Write<'_> {
+    /// Does what may ask for a right, until all its questions are answered; it must do nothing but decide.
+    pub async fn settle<T>(&self, work: impl FnMut() -> T) -> T {
+        let mut work = work;
+        match self.asking {
+            Some(asking) => asking.settle(work).await,
+            None => work(),
+        }
+    }
 }
 
 /// Mutation by what users have configured.

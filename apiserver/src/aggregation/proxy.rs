@@ -58,15 +58,16 @@ pub async fn answer(
         }
     };
     let client = forward::client_side(&mut request);
+    let ends = forward::Ends::from(stop);
     let Some(request) = readdressed(request, user) else {
         return plain(StatusCode::BAD_REQUEST, "the request's path cannot be sent on");
     };
     let answered = if client.is_some() {
         let sent = transport.send_alone(&address, request).await;
-        sent.and_then(|response| forward::answer(response, client, stop))
+        sent.and_then(|response| forward::answer(response, client, &ends))
     } else {
         let sent = transport.send(&address, request).await;
-        sent.and_then(|response| forward::answer(response, None, stop))
+        sent.and_then(|response| forward::answer(response, None, &ends))
     };
     match answered {
         Ok(response) => checked(response),

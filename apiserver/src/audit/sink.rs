@@ -4,6 +4,7 @@ use super::batch::{Batching, LAST_WITHIN, Queue, Taker, Waiting};
 use super::rotate::{Rotating, Rotation};
 use super::truncate::{Truncation, fitting};
 use crate::metrics::Counter;
+use crate::registry::yaml;
 use bytes::Bytes;
 use coracle_api::Object;
 use futures::future::BoxFuture;
@@ -252,7 +253,7 @@ pub(super) fn decode(content_type: &str, bytes: &Bytes) -> Option<Object> {
     match kind {
         "application/vnd.kubernetes.protobuf" => coracle_api::protobuf::decode(bytes, None).ok(),
         "application/yaml" | "application/apply-patch+yaml" => {
-            serde_saphyr::from_str(std::str::from_utf8(bytes).ok()?).ok()
+            yaml::document(bytes).ok().map(|(object, _)| object)
         }
         _ => serde_json::from_slice(bytes).ok(),
     }

@@ -62,8 +62,13 @@ pub fn impersonate_request(
     }
 }
 
+/// Whether any header is about impersonation: only then anybody has to be asked.
+pub fn asks_to_impersonate(headers: &HeaderMap) -> bool {
+    headers.keys().any(|name| name.as_str().starts_with("impersonate-"))
+}
+
 fn wish(headers: &HeaderMap) -> Result<Option<Wish>, ApiError> {
-    if !headers.keys().any(|name| name.as_str().starts_with("impersonate-")) {
+    if !asks_to_impersonate(headers) {
         return Ok(None);
     }
     let wish = parse(headers)?;
@@ -90,12 +95,19 @@ fn text(value: &HeaderValue) -> Result<String, ApiError> {
     Ok(text.to_owned())
 }
 
+/// The value of a header that is there once at most: of two, somebody in front of this server may have judged the other.
+fn only(headers: &HeaderMap, name: &str) -> Result<String, ApiError> {
+    let mut values = headers.get_all(name).iter();
+    let value = values.next().map_or_else(|| Ok(String::new()), text)?;
+    match values.next() {
+        None => Ok(value),
+        Some(_) => Err(ApiError::bad_request(format!("more than one {name} header"))),
+    }
+}
+
 fn parse(headers: &HeaderMap) -> Result<Wish, ApiError> {
-    let mut wish = Wish::default();
-    // Of several the first counts, as in Go.
-    let first = |name: &str| headers.get(name).map_or_else(|| Ok(String::new()), text);
-    wish.user = first("impersonate-user")?;
-    wish.uid = first("impersonate-uid")?;
+    let (user, uid) = (only(headers, "impersonate-user")?, only(headers, "impersonate-uid")?);
+    let mut wish = Wish { user, uid, ..Wish::default() };
     for (name, value) in headers {
         if name == "impersonate-group" {
             wish.groups.push(text(value)?);

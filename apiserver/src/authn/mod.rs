@@ -1,26 +1,33 @@
 //! Authentication: who is asking (<https://kubernetes.io/docs/reference/access-authn-authz/authentication/>).
 //!
 //! In this order: the headers of an authenticating proxy, the client certificate of the connection, a bearer token
-//! (service-account JWT or bootstrap token). Credentials that are not accepted get 401; who brings none is
-//! `system:anonymous`, to whom upstream's default roles allow little more than health and version. Requests of components
-//! in this process do not come here: they carry their [`UserInfo`] as an extension.
+//! (service-account JWT or bootstrap token, a JWT of a configured issuer, whatever the token webhook knows). Credentials
+//! that are not accepted get 401; who brings none is `system:anonymous`, to whom upstream's default roles allow little
+//! more than health and version. Requests of components in this process do not come here: they carry their [`UserInfo`]
+//! as an extension.
 
+mod anonymous;
+mod bearer;
 mod bootstrap_token;
 pub mod claims;
 mod constrained;
 mod front_proxy;
 pub mod impersonation;
+pub mod jwt;
 pub mod legacy;
 pub mod oidc;
+pub mod revocation;
 pub mod service_account;
 mod token_cache;
+pub mod webhook;
 mod x509;
 
 #[cfg(test)]
 mod tests;
 
+pub use anonymous::{Anonymous, is_public};
 pub use claims::Reference;
-pub use impersonation::{impersonate, impersonate_request};
+pub use impersonation::{asks_to_impersonate, impersonate, impersonate_request};
 pub use service_account::{Bound, IssueRequest, Issued, Issuing, ServiceAccountTokens};
 pub(crate) use x509::PROXY_NAMES;
 pub use x509::PeerIdentity;
@@ -28,21 +35,20 @@ pub use x509::PeerIdentity;
 use crate::metrics;
 use crate::pki::{Pki, PkiError};
 use crate::strategy::Reader;
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use coracle_api::identity::CREDENTIAL_ID;
 use coracle_api::{ApiError, UserInfo};
 use http::HeaderMap;
-use http::header::{AUTHORIZATION, SEC_WEBSOCKET_PROTOCOL};
+use jwt::Issuers;
+use parking_lot::RwLock;
+use revocation::Revocations;
 use rustls::pki_types::CertificateDer;
+use serde_json::Value;
 use std::sync::Arc;
-use token_cache::TokenCache;
+use webhook::TokenWebhook;
 use x509::Verifiers;
 
 /// Issuer of service-account tokens and the audience of the API itself.
 pub const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
-
-/// Where browsers put a bearer token, because they cannot set headers on WebSockets.
-const WEBSOCKET_TOKEN: &str = "base64url.bearer.authorization.k8s.io.";
 
 /// Why credentials were not accepted. The client only ever reads 401.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -68,14 +74,22 @@ pub struct TokenUser {
     pub audiences: Vec<String>,
 }
 
+/// What a configuration file may change while the server runs.
+#[derive(Default)]
+pub struct Configured {
+    pub issuers: Issuers,
+    pub anonymous: Anonymous,
+}
+
 /// See the module. One per server.
 pub struct Authenticator {
     verifiers: Verifiers,
     tokens: Arc<ServiceAccountTokens>,
     read: Arc<dyn Reader>,
-    cache: TokenCache,
     clock: crate::pki::Clock,
-    anonymous: bool,
+    revoked: Revocations,
+    configured: RwLock<Arc<Configured>>,
+    webhook: Option<TokenWebhook>,
 }
 
 impl Authenticator {
@@ -86,12 +100,23 @@ impl Authenticator {
     ) -> Result<Self, PkiError> {
         let clock = pki.clock().clone();
         let verifiers = Verifiers { clients: pki.client_verifier()?, proxies: pki.front_proxy_verifier()? };
-        Ok(Self { verifiers, tokens, read, cache: TokenCache::new(), clock, anonymous: true })
+        let (revoked, configured) = (Revocations::default(), RwLock::default());
+        Ok(Self { verifiers, tokens, read, clock, revoked, configured, webhook: None })
     }
 
-    /// `--anonymous-auth=false`: who brings no credentials gets 401, but on [`is_public`] paths.
-    pub fn without_anonymous(self) -> Self {
-        Self { anonymous: false, ..self }
+    /// Asks a webhook about tokens that nobody here knows.
+    pub fn with_webhook(self, webhook: Option<TokenWebhook>) -> Self {
+        Self { webhook, ..self }
+    }
+
+    /// From the next request on. Requests under way end with what they began with.
+    pub fn configure(&self, configured: Configured) {
+        *self.configured.write() = Arc::new(configured);
+    }
+
+    /// What is in effect.
+    pub fn configured(&self) -> Arc<Configured> {
+        self.configured.read().clone()
     }
 
     pub fn tokens(&self) -> &Arc<ServiceAccountTokens> {
@@ -111,13 +136,14 @@ impl Authenticator {
     /// The user behind a request, before impersonation; an error is always a 401.
     ///
     /// A bearer token that is refused ends it even where anybody may go, as upstream; a certificate wins over a token.
-    pub fn authenticate(
+    /// Only a token that has to be asked of somebody else waits.
+    pub async fn authenticate(
         &self,
         peer: Option<&PeerIdentity>,
         headers: &HeaderMap,
         path: &str,
     ) -> Result<UserInfo, ApiError> {
-        self.identify(peer, headers, path).map_err(|error| {
+        self.identify(peer, headers, path).await.map_err(|error| {
             if error != AuthnError::Missing {
                 tracing::debug!(%error, "unauthenticated");
             }
@@ -125,100 +151,122 @@ impl Authenticator {
         })
     }
 
-    fn identify(
+    async fn identify(
         &self,
         peer: Option<&PeerIdentity>,
         headers: &HeaderMap,
         path: &str,
     ) -> Result<UserInfo, AuthnError> {
-        let mut refused = None;
-        if let Some(peer) = peer {
-            let now = (self.clock)();
-            if let Some(user) = front_proxy::user(headers).filter(|_| peer.is_proxy(now)) {
-                return Ok(user);
-            }
-            match peer.user(now) {
-                Ok(user) => return Ok(user),
-                Err(error) => refused = Some(error),
-            }
-        }
-        match bearer(headers)? {
-            Some(token) => self.token(&token, &[]).map(|found| found.user),
+        let refused = match peer.map(|peer| self.certified(peer, headers)) {
+            Some(Ok(user)) => return Ok(user),
+            Some(Err(error)) => Some(error),
+            None => None,
+        };
+        match bearer::token(headers)? {
+            // What is seldom taken must not make every request's future large.
+            Some(token) => Box::pin(self.token(&token, &[])).await.map(|found| found.user),
             None => match refused {
                 Some(error) => Err(error),
-                None if self.anonymous || is_public(path) => Ok(UserInfo::anonymous()),
+                None if self.configured().anonymous.may_ask(path) => Ok(UserInfo::anonymous()),
                 None => Err(AuthnError::Missing),
             },
         }
     }
 
-    /// The user of a bearer token that is for one of `audiences` (none: for the API itself). Also what TokenReview asks.
-    pub fn token(&self, token: &str, audiences: &[String]) -> Result<TokenUser, AuthnError> {
-        let now = (self.clock)();
-        if let Some(found) = self.cache.get(token, audiences) {
-            return Ok(found);
+    /// Waits until one of the certificates of a connection is revoked.
+    pub async fn until_revoked(&self, peer: &PeerIdentity) {
+        self.revoked.covered(peer.chain(), &*self.read).await;
+    }
+
+    /// Whether this extra information of a user has the credential id of a revoked certificate: others, who know users
+    /// by certificates, ask here what they may.
+    pub fn is_revoked(&self, extra: &Value) -> bool {
+        let ids = extra[CREDENTIAL_ID].as_array().into_iter().flatten().filter_map(Value::as_str);
+        self.revoked.cover_id(ids, &*self.read)
+    }
+
+    /// The list of revoked certificates is another one.
+    fn revocations_changed(&self) {
+        self.revoked.tell();
+    }
+
+    /// The user of a connection's certificate, or whom the proxy that holds it names.
+    fn certified(&self, peer: &PeerIdentity, headers: &HeaderMap) -> Result<UserInfo, AuthnError> {
+        if self.revoked.cover(peer.chain(), &*self.read) {
+            return Err(AuthnError::Certificate("it was revoked".to_owned()));
         }
-        let found = if bootstrap_token::looks_like_one(token) {
-            self.bootstrap_token(token, audiences, now)
-        } else {
-            self.tokens.verify(token, audiences, self.read.as_ref(), now)
+        let now = (self.clock)();
+        match front_proxy::user(headers).filter(|_| peer.is_proxy(now)) {
+            Some(user) => Ok(user),
+            None => peer.user(now),
+        }
+    }
+
+    /// The user of a bearer token that is for one of `audiences` (none: for the API itself). Also what TokenReview asks.
+    pub async fn token(&self, token: &str, audiences: &[String]) -> Result<TokenUser, AuthnError> {
+        if !bearer::is_plain(token) {
+            return Err(AuthnError::Foreign);
+        }
+        let asked = if audiences.is_empty() { self.tokens.api_audiences() } else { audiences };
+        let mut found = match self.own_token(token, asked) {
+            Ok(found) => found,
+            Err(error) => self.foreign_token(token, asked, error).await?,
         };
-        let mut found = found.map_err(|why| match self.tokens.is_own(token) {
-            true => AuthnError::Token(why),
-            false => AuthnError::Foreign,
-        })?;
         let everyone = "system:authenticated";
         if !found.user.in_group(everyone) {
             found.user.groups.push(everyone.to_owned());
         }
-        self.cache.put(token, audiences, &found);
         Ok(found)
     }
-}
 
-/// Paths that answer without credentials even where anonymous requests are off: health and version. Authorization still
-/// sees `system:anonymous`.
-pub fn is_public(path: &str) -> bool {
-    let path = path.strip_suffix('/').unwrap_or(path);
-    let health =
-        |root: &str| path == root || path.strip_prefix(root).is_some_and(|rest| rest.starts_with('/'));
-    path == "/version" || ["/livez", "/readyz", "/healthz"].into_iter().any(health)
-}
+    /// Tokens that were made here.
+    fn own_token(&self, token: &str, asked: &[String]) -> Result<TokenUser, AuthnError> {
+        let now = (self.clock)();
+        let found = if bootstrap_token::looks_like_one(token) {
+            let audiences = self.for_the_api(asked).ok_or_else(|| {
+                let own = self.tokens.api_audiences();
+                AuthnError::Token(format!("bootstrap tokens are for {own:?}, not for {asked:?}"))
+            });
+            audiences.and_then(|audiences| {
+                let found = bootstrap_token::authenticate(token, self.read.as_ref(), now);
+                found.map(|found| TokenUser { audiences, ..found }).map_err(AuthnError::Token)
+            })
+        } else {
+            self.tokens.verify(token, asked, self.read.as_ref(), now).map_err(AuthnError::Token)
+        };
+        found.map_err(|error| if self.tokens.is_own(token) { error } else { AuthnError::Foreign })
+    }
 
-impl Authenticator {
-    /// Such tokens name no audience: they are for the API, and for nobody else.
-    fn bootstrap_token(
+    /// Tokens that others made: configured issuers, then the webhook. `error` says why it is none of ours.
+    async fn foreign_token(
         &self,
         token: &str,
-        audiences: &[String],
-        now: jiff::Timestamp,
-    ) -> Result<TokenUser, String> {
-        let own = self.tokens.api_audiences();
-        let asked = if audiences.is_empty() { own } else { audiences };
-        let shared: Vec<String> = asked.iter().filter(|a| own.contains(a)).cloned().collect();
-        if shared.is_empty() {
-            return Err(format!("bootstrap tokens are for {own:?}, not for {asked:?}"));
+        asked: &[String],
+        error: AuthnError,
+    ) -> Result<TokenUser, AuthnError> {
+        let mut error = error;
+        let configured = self.configured();
+        match configured.issuers.authenticate(token, (self.clock)()).await {
+            // Such tokens name no audience of the API's: whoever believes the issuer believes them for the API alone.
+            Some(Ok(user)) => match self.for_the_api(asked) {
+                Some(audiences) => return Ok(TokenUser { user, audiences }),
+                None => error = AuthnError::Token(format!("the token is not for {asked:?}")),
+            },
+            Some(Err(why)) => error = AuthnError::Token(why),
+            None => {}
         }
-        let found = bootstrap_token::authenticate(token, self.read.as_ref(), now)?;
-        Ok(TokenUser { audiences: shared, ..found })
+        let Some(webhook) = &self.webhook else { return Err(error) };
+        match webhook.authenticate(token, asked, self.tokens.api_audiences()).await {
+            Ok(Some(found)) => Ok(found),
+            Ok(None) => Err(error),
+            Err(why) => Err(AuthnError::Token(why)),
+        }
     }
-}
 
-/// The token of the `Authorization` header, else of the WebSocket protocols. As upstream's parser, other schemes and
-/// empty tokens count as no credentials, and what follows a token in the header is no part of it.
-fn bearer(headers: &HeaderMap) -> Result<Option<String>, AuthnError> {
-    if let Some(value) = headers.get(AUTHORIZATION) {
-        let text = value.to_str().map_err(|_| AuthnError::Header)?;
-        let mut parts = text.trim().split(' ');
-        let bearer = parts.next().is_some_and(|scheme| scheme.eq_ignore_ascii_case("bearer"));
-        if let Some(token) = parts.next().filter(|token| bearer && !token.is_empty()) {
-            return Ok(Some(token.to_owned()));
-        }
+    /// What of `asked` are the API's own audiences: all that a token is for which names none. `None` if there are none.
+    fn for_the_api(&self, asked: &[String]) -> Option<Vec<String>> {
+        let own = self.tokens.api_audiences();
+        let shared: Vec<String> = asked.iter().filter(|a| own.contains(a)).cloned().collect();
+        (!shared.is_empty()).then_some(shared)
     }
-    let protocols = headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter().filter_map(|v| v.to_str().ok());
-    let mut tokens =
-        protocols.flat_map(|v| v.split(',')).filter_map(|p| p.trim().strip_prefix(WEBSOCKET_TOKEN));
-    let Some(encoded) = tokens.next().filter(|token| !token.is_empty()) else { return Ok(None) };
-    let bytes = URL_SAFE_NO_PAD.decode(encoded).map_err(|_| AuthnError::Header)?;
-    String::from_utf8(bytes).map(Some).map_err(|_| AuthnError::Header)
 }

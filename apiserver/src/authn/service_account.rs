@@ -3,6 +3,7 @@
 
 use super::claims::{Claims, Legacy, Private, Reference};
 use super::legacy::LegacyUse;
+use super::token_cache::{TokenCache, key};
 use super::{ISSUER, TokenUser, bootstrap_token};
 use crate::metrics;
 use crate::pki::ServiceAccountKey;
@@ -73,6 +74,9 @@ pub struct Issuing {
     pub jwks_uri: String,
     /// `--service-account-max-token-expiration`; 0: no bound but [`crate::access`]'s.
     pub max_seconds: i64,
+    /// `--service-account-extend-token-expiration`: whether pods' tokens live for a year, for clients that do not read
+    /// them again.
+    pub extend: bool,
 }
 
 impl Default for Issuing {
@@ -82,6 +86,7 @@ impl Default for Issuing {
             audiences: Vec::new(),
             jwks_uri: format!("{ISSUER}/openid/v1/jwks"),
             max_seconds: 0,
+            extend: true,
         }
     }
 }
@@ -95,6 +100,9 @@ pub struct ServiceAccountTokens {
     point: Vec<u8>,
     /// Who wants to know of uses of Secrets' tokens.
     uses: OnceLock<UnboundedSender<LegacyUse>>,
+    /// What tokens say whose signature was found good. Nothing else is remembered: times, audiences and objects are
+    /// judged on every use.
+    signed: TokenCache<Arc<Claims>>,
 }
 
 impl ServiceAccountTokens {
@@ -118,6 +126,7 @@ impl ServiceAccountTokens {
             kid: URL_SAFE_NO_PAD.encode(Sha256::digest(key.public_spki())),
             point: key.public_point().to_vec(),
             uses: OnceLock::new(),
+            signed: TokenCache::new(None),
         }
     }
 
@@ -170,7 +179,8 @@ impl ServiceAccountTokens {
         let audiences = if request.audiences.is_empty() { own.clone() } else { request.audiences };
         let now = now.as_second();
         let expires = now + request.expiration_seconds;
-        let extend = request.expiration_seconds == POD_TOKEN_SECONDS
+        let extend = self.issuing.extend
+            && request.expiration_seconds == POD_TOKEN_SECONDS
             && request.bound.pod.is_some()
             && audiences == *own;
         let name = &request.service_account.name;
@@ -261,14 +271,20 @@ impl ServiceAccountTokens {
         claims.is_some_and(|claims| claims.iss == LEGACY_ISSUER || self.issuing.issuers.contains(&claims.iss))
     }
 
-    fn decode(&self, token: &str) -> Result<Claims, String> {
+    fn decode(&self, token: &str) -> Result<Arc<Claims>, String> {
+        let key = key([token]);
+        if let Some(known) = self.signed.get(&key) {
+            return Ok(known);
+        }
         // Times and audiences are judged by the caller's clock, below.
         let mut validation = Validation::new(Algorithm::ES256);
         validation.validate_exp = false;
         validation.validate_aud = false;
         validation.required_spec_claims.clear();
         let data = jsonwebtoken::decode::<Claims>(token, &self.decoding, &validation);
-        data.map(|d| d.claims).map_err(|e| e.to_string())
+        let claims = Arc::new(data.map_err(|e| e.to_string())?.claims);
+        self.signed.put(key, claims.clone());
+        Ok(claims)
     }
 }
 

@@ -1,4 +1,5 @@
 mod certificates;
+mod crossing;
 mod impersonation;
 mod legacy;
 
@@ -6,8 +7,12 @@ use super::*;
 use crate::authz::testing::World;
 use crate::authz::{Attributes, Authorizer, Decision, rules::Resolved};
 use crate::pki::{Leaf, PkiOptions, ServiceAccountKey};
-use base64::engine::general_purpose::STANDARD;
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use bearer::WEBSOCKET_TOKEN;
+use futures::FutureExt;
 use http::HeaderValue;
+use http::header::{AUTHORIZATION, SEC_WEBSOCKET_PROTOCOL};
 use jiff::Timestamp;
 use rustls::pki_types::pem::PemObject;
 use serde_json::{Value, json};
@@ -61,7 +66,6 @@ impl Setup {
         self.tokens.issue(request, self.time()).unwrap().token
     }
 
-    /// Without the cache, which is of ten seconds of real time.
     fn verify(&self, token: &str) -> Result<TokenUser, String> {
         self.tokens.verify(token, &[], self.world.as_ref(), self.time())
     }
@@ -71,7 +75,22 @@ impl Setup {
         if let Some(value) = header {
             headers.insert(AUTHORIZATION, HeaderValue::from_str(value).unwrap());
         }
-        self.authenticator.authenticate(None, &headers, path).map_err(|e| e.code)
+        self.authenticate(None, &headers, path).map_err(|e| e.code)
+    }
+
+    /// Of what is known here: nobody is waited for.
+    fn authenticate(
+        &self,
+        peer: Option<&PeerIdentity>,
+        headers: &HeaderMap,
+        path: &str,
+    ) -> Result<UserInfo, ApiError> {
+        self.authenticator.authenticate(peer, headers, path).now_or_never().expect("nobody is asked")
+    }
+
+    fn token(&self, token: &str, audiences: &[&str]) -> Result<TokenUser, AuthnError> {
+        let audiences: Vec<String> = audiences.iter().map(|a| (*a).to_owned()).collect();
+        self.authenticator.token(token, &audiences).now_or_never().expect("nobody is asked")
     }
 }
 
@@ -91,8 +110,8 @@ fn payload(token: &str) -> Value {
 #[test]
 fn without_credentials_one_is_anonymous_or_sees_health_and_version_alone() {
     let setup = Setup::new();
-    let Setup { authenticator, world, now, pki, tokens, _dir } = setup;
-    let strict = Setup { authenticator: authenticator.without_anonymous(), world, now, pki, tokens, _dir };
+    setup.authenticator.configure(Configured { anonymous: Anonymous::Nowhere, ..Configured::default() });
+    let strict = setup;
     for path in ["/livez", "/readyz", "/healthz", "/version", "/version/", "/readyz/etcd", "/livez/ping"] {
         assert_eq!(strict.ask(None, path).unwrap(), UserInfo::anonymous(), "{path}");
     }
@@ -203,8 +222,7 @@ fn audiences_are_kept_apart() {
     let setup = Setup::new();
     let token = setup.issue(3600, &["vault", "other"], Bound::default());
     assert!(setup.verify(&token).is_err(), "not for the API");
-    let asked = ["x".to_owned(), "vault".to_owned()];
-    assert_eq!(setup.authenticator.token(&token, &asked).unwrap().audiences, ["vault"]);
+    assert_eq!(setup.token(&token, &["x", "vault"]).unwrap().audiences, ["vault"]);
 }
 
 #[test]
@@ -295,10 +313,7 @@ fn bootstrap_tokens_are_for_the_api_alone() {
         "secrets.",
         json!({ "metadata": metadata, "type": "bootstrap.kubernetes.io/token", "data": data }),
     );
-    let ask = |audiences: &[&str]| {
-        let audiences: Vec<String> = audiences.iter().map(|a| (*a).to_owned()).collect();
-        setup.authenticator.token("abcdef.0123456789abcdef", &audiences)
-    };
+    let ask = |audiences: &[&str]| setup.token("abcdef.0123456789abcdef", audiences);
     let found = ask(&[]).unwrap();
     assert_eq!(found.audiences, [ISSUER]);
     assert_eq!(found.user.groups, ["system:bootstrappers", "system:authenticated"]);
@@ -313,7 +328,7 @@ fn browsers_send_tokens_as_websocket_protocols() {
     let mut headers = HeaderMap::new();
     let value = format!("v5.channel.k8s.io, {WEBSOCKET_TOKEN}{token}");
     headers.insert(SEC_WEBSOCKET_PROTOCOL, value.parse().unwrap());
-    let user = setup.authenticator.authenticate(None, &headers, "/api").unwrap();
+    let user = setup.authenticate(None, &headers, "/api").unwrap();
     assert_eq!(user.name, "system:serviceaccount:a:bot");
 }
 
@@ -333,6 +348,7 @@ fn discovery_documents_verify_our_tokens() {
         audiences: vec!["api".to_owned()],
         jwks_uri: "https://192.0.2.1:6443/openid/v1/jwks".to_owned(),
         max_seconds: 0,
+        extend: true,
     };
     let moved = ServiceAccountTokens::with(setup.pki.service_account_key(), issuing);
     let (kind, configuration) = oidc::respond("/.well-known/openid-configuration", &moved).unwrap();
@@ -356,7 +372,7 @@ mod properties {
     /// The user's name, or the code of the refusal.
     fn with_header(name: http::HeaderName, value: &[u8]) -> Result<String, u16> {
         let headers = HeaderMap::from_iter([(name, HeaderValue::from_bytes(value).unwrap())]);
-        SETUP.with(|setup| match setup.authenticator.authenticate(None, &headers, "/api") {
+        SETUP.with(|setup| match setup.authenticate(None, &headers, "/api") {
             Ok(user) => Ok(user.name),
             Err(error) => Err(error.code),
         })

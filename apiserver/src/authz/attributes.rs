@@ -1,7 +1,7 @@
 //! What a request wants, as authorizers see it.
 
 use super::go::quoted;
-use coracle_api::{ApiError, UserInfo};
+use coracle_api::{ApiError, FieldSelector, UserInfo};
 
 /// Mirrors upstream's `authorizer.Attributes`. Fields that do not apply are empty.
 #[derive(Clone, Copy, Debug)]
@@ -77,19 +77,13 @@ impl<'a> Attributes<'a> {
 
     /// Whether the field selector demands `field` to be `value` (among other terms).
     pub(super) fn selects(&self, field: &str, value: &str) -> bool {
-        self.field_selector.split(',').any(|term| {
-            let (left, right) = term.split_once('=').unwrap_or((term, ""));
-            left.trim() == field && right.trim_start_matches('=').trim() == value
-        })
+        self.selected(field).is_some_and(|selected| selected == value)
     }
 
     /// The value that the field selector demands for `field`.
-    pub(super) fn selected(&self, field: &str) -> Option<&'a str> {
-        let selector = self.field_selector;
-        selector.split(',').find_map(|term| {
-            let (left, right) = term.split_once('=')?;
-            (left.trim() == field).then(|| right.trim_start_matches('=').trim())
-        })
+    pub(super) fn selected(&self, field: &str) -> Option<String> {
+        let selector = FieldSelector::parse(self.field_selector).ok()?;
+        selector.exact(field).map(str::to_owned)
     }
 
     /// The 403 in upstream's words.

@@ -109,7 +109,7 @@ impl Question<'_> {
     }
 
     fn no_escalation(&self, wanted: &[Rule]) -> Result<(), ApiError> {
-        let owned = self.authorizer.rules_for(self.user, self.namespace());
+        let owned = self.authorizer.granted(self.user, self.namespace());
         let missing = rules::missing(&owned.rules, wanted);
         if missing.is_empty() {
             return Ok(());

@@ -26,8 +26,11 @@ pub(super) fn objects() -> Vec<Wanted> {
 
 /// Coracle's additions, in the table's form: cluster DNS watches Services and writes the endpoints of its own; the
 /// metrics of nodes and pods are read by whom metrics-server would let read them; machines join by bootstrap tokens under
-/// kubeadm's names and rights, and nodes may have the certificates of their port and of their proxy.
+/// kubeadm's names and rights, and nodes may have the certificates of their port and of their proxy; administrators are
+/// kubeadm's group, and the API server is to kubelets somebody with upstream's role for that.
 const OWN: &str = "\
+B kubeadm:cluster-admins cluster-admin g:kubeadm:cluster-admins
+B coracle:kubelet-api-admin system:kubelet-api-admin u:kube-apiserver-kubelet-client
 C coracle:node-certificates
  create|certificates.k8s.io|certificatesigningrequests/selfnodeserver,certificatesigningrequests/nodeproxyclient
 B coracle:node-certificates coracle:node-certificates g:system:nodes

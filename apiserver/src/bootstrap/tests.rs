@@ -1,6 +1,6 @@
 use super::*;
 use crate::authz::testing::World;
-use crate::authz::{Attributes, Authorizer, Chain, Decision};
+use crate::authz::{Attributes, Authorizer, Chain, Decision, Gate};
 use coracle_api::UserInfo;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -98,7 +98,7 @@ fn every_default_role_is_there() {
         assert!(roles.contains(name), "{name} in {roles:?}");
     }
     assert_eq!(roles.len(), 71 + 6, "the table's and Coracle's own");
-    assert_eq!(names("clusterrolebindings.rbac.authorization.k8s.io", "").len(), 52 + 8);
+    assert_eq!(names("clusterrolebindings.rbac.authorization.k8s.io", "").len(), 52 + 10);
     assert_eq!(names("roles.rbac.authorization.k8s.io", "kube-system").len(), 6 + 2);
     assert_eq!(names("rolebindings.rbac.authorization.k8s.io", "kube-public").len(), 2);
 }
@@ -332,7 +332,7 @@ async fn the_registry_takes_it_all_once() {
     use crate::{admission, registry::Registry, server, store::MemoryStore};
     let store = MemoryStore::new();
     let cache = server::load_cache(store.clone()).await.unwrap();
-    let authorizer = Arc::new(Chain::new(cache.clone(), server::rbac_generation(cache.clone())));
+    let authorizer = Gate::new(Chain::new(cache.clone(), server::rbac_generation(cache.clone())));
     let admission = admission::Chain::new(
         cache.clone(),
         &admission::Config { disabled: Vec::new(), ..Default::default() },

@@ -262,7 +262,9 @@ impl Cache {
             other => WatchError::Store(other),
         })?;
         // Revisions that were reserved and never used have no commit, hence the patience.
-        while let Ok(Some(commit)) = tokio::time::timeout(Duration::from_millis(100), commits.recv()).await {
+        while let Ok(commit) = tokio::time::timeout(Duration::from_millis(100), commits.recv()).await {
+            // The store has closed, or cannot tell what happened then.
+            let Some(commit) = commit else { return Err(WatchError::TooOld { asked: after, oldest: until }) };
             if commit.revision > until {
                 break;
             }

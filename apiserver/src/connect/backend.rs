@@ -1,5 +1,7 @@
 //! One HTTP/1.1 connection per request to a kubelet, a pod or a service endpoint.
 
+use super::forward::Ends;
+use super::guard::{Guard, Reach};
 use super::{items, text, tls};
 use crate::strategy::Reader;
 use axum::body::Body;
@@ -11,6 +13,7 @@ use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
 use rustls_pki_types::ServerName;
 use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -32,14 +35,29 @@ pub struct KubeletClient {
     /// For `https:` endpoints behind `proxy`, whose certificates nobody vouches for.
     pub(super) any_tls: Arc<ClientConfig>,
     /// Ends proxied connections.
-    pub(super) stop: CancellationToken,
+    pub(super) ends: Ends,
+    pub(super) guard: Guard,
 }
 
 impl KubeletClient {
     /// `tls` carries the certificate `apiserver-kubelet-client` and the roots that sign kubelets' serving
     /// certificates; `stop` ends every upgraded connection that is still open.
     pub fn new(tls: Arc<ClientConfig>, stop: CancellationToken) -> Self {
-        Self { any_tls: tls::unverified(tls.crypto_provider()), tls, stop }
+        let any_tls = tls::unverified(tls.crypto_provider());
+        Self { any_tls, tls, ends: Ends::from(&stop), guard: Guard::default() }
+    }
+
+    /// Ends exec, attach, port-forward and other upgraded connections when nothing moves on them for so long; zero is
+    /// never.
+    #[must_use]
+    pub fn with_stream_idle(mut self, idle: Duration) -> Self {
+        self.ends.idle = idle;
+        self
+    }
+
+    /// With what this server knows of itself, so that nobody leads it there.
+    pub fn guarded(self, guard: Guard) -> Self {
+        Self { guard, ..self }
     }
 
     /// A JSON document of the node's kubelet.
@@ -58,7 +76,8 @@ impl KubeletClient {
         serde_json::from_slice(&body).map_err(|error| failed(&error))
     }
 
-    /// The kubelet of a node: its first InternalIP (else its host name) and the port its status gives.
+    /// The kubelet of a node: its first InternalIP (else its host name) and the port its status gives. Whoever answers
+    /// there must have a certificate for the node's name; the address, which is the node's claim, proves nothing.
     ///
     /// A node without `status.daemonEndpoints` runs no kubelet (simulated nodes): an error at once rather than a
     /// dial that times out.
@@ -78,8 +97,20 @@ impl KubeletClient {
             .into_iter()
             .find_map(|kind| address(&object, kind))
             .ok_or_else(|| ApiError::internal(format!("no preferred addresses found for node \"{node}\"")))?;
-        Ok(Backend { host: host.to_owned(), port, tls: Some(self.tls.clone()) })
+        let name = ServerName::try_from(node.to_owned()).map_err(|_| {
+            ApiError::internal(format!("node \"{node}\" has a name that no certificate can be checked for"))
+        })?;
+        let reach = self.guard.kubelet(node);
+        if host.parse().is_ok_and(|ip| !reach.allows(ip)) {
+            return Err(not_allowed());
+        }
+        Ok(Backend { host: host.to_owned(), port, tls: Some(Tls { config: self.tls.clone(), name }), reach })
     }
+}
+
+/// In upstream's words.
+pub(super) fn not_allowed() -> ApiError {
+    ApiError::bad_request("address not allowed")
 }
 
 fn address<'a>(node: &'a Object, kind: &str) -> Option<&'a str> {
@@ -96,7 +127,17 @@ pub(super) struct Backend {
     pub host: String,
     pub port: u16,
     /// `None` is plain HTTP.
-    pub tls: Option<Arc<ClientConfig>>,
+    pub tls: Option<Tls>,
+    /// Where `host` may lead, once it is resolved.
+    pub reach: Reach,
+}
+
+/// How the other side is recognized.
+#[derive(Clone)]
+pub(super) struct Tls {
+    pub config: Arc<ClientConfig>,
+    /// What its certificate must be for.
+    pub name: ServerName<'static>,
 }
 
 /// The step that failed on the way to a backend.
@@ -104,6 +145,8 @@ pub(super) struct Backend {
 pub enum BackendError {
     #[error("dial tcp {address}: {}", dial_error(source))]
     Dial { address: String, source: io::Error },
+    #[error("dial tcp {address}: address not allowed")]
+    NotAllowed { address: String },
     #[error("dial tcp {address}: i/o timeout")]
     Timeout { address: String },
     #[error("tls to {address}: {source}")]
@@ -160,16 +203,27 @@ impl Backend {
 
     async fn dial(&self) -> Result<Box<dyn Io>, BackendError> {
         let address = self.authority();
-        let stream = TcpStream::connect((self.host.as_str(), self.port))
-            .await
-            .map_err(|source| BackendError::Dial { address: address.clone(), source })?;
-        stream.set_nodelay(true).map_err(|source| BackendError::Dial { address: address.clone(), source })?;
-        let Some(tls) = &self.tls else { return Ok(Box::new(stream)) };
+        let failed = |source| BackendError::Dial { address: address.clone(), source };
+        let found = self.resolved().await.map_err(failed)?;
+        let allowed: Vec<SocketAddr> = found.into_iter().filter(|a| self.reach.allows(a.ip())).collect();
+        if allowed.is_empty() {
+            return Err(BackendError::NotAllowed { address });
+        }
+        let stream = TcpStream::connect(allowed.as_slice()).await.map_err(failed)?;
+        stream.set_nodelay(true).map_err(failed)?;
+        let Some(Tls { config, name }) = &self.tls else { return Ok(Box::new(stream)) };
         let failed = |source| BackendError::Tls { address: address.clone(), source };
-        let name = ServerName::try_from(self.host.clone())
-            .map_err(|error| failed(io::Error::new(io::ErrorKind::InvalidInput, error)))?;
-        let stream = TlsConnector::from(tls.clone()).connect(name, stream).await.map_err(failed)?;
+        let stream =
+            TlsConnector::from(config.clone()).connect(name.clone(), stream).await.map_err(failed)?;
         Ok(Box::new(stream))
+    }
+
+    /// The addresses that are judged are those that are dialled: a name is asked for once.
+    async fn resolved(&self) -> io::Result<Vec<SocketAddr>> {
+        match self.host.parse::<IpAddr>() {
+            Ok(ip) => Ok(vec![SocketAddr::new(ip.to_canonical(), self.port)]),
+            Err(_) => Ok(tokio::net::lookup_host((self.host.as_str(), self.port)).await?.collect()),
+        }
     }
 }
 

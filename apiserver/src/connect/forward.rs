@@ -3,6 +3,7 @@
 use super::backend::{Backend, BackendError};
 use super::headers;
 use axum::body::Body;
+use coracle_listen::Quiet;
 use http::{Request, Response, StatusCode};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
@@ -17,16 +18,33 @@ const BUFFER: usize = 32 * 1024;
 /// this only lets the last bytes out; without it a vanished client would keep its backend connection for ever.
 const LINGER: Duration = Duration::from_secs(10);
 
+/// Upstream's kubelets end streams after so long without a byte; here both ends of the way to them do.
+pub const STREAM_IDLE: Duration = Duration::from_secs(4 * 3600);
+
+/// What ends upgraded connections that neither side ends.
+#[derive(Clone)]
+pub(crate) struct Ends {
+    pub stop: CancellationToken,
+    /// Without a byte for so long; zero is never.
+    pub idle: Duration,
+}
+
+impl From<&CancellationToken> for Ends {
+    fn from(stop: &CancellationToken) -> Self {
+        Self { stop: stop.clone(), idle: STREAM_IDLE }
+    }
+}
+
 /// Sends `request` (already addressed to the backend). If both sides change protocol, a task copies bytes until one
-/// of them closes or `stop` is cancelled.
+/// of them closes, or `ends` has it.
 pub(super) async fn forward(
     mut request: Request<Body>,
     backend: &Backend,
-    stop: &CancellationToken,
+    ends: &Ends,
 ) -> Result<Response<Body>, BackendError> {
     let client = client_side(&mut request);
     let response = backend.send(request).await?;
-    answer(response, client, stop)
+    answer(response, client, ends)
 }
 
 /// The client's end of a change of protocol, if it asks for one; take it before the request is sent on.
@@ -38,7 +56,7 @@ pub(crate) fn client_side(request: &mut Request<Body>) -> Option<OnUpgrade> {
 pub(crate) fn answer<B>(
     mut response: Response<B>,
     client: Option<OnUpgrade>,
-    stop: &CancellationToken,
+    ends: &Ends,
 ) -> Result<Response<Body>, BackendError>
 where
     B: http_body::Body<Data = bytes::Bytes, Error: Into<axum::BoxError>> + Send + 'static,
@@ -48,7 +66,8 @@ where
     match client {
         Some(client) if upgraded => {
             let server = hyper::upgrade::on(&mut response);
-            tokio::spawn(stop.clone().run_until_cancelled_owned(join(client, server)));
+            let (stop, idle) = (ends.stop.clone(), ends.idle);
+            tokio::spawn(async move { stop.run_until_cancelled(join(client, server, idle)).await });
         }
         Some(_) if status.as_u16() < 400 => return Err(BackendError::NoUpgrade(status.as_u16())),
         _ => {}
@@ -57,10 +76,17 @@ where
     Ok(response.map(Body::new))
 }
 
-/// Waits for both upgrades, then copies.
-async fn join(client: OnUpgrade, server: OnUpgrade) {
+/// Waits for both upgrades, then copies until nothing has moved for so long.
+async fn join(client: OnUpgrade, server: OnUpgrade, idle: Duration) {
     match tokio::try_join!(client, server) {
-        Ok((client, server)) => splice(TokioIo::new(client), TokioIo::new(server)).await,
+        Ok((client, server)) => {
+            let quiet = Quiet::default();
+            let client = quiet.stamp(TokioIo::new(client));
+            tokio::select! {
+                () = splice(client, TokioIo::new(server)) => {}
+                () = quiet.lasts(idle) => tracing::debug!(?idle, "an upgraded connection was idle"),
+            }
+        }
         Err(error) => tracing::debug!(%error, "upgrade did not happen"),
     }
 }

@@ -2,8 +2,8 @@
 
 use super::backend::{Backend, KubeletClient};
 use super::pods::{container, joined};
-use super::query::Query;
 use super::{Target, forward, headers, pod, text};
+use crate::registry::Query;
 use crate::strategy::Reader;
 use axum::body::Body;
 use coracle_api::{ApiError, FieldError};
@@ -18,13 +18,13 @@ const ERROR_TEXT: usize = 2048;
 pub(super) async fn get(
     request: Request<Body>,
     target: Target<'_>,
+    query: &Query,
     reader: &dyn Reader,
     kubelets: &KubeletClient,
 ) -> Result<Response<Body>, ApiError> {
     let pod = pod(target, reader)?;
-    let query = Query::parse(request.uri().query());
-    let options = options(&query, target.name)?;
-    let container = container(&pod, target.name, query.first("container").unwrap_or_default())?;
+    let options = options(query, target.name)?;
+    let container = container(&pod, target.name, query.get("container").unwrap_or_default())?;
     let node = text(&pod, "/spec/nodeName");
     if node.is_empty() {
         return Ok(plain(Body::empty()));
@@ -57,7 +57,7 @@ async fn socket(
     parts.headers = headers::for_backend(&parts);
     parts.uri = path.parse().map_err(ApiError::internal)?;
     parts.version = http::Version::HTTP_11;
-    let answer = forward::forward(Request::from_parts(parts, body), backend, &kubelets.stop).await;
+    let answer = forward::forward(Request::from_parts(parts, body), backend, &kubelets.ends).await;
     let answer = answer.map_err(|error| ApiError::internal(format!("error dialing backend: {error}")))?;
     if answer.status().as_u16() < 400 {
         return Ok(answer);
@@ -110,7 +110,7 @@ fn options(query: &Query, pod: &str) -> Result<String, ApiError> {
     let mut errors = Vec::new();
     let mut pairs = Serializer::new(String::new());
     for flag in ["follow", "previous", "timestamps"] {
-        if query.flag(flag) {
+        if query.flag(flag).unwrap_or(false) {
             pairs.append_pair(flag, "true");
         }
     }
@@ -120,6 +120,9 @@ fn options(query: &Query, pod: &str) -> Result<String, ApiError> {
         ("sinceSeconds", 1, "must be greater than 0"),
     ];
     for (name, least, rule) in limits {
+        if query.get(name) == Some("") {
+            continue;
+        }
         let Some(value) = query.integer(name)? else { continue };
         if value < least {
             errors.push(FieldError::invalid(name, &json!(value), rule));
@@ -140,8 +143,8 @@ fn since_time(
     pairs: &mut Serializer<'_, String>,
     errors: &mut Vec<FieldError>,
 ) -> Result<(), ApiError> {
-    let Some(time) = query.first("sinceTime").filter(|time| !time.is_empty()) else { return Ok(()) };
-    if query.first("sinceSeconds").is_some_and(|seconds| !seconds.is_empty()) {
+    let Some(time) = query.get("sinceTime").filter(|time| !time.is_empty()) else { return Ok(()) };
+    if query.get("sinceSeconds").is_some_and(|seconds| !seconds.is_empty()) {
         errors
             .push(FieldError::forbidden("", "at most one of `sinceTime` or `sinceSeconds` may be specified"));
     }
@@ -152,11 +155,11 @@ fn since_time(
 }
 
 fn stream(query: &Query, pairs: &mut Serializer<'_, String>, errors: &mut Vec<FieldError>) {
-    let Some(stream) = query.first("stream").filter(|stream| !stream.is_empty()) else { return };
+    let Some(stream) = query.get("stream").filter(|stream| !stream.is_empty()) else { return };
     let supported = ["All", "Stderr", "Stdout"];
     if !supported.contains(&stream) {
         errors.push(FieldError::not_supported("stream", &json!(stream), &supported));
-    } else if stream != "All" && query.first("tailLines").is_some_and(|lines| !lines.is_empty()) {
+    } else if stream != "All" && query.get("tailLines").is_some_and(|lines| !lines.is_empty()) {
         errors.push(FieldError::forbidden(
             "",
             "`tailLines` and specific `stream` are mutually exclusive for now",

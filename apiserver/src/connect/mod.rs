@@ -6,19 +6,22 @@
 
 pub(crate) mod backend;
 pub(crate) mod forward;
+mod guard;
 pub(crate) mod headers;
 mod html;
 mod log;
 mod pods;
 mod proxy;
-mod query;
 mod relocate;
 mod targets;
 pub(crate) mod tls;
 
 pub use backend::KubeletClient;
+pub use guard::{Guard, OwnNames};
+pub(crate) use pods::ports;
 
 use crate::http::RequestInfo;
+use crate::registry::Query;
 use crate::strategy::Reader;
 use axum::body::Body;
 use coracle_api::{ApiError, Object};
@@ -35,6 +38,8 @@ pub struct Target<'a> {
     /// Empty for nodes.
     pub namespace: &'a str,
     pub name: &'a str,
+    /// Where in the encoded path that begins which is proxied.
+    pub rest_at: usize,
 }
 
 /// Whether [`connect`] serves this pair of plural and subresource (core group only).
@@ -54,18 +59,21 @@ pub fn takes_any_method(info: &RequestInfo) -> bool {
 
 /// Answers one connect request.
 ///
-/// `request` is the client's as it came in, with its full path and, for upgrades, hyper's `OnUpgrade` in the
+/// `request` is the client's as it was admitted, `query` its query, with its full path and, for upgrades, hyper's `OnUpgrade` in the
 /// extensions; `ConnectInfo<SocketAddr>` in the extensions, where present, becomes `X-Forwarded-For`. The answer's
 /// body streams; dropping it ends the connection behind it.
 pub async fn connect(
     request: Request<Body>,
     target: Target<'_>,
+    query: &Query,
     reader: &dyn Reader,
     kubelets: &KubeletClient,
 ) -> Result<Response<Body>, ApiError> {
     match (target.resource, target.subresource) {
-        ("pods", "log") => log::get(request, target, reader, kubelets).await,
-        ("pods", "exec" | "attach" | "portforward") => pods::stream(request, target, reader, kubelets).await,
+        ("pods", "log") => log::get(request, target, query, reader, kubelets).await,
+        ("pods", "exec" | "attach" | "portforward") => {
+            pods::stream(request, target, query, reader, kubelets).await
+        }
         ("pods" | "services" | "nodes", "proxy") => proxy::proxy(request, target, reader, kubelets).await,
         _ => Err(ApiError::page_not_found()),
     }

@@ -1,23 +1,24 @@
 //! `exec`, `attach` and `portforward`: upgrades that the kubelet of the pod's node answers.
 
 use super::backend::KubeletClient;
-use super::query::Query;
 use super::{Target, forward, headers, items, pod, text};
+use crate::registry::Query;
 use crate::strategy::Reader;
 use axum::body::Body;
 use coracle_api::{ApiError, Object};
 use form_urlencoded::Serializer;
 use http::{Request, Response};
+use std::num::{IntErrorKind, ParseIntError};
 
 pub(super) async fn stream(
     request: Request<Body>,
     target: Target<'_>,
+    query: &Query,
     reader: &dyn Reader,
     kubelets: &KubeletClient,
 ) -> Result<Response<Body>, ApiError> {
     let pod = pod(target, reader)?;
-    let query = Query::parse(request.uri().query());
-    let path = kubelet_path(&pod, target, &query)?;
+    let path = kubelet_path(&pod, target, query)?;
     let node = text(&pod, "/spec/nodeName");
     if node.is_empty() {
         return Err(ApiError::bad_request(format!("pod {} does not have a host assigned", target.name)));
@@ -30,7 +31,7 @@ pub(super) async fn stream(
     parts.headers = headers::for_backend(&parts);
     parts.uri = path.parse().map_err(ApiError::internal)?;
     parts.version = http::Version::HTTP_11;
-    forward::forward(Request::from_parts(parts, body), &backend, &kubelets.stop)
+    forward::forward(Request::from_parts(parts, body), &backend, &kubelets.ends)
         .await
         .map_err(|error| ApiError::internal(format!("error dialing backend: {error}")))
 }
@@ -39,28 +40,41 @@ pub(super) async fn stream(
 fn kubelet_path(pod: &Object, target: Target<'_>, query: &Query) -> Result<String, ApiError> {
     let Target { namespace, name, .. } = target;
     if target.subresource == "portforward" {
-        let ports: Vec<&str> = query.all("ports").collect();
+        let ports: Vec<String> = ports(query)?.iter().map(u16::to_string).collect();
         let mut pairs = Serializer::new(String::new());
         if !ports.is_empty() {
             pairs.append_pair("port", &ports.join(","));
         }
         return Ok(joined(&format!("/portForward/{namespace}/{name}"), &pairs.finish()));
     }
-    let container = container(pod, name, query.first("container").unwrap_or_default())?;
+    let container = container(pod, name, query.get("container").unwrap_or_default())?;
     let verb = target.subresource;
-    let commands: Vec<&str> = query.all("command").collect();
+    let commands: Vec<&str> = query.all("command");
     if verb == "exec" && commands.is_empty() {
         return Err(ApiError::bad_request("you must specify at least 1 command"));
     }
-    let tty = query.flag("tty");
-    let streams = Streams {
-        stdin: query.flag("stdin"),
-        stdout: query.flag("stdout"),
-        stderr: query.flag("stderr") && !tty,
-        tty,
-    };
+    let flag = |name: &str| query.flag(name).unwrap_or(false);
+    let tty = flag("tty");
+    let streams =
+        Streams { stdin: flag("stdin"), stdout: flag("stdout"), stderr: flag("stderr") && !tty, tty };
     let pairs = streams.query(if verb == "exec" { &commands } else { &[] })?;
     Ok(joined(&format!("/{verb}/{namespace}/{name}/{container}"), &pairs))
+}
+
+/// The ports to forward: in parameters of their own or with commas between them.
+pub(crate) fn ports(query: &Query) -> Result<Vec<u16>, ApiError> {
+    let parse = |text: &str| {
+        text.parse().map_err(|error: ParseIntError| {
+            let why = match error.kind() {
+                IntErrorKind::PosOverflow => "value out of range",
+                _ => "invalid syntax",
+            };
+            ApiError::bad_request(format!(
+                "cannot convert to []int32: strconv.ParseUint: parsing {text:?}: {why}"
+            ))
+        })
+    };
+    query.values("ports").flat_map(|value| value.split(',')).map(parse).collect()
 }
 
 struct Streams {

@@ -1,6 +1,6 @@
 //! `proxy` of pods, services and nodes: a reverse proxy with all methods, streaming bodies and upgrades.
 
-use super::backend::{BackendError, KubeletClient};
+use super::backend::{BackendError, KubeletClient, not_allowed};
 use super::relocate::Links;
 use super::targets::{self, Name};
 use super::{Target, forward, headers, html};
@@ -26,7 +26,9 @@ pub(super) async fn proxy(
 ) -> Result<Response<Body>, ApiError> {
     let name = Name::parse(target)?;
     let backend = targets::backend(&name, target, reader, kubelets)?;
-    let (prefix, rest) = split_path(request.uri().path(), target);
+    let path = request.uri().path();
+    // Up to and including `/proxy`, and what follows it, still encoded.
+    let (prefix, rest) = path.split_at_checked(target.rest_at).unwrap_or((path, ""));
     let (prefix, rest) = (prefix.to_owned(), rest.to_owned());
     let upgrade = headers::upgrade_of(request.headers()).is_some();
     let reads = matches!(*request.method(), Method::GET | Method::HEAD);
@@ -45,7 +47,7 @@ pub(super) async fn proxy(
     parts.headers = forwarded;
     parts.uri = super::pods::joined(path, query).parse().map_err(ApiError::internal)?;
     parts.version = http::Version::HTTP_11;
-    let sent = forward::forward(Request::from_parts(parts, body), &backend, &kubelets.stop).await;
+    let sent = forward::forward(Request::from_parts(parts, body), &backend, &kubelets.ends).await;
     let mut response = sent.map_err(failed)?;
     headers::remove_cors(response.headers_mut());
     if upgrade {
@@ -59,17 +61,8 @@ pub(super) async fn proxy(
 fn failed(error: BackendError) -> ApiError {
     match error {
         BackendError::NoUpgrade(_) => ApiError::internal(error),
+        BackendError::NotAllowed { .. } => not_allowed(),
         error => ApiError::unavailable(format!("error trying to reach service: {error}")),
-    }
-}
-
-/// The request's path up to and including `/proxy`, and what follows it, still encoded.
-fn split_path<'a>(path: &'a str, target: Target<'_>) -> (&'a str, &'a str) {
-    // /api/v1/nodes/<name>/proxy, /api/v1/namespaces/<namespace>/<plural>/<name>/proxy
-    let slashes = if target.namespace.is_empty() { 6 } else { 8 };
-    match path.match_indices('/').nth(slashes - 1) {
-        Some((at, _)) => path.split_at(at),
-        None => (path, ""),
     }
 }
 

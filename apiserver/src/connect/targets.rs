@@ -1,6 +1,6 @@
 //! Which address a `proxy` request goes to.
 
-use super::backend::{Backend, KubeletClient};
+use super::backend::{Backend, KubeletClient, Tls, not_allowed};
 use super::{Target, items, text};
 use crate::strategy::Reader;
 use coracle_api::{ApiError, Object};
@@ -43,28 +43,27 @@ impl<'a> Name<'a> {
         Ok(Self { https: scheme == "https", name, port })
     }
 
-    fn backend(&self, ip: &str, port: u16, kubelets: &KubeletClient) -> Result<Backend, ApiError> {
-        let ip: IpAddr = ip.parse().map_err(|_| ApiError::bad_request("address not allowed"))?;
-        if !proxyable(ip) {
-            return Err(ApiError::bad_request("address not allowed"));
+    fn backend(
+        &self,
+        ip: &str,
+        port: u16,
+        node: &str,
+        kubelets: &KubeletClient,
+    ) -> Result<Backend, ApiError> {
+        let ip: IpAddr = ip.parse().map_err(|_| not_allowed())?;
+        let reach = kubelets.guard.on_node(node);
+        if !reach.allows(ip) {
+            return Err(not_allowed());
         }
-        let tls = self.https.then(|| kubelets.any_tls.clone());
-        Ok(Backend { host: ip.to_string(), port, tls })
+        let ip = ip.to_canonical();
+        let tls = self.https.then(|| Tls { config: kubelets.any_tls.clone(), name: ip.into() });
+        Ok(Backend { host: ip.to_string(), port, tls, reach })
     }
 
     fn number(&self) -> Result<u16, ApiError> {
         let invalid = |_| ApiError::bad_request(format!("invalid port \"{}\"", self.port));
         self.port.parse().map_err(invalid)
     }
-}
-
-/// Addresses that a pod's or endpoint's status may not lead the API server to: its own loopback, link-local ones.
-fn proxyable(ip: IpAddr) -> bool {
-    let (link_local, everybody) = match ip {
-        IpAddr::V4(ip) => (ip.is_link_local(), ip.is_broadcast()),
-        IpAddr::V6(ip) => (ip.is_unicast_link_local(), false),
-    };
-    !(ip.is_loopback() || ip.is_unspecified() || ip.is_multicast() || link_local || everybody)
 }
 
 fn pod(
@@ -81,7 +80,7 @@ fn pod(
             None => name.number()?,
         },
     };
-    name.backend(text(&pod, "/status/podIP"), port, kubelets)
+    name.backend(text(&pod, "/status/podIP"), port, text(&pod, "/spec/nodeName"), kubelets)
 }
 
 fn ports(pod: &Object) -> impl Iterator<Item = &Object> {
@@ -133,10 +132,10 @@ fn service(
     let found = ready
         .into_iter()
         .find_map(|(endpoint, port)| Some((address_of_pod(endpoint, target.namespace, reader)?, port)));
-    let (ip, port) = found.ok_or_else(|| {
+    let ((ip, node), port) = found.ok_or_else(|| {
         ApiError::unavailable(format!("no endpoints available for service \"{}\"", target.name))
     })?;
-    name.backend(&ip, port, kubelets)
+    name.backend(&ip, port, &node, kubelets)
 }
 
 /// Each endpoint that serves the port of this name, with the port's number. `ready` left out means ready.
@@ -150,8 +149,8 @@ fn ready_endpoints<'a>(slice: &'a Object, port_name: &str) -> Vec<(&'a Object, u
     ready.map(|endpoint| (endpoint, port)).collect()
 }
 
-/// The endpoint's address, if it is one of its pod's.
-fn address_of_pod(endpoint: &Object, namespace: &str, reader: &dyn Reader) -> Option<String> {
+/// The endpoint's address and its pod's node, if the address is one of the pod's.
+fn address_of_pod(endpoint: &Object, namespace: &str, reader: &dyn Reader) -> Option<(String, String)> {
     let (address, target) = (endpoint["addresses"][0].as_str()?, &endpoint["targetRef"]);
     let elsewhere = target["namespace"].as_str().is_some_and(|other| other != namespace);
     if target["kind"] != "Pod" || elsewhere {
@@ -160,7 +159,7 @@ fn address_of_pod(endpoint: &Object, namespace: &str, reader: &dyn Reader) -> Op
     let pod = reader.get("pods.", namespace, target["name"].as_str()?)?;
     let mut own = items(&pod, "/status/podIPs").iter().map(|ip| text(ip, "/ip"));
     let owns = text(&pod, "/status/podIP") == address || own.any(|ip| ip == address);
-    owns.then(|| address.to_owned())
+    owns.then(|| (address.to_owned(), text(&pod, "/spec/nodeName").to_owned()))
 }
 
 /// The node's kubelet, or another port of the node.
@@ -169,8 +168,11 @@ fn node(name: &Name<'_>, reader: &dyn Reader, kubelets: &KubeletClient) -> Resul
     if name.port.is_empty() || name.port == kubelet.port.to_string() {
         return Ok(kubelet);
     }
-    if kubelet.host.parse().is_ok_and(|ip| !proxyable(ip)) {
-        return Err(ApiError::bad_request("address not allowed"));
+    let (port, reach) = (name.number()?, kubelets.guard.on_node(name.name));
+    if kubelet.host.parse().is_ok_and(|ip| !reach.allows(ip)) {
+        return Err(not_allowed());
     }
-    Ok(Backend { port: name.number()?, tls: name.https.then(|| kubelets.any_tls.clone()), ..kubelet })
+    // Whoever listens there, nobody vouches for it.
+    let tls = kubelet.tls.filter(|_| name.https).map(|tls| Tls { config: kubelets.any_tls.clone(), ..tls });
+    Ok(Backend { host: kubelet.host, port, tls, reach })
 }

@@ -1,4 +1,5 @@
 use super::backend::Backend;
+use super::guard::Guard;
 use super::*;
 use http::{StatusCode, header};
 use http_body_util::BodyExt;
@@ -6,6 +7,7 @@ use hyper_util::rt::TokioIo;
 use rustls::{ClientConfig, RootCertStore};
 use serde_json::json;
 use std::collections::HashMap;
+use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
@@ -37,7 +39,8 @@ fn kubelets() -> KubeletClient {
         .unwrap()
         .with_root_certificates(RootCertStore::empty())
         .with_no_client_auth();
-    KubeletClient::new(Arc::new(tls), CancellationToken::new())
+    let guard = Guard { own_node: "n1".to_owned(), ..Guard::default() };
+    KubeletClient::new(Arc::new(tls), CancellationToken::new()).guarded(guard)
 }
 
 fn pod(containers: &[&str], init: &[&str]) -> Object {
@@ -61,11 +64,13 @@ fn node(port: Option<u16>) -> Object {
 }
 
 const LOG: Target<'static> =
-    Target { resource: "pods", subresource: "log", namespace: "default", name: "web" };
+    Target { resource: "pods", subresource: "log", namespace: "default", name: "web", rest_at: 0 };
 
 async fn get(target: Target<'_>, path: &str, objects: &Objects) -> Result<Response<Body>, ApiError> {
     let request = Request::get(path).body(Body::empty()).unwrap();
-    connect(request, target, objects, &kubelets()).await
+    let rest_at = path.find("/proxy").map_or(0, |at| at + "/proxy".len());
+    let query = Query::new(request.uri().query());
+    connect(request, Target { rest_at, ..target }, &query, objects, &kubelets()).await
 }
 
 async fn refused(target: Target<'_>, path: &str, objects: &Objects) -> (u16, String) {
@@ -202,22 +207,29 @@ async fn backend(answer: &'static str) -> (Backend, tokio::task::JoinHandle<Stri
         tokio::io::copy(&mut reader, &mut writer).await.unwrap();
         String::from_utf8(head).unwrap()
     });
-    (Backend { host: "127.0.0.1".to_owned(), port, tls: None }, served)
+    let reach = Guard::default().kubelet("");
+    (Backend { host: "127.0.0.1".to_owned(), port, tls: None, reach }, served)
 }
 
 /// A real HTTP server in front of `forward`, because only it makes an `OnUpgrade`.
 async fn front(backend: Backend) -> TcpStream {
+    front_until(backend, Duration::ZERO).await
+}
+
+/// Likewise, but upgraded connections end when nothing moves on them for so long.
+async fn front_until(backend: Backend, idle: Duration) -> TcpStream {
+    let ends = forward::Ends { stop: CancellationToken::new(), idle };
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
         let (stream, _) = listener.accept().await.unwrap();
         let service = hyper::service::service_fn(move |request: Request<hyper::body::Incoming>| {
-            let backend = backend.clone();
+            let (backend, ends) = (backend.clone(), ends.clone());
             async move {
                 let (mut parts, body) = request.into_parts();
                 parts.headers = headers::for_backend(&parts);
                 let request = Request::from_parts(parts, Body::new(body));
-                forward::forward(request, &backend, &CancellationToken::new()).await
+                forward::forward(request, &backend, &ends).await
             }
         });
         let http = hyper::server::conn::http1::Builder::new();
@@ -251,6 +263,29 @@ async fn an_upgrade_becomes_a_pipe_that_closes_with_its_client() {
 }
 
 #[tokio::test]
+async fn an_upgraded_connection_ends_when_nothing_moves() {
+    let idle = Duration::from_millis(400);
+    let switching = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n";
+    let (backend, served) = backend(switching).await;
+    let mut client = front_until(backend, idle).await;
+    let request = b"POST /exec HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n";
+    client.write_all(request).await.unwrap();
+    let mut got = Vec::new();
+    while !got.ends_with(b"\r\n\r\n") {
+        got.push(client.read_u8().await.unwrap());
+    }
+    let began = std::time::Instant::now();
+    for _ in 0..6 {
+        tokio::time::sleep(idle / 4).await;
+        client.write_all(b"x").await.unwrap();
+        assert_eq!(client.read_u8().await.unwrap(), b'x');
+    }
+    assert!(began.elapsed() > idle);
+    assert_eq!(client.read(&mut [0]).await.unwrap(), 0);
+    served.await.unwrap();
+}
+
+#[tokio::test]
 async fn a_refused_upgrade_is_passed_on() {
     let (backend, _served) = backend("HTTP/1.1 404 Not Found\r\nContent-Length: 4\r\n\r\ngone").await;
     let mut client = front(backend).await;
@@ -280,4 +315,29 @@ async fn proxy_without_path_redirects_reads_to_the_slash() {
     let response = get(target, &format!("{path}?a=b"), &objects).await.unwrap();
     assert_eq!(response.status(), StatusCode::MOVED_PERMANENTLY);
     assert_eq!(response.headers()[header::LOCATION], format!("{path}/?a=b"));
+}
+
+/// A node that claims this server's addresses, plainly or in disguise, or a name that leads there.
+#[tokio::test]
+async fn a_node_leads_nobody_to_this_server() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let mut evil = node(Some(port));
+    evil["metadata"]["name"] = json!("evil");
+    let path = "/api/v1/nodes/evil/proxy/";
+    for address in
+        ["127.0.0.1", "::ffff:127.0.0.1", "::1", "169.254.169.254", "::ffff:a9fe:a9fe", "localhost"]
+    {
+        let kind = if address == "localhost" { "Hostname" } else { "InternalIP" };
+        evil["status"]["addresses"] = json!([{ "type": kind, "address": address }]);
+        let objects = Objects::default().with("nodes.", evil.clone());
+        for name in ["evil".to_owned(), format!("evil:{}", port - 1), format!("https:evil:{}", port - 1)] {
+            let target =
+                Target { resource: "nodes", subresource: "proxy", namespace: "", name: &name, rest_at: 0 };
+            let (code, message) = refused(target, path, &objects).await;
+            assert_eq!((code, message.as_str()), (400, "address not allowed"), "{address} {name}");
+        }
+    }
+    let nobody = tokio::time::timeout(std::time::Duration::from_millis(50), listener.accept()).await;
+    assert!(nobody.is_err(), "somebody was asked");
 }

@@ -1,7 +1,6 @@
 //! How many seats a request takes.
 
 use crate::http::RequestInfo;
-use crate::registry::Query;
 
 /// Objects that one seat of a list stands for, as upstream.
 const OBJECTS_PER_SEAT: usize = 100;
@@ -13,18 +12,13 @@ const MOST_SEATS: u32 = 10;
 /// Lists, and watches that ask for the initial state, are as wide as the collection is long: all of it is looked at.
 /// Writes take one seat: watchers are told of them by the watch cache, whose work upstream's longer seats stand for, at
 /// a few microseconds each and beside the request.
-pub fn seats(
-    info: &RequestInfo,
-    query: &Query,
-    most: impl FnOnce() -> u32,
-    count: impl FnOnce() -> usize,
-) -> u32 {
+pub fn seats(info: &RequestInfo, most: impl FnOnce() -> u32, count: impl FnOnce() -> usize) -> u32 {
     if !info.is_resource || !info.name.is_empty() {
         return 1;
     }
     let reads_all = match info.verb {
         "list" => true,
-        "watch" => query.flag("sendInitialEvents").unwrap_or(false),
+        "watch" => info.query.flag("sendInitialEvents").unwrap_or(false),
         _ => false,
     };
     if !reads_all {
@@ -44,7 +38,7 @@ mod tests {
         let seats = |uri: &str, count: usize| {
             let uri: http::Uri = uri.parse().unwrap();
             let info = RequestInfo::new(&Method::GET, &uri);
-            seats(&info, &Query::new(uri.query()), || 8, || count)
+            seats(&info, || 8, || count)
         };
         assert_eq!(seats("/api/v1/pods", 0), 1);
         assert_eq!(seats("/api/v1/pods", 101), 2);

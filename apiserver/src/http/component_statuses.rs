@@ -6,7 +6,7 @@ use super::resources::Call;
 use super::respond::Reply;
 use super::shape::metadata_list;
 use crate::health::Health;
-use crate::registry::Scope;
+use crate::registry::{Scope, Selectors};
 use crate::store::Store;
 use coracle_api::selector::{FieldSelector, LabelSelector};
 use coracle_api::{ApiError, Object};
@@ -50,11 +50,8 @@ impl Call<'_> {
             let found = found.ok_or_else(|| ApiError::not_found("", "componentstatuses", scope.name))?;
             return self.shown(scope, StatusCode::OK, found);
         }
-        let options = self.query.list_options()?;
-        let labels = LabelSelector::parse(&options.label_selector)
-            .map_err(|e| ApiError::bad_request(e.to_string()))?;
-        let fields = FieldSelector::parse(&options.field_selector)
-            .map_err(|e| ApiError::bad_request(e.to_string()))?;
+        let options = self.info.list_options()?;
+        let Selectors { labels, fields, .. } = options.selectors.as_deref().cloned().unwrap_or_default();
         fields.check_fields(&["metadata.name"]).map_err(|e| ApiError::bad_request(e.to_string()))?;
         let objects: Vec<Object> = all.into_iter().filter(|o| selected(o, &labels, &fields)).collect();
         let wanted = self.wanted.listed(&scope.resource.list_kind)?;

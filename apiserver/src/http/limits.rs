@@ -1,6 +1,7 @@
 //! How long a request may take.
 
 use super::RequestInfo;
+use crate::registry::Query;
 use coracle_api::{ApiError, duration};
 use serde_json::json;
 use std::time::Duration;
@@ -15,13 +16,9 @@ pub fn is_long_running(info: &RequestInfo) -> bool {
 }
 
 /// The time that a request has: the server's, or less where the client asks so in the query.
-pub fn deadline(query: Option<&str>, longest: Duration) -> Result<Duration, ApiError> {
-    let mut pairs = form_urlencoded::parse(query.unwrap_or_default().as_bytes());
-    let Some((_, asked)) = pairs.find(|(name, _)| name == "timeout") else { return Ok(longest) };
-    if asked.is_empty() {
-        return Ok(longest);
-    }
-    let Some(time) = duration::parse(&asked) else {
+pub fn deadline(query: &Query, longest: Duration) -> Result<Duration, ApiError> {
+    let Some(asked) = query.get("timeout").filter(|asked| !asked.is_empty()) else { return Ok(longest) };
+    let Some(time) = duration::parse(asked) else {
         let why = format!("time: invalid duration {asked:?}");
         return Err(ApiError::bad_request(format!("invalid timeout specified in the request URL - {why}")));
     };
@@ -40,7 +37,7 @@ mod tests {
 
     #[test]
     fn clients_may_ask_for_less() {
-        let of = |query: &str| deadline(Some(query), REQUEST_TIMEOUT);
+        let of = |query: &str| deadline(&Query::new(Some(query)), REQUEST_TIMEOUT);
         assert_eq!(of("timeout=5s").unwrap().as_secs(), 5);
         assert_eq!(of("timeout=5m").unwrap(), REQUEST_TIMEOUT);
         assert_eq!(of("timeout=0s").unwrap(), REQUEST_TIMEOUT);

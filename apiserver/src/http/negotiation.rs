@@ -3,6 +3,7 @@
 //! See <https://kubernetes.io/docs/reference/using-api/api-concepts/#alternate-representations-of-resources>.
 
 use super::accept::{self, Clause};
+use crate::registry::Query;
 use coracle_api::{ApiError, protobuf};
 use http::HeaderMap;
 use http::header::{ACCEPT, ACCEPT_ENCODING, USER_AGENT};
@@ -75,7 +76,7 @@ struct Choice {
 impl Wanted {
     /// The first clause that can be served, by quality. `resource` says whether an object of the API is asked for,
     /// which has other shapes and formats than JSON; anything else is not negotiated here.
-    pub fn new(headers: &HeaderMap, query: Option<&str>, resource: bool) -> Result<Self, ApiError> {
+    pub fn new(headers: &HeaderMap, query: &Query, resource: bool) -> Result<Self, ApiError> {
         let gzip = headers.get_all(ACCEPT_ENCODING).iter().filter_map(|v| v.to_str().ok()).any(accepts_gzip);
         let pretty = wants_pretty(headers, query);
         if !resource {
@@ -96,7 +97,7 @@ impl Wanted {
     }
 
     /// As [`new`](Self::new) for custom resources, which have no form as protobuf; their metadata has.
-    pub fn of_custom(headers: &HeaderMap, query: Option<&str>) -> Result<Self, ApiError> {
+    pub fn of_custom(headers: &HeaderMap, query: &Query) -> Result<Self, ApiError> {
         let wanted = Self::new(headers, query, true)?;
         let has_form = |c: &Choice| c.shape != Shape::Object || c.format != Format::Protobuf;
         if wanted.shape != Shape::Object || wanted.format != Format::Protobuf {
@@ -188,13 +189,8 @@ fn accepts_gzip(value: &str) -> bool {
     })
 }
 
-fn wants_pretty(headers: &HeaderMap, query: Option<&str>) -> bool {
-    let asked = query.and_then(|q| {
-        form_urlencoded::parse(q.as_bytes())
-            .find(|(k, _)| k == "pretty")
-            .map(|(_, v)| v != "0" && v != "false")
-    });
-    asked.unwrap_or_else(|| {
+fn wants_pretty(headers: &HeaderMap, query: &Query) -> bool {
+    query.flag("pretty").unwrap_or_else(|| {
         let agent = headers.get(USER_AGENT).and_then(|v| v.to_str().ok()).unwrap_or_default();
         ["curl", "Wget", "Mozilla/5.0"].iter().any(|tool| agent.starts_with(tool))
     })
@@ -207,7 +203,7 @@ mod tests {
     fn wanted(accept: &str) -> Result<Wanted, ApiError> {
         let mut headers = HeaderMap::new();
         headers.insert(ACCEPT, accept.parse().unwrap());
-        Wanted::new(&headers, None, true)
+        Wanted::new(&headers, &Query::default(), true)
     }
 
     fn shape(accept: &str) -> Result<(Shape, Format), u16> {
@@ -272,8 +268,8 @@ mod tests {
     fn pretty_for_people() {
         let mut headers = HeaderMap::new();
         headers.insert(USER_AGENT, "curl/8".parse().unwrap());
-        assert!(Wanted::new(&headers, None, true).unwrap().pretty);
-        assert!(!Wanted::new(&headers, Some("pretty=0"), true).unwrap().pretty);
-        assert!(Wanted::new(&HeaderMap::new(), Some("pretty=true"), true).unwrap().pretty);
+        assert!(Wanted::new(&headers, &Query::default(), true).unwrap().pretty);
+        assert!(!Wanted::new(&headers, &Query::new(Some("pretty=0")), true).unwrap().pretty);
+        assert!(Wanted::new(&HeaderMap::new(), &Query::new(Some("pretty=true")), true).unwrap().pretty);
     }
 }

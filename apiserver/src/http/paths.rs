@@ -23,7 +23,6 @@ pub async fn answer(
     info: &RequestInfo,
     wanted: Wanted,
     headers: &HeaderMap,
-    query: Option<&str>,
 ) -> Result<Response<Body>, ApiError> {
     if !matches!(info.verb, "get" | "head") {
         return if is_known(&info.path) {
@@ -32,12 +31,12 @@ pub async fn answer(
             Err(ApiError::page_not_found())
         };
     }
-    let query = Query::new(query);
-    if let Some(reply) = server.health.answer(&info.path, &query) {
+    let query = &info.query;
+    if let Some(reply) = server.health.answer(&info.path, query) {
         return Ok(reply.into_response(wanted));
     }
     let accept = headers.get(ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or_default();
-    if let Some(page) = own_page(server, &info.path, accept, &query, wanted) {
+    if let Some(page) = own_page(server, &info.path, accept, query, wanted) {
         return page;
     }
     if metrics_api::serves(server, metrics_api::GROUP, metrics_api::VERSION)
@@ -55,7 +54,7 @@ pub async fn answer(
         return Ok(response);
     }
     if info.path.starts_with("/openapi/") {
-        return openapi_document(server, info, accept, &query, headers, wanted).await;
+        return openapi_document(server, info, accept, query, headers, wanted).await;
     }
     if let Some(authenticator) = &server.authenticator
         && let Some((kind, document)) = oidc::respond(&info.path, authenticator.tokens())

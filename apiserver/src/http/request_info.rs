@@ -1,10 +1,16 @@
-//! What a request is about, derived from method, path and query alone.
+//! What a request is about, derived from method, path and query alone, and read once: authorization, flow control,
+//! audit, metrics, options, streams and proxies are all made from this value.
 //!
-//! Mirrors upstream's `RequestInfo`: the attributes that authorization, admission, audit and metrics speak of.
+//! Mirrors upstream's `RequestInfo`.
 //! See <https://kubernetes.io/docs/reference/access-authn-authz/authorization/#determine-the-request-verb>.
 
+use super::segments::{BadPath, Segments, without_dots};
+use crate::registry::{ListOptions, Query, Selectors};
+use coracle_api::ApiError;
 use http::Method;
 use percent_encoding::percent_decode_str;
+use std::borrow::Cow;
+use std::sync::Arc;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestInfo {
@@ -17,43 +23,69 @@ pub struct RequestInfo {
     pub verb: &'static str,
     pub group: String,
     pub version: String,
-    /// Empty for cluster-scoped requests and requests over all namespaces.
+    /// Empty for cluster-scoped requests and requests over all namespaces. A namespace itself is in itself.
     pub namespace: String,
+    /// The path goes through a namespace to something in it, which a namespace itself is not.
+    pub within_namespace: bool,
     pub resource: String,
     pub subresource: String,
     /// Empty for collections.
     pub name: String,
     /// `name` comes from a field selector of a list, not from the path.
     pub by_selector: bool,
-    /// What follows the subresource, as in `.../proxy/a/b`: `a/b`.
+    /// What follows the subresource, as in `.../proxy/a/b`: `/a/b`. Still encoded; `.` and `..` are resolved.
     pub rest: String,
+    /// Where in the encoded path the rest begins.
+    pub rest_at: usize,
+    pub query: Query,
+    /// Of a list, a watch or a deletion of a collection that selects.
+    pub selectors: Option<Arc<Selectors>>,
+    /// The path names a resource in a way that others could read otherwise.
+    bad_path: bool,
 }
 
 impl RequestInfo {
     pub fn new(method: &Method, uri: &http::Uri) -> Self {
         let path = percent_decode_str(uri.path()).decode_utf8_lossy().into_owned();
-        let mut info = Self { verb: plain_verb(method), path, ..Self::default() };
-        let raw: Vec<&str> = uri.path().split('/').skip(1).collect();
-        let trimmed = match raw.split_last() {
-            Some((&"", head)) if info.path.len() > 1 => head,
-            _ => &raw[..],
+        let query = Query::new(uri.query());
+        let mut info = match Self::of_resource(method, uri.path(), &query) {
+            Ok(Some(info)) => info,
+            found => Self { verb: plain_verb(method), bad_path: found.is_err(), ..Self::default() },
         };
-        let parts: Vec<String> =
-            trimmed.iter().map(|p| percent_decode_str(p).decode_utf8_lossy().into_owned()).collect();
-        let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
-        match parts.as_slice() {
-            ["api", version, rest @ ..] if !rest.is_empty() => info.fill("", version, rest, method, uri),
-            ["apis", group, version, rest @ ..] if !rest.is_empty() => {
-                info.fill(group, version, rest, method, uri);
-            }
-            _ => {}
-        }
+        info.path = path;
+        info.query = query;
         info
+    }
+
+    /// 400 for a path to a resource that is not plain: with empty, `.` and `..` segments, slashes that are encoded, broken
+    /// escapes. It is authorized as a path that is no resource's.
+    pub fn check_path(&self) -> Result<(), ApiError> {
+        if !self.bad_path {
+            return Ok(());
+        }
+        let why =
+            "the path has a segment that is empty, \".\" or \"..\", holds a slash, or cannot be decoded";
+        Err(ApiError::bad_request(why))
     }
 
     /// `<plural>.<group>`, the name of the resource in store and cache.
     pub fn storage_name(&self) -> String {
         format!("{}.{}", self.resource, self.group)
+    }
+
+    /// The options of a list, a watch or a deletion of a collection; they select what the request is authorized for.
+    pub fn list_options(&self) -> Result<ListOptions, ApiError> {
+        let mut options = self.query.list_options(self.selectors.clone())?;
+        if self.verb == "watch" && !self.is_collection() {
+            // The old form of watching one object: /watch/.../<name>.
+            options.name = Some(self.name.clone());
+        }
+        Ok(options)
+    }
+
+    /// What a proxied request is for, decoded.
+    pub fn proxied_path(&self) -> Cow<'_, str> {
+        percent_decode_str(self.rest.trim_matches('/')).decode_utf8_lossy()
     }
 
     /// The method and the kind of path, without names: what traces call the request.
@@ -83,73 +115,90 @@ impl RequestInfo {
         self.name.is_empty() || self.by_selector
     }
 
-    fn fill(&mut self, group: &str, version: &str, parts: &[&str], method: &Method, uri: &http::Uri) {
-        self.is_resource = true;
-        group.clone_into(&mut self.group);
-        version.clone_into(&mut self.version);
-        self.verb = resource_verb(method);
-        let mut parts = parts;
-        let mut watching = false;
-        if let (["watch", rest @ ..], "get") = (parts, self.verb)
-            && !rest.is_empty()
-        {
-            watching = true;
-            parts = rest;
-        }
-        self.fill_names(parts);
-        if self.name.is_empty() || watching {
-            self.fill_collection(uri, watching);
-        }
-    }
-
-    fn fill_names(&mut self, parts: &[&str]) {
-        let parts = match parts {
-            // Subresources of a namespace, not resources inside it.
-            ["namespaces", namespace, "status" | "finalize", ..] | ["namespaces", namespace] => {
-                (*namespace).clone_into(&mut self.namespace);
-                parts
-            }
-            ["namespaces", namespace, rest @ ..] if !rest.is_empty() => {
-                (*namespace).clone_into(&mut self.namespace);
-                rest
-            }
-            _ => parts,
+    /// `None` for a path that is no resource's.
+    fn of_resource(method: &Method, path: &str, query: &Query) -> Result<Option<Self>, BadPath> {
+        let mut parts = Segments::of(path);
+        let group = match parts.next()?.as_deref() {
+            Some("api") => Cow::Borrowed(""),
+            Some("apis") => parts.next()?.unwrap_or_default(),
+            _ => return Ok(None),
         };
-        let mut parts = parts.iter();
-        let mut next = || parts.next().map_or_else(String::new, |p| (*p).to_owned());
-        self.resource = next();
-        self.name = next();
-        self.subresource = next();
-        self.rest = parts.copied().collect::<Vec<_>>().join("/");
+        let (Some(version), Some(first)) = (parts.next()?, parts.next()?) else { return Ok(None) };
+        let mut info = Self {
+            is_resource: true,
+            group: group.into_owned(),
+            version: version.into_owned(),
+            verb: resource_verb(method),
+            ..Self::default()
+        };
+        let watched = if info.verb == "get" && first == "watch" { parts.next()? } else { None };
+        let watching = watched.is_some();
+        info.fill_names(watched.unwrap_or(first), &mut parts)?;
+        if info.name.is_empty() || watching {
+            info.fill_collection(query, watching);
+        }
+        Ok(Some(info))
     }
 
-    fn fill_collection(&mut self, uri: &http::Uri, watching: bool) {
-        let query = uri.query().unwrap_or_default();
-        let pairs = || form_urlencoded::parse(query.as_bytes());
-        if self.verb == "delete" {
-            self.verb = "deletecollection";
-        } else if self.verb == "get" {
-            let asked = pairs().any(|(k, v)| k == "watch" && v != "0" && !v.eq_ignore_ascii_case("false"));
-            self.verb = if watching || asked { "watch" } else { "list" };
-            // Authorization of a list of one object is that of the object.
-            if self.name.is_empty()
-                && let Some((_, selector)) = pairs().find(|(k, _)| k == "fieldSelector")
-                && let Some(name) = named_by(&selector)
-            {
-                self.name = name;
-                self.by_selector = true;
+    fn fill_names(&mut self, first: Cow<'_, str>, parts: &mut Segments<'_>) -> Result<(), BadPath> {
+        let owned = |part: Option<Cow<'_, str>>| part.map_or_else(String::new, Cow::into_owned);
+        let second = parts.next()?;
+        let third = parts.next()?;
+        match (&*first, second, third) {
+            // Subresources of a namespace, not resources inside it.
+            ("namespaces", Some(namespace), None) => self.fill_namespace(namespace, String::new()),
+            ("namespaces", Some(namespace), Some(sub)) if matches!(&*sub, "status" | "finalize") => {
+                self.fill_namespace(namespace, sub.into_owned());
+            }
+            ("namespaces", Some(namespace), Some(resource)) => {
+                self.namespace = namespace.into_owned();
+                self.within_namespace = true;
+                self.resource = resource.into_owned();
+                self.name = owned(parts.next()?);
+                self.subresource = owned(parts.next()?);
+            }
+            (_, name, subresource) => {
+                self.resource = first.into_owned();
+                self.name = owned(name);
+                self.subresource = owned(subresource);
             }
         }
+        let rest = parts.rest();
+        if !rest.is_empty() {
+            self.rest = without_dots(rest).into_owned();
+        }
+        self.rest_at = parts.at();
+        Ok(())
     }
-}
 
-/// The name in a field selector that requires one.
-fn named_by(selector: &str) -> Option<String> {
-    selector.split(',').find_map(|term| {
-        let value = term.trim().strip_prefix("metadata.name=")?;
-        let value = value.strip_prefix('=').unwrap_or(value);
-        (!value.is_empty()).then(|| value.to_owned())
-    })
+    fn fill_namespace(&mut self, name: Cow<'_, str>, subresource: String) {
+        self.resource = "namespaces".to_owned();
+        self.name = name.into_owned();
+        self.subresource = subresource;
+        // Another group's resource of that plural is no namespace, and whoever may do something in a namespace may not do
+        // it there.
+        if self.group.is_empty() {
+            self.namespace.clone_from(&self.name);
+        }
+    }
+
+    fn fill_collection(&mut self, query: &Query, watching: bool) {
+        match self.verb {
+            "delete" => self.verb = "deletecollection",
+            "get" if watching || query.flag("watch").unwrap_or(false) => self.verb = "watch",
+            "get" => self.verb = "list",
+            _ => return,
+        }
+        self.selectors = Selectors::of(query).map(Arc::new);
+        // Authorization of a list of one object is that of the object.
+        if self.verb != "deletecollection"
+            && self.name.is_empty()
+            && let Some(name) = self.selectors.as_ref().and_then(|selectors| selectors.name())
+        {
+            self.name = name.to_owned();
+            self.by_selector = true;
+        }
+    }
 }
 
 fn plain_verb(method: &Method) -> &'static str {
@@ -211,6 +260,13 @@ mod tests {
             (Method::POST, "/api/v1/namespaces/n/pods/p/exec?command=ls", "create /v1 n/pods/p/exec"),
             (Method::GET, "/api/v1/watch/namespaces/n/pods", "watch /v1 n/pods//"),
             (Method::GET, "/api/v1/nodes?fieldSelector=metadata.name%3Dn1&watch=1", "watch /v1 /nodes/n1/"),
+            (Method::GET, "/api/v1/nodes?fieldSelector=x!%3D%5C,metadata.name%3Dn1", "list /v1 /nodes//"),
+            (
+                Method::GET,
+                "/api/v1/nodes?fieldSelector=&fieldSelector=metadata.name%3Dn1",
+                "list /v1 /nodes//",
+            ),
+            (Method::GET, "/apis/g/v1/namespaces/n", "get g/v1 /namespaces/n/"),
         ];
         for (method, uri, expected) in table {
             let info = info(method, uri);
@@ -231,6 +287,7 @@ mod tests {
     #[test]
     fn the_rest_of_a_proxied_path() {
         let info = info(Method::GET, "/api/v1/namespaces/n/services/s:80/proxy/a/b%20c");
-        assert_eq!((info.name.as_str(), info.rest.as_str()), ("s:80", "a/b c"));
+        assert_eq!((info.name.as_str(), info.rest.as_str()), ("s:80", "/a/b%20c"));
+        assert_eq!(info.proxied_path(), "a/b c");
     }
 }

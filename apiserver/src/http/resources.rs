@@ -8,7 +8,7 @@ use super::route::Route;
 use super::shape::{Include, Tables, metadata_list, metadata_only};
 use super::watch_body::{WatchBody, failed};
 use super::{RequestInfo, body};
-use crate::authz::{self, Attributes};
+use crate::authz::{self, Attributes, Authorizer};
 use crate::cache::CachedObject;
 use crate::custom::CustomResource;
 use crate::metrics;
@@ -16,7 +16,7 @@ use crate::registry::decode::{Expected, document};
 use crate::registry::ownership::manager_name;
 use crate::registry::patch::{Patch, check_options};
 use crate::registry::update::Part;
-use crate::registry::{Deleted, Page, Query, Scope, WriteOptions, Written};
+use crate::registry::{Deleted, Page, Scope, WriteOptions, Written};
 use crate::server::Inner;
 use crate::strategy;
 use axum::body::Body;
@@ -36,7 +36,6 @@ pub struct Call<'a> {
     pub info: &'a RequestInfo,
     pub user: &'a UserInfo,
     pub headers: &'a HeaderMap,
-    pub query: Query,
     pub wanted: Wanted,
     pub route: Route,
     /// A watcher in this process, who can share the cache's bytes.
@@ -62,7 +61,7 @@ impl Call<'_> {
         let reply = match self.info.verb {
             "get" | "list" if self.is_component_statuses() => self.component_statuses(scope)?,
             "get" => {
-                scope.at_least(self.query.get("resourceVersion").unwrap_or_default()).await?;
+                scope.at_least(self.info.query.get("resourceVersion").unwrap_or_default()).await?;
                 self.get(scope).await?
             }
             "list" => return Box::pin(self.list(scope)).await,
@@ -111,7 +110,7 @@ impl Call<'_> {
     }
 
     pub(super) fn tables(&self, scope: &Scope<'_>) -> Result<Tables, ApiError> {
-        let include = Include::from_query(self.query.get("includeObject"))?;
+        let include = Include::from_query(self.info.query.get("includeObject"))?;
         let version = self.wanted.meta_version();
         Ok(Tables { strategy: scope.strategy.clone(), include, now: scope.now, version })
     }
@@ -176,7 +175,7 @@ impl Call<'_> {
     }
 
     async fn list(&self, scope: &Scope<'_>) -> Result<Response<Body>, ApiError> {
-        let page = scope.list(&self.query.list_options()?).await?;
+        let page = scope.list(&self.info.list_options()?).await?;
         self.list_reply(scope, page).await
     }
 
@@ -239,11 +238,7 @@ impl Call<'_> {
     async fn watch(&self, scope: &Scope<'_>) -> Result<Reply, ApiError> {
         let wanted = self.wanted.streamed()?;
         let kind = HeaderValue::from_static(stream_type(wanted.format));
-        let mut options = self.query.list_options()?;
-        if !self.info.is_collection() {
-            // The old form of watching one object: /watch/.../<name>.
-            options.name = Some(self.info.name.clone());
-        }
+        let options = self.info.list_options()?;
         let watch = match scope.watch(&options).await {
             Ok(watch) => watch,
             // Upstream tells of lost history, and of a future, inside the stream, and clients look for it there.
@@ -261,7 +256,7 @@ impl Call<'_> {
             tables: self.tables(scope)?,
             convert: crate::registry::form::converter(&resource, &scope.strategy),
             custom: scope.strategy.custom().cloned(),
-            foreign: scope.foreign_fields(&options)?,
+            foreign: scope.foreign_fields(&options),
             resource,
             stop: self.server.stop.clone(),
             columns_sent: false,
@@ -289,7 +284,7 @@ impl Call<'_> {
         body: Body,
         options: &str,
     ) -> Result<Object, ApiError> {
-        let validation = self.query.write_options(options)?.field_validation;
+        let validation = self.info.query.write_options(options)?.field_validation;
         let bytes = body::read(body).await?;
         let (object, warnings) = self.expected().decode(self.headers, &bytes, validation)?;
         scope.warn(warnings);
@@ -321,21 +316,28 @@ impl Call<'_> {
             let updated = scope.update_sub(sub, &options, replace).await?;
             return self.shown_written(scope, StatusCode::OK, updated);
         }
-        let replace = |old: Option<&Object>| {
+        let asking = self.server.authorizer.ask();
+        let mut replace = |old: Option<&Object>| {
             if old.is_none() && scope.strategy.create_on_update() {
-                self.may_create(scope)?;
+                self.may_create(scope, &*asking)?;
             }
             let new = scope.to_stored(sent()?);
             scope.check_replacement(&new, old)?;
             Ok(new)
         };
-        let (updated, created) = scope.update(Part::Main, &options, replace).await?;
+        let (updated, created) = loop {
+            let outcome = scope.update(Part::Main, &options, &mut replace).await;
+            // What somebody has to be asked about was not written.
+            if asking.settled().await {
+                break outcome?;
+            }
+        };
         self.shown_written(scope, if created { StatusCode::CREATED } else { StatusCode::OK }, updated)
     }
 
     /// The options of a write, with the manager that its fields will belong to.
     fn write_options(&self, scope: &Scope<'_>, kind: &str) -> Result<WriteOptions, ApiError> {
-        let mut options = self.query.write_options(kind)?;
+        let mut options = self.info.query.write_options(kind)?;
         let agent = self.headers.get(USER_AGENT).and_then(|v| v.to_str().ok()).unwrap_or_default();
         options.field_manager = manager_name(&options.field_manager, agent, scope.user);
         Ok(options)
@@ -344,8 +346,8 @@ impl Call<'_> {
     async fn patch(&self, scope: &Scope<'_>, body: Body) -> Result<Reply, ApiError> {
         let kind = Patch::media_type(self.headers, scope.strategy.custom().is_some())?;
         let body = body::read(body).await?;
-        let asked = self.query.write_options("PatchOptions")?;
-        check_options(kind, &asked, self.query.flag("force").is_some())?;
+        let asked = self.info.query.write_options("PatchOptions")?;
+        check_options(kind, &asked, self.info.query.flag("force").is_some())?;
         let options = self.write_options(scope, "PatchOptions")?;
         let patch = Patch::new(kind, body)?;
         let expected = self.expected();
@@ -359,25 +361,41 @@ impl Call<'_> {
             let patched = scope.patch_sub(sub, &patch, &expected, &options).await?;
             return self.shown_written(scope, StatusCode::OK, patched);
         }
-        let (patched, created) = scope.patch(&patch, &expected, &options, &|| self.may_create(scope)).await?;
+        let asking = self.server.authorizer.ask();
+        let may_create = || self.may_create(scope, &*asking);
+        let (patched, created) = loop {
+            let outcome = scope.patch(&patch, &expected, &options, &may_create).await;
+            if asking.settled().await {
+                break outcome?;
+            }
+        };
         self.shown_written(scope, if created { StatusCode::CREATED } else { StatusCode::OK }, patched)
     }
 
     /// Who creates by update or apply must be allowed to create.
-    fn may_create(&self, scope: &Scope<'_>) -> Result<(), ApiError> {
+    fn may_create(&self, scope: &Scope<'_>, authorizer: &dyn Authorizer) -> Result<(), ApiError> {
+        self.may(scope, "create", authorizer)
+    }
+
+    fn may(&self, scope: &Scope<'_>, verb: &str, authorizer: &dyn Authorizer) -> Result<(), ApiError> {
         let resource = scope.resource;
         let attributes = Attributes {
             version: &resource.version,
             name: scope.name,
-            ..Attributes::resource(self.user, "create", &resource.group, &resource.plural, scope.namespace)
+            ..Attributes::resource(self.user, verb, &resource.group, &resource.plural, scope.namespace)
         };
-        authz::require(&*self.server.authorizer, &attributes)
+        authz::require(authorizer, &attributes)
     }
 
     async fn delete(&self, scope: &Scope<'_>, body: Body) -> Result<Reply, ApiError> {
         let bytes = body::read(body).await?;
         let sent = delete_body(self.headers, &bytes)?;
-        let options = self.query.delete_options(sent.as_ref())?;
+        let options = self.info.query.delete_options(sent.as_ref())?;
+        if options.ignore_read_errors && scope.is_unreadable() {
+            let verb = "unsafe-delete-ignore-read-errors";
+            Box::pin(self.server.authorizer.settle(|by| self.may(scope, verb, by))).await?;
+            return self.deleted(scope, StatusCode::OK, scope.delete_unreadable().await?);
+        }
         let deleted = scope.delete(&options).await?;
         let accepted = options.accepted && !deleted.gone;
         let status = if accepted { StatusCode::ACCEPTED } else { StatusCode::OK };
@@ -401,8 +419,8 @@ impl Call<'_> {
     async fn delete_collection(&self, scope: &Scope<'_>, body: Body) -> Result<Response<Body>, ApiError> {
         let bytes = body::read(body).await?;
         let sent = delete_body(self.headers, &bytes)?;
-        let listed = self.query.list_options()?;
-        let options = self.query.delete_options(sent.as_ref())?;
+        let listed = self.info.list_options()?;
+        let options = self.info.query.delete_options(sent.as_ref())?;
         let page = scope.delete_collection(&options, &listed).await?;
         self.list_reply(scope, page).await
     }

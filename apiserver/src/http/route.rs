@@ -24,12 +24,28 @@ pub enum NoRoute {
 impl Route {
     /// `served` is what the request's group, version and plural name.
     pub fn find(served: Option<&Served>, info: &RequestInfo) -> Result<Self, NoRoute> {
+        let route = Self::of_any_method(served, info)?;
+        let allowed = route.verbs(info);
+        if allowed.is_empty() {
+            return Err(NoRoute::NotFound(ApiError::page_not_found()));
+        }
+        if !allowed.contains(&info.verb) {
+            return Err(NoRoute::Method(methods(&allowed)));
+        }
+        Ok(route)
+    }
+
+    /// As [`find`](Self::find) whatever the method is. A path through a namespace leads to what is in a namespace, and
+    /// only such a path: who may do something in a namespace is asked about the namespace of the path.
+    pub fn of_any_method(served: Option<&Served>, info: &RequestInfo) -> Result<Self, NoRoute> {
         let missing = || NoRoute::NotFound(ApiError::page_not_found());
         let served = served.ok_or_else(missing)?.clone();
         let resource = served.resource();
-        let outside = !resource.namespaced && !info.namespace.is_empty() && info.namespace != info.name;
-        let nowhere = resource.namespaced && info.namespace.is_empty() && !info.is_collection();
-        if outside || nowhere {
+        let outside = !resource.namespaced && info.within_namespace;
+        let nowhere = resource.namespaced && !info.within_namespace && !info.is_collection();
+        // Only what is proxied has a path behind the subresource.
+        let beyond = info.subresource != "proxy" && !info.rest.trim_matches('/').is_empty();
+        if outside || nowhere || beyond {
             return Err(missing());
         }
         let subresource = match info.subresource.as_str() {
@@ -39,15 +55,7 @@ impl Route {
                 Some(known.ok_or_else(|| NoRoute::NotFound(no_subresource(&served, info)))?)
             }
         };
-        let route = Self { served, subresource };
-        let allowed = route.verbs(info);
-        if allowed.is_empty() {
-            return Err(missing());
-        }
-        if !allowed.contains(&info.verb) {
-            return Err(NoRoute::Method(methods(&allowed)));
-        }
-        Ok(route)
+        Ok(Self { served, subresource })
     }
 
     pub fn resource(&self) -> &Arc<Resource> {

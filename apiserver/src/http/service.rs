@@ -1,33 +1,33 @@
 //! A request from its first byte to the answer: who, may they, what, and how it is told.
 
+use super::admit_connect::{self, Admitted};
 use super::exchange::Exchange;
 use super::limits::{self, is_long_running};
 use super::negotiation::Wanted;
 use super::resources::Call;
 use super::respond::{Reply, error_response, method_not_allowed};
 use super::route::{NoRoute, Route};
-use super::selected::Selected;
 use super::serve::Peer;
 use super::steps::{self, Step};
-use super::{RequestInfo, admit_connect, body, measure, paths};
+use super::{RequestInfo, measure, paths, revoked, upload};
 use crate::admission::{annotations, deadline};
 use crate::audit;
 use crate::authn;
-use crate::authz::{Attributes, Decision};
+use crate::authz::{Attributes, Authorizer, Decision, Verdict};
 use crate::catalogue::Served;
 use crate::connect;
 use crate::flowcontrol::{self, Asker, Flow, width};
 use crate::metrics;
 use crate::metrics_api;
-use crate::registry::Query;
 use crate::registry::list::rest_token;
 use crate::server::Inner;
 use crate::traces::{self, Attribute, Context};
 use axum::body::Body;
 use coracle_api::{ApiError, UserInfo};
+use coracle_listen::Place;
 use futures::FutureExt;
 use http::header::{CONTENT_TYPE, RETRY_AFTER, USER_AGENT, X_CONTENT_TYPE_OPTIONS};
-use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode};
+use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Instant;
@@ -38,7 +38,7 @@ use std::time::Instant;
 /// the request itself, within its time.
 pub async fn handle(server: Arc<Inner>, request: Request<Body>) -> Response<Body> {
     let info = RequestInfo::new(request.method(), request.uri());
-    let wanted = Wanted::new(request.headers(), request.uri().query(), info.is_resource);
+    let wanted = Wanted::new(request.headers(), &info.query, info.is_resource);
     let shown = *wanted.as_ref().unwrap_or(&Wanted::default());
     let mut exchange = Exchange::new(info, request.headers(), server.registry.catalogue());
     if steps::verbose() {
@@ -84,7 +84,7 @@ async fn admit(
     mut request: Request<Body>,
 ) -> Result<Response<Body>, ApiError> {
     let began = Instant::now();
-    let found = authenticate(server, &exchange.info, &request);
+    let found = authenticate(server, &exchange.info, request.extensions(), request.headers()).await;
     metrics::global().authenticated(found.as_ref().ok().map(|user| user.name.as_str()), began.elapsed());
     exchange.steps.done(Step::Authenticated);
     record(server, exchange, found.as_ref().unwrap_or(&UserInfo::default()), &request);
@@ -92,17 +92,22 @@ async fn admit(
         record.arrived().await?;
     }
     let mut user = found?;
+    if let Some(place) =
+        request.extensions().get::<Arc<Place>>().filter(|_| !user.in_group("system:unauthenticated"))
+    {
+        place.known();
+    }
     trace(server, exchange, &user, &mut request);
-    let selected = Selected::of(&exchange.info, request.uri().query());
-    let asked = attributes(&exchange.info, &user, &selected);
-    if let Some(other) = authn::impersonate_request(&asked, request.headers(), &*server.authorizer)? {
+    let asked = attributes(&exchange.info, &user);
+    let other = impersonate(server, &asked, request.headers()).await?;
+    if let Some(other) = other {
         user = other;
         if let Some(record) = &mut exchange.record {
             record.impersonated(&user);
         }
     }
     if exchange.info.verb == "watch" || !is_long_running(&exchange.info) {
-        match seat(server, exchange, &user, request.uri().query()).await {
+        match seat(server, exchange, &user).await {
             Some(ticket) => exchange.ticket = Some(ticket),
             None => return Ok(too_many()),
         }
@@ -113,13 +118,12 @@ async fn admit(
         }
     }
     exchange.steps.done(Step::Seated);
-    authorize(server, exchange, &user, request.uri().query())?;
+    authorize(server, exchange, &user).await?;
     exchange.steps.done(Step::Authorized);
     let wanted = match wanted {
         Err(error) if needs_json(server, &exchange.info) => return Err(error),
         _ => shown,
     };
-    let request = recorded_body(exchange, request).await?;
     in_time(server, exchange, wanted, &user, request).await
 }
 
@@ -162,21 +166,16 @@ fn record(server: &Inner, exchange: &mut Exchange, user: &UserInfo, request: &Re
 }
 
 /// Seats for the request; `None` if it is refused.
-async fn seat(
-    server: &Inner,
-    exchange: &mut Exchange,
-    user: &UserInfo,
-    query: Option<&str>,
-) -> Option<flowcontrol::Ticket> {
+async fn seat(server: &Inner, exchange: &mut Exchange, user: &UserInfo) -> Option<flowcontrol::Ticket> {
     let info = &exchange.info;
     let flow = server.flow.classify(user, info)?;
-    let seats = if flow.is_exempt() { 1 } else { seats(server, info, &flow, query) };
+    let seats = if flow.is_exempt() { 1 } else { seats(server, info, &flow) };
     let entered = server.flow.enter(&flow, seats, Asker { user, info }).await;
     exchange.flow = Some(flow);
     entered.ok()
 }
 
-fn seats(server: &Inner, info: &RequestInfo, flow: &Flow, query: Option<&str>) -> u32 {
+fn seats(server: &Inner, info: &RequestInfo, flow: &Flow) -> u32 {
     if !matches!(info.verb, "list" | "watch") {
         return 1;
     }
@@ -184,7 +183,7 @@ fn seats(server: &Inner, info: &RequestInfo, flow: &Flow, query: Option<&str>) -
         let resource = server.registry.catalogue().by_plural(&info.group, &info.version, &info.resource);
         resource.map_or(0, |r| server.registry.cache.snapshot(&r.storage.key).objects.len())
     };
-    width::seats(info, &Query::new(query), || flow.max_seats(), count)
+    width::seats(info, || flow.max_seats(), count)
 }
 
 /// Upstream's answer to those whom no seat was found for.
@@ -198,20 +197,6 @@ fn too_many() -> Response<Body> {
     response
 }
 
-/// The body is read here only if the audit log wants it.
-async fn recorded_body(exchange: &mut Exchange, request: Request<Body>) -> Result<Request<Body>, ApiError> {
-    let writes = matches!(exchange.info.verb, "create" | "update" | "patch" | "delete" | "deletecollection");
-    let Some(record) = exchange.record.as_mut().filter(|r| r.wants_request()) else { return Ok(request) };
-    if !writes || is_long_running(&exchange.info) {
-        return Ok(request);
-    }
-    let (parts, body) = request.into_parts();
-    let bytes = body::read(body).await?;
-    let kind = parts.headers.get(CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or_default();
-    record.request_object(kind, &bytes);
-    Ok(Request::from_parts(parts, Body::from(bytes)))
-}
-
 /// The request itself, with its annotations, until its time is over.
 async fn in_time(
     server: &Arc<Inner>,
@@ -220,19 +205,26 @@ async fn in_time(
     user: &UserInfo,
     request: Request<Body>,
 ) -> Result<Response<Body>, ApiError> {
-    let query = request.uri().query();
     let writes = !matches!(exchange.info.verb, "get" | "list" | "watch");
-    exchange.dry_run = writes && query.is_some_and(|query| query.contains("dryRun=All"));
-    let (info, served) = (&exchange.info, exchange.served.as_ref());
-    if is_long_running(info) {
+    exchange.dry_run = writes && exchange.info.query.is_dry_run();
+    if is_long_running(&exchange.info) {
+        let (info, served) = (&exchange.info, exchange.served.as_ref());
+        let revoked = revoked::revoked(request.extensions(), server.authenticator.as_ref());
         let work = Box::pin(serve(server, info, served, wanted, user, request));
-        return annotated(exchange.record.as_mut(), work).await;
+        let answer = annotated(exchange.record.as_mut(), work).await?;
+        return Ok(match revoked {
+            Some(revoked) => revoked::until(answer, revoked),
+            None => answer,
+        });
     }
-    let _counted = measure::in_flight(info);
-    let time = limits::deadline(query, server.request_timeout)?.saturating_sub(exchange.steps.elapsed());
+    let _counted = measure::in_flight(&exchange.info);
+    let time = limits::deadline(&exchange.info.query, server.request_timeout)?
+        .saturating_sub(exchange.steps.elapsed());
+    let end = tokio::time::Instant::now() + time;
+    let request = Box::pin(upload::whole(server, exchange, user, request, end)).await?;
+    let (info, served) = (&exchange.info, exchange.served.as_ref());
     // Boxed, because it is wrapped twice below, and each layer would hold it again.
     let work = Box::pin(serve(server, info, served, wanted, user, request));
-    let end = tokio::time::Instant::now() + time;
     let work = traces::within(exchange.trace_parent.clone(), work);
     let work = tokio::time::timeout_at(end, deadline::until(end, work));
     let outcome = annotated(exchange.record.as_mut(), work).await;
@@ -259,20 +251,24 @@ async fn serve(
     user: &UserInfo,
     request: Request<Body>,
 ) -> Result<Response<Body>, ApiError> {
+    info.check_path()?;
     if let Some(remote) = server.aggregator.find(info) {
         // What is seldom taken must not make every request's future large.
         return Ok(Box::pin(server.aggregator.answer(&remote, user, request, &server.stop)).await);
     }
     if !info.is_resource {
-        return paths::answer(server, info, wanted, request.headers(), request.uri().query()).await;
+        return paths::answer(server, info, wanted, request.headers()).await;
+    }
+    if info.subresource != "proxy" {
+        // What is proxied, others read.
+        info.query.check_readable()?;
     }
     if metrics_api::serves(server, &info.group, &info.version) {
-        return Box::pin(metrics_api::answer(server, info, request.headers(), request.uri().query())).await;
+        return Box::pin(metrics_api::answer(server, info, request.headers())).await;
     }
-    if connect::takes_any_method(info) {
-        return Box::pin(stream(server, info, user, request)).await;
-    }
-    let route = match Route::find(served, info) {
+    let any_method = connect::takes_any_method(info) && request.method() == Method::OPTIONS;
+    let find = if any_method { Route::of_any_method } else { Route::find };
+    let route = match find(served, info) {
         Ok(route) => route,
         Err(NoRoute::NotFound(error)) => return Err(error),
         Err(NoRoute::Method(allowed)) => return Ok(method_not_allowed(&allowed, wanted)),
@@ -280,60 +276,80 @@ async fn serve(
     if info.group.is_empty() && connect::handles(&info.resource, &info.subresource) {
         return Box::pin(stream(server, info, user, request)).await;
     }
-    let query = Query::new(request.uri().query());
     let (parts, body) = request.into_parts();
     let headers: &HeaderMap = &parts.headers;
     let wanted = match route.served.custom().filter(|_| info.subresource != "scale") {
-        Some(_) => Wanted::of_custom(headers, parts.uri.query())?,
+        Some(_) => Wanted::of_custom(headers, &info.query)?,
         None => wanted,
     };
     let pieces = parts.extensions.get();
-    let call = Call { server, info, user, headers, query, wanted, route, pieces };
+    let call = Call { server, info, user, headers, wanted, route, pieces };
     call.answer(body).await
 }
 
 /// In memory the caller says who it is; over a socket, its credentials do.
-fn authenticate(server: &Inner, info: &RequestInfo, request: &Request<Body>) -> Result<UserInfo, ApiError> {
-    let known = request.extensions().get::<UserInfo>().cloned();
+async fn authenticate(
+    server: &Inner,
+    info: &RequestInfo,
+    extensions: &Extensions,
+    headers: &HeaderMap,
+) -> Result<UserInfo, ApiError> {
+    let known = extensions.get::<UserInfo>().cloned();
     match (known, &server.authenticator) {
         (Some(user), _) => Ok(user),
         (None, Some(authenticator)) => {
-            let identity = request.extensions().get::<Peer>().and_then(|p| p.identity.as_deref());
-            authenticator.authenticate(identity, request.headers(), &info.path)
+            let identity = extensions.get::<Peer>().and_then(|p| p.identity.as_deref());
+            authenticator.authenticate(identity, headers, &info.path).await
         }
         (None, None) if authn::is_public(&info.path) => Ok(UserInfo::anonymous()),
         (None, None) => Err(ApiError::unauthorized()),
     }
 }
 
-fn authorize(
+/// The user that the request's headers ask to go on as.
+async fn impersonate(
     server: &Inner,
-    exchange: &mut Exchange,
-    user: &UserInfo,
-    query: Option<&str>,
-) -> Result<(), ApiError> {
+    asked: &Attributes<'_>,
+    headers: &HeaderMap,
+) -> Result<Option<UserInfo>, ApiError> {
+    if !authn::asks_to_impersonate(headers) {
+        return Ok(None);
+    }
+    let work = |authorizer: &dyn Authorizer| authn::impersonate_request(asked, headers, authorizer);
+    Box::pin(server.authorizer.settle(work)).await
+}
+
+async fn authorize(server: &Inner, exchange: &mut Exchange, user: &UserInfo) -> Result<(), ApiError> {
     let info = &exchange.info;
     // Upstream's --authorization-always-allow-paths.
     let root = info.path.split('/').nth(1).unwrap_or_default();
     if !info.is_resource && matches!(root, "livez" | "readyz" | "healthz") {
         return Ok(());
     }
-    let selected = Selected::of(info, query);
-    let attributes = attributes(info, user, &selected);
+    let attributes = attributes(info, user);
     let began = Instant::now();
-    let decision = server.authorizer.authorize(&attributes);
+    let Verdict { decision, error } = server.authorizer.authorize(&attributes).await;
     let allowed = matches!(decision, Decision::Allow(_));
     metrics::global().authorized(allowed, began.elapsed());
     let (Decision::Allow(reason) | Decision::Deny(reason) | Decision::NoOpinion(reason)) = &decision;
     if let Some(record) = &mut exchange.record {
-        record.annotate("authorization.k8s.io/decision", if allowed { "allow" } else { "forbid" });
-        record.annotate("authorization.k8s.io/reason", reason);
+        // Upstream's annotations: a decision that could not be made is none.
+        let failed = error.is_some() && !allowed;
+        if !failed {
+            record.annotate("authorization.k8s.io/decision", if allowed { "allow" } else { "forbid" });
+        }
+        record.annotate("authorization.k8s.io/reason", if failed { "internal error" } else { reason });
     }
-    if allowed { Ok(()) } else { Err(attributes.forbidden(reason)) }
+    match error {
+        _ if allowed => Ok(()),
+        // Whoever would have been asked may well have allowed it.
+        Some(why) => Err(ApiError::internal(format!("the request could not be authorized: {why}"))),
+        None => Err(attributes.forbidden(reason)),
+    }
 }
 
 /// What is asked, for those who allow it.
-fn attributes<'a>(info: &'a RequestInfo, user: &'a UserInfo, selected: &'a Selected) -> Attributes<'a> {
+fn attributes<'a>(info: &'a RequestInfo, user: &'a UserInfo) -> Attributes<'a> {
     if !info.is_resource {
         return Attributes::path(user, info.verb, &info.path);
     }
@@ -341,8 +357,8 @@ fn attributes<'a>(info: &'a RequestInfo, user: &'a UserInfo, selected: &'a Selec
         version: &info.version,
         subresource: &info.subresource,
         name: &info.name,
-        field_selector: &selected.field,
-        label_selector: &selected.label,
+        field_selector: info.selectors.as_ref().map_or("", |selectors| &selectors.field_text),
+        label_selector: info.selectors.as_ref().map_or("", |selectors| &selectors.label_text),
         ..Attributes::resource(user, info.verb, &info.group, &info.resource, &info.namespace)
     }
 }
@@ -353,7 +369,7 @@ async fn stream(
     user: &UserInfo,
     request: Request<Body>,
 ) -> Result<Response<Body>, ApiError> {
-    let request = admit_connect::admit(server, info, user, request).await?;
+    let Admitted { request, query } = admit_connect::admit(server, info, user, request).await?;
     let Some(kubelets) = &server.kubelets else {
         return Err(ApiError::unavailable("this server has no client for kubelets"));
     };
@@ -362,6 +378,8 @@ async fn stream(
         subresource: &info.subresource,
         namespace: if info.resource == "nodes" { "" } else { &info.namespace },
         name: &info.name,
+        rest_at: info.rest_at,
     };
-    connect::connect(request, target, &*server.registry.cache, kubelets).await
+    let query = query.as_ref().unwrap_or(&info.query);
+    connect::connect(request, target, query, &*server.registry.cache, kubelets).await
 }

@@ -3,11 +3,13 @@
 use super::resources::Call;
 use super::respond::Reply;
 use crate::access::{self, TokenContext};
+use crate::authz::Authorizer;
 use crate::registry::subresource::Sub;
 use crate::registry::{Asked, Operation, Scope};
 use axum::body::Body;
 use coracle_api::{ApiError, Object, catalogue};
 use http::StatusCode;
+use serde_json::json;
 
 impl Call<'_> {
     pub(super) fn is_sub(&self, name: &str) -> bool {
@@ -32,7 +34,7 @@ impl Call<'_> {
     }
 
     pub(super) async fn special_create(&self, scope: &Scope<'_>, body: Body) -> Result<Reply, ApiError> {
-        let options = self.query.write_options("CreateOptions")?;
+        let options = self.info.query.write_options("CreateOptions")?;
         let object = self.decode(scope, body, "CreateOptions").await?;
         match (&*scope.resource.plural, self.route.subresource().map_or("", |s| &*s.name)) {
             ("pods", "binding") => Ok(Reply::json(StatusCode::CREATED, scope.bind(&object, &options).await?)),
@@ -44,49 +46,77 @@ impl Call<'_> {
             }
             ("serviceaccounts", "token") => {
                 let object = scope.admit_body(Operation::Create, object, Asked::Write(&options)).await?;
-                self.token(scope, object)
+                self.token(scope, object).await
             }
             (_, "") => {
                 self.wanted.shapeless()?;
                 let object = scope.admit_body(Operation::Create, object, Asked::Write(&options)).await?;
-                Ok(Reply::json(StatusCode::CREATED, self.review(scope, object)?))
+                Ok(Reply::json(StatusCode::CREATED, self.review(scope, object).await?))
             }
             _ => Err(ApiError::page_not_found()),
         }
     }
 
-    fn token(&self, scope: &Scope<'_>, request: Object) -> Result<Reply, ApiError> {
+    async fn token(&self, scope: &Scope<'_>, request: Object) -> Result<Reply, ApiError> {
         let Some(authenticator) = &self.server.authenticator else {
             return Err(ApiError::unavailable("this server has no key for service account tokens"));
         };
-        let context = TokenContext {
-            tokens: authenticator.tokens(),
-            read: &*self.server.registry.cache,
-            user: self.user,
-            authorizer: &*self.server.authorizer,
-            now: scope.now,
+        let work = |authorizer: &dyn Authorizer| {
+            let context = TokenContext {
+                tokens: authenticator.tokens(),
+                read: &*self.server.registry.cache,
+                user: self.user,
+                authorizer,
+                now: scope.now,
+            };
+            access::token_request(request.clone(), scope.namespace, scope.name, &context)
         };
-        let answer = access::token_request(request, scope.namespace, scope.name, &context)?;
+        let answer = self.server.authorizer.settle(work).await?;
         Ok(Reply::json(StatusCode::CREATED, answer))
     }
 
     /// The kinds that are asked and answered, but not kept.
-    fn review(&self, scope: &Scope<'_>, review: Object) -> Result<Object, ApiError> {
-        let authorizer = &*self.server.authorizer;
+    async fn review(&self, scope: &Scope<'_>, review: Object) -> Result<Object, ApiError> {
+        let gate = &self.server.authorizer;
         match &*scope.resource.kind {
             "SelfSubjectReview" => access::self_subject_review(review, self.user),
-            "SelfSubjectAccessReview" => access::self_subject_access_review(review, self.user, authorizer),
-            "SelfSubjectRulesReview" => access::self_subject_rules_review(review, self.user, authorizer),
-            "SubjectAccessReview" => access::subject_access_review(review, authorizer),
+            "SelfSubjectAccessReview" => {
+                let ask =
+                    |by: &dyn Authorizer| access::self_subject_access_review(review.clone(), self.user, by);
+                gate.settle(ask).await
+            }
+            "SelfSubjectRulesReview" => {
+                let ask =
+                    |by: &dyn Authorizer| access::self_subject_rules_review(review.clone(), self.user, by);
+                gate.settle(ask).await
+            }
+            "SubjectAccessReview" => {
+                let answer = gate.settle(|by| access::subject_access_review(review.clone(), by)).await;
+                answer.map(|answer| self.unless_revoked(answer))
+            }
             "LocalSubjectAccessReview" => {
-                access::local_subject_access_review(review, scope.namespace, authorizer)
+                let ask = |by: &dyn Authorizer| {
+                    access::local_subject_access_review(review.clone(), scope.namespace, by)
+                };
+                gate.settle(ask).await
             }
             "TokenReview" => match &self.server.authenticator {
-                Some(authenticator) => access::token_review(review, authenticator),
+                Some(authenticator) => Box::pin(access::token_review(review, authenticator)).await,
                 None => Err(ApiError::unavailable("this server authenticates nobody")),
             },
             _ => Err(ApiError::page_not_found()),
         }
+    }
+
+    /// Kubelets judge certificates by themselves and ask here what the holder may: nothing, with one that was revoked.
+    fn unless_revoked(&self, review: Object) -> Object {
+        let mut review = review;
+        let authenticator = self.server.authenticator.as_ref();
+        if authenticator.is_some_and(|a| a.is_revoked(&review["spec"]["extra"])) {
+            let reason = "the client certificate was revoked";
+            review["status"] = json!({ "allowed": false, "denied": true, "reason": reason });
+        }
+        review
     }
 
     /// `POST .../bindings`: the pod's name is the binding's.
@@ -94,7 +124,7 @@ impl Call<'_> {
         let Some(pods) = catalogue::by_plural("", "v1", "pods") else {
             return Err(ApiError::page_not_found());
         };
-        let options = self.query.write_options("CreateOptions")?;
+        let options = self.info.query.write_options("CreateOptions")?;
         let admitted = scope.admit_body(Operation::Create, binding.clone(), Asked::Write(&options)).await?;
         let binding = &admitted;
         let name = binding["metadata"]["name"].as_str().unwrap_or_default();

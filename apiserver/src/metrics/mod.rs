@@ -257,6 +257,11 @@ impl Metrics {
         self.access.credentials.handshake_failed();
     }
 
+    /// A connection was ended from this side; `reason` is of a small set.
+    pub fn connection_ended(&self, reason: &str) {
+        self.access.credentials.connection_ended(reason);
+    }
+
     /// Somebody authenticated by a certificate that is good for so long yet; once a connection.
     pub fn certificate_left(&self, left: Duration) {
         self.access.credentials.certificate_left(left);

@@ -87,6 +87,7 @@ pub(super) struct Credentials {
     /// Tokens of pods within their time, and beyond it.
     pod_tokens: [Counter; 2],
     handshake_errors: Counter,
+    ended: Family<Counter>,
     certificates: Histogram,
 }
 
@@ -95,6 +96,12 @@ impl Default for Credentials {
         Self {
             pod_tokens: Default::default(),
             handshake_errors: Counter::default(),
+            ended: Family::new(
+                "coracle_apiserver_connections_ended_total",
+                "Connections that the server ended, by what was wrong with them: idle, head (no whole request in its time), stuck (the client took nothing of its answers), flood, evicted or full (others needed the place).",
+                &["reason"],
+                Counter::default,
+            ),
             certificates: Histogram::new(CERTIFICATE_SECONDS),
         }
     }
@@ -107,6 +114,10 @@ impl Credentials {
 
     pub(super) fn handshake_failed(&self) {
         self.handshake_errors.add(1);
+    }
+
+    pub(super) fn connection_ended(&self, reason: &str) {
+        self.ended.with(&[reason], |counter| counter.add(1));
     }
 
     pub(super) fn certificate_left(&self, left: Duration) {
@@ -133,6 +144,7 @@ impl Credentials {
         ] {
             text.single(name, help, "counter", counter.get());
         }
+        self.ended.render(text);
         let name = "apiserver_client_certificate_expiration_seconds";
         text.head(name, "What was left of the time of client certificates, by connection.", "histogram");
         self.certificates.render(name, &[], text);

@@ -18,12 +18,11 @@ use crate::http::RequestInfo;
 use crate::http::negotiation::{Shape, Wanted};
 use crate::http::respond::{Reply, method_not_allowed};
 use crate::http::shape::{Include, metadata_only};
-use crate::registry::Query;
+use crate::registry::{Query, Selectors};
 use crate::server::Inner;
 use crate::strategy::Reader;
 use crate::strategy::value::name;
 use axum::body::Body;
-use coracle_api::selector::{FieldSelector, LabelSelector};
 use coracle_api::{ApiError, Object};
 use http::{HeaderMap, Response};
 use objects::Kind;
@@ -75,28 +74,26 @@ pub async fn answer(
     server: &Arc<Inner>,
     info: &RequestInfo,
     headers: &HeaderMap,
-    query: Option<&str>,
 ) -> Result<Response<Body>, ApiError> {
     let kind = Kind::of(&info.resource).filter(|_| info.subresource.is_empty());
     let Some(kind) = kind.filter(|kind| *kind == Kind::Pods || info.namespace.is_empty()) else {
         return Err(ApiError::page_not_found());
     };
-    let wanted = Wanted::new(&objects::without_protobuf(headers)?, query, true)?;
+    let wanted = Wanted::new(&objects::without_protobuf(headers)?, &info.query, true)?;
     if !matches!(info.verb, "get" | "list") {
         return Ok(method_not_allowed("GET", wanted));
     }
-    let query = Query::new(query);
     if !info.is_collection() {
         let found = one(server, info, kind).await?;
         let shown = match wanted.shape {
             Shape::Object => found,
             Shape::Metadata => metadata_only(&found, wanted.meta_version()),
-            Shape::Table => objects::table(kind, &[found], include(&query)?, wanted.meta_version()),
+            Shape::Table => objects::table(kind, &[found], include(&info.query)?, wanted.meta_version()),
         };
         return Ok(Reply::ok(shown).into_response(wanted));
     }
     let wanted = wanted.listed(&format!("{}List", kind.name()))?;
-    let items = list(server, info, kind, &query).await?;
+    let items = list(server, info, kind).await?;
     let shown = match wanted.shape {
         Shape::Object => {
             json!({ "kind": format!("{}List", kind.name()), "apiVersion": API_VERSION, "metadata": {}, "items": items })
@@ -106,7 +103,7 @@ pub async fn answer(
             let items: Vec<Value> = items.iter().map(|item| metadata_only(item, version)).collect();
             json!({ "kind": "PartialObjectMetadataList", "apiVersion": version, "metadata": {}, "items": items })
         }
-        Shape::Table => objects::table(kind, &items, include(&query)?, wanted.meta_version()),
+        Shape::Table => objects::table(kind, &items, include(&info.query)?, wanted.meta_version()),
     };
     Ok(Reply::ok(shown).into_response(wanted))
 }
@@ -129,16 +126,11 @@ async fn one(server: &Inner, info: &RequestInfo, kind: Kind) -> Result<Object, A
     measured(server, kind, &[object]).await?.pop().ok_or_else(missing)
 }
 
-async fn list(
-    server: &Inner,
-    info: &RequestInfo,
-    kind: Kind,
-    query: &Query,
-) -> Result<Vec<Object>, ApiError> {
-    let labels = LabelSelector::parse(query.get("labelSelector").unwrap_or_default())
-        .map_err(|error| ApiError::bad_request(error.to_string()))?;
-    let fields = FieldSelector::parse(query.get("fieldSelector").unwrap_or_default())
-        .and_then(|fields| fields.check_fields(&["metadata.name", "metadata.namespace"]).map(|()| fields))
+async fn list(server: &Inner, info: &RequestInfo, kind: Kind) -> Result<Vec<Object>, ApiError> {
+    let Selectors { labels, fields, .. } =
+        info.list_options()?.selectors.as_deref().cloned().unwrap_or_default();
+    fields
+        .check_fields(&["metadata.name", "metadata.namespace"])
         .map_err(|error| ApiError::bad_request(error.to_string()))?;
     let mut found = server.registry.cache.list(kind.storage(), &info.namespace);
     found.retain(|object| objects::selected(object, &labels, &fields));

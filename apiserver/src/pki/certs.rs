@@ -1,7 +1,8 @@
 //! Making, loading and judging of certificates.
 
 use super::files::{self, NewFile};
-use super::{CA_LIFE, LEAF_LIFE, OLDEST_NOW, PkiError, PkiOptions, RENEW_BEFORE};
+use super::{ADMIN_LIFE, CA_LIFE, LEAF_LIFE, OLDEST_NOW, PkiError, PkiOptions};
+use coracle_api::certificate::{Holder, Name};
 use jiff::Timestamp;
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
@@ -15,18 +16,28 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
+use x509_parser::prelude::{FromDer, X509Certificate};
 
-/// The certificates below the cluster's CA, in the order of `Pki`'s slots.
+/// The user that the API server is to kubelets; `coracle:kubelet-api-admin` binds it to upstream's role. The API itself
+/// does not know it.
+pub const KUBELET_CLIENT: &str = "kube-apiserver-kubelet-client";
+
+/// The group of administrators, as kubeadm's: bound to `cluster-admin`, so that taking the binding away ends it.
+pub const ADMINS: &str = "kubeadm:cluster-admins";
+
+/// The user of administrators' kubeconfigs, as kubeadm's.
+pub const ADMIN: &str = "kubernetes-admin";
+
+/// The certificates that the server keeps, in the order of `Pki`'s slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Leaf {
     /// `apiserver.crt`: what port 6443 serves.
     ApiServer,
-    /// `apiserver-kubelet-client.crt`: the API server towards kubelets.
+    /// `apiserver-kubelet-client.crt`: the API server towards kubelets, and nothing else.
     KubeletClient,
-    /// `kubelet.crt`: what port 10250 serves.
+    /// `kubelet.crt`: what port 10250 serves; below the authority for kubelets' ports.
     Kubelet,
-    /// `admin.crt`: the kubeconfig's user.
+    /// `admin.crt`: the kubeconfig's user, for days only.
     Admin,
 }
 
@@ -43,16 +54,28 @@ impl Leaf {
         }
     }
 
+    /// What is left of its life when it is replaced: a third of a year's, as a box may be switched on a few times a year
+    /// only; half of the administrator's, whose file the server writes anew.
+    fn renew_before(self) -> Duration {
+        match self {
+            Self::Admin => self.life() / 2,
+            _ => self.life() / 3,
+        }
+    }
+
+    fn life(self) -> Duration {
+        if self == Self::Admin { ADMIN_LIFE } else { LEAF_LIFE }
+    }
+
     pub(super) fn spec(self, options: &PkiOptions) -> Spec {
-        let client = |cn: &str| Spec::client(cn, &["system:masters"]);
         match self {
             Self::ApiServer => Spec::server("kube-apiserver", &[], server_names(options)),
-            Self::KubeletClient => client("kube-apiserver-kubelet-client"),
+            Self::KubeletClient => Spec::client(KUBELET_CLIENT, &[], LEAF_LIFE),
             Self::Kubelet => {
                 let cn = format!("system:node:{}", options.node_name);
                 Spec::server(&cn, &["system:nodes"], node_names(options))
             }
-            Self::Admin => client("kubernetes-admin"),
+            Self::Admin => Spec::client(ADMIN, &[ADMINS], ADMIN_LIFE),
         }
     }
 }
@@ -63,16 +86,18 @@ pub(super) struct Spec {
     orgs: Vec<String>,
     names: BTreeSet<String>,
     usage: ExtendedKeyUsagePurpose,
+    life: Duration,
 }
 
 impl Spec {
-    pub(super) fn client(cn: &str, orgs: &[&str]) -> Self {
+    pub(super) fn client(cn: &str, orgs: &[&str], life: Duration) -> Self {
         let orgs = orgs.iter().map(|o| (*o).to_owned()).collect();
-        Self { cn: cn.to_owned(), orgs, names: BTreeSet::new(), usage: ExtendedKeyUsagePurpose::ClientAuth }
+        let usage = ExtendedKeyUsagePurpose::ClientAuth;
+        Self { cn: cn.to_owned(), orgs, names: BTreeSet::new(), usage, life }
     }
 
     fn server(cn: &str, orgs: &[&str], names: BTreeSet<String>) -> Self {
-        Self { names, usage: ExtendedKeyUsagePurpose::ServerAuth, ..Self::client(cn, orgs) }
+        Self { names, usage: ExtendedKeyUsagePurpose::ServerAuth, ..Self::client(cn, orgs, LEAF_LIFE) }
     }
 }
 
@@ -85,7 +110,7 @@ fn node_names(options: &PkiOptions) -> BTreeSet<String> {
     names
 }
 
-fn server_names(options: &PkiOptions) -> BTreeSet<String> {
+pub(super) fn server_names(options: &PkiOptions) -> BTreeSet<String> {
     let mut names = node_names(options);
     let service = ["kubernetes", "kubernetes.default", "kubernetes.default.svc"];
     names.extend(service.iter().map(|n| (*n).to_owned()));
@@ -158,6 +183,17 @@ impl Authority {
         Ok(Self { pem, der: cert.der().clone(), issuer: Issuer::new(params, key), not_after })
     }
 
+    /// One that must be there.
+    pub fn open(dir: &Path, file: &str) -> Result<Self, PkiError> {
+        let (cert_name, key_name) = (format!("{file}.crt"), format!("{file}.key"));
+        let there = |name: &str| {
+            let missing =
+                || PkiError::Read { path: dir.join(name), source: std::io::ErrorKind::NotFound.into() };
+            files::read(dir, name)?.ok_or_else(missing)
+        };
+        Self::load(there(&cert_name)?, &there(&key_name)?, &dir.join(&cert_name), &dir.join(&key_name))
+    }
+
     fn load(cert: String, key: &str, cert_path: &Path, key_path: &Path) -> Result<Self, PkiError> {
         let malformed = |path: &Path, why: String| PkiError::Malformed { path: path.to_owned(), why };
         let key = KeyPair::from_pem(key).map_err(|e| malformed(key_path, e.to_string()))?;
@@ -191,7 +227,7 @@ impl Authority {
         name: &str,
         now: Timestamp,
     ) -> Result<(rcgen::Certificate, KeyPair), PkiError> {
-        let mut params = params(&spec.cn, &spec.orgs, now, LEAF_LIFE);
+        let mut params = params(&spec.cn, &spec.orgs, now, spec.life);
         params.is_ca = IsCa::ExplicitNoCa;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment];
         params.extended_key_usages = vec![spec.usage.clone()];
@@ -217,9 +253,12 @@ pub(crate) struct Issued {
     pub cert_pem: String,
     pub key_pem: String,
     pub certified: Arc<CertifiedKey>,
-    cn: String,
-    names: BTreeSet<String>,
+    holder: Holder,
     not_after: i64,
+    /// Seconds before the end from which on it is due.
+    renew_before: i64,
+    /// Seconds that it may be good for at most.
+    longest: i64,
 }
 
 impl Issued {
@@ -227,26 +266,27 @@ impl Issued {
     pub(super) fn load(dir: &Path, leaf: Leaf, ca: &Authority) -> Option<Self> {
         let cert = files::read(dir, &format!("{}.crt", leaf.file())).ok()??;
         let key = files::read(dir, &format!("{}.key", leaf.file())).ok()??;
-        let issued = Self::parse(cert, key)?;
+        let issued = Self::parse(leaf, cert, key)?;
         let (_, authority) = X509Certificate::from_der(&ca.der).ok()?;
         let (_, parsed) = X509Certificate::from_der(issued.certified.cert.first()?).ok()?;
         parsed.verify_signature(Some(authority.public_key())).ok()?;
         Some(issued)
     }
 
-    fn parse(cert_pem: String, key_pem: String) -> Option<Self> {
+    fn parse(leaf: Leaf, cert_pem: String, key_pem: String) -> Option<Self> {
         let cert = CertificateDer::from_pem_slice(cert_pem.as_bytes()).ok()?.into_owned();
         let pair = KeyPair::from_pem(&key_pem).ok()?;
         let (_, parsed) = X509Certificate::from_der(&cert).ok()?;
         if parsed.public_key().raw != pair.subject_public_key_info() {
             return None;
         }
-        let cn = parsed.subject().iter_common_name().next()?.as_str().ok()?.to_owned();
-        let (names, not_after) = (alt_names(&parsed), parsed.validity().not_after.timestamp());
+        let (holder, not_after) = (Holder::of_parsed(&parsed).ok()?, parsed.validity().not_after.timestamp());
         let key = PrivateKeyDer::from_pem_slice(key_pem.as_bytes()).ok()?;
         let signing = rustls::crypto::ring::sign::any_ecdsa_type(&key).ok()?;
         let certified = Arc::new(CertifiedKey::new(vec![cert], signing));
-        Some(Self { cert_pem, key_pem, certified, cn, names, not_after })
+        let seconds = |life: Duration| i64::try_from(life.as_secs()).unwrap_or(i64::MAX);
+        let (renew_before, longest) = (seconds(leaf.renew_before()), seconds(leaf.life() * 2));
+        Some(Self { cert_pem, key_pem, certified, holder, not_after, renew_before, longest })
     }
 
     pub(super) fn make(
@@ -260,34 +300,45 @@ impl Issued {
         let (cert_pem, key_pem) = (cert.pem(), key.serialize_pem());
         new.push(NewFile { name: format!("{}.key", leaf.file()), contents: key_pem.clone() });
         new.push(NewFile { name: format!("{}.crt", leaf.file()), contents: cert_pem.clone() });
-        Self::parse(cert_pem, key_pem)
+        Self::parse(leaf, cert_pem, key_pem)
             .ok_or_else(|| PkiError::Tls(format!("the new certificate {} cannot be used", leaf.file())))
     }
 
+    /// Near its end; or further from it than it can be, because the clock was ahead when it was made.
     pub fn is_due(&self, now: Timestamp) -> bool {
         let left = self.not_after - now.as_second();
-        left < i64::try_from(RENEW_BEFORE.as_secs()).unwrap_or(i64::MAX)
+        left < self.renew_before || now.as_second() >= OLDEST_NOW && left > self.longest
     }
 
-    /// Names beyond the wanted ones do no harm: an address that went away is no reason for a new certificate.
+    /// Names beyond the wanted ones do no harm: an address that went away is no reason for a new certificate. Groups
+    /// beyond them would.
     pub(super) fn satisfies(&self, spec: &Spec, now: Timestamp) -> bool {
-        !self.is_due(now) && self.cn == spec.cn && spec.names.is_subset(&self.names)
+        let same = self.holder.common_name() == Ok(&spec.cn) && self.holder.organizations == spec.orgs;
+        !self.is_due(now) && same && spec.names.is_subset(&self.names())
     }
-}
 
-fn alt_names(cert: &X509Certificate<'_>) -> BTreeSet<String> {
-    let Ok(Some(extension)) = cert.subject_alternative_name() else { return BTreeSet::new() };
-    let name = |name: &GeneralName<'_>| match name {
-        GeneralName::DNSName(dns) => Some((*dns).to_owned()),
-        GeneralName::IPAddress(octets) => ip(octets).map(|a| a.to_string()),
-        _ => None,
-    };
-    extension.value.general_names.iter().filter_map(name).collect()
-}
+    /// DNS names and addresses.
+    fn names(&self) -> BTreeSet<String> {
+        let name = |name: &Name| match name {
+            Name::Dns(name) => Some(name.clone()),
+            Name::Ip(ip) => Some(ip.to_string()),
+            _ => None,
+        };
+        self.holder.names.iter().filter_map(name).collect()
+    }
 
-fn ip(octets: &[u8]) -> Option<IpAddr> {
-    let v4 = <[u8; 4]>::try_from(octets).map(IpAddr::from);
-    v4.or_else(|_| <[u8; 16]>::try_from(octets).map(IpAddr::from)).ok()
+    /// SHA-256 of the DER, in lowercase hex.
+    pub fn fingerprint(&self) -> String {
+        self.certified.cert.first().map(|der| super::fingerprint(der)).unwrap_or_default()
+    }
+
+    pub fn ends_after(&self, now: Timestamp) -> bool {
+        self.not_after > now.as_second()
+    }
+
+    pub fn organizations(&self) -> &[String] {
+        &self.holder.organizations
+    }
 }
 
 /// A certificate with its key, both PEM.
@@ -300,8 +351,9 @@ pub(super) fn sign_client(
     ca: &Authority,
     cn: &str,
     orgs: &[&str],
+    life: Duration,
     now: Timestamp,
 ) -> Result<SignedClient, PkiError> {
-    let (cert, key) = ca.sign(&Spec::client(cn, orgs), cn, now)?;
+    let (cert, key) = ca.sign(&Spec::client(cn, orgs, life), cn, now)?;
     Ok(SignedClient { cert_pem: cert.pem(), key_pem: key.serialize_pem() })
 }

@@ -1,8 +1,8 @@
 //! The cluster's public key infrastructure: made at the first start, loaded afterwards, renewed while running.
 //!
 //! Layout of the folder, as in <https://kubernetes.io/docs/setup/best-practices/certificates/>: `ca.crt/.key`
-//! (signs clients and serving certificates), `front-proxy-ca.crt/.key`, `sa.key/.pub` (service-account tokens) and
-//! the leaves of [`Leaf`]. Every key is EC P-256 in PKCS#8 PEM. Files are 0600 in a folder of 0700, whole or absent
+//! (signs clients and the API server's own certificate), `kubelet-serving-ca.crt/.key` (signs what kubelets' ports serve),
+//! `front-proxy-ca.crt/.key`, `sa.key/.pub` (service-account tokens) and the leaves of [`Leaf`]. Every key is EC P-256 in PKCS#8 PEM. Files are 0600 in a folder of 0700, whole or absent
 //! after a power cut.
 //!
 //! Clocks of small machines are wrong at boot: certificates are valid from 1970 on, and count their life from
@@ -20,16 +20,17 @@ mod tls;
 #[cfg(test)]
 mod tests;
 
-pub use certs::{Leaf, SignedClient};
+pub use certs::{ADMIN, ADMINS, KUBELET_CLIENT, Leaf, SignedClient};
 pub use files::{read as read_private, write_private};
 pub use host::{addresses, host_name};
-pub use request::{CertificateRequest, RequestError, USAGES, check_certificates};
+pub use request::{CertificateRequest, RequestError, Signer, USAGES, check_certificates};
 pub use signer::ServiceAccountKey;
 pub use tls::{ClientVerifier, joined_kubelet_tls};
 
-use certs::{Authority, Issued};
+use certs::{Authority, Issued, Spec};
 use jiff::Timestamp;
 use parking_lot::{Mutex, RwLock};
+use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -41,12 +42,20 @@ use tokio_util::sync::CancellationToken;
 const CA_LIFE: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 /// Life of a leaf: one year, as kubeadm's.
 const LEAF_LIFE: Duration = Duration::from_secs(365 * 24 * 3600);
-/// A leaf with less than this left is replaced (a third of its life). Shorter would risk boxes that are switched on
-/// a few times a year.
-const RENEW_BEFORE: Duration = Duration::from_secs(365 * 24 * 3600 / 3);
-/// How often a running server looks whether something must be renewed. The serving certificate is also checked at
-/// every handshake, so this bounds only client certificates and new host addresses.
+/// Life of the administrator's certificate, whose file is copied to where people work: a week, half of which passes
+/// before it is renewed, so that a copy that was lost is worth little for long, and one of today lasts a working week.
+const ADMIN_LIFE: Duration = Duration::from_secs(7 * 24 * 3600);
+/// How often a running server looks whether something is due: the longest that an administrator's kubeconfig is of no
+/// use after the clock was set forward by a week. A look compares four numbers.
+const LOOK_EVERY: Duration = Duration::from_secs(15);
+/// How often it also asks the host for its names and addresses.
 const CHECK_EVERY: Duration = Duration::from_secs(24 * 3600);
+/// The authorities' files, without extension, and the names in their certificates.
+const CLUSTER_CA: (&str, &str) = ("ca", "kubernetes-ca");
+const KUBELET_CA: (&str, &str) = ("kubelet-serving-ca", "kubernetes-kubelet-serving-ca");
+const FRONT_PROXY_CA: (&str, &str) = ("front-proxy-ca", "kubernetes-front-proxy-ca");
+/// A file of this name in the folder asks for new leaves; the server takes it away when they are there.
+pub const RENEW_REQUEST: &str = "renew";
 /// After a renewal that failed (a full disk), the old certificate serves this long before the next attempt.
 const RETRY_AFTER: Duration = Duration::from_secs(60);
 /// 2026-01-01T00:00:00Z. A clock that shows less is wrong, and no certificate's life is counted from it.
@@ -117,6 +126,7 @@ pub struct Pki {
     dir: PathBuf,
     options: PkiOptions,
     ca: Authority,
+    kubelet_ca: Authority,
     front_proxy_ca: Authority,
     service_account: ServiceAccountKey,
     leaves: Vec<RwLock<Arc<Issued>>>,
@@ -131,16 +141,19 @@ impl Pki {
         files::create_dir(dir)?;
         let now = (options.clock)();
         let mut new = Vec::new();
-        let ca = Authority::load_or_make(dir, "ca", "kubernetes-ca", now, &mut new)?;
-        let front_proxy_ca =
-            Authority::load_or_make(dir, "front-proxy-ca", "kubernetes-front-proxy-ca", now, &mut new)?;
+        let mut authority = |(file, cn)| Authority::load_or_make(dir, file, cn, now, &mut new);
+        let (ca, kubelet_ca) = (authority(CLUSTER_CA)?, authority(KUBELET_CA)?);
+        let front_proxy_ca = authority(FRONT_PROXY_CA)?;
         let service_account = ServiceAccountKey::load_or_make(dir, &mut new)?;
         let mut leaves = Vec::with_capacity(Leaf::ALL.len());
         for leaf in Leaf::ALL {
             let wanted = leaf.spec(&options);
-            let issued = match Issued::load(dir, leaf, &ca).filter(|i| i.satisfies(&wanted, now)) {
+            let authority = if leaf == Leaf::Kubelet { &kubelet_ca } else { &ca };
+            let stored = Issued::load(dir, leaf, authority);
+            stored.iter().for_each(|stored| warn_of_master(leaf, stored, now));
+            let issued = match stored.filter(|i| i.satisfies(&wanted, now)) {
                 Some(issued) => issued,
-                None => Issued::make(leaf, &wanted, &ca, now, &mut new)?,
+                None => Issued::make(leaf, &wanted, authority, now, &mut new)?,
             };
             leaves.push(RwLock::new(Arc::new(issued)));
         }
@@ -150,6 +163,7 @@ impl Pki {
             dir: dir.to_owned(),
             options,
             ca,
+            kubelet_ca,
             front_proxy_ca,
             service_account,
             leaves,
@@ -165,6 +179,21 @@ impl Pki {
     /// PEM of the authority that signs the aggregation layer's client certificates.
     pub fn front_proxy_ca_pem(&self) -> &str {
         &self.front_proxy_ca.pem
+    }
+
+    /// PEM of the authority of kubelets' ports, for who asks kubelets himself.
+    pub fn kubelet_ca_pem(&self) -> &str {
+        &self.kubelet_ca.pem
+    }
+
+    /// The names and addresses of the API server now, which its certificate has or gets within a day.
+    pub fn server_names(&self) -> BTreeSet<String> {
+        certs::server_names(&self.options)
+    }
+
+    /// SHA-256 of a leaf's DER, in lowercase hex.
+    pub fn leaf_fingerprint(&self, leaf: Leaf) -> String {
+        self.current(leaf).fingerprint()
     }
 
     pub fn service_account_key(&self) -> &ServiceAccountKey {
@@ -183,12 +212,12 @@ impl Pki {
 
     /// A client certificate with a key of its own, valid for a year: `cn` is the user, `orgs` its groups.
     pub fn sign_client(&self, cn: &str, orgs: &[&str]) -> Result<SignedClient, PkiError> {
-        certs::sign_client(&self.ca, cn, orgs, (self.options.clock)())
+        certs::sign_client(&self.ca, cn, orgs, LEAF_LIFE, (self.options.clock)())
     }
 
     /// As [`Self::sign_client`], by the front proxy's authority: for a proxy that says who the user is.
     pub fn sign_front_proxy(&self, cn: &str) -> Result<SignedClient, PkiError> {
-        certs::sign_client(&self.front_proxy_ca, cn, &[], (self.options.clock)())
+        certs::sign_client(&self.front_proxy_ca, cn, &[], LEAF_LIFE, (self.options.clock)())
     }
 
     /// The leaf as it must be served now; replaces it first if it is due. A failed replacement is logged and the old
@@ -229,30 +258,70 @@ impl Pki {
         if now < *not_before || slot.read().satisfies(&wanted, now) {
             return Ok(false);
         }
+        self.replace_slot(leaf, &wanted, now, &mut not_before)?;
+        Ok(true)
+    }
+
+    /// Replaces a leaf that is good yet, as when it was revoked. The old one is not taken back by this.
+    pub fn replace(&self, leaf: Leaf) -> Result<(), PkiError> {
+        let mut not_before = self.renewal.lock();
+        self.replace_slot(leaf, &leaf.spec(&self.options), (self.options.clock)(), &mut not_before)
+    }
+
+    fn replace_slot(
+        &self,
+        leaf: Leaf,
+        wanted: &Spec,
+        now: Timestamp,
+        not_before: &mut Timestamp,
+    ) -> Result<(), PkiError> {
         *not_before = now
             .saturating_add(jiff::SignedDuration::try_from(RETRY_AFTER).unwrap_or_default())
             .unwrap_or(now);
         let mut new = Vec::new();
-        let issued = Issued::make(leaf, &wanted, &self.ca, now, &mut new)?;
+        let authority = if leaf == Leaf::Kubelet { &self.kubelet_ca } else { &self.ca };
+        let issued = Issued::make(leaf, wanted, authority, now, &mut new)?;
         files::write_all(&self.dir, &new)?;
-        *slot.write() = Arc::new(issued);
+        *self.leaves[leaf as usize].write() = Arc::new(issued);
         *not_before = Timestamp::MIN;
         tracing::info!(certificate = leaf.file(), "certificate renewed");
-        Ok(true)
+        Ok(())
     }
 
-    /// Renews until `stop`; `renewed` is called with what changed (to write the kubeconfig anew).
+    /// Replaces every leaf if somebody asked for it ([`RENEW_REQUEST`]).
+    fn answer_request(&self) -> Result<BTreeSet<Leaf>, PkiError> {
+        let path = self.dir.join(RENEW_REQUEST);
+        if !path.exists() {
+            return Ok(BTreeSet::new());
+        }
+        Leaf::ALL.into_iter().try_for_each(|leaf| self.replace(leaf))?;
+        std::fs::remove_file(&path).map_err(|source| PkiError::Write { path, source })?;
+        Ok(Leaf::ALL.into())
+    }
+
+    fn is_any_due(&self) -> bool {
+        let now = (self.options.clock)();
+        self.leaves.iter().any(|leaf| leaf.read().is_due(now))
+    }
+
+    /// Renews until `stop`; `renewed` is called with what changed (to write the kubeconfig anew). The wall clock is looked
+    /// at often, because it may have been set.
     pub async fn run(
         self: Arc<Self>,
         stop: CancellationToken,
         renewed: impl Fn(&Self, &BTreeSet<Leaf>) + Send,
     ) {
-        loop {
-            tokio::select! {
-                () = stop.cancelled() => return,
-                () = tokio::time::sleep(CHECK_EVERY) => {}
+        let mut checked = tokio::time::Instant::now();
+        while stop.run_until_cancelled(tokio::time::sleep(LOOK_EVERY)).await.is_some() {
+            let mut changed = self.answer_request();
+            if self.is_any_due() || checked.elapsed() >= CHECK_EVERY {
+                checked = tokio::time::Instant::now();
+                changed = changed.and_then(|mut changed| {
+                    changed.extend(self.check()?);
+                    Ok(changed)
+                });
             }
-            match self.check() {
+            match changed {
                 Ok(changed) if changed.is_empty() => {}
                 Ok(changed) => renewed(&self, &changed),
                 Err(error) => {
@@ -261,4 +330,34 @@ impl Pki {
             }
         }
     }
+}
+
+/// Certificates of earlier versions made their holders members of `system:masters` for a year, which no role takes back.
+fn warn_of_master(leaf: Leaf, stored: &Issued, now: Timestamp) {
+    let master = stored.organizations().iter().any(|o| o == crate::authz::MASTERS);
+    if leaf == Leaf::Admin && master && stored.ends_after(now) {
+        tracing::warn!(
+            fingerprint = stored.fingerprint(),
+            "the administrator's certificate of before is replaced, but good until it ends: coracle cert revoke takes it back"
+        );
+    }
+}
+
+/// SHA-256 of a certificate's DER in lowercase hex: what it is known by in the list of revoked ones.
+pub fn fingerprint(der: &[u8]) -> String {
+    Sha256::digest(der).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A client certificate of the cluster whose authority lies in `dir`, for `life` from `now`; and that authority's own
+/// certificate (PEM). For commands beside a server, or without one.
+pub fn sign_client_in(
+    dir: &Path,
+    cn: &str,
+    orgs: &[&str],
+    life: Duration,
+    now: Timestamp,
+) -> Result<(SignedClient, String), PkiError> {
+    let authority = Authority::open(dir, CLUSTER_CA.0)?;
+    let signed = certs::sign_client(&authority, cn, orgs, life, now)?;
+    Ok((signed, authority.pem))
 }

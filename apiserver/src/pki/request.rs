@@ -3,11 +3,13 @@
 
 use super::certs::Authority;
 use super::{Pki, der};
+use coracle_api::certificate::{Holder, HolderError, Name};
 use jiff::{SignedDuration, Timestamp};
 use rcgen::SigningKey;
+use std::net::IpAddr;
 use std::time::Duration;
 use x509_parser::certification_request::X509CertificationRequest;
-use x509_parser::extensions::{GeneralName, ParsedExtension};
+use x509_parser::extensions::ParsedExtension;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 /// Clocks of clients that lag behind, as upstream allows for.
@@ -20,6 +22,8 @@ const SHORT: SignedDuration = SignedDuration::from_hours(8);
 pub enum RequestError {
     #[error("{0}")]
     Malformed(String),
+    #[error("x509: {0}")]
+    Holder(#[from] HolderError),
     #[error("unrecognized usage: {0}")]
     Usage(String),
     #[error("the authority's key cannot sign requests: {0}")]
@@ -60,10 +64,17 @@ impl CertificateRequest {
         self.parsed()?.verify_signature().map_err(bad)
     }
 
-    pub fn organizations(&self) -> Vec<String> {
-        let Ok(request) = self.parsed() else { return Vec::new() };
-        let subject = &request.certification_request_info.subject;
-        subject.iter_organization().filter_map(|o| o.as_str().ok()).map(str::to_owned).collect()
+    /// Whom it is for.
+    pub fn holder(&self) -> Result<Holder, HolderError> {
+        Holder::of_request(&self.der)
+    }
+
+    /// Whether its subject can be read in one way only. A request without a common name is some signer's business.
+    pub fn check_subject(&self) -> Result<(), RequestError> {
+        match self.holder() {
+            Err(error @ HolderError::CommonNames(_)) => Err(error.into()),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -93,14 +104,32 @@ fn is_header(line: &[u8]) -> bool {
     !line.starts_with(b"-----") && line.contains(&b':')
 }
 
+/// Whose signature a request gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signer {
+    /// The cluster's authority: clients of the API, and whatever else is approved.
+    Cluster,
+    /// The authority of the kubelets' own ports, which nobody but the API server's client for kubelets trusts.
+    KubeletServing,
+}
+
 impl Pki {
     /// Signs the request for `usages` (upstream's names) and `life` from now, but never beyond the authority's own end.
     /// Subject, key and alternative names are the request's. The caller has checked that they may be.
-    pub fn sign_request(&self, pem: &[u8], usages: &[&str], life: Duration) -> Result<String, RequestError> {
+    pub fn sign_request(
+        &self,
+        signer: Signer,
+        pem: &[u8],
+        usages: &[&str],
+        life: Duration,
+    ) -> Result<String, RequestError> {
         let request = CertificateRequest::from_pem(pem)?;
         request.check_signature()?;
-        let now = (self.clock())();
-        let certificate = signed(&self.ca, &request, usages, life, now)?;
+        let authority = match signer {
+            Signer::Cluster => &self.ca,
+            Signer::KubeletServing => &self.kubelet_ca,
+        };
+        let certificate = signed(authority, &request, usages, life, (self.clock())())?;
         Ok(pem_of(&certificate))
     }
 }
@@ -133,7 +162,7 @@ fn signed(
     let mut serial: [u8; 16] = rand::random();
     // Positive, and never zero.
     serial[0] = serial[0] & 0x7f | 0x40;
-    let extensions = extensions(&authority, &parsed, usages)?;
+    let extensions = extensions(&authority, &request.holder()?, usages)?;
     let to_sign = der::sequence(&[
         &der::value(0xa0, &der::positive(&[2])),
         &der::positive(&serial),
@@ -178,7 +207,7 @@ fn validity(authority: &X509Certificate<'_>, life: Duration, now: Timestamp) -> 
 
 fn extensions(
     authority: &X509Certificate<'_>,
-    request: &X509CertificationRequest<'_>,
+    holder: &Holder,
     usages: &[&str],
 ) -> Result<Vec<u8>, RequestError> {
     let (mut key, mut extended) = (Vec::new(), Vec::new());
@@ -203,7 +232,7 @@ fn extensions(
         let contents = der::sequence(&[&der::value(0x80, &id)]);
         all.push(der::extension(&[2, 5, 29, 35], false, &contents));
     }
-    let names = alternative_names(request);
+    let names = alternative_names(&holder.names);
     if !names.is_empty() {
         all.push(der::extension(&[2, 5, 29, 17], false, &der::value(0x30, &names)));
     }
@@ -217,20 +246,18 @@ fn subject_key(certificate: &X509Certificate<'_>) -> Option<Vec<u8>> {
     })
 }
 
-/// E-mail, DNS, URI and IP names of the request; other kinds are left out, as upstream.
-fn alternative_names(request: &X509CertificationRequest<'_>) -> Vec<u8> {
+/// E-mail, DNS, URI and IP names; other kinds are left out, as upstream.
+fn alternative_names(names: &[Name]) -> Vec<u8> {
     let mut out = Vec::new();
-    for extension in request.requested_extensions().into_iter().flatten() {
-        let ParsedExtension::SubjectAlternativeName(san) = extension else { continue };
-        for name in &san.general_names {
-            out.extend(match name {
-                GeneralName::RFC822Name(mail) => der::value(0x81, mail.as_bytes()),
-                GeneralName::DNSName(dns) => der::value(0x82, dns.as_bytes()),
-                GeneralName::URI(uri) => der::value(0x86, uri.as_bytes()),
-                GeneralName::IPAddress(octets) => der::value(0x87, octets),
-                _ => Vec::new(),
-            });
-        }
+    for name in names {
+        out.extend(match name {
+            Name::Email(mail) => der::value(0x81, mail.as_bytes()),
+            Name::Dns(dns) => der::value(0x82, dns.as_bytes()),
+            Name::Uri(uri) => der::value(0x86, uri.as_bytes()),
+            Name::Ip(IpAddr::V4(ip)) => der::value(0x87, &ip.octets()),
+            Name::Ip(IpAddr::V6(ip)) => der::value(0x87, &ip.octets()),
+            Name::Other => Vec::new(),
+        });
     }
     out
 }

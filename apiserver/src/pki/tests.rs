@@ -1,4 +1,6 @@
 use super::*;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::{AtomicI64, Ordering};
 use x509_parser::prelude::{FromDer, X509Certificate};
@@ -67,6 +69,8 @@ fn makes_every_file_for_its_owner_alone() {
         "ca.key",
         "front-proxy-ca.crt",
         "front-proxy-ca.key",
+        "kubelet-serving-ca.crt",
+        "kubelet-serving-ca.key",
         "kubelet.crt",
         "kubelet.key",
         "sa.key",
@@ -81,7 +85,7 @@ fn second_start_changes_nothing_and_repairs_permissions() {
     let world = today();
     let first = world.start().unwrap();
     std::fs::set_permissions(world.path().join("ca.key"), std::fs::Permissions::from_mode(0o644)).unwrap();
-    world.pass(100);
+    world.pass(3);
     let second = world.start().unwrap();
     for leaf in Leaf::ALL {
         assert_eq!(first.leaf_pem(leaf), second.leaf_pem(leaf), "{leaf:?}");
@@ -124,9 +128,11 @@ fn leaves_renew_while_running_and_authorities_never() {
     let world = today();
     let pki = world.start().unwrap();
     let before = pki.leaf_pem(Leaf::ApiServer);
-    world.pass(365 * 2 / 3 - 2);
-    assert_eq!(pki.leaf_pem(Leaf::ApiServer), before);
+    world.pass(3);
     assert!(pki.check().unwrap().is_empty());
+    world.pass(365 * 2 / 3 - 5);
+    assert_eq!(pki.leaf_pem(Leaf::ApiServer), before);
+    assert_eq!(pki.check().unwrap().into_iter().collect::<Vec<_>>(), [Leaf::Admin], "it lives for a week");
     world.pass(4);
     let after = pki.leaf_pem(Leaf::ApiServer);
     assert_ne!(after, before, "due certificates are replaced when they are used");
@@ -168,12 +174,27 @@ fn a_clock_at_zero_at_first_start_breaks_nothing_later() {
     let verifier = pki.client_verifier().unwrap();
     let chain = || pki.current(Leaf::Admin).certified.cert.clone();
     verifier.verify(&chain()).unwrap();
+    world.now.store(OLDEST_NOW + 3 * DAY, Ordering::SeqCst);
+    verifier.verify(&chain()).unwrap();
     world.now.store(OLDEST_NOW + 30 * DAY, Ordering::SeqCst);
     verifier.verify(&chain()).unwrap();
     world.pass(3000);
     verifier.verify(&chain()).unwrap();
     world.now.store(5, Ordering::SeqCst);
     verifier.verify(&chain()).unwrap();
+}
+
+#[test]
+fn what_was_made_while_the_clock_was_ahead_does_not_live_on() {
+    let world = World::at(OLDEST_NOW + 4000 * DAY);
+    let pki = world.start().unwrap();
+    let ahead = pki.leaf_pem(Leaf::Admin);
+    // A boot without a clock says nothing of how late it is.
+    world.now.store(5, Ordering::SeqCst);
+    assert_eq!(pki.leaf_pem(Leaf::Admin), ahead);
+    world.now.store(OLDEST_NOW + 30 * DAY, Ordering::SeqCst);
+    assert_ne!(pki.leaf_pem(Leaf::Admin), ahead);
+    assert!(!pki.current(Leaf::Admin).ends_after((pki.clock())() + jiff::SignedDuration::from_hours(7 * 24)));
 }
 
 #[test]
@@ -206,6 +227,69 @@ fn an_interrupted_first_start_is_completed() {
     assert!(world.path().join("sa.pub").exists());
 }
 
+/// A folder as earlier versions left it: every leaf below one authority, the administrator's a master's for a year.
+#[test]
+fn an_older_folder_is_brought_up_to_date() {
+    let world = today();
+    let first = world.start().unwrap();
+    let now = (first.clock())();
+    let write = |leaf: Leaf, orgs: &[&str], cn: &str| {
+        let signed = certs::sign_client(&first.ca, cn, orgs, LEAF_LIFE, now).unwrap();
+        std::fs::write(world.path().join(format!("{}.crt", leaf.file())), signed.cert_pem).unwrap();
+        std::fs::write(world.path().join(format!("{}.key", leaf.file())), signed.key_pem).unwrap();
+    };
+    write(Leaf::Admin, &["system:masters"], "kubernetes-admin");
+    write(Leaf::KubeletClient, &["system:masters"], KUBELET_CLIENT);
+    write(Leaf::Kubelet, &["system:nodes"], "system:node:n1");
+    for name in ["kubelet-serving-ca.crt", "kubelet-serving-ca.key"] {
+        std::fs::remove_file(world.path().join(name)).unwrap();
+    }
+    let second = world.start().unwrap();
+    assert_eq!(second.ca_pem(), first.ca_pem());
+    assert_eq!(second.leaf_pem(Leaf::ApiServer), first.leaf_pem(Leaf::ApiServer));
+    assert_eq!(second.current(Leaf::Admin).organizations(), [ADMINS]);
+    assert!(!second.current(Leaf::Admin).ends_after(now + jiff::SignedDuration::from_hours(7 * 24)));
+    assert_eq!(second.current(Leaf::KubeletClient).organizations(), [] as [String; 0]);
+    let issuer = |leaf: Leaf| {
+        let issued = second.current(leaf);
+        let (_, cert) = X509Certificate::from_der(&issued.certified.cert[0]).unwrap();
+        cert.issuer().to_string()
+    };
+    assert_eq!(issuer(Leaf::Kubelet), "CN=kubernetes-kubelet-serving-ca");
+    assert_eq!(issuer(Leaf::Admin), "CN=kubernetes-ca");
+    assert_eq!(world.start().unwrap().leaf_pem(Leaf::Kubelet), second.leaf_pem(Leaf::Kubelet));
+}
+
+#[test]
+fn who_asks_for_new_leaves_gets_them_once() {
+    let world = today();
+    let pki = world.start().unwrap();
+    let before = Leaf::ALL.map(|leaf| pki.leaf_fingerprint(leaf));
+    assert!(pki.answer_request().unwrap().is_empty());
+    std::fs::write(world.path().join(RENEW_REQUEST), "").unwrap();
+    assert_eq!(pki.answer_request().unwrap(), Leaf::ALL.into());
+    let after = Leaf::ALL.map(|leaf| pki.leaf_fingerprint(leaf));
+    assert!(before.iter().zip(&after).all(|(before, after)| before != after && after.len() == 64));
+    assert!(pki.answer_request().unwrap().is_empty());
+}
+
+#[test]
+fn clients_are_signed_beside_the_server() {
+    let world = today();
+    let pki = world.start().unwrap();
+    let now = (pki.clock())();
+    let hour = Duration::from_secs(3600);
+    let (signed, ca) = sign_client_in(&world.path(), "root", &["system:masters"], hour, now).unwrap();
+    assert_eq!(ca, pki.ca_pem());
+    let chain = [CertificateDer::from_pem_slice(signed.cert_pem.as_bytes()).unwrap()];
+    let verifier = pki.client_verifier().unwrap();
+    verifier.verify(&chain).unwrap();
+    world.now.fetch_add(3601, Ordering::SeqCst);
+    assert!(verifier.verify(&chain).is_err(), "it is over after an hour");
+    let elsewhere = sign_client_in(Path::new("/nonexistent"), "root", &[], hour, now);
+    assert!(matches!(elsewhere, Err(PkiError::Read { .. })));
+}
+
 #[test]
 fn strangers_certificates_are_refused() {
     let (ours, theirs) = (today().start().unwrap(), today().start().unwrap());
@@ -216,6 +300,7 @@ fn strangers_certificates_are_refused() {
         verifier.verify(&ours.current(Leaf::ApiServer).certified.cert).is_err(),
         "a server's is no client's"
     );
+    assert!(verifier.verify(&ours.current(Leaf::Kubelet).certified.cert).is_err());
     assert!(verifier.verify(&[]).is_err());
 }
 

@@ -38,9 +38,10 @@ impl Pki {
         ClientVerifier::new(authorities, self.options.clock.clone())
     }
 
-    fn roots(&self) -> Result<Arc<RootCertStore>, PkiError> {
+    /// Of kubelets' ports alone.
+    fn kubelet_roots(&self) -> Result<Arc<RootCertStore>, PkiError> {
         let mut roots = RootCertStore::empty();
-        roots.add(self.ca.der.clone()).map_err(tls_error)?;
+        roots.add(self.kubelet_ca.der.clone()).map_err(tls_error)?;
         Ok(Arc::new(roots))
     }
 
@@ -65,13 +66,13 @@ impl Pki {
         serving(&known, Arc::new(Current { pki: self.clone(), leaf }))
     }
 
-    /// For calls to kubelets: presents `apiserver-kubelet-client`, trusts the cluster's CA alone. Without ALPN, because
-    /// exec, attach and port-forward upgrade HTTP/1.1 connections.
+    /// For calls to kubelets: presents `apiserver-kubelet-client`, trusts the authority of kubelets' ports alone. Without
+    /// ALPN, because exec, attach and port-forward upgrade HTTP/1.1 connections.
     pub fn client_config_for_kubelet(self: &Arc<Self>) -> Result<Arc<ClientConfig>, PkiError> {
         let config = ClientConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()
             .map_err(tls_error)?
-            .with_root_certificates(self.roots()?)
+            .with_root_certificates(self.kubelet_roots()?)
             .with_client_cert_resolver(Arc::new(Current { pki: self.clone(), leaf: Leaf::KubeletClient }));
         Ok(Arc::new(config))
     }

@@ -1,8 +1,8 @@
 //! PATCH `application/apply-patch+yaml`: server-side apply.
 
-use super::decode::{Expected, yaml_document};
+use super::decode::Expected;
 use super::metadata::{of, text};
-use super::{Scope, WriteOptions};
+use super::{Scope, WriteOptions, yaml};
 use crate::custom::Memo;
 use coracle_api::decode::FieldValidation;
 use coracle_api::managed::{self, Request};
@@ -20,7 +20,7 @@ impl Configuration {
     /// 400 for what is no YAML, or no map.
     pub fn parse(body: &[u8]) -> Result<Self, ApiError> {
         let bad = |why: &str| ApiError::bad_request(format!("error decoding YAML: {why}"));
-        let (object, problems) = yaml_document(body).map_err(|why| bad(&why))?;
+        let (object, problems) = yaml::document(body).map_err(|why| bad(&why))?;
         if !object.is_object() {
             let what = match object {
                 Value::Array(_) => "array",

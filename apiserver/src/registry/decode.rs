@@ -1,5 +1,6 @@
 //! Request bodies: media type, syntax, kind.
 
+use super::yaml;
 use crate::custom::CustomResource;
 use bytes::Bytes;
 use coracle_api::decode::{self, DecodeError, FieldValidation, Problems};
@@ -24,7 +25,7 @@ pub fn media_type(headers: &HeaderMap) -> &str {
 pub fn document(headers: &HeaderMap, body: &[u8], wanted: &str) -> Result<Value, ApiError> {
     match media_type(headers).to_ascii_lowercase().as_str() {
         "" | "application/json" => json(body, wanted),
-        "application/yaml" => yaml(body, wanted).map(|(value, _)| value),
+        "application/yaml" => from_yaml(body, wanted).map(|(value, _)| value),
         protobuf::MEDIA_TYPE => from_protobuf(body, ("v1", wanted)),
         _ => Err(ApiError::unsupported_media_type(ACCEPTED)),
     }
@@ -49,39 +50,13 @@ fn from_protobuf(body: &[u8], fallback: (&str, &str)) -> Result<Value, ApiError>
     })
 }
 
-fn yaml(body: &[u8], wanted: &str) -> Result<(Value, Vec<String>), ApiError> {
+fn from_yaml(body: &[u8], wanted: &str) -> Result<(Value, Vec<String>), ApiError> {
     let bad = |why: String| {
         ApiError::bad_request(format!(
             "the object provided is unrecognized (must be of type {wanted}): {why}"
         ))
     };
-    yaml_document(body).map_err(|e| bad(format!("yaml parse error: {e}")))
-}
-
-/// Any YAML document, and which of its keys are given twice, in the words of upstream's parser. Of duplicate keys the
-/// last one counts.
-pub(super) fn yaml_document(body: &[u8]) -> Result<(Value, Vec<String>), String> {
-    let text = std::str::from_utf8(body).map_err(|e| e.to_string())?;
-    // What programs send is mostly JSON, which is YAML too and read many times quicker. Its mistakes are told as YAML's.
-    if body.trim_ascii_start().first() == Some(&b'{')
-        && let Ok((value, twice)) = decode::parse(body)
-        && twice.is_empty()
-    {
-        return Ok((value, twice));
-    }
-    let once = match serde_saphyr::from_str(text) {
-        Ok(value) => return Ok((value, Vec::new())),
-        Err(error) => error,
-    };
-    let serde_saphyr::Error::DuplicateMappingKey { key, .. } = once.without_snippet() else {
-        return Err(once.to_string());
-    };
-    let line = once.location().map_or(0, |at| at.line());
-    let key = key.as_deref().unwrap_or_default();
-    let problem = format!("yaml: unmarshal errors:\n  line {line}: key {key:?} already set in map");
-    let options = serde_saphyr::options! { duplicate_keys: serde_saphyr::DuplicateKeyPolicy::LastWins };
-    let value = serde_saphyr::from_str_with_options(text, options).map_err(|e| e.to_string())?;
-    Ok((value, vec![problem]))
+    yaml::document(body).map_err(|e| bad(format!("yaml parse error: {e}")))
 }
 
 /// The kind of object that a request expects in its body.
@@ -125,7 +100,7 @@ impl Expected<'_> {
         let (json, mut problems) = match media_type(headers).to_ascii_lowercase().as_str() {
             "" | "application/json" => (body.clone(), Vec::new()),
             "application/yaml" => {
-                let (object, twice) = yaml(body, self.kind)?;
+                let (object, twice) = from_yaml(body, self.kind)?;
                 (serde_json::to_vec(&object).map_err(ApiError::internal)?.into(), twice)
             }
             _ => return Err(ApiError::unsupported_media_type(&ACCEPTED[..2])),
@@ -154,7 +129,7 @@ impl Expected<'_> {
             "" | "application/json" => body.clone(),
             "application/yaml" => {
                 let object;
-                (object, twice) = yaml(body, self.kind)?;
+                (object, twice) = from_yaml(body, self.kind)?;
                 serde_json::to_vec(&object).map_err(ApiError::internal)?.into()
             }
             protobuf::MEDIA_TYPE => {

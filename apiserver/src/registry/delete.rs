@@ -6,7 +6,8 @@
 use super::delete_options::Propagation;
 use super::gate::{Asked, Operation};
 use super::metadata::{finalizers, is_deleting, of, text, time_text};
-use super::{ATTEMPTS, DeleteOptions, Scope};
+use super::{ATTEMPTS, DeleteOptions, Scope, store_error};
+use crate::store::{Op, Txn};
 use coracle_api::{ApiError, Object};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -48,6 +49,26 @@ impl Scope<'_> {
     /// Deletes the object named by the scope.
     pub async fn delete(&self, options: &DeleteOptions) -> Result<Deleted, ApiError> {
         self.delete_named(self.name, options).await
+    }
+
+    /// Whether the object is in the store, and cannot be read.
+    pub fn is_unreadable(&self) -> bool {
+        let key = self.key(self.name);
+        self.registry.store.unreadable(&key).is_some_and(|found| found.key == key)
+    }
+
+    /// Removes an object that cannot be read: without finalizers, admission, or a last state for watchers, who never saw
+    /// it.
+    pub async fn delete_unreadable(&self) -> Result<Deleted, ApiError> {
+        let ops = vec![Op::Delete { key: self.key(self.name) }];
+        self.registry.store.commit(Txn { ops, ..Txn::default() }).await.map_err(store_error)?;
+        tracing::warn!(
+            key = &*self.key(self.name),
+            user = self.user.name,
+            "deleted an object that cannot be read"
+        );
+        let object = json!({ "metadata": { "name": self.name, "namespace": self.namespace } });
+        Ok(Deleted { object, gone: true })
     }
 
     pub(super) async fn delete_named(

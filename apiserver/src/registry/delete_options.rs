@@ -23,6 +23,8 @@ pub struct DeleteOptions {
     pub accepted: bool,
     pub uid: Option<String>,
     pub resource_version: Option<String>,
+    /// Of an object that the store cannot read, nothing is looked at before it goes.
+    pub ignore_read_errors: bool,
 }
 
 impl DeleteOptions {
@@ -64,10 +66,14 @@ struct Sent<'a> {
 }
 
 impl Query {
-    /// From the body where there is one, otherwise from the query.
+    /// From the body where there is one, otherwise from the query. What either asks only to be tried is only tried.
     pub fn delete_options(&self, body: Option<&Value>) -> Result<DeleteOptions, ApiError> {
         match body {
-            Some(body) => Sent::from_body(body)?.check(),
+            Some(body) => {
+                let options = Sent::from_body(body)?.check()?;
+                let tried = Sent { dry_run: self.all("dryRun"), ..Sent::default() }.check()?;
+                Ok(DeleteOptions { dry_run: options.dry_run || tried.dry_run, ..options })
+            }
             None => Sent {
                 dry_run: self.all("dryRun"),
                 grace_seconds: self.integer("gracePeriodSeconds")?,
@@ -154,11 +160,12 @@ impl<'a> Sent<'a> {
             accepted: self.orphan == Some(false),
             uid: self.uid.map(str::to_owned),
             resource_version: self.resource_version.map(str::to_owned),
+            ignore_read_errors: self.ignore_read_errors,
         })
     }
 
-    /// Deletion of what cannot be read is about nothing else. It changes nothing here: the store keeps no object that
-    /// it cannot read, and upstream's feature of that name is off by default.
+    /// Deletion of what cannot be read is about nothing else. Where an object can be read, the option changes
+    /// nothing.
     fn check_unsafe(&self, errors: &mut Vec<FieldError>) {
         let conditions = self.uid.is_some() || self.resource_version.is_some();
         for (set, name) in [
@@ -196,6 +203,16 @@ mod tests {
     use super::*;
 
     #[test]
+    fn either_makes_it_a_trial() {
+        let of = |query, body| Query::new(Some(query)).delete_options(Some(&body));
+        assert!(of("dryRun=All", json!({})).unwrap().dry_run);
+        assert!(of("", json!({ "dryRun": ["All"] })).unwrap().dry_run);
+        assert!(!of("gracePeriodSeconds=5", json!({})).unwrap().dry_run);
+        assert_eq!(of("gracePeriodSeconds=5", json!({})).unwrap().grace_seconds, None);
+        assert_eq!(of("dryRun=", json!({ "dryRun": ["All"] })).unwrap_err().code, 422);
+    }
+
+    #[test]
     fn from_query_and_body() {
         let query = Query::new(Some("gracePeriodSeconds=5&propagationPolicy=Orphan&dryRun=All&uid=u"));
         let from_query = query.delete_options(None).unwrap();
@@ -207,7 +224,7 @@ mod tests {
         let from_body = query.delete_options(Some(&body)).unwrap();
         assert_eq!(from_body.uid.as_deref(), Some(""));
         assert_eq!(from_body.resource_version.as_deref(), Some("5"));
-        assert!(from_body.accepted && !from_body.dry_run);
+        assert!(from_body.accepted && from_body.dry_run, "what is asked to be tried is tried");
         assert_eq!(from_body.propagation, Some(Propagation::Background));
     }
 

@@ -38,6 +38,7 @@ pub struct Page {
 impl Scope<'_> {
     pub async fn list(&self, options: &ListOptions) -> Result<Page, ApiError> {
         let filter = self.filter(options)?;
+        self.check_readable(&self.prefix(), |_| true)?;
         if options.continue_token.is_empty() {
             let snapshot = self.list_snapshot(options).await?;
             let filter = self.with_foreign(filter, options, &snapshot).await?;

@@ -20,21 +20,26 @@ pub mod options;
 pub mod ownership;
 pub mod patch;
 mod pods;
+pub mod query;
 mod resize;
 mod scale;
 mod selectable;
 pub mod selection;
+mod selectors;
 mod shown;
 pub mod subresource;
 pub mod update;
 mod watch;
+pub(crate) mod yaml;
 
 pub use commit::Written;
 pub use delete::Deleted;
 pub use delete_options::{DeleteOptions, Propagation};
 pub use list::Page;
-pub use options::{ListOptions, Query, SentOptions, WriteOptions};
+pub use options::{ListOptions, SentOptions, WriteOptions};
 pub use patch::Patch;
+pub use query::Query;
+pub use selectors::Selectors;
 pub use update::Part;
 
 pub use watch::{Message, Watch};
@@ -95,6 +100,14 @@ impl Scope<'_> {
         format!("{}/{}/{name}", self.resource.storage.key, self.namespace).into()
     }
 
+    /// Of the keys of the collection.
+    fn prefix(&self) -> String {
+        match self.namespace {
+            "" => format!("{}/", self.resource.storage.key),
+            namespace => format!("{}/{namespace}/", self.resource.storage.key),
+        }
+    }
+
     fn env(&self) -> Env<'_> {
         Env { user: self.user, now: self.now, read: &*self.registry.cache }
     }
@@ -128,15 +141,32 @@ impl Scope<'_> {
     /// The present object, from the cache, or after a failed guard straight from the store.
     async fn current(&self, name: &str, fresh: bool) -> Result<Option<Arc<CachedObject>>, ApiError> {
         if !fresh {
-            return Ok(self.registry.cache.find(&self.resource.storage.key, self.namespace, name));
+            return self.cached(name);
         }
         let stored: Option<KeyValue> = self.registry.store.get(&self.key(name)).await.map_err(store_error)?;
         Ok(stored.map(|kv| Arc::new(CachedObject::new(&kv, Some(&*self.strategy)))))
     }
 
     pub fn get(&self) -> Result<Arc<CachedObject>, ApiError> {
-        let found = self.registry.cache.find(&self.resource.storage.key, self.namespace, self.name);
-        found.ok_or_else(|| self.not_found(self.name))
+        self.cached(self.name)?.ok_or_else(|| self.not_found(self.name))
+    }
+
+    fn cached(&self, name: &str) -> Result<Option<Arc<CachedObject>>, ApiError> {
+        let found = self.registry.cache.find(&self.resource.storage.key, self.namespace, name);
+        if found.is_none() {
+            let key = self.key(name);
+            self.check_readable(&key, |known| known == &*key)?;
+        }
+        Ok(found)
+    }
+
+    /// Refuses what would show less than there is: with a value under `prefix` that is `asked` for and that the store
+    /// cannot read.
+    fn check_readable(&self, prefix: &str, asked: impl Fn(&str) -> bool) -> Result<(), ApiError> {
+        match self.registry.store.unreadable(prefix).filter(|found| asked(&found.key)) {
+            Some(found) => Err(store_error(StoreError::Unreadable(found))),
+            None => Ok(()),
+        }
     }
 }
 
@@ -150,6 +180,10 @@ pub fn store_error(error: StoreError) -> ApiError {
         StoreError::Future { asked, newest } => list::too_large_version(asked, newest),
         StoreError::ReadOnly(why) => ApiError::unavailable(format!("the store is read-only: {why}")),
         StoreError::Closed => ApiError::unavailable("the server is shutting down"),
+        other @ (StoreError::Unreadable(_) | StoreError::Seal { .. }) => {
+            tracing::error!(error = &other as &dyn std::error::Error, "encryption at rest");
+            ApiError::internal(crate::config_file::chain(&other))
+        }
         other => {
             tracing::error!(error = &other as &dyn std::error::Error, "store failed");
             ApiError::internal(other)

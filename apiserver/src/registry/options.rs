@@ -1,10 +1,11 @@
-//! Query parameters of requests, parsed whole before anything happens.
+//! Options of requests, read from their query whole before anything happens.
 //!
 //! See <https://kubernetes.io/docs/reference/using-api/api-concepts/>.
 
-use super::go;
+use super::{Query, Selectors};
 use coracle_api::decode::FieldValidation;
 use coracle_api::{ApiError, FieldError};
+use std::sync::Arc;
 
 /// Upstream's limit of `fieldManager`, in bytes.
 const FIELD_MANAGER_BYTES: usize = 128;
@@ -37,8 +38,8 @@ pub enum VersionMatch {
 /// Options of list, watch and deletecollection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ListOptions {
-    pub label_selector: String,
-    pub field_selector: String,
+    /// None where everything is selected.
+    pub selectors: Option<Arc<Selectors>>,
     /// The name in the path of a watch of one object (the old form).
     pub name: Option<String>,
     /// 0 is no limit.
@@ -52,32 +53,7 @@ pub struct ListOptions {
     pub send_initial_events: Option<bool>,
 }
 
-/// The values of a query by name.
-pub struct Query(Vec<(String, String)>);
-
 impl Query {
-    pub fn new(query: Option<&str>) -> Self {
-        let pairs = form_urlencoded::parse(query.unwrap_or_default().as_bytes());
-        Self(pairs.map(|(k, v)| (k.into_owned(), v.into_owned())).collect())
-    }
-
-    pub fn get(&self, name: &str) -> Option<&str> {
-        self.0.iter().find(|(k, _)| k == name).map(|(_, v)| v.as_str())
-    }
-
-    pub fn all(&self, name: &str) -> Vec<&str> {
-        self.0.iter().filter(|(k, _)| k == name).map(|(_, v)| v.as_str()).collect()
-    }
-
-    /// Anything but `false` and `0` counts as true, no value too, as in upstream's conversion.
-    pub fn flag(&self, name: &str) -> Option<bool> {
-        self.get(name).map(|v| v != "0" && !v.eq_ignore_ascii_case("false"))
-    }
-
-    pub(super) fn integer(&self, name: &str) -> Result<Option<i64>, ApiError> {
-        self.get(name).map(|text| go::parse_int(text).map_err(ApiError::bad_request)).transpose()
-    }
-
     pub fn write_options(&self, kind: &str) -> Result<WriteOptions, ApiError> {
         let mut errors = Vec::new();
         let dry_run = dry_run(&self.all("dryRun"), &mut errors);
@@ -96,13 +72,14 @@ impl Query {
         Ok(WriteOptions { dry_run, field_validation, force, field_manager, sent, patch })
     }
 
-    pub fn list_options(&self) -> Result<ListOptions, ApiError> {
+    /// `selectors` are those that the request was authorized for.
+    pub fn list_options(&self, selectors: Option<Arc<Selectors>>) -> Result<ListOptions, ApiError> {
+        selectors.as_ref().map_or(Ok(()), |selectors| selectors.check_readable())?;
         let text = |name: &str| self.get(name).unwrap_or_default().to_owned();
         let timeout_seconds = self.integer("timeoutSeconds")?;
         let limit = self.integer("limit")?.unwrap_or(0);
         let options = ListOptions {
-            label_selector: text("labelSelector"),
-            field_selector: text("fieldSelector"),
+            selectors,
             name: None,
             // Not an error, and no limit, as upstream.
             limit: usize::try_from(limit).unwrap_or(0),
@@ -210,7 +187,7 @@ mod tests {
     use super::*;
 
     fn refused(query: &str) -> (u16, String) {
-        let error = Query::new(Some(query)).list_options().unwrap_err();
+        let error = Query::new(Some(query)).list_options(None).unwrap_err();
         (error.code, error.message)
     }
 
@@ -227,8 +204,11 @@ mod tests {
         ] {
             assert_eq!(refused(query), (400, words.to_owned()), "{query}");
         }
-        assert_eq!(Query::new(Some("limit=-1")).list_options().unwrap().limit, 0);
-        assert_eq!(Query::new(Some("timeoutSeconds=-1")).list_options().unwrap().timeout_seconds, Some(-1));
+        assert_eq!(Query::new(Some("limit=-1")).list_options(None).unwrap().limit, 0);
+        assert_eq!(
+            Query::new(Some("timeoutSeconds=-1")).list_options(None).unwrap().timeout_seconds,
+            Some(-1)
+        );
     }
 
     #[test]
@@ -264,20 +244,6 @@ mod tests {
         let both = refused("watch=1&sendInitialEvents=true&resourceVersionMatch=Exact").1;
         assert!(both.contains("[resourceVersionMatch: Forbidden: sendInitialEvents requires"), "{both}");
         assert!(both.ends_with("supported values: \"NotOlderThan\"]"), "{both}");
-    }
-
-    #[test]
-    fn flags() {
-        for (query, expected) in [
-            ("watch", true),
-            ("watch=maybe", true),
-            ("watch=False", false),
-            ("watch=0", false),
-            ("watch=1", true),
-        ] {
-            assert_eq!(Query::new(Some(query)).flag("watch"), Some(expected), "{query}");
-        }
-        assert_eq!(Query::new(None).flag("watch"), None);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Selectors of list, watch and deletecollection requests.
 
 use super::selectable::canonical;
-use super::{ListOptions, Scope};
+use super::{ListOptions, Scope, Selectors};
 use crate::cache::{CachedObject, Filter, Snapshot};
 use crate::custom::text_at;
 use coracle_api::{ApiError, FieldSelector, LabelSelector, Object};
@@ -21,15 +21,13 @@ pub fn matches(fields: &FieldSelector, object: &Object) -> bool {
 impl Scope<'_> {
     /// The objects that the request is about, as a filter for the cache.
     pub(super) fn filter(&self, options: &ListOptions) -> Result<Filter, ApiError> {
-        let bad = |error: String| ApiError::bad_request(error);
-        let labels = LabelSelector::parse(&options.label_selector).map_err(|e| bad(e.to_string()))?;
-        let mut fields = FieldSelector::parse(&options.field_selector).map_err(|e| bad(e.to_string()))?;
+        let Selectors { labels, mut fields, .. } = options.selectors.as_deref().cloned().unwrap_or_default();
         let indexed: Vec<&str> =
             self.strategy.fields(&Value::Null).into_iter().map(|(name, _)| name).collect();
         for requirement in &mut fields.requirements {
             let field =
                 canonical(self.resource, self.strategy.custom().map(|c| &**c), &indexed, &requirement.field)
-                    .map_err(bad)?;
+                    .map_err(ApiError::bad_request)?;
             if field != requirement.field {
                 requirement.field = field.to_owned();
             }
@@ -52,14 +50,11 @@ impl Scope<'_> {
 
     /// What the selector asks of fields that are known only after a webhook has converted the object; the filter does not
     /// ask for them.
-    pub fn foreign_fields(&self, options: &ListOptions) -> Result<Option<FieldSelector>, ApiError> {
-        if options.field_selector.is_empty() || !self.is_foreign() {
-            return Ok(None);
-        }
-        let parsed = FieldSelector::parse(&options.field_selector);
-        let mut fields = parsed.map_err(|e| ApiError::bad_request(e.to_string()))?;
+    pub fn foreign_fields(&self, options: &ListOptions) -> Option<FieldSelector> {
+        let selectors = options.selectors.as_ref().filter(|_| self.is_foreign())?;
+        let mut fields = selectors.fields.clone();
         fields.requirements.retain(|requirement| !requirement.field.starts_with(OF_METADATA));
-        Ok((!fields.is_everything()).then_some(fields))
+        (!fields.is_everything()).then_some(fields)
     }
 
     /// The filter, which also knows which objects match what is known only after a conversion.
@@ -69,7 +64,7 @@ impl Scope<'_> {
         options: &ListOptions,
         snapshot: &Snapshot,
     ) -> Result<Filter, ApiError> {
-        let (Some(fields), Some(custom)) = (self.foreign_fields(options)?, self.strategy.custom()) else {
+        let (Some(fields), Some(custom)) = (self.foreign_fields(options), self.strategy.custom()) else {
             return Ok(filter);
         };
         let candidates = self.candidates(&snapshot.objects, &filter, None);
@@ -105,7 +100,7 @@ impl Scope<'_> {
         // One exact field tells where to look; the selector below asks for it as well.
         let field = fields.requirements.iter().find(|r| !r.negated && !r.value.is_empty());
         let field = field.map(|r| (r.field.clone(), r.value.clone()));
-        let selective = !options.label_selector.is_empty() || !options.field_selector.is_empty();
+        let selective = options.selectors.is_some();
         if labels.is_everything() && fields.is_everything() {
             return Filter { namespace, name, selective, ..Filter::default() };
         }

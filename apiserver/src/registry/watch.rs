@@ -62,6 +62,7 @@ impl Scope<'_> {
         let storage = &*self.resource.storage.key;
         let cache = self.registry.cache.clone();
         if wants_initial {
+            self.check_readable(&self.prefix(), |_| true)?;
             match asked {
                 Some(asked) => self.reach(asked).await?,
                 None => self.catch_up().await,

@@ -4,6 +4,7 @@
 //! so is the namespace of cluster-scoped ones (`nodes.//n1`). Values are the JSON of the object without its
 //! `metadata.resourceVersion`, which is the revision of its last change.
 
+mod encrypting;
 mod history;
 mod keyspace;
 pub mod memory;
@@ -12,9 +13,11 @@ pub mod sled;
 pub mod suite;
 
 pub use self::sled::SledStore;
+pub use encrypting::Encrypting;
 pub use history::Limits;
 pub use memory::MemoryStore;
 
+use crate::encryption::{OpenError, SealError, path};
 use bytes::Bytes;
 use std::sync::Arc;
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -131,6 +134,25 @@ pub enum StoreError {
     },
     #[error("store damaged: {0}")]
     Damaged(String),
+    /// A value is encrypted, and cannot be decrypted.
+    #[error(transparent)]
+    Unreadable(Unreadable),
+    /// A value cannot be encrypted, so it was not written.
+    #[error("unable to transform key {:?} for the store", path(key))]
+    Seal {
+        key: Arc<str>,
+        #[source]
+        source: SealError,
+    },
+}
+
+/// A value that the store holds and cannot read, and why.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("unable to transform key {:?}", path(key))]
+pub struct Unreadable {
+    pub key: Arc<str>,
+    #[source]
+    pub source: Arc<OpenError>,
 }
 
 /// Is told of commits, in order. False when it wants no more; it is dropped then, and when the store closes.
@@ -171,6 +193,27 @@ pub trait Store: Send + Sync + 'static {
 
     /// Why writes are refused at the moment, if they are.
     fn read_only(&self) -> Option<String>;
+
+    /// The first key under `prefix` whose value cannot be read. Ranges leave it out.
+    fn unreadable(&self, _prefix: &str) -> Option<Unreadable> {
+        None
+    }
+
+    /// Whether the key's value would be stored differently if it were written again.
+    async fn is_stale(&self, _key: &str) -> bool {
+        false
+    }
+
+    /// Takes away every trace of values that were written over or deleted, history included, and remembers `mark` when
+    /// that is done. Commits go on meanwhile.
+    async fn scrub(&self, _mark: &str) -> Result<(), StoreError> {
+        self.compact(self.revision()).await
+    }
+
+    /// The mark of the last scrubbing that was done; `None` where nothing outlives the process.
+    fn scrubbed(&self) -> Option<String> {
+        None
+    }
 
     /// Makes everything durable and stops. Idempotent.
     async fn close(&self) -> Result<(), StoreError>;

@@ -247,11 +247,9 @@ fn endpoint(endpoint: &Value, kind: &str, path: &Path, errors: &mut Errors) {
 
 fn address(address: &str, kind: &str, path: &Path, errors: &mut Errors) {
     match (kind, address.parse::<IpAddr>()) {
-        ("IPv4", Ok(ip @ IpAddr::V4(_))) | ("IPv6", Ok(ip @ IpAddr::V6(_))) if !ip.is_loopback() => {
-            rules::not_special(address, path, errors);
+        ("IPv4", Ok(IpAddr::V4(_))) | ("IPv6", Ok(IpAddr::V6(_))) => {
+            rules::not_special(address, path, errors)
         }
-        // A node without any network has no other address, and the cluster's DNS is there.
-        ("IPv4", Ok(IpAddr::V4(_))) | ("IPv6", Ok(IpAddr::V6(_))) => {}
         ("IPv4", Ok(_)) => errors.invalid(path, address, "must be an IPv4 address"),
         ("IPv6", Ok(_)) => errors.invalid(path, address, "must be an IPv6 address"),
         ("IPv4" | "IPv6", Err(_)) => rules::ip(address, path, errors),
@@ -292,7 +290,13 @@ mod tests {
             ("ff02::1", "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)"),
         ] {
             assert_eq!(old(ip), [format!("{at}: \"{ip}\": {want}")]);
+            let kind = if ip.contains(':') { "IPv6" } else { "IPv4" };
+            let slice = json!({ "addressType": kind, "endpoints": [{ "addresses": [ip] }] });
+            let at = "endpoints[0].addresses[0]: Invalid value";
+            assert_eq!(errors(&EndpointSlices, slice), [format!("{at}: \"{ip}\": {want}")]);
         }
+        let mapped = json!({ "addressType": "IPv6", "endpoints": [{ "addresses": ["::ffff:127.0.0.1"] }] });
+        assert!(!errors(&EndpointSlices, mapped).is_empty(), "loopback in the clothes of IPv6");
     }
 
     #[test]

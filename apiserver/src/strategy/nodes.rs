@@ -50,9 +50,7 @@ impl Strategy for Nodes {
         let errors = &mut Errors(errors);
         let path = Path::root("spec");
         taints(list_at(object, "spec.taints"), &path.field("taints"), errors);
-        for (i, cidr) in strings_at(object, "spec.podCIDRs").enumerate() {
-            rules::cidr(cidr, &path.field("podCIDRs").index(i), errors);
-        }
+        pod_ranges(object, &path, errors);
         for field in ["capacity", "allocatable"] {
             let here = Path::root("status").field(field);
             for (resource, quantity) in entries_at(&object["status"], field) {
@@ -118,6 +116,28 @@ impl Strategy for Nodes {
             (Some(new), Some(old)) if is_heartbeat(new, old) => Durability::Volatile,
             _ => Durability::Synced,
         }
+    }
+}
+
+/// One range of each family at most, and `podCIDR` is the first of `podCIDRs` where both are there.
+fn pod_ranges(object: &Object, path: &Path, errors: &mut Errors) {
+    let (one, all) = (str_at(object, "spec.podCIDR"), path.field("podCIDRs"));
+    let ranges: Vec<&str> = strings_at(object, "spec.podCIDRs").collect();
+    if !one.is_empty() {
+        rules::cidr(one, &path.field("podCIDR"), errors);
+    }
+    for (i, cidr) in ranges.iter().enumerate() {
+        rules::cidr(cidr, &all.index(i), errors);
+    }
+    if let Some(first) = ranges.first()
+        && !one.is_empty()
+        && *first != one
+    {
+        errors.invalid(&all.index(0), *first, "must be the same as podCIDR");
+    }
+    let families = |v6: bool| ranges.iter().filter(|range| range.contains(':') == v6).count();
+    if families(true) > 1 || families(false) > 1 {
+        errors.invalid(&all, ranges.join(","), "may specify no more than one CIDR for each IP family");
     }
 }
 
@@ -230,6 +250,30 @@ mod tests {
         let mut cordoned = node("a", "Unknown");
         cordoned["spec"] = json!({ "unschedulable": true });
         assert_eq!(Nodes.row(&cordoned, Timestamp::UNIX_EPOCH)[1], "NotReady,SchedulingDisabled");
+    }
+
+    #[test]
+    fn ranges_of_pods_are_checked() {
+        let told = |spec: Value| crate::strategy::testing::errors(&Nodes, json!({ "spec": spec }));
+        assert!(
+            told(json!({ "podCIDR": "10.42.1.0/24", "podCIDRs": ["10.42.1.0/24", "2001:db8::/64"] }))
+                .is_empty()
+        );
+        let cidr = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
+        assert_eq!(
+            told(json!({ "podCIDR": "10.42.1.0 dev lo" })),
+            [format!("spec.podCIDR: Invalid value: \"10.42.1.0 dev lo\": {cidr}")]
+        );
+        assert_eq!(
+            told(json!({ "podCIDR": "0.0.0.0/1", "podCIDRs": ["10.42.1.0/24"] })),
+            ["spec.podCIDRs[0]: Invalid value: \"10.42.1.0/24\": must be the same as podCIDR"]
+        );
+        assert_eq!(
+            told(json!({ "podCIDRs": ["10.42.1.0/24", "10.42.2.0/24"] })),
+            [
+                "spec.podCIDRs: Invalid value: \"10.42.1.0/24,10.42.2.0/24\": may specify no more than one CIDR for each IP family"
+            ]
+        );
     }
 
     #[test]

@@ -8,12 +8,18 @@ use serde_json::Value;
 /// Bytes of an error's text that are passed on, as upstream.
 const SHOWN_BYTES: usize = 2048;
 
+/// Whether an answer says that it is one.
+pub(super) fn successful(received: &Received) -> Result<(), CallError> {
+    let code = received.status.as_u16();
+    if (200..=206).contains(&code) {
+        return Ok(());
+    }
+    Err(CallError::Answered { code, message: explain(code, received) })
+}
+
 /// The JSON of a successful answer.
 pub(super) fn read(received: Received) -> Result<Value, CallError> {
-    let code = received.status.as_u16();
-    if !(200..=206).contains(&code) {
-        return Err(CallError::Answered { code, message: explain(code, &received) });
-    }
+    successful(&received)?;
     serde_json::from_slice(&received.body).map_err(|e| CallError::NotJson(e.to_string()))
 }
 

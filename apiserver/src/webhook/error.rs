@@ -33,6 +33,19 @@ impl CallError {
         }
     }
 
+    /// Whether the same call may succeed a little later, as upstream judges it: a server that was busy or failed by
+    /// itself, and a connection that was cut.
+    pub fn may_pass(&self) -> bool {
+        match self {
+            Self::Answered { code, .. } => matches!(code, 429 | 500 | 504),
+            Self::Transport { source: TransportError::Http(error), .. } => is_reset(error),
+            Self::Transport { source: TransportError::Tls(error), .. } => {
+                error.kind() == io::ErrorKind::ConnectionReset
+            }
+            _ => false,
+        }
+    }
+
     /// Whether a target could not be made at all; nothing was sent.
     pub fn is_configuration(&self) -> bool {
         matches!(self, Self::NoTarget | Self::Url { .. } | Self::Roots(_))
@@ -98,6 +111,12 @@ fn verifying(error: &io::Error) -> String {
 /// A presented name without what rustls puts around it: `DnsName("a")`.
 fn shown(name: &str) -> &str {
     name.split_once('"').and_then(|(_, rest)| rest.rsplit_once('"')).map_or(name, |(inner, _)| inner)
+}
+
+fn is_reset(error: &hyper::Error) -> bool {
+    use std::error::Error as _;
+    let source = error.source().and_then(|source| source.downcast_ref::<io::Error>());
+    source.is_some_and(|source| source.kind() == io::ErrorKind::ConnectionReset)
 }
 
 fn speaking(error: &hyper::Error) -> String {

@@ -7,12 +7,16 @@
 
 mod answer;
 mod error;
+mod fetch;
+pub mod kubeconfig;
 mod pool;
+pub mod remembered;
 pub mod resolve;
 mod target;
 pub mod tls;
 
 pub use error::{CallError, TransportError};
+pub use fetch::get;
 pub use target::Target;
 
 use crate::strategy::Reader;

@@ -5,7 +5,7 @@ use super::resolve::Endpoint;
 use crate::traces;
 use axum::body::Body;
 use bytes::{Bytes, BytesMut};
-use http::header::{ACCEPT, CONTENT_TYPE, HOST, USER_AGENT};
+use http::header::{ACCEPT, CONTENT_TYPE, HOST};
 use http::{HeaderMap, Request, Response, StatusCode, Version};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
@@ -30,9 +30,6 @@ const IDLE_TIME: Duration = Duration::from_secs(90);
 /// Addresses of a service that are tried, one after the other.
 const ATTEMPTS: usize = 3;
 
-/// As upstream names itself to webhooks.
-const AGENT: &str = "kube-apiserver-admission";
-
 /// An answer, read to its end.
 pub(super) struct Received {
     pub status: StatusCode,
@@ -41,7 +38,7 @@ pub(super) struct Received {
 }
 
 /// Finds out whom to connect to; only asked for a new connection.
-type Endpoints<'a> = dyn Fn() -> Result<Vec<Endpoint>, TransportError> + Send + Sync + 'a;
+pub(super) type Endpoints<'a> = dyn Fn() -> Result<Vec<Endpoint>, TransportError> + Send + Sync + 'a;
 
 /// Ends the connection with its last user.
 struct Task(JoinHandle<()>);
@@ -74,6 +71,8 @@ enum Connection {
 pub(super) struct Pool {
     tls: Arc<ClientConfig>,
     name: ServerName<'static>,
+    /// Of every call: who asks.
+    headers: HeaderMap,
     idle: Arc<Mutex<Vec<Single>>>,
     shared: Mutex<Option<Shared>>,
     /// Spreads new connections over the addresses of a service.
@@ -81,9 +80,9 @@ pub(super) struct Pool {
 }
 
 impl Pool {
-    pub fn new(tls: Arc<ClientConfig>, name: ServerName<'static>) -> Self {
+    pub fn new(tls: Arc<ClientConfig>, name: ServerName<'static>, headers: HeaderMap) -> Self {
         let turn = AtomicUsize::new(rand::random::<u16>().into());
-        Self { tls, name, idle: Arc::default(), shared: Mutex::default(), turn }
+        Self { tls, name, headers, idle: Arc::default(), shared: Mutex::default(), turn }
     }
 
     /// `None` for an answer of more than `most` bytes. A kept connection that turns out to be closed is replaced.
@@ -101,7 +100,7 @@ impl Pool {
             };
             let sent = match connection {
                 Connection::Single(single) => self.by_single(single, url, body.clone(), most).await,
-                Connection::Shared(shared) => by_shared(shared, url, body.clone(), most).await,
+                Connection::Shared(shared) => self.by_shared(shared, url, body.clone(), most).await,
             };
             match sent {
                 Err(error) if kept && was_closed(&error) => {}
@@ -172,12 +171,46 @@ impl Pool {
     ) -> Result<Option<Received>, hyper::Error> {
         let mut single = single;
         single.sender.ready().await?;
-        let response = single.sender.send_request(request(url, body, Version::HTTP_11)).await?;
+        let response = single.sender.send_request(self.request(url, body, Version::HTTP_11)).await?;
         let received = receive(response, most).await?;
         if received.is_some() {
             self.keep(single);
         }
         Ok(received)
+    }
+
+    async fn by_shared(
+        &self,
+        shared: Shared,
+        url: &str,
+        body: Bytes,
+        most: usize,
+    ) -> Result<Option<Received>, hyper::Error> {
+        let mut shared = shared;
+        shared.sender.ready().await?;
+        let response = shared.sender.send_request(self.request(url, body, Version::HTTP_2)).await?;
+        receive(response, most).await
+    }
+
+    /// HTTP/2 names the host in the URI, HTTP/1.1 in a header.
+    fn request(&self, url: &str, body: Bytes, version: Version) -> Request<Body> {
+        let uri: http::Uri = url.parse().unwrap_or_default();
+        let mut request = Request::post(url)
+            .version(version)
+            .header(CONTENT_TYPE, "application/json")
+            .header(ACCEPT, "application/json, */*");
+        for (name, value) in &self.headers {
+            request = request.header(name, value);
+        }
+        if let Some(trace) = traces::current() {
+            request = request.header(traces::HEADER, trace);
+        }
+        if version == Version::HTTP_11 {
+            let host = uri.authority().map_or("", |a| a.as_str());
+            request = request.uri(uri.path_and_query().map_or("/", |p| p.as_str())).header(HOST, host);
+        }
+        // Made of a URL that was parsed when the target was.
+        request.body(Body::from(body)).unwrap_or_default()
     }
 
     fn keep(&self, single: Single) {
@@ -205,7 +238,7 @@ async fn sweep(idle: std::sync::Weak<Mutex<Vec<Single>>>) {
     }
 }
 
-async fn dial(endpoint: &Endpoint) -> Result<TcpStream, TransportError> {
+pub(super) async fn dial(endpoint: &Endpoint) -> Result<TcpStream, TransportError> {
     let Endpoint { host, port } = endpoint;
     let failed = |source| {
         let address = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
@@ -216,38 +249,10 @@ async fn dial(endpoint: &Endpoint) -> Result<TcpStream, TransportError> {
     Ok(stream)
 }
 
-async fn by_shared(
-    shared: Shared,
-    url: &str,
-    body: Bytes,
+pub(super) async fn receive(
+    response: Response<Incoming>,
     most: usize,
 ) -> Result<Option<Received>, hyper::Error> {
-    let mut shared = shared;
-    shared.sender.ready().await?;
-    let response = shared.sender.send_request(request(url, body, Version::HTTP_2)).await?;
-    receive(response, most).await
-}
-
-/// HTTP/2 names the host in the URI, HTTP/1.1 in a header.
-fn request(url: &str, body: Bytes, version: Version) -> Request<Body> {
-    let uri: http::Uri = url.parse().unwrap_or_default();
-    let mut request = Request::post(url)
-        .version(version)
-        .header(CONTENT_TYPE, "application/json")
-        .header(ACCEPT, "application/json, */*")
-        .header(USER_AGENT, AGENT);
-    if let Some(trace) = traces::current() {
-        request = request.header(traces::HEADER, trace);
-    }
-    if version == Version::HTTP_11 {
-        let host = uri.authority().map_or("", |a| a.as_str());
-        request = request.uri(uri.path_and_query().map_or("/", |p| p.as_str())).header(HOST, host);
-    }
-    // Made of a URL that was parsed when the target was.
-    request.body(Body::from(body)).unwrap_or_default()
-}
-
-async fn receive(response: Response<Incoming>, most: usize) -> Result<Option<Received>, hyper::Error> {
     let (parts, mut body) = response.into_parts();
     let mut bytes = BytesMut::new();
     while let Some(frame) = body.frame().await {
@@ -260,7 +265,7 @@ async fn receive(response: Response<Incoming>, most: usize) -> Result<Option<Rec
     Ok(Some(Received { status: parts.status, headers: parts.headers, body: bytes.freeze() }))
 }
 
-/// Admission is repeatable, so a call whose kept connection went away before an answer is made once more.
+/// Questions are repeatable, so a call whose kept connection went away before an answer is made once more.
 fn was_closed(error: &hyper::Error) -> bool {
     use std::error::Error as _;
     let reset = error.source().and_then(|source| source.downcast_ref::<io::Error>()).is_some_and(|source| {

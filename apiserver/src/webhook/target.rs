@@ -1,19 +1,26 @@
 //! Where a webhook is, and how it is asked.
 
 use super::error::{CallError, TransportError};
-use super::pool::{Pool, Received};
+use super::pool::{Endpoints, Pool, Received};
 use super::resolve::{self, Endpoint};
 use super::{Call, answer, tls};
 use crate::strategy::Reader;
 use crate::strategy::value::{at, has, i64_at, str_at};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
+use http::header::USER_AGENT;
+use http::{HeaderMap, HeaderValue};
+use rustls::ClientConfig;
 use rustls_pki_types::ServerName;
 use serde_json::Value;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The port of services and URLs that name none.
 const HTTPS: u16 = 443;
+
+/// As upstream names itself to the webhooks of admission and conversion.
+const AGENT: &str = "kube-apiserver-admission";
 
 /// Protocols, as TLS negotiates them.
 const HTTP_1: &[&[u8]] = &[b"http/1.1"];
@@ -56,15 +63,25 @@ impl Target {
     }
 
     fn of_url(url: &str, roots: Option<&[u8]>) -> Result<Self, CallError> {
-        let wrong = |why: &str| CallError::Url { url: url.to_owned(), why: why.to_owned() };
-        let uri: http::Uri = url.parse().map_err(|e: http::uri::InvalidUri| wrong(&e.to_string()))?;
-        let authority = uri.authority().ok_or_else(|| wrong("no host"))?;
-        let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
-        let port = uri.port_u16().unwrap_or(HTTPS);
-        let shown = format!("https://{authority}{}", clean(uri.path()));
+        let (endpoint, shown) = address(url)?;
+        let host = endpoint.host.clone();
         let protocols = if is_local(&host) { HTTP_2_OR_1 } else { HTTP_1 };
-        let place = Place::Host(Endpoint { host: host.clone(), port });
-        Self::at(place, shown, &host, protocols, roots)
+        Self::at(Place::Host(endpoint), shown, &host, protocols, roots)
+    }
+
+    /// For an `https` URL of a kubeconfig. `server_name` is what the certificate must be for, where it is not empty;
+    /// `headers` go with every call; `config` makes the TLS side for the protocols that are offered.
+    pub(super) fn remote(
+        url: &str,
+        server_name: &str,
+        headers: HeaderMap,
+        config: impl FnOnce(&[&[u8]]) -> Result<Arc<ClientConfig>, tls::TlsError>,
+    ) -> Result<Self, CallError> {
+        let (endpoint, shown) = address(url)?;
+        let host = if server_name.is_empty() { &endpoint.host } else { server_name };
+        let name = server_name_of(host, &shown)?;
+        let config = config(HTTP_2_OR_1).map_err(|e| CallError::Roots(e.to_string()))?;
+        Ok(Self { place: Place::Host(endpoint), url: shown, pool: Pool::new(config, name, headers) })
     }
 
     fn at(
@@ -75,9 +92,9 @@ impl Target {
         roots: Option<&[u8]>,
     ) -> Result<Self, CallError> {
         let config = tls::client_config(roots, protocols).map_err(|e| CallError::Roots(e.to_string()))?;
-        let name = ServerName::try_from(host.to_owned())
-            .map_err(|e| CallError::Url { url: url.clone(), why: e.to_string() })?;
-        Ok(Self { place, url, pool: Pool::new(config, name) })
+        let name = server_name_of(host, &url)?;
+        let headers = HeaderMap::from_iter([(USER_AGENT, HeaderValue::from_static(AGENT))]);
+        Ok(Self { place, url, pool: Pool::new(config, name, headers) })
     }
 
     /// The address as messages and traces show it.
@@ -86,9 +103,26 @@ impl Target {
     }
 
     pub(super) async fn post(&self, read: &dyn Reader, call: Call) -> Result<Value, CallError> {
+        self.post_to(call, &|| match &self.place {
+            Place::Host(endpoint) => Ok(vec![endpoint.clone()]),
+            Place::Service { namespace, name, port } => resolve::resolve(read, namespace, name, *port),
+        })
+        .await
+    }
+
+    /// For a target that names its host itself.
+    pub(super) async fn post_directly(&self, call: Call) -> Result<Value, CallError> {
+        self.post_to(call, &|| match &self.place {
+            Place::Host(endpoint) => Ok(vec![endpoint.clone()]),
+            Place::Service { name, .. } => Err(TransportError::NoService(name.clone())),
+        })
+        .await
+    }
+
+    async fn post_to(&self, call: Call, endpoints: &Endpoints<'_>) -> Result<Value, CallError> {
         let url = format!("{}?timeout={}s", self.url, whole_seconds(call.timeout));
         let timeout = call.timeout;
-        let work = self.exchange(read, &url, call);
+        let work = self.exchange(endpoints, &url, call);
         let late = || TransportError::Deadline(timeout);
         match tokio::time::timeout(timeout, work).await {
             Ok(Ok(received)) => answer::read(received),
@@ -97,16 +131,33 @@ impl Target {
         }
     }
 
-    async fn exchange(&self, read: &dyn Reader, url: &str, call: Call) -> Result<Received, CallError> {
+    async fn exchange(
+        &self,
+        endpoints: &Endpoints<'_>,
+        url: &str,
+        call: Call,
+    ) -> Result<Received, CallError> {
         let failed = |source| CallError::Transport { url: url.to_owned(), source };
-        let endpoints = || match &self.place {
-            Place::Host(endpoint) => Ok(vec![endpoint.clone()]),
-            Place::Service { namespace, name, port } => resolve::resolve(read, namespace, name, *port),
-        };
         let most = call.most_bytes;
-        let received = self.pool.post(url, call.body, most, &endpoints).await.map_err(failed)?;
+        let received = self.pool.post(url, call.body, most, endpoints).await.map_err(failed)?;
         received.ok_or_else(|| CallError::TooLarge { url: url.to_owned(), limit: most })
     }
+}
+
+/// Where a URL leads, and how it is shown.
+fn address(url: &str) -> Result<(Endpoint, String), CallError> {
+    let wrong = |why: &str| CallError::Url { url: url.to_owned(), why: why.to_owned() };
+    let uri: http::Uri = url.parse().map_err(|e: http::uri::InvalidUri| wrong(&e.to_string()))?;
+    let authority = uri.authority().ok_or_else(|| wrong("no host"))?;
+    let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
+    let port = uri.port_u16().unwrap_or(HTTPS);
+    Ok((Endpoint { host, port }, format!("https://{authority}{}", clean(uri.path()))))
+}
+
+fn server_name_of(host: &str, url: &str) -> Result<ServerName<'static>, CallError> {
+    let wrong =
+        |e: rustls_pki_types::InvalidDnsNameError| CallError::Url { url: url.to_owned(), why: e.to_string() };
+    ServerName::try_from(host.to_owned()).map_err(wrong)
 }
 
 /// Certificates in PEM, from base64.

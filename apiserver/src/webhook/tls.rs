@@ -7,7 +7,7 @@ use rustls::crypto::ring;
 use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use std::sync::{Arc, OnceLock};
 
 /// Where systems keep their roots, in the order in which Go looks for them.
@@ -33,6 +33,25 @@ pub enum TlsError {
     Verifier(#[from] rustls::client::VerifierBuilderError),
     #[error(transparent)]
     Protocols(#[from] Error),
+    #[error("the private key: {0}")]
+    Key(String),
+    #[error("the certificate and the key do not belong together: {0}")]
+    Identity(Error),
+}
+
+/// A client certificate with its key.
+pub struct Identity {
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+}
+
+impl Identity {
+    /// # Errors
+    /// PEM that holds no certificate or no key.
+    pub fn from_pem(certificate: &[u8], key: &[u8]) -> Result<Self, TlsError> {
+        let key = PrivateKeyDer::from_pem_slice(key).map_err(|e| TlsError::Key(e.to_string()))?;
+        Ok(Self { chain: certificates(certificate)?, key })
+    }
 }
 
 /// For a client that presents no certificate. `bundle` are roots in PEM, without them the machine's own count.
@@ -41,6 +60,18 @@ pub enum TlsError {
 /// # Errors
 /// Roots that cannot be read.
 pub fn client_config(bundle: Option<&[u8]>, protocols: &[&[u8]]) -> Result<Arc<ClientConfig>, TlsError> {
+    client_config_as(bundle, None, protocols)
+}
+
+/// As [`client_config`], for a client that may present a certificate.
+///
+/// # Errors
+/// Roots that cannot be read, or a key that is another certificate's.
+pub fn client_config_as(
+    bundle: Option<&[u8]>,
+    identity: Option<Identity>,
+    protocols: &[&[u8]],
+) -> Result<Arc<ClientConfig>, TlsError> {
     let provider = Arc::new(ring::default_provider());
     let (roots, certificates) = match bundle {
         Some(pem) => {
@@ -50,11 +81,16 @@ pub fn client_config(bundle: Option<&[u8]>, protocols: &[&[u8]]) -> Result<Arc<C
         None => (system_roots()?, Vec::new()),
     };
     let usual = WebPkiServerVerifier::builder_with_provider(roots, provider.clone()).build()?;
-    let mut config = ClientConfig::builder_with_provider(provider)
+    let builder = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(Verifier { usual, certificates }))
-        .with_no_client_auth();
+        .with_custom_certificate_verifier(Arc::new(Verifier { usual, certificates }));
+    let mut config = match identity {
+        None => builder.with_no_client_auth(),
+        Some(Identity { chain, key }) => {
+            builder.with_client_auth_cert(chain, key).map_err(TlsError::Identity)?
+        }
+    };
     config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
     Ok(Arc::new(config))
 }

@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use coracle_api::UserInfo;
 use coracle_apiserver::admission;
 use coracle_apiserver::authn::{Authenticator, Reference, ServiceAccountTokens};
-use coracle_apiserver::authz::Chain;
+use coracle_apiserver::authz::{Chain, Gate};
 use coracle_apiserver::bootstrap::{self, BootstrapConfig};
 use coracle_apiserver::health::Health;
 use coracle_apiserver::pki::{Pki, PkiOptions};
@@ -23,13 +23,13 @@ const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 
 /// With upstream's default roles and admission; the user is a member of `system:masters`.
-async fn cluster() -> (Fixture, Arc<Pki>, tempfile::TempDir) {
+pub async fn cluster() -> (Fixture, Arc<Pki>, tempfile::TempDir) {
     let dir = tempfile::tempdir().unwrap();
     let pki = Pki::ensure(dir.path(), PkiOptions::default()).unwrap();
     let store: Arc<dyn Store> = MemoryStore::new();
     let cache = server::load_cache(store.clone()).await.unwrap();
     let tokens = Arc::new(ServiceAccountTokens::new(pki.service_account_key()));
-    let authorizer = Arc::new(Chain::new(cache.clone(), server::rbac_generation(cache.clone())));
+    let authorizer = Gate::new(Chain::new(cache.clone(), server::rbac_generation(cache.clone())));
     let admission = admission::Chain::new(cache.clone(), &admission::Config::default()).unwrap();
     let config = ServerConfig {
         authenticator: Some(Arc::new(Authenticator::new(&pki, tokens, cache.clone()).unwrap())),
@@ -58,12 +58,12 @@ async fn cluster() -> (Fixture, Arc<Pki>, tempfile::TempDir) {
     (Fixture { api, router, user }, pki, dir)
 }
 
-fn user(fixture: &Fixture, name: &str, groups: &[&str]) -> Fixture {
+pub fn user(fixture: &Fixture, name: &str, groups: &[&str]) -> Fixture {
     fixture.as_user(Some(UserInfo::authenticated(name, groups)))
 }
 
 /// Grants the rules to the user `name` in the whole cluster.
-async fn grant(admin: &Fixture, name: &str, rules: Value) {
+pub async fn grant(admin: &Fixture, name: &str, rules: Value) {
     let metadata = json!({ "name": name });
     let role = json!({ "kind": "ClusterRole", "apiVersion": "rbac.authorization.k8s.io/v1", "metadata": metadata, "rules": rules });
     admin.post(&format!("{RBAC}/clusterroles"), &role).await.expect(201);

@@ -4,8 +4,9 @@ use crate::support::*;
 use axum::body::Body;
 use coracle_api::UserInfo;
 use coracle_apiserver::flowcontrol;
+use coracle_apiserver::http::RequestInfo;
 use coracle_apiserver::server::EdgeOptions;
-use http::Request;
+use http::{Method, Request};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
@@ -109,7 +110,7 @@ async fn answers_name_the_schema_and_the_level() {
     assert_eq!(row["cells"][5], "False");
 }
 
-/// A request whose body does not end holds its seat; the next one is refused as upstream refuses.
+/// Who finds no seat is refused as upstream refuses. A request whose body does not come gives its seat back.
 #[tokio::test]
 async fn a_level_without_seats_refuses() {
     let options = EdgeOptions {
@@ -123,24 +124,12 @@ async fn a_level_without_seats_refuses() {
     fixture.post(SCHEMAS, &schema("mine", "mine", "alice")).await.expect(201);
     until(&fixture, &format!("{SCHEMAS}/mine"), |s| s["status"]["conditions"][0]["reason"] == "Found").await;
     let alice = fixture.as_user(Some(UserInfo::authenticated("alice", &[])));
-    let endless = Body::from_stream(futures::stream::pending::<Result<bytes::Bytes, std::io::Error>>());
-    let request =
-        Request::post(CONFIG_MAPS).header("content-type", "application/json").body(endless).unwrap();
-    let holding = tokio::spawn({
-        let alice = alice.clone();
-        async move { alice.send(request).await }
-    });
-    let page = "/debug/api_priority_and_fairness/dump_priority_levels";
-    let began = Instant::now();
-    loop {
-        let text = String::from_utf8(fixture.get(page).await.body.to_vec()).unwrap();
-        let line = text.lines().find(|l| l.starts_with("mine,")).unwrap_or_default().to_owned();
-        if line.split(',').nth(5).map(str::trim) == Some("1") {
-            break;
-        }
-        assert!(began.elapsed() < Duration::from_secs(20), "{text}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    let user = UserInfo::authenticated("alice", &[]);
+    let info = RequestInfo::new(&Method::GET, &CONFIG_MAPS.parse().unwrap());
+    let control = fixture.api.flow_control();
+    let flow = control.classify(&user, &info).unwrap();
+    let seat = control.enter(&flow, 1, flowcontrol::Asker { user: &user, info: &info }).await.ok();
+    assert!(seat.is_some(), "the level's only seat");
     let refused = alice.get(CONFIG_MAPS).await;
     assert_eq!(refused.status, 429);
     assert_eq!(refused.header("retry-after"), "1");
@@ -148,9 +137,28 @@ async fn a_level_without_seats_refuses() {
     assert_eq!(refused.header("x-content-type-options"), "nosniff");
     assert_eq!(refused.body, "Too many requests, please try again later.\n");
     assert_eq!(fixture.get(CONFIG_MAPS).await.status, 200, "administrators are exempt");
-    holding.abort();
-    let _ = holding.await;
+    drop(seat);
     assert_eq!(alice.get(CONFIG_MAPS).await.status, 200);
+    let endless = Body::from_stream(futures::stream::pending::<Result<bytes::Bytes, std::io::Error>>());
+    let request =
+        Request::post(CONFIG_MAPS).header("content-type", "application/json").body(endless).unwrap();
+    let waiting = tokio::spawn({
+        let alice = alice.clone();
+        async move { alice.send(request).await.status() }
+    });
+    tokio::task::yield_now().await;
+    answered(&alice).await;
+    assert!(!waiting.is_finished(), "it still waits for its body");
+    assert_eq!(waiting.await.unwrap(), 504);
+}
+
+/// Waits until there is a seat; well below the time that a body may take.
+async fn answered(client: &Fixture) {
+    let began = Instant::now();
+    while client.get(CONFIG_MAPS).await.status != 200 {
+        assert!(began.elapsed() < Duration::from_secs(3), "no seat");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

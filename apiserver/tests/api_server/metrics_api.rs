@@ -3,7 +3,7 @@
 use crate::support::*;
 use crate::toy::API_SERVICES;
 use axum::body::Body;
-use coracle_apiserver::connect::KubeletClient;
+use coracle_apiserver::connect::{Guard, KubeletClient};
 use coracle_apiserver::pki::{Pki, PkiOptions};
 use coracle_apiserver::server::EdgeOptions;
 use http::{Request, Response};
@@ -71,10 +71,12 @@ async fn kubelet(pki: &Arc<Pki>, asked: Arc<AtomicI64>) -> u16 {
 impl World {
     async fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let pki = Pki::ensure(dir.path(), PkiOptions::default()).unwrap();
+        let options = PkiOptions { node_name: "real".to_owned(), ..PkiOptions::default() };
+        let pki = Pki::ensure(dir.path(), options).unwrap();
         let asked = Arc::<AtomicI64>::default();
         let port = kubelet(&pki, asked.clone()).await;
-        let client = KubeletClient::new(pki.client_config_for_kubelet().unwrap(), CancellationToken::new());
+        let client = KubeletClient::new(pki.client_config_for_kubelet().unwrap(), CancellationToken::new())
+            .guarded(Guard { own_node: "real".to_owned(), ..Guard::default() });
         let fixture = Fixture::with_kubelets(EdgeOptions::default(), Some(client)).await;
         let world = Self { fixture, asked, _dir: dir };
         world.objects(port).await;

@@ -108,8 +108,13 @@ async fn deprecated_resources_warn() {
 async fn requests_end_after_their_time() {
     let fixture = Fixture::with_options(EdgeOptions::default()).await;
     let slow = |uri: &str| {
-        let endless = Body::from_stream(futures::stream::pending::<Result<bytes::Bytes, std::io::Error>>());
-        Request::post(uri).header("content-type", "application/json").body(endless).unwrap()
+        // Quick enough to be waited for.
+        let pieces = futures::stream::unfold((), |()| async {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            Some((Ok::<_, std::io::Error>(bytes::Bytes::from(vec![b' '; 10_000])), ()))
+        });
+        let body = Body::from_stream(pieces);
+        Request::post(uri).header("content-type", "application/json").body(body).unwrap()
     };
     for (uri, seconds) in [(CONFIG_MAPS.to_owned(), 60), (format!("{CONFIG_MAPS}?timeout=7s"), 7)] {
         let began = tokio::time::Instant::now();

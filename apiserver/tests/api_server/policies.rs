@@ -3,7 +3,7 @@
 use crate::support::*;
 use coracle_api::UserInfo;
 use coracle_apiserver::admission::{Chain, Config};
-use coracle_apiserver::authz::{Attributes, Authorizer, Decision, rules};
+use coracle_apiserver::authz::{Attributes, Authorizer, Decision, Gate, rules};
 use coracle_apiserver::health::Health;
 use coracle_apiserver::server::{self, ApiServer, EdgeOptions, ServerConfig};
 use coracle_apiserver::store::{MemoryStore, Store};
@@ -39,7 +39,7 @@ pub async fn world() -> Fixture {
 pub async fn with_options(options: EdgeOptions) -> Fixture {
     let store: Arc<dyn Store> = MemoryStore::new();
     let cache = server::load_cache(store.clone()).await.unwrap();
-    let authorizer: Arc<dyn Authorizer> = Arc::new(NoSecretsForTheWeak);
+    let authorizer = Gate::local(NoSecretsForTheWeak);
     let chain = Chain::new(cache.clone(), &Config::default()).unwrap().guard_escalation(authorizer.clone());
     let config = ServerConfig {
         authenticator: None,

@@ -12,6 +12,7 @@ use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use std::convert::Infallible;
+use std::sync::Arc;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
@@ -24,6 +25,7 @@ struct World {
     fixture: Fixture,
     port: u16,
     tls_port: u16,
+    pki: Arc<Pki>,
     _dir: tempfile::TempDir,
 }
 
@@ -32,12 +34,13 @@ impl World {
     /// Service `web` in front of it.
     async fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let pki = Pki::ensure(dir.path(), PkiOptions::default()).unwrap();
+        let options = PkiOptions { node_name: "n1".to_owned(), ..PkiOptions::default() };
+        let pki = Pki::ensure(dir.path(), options).unwrap();
         let kubelets = KubeletClient::new(pki.client_config_for_kubelet().unwrap(), CancellationToken::new());
         let fixture = Fixture::with_kubelets(EdgeOptions::default(), Some(kubelets)).await;
         let port = serve(None).await;
-        let tls_port = serve(Some(pki.server_tls().unwrap().into())).await;
-        let world = Self { fixture, port, tls_port, _dir: dir };
+        let tls_port = serve(Some(pki.kubelet_server_tls().unwrap().into())).await;
+        let world = Self { fixture, port, tls_port, pki, _dir: dir };
         world.pod(&toy::own_address().to_string()).await;
         world.service().await;
         world
@@ -62,6 +65,17 @@ impl World {
                 "targetRef": { "kind": "Pod", "namespace": "default", "name": "web" } }],
         });
         self.fixture.post(toy::SLICES, &slice).await.expect(201);
+    }
+
+    /// A node that says its kubelet listens on this port of this machine.
+    async fn node(&self, name: &str, port: u16) {
+        let node = json!({ "metadata": { "name": name } });
+        let mut node = self.fixture.post("/api/v1/nodes", &node).await.expect(201);
+        node["status"] = json!({
+            "addresses": [{ "type": "InternalIP", "address": toy::own_address() }],
+            "daemonEndpoints": { "kubeletEndpoint": { "Port": port } },
+        });
+        self.fixture.put(&format!("/api/v1/nodes/{name}/status"), &node).await.expect(200);
     }
 
     /// What the server behind was asked.
@@ -310,16 +324,8 @@ async fn endpoints_must_be_pods_and_addresses_must_be_others() {
 #[tokio::test]
 async fn nodes_are_their_kubelets() {
     let world = World::new().await;
-    let node = json!({ "metadata": { "name": "n1" } });
-    world.fixture.post("/api/v1/nodes", &node).await.expect(201);
-    let mut node = world.fixture.get("/api/v1/nodes/n1").await.expect(200);
-    let address = toy::own_address();
-    node["status"] = json!({
-        "addresses": [{ "type": "InternalIP", "address": address }],
-        "daemonEndpoints": { "kubeletEndpoint": { "Port": world.tls_port } },
-    });
-    world.fixture.put("/api/v1/nodes/n1/status", &node).await.expect(200);
-    let tls = world.tls_port;
+    let (tls, address) = (world.tls_port, toy::own_address());
+    world.node("n1", tls).await;
     for path in ["n1/proxy/logs/", &format!("n1:{tls}/proxy/logs/")] {
         let seen = world.ask("GET", &format!("/api/v1/nodes/{path}")).await;
         assert_eq!((&seen["uri"], &seen["port"]), (&json!("/logs/"), &json!(tls)));
@@ -327,4 +333,20 @@ async fn nodes_are_their_kubelets() {
     }
     let seen = world.ask("GET", &format!("/api/v1/nodes/n1:{}/proxy/x", world.port)).await;
     assert_eq!((&seen["uri"], &seen["port"]), (&json!("/x"), &json!(world.port)));
+}
+
+/// A node's address is its own claim, so one may say that its kubelet is another's, or the API server itself.
+#[tokio::test]
+async fn a_kubelet_is_known_by_its_certificate_for_the_nodes_name() {
+    let world = World::new().await;
+    let api_server = serve(Some(world.pki.server_tls().unwrap().into())).await;
+    world.node("thief", world.tls_port).await;
+    // The API server's certificate has this machine's address and its node's name, but not the kubelets' authority.
+    world.node("n1", api_server).await;
+    for (node, why) in [("thief", "not valid for name \"thief\""), ("n1", "UnknownIssuer")] {
+        let answer = world.fixture.get(&format!("/api/v1/nodes/{node}/proxy/logs/")).await.expect(503);
+        let message = answer["message"].as_str().unwrap();
+        assert!(message.contains("invalid peer certificate") && message.contains(why), "{node}: {message}");
+    }
+    assert_eq!(world.ask("GET", &format!("{PODS_PROXY}/web/proxy/x")).await["uri"], "/x", "others go on");
 }

@@ -3,7 +3,7 @@
 use crate::support::*;
 use axum::body::Body;
 use coracle_api::UserInfo;
-use coracle_apiserver::authn::{Authenticator, ServiceAccountTokens};
+use coracle_apiserver::authn::{Anonymous, Authenticator, Configured, ServiceAccountTokens};
 use coracle_apiserver::pki::{Leaf, Pki, PkiOptions};
 use http::{Request, StatusCode};
 use http_body_util::BodyExt;
@@ -28,7 +28,10 @@ async fn served() -> Served {
     let pki = Pki::ensure(dir.path(), PkiOptions::default()).unwrap();
     let tokens = Arc::new(ServiceAccountTokens::new(pki.service_account_key()));
     let fixture = Fixture::with(|cache| {
-        Authenticator::new(&pki, tokens, cache).ok().map(|a| Arc::new(a.without_anonymous()))
+        Authenticator::new(&pki, tokens, cache).ok().map(|a| {
+            a.configure(Configured { anonymous: Anonymous::Nowhere, ..Configured::default() });
+            Arc::new(a)
+        })
     })
     .await;
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -5,7 +5,7 @@ use axum::body::Body;
 use bytes::{Bytes, BytesMut};
 use coracle_api::UserInfo;
 use coracle_apiserver::authn::Authenticator;
-use coracle_apiserver::authz::{Attributes, Authorizer, Decision, rules};
+use coracle_apiserver::authz::{Attributes, Authorizer, Decision, Gate, rules};
 use coracle_apiserver::cache::Cache;
 use coracle_apiserver::connect::KubeletClient;
 use coracle_apiserver::health::Health;
@@ -98,7 +98,7 @@ impl Fixture {
         let cache = server::load_cache(store.clone()).await.unwrap();
         let config = ServerConfig {
             authenticator: None,
-            authorizer: Arc::new(Everybody),
+            authorizer: Gate::local(Everybody),
             admission: Arc::new(AdmitAll),
             kubelets,
             health: Health::default(),
@@ -117,7 +117,7 @@ impl Fixture {
         let cache = server::load_cache(store.clone()).await.unwrap();
         let config = ServerConfig {
             authenticator: make(cache.clone()),
-            authorizer: Arc::new(Everybody),
+            authorizer: Gate::local(Everybody),
             admission: Arc::new(AdmitAll),
             kubelets: None,
             health: Health::default(),

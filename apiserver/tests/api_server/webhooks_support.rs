@@ -6,7 +6,7 @@ use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
 use coracle_api::UserInfo;
 use coracle_apiserver::admission::{Chain, Config};
-use coracle_apiserver::authz::{Attributes, Authorizer, Decision, rules};
+use coracle_apiserver::authz::{Attributes, Authorizer, Decision, Gate, rules};
 use coracle_apiserver::health::Health;
 use coracle_apiserver::server::{self, ApiServer, EdgeOptions, ServerConfig};
 use coracle_apiserver::store::{Durability, MemoryStore, Op, Store, Txn};
@@ -248,7 +248,7 @@ pub async fn server() -> Fixture {
 pub async fn server_with(options: EdgeOptions) -> Fixture {
     let store: Arc<dyn Store> = MemoryStore::new();
     let cache = server::load_cache(store.clone()).await.unwrap();
-    let authorizer = Arc::new(Everybody);
+    let authorizer = Gate::local(Everybody);
     let mut plugins = Config::default();
     plugins.disabled.push("ServiceAccount".to_owned());
     let chain = Chain::new(cache.clone(), &plugins).unwrap().guard_escalation(authorizer.clone());

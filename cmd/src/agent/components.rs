@@ -85,6 +85,8 @@ async fn kubelet(shared: Arc<Shared>, stop: CancellationToken) -> Result<(), Box
     settings.runtime_endpoint.clone_from(&agent.runtime_endpoint);
     settings.data_dir.clone_from(&agent.data_dir);
     settings.eviction.clone_from(&agent.eviction);
+    settings.streaming_connection_idle_timeout = agent.streaming_connection_idle_timeout;
+    settings.node.clone_from(&agent.kubelet);
     settings.cluster_dns = dns.into_iter().collect();
     let context = Context { client: shared.kubelet.clone(), informers, stop };
     let identity = shared.identity.clone();
@@ -103,21 +105,48 @@ async fn proxy(shared: Arc<Shared>, stop: CancellationToken) -> Result<(), BoxEr
         async { Ok::<_, String>((shared.context(stop.clone()).await?, cluster_cidr(&shared).await?)) };
     let Some(ready) = stop.run_until_cancelled(ready).await else { return Ok(()) };
     let (context, cidr) = ready?;
-    Ok(coracle_proxy::run(context, settings(&shared.agent, &cidr).0).await?)
+    Ok(coracle_proxy::run(context, site(&shared.agent, &cidr, Vec::new()).proxy()).await?)
 }
 
 async fn network(shared: Arc<Shared>, stop: CancellationToken) -> Result<(), BoxError> {
-    let Some(config) = settings(&shared.agent, "").1 else {
-        tracing::info!(directory = %shared.agent.cni_conf_dir.display(), "somebody else's pod network is left as it is");
+    let agent = &shared.agent;
+    if !coracle_proxy::network::is_ours(&agent.cni_conf_dir, true) {
+        tracing::info!(directory = %agent.cni_conf_dir.display(), "somebody else's pod network is left as it is");
+        stop.cancelled().await;
+        return Ok(());
+    }
+    let ready = async {
+        let addresses = std::iter::once(agent.node_ip).chain(of_server(agent).await).collect();
+        Ok::<_, String>((shared.context(stop.clone()).await?, cluster_cidr(&shared).await?, addresses))
+    };
+    let Some(ready) = stop.run_until_cancelled(ready).await else { return Ok(()) };
+    let (context, cidr, addresses) = ready?;
+    let Some(config) = site(agent, &cidr, addresses).network() else {
         stop.cancelled().await;
         return Ok(());
     };
-    let Some(context) = stop.run_until_cancelled(shared.context(stop.clone())).await else { return Ok(()) };
-    Ok(coracle_proxy::network::run(context?, config).await?)
+    Ok(coracle_proxy::network::run(context, config).await?)
 }
 
-fn settings(agent: &Agent, cidr: &str) -> (coracle_proxy::Config, Option<coracle_proxy::network::Config>) {
-    node::network(&agent.node_name, cidr, &agent.cni_conf_dir, &agent.data_dir, true)
+/// Where the API server is reached; empty where its name cannot be looked up.
+async fn of_server(agent: &Agent) -> Vec<IpAddr> {
+    let host = agent.server.host().unwrap_or_default().trim_matches(['[', ']']);
+    match tokio::net::lookup_host((host, agent.server.port_u16().unwrap_or(443))).await {
+        Ok(found) => found.map(|socket| socket.ip()).collect(),
+        Err(_) => Vec::new(),
+    }
+}
+
+fn site<'a>(agent: &'a Agent, cluster_cidr: &'a str, addresses: Vec<IpAddr>) -> node::Site<'a> {
+    node::Site {
+        node_name: &agent.node_name,
+        cluster_cidr,
+        service_cidr: None,
+        addresses,
+        cni_conf_dir: &agent.cni_conf_dir,
+        data_dir: &agent.data_dir,
+        create: true,
+    }
 }
 
 /// Where pods ask for names: the address of the Service `kube-dns`; none in a cluster without.

@@ -72,12 +72,33 @@ fn verified<'m>(map: &'m ConfigMap, token: &Token) -> Result<&'m str, Unverified
     }
 }
 
+/// Of the bundle only what is pinned is trusted: whoever vouches for one of its certificates has not vouched for the
+/// others.
 fn pinned(ca_pem: String, pins: &[Pin]) -> Result<String, String> {
-    let found = Pin::of(&ca_pem)?;
-    if pins.is_empty() || pins.contains(&found) {
+    if pins.is_empty() {
         return Ok(ca_pem);
     }
-    Err(format!("the cluster's CA has the hash {found}, which --discovery-token-ca-cert-hash does not allow"))
+    let (mut trusted, mut others) = (String::new(), Vec::new());
+    for pem in certificates(&ca_pem) {
+        match Pin::of(pem)? {
+            pin if pins.contains(&pin) => trusted.push_str(pem),
+            other => others.push(other.to_string()),
+        }
+    }
+    if !trusted.is_empty() {
+        return Ok(trusted);
+    }
+    let others = if others.is_empty() { "none".to_owned() } else { others.join(" ") };
+    Err(format!(
+        "the cluster's CA has the hash {others}, which --discovery-token-ca-cert-hash does not allow"
+    ))
+}
+
+/// Each block with its end.
+fn certificates(bundle: &str) -> impl Iterator<Item = &str> {
+    bundle
+        .split_inclusive("-----END CERTIFICATE-----\n")
+        .filter(|block| block.contains("-----BEGIN CERTIFICATE-----"))
 }
 
 #[cfg(test)]
@@ -117,7 +138,13 @@ mod tests {
         assert!(
             pinned(pem.clone(), &[]).is_ok() && pinned(pem.clone(), &[foreign.clone(), pin.clone()]).is_ok()
         );
-        let why = pinned(pem, &[foreign]).expect_err("another CA");
+        let why = pinned(pem.clone(), std::slice::from_ref(&foreign)).expect_err("another CA");
         assert!(why.contains(&pin.to_string()), "{why}");
+        // Somebody who may write the bundle puts an authority of theirs beside the pinned one.
+        for bundle in [format!("{pem}{}", other.cert.pem()), format!("{}{pem}", other.cert.pem())] {
+            assert_eq!(pinned(bundle.clone(), std::slice::from_ref(&pin)), Ok(pem.clone()));
+            assert_eq!(pinned(bundle.clone(), std::slice::from_ref(&foreign)), Ok(other.cert.pem()));
+            assert_eq!(pinned(bundle.clone(), &[]), Ok(bundle));
+        }
     }
 }

@@ -4,6 +4,7 @@
 use super::request::{self, Wanted};
 use super::settings::Agent;
 use super::{chain, discovery, transport};
+use coracle_api::certificate::{Holder, Name};
 use coracle_apiserver::pki::{read_private, write_private};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
@@ -15,7 +16,6 @@ use std::net::IpAddr;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 const CA: &str = "ca.crt";
@@ -79,6 +79,8 @@ pub struct Certificate {
     pub key_pem: String,
     common_name: String,
     hosts: BTreeSet<String>,
+    /// The authority's subject, DER.
+    issuer: Vec<u8>,
     from: Timestamp,
     until: Timestamp,
 }
@@ -93,10 +95,11 @@ impl Certificate {
         let at = |time: x509_parser::time::ASN1Time| {
             Timestamp::from_second(time.timestamp()).map_err(|e| e.to_string())
         };
-        let name = parsed.subject().iter_common_name().next().and_then(|cn| cn.as_str().ok());
+        let holder = Holder::of_parsed(&parsed).map_err(|e| e.to_string())?;
         Ok(Self {
-            common_name: name.unwrap_or_default().to_owned(),
-            hosts: hosts(&parsed),
+            common_name: holder.common_name().unwrap_or_default().to_owned(),
+            hosts: holder.names.iter().filter_map(host).collect(),
+            issuer: parsed.issuer().as_raw().to_vec(),
             from: at(parsed.validity().not_before)?,
             until: at(parsed.validity().not_after)?,
             chain_pem: chain_pem.to_owned(),
@@ -110,6 +113,13 @@ impl Certificate {
             && self.until > now
     }
 
+    /// Whether the authority of this name signed it.
+    fn is_by(&self, authority_pem: &str) -> bool {
+        let der = CertificateDer::from_pem_slice(authority_pem.as_bytes());
+        let parsed = der.as_ref().ok().and_then(|der| X509Certificate::from_der(der).ok());
+        parsed.is_some_and(|(_, authority)| authority.subject().as_raw() == self.issuer)
+    }
+
     /// When four fifths of its life are over; upstream's kubelet chooses between seven and nine tenths.
     fn due(&self) -> Timestamp {
         let life = self.until.duration_since(self.from);
@@ -117,18 +127,12 @@ impl Certificate {
     }
 }
 
-fn hosts(certificate: &X509Certificate<'_>) -> BTreeSet<String> {
-    let san = certificate.subject_alternative_name().ok().flatten();
-    let names = san.map(|san| san.value.general_names.as_slice()).unwrap_or_default();
-    let host = |name: &GeneralName<'_>| match name {
-        GeneralName::DNSName(name) => Some((*name).to_owned()),
-        GeneralName::IPAddress(octets) => {
-            let v4 = <[u8; 4]>::try_from(*octets).map(IpAddr::from);
-            v4.or_else(|_| <[u8; 16]>::try_from(*octets).map(IpAddr::from)).ok().map(|ip| ip.to_string())
-        }
+fn host(name: &Name) -> Option<String> {
+    match name {
+        Name::Dns(name) => Some(name.clone()),
+        Name::Ip(ip) => Some(ip.to_string()),
         _ => None,
-    };
-    names.iter().filter_map(host).collect()
+    }
 }
 
 pub struct Identity {
@@ -231,7 +235,11 @@ impl Identity {
     pub async fn certificate(&self, role: Role) -> Result<Certificate, String> {
         let wanted = role.wanted(self.node_name(), self.agent.node_ip);
         if let Some(own) = load(&self.dir, role)?.filter(|own| own.is_for(&wanted, Timestamp::now())) {
-            return Ok(own);
+            return Ok(if self.is_outdated(role, &own) {
+                self.renew(role).await.unwrap_or(own)
+            } else {
+                own
+            });
         }
         loop {
             match self.renew(role).await {
@@ -240,6 +248,11 @@ impl Identity {
             }
             tokio::time::sleep(RETRY).await;
         }
+    }
+
+    /// Whether it is of before kubelets' ports had an authority of their own: the API server does not believe it any more.
+    fn is_outdated(&self, role: Role, own: &Certificate) -> bool {
+        role == Role::Serving && own.is_by(&self.ca_pem)
     }
 
     async fn renew(&self, role: Role) -> Result<Certificate, String> {
@@ -255,15 +268,18 @@ impl Identity {
     /// Returns when a certificate has been renewed, so that everybody takes the new one. The kubelet's own comes first:
     /// the others are asked for with it.
     pub async fn renewed(&self) {
+        let mut first = true;
         loop {
             let mut changed = false;
             for role in Role::ALL {
-                let stored = load(&self.dir, role).ok().flatten();
-                if stored.is_none_or(|own| own.due() > Timestamp::now()) {
+                let Some(own) = load(&self.dir, role).ok().flatten() else { continue };
+                // At the start that has been tried; a server of an earlier version signs as it did before.
+                let outdated = !first && self.is_outdated(role, &own);
+                if !outdated && own.due() > Timestamp::now() {
                     continue;
                 }
                 match self.renew(role).await {
-                    Ok(_) => changed = true,
+                    Ok(new) => changed |= !outdated || !self.is_outdated(role, &new),
                     Err(why) => tracing::warn!(
                         certificate = role.file(),
                         why,
@@ -275,6 +291,7 @@ impl Identity {
                 return;
             }
             tokio::time::sleep(self.pause(Timestamp::now())).await;
+            first = false;
         }
     }
 
@@ -322,7 +339,8 @@ mod tests {
         let hosts = hosts.iter().map(|h| (*h).to_owned()).collect();
         let common_name = "system:node:n2".to_owned();
         let (chain_pem, key_pem) = (String::new(), String::new());
-        Certificate { chain_pem, key_pem, common_name, hosts, from: at(from), until: at(until) }
+        let issuer = Vec::new();
+        Certificate { chain_pem, key_pem, common_name, hosts, issuer, from: at(from), until: at(until) }
     }
 
     #[test]
@@ -349,6 +367,14 @@ mod tests {
         let own = load(dir.path(), Role::Serving).expect("readable").expect("there");
         assert_eq!(own.hosts, BTreeSet::from(["n2".to_owned(), "192.0.2.2".to_owned()]));
         assert!(own.key_pem.starts_with("-----BEGIN PRIVATE KEY-----") && !own.chain_pem.contains("PRIVATE"));
+        assert!(own.is_by(&made.cert.pem()), "it is its own authority");
+        let other = rcgen::CertificateParams::default();
+        let other = other.self_signed(&rcgen::KeyPair::generate().expect("a key")).expect("a certificate");
+        assert!(own.is_by(&other.pem()), "of the same name");
+        let mut named = rcgen::CertificateParams::default();
+        named.distinguished_name.push(rcgen::DnType::CommonName, "another");
+        let named = named.self_signed(&rcgen::KeyPair::generate().expect("a key")).expect("a certificate");
+        assert!(!own.is_by(&named.pem()) && !own.is_by(""));
         assert!(load(dir.path(), Role::Proxy).expect("readable").is_none());
         store(dir.path(), Role::Proxy.file(), "nonsense".to_owned()).expect("stored");
         assert!(load(dir.path(), Role::Proxy).is_err());

@@ -32,6 +32,7 @@ pub async fn command(args: AgentArgs) -> ExitCode {
 
 async fn run(args: AgentArgs) -> Result<(), String> {
     let agent = Agent::load(args)?;
+    crate::private::directory(&agent.data_dir)?;
     let told = until_told_to_end();
     let mut told = std::pin::pin!(told);
     let identity = tokio::select! {
@@ -62,7 +63,7 @@ async fn run(args: AgentArgs) -> Result<(), String> {
 }
 
 /// An error with everything behind it, each part once.
-fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+pub fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {

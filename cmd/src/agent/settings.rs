@@ -1,13 +1,14 @@
 //! The flags of `coracle agent`, checked whole.
 
 use crate::args::AgentArgs;
-use crate::config::{Component, eviction, node_name, or_note};
+use crate::config::{Component, eviction, node_name, or_note, streaming_idle};
 use crate::join::{Pin, Token};
 use axum::http::Uri;
-use coracle_kubelet::config::{EvictionConfiguration, EvictionSettings};
+use coracle_kubelet::config::{EvictionConfiguration, EvictionSettings, NodeConfiguration, NodeSettings};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 #[derive(Clone, Debug)]
 pub struct Agent {
@@ -25,6 +26,8 @@ pub struct Agent {
     pub runtime_endpoint: String,
     pub cni_conf_dir: PathBuf,
     pub eviction: EvictionSettings,
+    pub streaming_connection_idle_timeout: Duration,
+    pub kubelet: NodeSettings,
 }
 
 impl Agent {
@@ -53,6 +56,8 @@ impl Agent {
             runtime_endpoint: args.container_runtime_endpoint,
             cni_conf_dir: args.cni_conf_dir,
             eviction: eviction(args.eviction, EvictionConfiguration::default(), &mut mistakes),
+            streaming_connection_idle_timeout: streaming_idle(args.streaming_connection_idle_timeout),
+            kubelet: args.kubelet.settings(NodeConfiguration::default(), &mut mistakes),
         };
         if mistakes.is_empty() { Ok(agent) } else { Err(mistakes.join("\n")) }
     }

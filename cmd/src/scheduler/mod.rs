@@ -11,9 +11,11 @@ use coracle_scheduler::plugins::Registry;
 use coracle_scheduler::{Config, Options};
 use port::Life;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 /// Upstream's port of health and metrics.
@@ -51,23 +53,59 @@ fn configuration(path: Option<&Path>, registry: &Registry) -> Result<Config, Str
 /// Longer than the server needs; one that is gone must not hold the process up.
 const RELEASED_WITHIN: std::time::Duration = std::time::Duration::from_secs(2);
 
+/// How often the kubeconfig is looked at. The administrator's holds a certificate for days, whose other half begins when
+/// the server writes the next one.
+const KUBECONFIG_LOOK: std::time::Duration = std::time::Duration::from_secs(60);
+
+/// Runs, and anew with each new kubeconfig.
 async fn run(args: &SchedulerArgs) -> Result<(), String> {
-    let registry = Registry::in_tree();
-    let config = configuration(args.config.as_deref(), &registry)?;
-    let client = client(&args.kubeconfig).await?;
-    let stop = CancellationToken::new();
-    let ended = stop.clone();
+    let told = CancellationToken::new();
+    let ended = told.clone();
     tokio::spawn(async move {
         if until_told_to_end().await.is_ok() {
             ended.cancel();
         }
     });
+    let address = SocketAddr::new(args.bind_address, args.secure_port.unwrap_or(SECURE_PORT));
+    let wanted = args.secure_port != Some(0);
+    let listener = if wanted { port::bind(address, args.secure_port.is_none()).await? } else { None };
+    loop {
+        let stop = told.child_token();
+        let watching = tokio::spawn(until_changed(args.kubeconfig.clone(), stop.clone()));
+        let outcome = run_until(args, listener.clone(), stop).await;
+        watching.abort();
+        outcome?;
+        if told.is_cancelled() {
+            return Ok(());
+        }
+        tracing::info!(kubeconfig = %args.kubeconfig.display(), "another kubeconfig, beginning anew");
+    }
+}
+
+/// Cancels `stop` once the file holds something else.
+async fn until_changed(path: PathBuf, stop: CancellationToken) {
+    let first = tokio::fs::read(&path).await.ok();
+    loop {
+        tokio::time::sleep(KUBECONFIG_LOOK).await;
+        let now = tokio::fs::read(&path).await.ok();
+        if now.is_some() && now != first {
+            return stop.cancel();
+        }
+    }
+}
+
+async fn run_until(
+    args: &SchedulerArgs,
+    listener: Option<Arc<TcpListener>>,
+    stop: CancellationToken,
+) -> Result<(), String> {
+    let registry = Registry::in_tree();
+    let config = configuration(args.config.as_deref(), &registry)?;
+    let client = client(&args.kubeconfig).await?;
     let (life, options) = (Life::default(), Options { config, registry, ..Options::default() });
     let options = Options { synced: life.synced.clone(), ..options };
-    if args.secure_port.is_none_or(|port| port != 0) {
-        let address = SocketAddr::new(args.bind_address, args.secure_port.unwrap_or(SECURE_PORT));
-        let (default, metrics) = (args.secure_port.is_none(), options.metrics.clone());
-        port::open(address, default, client.clone(), metrics, life.clone(), stop.clone()).await?;
+    if let Some(listener) = listener {
+        port::serve(listener, client.clone(), options.metrics.clone(), life.clone(), stop.clone())?;
     }
     let candidate = candidate(&options.config, client.clone());
     let Some(leading) = lead(candidate.as_ref(), &stop).await else { return Ok(()) };

@@ -52,26 +52,33 @@ struct Port {
     life: Life,
 }
 
-/// Opens the port; a `default` one that somebody else has (another scheduler of this machine) is gone without.
+/// Takes the port; a `default` one that somebody else has (another scheduler of this machine) is gone without.
 ///
 /// # Errors
-/// An address that was asked for cannot be had, or no certificate can be made.
-pub async fn open(
-    address: SocketAddr,
-    default: bool,
+/// An address that was asked for cannot be had.
+pub async fn bind(address: SocketAddr, default: bool) -> Result<Option<Arc<TcpListener>>, String> {
+    match TcpListener::bind(address).await {
+        Ok(listener) => Ok(Some(Arc::new(listener))),
+        Err(error) if default => {
+            tracing::warn!(%address, %error, "no health and metrics port; --secure-port chooses another");
+            Ok(None)
+        }
+        Err(error) => Err(format!("{address}: {error}")),
+    }
+}
+
+/// Serves the port until `stop`.
+///
+/// # Errors
+/// No certificate can be made.
+pub fn serve(
+    listener: Arc<TcpListener>,
     client: kube::Client,
     metrics: Arc<Metrics>,
     life: Life,
     stop: CancellationToken,
 ) -> Result<(), String> {
-    let listener = match TcpListener::bind(address).await {
-        Ok(listener) => listener,
-        Err(error) if default => {
-            tracing::warn!(%address, %error, "no health and metrics port; --secure-port chooses another");
-            return Ok(());
-        }
-        Err(error) => return Err(format!("{address}: {error}")),
-    };
+    let address = listener.local_addr().map_err(|e| e.to_string())?;
     let connections = handshakes(listener, certificate(address.ip())?.into(), stop.clone());
     let router = Router::new()
         .route("/healthz", get(health))
@@ -116,7 +123,7 @@ impl Listener for Connections {
 
 /// Shakes hands with each client in a task of its own, so that a slow one keeps nobody waiting.
 fn handshakes(
-    listener: TcpListener,
+    listener: Arc<TcpListener>,
     acceptor: TlsAcceptor,
     stop: CancellationToken,
 ) -> mpsc::Receiver<(TlsStream<TcpStream>, SocketAddr)> {

@@ -7,8 +7,9 @@ use crate::node;
 use crate::supervise::Supervisor;
 use coracle_apiserver::authn::ServiceAccountTokens;
 use coracle_apiserver::authn::claims::Reference;
-use coracle_apiserver::pki::Pki;
+use coracle_apiserver::pki::{Pki, Signer};
 use coracle_client::{Context, Informers};
+use coracle_controllers::certificates::{KUBELET_SERVING, Reserved};
 use coracle_controllers::serviceaccount::LegacyTokens;
 use coracle_kubelet::simulate::{SimulateConfig, run_simulated};
 use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
@@ -90,12 +91,22 @@ fn controllers(supervisor: &mut Supervisor, base: Base, control_plane: &ControlP
         client_for: Some(Arc::new(move |name: &str| accounts.service_account(name))),
         legacy_tokens: Some(Arc::new(SecretTokens(control_plane.tokens.clone()))),
         certificate_signer: Some(Arc::new(ClusterAuthority(control_plane.pki.clone()))),
+        reserved_names: reserved(control_plane.pki.clone(), config),
         foreign_load_balancers: !config.runs(Component::LoadBalancers),
     };
     supervisor.spawn("controllers", move |stop| {
         let context = base.context(base.clients.user("system:kube-controller-manager"), stop);
         coracle_controllers::run(context, settings.clone())
     });
+}
+
+/// What no joining machine gets a certificate for.
+fn reserved(pki: Arc<Pki>, config: &Config) -> Reserved {
+    let networks = [&config.cluster_cidr, &config.service_cidr];
+    Reserved {
+        networks: networks.iter().filter_map(|n| n.parse().ok()).collect(),
+        api_server: Some(Arc::new(move || pki.server_names())),
+    }
 }
 
 fn storage(supervisor: &mut Supervisor, base: Base, config: &Config) {
@@ -139,6 +150,8 @@ fn kubelet(supervisor: &mut Supervisor, base: Base, control_plane: &ControlPlane
     settings.runtime_endpoint.clone_from(&config.runtime_endpoint);
     settings.data_dir.clone_from(&config.data_dir);
     settings.eviction.clone_from(&config.eviction);
+    settings.streaming_connection_idle_timeout = config.streaming_connection_idle_timeout;
+    settings.node.clone_from(&config.kubelet);
     settings.cluster_dns = vec![service_address(config, 10)];
     let pki = control_plane.pki.clone();
     supervisor.spawn("kubelet", move |stop| {
@@ -155,9 +168,16 @@ fn port(pki: &Arc<Pki>) -> Result<node::Port, node::BoxError> {
 }
 
 fn proxy(supervisor: &mut Supervisor, base: Base, config: &Config) {
-    let (name, cidr) = (&config.node_name, &config.cluster_cidr);
-    let (settings, network) =
-        node::network(name, cidr, Path::new(node::CNI_CONF_DIR), &config.data_dir, false);
+    let site = node::Site {
+        node_name: &config.node_name,
+        cluster_cidr: &config.cluster_cidr,
+        service_cidr: Some(&config.service_cidr),
+        addresses: vec![config.node_ip],
+        cni_conf_dir: Path::new(node::CNI_CONF_DIR),
+        data_dir: &config.data_dir,
+        create: false,
+    };
+    let (settings, network) = (site.proxy(), site.network());
     let of_network = base.clone();
     supervisor.spawn("proxy", move |stop| {
         let context = base.context(base.clients.user("system:kube-proxy"), stop);
@@ -201,11 +221,19 @@ impl LegacyTokens for SecretTokens {
     }
 }
 
-/// Signs certificate requests with the cluster's own authority.
+/// Signs certificate requests with the cluster's own authorities.
 struct ClusterAuthority(Arc<Pki>);
 
 impl coracle_controllers::CertificateSigner for ClusterAuthority {
-    fn sign(&self, request_pem: &[u8], usages: &[&str], life: Duration) -> Result<String, String> {
-        self.0.sign_request(request_pem, usages, life).map_err(|e| e.to_string())
+    fn sign(
+        &self,
+        signer_name: &str,
+        request_pem: &[u8],
+        usages: &[&str],
+        life: Duration,
+    ) -> Result<String, String> {
+        let serving = signer_name == KUBELET_SERVING;
+        let signer = if serving { Signer::KubeletServing } else { Signer::Cluster };
+        self.0.sign_request(signer, request_pem, usages, life).map_err(|e| e.to_string())
     }
 }

@@ -1,13 +1,17 @@
 //! Store, certificates, API server and the objects every cluster begins with.
 
-use super::StartError;
+use super::identity::Clients;
+use super::{StartError, reloaded, revoked};
 use crate::config::{Backend, Component, Config};
 use coracle_apiserver::admission;
 use coracle_apiserver::aggregation::FrontProxy;
 use coracle_apiserver::authn::{Authenticator, ServiceAccountTokens};
-use coracle_apiserver::authz::Chain;
+use coracle_apiserver::authz::Locals;
 use coracle_apiserver::bootstrap::{self, BootstrapConfig};
-use coracle_apiserver::connect::KubeletClient;
+use coracle_apiserver::cache::Cache;
+use coracle_apiserver::config_file;
+use coracle_apiserver::connect::{Guard, KubeletClient};
+use coracle_apiserver::encryption::reload;
 use coracle_apiserver::health::Health;
 use coracle_apiserver::kubeconfig;
 use coracle_apiserver::pki::{Pki, PkiOptions};
@@ -78,13 +82,16 @@ impl ControlPlane {
         let port = listener.local_addr().map_err(|e| StartError::new("listen", e))?.port();
         let (store, pki) = tokio::join!(open_store(config), open_pki(config));
         let (store, pki) = (store?, pki?);
+        let (encrypting, source) = config.encryption.open(&config.data_dir.join("pki"), store).await?;
+        let store: Arc<dyn Store> = encrypting.clone();
         let cache =
             server::load_cache(store.clone()).await.map_err(|e| StartError::new("load the store", e))?;
         let found_at = format!("https://{}", SocketAddr::new(config.node_ip, port));
         let issuing = config.access.issuing(&found_at);
         let tokens = Arc::new(ServiceAccountTokens::with(pki.service_account_key(), issuing));
         let edge = config.edge.options().await.map_err(|e| StartError::new("audit log and traces", &*e))?;
-        let api = assemble(&pki, &tokens, store.clone(), cache, config, edge)?;
+        let authenticator = authenticator(&pki, &tokens, &cache, config).await?;
+        let api = assemble(&pki, authenticator.clone(), store.clone(), cache, config, edge)?;
         let host = if config.bind_address.is_unspecified() {
             IpAddr::from([127, 0, 0, 1])
         } else {
@@ -97,17 +104,33 @@ impl ControlPlane {
         kubeconfig::write_admin(&pki, &url, &config.kubeconfig)
             .map_err(|e| StartError::new("write the administrator's kubeconfig", e))?;
         let own_stop = api.stop().clone();
+        let client = Clients::new(api.clone()).privileged("system:coracle:configuration");
+        let told = reloaded::tell(config_file::reloaded(), client, config.node_name.clone());
+        let told = own_stop.clone().run_until_cancelled_owned(told);
+        let followed = config.access.configure(&authenticator, own_stop.clone());
+        let followed = followed.map_err(|e| StartError::new("authentication", std::io::Error::other(e)))?;
         let flow_control = api.maintain_flow_control();
         let tls = pki.server_tls().map_err(|e| StartError::new("certificates", e))?;
         let serving = api.clone();
         let until = own_stop.clone();
         let mut tasks = vec![tokio::spawn(async move { serving.serve(listener, Some(tls), until).await })];
         tasks.push(flow_control);
+        tasks.push(tokio::spawn(async move {
+            told.await;
+        }));
         tasks.push(api.maintain_aggregation());
         tasks.push(api.maintain_definitions());
         tasks.push(api.maintain_policies());
         tasks.extend(api.track_legacy_tokens());
-        tasks.push(renew(pki.clone(), url.clone(), config, stop));
+        tasks.extend(followed);
+        tasks.extend(api.follow_revocations());
+        tasks.push(reload::maintain(encrypting, source, api.health().clone(), own_stop.clone()));
+        tasks.push(renew(pki.clone(), url.clone(), config, stop.clone()));
+        let client = Clients::new(api.clone()).privileged("system:coracle:certificates");
+        let admin = revoked::watch(client, pki.clone(), url.clone(), config.kubeconfig.clone());
+        tasks.push(tokio::spawn(async move {
+            stop.run_until_cancelled(admin).await;
+        }));
         tracing::info!(%url, kubeconfig = %config.kubeconfig.display(), "the API is ready");
         Ok(Self { api, pki, tokens, store, stop: own_stop, tasks })
     }
@@ -134,28 +157,43 @@ impl ControlPlane {
     }
 }
 
+async fn authenticator(
+    pki: &Pki,
+    tokens: &Arc<ServiceAccountTokens>,
+    cache: &Arc<Cache>,
+    config: &Config,
+) -> Result<Arc<Authenticator>, StartError> {
+    let made = Authenticator::new(pki, tokens.clone(), cache.clone());
+    let made = made.map_err(|e| StartError::new("certificates", e))?;
+    let webhook = config.access.token_webhook().await;
+    let webhook = webhook.map_err(|e| StartError::new("token webhook", std::io::Error::other(e)))?;
+    Ok(Arc::new(made.with_webhook(webhook)))
+}
+
 fn assemble(
     pki: &Arc<Pki>,
-    tokens: &Arc<ServiceAccountTokens>,
+    authenticator: Arc<Authenticator>,
     store: Arc<dyn Store>,
-    cache: Arc<coracle_apiserver::cache::Cache>,
+    cache: Arc<Cache>,
     config: &Config,
     edge: EdgeOptions,
 ) -> Result<ApiServer, StartError> {
     let stop = CancellationToken::new();
     let certificates = |e| StartError::new("certificates", e);
-    let authenticator = Authenticator::new(pki, tokens.clone(), cache.clone()).map_err(certificates)?;
-    let anonymous = config.access.anonymous();
-    let authenticator = if anonymous { authenticator } else { authenticator.without_anonymous() };
-    let kubelets = KubeletClient::new(pki.client_config_for_kubelet().map_err(certificates)?, stop.clone());
-    let generation = server::rbac_generation(cache.clone());
-    let authorizer = Arc::new(Chain::new(cache.clone(), generation));
+    let kubelets = KubeletClient::new(pki.client_config_for_kubelet().map_err(certificates)?, stop.clone())
+        .with_stream_idle(config.streaming_connection_idle_timeout)
+        .guarded(guard(pki.clone(), config));
+    let locals = Locals::new(cache.clone(), server::rbac_generation(cache.clone()));
+    let authorizer = config
+        .authorization
+        .gate(&locals, &stop)
+        .map_err(|mistakes| StartError::new("authorization", std::io::Error::other(mistakes.join("; "))))?;
     let plugins =
         admission_for(config).map_err(|e| StartError::new("admission", std::io::Error::other(e)))?;
     let admission = admission::Chain::new(cache.clone(), &plugins);
     let admission = admission.map_err(|e| StartError::new("admission", e))?;
     let parts = ServerConfig {
-        authenticator: Some(Arc::new(authenticator)),
+        authenticator: Some(authenticator),
         authorizer: authorizer.clone(),
         admission: Arc::new(admission.guard_escalation(authorizer)),
         kubelets: Some(kubelets),
@@ -168,6 +206,14 @@ fn assemble(
     Ok(ApiServer::with_options(parts, edge, store, cache))
 }
 
+fn guard(pki: Arc<Pki>, config: &Config) -> Guard {
+    Guard {
+        own_node: config.node_name.clone(),
+        service_networks: config.service_cidr.parse().into_iter().collect(),
+        own_names: Some(Arc::new(move || pki.server_names())),
+    }
+}
+
 /// Plugins that leave work to a controller run only beside it: nobody else would take back their taint or finalizer.
 fn admission_for(config: &Config) -> Result<admission::Config, String> {
     let mut disabled = config.disable_admission_plugins.clone();
@@ -178,8 +224,8 @@ fn admission_for(config: &Config) -> Result<admission::Config, String> {
         disabled.push(admission::NEEDS_STORAGE_PROTECTION.to_owned());
     }
     let enabled = config.enable_admission_plugins.clone();
-    let pod_security = config.edge.pod_security()?;
-    Ok(admission::Config { enabled, disabled, pod_security })
+    let configuration = config.edge.admission()?;
+    Ok(admission::Config { enabled, disabled, configuration })
 }
 
 fn cluster(config: &Config, pki: &Pki, port: u16) -> BootstrapConfig {
@@ -199,9 +245,5 @@ fn cluster(config: &Config, pki: &Pki, port: u16) -> BootstrapConfig {
 /// Certificates renew themselves; the kubeconfig holds one of them.
 fn renew(pki: Arc<Pki>, url: String, config: &Config, stop: CancellationToken) -> JoinHandle<()> {
     let path = config.kubeconfig.clone();
-    tokio::spawn(pki.run(stop, move |pki, _| {
-        if let Err(error) = kubeconfig::write_admin(pki, &url, &path) {
-            tracing::error!(error = &error as &dyn std::error::Error, "kubeconfig not renewed");
-        }
-    }))
+    tokio::spawn(pki.run(stop, move |pki, _| revoked::write(pki, &url, &path)))
 }

@@ -4,11 +4,14 @@ pub mod code;
 mod components;
 mod control_plane;
 mod identity;
+mod reloaded;
+mod revoked;
 
 pub use control_plane::ControlPlane;
 
 use crate::args::ServerArgs;
 use crate::config::Config;
+use crate::private;
 use crate::supervise::Supervisor;
 use std::process::ExitCode;
 use tokio::signal::unix::{SignalKind, signal};
@@ -62,14 +65,21 @@ impl Node {
     }
 }
 
-pub async fn command(args: ServerArgs) -> ExitCode {
+/// All mistakes, one a line.
+pub fn configure(args: ServerArgs) -> Result<Config, String> {
     let file = args.config.clone();
-    let mut config = match Config::load(args) {
-        Ok(config) => config,
-        Err(mistakes) => return fail(&mistakes),
-    };
+    let mut config = Config::load(args)?;
+    config.file.clone_from(&file);
     // Without the program and its verb.
     config.show_flags(&std::env::args().skip(2).collect::<Vec<_>>(), file.as_deref());
+    Ok(config)
+}
+
+pub async fn command(config: Config) -> ExitCode {
+    if let Err(why) = private::directory(&config.data_dir) {
+        return fail(&why);
+    }
+    config.file.iter().for_each(|file| private::warn_of_file(file));
     let stop = CancellationToken::new();
     let node = match Node::start(&config, stop.clone()).await {
         Ok(node) => node,

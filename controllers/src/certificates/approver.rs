@@ -1,5 +1,6 @@
 //! Approves certificates of nodes, after asking whether the requester may have them.
 
+use super::hosts::{self, Reserved};
 use super::plan::{self, Permission};
 use super::request::Wanted;
 use super::{ACCOUNT, outdated};
@@ -24,13 +25,18 @@ struct Approver {
     client: kube::Client,
     requests: Informer<CertificateSigningRequest>,
     nodes: Informer<Node>,
+    reserved: Reserved,
 }
 
-pub(super) async fn run(clients: Clients, stop: CancellationToken) {
+pub(super) async fn run(clients: Clients, reserved: Reserved, stop: CancellationToken) {
     let requests = clients.informers.of::<CertificateSigningRequest>();
     let nodes = clients.informers.of::<Node>();
-    let reconciler =
-        Approver { client: clients.client(ACCOUNT), requests: requests.clone(), nodes: nodes.clone() };
+    let reconciler = Approver {
+        client: clients.client(ACCOUNT),
+        requests: requests.clone(),
+        nodes: nodes.clone(),
+        reserved,
+    };
     Controller::new(reconciler).objects(&requests).reads(&nodes).run(stop).await;
 }
 
@@ -52,11 +58,17 @@ impl Reconciler for Approver {
             return Ok(Next::Done);
         };
         let username = spec.username.as_deref().unwrap_or_default();
-        if let Some(name) = plan::node_of(&spec.signer_name, &wanted) {
-            let node = self.nodes.get("", name);
-            if !node.is_some_and(|node| plan::hosts_are_its_own(&wanted, &node, &self.nodes.list())) {
-                return Ok(not_yet(&csr));
+        if let Err(why) = self.of_that_node(&spec.signer_name, &wanted) {
+            let next = not_yet(&csr);
+            if matches!(next, Next::Done) {
+                tracing::warn!(
+                    request = key.name,
+                    requester = username,
+                    why,
+                    "certificate request left alone"
+                );
             }
+            return Ok(next);
         }
         let mut tried = Vec::new();
         for permission in plan::permissions(&spec.signer_name, username, &wanted) {
@@ -83,6 +95,19 @@ fn not_yet(csr: &CertificateSigningRequest) -> Next {
 }
 
 impl Approver {
+    /// Whether a kubelet's request is for a node that asks for itself, and for none but its own names.
+    fn of_that_node(&self, signer: &str, wanted: &Wanted) -> Result<(), String> {
+        let Some(name) = plan::node_of(signer, wanted) else { return Ok(()) };
+        if hosts::is_api_server(name, &self.reserved) {
+            return Err(format!("{name} is a name of the API server"));
+        }
+        if wanted.names.is_empty() {
+            return Ok(());
+        }
+        let node = self.nodes.get("", name).ok_or_else(|| format!("there is no node {name}"))?;
+        hosts::check(wanted, &node, &self.nodes.list(), &self.reserved)
+    }
+
     async fn may(
         &self,
         csr: &CertificateSigningRequest,

@@ -4,11 +4,14 @@
 
 mod approver;
 mod cleaner;
+mod hosts;
 mod plan;
 mod request;
 mod signer;
 #[cfg(test)]
 mod tests;
+
+pub use hosts::{OwnNames, Reserved};
 
 use crate::Clients;
 use crate::common::code_of;
@@ -17,19 +20,28 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
+/// The signer whose certificates kubelets' ports serve under.
+pub const KUBELET_SERVING: &str = plan::KUBELET_SERVING;
+
 /// The service account of all three, as upstream's.
 const ACCOUNT: &str = "certificate-controller";
 
-/// Signs certificate requests; whoever holds the cluster's authority implements it.
+/// Signs certificate requests; whoever holds the cluster's authorities implements it.
 pub trait CertificateSigner: Send + Sync {
-    /// A certificate (PEM) with the request's subject, key and names, for `usages` in upstream's names and `life` from
-    /// now on.
-    fn sign(&self, request_pem: &[u8], usages: &[&str], life: Duration) -> Result<String, String>;
+    /// A certificate (PEM) by the authority of `signer_name`, one of Kubernetes' own signers, with the request's subject,
+    /// key and names, for `usages` in upstream's names and `life` from now on.
+    fn sign(
+        &self,
+        signer_name: &str,
+        request_pem: &[u8],
+        usages: &[&str],
+        life: Duration,
+    ) -> Result<String, String>;
 }
 
-/// Approves what kubelets ask for themselves, until `stop` is cancelled.
-pub async fn run_approver(clients: Clients, stop: CancellationToken) {
-    approver::run(clients, stop).await;
+/// Approves what kubelets ask for themselves, but nothing that is `reserved`, until `stop` is cancelled.
+pub async fn run_approver(clients: Clients, reserved: Reserved, stop: CancellationToken) {
+    approver::run(clients, reserved, stop).await;
 }
 
 /// Signs approved requests to Kubernetes' own signers, until `stop` is cancelled.

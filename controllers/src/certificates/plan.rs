@@ -3,11 +3,10 @@
 use super::request::Wanted;
 use super::{has, is_issued};
 use crate::common::timestamp;
+use coracle_api::certificate::Name;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
-use k8s_openapi::api::core::v1::Node;
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::time::Duration;
 
 pub(super) const API_CLIENT: &str = "kubernetes.io/kube-apiserver-client";
@@ -57,23 +56,16 @@ pub(super) fn permissions(signer: &str, username: &str, wanted: &Wanted) -> Vec<
 
 /// Exactly upstream's identity of kube-proxy: nobody becomes anybody else by this right.
 fn is_proxy(wanted: &Wanted) -> bool {
-    let names = wanted.dns_names + wanted.ip_addresses + wanted.email_addresses + wanted.uris;
-    wanted.common_name == PROXY && wanted.organizations.is_empty() && names == 0 && api_client(wanted).is_ok()
+    let nothing_else = wanted.organizations.is_empty() && wanted.names.is_empty();
+    wanted.common_name == PROXY && nothing_else && api_client(wanted).is_ok()
 }
 
-/// The node whose own addresses the request's names must be; `None` where names do not matter.
+/// The node that the request is about, if it is one of a kubelet.
 pub(super) fn node_of<'w>(signer: &str, wanted: &'w Wanted) -> Option<&'w str> {
-    wanted.common_name.strip_prefix("system:node:").filter(|_| signer == KUBELET_SERVING)
-}
-
-/// Whether every name that is asked for is one of the node's addresses, and no other node's.
-pub(super) fn hosts_are_its_own(wanted: &Wanted, node: &Node, all: &[Arc<Node>]) -> bool {
-    let has = |node: &Node, host: &str| {
-        let addresses = node.status.as_ref().and_then(|s| s.addresses.as_deref()).unwrap_or_default();
-        addresses.iter().any(|a| a.address == host)
-    };
-    let others = || all.iter().filter(|other| other.metadata.name != node.metadata.name);
-    wanted.hosts.iter().all(|host| has(node, host) && !others().any(|other| has(other, host)))
+    wanted
+        .common_name
+        .strip_prefix("system:node:")
+        .filter(|_| matches!(signer, KUBELET_SERVING | KUBELET_CLIENT))
 }
 
 fn kubelet_permissions(username: &str, wanted: &Wanted) -> Vec<Permission> {
@@ -89,6 +81,11 @@ fn kubelet_permissions(username: &str, wanted: &Wanted) -> Vec<Permission> {
         message: "Auto approving kubelet client certificate after SubjectAccessReview.",
     });
     all
+}
+
+/// Whether the signer is one of Kubernetes' own.
+pub(super) fn is_ours(signer: &str) -> bool {
+    matches!(signer, API_CLIENT | KUBELET_CLIENT | KUBELET_SERVING | LEGACY_UNKNOWN)
 }
 
 /// Whether one of Kubernetes' signers signs this; `None` for signers that are not ours. The error is told in a condition.
@@ -108,6 +105,9 @@ fn api_client(wanted: &Wanted) -> Result<(), String> {
             return Err(format!("invalid usage for client certificate: {usage}"));
         }
     }
+    if wanted.common_name.is_empty() {
+        return Err("the subject has no common name".to_owned());
+    }
     if wanted.usages.contains("client auth") {
         Ok(())
     } else {
@@ -117,29 +117,43 @@ fn api_client(wanted: &Wanted) -> Result<(), String> {
 
 fn kubelet_client(wanted: &Wanted) -> Result<(), String> {
     of_nodes(wanted)?;
-    none_of(&[
-        (wanted.dns_names, "DNS"),
-        (wanted.email_addresses, "Email"),
-        (wanted.ip_addresses, "IP"),
-        (wanted.uris, "URI"),
-    ])?;
+    none_of(wanted, &[(is_dns, "DNS"), (is_email, "Email"), (is_ip, "IP"), (is_uri, "URI")])?;
     named_as_node(wanted)?;
     usages(wanted, "client auth")
 }
 
 fn kubelet_serving(wanted: &Wanted) -> Result<(), String> {
     of_nodes(wanted)?;
-    if wanted.dns_names + wanted.ip_addresses == 0 {
+    if !wanted.has(is_dns) && !wanted.has(is_ip) {
         return Err("DNS or IP subjectAltName is required".to_owned());
     }
-    none_of(&[(wanted.email_addresses, "Email"), (wanted.uris, "URI")])?;
+    none_of(wanted, &[(is_email, "Email"), (is_uri, "URI")])?;
     usages(wanted, "server auth")?;
     named_as_node(wanted)
 }
 
+/// Whether a name is of some kind.
+type Kind = fn(&Name) -> bool;
+
+fn is_dns(name: &Name) -> bool {
+    matches!(name, Name::Dns(_))
+}
+
+fn is_ip(name: &Name) -> bool {
+    matches!(name, Name::Ip(_))
+}
+
+fn is_email(name: &Name) -> bool {
+    matches!(name, Name::Email(_))
+}
+
+fn is_uri(name: &Name) -> bool {
+    matches!(name, Name::Uri(_))
+}
+
 /// Refuses the first kind of alternative name that there is any of.
-fn none_of(kinds: &[(usize, &str)]) -> Result<(), String> {
-    match kinds.iter().find(|(count, _)| *count > 0) {
+fn none_of(wanted: &Wanted, kinds: &[(Kind, &str)]) -> Result<(), String> {
+    match kinds.iter().find(|(kind, _)| wanted.has(*kind)) {
         Some((_, kind)) => Err(format!("{kind} subjectAltNames are not allowed")),
         None => Ok(()),
     }

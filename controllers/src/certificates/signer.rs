@@ -39,16 +39,19 @@ impl Reconciler for Signer {
         let Some(csr) = self.requests.get_key(key).filter(waiting) else { return Ok(Next::Done) };
         let spec = &csr.spec;
         let usages = spec.usages.as_deref().unwrap_or_default();
-        let wanted = Wanted::parse(&spec.request.0, usages).map_err(ReconcileError::Other)?;
+        if !plan::is_ours(&spec.signer_name) {
+            return Ok(Next::Done);
+        }
+        let wanted = Wanted::parse(&spec.request.0, usages);
         let mut done = CertificateSigningRequest::clone(&csr);
         let status = done.status.get_or_insert_default();
-        match plan::verdict(&spec.signer_name, &wanted) {
+        match wanted.map_or_else(|why| Some(Err(why)), |wanted| plan::verdict(&spec.signer_name, &wanted)) {
             None => return Ok(Next::Done),
             Some(Err(why)) => status.conditions.get_or_insert_default().push(failed(why)),
             Some(Ok(())) => {
                 let usages: Vec<&str> = usages.iter().map(String::as_str).collect();
                 let life = plan::life(spec.expiration_seconds);
-                let certificate = self.authority.sign(&spec.request.0, &usages, life);
+                let certificate = self.authority.sign(&spec.signer_name, &spec.request.0, &usages, life);
                 let certificate = certificate.map_err(ReconcileError::Other)?;
                 status.certificate = Some(ByteString(certificate.into_bytes()));
             }

@@ -1,10 +1,9 @@
 use super::plan::*;
 use super::request::Wanted;
+use coracle_api::certificate::Name;
 use jiff::Timestamp;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
-use k8s_openapi::api::core::v1::Node;
 use serde_json::{Value, json};
-use std::sync::Arc;
 use std::time::Duration;
 
 fn wanted(name: &str, organizations: &[&str], usages: &[&str]) -> Wanted {
@@ -14,6 +13,26 @@ fn wanted(name: &str, organizations: &[&str], usages: &[&str]) -> Wanted {
         usages: usages.iter().map(|u| (*u).to_owned()).collect(),
         ..Wanted::default()
     }
+}
+
+fn named(wanted: Wanted, names: &[Name]) -> Wanted {
+    Wanted { names: names.to_vec(), ..wanted }
+}
+
+fn dns() -> Name {
+    Name::Dns("n1".to_owned())
+}
+
+fn ip() -> Name {
+    Name::Ip([192, 0, 2, 1].into())
+}
+
+fn email() -> Name {
+    Name::Email("a@b".to_owned())
+}
+
+fn uri() -> Name {
+    Name::Uri("a://b".to_owned())
 }
 
 fn kubelet() -> Wanted {
@@ -36,10 +55,10 @@ fn kubelets_client_certificates() {
         "usages did not match [client auth digital signature key encipherment]"
     );
     for (changed, why) in [
-        (Wanted { dns_names: 1, ..kubelet() }, "DNS subjectAltNames are not allowed"),
-        (Wanted { email_addresses: 1, ..kubelet() }, "Email subjectAltNames are not allowed"),
-        (Wanted { ip_addresses: 1, ..kubelet() }, "IP subjectAltNames are not allowed"),
-        (Wanted { uris: 1, ..kubelet() }, "URI subjectAltNames are not allowed"),
+        (named(kubelet(), &[dns()]), "DNS subjectAltNames are not allowed"),
+        (named(kubelet(), &[email()]), "Email subjectAltNames are not allowed"),
+        (named(kubelet(), &[ip()]), "IP subjectAltNames are not allowed"),
+        (named(kubelet(), &[uri()]), "URI subjectAltNames are not allowed"),
         (
             wanted("n1", &["system:nodes"], &["client auth"]),
             "subject common name does not begin with system:node: ",
@@ -54,8 +73,8 @@ fn kubelets_client_certificates() {
 fn kubelets_serving_certificates() {
     let server = wanted("system:node:n1", &["system:nodes"], &["server auth", "digital signature"]);
     assert_eq!(told(KUBELET_SERVING, &server), "DNS or IP subjectAltName is required");
-    assert_eq!(told(KUBELET_SERVING, &Wanted { ip_addresses: 1, ..server.clone() }), "");
-    let mail = Wanted { dns_names: 1, email_addresses: 1, ..server };
+    assert_eq!(told(KUBELET_SERVING, &named(server.clone(), &[ip()])), "");
+    let mail = named(server, &[dns(), email()]);
     assert_eq!(told(KUBELET_SERVING, &mail), "Email subjectAltNames are not allowed");
 }
 
@@ -65,6 +84,8 @@ fn clients_of_the_api() {
     assert_eq!(client(&["client auth", "digital signature", "key encipherment"]), "");
     assert_eq!(client(&["digital signature"]), "missing required usage for client certificate: client auth");
     assert_eq!(client(&["client auth", "server auth"]), "invalid usage for client certificate: server auth");
+    let nobody = wanted("", &["dev"], &["client auth"]);
+    assert_eq!(told(API_CLIENT, &nobody), "the subject has no common name");
     assert_eq!(verdict("example.com/s", &kubelet()), None);
 }
 
@@ -76,7 +97,7 @@ fn who_may_have_a_kubelets_certificate() {
     assert_eq!(names(KUBELET_CLIENT, "system:node:n1", &kubelet()), ["selfnodeclient", "nodeclient"]);
     assert_eq!(names(KUBELET_CLIENT, "system:bootstrap:abcdef", &kubelet()), ["nodeclient"]);
     assert_eq!(names(API_CLIENT, "system:node:n1", &kubelet()), [] as [&str; 0]);
-    assert_eq!(names(KUBELET_CLIENT, "x", &Wanted { uris: 1, ..kubelet() }), [] as [&str; 0]);
+    assert_eq!(names(KUBELET_CLIENT, "x", &named(kubelet(), &[uri()])), [] as [&str; 0]);
 }
 
 #[test]
@@ -86,36 +107,23 @@ fn who_may_have_a_nodes_other_certificates() {
     };
     let none = [] as [&str; 0];
     let serving = wanted("system:node:n1", &["system:nodes"], &["server auth", "digital signature"]);
-    let serving = Wanted { ip_addresses: 1, ..serving };
+    let serving = named(serving, &[ip()]);
     assert_eq!(names(KUBELET_SERVING, "system:node:n1", &serving), ["selfnodeserver"]);
     assert_eq!(names(KUBELET_SERVING, "system:node:n2", &serving), none);
     let proxy = wanted("system:kube-proxy", &[], &["client auth", "digital signature"]);
     assert_eq!(names(API_CLIENT, "system:node:n1", &proxy), ["nodeproxyclient"]);
     let masters = wanted("system:kube-proxy", &["system:masters"], &["client auth"]);
-    for other in [masters, wanted("admin", &[], &["client auth"]), Wanted { uris: 1, ..proxy }] {
+    for other in [masters, wanted("admin", &[], &["client auth"]), named(proxy, &[uri()])] {
         assert_eq!(names(API_CLIENT, "system:node:n1", &other), none, "{other:?}");
     }
 }
 
 #[test]
-fn a_serving_certificate_is_for_the_nodes_own_addresses() {
-    let node = |name: &str, address: &str| -> Arc<Node> {
-        let address = json!({ "type": "InternalIP", "address": address });
-        let node = json!({ "metadata": { "name": name }, "status": { "addresses": [address] } });
-        Arc::new(serde_json::from_value(node).unwrap())
-    };
-    let for_hosts = |hosts: &[&str]| Wanted {
-        hosts: hosts.iter().map(|h| (*h).to_owned()).collect(),
-        ..wanted("system:node:n1", &["system:nodes"], &[])
-    };
-    let all = [node("n1", "192.0.2.1"), node("n2", "192.0.2.2")];
-    let good = |hosts: &[&str], all: &[Arc<Node>]| hosts_are_its_own(&for_hosts(hosts), &all[0], all);
-    assert!(good(&["192.0.2.1"], &all));
-    assert!(!good(&["192.0.2.1", "192.0.2.2"], &all));
-    assert!(!good(&["192.0.2.9"], &all));
-    assert!(!good(&["192.0.2.1"], &[node("n1", "192.0.2.1"), node("n2", "192.0.2.1")]), "claimed twice");
-    assert_eq!(node_of(KUBELET_SERVING, &for_hosts(&[])), Some("n1"));
-    assert_eq!(node_of(KUBELET_CLIENT, &for_hosts(&[])), None);
+fn requests_of_kubelets_are_about_a_node() {
+    let wanted = wanted("system:node:n1", &["system:nodes"], &[]);
+    assert_eq!(node_of(KUBELET_SERVING, &wanted), Some("n1"));
+    assert_eq!(node_of(KUBELET_CLIENT, &wanted), Some("n1"));
+    assert_eq!(node_of(API_CLIENT, &wanted), None);
 }
 
 #[test]

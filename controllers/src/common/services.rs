@@ -56,11 +56,13 @@ pub fn publishes_unready(service: &Service) -> bool {
     service.spec.as_ref().and_then(|s| s.publish_not_ready_addresses).unwrap_or(false)
 }
 
-/// The pod's address of a family.
+/// The pod's address of a family. It is what its node says: one that the API refuses in endpoints would keep all other
+/// pods' endpoints from being written.
 pub fn address(pod: &Pod, family: Family) -> Option<&str> {
     let status = pod.status.as_ref()?;
     let all = status.pod_ips.iter().flatten().map(|ip| ip.ip.as_str()).chain(status.pod_ip.as_deref());
-    all.filter(|ip| !ip.is_empty()).find(|ip| Family::of(ip) == Some(family))
+    let mut usable = all.filter(|ip| ip.parse().is_ok_and(coracle_api::validation::is_machine_address));
+    usable.find(|ip| Family::of(ip) == Some(family))
 }
 
 /// Whether a pod belongs to its Services' endpoints at all; `dying` ones too if the caller wants them.

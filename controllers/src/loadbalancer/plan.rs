@@ -1,6 +1,7 @@
 //! Which addresses each Service of type LoadBalancer gets. Nothing here does I/O.
 
 use crate::common::services::{self, Family};
+use coracle_api::validation::is_machine_address;
 use coracle_client::ObjectKey;
 use coracle_client::informer::{deleting, uid_of};
 use k8s_openapi::api::core::v1::{LoadBalancerIngress, Node, Service};
@@ -48,7 +49,8 @@ pub fn gate(node: &Node) -> Option<Gate> {
     let all = status.addresses.as_deref().unwrap_or_default();
     let of = |type_: &str, v6: bool| -> Vec<IpAddr> {
         let typed = all.iter().filter(|a| a.type_ == type_).filter_map(|a| a.address.parse().ok());
-        typed.filter(|ip: &IpAddr| ip.is_ipv6() == v6).collect()
+        // Every machine would lead what it sends to its own loopback to the Services.
+        typed.filter(|ip: &IpAddr| ip.is_ipv6() == v6 && is_machine_address(*ip)).collect()
     };
     let mut addresses = Vec::new();
     for v6 in [false, true] {

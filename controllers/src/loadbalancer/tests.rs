@@ -66,6 +66,11 @@ fn a_service_gets_the_addresses_of_ready_nodes_in_its_families() {
     assert_eq!(one(ranges), "s=192.0.2.1 198.51.100.2", "the proxies keep the others out");
     assert_eq!(one(json!({ "loadBalancerClass": "example.com/other" })), "");
     assert_eq!(one(json!({ "type": "NodePort" })), "");
+    for claimed in ["127.0.0.1", "0.0.0.0", "169.254.169.254", "224.0.0.1"] {
+        let nodes = vec![node("a", &[("InternalIP", claimed)], "True", json!({}))];
+        let told = show(vec![service("s", 80, 0, json!({}))], nodes, vec![]).pop().unwrap();
+        assert!(!told.contains(claimed), "{told}");
+    }
     let unready = vec![node("a", &[("InternalIP", "192.0.2.1")], "Unknown", json!({}))];
     assert_eq!(show(vec![service("s", 80, 0, json!({}))], unready, vec![]), ["s=192.0.2.1"]);
     assert_eq!(

@@ -1,6 +1,6 @@
 //! The cluster's authority and the key of its accounts, as the controllers reach them.
 
-use coracle_apiserver::pki::{Pki, PkiOptions};
+use coracle_apiserver::pki::{Pki, PkiOptions, Signer as Authority};
 use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,8 +19,16 @@ impl Signer {
 }
 
 impl coracle_controllers::CertificateSigner for Signer {
-    fn sign(&self, request: &[u8], usages: &[&str], life: Duration) -> Result<String, String> {
-        self.pki.sign_request(request, usages, life).map_err(|e| e.to_string())
+    fn sign(
+        &self,
+        signer_name: &str,
+        request: &[u8],
+        usages: &[&str],
+        life: Duration,
+    ) -> Result<String, String> {
+        let serving = signer_name == coracle_controllers::certificates::KUBELET_SERVING;
+        let authority = if serving { Authority::KubeletServing } else { Authority::Cluster };
+        self.pki.sign_request(authority, request, usages, life).map_err(|e| e.to_string())
     }
 }
 

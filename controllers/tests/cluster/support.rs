@@ -2,7 +2,7 @@
 
 use coracle_api::UserInfo;
 use coracle_apiserver::admission;
-use coracle_apiserver::authz::Chain;
+use coracle_apiserver::authz::{Chain, Gate};
 use coracle_apiserver::bootstrap::{self, BootstrapConfig};
 use coracle_apiserver::health::Health;
 use coracle_apiserver::server::{self, ApiServer, ServerConfig};
@@ -48,7 +48,7 @@ impl World {
         let cache = server::load_cache(store.clone()).await.unwrap();
         let config = ServerConfig {
             authenticator: None,
-            authorizer: Arc::new(Chain::new(cache.clone(), server::rbac_generation(cache.clone()))),
+            authorizer: Gate::new(Chain::new(cache.clone(), server::rbac_generation(cache.clone()))),
             admission: Arc::new(admission::Chain::new(cache.clone(), &admission::Config::default()).unwrap()),
             kubelets: None,
             health: Health::default(),

@@ -12,6 +12,7 @@ fn main() -> std::io::Result<()> {
     let answers = [
         ("admission_answer", texts(coracle_apiserver::fuzzing::admission_seeds())),
         ("conversion_answer", texts(coracle_apiserver::fuzzing::conversion_seeds())),
+        ("request", coracle_apiserver::fuzzing::request_seeds()),
     ];
     for (name, seeds) in others.chain([("cel", cel::seeds())]).chain(answers) {
         let dir = dir.join(name);

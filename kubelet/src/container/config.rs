@@ -3,8 +3,8 @@
 use super::{env, resources, security};
 use crate::cri::api;
 use crate::pod::labels;
+use crate::pod::userns::Users;
 use k8s_openapi::api::core::v1::{Container, Pod};
-use std::path::Path;
 
 pub struct ContainerInput<'a> {
     pub pod: &'a Pod,
@@ -16,8 +16,10 @@ pub struct ContainerInput<'a> {
     pub mounts: Vec<api::Mount>,
     /// The runtime's id of the container that an ephemeral one looks at.
     pub target: Option<&'a str>,
+    /// The pod's own, where it has such.
+    pub users: Option<Users>,
     pub node: resources::NodeResources,
-    pub root: &'a Path,
+    pub confinement: &'a security::Confinement,
 }
 
 pub fn config(input: ContainerInput<'_>) -> api::ContainerConfig {
@@ -47,7 +49,12 @@ pub fn config(input: ContainerInput<'_>) -> api::ContainerConfig {
         mounts: input.mounts,
         linux: Some(api::LinuxContainerConfig {
             resources: Some(resources::linux(pod, container, input.node)),
-            security_context: Some(security::container(&spec, container, input.target, input.root)),
+            security_context: Some(security::container(
+                &spec,
+                container,
+                (input.target, input.users),
+                input.confinement,
+            )),
         }),
         envs: env.into_iter().map(|(key, value)| api::KeyValue { key, value }).collect(),
         ..api::ContainerConfig::default()
@@ -73,8 +80,9 @@ mod tests {
             env: vec![("A".to_owned(), "1".to_owned())],
             mounts: Vec::new(),
             target: None,
+            users: None,
             node: resources::NodeResources::default(),
-            root: Path::new("/k"),
+            confinement: &security::Confinement::default(),
         });
         assert_eq!(config.command, ["echo", "1"]);
         assert_eq!(config.args, ["$(A)"]);

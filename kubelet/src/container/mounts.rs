@@ -2,13 +2,12 @@
 
 use super::env;
 use crate::cri::api;
+use coracle_storage::beneath::Dir;
 use coracle_storage::volumes::{Mounted, SubPath, Volumes};
 use k8s_openapi::api::core::v1::{Container, VolumeMount};
 use std::collections::BTreeMap;
-use std::fs;
 use std::io;
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// The pod's volumes as they stand on the node.
 pub struct PodVolumes<'a> {
@@ -134,12 +133,11 @@ pub fn etc_hosts(container: &Container, file: &Path) -> Option<api::Mount> {
 
 /// Makes the file for a container's last words and mounts it where the spec says.
 pub fn termination_log(pod_dir: &Path, container: &Container, attempt: u32) -> io::Result<api::Mount> {
-    let dir = pod_dir.join("containers").join(&container.name);
-    fs::create_dir_all(&dir)?;
-    let file: PathBuf = dir.join(format!("termination-log.{attempt}"));
-    fs::write(&file, b"")?;
+    let below = Path::new("containers").join(&container.name);
+    let name = format!("termination-log.{attempt}");
     // Whoever the container runs as may write it.
-    fs::set_permissions(&file, fs::Permissions::from_mode(0o666))?;
+    Dir::open(pod_dir)?.make_dir_all(&below, 0o750)?.overwrite(&name, b"", 0o666)?;
+    let file = pod_dir.join(below).join(name);
     let path = container.termination_message_path.as_deref().filter(|p| !p.is_empty());
     Ok(mount(path.unwrap_or("/dev/termination-log"), &file))
 }

@@ -4,6 +4,7 @@ use super::{dns, hosts, resources, security};
 use crate::cri::api;
 use crate::pod::admit::dotted;
 use crate::pod::labels;
+use crate::pod::userns::Users;
 use k8s_openapi::api::core::v1::{ContainerPort, Pod};
 use std::path::{Path, PathBuf};
 
@@ -13,8 +14,9 @@ pub struct SandboxInput<'a> {
     pub attempt: u32,
     pub dns: dns::NodeDns<'a>,
     pub log_dir: &'a Path,
-    /// The kubelet's directory, for seccomp profiles.
-    pub root: &'a Path,
+    pub confinement: &'a security::Confinement,
+    /// Of a pod that is to have its own.
+    pub users: Option<Users>,
 }
 
 /// `<log_dir>/<namespace>_<name>_<uid>`.
@@ -34,8 +36,8 @@ pub fn config(input: &SandboxInput<'_>) -> Result<api::PodSandboxConfig, String>
     let ports =
         containers.flat_map(|c| c.ports.iter().flatten()).filter(|p| p.host_port.is_some_and(|p| p > 0));
     let sysctls = spec.security_context.iter().flat_map(|c| c.sysctls.iter().flatten());
-    if spec.host_users == Some(false) {
-        return Err("hostUsers is false, and this kubelet does not support user namespaces".to_owned());
+    if spec.host_users == Some(false) && input.users.is_none() {
+        return Err("hostUsers is false, and the pod has no users of its own".to_owned());
     }
     Ok(api::PodSandboxConfig {
         metadata: Some(api::PodSandboxMetadata {
@@ -52,7 +54,7 @@ pub fn config(input: &SandboxInput<'_>) -> Result<api::PodSandboxConfig, String>
         annotations: labels::sandbox_annotations(pod),
         linux: Some(api::LinuxPodSandboxConfig {
             cgroup_parent: resources::cgroup_parent(pod),
-            security_context: Some(security::sandbox(spec, input.root)),
+            security_context: Some(security::sandbox(spec, input.users, input.confinement)),
             sysctls: sysctls.map(|s| (dotted(&s.name), s.value.clone())).collect(),
             overhead: None,
             resources: None,

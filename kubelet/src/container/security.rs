@@ -1,16 +1,18 @@
 //! Security contexts, the container's before the pod's.
 
 use crate::cri::api;
+use crate::pod::userns::Users;
 use k8s_openapi::api::core::v1::{
     Container, Pod, PodSecurityContext, PodSpec, SeccompProfile, SecurityContext,
 };
-use std::path::Path;
+use std::path::PathBuf;
 
 /// Hidden from unprivileged containers; the runtimes' common list.
-const MASKED: [&str; 11] = [
+const MASKED: [&str; 12] = [
     "/proc/asound",
     "/proc/acpi",
     "/proc/kcore",
+    "/proc/interrupts",
     "/proc/keys",
     "/proc/latency_stats",
     "/proc/timer_list",
@@ -27,8 +29,8 @@ pub fn int64(value: Option<i64>) -> Option<api::Int64Value> {
 }
 
 /// Which namespaces of the node or of the pod a container shares. `target` is the container whose processes an
-/// ephemeral container sees.
-pub fn namespaces(spec: &PodSpec, target: Option<&str>) -> api::NamespaceOption {
+/// ephemeral container sees, `users` are the pod's own.
+pub fn namespaces(spec: &PodSpec, target: Option<&str>, users: Option<Users>) -> api::NamespaceOption {
     use api::NamespaceMode::{Container as Own, Node, Pod, Target};
     let node = |wanted: Option<bool>| if wanted == Some(true) { Node } else { Pod };
     let pid = match (spec.host_pid, spec.share_process_namespace, target) {
@@ -42,21 +44,38 @@ pub fn namespaces(spec: &PodSpec, target: Option<&str>) -> api::NamespaceOption 
         pid: pid as i32,
         ipc: node(spec.host_ipc) as i32,
         target_id: target.unwrap_or_default().to_owned(),
-        userns_options: None,
+        userns_options: users.map(Users::namespace),
     }
 }
 
-fn profile(wanted: Option<&SeccompProfile>, root: &Path) -> api::SecurityProfile {
+/// What the node adds to every container's confinement.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Confinement {
+    /// The kubelet's directory, below which local seccomp profiles lie.
+    pub root: PathBuf,
+    /// Containers without a seccomp profile get the runtime's.
+    pub seccomp_default: bool,
+    /// Files of this machine's that are hidden with the common ones: how hot its processors are tells what others compute.
+    pub masked: Vec<String>,
+}
+
+fn profile(wanted: Option<&SeccompProfile>, node: &Confinement) -> api::SecurityProfile {
     use api::security_profile::ProfileType;
     let (kind, localhost_ref) = match wanted.map(|p| (p.type_.as_str(), p)) {
         Some(("RuntimeDefault", _)) => (ProfileType::RuntimeDefault, String::new()),
         Some(("Localhost", p)) => {
-            let path = root.join("seccomp").join(p.localhost_profile.as_deref().unwrap_or_default());
+            let path = node.root.join("seccomp").join(p.localhost_profile.as_deref().unwrap_or_default());
             (ProfileType::Localhost, path.display().to_string())
         }
+        None if node.seccomp_default => (ProfileType::RuntimeDefault, String::new()),
         _ => (ProfileType::Unconfined, String::new()),
     };
     api::SecurityProfile { profile_type: kind as i32, localhost_ref }
+}
+
+fn unconfined() -> api::SecurityProfile {
+    use api::security_profile::ProfileType;
+    api::SecurityProfile { profile_type: ProfileType::Unconfined as i32, localhost_ref: String::new() }
 }
 
 /// fsGroup and supplementalGroups.
@@ -71,18 +90,17 @@ fn groups_policy(context: &PodSecurityContext) -> i32 {
     }
 }
 
-/// `root` is the kubelet's directory, below which local seccomp profiles lie.
-pub fn sandbox(spec: &PodSpec, root: &Path) -> api::LinuxSandboxSecurityContext {
+pub fn sandbox(spec: &PodSpec, users: Option<Users>, node: &Confinement) -> api::LinuxSandboxSecurityContext {
     let context = spec.security_context.clone().unwrap_or_default();
     let privileged = |c: &Container| c.security_context.as_ref().and_then(|s| s.privileged) == Some(true);
     api::LinuxSandboxSecurityContext {
-        namespace_options: Some(namespaces(spec, None)),
+        namespace_options: Some(namespaces(spec, None, users)),
         run_as_user: int64(context.run_as_user),
         run_as_group: int64(context.run_as_group.filter(|_| context.run_as_user.is_some())),
         supplemental_groups: groups(&context),
         supplemental_groups_policy: groups_policy(&context),
         privileged: spec.containers.iter().chain(spec.init_containers.iter().flatten()).any(privileged),
-        seccomp: Some(profile(context.seccomp_profile.as_ref(), root)),
+        seccomp: Some(profile(context.seccomp_profile.as_ref(), node)),
         ..api::LinuxSandboxSecurityContext::default()
     }
 }
@@ -90,8 +108,8 @@ pub fn sandbox(spec: &PodSpec, root: &Path) -> api::LinuxSandboxSecurityContext 
 pub fn container(
     spec: &PodSpec,
     container: &Container,
-    target: Option<&str>,
-    root: &Path,
+    (target, users): (Option<&str>, Option<Users>),
+    node: &Confinement,
 ) -> api::LinuxContainerSecurityContext {
     let pod = spec.security_context.clone().unwrap_or_default();
     let own = container.security_context.clone().unwrap_or_default();
@@ -99,13 +117,16 @@ pub fn container(
     let unmasked = privileged || own.proc_mount.as_deref() == Some("Unmasked");
     let paths =
         |list: &[&str]| if unmasked { Vec::new() } else { list.iter().map(|p| (*p).to_owned()).collect() };
-    let seccomp = own.seccomp_profile.as_ref().or(pod.seccomp_profile.as_ref()).filter(|_| !privileged);
+    let seccomp = match privileged {
+        true => unconfined(),
+        false => profile(own.seccomp_profile.as_ref().or(pod.seccomp_profile.as_ref()), node),
+    };
     let (apparmor, apparmor_profile) = apparmor(&own, &pod);
     #[allow(deprecated, reason = "what runtimes before containerd 1.7 read")]
     api::LinuxContainerSecurityContext {
         capabilities: capabilities(&own),
         privileged,
-        namespace_options: Some(namespaces(spec, target)),
+        namespace_options: Some(namespaces(spec, target, users)),
         selinux_options: selinux(&own, &pod),
         run_as_user: int64(own.run_as_user.or(pod.run_as_user)),
         run_as_group: int64(own.run_as_group.or(pod.run_as_group)),
@@ -113,9 +134,9 @@ pub fn container(
         supplemental_groups: groups(&pod),
         supplemental_groups_policy: groups_policy(&pod),
         no_new_privs: own.allow_privilege_escalation == Some(false),
-        masked_paths: paths(&MASKED),
+        masked_paths: [paths(&MASKED), if unmasked { Vec::new() } else { node.masked.clone() }].concat(),
         readonly_paths: paths(&READ_ONLY),
-        seccomp: Some(profile(seccomp, root)),
+        seccomp: Some(seccomp),
         apparmor,
         apparmor_profile,
         ..api::LinuxContainerSecurityContext::default()
@@ -198,7 +219,9 @@ mod tests {
 
     fn built(pod: &Pod) -> api::LinuxContainerSecurityContext {
         let spec = pod.spec.as_ref().unwrap();
-        container(spec, &spec.containers[0], None, Path::new("/k"))
+        let masked = vec!["/sys/devices/system/cpu/cpu0/thermal_throttle".to_owned()];
+        let node = Confinement { root: "/k".into(), seccomp_default: true, masked };
+        container(spec, &spec.containers[0], (None, None), &node)
     }
 
     #[test]
@@ -219,6 +242,28 @@ mod tests {
         assert!(
             security.privileged && security.masked_paths.is_empty() && security.readonly_paths.is_empty()
         );
+        assert_eq!(security.seccomp, Some(unconfined()));
+    }
+
+    #[test]
+    fn what_tells_of_other_tenants_is_hidden() {
+        let masked = built(&pod(json!({}), json!({}))).masked_paths;
+        for path in ["/proc/interrupts", "/sys/devices/system/cpu/cpu0/thermal_throttle", "/proc/kcore"] {
+            assert!(masked.iter().any(|p| p == path), "{path}");
+        }
+    }
+
+    #[test]
+    fn without_a_profile_the_runtimes_default_holds_where_the_node_says_so() {
+        use api::security_profile::ProfileType;
+        let kind = |context: Value, own: Value| built(&pod(context, own)).seccomp.unwrap().profile_type;
+        let unconfined = json!({ "seccompProfile": { "type": "Unconfined" } });
+        assert_eq!(kind(json!({}), json!({})), ProfileType::RuntimeDefault as i32);
+        assert_eq!(kind(unconfined.clone(), json!({})), ProfileType::Unconfined as i32);
+        assert_eq!(kind(json!({}), unconfined), ProfileType::Unconfined as i32);
+        let free: PodSpec = serde_json::from_value(json!({ "containers": [{ "name": "c" }] })).unwrap();
+        let off = container(&free, &free.containers[0], (None, None), &Confinement::default());
+        assert_eq!(off.seccomp.unwrap().profile_type, ProfileType::Unconfined as i32);
     }
 
     #[test]

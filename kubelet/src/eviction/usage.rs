@@ -62,7 +62,7 @@ fn candidate(
                 bytes: value(layer.and_then(|l| l.used_bytes.as_ref())),
                 inodes: value(layer.and_then(|l| l.inodes_used.as_ref())),
             },
-            logs: files(seen.log_path.parent()),
+            logs: files(&seen.log_path),
             disk_request: asked("ephemeral-storage"),
         }
     });
@@ -72,9 +72,8 @@ fn candidate(
     Candidate { slot, containers, volumes, processes }
 }
 
-/// The files in a folder.
-fn files(folder: Option<&Path>) -> Files {
-    let entries = folder.and_then(|f| std::fs::read_dir(f).ok()).into_iter().flatten().flatten();
-    let sizes = entries.filter_map(|entry| Some(entry.metadata().ok()?.len()));
-    sizes.fold(Files::default(), |sum, bytes| sum + Files { bytes, inodes: 1 })
+/// The log and the rotated ones.
+fn files(log: &Path) -> Files {
+    let (bytes, inodes) = crate::logs::written(log);
+    Files { bytes, inodes }
 }

@@ -1,5 +1,6 @@
 //! Credentials for registries from imagePullSecrets.
 
+use super::credentials::Used;
 use crate::cri::api;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -26,7 +27,7 @@ struct Login {
 }
 
 /// The registry's host (with port) of an image name, and the name below it, as Docker reads names.
-fn split(image: &str) -> (&str, String) {
+pub(super) fn split(image: &str) -> (&str, String) {
     match image.split_once('/') {
         Some((host, rest)) if host.contains(['.', ':']) || host == "localhost" => (host, rest.to_owned()),
         Some(_) => ("docker.io", image.to_owned()),
@@ -34,30 +35,32 @@ fn split(image: &str) -> (&str, String) {
     }
 }
 
-/// The most specific login for the image in these secrets. Secrets of other types are skipped.
-pub fn for_image(image: &str, secrets: &[impl AsRef<Secret>]) -> Option<api::AuthConfig> {
+/// The most specific login for the image in these secrets, and whose it is. Secrets of other types are skipped.
+pub fn for_image(image: &str, secrets: &[impl AsRef<Secret>]) -> Option<(api::AuthConfig, Used)> {
     let (host, name) = split(image);
-    let mut best: Option<(usize, Login)> = None;
+    let mut best: Option<(usize, Login, &Secret)> = None;
     for secret in secrets {
         for (key, login) in logins(secret.as_ref()) {
             let fits = matches(&key, host, &name);
-            if let Some(length) = fits.filter(|length| best.as_ref().is_none_or(|(b, _)| length > b)) {
-                best = Some((length, login));
+            if let Some(length) = fits.filter(|length| best.as_ref().is_none_or(|(b, ..)| length > b)) {
+                best = Some((length, login, secret.as_ref()));
             }
         }
     }
-    let login = best?.1;
+    let (_, login, secret) = best?;
     let decoded = STANDARD.decode(&login.auth).ok().and_then(|bytes| String::from_utf8(bytes).ok());
     let (username, password) = match decoded.as_deref().and_then(|text| text.split_once(':')) {
         Some((user, password)) => (user.to_owned(), password.trim_end_matches('\0').to_owned()),
         None => (login.username, login.password),
     };
-    Some(api::AuthConfig {
+    let login = api::AuthConfig {
         username,
         password,
         identity_token: login.identity_token,
         ..api::AuthConfig::default()
-    })
+    };
+    let used = Used::of(secret, &login);
+    Some((login, used))
 }
 
 fn logins(secret: &Secret) -> BTreeMap<String, Login> {
@@ -103,7 +106,7 @@ mod tests {
         }});
         let data = json!({ "data": { ".dockerconfigjson": STANDARD.encode(config.to_string()) } });
         let secret: Arc<Secret> = Arc::new(serde_json::from_value(data).unwrap());
-        let user = |image: &str| for_image(image, &[&secret]).map(|a| a.username);
+        let user = |image: &str| for_image(image, &[&secret]).map(|(login, _)| login.username);
         assert_eq!(user("busybox").as_deref(), Some("hub"));
         assert_eq!(user("registry.example:5000/x/y").as_deref(), Some("any"));
         assert_eq!(user("registry.example:5000/team/y:1").as_deref(), Some("team"));

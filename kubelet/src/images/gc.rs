@@ -173,7 +173,12 @@ async fn images(
     imported: &HashSet<String>,
 ) -> crate::cri::Result<(Vec<(String, u64)>, HashSet<String>)> {
     let runtime = kubelet.runtime.as_ref();
+    let asked = jiff::Timestamp::now();
     let images = runtime.list_images().await?;
+    let ids = images.iter().map(|image| image.id.as_str()).collect();
+    if let Err(error) = kubelet.puller.records().retain(&ids, asked) {
+        tracing::warn!(%error, "notes of who pulled images are not cleaned up");
+    }
     let containers = runtime.list_containers(None).await?;
     let wanted = wanted(kubelet);
     let named: HashSet<&str> = containers

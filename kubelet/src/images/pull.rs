@@ -1,6 +1,8 @@
 //! Making sure that a container's image is there: policy, serial pulls, back-off.
 
-use crate::cri::{Runtime, api};
+use super::credentials::Used;
+use super::records::Records;
+use crate::cri::{Runtime, RuntimeError, api};
 use crate::pod::backoff::Backoff;
 use k8s_openapi::api::core::v1::Container;
 use std::sync::Arc;
@@ -72,11 +74,17 @@ pub fn valid_name(image: &str) -> bool {
 pub struct Puller {
     runtime: Arc<dyn Runtime>,
     one_at_a_time: Arc<Mutex<()>>,
+    records: Arc<Records>,
 }
 
 impl Puller {
-    pub fn new(runtime: Arc<dyn Runtime>) -> Self {
-        Self { runtime, one_at_a_time: Arc::default() }
+    pub fn new(runtime: Arc<dyn Runtime>, records: Arc<Records>) -> Self {
+        Self { runtime, one_at_a_time: Arc::default(), records }
+    }
+
+    /// Who may use the images that are there.
+    pub fn records(&self) -> &Records {
+        &self.records
     }
 
     /// Whether the image is in the runtime.
@@ -86,22 +94,33 @@ impl Puller {
         found.map_err(|e| failed(format!("Failed to inspect image {image:?}: {}", e.detail())))
     }
 
-    /// Pulls the image. Cancel-safe.
+    /// Pulls the image, and notes with whose credentials. Cancel-safe: what was cut off counts as pulled by nobody known.
     pub async fn pull(
         &self,
         image: &str,
-        auth: Option<api::AuthConfig>,
+        login: Option<(api::AuthConfig, Used)>,
         sandbox: api::PodSandboxConfig,
     ) -> Result<Present, PullError> {
         let failed = |message: String| PullError { reason: "ErrImagePull", message };
-        let asked = Instant::now();
+        let (asked, name) = (Instant::now(), image);
         let _turn = self.one_at_a_time.lock().await;
         let started = Instant::now();
+        let (auth, used) = login.unzip();
+        let noted = self.records.begin(image);
+        noted.map_err(|e| failed(format!("failed to record image pull intent: {e}")))?;
         let pulled = self.runtime.pull_image(image, auth, sandbox).await;
+        if matches!(pulled, Err(RuntimeError::Failed { .. }))
+            && let Err(error) = self.records.failed(image)
+        {
+            tracing::warn!(image, %error, "the end of the pull is not noted");
+        }
         let reference = pulled.map_err(|e| failed(e.to_string()))?;
         let took = (started.elapsed(), asked.elapsed());
         let image = self.find(&reference).await?;
         let image = image.ok_or_else(|| failed(format!("image {reference} vanished after its pull")))?;
+        if let Err(error) = self.records.pulled(name, &image.id, used.as_ref()) {
+            tracing::warn!(image = name, %error, "who pulled the image is not noted, the next pod has to pull it again");
+        }
         Ok(Present { image, pulled: Some(took) })
     }
 }

@@ -128,6 +128,23 @@ pub fn go_arch() -> &'static str {
     crate::simulate::go_arch()
 }
 
+/// Whether the kernel filters system calls.
+pub fn seccomp() -> bool {
+    std::path::Path::new("/proc/sys/kernel/seccomp/actions_avail").exists()
+}
+
+/// Where this machine tells how often its processors were too hot.
+pub fn thermal_throttles() -> Vec<String> {
+    let processors = fs::read_dir("/sys/devices/system/cpu").into_iter().flatten().flatten();
+    let mut paths: Vec<String> = processors
+        .map(|processor| processor.path().join("thermal_throttle"))
+        .filter(|path| path.exists())
+        .map(|path| path.display().to_string())
+        .collect();
+    paths.sort();
+    paths
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

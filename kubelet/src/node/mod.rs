@@ -2,6 +2,7 @@
 
 pub mod facts;
 mod heartbeat;
+pub mod kernel;
 pub mod own;
 mod runtime;
 pub mod status;

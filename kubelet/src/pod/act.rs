@@ -2,11 +2,13 @@
 
 use super::ending::Ending;
 use super::plan::{Kind, Step, Waiting, is_sidecar};
+use super::userns::{Users, UsersError};
 use super::worker::Worker;
 use crate::container::{dns, hosts, sandbox};
 use crate::cri::{Runtime, api};
 use crate::probe::{Action, Outcome, Target};
 use crate::static_pods::is_static;
+use coracle_storage::beneath;
 use coracle_storage::volumes::VolumeError;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, Pod};
@@ -187,12 +189,10 @@ impl Worker {
             return;
         }
         let logs = sandbox::log_directory(&self.kubelet.config.log_dir, &self.pod);
-        if let Err(error) = std::fs::remove_dir_all(&logs)
-            && error.kind() != std::io::ErrorKind::NotFound
-        {
+        if let Err(error) = beneath::remove_below(&self.kubelet.config.log_dir, &logs) {
             tracing::warn!(path = %logs.display(), %error, "could not remove logs");
         }
-        super::cgroups::remove(&self.pod);
+        super::cgroups::remove(&self.kubelet.cgroup_root, &self.pod);
         self.kubelet.objects.release(&self.uid);
         self.confirm_deletion().await;
     }
@@ -222,8 +222,9 @@ impl Worker {
         // Images are the runtime's to mount, when their containers start.
         let volumes = pod.spec.as_mut().and_then(|s| s.volumes.as_mut());
         volumes.into_iter().for_each(|all| all.retain(|volume| volume.image.is_none()));
+        let first = self.observed.containers.is_empty();
         let (mounted, failed) =
-            self.kubelet.volumes.set_up(&pod, &self.kubelet.allocatable, Timestamp::now()).await;
+            self.kubelet.volumes.set_up(&pod, &self.kubelet.allocatable, first, Timestamp::now()).await;
         let refresh = mounted.values().filter_map(|m| m.refresh_after).min();
         self.volumes_refresh = refresh.map(|after| Instant::now() + after.max(Duration::from_secs(10)));
         self.mounted = mounted;
@@ -259,18 +260,42 @@ impl Worker {
         self.volumes_ready
     }
 
+    /// The users of a pod that does not share the node's.
+    pub(super) fn users(&self) -> Result<Option<Users>, String> {
+        if self.pod.spec.as_ref().and_then(|s| s.host_users) != Some(false) {
+            return Ok(None);
+        }
+        let directory = self.kubelet.volumes.pod_dir(&self.uid);
+        std::fs::create_dir_all(&directory).map_err(|e| format!("{}: {e}", directory.display()))?;
+        self.kubelet.users.of(&self.uid).map(Some).map_err(|e| e.to_string())
+    }
+
+    /// A runtime that knows nothing of users would run such a pod with the node's.
+    async fn check_users(&self, config: &api::PodSandboxConfig, handler: &str) -> Result<(), String> {
+        let security = config.linux.as_ref().and_then(|linux| linux.security_context.as_ref());
+        let namespaces = security.and_then(|security| security.namespace_options.as_ref());
+        if namespaces.is_none_or(|namespaces| namespaces.userns_options.is_none()) {
+            return Ok(());
+        }
+        let status = self.kubelet.runtime.status().await.map_err(|e| e.to_string())?;
+        let mut handlers = status.runtime_handlers.iter();
+        let able =
+            handlers.any(|h| h.name == handler && h.features.as_ref().is_some_and(|f| f.user_namespaces));
+        if able { Ok(()) } else { Err(UsersError::Runtime(handler.to_owned()).to_string()) }
+    }
+
     pub(super) fn sandbox_config(&self, attempt: u32) -> Result<api::PodSandboxConfig, String> {
         let config = &self.kubelet.config;
         let text = std::fs::read_to_string(&config.resolv_conf).unwrap_or_default();
         let host = dns::ResolvConf::parse(&text);
         let dns = dns::NodeDns { cluster: &config.cluster_dns, domain: &config.cluster_domain, host: &host };
-        let root = self.kubelet.root();
         sandbox::config(&sandbox::SandboxInput {
             pod: &self.pod,
             attempt,
             dns,
             log_dir: &config.log_dir,
-            root: &root,
+            confinement: &self.kubelet.confinement,
+            users: self.users()?,
         })
     }
 
@@ -299,7 +324,11 @@ impl Worker {
     async fn run_sandbox(&self, config: api::PodSandboxConfig) -> Result<(), String> {
         std::fs::create_dir_all(&config.log_directory)
             .map_err(|e| format!("{}: {e}", config.log_directory))?;
+        if let Some(pids) = &self.kubelet.pids {
+            pids.set(&self.pod).map_err(|e| format!("cannot limit the pod's processes: {e}"))?;
+        }
         let handler = self.runtime_handler().await?;
+        self.check_users(&config, &handler).await?;
         self.kubelet.runtime.run_pod_sandbox(config, &handler).await.map(|_| ()).map_err(|e| e.to_string())
     }
 
@@ -377,7 +406,7 @@ impl Worker {
         for (id, log) in stale {
             self.log_failure(self.kubelet.runtime.remove_container(&id).await, "remove the container");
             // The log of an attempt goes with it; it may be gone already.
-            let _ = std::fs::remove_file(log);
+            let _ = beneath::remove_below(&self.kubelet.config.log_dir, &log);
         }
         let used: BTreeSet<&str> = self.observed.containers.iter().map(|c| c.sandbox.as_str()).collect();
         let old =
@@ -401,11 +430,18 @@ impl Worker {
             let ips = self.observed.sandbox().map(|s| s.ips.clone()).unwrap_or_default();
             hosts::file(&self.pod, &ips, &self.kubelet.config.cluster_domain)
         };
-        if std::fs::read_to_string(&path).is_ok_and(|old| old == text) {
-            return Ok(path);
-        }
-        std::fs::create_dir_all(self.kubelet.volumes.pod_dir(&self.uid)).map_err(|e| e.to_string())?;
-        std::fs::write(&path, text).map_err(|e| format!("{}: {e}", path.display()))?;
+        let directory = self.kubelet.volumes.pod_dir(&self.uid);
+        std::fs::create_dir_all(&directory).map_err(|e| e.to_string())?;
+        let write = || {
+            let dir = beneath::Dir::open(&directory)?;
+            // Containers may have written anything of any length into it.
+            let limit = u64::try_from(text.len()).unwrap_or(u64::MAX).saturating_add(1);
+            if dir.read("etc-hosts", limit).is_ok_and(|old| old == text.as_bytes()) {
+                return Ok(());
+            }
+            dir.overwrite("etc-hosts", text.as_bytes(), 0o644)
+        };
+        write().map_err(|e: std::io::Error| format!("{}: {e}", path.display()))?;
         Ok(path)
     }
 }

@@ -1,11 +1,14 @@
 //! What a container leaves behind for `state.terminated.message`.
 
 use super::observed::Container as Seen;
+use crate::logs;
+use coracle_storage::beneath::open_below;
 use k8s_openapi::api::core::v1::Container;
-use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 
+/// Below the pod's directory: `containers/<container>/termination-log.<n>`.
+const LEVELS: usize = 3;
 /// Bytes of a termination message; the API's limit.
 const MAX_MESSAGE: u64 = 4096;
 /// Bytes and lines of a log that stand in for one; upstream's limits.
@@ -24,12 +27,12 @@ pub fn read(spec: &Container, seen: &Seen) -> String {
 
 fn head(path: &Path) -> std::io::Result<String> {
     let mut bytes = Vec::new();
-    File::open(path)?.take(MAX_MESSAGE).read_to_end(&mut bytes)?;
+    open_below(LEVELS, path)?.take(MAX_MESSAGE).read_to_end(&mut bytes)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 fn tail(path: &Path) -> std::io::Result<String> {
-    let mut file = File::open(path)?;
+    let mut file = open_below(logs::LEVELS, path)?;
     let length = file.metadata()?.len();
     // Each line carries some 45 bytes of time and stream before its text.
     file.seek(SeekFrom::Start(length.saturating_sub(MAX_LOG * 4)))?;
@@ -60,9 +63,13 @@ mod tests {
     #[test]
     fn a_line_without_an_end_gets_none() {
         let dir = tempfile::tempdir().expect("temporary directory");
-        let file = dir.path().join("0.log");
+        let file = dir.path().join("pod/c/0.log");
+        std::fs::create_dir_all(dir.path().join("pod/c")).expect("directories");
         let line = |tag: &str, text: &str| format!("2026-01-01T00:00:00.1Z stdout {tag} {text}\n");
         std::fs::write(&file, line("F", "one") + &line("P", "DO") + &line("P", "NE")).expect("a log");
         assert_eq!(tail(&file).expect("read"), "one\nDONE");
+        std::fs::rename(dir.path().join("pod/c"), dir.path().join("elsewhere")).expect("moved");
+        std::os::unix::fs::symlink("../elsewhere", dir.path().join("pod/c")).expect("a link");
+        assert!(tail(&file).is_err(), "no link is followed to a log");
     }
 }

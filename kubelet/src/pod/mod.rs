@@ -3,7 +3,8 @@
 mod act;
 pub mod admit;
 pub mod backoff;
-mod cgroups;
+pub mod cgroups;
+pub mod crowded;
 pub mod ending;
 pub mod inbox;
 pub mod labels;
@@ -16,6 +17,7 @@ pub mod resize;
 mod resize_act;
 mod start;
 pub mod status;
+pub mod userns;
 pub mod worker;
 
 pub use act::remove_everything;

@@ -6,6 +6,7 @@ use super::worker::Worker;
 use crate::container::{config, env, mounts, security, service_env};
 use crate::cri::api;
 use crate::images::auth;
+use crate::images::credentials::Used;
 use crate::images::pull::{Policy, PullError, policy, valid_name};
 use coracle_storage::volumes::{ObjectError, Objects};
 use k8s_openapi::api::core::v1::Container;
@@ -70,6 +71,11 @@ impl Worker {
         if policy != Policy::Always {
             let found =
                 self.kubelet.puller.find(&image).await.map_err(|e| self.pull_failed(name, &image, e))?;
+            let there = found.is_some();
+            let found = match found {
+                Some(found) => self.accessible(&image, found).await,
+                None => None,
+            };
             if let Some(found) = found {
                 let text = format!(
                     "Container image {image:?} already present on machine and can be accessed by the pod"
@@ -78,7 +84,14 @@ impl Worker {
                 return Ok(found);
             }
             if policy == Policy::Never {
-                let message = format!("Container image {image:?} is not present with pull policy of Never");
+                let message = if there {
+                    format!(
+                        "Container image {image:?} is present with pull policy of Never but does not have the proper \
+                         credentials"
+                    )
+                } else {
+                    format!("Container image {image:?} is not present with pull policy of Never")
+                };
                 self.event(Some(name), "Warning", "ErrImageNeverPull", message.clone());
                 return Err(self.refuse(name, "ErrImageNeverPull", message));
             }
@@ -87,8 +100,8 @@ impl Worker {
             return Err(self.back_off_pull(name, &image, left));
         }
         self.event(Some(name), "Normal", "Pulling", format!("Pulling image {image:?}"));
-        let auth = self.credentials(&image).await;
-        match self.kubelet.puller.pull(&image, auth, sandbox.clone()).await {
+        let login = self.credentials(&image).await;
+        match self.kubelet.puller.pull(&image, login, sandbox.clone()).await {
             Ok(present) => {
                 self.pulls.succeeded(&image);
                 let (alone, waited) = present.pulled.unwrap_or_default();
@@ -150,7 +163,17 @@ impl Worker {
         Failure::new("ImagePullBackOff", text, left)
     }
 
-    async fn credentials(&self, image: &str) -> Option<api::AuthConfig> {
+    /// The image that is there, if the pod may use it without pulling it itself.
+    async fn accessible(&self, image: &str, found: api::Image) -> Option<api::Image> {
+        let verdict = self.kubelet.puller.records().judge(image, &found);
+        let admitted = verdict.admits(None) || {
+            let login = self.credentials(image).await;
+            verdict.admits(login.as_ref().map(|(_, used)| used))
+        };
+        admitted.then_some(found)
+    }
+
+    async fn credentials(&self, image: &str) -> Option<(api::AuthConfig, Used)> {
         let namespace = self.pod.metadata.namespace.as_deref().unwrap_or_default();
         let mut secrets = Vec::new();
         for reference in self.pod.spec.iter().flat_map(|s| s.image_pull_secrets.iter().flatten()) {
@@ -187,17 +210,22 @@ impl Worker {
         let log = mounts::termination_log(&pod_dir, spec, attempt);
         all.push(log.map_err(|e| format!("cannot make the termination log: {e}"))?);
         let target = self.target(kind, &spec.name)?;
-        let root = self.kubelet.root();
+        let users = self.users()?;
+        let all = all.into_iter().map(|mount| match users {
+            Some(users) => users.shown(mount),
+            None => mount,
+        });
         Ok(config::config(config::ContainerInput {
             pod: &self.pod,
             container: spec,
             attempt,
             image: &image.id,
             env,
-            mounts: all,
+            mounts: all.collect(),
             target: target.as_deref(),
+            users,
             node: self.kubelet.node,
-            root: &root,
+            confinement: &self.kubelet.confinement,
         }))
     }
 

@@ -2,8 +2,11 @@
 
 use super::error::HttpError;
 use super::{Judge, access};
+use coracle_api::certificate::Holder;
+use coracle_api::identity::CREDENTIAL_ID;
 use http::request::Parts;
 use http::{HeaderMap, StatusCode, header};
+use jiff::Timestamp;
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
 use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec, SubjectAccessReviewStatus,
@@ -40,7 +43,12 @@ pub(super) struct User {
 /// What a connection's client certificate says.
 pub(super) enum Peer {
     NoCertificate,
-    User(User),
+    /// Judged when the connection came; `not_after` (Unix seconds) is looked at on every request, because connections
+    /// outlive certificates.
+    User {
+        user: User,
+        not_after: i64,
+    },
     /// A certificate that is worth nothing.
     Refused(String),
 }
@@ -88,23 +96,24 @@ impl Gate {
         Self { client, node_name, judge, tokens: Cache::new(), permissions: Cache::new() }
     }
 
-    /// Judges a client's certificate once per connection.
+    /// Judges a client's certificate, once per connection.
     pub fn peer(&self, chain: &[CertificateDer<'_>]) -> Peer {
         let Some(own) = chain.first() else { return Peer::NoCertificate };
         if let Err(reason) = (self.judge)(chain) {
             return Peer::Refused(reason);
         }
-        match subject(own) {
-            Some(user) => Peer::User(user),
-            None => Peer::Refused("the certificate has no common name".to_owned()),
-        }
+        subject(own).unwrap_or_else(Peer::Refused)
     }
 
     /// 401 for who is not known, 403 for who may not. A bad certificate leaves the bearer token.
     pub async fn admit(&self, request: &Parts, peer: &Peer) -> Result<(), HttpError> {
         let user = match peer {
-            Peer::User(user) => user.clone(),
+            Peer::User { user, not_after } if Timestamp::now().as_second() <= *not_after => user.clone(),
             Peer::NoCertificate => self.bearer(&request.headers).await?,
+            Peer::User { .. } => {
+                tracing::debug!("client certificate has expired");
+                self.bearer(&request.headers).await?
+            }
             Peer::Refused(reason) => {
                 tracing::debug!(reason, "client certificate refused");
                 self.bearer(&request.headers).await?
@@ -207,12 +216,15 @@ impl Gate {
     }
 }
 
-/// Common name and organizations, as the API server reads a client certificate.
-fn subject(certificate: &CertificateDer<'_>) -> Option<User> {
-    let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
-    let name = certificate.subject().iter_common_name().next()?.as_str().ok()?.to_owned();
-    let organizations = certificate.subject().iter_organization();
-    let mut groups: Vec<String> = organizations.filter_map(|o| o.as_str().ok()).map(str::to_owned).collect();
+/// The user, as the API server reads a client certificate; the reason where it names nobody.
+fn subject(own: &CertificateDer<'_>) -> Result<Peer, String> {
+    let (_, certificate) = X509Certificate::from_der(own).map_err(|e| e.to_string())?;
+    let holder = Holder::of_parsed(&certificate).map_err(|e| e.to_string())?;
+    let name = holder.common_name().map_err(|e| e.to_string())?.to_owned();
+    let mut groups = holder.organizations;
     groups.push("system:authenticated".to_owned());
-    Some(User { name, groups, ..User::default() })
+    let hex: String = Sha256::digest(own).iter().map(|byte| format!("{byte:02x}")).collect();
+    let extra = BTreeMap::from([(CREDENTIAL_ID.to_owned(), vec![format!("X509SHA256={hex}")])]);
+    let user = User { name, uid: holder.uid, groups, extra };
+    Ok(Peer::User { user, not_after: certificate.validity().not_after.timestamp() })
 }

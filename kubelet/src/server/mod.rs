@@ -16,37 +16,26 @@ mod streams;
 pub use stats::{Cgroups, Files, Share, VolumeStats};
 
 use crate::pods_api::PodsApi;
+use crate::streaming::Ends;
 use auth::Gate;
 use axum::body::Body;
 use coracle_client::Context;
+use coracle_listen::{Limits, Place, Places, Settings};
 use error::HttpError;
 use http::{Request, Response};
 use hyper::body::Incoming;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto::Builder;
 use rustls_pki_types::CertificateDer;
-use socket2::{SockRef, TcpKeepalive};
-use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::{TcpListener, TcpStream};
-use tokio_rustls::TlsAcceptor;
+use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// Time for a client's TLS handshake and for each request's head. Slower clients are dropped, so that idle
-/// connections of strangers cost nothing for long.
-const HANDSHAKE: Duration = Duration::from_secs(10);
-
-/// A client that vanished without a word (no FIN) is noticed after about 30 + 3 x 10 seconds.
-const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(30), Duration::from_secs(10), 3);
-
-/// Pause after `accept` failed (out of file descriptors), so that the loop does not spin.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
+/// Of the process's descriptors, in eighths.
+const SHARE: usize = 1;
 
 /// Whether a client's certificate chain (its own first) is signed by the cluster's CA and in force; the reason if
 /// not. The TLS handshake proves only that the client holds the key.
@@ -66,6 +55,8 @@ pub struct ServerConfig {
     pub log_root: PathBuf,
     /// Where the volumes of pods lie: `<data-dir>/kubelet/pods`.
     pub pods_dir: PathBuf,
+    /// How long nothing may move on exec, attach and port-forward; zero is for ever.
+    pub stream_idle: Duration,
     /// What `/configz` shows as `kubeletconfig`.
     pub configz: serde_json::Value,
 }
@@ -89,6 +80,8 @@ pub(crate) struct Server {
     pub(crate) rates: stats::Rates,
     /// Ends streams.
     pub(crate) stop: CancellationToken,
+    /// Likewise, when nothing moves for so long.
+    pub(crate) stream_idle: Duration,
     gate: Gate,
 }
 
@@ -121,68 +114,53 @@ pub async fn serve(
         cgroups: Arc::new(Cgroups::here()),
         rates: stats::Rates::default(),
         stop: context.stop.clone(),
+        stream_idle: config.stream_idle,
     });
-    let acceptor = TlsAcceptor::from(config.tls);
+    let settings = Settings {
+        limits: Limits::default(),
+        places: Places::eighths(SHARE),
+        tls: Some(config.tls),
+        drain: Duration::ZERO,
+    };
     let tasks = TaskTracker::new();
     for listener in listeners {
-        let accept = accept(listener, acceptor.clone(), server.clone(), tasks.clone());
-        tasks.spawn(context.stop.clone().run_until_cancelled_owned(accept));
+        let (front, stop) = (Front(server.clone()), context.stop.clone());
+        tasks.spawn(coracle_listen::serve(front, settings.clone(), listener, stop));
     }
     context.stop.cancelled().await;
     tasks.close();
     tasks.wait().await;
 }
 
-async fn accept(listener: TcpListener, acceptor: TlsAcceptor, server: Arc<Server>, tasks: TaskTracker) {
-    loop {
-        match listener.accept().await {
-            Ok((stream, peer)) => {
-                let connection = connection(stream, acceptor.clone(), server.clone());
-                let stop = server.stop.clone();
-                tasks.spawn(async move {
-                    if let Some(Err(error)) = stop.run_until_cancelled_owned(connection).await {
-                        tracing::debug!(%peer, %error, "connection to the kubelet");
-                    }
-                });
-            }
-            Err(error) => {
-                tracing::warn!(%error, "accepting connections to the kubelet");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-            }
-        }
+/// The kubelet's side of a connection.
+#[derive(Clone)]
+struct Front(Arc<Server>);
+
+impl coracle_listen::Front for Front {
+    type Peer = Arc<auth::Peer>;
+
+    fn peer(&self, _: SocketAddr, chain: Option<&[CertificateDer<'static>]>) -> Self::Peer {
+        Arc::new(self.0.gate.peer(chain.unwrap_or_default()))
+    }
+
+    async fn answer(self, peer: Self::Peer, request: Request<Incoming>) -> Response<Body> {
+        self.0.handle(request.map(Body::new), &peer).await
     }
 }
 
-type ConnectionError = Box<dyn std::error::Error + Send + Sync>;
-
-async fn connection(
-    stream: TcpStream,
-    acceptor: TlsAcceptor,
-    server: Arc<Server>,
-) -> Result<(), ConnectionError> {
-    stream.set_nodelay(true)?;
-    let (idle, interval, tries) = KEEPALIVE;
-    let keepalive = TcpKeepalive::new().with_time(idle).with_interval(interval).with_retries(tries);
-    SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
-    let stream = tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await??;
-    let chain: Vec<CertificateDer<'static>> =
-        stream.get_ref().1.peer_certificates().unwrap_or_default().to_vec();
-    let peer = Arc::new(server.gate.peer(&chain));
-    let service = service_fn(move |request: Request<Incoming>| {
-        let (server, peer) = (server.clone(), peer.clone());
-        async move { Ok::<_, Infallible>(server.handle(request.map(Body::new), &peer).await) }
-    });
-    let mut http = Builder::new(TokioExecutor::new());
-    http.http1().timer(TokioTimer::new()).header_read_timeout(HANDSHAKE);
-    http.serve_connection_with_upgrades(TokioIo::new(stream), service).await
-}
-
 impl Server {
+    fn ends(&self) -> Ends<'_> {
+        Ends { stop: &self.stop, idle: self.stream_idle }
+    }
+
     /// Authenticates, authorizes and answers. Errors become plain text, as upstream's kubelet words them.
     async fn handle(self: Arc<Self>, request: Request<Body>, peer: &auth::Peer) -> Response<Body> {
         let answer = async {
             let (parts, body) = request.into_parts();
             self.gate.admit(&parts, peer).await?;
+            if let Some(place) = parts.extensions.get::<Arc<Place>>() {
+                place.known();
+            }
             routes::answer(&self, Request::from_parts(parts, body)).await
         };
         answer.await.unwrap_or_else(HttpError::into_response)

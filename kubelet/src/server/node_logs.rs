@@ -1,9 +1,11 @@
-//! `/logs/`: the files below the node's log directory, listed and served as they are.
+//! `/logs/`: the files below the node's log directory, listed and served as they are. Links that lead out of it are not followed.
 
 use super::error::HttpError;
 use super::routes::text;
 use axum::body::Body;
+use coracle_storage::beneath::{Dir, Node};
 use http::{HeaderValue, Response, StatusCode, header};
+use nix::errno::Errno;
 use std::path::{Component, Path};
 use tokio_util::io::ReaderStream;
 
@@ -16,20 +18,29 @@ pub(super) async fn answer(root: &Path, rest: &[&str], slash: bool) -> Result<Re
     if below.components().any(|part| !matches!(part, Component::Normal(_))) {
         return Err(HttpError::bad_request("invalid URL path"));
     }
-    let path = root.join(below);
-    let missing = |error: std::io::Error| match error.kind() {
-        std::io::ErrorKind::NotFound => HttpError::not_found("404 page not found\n"),
+    let missing = |error: std::io::Error| match error.raw_os_error().map(Errno::from_raw) {
+        // A link that leads out of the directory: containers that have it mounted may have made it.
+        Some(Errno::EXDEV | Errno::ELOOP | Errno::ENOENT | Errno::ENOTDIR) => {
+            HttpError::not_found("404 page not found\n")
+        }
         _ => HttpError::internal(error.to_string()),
     };
-    let kind = tokio::fs::metadata(&path).await.map_err(missing)?;
-    if kind.is_dir() {
-        return if slash { listing(&path).await.map_err(missing) } else { redirect(rest) };
+    let (root, below) = (root.to_owned(), if rest.is_empty() { ".".into() } else { below.to_owned() });
+    let found = blocking(move || Dir::open(&root)?.within(below)).await.map_err(missing)?;
+    if found.is_dir() {
+        return if slash { blocking(move || listing(&found)).await.map_err(missing) } else { redirect(rest) };
     }
-    if !kind.is_file() {
+    if !found.is_file() {
         return Err(HttpError::not_found("404 page not found\n"));
     }
-    let file = tokio::fs::File::open(&path).await.map_err(missing)?;
-    Ok(text(Body::from_stream(ReaderStream::new(file))))
+    let file = blocking(move || found.open()).await.map_err(missing)?;
+    Ok(text(Body::from_stream(ReaderStream::new(tokio::fs::File::from_std(file)))))
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> std::io::Result<T> + Send + 'static,
+) -> std::io::Result<T> {
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(error.into()))
 }
 
 /// A listing's links are relative, so its address must end with a slash.
@@ -43,18 +54,16 @@ fn redirect(rest: &[&str]) -> Result<Response<Body>, HttpError> {
     Ok(response)
 }
 
-async fn listing(path: &Path) -> std::io::Result<Response<Body>> {
+fn listing(found: &Node) -> std::io::Result<Response<Body>> {
+    let dir = Dir::open(&found.path())?;
     let mut names = Vec::new();
-    let mut entries = tokio::fs::read_dir(path).await?;
-    while let Some(entry) = entries.next_entry().await? {
-        let mut name = entry.file_name().to_string_lossy().into_owned();
-        if tokio::fs::metadata(entry.path()).await.is_ok_and(|kind| kind.is_dir()) {
+    for entry in dir.entries()?.take(MAX_ENTRIES) {
+        let entry = entry?.file_name();
+        let mut name = entry.to_string_lossy().into_owned();
+        if dir.within(&entry).is_ok_and(|node| node.is_dir()) {
             name.push('/');
         }
         names.push(name);
-        if names.len() == MAX_ENTRIES {
-            break;
-        }
     }
     names.sort();
     let mut html =

@@ -46,7 +46,7 @@ pub(super) async fn answer(
                 "attach" => attach(server, &handle, container, &query).await?,
                 _ => port_forward(server, &handle, &query).await?,
             };
-            Ok(streaming::serve(request, &url, kind, &server.stop).await?)
+            Ok(streaming::serve(request, &url, kind, server.ends()).await?)
         }
         _ => Err(HttpError::new(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed")),
     }

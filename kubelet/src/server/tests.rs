@@ -11,6 +11,7 @@ use http_body_util::BodyExt;
 use k8s_openapi::api::core::v1::Pod;
 use rcgen::{CertificateParams, DnType, KeyPair};
 use serde_json::{Value, json};
+use std::convert::Infallible;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 struct NoPods;
@@ -75,6 +76,7 @@ fn server_of(pods: Arc<dyn PodsApi>, questions: Arc<AtomicUsize>, cgroups: &std:
         cgroups: Arc::new(stats::Cgroups::at(cgroups)),
         rates: stats::Rates::default(),
         stop: CancellationToken::new(),
+        stream_idle: crate::config::STREAMING_CONNECTION_IDLE_TIMEOUT,
     })
 }
 
@@ -136,7 +138,8 @@ async fn permissions_are_those_of_the_paths_subresource() {
 #[tokio::test]
 async fn certificates_are_judged_and_read() {
     let server = server(Arc::default());
-    let Peer::User(user) = server.gate.peer(&[certificate("admin")]) else { panic!("refused") };
+    let known = server.gate.peer(&[certificate("admin")]);
+    let Peer::User { user, .. } = &known else { panic!("refused") };
     assert_eq!((user.name.as_str(), user.groups.join(",").as_str()), ("admin", "team,system:authenticated"));
     let untrusted = server.gate.peer(&[certificate("admin"), certificate("other")]);
     assert!(matches!(untrusted, Peer::Refused(_)));
@@ -144,8 +147,34 @@ async fn certificates_are_judged_and_read() {
     assert!(matches!(garbage, Peer::Refused(_)));
     let (status, _) = ask(&server, &untrusted, Method::GET, "/pods", "").await;
     assert_eq!(status, StatusCode::UNAUTHORIZED);
-    let (status, _) = ask(&server, &Peer::User(user), Method::GET, "/healthz", "").await;
+    let (status, _) = ask(&server, &known, Method::GET, "/healthz", "").await;
     assert_eq!(status, StatusCode::OK);
+}
+
+/// The first common name is a node's, the last one an administrator's: whoever reads only one of them is deceived.
+#[tokio::test]
+async fn a_certificate_of_two_users_is_nobodys() {
+    let server = server(Arc::default());
+    let mut params = CertificateParams::default();
+    params.distinguished_name.push(DnType::CommonName, "admin");
+    // The second type has the first one's number.
+    params.distinguished_name.push(DnType::CustomDnType(vec![2, 5, 4, 3]), "system:node:n2");
+    let made = params.self_signed(&KeyPair::generate().unwrap()).unwrap();
+    let peer = server.gate.peer(&[made.der().clone()]);
+    assert!(matches!(&peer, Peer::Refused(why) if why.contains("2 common names")));
+    let (status, _) = ask(&server, &peer, Method::GET, "/pods", "").await;
+    assert_eq!(status, StatusCode::UNAUTHORIZED);
+}
+
+#[tokio::test]
+async fn a_connection_does_not_outlive_its_certificate() {
+    let server = server(Arc::default());
+    let Peer::User { user, .. } = server.gate.peer(&[certificate("admin")]) else { panic!("refused") };
+    let over = Peer::User { user, not_after: jiff::Timestamp::now().as_second() - 1 };
+    let (status, _) = ask(&server, &over, Method::GET, "/pods", "").await;
+    assert_eq!(status, StatusCode::UNAUTHORIZED);
+    let (status, _) = ask(&server, &over, Method::GET, "/pods", "good").await;
+    assert_eq!(status, StatusCode::OK, "a token beside it counts");
 }
 
 #[tokio::test]

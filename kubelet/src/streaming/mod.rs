@@ -13,9 +13,11 @@ mod splice;
 mod websocket;
 
 use axum::body::Body;
+use coracle_listen::{Quiet, Stamped};
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
+use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use websocket::Protocol;
 
@@ -40,6 +42,14 @@ pub enum Kind {
     PortForward { ports: Vec<u16> },
 }
 
+/// What ends streams that neither side ends.
+#[derive(Clone, Copy)]
+pub struct Ends<'a> {
+    pub stop: &'a CancellationToken,
+    /// Without a byte in either direction for so long; zero is never (upstream's streamingConnectionIdleTimeout).
+    pub idle: Duration,
+}
+
 const SPDY: &str = "SPDY/3.1";
 const REMOTE_COMMAND: &str = "v4.channel.k8s.io";
 const PORT_FORWARD: &str = "portforward.k8s.io";
@@ -55,24 +65,24 @@ pub fn upgrade_of(headers: &HeaderMap) -> Option<&str> {
 }
 
 /// Joins the client of `request` to the runtime's streaming `url`. The answer is the change of protocol or the
-/// reason why there is none; after it a task carries the stream until one side ends or `stop` is cancelled.
+/// reason why there is none; after it a task carries the stream until one side or `ends` ends it.
 pub async fn serve(
     mut request: Request<Body>,
     url: &str,
     kind: Kind,
-    stop: &CancellationToken,
+    ends: Ends<'_>,
 ) -> Result<Response<Body>, StreamError> {
     let protocol = upgrade_of(request.headers()).ok_or(StreamError::UpgradeRequired)?.to_owned();
     if protocol.eq_ignore_ascii_case("websocket") {
         let answer = websocket::negotiate(request.headers(), &kind)?;
         let client = hyper::upgrade::on(&mut request);
-        return websocket(client, url, kind, answer, stop).await;
+        return websocket(client, url, kind, answer, ends).await;
     }
     if !protocol.eq_ignore_ascii_case(SPDY) {
         return Err(StreamError::UnknownProtocol(protocol));
     }
     let client = hyper::upgrade::on(&mut request);
-    spdy(client, request.headers(), url, stop).await
+    spdy(client, request.headers(), url, ends).await
 }
 
 /// Sends `body` as the messages of a WebSocket, in the protocols of old that only read.
@@ -103,7 +113,7 @@ async fn spdy(
     client: OnUpgrade,
     headers: &HeaderMap,
     url: &str,
-    stop: &CancellationToken,
+    ends: Ends<'_>,
 ) -> Result<Response<Body>, StreamError> {
     let versions: Vec<HeaderValue> = headers.get_all(runtime::PROTOCOL).iter().cloned().collect();
     let mut answer = runtime::request(url, versions).await?;
@@ -111,9 +121,9 @@ async fn spdy(
         return Ok(answer.map(Body::new));
     }
     let server = hyper::upgrade::on(&mut answer);
-    spawn(stop, async move {
+    spawn_until_quiet(ends, move |quiet| async move {
         if let Some((client, server)) = both(client, server).await {
-            splice::splice(TokioIo::new(client), TokioIo::new(server)).await;
+            splice::splice(quiet.stamp(TokioIo::new(client)), TokioIo::new(server)).await;
         }
     });
     Ok(answer.map(|_| Body::empty()))
@@ -125,14 +135,14 @@ async fn websocket(
     url: &str,
     kind: Kind,
     answer: websocket::Answer,
-    stop: &CancellationToken,
+    ends: Ends<'_>,
 ) -> Result<Response<Body>, StreamError> {
     let version = if matches!(kind, Kind::RemoteCommand(_)) { REMOTE_COMMAND } else { PORT_FORWARD };
     let server = runtime::connect(url, version).await?;
     let protocol = answer.protocol;
-    spawn(stop, async move {
+    spawn_until_quiet(ends, move |quiet| async move {
         match client.await {
-            Ok(client) => carry(client, server, kind, protocol).await,
+            Ok(client) => carry(quiet.stamp(TokioIo::new(client)), server, kind, protocol).await,
             Err(error) => tracing::debug!(%error, "WebSocket upgrade did not happen"),
         }
     });
@@ -140,12 +150,12 @@ async fn websocket(
 }
 
 async fn carry(
-    client: hyper::upgrade::Upgraded,
+    client: Stamped<TokioIo<hyper::upgrade::Upgraded>>,
     server: hyper::upgrade::Upgraded,
     kind: Kind,
     protocol: Protocol,
 ) {
-    let client = websocket::open(TokioIo::new(client)).await;
+    let client = websocket::open(client).await;
     let server = TokioIo::new(server);
     let ended = match (kind, protocol) {
         (Kind::RemoteCommand(streams), Protocol::Channels(protocol)) => {
@@ -171,6 +181,21 @@ async fn both(
     tokio::try_join!(client, server)
         .inspect_err(|error| tracing::debug!(%error, "SPDY upgrade did not happen"))
         .ok()
+}
+
+/// Every byte passes the client's side, so that tells when nothing moves.
+fn spawn_until_quiet<F>(ends: Ends<'_>, stream: impl FnOnce(Quiet) -> F)
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let (quiet, idle) = (Quiet::default(), ends.idle);
+    let stream = stream(quiet.clone());
+    spawn(ends.stop, async move {
+        tokio::select! {
+            () = stream => {}
+            () = quiet.lasts(idle) => tracing::debug!(?idle, "a stream on which nothing moved was closed"),
+        }
+    });
 }
 
 fn spawn(stop: &CancellationToken, stream: impl Future<Output = ()> + Send + 'static) {

@@ -98,14 +98,19 @@ where
 
 /// `serve` behind a real HTTP server.
 async fn bridge(url: String, kind: Kind) -> SocketAddr {
+    bridge_until(url, kind, Duration::ZERO).await
+}
+
+/// Likewise, but streams end when nothing moves on them for so long.
+async fn bridge_until(url: String, kind: Kind, idle: Duration) -> SocketAddr {
     http(move |request| {
         let (url, kind) = (url.clone(), kind.clone());
         async move {
-            serve(request.map(Body::new), &url, kind, &CancellationToken::new()).await.unwrap_or_else(
-                |error| {
+            serve(request.map(Body::new), &url, kind, Ends { stop: &CancellationToken::new(), idle })
+                .await
+                .unwrap_or_else(|error| {
                     Response::builder().status(error.status()).body(Body::from(error.to_string())).unwrap()
-                },
-            )
+                })
         }
     })
     .await
@@ -187,6 +192,27 @@ async fn v5_carries_input_its_end_output_and_the_exit_code() {
     assert!(got[&1] == sent, "{} of {} bytes", got[&1].len(), sent.len());
     assert_eq!(got[&2], b"oops");
     assert_eq!(got[&3], FAILURE.as_bytes());
+}
+
+#[tokio::test]
+async fn a_stream_on_which_nothing_moves_is_ended() {
+    let (url, ended) = runtime(REMOTE_COMMAND, 4, |_sender, mut receiver, _open| async move {
+        while let Ok(Some(_)) = receiver.next().await {}
+    })
+    .await;
+    let idle = Duration::from_millis(400);
+    let address = bridge_until(url, Kind::RemoteCommand(STREAMS), idle).await;
+    let mut socket = websocket(address, "v5.channel.k8s.io").await;
+    let began = std::time::Instant::now();
+    for _ in 0..6 {
+        tokio::time::sleep(idle / 4).await;
+        socket.send(Message::Binary(vec![0, b'x'].into())).await.unwrap();
+    }
+    assert!(began.elapsed() > idle);
+    // The command's side goes with it.
+    ended.await.unwrap();
+    while let Some(Ok(_)) = socket.next().await {}
+    assert!(began.elapsed() > idle * 2);
 }
 
 #[tokio::test]

@@ -21,6 +21,9 @@ struct State {
     sandboxes: Vec<api::PodSandbox>,
     containers: Vec<FakeContainer>,
     missing_images: Vec<String>,
+    user_namespaces: bool,
+    /// Image and user: nobody else may pull it.
+    private_images: Vec<(String, String)>,
     pulls: Vec<(String, Option<String>)>,
     stops: Vec<(String, Duration)>,
 }
@@ -53,6 +56,16 @@ impl FakeRuntime {
         self.state.lock().down = down;
     }
 
+    /// It can give pods users of their own.
+    pub fn know_user_namespaces(&self) {
+        self.state.lock().user_namespaces = true;
+    }
+
+    /// The registry gives the image to this user alone.
+    pub fn make_private(&self, image: &str, user: &str) {
+        self.state.lock().private_images.push((image.to_owned(), user.to_owned()));
+    }
+
     /// The image can be pulled no more.
     pub fn lose_image(&self, image: &str) {
         self.state.lock().missing_images.push(image.to_owned());
@@ -73,6 +86,11 @@ impl FakeRuntime {
 
     pub fn stops(&self) -> Vec<(String, Duration)> {
         self.state.lock().stops.clone()
+    }
+
+    /// Pulls with this user's credentials.
+    pub fn pulls_of(&self, user: &str) -> usize {
+        self.state.lock().pulls.iter().filter(|(_, by)| by.as_deref() == Some(user)).count()
     }
 
     pub fn pulls(&self) -> usize {
@@ -126,14 +144,20 @@ impl Runtime for FakeRuntime {
     }
 
     async fn status(&self) -> Result<api::StatusResponse> {
-        drop(self.up()?);
+        let user_namespaces = self.up()?.user_namespaces;
+        let features = api::RuntimeHandlerFeatures { user_namespaces, ..Default::default() };
+        let handler = api::RuntimeHandler { features: Some(features), ..Default::default() };
         let condition = |kind: &str| api::RuntimeCondition {
             r#type: kind.to_owned(),
             status: true,
             ..Default::default()
         };
         let conditions = vec![condition("RuntimeReady"), condition("NetworkReady")];
-        Ok(api::StatusResponse { status: Some(api::RuntimeStatus { conditions }), ..Default::default() })
+        Ok(api::StatusResponse {
+            status: Some(api::RuntimeStatus { conditions }),
+            runtime_handlers: vec![handler],
+            ..Default::default()
+        })
     }
 
     async fn run_pod_sandbox(&self, config: api::PodSandboxConfig, _: &str) -> Result<String> {
@@ -326,15 +350,24 @@ impl Runtime for FakeRuntime {
         _: api::PodSandboxConfig,
     ) -> Result<String> {
         let mut state = self.up()?;
-        state.pulls.push((image.to_owned(), auth.map(|a| a.username)));
+        let user = auth.map(|a| a.username);
+        let private = state.private_images.iter().find(|(name, _)| name == image);
+        let refused = private.is_some_and(|(_, owner)| user.as_ref() != Some(owner));
+        state.pulls.push((image.to_owned(), user));
+        if refused {
+            return Err(not_found("PullImage"));
+        }
         if state.missing_images.iter().any(|i| i == image) {
             return Err(not_found("PullImage"));
         }
         Ok(image.to_owned())
     }
 
+    /// Those that were pulled.
     async fn list_images(&self) -> Result<Vec<api::Image>> {
-        Ok(Vec::new())
+        let state = self.up()?;
+        let ids: std::collections::BTreeSet<&String> = state.pulls.iter().map(|(image, _)| image).collect();
+        Ok(ids.into_iter().map(|id| api::Image { id: id.clone(), ..api::Image::default() }).collect())
     }
 
     async fn remove_image(&self, _: &str) -> Result<()> {

@@ -111,6 +111,83 @@ async fn an_image_that_cannot_be_pulled_backs_off() {
 }
 
 #[tokio::test]
+async fn pods_get_users_of_their_own_or_do_not_run() {
+    let world = World::start().await;
+    let spec = |name: &str| {
+        let mut spec = one(json!({ "name": name, "image": "i:1" }));
+        spec["hostUsers"] = json!(false);
+        spec["volumes"] = json!([{ "name": "v", "emptyDir": {} }]);
+        spec["containers"][0]["volumeMounts"] = json!([{ "name": "v", "mountPath": "/v" }]);
+        spec
+    };
+    world.create("a", spec("a")).await;
+    let text = world.event("FailedCreatePodSandBox").await;
+    assert_eq!(text, "Failed to create pod sandbox: runtime handler \"\" does not support user namespaces");
+    world.runtime.know_user_namespaces();
+    world.create("b", spec("b")).await;
+    let users = |name: &str| {
+        let config = world.runtime.config(name);
+        let security = config.linux.unwrap().security_context.unwrap();
+        let uids = security.namespace_options.unwrap().userns_options.unwrap().uids;
+        let mount = config.mounts.iter().find(|mount| mount.container_path == "/v").unwrap();
+        assert_eq!(mount.uid_mappings, uids, "the volume is shown with these users");
+        (uids[0].host_id, uids[0].container_id, uids[0].length)
+    };
+    for name in ["a", "b"] {
+        world.pod_until(name, |pod| pod["status"]["phase"] == "Running").await;
+    }
+    assert_eq!((users("a"), users("b")), ((65_536, 0, 65_536), (131_072, 0, 65_536)));
+}
+
+/// A Secret with a login for one registry.
+async fn login(world: &World, name: &str, user: &str) {
+    let config = json!({ "auths": { "r.example": { "username": user, "password": "sesame" } } });
+    let secret = json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": name },
+        "type": "kubernetes.io/dockerconfigjson", "stringData": { ".dockerconfigjson": config.to_string() } });
+    let api: kube::Api<k8s_openapi::api::core::v1::Secret> = kube::Api::namespaced(world.admin(), "default");
+    api.create(&kube::api::PostParams::default(), &serde_json::from_value(secret).unwrap()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_private_image_on_the_node_is_not_for_pods_that_cannot_pull_it() {
+    let mut world = World::start().await;
+    let image = "r.example/crew/app:1";
+    world.runtime.make_private(image, "crew");
+    login(&world, "crew", "crew").await;
+    login(&world, "stranger", "stranger").await;
+    let spec = |policy: &str, secrets: &[&str]| {
+        let mut spec = one(json!({ "name": "c", "image": image, "imagePullPolicy": policy }));
+        spec["imagePullSecrets"] = secrets.iter().map(|name| json!({ "name": name })).collect();
+        spec
+    };
+    let runs = |pod: &Value| pod["status"]["phase"] == "Running";
+    let refused = |pod: &Value| {
+        let reason = &pod["status"]["containerStatuses"][0]["state"]["waiting"]["reason"];
+        reason == "ErrImagePull" || reason == "ImagePullBackOff"
+    };
+    world.create("owner", spec("Always", &["crew"])).await;
+    world.pod_until("owner", runs).await;
+    world.create("anonymous", spec("IfNotPresent", &[])).await;
+    world.pod_until("anonymous", refused).await;
+    world.stop_kubelet().await;
+    world.start_kubelet();
+    world.create("stranger", spec("IfNotPresent", &["stranger"])).await;
+    world.pod_until("stranger", refused).await;
+    world.create("never", spec("Never", &[])).await;
+    let never = world
+        .pod_until("never", |pod| {
+            pod["status"]["containerStatuses"][0]["state"]["waiting"]["reason"] == "ErrImageNeverPull"
+        })
+        .await;
+    let message = never["status"]["containerStatuses"][0]["state"]["waiting"]["message"].as_str().unwrap();
+    assert!(message.contains("does not have the proper credentials"), "{message}");
+    let pulls = world.runtime.pulls_of("crew");
+    world.create("mate", spec("IfNotPresent", &["crew"])).await;
+    world.pod_until("mate", runs).await;
+    assert_eq!(world.runtime.pulls_of("crew"), pulls, "known credentials need no pull");
+}
+
+#[tokio::test]
 async fn probes_decide_readiness_and_restarts() {
     let world = World::start().await;
     let probe = |command: &str| json!({ "exec": { "command": [command] }, "periodSeconds": 1, "failureThreshold": 1 });
@@ -193,6 +270,13 @@ async fn resources_that_others_give_the_node_are_given_to_pods_and_run_out() {
             "Pod was rejected: Node didn't have enough resource: {foo}, requested: 2, used: 2, capacity: 3"
         )
     );
+
+    // Only what the kubelet read from a file is static, and so critical.
+    let says = json!({ "kubernetes.io/config.source": "file", "kubernetes.io/config.hash": "x" });
+    world.create_with("pretender", says, wants(2, "")).await;
+    let refused = world.pod_until("pretender", |pod| pod["status"]["phase"] == "Failed").await;
+    assert_eq!(refused["status"]["reason"], format!("OutOf{foo}"));
+    assert_eq!(condition(&world.pod_until("first", |_| true).await, "Ready"), "True");
 
     world.create("critical", wants(2, "system-node-critical")).await;
     world.pod_until("critical", ready).await;

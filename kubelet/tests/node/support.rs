@@ -3,7 +3,7 @@
 use crate::fake_runtime::FakeRuntime;
 use coracle_api::UserInfo;
 use coracle_apiserver::admission;
-use coracle_apiserver::authz::Chain;
+use coracle_apiserver::authz::{Chain, Gate};
 use coracle_apiserver::bootstrap::{self, BootstrapConfig};
 use coracle_apiserver::health::Health;
 use coracle_apiserver::server::{self, ApiServer, ServerConfig};
@@ -12,7 +12,7 @@ use coracle_client::transport::in_process;
 use coracle_client::{Context, Informers};
 use coracle_kubelet::config::EvictionSettings;
 use coracle_kubelet::{Config, Parts, build};
-use coracle_storage::volumes::{MountTable, Mounter, VolumeError};
+use coracle_storage::volumes::{MountTable, Mounter, Tmpfs, VolumeError};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
@@ -34,7 +34,7 @@ impl Mounter for FakeMounter {
     fn mounts(&self) -> Result<MountTable, VolumeError> {
         Ok(MountTable(self.0.lock().clone()))
     }
-    fn mount_tmpfs(&self, path: &Path, _: Option<u64>) -> Result<(), VolumeError> {
+    fn mount_tmpfs(&self, path: &Path, _: &Tmpfs) -> Result<(), VolumeError> {
         self.0.lock().push(path.to_owned());
         Ok(())
     }
@@ -69,7 +69,7 @@ impl World {
         let cache = server::load_cache(store.clone()).await.unwrap();
         let config = ServerConfig {
             authenticator: None,
-            authorizer: Arc::new(Chain::new(cache.clone(), server::rbac_generation(cache.clone()))),
+            authorizer: Gate::new(Chain::new(cache.clone(), server::rbac_generation(cache.clone()))),
             admission: Arc::new(admission::Chain::new(cache.clone(), &admission::Config::default()).unwrap()),
             kubelets: None,
             health: Health::default(),
@@ -109,7 +109,12 @@ impl World {
         config.log_dir = self.dir.path().join("logs");
         config.eviction = self.eviction.clone();
         config.runtime_patience = Duration::ZERO;
-        let parts = Parts { runtime: self.runtime.clone(), mounter: self.mounter.clone(), importer: None };
+        let parts = Parts {
+            runtime: self.runtime.clone(),
+            mounter: self.mounter.clone(),
+            importer: None,
+            cgroup_root: self.dir.path().join("cgroup"),
+        };
         let built = build(&context, config, parts).unwrap();
         self.kubelet = Some((stop, tokio::spawn(built.run())));
     }
@@ -125,10 +130,16 @@ impl World {
     }
 
     /// Creates a pod that is bound to the node already.
-    pub async fn create(&self, name: &str, mut spec: Value) {
+    pub async fn create(&self, name: &str, spec: Value) {
+        self.create_with(name, json!({}), spec).await;
+    }
+
+    /// Likewise, with annotations.
+    pub async fn create_with(&self, name: &str, annotations: Value, mut spec: Value) {
         spec["nodeName"] = json!("n1");
         spec["automountServiceAccountToken"] = json!(false);
-        let pod = json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": name }, "spec": spec });
+        let metadata = json!({ "name": name, "annotations": annotations });
+        let pod = json!({ "apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec });
         self.pods().create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
     }
 
@@ -136,6 +147,18 @@ impl World {
     pub async fn pod_until(&self, name: &str, wanted: impl Fn(&Value) -> bool) -> Value {
         let api = self.pods();
         until(async || serde_json::to_value(api.get_opt(name).await.unwrap()).unwrap(), wanted).await
+    }
+
+    /// The text of the first event of this reason.
+    pub async fn event(&self, reason: &str) -> String {
+        let api: Api<k8s_openapi::api::core::v1::Event> = Api::namespaced(self.admin(), "default");
+        let look = async || {
+            let all = api.list(&kube::api::ListParams::default()).await.unwrap();
+            let found = all.items.into_iter().find(|event| event.reason.as_deref() == Some(reason));
+            json!(found.and_then(|event| event.message))
+        };
+        let text = until(look, Value::is_string).await;
+        text.as_str().unwrap().to_owned()
     }
 
     /// Writes the node's status as an administrator.

@@ -93,7 +93,16 @@ mod tests {
 
     fn config(dir: &Path, create: bool) -> Config {
         let (node_name, addresses_dir) = ("n".to_owned(), Some("/data/cni".into()));
-        Config { node_name, cni_conf_dir: dir.to_owned(), addresses_dir, create }
+        Config {
+            node_name,
+            cluster_cidr: "10.42.0.0/16".parse().expect("a range"),
+            service_cidr: None,
+            kept: Vec::new(),
+            resolv_conf: "/nowhere".into(),
+            cni_conf_dir: dir.to_owned(),
+            addresses_dir,
+            create,
+        }
     }
 
     #[test]

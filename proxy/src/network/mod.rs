@@ -12,9 +12,12 @@ pub use configuration::is_ours;
 pub use routes::clean_up;
 
 use coracle_client::{Context, Informer};
+use ipnet::Ipv4Net;
 use k8s_openapi::api::core::v1::Node;
-use plan::Routes;
-use std::path::PathBuf;
+use plan::{Plan, Routes, Site, Unroutable};
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -28,6 +31,14 @@ const LOOK_AFTER: Duration = Duration::from_secs(60);
 #[derive(Clone, Debug)]
 pub struct Config {
     pub node_name: String,
+    /// The addresses of all pods.
+    pub cluster_cidr: Ipv4Net,
+    /// The addresses of all Services, where they are known.
+    pub service_cidr: Option<Ipv4Net>,
+    /// Addresses that no route may lead away from, beside the resolvers': this machine's and its API server's.
+    pub kept: Vec<Ipv4Addr>,
+    /// Whose resolvers no route may lead away from: `/etc/resolv.conf`.
+    pub resolv_conf: PathBuf,
     /// Where the runtime reads CNI configuration: `/etc/cni/net.d`.
     pub cni_conf_dir: PathBuf,
     /// Where the addresses that are in use are noted; `None` for the plugin's own place.
@@ -50,7 +61,13 @@ pub async fn run(context: Context, config: Config) -> Result<(), Error> {
     if context.stop.run_until_cancelled(nodes.synced()).await.is_none() {
         return Ok(());
     }
-    let mut network = Network { nodes, config, written: Routes::new(), refused: Routes::new() };
+    let mut network = Network {
+        nodes,
+        config,
+        written: Routes::new(),
+        refused: Routes::new(),
+        disbelieved: BTreeMap::new(),
+    };
     context.stop.run_until_cancelled(network.follow()).await.unwrap_or(Ok(()))
 }
 
@@ -61,6 +78,28 @@ struct Network {
     written: Routes,
     /// What it would not take; said once, and tried again when the nodes change or time has passed.
     refused: Routes,
+    /// Nodes that are not led to, and why; said once.
+    disbelieved: BTreeMap<String, Unroutable>,
+}
+
+impl Config {
+    fn site(&self) -> Site {
+        let mut kept = resolvers(&self.resolv_conf);
+        kept.extend(&self.kept);
+        Site {
+            node_name: self.node_name.clone(),
+            pods: self.cluster_cidr.trunc(),
+            services: self.service_cidr,
+            kept,
+        }
+    }
+}
+
+/// As resolv.conf(5) names them; none where it cannot be read.
+fn resolvers(resolv_conf: &Path) -> Vec<Ipv4Addr> {
+    let text = std::fs::read_to_string(resolv_conf).unwrap_or_default();
+    let servers = text.lines().filter_map(|line| line.trim().strip_prefix("nameserver"));
+    servers.filter_map(|address| address.trim().parse().ok()).collect()
 }
 
 impl Network {
@@ -88,12 +127,12 @@ impl Network {
     }
 
     async fn sync(&mut self) -> Result<(), Error> {
-        let nodes = self.nodes.list();
-        let own = &self.config.node_name;
-        if let Some(range) = plan::range_of(&nodes, own) {
+        let (nodes, site) = (self.nodes.list(), self.config.site());
+        if let Some(range) = plan::range_of(&nodes, &site) {
             configuration::ensure(&self.config, &range)?;
         }
-        let wanted = plan::routes(&nodes, own);
+        let Plan { routes: wanted, refused } = plan::plan(&nodes, &site);
+        self.say_who_is_disbelieved(refused);
         let stale: Vec<_> =
             self.written.keys().filter(|range| !wanted.contains_key(*range)).cloned().collect();
         for range in stale {
@@ -109,7 +148,16 @@ impl Network {
         Ok(())
     }
 
-    async fn add(&mut self, range: String, gateway: std::net::Ipv4Addr) -> Result<(), Error> {
+    fn say_who_is_disbelieved(&mut self, now: BTreeMap<String, Unroutable>) {
+        for (node, why) in &now {
+            if self.disbelieved.get(node) != Some(why) {
+                tracing::warn!(node, %why, "no route to a node's pods");
+            }
+        }
+        self.disbelieved = now;
+    }
+
+    async fn add(&mut self, range: String, gateway: Ipv4Addr) -> Result<(), Error> {
         match routes::replace(&range, gateway).await {
             Ok(()) => {
                 tracing::info!(%range, %gateway, "route to a node's pods");
@@ -124,5 +172,23 @@ impl Network {
             Err(error) => return Err(error.into()),
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_route_leads_away_from_a_resolver() {
+        let dir = tempfile::tempdir().expect("temporary directory");
+        let file = dir.path().join("resolv.conf");
+        std::fs::write(
+            &file,
+            "search a\nnameserver 192.0.2.53\n nameserver\t10.42.9.9\nnameserver fe80::1\n",
+        )
+        .expect("written");
+        assert_eq!(resolvers(&file), [Ipv4Addr::new(192, 0, 2, 53), Ipv4Addr::new(10, 42, 9, 9)]);
+        assert!(resolvers(&dir.path().join("none")).is_empty());
     }
 }

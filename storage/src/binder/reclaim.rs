@@ -3,6 +3,7 @@
 //! <https://kubernetes.io/docs/concepts/storage/persistent-volumes/#reclaiming>
 
 use super::Binder;
+use crate::beneath::remove_below;
 use crate::facts;
 use coracle_client::{Next, ReconcileError};
 use k8s_openapi::api::core::v1::{PersistentVolume, Pod};
@@ -91,9 +92,12 @@ fn wanted(volume: &PersistentVolume) -> Reclaim {
 const FAILED_DELETE: &str = "VolumeFailedDelete";
 const FAILED_RECYCLE: &str = "VolumeFailedRecycle";
 
-/// Below /tmp, and not by way of `..`.
+/// Where directories lie that nobody minds; upstream's.
+const SCRATCH: &str = "/tmp";
+
+/// Below it, and not by way of `..`.
 fn is_scratch(path: &Path) -> bool {
-    let below = path.strip_prefix("/tmp").ok();
+    let below = path.strip_prefix(SCRATCH).ok();
     below.is_some_and(|rest| {
         rest.components().next().is_some()
             && rest.components().all(|part| matches!(part, Component::Normal(_)))
@@ -159,14 +163,10 @@ fn released_by(volume: &PersistentVolume) -> (Option<String>, Option<String>) {
     (volume.uid(), facts::claim_ref(volume).and_then(|reference| reference.uid.clone()))
 }
 
-/// Removes what is there, a directory with all that is in it.
+/// Removes what is there, a directory with all that is in it; no link on the way is followed.
 async fn remove_all(path: PathBuf) -> io::Result<()> {
-    let removed = match tokio::fs::symlink_metadata(&path).await {
-        Ok(found) if found.is_dir() => tokio::fs::remove_dir_all(&path).await,
-        Ok(_) => tokio::fs::remove_file(&path).await,
-        Err(error) => Err(error),
-    };
-    removed.or_else(|error| if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) })
+    let work = tokio::task::spawn_blocking(move || remove_below(Path::new(SCRATCH), &path));
+    work.await.unwrap_or_else(|error| Err(error.into()))
 }
 
 impl Binder {

@@ -3,6 +3,7 @@
 
 mod plan;
 
+use crate::beneath::{Dir, remove_below};
 use crate::facts::HOSTNAME;
 use coracle_client::informer::deleting;
 use coracle_client::{
@@ -15,7 +16,6 @@ use kube::{Api, ResourceExt};
 use plan::Ending;
 use std::fmt;
 use std::io;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 /// Where this node keeps its volumes.
@@ -149,7 +149,7 @@ impl LocalPath {
             Ending::NotYet => return Ok(Next::Done),
             Ending::LetGo => {}
             Ending::Delete(path) => {
-                if let Err(error) = remove_directory(&path).await {
+                if let Err(error) = remove_directory(&self.config.root, &path).await {
                     let message = format!("{}: {error}", path.display());
                     self.recorder.warning(volume.as_ref(), "VolumeFailedDelete", message.clone());
                     return Err(ReconcileError::Other(message));
@@ -190,22 +190,26 @@ impl LocalPath {
 /// Open to every user: pods run as whoever they like, and only pods of the claim's namespace can mount it. The root
 /// is closed to other users of the machine.
 async fn make_directory(path: &Path) -> io::Result<()> {
-    if let Some(root) = path.parent()
-        && !tokio::fs::try_exists(root).await?
-    {
-        tokio::fs::create_dir_all(root).await?;
-        tokio::fs::set_permissions(root, std::fs::Permissions::from_mode(0o711)).await?;
-    }
-    match tokio::fs::create_dir(path).await {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-        _ => {}
-    }
-    tokio::fs::set_permissions(path, std::fs::Permissions::from_mode(0o777)).await
+    let path = path.to_owned();
+    blocking(move || {
+        let (Some(root), Some(name)) = (path.parent(), path.file_name()) else {
+            return Err(io::ErrorKind::InvalidInput.into());
+        };
+        if !root.try_exists()? {
+            std::fs::create_dir_all(root)?;
+            Dir::open(root)?.itself()?.chmod(0o711)?;
+        }
+        Dir::open(root)?.make_dir(name, 0o777)?.itself()?.chmod(0o777)
+    })
+    .await
 }
 
-async fn remove_directory(path: &Path) -> io::Result<()> {
-    match tokio::fs::remove_dir_all(path).await {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
+/// Its pods may have nested what they liked, and linked to whatever they liked.
+async fn remove_directory(root: &Path, path: &Path) -> io::Result<()> {
+    let (root, path) = (root.to_owned(), path.to_owned());
+    blocking(move || remove_below(&root, &path)).await
+}
+
+async fn blocking(work: impl FnOnce() -> io::Result<()> + Send + 'static) -> io::Result<()> {
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(error.into()))
 }

@@ -4,12 +4,10 @@
 //! name is a timestamp, and each visible name is a link through `..data`. Replacing `..data` switches all at once.
 
 use super::VolumeError;
-use super::host::make_dir_all;
+use crate::beneath::{self, Dir, Permissions};
 use jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::io;
-use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Component, Path, PathBuf};
 
 /// One file.
@@ -35,72 +33,88 @@ pub fn check_path(path: &str) -> Result<(), VolumeError> {
     if bad { Err(VolumeError::Invalid(format!("invalid path: {path:?}"))) } else { Ok(()) }
 }
 
-/// Makes `dir` show exactly `payload`. Nothing is written when it does already. Returns whether something changed.
-pub fn publish(dir: &Path, payload: &Payload, now: Timestamp) -> Result<bool, VolumeError> {
+/// Makes `dir` show exactly `payload`, readable by `group` where there is one. Nothing is written when it does already.
+/// Returns whether something changed.
+pub fn publish(
+    dir: &Path,
+    payload: &Payload,
+    group: Option<u32>,
+    now: Timestamp,
+) -> Result<bool, VolumeError> {
     payload.keys().try_for_each(|path| check_path(path))?;
-    let old = fs::read_link(dir.join(DATA)).ok();
-    if old.as_ref().is_some_and(|old| shows(&dir.join(old), payload)) {
-        link_names(dir, payload)?;
+    let failed = |error| VolumeError::io("publish files in", dir, error);
+    let root = Dir::open(dir).map_err(failed)?;
+    show(&root, payload, group, now).map_err(failed)
+}
+
+fn show(root: &Dir, payload: &Payload, group: Option<u32>, now: Timestamp) -> io::Result<bool> {
+    if let Some(group) = group {
+        let itself = root.itself()?;
+        itself.chown(None, Some(group))?;
+        itself.chmod(itself.mode() | GROUP_OF_DIRS)?;
+    }
+    let old = root.read_link(DATA).ok();
+    if old.as_ref().is_some_and(|old| root.dir(old).is_ok_and(|dir| shows(&dir, payload))) {
+        link_names(root, payload)?;
         return Ok(false);
     }
     let stamp = format!("{}.{:09}", now.strftime("..%Y_%m_%d_%H_%M_%S"), now.subsec_nanosecond());
-    let fresh = dir.join(&stamp);
-    let _ = fs::remove_dir_all(&fresh);
-    write_files(&fresh, payload)?;
-    let next = dir.join(NEXT);
-    let _ = fs::remove_file(&next);
-    symlink(&stamp, &next).map_err(|e| VolumeError::io("link", &next, e))?;
-    fs::rename(&next, dir.join(DATA)).map_err(|e| VolumeError::io("rename", &next, e))?;
-    link_names(dir, payload)?;
-    unlink_stale(dir, payload)?;
-    if let Some(old) = old.map(|old| dir.join(old)).filter(|old| *old != fresh) {
-        fs::remove_dir_all(&old).map_err(|e| VolumeError::io("remove", &old, e))?;
+    root.remove(&stamp)?;
+    write_files(&root.make_dir(&stamp, 0o755)?, payload, group)?;
+    root.remove(NEXT)?;
+    root.link(&stamp, NEXT)?;
+    root.rename(NEXT, DATA)?;
+    link_names(root, payload)?;
+    unlink_stale(root, payload)?;
+    match old.filter(|old| *old != Path::new(&stamp)) {
+        Some(old) => root.remove(old).map(|()| true),
+        None => Ok(true),
     }
-    Ok(true)
 }
 
-fn shows(dir: &Path, payload: &Payload) -> bool {
+/// What a group gets of the files and directories that it shall read: nobody writes them.
+const GROUP_OF_FILES: u32 = 0o440;
+const GROUP_OF_DIRS: u32 = 0o2550;
+
+fn shows(dir: &Dir, payload: &Payload) -> bool {
     let mut found = BTreeSet::new();
-    collect_files(dir, dir, &mut found);
-    found.len() == payload.len()
+    collect_files(dir, Path::new(""), &mut found).is_ok()
+        && found.len() == payload.len()
         && payload.iter().all(|(path, file)| {
-            let path = dir.join(path);
-            let mode = fs::metadata(&path).map(|m| m.permissions().mode() & 0o777);
             // Group bits may have been added for fsGroup.
-            mode.is_ok_and(|mode| mode & file.mode == file.mode & 0o777)
-                && fs::read(&path).is_ok_and(|data| data == file.data)
+            let limit = u64::try_from(file.data.len()).unwrap_or(u64::MAX).saturating_add(1);
+            dir.node(path).is_ok_and(|node| node.mode() & file.mode & 0o777 == file.mode & 0o777)
+                && dir.read(path, limit).is_ok_and(|data| data == file.data)
         })
 }
 
-fn collect_files(root: &Path, dir: &Path, found: &mut BTreeSet<PathBuf>) {
-    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
-        if entry.file_type().is_ok_and(|t| t.is_dir()) {
-            collect_files(root, &entry.path(), found);
-        } else if let Ok(path) = entry.path().strip_prefix(root) {
-            found.insert(path.to_owned());
+/// The depth is that of the paths in the payload, or the first difference ends it.
+fn collect_files(dir: &Dir, at: &Path, found: &mut BTreeSet<PathBuf>) -> io::Result<()> {
+    for entry in dir.entries()? {
+        let name = entry?.file_name();
+        if dir.node(&name)?.is_dir() {
+            collect_files(&dir.dir(&name)?, &at.join(&name), found)?;
+        } else {
+            found.insert(at.join(&name));
         }
-    }
-}
-
-fn write_files(dir: &Path, payload: &Payload) -> Result<(), VolumeError> {
-    make_dir_all(dir, 0o755)?;
-    for (path, file) in payload {
-        let path = dir.join(path);
-        let mut parents: Vec<&Path> = path.ancestors().skip(1).take_while(|p| *p != dir).collect();
-        parents.reverse();
-        parents.into_iter().try_for_each(|parent| make_dir_all(parent, 0o755))?;
-        write_file(&path, file).map_err(|e| VolumeError::io("write", &path, e))?;
     }
     Ok(())
 }
 
-fn write_file(path: &Path, file: &Projection) -> io::Result<()> {
-    fs::write(path, &file.data)?;
-    fs::set_permissions(path, fs::Permissions::from_mode(file.mode))?;
-    match file.owner {
-        Some(uid) => std::os::unix::fs::chown(path, Some(uid), None),
-        None => Ok(()),
+fn write_files(dir: &Dir, payload: &Payload, group: Option<u32>) -> io::Result<()> {
+    for (path, file) in payload {
+        let path = Path::new(path);
+        let (parent, name) = (path.parent().unwrap_or(Path::new("")), path.file_name().unwrap_or_default());
+        let mode = file.mode | if group.is_some() { GROUP_OF_FILES } else { 0 };
+        let permissions = Permissions { mode, owner: file.owner, group };
+        dir.make_dir_all(parent, 0o755)?.create(name, &file.data, permissions)?;
     }
+    let Some(group) = group else { return Ok(()) };
+    let walked = beneath::walk(dir, |node| {
+        node.chown(None, Some(group))?;
+        if node.is_dir() { node.chmod(node.mode() | GROUP_OF_DIRS) } else { Ok(()) }
+    });
+    walked.and_then(beneath::Reached::whole)
 }
 
 /// The names at the top of the volume.
@@ -108,24 +122,22 @@ fn top_names(payload: &Payload) -> BTreeSet<&str> {
     payload.keys().filter_map(|path| path.split('/').next()).collect()
 }
 
-fn link_names(dir: &Path, payload: &Payload) -> Result<(), VolumeError> {
+fn link_names(root: &Dir, payload: &Payload) -> io::Result<()> {
     for name in top_names(payload) {
-        let link = dir.join(name);
-        if fs::symlink_metadata(&link).is_err() {
-            symlink(Path::new(DATA).join(name), &link).map_err(|e| VolumeError::io("link", &link, e))?;
+        if root.node(name).is_err() {
+            root.link(Path::new(DATA).join(name), name)?;
         }
     }
     Ok(())
 }
 
-fn unlink_stale(dir: &Path, payload: &Payload) -> Result<(), VolumeError> {
+fn unlink_stale(root: &Dir, payload: &Payload) -> io::Result<()> {
     let wanted = top_names(payload);
-    for entry in fs::read_dir(dir).map_err(|e| VolumeError::io("read", dir, e))?.flatten() {
-        let name = entry.file_name();
-        let name = name.to_string_lossy();
-        let link = entry.file_type().is_ok_and(|t| t.is_symlink());
-        if link && !name.starts_with("..") && !wanted.contains(name.as_ref()) {
-            fs::remove_file(entry.path()).map_err(|e| VolumeError::io("remove", &entry.path(), e))?;
+    for entry in root.entries()? {
+        let name = entry?.file_name();
+        let text = name.to_string_lossy();
+        if root.node(&name)?.is_link() && !text.starts_with("..") && !wanted.contains(text.as_ref()) {
+            root.remove(&name)?;
         }
     }
     Ok(())
@@ -134,6 +146,8 @@ fn unlink_stale(dir: &Path, payload: &Payload) -> Result<(), VolumeError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
+    use std::os::unix::fs::MetadataExt;
 
     fn payload(files: &[(&str, &str)]) -> Payload {
         let file = |data: &str| Projection { data: data.into(), mode: 0o644, owner: None };
@@ -148,17 +162,39 @@ mod tests {
     fn a_new_set_replaces_the_old_one_whole() {
         let dir = tempfile::tempdir().unwrap();
         let first = payload(&[("a", "1"), ("deep/b", "2")]);
-        assert!(publish(dir.path(), &first, at(1)).unwrap());
+        assert!(publish(dir.path(), &first, None, at(1)).unwrap());
         assert_eq!(fs::read_to_string(dir.path().join("deep/b")).unwrap(), "2");
-        assert!(!publish(dir.path(), &first, at(2)).unwrap(), "nothing to do");
+        assert!(!publish(dir.path(), &first, None, at(2)).unwrap(), "nothing to do");
         let data = fs::read_link(dir.path().join(DATA)).unwrap();
         assert_eq!(data, Path::new("..1970_01_01_00_00_01.000000000"));
 
-        assert!(publish(dir.path(), &payload(&[("a", "3"), ("c", "4")]), at(3)).unwrap());
+        assert!(publish(dir.path(), &payload(&[("a", "3"), ("c", "4")]), None, at(3)).unwrap());
         assert_eq!(fs::read_to_string(dir.path().join("a")).unwrap(), "3");
         assert!(fs::symlink_metadata(dir.path().join("deep")).is_err(), "stale names go");
         assert!(!dir.path().join(data).exists(), "and so do old directories");
         assert_eq!(fs::read_link(dir.path().join("c")).unwrap(), Path::new("..data/c"));
+    }
+
+    #[test]
+    fn a_group_reads_it_from_the_first_moment() {
+        let dir = tempfile::tempdir().unwrap();
+        let group = fs::metadata(dir.path()).unwrap().gid();
+        let mut files = payload(&[("deep/b", "2")]);
+        files.get_mut("deep/b").unwrap().mode = 0o600;
+        assert!(publish(dir.path(), &files, Some(group), at(1)).unwrap());
+        let mode = |path: &str| fs::metadata(dir.path().join(path)).unwrap().mode() & 0o7777;
+        assert_eq!((mode("deep/b"), mode("deep"), mode(".") & 0o2050), (0o640, 0o2755, 0o2050));
+        assert!(!publish(dir.path(), &files, Some(group), at(2)).unwrap(), "nothing to do");
+    }
+
+    #[test]
+    fn nothing_is_written_through_a_link_in_the_place_of_the_data() {
+        let (dir, node) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        fs::write(node.path().join("a"), "the node's").unwrap();
+        std::os::unix::fs::symlink(node.path(), dir.path().join(DATA)).unwrap();
+        std::os::unix::fs::symlink(node.path(), dir.path().join("..1970_01_01_00_00_01.000000000")).unwrap();
+        let refused = publish(dir.path(), &payload(&[("a", "1")]), None, at(1));
+        assert_eq!(fs::read_to_string(node.path().join("a")).unwrap(), "the node's", "{refused:?}");
     }
 
     #[test]

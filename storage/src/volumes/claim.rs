@@ -4,7 +4,7 @@ use super::{Mounted, Request, VolumeError, VolumePlugin, host_path, ownership};
 use async_trait::async_trait;
 use coracle_api::storage::ephemeral_claim;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Volume};
-use std::path::Path;
+use std::path::PathBuf;
 
 pub struct Claim;
 
@@ -34,7 +34,7 @@ impl VolumePlugin for Claim {
         let volume = request.objects.volume(volume_name).await?;
         check_binding(&claim, &volume).map_err(failed)?;
         let asked = request.volume.persistent_volume_claim.as_ref().and_then(|s| s.read_only);
-        let mounted = mount(request, &volume)?.ok_or_else(|| {
+        let mounted = mount(request, &volume).await?.ok_or_else(|| {
             failed(format!("persistent volume {volume_name:?} is of a kind that this node cannot mount"))
         })?;
         Ok(Mounted { read_only: asked.unwrap_or(false), ..mounted })
@@ -75,7 +75,7 @@ fn check_binding(claim: &PersistentVolumeClaim, volume: &PersistentVolume) -> Re
 }
 
 /// `None` for sources that no plugin here can mount.
-fn mount(request: &Request<'_>, volume: &PersistentVolume) -> Result<Option<Mounted>, VolumeError> {
+async fn mount(request: &Request<'_>, volume: &PersistentVolume) -> Result<Option<Mounted>, VolumeError> {
     let Some(spec) = &volume.spec else { return Ok(None) };
     if spec.volume_mode.as_deref() == Some("Block") {
         return Ok(None);
@@ -85,13 +85,24 @@ fn mount(request: &Request<'_>, volume: &PersistentVolume) -> Result<Option<Moun
         return Ok(Some(Mounted::at(&source.path)));
     }
     let Some(source) = &spec.local else { return Ok(None) };
-    let path = Path::new(&source.path);
+    let path = PathBuf::from(&source.path);
     if !path.is_dir() {
         let missing = std::io::Error::from(std::io::ErrorKind::NotFound);
-        return Err(VolumeError::io("open local volume", path, missing));
+        return Err(VolumeError::io("open local volume", &path, missing));
     }
+    // Later its containers run, and what they have made of it since is theirs.
+    if request.first {
+        give(request, path.clone()).await?;
+    }
+    Ok(Some(Mounted::at(path)))
+}
+
+/// Gives the volume to the pod's group. It may have millions of files.
+async fn give(request: &Request<'_>, path: PathBuf) -> Result<(), VolumeError> {
     let security = request.pod.spec.as_ref().and_then(|s| s.security_context.as_ref());
     let policy = security.and_then(|c| c.fs_group_change_policy.as_deref());
-    ownership::apply(path, request.fs_group(), false, policy == Some("OnRootMismatch"))?;
-    Ok(Some(Mounted::at(path)))
+    let (group, on_root_mismatch) = (request.group(), policy == Some("OnRootMismatch"));
+    let of = path.clone();
+    let work = tokio::task::spawn_blocking(move || ownership::apply(&path, group, on_root_mismatch));
+    work.await.unwrap_or_else(|error| Err(VolumeError::io("set ownership of", &of, error.into())))
 }

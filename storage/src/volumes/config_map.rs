@@ -2,7 +2,7 @@
 
 use super::host::make_dir_all;
 use super::objects::ObjectError;
-use super::{Mounted, Request, VolumeError, VolumePlugin, atomic_writer, ownership, payload};
+use super::{Mounted, Request, VolumeError, VolumePlugin, atomic_writer, payload};
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::Volume;
 
@@ -29,8 +29,7 @@ impl VolumePlugin for ConfigMapVolume {
             Err(error) => return Err(error.into()),
         };
         make_dir_all(&request.dir, 0o777)?;
-        atomic_writer::publish(&request.dir, &files, request.now)?;
-        ownership::apply(&request.dir, request.fs_group(), true, false)?;
+        atomic_writer::publish(&request.dir, &files, request.group(), request.now)?;
         Ok(Mounted { read_only: true, ..Mounted::at(&request.dir) })
     }
 }

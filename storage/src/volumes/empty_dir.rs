@@ -1,7 +1,8 @@
 //! `emptyDir`: lives and dies with the pod.
 
-use super::host::make_dir_all;
+use super::host::{Tmpfs, make_dir_all};
 use super::{Mounted, Request, VolumeError, VolumePlugin, downward, ownership};
+use crate::beneath::Dir;
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::Volume;
 
@@ -19,28 +20,35 @@ impl VolumePlugin for EmptyDir {
 
     async fn set_up(&self, request: &Request<'_>) -> Result<Mounted, VolumeError> {
         let source = request.volume.empty_dir.clone().unwrap_or_default();
-        let fresh = !request.dir.is_dir();
-        make_dir_all(&request.dir, 0o777)?;
+        let mut made = !request.dir.is_dir();
+        make_dir_all(&request.dir, MODE)?;
         match source.medium.as_deref().unwrap_or_default() {
             "" => {}
             "Memory" => {
                 let limit = source.size_limit.as_ref().and_then(|q| downward::quantity(&q.0));
                 let bytes =
                     limit.map(|q| q.ceil_div(1)).and_then(|b| u64::try_from(b).ok()).filter(|b| *b > 0);
-                mount_once(request, bytes)?;
-                super::host::set_mode(&request.dir, 0o777)?;
+                made |= mount_once(request, &Tmpfs::of_pods(bytes))?;
             }
             other => return Err(VolumeError::Invalid(format!("unknown storage medium {other:?}"))),
         }
-        ownership::apply(&request.dir, request.fs_group(), false, !fresh)?;
+        // What its containers have made of it since is theirs.
+        if made || request.first {
+            ownership::apply(&request.dir, request.group(), !made)?;
+        }
         Ok(Mounted::at(&request.dir))
     }
 }
 
-/// Puts a tmpfs at the volume's directory unless one is there.
-pub(super) fn mount_once(request: &Request<'_>, size: Option<u64>) -> Result<(), VolumeError> {
+/// Everybody may write: pods run as whoever they like.
+const MODE: u32 = 0o777;
+
+/// Puts a tmpfs at the volume's directory unless one is there; whether it did.
+pub(super) fn mount_once(request: &Request<'_>, options: &Tmpfs) -> Result<bool, VolumeError> {
     if request.host.mounts()?.contains(&request.dir) {
-        return Ok(());
+        return Ok(false);
     }
-    request.host.mount_tmpfs(&request.dir, size)
+    request.host.mount_tmpfs(&request.dir, options)?;
+    let opened = Dir::open(&request.dir).and_then(|dir| dir.itself()?.chmod(MODE));
+    opened.map_err(|error| VolumeError::io("set mode of", &request.dir, error)).map(|()| true)
 }

@@ -49,11 +49,44 @@ fn unescape(field: &str) -> Vec<u8> {
     out
 }
 
+/// A file system in memory. Set-user-id files and devices mean nothing on any: what a container leaves there must be no
+/// tool for others who see the mount.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tmpfs {
+    /// Bytes; `None` leaves the kernel's default of half the memory.
+    pub size: Option<u64>,
+    /// Whether programs may be run from it.
+    pub programs: bool,
+    /// Whether it may reach a swap device.
+    pub swap: bool,
+}
+
+impl Tmpfs {
+    /// For what the node writes and nobody may find on a disk later: Secrets, tokens, fields of the pod.
+    pub fn of_data() -> Self {
+        Self { size: None, programs: false, swap: false }
+    }
+
+    /// For what the containers of a pod write: programs, too.
+    pub fn of_pods(size: Option<u64>) -> Self {
+        Self { size, programs: true, swap: true }
+    }
+
+    fn flags(&self) -> MsFlags {
+        let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
+        if self.programs { flags } else { flags | MsFlags::MS_NOEXEC }
+    }
+
+    fn data(&self) -> String {
+        let size = self.size.map(|bytes| format!("size={bytes}"));
+        size.into_iter().chain((!self.swap).then(|| "noswap".to_owned())).collect::<Vec<_>>().join(",")
+    }
+}
+
 /// Mounts and unmounts. Short system calls; they may be made on an async thread.
 pub trait Mounter: Send + Sync {
     fn mounts(&self) -> Result<MountTable, VolumeError>;
-    /// `size` in bytes; `None` leaves the kernel's default of half the memory.
-    fn mount_tmpfs(&self, path: &Path, size: Option<u64>) -> Result<(), VolumeError>;
+    fn mount_tmpfs(&self, path: &Path, options: &Tmpfs) -> Result<(), VolumeError>;
     /// Binds `source` (a file or a directory, or a `/proc/self/fd` path) at `target`, which exists.
     fn bind(&self, source: &Path, target: &Path) -> Result<(), VolumeError>;
     fn unmount(&self, path: &Path) -> Result<(), VolumeError>;
@@ -70,10 +103,16 @@ impl Mounter for LinuxMounter {
         Ok(MountTable::parse(&text))
     }
 
-    fn mount_tmpfs(&self, path: &Path, size: Option<u64>) -> Result<(), VolumeError> {
-        let options = size.map(|bytes| format!("size={bytes}")).unwrap_or_default();
-        mount(Some("tmpfs"), path, Some("tmpfs"), MsFlags::empty(), Some(options.as_str()))
-            .map_err(|errno| VolumeError::io("mount tmpfs at", path, errno.into()))
+    fn mount_tmpfs(&self, path: &Path, options: &Tmpfs) -> Result<(), VolumeError> {
+        let put = |options: &Tmpfs| {
+            mount(Some("tmpfs"), path, Some("tmpfs"), options.flags(), Some(options.data().as_str()))
+        };
+        let done = match put(options) {
+            // Kernels before 6.4 know no `noswap`.
+            Err(nix::Error::EINVAL) if !options.swap => put(&Tmpfs { swap: true, ..*options }),
+            done => done,
+        };
+        done.map_err(|errno| VolumeError::io("mount tmpfs at", path, errno.into()))
     }
 
     fn bind(&self, source: &Path, target: &Path) -> Result<(), VolumeError> {
@@ -102,11 +141,6 @@ pub(crate) fn make_dir_all(path: &Path, mode: u32) -> Result<(), VolumeError> {
     build().map_err(|e| VolumeError::io("create directory", path, e))
 }
 
-pub(crate) fn set_mode(path: &Path, mode: u32) -> Result<(), VolumeError> {
-    fs::set_permissions(path, fs::Permissions::from_mode(mode))
-        .map_err(|e| VolumeError::io("set mode of", path, e))
-}
-
 #[cfg(test)]
 pub(crate) mod fake {
     use super::*;
@@ -120,7 +154,7 @@ pub(crate) mod fake {
         fn mounts(&self) -> Result<MountTable, VolumeError> {
             Ok(MountTable(self.0.lock().clone()))
         }
-        fn mount_tmpfs(&self, path: &Path, _: Option<u64>) -> Result<(), VolumeError> {
+        fn mount_tmpfs(&self, path: &Path, _: &Tmpfs) -> Result<(), VolumeError> {
             self.0.lock().push(path.to_owned());
             Ok(())
         }
@@ -147,5 +181,31 @@ mod tests {
         assert!(table.contains(Path::new("/mnt/a b")));
         assert_eq!(table.below(Path::new("/mnt")).len(), 2);
         assert_eq!(table.below(Path::new("/mn")).len(), 0, "a path is no string prefix");
+    }
+
+    #[test]
+    fn what_the_node_writes_into_memory_stays_there_and_runs_nothing() {
+        let data = Tmpfs::of_data();
+        let all = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
+        assert_eq!((data.flags(), data.data().as_str()), (all, "noswap"));
+        let pods = Tmpfs::of_pods(Some(4096));
+        assert_eq!((pods.flags(), pods.data().as_str()), (all - MsFlags::MS_NOEXEC, "size=4096"));
+    }
+
+    #[test]
+    fn a_file_system_in_memory_is_mounted_with_its_options() {
+        if !nix::unistd::geteuid().is_root() {
+            eprintln!("skipped: mounting needs root");
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        LinuxMounter.mount_tmpfs(dir.path(), &Tmpfs::of_data()).unwrap();
+        let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        LinuxMounter.unmount(dir.path()).unwrap();
+        let path = dir.path().display().to_string();
+        let line = table.lines().find(|line| line.split(' ').nth(4) == Some(&path)).unwrap();
+        for option in ["nosuid", "nodev", "noexec"] {
+            assert!(line.contains(option), "{option} is missing from {line}");
+        }
     }
 }

@@ -21,10 +21,11 @@ mod secret;
 mod sub_path;
 
 pub use error::VolumeError;
-pub use host::{LinuxMounter, MountTable, Mounter};
+pub use host::{LinuxMounter, MountTable, Mounter, Tmpfs};
 pub use objects::{ObjectError, Objects, Token, TokenRequest};
 pub use sub_path::SubPath;
 
+use crate::beneath::remove_below;
 use async_trait::async_trait;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, Volume};
@@ -44,6 +45,8 @@ pub struct Request<'a> {
     pub host: &'a dyn Mounter,
     pub objects: &'a dyn Objects,
     pub now: Timestamp,
+    /// No container of the pod was started yet. Afterwards what is in its volumes is left as the containers made it.
+    pub first: bool,
 }
 
 impl Request<'_> {
@@ -53,6 +56,11 @@ impl Request<'_> {
 
     pub fn fs_group(&self) -> Option<i64> {
         self.pod.spec.as_ref()?.security_context.as_ref()?.fs_group
+    }
+
+    /// The same as a number of the kernel's.
+    fn group(&self) -> Option<u32> {
+        ownership::group(self.fs_group())
     }
 }
 
@@ -121,16 +129,17 @@ impl Volumes {
     }
 
     /// Sets up every volume of the pod, all of them even when one fails; returns what is mounted where by volume
-    /// name, and what failed.
+    /// name, and what failed. `first` until a container of the pod was started.
     pub async fn set_up(
         &self,
         pod: &Pod,
         allocatable: &downward::Allocatable,
+        first: bool,
         now: Timestamp,
     ) -> (BTreeMap<String, Mounted>, Vec<SetUpError>) {
         let (mut mounted, mut failed) = (BTreeMap::new(), Vec::new());
         for volume in pod.spec.iter().flat_map(|s| s.volumes.iter().flatten()) {
-            match self.set_up_one(pod, volume, allocatable, now).await {
+            match self.set_up_one(pod, volume, allocatable, (first, now)).await {
                 Ok(done) => {
                     mounted.insert(volume.name.clone(), done);
                 }
@@ -145,7 +154,7 @@ impl Volumes {
         pod: &Pod,
         volume: &Volume,
         allocatable: &downward::Allocatable,
-        now: Timestamp,
+        (first, now): (bool, Timestamp),
     ) -> Result<Mounted, VolumeError> {
         let plugin = self.plugins.iter().find(|p| p.supports(volume)).ok_or(VolumeError::NoPlugin)?;
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
@@ -153,7 +162,7 @@ impl Volumes {
         host::make_dir_all(&parent, 0o750)?;
         let (host, objects) = (self.host.as_ref(), self.objects.as_ref());
         let dir = parent.join(&volume.name);
-        plugin.set_up(&Request { pod, volume, dir, allocatable, host, objects, now }).await
+        plugin.set_up(&Request { pod, volume, dir, allocatable, host, objects, now, first }).await
     }
 
     /// The path that a container's mount of a `subPath` binds; see [`SubPath`].
@@ -166,12 +175,7 @@ impl Volumes {
     pub fn tear_down(&self, uid: &str) -> Result<(), VolumeError> {
         let dir = self.pod_dir(uid);
         unmount_below(self.host.as_ref(), &dir)?;
-        match std::fs::remove_dir_all(&dir) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                Err(VolumeError::io("remove", &dir, error))
-            }
-            _ => Ok(()),
-        }
+        remove_below(&self.pods_dir, &dir).map_err(|error| VolumeError::io("remove", &dir, error))
     }
 
     /// UIDs of pods that have a directory, for cleaning up after pods that went while the kubelet was down.

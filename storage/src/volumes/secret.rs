@@ -1,9 +1,9 @@
 //! `secret`: the keys of a Secret as files on a tmpfs, so that they never reach a disk.
 
 use super::config_map::payload_of_nothing;
-use super::host::make_dir_all;
+use super::host::{Tmpfs, make_dir_all};
 use super::objects::ObjectError;
-use super::{Mounted, Request, VolumeError, VolumePlugin, atomic_writer, empty_dir, ownership, payload};
+use super::{Mounted, Request, VolumeError, VolumePlugin, atomic_writer, empty_dir, payload};
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::Volume;
 
@@ -36,8 +36,6 @@ impl VolumePlugin for SecretVolume {
 /// Publishes files on a tmpfs at the volume's directory.
 pub(super) fn in_memory(request: &Request<'_>, files: &atomic_writer::Payload) -> Result<(), VolumeError> {
     make_dir_all(&request.dir, 0o777)?;
-    empty_dir::mount_once(request, None)?;
-    super::host::set_mode(&request.dir, 0o777)?;
-    atomic_writer::publish(&request.dir, files, request.now)?;
-    ownership::apply(&request.dir, request.fs_group(), true, false)
+    empty_dir::mount_once(request, &Tmpfs::of_data())?;
+    atomic_writer::publish(&request.dir, files, request.group(), request.now).map(drop)
 }

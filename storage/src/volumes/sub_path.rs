@@ -5,11 +5,9 @@
 
 use super::VolumeError;
 use super::host::{Mounter, make_dir_all};
-use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
-use nix::sys::stat::{Mode, mkdirat};
-use std::fs::{self, File};
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use crate::beneath::{Dir, Node};
+use nix::errno::Errno;
+use std::io;
 use std::path::{Component, Path, PathBuf};
 
 /// A container's mount of a part of a volume.
@@ -41,43 +39,36 @@ pub(super) fn prepare(
     if host.mounts()?.contains(&target) {
         return Ok(target);
     }
-    let root = File::open(request.root).map_err(|e| VolumeError::io("open", request.root, e))?;
-    let opened = open_beneath(&root, relative).map_err(|errno| match errno {
-        nix::Error::EXDEV | nix::Error::ELOOP => escapes(),
-        other => VolumeError::io("open subPath", relative, other.into()),
-    })?;
-    let opened = File::from(opened);
-    let meta = opened.metadata().map_err(|e| VolumeError::io("stat", relative, e))?;
-    if meta.is_dir() {
+    let root = Dir::open(request.root).map_err(|e| VolumeError::io("open", request.root, e))?;
+    let opened =
+        open_within(&root, relative).map_err(|error| match error.raw_os_error().map(Errno::from_raw) {
+            Some(Errno::EXDEV | Errno::ELOOP) => escapes(),
+            _ => VolumeError::io("open subPath", relative, error),
+        })?;
+    if opened.is_dir() {
         make_dir_all(&target, 0o750)?;
     } else {
-        fs::write(&target, b"").map_err(|e| VolumeError::io("create", &target, e))?;
+        let places = Dir::open(&places).and_then(|dir| dir.overwrite(request.mount.to_string(), b"", 0o640));
+        places.map_err(|e| VolumeError::io("create", &target, e))?;
     }
-    host.bind(Path::new(&format!("/proc/self/fd/{}", opened.as_raw_fd())), &target)?;
+    host.bind(&opened.path(), &target)?;
     Ok(target)
 }
 
-fn open_beneath(root: &File, path: &Path) -> nix::Result<OwnedFd> {
-    let how = || {
-        OpenHow::new()
-            .flags(OFlag::O_PATH | OFlag::O_CLOEXEC)
-            .resolve(ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_MAGICLINKS)
-    };
+/// Links that stay in the volume are followed; what is missing is made.
+fn open_within(root: &Dir, path: &Path) -> io::Result<Node> {
+    let mut opened = root.itself()?;
     // New directories look like the volume, so that whoever may use the one may use the other.
-    let mode = Mode::from_bits_truncate(root.metadata().map_or(0o750, |m| m.mode()) & 0o777);
+    let mode = opened.mode() & 0o777;
     let mut prefix = PathBuf::from(".");
-    let mut opened = openat2(root, &prefix, how())?;
     for component in path.components() {
+        let parent = opened;
         prefix.push(component);
-        opened = match openat2(root, &prefix, how()) {
-            Err(nix::Error::ENOENT) => {
-                mkdirat(&opened, component.as_os_str(), mode)?;
-                let made = openat2(root, &prefix, how())?;
-                // The umask has taken bits away.
-                let path = format!("/proc/self/fd/{}", made.as_raw_fd());
-                fs::set_permissions(path, fs::Permissions::from_mode(mode.bits()))
-                    .map_err(|_| nix::Error::EPERM)?;
-                made
+        opened = match root.within(&prefix) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                // In the directory that was found there, whatever its name leads to now.
+                Dir::open(&parent.path())?.make_dir(component, mode)?;
+                root.within(&prefix)?
             }
             other => other?,
         };
@@ -89,6 +80,7 @@ fn open_beneath(root: &File, path: &Path) -> nix::Result<OwnedFd> {
 mod tests {
     use super::super::host::fake::FakeMounter;
     use super::*;
+    use std::fs;
     use std::os::unix::fs::symlink;
 
     #[test]

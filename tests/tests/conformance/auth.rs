@@ -30,7 +30,7 @@ fn certificate_requests(rest: &Rest) {
     let made = rest.create(CSRS, &object);
     let path = format!("{CSRS}/{}", made["metadata"]["name"].as_str().expect("a name"));
     assert!(
-        made["spec"]["groups"].as_array().is_some_and(|g| g.contains(&json!("system:masters"))),
+        made["spec"]["groups"].as_array().is_some_and(|g| g.contains(&json!("kubeadm:cluster-admins"))),
         "{made}"
     );
     let approval = format!("{path}/approval");

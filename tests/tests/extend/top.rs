@@ -34,7 +34,8 @@ fn pod(namespace: &str, name: &str, containers: &[&str]) -> String {
 
 /// A node whose kubelet is the hook, with three pods.
 fn measured() -> (Cluster, Hook) {
-    let cluster = Cluster::start(&[]);
+    // The kubelet of the server's own node may listen on loopback.
+    let cluster = Cluster::start(&["--node-name", "measured"]);
     let pki = cluster.data_dir().join("pki");
     let read = |name: &str| std::fs::read_to_string(pki.join(name)).expect("a file of the cluster's");
     let asked = AtomicI64::new(0);

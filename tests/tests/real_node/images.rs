@@ -17,10 +17,10 @@ pub fn steps(steps: &mut Steps<'_>) {
 }
 
 /// The runtime's settings for one registry, taken away with the value.
-struct Hosts(PathBuf);
+pub struct Hosts(PathBuf);
 
 impl Hosts {
-    fn plain_http(registry: &str) -> Self {
+    pub fn plain_http(registry: &str) -> Self {
         let dir = PathBuf::from("/etc/containerd/certs.d").join(registry);
         std::fs::create_dir_all(&dir).expect("the runtime's directory for registries");
         std::fs::write(dir.join("hosts.toml"), format!("server = \"http://{registry}\"\n"))
@@ -41,10 +41,10 @@ impl Drop for Hosts {
 
 /// Images of this step in the runtime, which keeps them beyond the node: gone before, for those of an interrupted run,
 /// and after.
-struct Boats<'a>(&'a Shell);
+pub struct Boats<'a>(&'a Shell);
 
 impl<'a> Boats<'a> {
-    fn none(shell: &'a Shell) -> Self {
+    pub fn none(shell: &'a Shell) -> Self {
         shell.ok(Self::REMOVE);
         Self(shell)
     }
@@ -59,9 +59,10 @@ impl Drop for Boats<'_> {
     }
 }
 
-fn registry(shell: &Shell, port: u16) -> Background {
+/// `more` are further lines of its configuration.
+pub fn registry(shell: &Shell, port: u16, more: &str) -> Background {
     let config = format!(
-        "version: 0.1\nstorage: {{filesystem: {{rootdirectory: {}/images}}}}\nhttp: {{addr: '127.0.0.1:{port}'}}\nlog: {{level: error}}\n",
+        "version: 0.1\nstorage: {{filesystem: {{rootdirectory: {}/images}}}}\nhttp: {{addr: '127.0.0.1:{port}'}}\nlog: {{level: error}}\n{more}",
         shell.home().display()
     );
     std::fs::write(shell.home().join("registry.yaml"), config).expect("the registry's configuration");
@@ -78,7 +79,7 @@ fn pull(shell: &Shell, archive: &std::path::Path) {
     let port = free_port();
     let name = format!("127.0.0.1:{port}");
     let _hosts = Hosts::plain_http(&name);
-    let running = registry(shell, port);
+    let running = registry(shell, port, "");
     let image = |tag: &str| {
         pod(tag, "echo pulled; sleep 3600", "")
             .replace("docker.io/library/busybox:1.36", &format!("{name}/boat:{tag}"))

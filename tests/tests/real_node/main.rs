@@ -10,6 +10,7 @@ mod commands;
 mod containers;
 mod environment;
 mod faults;
+mod guarded;
 mod healing;
 mod images;
 mod joined;
@@ -46,6 +47,7 @@ fn a_node_from_nothing_to_nothing() {
     resize::steps(&mut steps);
     healing::steps(&mut steps);
     images::steps(&mut steps);
+    guarded::steps(&mut steps);
     faults::steps(&mut steps);
     joined::steps(&mut steps);
     steps.run("up-again-changes-nothing", |_| node.up_again_changes_nothing());

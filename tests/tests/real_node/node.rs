@@ -80,10 +80,11 @@ impl Node {
         node
     }
 
-    /// A machine that builds is often short of disk; what a node does then is another test's matter.
+    /// A machine that builds is often short of disk; what a node does then is another test's matter. And a thousand processes
+    /// of a pod that forks without end show as much as more would.
     fn config_for_full_disks(&self) {
         self.ok("mkdir -p /etc/coracle");
-        self.ok("echo 'evictionHard: {nodefs.available: 50Mi, imagefs.available: 50Mi}' >/etc/coracle/config.yaml");
+        self.ok("echo '{evictionHard: {nodefs.available: 50Mi, imagefs.available: 50Mi}, podPidsLimit: 1024}' >/etc/coracle/config.yaml");
     }
 
     /// `scripts/NAME` with the user's own environment (cargo lives below the real HOME).

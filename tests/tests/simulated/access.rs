@@ -41,7 +41,7 @@ fn whoami() {
     let cluster = with_robot();
     cluster.shows(
         "kubectl auth whoami",
-        &["ATTRIBUTE", "VALUE", "Username", "Groups", "system:masters", "system:authenticated"],
+        &["ATTRIBUTE", "VALUE", "Username", "Groups", "kubeadm:cluster-admins", "system:authenticated"],
     );
     cluster.says("kubectl auth whoami --token=$(kubectl create token robot) --kubeconfig=/dev/null --server=$(kubectl config view -o jsonpath='{.clusters[0].cluster.server}') --insecure-skip-tls-verify -o jsonpath='{.status.userInfo.username}'",
         "system:serviceaccount:default:robot");

@@ -30,11 +30,11 @@ use super::{Attributes, Write, kind_of};
 use coracle_api::{ApiError, Object, Resource};
 use serde_json::Value;
 
-/// Who is asked when an expression names `authorizer`.
+/// Who is asked when an expression names `authorizer`; the expression must be evaluated within [`Write::settle`].
 pub(super) fn asker(write: &Write<'_>) -> Option<Asker> {
     let attributes = write.attributes;
     let resource = [&*attributes.resource.group, &*attributes.resource.plural, attributes.subresource];
-    let authorizer = write.authorizer?.clone();
+    let authorizer = write.asking?.clone();
     Some(Asker::new(authorizer, attributes.user, resource, attributes.namespace, attributes.name))
 }
 

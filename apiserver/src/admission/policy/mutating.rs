@@ -261,7 +261,7 @@ impl Invoked<'_> {
         let request = request_of(self.write.attributes, &self.invocation.matched);
         // Conditions see no namespace, as upstream's see none.
         let input = Input { namespace: None, ..self.input(shown.as_deref(), old.as_deref(), &request) };
-        common.conditions.matches_with(&input, Some(&common.composed))
+        self.write.settle(|| common.conditions.matches_with(&input, Some(&common.composed))).await
     }
 
     async fn mutate(&self, mutation: &Mutation, object: &Object) -> Result<Object, Refused> {
@@ -273,7 +273,8 @@ impl Invoked<'_> {
             let request = request_of(attributes, matched);
             let input = self.input(Some(&*shown), old.as_deref(), &request);
             let (Mutation::Apply(expression) | Mutation::JsonPatch(expression)) = mutation;
-            let value = Self::evaluate(&self.invocation.policy.common.composed, expression, &input)?;
+            let composed = &self.invocation.policy.common.composed;
+            let value = self.write.settle(|| Self::evaluate(composed, expression, &input)).await?;
             let kind = kind_of(matched, attributes.subresource);
             match mutation {
                 Mutation::Apply(_) => patch::apply(&**self.write.read, matched, kind, &shown, &value)?,

@@ -210,15 +210,13 @@ impl Dispatch<'_> {
         }
         for param in &found {
             let began = Instant::now();
-            let verdict = validate(
-                policy,
-                &Input {
-                    params: param.as_deref(),
-                    namespace: self.namespace.as_ref().and_then(Option::as_ref),
-                    authorizer: self.asker.as_ref().and_then(Option::as_ref),
-                    ..*input
-                },
-            );
+            let input = Input {
+                params: param.as_deref(),
+                namespace: self.namespace.as_ref().and_then(Option::as_ref),
+                authorizer: self.asker.as_ref().and_then(Option::as_ref),
+                ..*input
+            };
+            let verdict = self.write.settle(|| validate(policy, &input)).await;
             self.enforce(policy, binding, verdict, published, began.elapsed());
         }
         Ok(())

@@ -69,7 +69,7 @@ impl<'a> Asking<'a> {
     ///
     /// # Errors
     /// 403 if they cannot be evaluated and the webhook must be asked.
-    pub fn wanted(&self, hook: &Hook, shown: &Shown<'_>) -> Result<bool, ApiError> {
+    pub async fn wanted(&self, hook: &Hook, shown: &Shown<'_>) -> Result<bool, ApiError> {
         if hook.conditions.is_empty() {
             return Ok(true);
         }
@@ -82,7 +82,7 @@ impl<'a> Asking<'a> {
             namespace: None,
             authorizer: asker.as_ref(),
         };
-        match hook.conditions.matches(&input) {
+        match self.write.settle(|| hook.conditions.matches(&input)).await {
             Ok(Matched::Yes) => Ok(true),
             Ok(Matched::No(_)) => {
                 self.labels(hook).excluded();

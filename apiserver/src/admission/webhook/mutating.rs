@@ -103,7 +103,7 @@ async fn call(
         return Ok(());
     }
     let shown = Shown::new(asking.write, resource, object.as_deref(), old).await?;
-    if !asking.wanted(hook, &shown)? {
+    if !asking.wanted(hook, &shown).await? {
         return Ok(());
     }
     let began = Instant::now();

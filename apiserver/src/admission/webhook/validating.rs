@@ -67,7 +67,7 @@ async fn concerned<'a>(
             Some(asked) => asked.shown.clone(),
             None => Arc::new(Shown::new(asking.write, resource, object, old).await?),
         };
-        if asking.wanted(hook, &shown)? {
+        if asking.wanted(hook, &shown).await? {
             all.push(Asked { hook, shown });
         }
     }

@@ -34,6 +34,14 @@ fn impersonation(
 }
 
 #[test]
+fn one_user_is_impersonated() {
+    let allow: &[&str] = &["/users///jane", "/users///root", "authentication.k8s.io/uids///1"];
+    assert_eq!(impersonation(&[("impersonate-user", "jane"), ("impersonate-user", "root")], allow), Err(400));
+    let uids = [("impersonate-user", "jane"), ("impersonate-uid", "1"), ("impersonate-uid", "1")];
+    assert_eq!(impersonation(&uids, allow), Err(400));
+}
+
+#[test]
 fn impersonation_asks_for_each_part() {
     assert_eq!(impersonation(&[], &[]), Ok(None));
     assert_eq!(impersonation(&[("impersonate-user", "jane")], &[]), Err(403));

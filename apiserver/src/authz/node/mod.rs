@@ -143,12 +143,12 @@ impl NodeAuthorizer {
     /// One object that something on the node leads to. Its name is the request's, or that of a selector for one name.
     fn related(&self, node: &str, asked: &Attributes<'_>) -> Verdict {
         let selected = || asked.selected("metadata.name").unwrap_or_default();
-        let name = if asked.name.is_empty() { selected() } else { asked.name };
+        let name = if asked.name.is_empty() { selected() } else { asked.name.to_owned() };
         if name.is_empty() {
             return no("No Object name found");
         }
         let relations = Relations { read: &*self.read, node };
-        if relations.has(asked.resource, asked.namespace, name) {
+        if relations.has(asked.resource, asked.namespace, &name) {
             return Ok(());
         }
         Err(format!("no relationship found between node '{node}' and this object"))
@@ -168,7 +168,7 @@ fn own_node(node: &str, asked: &Attributes<'_>) -> Verdict {
         ("", "create" | "update" | "patch") | ("status", "update" | "patch") => Ok(()),
         ("", "get" | "list" | "watch") => {
             let selected = || asked.selected("metadata.name").unwrap_or_default();
-            match if asked.name.is_empty() { selected() } else { asked.name } {
+            match &*if asked.name.is_empty() { selected() } else { asked.name.to_owned() } {
                 name if name == node => Ok(()),
                 "" => Err(format!("node '{node}' cannot read all nodes, only its own Node object")),
                 other => Err(format!("node '{node}' cannot read '{other}', only its own Node object")),

@@ -18,6 +18,7 @@ use super::queue::{Reply, Request, Shared, Work};
 use super::record::Batch;
 use super::replay::wall_millis;
 use super::report::IncidentKind;
+use super::scrub::Scrubs;
 use super::{disk, recover::Recovered};
 use crate::store::history::rewind;
 use crate::store::keyspace::{Draft, Item};
@@ -74,10 +75,10 @@ pub(super) struct Committer {
     asleep_until: Option<Instant>,
     pub(super) shared: Arc<Shared>,
     options: Options,
-    dir: PathBuf,
-    journal: Journal,
+    pub(super) dir: PathBuf,
+    pub(super) journal: Journal,
     /// Encoded, not yet in the journal.
-    batch: Batch,
+    pub(super) batch: Batch,
     batch_since: Option<Instant>,
     /// Newest commit in the journal or the batch.
     newest: Revision,
@@ -90,8 +91,9 @@ pub(super) struct Committer {
     retry: Option<Instant>,
     probed: Option<Instant>,
     snapshot: Revision,
-    rebuild: bool,
-    renew: bool,
+    pub(super) rebuild: bool,
+    pub(super) renew: bool,
+    pub(super) scrubs: Scrubs,
 }
 
 impl Committer {
@@ -125,6 +127,7 @@ impl Committer {
             snapshot: recovered.snapshot,
             rebuild: recovered.rebuild,
             renew: recovered.renew,
+            scrubs: Scrubs::default(),
         }
     }
 
@@ -160,7 +163,10 @@ impl Committer {
         if self.job.is_some() {
             return None;
         }
-        let now = self.renew || self.rebuild || self.dirty_bytes >= self.options.checkpoint_bytes;
+        let now = self.scrubs.is_asked()
+            || self.renew
+            || self.rebuild
+            || self.dirty_bytes >= self.options.checkpoint_bytes;
         let due = if now {
             Some(Instant::now())
         } else {
@@ -277,7 +283,7 @@ impl Committer {
         }
     }
 
-    fn write(&mut self, reserved: Revision) -> std::io::Result<()> {
+    pub(super) fn write(&mut self, reserved: Revision) -> std::io::Result<()> {
         let (before, begun) = (self.journal.written, Instant::now());
         self.journal.write(&mut self.batch, self.newest, reserved)?;
         let took = begun.elapsed();
@@ -308,7 +314,7 @@ impl Committer {
 
     // ---- read-only
 
-    fn refuse(&mut self, error: &std::io::Error) {
+    pub(super) fn refuse(&mut self, error: &std::io::Error) {
         let full = disk::is_full(error);
         let dir = self.dir.display();
         let why = if full {
@@ -360,7 +366,7 @@ impl Committer {
     // ---- checkpoints
 
     fn start_job(&mut self) {
-        if !self.flush() {
+        if !self.flush() || !self.begin_scrub() {
             self.retry = Some(Instant::now() + RETRY);
             return;
         }
@@ -414,6 +420,7 @@ impl Committer {
             self.rebuild |= !error.is_full();
             self.dirty.extend(done.dirty);
             self.dirty_since.get_or_insert_with(Instant::now);
+            self.scrubs.again();
             return;
         }
         counters.checkpoints.fetch_add(1, Relaxed);
@@ -428,7 +435,9 @@ impl Committer {
             Some(Err(error)) => self.failed(&error),
             None => {}
         }
-        self.journal.trim(self.snapshot.min(done.floor));
+        let upto = self.snapshot.min(done.floor);
+        self.journal.trim(upto, !self.scrubs.is_running());
+        self.end_scrub(upto);
     }
 
     fn failed(&mut self, error: &(dyn std::error::Error + 'static)) {
@@ -448,6 +457,7 @@ impl Committer {
                 self.job_done(*done);
             }
         }
+        self.scrubs = Scrubs::default();
         if !checkpoint {
             self.flush();
             return Ok(());

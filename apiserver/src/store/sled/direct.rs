@@ -52,7 +52,7 @@ fn suits(committer: &Committer, txn: &Txn) -> bool {
     }
 }
 
-fn wake(shared: &Shared) {
+pub(super) fn wake(shared: &Shared) {
     shared.queue.lock().due = true;
     shared.wake.notify_one();
 }

@@ -172,8 +172,24 @@ impl Journal {
         }
     }
 
-    /// Lets go of the segments whose commits are all at or before `upto`.
-    pub fn trim(&mut self, upto: Revision) {
+    /// Leaves the segment at hand for one that never held anything else, and removes those that wait to be used again.
+    pub fn start_afresh(&mut self) -> io::Result<()> {
+        self.give_up();
+        if let Some(next) = self.next.take() {
+            drop(next.join());
+            remove(&segment::path(&self.dir, self.last_seq + 1))?;
+        }
+        spares(&self.dir).iter().try_for_each(|spare| remove(spare))
+    }
+
+    /// The oldest segment that is kept holds commits after this revision only.
+    pub fn begins_after(&self) -> Revision {
+        let active = self.active.as_ref().map_or(self.newest, |active| active.head.base);
+        self.kept.front().map_or(active, |kept| kept.base)
+    }
+
+    /// Lets go of the segments whose commits are all at or before `upto`; `recycle` keeps some to be used again.
+    pub fn trim(&mut self, upto: Revision, recycle: bool) {
         let end = self.active.as_ref().map_or(self.newest, |active| active.head.base);
         while let Some(first) = self.kept.front() {
             if self.kept.get(1).map_or(end, |next| next.base) > upto {
@@ -181,7 +197,7 @@ impl Journal {
             }
             let path = segment::path(&self.dir, first.seq);
             let spare = self.dir.join(format!("{SPARE}{:012}", first.seq));
-            let recycle = first.size == SIZE && spares(&self.dir).len() < SPARES;
+            let recycle = recycle && first.size == SIZE && spares(&self.dir).len() < SPARES;
             let done = if recycle { std::fs::rename(&path, spare) } else { std::fs::remove_file(&path) };
             if let Err(error) = done {
                 tracing::warn!(path = %path.display(), %error, "cannot let go of a journal segment");
@@ -204,6 +220,13 @@ impl Active {
         self.file.sync_data()?;
         self.begun = true;
         Ok(())
+    }
+}
+
+fn remove(path: &Path) -> io::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
     }
 }
 
@@ -232,10 +255,7 @@ fn prepare(dir: &Path, seq: u64) -> io::Result<File> {
 fn create(dir: &Path, seq: u64, size: u64) -> io::Result<File> {
     let path = segment::path(dir, seq);
     // A file of an attempt that failed may have pages that never reached the disk.
-    match std::fs::remove_file(&path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
+    remove(&path)?;
     let file = disk::create_file(&path)?;
     let made = disk::allocate(&file, size).and_then(|()| file.sync_all()).and_then(|()| disk::sync_dir(dir));
     if let Err(error) = made {

@@ -7,6 +7,7 @@
 //! history-<revision>    what history needs from before that checkpoint
 //! snapshot              the whole state, should sled be lost; the journal is kept from there on
 //! reserve               disk space for the day there is none
+//! scrubbed              the mark of the last scrubbing
 //! ```
 
 mod committer;
@@ -20,12 +21,14 @@ mod record;
 mod recover;
 mod replay;
 mod report;
+mod scrub;
 mod segment;
 #[cfg(test)]
 mod tests;
 mod tree;
 
 pub use report::{Incident, IncidentKind, StoreReport};
+pub use scrub::MARK;
 
 use super::history::Limits;
 use super::keyspace::{KeySpace, Present};
@@ -258,6 +261,14 @@ impl Store for SledStore {
 
     fn read_only(&self) -> Option<String> {
         self.shared.read_only.lock().clone()
+    }
+
+    async fn scrub(&self, mark: &str) -> Result<(), StoreError> {
+        scrub::ask(&self.shared, &self.committer, mark).await
+    }
+
+    fn scrubbed(&self) -> Option<String> {
+        Some(scrub::mark(&self.committer.lock().dir))
     }
 
     async fn close(&self) -> Result<(), StoreError> {

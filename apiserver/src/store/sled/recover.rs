@@ -19,7 +19,7 @@ use std::sync::Arc;
 pub(super) const TREE: &str = "sled";
 pub(super) const TREE_NEW: &str = "sled.new";
 pub(super) const TREE_OLD: &str = "sled.old";
-const TREE_BAD: &str = "sled.bad-";
+pub(super) const TREE_BAD: &str = "sled.bad-";
 pub(super) const SNAPSHOT: &str = "snapshot";
 const HISTORY: &str = "history-";
 /// Trees set aside that are kept for a post-mortem.

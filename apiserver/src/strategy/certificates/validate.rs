@@ -87,11 +87,11 @@ pub(super) fn request(object: &Object, allowed: &Allowed, errors: &mut Errors) {
     }
 }
 
-/// Only of new requests, as upstream: whether the requester holds the key.
+/// Only of new requests: whether the requester holds the key, as upstream, and whether the subject names one user at most.
 pub(super) fn signature(object: &Object, errors: &mut Errors) {
     let sent = str_at(object, "spec.request");
     let Ok(request) = CertificateRequest::from_pem(&bytes(sent)) else { return };
-    if let Err(error) = request.check_signature() {
+    if let Err(error) = request.check_signature().and_then(|()| request.check_subject()) {
         errors.invalid(&Path::root("spec").field("request"), sent, &error.to_string());
     }
 }

@@ -75,7 +75,7 @@ pub fn ip(text: &str, path: &Path, errors: &mut Errors) {
 /// An address that something outside of the cluster can be reached at.
 pub fn not_special(text: &str, path: &Path, errors: &mut Errors) {
     use std::net::IpAddr;
-    let Ok(ip) = text.parse::<IpAddr>() else { return };
+    let Ok(ip) = text.parse::<IpAddr>().map(|ip| ip.to_canonical()) else { return };
     if ip.is_unspecified() {
         errors.invalid(path, text, &format!("may not be unspecified ({text})"));
     }

@@ -2,7 +2,9 @@
 
 use super::line::Printer;
 use super::{Options, tail};
+use crate::logs::LEVELS;
 use bytes::{Bytes, BytesMut};
+use coracle_storage::beneath::open_below;
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -77,6 +79,13 @@ async fn deliver(text: BytesMut, out: &mpsc::Sender<Bytes>) -> bool {
     text.is_empty() || out.send(text.freeze()).await.is_ok()
 }
 
+/// Links are not followed: a pod that has the log directory of the node mounted could show any file of the node by one.
+async fn open(path: &Path) -> io::Result<File> {
+    let path = path.to_owned();
+    let opened = tokio::task::spawn_blocking(move || open_below(LEVELS, &path)).await;
+    Ok(File::from_std(opened.unwrap_or_else(|error| Err(error.into()))?))
+}
+
 /// An open log file.
 struct Log {
     file: File,
@@ -89,7 +98,7 @@ struct Log {
 
 impl Log {
     async fn open(path: &Path, tail_lines: Option<u64>) -> io::Result<Self> {
-        let mut file = File::open(path).await?;
+        let mut file = open(path).await?;
         if let Some(lines) = tail_lines {
             let start = tail::start(&mut file, lines).await?;
             file.seek(SeekFrom::Start(start)).await?;

@@ -87,7 +87,7 @@ pub async fn pods(server: &Server) -> Result<Vec<PodSample>, HttpError> {
         let Some(found) = handle.containers.iter().find(|container| container.id == sample.id) else {
             continue;
         };
-        sample.logs = log_files(found.log_path.parent());
+        sample.logs = crate::logs::written(&found.log_path);
         if let Some(status) = status(&handle.pod, &sample.container) {
             sample.image.clone_from(&status.image);
             let running = status.state.as_ref().and_then(|state| state.running.as_ref());
@@ -165,12 +165,6 @@ fn status<'a>(pod: &'a Pod, container: &str) -> Option<&'a ContainerStatus> {
     let lists =
         [&status.container_statuses, &status.init_container_statuses, &status.ephemeral_container_statuses];
     lists.into_iter().flatten().flatten().find(|status| status.name == container)
-}
-
-fn log_files(folder: Option<&std::path::Path>) -> (u64, u64) {
-    let entries = folder.and_then(|folder| std::fs::read_dir(folder).ok()).into_iter().flatten().flatten();
-    let sizes = entries.filter_map(|entry| entry.metadata().ok()).filter(std::fs::Metadata::is_file);
-    sizes.fold((0, 0), |(bytes, files), metadata| (bytes + metadata.len(), files + 1))
 }
 
 fn sample(stats: &api::ContainerStats) -> Option<Sample> {

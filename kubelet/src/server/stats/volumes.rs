@@ -4,13 +4,13 @@
 //! asked; of a `hostPath`, which is nobody's share, nothing is told.
 
 use super::node::file_system;
+use coracle_storage::beneath::{Dir, Reached, walk};
 use k8s_openapi::api::core::v1::{Pod, Volume};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use std::collections::{HashMap, HashSet};
 use std::ops::Add;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// For so long what was counted stands: upstream's `volumeStatsAggPeriod`. Folders may have millions of files.
@@ -137,19 +137,17 @@ fn share(dir: &Path, pod: &Pod, volume: &Volume, time: &str) -> Option<Share> {
 /// What lies at and below a folder of one file system. A file with several names counts once;
 /// what vanishes meanwhile does not count.
 fn count(root: &Path) -> Files {
-    let Ok(of_root) = root.symlink_metadata() else { return Files::default() };
-    let device = of_root.dev();
     let (mut bytes, mut inodes) = (0_u64, HashSet::new());
-    let mut open: Vec<PathBuf> = vec![root.to_owned()];
-    while let Some(path) = open.pop() {
-        let Ok(found) = path.symlink_metadata() else { continue };
-        if found.dev() != device || !inodes.insert(found.ino()) {
-            continue;
-        }
-        bytes += found.blocks() * BLOCK_BYTES;
-        if found.is_dir() {
-            open.extend(std::fs::read_dir(&path).into_iter().flatten().flatten().map(|entry| entry.path()));
-        }
+    let counted = Dir::open(root).and_then(|root| {
+        walk(&root, |node| {
+            if inodes.insert(node.inode()) {
+                bytes += node.blocks() * BLOCK_BYTES;
+            }
+            Ok(())
+        })
+    });
+    if !matches!(counted, Ok(Reached::All)) {
+        tracing::debug!(path = %root.display(), ?counted, "not all files of the volume were counted");
     }
     Files { bytes, inodes: u64::try_from(inodes.len()).unwrap_or(u64::MAX) }
 }

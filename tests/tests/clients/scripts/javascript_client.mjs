@@ -176,7 +176,7 @@ check('versions and access', async () => {
     assert.equal((await auth.createSelfSubjectAccessReview({ body: { spec } })).status.allowed, true);
     const reviews = config.makeApiClient(k8s.AuthenticationV1Api);
     const me = await reviews.createSelfSubjectReview({ body: {} });
-    assert.ok(me.status.userInfo.groups.includes('system:masters'));
+    assert.ok(me.status.userInfo.groups.includes('kubeadm:cluster-admins'));
 });
 
 let failed = 0;

@@ -71,7 +71,9 @@ pub fn denied(rest: &Rest, ns: &str, hook: &Hook) {
         assert_eq!(request[field], value, "{field}: {request}");
     }
     assert!(
-        request["userInfo"]["groups"].as_array().is_some_and(|g| g.contains(&json!("system:masters"))),
+        request["userInfo"]["groups"]
+            .as_array()
+            .is_some_and(|g| g.contains(&json!("kubeadm:cluster-admins"))),
         "{request}"
     );
     assert_eq!(request["options"]["kind"], "CreateOptions", "{request}");

@@ -1,0 +1,74 @@
+//! The body of a request that writes: read before the request is worked on, within its time, and without seats once it
+//! keeps them waiting.
+
+use super::exchange::Exchange;
+use super::{body, limits};
+use crate::flowcontrol::{self, Asker};
+use crate::server::Inner;
+use axum::body::Body;
+use coracle_api::{ApiError, UserInfo};
+use coracle_listen::Turns;
+use http::Request;
+use http::header::CONTENT_TYPE;
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+use tokio::time::{Instant, timeout_at};
+
+/// How long a request waits for its body in its seat. A body that is sent right behind its head is there by then; seats are
+/// few, and somebody who sends heads alone would hold them all.
+const SEATED: Duration = Duration::from_millis(100);
+
+/// Bodies that wait without a seat, all and of one user: each may be 3 MiB, so these are 200 MB and 25 MB at the most.
+const WAITING: (usize, usize) = (64, 8);
+
+static BODIES: LazyLock<Arc<Turns<String>>> = LazyLock::new(|| Turns::new(WAITING.0, WAITING.1));
+
+/// The request with its body in memory, recorded if the audit log wants it. Bodies for other servers that nobody records
+/// pass as they come.
+///
+/// # Errors
+/// A body that is too large, too slow or not there at `end`; 429 for too many of one user that are slow.
+pub(super) async fn whole(
+    server: &Inner,
+    exchange: &mut Exchange,
+    user: &UserInfo,
+    request: Request<Body>,
+    end: Instant,
+) -> Result<Request<Body>, ApiError> {
+    let writes = matches!(exchange.info.verb, "create" | "update" | "patch" | "delete" | "deletecollection");
+    let recorded = exchange.record.as_ref().is_some_and(|record| record.wants_request());
+    if !writes || (exchange.served.is_none() && !recorded) {
+        return Ok(request);
+    }
+    let (parts, body) = request.into_parts();
+    let mut reading = std::pin::pin!(body::read(body));
+    let soon = end.min(Instant::now() + SEATED);
+    let bytes = match timeout_at(soon, reading.as_mut()).await {
+        Ok(read) => read?,
+        Err(_) => {
+            exchange.ticket = None;
+            let turn = BODIES.take(user.name.clone()).ok_or_else(too_many)?;
+            let bytes = timeout_at(end, reading).await.map_err(|_| limits::timed_out())??;
+            drop(turn);
+            seat_again(server, exchange, user).await?;
+            bytes
+        }
+    };
+    if let Some(record) = exchange.record.as_mut().filter(|_| recorded) {
+        let kind = parts.headers.get(CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or_default();
+        record.request_object(kind, &bytes);
+    }
+    Ok(Request::from_parts(parts, Body::from(bytes)))
+}
+
+fn too_many() -> ApiError {
+    ApiError::too_many_requests(flowcontrol::TOO_MANY.trim_end(), 1)
+}
+
+async fn seat_again(server: &Inner, exchange: &mut Exchange, user: &UserInfo) -> Result<(), ApiError> {
+    let Some(flow) = &exchange.flow else { return Ok(()) };
+    let asker = Asker { user, info: &exchange.info };
+    let ticket = server.flow.enter(flow, 1, asker).await.map_err(|_| too_many())?;
+    exchange.ticket = Some(ticket);
+    Ok(())
+}

@@ -1,0 +1,74 @@
+//! `coracle cert admin`: a kubeconfig for an administrator, by the authority in the data directory.
+
+use crate::args::CertAdminArgs;
+use crate::config::admin_conf;
+use crate::time::Time;
+use coracle_apiserver::kubeconfig::render;
+use coracle_apiserver::pki::{ADMINS, sign_client_in, write_private};
+use jiff::Timestamp;
+use kube::config::Kubeconfig;
+use std::time::Duration;
+
+/// Longest life of what is asked for here: as long as the certificates of the server itself.
+const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
+/// Of a member of `system:masters`, whom no role can take anything from: a working day and the night after it.
+const LONGEST_SUPER: Duration = Duration::from_secs(24 * 3600);
+
+const MASTERS: &str = "system:masters";
+
+pub fn run(args: CertAdminArgs) -> Result<(), String> {
+    let life = life(args.ttl.as_deref(), args.super_)?;
+    let server = match args.server {
+        Some(server) => server,
+        None => server_of(&args.kubeconfig.unwrap_or_else(|| admin_conf(&args.data_dir)))?,
+    };
+    let group = if args.super_ { MASTERS } else { ADMINS };
+    let dir = args.data_dir.join("pki");
+    let (signed, ca_pem) = sign_client_in(&dir, &args.user, &[group], life, Timestamp::now())
+        .map_err(|e| crate::agent::chain(&e))?;
+    let text = render(&server, &ca_pem, &args.user, &signed.cert_pem, &signed.key_pem);
+    match args.output {
+        Some(path) => write_private(&path, text).map_err(|e| crate::agent::chain(&e)),
+        None => {
+            print!("{text}");
+            Ok(())
+        }
+    }
+}
+
+fn life(ttl: Option<&str>, master: bool) -> Result<Duration, String> {
+    let (longest, words) = if master { (LONGEST_SUPER, "24h") } else { (LONGEST, "8760h") };
+    let ttl = match ttl {
+        Some(ttl) => ttl,
+        None if master => return Err("--super needs --ttl: say how long, at most 24h".to_owned()),
+        None => "24h",
+    };
+    let wrong =
+        || format!("ttl: \"{ttl}\" is no duration such as 8h or 1h30m, of at least 10m and at most {words}");
+    let Time(life) = ttl.parse().map_err(|_| wrong())?;
+    let allowed = |life: &Duration| *life >= Duration::from_secs(600) && *life <= longest;
+    Some(life).filter(allowed).ok_or_else(wrong)
+}
+
+/// Where the cluster of a kubeconfig is.
+fn server_of(path: &std::path::Path) -> Result<String, String> {
+    let failed =
+        |why: &dyn std::fmt::Display| format!("{}: {why}; --server says where the API is", path.display());
+    let config = Kubeconfig::read_from(path).map_err(|e| failed(&e))?;
+    let mut clusters = config.clusters.into_iter().filter_map(|named| named.cluster?.server);
+    clusters.next().ok_or_else(|| failed(&"it names no server"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lives_are_short_and_those_of_masters_are_stated() {
+        assert_eq!(life(None, false), Ok(Duration::from_secs(24 * 3600)));
+        assert_eq!(life(Some("15m"), true), Ok(Duration::from_secs(900)));
+        assert!(life(None, true).is_err() && life(Some("25h"), true).is_err());
+        assert!(life(Some("9000h"), false).is_err() && life(Some("0"), false).is_err());
+        assert!(life(Some("soon"), false).is_err() && life(Some("-1h"), false).is_err());
+    }
+}

@@ -1,0 +1,60 @@
+//! `coracle cert`: what certificates there are and how long they are good, new ones, and taking them back.
+
+mod admin;
+mod check;
+mod found;
+mod revoke;
+pub mod revoked;
+
+use crate::args::{CertAction, CertArgs};
+use coracle_apiserver::pki::RENEW_REQUEST;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// A running server looks every 15 seconds; one that is busy gets a little more.
+const RENEWED_WITHIN: Duration = Duration::from_secs(30);
+const AGAIN: Duration = Duration::from_millis(200);
+
+pub async fn command(args: CertArgs) -> ExitCode {
+    let done = match args.action {
+        CertAction::Check { data_dir, kubeconfig } => check::run(&data_dir, &kubeconfig),
+        CertAction::Renew { data_dir } => renew(&data_dir).await,
+        CertAction::Admin(args) => admin::run(args),
+        CertAction::Revoke { certificate, admin, kubeconfig } => {
+            revoke::run(certificate, admin, &kubeconfig).await
+        }
+        CertAction::Revoked { kubeconfig } => revoked::list(&kubeconfig).await,
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("coracle: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Asks whoever keeps the certificates: the server has them in memory, too.
+async fn renew(data_dir: &Path) -> Result<(), String> {
+    let dir = data_dir.join("pki");
+    if !dir.join("apiserver.crt").exists() {
+        return Err(format!(
+            "{}: these are not a server's; a joined machine renews its own when four fifths of their life are over",
+            dir.display()
+        ));
+    }
+    let request = dir.join(RENEW_REQUEST);
+    std::fs::write(&request, "").map_err(|e| format!("{}: {e}", request.display()))?;
+    let until = Instant::now() + RENEWED_WITHIN;
+    while Instant::now() < until {
+        if !request.exists() {
+            println!("renewed, and the administrator's kubeconfig with them");
+            return Ok(());
+        }
+        tokio::time::sleep(AGAIN).await;
+    }
+    println!("no server answers here: the certificates are renewed soon after it starts");
+    Ok(())
+}

@@ -1,0 +1,147 @@
+//! What one client can do to the others.
+
+use super::*;
+use crate::zone::tests::{Fake, zone};
+use hickory_proto::op::MessageType;
+use std::collections::BTreeSet;
+use std::io::Write;
+
+const OURS: &str = "db.default.svc.cluster.local.";
+
+/// A running server, and a resolver outside that hears everything and says nothing.
+struct Running {
+    server: Arc<Server<Fake>>,
+    udp: SocketAddr,
+    tcp: SocketAddr,
+    _silent: UdpSocket,
+    _resolv_conf: tempfile::NamedTempFile,
+}
+
+async fn running(idle: Duration) -> Running {
+    let silent = UdpSocket::bind("127.0.0.1:0").await.expect("a resolver");
+    let mut resolv_conf = tempfile::NamedTempFile::new().expect("a file");
+    writeln!(resolv_conf, "nameserver 127.0.0.1").expect("written");
+    let forwarder = Forwarder::new(resolv_conf.path().to_owned(), BTreeSet::new());
+    let forwarder = forwarder.at_port(silent.local_addr().expect("its address").port());
+    let server = Server::new(zone(), forwarder, Vec::new(), Nodes::default());
+    let mut server = Arc::into_inner(server).expect("the only one");
+    server.idle = idle;
+    let server = Arc::new(server);
+    let udp = UdpSocket::bind("127.0.0.1:0").await.expect("a port");
+    let tcp = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let (udp_at, tcp_at) = (udp.local_addr().expect("bound"), tcp.local_addr().expect("bound"));
+    tokio::spawn(server.clone().serve_udp(udp));
+    tokio::spawn(server.clone().serve_tcp(tcp));
+    Running { server, udp: udp_at, tcp: tcp_at, _silent: silent, _resolv_conf: resolv_conf }
+}
+
+fn question(name: &str, kind: RecordType) -> Vec<u8> {
+    let mut message = Message::query();
+    message.add_query(Query::query(Name::from_ascii(name).expect("a name"), kind));
+    message.to_vec().expect("a message")
+}
+
+impl Running {
+    /// How long the answer about a name of the cluster takes, by UDP from this address.
+    async fn ask_from(&self, client: &str) -> Duration {
+        let socket = UdpSocket::bind((client, 0)).await.expect("a socket");
+        socket.connect(self.udp).await.expect("connected");
+        let (began, mut buffer) = (Instant::now(), [0; 512]);
+        let asked = question(OURS, RecordType::A);
+        // As resolvers do, which know that datagrams get lost.
+        loop {
+            socket.send(&asked).await.expect("sent");
+            let wait = tokio::time::timeout(Duration::from_secs(1), socket.recv(&mut buffer));
+            if let Ok(Ok(length)) = wait.await {
+                let answer = Message::from_vec(&buffer[..length]).expect("an answer");
+                assert_eq!(answer.metadata.message_type, MessageType::Response);
+                assert_eq!(answer.answers.len(), 2);
+                return began.elapsed();
+            }
+            assert!(began.elapsed() < Duration::from_secs(10), "no answer");
+        }
+    }
+
+    async fn connect_from(&self, client: &str) -> TcpStream {
+        let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
+        socket.bind(SocketAddr::new(client.parse().expect("an address"), 0)).expect("bound");
+        socket.connect(self.tcp).await.expect("connected")
+    }
+
+    /// Whether a question by TCP is answered.
+    async fn is_answered(stream: &mut TcpStream) -> bool {
+        let asked = question(OURS, RecordType::A);
+        let framed = [&u16::try_from(asked.len()).expect("short").to_be_bytes()[..], &asked].concat();
+        stream.write_all(&framed).await.is_ok() && stream.read_u16().await.is_ok()
+    }
+}
+
+#[tokio::test]
+async fn silent_resolvers_outside_hold_up_no_name_of_the_cluster() {
+    let running = running(IDLE).await;
+    let flood = UdpSocket::bind("127.0.0.2:0").await.expect("a socket");
+    flood.connect(running.udp).await.expect("connected");
+    for n in 0..2_000 {
+        flood.send(&question(&format!("n{n}.example.com."), RecordType::A)).await.expect("sent");
+        if n % 50 == 0 {
+            tokio::task::yield_now().await;
+        }
+    }
+    running.ask_from("127.0.0.2").await;
+    assert!(running.ask_from("127.0.0.3").await < Duration::from_millis(500));
+    // The flood has its turns, and another client has turns left.
+    let turns = running.server.outside.clone();
+    assert!(turns.take(IpAddr::from([127, 0, 0, 2])).is_none());
+    assert!(turns.take(IpAddr::from([127, 0, 0, 3])).is_some());
+}
+
+#[tokio::test]
+async fn a_flood_of_questions_leaves_others_their_answers() {
+    let running = running(IDLE).await;
+    let flood = UdpSocket::bind("127.0.0.2:0").await.expect("a socket");
+    let target = running.udp;
+    let flooding = tokio::spawn(async move {
+        let asked = question(OURS, RecordType::A);
+        loop {
+            // It takes no answers, so its own queue overflows.
+            flood.send_to(&asked, target).await.expect("sent");
+        }
+    });
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    for _ in 0..20 {
+        running.ask_from("127.0.0.3").await;
+    }
+    flooding.abort();
+}
+
+#[tokio::test]
+async fn the_connections_of_one_client_are_no_others() {
+    let running = running(IDLE).await;
+    let mut held = vec![running.connect_from("127.0.0.4").await];
+    assert!(Running::is_answered(&mut held[0]).await);
+    for _ in 0..CONNECTIONS + 50 {
+        held.push(running.connect_from("127.0.0.2").await);
+    }
+    let mut honest = running.connect_from("127.0.0.3").await;
+    assert!(Running::is_answered(&mut honest).await);
+    // Who was there before still is, and of the crowd the oldest went.
+    assert!(Running::is_answered(&mut held[0]).await);
+    assert!(!Running::is_answered(&mut held[1]).await);
+    let last = held.last_mut().expect("many");
+    assert!(Running::is_answered(last).await);
+}
+
+#[tokio::test]
+async fn connections_end_when_nothing_is_asked_or_no_answer_is_taken() {
+    let running = running(Duration::from_millis(300)).await;
+    let mut idle = running.connect_from("127.0.0.2").await;
+    assert_eq!(idle.read(&mut [0]).await.expect("an end"), 0);
+    let mut deaf = running.connect_from("127.0.0.2").await;
+    let asked = question(OURS, RecordType::A);
+    let framed = [&u16::try_from(asked.len()).expect("short").to_be_bytes()[..], &asked].concat();
+    let many = framed.repeat(100_000);
+    // Its questions go on until the server, whose answers nobody takes, reads no more; then it is cut off.
+    let sent =
+        tokio::time::timeout(Duration::from_secs(20), async { while deaf.write_all(&many).await.is_ok() {} });
+    sent.await.expect("the connection was cut off");
+}

@@ -1,0 +1,177 @@
+//! How the node confines its pods and itself, under the names of upstream's KubeletConfiguration.
+
+use crate::images::records::{Verification, VerificationPolicy};
+use serde::{Deserialize, Serialize};
+
+/// What the configuration may say; what is absent has its default.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct NodeConfiguration {
+    /// -1 for no limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pod_pids_limit: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seccomp_default: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub protect_kernel_defaults: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub image_pull_credentials_verification_policy: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub preloaded_images_verification_allowlist: Option<Vec<String>>,
+}
+
+/// Processes and threads of one pod. Far more than ordinary programs have, and an eighth of what Linux gives a machine by
+/// default (32768): one pod that forks without end takes neither the node nor the other pods with it. Upstream has no limit
+/// of its own.
+const POD_PIDS_LIMIT: u64 = 4096;
+/// The least that a limit may be: a container's own start takes about ten.
+const LEAST_PIDS: i64 = 20;
+
+/// Checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeSettings {
+    /// Processes and threads that a pod may have at once; `None`: any number.
+    pub pod_pids_limit: Option<u64>,
+    /// Whether a container whose pod names no seccomp profile gets the runtime's. `None`: where the kernel can. Upstream
+    /// leaves such containers unconfined.
+    pub seccomp_default: Option<bool>,
+    /// Whether kernel settings that are not as the kubelet wants them keep it from starting; else it sets them.
+    pub protect_kernel_defaults: bool,
+    pub verification: Verification,
+}
+
+impl Default for NodeSettings {
+    fn default() -> Self {
+        Self {
+            pod_pids_limit: Some(POD_PIDS_LIMIT),
+            seccomp_default: None,
+            protect_kernel_defaults: false,
+            verification: Verification::default(),
+        }
+    }
+}
+
+impl NodeSettings {
+    /// # Errors
+    /// All mistakes, each with its field.
+    pub fn read(written: &NodeConfiguration) -> Result<Self, Vec<String>> {
+        let mut mistakes = Vec::new();
+        let pod_pids_limit = match written.pod_pids_limit {
+            None => Some(POD_PIDS_LIMIT),
+            Some(-1) => None,
+            Some(limit) if limit >= LEAST_PIDS => u64::try_from(limit).ok(),
+            Some(limit) => {
+                mistakes.push(format!(
+                    "podPidsLimit: {limit} is neither -1, for no limit, nor at least {LEAST_PIDS}"
+                ));
+                None
+            }
+        };
+        let verification = verification(written, &mut mistakes);
+        let settings = Self {
+            pod_pids_limit,
+            seccomp_default: written.seccomp_default,
+            protect_kernel_defaults: written.protect_kernel_defaults.unwrap_or(false),
+            verification,
+        };
+        if mistakes.is_empty() { Ok(settings) } else { Err(mistakes) }
+    }
+
+    /// The settings in force, as a configuration would say them.
+    pub fn configuration(&self) -> NodeConfiguration {
+        let policy = POLICIES.iter().find(|(_, policy)| *policy == self.verification.policy);
+        let allowlist = &self.verification.allowlist;
+        NodeConfiguration {
+            pod_pids_limit: Some(
+                self.pod_pids_limit.and_then(|limit| i64::try_from(limit).ok()).unwrap_or(-1),
+            ),
+            seccomp_default: self.seccomp_default,
+            protect_kernel_defaults: Some(self.protect_kernel_defaults),
+            image_pull_credentials_verification_policy: policy.map(|(name, _)| (*name).to_owned()),
+            preloaded_images_verification_allowlist: (!allowlist.is_empty()).then(|| allowlist.clone()),
+        }
+    }
+}
+
+const POLICIES: [(&str, VerificationPolicy); 4] = [
+    ("NeverVerify", VerificationPolicy::NeverVerify),
+    ("NeverVerifyPreloadedImages", VerificationPolicy::NeverVerifyPreloadedImages),
+    ("NeverVerifyAllowlistedImages", VerificationPolicy::NeverVerifyAllowlistedImages),
+    ("AlwaysVerify", VerificationPolicy::AlwaysVerify),
+];
+
+fn verification(written: &NodeConfiguration, mistakes: &mut Vec<String>) -> Verification {
+    let name = written.image_pull_credentials_verification_policy.as_deref();
+    let policy = match name.map(|name| POLICIES.iter().find(|(known, _)| *known == name)) {
+        None => VerificationPolicy::default(),
+        Some(Some((_, policy))) => *policy,
+        Some(None) => {
+            let known = POLICIES.map(|(name, _)| name).join(", ");
+            mistakes.push(format!(
+                "imagePullCredentialsVerificationPolicy: unknown policy {:?}, known are {known}",
+                name.unwrap_or_default()
+            ));
+            VerificationPolicy::default()
+        }
+    };
+    let allowlist = written.preloaded_images_verification_allowlist.clone().unwrap_or_default();
+    if !allowlist.is_empty() && policy != VerificationPolicy::NeverVerifyAllowlistedImages {
+        mistakes.push(
+            "preloadedImagesVerificationAllowlist: it needs imagePullCredentialsVerificationPolicy \
+             NeverVerifyAllowlistedImages"
+                .to_owned(),
+        );
+    }
+    for listed in &allowlist {
+        let (name, all_below) =
+            listed.strip_suffix("/*").map_or((listed.as_str(), false), |name| (name, true));
+        // A registry's port is no tag.
+        let last = name.rsplit('/').next().filter(|_| !all_below || name.contains('/')).unwrap_or_default();
+        let tagged = name.contains('@') || last.contains(':');
+        if !crate::images::pull::valid_name(name) || tagged {
+            mistakes.push(format!(
+                "preloadedImagesVerificationAllowlist: {listed:?} is no image without tag and digest, nor one that \
+                 ends with /*"
+            ));
+        }
+    }
+    Verification { policy, allowlist }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read_and_shown_again() {
+        let written = NodeConfiguration {
+            pod_pids_limit: Some(-1),
+            seccomp_default: Some(false),
+            protect_kernel_defaults: Some(true),
+            image_pull_credentials_verification_policy: Some("NeverVerifyAllowlistedImages".to_owned()),
+            preloaded_images_verification_allowlist: Some(vec![
+                "r.example:5000/base/*".to_owned(),
+                "busybox".to_owned(),
+            ]),
+        };
+        let read = NodeSettings::read(&written).unwrap();
+        assert_eq!((read.pod_pids_limit, read.seccomp_default), (None, Some(false)));
+        assert_eq!(read.configuration(), written);
+        assert_eq!(NodeSettings::read(&NodeConfiguration::default()).unwrap(), NodeSettings::default());
+        assert_eq!(NodeSettings::default().configuration().pod_pids_limit, Some(4096));
+    }
+
+    #[test]
+    fn every_mistake_is_named_at_once() {
+        let bad = NodeConfiguration {
+            pod_pids_limit: Some(0),
+            image_pull_credentials_verification_policy: Some("Sometimes".to_owned()),
+            preloaded_images_verification_allowlist: Some(vec!["busybox:1".to_owned(), "UPPER".to_owned()]),
+            ..NodeConfiguration::default()
+        };
+        let text = NodeSettings::read(&bad).unwrap_err().join("\n");
+        for word in ["podPidsLimit: 0", "\"Sometimes\"", "it needs", "\"busybox:1\"", "\"UPPER\""] {
+            assert!(text.contains(word), "{word} is missing from {text}");
+        }
+    }
+}

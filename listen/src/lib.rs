@@ -1,0 +1,27 @@
+//! Being a server: what a connection may cost before, between and after its requests.
+//!
+//! A listener knows its connections as strangers until somebody authenticates on them, and bounds strangers by number:
+//! when there is no room, the oldest one goes of whoever holds most. Every connection is under a clock that says when it
+//! has been idle, silent or stuck for too long ([`activity`]); watches, streams and whatever else waits for the server
+//! live as long as they like. Descriptors are divided between the listeners, so that none takes another's.
+
+pub mod activity;
+mod answer;
+mod connection;
+mod idle;
+mod io;
+mod limits;
+mod places;
+mod serve;
+mod turns;
+
+pub use activity::{Activity, End};
+pub use answer::Answer;
+pub use idle::{Quiet, Stamped};
+pub use limits::{Limits, descriptors, raise_descriptors};
+pub use places::{Place, Places};
+pub use serve::{Front, Settings, serve};
+pub use turns::{Turn, Turns};
+
+#[cfg(test)]
+mod tests;

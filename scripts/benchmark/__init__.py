@@ -1,0 +1,1 @@
+"""The points of the CIS Kubernetes Benchmark, for scripts/cis."""
