@@ -17,7 +17,7 @@ fn secret(name: &str) -> Call {
         "apiVersion": "v1",
         "kind": "Secret",
         "metadata": {"name": name},
-        "data": {"payload": "MDEyMzQ1Njc4OWFiY2RlZg==".repeat(36)},
+        "data": {"payload": "MDEyMzQ1Njc4OWFi".repeat(54)},
     });
     Call::post("/api/v1/namespaces/default/secrets".to_owned(), body.to_string())
 }
