@@ -48,6 +48,9 @@ pub fn escape(name: &str) -> Option<String> {
 /// Bytes of the largest request; upstream's number, from which the largest list without a limit follows.
 const REQUEST_BYTES: u64 = 3 << 20;
 
+/// The names in a map. Upstream reckons with no length for them, and definitions everywhere are written for that.
+const KEY: Type = Type::String(Some(0));
+
 /// The type of values of a schema. `root` is an object of its own, of whose metadata rules see the names.
 pub fn declare(schema: &Structural, root: bool) -> Type {
     object_type(schema, root || schema.embedded_resource, "object").unwrap_or(Type::Dyn)
@@ -107,7 +110,7 @@ fn object_type(schema: &Structural, resource: bool, name: &str) -> Option<Type> 
             Some((of, value)) => {
                 // Two quotes, a colon, a comma, and the shortest names there are.
                 let most = words.max_properties.unwrap_or((REQUEST_BYTES - 2) / (smallest(of) + 6));
-                Type::Map(Arc::new(MapType { key: Type::STRING, value, max_properties: Some(most) }))
+                Type::Map(Arc::new(MapType { key: KEY, value, max_properties: Some(most) }))
             }
             None => structure(schema, resource, name),
         },

@@ -139,6 +139,19 @@ fn what_a_rule_costs_counts_as_often_as_it_can_be_run() {
     assert!(element(Value::Null)[0].contains("estimated rule cost exceeds budget by factor of"));
 }
 
+/// As the Gateway API's definitions speak of the keys of annotations.
+#[test]
+fn keys_of_maps_cost_what_upstream_says() {
+    let rule = "self.all(key, size(key) < 254 && key.matches('^(([a-z0-9]([-a-z0-9]*[a-z0-9])?\\\\.)*/)?[A-Za-z0-9._-]{1,63}$'))";
+    let map = |most: u64| {
+        json!({ "type": "object", "maxProperties": most, "additionalProperties": { "type": "string", "maxLength": 4096 },
+            "x-kubernetes-validations": [{ "rule": rule }] })
+    };
+    assert_eq!(judged(&map(8)), [""; 0]);
+    assert_eq!(judged(&json!({ "type": "array", "maxItems": 64, "items": map(64) })), [""; 0]);
+    assert!(judged(&map(10_000_000))[0].contains("estimated rule cost exceeds budget by factor of"));
+}
+
 #[test]
 fn what_has_no_schema_cannot_be_spoken_of() {
     let object = json!({ "type": "object", "x-kubernetes-validations": [{ "rule": "self.raw.x == 1" }],

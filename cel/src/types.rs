@@ -112,7 +112,7 @@ impl Type {
             (Self::Object(a), Self::Object(b)) => a.name == b.name,
             (Self::String(_), Self::String(_)) | (Self::Bytes(_), Self::Bytes(_)) => true,
             // Null stands for a missing structure.
-            (Self::Null, Self::Object(_) | Self::Timestamp | Self::Duration | Self::Opaque(_)) => true,
+            (Self::Null, structure) if structure.nullable() => true,
             (a, b) => a == b,
         }
     }
@@ -180,7 +180,15 @@ impl Type {
     }
 
     fn nullable(&self) -> bool {
-        matches!(self, Self::Null | Self::Object(_) | Self::Timestamp | Self::Duration | Self::Opaque(_))
+        matches!(
+            self,
+            Self::Null
+                | Self::Object(_)
+                | Self::Timestamp
+                | Self::Duration
+                | Self::Optional(_)
+                | Self::Opaque(_)
+        )
     }
 
     /// A type that holds both: the same one, or anything.

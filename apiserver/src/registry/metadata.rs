@@ -33,9 +33,8 @@ impl Scope<'_> {
                 ));
             }
             of(object).insert("namespace".into(), self.namespace.into());
-        } else if !text(object, "namespace").is_empty() {
-            return Err(ApiError::bad_request("namespace may not be set on a cluster-scoped resource"));
         } else {
+            // Manifests in the wild name one, and it means nothing here.
             of(object).remove("namespace");
         }
         let name = text(object, "name");

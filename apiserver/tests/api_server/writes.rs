@@ -50,6 +50,20 @@ async fn bad_identities_are_refused() {
     assert_eq!(api.get(CONFIG_MAPS).await.expect(200)["items"], json!([]));
 }
 
+/// Clients beside kubectl and helm send manifests as they are.
+#[tokio::test]
+async fn a_namespace_of_what_has_none_is_cleared() {
+    let api = Fixture::new().await;
+    let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+        "metadata": {"name": "wild", "namespace": "default"}, "rules": []});
+    let roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
+    let mut made = api.post(roles, &role).await.expect(201);
+    assert!(made["metadata"].get("namespace").is_none(), "{made}");
+    made["metadata"]["namespace"] = "kube-system".into();
+    let updated = api.put(&format!("{roles}/wild"), &made).await.expect(200);
+    assert!(updated["metadata"].get("namespace").is_none(), "{updated}");
+}
+
 #[tokio::test]
 async fn updates_are_optimistic() {
     let api = Fixture::new().await;

@@ -63,10 +63,6 @@ fn extensions(schema: &Value, path: &Path, errors: &mut Errors) {
             errors.invalid(&path.field(word), true, "must be false if x-kubernetes-int-or-string is true");
         }
     }
-    if !str_at(schema, "type").is_empty() {
-        let detail = "must be empty if x-kubernetes-int-or-string is true";
-        errors.invalid(&path.field("type"), str_at(schema, "type"), detail);
-    }
 }
 
 fn types(schema: &Value, level: Level, path: &Path, errors: &mut Errors) {
