@@ -6,6 +6,7 @@ mod control_plane;
 mod identity;
 mod reloaded;
 mod revoked;
+pub mod role;
 
 pub use control_plane::ControlPlane;
 

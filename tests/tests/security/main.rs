@@ -11,6 +11,7 @@ mod nodes;
 mod privileges;
 mod requests;
 mod revocation;
+mod streams;
 mod token_webhook;
 mod tokens;
 
