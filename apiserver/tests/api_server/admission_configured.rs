@@ -3,7 +3,6 @@
 use super::authorization::write_kubeconfig;
 use super::support::{Fixture, governed_by, in_memory};
 use super::webhooks_support::{Reaction, hook, namespace};
-use coracle_api::UserInfo;
 use coracle_apiserver::admission;
 use coracle_apiserver::authz::{Chain, Gate};
 use coracle_apiserver::server::{self, EdgeOptions, ServerConfig};

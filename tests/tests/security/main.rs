@@ -6,6 +6,7 @@ mod certificates;
 mod cis;
 mod encryption;
 mod issuers;
+mod kms;
 mod load;
 mod nodes;
 mod privileges;

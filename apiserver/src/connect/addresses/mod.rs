@@ -58,6 +58,13 @@ struct Known {
     told: BTreeMap<IpAddr, String>,
 }
 
+impl Known {
+    /// A node without a kubelet cannot be met. What is noted of it stays: whoever vouches for simulated nodes wrote it.
+    fn waits(&self) -> bool {
+        !self.asked && self.claim.port.is_some()
+    }
+}
+
 /// What a look has found.
 struct Found {
     claim: Claim,
@@ -85,7 +92,7 @@ impl Keeper {
         loop {
             self.look();
             let idle = self.looks.len() < AT_ONCE;
-            let next = self.known.values().filter(|known| !known.asked && idle).map(|known| known.due).min();
+            let next = self.known.values().filter(|known| known.waits() && idle).map(|known| known.due).min();
             let next = next.unwrap_or_else(|| Instant::now() + MET_FOR);
             tokio::select! {
                 item = watcher.next() => match item {
@@ -150,7 +157,7 @@ impl Keeper {
     fn look(&mut self) {
         let now = Instant::now();
         let room = AT_ONCE.saturating_sub(self.looks.len());
-        let due = self.known.values().filter(|known| !known.asked && known.due <= now);
+        let due = self.known.values().filter(|known| known.waits() && known.due <= now);
         let due: Vec<Claim> = due.take(room).map(|known| known.claim.clone()).collect();
         for claim in due {
             let services = self.cache.list("services.", "");
