@@ -13,12 +13,16 @@ use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-/// The user `tenant` may do everything in two namespaces, and nothing elsewhere; all others may everything.
+/// The user `tenant` may do everything in two namespaces, and nothing elsewhere; `nobody` may nothing, all others everything.
 struct Tenancy;
 
 impl Authorizer for Tenancy {
     fn authorize(&self, asked: &Attributes<'_>) -> Decision {
-        match asked.user.name != "tenant" || matches!(asked.namespace, "n" | "v1.toy.io") {
+        let allowed = match asked.user.name.as_str() {
+            "tenant" => matches!(asked.namespace, "n" | "v1.toy.io"),
+            user => user != "nobody",
+        };
+        match allowed {
             true => Decision::Allow(String::new()),
             false => Decision::NoOpinion(String::new()),
         }
