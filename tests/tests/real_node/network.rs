@@ -255,7 +255,8 @@ fn balancer_check(shell: &Shell) {
 }
 
 fn node_itself(shell: &Shell) {
-    shell.says("kubectl get nodes --no-headers | awk '{print $2}'", "Ready");
+    shell.says("kubectl get nodes --no-headers | awk '{print $2, $3}'", "Ready control-plane");
+    shell.says("kubectl get nodes -o jsonpath='{.items[0].spec.taints}'", "");
     shell.shows("kubectl get nodes -o wide", &["v1.36", "containerd://"]);
     shell.shows(
         "kubectl describe node",

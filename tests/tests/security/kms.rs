@@ -70,7 +70,9 @@ fn a_kms_is_slow_away_and_has_another_key() {
     cluster.restart_unwaited();
     wait_for("the server without its KMS", Duration::from_secs(60), || {
         let answer = cluster.raw("GET", "/api/v1/namespaces/default/secrets/s1", "");
-        let told = answer.code == 500 && answer.text.contains("unable to transform key") && answer.text.contains("kms: Decrypt");
+        let told = answer.code == 500
+            && answer.text.contains("unable to transform key")
+            && answer.text.contains("kms: Decrypt");
         if told { Ok(()) } else { Err(format!("{answer:?}")) }
     });
     let ready = cluster.raw("GET", "/readyz?verbose", "");
