@@ -80,6 +80,7 @@ fn a_kms_is_slow_away_and_has_another_key() {
     cluster.ok("kubectl create configmap c --from-literal=a=b");
     kms.come_back();
     cluster.until_that("kubectl get secret s1 -o jsonpath='{.data.pw}' 2>&1", |text| text == MARKER);
+    cluster.until_that("kubectl get secrets --no-headers 2>&1 | wc -l", |count| count.trim() == "21");
     assert_readable(&cluster, 21);
     nothing_plain_in(&data, &kms);
 }
