@@ -171,7 +171,7 @@ fn runs_pods(shell: &Shell, node: &Node, second: &Second) {
     }
     bound(shell, "near", &node.name);
     let address = shell.ok("kubectl get service web -o jsonpath='{.spec.clusterIP}'");
-    let ask = format!("for i in 1 2 3 4 5 6 7 8; do curl -s --max-time 10 http://{address}/; done");
+    let ask = format!("for i in 1 2 3 4 5 6 7 8; do curl -s --max-time 2 http://{address}/; done");
     let inside = format!("for i in 1 2 3 4 5 6 7 8; do timeout 2 wget -qO- http://{address}/; done");
     let one = names.first().expect("a pod");
     for line in [

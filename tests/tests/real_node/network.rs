@@ -54,9 +54,9 @@ fn up(shell: &Shell) {
 /// Asks `url` until at least so many different pods have answered.
 fn spread(shell: &Shell, url: &str, wanted: usize) {
     let mut seen = BTreeSet::new();
-    wait_for(&format!("answers of {wanted} pods from {url}"), Duration::from_secs(30), || {
+    wait_for(&format!("answers of {wanted} pods from {url}"), Duration::from_secs(100), || {
         let output =
-            shell.run(&format!("for i in 1 2 3 4 5 6 7 8 9 10; do curl -s --max-time 10 {url}; done"));
+            shell.run(&format!("for i in 1 2 3 4 5 6 7 8 9 10; do curl -s --max-time 2 {url}; done"));
         seen.extend(output.stdout.lines().map(str::to_owned));
         if seen.len() >= wanted { Ok(()) } else { Err(format!("{seen:?}\n{output}")) }
     });
