@@ -89,6 +89,21 @@ impl fmt::Display for FieldError {
     }
 }
 
+/// An error with its sources, as messages and logs show it. What an error says of its source already is not said twice.
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut shown = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let words = cause.to_string();
+        if !shown.contains(&words) {
+            shown.push_str(": ");
+            shown.push_str(&words);
+        }
+        source = cause.source();
+    }
+    shown
+}
+
 /// A failure as the client sees it: HTTP code, reason, message and details of a `Status`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ApiError {

@@ -12,6 +12,7 @@ mod generated;
 pub mod identity;
 pub mod managed;
 pub mod meta;
+pub mod node_addresses;
 pub mod patch;
 pub mod pieces;
 pub mod protobuf;

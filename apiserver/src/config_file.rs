@@ -240,7 +240,7 @@ pub async fn follow(
     let mut seen = Ok(text);
     loop {
         // The first look sees what changed before it was told of.
-        let found = read(&path).map_err(|error| chain(&error));
+        let found = read(&path).map_err(|error| coracle_api::error::chain(&error));
         if found != seen {
             seen = found.clone();
             take(&path, found, &reloads, &mut apply).await;
@@ -272,17 +272,6 @@ async fn take(path: &Path, found: Result<String, String>, reloads: &Reloads, app
     };
     // Nobody need listen.
     let _ = RELOADED.send(Reload { path: path.to_owned(), outcome });
-}
-
-/// An error with its sources.
-pub fn chain(error: &dyn std::error::Error) -> String {
-    let mut shown = error.to_string();
-    let mut source = error.source();
-    while let Some(inner) = source {
-        let _ = write!(shown, ": {inner}");
-        source = inner.source();
-    }
-    shown
 }
 
 #[cfg(test)]

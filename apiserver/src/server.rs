@@ -6,7 +6,7 @@ use crate::audit;
 use crate::authn::{self, Authenticator};
 use crate::authz::{Gate, Generation};
 use crate::cache::Cache;
-use crate::connect::KubeletClient;
+use crate::connect::{self, KubeletClient};
 use crate::discovery::Published;
 use crate::flowcontrol::{self, FlowControl};
 use crate::health::{Health, Matters};
@@ -225,6 +225,13 @@ impl ApiServer {
     pub fn maintain_aggregation(&self) -> JoinHandle<()> {
         let stop = self.inner.stop.clone();
         tokio::spawn(self.inner.aggregator.clone().maintain(self.router.clone(), stop))
+    }
+
+    /// Meets nodes at the addresses that they claim, until the server's `stop`. `None` without a client for kubelets.
+    pub fn check_node_addresses(&self) -> Option<JoinHandle<()>> {
+        let kubelets = self.inner.kubelets.clone()?;
+        let (cache, stop) = (self.inner.registry.cache.clone(), self.inner.stop.clone());
+        Some(tokio::spawn(connect::addresses::maintain(cache, self.router.clone(), kubelets, stop)))
     }
 
     pub fn aggregator(&self) -> &Arc<Aggregator> {

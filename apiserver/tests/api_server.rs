@@ -110,6 +110,9 @@ mod proxying;
 #[path = "api_server/reach.rs"]
 mod reach;
 #[cfg(test)]
+#[path = "api_server/repeated.rs"]
+mod repeated;
+#[cfg(test)]
 #[path = "api_server/selecting.rs"]
 mod selecting;
 #[cfg(test)]

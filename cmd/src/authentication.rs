@@ -52,7 +52,7 @@ impl AccessArgs {
         if self.has_oidc_flags() {
             mistakes.push("authentication-config file and oidc-* flags are mutually exclusive".to_owned());
         }
-        let text = config_file::read(path).map_err(|error| config_file::chain(&error));
+        let text = config_file::read(path).map_err(|error| coracle_api::error::chain(&error));
         let checked = text.and_then(|text| {
             let checked = self.checked(&text, &disallowed).map_err(|more| more.join("\n"))?;
             Ok((Some(text), checked))
@@ -226,7 +226,7 @@ impl AccessArgs {
 
 fn pem(path: &Path, mistakes: &mut Vec<String>) -> String {
     config_file::read(path).unwrap_or_else(|error| {
-        mistakes.push(format!("oidc-ca-file: {}", config_file::chain(&error)));
+        mistakes.push(format!("oidc-ca-file: {}", coracle_api::error::chain(&error)));
         String::new()
     })
 }

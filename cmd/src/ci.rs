@@ -2,9 +2,10 @@
 
 use crate::args::{CiArgs, ServerArgs};
 use crate::config::Config;
-use crate::server::Node;
+use crate::server::{Node, role};
 use coracle_client::informer::all_of;
 use coracle_client::{Change, Reflector};
+use coracle_kubelet::simulate::SimulateConfig;
 use k8s_openapi::api::core::v1::ServiceAccount;
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, ExitStatus};
@@ -15,8 +16,11 @@ use tokio_util::sync::CancellationToken;
 
 /// How long the cluster may take to be whole; it takes a fraction of a second.
 const START_TIME: Duration = Duration::from_secs(30);
-/// Exit code when the cluster or the command could not be started; env(1) and docker use 125 likewise.
+/// Exit codes of what is not the command's own end, as env(1), docker and shells have them: the cluster could not be
+/// started, the command could not be run, there is no such command.
 const COULD_NOT_START: u8 = 125;
+const COULD_NOT_RUN: u8 = 126;
+const NO_SUCH_COMMAND: u8 = 127;
 
 /// A directory of our own, removed when the cluster goes.
 struct Scratch(PathBuf);
@@ -40,14 +44,33 @@ impl Drop for Scratch {
 pub async fn command(args: CiArgs) -> ExitCode {
     match run(args).await {
         Ok(code) => code,
-        Err(text) => {
-            eprintln!("coracle ci: {text}");
-            ExitCode::from(COULD_NOT_START)
+        Err(failure) => {
+            eprintln!("coracle ci: {}", failure.text);
+            ExitCode::from(failure.code)
         }
     }
 }
 
-async fn run(args: CiArgs) -> Result<ExitCode, String> {
+/// Why the command did not run, and the code that tells which kind of reason it is.
+struct Failure {
+    code: u8,
+    text: String,
+}
+
+impl From<String> for Failure {
+    fn from(text: String) -> Self {
+        Self { code: COULD_NOT_START, text }
+    }
+}
+
+impl Failure {
+    fn of_spawn(program: &str, error: &std::io::Error) -> Self {
+        let code = if error.kind() == std::io::ErrorKind::NotFound { NO_SUCH_COMMAND } else { COULD_NOT_RUN };
+        Self { code, text: format!("{program}: {error}") }
+    }
+}
+
+async fn run(args: CiArgs) -> Result<ExitCode, Failure> {
     let scratch = Scratch::new().map_err(|e| format!("temporary directory: {e}"))?;
     let config = config(&scratch.0, args.nodes)?;
     let stop = CancellationToken::new();
@@ -55,7 +78,7 @@ async fn run(args: CiArgs) -> Result<ExitCode, String> {
     if let Some(wanted) = &args.kubeconfig {
         std::fs::copy(&config.kubeconfig, wanted).map_err(|e| format!("{}: {e}", wanted.display()))?;
     }
-    wait_until_usable(&node).await?;
+    wait_until_usable(&node, args.nodes).await?;
     let status = around(&args.command, &config.kubeconfig).await;
     // Nothing of this cluster outlives it, so nothing is worth an orderly end.
     stop.cancel();
@@ -78,29 +101,37 @@ fn config(scratch: &Path, nodes: u32) -> Result<Config, String> {
     })
 }
 
-/// Pods can be created once their namespace has its service account; that is when a cluster counts as whole.
-async fn wait_until_usable(node: &Node) -> Result<(), String> {
+/// Pods can be created once their namespace has its service account; that is when a cluster counts as whole. Its first
+/// node stands for the server's own.
+async fn wait_until_usable(node: &Node, nodes: u32) -> Result<(), String> {
     let client = coracle_client::transport::in_process::<_, axum::body::Body, _>(
         node.control_plane.api.service(),
         coracle_api::UserInfo::authenticated("system:coracle:ci", &["system:masters"]),
     );
     let only = all_of::<ServiceAccount>().fields("metadata.namespace=default,metadata.name=default");
-    let mut accounts = Reflector::new(client, only);
+    let mut accounts = Reflector::new(client.clone(), only);
     let exists = async { while !matches!(accounts.next().await, Change::Set(_)) {} };
-    let waited = tokio::time::timeout(START_TIME, exists).await;
-    waited.map_err(|_| "the cluster did not become usable".to_owned())
+    let labelled = async {
+        match nodes {
+            0 => Ok(()),
+            _ => role::once(client, &SimulateConfig::default().node_name(0)).await,
+        }
+    };
+    let waited = tokio::time::timeout(START_TIME, async { tokio::join!(exists, labelled) }).await;
+    let ((), labelled) = waited.map_err(|_| "the cluster did not become usable".to_owned())?;
+    labelled.map_err(|error| format!("the first node's role: {error}"))
 }
 
 /// Runs the command to its end, handing on the signals that ask us to end.
-async fn around(command: &[String], kubeconfig: &Path) -> Result<ExitStatus, String> {
-    let [program, arguments @ ..] = command else { return Err("no command".to_owned()) };
+async fn around(command: &[String], kubeconfig: &Path) -> Result<ExitStatus, Failure> {
+    let [program, arguments @ ..] = command else { return Err("no command".to_owned().into()) };
     let child = Command::new(program).args(arguments).env("KUBECONFIG", kubeconfig).spawn();
-    let mut child = child.map_err(|e| format!("{program}: {e}"))?;
+    let mut child = child.map_err(|error| Failure::of_spawn(program, &error))?;
     let mut terminate = signal(SignalKind::terminate()).map_err(|e| e.to_string())?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(|e| e.to_string())?;
     loop {
         tokio::select! {
-            ended = child.wait() => return ended.map_err(|e| e.to_string()),
+            ended = child.wait() => return ended.map_err(|e| e.to_string().into()),
             _ = terminate.recv() => hand_on(&child, nix::sys::signal::Signal::SIGTERM),
             // A terminal sends it to the command too; one from elsewhere must reach it.
             _ = interrupt.recv() => hand_on(&child, nix::sys::signal::Signal::SIGINT),

@@ -49,7 +49,7 @@ impl EncryptionArgs {
             mistakes.push("secrets-encryption: cannot be given with --encryption-provider-config".to_owned());
         }
         if let Err(error) = EncryptionConfiguration::load(path) {
-            let text = coracle_apiserver::config_file::chain(&error);
+            let text = coracle_api::error::chain(&error);
             mistakes.extend(text.lines().map(|line| format!("encryption-provider-config: {line}")));
         }
     }
@@ -102,6 +102,6 @@ pub fn command(args: &SecretsArgs) -> ExitCode {
             println!("{text}");
             ExitCode::SUCCESS
         }
-        Err(error) => fail(&coracle_apiserver::config_file::chain(&error)),
+        Err(error) => fail(&coracle_api::error::chain(&error)),
     }
 }

@@ -55,7 +55,9 @@ impl Posts {
                 message: format!("the server answered {}: {}", status.code, status.message),
                 again: matches!(status.code, 429 | 500 | 503 | 504),
             }),
-            Ok(Err(error)) => Err(PostError { message: chain(&error), again: is_reset(&error) }),
+            Ok(Err(error)) => {
+                Err(PostError { message: coracle_api::error::chain(&error), again: is_reset(&error) })
+            }
             Err(_) => {
                 let message = format!("no answer within {} s", ATTEMPT_WITHIN.as_secs());
                 Err(PostError { message, again: false })
@@ -66,18 +68,6 @@ impl Posts {
 
 fn sources<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
     std::iter::successors(Some(error), |error| (*error).source())
-}
-
-fn chain(error: &(dyn Error + 'static)) -> String {
-    // A wrapper that shows what it wraps would say it twice.
-    let mut shown: Vec<String> = Vec::new();
-    for error in sources(error) {
-        let text = error.to_string();
-        if !shown.last().is_some_and(|last| last.ends_with(&text)) {
-            shown.push(text);
-        }
-    }
-    shown.join(": ")
 }
 
 fn is_reset(error: &(dyn Error + 'static)) -> bool {

@@ -3,6 +3,7 @@
 use crate::forward::Forwarder;
 use crate::server::{Nodes, Server};
 use crate::zone::{Directory, Zone};
+use coracle_api::node_addresses::{CHECKED_ADDRESSES, checked};
 use coracle_client::{Context, Informer};
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::{Namespace, Node, Service};
@@ -72,7 +73,7 @@ pub async fn run(context: Context, config: Config) -> Result<(), Error> {
     let zone = Zone { directory, domain: config.domain.clone() };
     let mut clients = config.clients.clone();
     clients.push(IpNet::from(address.ip()));
-    let server = Server::new(zone, forwarder, clients, follow_nodes(&nodes));
+    let server = Server::new(zone, forwarder, clients, follow_nodes(&nodes, &config.node_name));
     publish(&context, &config).await?;
     let serving = async {
         tokio::select! {
@@ -134,14 +135,17 @@ fn bind(address: SocketAddr, kind: Type) -> std::io::Result<Socket> {
 }
 
 /// What pods of other nodes ask leaves these under the node's own address.
-fn follow_nodes(informer: &Informer<Node>) -> Nodes {
-    let nodes = Nodes::default();
+fn follow_nodes(informer: &Informer<Node>, own: &str) -> Nodes {
+    let (nodes, own) = (Nodes::default(), own.to_owned());
     let kept = Arc::downgrade(&nodes);
     informer.on_change_while(move |delta| {
         let Some(nodes) = kept.upgrade() else { return false };
         let name = delta.object().and_then(|node| node.metadata.name.clone()).unwrap_or_default();
         match &delta.new {
-            Some(node) => nodes.write().insert(name, addresses(node)),
+            Some(node) => {
+                let addresses = addresses(node, name == own);
+                nodes.write().insert(name, addresses)
+            }
             None => nodes.write().remove(&name),
         };
         true
@@ -149,9 +153,13 @@ fn follow_nodes(informer: &Informer<Node>) -> Nodes {
     nodes
 }
 
-fn addresses(node: &Node) -> Vec<IpAddr> {
+/// Where the API server has met the node: it can claim any address. Of this process' own node its word is enough.
+fn addresses(node: &Node, own: bool) -> Vec<IpAddr> {
+    let annotation = node.metadata.annotations.as_ref().and_then(|all| all.get(CHECKED_ADDRESSES));
+    let met = checked(annotation.map(String::as_str));
     let all = node.status.iter().flat_map(|status| status.addresses.iter().flatten());
-    all.filter(|a| a.type_ == "InternalIP").filter_map(|a| a.address.parse().ok()).collect()
+    let internal = all.filter(|a| a.type_ == "InternalIP").filter_map(|a| a.address.parse::<IpAddr>().ok());
+    internal.filter(|ip| own || met.contains(&ip.to_canonical())).collect()
 }
 
 /// Says where the Service `kube-dns` leads.

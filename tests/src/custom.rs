@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use std::time::Duration;
 
 /// Longest that a definition may take to be served. It takes milliseconds on an idle machine.
-const SERVED_LIMIT: Duration = Duration::from_secs(30);
+const SERVED_LIMIT: Duration = Duration::from_secs(100);
 
 pub const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 

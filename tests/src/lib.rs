@@ -9,6 +9,7 @@ pub mod custom;
 pub mod hook;
 pub mod http;
 pub mod image;
+pub mod kms;
 pub mod load;
 pub mod provider;
 pub mod rest;

@@ -1,6 +1,7 @@
 //! NodeRestriction: a kubelet writes its own Node, the status of its own pods, and nothing that would let it gain more
 //! (<https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/#noderestriction>).
 
+mod addresses;
 mod own_node;
 
 use super::{Operation, Plugin, Request, is_mirror, items};
@@ -59,9 +60,10 @@ fn pods(request: &Request, node: &str, object: Option<&Object>, old: Option<&Obj
         ("status", Operation::Update) if !here(old) => Err(format!(
             "node \"{node}\" can only update pod status for pods with spec.nodeName set to itself"
         )),
-        ("status", Operation::Update) => {
-            object.zip(old).map_or(Ok(()), |(new, old)| pod_status(node, new, old))
-        }
+        ("status", Operation::Update) => object.zip(old).map_or(Ok(()), |(new, old)| {
+            pod_status(node, new, old)?;
+            addresses::check(request, node, new, old)
+        }),
         ("eviction", Operation::Create) => {
             let pod = request.read.get("pods.", request.namespace, request.name);
             if here(old.or(pod.as_deref())) {

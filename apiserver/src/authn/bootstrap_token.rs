@@ -16,6 +16,12 @@ pub(super) fn looks_like_one(token: &str) -> bool {
     token.split_once('.').is_some_and(|(id, secret)| fits(id, 6) && fits(secret, 16))
 }
 
+/// The Secret of a token that [looks like one](looks_like_one): resource, namespace and name.
+pub(super) fn object_of(token: &str) -> (&'static str, String, String) {
+    let id = token.split('.').next().unwrap_or_default();
+    ("secrets.", "kube-system".to_owned(), format!("bootstrap-token-{id}"))
+}
+
 fn field(secret: &Object, name: &str) -> Option<String> {
     let bytes = STANDARD.decode(secret["data"][name].as_str()?).ok()?;
     String::from_utf8(bytes).ok()

@@ -74,6 +74,15 @@ pub struct Legacy {
     pub uid: Option<String>,
 }
 
+impl Legacy {
+    /// The Secret and its service account: resource, namespace and name.
+    pub fn objects(&self) -> Vec<(&'static str, String, String)> {
+        let Some(namespace) = &self.namespace else { return Vec::new() };
+        let named = [("secrets.", &self.secret), ("serviceaccounts.", &self.name)].into_iter();
+        named.filter_map(|(resource, name)| Some((resource, namespace.clone(), name.clone()?))).collect()
+    }
+}
+
 /// RFC 7519 lets `aud` be one string or a list.
 fn one_or_many<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
     #[derive(Deserialize)]

@@ -1,8 +1,8 @@
 //! Impersonation headers:
 //! <https://kubernetes.io/docs/reference/access-authn-authz/authentication/#user-impersonation>.
 
-use super::constrained;
 use super::front_proxy::unescaped;
+use super::{Credentials, constrained};
 use crate::authz::{Attributes, Authorizer, require};
 use coracle_api::identity::{service_account, service_account_groups};
 use coracle_api::{ApiError, UserInfo};
@@ -13,7 +13,7 @@ const EXTRA_PREFIX: &str = "impersonate-extra-";
 const AUTHENTICATION_GROUP: &str = "authentication.k8s.io";
 
 /// What the headers ask to be.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Wish {
     pub user: String,
     pub uid: String,
@@ -28,47 +28,35 @@ impl Wish {
     }
 }
 
-/// The user to go on as: `None` where no header asks for another one. 403 if `user` may not impersonate each of the
-/// asked user, groups, uid and extra values; 400 for groups without a user. Call it after authentication; remove the
-/// headers before anything is proxied.
-pub fn impersonate(
-    user: &UserInfo,
-    headers: &HeaderMap,
-    authorizer: &dyn Authorizer,
-) -> Result<Option<UserInfo>, ApiError> {
-    let Some(wish) = wish(headers)? else { return Ok(None) };
-    Part::LEGACY.allow(user, &wish, authorizer)?;
-    Ok(Some(become_user(wish)))
-}
-
-/// As [`impersonate`], but also for those who may impersonate only for some requests (KEP-5284): `request` is what the
+/// The user to go on as: `None` where no header asks for another one. 403 if the requester may not impersonate each of
+/// the asked user, groups, uid and extra values; 400 for groups without a user. Call it after authentication; remove the
+/// headers before anything is proxied. Some may impersonate only for some requests (KEP-5284): `request` is what the
 /// requester asks, with the requester as its user. The constrained ways are tried first; the error is the first one's.
 pub fn impersonate_request(
     request: &Attributes<'_>,
-    headers: &HeaderMap,
+    said: &Credentials,
     authorizer: &dyn Authorizer,
 ) -> Result<Option<UserInfo>, ApiError> {
-    let Some(wish) = wish(headers)? else { return Ok(None) };
+    let Some(wish) = said.wish.as_ref().map_err(ApiError::clone)? else { return Ok(None) };
     let mut refused = None;
-    for mode in constrained::modes_for(request.user, &wish) {
-        match constrained::allow(mode, request, &wish, authorizer) {
-            Ok(()) => return Ok(Some(constrained::become_user(wish))),
+    for mode in constrained::modes_for(request.user, wish) {
+        match constrained::allow(mode, request, wish, authorizer) {
+            Ok(()) => return Ok(Some(constrained::become_user(wish.clone()))),
             Err(error) => refused = refused.or(Some(error)),
         }
     }
-    match Part::LEGACY.allow(request.user, &wish, authorizer) {
-        Ok(()) => Ok(Some(become_user(wish))),
+    match Part::LEGACY.allow(request.user, wish, authorizer) {
+        Ok(()) => Ok(Some(become_user(wish.clone()))),
         Err(error) => Err(refused.unwrap_or(error)),
     }
 }
 
-/// Whether any header is about impersonation: only then anybody has to be asked.
-pub fn asks_to_impersonate(headers: &HeaderMap) -> bool {
-    headers.keys().any(|name| name.as_str().starts_with("impersonate-"))
-}
-
-fn wish(headers: &HeaderMap) -> Result<Option<Wish>, ApiError> {
-    if !asks_to_impersonate(headers) {
+/// What headers ask for.
+///
+/// # Errors
+/// 400 for what cannot be read, for more than one user, and for anything without a user.
+pub(super) fn wish(headers: &HeaderMap) -> Result<Option<Wish>, ApiError> {
+    if !headers.keys().any(|name| name.as_str().starts_with("impersonate-")) {
         return Ok(None);
     }
     let wish = parse(headers)?;

@@ -11,6 +11,7 @@ mod bearer;
 mod bootstrap_token;
 pub mod claims;
 mod constrained;
+mod credentials;
 mod front_proxy;
 pub mod impersonation;
 pub mod jwt;
@@ -18,6 +19,7 @@ pub mod legacy;
 pub mod oidc;
 pub mod revocation;
 pub mod service_account;
+mod standing;
 mod token_cache;
 pub mod webhook;
 mod x509;
@@ -27,8 +29,10 @@ mod tests;
 
 pub use anonymous::{Anonymous, is_public};
 pub use claims::Reference;
-pub use impersonation::{asks_to_impersonate, impersonate, impersonate_request};
+pub use credentials::Credentials;
+pub use impersonation::impersonate_request;
 pub use service_account::{Bound, IssueRequest, Issued, Issuing, ServiceAccountTokens};
+pub use standing::{Proof, Standing};
 pub(crate) use x509::PROXY_NAMES;
 pub use x509::PeerIdentity;
 
@@ -37,13 +41,14 @@ use crate::pki::{Pki, PkiError};
 use crate::strategy::Reader;
 use coracle_api::identity::CREDENTIAL_ID;
 use coracle_api::{ApiError, UserInfo};
-use http::HeaderMap;
+use jiff::Timestamp;
 use jwt::Issuers;
 use parking_lot::RwLock;
 use revocation::Revocations;
 use rustls::pki_types::CertificateDer;
 use serde_json::Value;
 use std::sync::Arc;
+use tokio::sync::watch;
 use webhook::TokenWebhook;
 use x509::Verifiers;
 
@@ -89,7 +94,22 @@ pub struct Authenticator {
     clock: crate::pki::Clock,
     revoked: Revocations,
     configured: RwLock<Arc<Configured>>,
+    /// Changes with it.
+    reconfigured: watch::Sender<()>,
     webhook: Option<TokenWebhook>,
+}
+
+/// Who is asking, and what showed it.
+pub struct Known {
+    pub user: UserInfo,
+    pub proof: Proof,
+}
+
+impl Known {
+    /// By the caller's word alone.
+    pub fn unproven(user: UserInfo) -> Self {
+        Self { user, proof: Proof::Nothing }
+    }
 }
 
 impl Authenticator {
@@ -101,7 +121,8 @@ impl Authenticator {
         let clock = pki.clock().clone();
         let verifiers = Verifiers { clients: pki.client_verifier()?, proxies: pki.front_proxy_verifier()? };
         let (revoked, configured) = (Revocations::default(), RwLock::default());
-        Ok(Self { verifiers, tokens, read, clock, revoked, configured, webhook: None })
+        let reconfigured = watch::Sender::default();
+        Ok(Self { verifiers, tokens, read, clock, revoked, configured, reconfigured, webhook: None })
     }
 
     /// Asks a webhook about tokens that nobody here knows.
@@ -109,9 +130,16 @@ impl Authenticator {
         Self { webhook, ..self }
     }
 
-    /// From the next request on. Requests under way end with what they began with.
+    /// From the next request on. Requests under way end with what they began with; those that last, with the issuer
+    /// that their token is from.
     pub fn configure(&self, configured: Configured) {
         *self.configured.write() = Arc::new(configured);
+        self.reconfigured.send_replace(());
+    }
+
+    /// Tells of every [`configure`](Self::configure) from now on.
+    fn reconfigured(&self) -> watch::Receiver<()> {
+        self.reconfigured.subscribe()
     }
 
     /// What is in effect.
@@ -139,11 +167,11 @@ impl Authenticator {
     /// Only a token that has to be asked of somebody else waits.
     pub async fn authenticate(
         &self,
-        peer: Option<&PeerIdentity>,
-        headers: &HeaderMap,
+        peer: Option<&Arc<PeerIdentity>>,
+        said: &Credentials,
         path: &str,
-    ) -> Result<UserInfo, ApiError> {
-        self.identify(peer, headers, path).await.map_err(|error| {
+    ) -> Result<Known, ApiError> {
+        self.identify(peer, said, path).await.map_err(|error| {
             if error != AuthnError::Missing {
                 tracing::debug!(%error, "unauthenticated");
             }
@@ -153,23 +181,26 @@ impl Authenticator {
 
     async fn identify(
         &self,
-        peer: Option<&PeerIdentity>,
-        headers: &HeaderMap,
+        peer: Option<&Arc<PeerIdentity>>,
+        said: &Credentials,
         path: &str,
-    ) -> Result<UserInfo, AuthnError> {
-        let refused = match peer.map(|peer| self.certified(peer, headers)) {
-            Some(Ok(user)) => return Ok(user),
-            Some(Err(error)) => Some(error),
+    ) -> Result<Known, AuthnError> {
+        let refused = match peer.map(|peer| (peer, self.certified(peer, said))) {
+            Some((peer, Ok(user))) => return Ok(Known { user, proof: Proof::Certificate(peer.clone()) }),
+            Some((_, Err(error))) => Some(error),
             None => None,
         };
-        match bearer::token(headers)? {
-            // What is seldom taken must not make every request's future large.
-            Some(token) => Box::pin(self.token(&token, &[])).await.map(|found| found.user),
-            None => match refused {
-                Some(error) => Err(error),
-                None if self.configured().anonymous.may_ask(path) => Ok(UserInfo::anonymous()),
-                None => Err(AuthnError::Missing),
-            },
+        match (said.bearer.as_ref().map_err(AuthnError::clone)?, refused) {
+            (Some(token), _) => {
+                // What is seldom taken must not make every request's future large.
+                let user = Box::pin(self.token(token, &[])).await?.user;
+                Ok(Known { user, proof: Proof::Token(token.as_str().into()) })
+            }
+            (None, Some(error)) => Err(error),
+            (None, None) if self.configured().anonymous.may_ask(path) => {
+                Ok(Known::unproven(UserInfo::anonymous()))
+            }
+            (None, None) => Err(AuthnError::Missing),
         }
     }
 
@@ -191,13 +222,13 @@ impl Authenticator {
     }
 
     /// The user of a connection's certificate, or whom the proxy that holds it names.
-    fn certified(&self, peer: &PeerIdentity, headers: &HeaderMap) -> Result<UserInfo, AuthnError> {
+    fn certified(&self, peer: &PeerIdentity, said: &Credentials) -> Result<UserInfo, AuthnError> {
         if self.revoked.cover(peer.chain(), &*self.read) {
             return Err(AuthnError::Certificate("it was revoked".to_owned()));
         }
         let now = (self.clock)();
-        match front_proxy::user(headers).filter(|_| peer.is_proxy(now)) {
-            Some(user) => Ok(user),
+        match said.proxied.as_ref().filter(|_| peer.is_proxy(now)) {
+            Some(user) => Ok(user.clone()),
             None => peer.user(now),
         }
     }
@@ -208,7 +239,7 @@ impl Authenticator {
             return Err(AuthnError::Foreign);
         }
         let asked = if audiences.is_empty() { self.tokens.api_audiences() } else { audiences };
-        let mut found = match self.own_token(token, asked) {
+        let mut found = match self.own_token(token, asked, (self.clock)()) {
             Ok(found) => found,
             Err(error) => self.foreign_token(token, asked, error).await?,
         };
@@ -219,9 +250,16 @@ impl Authenticator {
         Ok(found)
     }
 
+    /// The objects that a token of our own is good as long as: by resource, namespace and name.
+    fn stands_on(&self, token: &str) -> Vec<(&'static str, String, String)> {
+        match bootstrap_token::looks_like_one(token) {
+            true => vec![bootstrap_token::object_of(token)],
+            false => self.tokens.stands_on(token),
+        }
+    }
+
     /// Tokens that were made here.
-    fn own_token(&self, token: &str, asked: &[String]) -> Result<TokenUser, AuthnError> {
-        let now = (self.clock)();
+    fn own_token(&self, token: &str, asked: &[String], now: Timestamp) -> Result<TokenUser, AuthnError> {
         let found = if bootstrap_token::looks_like_one(token) {
             let audiences = self.for_the_api(asked).ok_or_else(|| {
                 let own = self.tokens.api_audiences();

@@ -264,6 +264,25 @@ impl ServiceAccountTokens {
         }
     }
 
+    /// The objects whose end is the end of a token that was found good: resource, namespace and name.
+    pub(super) fn stands_on(&self, token: &str) -> Vec<(&'static str, String, String)> {
+        let Ok(claims) = self.decode(token) else { return Vec::new() };
+        let Some(private) = &claims.private else { return claims.legacy.objects() };
+        let namespace = &private.namespace;
+        let of = |resource, namespace: &str, named: Option<&Reference>| {
+            named.map(|one| (resource, namespace.to_owned(), one.name.clone()))
+        };
+        // As `bound_user` judges.
+        let node = private.node.as_ref().filter(|_| private.pod.is_none());
+        let objects = [
+            of("serviceaccounts.", namespace, Some(&private.serviceaccount)),
+            of("secrets.", namespace, private.secret.as_ref()),
+            of("pods.", namespace, private.pod.as_ref()),
+            of("nodes.", "", node),
+        ];
+        objects.into_iter().flatten().collect()
+    }
+
     /// Whether the token says that it was made here; nothing is checked.
     pub(super) fn is_own(&self, token: &str) -> bool {
         let payload = token.split('.').nth(1).and_then(|part| URL_SAFE_NO_PAD.decode(part).ok());

@@ -11,8 +11,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use bearer::WEBSOCKET_TOKEN;
 use futures::FutureExt;
-use http::HeaderValue;
 use http::header::{AUTHORIZATION, SEC_WEBSOCKET_PROTOCOL};
+use http::{HeaderMap, HeaderValue};
 use jiff::Timestamp;
 use rustls::pki_types::pem::PemObject;
 use serde_json::{Value, json};
@@ -85,7 +85,9 @@ impl Setup {
         headers: &HeaderMap,
         path: &str,
     ) -> Result<UserInfo, ApiError> {
-        self.authenticator.authenticate(peer, headers, path).now_or_never().expect("nobody is asked")
+        let (peer, said) = (peer.cloned().map(Arc::new), Credentials::of(headers));
+        let asked = self.authenticator.authenticate(peer.as_ref(), &said, path);
+        asked.now_or_never().expect("nobody is asked").map(|known| known.user)
     }
 
     fn token(&self, token: &str, audiences: &[&str]) -> Result<TokenUser, AuthnError> {

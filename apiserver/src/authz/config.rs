@@ -234,7 +234,7 @@ fn reload(text: &str, began_with: &BTreeSet<Kind>, locals: &Locals) -> Result<Ch
 /// Every mistake, with the file and the field.
 pub fn load(path: &Path) -> Result<(String, Plan), Vec<String>> {
     let named = |mistake: String| format!("{}: {mistake}", path.display());
-    let text = config_file::read(path).map_err(|error| vec![config_file::chain(&error)])?;
+    let text = config_file::read(path).map_err(|error| vec![coracle_api::error::chain(&error)])?;
     let plan = Plan::parse(&text).map_err(|mistakes| mistakes.into_iter().map(named).collect::<Vec<_>>())?;
     Ok((text, plan))
 }

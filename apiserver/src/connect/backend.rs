@@ -60,6 +60,18 @@ impl KubeletClient {
         Self { guard, ..self }
     }
 
+    /// Whether the node's kubelet is at this address: whoever answers must have a certificate for the node's name and
+    /// its key. Else why not.
+    pub(super) async fn meet(&self, node: &str, ip: IpAddr, port: u16) -> Result<(), String> {
+        let name = ServerName::try_from(node.to_owned()).map_err(|error| error.to_string())?;
+        let tls = Some(Tls { config: self.tls.clone(), name });
+        let backend = Backend { host: ip.to_string(), port, tls, reach: self.guard.kubelet(node) };
+        match tokio::time::timeout(DIAL_LIMIT, backend.dial()).await {
+            Ok(met) => met.map(drop).map_err(|error| error.to_string()),
+            Err(_) => Err(BackendError::Timeout { address: backend.authority() }.to_string()),
+        }
+    }
+
     /// A JSON document of the node's kubelet.
     pub(crate) async fn json(&self, node: &str, path: &str, reader: &dyn Reader) -> Result<Object, ApiError> {
         let backend = self.backend(node, reader)?;

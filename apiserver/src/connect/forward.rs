@@ -2,6 +2,7 @@
 
 use super::backend::{Backend, BackendError};
 use super::headers;
+use crate::authn::Standing;
 use axum::body::Body;
 use coracle_listen::Quiet;
 use http::{Request, Response, StatusCode};
@@ -47,15 +48,34 @@ pub(super) async fn forward(
     answer(response, client, ends)
 }
 
-/// The client's end of a change of protocol, if it asks for one; take it before the request is sent on.
-pub(crate) fn client_side(request: &mut Request<Body>) -> Option<OnUpgrade> {
-    headers::upgrade_of(request.headers()).map(|_| hyper::upgrade::on(request))
+/// The client's end of a change of protocol.
+pub(crate) struct ClientSide {
+    upgrade: OnUpgrade,
+    /// Absent for callers that cannot be taken back.
+    standing: Option<Standing>,
+}
+
+/// That end, if the client asks for one; take it before the request is sent on.
+pub(crate) fn client_side(request: &mut Request<Body>) -> Option<ClientSide> {
+    headers::upgrade_of(request.headers())?;
+    let standing = request.extensions_mut().remove();
+    Some(ClientSide { upgrade: hyper::upgrade::on(request), standing })
+}
+
+impl ClientSide {
+    /// Until whoever asked is known no more.
+    async fn lost(standing: Option<Standing>) {
+        match standing {
+            Some(standing) => standing.lost().await,
+            None => std::future::pending().await,
+        }
+    }
 }
 
 /// The backend's answer as the client may see it. A client that asked for another protocol gets that or an error.
 pub(crate) fn answer<B>(
     mut response: Response<B>,
-    client: Option<OnUpgrade>,
+    client: Option<ClientSide>,
     ends: &Ends,
 ) -> Result<Response<Body>, BackendError>
 where
@@ -67,7 +87,14 @@ where
         Some(client) if upgraded => {
             let server = hyper::upgrade::on(&mut response);
             let (stop, idle) = (ends.stop.clone(), ends.idle);
-            tokio::spawn(async move { stop.run_until_cancelled(join(client, server, idle)).await });
+            let ClientSide { upgrade, standing } = client;
+            tokio::spawn(async move {
+                tokio::select! {
+                    () = stop.cancelled() => {}
+                    () = ClientSide::lost(standing) => tracing::debug!("whoever opened a stream is known no more"),
+                    () = join(upgrade, server, idle) => {}
+                }
+            });
         }
         Some(_) if status.as_u16() < 400 => return Err(BackendError::NoUpgrade(status.as_u16())),
         _ => {}

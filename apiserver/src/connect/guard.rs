@@ -32,6 +32,17 @@ pub(super) struct Reach {
 }
 
 impl Guard {
+    /// Whether this is an address of the node that runs in this process.
+    pub(super) fn is_own(&self, node: &str, ip: IpAddr) -> bool {
+        node == self.own_node && self.has(ip)
+    }
+
+    /// Whether this server is called so.
+    fn has(&self, ip: IpAddr) -> bool {
+        let names = self.own_names.as_ref().map(|names| names()).unwrap_or_default();
+        names.iter().any(|name| name.parse::<IpAddr>().is_ok_and(|own| own.to_canonical() == ip))
+    }
+
     /// To the kubelet of this node. This process' own may listen on loopback.
     pub(super) fn kubelet(&self, node: &str) -> Reach {
         let own = node == self.own_node;
@@ -53,12 +64,7 @@ impl Reach {
         if is_this_host(ip) {
             return self.loopback;
         }
-        self.own || !self.is_own(ip)
-    }
-
-    fn is_own(&self, ip: IpAddr) -> bool {
-        let names = self.guard.own_names.as_ref().map(|names| names()).unwrap_or_default();
-        names.iter().any(|name| name.parse::<IpAddr>().is_ok_and(|own| own.to_canonical() == ip))
+        self.own || !self.guard.has(ip)
     }
 }
 

@@ -4,6 +4,7 @@
 //! Authentication, authorization and admission are done when [`connect`] is called. Every error before the first byte
 //! of the answer comes back as an [`ApiError`]; after it the connection can only end.
 
+pub(crate) mod addresses;
 pub(crate) mod backend;
 pub(crate) mod forward;
 mod guard;

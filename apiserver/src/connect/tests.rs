@@ -341,3 +341,58 @@ async fn a_node_leads_nobody_to_this_server() {
     let nobody = tokio::time::timeout(std::time::Duration::from_millis(50), listener.accept()).await;
     assert!(nobody.is_err(), "somebody was asked");
 }
+
+/// Listens with a certificate for this name, of this authority; returns the port.
+async fn listening(issuer: &rcgen::Issuer<'_, rcgen::KeyPair>, name: &str) -> u16 {
+    let key = rcgen::KeyPair::generate().unwrap();
+    let leaf = rcgen::CertificateParams::new(vec![name.to_owned()]).unwrap().signed_by(&key, issuer).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(provider);
+    let config = config.with_safe_default_protocol_versions().unwrap().with_no_client_auth();
+    let key = rustls_pki_types::PrivateKeyDer::try_from(key.serialize_der()).unwrap();
+    let config = config.with_single_cert(vec![leaf.der().clone()], key).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let _ = acceptor.accept(stream).await;
+        }
+    });
+    port
+}
+
+fn authority() -> (rcgen::Issuer<'static, rcgen::KeyPair>, rcgen::Certificate) {
+    let mut params = rcgen::CertificateParams::default();
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let key = rcgen::KeyPair::generate().unwrap();
+    let certificate = params.self_signed(&key).unwrap();
+    (rcgen::Issuer::new(params, key), certificate)
+}
+
+/// Whoever else listens at an address that a node claims, the node is not met there.
+#[tokio::test]
+async fn a_node_is_met_where_its_own_kubelet_answers() {
+    let ((issuer, certificate), (stranger, _)) = (authority(), authority());
+    let mut roots = RootCertStore::empty();
+    roots.add(certificate.der().clone()).unwrap();
+    let tls = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let guard = Guard { own_node: "n1".to_owned(), ..Guard::default() };
+    let kubelets = KubeletClient::new(Arc::new(tls), CancellationToken::new()).guarded(guard);
+    let here = "127.0.0.1".parse().unwrap();
+    let (own, other) = (listening(&issuer, "n1").await, listening(&issuer, "n2").await);
+    assert_eq!(kubelets.meet("n1", here, own).await, Ok(()));
+    let told = kubelets.meet("n1", here, other).await.unwrap_err();
+    assert!(told.contains("certificate not valid for name"), "{told}");
+    let told = kubelets.meet("n1", here, listening(&stranger, "n1").await).await.unwrap_err();
+    assert!(told.contains("invalid peer certificate"), "{told}");
+    // Loopback is this process' own node's alone.
+    let told = kubelets.meet("n2", here, other).await.unwrap_err();
+    assert!(told.ends_with("address not allowed"), "{told}");
+    let nobody = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
+    assert!(kubelets.meet("n1", here, nobody).await.unwrap_err().contains("connection refused"));
+}

@@ -3,7 +3,6 @@
 use super::MARK;
 use super::cipher::Cipher;
 use super::kms::{Kms, KmsError, Locked};
-use crate::config_file;
 use bytes::Bytes;
 use std::sync::Arc;
 
@@ -36,7 +35,7 @@ pub enum OpenError {
 }
 
 fn join(errors: &[OpenError]) -> String {
-    let errors: Vec<String> = errors.iter().map(|error| config_file::chain(error)).collect();
+    let errors: Vec<String> = errors.iter().map(|error| coracle_api::error::chain(error)).collect();
     format!("[{}]", errors.join(", "))
 }
 

@@ -109,12 +109,12 @@ async fn follow(store: Arc<Encrypting>, source: Source, wake: Arc<Notify>, stop:
 }
 
 async fn take_up(store: &Encrypting, path: &Path, text: &str) -> Result<(), String> {
-    let config = EncryptionConfiguration::parse(text, path).map_err(|e| config_file::chain(&e))?;
+    let config = EncryptionConfiguration::parse(text, path).map_err(|e| coracle_api::error::chain(&e))?;
     let former = store.rules();
     let rules = Rules::new(&config, Some(&former));
     for kms in rules.kms() {
         // A configuration whose KMS does not answer could not write.
-        let failed = |e| format!("KMS provider {:?}: {}", kms.name, config_file::chain(&e));
+        let failed = |e| format!("KMS provider {:?}: {}", kms.name, coracle_api::error::chain(&e));
         kms.probe().await.map_err(failed)?;
     }
     store.set_rules(rules).await;
@@ -166,8 +166,11 @@ async fn probe(kms: &Arc<Kms>, failures: &mut BTreeMap<String, String>) -> bool 
             changed
         }
         Err(error) => {
-            let why =
-                format!("kmsv2 Provider {} is not healthy, error: {}", kms.name, config_file::chain(&error));
+            let why = format!(
+                "kmsv2 Provider {} is not healthy, error: {}",
+                kms.name,
+                coracle_api::error::chain(&error)
+            );
             tracing::error!("{why}");
             failures.insert(kms.name.clone(), why);
             false

@@ -1,17 +1,17 @@
 //! One request from its first byte to the last of its answer: what is counted, logged and recorded of it.
 
-use super::RequestInfo;
 use super::limits::is_long_running;
 use super::measure;
 use super::steps::{Step, Steps};
+use super::{RequestHeaders, RequestInfo};
 use crate::audit::{Record, Stage};
 use crate::catalogue::{Catalogue, Served};
 use crate::flowcontrol::{Flow, Ticket};
 use crate::server::Inner;
-use crate::traces::{self, Span};
+use crate::traces::Span;
 use axum::body::Body;
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, USER_AGENT};
+use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use http_body::{Body as _, Frame, SizeHint};
 use http_body_util::BodyExt;
@@ -30,6 +30,8 @@ const AUDITED_BYTES: u64 = 16 << 20;
 
 pub struct Exchange {
     pub info: RequestInfo,
+    /// With the span of the request in place of its client's, if it is traced.
+    pub headers: RequestHeaders,
     /// The resource that the path names, if it is served here.
     pub served: Option<Served>,
     pub steps: Steps,
@@ -40,9 +42,6 @@ pub struct Exchange {
     pub ticket: Option<Ticket>,
     /// For the log only, and only kept if it may be written.
     pub uri: Option<String>,
-    pub user_agent: Option<HeaderValue>,
-    /// The client's, or of its span if it is traced.
-    pub trace_parent: Option<HeaderValue>,
     pub span: Option<Box<Span>>,
     /// Dropped when the last byte is sent, so that the seats are free.
     seated: Option<oneshot::Sender<()>>,
@@ -65,14 +64,15 @@ impl Drop for Exchange {
 }
 
 impl Exchange {
-    pub fn new(info: RequestInfo, headers: &HeaderMap, catalogue: &Catalogue) -> Self {
+    pub fn new(info: RequestInfo, headers: RequestHeaders, catalogue: &Catalogue) -> Self {
         let served = match info.is_resource {
             true => catalogue.find(&info.group, &info.version, &info.resource),
             false => None,
         };
-        let audit_id = headers.get(AUDIT_ID).cloned().unwrap_or_else(new_audit_id);
+        let audit_id = headers.audit_id.clone().unwrap_or_else(new_audit_id);
         Self {
             info,
+            headers,
             served,
             steps: Steps::default(),
             dry_run: false,
@@ -81,8 +81,6 @@ impl Exchange {
             flow: None,
             ticket: None,
             uri: None,
-            user_agent: headers.get(USER_AGENT).cloned(),
-            trace_parent: headers.get(traces::HEADER).cloned(),
             span: None,
             seated: None,
             panicked: false,
@@ -100,7 +98,7 @@ impl Exchange {
 
     /// Completes the answer, and sees it through to its end.
     pub async fn answer(mut self, server: &Arc<Inner>, mut response: Response<Body>) -> Response<Body> {
-        self.headers(response.headers_mut());
+        self.complete(response.headers_mut());
         self.steps.done(Step::Answered);
         let status = response.status();
         let lasting =
@@ -161,7 +159,13 @@ impl Exchange {
         Response::from_parts(parts, Body::from(bytes))
     }
 
-    fn headers(&self, headers: &mut HeaderMap) {
+    /// Whether a write asks for nothing to be kept.
+    pub fn is_dry_run(&self) -> bool {
+        !matches!(self.info.verb, "get" | "list" | "watch") && self.info.query.is_dry_run()
+    }
+
+    /// The headers of every answer.
+    fn complete(&self, headers: &mut HeaderMap) {
         headers.insert(AUDIT_ID, self.audit_id.clone());
         headers.entry(http::header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
         if let Some(flow) = &self.flow {

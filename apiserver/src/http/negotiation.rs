@@ -2,11 +2,10 @@
 //!
 //! See <https://kubernetes.io/docs/reference/using-api/api-concepts/#alternate-representations-of-resources>.
 
+use super::RequestHeaders;
 use super::accept::{self, Clause};
 use crate::registry::Query;
 use coracle_api::{ApiError, protobuf};
-use http::HeaderMap;
-use http::header::{ACCEPT, ACCEPT_ENCODING, USER_AGENT};
 
 /// In what shape the objects of an answer are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -76,15 +75,24 @@ struct Choice {
 impl Wanted {
     /// The first clause that can be served, by quality. `resource` says whether an object of the API is asked for,
     /// which has other shapes and formats than JSON; anything else is not negotiated here.
-    pub fn new(headers: &HeaderMap, query: &Query, resource: bool) -> Result<Self, ApiError> {
-        let gzip = headers.get_all(ACCEPT_ENCODING).iter().filter_map(|v| v.to_str().ok()).any(accepts_gzip);
+    pub fn new(headers: &RequestHeaders, query: &Query, resource: bool) -> Result<Self, ApiError> {
+        Self::of(headers, headers.accept(), query, resource)
+    }
+
+    /// As [`new`](Self::new), as if the client accepted this.
+    pub fn of(
+        headers: &RequestHeaders,
+        accept: &str,
+        query: &Query,
+        resource: bool,
+    ) -> Result<Self, ApiError> {
+        let gzip = headers.gzip;
         let pretty = wants_pretty(headers, query);
         if !resource {
             return Ok(Self { pretty, gzip, ..Self::default() });
         }
-        let header = headers.get(ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or_default();
-        let clauses = accept::clauses(header);
-        if header.is_empty() {
+        let clauses = accept::clauses(accept);
+        if accept.is_empty() {
             return Ok(Self { pretty, gzip, ..Self::default() });
         }
         let chosen = first(&clauses, choice);
@@ -97,14 +105,14 @@ impl Wanted {
     }
 
     /// As [`new`](Self::new) for custom resources, which have no form as protobuf; their metadata has.
-    pub fn of_custom(headers: &HeaderMap, query: &Query) -> Result<Self, ApiError> {
+    pub fn of_custom(headers: &RequestHeaders, query: &Query) -> Result<Self, ApiError> {
         let wanted = Self::new(headers, query, true)?;
         let has_form = |c: &Choice| c.shape != Shape::Object || c.format != Format::Protobuf;
         if wanted.shape != Shape::Object || wanted.format != Format::Protobuf {
             return Ok(wanted);
         }
-        let header = headers.get(ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or_default();
-        let chosen = first(&accept::clauses(header), |clause, f| choice(clause, f).filter(has_form));
+        let chosen =
+            first(&accept::clauses(headers.accept()), |clause, f| choice(clause, f).filter(has_form));
         let Choice { shape, format, beta, single, pretty } =
             chosen.ok_or_else(|| ApiError::not_acceptable(&Format::ALL.map(Format::media_type)))?;
         Ok(Self { shape, format, beta, single, pretty: wanted.pretty || pretty, ..wanted })
@@ -182,16 +190,9 @@ fn choice(clause: &Clause<'_>, format: Format) -> Option<Choice> {
     })
 }
 
-fn accepts_gzip(value: &str) -> bool {
-    value.split(',').any(|coding| {
-        let (name, parameters) = coding.split_once(';').unwrap_or((coding, ""));
-        name.trim() == "gzip" && parameters.trim() != "q=0"
-    })
-}
-
-fn wants_pretty(headers: &HeaderMap, query: &Query) -> bool {
+fn wants_pretty(headers: &RequestHeaders, query: &Query) -> bool {
     query.flag("pretty").unwrap_or_else(|| {
-        let agent = headers.get(USER_AGENT).and_then(|v| v.to_str().ok()).unwrap_or_default();
+        let agent = headers.user_agent();
         ["curl", "Wget", "Mozilla/5.0"].iter().any(|tool| agent.starts_with(tool))
     })
 }
@@ -199,11 +200,15 @@ fn wants_pretty(headers: &HeaderMap, query: &Query) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use http::HeaderMap;
+    use http::header::{ACCEPT, HeaderName, USER_AGENT};
+
+    fn with(name: HeaderName, value: &str) -> RequestHeaders {
+        RequestHeaders::of(&HeaderMap::from_iter([(name, value.parse().unwrap())]))
+    }
 
     fn wanted(accept: &str) -> Result<Wanted, ApiError> {
-        let mut headers = HeaderMap::new();
-        headers.insert(ACCEPT, accept.parse().unwrap());
-        Wanted::new(&headers, &Query::default(), true)
+        Wanted::new(&with(ACCEPT, accept), &Query::default(), true)
     }
 
     fn shape(accept: &str) -> Result<(Shape, Format), u16> {
@@ -266,10 +271,9 @@ mod tests {
 
     #[test]
     fn pretty_for_people() {
-        let mut headers = HeaderMap::new();
-        headers.insert(USER_AGENT, "curl/8".parse().unwrap());
+        let (headers, none) = (with(USER_AGENT, "curl/8"), RequestHeaders::of(&HeaderMap::new()));
         assert!(Wanted::new(&headers, &Query::default(), true).unwrap().pretty);
         assert!(!Wanted::new(&headers, &Query::new(Some("pretty=0")), true).unwrap().pretty);
-        assert!(Wanted::new(&HeaderMap::new(), &Query::new(Some("pretty=true")), true).unwrap().pretty);
+        assert!(Wanted::new(&none, &Query::new(Some("pretty=true")), true).unwrap().pretty);
     }
 }

@@ -2,7 +2,7 @@
 
 use super::negotiation::Wanted;
 use super::respond::{Content, Reply, as_gzip, method_not_allowed};
-use super::{RequestInfo, gzip, zpages};
+use super::{RequestHeaders, RequestInfo, gzip, zpages};
 use crate::authn::oidc;
 use crate::discovery::{self, Document};
 use crate::metrics;
@@ -13,8 +13,8 @@ use crate::server::Inner;
 use axum::body::Body;
 use bytes::Bytes;
 use coracle_api::ApiError;
-use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, ETAG, EXPIRES, IF_NONE_MATCH, LOCATION, VARY};
-use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, EXPIRES, LOCATION, VARY};
+use http::{HeaderValue, Response, StatusCode};
 use std::convert::Infallible;
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ pub async fn answer(
     server: &Arc<Inner>,
     info: &RequestInfo,
     wanted: Wanted,
-    headers: &HeaderMap,
+    headers: &RequestHeaders,
 ) -> Result<Response<Body>, ApiError> {
     if !matches!(info.verb, "get" | "head") {
         return if is_known(&info.path) {
@@ -35,7 +35,7 @@ pub async fn answer(
     if let Some(reply) = server.health.answer(&info.path, query) {
         return Ok(reply.into_response(wanted));
     }
-    let accept = headers.get(ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or_default();
+    let accept = headers.accept();
     if let Some(page) = own_page(server, &info.path, accept, query, wanted) {
         return page;
     }
@@ -140,7 +140,7 @@ async fn openapi_document(
     info: &RequestInfo,
     accept: &str,
     query: &Query,
-    headers: &HeaderMap,
+    headers: &RequestHeaders,
     wanted: Wanted,
 ) -> Result<Response<Body>, ApiError> {
     let offer = server.published.offer();
@@ -159,8 +159,9 @@ async fn openapi_document(
     Ok(response)
 }
 
-fn has_already(document: &Document, headers: &HeaderMap) -> bool {
-    headers.get(IF_NONE_MATCH).and_then(|v| v.to_str().ok()).is_some_and(|v| document.matches(v))
+fn has_already(document: &Document, headers: &RequestHeaders) -> bool {
+    let known = headers.if_none_match();
+    !known.is_empty() && document.matches(known)
 }
 
 fn metrics_page(server: &Inner, wanted: Wanted) -> Response<Body> {
@@ -195,7 +196,7 @@ fn keep(response: &mut Response<Body>, keep: &openapi::Keep, now: jiff::Timestam
 }
 
 /// A document that changes seldom: with its tag, or 304 for who has it already.
-fn served(document: &Document, headers: &HeaderMap, wanted: Wanted) -> Response<Body> {
+fn served(document: &Document, headers: &RequestHeaders, wanted: Wanted) -> Response<Body> {
     let response = if has_already(document, headers) {
         let mut response = Response::new(Body::empty());
         *response.status_mut() = StatusCode::NOT_MODIFIED;

@@ -7,7 +7,7 @@ use super::respond::{GZIP_FROM_BYTES, Reply, as_gzip, error_response, warn};
 use super::route::Route;
 use super::shape::{Include, Tables, metadata_list, metadata_only};
 use super::watch_body::{WatchBody, failed};
-use super::{RequestInfo, body};
+use super::{RequestHeaders, RequestInfo, body};
 use crate::authz::{self, Attributes, Authorizer};
 use crate::cache::CachedObject;
 use crate::custom::CustomResource;
@@ -21,8 +21,7 @@ use crate::server::Inner;
 use crate::strategy;
 use axum::body::Body;
 use coracle_api::{ApiError, Object, Pieces, UserInfo};
-use http::header::USER_AGENT;
-use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use http::{HeaderValue, Response, StatusCode};
 use parking_lot::Mutex;
 use serde_json::Value;
 use std::sync::Arc;
@@ -35,7 +34,7 @@ pub struct Call<'a> {
     pub server: &'a Arc<Inner>,
     pub info: &'a RequestInfo,
     pub user: &'a UserInfo,
-    pub headers: &'a HeaderMap,
+    pub headers: &'a RequestHeaders,
     pub wanted: Wanted,
     pub route: Route,
     /// A watcher in this process, who can share the cache's bytes.
@@ -286,7 +285,7 @@ impl Call<'_> {
     ) -> Result<Object, ApiError> {
         let validation = self.info.query.write_options(options)?.field_validation;
         let bytes = body::read(body).await?;
-        let (object, warnings) = self.expected().decode(self.headers, &bytes, validation)?;
+        let (object, warnings) = self.expected().decode(self.headers.content_type(), &bytes, validation)?;
         scope.warn(warnings);
         Ok(object)
     }
@@ -295,13 +294,15 @@ impl Call<'_> {
         let options = self.write_options(scope, "UpdateOptions")?;
         let bytes = body::read(body).await?;
         let (expected, validation) = (self.expected(), options.field_validation);
-        let (object, warnings) = expected.decode(self.headers, &bytes, validation)?;
+        let (object, warnings) = expected.decode(self.headers.content_type(), &bytes, validation)?;
         scope.warn(warnings);
         let mut first = Some(object);
         // Few writes are tried twice, and only those are worth another look at the body.
         let mut sent = || match first.take() {
             Some(object) => Ok(object),
-            None => expected.decode(self.headers, &bytes, validation).map(|(object, _)| object),
+            None => {
+                expected.decode(self.headers.content_type(), &bytes, validation).map(|(object, _)| object)
+            }
         };
         if self.is_sub("scale") {
             return Ok(Reply::ok(scope.update_scale(&options, false, |_| sent()).await?));
@@ -338,13 +339,12 @@ impl Call<'_> {
     /// The options of a write, with the manager that its fields will belong to.
     fn write_options(&self, scope: &Scope<'_>, kind: &str) -> Result<WriteOptions, ApiError> {
         let mut options = self.info.query.write_options(kind)?;
-        let agent = self.headers.get(USER_AGENT).and_then(|v| v.to_str().ok()).unwrap_or_default();
-        options.field_manager = manager_name(&options.field_manager, agent, scope.user);
+        options.field_manager = manager_name(&options.field_manager, self.headers.user_agent(), scope.user);
         Ok(options)
     }
 
     async fn patch(&self, scope: &Scope<'_>, body: Body) -> Result<Reply, ApiError> {
-        let kind = Patch::media_type(self.headers, scope.strategy.custom().is_some())?;
+        let kind = Patch::media_type(self.headers.content_type(), scope.strategy.custom().is_some())?;
         let body = body::read(body).await?;
         let asked = self.info.query.write_options("PatchOptions")?;
         check_options(kind, &asked, self.info.query.flag("force").is_some())?;
@@ -389,7 +389,7 @@ impl Call<'_> {
 
     async fn delete(&self, scope: &Scope<'_>, body: Body) -> Result<Reply, ApiError> {
         let bytes = body::read(body).await?;
-        let sent = delete_body(self.headers, &bytes)?;
+        let sent = delete_body(self.headers.content_type(), &bytes)?;
         let options = self.info.query.delete_options(sent.as_ref())?;
         if options.ignore_read_errors && scope.is_unreadable() {
             let verb = "unsafe-delete-ignore-read-errors";
@@ -418,7 +418,7 @@ impl Call<'_> {
     /// Answers with the list of what was deleted, each as it was before.
     async fn delete_collection(&self, scope: &Scope<'_>, body: Body) -> Result<Response<Body>, ApiError> {
         let bytes = body::read(body).await?;
-        let sent = delete_body(self.headers, &bytes)?;
+        let sent = delete_body(self.headers.content_type(), &bytes)?;
         let listed = self.info.list_options()?;
         let options = self.info.query.delete_options(sent.as_ref())?;
         let page = scope.delete_collection(&options, &listed).await?;
@@ -435,11 +435,11 @@ fn stream_type(format: Format) -> &'static str {
 }
 
 /// `None` for an empty body.
-fn delete_body(headers: &HeaderMap, bytes: &[u8]) -> Result<Option<Value>, ApiError> {
+fn delete_body(content_type: &str, bytes: &[u8]) -> Result<Option<Value>, ApiError> {
     if bytes.is_empty() {
         return Ok(None);
     }
-    let value = document(headers, bytes, "DeleteOptions")?;
+    let value = document(content_type, bytes, "DeleteOptions")?;
     let kind = value["kind"].as_str().unwrap_or("DeleteOptions");
     if !value.is_object() || kind != "DeleteOptions" {
         return Err(ApiError::bad_request(format!("expected DeleteOptions in the body, got {kind}")));

@@ -9,10 +9,10 @@ use super::respond::{Reply, error_response, method_not_allowed};
 use super::route::{NoRoute, Route};
 use super::serve::Peer;
 use super::steps::{self, Step};
-use super::{RequestInfo, measure, paths, revoked, upload};
+use super::{RequestHeaders, RequestInfo, measure, paths, standing, upload};
 use crate::admission::{annotations, deadline};
 use crate::audit;
-use crate::authn;
+use crate::authn::{self, Known, Proof, Standing};
 use crate::authz::{Attributes, Authorizer, Decision, Verdict};
 use crate::catalogue::Served;
 use crate::connect;
@@ -26,8 +26,8 @@ use axum::body::Body;
 use coracle_api::{ApiError, UserInfo};
 use coracle_listen::Place;
 use futures::FutureExt;
-use http::header::{CONTENT_TYPE, RETRY_AFTER, USER_AGENT, X_CONTENT_TYPE_OPTIONS};
-use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
+use http::header::{CONTENT_TYPE, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS};
+use http::{Extensions, HeaderValue, Method, Request, Response, StatusCode};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Instant;
@@ -38,9 +38,10 @@ use std::time::Instant;
 /// the request itself, within its time.
 pub async fn handle(server: Arc<Inner>, request: Request<Body>) -> Response<Body> {
     let info = RequestInfo::new(request.method(), request.uri());
-    let wanted = Wanted::new(request.headers(), &info.query, info.is_resource);
+    let headers = RequestHeaders::of(request.headers());
+    let wanted = Wanted::new(&headers, &info.query, info.is_resource);
     let shown = *wanted.as_ref().unwrap_or(&Wanted::default());
-    let mut exchange = Exchange::new(info, request.headers(), server.registry.catalogue());
+    let mut exchange = Exchange::new(info, headers, server.registry.catalogue());
     if steps::verbose() {
         exchange.uri = request.uri().path_and_query().map(ToString::to_string);
     }
@@ -84,14 +85,15 @@ async fn admit(
     mut request: Request<Body>,
 ) -> Result<Response<Body>, ApiError> {
     let began = Instant::now();
-    let found = authenticate(server, &exchange.info, request.extensions(), request.headers()).await;
-    metrics::global().authenticated(found.as_ref().ok().map(|user| user.name.as_str()), began.elapsed());
+    let found = authenticate(server, exchange, request.extensions()).await;
+    let known = found.as_ref().ok().map(|known| &known.user);
+    metrics::global().authenticated(known.map(|user| user.name.as_str()), began.elapsed());
     exchange.steps.done(Step::Authenticated);
-    record(server, exchange, found.as_ref().unwrap_or(&UserInfo::default()), &request);
+    record(server, exchange, known.unwrap_or(&UserInfo::default()), &request);
     if let Some(record) = &mut exchange.record {
         record.arrived().await?;
     }
-    let mut user = found?;
+    let Known { mut user, proof } = found?;
     if let Some(place) =
         request.extensions().get::<Arc<Place>>().filter(|_| !user.in_group("system:unauthenticated"))
     {
@@ -99,7 +101,7 @@ async fn admit(
     }
     trace(server, exchange, &user, &mut request);
     let asked = attributes(&exchange.info, &user);
-    let other = impersonate(server, &asked, request.headers()).await?;
+    let other = impersonate(server, &asked, &exchange.headers.credentials).await?;
     if let Some(other) = other {
         user = other;
         if let Some(record) = &mut exchange.record {
@@ -124,6 +126,9 @@ async fn admit(
         Err(error) if needs_json(server, &exchange.info) => return Err(error),
         _ => shown,
     };
+    if is_long_running(&exchange.info) {
+        return Box::pin(lasting(server, exchange, wanted, &user, proof, request)).await;
+    }
     in_time(server, exchange, wanted, &user, request).await
 }
 
@@ -132,7 +137,7 @@ fn trace(server: &Inner, exchange: &mut Exchange, user: &UserInfo, request: &mut
     let Some(tracer) = &server.tracer else { return };
     // As upstream: others could have everything traced.
     let trusted = user.in_group("system:masters") || user.in_group("system:monitoring");
-    let parent = exchange.trace_parent.as_ref().and_then(Context::parse);
+    let parent = exchange.headers.trace_parent.as_ref().and_then(Context::parse);
     let describe = || {
         let text = |value: &HeaderValue| Attribute::Text(value.to_str().unwrap_or_default().to_owned());
         let target = request.uri().path_and_query().map_or("", |target| target.as_str());
@@ -141,26 +146,25 @@ fn trace(server: &Inner, exchange: &mut Exchange, user: &UserInfo, request: &mut
             ("http.target", Attribute::Text(target.to_owned())),
             ("audit-id", text(&exchange.audit_id)),
         ];
-        attributes.extend(exchange.user_agent.as_ref().map(|agent| ("user_agent.original", text(agent))));
+        attributes
+            .extend(exchange.headers.user_agent.as_ref().map(|agent| ("user_agent.original", text(agent))));
         (exchange.info.pattern(request.method()), attributes)
     };
     let Some(span) = tracer.begin(parent, trusted, describe) else { return };
     request.headers_mut().insert(traces::HEADER, span.header());
-    exchange.trace_parent = Some(span.header());
+    exchange.headers.trace_parent = Some(span.header());
     exchange.span = Some(Box::new(span));
 }
 
 /// Begins the record of the audit log, if the request is to have one.
 fn record(server: &Inner, exchange: &mut Exchange, user: &UserInfo, request: &Request<Body>) {
     let Some(log) = &server.audit else { return };
-    let text =
-        |name: HeaderName| request.headers().get(name).and_then(|v| v.to_str().ok()).unwrap_or_default();
     let source = audit::Source {
         audit_id: exchange.audit_id.to_str().unwrap_or_default(),
         uri: request.uri().path_and_query().map_or("", |p| p.as_str()),
-        user_agent: text(USER_AGENT),
+        user_agent: exchange.headers.user_agent(),
         address: request.extensions().get::<Peer>().map(|peer| peer.address.ip()),
-        forwarded_for: text(HeaderName::from_static("x-forwarded-for")),
+        forwarded_for: exchange.headers.forwarded_for(),
     };
     exchange.record = log.begin(source, user, &exchange.info);
 }
@@ -197,6 +201,32 @@ fn too_many() -> Response<Body> {
     response
 }
 
+/// A request without an end of its own: until the server stops, or whoever asked is known no more.
+async fn lasting(
+    server: &Arc<Inner>,
+    exchange: &mut Exchange,
+    wanted: Wanted,
+    user: &UserInfo,
+    proof: Proof,
+    request: Request<Body>,
+) -> Result<Response<Body>, ApiError> {
+    exchange.dry_run = exchange.is_dry_run();
+    let mut request = request;
+    let authenticator = server.authenticator.as_ref();
+    let standing = authenticator.and_then(|a| Standing::of(a, &server.registry.cache, proof));
+    if let Some(standing) = &standing {
+        request.extensions_mut().insert(standing.clone());
+    }
+    let Exchange { info, headers, served, record, .. } = exchange;
+    let asked = Asked { info, headers, served: served.as_ref() };
+    let work = Box::pin(serve(server, asked, wanted, user, request));
+    let answer = annotated(record.as_mut(), work).await?;
+    Ok(match standing {
+        Some(standing) => standing::until_lost(answer, standing),
+        None => answer,
+    })
+}
+
 /// The request itself, with its annotations, until its time is over.
 async fn in_time(
     server: &Arc<Inner>,
@@ -205,29 +235,19 @@ async fn in_time(
     user: &UserInfo,
     request: Request<Body>,
 ) -> Result<Response<Body>, ApiError> {
-    let writes = !matches!(exchange.info.verb, "get" | "list" | "watch");
-    exchange.dry_run = writes && exchange.info.query.is_dry_run();
-    if is_long_running(&exchange.info) {
-        let (info, served) = (&exchange.info, exchange.served.as_ref());
-        let revoked = revoked::revoked(request.extensions(), server.authenticator.as_ref());
-        let work = Box::pin(serve(server, info, served, wanted, user, request));
-        let answer = annotated(exchange.record.as_mut(), work).await?;
-        return Ok(match revoked {
-            Some(revoked) => revoked::until(answer, revoked),
-            None => answer,
-        });
-    }
+    exchange.dry_run = exchange.is_dry_run();
     let _counted = measure::in_flight(&exchange.info);
     let time = limits::deadline(&exchange.info.query, server.request_timeout)?
         .saturating_sub(exchange.steps.elapsed());
     let end = tokio::time::Instant::now() + time;
     let request = Box::pin(upload::whole(server, exchange, user, request, end)).await?;
-    let (info, served) = (&exchange.info, exchange.served.as_ref());
+    let Exchange { info, headers, served, record, .. } = exchange;
+    let asked = Asked { info, headers, served: served.as_ref() };
     // Boxed, because it is wrapped twice below, and each layer would hold it again.
-    let work = Box::pin(serve(server, info, served, wanted, user, request));
-    let work = traces::within(exchange.trace_parent.clone(), work);
+    let work = Box::pin(serve(server, asked, wanted, user, request));
+    let work = traces::within(headers.trace_parent.clone(), work);
     let work = tokio::time::timeout_at(end, deadline::until(end, work));
-    let outcome = annotated(exchange.record.as_mut(), work).await;
+    let outcome = annotated(record.as_mut(), work).await;
     outcome.unwrap_or_else(|_| Err(limits::timed_out()))
 }
 
@@ -243,28 +263,35 @@ async fn annotated<F: Future>(record: Option<&mut audit::Record>, work: F) -> F:
     outcome
 }
 
+/// What is asked for, as it was read.
+struct Asked<'a> {
+    info: &'a RequestInfo,
+    headers: &'a RequestHeaders,
+    served: Option<&'a Served>,
+}
+
 async fn serve(
     server: &Arc<Inner>,
-    info: &RequestInfo,
-    served: Option<&Served>,
+    asked: Asked<'_>,
     wanted: Wanted,
     user: &UserInfo,
     request: Request<Body>,
 ) -> Result<Response<Body>, ApiError> {
+    let Asked { info, headers, served } = asked;
     info.check_path()?;
     if let Some(remote) = server.aggregator.find(info) {
         // What is seldom taken must not make every request's future large.
         return Ok(Box::pin(server.aggregator.answer(&remote, user, request, &server.stop)).await);
     }
     if !info.is_resource {
-        return paths::answer(server, info, wanted, request.headers()).await;
+        return paths::answer(server, info, wanted, headers).await;
     }
     if info.subresource != "proxy" {
         // What is proxied, others read.
         info.query.check_readable()?;
     }
     if metrics_api::serves(server, &info.group, &info.version) {
-        return Box::pin(metrics_api::answer(server, info, request.headers())).await;
+        return Box::pin(metrics_api::answer(server, info, headers)).await;
     }
     let any_method = connect::takes_any_method(info) && request.method() == Method::OPTIONS;
     let find = if any_method { Route::of_any_method } else { Route::find };
@@ -277,7 +304,6 @@ async fn serve(
         return Box::pin(stream(server, info, user, request)).await;
     }
     let (parts, body) = request.into_parts();
-    let headers: &HeaderMap = &parts.headers;
     let wanted = match route.served.custom().filter(|_| info.subresource != "scale") {
         Some(_) => Wanted::of_custom(headers, &info.query)?,
         None => wanted,
@@ -290,18 +316,18 @@ async fn serve(
 /// In memory the caller says who it is; over a socket, its credentials do.
 async fn authenticate(
     server: &Inner,
-    info: &RequestInfo,
+    exchange: &Exchange,
     extensions: &Extensions,
-    headers: &HeaderMap,
-) -> Result<UserInfo, ApiError> {
+) -> Result<Known, ApiError> {
+    let path = &exchange.info.path;
     let known = extensions.get::<UserInfo>().cloned();
     match (known, &server.authenticator) {
-        (Some(user), _) => Ok(user),
+        (Some(user), _) => Ok(Known::unproven(user)),
         (None, Some(authenticator)) => {
-            let identity = extensions.get::<Peer>().and_then(|p| p.identity.as_deref());
-            authenticator.authenticate(identity, headers, &info.path).await
+            let identity = extensions.get::<Peer>().and_then(|peer| peer.identity.as_ref());
+            authenticator.authenticate(identity, &exchange.headers.credentials, path).await
         }
-        (None, None) if authn::is_public(&info.path) => Ok(UserInfo::anonymous()),
+        (None, None) if authn::is_public(path) => Ok(Known::unproven(UserInfo::anonymous())),
         (None, None) => Err(ApiError::unauthorized()),
     }
 }
@@ -310,12 +336,12 @@ async fn authenticate(
 async fn impersonate(
     server: &Inner,
     asked: &Attributes<'_>,
-    headers: &HeaderMap,
+    said: &authn::Credentials,
 ) -> Result<Option<UserInfo>, ApiError> {
-    if !authn::asks_to_impersonate(headers) {
+    if !said.ask_to_impersonate() {
         return Ok(None);
     }
-    let work = |authorizer: &dyn Authorizer| authn::impersonate_request(asked, headers, authorizer);
+    let work = |authorizer: &dyn Authorizer| authn::impersonate_request(asked, said, authorizer);
     Box::pin(server.authorizer.settle(work)).await
 }
 

@@ -99,7 +99,7 @@ fn line(exchange: &Exchange, status: StatusCode) -> String {
         "HTTP verb={:?} URI={uri:?} latency=\"{:?}\" userAgent={:?} audit-ID={:?} resp={}",
         info.verb,
         exchange.steps.elapsed(),
-        text(&exchange.user_agent),
+        text(&exchange.headers.user_agent),
         exchange.audit_id.to_str().unwrap_or_default(),
         status.as_u16(),
     );
@@ -107,7 +107,7 @@ fn line(exchange: &Exchange, status: StatusCode) -> String {
         // Writing to a String cannot fail.
         let _ = write!(line, " apf_fs={:?} apf_pl={:?}", flow.schema(), flow.level());
     }
-    if let Some(context) = exchange.trace_parent.as_ref().and_then(Context::parse) {
+    if let Some(context) = exchange.headers.trace_parent.as_ref().and_then(Context::parse) {
         let _ = write!(line, " traceID={:?}", context.trace_id());
     }
     line

@@ -14,17 +14,17 @@ pub use openapi::{openapi_v2, openapi_v3_entry};
 
 use crate::aggregation::ForeignVersion;
 use crate::discovery::Document;
-use crate::http::RequestInfo;
 use crate::http::negotiation::{Shape, Wanted};
 use crate::http::respond::{Reply, method_not_allowed};
 use crate::http::shape::{Include, metadata_only};
+use crate::http::{RequestHeaders, RequestInfo};
 use crate::registry::{Query, Selectors};
 use crate::server::Inner;
 use crate::strategy::Reader;
 use crate::strategy::value::name;
 use axum::body::Body;
 use coracle_api::{ApiError, Object};
-use http::{HeaderMap, Response};
+use http::Response;
 use objects::Kind;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -73,13 +73,14 @@ fn resource_list() -> Value {
 pub async fn answer(
     server: &Arc<Inner>,
     info: &RequestInfo,
-    headers: &HeaderMap,
+    headers: &RequestHeaders,
 ) -> Result<Response<Body>, ApiError> {
     let kind = Kind::of(&info.resource).filter(|_| info.subresource.is_empty());
     let Some(kind) = kind.filter(|kind| *kind == Kind::Pods || info.namespace.is_empty()) else {
         return Err(ApiError::page_not_found());
     };
-    let wanted = Wanted::new(&objects::without_protobuf(headers)?, &info.query, true)?;
+    let accepted = objects::without_protobuf(headers.accept())?;
+    let wanted = Wanted::of(headers, &accepted, &info.query, true)?;
     if !matches!(info.verb, "get" | "list") {
         return Ok(method_not_allowed("GET", wanted));
     }

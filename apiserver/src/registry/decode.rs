@@ -6,8 +6,6 @@ use bytes::Bytes;
 use coracle_api::decode::{self, DecodeError, FieldValidation, Problems};
 use coracle_api::schema::{self, TypeRef};
 use coracle_api::{ApiError, FieldError, Object, protobuf};
-use http::HeaderMap;
-use http::header::CONTENT_TYPE;
 use serde_json::{Value, json};
 
 /// Largest request body, as upstream's.
@@ -15,15 +13,14 @@ pub const MAX_BODY_BYTES: usize = 3 * 1024 * 1024;
 
 const ACCEPTED: &[&str] = &["application/json", "application/yaml", protobuf::MEDIA_TYPE];
 
-/// The media type without its parameters; empty when the client named none.
-pub fn media_type(headers: &HeaderMap) -> &str {
-    let value = headers.get(CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or_default();
-    value.split(';').next().unwrap_or_default().trim()
+/// The media type of a `Content-Type`, without its parameters; empty when the client named none.
+pub fn media_type(content_type: &str) -> &str {
+    content_type.split(';').next().unwrap_or_default().trim()
 }
 
 /// Any JSON or YAML document.
-pub fn document(headers: &HeaderMap, body: &[u8], wanted: &str) -> Result<Value, ApiError> {
-    match media_type(headers).to_ascii_lowercase().as_str() {
+pub fn document(content_type: &str, body: &[u8], wanted: &str) -> Result<Value, ApiError> {
+    match media_type(content_type).to_ascii_lowercase().as_str() {
         "" | "application/json" => json(body, wanted),
         "application/yaml" => from_yaml(body, wanted).map(|(value, _)| value),
         protobuf::MEDIA_TYPE => from_protobuf(body, ("v1", wanted)),
@@ -93,11 +90,11 @@ impl Expected<'_> {
     fn decode_custom(
         &self,
         custom: &CustomResource,
-        headers: &HeaderMap,
+        content_type: &str,
         body: &Bytes,
         validation: FieldValidation,
     ) -> Result<(Object, Vec<String>), ApiError> {
-        let (json, mut problems) = match media_type(headers).to_ascii_lowercase().as_str() {
+        let (json, mut problems) = match media_type(content_type).to_ascii_lowercase().as_str() {
             "" | "application/json" => (body.clone(), Vec::new()),
             "application/yaml" => {
                 let (object, twice) = from_yaml(body, self.kind)?;
@@ -117,15 +114,15 @@ impl Expected<'_> {
     /// Decodes a body and checks it against the schema facts. Returns what to warn the client of.
     pub fn decode(
         &self,
-        headers: &HeaderMap,
+        content_type: &str,
         body: &Bytes,
         validation: FieldValidation,
     ) -> Result<(Object, Vec<String>), ApiError> {
         if let Some(custom) = self.custom {
-            return self.decode_custom(custom, headers, body, validation);
+            return self.decode_custom(custom, content_type, body, validation);
         }
         let mut twice = Vec::new();
-        let json = match media_type(headers).to_ascii_lowercase().as_str() {
+        let json = match media_type(content_type).to_ascii_lowercase().as_str() {
             "" | "application/json" => body.clone(),
             "application/yaml" => {
                 let object;

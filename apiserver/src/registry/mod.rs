@@ -182,7 +182,7 @@ pub fn store_error(error: StoreError) -> ApiError {
         StoreError::Closed => ApiError::unavailable("the server is shutting down"),
         other @ (StoreError::Unreadable(_) | StoreError::Seal { .. }) => {
             tracing::error!(error = &other as &dyn std::error::Error, "encryption at rest");
-            ApiError::internal(crate::config_file::chain(&other))
+            ApiError::internal(coracle_api::error::chain(&other))
         }
         other => {
             tracing::error!(error = &other as &dyn std::error::Error, "store failed");

@@ -14,7 +14,6 @@ use coracle_api::decode::{self, FieldValidation};
 use coracle_api::managed;
 use coracle_api::patch::{self, PatchType};
 use coracle_api::{ApiError, FieldError, Object};
-use http::HeaderMap;
 use serde_json::Value;
 
 const ACCEPTED: [PatchType; 4] =
@@ -32,11 +31,11 @@ pub struct Patch {
 
 impl Patch {
     /// 415 for other media types. Strategic merges need what no schema of a custom resource says.
-    pub fn media_type(headers: &HeaderMap, custom: bool) -> Result<PatchType, ApiError> {
+    pub fn media_type(content_type: &str, custom: bool) -> Result<PatchType, ApiError> {
         let accepted: Vec<PatchType> =
             ACCEPTED.into_iter().filter(|kind| !custom || *kind != PatchType::StrategicMerge).collect();
         let names = || accepted.iter().map(|kind| kind.media_type()).collect::<Vec<_>>();
-        PatchType::from_media_type(media_type(headers))
+        PatchType::from_media_type(media_type(content_type))
             .filter(|kind| accepted.contains(kind))
             .ok_or_else(|| ApiError::unsupported_media_type(&names()))
     }

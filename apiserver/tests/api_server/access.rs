@@ -1,6 +1,6 @@
 //! Who gets in and what they may do, against the whole server: default roles, admission, tokens and certificates.
 
-use super::support::{Fixture, version};
+use super::support::{Fixture, governed_by, in_memory, version};
 use axum::body::Body;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -8,16 +8,12 @@ use coracle_api::UserInfo;
 use coracle_apiserver::admission;
 use coracle_apiserver::authn::{Authenticator, Reference, ServiceAccountTokens};
 use coracle_apiserver::authz::{Chain, Gate};
-use coracle_apiserver::bootstrap::{self, BootstrapConfig};
-use coracle_apiserver::health::Health;
 use coracle_apiserver::pki::{Pki, PkiOptions};
-use coracle_apiserver::server::{self, ApiServer, ServerConfig};
-use coracle_apiserver::store::{MemoryStore, Store};
+use coracle_apiserver::server::{self, EdgeOptions, ServerConfig};
 use http::Request;
 use rcgen::{CertificateParams, DnType, KeyPair};
 use serde_json::{Value, json};
 use std::sync::Arc;
-use tokio_util::sync::CancellationToken;
 
 const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
@@ -26,36 +22,17 @@ const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 pub async fn cluster() -> (Fixture, Arc<Pki>, tempfile::TempDir) {
     let dir = tempfile::tempdir().unwrap();
     let pki = Pki::ensure(dir.path(), PkiOptions::default()).unwrap();
-    let store: Arc<dyn Store> = MemoryStore::new();
-    let cache = server::load_cache(store.clone()).await.unwrap();
+    let (store, cache) = in_memory().await;
     let tokens = Arc::new(ServiceAccountTokens::new(pki.service_account_key()));
     let authorizer = Gate::new(Chain::new(cache.clone(), server::rbac_generation(cache.clone())));
     let admission = admission::Chain::new(cache.clone(), &admission::Config::default()).unwrap();
     let config = ServerConfig {
         authenticator: Some(Arc::new(Authenticator::new(&pki, tokens, cache.clone()).unwrap())),
-        authorizer: authorizer.clone(),
-        admission: Arc::new(admission.guard_escalation(authorizer)),
-        kubelets: None,
-        health: Health::default(),
-        clock: Arc::new(jiff::Timestamp::now),
-        stop: CancellationToken::new(),
+        admission: Arc::new(admission.guard_escalation(authorizer.clone())),
+        ..governed_by(authorizer)
     };
-    let api = ApiServer::new(config, store, cache);
-    let facts = BootstrapConfig {
-        api_addresses: Vec::new(),
-        api_port: 6443,
-        service_ip: [10, 43, 0, 1].into(),
-        service_cidr: "10.43.0.0/16".to_owned(),
-        cluster_cidr: "10.42.0.0/16".to_owned(),
-        dns_ip: None,
-        ca_pem: pki.ca_pem().to_owned(),
-        front_proxy_ca_pem: pki.front_proxy_ca_pem().to_owned(),
-        server_url: "https://192.0.2.1:6443".to_owned(),
-    };
-    bootstrap::apply(api.registry(), &facts).await.unwrap();
-    let router = api.service();
-    let user = Some(UserInfo::authenticated("admin", &["system:masters"]));
-    (Fixture { api, router, user }, pki, dir)
+    let admin = Fixture::of(config, EdgeOptions::default(), store, cache);
+    (admin.bootstrapped(Some(&pki)).await, pki, dir)
 }
 
 pub fn user(fixture: &Fixture, name: &str, groups: &[&str]) -> Fixture {

@@ -1,18 +1,14 @@
 //! Admission plugins that a file configures: limits of events, policies of images.
 
 use super::authorization::write_kubeconfig;
-use super::support::Fixture;
+use super::support::{Fixture, governed_by, in_memory};
 use super::webhooks_support::{Reaction, hook, namespace};
-use coracle_api::UserInfo;
 use coracle_apiserver::admission;
 use coracle_apiserver::authz::{Chain, Gate};
-use coracle_apiserver::health::Health;
-use coracle_apiserver::server::{self, ApiServer, ServerConfig};
-use coracle_apiserver::store::{MemoryStore, Store};
+use coracle_apiserver::server::{self, EdgeOptions, ServerConfig};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use tempfile::TempDir;
-use tokio_util::sync::CancellationToken;
 
 fn admission_with(dir: &TempDir, plugins: &str, enabled: &[&str]) -> admission::Config {
     let path = dir.path().join("admission.yaml");
@@ -27,23 +23,11 @@ fn admission_with(dir: &TempDir, plugins: &str, enabled: &[&str]) -> admission::
 }
 
 async fn admitting(config: &admission::Config) -> Fixture {
-    let store: Arc<dyn Store> = MemoryStore::new();
-    let cache = server::load_cache(store.clone()).await.unwrap();
+    let (store, cache) = in_memory().await;
     let gate = Gate::new(Chain::new(cache.clone(), server::rbac_generation(cache.clone())));
     let chain = admission::Chain::new(cache.clone(), config).unwrap().guard_escalation(gate.clone());
-    let parts = ServerConfig {
-        authenticator: None,
-        authorizer: gate,
-        admission: Arc::new(chain),
-        kubelets: None,
-        health: Health::default(),
-        clock: Arc::new(jiff::Timestamp::now),
-        stop: CancellationToken::new(),
-    };
-    let api = ApiServer::new(parts, store, cache);
-    let router = api.service();
-    let user = Some(UserInfo::authenticated("admin", &["system:masters"]));
-    let fixture = Fixture { api, router, user };
+    let parts = ServerConfig { admission: Arc::new(chain), ..governed_by(gate) };
+    let fixture = Fixture::of(parts, EdgeOptions::default(), store, cache);
     namespace(&fixture, "default", json!({})).await;
     fixture
 }

@@ -3,13 +3,35 @@
 use crate::support::*;
 use crate::toy::{self, API_SERVICES, Mood, SLICES, Toy};
 use axum::body::Body;
+use coracle_api::UserInfo;
 use coracle_apiserver::aggregation::FrontProxy;
+use coracle_apiserver::authz::{Attributes, Authorizer, Decision, rules};
 use coracle_apiserver::pki::{Pki, PkiOptions};
 use coracle_apiserver::server::EdgeOptions;
 use http::Request;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+/// The user `tenant` may do everything in two namespaces, and nothing elsewhere; `nobody` may nothing, all others everything.
+struct Tenancy;
+
+impl Authorizer for Tenancy {
+    fn authorize(&self, asked: &Attributes<'_>) -> Decision {
+        let allowed = match asked.user.name.as_str() {
+            "tenant" => matches!(asked.namespace, "n" | "v1.toy.io"),
+            user => user != "nobody",
+        };
+        match allowed {
+            true => Decision::Allow(String::new()),
+            false => Decision::NoOpinion(String::new()),
+        }
+    }
+
+    fn rules_for(&self, _: &UserInfo, _: &str) -> rules::Resolved {
+        rules::Resolved::default()
+    }
+}
 
 struct World {
     fixture: Fixture,
@@ -20,11 +42,16 @@ struct World {
 impl World {
     /// A server and a toy behind the Service `toy`, which no APIService names yet.
     async fn new() -> Self {
+        Self::authorized_by(Tenancy).await
+    }
+
+    async fn authorized_by(authorizer: impl Authorizer + 'static) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let pki = Pki::ensure(dir.path(), PkiOptions::default()).unwrap();
         let toy = Toy::start("toy.default.svc", &pki).await;
         let front_proxy = Some(FrontProxy::new(pki));
-        let fixture = Fixture::with_options(EdgeOptions { front_proxy, ..EdgeOptions::default() }).await;
+        let options = EdgeOptions { front_proxy, ..EdgeOptions::default() };
+        let fixture = Fixture::authorized_by(authorizer, options).await;
         fixture.api.maintain_aggregation();
         toy.publish(&fixture, "toy").await;
         Self { fixture, toy, _pki: dir }
@@ -106,6 +133,56 @@ async fn requests_go_through_in_the_users_name() {
     let groups: Vec<_> = seen.headers.get_all("x-remote-group").iter().collect();
     assert_eq!(groups, ["system:masters", "system:authenticated"]);
     assert_eq!(header("host"), "toy.default.svc:443");
+}
+
+/// Which of its kinds live in namespaces only that server knows: what is asked for through a namespace is authorized in
+/// it and goes on as it is, so that it is not read there as something else.
+#[tokio::test]
+async fn through_a_namespace_an_aggregated_server_is_asked_for_what_was_authorized() {
+    let world = World::aggregated().await;
+    let tenant = world.fixture.as_user(Some(UserInfo::authenticated("tenant", &[])));
+    let root = "/apis/toy.io/v1";
+    for path in [
+        "things",
+        "things/t",
+        "ships/n",
+        "ships/n/status",
+        "namespaces/n",
+        "ships?fieldSelector=metadata.name%3Dn",
+    ] {
+        let uri = format!("{root}/namespaces/n/{path}");
+        assert_ne!(tenant.get(&uri).await.status, 403, "{uri}");
+        assert_eq!(world.toy.uris().last(), Some(&uri));
+    }
+    let own = "/apis/apiregistration.k8s.io/v1/namespaces/v1.toy.io/apiservices";
+    let (one, finalizers) = (format!("{own}/v1.toy.io"), format!("{own}/v1.toy.io/status"));
+    let elsewhere = [
+        "ships",
+        "ships/n",
+        // The group's own kind of that name is no namespace.
+        "namespaces/n",
+        "namespaces/n/status",
+        "namespaces/o/ships/n",
+        "watch/namespaces/o/things",
+        "namespaces/n/../../ships/n",
+        "namespaces/n/%2e%2e/%2e%2e/ships/n",
+        "namespaces/n/ships/..%2f..%2f..%2fships%2fn",
+        "namespaces/n//ships/n",
+        "namespaces/%6f/ships/n",
+        "namespaces%2fn/ships/n",
+    ];
+    let elsewhere: Vec<String> = elsewhere.iter().map(|path| format!("{root}/{path}")).collect();
+    let before = world.toy.uris().len();
+    for path in elsewhere.iter().chain([&own.to_owned(), &one, &finalizers]) {
+        for method in ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"] {
+            let answer = tenant.ask(method, path, "application/merge-patch+json", "{}").await;
+            assert!(matches!(answer.status.as_u16(), 403 | 404), "{method} {path}: {}", answer.status);
+        }
+    }
+    let asked = world.toy.uris().split_off(before);
+    let asked: Vec<&String> = asked.iter().filter(|uri| uri.starts_with(&format!("{root}/"))).collect();
+    assert!(asked.is_empty(), "{asked:?}");
+    world.fixture.get(&format!("{API_SERVICES}/v1.toy.io")).await.expect(200);
 }
 
 #[tokio::test]

@@ -1,15 +1,12 @@
 //! Authorizers that users configure, against HTTPS servers that are slow, down or lying.
 
-use super::support::Fixture;
+use super::support::{Fixture, governed_by, in_memory};
 use super::webhooks_support::{Hook, Reaction, Shown, hook, serve};
 use coracle_api::UserInfo;
 use coracle_apiserver::admission;
 use coracle_apiserver::authz::config::{Plan, follow};
 use coracle_apiserver::authz::{Gate, Locals};
-use coracle_apiserver::bootstrap::{self, BootstrapConfig};
-use coracle_apiserver::health::Health;
-use coracle_apiserver::server::{self, ApiServer, ServerConfig};
-use coracle_apiserver::store::{MemoryStore, Store};
+use coracle_apiserver::server::{self, EdgeOptions, ServerConfig};
 use http::Request;
 use serde_json::{Value, json};
 use std::path::Path;
@@ -80,8 +77,7 @@ struct Cluster {
 impl Cluster {
     /// With upstream's default roles, admission, and these authorizers.
     async fn new(authorizers: &str) -> Self {
-        let store: Arc<dyn Store> = MemoryStore::new();
-        let cache = server::load_cache(store.clone()).await.unwrap();
+        let (store, cache) = in_memory().await;
         let locals = Locals::new(cache.clone(), server::rbac_generation(cache.clone()));
         let plan = Plan::parse(&document(authorizers)).unwrap_or_else(|mistakes| panic!("{mistakes:#?}"));
         let gate = Gate::new(plan.chain(&locals));
@@ -89,31 +85,9 @@ impl Cluster {
         plugins.disabled.push("ServiceAccount".to_owned());
         plugins.enabled.push("OwnerReferencesPermissionEnforcement".to_owned());
         let chain = admission::Chain::new(cache.clone(), &plugins).unwrap().guard_escalation(gate.clone());
-        let config = ServerConfig {
-            authenticator: None,
-            authorizer: gate.clone(),
-            admission: Arc::new(chain),
-            kubelets: None,
-            health: Health::default(),
-            clock: Arc::new(jiff::Timestamp::now),
-            stop: CancellationToken::new(),
-        };
-        let api = ApiServer::new(config, store, cache);
-        let facts = BootstrapConfig {
-            api_addresses: Vec::new(),
-            api_port: 6443,
-            service_ip: [10, 43, 0, 1].into(),
-            service_cidr: "10.43.0.0/16".to_owned(),
-            cluster_cidr: "10.42.0.0/16".to_owned(),
-            dns_ip: None,
-            ca_pem: String::new(),
-            front_proxy_ca_pem: String::new(),
-            server_url: "https://192.0.2.1:6443".to_owned(),
-        };
-        bootstrap::apply(api.registry(), &facts).await.unwrap();
-        let router = api.service();
-        let user = Some(UserInfo::authenticated("admin", &["system:masters"]));
-        Self { admin: Fixture { api, router, user }, gate, locals }
+        let config = ServerConfig { admission: Arc::new(chain), ..governed_by(gate.clone()) };
+        let admin = Fixture::of(config, EdgeOptions::default(), store, cache).bootstrapped(None).await;
+        Self { admin, gate, locals }
     }
 
     fn user(&self, name: &str) -> Fixture {

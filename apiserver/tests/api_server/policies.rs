@@ -4,12 +4,9 @@ use crate::support::*;
 use coracle_api::UserInfo;
 use coracle_apiserver::admission::{Chain, Config};
 use coracle_apiserver::authz::{Attributes, Authorizer, Decision, Gate, rules};
-use coracle_apiserver::health::Health;
-use coracle_apiserver::server::{self, ApiServer, EdgeOptions, ServerConfig};
-use coracle_apiserver::store::{MemoryStore, Store};
+use coracle_apiserver::server::{EdgeOptions, ServerConfig};
 use serde_json::{Value, json};
 use std::sync::Arc;
-use tokio_util::sync::CancellationToken;
 
 pub const GROUP: &str = "/apis/admissionregistration.k8s.io/v1";
 pub const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
@@ -37,22 +34,11 @@ pub async fn world() -> Fixture {
 }
 
 pub async fn with_options(options: EdgeOptions) -> Fixture {
-    let store: Arc<dyn Store> = MemoryStore::new();
-    let cache = server::load_cache(store.clone()).await.unwrap();
+    let (store, cache) = in_memory().await;
     let authorizer = Gate::local(NoSecretsForTheWeak);
     let chain = Chain::new(cache.clone(), &Config::default()).unwrap().guard_escalation(authorizer.clone());
-    let config = ServerConfig {
-        authenticator: None,
-        authorizer,
-        admission: Arc::new(chain),
-        kubelets: None,
-        health: Health::default(),
-        clock: Arc::new(jiff::Timestamp::now),
-        stop: CancellationToken::new(),
-    };
-    let api = ApiServer::with_options(config, options, store, cache);
-    let router = api.service();
-    let fixture = Fixture { api, router, user: Some(UserInfo::authenticated("admin", &["system:masters"])) };
+    let config = ServerConfig { admission: Arc::new(chain), ..governed_by(authorizer) };
+    let fixture = Fixture::of(config, options, store, cache);
     let namespace = json!({ "metadata": { "name": "default", "labels": { "team": "blue" } } });
     fixture.post("/api/v1/namespaces", &namespace).await.expect(201);
     fixture

@@ -6,9 +6,11 @@ use bytes::{Bytes, BytesMut};
 use coracle_api::UserInfo;
 use coracle_apiserver::authn::Authenticator;
 use coracle_apiserver::authz::{Attributes, Authorizer, Decision, Gate, rules};
+use coracle_apiserver::bootstrap::{self, BootstrapConfig};
 use coracle_apiserver::cache::Cache;
 use coracle_apiserver::connect::KubeletClient;
 use coracle_apiserver::health::Health;
+use coracle_apiserver::pki::Pki;
 use coracle_apiserver::registry::AdmitAll;
 use coracle_apiserver::server::{self, ApiServer, EdgeOptions, ServerConfig};
 use coracle_apiserver::store::{MemoryStore, Store};
@@ -38,6 +40,26 @@ impl Authorizer for Everybody {
 
     fn rules_for(&self, _: &UserInfo, _: &str) -> rules::Resolved {
         rules::Resolved::default()
+    }
+}
+
+/// An empty store, and what is read of it.
+pub async fn in_memory() -> (Arc<dyn Store>, Arc<Cache>) {
+    let store: Arc<dyn Store> = MemoryStore::new();
+    let cache = server::load_cache(store.clone()).await.unwrap();
+    (store, cache)
+}
+
+/// The parts of a server that admits everything, knows nobody by credentials, and has no way to kubelets.
+pub fn governed_by(authorizer: Arc<Gate>) -> ServerConfig {
+    ServerConfig {
+        authenticator: None,
+        authorizer,
+        admission: Arc::new(AdmitAll),
+        kubelets: None,
+        health: Health::default(),
+        clock: Arc::new(jiff::Timestamp::now),
+        stop: CancellationToken::new(),
     }
 }
 
@@ -94,17 +116,19 @@ impl Fixture {
 
     /// For tests of what leads to kubelets, pods and services.
     pub async fn with_kubelets(options: EdgeOptions, kubelets: Option<KubeletClient>) -> Self {
-        let store: Arc<dyn Store> = MemoryStore::new();
-        let cache = server::load_cache(store.clone()).await.unwrap();
-        let config = ServerConfig {
-            authenticator: None,
-            authorizer: Gate::local(Everybody),
-            admission: Arc::new(AdmitAll),
-            kubelets,
-            health: Health::default(),
-            clock: Arc::new(jiff::Timestamp::now),
-            stop: CancellationToken::new(),
-        };
+        let (store, cache) = in_memory().await;
+        let config = ServerConfig { kubelets, ..governed_by(Gate::local(Everybody)) };
+        Self::of(config, options, store, cache)
+    }
+
+    /// For tests of who may do what.
+    pub async fn authorized_by(authorizer: impl Authorizer + 'static, options: EdgeOptions) -> Self {
+        let (store, cache) = in_memory().await;
+        Self::of(governed_by(Gate::local(authorizer)), options, store, cache)
+    }
+
+    /// A server of these parts; the user is a member of `system:masters`.
+    pub fn of(config: ServerConfig, options: EdgeOptions, store: Arc<dyn Store>, cache: Arc<Cache>) -> Self {
         let api = ApiServer::with_options(config, options, store, cache);
         let router = api.service();
         Self { api, router, user: Some(UserInfo::authenticated("admin", &["system:masters"])) }
@@ -115,18 +139,28 @@ impl Fixture {
         make: impl FnOnce(Arc<Cache>) -> Option<Arc<Authenticator>>,
     ) -> Self {
         let cache = server::load_cache(store.clone()).await.unwrap();
-        let config = ServerConfig {
-            authenticator: make(cache.clone()),
-            authorizer: Gate::local(Everybody),
-            admission: Arc::new(AdmitAll),
-            kubelets: None,
-            health: Health::default(),
-            clock: Arc::new(jiff::Timestamp::now),
-            stop: CancellationToken::new(),
+        let authenticator = make(cache.clone());
+        let config = ServerConfig { authenticator, ..governed_by(Gate::local(Everybody)) };
+        Self::of(config, EdgeOptions::default(), store, cache)
+    }
+
+    /// With upstream's default roles and the objects that every cluster begins with. `pki` is for certificates that they
+    /// name.
+    pub async fn bootstrapped(self, pki: Option<&Pki>) -> Self {
+        let pem = |of: fn(&Pki) -> &str| pki.map_or_else(String::new, |pki| of(pki).to_owned());
+        let facts = BootstrapConfig {
+            api_addresses: Vec::new(),
+            api_port: 6443,
+            service_ip: [10, 43, 0, 1].into(),
+            service_cidr: "10.43.0.0/16".to_owned(),
+            cluster_cidr: "10.42.0.0/16".to_owned(),
+            dns_ip: None,
+            ca_pem: pem(Pki::ca_pem),
+            front_proxy_ca_pem: pem(Pki::front_proxy_ca_pem),
+            server_url: "https://192.0.2.1:6443".to_owned(),
         };
-        let api = ApiServer::new(config, store, cache);
-        let router = api.service();
-        Self { api, router, user: Some(UserInfo::authenticated("admin", &["system:masters"])) }
+        bootstrap::apply(self.api.registry(), &facts).await.unwrap();
+        self
     }
 
     pub fn as_user(&self, user: Option<UserInfo>) -> Self {

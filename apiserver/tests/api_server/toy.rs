@@ -108,6 +108,11 @@ impl Toy {
         seen.remove(at.unwrap_or_else(|| panic!("nobody asked for {path}")))
     }
 
+    /// All paths with their queries that somebody asked for.
+    pub fn uris(&self) -> Vec<String> {
+        self.state.seen.lock().iter().map(|seen| seen.uri.clone()).collect()
+    }
+
     pub fn asked(&self, path: &str) -> usize {
         self.state.seen.lock().iter().filter(|s| s.uri == path).count()
     }

@@ -1,15 +1,14 @@
 //! Webhooks on loopback: TLS servers that answer as a test wants, and configurations that lead to them.
 
-use crate::support::{Fixture, PATIENCE};
+use crate::support::{Fixture, PATIENCE, governed_by, in_memory};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
 use coracle_api::UserInfo;
 use coracle_apiserver::admission::{Chain, Config};
 use coracle_apiserver::authz::{Attributes, Authorizer, Decision, Gate, rules};
-use coracle_apiserver::health::Health;
-use coracle_apiserver::server::{self, ApiServer, EdgeOptions, ServerConfig};
-use coracle_apiserver::store::{Durability, MemoryStore, Op, Store, Txn};
+use coracle_apiserver::server::{EdgeOptions, ServerConfig};
+use coracle_apiserver::store::{Durability, Op, Txn};
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
@@ -246,24 +245,14 @@ pub async fn server() -> Fixture {
 }
 
 pub async fn server_with(options: EdgeOptions) -> Fixture {
-    let store: Arc<dyn Store> = MemoryStore::new();
-    let cache = server::load_cache(store.clone()).await.unwrap();
+    let (store, cache) = in_memory().await;
     let authorizer = Gate::local(Everybody);
     let mut plugins = Config::default();
     plugins.disabled.push("ServiceAccount".to_owned());
     let chain = Chain::new(cache.clone(), &plugins).unwrap().guard_escalation(authorizer.clone());
-    let config = ServerConfig {
-        authenticator: None,
-        authorizer,
-        admission: Arc::new(chain),
-        kubelets: None,
-        health: Health::default(),
-        clock: Arc::new(jiff::Timestamp::now),
-        stop: CancellationToken::new(),
-    };
-    let api = ApiServer::with_options(config, options, store, cache);
-    let router = api.service();
-    let fixture = Fixture { api, router, user: Some(UserInfo::authenticated("jane", &["dev"])) };
+    let config = ServerConfig { admission: Arc::new(chain), ..governed_by(authorizer) };
+    let fixture = Fixture::of(config, options, store, cache);
+    let fixture = fixture.as_user(Some(UserInfo::authenticated("jane", &["dev"])));
     namespace(&fixture, "default", json!({})).await;
     fixture
 }

@@ -2,17 +2,13 @@
 
 use super::support::{Answer, Fixture, pod};
 use coracle_api::{FieldSelector, LabelSelector, UserInfo};
-use coracle_apiserver::authz::{Attributes, Authorizer, Decision, Gate, rules};
-use coracle_apiserver::health::Health;
-use coracle_apiserver::registry::AdmitAll;
-use coracle_apiserver::server::{self, ApiServer, ServerConfig};
-use coracle_apiserver::store::{MemoryStore, Store};
+use coracle_apiserver::authz::{Attributes, Authorizer, Decision, rules};
+use coracle_apiserver::server::EdgeOptions;
 use parking_lot::Mutex;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use serde_json::{Value, json};
 use std::sync::Arc;
-use tokio_util::sync::CancellationToken;
 
 /// What an authorizer was asked.
 #[derive(Clone, Debug, Default)]
@@ -51,20 +47,7 @@ const PODS: [(&str, &str, &str, &str); 4] =
     [("m", "a", "x", "1"), ("m", "b", "y", ""), ("o", "a", "y", "1"), ("o", "b", "x", "")];
 
 async fn world(witness: Witness) -> Fixture {
-    let store: Arc<dyn Store> = MemoryStore::new();
-    let cache = server::load_cache(store.clone()).await.unwrap();
-    let config = ServerConfig {
-        authenticator: None,
-        authorizer: Gate::local(witness),
-        admission: Arc::new(AdmitAll),
-        kubelets: None,
-        health: Health::default(),
-        clock: Arc::new(jiff::Timestamp::now),
-        stop: CancellationToken::new(),
-    };
-    let api = ApiServer::new(config, store, cache);
-    let router = api.service();
-    let fixture = Fixture { api, router, user: Some(UserInfo::authenticated("admin", &["system:masters"])) };
+    let fixture = Fixture::authorized_by(witness, EdgeOptions::default()).await;
     for namespace in ["m", "o"] {
         fixture.post("/api/v1/namespaces", &json!({ "metadata": { "name": namespace } })).await.expect(201);
     }

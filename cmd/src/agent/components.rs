@@ -2,10 +2,11 @@
 
 use super::identity::{Identity, Role};
 use super::settings::Agent;
-use super::{chain, transport};
+use super::transport;
 use crate::config::Component;
 use crate::node::{self, BoxError};
 use crate::supervise::Supervisor;
+use coracle_api::error::chain;
 use coracle_apiserver::pki::joined_kubelet_tls;
 use coracle_client::{Context, Informers};
 use k8s_openapi::api::core::v1::{ConfigMap, Service};

@@ -3,8 +3,9 @@
 
 use super::request::{self, Wanted};
 use super::settings::Agent;
-use super::{chain, discovery, transport};
+use super::{discovery, transport};
 use coracle_api::certificate::{Holder, Name};
+use coracle_api::error::chain;
 use coracle_apiserver::pki::{read_private, write_private};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;

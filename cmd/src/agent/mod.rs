@@ -61,17 +61,3 @@ async fn run(args: AgentArgs) -> Result<(), String> {
         }
     }
 }
-
-/// An error with everything behind it, each part once.
-pub fn chain(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let words = cause.to_string();
-        if !text.contains(&words) {
-            text = format!("{text}: {words}");
-        }
-        source = cause.source();
-    }
-    text
-}

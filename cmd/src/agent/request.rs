@@ -1,7 +1,7 @@
 //! Certificates by way of the certificates API
 //! (<https://kubernetes.io/docs/reference/access-authn-authz/certificate-signing-requests/>).
 
-use super::chain;
+use coracle_api::error::chain;
 use coracle_client::informer::decode;
 use coracle_client::{Change, Reflector, Selection};
 use k8s_openapi::ByteString;

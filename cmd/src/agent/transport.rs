@@ -1,10 +1,10 @@
 //! Clients over HTTPS.
 
-use super::chain;
 use super::identity::Certificate;
 use axum::http::Uri;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use coracle_api::error::chain;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use std::time::Duration;

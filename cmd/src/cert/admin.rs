@@ -25,10 +25,10 @@ pub fn run(args: CertAdminArgs) -> Result<(), String> {
     let group = if args.super_ { MASTERS } else { ADMINS };
     let dir = args.data_dir.join("pki");
     let (signed, ca_pem) = sign_client_in(&dir, &args.user, &[group], life, Timestamp::now())
-        .map_err(|e| crate::agent::chain(&e))?;
+        .map_err(|e| coracle_api::error::chain(&e))?;
     let text = render(&server, &ca_pem, &args.user, &signed.cert_pem, &signed.key_pem);
     match args.output {
-        Some(path) => write_private(&path, text).map_err(|e| crate::agent::chain(&e)),
+        Some(path) => write_private(&path, text).map_err(|e| coracle_api::error::chain(&e)),
         None => {
             print!("{text}");
             Ok(())

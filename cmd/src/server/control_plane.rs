@@ -1,7 +1,7 @@
 //! Store, certificates, API server and the objects every cluster begins with.
 
 use super::identity::Clients;
-use super::{StartError, reloaded, revoked};
+use super::{StartError, reloaded, revoked, role};
 use crate::config::{Backend, Component, Config};
 use coracle_apiserver::admission;
 use coracle_apiserver::aggregation::FrontProxy;
@@ -124,10 +124,19 @@ impl ControlPlane {
         tasks.extend(api.track_legacy_tokens());
         tasks.extend(followed);
         tasks.extend(api.follow_revocations());
+        tasks.extend(api.check_node_addresses());
         tasks.push(reload::maintain(encrypting, source, api.health().clone(), own_stop.clone()));
         tasks.push(renew(pki.clone(), url.clone(), config, stop.clone()));
         let client = Clients::new(api.clone()).privileged("system:coracle:certificates");
         let admin = revoked::watch(client, pki.clone(), url.clone(), config.kubeconfig.clone());
+        if config.runs(Component::Kubelet) {
+            let client = Clients::new(api.clone()).privileged("system:coracle:role");
+            let labelled = role::keep(client, config.node_name.clone());
+            let until = stop.clone();
+            tasks.push(tokio::spawn(async move {
+                until.run_until_cancelled(labelled).await;
+            }));
+        }
         tasks.push(tokio::spawn(async move {
             stop.run_until_cancelled(admin).await;
         }));

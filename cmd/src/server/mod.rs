@@ -6,6 +6,7 @@ mod control_plane;
 mod identity;
 mod reloaded;
 mod revoked;
+pub mod role;
 
 pub use control_plane::ControlPlane;
 
@@ -24,13 +25,7 @@ pub struct StartError(String);
 impl StartError {
     /// `what` failed because of `error`, whose whole chain is shown.
     pub fn new(what: &str, error: impl std::error::Error) -> Self {
-        let mut text = format!("{what}: {error}");
-        let mut source = error.source();
-        while let Some(cause) = source {
-            text = format!("{text}: {cause}");
-            source = cause.source();
-        }
-        Self(text)
+        Self(format!("{what}: {}", coracle_api::error::chain(&error)))
     }
 }
 

@@ -1,6 +1,7 @@
 //! Which addresses each Service of type LoadBalancer gets. Nothing here does I/O.
 
 use crate::common::services::{self, Family};
+use coracle_api::node_addresses::{CHECKED_ADDRESSES, checked};
 use coracle_api::validation::is_machine_address;
 use coracle_client::ObjectKey;
 use coracle_client::informer::{deleting, uid_of};
@@ -24,8 +25,11 @@ type Socket = (IpAddr, String, i32);
 pub struct Gate {
     pub name: String,
     pub ready: bool,
-    /// The external ones of a family, or the internal ones where there are none.
+    /// The external ones of a family, or where there are none the internal ones at which the API server met the node:
+    /// a node can claim any.
     pub addresses: Vec<IpAddr>,
+    /// Internal ones where it was not met, or not yet.
+    pub claimed: Vec<IpAddr>,
     /// The kubelet's port.
     pub kubelet: i32,
 }
@@ -52,14 +56,22 @@ pub fn gate(node: &Node) -> Option<Gate> {
         // Every machine would lead what it sends to its own loopback to the Services.
         typed.filter(|ip: &IpAddr| ip.is_ipv6() == v6 && is_machine_address(*ip)).collect()
     };
-    let mut addresses = Vec::new();
+    let met = checked(node.annotations().get(CHECKED_ADDRESSES).map(String::as_str));
+    let (mut addresses, mut claimed) = (Vec::new(), Vec::new());
     for v6 in [false, true] {
         let outside = of("ExternalIP", v6);
-        addresses.extend(if outside.is_empty() { of("InternalIP", v6) } else { outside });
+        if !outside.is_empty() {
+            addresses.extend(outside);
+            continue;
+        }
+        let (known, unknown): (Vec<IpAddr>, _) =
+            of("InternalIP", v6).into_iter().partition(|ip| met.contains(&ip.to_canonical()));
+        addresses.extend(known);
+        claimed.extend::<Vec<IpAddr>>(unknown);
     }
     let ready = status.conditions.iter().flatten().any(|c| c.type_ == "Ready" && c.status == "True");
     let endpoints = status.daemon_endpoints.as_ref().and_then(|d| d.kubelet_endpoint.as_ref());
-    Some(Gate { name: node.name_any(), ready, addresses, kubelet: endpoints.map_or(0, |e| e.port) })
+    Some(Gate { name: node.name_any(), ready, addresses, claimed, kubelet: endpoints.map_or(0, |e| e.port) })
 }
 
 /// Whether this implementation answers for the Service; one with a class is somebody else's.
@@ -166,9 +178,21 @@ fn share(service: &Service, world: &World, gates: &[Gate], taken: &BTreeMap<Sock
         return Ok(free.into_iter().map(entry).collect());
     }
     Err(conflict.unwrap_or_else(|| match asked {
-        Some(ip) => format!("no node that takes traffic has the address {ip}"),
-        None => "no node has an address of the Service's IP families".to_owned(),
+        Some(ip) => format!("no node that takes traffic has the address {ip}{}", unmet(&open)),
+        None => format!("no node has an address of the Service's IP families{}", unmet(&open)),
     }))
+}
+
+/// What is said of nodes that claim addresses where the API server did not meet them.
+fn unmet(gates: &[&Gate]) -> String {
+    let unmet =
+        gates.iter().flat_map(|gate| gate.claimed.iter().map(move |ip| format!("{} at {ip}", gate.name)));
+    let unmet: Vec<String> = unmet.collect();
+    if unmet.is_empty() {
+        String::new()
+    } else {
+        format!("; not met by the API server: {}", unmet.join(", "))
+    }
 }
 
 fn entry(ip: IpAddr) -> LoadBalancerIngress {

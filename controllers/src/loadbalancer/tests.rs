@@ -3,7 +3,9 @@ use serde_json::{Value, json};
 
 fn node(name: &str, addresses: &[(&str, &str)], ready: &str, labels: Value) -> Arc<Node> {
     let addresses: Vec<Value> = addresses.iter().map(|(t, a)| json!({ "type": t, "address": a })).collect();
-    let value = json!({ "metadata": { "name": name, "labels": labels }, "status": { "addresses": addresses,
+    let met = json!({ CHECKED_ADDRESSES: "192.0.2.1,192.0.2.2,192.0.2.3,192.0.2.4,2001:db8::2,127.0.0.1" });
+    let metadata = json!({ "name": name, "labels": labels, "annotations": met });
+    let value = json!({ "metadata": metadata, "status": { "addresses": addresses,
         "conditions": [{ "type": "Ready", "status": ready }],
         "daemonEndpoints": { "kubeletEndpoint": { "Port": 10250 } } } });
     Arc::new(serde_json::from_value(value).unwrap())
@@ -77,6 +79,17 @@ fn a_service_gets_the_addresses_of_ready_nodes_in_its_families() {
         show(vec![service("s", 80, 0, json!({}))], vec![], vec![]),
         ["s=!there are no available nodes"]
     );
+}
+
+/// A node can claim any address: what the cluster sends there must not go to its Services.
+#[test]
+fn a_claimed_address_is_nobodys() {
+    let service = || vec![service("s", 80, 0, json!({}))];
+    let liar = || node("liar", &[("InternalIP", "198.51.100.7")], "True", json!({}));
+    let why = "s=!no node has an address of the Service's IP families; not met by the API server: liar at 198.51.100.7";
+    assert_eq!(show(service(), vec![liar()], vec![]), [why]);
+    let honest = node("a", &[("InternalIP", "192.0.2.1")], "True", json!({}));
+    assert_eq!(show(service(), vec![honest, liar()], vec![]), ["s=192.0.2.1"]);
 }
 
 #[test]

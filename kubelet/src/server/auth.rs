@@ -18,15 +18,25 @@ use rustls_pki_types::CertificateDer;
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-/// How long a good token and a permission are believed; upstream's kubelet: two and five minutes. Shorter, because a
-/// question costs no network here.
-const GOOD: Duration = Duration::from_secs(60);
+/// How long a good token and a permission are believed; upstream's kubelet: two and five minutes. So short, because who
+/// is taken back must be out at once; long enough that the requests of one page or one scrape ask once. A question costs
+/// a millisecond, and no network on the server's own node.
+const GOOD: Duration = Duration::from_secs(1);
 
 /// How long a refusal is believed; upstream: 30 s. Just long enough to blunt a client that hammers.
 const BAD: Duration = Duration::from_secs(5);
+
+/// How often it is asked whether the client of a stream may still. All streams of one client share the answer.
+const STREAMS_ASK: Duration = Duration::from_secs(1);
+
+/// The API server, as its certificate names it (upstream's). It ends the streams that it carries when their clients are
+/// taken back, so nobody is asked about them again.
+const API_SERVER: &str = "kube-apiserver-kubelet-client";
 
 /// Answers kept of each kind. Some hundred bytes each; the oldest go when more are asked for.
 const KEPT: usize = 512;
@@ -38,6 +48,21 @@ pub(super) struct User {
     pub uid: String,
     pub groups: Vec<String>,
     pub extra: BTreeMap<String, Vec<String>>,
+}
+
+/// A client that may do what it asked for.
+#[derive(Clone, Debug)]
+pub(super) struct Admitted {
+    by: By,
+    verb: &'static str,
+    subresource: &'static str,
+}
+
+/// What showed who it is.
+#[derive(Clone, Debug)]
+enum By {
+    Certificate(User),
+    Token(String),
 }
 
 /// What a connection's client certificate says.
@@ -106,24 +131,27 @@ impl Gate {
     }
 
     /// 401 for who is not known, 403 for who may not. A bad certificate leaves the bearer token.
-    pub async fn admit(&self, request: &Parts, peer: &Peer) -> Result<(), HttpError> {
-        let user = match peer {
-            Peer::User { user, not_after } if Timestamp::now().as_second() <= *not_after => user.clone(),
-            Peer::NoCertificate => self.bearer(&request.headers).await?,
+    pub async fn admit(&self, request: &Parts, peer: &Peer) -> Result<Admitted, HttpError> {
+        let by = match peer {
+            Peer::User { user, not_after } if Timestamp::now().as_second() <= *not_after => {
+                By::Certificate(user.clone())
+            }
+            Peer::NoCertificate => By::bearer(&request.headers)?,
             Peer::User { .. } => {
                 tracing::debug!("client certificate has expired");
-                self.bearer(&request.headers).await?
+                By::bearer(&request.headers)?
             }
             Peer::Refused(reason) => {
                 tracing::debug!(reason, "client certificate refused");
-                self.bearer(&request.headers).await?
+                By::bearer(&request.headers)?
             }
         };
+        let user = self.user(&by).await?.ok_or_else(unauthorized)?;
         let verb = access::verb(&request.method);
         let subresources = access::subresources(request.uri.path());
         for subresource in subresources {
             if self.allowed(&user, verb, subresource).await? {
-                return Ok(());
+                return Ok(Admitted { by, verb, subresource });
             }
         }
         let text = format!(
@@ -134,22 +162,41 @@ impl Gate {
         Err(HttpError::new(StatusCode::FORBIDDEN, text))
     }
 
-    async fn bearer(&self, headers: &HeaderMap) -> Result<User, HttpError> {
-        let unauthorized = || HttpError::new(StatusCode::UNAUTHORIZED, "Unauthorized");
-        let token = headers
-            .get(header::AUTHORIZATION)
-            .and_then(|value| value.to_str().ok())
-            .and_then(|value| value.split_once(' '))
-            .filter(|(scheme, token)| scheme.eq_ignore_ascii_case("bearer") && !token.trim().is_empty())
-            .map(|(_, token)| token.trim())
-            .ok_or_else(unauthorized)?;
+    /// Waits until the client may no more what it was admitted for. Nobody is refused because the API server could not
+    /// be asked: what runs, runs on.
+    pub async fn refused(self: Arc<Self>, admitted: Admitted) {
+        let Admitted { by, verb, subresource } = admitted;
+        if matches!(&by, By::Certificate(user) if user.name == API_SERVER) {
+            return std::future::pending().await;
+        }
+        loop {
+            tokio::time::sleep(STREAMS_ASK).await;
+            let may = match self.user(&by).await {
+                Ok(Some(user)) => self.allowed(&user, verb, subresource).await,
+                Ok(None) => return,
+                Err(error) => Err(error),
+            };
+            match may {
+                Ok(true) => {}
+                Ok(false) => return,
+                Err(error) => tracing::debug!(?error, "whether a stream may go on cannot be asked"),
+            }
+        }
+    }
+
+    /// The user; `None` for a token of nobody.
+    async fn user(&self, by: &By) -> Result<Option<User>, HttpError> {
+        let token = match by {
+            By::Certificate(user) => return Ok(Some(user.clone())),
+            By::Token(token) => token,
+        };
         let key: [u8; 32] = Sha256::digest(token).into();
         if let Some(known) = self.tokens.get(&key) {
-            return known.ok_or_else(unauthorized);
+            return Ok(known);
         }
         let user = self.review(token).await?;
         self.tokens.put(key, user.clone(), if user.is_some() { GOOD } else { BAD });
-        user.ok_or_else(unauthorized)
+        Ok(user)
     }
 
     async fn review(&self, token: &str) -> Result<Option<User>, HttpError> {
@@ -213,6 +260,21 @@ impl Gate {
             .await
             .map_err(|error| HttpError::internal(format!("access review: {error}")))?;
         Ok(answer.status.unwrap_or_default())
+    }
+}
+
+fn unauthorized() -> HttpError {
+    HttpError::new(StatusCode::UNAUTHORIZED, "Unauthorized")
+}
+
+impl By {
+    /// The first `Authorization` header, as the API server reads it.
+    fn bearer(headers: &HeaderMap) -> Result<Self, HttpError> {
+        let text = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+        let bearer = text
+            .and_then(|value| value.split_once(' '))
+            .filter(|(scheme, token)| scheme.eq_ignore_ascii_case("bearer") && !token.trim().is_empty());
+        bearer.map(|(_, token)| Self::Token(token.trim().to_owned())).ok_or_else(unauthorized)
     }
 }
 

@@ -3,8 +3,8 @@
 use crate::cri::RuntimeError;
 use crate::streaming::StreamError;
 use axum::body::Body;
+use coracle_api::error::chain;
 use http::{HeaderValue, Response, StatusCode, header};
-use std::error::Error;
 
 /// A failed request. `retry_after_seconds` goes with 429.
 #[derive(Debug)]
@@ -41,18 +41,6 @@ impl HttpError {
         }
         response
     }
-}
-
-/// The text of an error and of all its causes.
-fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text
 }
 
 /// As upstream's streaming server maps gRPC codes.

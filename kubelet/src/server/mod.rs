@@ -17,7 +17,7 @@ pub use stats::{Cgroups, Files, Share, VolumeStats};
 
 use crate::pods_api::PodsApi;
 use crate::streaming::Ends;
-use auth::Gate;
+use auth::{Admitted, Gate};
 use axum::body::Body;
 use coracle_client::Context;
 use coracle_listen::{Limits, Place, Places, Settings};
@@ -82,7 +82,7 @@ pub(crate) struct Server {
     pub(crate) stop: CancellationToken,
     /// Likewise, when nothing moves for so long.
     pub(crate) stream_idle: Duration,
-    gate: Gate,
+    gate: Arc<Gate>,
 }
 
 /// Serves until `context.stop` is cancelled; then all connections are closed. `context.client` is the kubelet's own
@@ -106,7 +106,7 @@ pub async fn serve(
 ) {
     let server = Arc::new(Server {
         pods,
-        gate: Gate::new(context.client, config.node_name.clone(), config.judge),
+        gate: Arc::new(Gate::new(context.client, config.node_name.clone(), config.judge)),
         node_name: config.node_name,
         log_root: config.log_root,
         pods_dir: config.pods_dir,
@@ -149,19 +149,21 @@ impl coracle_listen::Front for Front {
 }
 
 impl Server {
-    fn ends(&self) -> Ends<'_> {
-        Ends { stop: &self.stop, idle: self.stream_idle }
+    /// What ends that which an admitted request begins.
+    fn ends(&self, admitted: Admitted) -> Ends {
+        let refused = Box::pin(self.gate.clone().refused(admitted));
+        Ends { stop: self.stop.clone(), idle: self.stream_idle, refused }
     }
 
     /// Authenticates, authorizes and answers. Errors become plain text, as upstream's kubelet words them.
     async fn handle(self: Arc<Self>, request: Request<Body>, peer: &auth::Peer) -> Response<Body> {
         let answer = async {
             let (parts, body) = request.into_parts();
-            self.gate.admit(&parts, peer).await?;
+            let admitted = self.gate.admit(&parts, peer).await?;
             if let Some(place) = parts.extensions.get::<Arc<Place>>() {
                 place.known();
             }
-            routes::answer(&self, Request::from_parts(parts, body)).await
+            routes::answer(&self, Request::from_parts(parts, body), admitted).await
         };
         answer.await.unwrap_or_else(HttpError::into_response)
     }

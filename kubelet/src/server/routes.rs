@@ -1,5 +1,6 @@
 //! Paths of the kubelet's server.
 
+use super::auth::Admitted;
 use super::error::HttpError;
 use super::{Server, logs, metrics, node_logs, stats, streams};
 use crate::streaming;
@@ -14,6 +15,7 @@ use std::sync::Arc;
 pub(super) async fn answer(
     server: &Arc<Server>,
     request: Request<Body>,
+    admitted: Admitted,
 ) -> Result<Response<Body>, HttpError> {
     let path = request.uri().path().to_owned();
     let segments: Vec<String> = path
@@ -23,7 +25,7 @@ pub(super) async fn answer(
         .collect();
     let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
     if let [verb @ ("exec" | "attach" | "portForward" | "run"), rest @ ..] = segments.as_slice() {
-        return streams::answer(server, request, verb, rest).await;
+        return streams::answer(server, request, verb, rest, admitted).await;
     }
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
         return Err(HttpError::new(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed"));
@@ -34,7 +36,8 @@ pub(super) async fn answer(
         ["runningpods"] => Ok(running(server)),
         ["configz"] => Ok(json_body(&json!({ "kubeletconfig": server.configz }))),
         ["containerLogs", namespace, pod, container] => {
-            let log = logs::answer(server, request.uri().query(), namespace, pod, container)?;
+            let ends = server.ends(admitted);
+            let log = logs::answer(server, request.uri().query(), namespace, pod, container, ends)?;
             let upgrade = streaming::upgrade_of(request.headers()).map(str::to_owned);
             match upgrade.is_some_and(|protocol| protocol.eq_ignore_ascii_case("websocket")) {
                 true => Ok(streaming::messages(request, log.into_body(), &server.stop)?),

@@ -1,6 +1,7 @@
 //! `/exec`, `/attach`, `/portForward` and `/run`.
 
 use super::Server;
+use super::auth::Admitted;
 use super::error::HttpError;
 use super::routes::text;
 use crate::cri::api;
@@ -22,6 +23,7 @@ pub(super) async fn answer(
     request: Request<Body>,
     verb: &str,
     rest: &[&str],
+    admitted: Admitted,
 ) -> Result<Response<Body>, HttpError> {
     let (namespace, pod, uid, container) = match (verb, rest) {
         ("portForward", [namespace, pod]) => (*namespace, *pod, None, ""),
@@ -46,7 +48,7 @@ pub(super) async fn answer(
                 "attach" => attach(server, &handle, container, &query).await?,
                 _ => port_forward(server, &handle, &query).await?,
             };
-            Ok(streaming::serve(request, &url, kind, server.ends()).await?)
+            Ok(streaming::serve(request, &url, kind, server.ends(admitted)).await?)
         }
         _ => Err(HttpError::new(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed")),
     }

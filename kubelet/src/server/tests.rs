@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::Pod;
 use rcgen::{CertificateParams, DnType, KeyPair};
 use serde_json::{Value, json};
 use std::convert::Infallible;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 struct NoPods;
 
@@ -68,7 +68,7 @@ fn server_of(pods: Arc<dyn PodsApi>, questions: Arc<AtomicUsize>, cgroups: &std:
     let judge: Judge = Arc::new(|chain| if chain.len() == 1 { Ok(()) } else { Err("untrusted".to_owned()) });
     Arc::new(Server {
         pods,
-        gate: Gate::new(client, "n1".to_owned(), judge),
+        gate: Arc::new(Gate::new(client, "n1".to_owned(), judge)),
         node_name: "n1".to_owned(),
         log_root: PathBuf::from("/nonexistent"),
         pods_dir: PathBuf::from("/nonexistent"),
@@ -177,7 +177,7 @@ async fn a_connection_does_not_outlive_its_certificate() {
     assert_eq!(status, StatusCode::OK, "a token beside it counts");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn answers_of_the_api_are_remembered() {
     let questions = Arc::new(AtomicUsize::new(0));
     let server = server(questions.clone());
@@ -185,6 +185,55 @@ async fn answers_of_the_api_are_remembered() {
         ask(&server, &Peer::NoCertificate, Method::GET, "/pods", "good").await;
     }
     assert_eq!(questions.load(Ordering::SeqCst), 2, "one token review, one access review");
+}
+
+/// An API that knows the token `good`, and lets everybody do everything, as long as it is told to.
+fn gate(knows: Arc<AtomicBool>, allows: Arc<AtomicBool>) -> Arc<Gate> {
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let (knows, allows) = (knows.load(Ordering::SeqCst), allows.load(Ordering::SeqCst));
+        async move {
+            let tokens = request.uri().path().ends_with("tokenreviews");
+            let bytes = request.into_body().collect().await.unwrap().to_bytes();
+            let mut answer: Value = serde_json::from_slice(&bytes).unwrap();
+            answer["status"] = match tokens {
+                true => json!({ "authenticated": knows, "user": { "username": "alice" } }),
+                false => json!({ "allowed": allows }),
+            };
+            Ok::<_, Infallible>(Response::new(Body::from(answer.to_string())))
+        }
+    });
+    let judge: Judge = Arc::new(|_| Ok(()));
+    Arc::new(Gate::new(in_process::<_, Body, _>(service, UserInfo::anonymous()), "n1".to_owned(), judge))
+}
+
+/// Whoever's token or right is taken back has no stream a second or two later; who keeps both, keeps it.
+#[tokio::test(start_paused = true)]
+async fn streams_end_with_the_right_to_them() {
+    let (yes, no) = (|| Arc::new(AtomicBool::new(true)), Duration::from_secs(3600));
+    let by_token = Request::get("/exec/a/b/c").header(header::AUTHORIZATION, "Bearer good");
+    let (by_token, ()) = by_token.body(()).unwrap().into_parts();
+    let (by_certificate, ()) = Request::get("/exec/a/b/c").body(()).unwrap().into_parts();
+    for (parts, certificate_of, ends_with) in
+        [(&by_token, None, "token"), (&by_token, None, "right"), (&by_certificate, Some("alice"), "right")]
+    {
+        let (knows, allows) = (yes(), yes());
+        let gate = gate(knows.clone(), allows.clone());
+        let peer = certificate_of.map_or(Peer::NoCertificate, |name| gate.peer(&[certificate(name)]));
+        let admitted = gate.admit(parts, &peer).await.unwrap();
+        let mut refused = Box::pin(gate.clone().refused(admitted));
+        tokio::time::timeout(no, refused.as_mut()).await.expect_err("nothing was taken back");
+        if ends_with == "token" { &knows } else { &allows }.store(false, Ordering::SeqCst);
+        let began = tokio::time::Instant::now();
+        refused.await;
+        assert!(began.elapsed() <= Duration::from_secs(2), "{ends_with}: {:?}", began.elapsed());
+    }
+    // What the API server carries, it ends itself.
+    let (knows, allows) = (yes(), yes());
+    let gate = gate(knows, allows.clone());
+    let server = gate.peer(&[certificate("kube-apiserver-kubelet-client")]);
+    let admitted = gate.admit(&by_certificate, &server).await.unwrap();
+    allows.store(false, Ordering::SeqCst);
+    tokio::time::timeout(no, gate.clone().refused(admitted)).await.expect_err("nobody is asked");
 }
 
 #[tokio::test]

@@ -2,6 +2,7 @@
 
 use super::silence::is_silent;
 use super::{Error, SimulateConfig};
+use coracle_api::node_addresses::CHECKED_ADDRESSES;
 use coracle_client::{Context, Informer};
 use futures::{StreamExt, TryStreamExt};
 use jiff::Timestamp;
@@ -63,8 +64,11 @@ fn node(config: &SimulateConfig, index: usize) -> Node {
         metadata: ObjectMeta {
             labels: Some(labels(&name)),
             name: Some(name),
+            // Nobody can be met at a simulated node, so whoever makes it vouches for its address.
             annotations: Some(
-                [("node.alpha.kubernetes.io/ttl".to_owned(), "0".to_owned())].into_iter().collect(),
+                [("node.alpha.kubernetes.io/ttl", "0"), (CHECKED_ADDRESSES, &super::status::node_ip(index))]
+                    .map(|(key, value)| (key.to_owned(), value.to_owned()))
+                    .into(),
             ),
             ..ObjectMeta::default()
         },

@@ -14,6 +14,7 @@ mod websocket;
 
 use axum::body::Body;
 use coracle_listen::{Quiet, Stamped};
+use futures::future::BoxFuture;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
@@ -43,11 +44,26 @@ pub enum Kind {
 }
 
 /// What ends streams that neither side ends.
-#[derive(Clone, Copy)]
-pub struct Ends<'a> {
-    pub stop: &'a CancellationToken,
+pub struct Ends {
+    pub stop: CancellationToken,
     /// Without a byte in either direction for so long; zero is never (upstream's streamingConnectionIdleTimeout).
     pub idle: Duration,
+    /// Ready when the client may no more.
+    pub refused: BoxFuture<'static, ()>,
+}
+
+impl Ends {
+    /// Runs what lasts, until one of the ends; `None` if it did not come to its own.
+    pub async fn run<T>(self, work: impl Future<Output = T>) -> Option<T> {
+        tokio::select! {
+            () = self.stop.cancelled() => None,
+            () = self.refused => {
+                tracing::debug!("a stream was ended: its client may no more");
+                None
+            }
+            done = work => Some(done),
+        }
+    }
 }
 
 const SPDY: &str = "SPDY/3.1";
@@ -70,7 +86,7 @@ pub async fn serve(
     mut request: Request<Body>,
     url: &str,
     kind: Kind,
-    ends: Ends<'_>,
+    ends: Ends,
 ) -> Result<Response<Body>, StreamError> {
     let protocol = upgrade_of(request.headers()).ok_or(StreamError::UpgradeRequired)?.to_owned();
     if protocol.eq_ignore_ascii_case("websocket") {
@@ -96,7 +112,7 @@ pub fn messages(
 ) -> Result<Response<Body>, StreamError> {
     let (text, response) = websocket::negotiate_reading(request.headers())?;
     let client = hyper::upgrade::on(&mut request);
-    spawn(stop, async move {
+    tokio::spawn(stop.clone().run_until_cancelled_owned(async move {
         match client.await {
             Ok(client) => {
                 let client = websocket::open(TokioIo::new(client)).await;
@@ -104,7 +120,7 @@ pub fn messages(
             }
             Err(error) => tracing::debug!(%error, "WebSocket upgrade did not happen"),
         }
-    });
+    }));
     Ok(response)
 }
 
@@ -113,7 +129,7 @@ async fn spdy(
     client: OnUpgrade,
     headers: &HeaderMap,
     url: &str,
-    ends: Ends<'_>,
+    ends: Ends,
 ) -> Result<Response<Body>, StreamError> {
     let versions: Vec<HeaderValue> = headers.get_all(runtime::PROTOCOL).iter().cloned().collect();
     let mut answer = runtime::request(url, versions).await?;
@@ -135,7 +151,7 @@ async fn websocket(
     url: &str,
     kind: Kind,
     answer: websocket::Answer,
-    ends: Ends<'_>,
+    ends: Ends,
 ) -> Result<Response<Body>, StreamError> {
     let version = if matches!(kind, Kind::RemoteCommand(_)) { REMOTE_COMMAND } else { PORT_FORWARD };
     let server = runtime::connect(url, version).await?;
@@ -184,22 +200,18 @@ async fn both(
 }
 
 /// Every byte passes the client's side, so that tells when nothing moves.
-fn spawn_until_quiet<F>(ends: Ends<'_>, stream: impl FnOnce(Quiet) -> F)
+fn spawn_until_quiet<F>(ends: Ends, stream: impl FnOnce(Quiet) -> F)
 where
     F: Future<Output = ()> + Send + 'static,
 {
     let (quiet, idle) = (Quiet::default(), ends.idle);
     let stream = stream(quiet.clone());
-    spawn(ends.stop, async move {
+    tokio::spawn(ends.run(async move {
         tokio::select! {
             () = stream => {}
             () = quiet.lasts(idle) => tracing::debug!(?idle, "a stream on which nothing moved was closed"),
         }
-    });
-}
-
-fn spawn(stop: &CancellationToken, stream: impl Future<Output = ()> + Send + 'static) {
-    tokio::spawn(stop.clone().run_until_cancelled_owned(stream));
+    }));
 }
 
 #[cfg(test)]

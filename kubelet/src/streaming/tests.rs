@@ -106,11 +106,11 @@ async fn bridge_until(url: String, kind: Kind, idle: Duration) -> SocketAddr {
     http(move |request| {
         let (url, kind) = (url.clone(), kind.clone());
         async move {
-            serve(request.map(Body::new), &url, kind, Ends { stop: &CancellationToken::new(), idle })
-                .await
-                .unwrap_or_else(|error| {
-                    Response::builder().status(error.status()).body(Body::from(error.to_string())).unwrap()
-                })
+            let ends =
+                Ends { stop: CancellationToken::new(), idle, refused: Box::pin(std::future::pending()) };
+            serve(request.map(Body::new), &url, kind, ends).await.unwrap_or_else(|error| {
+                Response::builder().status(error.status()).body(Body::from(error.to_string())).unwrap()
+            })
         }
     })
     .await

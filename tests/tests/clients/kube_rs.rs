@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// Longest wait for one thing.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(100);
 
 async fn client(cluster: &Cluster) -> Client {
     // The second installation is refused, which is as good.

@@ -76,7 +76,7 @@ pub fn make_namespace(rest: &Rest, name: &str) {
 }
 
 /// Longest wait for a state.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(100);
 
 #[track_caller]
 pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {

@@ -55,7 +55,12 @@ fn namespaces_events_and_garbage() {
             let pod = rest.get(&format!("{one}/pods/p"));
             pod["metadata"]["deletionTimestamp"].is_string().then_some(())
         });
-        std::thread::sleep(std::time::Duration::from_millis(700));
+        // The controller has looked at everything, and says what it waits for.
+        eventually("the controller's first pass", || {
+            let conditions = rest.get(one)["status"]["conditions"].as_array().cloned().unwrap_or_default();
+            let waits = |c: &Value| c["type"] == "NamespaceFinalizersRemaining" && c["status"] == "True";
+            conditions.iter().any(waits).then_some(())
+        });
         assert_eq!(rest.call("GET", &format!("{one}/configmaps/c"), &[], "").code, 200, "pods go first");
         rest.merge(&format!("{one}/pods/p"), &json!({"metadata": {"finalizers": null}}));
         eventually("the end", || (rest.call("GET", one, &[], "").code == 404).then_some(()));
@@ -149,7 +154,14 @@ fn garbage(rest: &Rest, ns: &str, policy: &str) {
     let gone = || rest.call("GET", &format!("{path}/rc"), &[], "").code == 404;
     if policy == "Orphan" {
         eventually("the owner's end", || gone().then_some(()));
-        std::thread::sleep(std::time::Duration::from_secs(1));
+        // The collector takes what comes first first: once this is gone, it has been at the pods.
+        let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "never-was", "uid": "0"});
+        let marker = json!({"metadata": {"name": "marker", "ownerReferences": [owner]}});
+        let maps = format!("/api/v1/namespaces/{ns}/configmaps");
+        rest.create(&maps, &marker);
+        eventually("the collector's pass", || {
+            (rest.call("GET", &format!("{maps}/marker"), &[], "").code == 404).then_some(())
+        });
         assert_eq!(count(), 3);
         let owners = rest.get(&pods)["items"]
             .as_array()

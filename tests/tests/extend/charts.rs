@@ -160,7 +160,7 @@ fn charts_need_their_definitions() {
     bare.ok("helm install s ship --no-hooks --wait --timeout 60s");
     bare.says("kubectl get ships -A -o name | sort", "ship.charts.coracle.dev/s\nship.charts.coracle.dev/s");
     // Deleted, the definition takes the objects of all namespaces with it.
-    whole.ok("kubectl delete crd ships.charts.coracle.dev --timeout=60s");
+    whole.ok("kubectl delete crd ships.charts.coracle.dev --timeout=100s");
     whole.says("kubectl api-resources --api-group=charts.coracle.dev -o name", "");
     cluster.assert_alive();
 }

@@ -102,7 +102,7 @@ fn everything_serves_again_after_kill_9() {
     let mut cluster = Cluster::start(&[]);
     let hook = hook();
     cluster.apply(DEFINITION);
-    cluster.ok("kubectl wait crd/notes.restart.example.com --for=condition=Established --timeout=30s");
+    cluster.ok("kubectl wait crd/notes.restart.example.com --for=condition=Established --timeout=100s");
     cluster.apply(&note("kept", "blue"));
     cluster.apply(POLICY);
     cluster.apply(&webhook(&hook));
@@ -121,7 +121,7 @@ fn everything_serves_again_after_kill_9() {
 fn the_deletion_of_a_definition_goes_on_after_kill_9() {
     let mut cluster = Cluster::start(&[]);
     cluster.apply(DEFINITION);
-    cluster.ok("kubectl wait crd/notes.restart.example.com --for=condition=Established --timeout=30s");
+    cluster.ok("kubectl wait crd/notes.restart.example.com --for=condition=Established --timeout=100s");
     for n in 0..20 {
         cluster.apply(&note(&format!("n-{n}"), "blue"));
     }
@@ -143,6 +143,6 @@ fn the_deletion_of_a_definition_goes_on_after_kill_9() {
     assert_eq!(cluster.raw("GET", NOTES, "").code, 404);
     // The same name comes back empty.
     cluster.apply(DEFINITION);
-    cluster.ok("kubectl wait crd/notes.restart.example.com --for=condition=Established --timeout=30s");
+    cluster.ok("kubectl wait crd/notes.restart.example.com --for=condition=Established --timeout=100s");
     cluster.until("kubectl get notes -o name", "");
 }

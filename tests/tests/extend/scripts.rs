@@ -25,7 +25,7 @@ spec:
 
 fn with_bells(cluster: &Cluster) {
     cluster.apply(BELL);
-    cluster.ok("kubectl wait --for=condition=Established crd/bells.python.coracle.dev --timeout=30s");
+    cluster.ok("kubectl wait --for=condition=Established crd/bells.python.coracle.dev --timeout=100s");
 }
 
 /// kopf finds the resource by discovery, watches it, keeps its own notes in annotations, adds its finalizer, posts
@@ -60,7 +60,7 @@ fn a_kopf_operator() {
         text.contains("Rung") && text.contains("three times")
     });
     shell.until("kubectl get bell big -o jsonpath='{.status.count}'", "1");
-    shell.ok("kubectl delete bell big --timeout=60s");
+    shell.ok("kubectl delete bell big --timeout=100s");
     shell.until("kubectl get configmap big-rings --ignore-not-found", "");
     shell.says("kubectl get configmap silence -o jsonpath='{.data.after}'", "big");
     running.signal(nix::sys::signal::Signal::SIGTERM);

@@ -42,7 +42,7 @@ fn a_webhook_that_denies_streams_is_asked_first() {
     let cluster = Cluster::simulated();
     cluster.provide("kubectl-1.37", &coracle_tests::clients::newer_kubectl());
     cluster.apply(POD);
-    cluster.ok("kubectl wait pod/web --for=condition=Ready --timeout=60s");
+    cluster.ok("kubectl wait pod/web --for=condition=Ready --timeout=100s");
     let hook = Hook::start(|call| {
         let sub = call.body["request"]["subResource"].as_str().unwrap_or_default().to_owned();
         review::denied(call, &format!("no {sub} here"))
@@ -78,7 +78,7 @@ fn a_webhook_that_denies_streams_is_asked_first() {
 fn a_policy_that_denies_streams_is_asked_first() {
     let cluster = Cluster::simulated();
     cluster.apply(POD);
-    cluster.ok("kubectl wait pod/web --for=condition=Ready --timeout=60s");
+    cluster.ok("kubectl wait pod/web --for=condition=Ready --timeout=100s");
     cluster.apply(
         r#"
 apiVersion: admissionregistration.k8s.io/v1

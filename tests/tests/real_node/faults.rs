@@ -19,13 +19,13 @@ fn kill_9(shell: &Shell, node: &Node) {
     running_pod(shell, "counter", "i=0; while :; do i=$((i+1)); echo $i; sleep 0.2; done", "");
     shell.ok("kubectl expose pod web --port=80 --target-port=8080");
     let address = shell.ok("kubectl get service web -o jsonpath='{.spec.clusterIP}'");
-    shell.until(&format!("curl -s --max-time 2 http://{address}/"), "answer");
+    shell.until(&format!("curl -s --max-time 10 http://{address}/"), "answer");
     let before = shell.ok(CONTAINERS);
     let version =
         shell.ok("kubectl get --raw /api/v1/namespaces/kill-9/configmaps | jq -r .metadata.resourceVersion");
     shell.ok("kubectl create configmap before");
     shell.ok(&format!("kill -9 {}", node.server_pid()));
-    shell.says(&format!("curl -s --max-time 2 http://{address}/"), "answer");
+    shell.says(&format!("curl -s --max-time 10 http://{address}/"), "answer");
     node.start_server_again();
     shell.ok("kubectl wait node --all --for=condition=Ready --timeout=100s");
     assert_eq!(shell.ok(CONTAINERS), before, "the same containers with the same restart counts");
@@ -41,7 +41,7 @@ fn kill_9(shell: &Shell, node: &Node) {
         .map(|e| e["object"]["metadata"]["name"].as_str().unwrap_or("?").to_owned())
         .collect();
     assert_eq!(names, ["before", "after"], "{stream}");
-    shell.says(&format!("curl -s --max-time 2 http://{address}/"), "answer");
+    shell.says(&format!("curl -s --max-time 10 http://{address}/"), "answer");
     shell.says("kubectl exec web -- cat /w/index.html", "answer");
     let lines = shell.ok("kubectl logs counter");
     let numbers: Vec<u32> = lines.lines().filter_map(|l| l.parse().ok()).collect();

@@ -51,6 +51,10 @@ fn joins(shell: &Shell, second: &mut Second) {
     let range = own.split(' ').nth(1).unwrap_or_default().to_owned();
     assert_eq!(own, format!("{ADDRESS} {range}"));
     shell.until_that("ip -4 route show", |text| text.contains(&format!("{range} via {ADDRESS}")));
+    // The server has met it there, and gives it no role.
+    let met = "{.metadata.annotations.coracle\\.io/checked-addresses}";
+    shell.until(&format!("kubectl get node {NAME} -o jsonpath='{met}'"), ADDRESS);
+    shell.says(&format!("kubectl get node {NAME} --no-headers | awk '{{print $3}}'"), "<none>");
 }
 
 fn ready(node: &str) -> String {

@@ -54,7 +54,7 @@ fn up(shell: &Shell) {
 /// Asks `url` until at least so many different pods have answered.
 fn spread(shell: &Shell, url: &str, wanted: usize) {
     let mut seen = BTreeSet::new();
-    wait_for(&format!("answers of {wanted} pods from {url}"), Duration::from_secs(30), || {
+    wait_for(&format!("answers of {wanted} pods from {url}"), Duration::from_secs(100), || {
         let output =
             shell.run(&format!("for i in 1 2 3 4 5 6 7 8 9 10; do curl -s --max-time 2 {url}; done"));
         seen.extend(output.stdout.lines().map(str::to_owned));
@@ -86,7 +86,7 @@ fn service(shell: &Shell) {
             !names.contains(' ')
         });
     shell.until_that(
-        &format!("for i in 1 2 3 4 5 6; do curl -s --max-time 2 http://{address}/; done | sort -u"),
+        &format!("for i in 1 2 3 4 5 6; do curl -s --max-time 10 http://{address}/; done | sort -u"),
         |out| out.trim() == last,
     );
     shell.ok("kubectl delete service web");
@@ -208,7 +208,7 @@ fn endpoints_by_hand(shell: &Shell) {
     let address = address("two-ports");
     for ((_, name), port) in pods.iter().zip([80, 81]) {
         let asked =
-            format!("for i in $(seq 10); do curl -s --max-time 2 http://{address}:{port}/; done | sort -u");
+            format!("for i in $(seq 10); do curl -s --max-time 10 http://{address}:{port}/; done | sort -u");
         shell.until(&asked, name);
     }
 }
@@ -228,8 +228,8 @@ fn host_ports(shell: &Shell) {
     shell.apply(&pod("outer", web, "TCP", &node));
     shell.apply(&pod("datagrams", "while :; do hostname | nc -u -l -p 8080 -w 1; done", "UDP", &node));
     shell.ok("kubectl wait pod/inner pod/outer pod/datagrams --for=condition=Ready --timeout=100s");
-    shell.until("curl -s --max-time 2 http://127.0.0.1:54323/", "inner");
-    shell.until(&format!("curl -s --max-time 2 http://{node}:54323/"), "outer");
+    shell.until("curl -s --max-time 10 http://127.0.0.1:54323/", "inner");
+    shell.until(&format!("curl -s --max-time 10 http://{node}:54323/"), "outer");
     let apart =
         shell.ok("kubectl get pods -o jsonpath='{.items[*].status.podIP}' | tr ' ' '\\n' | sort -u | wc -l");
     assert_eq!(apart.trim(), "3");
@@ -255,7 +255,8 @@ fn balancer_check(shell: &Shell) {
 }
 
 fn node_itself(shell: &Shell) {
-    shell.says("kubectl get nodes --no-headers | awk '{print $2}'", "Ready");
+    shell.says("kubectl get nodes --no-headers | awk '{print $2, $3}'", "Ready control-plane");
+    shell.says("kubectl get nodes -o jsonpath='{.items[0].spec.taints}'", "");
     shell.shows("kubectl get nodes -o wide", &["v1.36", "containerd://"]);
     shell.shows(
         "kubectl describe node",

@@ -71,6 +71,6 @@ fn runtime_class(shell: &Shell) {
         "kubectl get events --field-selector reason=FailedCreatePodSandBox -o jsonpath='{.items[0].message}'",
         |out| out.contains("no-such-handler"),
     );
-    shell.ok("kubectl delete pod bad --timeout=60s");
+    shell.ok("kubectl delete pod bad --timeout=100s");
     shell.ok("kubectl delete runtimeclass real-node-good real-node-bad");
 }

@@ -26,7 +26,7 @@ fn a_pod_says_where_it_is_going_to_run_while_its_volume_is_made() {
          accessModes: [ReadWriteOnce]\n  capacity: {storage: 1Gi}\n  hostPath: {path: /tmp}\n  \
          claimRef: {namespace: default, name: data}\n",
     );
-    cluster.ok("kubectl wait pod/waiting --for=condition=Ready --timeout=30s");
+    cluster.ok("kubectl wait pod/waiting --for=condition=Ready --timeout=100s");
     cluster.says(NOMINATED, "");
 }
 
@@ -49,5 +49,5 @@ fn a_pod_waits_for_a_node_that_can_restart_all_of_its_containers() {
     );
     cluster.ok("kubectl patch node sim-0 --subresource=status --type=merge -p \
                 '{\"status\":{\"declaredFeatures\":[\"RestartAllContainersOnContainerExits\"]}}'");
-    cluster.ok("kubectl wait pod/picky --for=condition=PodScheduled --timeout=30s");
+    cluster.ok("kubectl wait pod/picky --for=condition=PodScheduled --timeout=100s");
 }

@@ -24,7 +24,7 @@ fn a_change_is_taken_in_live_and_a_mistake_is_refused() {
         "profiles:\n- schedulerName: default-scheduler\n- schedulerName: packer\n  pluginConfig:\n  \
          - {name: NodeResourcesFit, args: {scoringStrategy: {type: MostAllocated}}}\n",
     ));
-    cluster.ok("kubectl wait pod/mine --for=condition=Ready --timeout=30s");
+    cluster.ok("kubectl wait pod/mine --for=condition=Ready --timeout=100s");
     cluster.apply(&map(
         "profiles:\n- schedulerName: packer\n  plugins: {score: {enabled: [{name: Nothing}]}}\n",
     ));
@@ -40,7 +40,7 @@ fn a_change_is_taken_in_live_and_a_mistake_is_refused() {
         |text| text.contains("extenders[0]: /nowhere/ca.pem: No such file"),
     );
     cluster.apply(&pod("still", "low-priority", "1", ""));
-    cluster.ok("kubectl wait pod/still --for=condition=Ready --timeout=30s");
+    cluster.ok("kubectl wait pod/still --for=condition=Ready --timeout=100s");
     cluster.apply(&map("profiles:\n- schedulerName: default-scheduler\n  plugins: {score: {enabled: [{name: LeastRequestedPriority}]}}\n"));
     cluster.until_that(
         "kubectl get events -n kube-system --field-selector reason=ConfigurationWarning -o jsonpath='{.items[*].message}'",
@@ -71,7 +71,7 @@ fn a_wrong_file_ends_the_command_with_every_path() {
 fn metrics_have_upstreams_names() {
     let cluster = with_priorities();
     cluster.apply(&pod("one", "low-priority", "1", ""));
-    cluster.ok("kubectl wait pod/one --for=condition=Ready --timeout=30s");
+    cluster.ok("kubectl wait pod/one --for=condition=Ready --timeout=100s");
     cluster.until_that("kubectl get --raw /metrics | grep ^scheduler_", |text| {
         text.contains(
             "scheduler_schedule_attempts_total{result=\"scheduled\",profile=\"default-scheduler\"} 1",

@@ -5,7 +5,7 @@ use coracle_tests::Cluster;
 /// One simulated node with two devices of class `gpu`, which is an extended resource too.
 fn with_devices() -> Cluster {
     let cluster = Cluster::start(&["--simulate-nodes", "1"]);
-    cluster.ok("kubectl wait node --all --for=condition=Ready --timeout=30s");
+    cluster.ok("kubectl wait node --all --for=condition=Ready --timeout=100s");
     cluster.apply(
         "apiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata: {name: gpu}\nspec:\n  \
          extendedResourceName: example.com/gpu\n  selectors:\n  \
@@ -33,7 +33,7 @@ fn claiming(name: &str) -> String {
 fn a_claim_is_made_allocated_and_handed_on() {
     let cluster = with_devices();
     cluster.apply(&claiming("first"));
-    cluster.ok("kubectl wait pod/first --for=condition=Ready --timeout=30s");
+    cluster.ok("kubectl wait pod/first --for=condition=Ready --timeout=100s");
     let claim = cluster
         .ok("kubectl get pod first -o jsonpath='{.status.resourceClaimStatuses[0].resourceClaimName}'");
     let claim = claim.trim();
@@ -53,7 +53,7 @@ fn a_claim_is_made_allocated_and_handed_on() {
          available: 1 Preemption is not helpful for scheduling.",
     );
     cluster.ok("kubectl delete pod first");
-    cluster.ok("kubectl wait pod/second --for=condition=Ready --timeout=30s");
+    cluster.ok("kubectl wait pod/second --for=condition=Ready --timeout=100s");
     cluster.until_that("kubectl get resourceclaim -o name", |names| {
         names.lines().count() == 1 && names.contains("second-card-")
     });
@@ -69,7 +69,7 @@ fn an_extended_resource_is_a_device_where_no_plugin_has_it() {
         )
     };
     cluster.apply(&pod("both", 2));
-    cluster.ok("kubectl wait pod/both --for=condition=Ready --timeout=30s");
+    cluster.ok("kubectl wait pod/both --for=condition=Ready --timeout=100s");
     cluster.says(
         "kubectl get pod both -o jsonpath='{.status.extendedResourceClaimStatus.requestMappings[0].requestName}'",
         "container-0-request-0",
@@ -89,5 +89,5 @@ fn an_extended_resource_is_a_device_where_no_plugin_has_it() {
         |text| text.starts_with("0/1 nodes are available: 1 cannot allocate all claims."),
     );
     cluster.ok("kubectl delete pod both");
-    cluster.ok("kubectl wait pod/more --for=condition=Ready --timeout=30s");
+    cluster.ok("kubectl wait pod/more --for=condition=Ready --timeout=100s");
 }

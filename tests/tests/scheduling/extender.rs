@@ -76,7 +76,7 @@ fn an_extender_chooses_and_whatever_is_wrong_with_it_is_told() {
     let extender = Moody::start();
     let cluster = extender.cluster(false);
     cluster.apply(&picky("fine"));
-    cluster.ok("kubectl wait pod/fine --for=condition=Ready --timeout=30s");
+    cluster.ok("kubectl wait pod/fine --for=condition=Ready --timeout=100s");
     cluster.says("kubectl get pod fine -o jsonpath='{.spec.nodeName}'", "sim-2");
     let failed = format!("failed filter with extender at URL {}", extender.hook.url("/extend/filter"));
     let moods = [
@@ -109,7 +109,7 @@ fn an_extender_chooses_and_whatever_is_wrong_with_it_is_told() {
         cluster.run(&format!("{} why full --kubeconfig $KUBECONFIG", coracle_tests::coracle().display()));
     assert!(why.stdout.contains("sim-0: does not fit\n  Extender: reserved\n"), "{why}");
     assert!(why.stdout.contains("  Extender                           500 x 1 = 500"), "{why}");
-    cluster.ok("kubectl wait pod --all --for=condition=Ready --timeout=60s");
+    cluster.ok("kubectl wait pod --all --for=condition=Ready --timeout=100s");
     cluster
         .says("kubectl get pods -o jsonpath='{.items[*].spec.nodeName}' | tr ' ' '\\n' | sort -u", "sim-2");
 }
@@ -121,7 +121,7 @@ fn pods_do_without_an_extender_that_may_be_ignored() {
     for mood in ["fine", "unwell", "garbage", "broken", "slow"] {
         extender.feel(mood);
         cluster.apply(&picky(mood));
-        cluster.ok(&format!("kubectl wait pod/{mood} --for=condition=Ready --timeout=30s"));
+        cluster.ok(&format!("kubectl wait pod/{mood} --for=condition=Ready --timeout=100s"));
     }
     // Its refusals count all the same.
     extender.feel("full");

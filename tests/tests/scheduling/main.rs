@@ -29,7 +29,7 @@ pub fn with_priorities() -> Cluster {
 /// So many simulated nodes, and the owner's two priority classes.
 pub fn priorities(nodes: usize) -> Cluster {
     let cluster = Cluster::start(&["--simulate-nodes", &nodes.to_string()]);
-    cluster.ok("kubectl wait node --all --for=condition=Ready --timeout=30s");
+    cluster.ok("kubectl wait node --all --for=condition=Ready --timeout=100s");
     cluster.apply(
         "apiVersion: scheduling.k8s.io/v1\nkind: PriorityClass\nmetadata: {name: high-priority}\nvalue: 1000000\n\
          globalDefault: false\ndescription: Critical system pods\n---\n\

@@ -8,7 +8,7 @@ fn full() -> coracle_tests::Cluster {
     let low: String =
         (1..=3).map(|n| pod(&format!("low-priority-pod-{n}"), "low-priority", "10", "")).collect();
     cluster.apply(&low);
-    cluster.ok("kubectl wait pod --all --for=condition=Ready --timeout=30s");
+    cluster.ok("kubectl wait pod --all --for=condition=Ready --timeout=100s");
     cluster
 }
 
@@ -16,7 +16,7 @@ fn full() -> coracle_tests::Cluster {
 fn the_important_pod_takes_the_place_of_one_and_everybody_is_told() {
     let cluster = full();
     cluster.apply(&pod("high-priority-pod", "high-priority", "10", ""));
-    cluster.ok("kubectl wait pod/high-priority-pod --for=condition=Ready --timeout=30s");
+    cluster.ok("kubectl wait pod/high-priority-pod --for=condition=Ready --timeout=100s");
     cluster.until("kubectl get pods --no-headers | wc -l", "3");
     let victim = cluster.until_that(
         "kubectl get events --field-selector reason=Preempted -o jsonpath='{.items[*].involvedObject.name}'",
@@ -75,7 +75,7 @@ fn a_protected_pod_is_taken_last() {
         "2 0",
     );
     cluster.apply(&pod("high-priority-pod", "high-priority", "10", ""));
-    cluster.ok("kubectl wait pod/high-priority-pod --for=condition=Ready --timeout=30s");
+    cluster.ok("kubectl wait pod/high-priority-pod --for=condition=Ready --timeout=100s");
     cluster.until(
         "kubectl get pods -o jsonpath='{.items[*].metadata.name}'",
         "high-priority-pod low-priority-pod-1 low-priority-pod-3",
@@ -102,7 +102,7 @@ fn a_pod_on_its_way_goes_back_to_the_queue() {
     );
     let uid = cluster.ok("kubectl get pod waiting -o jsonpath='{.metadata.uid}'");
     cluster.apply(&pod("high-priority-pod", "high-priority", "30", ""));
-    cluster.ok("kubectl wait pod/high-priority-pod --for=condition=Ready --timeout=30s");
+    cluster.ok("kubectl wait pod/high-priority-pod --for=condition=Ready --timeout=100s");
     cluster.says(
         "kubectl get pod waiting -o jsonpath='{.metadata.uid}{.metadata.deletionTimestamp}{.spec.nodeName}'",
         uid.trim(),

@@ -48,10 +48,10 @@ fn a_pod_chooses_its_scheduler() {
     let cluster = with_priorities();
     cluster.apply(&pod("mine", "low-priority", "1", "  schedulerName: second\n"));
     cluster.apply(&pod("theirs", "low-priority", "1", ""));
-    cluster.ok("kubectl wait pod/theirs --for=condition=Ready --timeout=30s");
+    cluster.ok("kubectl wait pod/theirs --for=condition=Ready --timeout=100s");
     cluster.says("kubectl get pod mine -o jsonpath='{.spec.nodeName}'", "");
     let _second = Scheduler::start(&cluster, "second", true);
-    cluster.ok("kubectl wait pod/mine --for=condition=Ready --timeout=30s");
+    cluster.ok("kubectl wait pod/mine --for=condition=Ready --timeout=100s");
     cluster.until(
         "kubectl get events --field-selector reason=Scheduled,involvedObject.name=mine -o jsonpath='{.items[*].source.component}'",
         "second",
@@ -67,7 +67,7 @@ fn two_schedulers_in_a_race_bind_every_pod_once() {
     let pods: String =
         (0..60).map(|n| pod(&format!("p{n}"), "low-priority", "500m", "  schedulerName: racer\n")).collect();
     cluster.apply(&pods);
-    cluster.ok("kubectl wait pod --all --for=condition=Ready --timeout=60s");
+    cluster.ok("kubectl wait pod --all --for=condition=Ready --timeout=100s");
     cluster.says("kubectl get pods -o jsonpath='{.items[*].spec.nodeName}' | tr ' ' '\\n' | sort | uniq -c | awk '{print $1,$2}'", "60 sim-0");
     cluster.until("kubectl get events --field-selector reason=Scheduled --no-headers | wc -l", "60");
 }
@@ -83,13 +83,13 @@ fn whoever_does_not_lead_waits_and_takes_over() {
     let holder = cluster.ok("kubectl get lease second -n kube-system -o jsonpath='{.spec.holderIdentity}'");
     let _next = Scheduler::start(&cluster, "second", true);
     cluster.apply(&pod("one", "low-priority", "1", "  schedulerName: second\n"));
-    cluster.ok("kubectl wait pod/one --for=condition=Ready --timeout=30s");
+    cluster.ok("kubectl wait pod/one --for=condition=Ready --timeout=100s");
     cluster
         .says("kubectl get lease second -n kube-system -o jsonpath='{.spec.holderIdentity}'", holder.trim());
     cluster.says("kubectl get lease second -n kube-system -o jsonpath='{.spec.leaseDurationSeconds}'", "15");
     drop(first);
     cluster.apply(&pod("two", "low-priority", "1", "  schedulerName: second\n"));
-    cluster.ok("kubectl wait pod/two --for=condition=Ready --timeout=90s");
+    cluster.ok("kubectl wait pod/two --for=condition=Ready --timeout=100s");
 }
 
 #[test]
@@ -116,7 +116,7 @@ fn a_scheduler_alone_shows_its_health_and_metrics() {
         text.contains("[+]leaderElection ok") && text.trim_end().ends_with("readyz check passed")
     });
     cluster.apply(&pod("one", "low-priority", "1", "  schedulerName: second\n"));
-    cluster.ok("kubectl wait pod/one --for=condition=Ready --timeout=30s");
+    cluster.ok("kubectl wait pod/one --for=condition=Ready --timeout=100s");
     let refused = cluster.run(&get("/metrics"));
     assert!(
         refused.stdout.contains("forbidden: User \\\"system:anonymous\\\" cannot get path \\\"/metrics\\\""),

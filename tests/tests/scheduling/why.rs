@@ -24,7 +24,7 @@ fn every_node_and_plugin_has_its_say() {
         assert!(told.stdout.contains(words), "{words} in {told}");
     }
     cluster.apply(&pod("small", "low-priority", "1", ""));
-    cluster.ok("kubectl wait pod/small --for=condition=Ready --timeout=30s");
+    cluster.ok("kubectl wait pod/small --for=condition=Ready --timeout=100s");
     let told = why("default/small");
     assert_eq!(told.code, 0, "{told}");
     for words in ["pod default/small is on sim-0", "sim-0: fits, score ", "NodeResourcesFit", "ImageLocality"]

@@ -6,29 +6,29 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 /// In base64, as a Secret's `data` is stored.
-const MARKER: &str = "bWFyay1vZi1hLXNlY3JldC1vbi1kaXNr";
+pub const MARKER: &str = "bWFyay1vZi1hLXNlY3JldC1vbi1kaXNr";
 const KEY_1: &str = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
 const KEY_2: &str = "//79/Pv6+fj39vX08/Lx8O/u7ezr6uno5+bl5OPi4eA=";
 
-/// Files below a directory whose bytes hold the text.
-fn holders(dir: &Path, text: &str) -> Vec<String> {
+/// Files below a directory whose bytes hold these.
+pub fn holders(dir: &Path, part: &[u8]) -> Vec<String> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
         let path = entry.path();
         if path.is_dir() {
-            found.extend(holders(&path, text));
+            found.extend(holders(&path, part));
             continue;
         }
         // A file may go while it is looked at.
         let bytes = std::fs::read(&path).unwrap_or_default();
-        if bytes.windows(text.len()).any(|part| part == text.as_bytes()) {
+        if bytes.windows(part.len()).any(|window| window == part) {
             found.push(path.display().to_string());
         }
     }
     found
 }
 
-fn create(cluster: &Cluster, count: usize) {
+pub fn create(cluster: &Cluster, count: usize) {
     for number in 0..count {
         let body = format!(
             r#"{{"apiVersion":"v1","kind":"Secret","metadata":{{"name":"s{number}"}},"data":{{"pw":"{MARKER}","pad":"{}"}}}}"#,
@@ -39,14 +39,14 @@ fn create(cluster: &Cluster, count: usize) {
     }
 }
 
-fn assert_readable(cluster: &Cluster, count: usize) {
+pub fn assert_readable(cluster: &Cluster, count: usize) {
     let list = cluster.raw("GET", "/api/v1/namespaces/default/secrets", "").json();
     let items = list["items"].as_array().expect("items");
     let whole = items.iter().filter(|item| item["data"]["pw"] == MARKER).count();
     assert_eq!(whole, count, "every Secret is there, with its text");
 }
 
-fn until_rewritten(cluster: &Cluster, scrubs: usize) {
+pub fn until_rewritten(cluster: &Cluster, scrubs: usize) {
     let line = "kubectl get --raw /metrics | grep -E '^coracle_encryption_(scrubs_total|stale_objects) '";
     cluster.until_that(line, |shown| {
         shown.contains("coracle_encryption_stale_objects 0")
@@ -74,13 +74,13 @@ fn turned_on_later_nothing_plain_is_left() {
     create(&cluster, 100);
     cluster.ok("kubectl delete secret s0");
     assert!(
-        !holders(&cluster.data_dir(), MARKER).is_empty(),
+        !holders(&cluster.data_dir(), MARKER.as_bytes()).is_empty(),
         "without encryption the text stands on the disk"
     );
     cluster.terminate();
     cluster.restart_with(&["--secrets-encryption"]);
     until_rewritten(&cluster, 1);
-    assert_eq!(holders(&cluster.data_dir(), MARKER), Vec::<String>::new());
+    assert_eq!(holders(&cluster.data_dir(), MARKER.as_bytes()), Vec::<String>::new());
     assert_readable(&cluster, 99);
     let file = cluster.data_dir().join("pki/encryption-config.yaml");
     assert_eq!(file.metadata().expect("the file").permissions().mode() & 0o777, 0o600);
@@ -103,17 +103,17 @@ fn turned_on_later_nothing_plain_is_left() {
     cluster.restart_with(&[]);
     assert_readable(&cluster, 99);
     create_one_more(&cluster);
-    assert_eq!(holders(&cluster.data_dir(), MARKER), Vec::<String>::new());
+    assert_eq!(holders(&cluster.data_dir(), MARKER.as_bytes()), Vec::<String>::new());
     cluster.terminate();
-    assert_eq!(holders(&cluster.data_dir(), MARKER), Vec::<String>::new());
+    assert_eq!(holders(&cluster.data_dir(), MARKER.as_bytes()), Vec::<String>::new());
     // Off again, which has to be said.
     cluster.restart_with(&["--secrets-encryption=false"]);
     until_rewritten(&cluster, 1);
     assert_readable(&cluster, 100);
-    assert!(!holders(&cluster.data_dir(), MARKER).is_empty());
+    assert!(!holders(&cluster.data_dir(), MARKER.as_bytes()).is_empty());
 }
 
-fn create_one_more(cluster: &Cluster) {
+pub fn create_one_more(cluster: &Cluster) {
     let body = format!(
         r#"{{"apiVersion":"v1","kind":"Secret","metadata":{{"name":"later"}},"data":{{"pw":"{MARKER}"}}}}"#
     );
@@ -134,7 +134,7 @@ fn killed_while_it_rewrites() {
     cluster.restart();
     let mark = cluster.data_dir().join("db/scrubbed");
     coracle_tests::wait_for("the end of the rewriting", std::time::Duration::from_secs(60), || {
-        let left = holders(&cluster.data_dir(), MARKER);
+        let left = holders(&cluster.data_dir(), MARKER.as_bytes());
         if left.is_empty() && mark.exists() { Ok(()) } else { Err(format!("{left:?}")) }
     });
     assert_readable(&cluster, 300);
@@ -151,8 +151,8 @@ fn a_configuration_is_followed_and_a_broken_one_is_not() {
     let mut cluster = Cluster::start(&flags);
     create(&cluster, 20);
     let data = cluster.data_dir();
-    assert_eq!(holders(&data, MARKER), Vec::<String>::new());
-    assert!(!holders(&data, "k8s:enc:aescbc:v1:a:").is_empty());
+    assert_eq!(holders(&data, MARKER.as_bytes()), Vec::<String>::new());
+    assert!(!holders(&data, b"k8s:enc:aescbc:v1:a:").is_empty());
 
     std::fs::write(&path, configuration(&keys("aesgcm", "''", KEY_2))).expect("write");
     let reloads = "kubectl get --raw /metrics | grep automatic_reloads_total";
@@ -168,7 +168,7 @@ fn a_configuration_is_followed_and_a_broken_one_is_not() {
     cluster.until_that("kubectl get events -n default", |text| text.contains("ConfigurationInForce"));
     until_rewritten(&cluster, 1);
     coracle_tests::wait_for("no value under the old key", std::time::Duration::from_secs(30), || {
-        let left = holders(&data, "k8s:enc:aescbc:v1:a:");
+        let left = holders(&data, b"k8s:enc:aescbc:v1:a:");
         if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
     });
     // As upstream's page says it.

@@ -6,11 +6,13 @@ mod certificates;
 mod cis;
 mod encryption;
 mod issuers;
+mod kms;
 mod load;
 mod nodes;
 mod privileges;
 mod requests;
 mod revocation;
+mod streams;
 mod token_webhook;
 mod tokens;
 

@@ -96,6 +96,36 @@ fn a_joined_node_takes_nothing_that_was_not_given_to_it() {
     }
 }
 
+/// What the cluster sends to an address outside of it would go to the pods of whoever claims it.
+#[test]
+fn an_address_that_a_node_only_claims_is_no_load_balancers() {
+    let cluster = Cluster::start(&[]);
+    let two = join(&cluster, "two");
+    let mut claim = node("two", json!({}), "198.51.100.7");
+    claim["status"]["conditions"] = json!([{ "type": "Ready", "status": "True" }]);
+    claim["status"]["daemonEndpoints"] = json!({ "kubeletEndpoint": { "Port": 10_250 } });
+    let note = json!({ "coracle.io/checked-addresses": "198.51.100.7" });
+    let mut noted = claim.clone();
+    noted["metadata"]["annotations"] = note.clone();
+    let told = cluster.http(&two, "POST", "/api/v1/nodes", &noted.to_string()).status(403, "Forbidden");
+    assert!(told.ends_with("is not allowed to set the annotation coracle.io/checked-addresses"), "{told}");
+    let made = cluster.http(&two, "POST", "/api/v1/nodes", &claim.to_string());
+    assert_eq!(made.code, 201, "{made:?}");
+    let patch = json!({ "metadata": { "annotations": note } }).to_string();
+    for path in ["/api/v1/nodes/two", "/api/v1/nodes/two/status"] {
+        let told = cluster.http(&two, "PATCH", &format!("{path} application/merge-patch+json"), &patch);
+        let told = told.status(403, "Forbidden");
+        assert!(
+            told.ends_with("is not allowed to modify the annotation coracle.io/checked-addresses"),
+            "{told}"
+        );
+    }
+    cluster.ok("kubectl create service loadbalancer web --tcp=443:8443");
+    let events = "kubectl get events -o jsonpath='{.items[?(@.involvedObject.name==\"web\")].message}'";
+    cluster.until_that(events, |text| text.contains("not met by the API server: two at 198.51.100.7"));
+    cluster.says("kubectl get service web -o jsonpath='{.status.loadBalancer}'", "{}");
+}
+
 /// Whoever may write EndpointSlices, the administrator too: proxies would lead packets from outside to what listens on
 /// their machine's loopback.
 #[test]

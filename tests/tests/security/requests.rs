@@ -72,7 +72,7 @@ spec:
 fn a_tenant_reaches_nothing_outside_of_its_namespace() {
     let cluster = Cluster::simulated();
     cluster.apply(VOLUME);
-    cluster.ok("kubectl wait --for=condition=Established crd/towers.example.com --timeout=60s");
+    cluster.ok("kubectl wait --for=condition=Established crd/towers.example.com --timeout=100s");
     cluster.apply("apiVersion: example.com/v1\nkind: Tower\nmetadata: {name: \"n\"}\n");
     let tenant = tenant(&cluster);
     assert_eq!(tenant.ask("GET", "/api/v1/namespaces/n/configmaps").0, 200);

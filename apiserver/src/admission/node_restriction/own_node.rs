@@ -1,11 +1,11 @@
 //! What a kubelet may say of its own Node. What others rely on is assigned by the cluster, or looked at here.
 
 use super::Verdict;
+use super::addresses::{claimed, nets, of_services};
 use crate::admission::{Request, items};
-use coracle_api::Object;
+use coracle_api::node_addresses::{CHECKED_ADDRESSES, checked_of};
 use coracle_api::validation::is_machine_address;
-use ipnet::IpNet;
-use serde_json::Value;
+use coracle_api::{Object, meta};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
@@ -20,6 +20,7 @@ pub(super) fn check(request: &Request, node: &str, object: Option<&Object>, old:
     }
     owners(node, new, old)?;
     pod_ranges(node, new, old)?;
+    checked(node, new, old)?;
     labels(node, new, old)?;
     addresses(request, node, new, old)
 }
@@ -57,6 +58,16 @@ fn pod_ranges(node: &str, new: &Object, old: Option<&Object>) -> Verdict {
     Err(format!("node \"{node}\" is not allowed to {what} podCIDR or podCIDRs"))
 }
 
+/// The API server says where it met a node, and nobody else.
+fn checked(node: &str, new: &Object, old: Option<&Object>) -> Verdict {
+    let of = |object: &Object| object["metadata"]["annotations"].get(CHECKED_ADDRESSES).cloned();
+    if of(new) == old.and_then(of) {
+        return Ok(());
+    }
+    let what = if old.is_some() { "modify" } else { "set" };
+    Err(format!("node \"{node}\" is not allowed to {what} the annotation {CHECKED_ADDRESSES}"))
+}
+
 fn labels(node: &str, new: &Object, old: Option<&Object>) -> Verdict {
     let changed = changed_labels(new, old).join(", ");
     match (changed.is_empty(), old) {
@@ -76,7 +87,9 @@ fn addresses(request: &Request, node: &str, new: &Object, old: Option<&Object>) 
     if fresh.is_empty() {
         return Ok(());
     }
-    let taken = ranges(request);
+    let nodes = request.read.list("nodes.", "");
+    let pods = nodes.iter().flat_map(|node| nets(&node["spec"]["podCIDRs"])).map(|range| (range, "of pods"));
+    let taken: Vec<_> = of_services(request).map(|range| (range, "of Services")).chain(pods).collect();
     for (kind, address) in fresh {
         let refuse =
             |why: &str| Err(format!("node \"{node}\" is not allowed to have the {kind} {address}: {why}"));
@@ -92,28 +105,19 @@ fn addresses(request: &Request, node: &str, new: &Object, old: Option<&Object>) 
         if let Some((range, whose)) = taken.iter().find(|(range, _)| range.contains(&ip)) {
             return refuse(&format!("{range} is {whose}"));
         }
+        if let Some(other) = nodes.iter().find(|other| is_at(other, ip) && meta::name(other) != node) {
+            return refuse(&format!("node \"{}\" was met there", meta::name(other)));
+        }
     }
     Ok(())
 }
 
-/// Types and addresses. Loopback is the address of a node without any network, and whoever would connect to it refuses
-/// it; a host's own names lead nobody anywhere.
-fn claimed(node: &Object) -> impl Iterator<Item = (&str, &str)> {
-    let all = items(&node["status"]["addresses"]).iter();
-    let all = all.filter_map(|claim| Some((claim["type"].as_str()?, claim["address"].as_str()?)));
-    all.filter(|(kind, _)| !matches!(*kind, "Hostname" | "InternalDNS"))
-}
-
-/// What belongs to Services and to pods.
-fn ranges(request: &Request) -> Vec<(IpNet, &'static str)> {
-    let nets = |value: &Value| -> Vec<IpNet> {
-        items(value).iter().filter_map(|range| range.as_str()?.parse().ok()).collect()
-    };
-    let services = request.read.list("servicecidrs.networking.k8s.io", "");
-    let services = services.iter().flat_map(|range| nets(&range["spec"]["cidrs"]));
-    let nodes = request.read.list("nodes.", "");
-    let pods = nodes.iter().flat_map(|node| nets(&node["spec"]["podCIDRs"]));
-    services.map(|range| (range, "of Services")).chain(pods.map(|range| (range, "of pods"))).collect()
+/// Whether a node that lives was met at this address. One that is gone leaves its address to others.
+fn is_at(node: &Object, ip: IpAddr) -> bool {
+    let mut conditions = items(&node["status"]["conditions"]).iter();
+    conditions.any(|c| c["type"] == "Ready" && c["status"] == "True")
+        && checked_of(node).contains(&ip)
+        && claimed(node).any(|(_, address)| address.parse::<IpAddr>().is_ok_and(|a| a.to_canonical() == ip))
 }
 
 /// Labels that isolate nodes, which an owned node must not move itself by; and unknown ones of Kubernetes' own.

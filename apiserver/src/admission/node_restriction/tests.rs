@@ -195,12 +195,37 @@ const CLAIMS: &[(&str, &str, Option<&str>)] = &[
         r#"[{"type":"InternalIP","address":"metadata.internal"}]"#,
         Some("it is no IP address"),
     ),
+    (
+        "/status/addresses",
+        r#"[{"type":"InternalIP","address":"192.0.2.2"}]"#,
+        Some("node \"n2\" was met there"),
+    ),
+    // n3 was there once, and n4 says so without having been met.
+    ("/status/addresses", r#"[{"type":"InternalIP","address":"192.0.2.3"}]"#, None),
+    ("/status/addresses", r#"[{"type":"InternalIP","address":"192.0.2.4"}]"#, None),
+    (
+        "/metadata/annotations",
+        r#"{"coracle.io/checked-addresses":"198.51.100.7"}"#,
+        Some("the annotation coracle.io/checked-addresses"),
+    ),
+    ("/metadata/annotations", r#"{"a":"b"}"#, None),
 ];
+
+fn other_node(name: &str, address: &str, met: &str, ready: &str) -> Value {
+    json!({
+        "metadata": { "name": name, "annotations": { "coracle.io/checked-addresses": met } },
+        "spec": { "podCIDRs": ["10.42.1.0/24"] },
+        "status": { "addresses": [{ "type": "InternalIP", "address": address }],
+            "conditions": [{ "type": "Ready", "status": ready }] },
+    })
+}
 
 #[test]
 fn a_node_gives_itself_neither_ranges_nor_owners_nor_others_addresses() {
     let world = World::new();
-    world.put("nodes.", json!({ "metadata": { "name": "n2" }, "spec": { "podCIDRs": ["10.42.1.0/24"] } }));
+    world.put("nodes.", other_node("n2", "192.0.2.2", "192.0.2.2", "True"));
+    world.put("nodes.", other_node("n3", "192.0.2.3", "192.0.2.3", "Unknown"));
+    world.put("nodes.", other_node("n4", "192.0.2.4", "", "True"));
     world.put(
         "servicecidrs.networking.k8s.io",
         json!({ "metadata": { "name": "kubernetes" }, "spec": { "cidrs": ["10.43.0.0/16"] } }),
@@ -226,6 +251,52 @@ fn a_node_gives_itself_neither_ranges_nor_owners_nor_others_addresses() {
         let request =
             Try { user: user.clone(), operation: Operation::Update, ..Try::create(&world, "nodes.") };
         request.validate(&NodeRestriction, &said, Some(&said)).unwrap();
+    }
+}
+
+/// Services lead their traffic to whatever address a pod's status has.
+#[test]
+fn a_nodes_pods_are_at_its_own_addresses_or_the_pod_networks() {
+    let world = World::new();
+    world.put("nodes.", other_node("n1", "192.0.2.1", "", "True"));
+    world.put(
+        "servicecidrs.networking.k8s.io",
+        json!({ "metadata": { "name": "kubernetes" }, "spec": { "cidrs": ["10.43.0.0/16"] } }),
+    );
+    let pod = |host_network: bool, status: Value| {
+        json!({ "metadata": { "name": "p", "namespace": "a" },
+            "spec": { "nodeName": "n1", "hostNetwork": host_network }, "status": status })
+    };
+    let user = UserInfo::authenticated("system:node:n1", &["system:nodes"]);
+    let update = |old: &Object, new: &Object| {
+        let operation = Operation::Update;
+        let request = Try { user: user.clone(), operation, ..Try::create(&world, "pods./status") };
+        request.validate(&NodeRestriction, new, Some(old)).map_err(|e| e.message)
+    };
+    let (own, other) = ("it is not the node's", "it is of Services");
+    for (host_network, status, why) in [
+        (
+            true,
+            json!({ "hostIP": "192.0.2.1", "podIP": "192.0.2.1", "podIPs": [{ "ip": "192.0.2.1" }] }),
+            None,
+        ),
+        (true, json!({ "podIP": "::ffff:192.0.2.1" }), None),
+        (true, json!({ "podIP": "198.51.100.7" }), Some(own)),
+        (true, json!({ "podIPs": [{ "ip": "192.0.2.1" }, { "ip": "198.51.100.7" }] }), Some(own)),
+        (false, json!({ "hostIPs": [{ "ip": "198.51.100.7" }] }), Some(own)),
+        (false, json!({ "hostIP": "192.0.2.1", "podIP": "10.42.7.7" }), None),
+        (false, json!({ "podIP": "10.43.0.1" }), Some(other)),
+        (false, json!({ "podIPs": [{ "ip": "::ffff:10.43.0.1" }] }), Some(other)),
+    ] {
+        let (empty, new) = (pod(host_network, json!({})), pod(host_network, status.clone()));
+        match (update(&empty, &new), why) {
+            (told, None) => assert_eq!(told, Ok(()), "{status}"),
+            (told, Some(why)) => {
+                assert!(told.as_ref().is_err_and(|told| told.ends_with(why)), "{status}: {told:?}")
+            }
+        }
+        // What is there already, the node's own address may have changed since.
+        assert_eq!(update(&new, &new), Ok(()), "{status}");
     }
 }
 

@@ -91,6 +91,12 @@ impl Issuers {
         Self { issuers: compiled.into_iter().map(start).collect(), ..Self::default() }
     }
 
+    /// Whether the token says that it is of one of the issuers; nothing is checked.
+    pub(super) fn claims(&self, token: &str) -> bool {
+        let claimed = issuer::claimed(token);
+        claimed.is_some_and(|url| self.issuers.iter().any(|one| one.compiled.issuer.url == url))
+    }
+
     /// The user of a token of one of the issuers; `None` for tokens of others.
     pub async fn authenticate(&self, token: &str, now: Timestamp) -> Option<Result<UserInfo, String>> {
         if self.issuers.is_empty() || token.len() > MAX_TOKEN_BYTES {

@@ -30,7 +30,9 @@ fn impersonation(
     for (name, value) in headers {
         map.append(*name, value.parse().unwrap());
     }
-    impersonate(&UserInfo::authenticated("admin", &[]), &map, &Allow(allow)).map_err(|e| e.code)
+    let admin = UserInfo::authenticated("admin", &[]);
+    let request = Attributes::resource(&admin, "list", "", "pods", "a");
+    impersonate_request(&request, &Credentials::of(&map), &Allow(allow)).map_err(|e| e.code)
 }
 
 #[test]
@@ -85,7 +87,8 @@ fn constrained(
         map.append(*name, value.parse().unwrap());
     }
     let request = Attributes::resource(requester, "list", "", "pods", "a");
-    let found = impersonate_request(&request, &map, &Allow(allow)).map_err(|e| e.message)?;
+    let found =
+        impersonate_request(&request, &Credentials::of(&map), &Allow(allow)).map_err(|e| e.message)?;
     Ok(found.expect("headers were sent"))
 }
 

@@ -200,7 +200,7 @@ async fn one_question_for_each_seed() {
     let put = suite::txn(vec![suite::put("secrets./default/d", "d")]);
     let error = store.commit(put.clone()).await.unwrap_err();
     assert!(matches!(&error, StoreError::Seal { .. }), "{error}");
-    assert!(crate::config_file::chain(&error).contains("not ready"), "{}", crate::config_file::chain(&error));
+    assert!(coracle_api::error::chain(&error).contains("not ready"), "{}", coracle_api::error::chain(&error));
     store.rules().kms()[0].probe().await.unwrap();
     store.commit(put).await.unwrap();
     life.abort();

@@ -8,6 +8,7 @@ use super::Server;
 use super::error::HttpError;
 use super::routes::text;
 use crate::pods_api::{ContainerHandle, PodHandle};
+use crate::streaming::Ends;
 use axum::body::Body;
 use http::Response;
 use jiff::{SignedDuration, Timestamp};
@@ -89,6 +90,7 @@ pub(super) fn answer(
     namespace: &str,
     pod: &str,
     container: &str,
+    ends: Ends,
 ) -> Result<Response<Body>, HttpError> {
     let options = Options::parse(query.unwrap_or_default(), Timestamp::now())?;
     let missing = || HttpError::not_found(format!("pod \"{pod}\" does not exist\n"));
@@ -99,9 +101,8 @@ pub(super) fn answer(
     let (path, id) = log_of(&handle, pod, container, options.previous).map_err(HttpError::bad_request)?;
     let (sender, receiver) = mpsc::channel(PIECES);
     let alive = alive(server.clone(), &handle, container, id);
-    let stop = server.stop.clone();
     tokio::spawn(async move {
-        let copied = stop.run_until_cancelled(follow::copy(&path, &options, &sender, alive)).await;
+        let copied = ends.run(follow::copy(&path, &options, &sender, alive)).await;
         if let Some(Err(error)) = copied {
             tracing::debug!(%error, path = %path.display(), "container log");
             // The status is sent; upstream also writes the error where the log would be.

@@ -25,7 +25,7 @@ fn until_status(shell: &Shell, expected: &str) {
 fn install(cluster: &Cluster, hook: &coracle_tests::Hook) {
     let definition = types::definition(&hook.client_config("/convert"));
     cluster.apply(&serde_json::to_string(&definition).expect("JSON"));
-    cluster.ok("kubectl wait --for=condition=Established crd/sites.sites.coracle.dev --timeout=30s");
+    cluster.ok("kubectl wait --for=condition=Established crd/sites.sites.coracle.dev --timeout=100s");
     for configuration in hooks::configurations(hook) {
         cluster.apply(&configuration.to_string());
     }
@@ -110,10 +110,10 @@ fn refusals(cluster: &Cluster) {
 
 /// The finalizer runs, then everything owned goes.
 fn end(cluster: &Cluster) {
-    cluster.ok("kubectl delete site shop --timeout=60s");
+    cluster.ok("kubectl delete site shop --timeout=100s");
     cluster.says("kubectl get configmap farewell-shop -o jsonpath='{.data.host}'", "shop.example.com");
     cluster.until("kubectl get deployments,replicasets,pods -l site=shop -o name", "");
     cluster.until("kubectl get configmap shop --ignore-not-found", "");
-    cluster.ok("kubectl delete crd sites.sites.coracle.dev --timeout=60s");
+    cluster.ok("kubectl delete crd sites.sites.coracle.dev --timeout=100s");
     cluster.says("kubectl api-resources --api-group=sites.coracle.dev -o name", "");
 }
