@@ -4,10 +4,10 @@
 use super::serve::Peer;
 use crate::authn::Authenticator;
 use axum::body::Body;
-use bytes::Bytes;
+use coracle_listen::{Follow, Followed, Polled};
 use futures::future::BoxFuture;
 use http::{Extensions, Response};
-use http_body::{Frame, SizeHint};
+use http_body::Body as _;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -27,33 +27,16 @@ pub(super) fn revoked(
 
 /// The answer, which ends early then.
 pub(super) fn until(response: Response<Body>, revoked: Revoked) -> Response<Body> {
-    response.map(|inner| Body::new(Until { inner, revoked }))
+    response.map(|body| Body::new(Followed::new(body, Until(revoked))))
 }
 
-struct Until {
-    inner: Body,
-    revoked: Revoked,
-}
+struct Until(Revoked);
 
-impl http_body::Body for Until {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        if self.revoked.as_mut().poll(cx).is_ready() {
+impl Follow for Until {
+    fn frame(&mut self, body: &mut Body, cx: &mut Context<'_>) -> Polled {
+        if self.0.as_mut().poll(cx).is_ready() {
             return Poll::Ready(None);
         }
-        Pin::new(&mut self.inner).poll_frame(cx)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.inner.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.inner.size_hint()
+        Pin::new(body).poll_frame(cx)
     }
 }

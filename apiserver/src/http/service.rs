@@ -7,6 +7,7 @@ use super::negotiation::Wanted;
 use super::resources::Call;
 use super::respond::{Reply, error_response, method_not_allowed};
 use super::route::{NoRoute, Route};
+use super::seats::Seats;
 use super::serve::Peer;
 use super::steps::{self, Step};
 use super::{RequestInfo, measure, paths, revoked, upload};
@@ -107,9 +108,8 @@ async fn admit(
         }
     }
     if exchange.info.verb == "watch" || !is_long_running(&exchange.info) {
-        match seat(server, exchange, &user).await {
-            Some(ticket) => exchange.ticket = Some(ticket),
-            None => return Ok(too_many()),
+        if !seat(server, exchange, &user).await {
+            return Ok(too_many());
         }
         if matches!(exchange.info.verb, "list" | "watch") {
             // What takes long begins after everybody has arrived who is there: only those wait their turn for seats who
@@ -165,14 +165,16 @@ fn record(server: &Inner, exchange: &mut Exchange, user: &UserInfo, request: &Re
     exchange.record = log.begin(source, user, &exchange.info);
 }
 
-/// Seats for the request; `None` if it is refused.
-async fn seat(server: &Inner, exchange: &mut Exchange, user: &UserInfo) -> Option<flowcontrol::Ticket> {
+/// Seats for the request; false if it is refused.
+async fn seat(server: &Inner, exchange: &mut Exchange, user: &UserInfo) -> bool {
     let info = &exchange.info;
-    let flow = server.flow.classify(user, info)?;
+    let Some(flow) = server.flow.classify(user, info) else { return false };
     let seats = if flow.is_exempt() { 1 } else { seats(server, info, &flow) };
-    let entered = server.flow.enter(&flow, seats, Asker { user, info }).await;
-    exchange.flow = Some(flow);
-    entered.ok()
+    let entered = server.flow.enter(&flow, seats, Asker { user: &user.name, info }).await;
+    let is_seated = entered.is_ok();
+    exchange.seats = Seats::new(&user.name);
+    exchange.seats.sit(flow, entered.ok());
+    is_seated
 }
 
 fn seats(server: &Inner, info: &RequestInfo, flow: &Flow) -> u32 {
@@ -208,9 +210,10 @@ async fn in_time(
     let writes = !matches!(exchange.info.verb, "get" | "list" | "watch");
     exchange.dry_run = writes && exchange.info.query.is_dry_run();
     if is_long_running(&exchange.info) {
-        let (info, served) = (&exchange.info, exchange.served.as_ref());
+        let (served, seats) = (exchange.served.as_ref(), &exchange.seats);
+        let asked = Asked { info: &exchange.info, served, wanted, user, seats };
         let revoked = revoked::revoked(request.extensions(), server.authenticator.as_ref());
-        let work = Box::pin(serve(server, info, served, wanted, user, request));
+        let work = Box::pin(serve(server, asked, request));
         let answer = annotated(exchange.record.as_mut(), work).await?;
         return Ok(match revoked {
             Some(revoked) => revoked::until(answer, revoked),
@@ -222,9 +225,10 @@ async fn in_time(
         .saturating_sub(exchange.steps.elapsed());
     let end = tokio::time::Instant::now() + time;
     let request = Box::pin(upload::whole(server, exchange, user, request, end)).await?;
-    let (info, served) = (&exchange.info, exchange.served.as_ref());
+    let (served, seats) = (exchange.served.as_ref(), &exchange.seats);
+    let asked = Asked { info: &exchange.info, served, wanted, user, seats };
     // Boxed, because it is wrapped twice below, and each layer would hold it again.
-    let work = Box::pin(serve(server, info, served, wanted, user, request));
+    let work = Box::pin(serve(server, asked, request));
     let work = traces::within(exchange.trace_parent.clone(), work);
     let work = tokio::time::timeout_at(end, deadline::until(end, work));
     let outcome = annotated(exchange.record.as_mut(), work).await;
@@ -243,21 +247,28 @@ async fn annotated<F: Future>(record: Option<&mut audit::Record>, work: F) -> F:
     outcome
 }
 
+/// What is asked, by whom.
+struct Asked<'a> {
+    info: &'a RequestInfo,
+    served: Option<&'a Served>,
+    wanted: Wanted,
+    user: &'a UserInfo,
+    seats: &'a Seats,
+}
+
 async fn serve(
     server: &Arc<Inner>,
-    info: &RequestInfo,
-    served: Option<&Served>,
-    wanted: Wanted,
-    user: &UserInfo,
+    asked: Asked<'_>,
     request: Request<Body>,
 ) -> Result<Response<Body>, ApiError> {
+    let Asked { info, served, wanted, user, seats } = asked;
     info.check_path()?;
     if let Some(remote) = server.aggregator.find(info) {
         // What is seldom taken must not make every request's future large.
         return Ok(Box::pin(server.aggregator.answer(&remote, user, request, &server.stop)).await);
     }
     if !info.is_resource {
-        return paths::answer(server, info, wanted, request.headers()).await;
+        return paths::answer(server, (info, seats), wanted, request.headers()).await;
     }
     if info.subresource != "proxy" {
         // What is proxied, others read.
@@ -283,7 +294,7 @@ async fn serve(
         None => wanted,
     };
     let pieces = parts.extensions.get();
-    let call = Call { server, info, user, headers, wanted, route, pieces };
+    let call = Call { server, info, user, seats, headers, wanted, route, pieces };
     call.answer(body).await
 }
 
