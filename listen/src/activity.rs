@@ -4,9 +4,13 @@
 //! there, or *waiting* while there is nothing yet (a watch, a log that is followed). Only a connection on which everything
 //! waits for the client can end by time.
 
+use crate::io::Note;
 use crate::limits::Limits;
+use crate::places::Place;
 use parking_lot::Mutex;
 use std::fmt;
+use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -135,12 +139,13 @@ impl Activity {
         state.sending -= u32::from(sending);
     }
 
-    /// The client did not wait for an answer.
-    pub(crate) fn taken_back(&self) {
+    /// The client did not wait for an answer. `sending` if it was the client's turn: the request had not been begun.
+    pub(crate) fn taken_back(&self, sending: bool) {
         let mut state = self.state.lock();
         let now = Instant::now();
         state.since = now;
         state.open -= 1;
+        state.sending -= u32::from(sending);
         if now - state.resets_since > self.limits.resets_within {
             (state.resets, state.resets_since) = (0, now);
         }
@@ -210,6 +215,23 @@ impl Activity {
                 Ok(due.map_or(now + self.limits.stuck, |(due, _)| due).min(now + self.limits.head))
             }
         }
+    }
+}
+
+/// What a connection's socket says, with the place that is held until the socket is closed.
+pub(crate) struct SocketNote {
+    pub activity: Arc<Activity>,
+    pub _place: Arc<Place>,
+}
+
+impl Note for SocketNote {
+    fn read(&mut self, bytes: usize) -> io::Result<()> {
+        let wanted = self.activity.read(bytes);
+        if wanted { Ok(()) } else { Err(io::Error::other("more than anybody sends who wants something")) }
+    }
+
+    fn wrote(&mut self, bytes: usize) {
+        self.activity.wrote(bytes);
     }
 }
 
@@ -325,7 +347,7 @@ mod tests {
         let activity = Activity::new(Limits { resets: 3, ..Limits::default() });
         let take_back = || {
             activity.asked(true);
-            activity.taken_back();
+            activity.taken_back(false);
         };
         for _ in 0..3 {
             for _ in 0..3 {

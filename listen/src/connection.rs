@@ -1,11 +1,12 @@
 //! One connection: TLS, HTTP/1.1 or HTTP/2, and the end of it.
 
-use crate::activity::{Activity, End};
+use crate::activity::{Activity, End, SocketNote};
 use crate::answer::Open;
-use crate::io::Watched;
+use crate::io::Noted;
 use crate::places::Place;
 use crate::serve::{Front, Shared};
-use http::{Request, Version};
+use crate::upload;
+use http::Request;
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
@@ -110,13 +111,19 @@ impl<F: Front> Talk<F> {
         I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let Self { front, activity, place, address, stop } = self;
-        let io = TokioIo::new(Watched { io, activity: activity.clone(), _place: place.clone() });
+        let note = SocketNote { activity: activity.clone(), _place: place.clone() };
+        let io = TokioIo::new(Noted::new(io, note));
         let (answering, clock) = (front.clone(), activity.clone());
-        let service = hyper::service::service_fn(move |mut request: Request<Incoming>| {
-            let open = Open::new(clock.clone(), request.version() == Version::HTTP_2);
+        let service = hyper::service::service_fn(move |request: Request<Incoming>| {
+            let mut open = Open::new(clock.clone(), &place, &request);
+            let (mut request, rest) = upload::watched(request);
             request.extensions_mut().insert(place.clone());
-            let answer = answering.clone().answer(peer.clone(), request);
-            async move { Ok::<_, Infallible>(open.answer(answer.await)) }
+            let (front, peer) = (answering.clone(), peer.clone());
+            // Boxed, because HTTP/2 keeps its place for as long as the answer lasts: a watch's for an hour.
+            Box::pin(async move {
+                open.room().await;
+                Ok::<_, Infallible>(open.answer(front.answer(peer, request).await, rest))
+            })
         });
         let builder = builder(activity.limits());
         let connection = builder.serve_connection_with_upgrades(io, service);

@@ -1,12 +1,10 @@
 //! The end of streams on which nothing moves: exec, attach, port-forward, and whatever else was upgraded.
 
+use crate::io::{Note, Noted};
 use parking_lot::Mutex;
-use std::io::{self, IoSlice};
-use std::pin::Pin;
+use std::io;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
 /// Knows when a stream moved last. Clones are of one stream.
@@ -22,7 +20,7 @@ impl Default for Quiet {
 impl Quiet {
     /// Notes every byte that goes through `io`, in either direction.
     pub fn stamp<I>(&self, io: I) -> Stamped<I> {
-        Stamped { io, quiet: self.clone() }
+        Noted::new(io, self.clone())
     }
 
     /// Returns once nothing has moved for so long. Zero is never.
@@ -38,61 +36,21 @@ impl Quiet {
             tokio::time::sleep_until(due).await;
         }
     }
+}
 
-    fn moved<T>(&self, outcome: &Poll<io::Result<T>>) {
-        if matches!(outcome, Poll::Ready(Ok(_))) {
-            *self.0.lock() = Instant::now();
-        }
+impl Note for Quiet {
+    fn read(&mut self, _bytes: usize) -> io::Result<()> {
+        self.wrote(0);
+        Ok(())
+    }
+
+    fn wrote(&mut self, _bytes: usize) {
+        *self.0.lock() = Instant::now();
     }
 }
 
 /// One end of a stream.
-pub struct Stamped<I> {
-    io: I,
-    quiet: Quiet,
-}
-
-impl<I: AsyncRead + Unpin> AsyncRead for Stamped<I> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let read = Pin::new(&mut self.io).poll_read(cx, buffer);
-        self.quiet.moved(&read);
-        read
-    }
-}
-
-impl<I: AsyncWrite + Unpin> AsyncWrite for Stamped<I> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.io).poll_write(cx, bytes);
-        self.quiet.moved(&written);
-        written
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        pieces: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.io).poll_write_vectored(cx, pieces);
-        self.quiet.moved(&written);
-        written
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.io.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_shutdown(cx)
-    }
-}
+pub type Stamped<I> = Noted<I, Quiet>;
 
 #[cfg(test)]
 mod tests {

@@ -1,21 +1,32 @@
-//! A socket that tells its connection's clock what it carries, and holds its place until it is closed.
+//! A stream of bytes that tells somebody what it carries.
 
-use crate::activity::Activity;
-use crate::places::Place;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Goes on into what the connection is upgraded to, and with it the place.
-pub(crate) struct Watched<I> {
-    pub io: I,
-    pub activity: Arc<Activity>,
-    pub _place: Arc<Place>,
+/// Is told of every read and write that moved something, or found the end.
+pub trait Note: Unpin {
+    /// # Errors
+    /// What ends the stream: no more is to be read.
+    fn read(&mut self, bytes: usize) -> io::Result<()>;
+    fn wrote(&mut self, bytes: usize);
 }
 
-impl<I: AsyncRead + Unpin> AsyncRead for Watched<I> {
+/// A stream and who is told of it. Whatever the note holds goes where the stream goes: into what a connection is upgraded
+/// to, and away when it is closed.
+pub struct Noted<I, N> {
+    io: I,
+    note: N,
+}
+
+impl<I, N> Noted<I, N> {
+    pub fn new(io: I, note: N) -> Self {
+        Self { io, note }
+    }
+}
+
+impl<I: AsyncRead + Unpin, N: Note> AsyncRead for Noted<I, N> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -23,25 +34,20 @@ impl<I: AsyncRead + Unpin> AsyncRead for Watched<I> {
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         ready!(Pin::new(&mut self.io).poll_read(cx, buffer))?;
-        let wanted = self.activity.read(buffer.filled().len() - before);
-        Poll::Ready(if wanted {
-            Ok(())
-        } else {
-            Err(io::Error::other("more than anybody sends who wants something"))
-        })
+        Poll::Ready(self.note.read(buffer.filled().len() - before))
     }
 }
 
-impl<I: AsyncWrite + Unpin> Watched<I> {
-    fn wrote(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+impl<I, N: Note> Noted<I, N> {
+    fn wrote(&mut self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         if let Poll::Ready(Ok(bytes)) = written {
-            self.activity.wrote(bytes);
+            self.note.wrote(bytes);
         }
         written
     }
 }
 
-impl<I: AsyncWrite + Unpin> AsyncWrite for Watched<I> {
+impl<I: AsyncWrite + Unpin, N: Note> AsyncWrite for Noted<I, N> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.io).poll_write(cx, bytes);
         self.wrote(written)

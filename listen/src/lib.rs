@@ -3,20 +3,24 @@
 //! A listener knows its connections as strangers until somebody authenticates on them, and bounds strangers by number:
 //! when there is no room, the oldest one goes of whoever holds most. Every connection is under a clock that says when it
 //! has been idle, silent or stuck for too long ([`activity`]); watches, streams and whatever else waits for the server
-//! live as long as they like. Descriptors are divided between the listeners, so that none takes another's.
+//! live as long as they like. Answers that nobody takes are bounded by their bytes. Descriptors are divided between the listeners, so that none takes another's.
 
 pub mod activity;
 mod answer;
 mod connection;
+mod follow;
 mod idle;
 mod io;
 mod limits;
 mod places;
 mod serve;
 mod turns;
+mod unsent;
+mod upload;
 
 pub use activity::{Activity, End};
 pub use answer::Answer;
+pub use follow::{Follow, Followed, Polled};
 pub use idle::{Quiet, Stamped};
 pub use limits::{Limits, descriptors, raise_descriptors};
 pub use places::{Place, Places};

@@ -26,6 +26,9 @@ pub struct Limits {
     /// Of an answer that waits for a slow client, a connection (HTTP/1.1) or a stream (HTTP/2); hyper's own 400 KiB
     /// make many large lists at a time expensive. It bounds the head of an HTTP/1.1 request too.
     pub buffer_bytes: usize,
+    /// Of answers that were made and not taken, a connection; while it holds so much, none of its requests is begun. Some
+    /// dozens of streams with their pieces of 64 KiB, or the largest answer in one piece (an object of 3 MiB) twice.
+    pub unsent_bytes: usize,
     /// Requests at a time on one HTTP/2 connection; upstream's.
     pub streams: u32,
     /// The head of an HTTP/2 request. Go's servers take 1 MiB; no client of Kubernetes needs more than a token of some
@@ -44,6 +47,7 @@ impl Default for Limits {
             resets: 500,
             resets_within: Duration::from_secs(10),
             buffer_bytes: 128 << 10,
+            unsent_bytes: 8 << 20,
             streams: 250,
             head_bytes: 64 << 10,
         }

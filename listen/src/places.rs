@@ -2,11 +2,14 @@
 
 use crate::activity::{Activity, End};
 use crate::limits::descriptors;
+use crate::unsent::Unsent;
 use parking_lot::Mutex;
 use std::collections::{BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// Strangers at a time. Each costs some 25 KiB with TLS, so that all together stay near 50 MiB; a client is one for
 /// some milliseconds.
@@ -16,10 +19,22 @@ const MOST_STRANGERS: usize = 2048;
 /// known: looking for them costs time in proportion to all.
 const IDLE_SHARE: usize = 16;
 
+/// Bytes of answers that nobody has taken, of all connections; beyond it a connection gets more only when it holds none. Some
+/// hundred lists at a time on slow lines.
+const MOST_UNSENT: usize = 64 << 20;
+
+/// From one connection that goes because it takes nothing to the next: looking for it costs time in proportion to all.
+const RELIEF: Duration = Duration::from_millis(10);
+
 /// The places of one listener.
 pub struct Places {
     most: usize,
     most_strangers: usize,
+    most_unsent: usize,
+    /// Bytes that nobody has taken.
+    pub(crate) held: AtomicUsize,
+    /// Connections that wait for memory, by their place.
+    waiting: Mutex<HashMap<u64, Arc<Unsent>>>,
     table: Mutex<Table>,
 }
 
@@ -33,18 +48,22 @@ struct Table {
     by_source: HashMap<IpAddr, BTreeSet<u64>>,
     /// The same by their number, so that the largest is found.
     sizes: BTreeSet<(usize, IpAddr)>,
+    /// When a connection was ended last for want of memory.
+    relieved: Option<Instant>,
 }
 
 struct Entry {
     source: IpAddr,
     known: bool,
     activity: Arc<Activity>,
+    unsent: Arc<Unsent>,
 }
 
 /// A connection's place, given back when it is dropped. It goes where the socket goes.
 pub struct Place {
     id: u64,
     places: Arc<Places>,
+    unsent: Arc<Unsent>,
     known: AtomicBool,
 }
 
@@ -57,7 +76,13 @@ impl Places {
 
     /// `most` connections, of which `most_strangers` have not authenticated.
     pub fn new(most: usize, most_strangers: usize) -> Arc<Self> {
-        Arc::new(Self { most, most_strangers, table: Mutex::default() })
+        Self::with_memory(most, most_strangers, MOST_UNSENT)
+    }
+
+    /// Likewise, with so many bytes of answers that nobody takes.
+    pub(crate) fn with_memory(most: usize, most_strangers: usize, most_unsent: usize) -> Arc<Self> {
+        let (held, waiting, table) = (AtomicUsize::new(0), Mutex::default(), Mutex::default());
+        Arc::new(Self { most, most_strangers, most_unsent, held, waiting, table })
     }
 
     /// A place for a connection from `source`. Another goes for it if need be: the oldest stranger of the source that has
@@ -76,9 +101,11 @@ impl Places {
         }
         let id = table.next;
         table.next += 1;
-        table.all.insert(id, Entry { source, known: false, activity: activity.clone() });
+        let unsent = Unsent::new(id, activity.limits().unsent_bytes, self.clone());
+        let entry = Entry { source, known: false, activity: activity.clone(), unsent: unsent.clone() };
+        table.all.insert(id, entry);
         table.add_stranger(source, id);
-        Some(Place { id, places: self.clone(), known: AtomicBool::new(false) })
+        Some(Place { id, places: self.clone(), unsent, known: AtomicBool::new(false) })
     }
 
     /// Lets the oldest stranger go: descriptors have run out.
@@ -93,6 +120,50 @@ impl Places {
     pub fn taken(&self) -> (usize, usize) {
         let table = self.table.lock();
         (table.all.len(), table.strangers)
+    }
+
+    /// So much was made for a connection.
+    pub(crate) fn unsent(&self, bytes: usize) {
+        if self.held.fetch_add(bytes, Ordering::Relaxed) + bytes > self.most_unsent {
+            self.relieve();
+        }
+    }
+
+    /// So much of it was taken, or went with its connection.
+    pub(crate) fn sent(&self, bytes: usize) {
+        let before = self.held.fetch_sub(bytes, Ordering::Relaxed);
+        if before > self.most_unsent && before - bytes <= self.most_unsent {
+            let waiting = std::mem::take(&mut *self.waiting.lock());
+            waiting.into_values().for_each(|unsent| unsent.wake());
+        }
+    }
+
+    pub(crate) fn has_memory(&self) -> bool {
+        self.held.load(Ordering::Relaxed) <= self.most_unsent
+    }
+
+    /// False if there is memory again. Otherwise the connection is woken when there is.
+    pub(crate) fn waits_for_memory(&self, id: u64, unsent: &Arc<Unsent>) -> bool {
+        self.waiting.lock().insert(id, unsent.clone());
+        if self.has_memory() {
+            return false;
+        }
+        self.relieve();
+        true
+    }
+
+    /// Ends the connection that holds most and takes nothing.
+    fn relieve(&self) {
+        let mut table = self.table.lock();
+        let now = Instant::now();
+        if table.relieved.is_some_and(|last| now - last < RELIEF) {
+            return;
+        }
+        table.relieved = Some(now);
+        let holding = table.all.iter().map(|(id, entry)| (entry.unsent.untaken(now), *id));
+        if let Some((1.., id)) = holding.max() {
+            table.end(id, End::Stuck);
+        }
     }
 }
 
@@ -132,8 +203,12 @@ impl Table {
     }
 
     fn evict(&mut self, id: u64) {
+        self.end(id, End::Evicted);
+    }
+
+    fn end(&mut self, id: u64, why: End) {
         if let Some(entry) = self.remove(id) {
-            entry.activity.end(End::Evicted);
+            entry.activity.end(why);
         }
     }
 
@@ -155,6 +230,10 @@ impl Table {
 }
 
 impl Place {
+    pub(crate) fn unsent(&self) -> &Arc<Unsent> {
+        &self.unsent
+    }
+
     /// Somebody authenticated on this connection. Every request says so; only the first costs anything.
     pub fn known(&self) {
         if self.known.swap(true, Ordering::Relaxed) {
@@ -171,6 +250,7 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         self.places.table.lock().remove(self.id);
+        self.places.waiting.lock().remove(&self.id);
     }
 }
 

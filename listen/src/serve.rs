@@ -6,7 +6,6 @@ use crate::limits::Limits;
 use crate::places::Places;
 use axum::body::Body;
 use http::{Request, Response};
-use hyper::body::Incoming;
 use rustls_pki_types::CertificateDer;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -32,7 +31,7 @@ pub trait Front: Clone + Send + Sync + 'static {
     fn answer(
         self,
         peer: Self::Peer,
-        request: Request<Incoming>,
+        request: Request<Body>,
     ) -> impl Future<Output = Response<Body>> + Send + 'static;
 
     /// A client did not finish its TLS handshake.

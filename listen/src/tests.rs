@@ -1,11 +1,13 @@
 //! Real sockets under limits of fractions of a second.
 
+mod unread;
+mod untaken;
+
 use super::*;
 use axum::body::Body;
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use http_body::Frame;
-use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use parking_lot::Mutex;
 use rustls_pki_types::CertificateDer;
@@ -20,8 +22,10 @@ use tokio_util::sync::CancellationToken;
 
 const HEAD: Duration = Duration::from_millis(300);
 const IDLE: Duration = Duration::from_millis(600);
+const LARGE: usize = 10_000;
 
-/// `/wait` is a watch without events, `/much` an answer without end, everything else is empty.
+/// `/wait` is a watch without events, `/much` an answer without end, `/text` a short one, `/slow` one of [`LARGE`] bytes
+/// that comes late, everything else is empty.
 #[derive(Clone, Default)]
 struct Answers(Arc<Mutex<Vec<End>>>);
 
@@ -32,10 +36,15 @@ impl Front for Answers {
         address
     }
 
-    async fn answer(self, _: SocketAddr, request: Request<Incoming>) -> Response<Body> {
+    async fn answer(self, _: SocketAddr, request: Request<Body>) -> Response<Body> {
         match request.uri().path() {
             "/wait" => Response::new(Body::new(Waits)),
             "/much" => Response::new(Body::new(Much)),
+            "/slow" => {
+                tokio::time::sleep(Duration::from_millis(200)).await;
+                Response::new(Body::from(vec![b'x'; LARGE]))
+            }
+            "/text" => Response::new(Body::from("a text")),
             _ => Response::new(Body::empty()),
         }
     }
@@ -74,9 +83,12 @@ impl http_body::Body for Much {
 }
 
 async fn server(places: Arc<Places>) -> (SocketAddr, Answers) {
+    server_with(places, Limits { head: HEAD, idle: IDLE, stuck: IDLE, ..Limits::default() }).await
+}
+
+async fn server_with(places: Arc<Places>, limits: Limits) -> (SocketAddr, Answers) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("bound");
-    let limits = Limits { head: HEAD, idle: IDLE, stuck: IDLE, ..Limits::default() };
     let settings = Settings { limits, places, tls: None, drain: Duration::ZERO };
     let answers = Answers::default();
     tokio::spawn(serve(answers.clone(), settings, listener, CancellationToken::new()));

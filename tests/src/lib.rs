@@ -2,6 +2,7 @@
 //!
 //! `CORACLE_BIN` names the binary under test; without it the newest of `target/{release,debug}/coracle` is taken.
 
+pub mod apart;
 pub mod binary;
 pub mod clients;
 pub mod cluster;
@@ -17,6 +18,7 @@ pub mod shell;
 pub mod transcript;
 pub mod wait;
 
+pub use apart::{NoNetwork, apart};
 pub use binary::coracle;
 pub use cluster::Cluster;
 pub use hook::Hook;

@@ -26,7 +26,7 @@ pub use queueset::Refusal;
 pub use state::{Flow, FlowControl, Options};
 
 use crate::http::RequestInfo;
-use coracle_api::UserInfo;
+use coracle_api::ApiError;
 use queueset::{Arrival, Place};
 use state::Waiter;
 use std::time::Duration;
@@ -35,6 +35,11 @@ use tokio::time::Instant;
 
 /// What upstream answers with 429, as plain text.
 pub const TOO_MANY: &str = "Too many requests, please try again later.\n";
+
+/// The same for those who are refused later than at the door.
+pub fn too_many() -> ApiError {
+    ApiError::too_many_requests(TOO_MANY.trim_end(), 1)
+}
 
 /// Seats in use by a running request; dropping it gives them back.
 pub struct Ticket {
@@ -96,7 +101,7 @@ impl Drop for InLine {
 
 /// Who asks, for those who look into the queues.
 pub struct Asker<'a> {
-    pub user: &'a UserInfo,
+    pub user: &'a str,
     pub info: &'a RequestInfo,
 }
 

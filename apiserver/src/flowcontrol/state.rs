@@ -47,7 +47,7 @@ impl Waiter {
             tell,
             schema: flow.schema.clone(),
             arrived: jiff::Timestamp::now(),
-            user: asker.user.name.clone(),
+            user: asker.user.to_owned(),
             info: asker.info.clone(),
         }
     }

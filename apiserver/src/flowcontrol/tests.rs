@@ -175,7 +175,7 @@ fn client(name: &str) -> Client {
 impl Client {
     async fn enter(&self, control: &FlowControl, seats: u32) -> Result<Ticket, Refusal> {
         let flow = control.classify(&self.user, &self.info).unwrap();
-        control.enter(&flow, seats, Asker { user: &self.user, info: &self.info }).await
+        control.enter(&flow, seats, Asker { user: &self.user.name, info: &self.info }).await
     }
 }
 

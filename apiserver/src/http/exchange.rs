@@ -1,25 +1,24 @@
 //! One request from its first byte to the last of its answer: what is counted, logged and recorded of it.
 
 use super::limits::is_long_running;
-use super::measure;
+use super::seats::{Seats, Taken};
 use super::steps::{Step, Steps};
-use super::{RequestHeaders, RequestInfo};
+use super::{RequestHeaders, RequestInfo, large, measure};
 use crate::audit::{Record, Stage};
 use crate::catalogue::{Catalogue, Served};
-use crate::flowcontrol::{Flow, Ticket};
 use crate::server::Inner;
 use crate::traces::Span;
 use axum::body::Body;
 use bytes::Bytes;
+use coracle_listen::{Follow, Followed, Polled};
+use futures::future::BoxFuture;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
-use http_body::{Body as _, Frame, SizeHint};
+use http_body::Body as _;
 use http_body_util::BodyExt;
-use pin_project_lite::pin_project;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
-use tokio::sync::oneshot;
+use std::task::{Context, Poll, ready};
 
 const SCHEMA_UID: HeaderName = HeaderName::from_static("x-kubernetes-pf-flowschema-uid");
 const LEVEL_UID: HeaderName = HeaderName::from_static("x-kubernetes-pf-prioritylevel-uid");
@@ -38,13 +37,10 @@ pub struct Exchange {
     pub dry_run: bool,
     pub audit_id: HeaderValue,
     pub record: Option<Record>,
-    pub flow: Option<Flow>,
-    pub ticket: Option<Ticket>,
+    pub seats: Seats,
     /// For the log only, and only kept if it may be written.
     pub uri: Option<String>,
     pub span: Option<Box<Span>>,
-    /// Dropped when the last byte is sent, so that the seats are free.
-    seated: Option<oneshot::Sender<()>>,
     panicked: bool,
     ended: bool,
 }
@@ -78,11 +74,9 @@ impl Exchange {
             dry_run: false,
             audit_id,
             record: None,
-            flow: None,
-            ticket: None,
+            seats: Seats::default(),
             uri: None,
             span: None,
-            seated: None,
             panicked: false,
             ended: false,
         }
@@ -105,7 +99,7 @@ impl Exchange {
             is_long_running(&self.info) && (status.is_success() || status == StatusCode::SWITCHING_PROTOCOLS);
         if lasting {
             // The initial state was found; from here on it costs no seats.
-            self.ticket = None;
+            self.seats.leave();
             if let Some(record) = &mut self.record {
                 record.code(status.as_u16());
                 record.stage(Stage::ResponseStarted);
@@ -120,23 +114,11 @@ impl Exchange {
             self.end(status, Some(size), lasting);
             return response;
         }
-        self.hold_seats(server);
-        let end = End { exchange: Some((self, status, lasting, server.clone())), sent: 0 };
-        response.map(|body| Body::new(Watched { body, end }))
-    }
-
-    /// An answer that is made while it is sent holds its seats until its end, but no longer than a request may take: a
-    /// client that reads slowly costs memory, which the connection bounds, and no seats.
-    fn hold_seats(&mut self, server: &Inner) {
-        let Some(ticket) = self.ticket.take() else { return };
-        let (seated, ended) = oneshot::channel();
-        let left = server.request_timeout.saturating_sub(self.steps.elapsed());
-        self.seated = Some(seated);
-        tokio::spawn(async move {
-            let _ticket = ticket;
-            // Either way its time is over.
-            let _ = tokio::time::timeout(left, ended).await;
-        });
+        // A client that reads slowly costs memory, which the connection bounds, and no seats.
+        let taken = Taken::new(&self.seats);
+        let end =
+            End { exchange: Some((self, status, lasting, server.clone())), sent: 0, taken, again: None };
+        response.map(|body| Body::new(Followed::new(body, end)))
     }
 
     /// An answer in one piece, kept for the audit log.
@@ -153,8 +135,11 @@ impl Exchange {
         };
         if let Some(record) = &mut self.record {
             let kind = parts.headers.get(CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or_default();
-            let plain = super::gzip::unpacked(&parts.headers, &bytes);
-            record.response(status.as_u16(), kind, &plain);
+            let work = || {
+                let plain = super::gzip::unpacked(&parts.headers, &bytes);
+                record.response(status.as_u16(), kind, &plain);
+            };
+            large::make(&self.seats, bytes.len(), work).await;
         }
         Response::from_parts(parts, Body::from(bytes))
     }
@@ -168,7 +153,7 @@ impl Exchange {
     fn complete(&self, headers: &mut HeaderMap) {
         headers.insert(AUDIT_ID, self.audit_id.clone());
         headers.entry(http::header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
-        if let Some(flow) = &self.flow {
+        if let Some(flow) = self.seats.flow() {
             let (schema, level) = flow.uids();
             schema.map(|uid| headers.insert(SCHEMA_UID, uid));
             level.map(|uid| headers.insert(LEVEL_UID, uid));
@@ -187,7 +172,7 @@ impl Exchange {
 
     fn end(mut self, status: StatusCode, bytes: Option<u64>, lasting: bool) {
         self.ended = true;
-        self.ticket = None;
+        self.seats.leave();
         let code = status.as_u16();
         let took = self.steps.elapsed();
         if lasting {
@@ -209,10 +194,41 @@ fn new_audit_id() -> HeaderValue {
         .unwrap_or_else(|_| HeaderValue::from_static("none"))
 }
 
-/// Ends the exchange when the body is dropped, sent whole or not.
+/// An answer that is made while it is sent. Ends the exchange when the body is dropped, sent whole or not.
 struct End {
     exchange: Option<(Exchange, StatusCode, bool, Arc<Inner>)>,
     sent: u64,
+    /// Its seats, if it has any.
+    taken: Option<Arc<Taken>>,
+    /// Waits for a seat, because the client takes something again.
+    again: Option<BoxFuture<'static, ()>>,
+}
+
+impl End {
+    fn poll_seated(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let (Some(taken), Some((exchange, _, _, server))) = (&self.taken, &self.exchange) else {
+            return Poll::Ready(());
+        };
+        if self.again.is_none() && !taken.is_seated() {
+            self.again = Some(Box::pin(taken.clone().again(server.clone(), exchange.info.clone())));
+        }
+        if let Some(again) = &mut self.again {
+            ready!(again.as_mut().poll(cx));
+            self.again = None;
+        }
+        Poll::Ready(())
+    }
+}
+
+impl Follow for End {
+    fn frame(&mut self, body: &mut Body, cx: &mut Context<'_>) -> Polled {
+        ready!(self.poll_seated(cx));
+        let frame = Pin::new(body).poll_frame(cx);
+        if let Poll::Ready(Some(Ok(frame))) = &frame {
+            self.sent += frame.data_ref().map_or(0, |data| data.len() as u64);
+        }
+        frame
+    }
 }
 
 impl Drop for End {
@@ -220,41 +236,5 @@ impl Drop for End {
         if let Some((exchange, status, lasting, _)) = self.exchange.take() {
             exchange.end(status, Some(self.sent), lasting);
         }
-    }
-}
-
-pin_project! {
-    /// A body that is made while it is sent.
-    struct Watched {
-        #[pin]
-        body: Body,
-        end: End,
-    }
-}
-
-impl http_body::Body for Watched {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        let this = self.project();
-        let frame = this.body.poll_frame(context);
-        if let Poll::Ready(Some(Ok(frame))) = &frame
-            && let Some(data) = frame.data_ref()
-        {
-            this.end.sent += data.len() as u64;
-        }
-        frame
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
     }
 }

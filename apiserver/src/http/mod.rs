@@ -8,7 +8,8 @@ mod deprecation;
 mod exchange;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod fuzzing;
-mod gzip;
+pub(crate) mod gzip;
+pub(crate) mod large;
 pub mod limits;
 pub mod list_body;
 mod measure;
@@ -20,6 +21,7 @@ pub mod request_info;
 mod resources;
 pub mod respond;
 mod route;
+mod seats;
 mod segments;
 pub mod serve;
 pub mod service;

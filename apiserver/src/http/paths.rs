@@ -2,7 +2,8 @@
 
 use super::negotiation::Wanted;
 use super::respond::{Content, Reply, as_gzip, method_not_allowed};
-use super::{RequestHeaders, RequestInfo, gzip, zpages};
+use super::seats::Seats;
+use super::{RequestHeaders, RequestInfo, large, zpages};
 use crate::authn::oidc;
 use crate::discovery::{self, Document};
 use crate::metrics;
@@ -11,7 +12,6 @@ use crate::openapi;
 use crate::registry::Query;
 use crate::server::Inner;
 use axum::body::Body;
-use bytes::Bytes;
 use coracle_api::ApiError;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, EXPIRES, LOCATION, VARY};
 use http::{HeaderValue, Response, StatusCode};
@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 pub async fn answer(
     server: &Arc<Inner>,
-    info: &RequestInfo,
+    (info, seats): (&RequestInfo, &Seats),
     wanted: Wanted,
     headers: &RequestHeaders,
 ) -> Result<Response<Body>, ApiError> {
@@ -42,19 +42,19 @@ pub async fn answer(
     if metrics_api::serves(server, metrics_api::GROUP, metrics_api::VERSION)
         && let Some(document) = metrics_api::document(&info.path)
     {
-        let mut response = served(&document, headers, wanted);
+        let mut response = served(&document, headers, wanted, seats).await;
         let known = openapi::keep(&info.path, query.get("hash"), &document.etag);
         keep(&mut response, &known, (server.registry.clock)());
         return Ok(response);
     }
     if let Some(document) = server.aggregator.converted(&info.path) {
         let known = openapi::keep(&info.path, query.get("hash"), &document.etag);
-        let mut response = served(&document, headers, wanted);
+        let mut response = served(&document, headers, wanted, seats).await;
         keep(&mut response, &known, (server.registry.clock)());
         return Ok(response);
     }
     if info.path.starts_with("/openapi/") {
-        return openapi_document(server, info, accept, query, headers, wanted).await;
+        return openapi_document(server, (info, seats), headers, wanted).await;
     }
     if let Some(authenticator) = &server.authenticator
         && let Some((kind, document)) = oidc::respond(&info.path, authenticator.tokens())
@@ -66,7 +66,7 @@ pub async fn answer(
         return Ok(response);
     }
     match discovery::respond(&info.path, accept, &server.published.offer()) {
-        Some(document) => Ok(served(&document, headers, wanted)),
+        Some(document) => Ok(served(&document, headers, wanted, seats).await),
         None => Err(ApiError::page_not_found()),
     }
 }
@@ -137,22 +137,25 @@ fn index(offer: &discovery::Offer) -> Vec<String> {
 /// Schemas are made on demand, which takes tens of milliseconds, unless the client has them already.
 async fn openapi_document(
     server: &Arc<Inner>,
-    info: &RequestInfo,
-    accept: &str,
-    query: &Query,
+    (info, seats): (&RequestInfo, &Seats),
     headers: &RequestHeaders,
     wanted: Wanted,
 ) -> Result<Response<Body>, ApiError> {
+    let (accept, query) = (headers.accept(), &info.query);
     let offer = server.published.offer();
     let page = openapi::find(&info.path, accept, &offer).ok_or_else(ApiError::page_not_found)??;
     let known = openapi::keep(&info.path, query.get("hash"), &page.etag);
     let unmade = Document::unmade(page.content_type, &page.etag);
     let mut response = if has_already(&unmade, headers) || matches!(known, openapi::Keep::Elsewhere(_)) {
-        served(&unmade, headers, wanted)
+        served(&unmade, headers, wanted, seats).await
     } else {
-        match tokio::task::spawn_blocking(move || page.make()).await.map_err(ApiError::internal)? {
-            openapi::Made::Whole(document) => served(&document, headers, wanted),
-            openapi::Made::Parts(parts, document) => with_tag(streamed(parts, wanted.gzip), &document),
+        let made = || match page.make() {
+            openapi::Made::Whole(document) => (document, None),
+            openapi::Made::Parts(parts, document) => (document, Some(parts.sent(wanted.gzip))),
+        };
+        match large::read((server, info, seats), large::LARGE_BYTES, made).await? {
+            (document, None) => served(&document, headers, wanted, seats).await,
+            (document, Some(parts)) => with_tag(streamed(parts, wanted.gzip), &document),
         }
     };
     keep(&mut response, &known, (server.registry.clock)());
@@ -196,13 +199,19 @@ fn keep(response: &mut Response<Body>, keep: &openapi::Keep, now: jiff::Timestam
 }
 
 /// A document that changes seldom: with its tag, or 304 for who has it already.
-fn served(document: &Document, headers: &RequestHeaders, wanted: Wanted) -> Response<Body> {
+async fn served(
+    document: &Document,
+    headers: &RequestHeaders,
+    wanted: Wanted,
+    seats: &Seats,
+) -> Response<Body> {
     let response = if has_already(document, headers) {
         let mut response = Response::new(Body::empty());
         *response.status_mut() = StatusCode::NOT_MODIFIED;
         response
     } else {
-        Reply::raw(document.body.clone()).into_response(wanted)
+        let reply = Reply::raw(document.body.clone());
+        large::make(seats, reply.weight(), || reply.into_response(wanted)).await
     };
     with_tag(response, document)
 }
@@ -218,11 +227,9 @@ fn with_tag(mut response: Response<Body>, document: &Document) -> Response<Body>
 }
 
 /// A long document, piece by piece.
-fn streamed(parts: openapi::Parts, gzip: bool) -> Response<Body> {
-    let pieces = |pieces: Box<dyn Iterator<Item = Bytes> + Send>| {
-        Response::new(Body::from_stream(futures::stream::iter(pieces.map(Ok::<_, Infallible>))))
-    };
-    if gzip { as_gzip(pieces(Box::new(self::gzip::packed(parts)))) } else { pieces(Box::new(parts)) }
+fn streamed(parts: openapi::Sent, gzip: bool) -> Response<Body> {
+    let body = Body::from_stream(futures::stream::iter(parts.map(Ok::<_, Infallible>)));
+    if gzip { as_gzip(Response::new(body)) } else { Response::new(body) }
 }
 
 fn is_known(path: &str) -> bool {

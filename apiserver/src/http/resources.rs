@@ -5,9 +5,10 @@ use super::negotiation::{Format, Shape, Wanted};
 use super::object_form::ObjectForm;
 use super::respond::{GZIP_FROM_BYTES, Reply, as_gzip, error_response, warn};
 use super::route::Route;
+use super::seats::Seats;
 use super::shape::{Include, Tables, metadata_list, metadata_only};
 use super::watch_body::{WatchBody, failed};
-use super::{RequestHeaders, RequestInfo, body};
+use super::{RequestHeaders, RequestInfo, body, large};
 use crate::authz::{self, Attributes, Authorizer};
 use crate::cache::CachedObject;
 use crate::custom::CustomResource;
@@ -34,6 +35,7 @@ pub struct Call<'a> {
     pub server: &'a Arc<Inner>,
     pub info: &'a RequestInfo,
     pub user: &'a UserInfo,
+    pub seats: &'a Seats,
     pub headers: &'a RequestHeaders,
     pub wanted: Wanted,
     pub route: Route,
@@ -61,7 +63,7 @@ impl Call<'_> {
             "get" | "list" if self.is_component_statuses() => self.component_statuses(scope)?,
             "get" => {
                 scope.at_least(self.info.query.get("resourceVersion").unwrap_or_default()).await?;
-                self.get(scope).await?
+                return self.get(scope).await;
             }
             "list" => return Box::pin(self.list(scope)).await,
             "watch" => Box::pin(self.watch(scope)).await?,
@@ -73,7 +75,20 @@ impl Call<'_> {
             _ => return Err(ApiError::method_not_allowed()),
         };
         let warnings = std::mem::take(&mut *scope.warnings.lock());
-        Ok(Reply { warnings, ..reply }.into_response(self.wanted))
+        let is_large = reply.weight() >= large::LARGE_BYTES;
+        let work = || Reply { warnings, ..reply }.into_response(self.wanted);
+        // It has been made, and who waits for a turn would hold it; the seat bounds how many do this.
+        Ok(if is_large { large::beside(work) } else { work() })
+    }
+
+    /// Makes something of so many bytes for the answer, at its turn if they are many.
+    async fn make<T>(&self, bytes: usize, work: impl FnOnce() -> T) -> T {
+        large::make(self.seats, bytes, work).await
+    }
+
+    /// Reads a body, likewise.
+    pub(super) async fn read<T>(&self, body: &[u8], work: impl FnOnce() -> T) -> Result<T, ApiError> {
+        large::read((self.server, self.info, self.seats), body.len(), work).await
     }
 
     fn scope(&self) -> Scope<'_> {
@@ -145,22 +160,38 @@ impl Call<'_> {
         }
     }
 
-    async fn get(&self, scope: &Scope<'_>) -> Result<Reply, ApiError> {
+    async fn get(&self, scope: &Scope<'_>) -> Result<Response<Body>, ApiError> {
         if self.is_sub("scale") {
-            return Ok(Reply::ok(scope.get_scale().await?));
+            return Ok(Reply::ok(scope.get_scale().await?).into_response(self.wanted));
         }
         let cached = scope.get()?;
-        if let Some(custom) = scope.strategy.custom()
-            && !self.is_as_stored(custom, &cached)
-        {
-            let object = custom.shown(&cached, cached.revision).await?;
+        let shown = match scope.strategy.custom().filter(|custom| !self.is_as_stored(custom, &cached)) {
+            Some(custom) => Some(custom.shown(&cached, cached.revision).await?),
+            None => None,
+        };
+        // Nothing of it is made before its turn: many may wait. What is copied as it is needs none.
+        let packed = self.wanted.gzip && cached.raw.len() >= GZIP_FROM_BYTES;
+        let copied = shown.is_none() && !packed && !self.wanted.pretty;
+        let copied = copied && ObjectForm::new(self.wanted, scope.resource).is_some();
+        let bytes = if copied { 0 } else { cached.raw.len() };
+        self.make(bytes, || Ok(self.got(scope, &cached, shown)?.into_response(self.wanted))).await
+    }
+
+    /// An object as the client wants to see it; `shown` if it differs from its bytes.
+    fn got(
+        &self,
+        scope: &Scope<'_>,
+        cached: &CachedObject,
+        shown: Option<Object>,
+    ) -> Result<Reply, ApiError> {
+        if let Some(object) = shown {
             return self.shown(scope, StatusCode::OK, object);
         }
         if self.wanted.pretty && self.wanted.shape == Shape::Object && !scope.resource.needs_conversion() {
             return Ok(Reply::raw(cached.to_json()));
         }
         if let Some(mut form) = ObjectForm::new(self.wanted, scope.resource).filter(|_| !self.wanted.pretty) {
-            return Ok(Reply::encoded(form.body(&cached).map_err(ApiError::internal)?));
+            return Ok(Reply::encoded(form.body(cached).map_err(ApiError::internal)?));
         }
         self.shown(scope, StatusCode::OK, cached.decode_at(cached.revision))
     }
@@ -193,13 +224,26 @@ impl Call<'_> {
         if let Some(form) = ObjectForm::new(wanted, resource).filter(|_| as_stored) {
             return self.spliced(&head, items, form).await;
         }
-        let objects: Vec<Object> = match custom {
-            Some(custom) => custom.served(items.iter().map(|item| (&**item, item.revision))).await?,
-            None => items.iter().map(|item| scope.to_served(item.decode_at(item.revision))).collect(),
+        let served = match custom {
+            Some(custom) => Some(custom.served(items.iter().map(|item| (&**item, item.revision))).await?),
+            None => None,
         };
+        let bytes = items.iter().map(|item| item.raw.len()).sum();
+        let decoded = || items.iter().map(|item| scope.to_served(item.decode_at(item.revision))).collect();
+        let work = || self.decoded_list(scope, &head, served.unwrap_or_else(decoded));
+        self.make(bytes, work).await
+    }
+
+    /// A list that cannot be put together from stored bytes.
+    fn decoded_list(
+        &self,
+        scope: &Scope<'_>,
+        head: &ListHead<'_>,
+        objects: Vec<Object>,
+    ) -> Result<Response<Body>, ApiError> {
         let value = match self.wanted.shape {
             Shape::Table => self.tables(scope)?.table(&objects, head.metadata(), true),
-            Shape::Metadata => metadata_list(&objects, &head, wanted.meta_version()),
+            Shape::Metadata => metadata_list(&objects, head, self.wanted.meta_version()),
             Shape::Object => {
                 serde_json::json!({ "kind": head.kind, "apiVersion": head.api_version,
                     "metadata": head.metadata(), "items": objects })
@@ -224,7 +268,8 @@ impl Call<'_> {
             false => ListBody::protobuf(head, items, form, gzip).await?,
         };
         if pretty {
-            return Ok(Reply::raw(body.to_bytes()).into_response(self.wanted));
+            let work = || Reply::raw(body.to_bytes()).into_response(self.wanted);
+            return Ok(self.make(size, work).await);
         }
         if small {
             return Ok(Reply::encoded(body.to_bytes()).into_response(self.wanted));
@@ -285,7 +330,8 @@ impl Call<'_> {
     ) -> Result<Object, ApiError> {
         let validation = self.info.query.write_options(options)?.field_validation;
         let bytes = body::read(body).await?;
-        let (object, warnings) = self.expected().decode(self.headers.content_type(), &bytes, validation)?;
+        let work = || self.expected().decode(self.headers.content_type(), &bytes, validation);
+        let (object, warnings) = self.read(&bytes, work).await??;
         scope.warn(warnings);
         Ok(object)
     }
@@ -294,7 +340,8 @@ impl Call<'_> {
         let options = self.write_options(scope, "UpdateOptions")?;
         let bytes = body::read(body).await?;
         let (expected, validation) = (self.expected(), options.field_validation);
-        let (object, warnings) = expected.decode(self.headers.content_type(), &bytes, validation)?;
+        let work = || expected.decode(self.headers.content_type(), &bytes, validation);
+        let (object, warnings) = self.read(&bytes, work).await??;
         scope.warn(warnings);
         let mut first = Some(object);
         // Few writes are tried twice, and only those are worth another look at the body.
@@ -349,7 +396,7 @@ impl Call<'_> {
         let asked = self.info.query.write_options("PatchOptions")?;
         check_options(kind, &asked, self.info.query.flag("force").is_some())?;
         let options = self.write_options(scope, "PatchOptions")?;
-        let patch = Patch::new(kind, body)?;
+        let patch = self.read(&body.clone(), || Patch::new(kind, body)).await??;
         let expected = self.expected();
         self.refuse_unserved()?;
         if self.is_sub("scale") {
@@ -389,7 +436,7 @@ impl Call<'_> {
 
     async fn delete(&self, scope: &Scope<'_>, body: Body) -> Result<Reply, ApiError> {
         let bytes = body::read(body).await?;
-        let sent = delete_body(self.headers.content_type(), &bytes)?;
+        let sent = self.read(&bytes, || delete_body(self.headers.content_type(), &bytes)).await??;
         let options = self.info.query.delete_options(sent.as_ref())?;
         if options.ignore_read_errors && scope.is_unreadable() {
             let verb = "unsafe-delete-ignore-read-errors";
@@ -418,7 +465,7 @@ impl Call<'_> {
     /// Answers with the list of what was deleted, each as it was before.
     async fn delete_collection(&self, scope: &Scope<'_>, body: Body) -> Result<Response<Body>, ApiError> {
         let bytes = body::read(body).await?;
-        let sent = delete_body(self.headers.content_type(), &bytes)?;
+        let sent = self.read(&bytes, || delete_body(self.headers.content_type(), &bytes)).await??;
         let listed = self.info.list_options()?;
         let options = self.info.query.delete_options(sent.as_ref())?;
         let page = scope.delete_collection(&options, &listed).await?;

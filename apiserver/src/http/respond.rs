@@ -1,7 +1,7 @@
 //! Answers: bodies in the client's format, Status objects, headers that every answer carries.
 
 use super::negotiation::{Format, Wanted};
-use super::{warnings, yaml};
+use super::{large, warnings, yaml};
 use axum::body::Body;
 use bytes::Bytes;
 use coracle_api::protobuf::{self, Encoder, ProtobufError};
@@ -70,6 +70,15 @@ impl Reply {
         Self::json(status, error.to_status())
     }
 
+    /// How many bytes there are to write and pack, or so many at least as make it large.
+    pub fn weight(&self) -> usize {
+        match &self.content {
+            Content::Raw(bytes) | Content::Encoded(bytes) => bytes.len(),
+            Content::Json(value) => weight(value, large::LARGE_BYTES),
+            Content::Stream(..) | Content::Text(..) => 0,
+        }
+    }
+
     /// Bodies that cannot be indented or compressed as a whole (streams) are sent as they are.
     pub fn into_response(self, wanted: Wanted) -> Response<Body> {
         let mut response = match self.content {
@@ -89,6 +98,25 @@ impl Reply {
         warn(&mut response, &self.warnings);
         response
     }
+}
+
+/// About the length of a value's JSON. The count ends beyond `enough`.
+fn weight(value: &Value, enough: usize) -> usize {
+    let mut bytes = 0;
+    let mut left = vec![value];
+    while let Some(value) = left.pop().filter(|_| bytes < enough) {
+        bytes += 8;
+        match value {
+            Value::String(text) => bytes += text.len(),
+            Value::Array(list) => left.extend(list),
+            Value::Object(map) => {
+                bytes += map.keys().map(String::len).sum::<usize>();
+                left.extend(map.values());
+            }
+            _ => {}
+        }
+    }
+    bytes
 }
 
 /// Adds warnings to an answer.

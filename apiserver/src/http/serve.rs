@@ -11,7 +11,6 @@ use coracle_listen::{End, Limits, Places, Settings};
 use http::header::CONTENT_LENGTH;
 use http::{Method, Request, Response};
 use http_body::Body as _;
-use hyper::body::Incoming;
 use rustls_pki_types::CertificateDer;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -52,9 +51,8 @@ impl coracle_listen::Front for Front {
     fn answer(
         self,
         peer: Peer,
-        request: Request<Incoming>,
+        mut request: Request<Body>,
     ) -> impl Future<Output = Response<Body>> + Send + 'static {
-        let mut request = request.map(Body::new);
         // Only the in-process transport may say who the user is.
         request.extensions_mut().remove::<UserInfo>();
         request.extensions_mut().insert(ConnectInfo(peer.address));

@@ -7,6 +7,7 @@ use super::negotiation::Wanted;
 use super::resources::Call;
 use super::respond::{Reply, error_response, method_not_allowed};
 use super::route::{NoRoute, Route};
+use super::seats::Seats;
 use super::serve::Peer;
 use super::steps::{self, Step};
 use super::{RequestHeaders, RequestInfo, measure, paths, standing, upload};
@@ -109,9 +110,8 @@ async fn admit(
         }
     }
     if exchange.info.verb == "watch" || !is_long_running(&exchange.info) {
-        match seat(server, exchange, &user).await {
-            Some(ticket) => exchange.ticket = Some(ticket),
-            None => return Ok(too_many()),
+        if !seat(server, exchange, &user).await {
+            return Ok(too_many());
         }
         if matches!(exchange.info.verb, "list" | "watch") {
             // What takes long begins after everybody has arrived who is there: only those wait their turn for seats who
@@ -169,14 +169,16 @@ fn record(server: &Inner, exchange: &mut Exchange, user: &UserInfo, request: &Re
     exchange.record = log.begin(source, user, &exchange.info);
 }
 
-/// Seats for the request; `None` if it is refused.
-async fn seat(server: &Inner, exchange: &mut Exchange, user: &UserInfo) -> Option<flowcontrol::Ticket> {
+/// Seats for the request; false if it is refused.
+async fn seat(server: &Inner, exchange: &mut Exchange, user: &UserInfo) -> bool {
     let info = &exchange.info;
-    let flow = server.flow.classify(user, info)?;
+    let Some(flow) = server.flow.classify(user, info) else { return false };
     let seats = if flow.is_exempt() { 1 } else { seats(server, info, &flow) };
-    let entered = server.flow.enter(&flow, seats, Asker { user, info }).await;
-    exchange.flow = Some(flow);
-    entered.ok()
+    let entered = server.flow.enter(&flow, seats, Asker { user: &user.name, info }).await;
+    let is_seated = entered.is_ok();
+    exchange.seats = Seats::new(&user.name);
+    exchange.seats.sit(flow, entered.ok());
+    is_seated
 }
 
 fn seats(server: &Inner, info: &RequestInfo, flow: &Flow) -> u32 {
@@ -217,9 +219,9 @@ async fn lasting(
     if let Some(standing) = &standing {
         request.extensions_mut().insert(standing.clone());
     }
-    let Exchange { info, headers, served, record, .. } = exchange;
-    let asked = Asked { info, headers, served: served.as_ref() };
-    let work = Box::pin(serve(server, asked, wanted, user, request));
+    let Exchange { info, headers, served, record, seats, .. } = exchange;
+    let asked = Asked { info, headers, served: served.as_ref(), wanted, user, seats };
+    let work = Box::pin(serve(server, asked, request));
     let answer = annotated(record.as_mut(), work).await?;
     Ok(match standing {
         Some(standing) => standing::until_lost(answer, standing),
@@ -241,10 +243,10 @@ async fn in_time(
         .saturating_sub(exchange.steps.elapsed());
     let end = tokio::time::Instant::now() + time;
     let request = Box::pin(upload::whole(server, exchange, user, request, end)).await?;
-    let Exchange { info, headers, served, record, .. } = exchange;
-    let asked = Asked { info, headers, served: served.as_ref() };
+    let Exchange { info, headers, served, record, seats, .. } = exchange;
+    let asked = Asked { info, headers, served: served.as_ref(), wanted, user, seats };
     // Boxed, because it is wrapped twice below, and each layer would hold it again.
-    let work = Box::pin(serve(server, asked, wanted, user, request));
+    let work = Box::pin(serve(server, asked, request));
     let work = traces::within(headers.trace_parent.clone(), work);
     let work = tokio::time::timeout_at(end, deadline::until(end, work));
     let outcome = annotated(record.as_mut(), work).await;
@@ -263,28 +265,29 @@ async fn annotated<F: Future>(record: Option<&mut audit::Record>, work: F) -> F:
     outcome
 }
 
-/// What is asked for, as it was read.
+/// What is asked for, as it was read, and by whom.
 struct Asked<'a> {
     info: &'a RequestInfo,
     headers: &'a RequestHeaders,
     served: Option<&'a Served>,
+    wanted: Wanted,
+    user: &'a UserInfo,
+    seats: &'a Seats,
 }
 
 async fn serve(
     server: &Arc<Inner>,
     asked: Asked<'_>,
-    wanted: Wanted,
-    user: &UserInfo,
     request: Request<Body>,
 ) -> Result<Response<Body>, ApiError> {
-    let Asked { info, headers, served } = asked;
+    let Asked { info, headers, served, wanted, user, seats } = asked;
     info.check_path()?;
     if let Some(remote) = server.aggregator.find(info) {
         // What is seldom taken must not make every request's future large.
         return Ok(Box::pin(server.aggregator.answer(&remote, user, request, &server.stop)).await);
     }
     if !info.is_resource {
-        return paths::answer(server, info, wanted, headers).await;
+        return paths::answer(server, (info, seats), wanted, headers).await;
     }
     if info.subresource != "proxy" {
         // What is proxied, others read.
@@ -309,7 +312,7 @@ async fn serve(
         None => wanted,
     };
     let pieces = parts.extensions.get();
-    let call = Call { server, info, user, headers, wanted, route, pieces };
+    let call = Call { server, info, user, seats, headers, wanted, route, pieces };
     call.answer(body).await
 }
 

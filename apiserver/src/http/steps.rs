@@ -103,7 +103,7 @@ fn line(exchange: &Exchange, status: StatusCode) -> String {
         exchange.audit_id.to_str().unwrap_or_default(),
         status.as_u16(),
     );
-    if let Some(flow) = &exchange.flow {
+    if let Some(flow) = exchange.seats.flow() {
         // Writing to a String cannot fail.
         let _ = write!(line, " apf_fs={:?} apf_pl={:?}", flow.schema(), flow.level());
     }

@@ -2,8 +2,8 @@
 //! keeps them waiting.
 
 use super::exchange::Exchange;
-use super::{body, limits};
-use crate::flowcontrol::{self, Asker};
+use super::{body, large, limits};
+use crate::flowcontrol;
 use crate::server::Inner;
 use axum::body::Body;
 use coracle_api::{ApiError, UserInfo};
@@ -46,29 +46,18 @@ pub(super) async fn whole(
     let bytes = match timeout_at(soon, reading.as_mut()).await {
         Ok(read) => read?,
         Err(_) => {
-            exchange.ticket = None;
-            let turn = BODIES.take(user.name.clone()).ok_or_else(too_many)?;
+            exchange.seats.leave();
+            let turn = BODIES.take(user.name.clone()).ok_or_else(flowcontrol::too_many)?;
             let bytes = timeout_at(end, reading).await.map_err(|_| limits::timed_out())??;
             drop(turn);
-            seat_again(server, exchange, user).await?;
+            exchange.seats.again(server, &exchange.info).await?;
             bytes
         }
     };
     if let Some(record) = exchange.record.as_mut().filter(|_| recorded) {
         let kind = parts.headers.get(CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or_default();
-        record.request_object(kind, &bytes);
+        let whose = (server, &exchange.info, &exchange.seats);
+        large::read(whose, bytes.len(), || record.request_object(kind, &bytes)).await?;
     }
     Ok(Request::from_parts(parts, Body::from(bytes)))
-}
-
-fn too_many() -> ApiError {
-    ApiError::too_many_requests(flowcontrol::TOO_MANY.trim_end(), 1)
-}
-
-async fn seat_again(server: &Inner, exchange: &mut Exchange, user: &UserInfo) -> Result<(), ApiError> {
-    let Some(flow) = &exchange.flow else { return Ok(()) };
-    let asker = Asker { user, info: &exchange.info };
-    let ticket = server.flow.enter(flow, 1, asker).await.map_err(|_| too_many())?;
-    exchange.ticket = Some(ticket);
-    Ok(())
 }

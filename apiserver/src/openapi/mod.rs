@@ -21,7 +21,7 @@ mod v3;
 pub use schema::OF_VALUES;
 pub use share::Shares;
 pub use tags::Tags;
-pub use v2_parts::Parts;
+pub use v2_parts::{Parts, Sent};
 
 use crate::discovery::{Document, Offer};
 use coracle_api::ApiError;
@@ -58,7 +58,7 @@ impl Made {
         match self {
             Self::Whole(document) => document,
             Self::Parts(parts, document) => {
-                Document { body: parts.flatten().collect::<Vec<u8>>().into(), ..document }
+                Document { body: parts.sent(false).flatten().collect::<Vec<u8>>().into(), ..document }
             }
         }
     }

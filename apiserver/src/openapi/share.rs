@@ -5,12 +5,13 @@
 use super::v2::{all_paths, definitions, path_item};
 use super::v2_protobuf::{encode, put, put_named};
 use super::v2_protobuf_paths::put_path;
+use crate::http::gzip::Packed;
 use bytes::Bytes;
 use coracle_api::Resource;
 use parking_lot::Mutex;
 use serde_json::Value;
 use std::collections::BTreeSet;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 /// How long after its last use: a chart's definitions come within seconds, and so do the clients that look at them.
@@ -72,6 +73,8 @@ pub struct Share {
     /// Names of the definitions and of the paths.
     pub names: BTreeSet<String>,
     pub templates: BTreeSet<String>,
+    /// The definitions and the paths for those who take gzip, who are most: packed when the first of them asks.
+    packed: OnceLock<(Packed, Packed)>,
 }
 
 impl Share {
@@ -86,7 +89,24 @@ impl Share {
             form.member(&mut of_paths, Map::Paths, &path.template, &path_item(path));
             templates.insert(path.template.clone());
         });
-        Self { definitions: of_definitions.into(), paths: of_paths.into(), names, templates }
+        let (definitions, paths, packed) = (of_definitions.into(), of_paths.into(), OnceLock::new());
+        Self { definitions, paths, names, templates, packed }
+    }
+
+    pub fn plain(&self, map: Map) -> &Bytes {
+        match map {
+            Map::Definitions => &self.definitions,
+            Map::Paths => &self.paths,
+        }
+    }
+
+    pub fn packed(&self, map: Map) -> &Packed {
+        let pack = || (Packed::of(&self.definitions), Packed::of(&self.paths));
+        let (definitions, paths) = self.packed.get_or_init(pack);
+        match map {
+            Map::Definitions => definitions,
+            Map::Paths => paths,
+        }
     }
 }
 

@@ -12,17 +12,20 @@ use super::v2_protobuf;
 use crate::aggregation::merge_v2;
 use crate::custom::CustomResource;
 use crate::discovery::Offer;
+use crate::http::gzip::Packer;
 use bytes::Bytes;
 use coracle_api::Resource;
 use serde_json::{Value, json};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-/// Long pieces are cut to this length, so that whoever packs them does not hold a thread up.
+/// Long pieces are cut to this length, so that a slow reader's are small.
 const PIECE_BYTES: usize = 64 * 1024;
 
 enum Piece {
     Ready(Bytes),
+    /// Of the built-in resources.
+    Share(Map),
     /// Of a custom resource, by its place among those offered.
     Definitions(usize),
     Paths(usize),
@@ -31,6 +34,7 @@ enum Piece {
 /// The pieces that are left to send.
 pub struct Parts {
     form: Form,
+    share: Arc<Share>,
     custom: Vec<Arc<CustomResource>>,
     left: VecDeque<Piece>,
 }
@@ -44,7 +48,7 @@ impl Parts {
         let custom: Vec<Arc<CustomResource>> = offer.all_custom().cloned().collect();
         let theirs = theirs(offer, &built_in, &share, &custom, form);
         let discovery = discovery(&added, &share, form);
-        let mut parts = Self { form, custom, left: VecDeque::new() };
+        let mut parts = Self { form, share, custom, left: VecDeque::new() };
         let (before, between, after) = match form {
             Form::Json => json_ends(),
             Form::Protobuf => {
@@ -53,11 +57,11 @@ impl Parts {
             }
         };
         parts.add(before.into());
-        parts.first(Map::Definitions, &share.definitions);
+        parts.first(Map::Definitions);
         parts.left.extend((0..parts.custom.len()).map(Piece::Definitions));
         parts.add(form.behind(Map::Definitions, &theirs.definitions));
         parts.add(between.into());
-        parts.first(Map::Paths, &share.paths);
+        parts.first(Map::Paths);
         parts.add(form.behind(Map::Paths, &discovery));
         parts.left.extend((0..parts.custom.len()).map(Piece::Paths));
         parts.add(form.behind(Map::Paths, &theirs.paths));
@@ -66,26 +70,25 @@ impl Parts {
     }
 
     /// The first members of a map.
-    fn first(&mut self, map: Map, members: &Bytes) {
+    fn first(&mut self, map: Map) {
         if self.form == Form::Protobuf {
+            let members = self.share.plain(map);
             let mut head = self.form.behind(map, members).to_vec();
             head.truncate(head.len().saturating_sub(members.len()));
             self.add(head.into());
         }
-        self.add(members.clone());
+        self.left.push_back(Piece::Share(map));
     }
 
-    fn add(&mut self, mut bytes: Bytes) {
-        while !bytes.is_empty() {
-            let piece = bytes.split_to(bytes.len().min(PIECE_BYTES));
-            self.left.push_back(Piece::Ready(piece));
-        }
+    fn add(&mut self, bytes: Bytes) {
+        self.left.push_back(Piece::Ready(bytes));
     }
 
     fn made(&self, piece: Piece) -> Bytes {
         let mut members = Vec::new();
         let (map, at) = match piece {
             Piece::Ready(bytes) => return bytes,
+            Piece::Share(map) => return self.share.plain(map).clone(),
             Piece::Definitions(at) => (Map::Definitions, at),
             Piece::Paths(at) => (Map::Paths, at),
         };
@@ -102,12 +105,63 @@ impl Parts {
     }
 }
 
-impl Iterator for Parts {
+/// The document as it is sent.
+pub struct Sent {
+    parts: Parts,
+    /// For who takes gzip, until the end.
+    packer: Option<Packer>,
+    /// What is to be sent next.
+    ready: Bytes,
+    /// And after it.
+    then: Bytes,
+}
+
+impl Parts {
+    /// With gzip, the first who asks has the built-in share packed, which takes tens of milliseconds.
+    pub fn sent(self, gzip: bool) -> Sent {
+        if gzip {
+            self.share.packed(Map::Definitions);
+        }
+        let packer = gzip.then(Packer::default);
+        Sent { parts: self, packer, ready: Bytes::new(), then: Bytes::new() }
+    }
+}
+
+impl Sent {
+    /// Takes the next part; false at the end.
+    fn take(&mut self) -> bool {
+        let part = self.parts.left.pop_front();
+        match (part, &mut self.packer) {
+            (Some(part), None) => self.ready = self.parts.made(part),
+            (Some(Piece::Share(map)), Some(packer)) => {
+                let packed = self.parts.share.packed(map);
+                self.ready = packer.add_packed(packed);
+                self.then = packed.blocks.clone();
+            }
+            (Some(part), Some(packer)) => {
+                packer.add(&self.parts.made(part));
+                self.ready = packer.ready().unwrap_or_default();
+            }
+            (None, _) => match self.packer.take() {
+                Some(packer) => self.ready = packer.finish(),
+                None => return false,
+            },
+        }
+        true
+    }
+}
+
+impl Iterator for Sent {
     type Item = Bytes;
 
     fn next(&mut self) -> Option<Bytes> {
-        let piece = self.left.pop_front()?;
-        Some(self.made(piece))
+        while self.ready.is_empty() {
+            self.ready = std::mem::take(&mut self.then);
+            if self.ready.is_empty() && !self.take() {
+                return None;
+            }
+        }
+        Some(self.ready.split_to(self.ready.len().min(PIECE_BYTES)))
     }
 }
 

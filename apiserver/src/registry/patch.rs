@@ -9,6 +9,7 @@ use super::subresource::Sub;
 use super::update::{How, Part};
 use super::{Scope, WriteOptions};
 use crate::custom::Memo;
+use crate::http::large;
 use bytes::Bytes;
 use coracle_api::decode::{self, FieldValidation};
 use coracle_api::managed;
@@ -63,8 +64,11 @@ impl Patch {
         current: &Object,
         validation: FieldValidation,
     ) -> Result<(Object, Vec<String>), ApiError> {
-        let (object, problems) = self.merged(expected, current)?;
-        expected.check_patched(object, problems, validation, &|| self.quoted(expected, current))
+        let work = || {
+            let (object, problems) = self.merged(expected, current)?;
+            expected.check_patched(object, problems, validation, &|| self.quoted(expected, current))
+        };
+        if self.body.len() < large::LARGE_BYTES { work() } else { large::beside(work) }
     }
 
     /// What the patch makes of an object, unchecked.

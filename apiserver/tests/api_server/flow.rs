@@ -7,6 +7,7 @@ use coracle_apiserver::flowcontrol;
 use coracle_apiserver::http::RequestInfo;
 use coracle_apiserver::server::EdgeOptions;
 use http::{Method, Request};
+use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
@@ -128,7 +129,7 @@ async fn a_level_without_seats_refuses() {
     let info = RequestInfo::new(&Method::GET, &CONFIG_MAPS.parse().unwrap());
     let control = fixture.api.flow_control();
     let flow = control.classify(&user, &info).unwrap();
-    let seat = control.enter(&flow, 1, flowcontrol::Asker { user: &user, info: &info }).await.ok();
+    let seat = control.enter(&flow, 1, flowcontrol::Asker { user: &user.name, info: &info }).await.ok();
     assert!(seat.is_some(), "the level's only seat");
     let refused = alice.get(CONFIG_MAPS).await;
     assert_eq!(refused.status, 429);
@@ -150,6 +151,34 @@ async fn a_level_without_seats_refuses() {
     answered(&alice).await;
     assert!(!waiting.is_finished(), "it still waits for its body");
     assert_eq!(waiting.await.unwrap(), 504);
+    let again = || control.enter(&flow, 1, flowcontrol::Asker { user: &user.name, info: &info });
+    an_answer_waits_without_a_seat(&alice, again).await;
+}
+
+/// An answer that is made while it is sent gives its seat back when nobody takes it, and has one again before it goes on.
+async fn an_answer_waits_without_a_seat<F>(alice: &Fixture, enter: impl Fn() -> F)
+where
+    F: Future<Output = Result<flowcontrol::Ticket, flowcontrol::Refusal>>,
+{
+    let count = 4;
+    for number in 0..count {
+        let mut large = config_map(&format!("large{number}"));
+        large["data"] = json!({ "text": "x".repeat(60_000) });
+        alice.post(CONFIG_MAPS, &large).await.expect(201);
+    }
+    let list = || alice.send(Request::get(CONFIG_MAPS).body(Body::empty()).unwrap());
+    let untaken = list().await;
+    assert_eq!(untaken.status(), 200);
+    answered(alice).await;
+    let seat = enter().await.ok();
+    assert!(seat.is_some(), "the level's only seat");
+    let mut reading = Box::pin(untaken.into_body().collect());
+    let soon = Duration::from_millis(50);
+    assert!(tokio::time::timeout(soon, reading.as_mut()).await.is_err(), "it goes on without a seat");
+    drop(seat);
+    let whole = reading.await.unwrap().to_bytes();
+    let whole: Value = serde_json::from_slice(&whole).unwrap();
+    assert_eq!(whole["items"].as_array().unwrap().len(), count);
 }
 
 /// Waits until there is a seat; well below the time that a body may take.
@@ -269,4 +298,26 @@ async fn both_kinds_have_every_verb() {
         fixture.delete(&format!("{path}?labelSelector=test%3Dyes")).await.expect(200);
         fixture.get(&format!("{path}/two")).await.expect(404);
     }
+}
+
+/// On a runtime of one thread that answers requests, whoever holds it up holds up everybody.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn reading_a_large_body_keeps_nobody_waiting() {
+    let fixture = Fixture::new().await;
+    let body = format!("kind: ConfigMap\napiVersion: v1\nlist:\n{}", "- {a: b}\n".repeat(150_000));
+    let sender = fixture.clone();
+    let large =
+        tokio::spawn(async move { sender.ask("POST", CONFIG_MAPS, "application/yaml", body).await.status });
+    let gets = tokio::spawn(async move {
+        let mut answered = 0;
+        while !large.is_finished() {
+            fixture.get(CONFIG_MAPS).await.expect(200);
+            answered += 1;
+            tokio::task::yield_now().await;
+        }
+        (large.await.unwrap(), answered)
+    });
+    let (status, answered) = gets.await.unwrap();
+    assert!(status.is_client_error(), "it has no name: {status}");
+    assert!(answered > 10, "{answered} gets were answered meanwhile");
 }

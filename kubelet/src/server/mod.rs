@@ -23,7 +23,6 @@ use coracle_client::Context;
 use coracle_listen::{Limits, Place, Places, Settings};
 use error::HttpError;
 use http::{Request, Response};
-use hyper::body::Incoming;
 use rustls_pki_types::CertificateDer;
 use std::io;
 use std::net::SocketAddr;
@@ -143,8 +142,8 @@ impl coracle_listen::Front for Front {
         Arc::new(self.0.gate.peer(chain.unwrap_or_default()))
     }
 
-    async fn answer(self, peer: Self::Peer, request: Request<Incoming>) -> Response<Body> {
-        self.0.handle(request.map(Body::new), &peer).await
+    async fn answer(self, peer: Self::Peer, request: Request<Body>) -> Response<Body> {
+        self.0.handle(request, &peer).await
     }
 }
 

@@ -10,7 +10,7 @@ pub mod requests;
 mod stage;
 pub mod wire;
 
-pub use stage::{Figures, Stage};
+pub use stage::{Figures, LARGE, Stage};
 
 /// What ends an attack that could not be carried out.
 pub type Error = Box<dyn std::error::Error + Send + Sync>;

@@ -13,10 +13,16 @@ use std::time::{Duration, Instant};
 const LEAST_GETS: usize = 20;
 /// Between two gets of the other client.
 const EVERY: Duration = Duration::from_millis(5);
-/// Longest the server may take to give descriptors back after an attack's connections are closed.
+/// Longest the server may take to give descriptors and memory back after an attack's connections are closed.
 const GIVES_BACK: Duration = Duration::from_secs(20);
 /// Descriptors that may be open for other reasons than before an attack.
 const SPARE: usize = 32;
+/// Memory beyond an idle server's that may be in use for other reasons: what attacks have stored, and documents that are kept
+/// for a while (OpenAPI's take some 10 MiB).
+const SPARE_MIB: usize = 64;
+
+/// An object of 900 kB.
+pub const LARGE: &str = "/api/v1/namespaces/default/configmaps/large";
 
 /// Namespaces whose writes are recorded at each level.
 pub const LEVELS: [&str; 3] = ["metadata", "request", "requestresponse"];
@@ -33,6 +39,8 @@ pub struct Stage {
     pub attacker: Target,
     /// Likewise, but another user.
     pub other: Target,
+    /// The server's memory before all attacks.
+    idle_mib: usize,
     _policy: tempfile::NamedTempFile,
 }
 
@@ -58,7 +66,9 @@ impl Stage {
         let target = |name: &str| Target::new(cluster.port(), &pki, Who::Token(token(name)));
         let (attacker, other) = (target("mallory")?, target("alice")?);
         cluster.ok("kubectl create configmap seen --from-literal=a=b");
-        Ok(Self { cluster, attacker, other, _policy: policy })
+        cluster.ok("head -c 900000 /dev/zero | tr '\\0' a >large && kubectl create configmap large --from-file=large");
+        let idle_mib = memory_mib(cluster.pid());
+        Ok(Self { cluster, attacker, other, idle_mib, _policy: policy })
     }
 
     /// The attacker without credentials.
@@ -70,12 +80,13 @@ impl Stage {
         std::fs::read_dir(format!("/proc/{}/fd", self.cluster.pid())).map_or(0, Iterator::count)
     }
 
-    fn rss_mib(&self) -> usize {
-        let text =
-            std::fs::read_to_string(format!("/proc/{}/status", self.cluster.pid())).unwrap_or_default();
-        let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-        let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<usize>().ok());
-        kib.unwrap_or_default() / 1024
+    fn memory_mib(&self) -> usize {
+        memory_mib(self.cluster.pid())
+    }
+
+    /// The server holds no more than it did before: these descriptors, and an idle server's memory.
+    fn is_given_back(&self, descriptors: usize) -> bool {
+        self.descriptors() <= descriptors + SPARE && self.memory_mib() <= self.idle_mib + SPARE_MIB
     }
 
     /// Runs an attack. It returns what it saw, with whatever it holds open, which is closed then.
@@ -84,12 +95,12 @@ impl Stage {
         name: &'static str,
         attack: impl Future<Output = Result<(String, T), Error>>,
     ) -> Result<Figures, Error> {
-        let (rss, descriptors) = (self.rss_mib(), self.descriptors());
+        let (memory, descriptors) = (self.memory_mib(), self.descriptors());
         let client = Client::start(self.other.clone());
-        let peaks = Cell::new((rss, descriptors));
+        let peaks = Cell::new((memory, descriptors));
         let look = || {
             let (most, open) = peaks.get();
-            peaks.set((most.max(self.rss_mib()), open.max(self.descriptors())));
+            peaks.set((most.max(self.memory_mib()), open.max(self.descriptors())));
         };
         let watch = async {
             loop {
@@ -106,7 +117,7 @@ impl Stage {
         drop(held);
         let seen = client.stop()?;
         let began = Instant::now();
-        while self.descriptors() > descriptors + SPARE && began.elapsed() < GIVES_BACK {
+        while !self.is_given_back(descriptors) && began.elapsed() < GIVES_BACK {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
         let millis = |percent: usize| percentile(&seen.latencies, percent);
@@ -118,10 +129,19 @@ impl Stage {
             p50_ms: millis(50),
             p99_ms: millis(99),
             worst_ms: millis(100),
-            rss_mib: (rss, peaks.get().0, self.rss_mib()),
+            idle_mib: self.idle_mib,
+            memory_mib: (memory, peaks.get().0, self.memory_mib()),
             descriptors: (descriptors, peaks.get().1, self.descriptors()),
         })
     }
+}
+
+/// Anonymous memory of a process that is in RAM: what it has allocated, without the pages of its own file.
+fn memory_mib(pid: u32) -> usize {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("RssAnon:"));
+    let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<usize>().ok());
+    kib.unwrap_or_default() / 1024
 }
 
 /// What an attack did. Memory and descriptors are the server's before, at most, and after.
@@ -134,23 +154,24 @@ pub struct Figures {
     pub p50_ms: f64,
     pub p99_ms: f64,
     pub worst_ms: f64,
-    pub rss_mib: (usize, usize, usize),
+    idle_mib: usize,
+    pub memory_mib: (usize, usize, usize),
     pub descriptors: (usize, usize, usize),
 }
 
 impl fmt::Display for Figures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ((rss, most, left), (open, peak, after)) = (self.rss_mib, self.descriptors);
+        let ((memory, most, left), (open, peak, after)) = (self.memory_mib, self.descriptors);
         write!(
             f,
-            "| {} | {} | {} | {:.1} | {:.1} | {:.1} | {rss} / {most} / {left} | {open} / {peak} / {after} | {} |",
+            "| {} | {} | {} | {:.1} | {:.1} | {:.1} | {memory} / {most} / {left} | {open} / {peak} / {after} | {} |",
             self.name, self.gets, self.failed, self.p50_ms, self.p99_ms, self.worst_ms, self.saw
         )
     }
 }
 
 impl Figures {
-    pub const HEAD: &str = "| attack | gets | failed | p50 ms | p99 ms | worst ms | RSS MiB before / most / after | \
+    pub const HEAD: &str = "| attack | gets | failed | p50 ms | p99 ms | worst ms | memory MiB before / most / after | \
         descriptors before / most / after | seen |\n|---|---|---|---|---|---|---|---|---|";
 
     /// What holds of every attack; the mistakes.
@@ -164,8 +185,12 @@ impl Figures {
         note(self.gets + self.failed < LEAST_GETS, format!("only {} gets of the other client", self.gets));
         note(self.failed > 0, format!("{} gets of the other client failed", self.failed));
         note(self.p99_ms > p99_ms, format!("p99 {:.1} ms of the other client's gets", self.p99_ms));
-        let (before, most, _) = self.rss_mib;
+        let (before, most, after) = self.memory_mib;
         note(most > before + grows_mib, format!("memory went from {before} to {most} MiB"));
+        note(
+            after > self.idle_mib + SPARE_MIB,
+            format!("{after} MiB are kept, {} were there at first", self.idle_mib),
+        );
         let (before, _, after) = self.descriptors;
         note(after > before + SPARE, format!("{before} descriptors before and {after} after"));
         wrong

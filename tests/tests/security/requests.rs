@@ -201,3 +201,29 @@ fn a_node_sees_what_is_its_own() {
     }
     cluster.ok("kubectl get pod/foreign-thing secret/foreign-thing secret/own-thing");
 }
+
+#[test]
+fn an_answer_arrives_whole_though_its_request_is_not_read() {
+    let cluster = Cluster::start(&[]);
+    let server = cluster.ok("kubectl config view -o jsonpath='{.clusters[0].cluster.server}'");
+    let (server, pki) = (server.trim(), cluster.data_dir().join("pki"));
+    let pki = pki.display();
+    // Within the client's window, beyond it, beyond what the API takes, and beyond what is read away.
+    for bytes in [10, 200_000, 5_000_000, 20_000_000] {
+        cluster.ok(&format!("head -c {bytes} /dev/zero > body"));
+        for (protocol, rounds) in [("--http2", 10), ("--http1.1", 3)] {
+            for _ in 0..rounds {
+                let printed = cluster.ok(&format!(
+                    "curl -sk {protocol} --max-time 30 -w '\\n%{{http_code}}' -X PATCH --data-binary @body \
+                     -H 'Expect:' --cert {pki}/admin.crt --key {pki}/admin.key {server}/nothing"
+                ));
+                let (text, code) = printed.rsplit_once('\n').expect("curl prints the code last");
+                assert_eq!(code, "404", "{bytes} bytes by {protocol}: {text}");
+                assert!(
+                    text.ends_with("}\n") && text.contains("NotFound"),
+                    "{bytes} bytes by {protocol}: {text}"
+                );
+            }
+        }
+    }
+}
