@@ -5,7 +5,7 @@
     reason = "all of this file is a test; clippy sees only its test functions as such"
 )]
 
-use coracle_apiserver::store::sled::{IncidentKind, Options, SledStore};
+use coracle_apiserver::store::sled::{self, IncidentKind, Options, SledStore};
 use coracle_apiserver::store::suite::{bytes_of, put, txn, value};
 use coracle_apiserver::store::{Durability, Range, Revision, Store, StoreError, Txn};
 use rand::Rng;
@@ -109,7 +109,8 @@ async fn kill_9() {
         assert!(!durable.is_empty(), "round {round}: nothing was written");
         durable.sort();
         let store = SledStore::open(dir.path(), busy()).unwrap();
-        assert_eq!(store.report().incidents.len(), 0, "{:?}", store.report().incidents);
+        let incidents = store.report().incidents;
+        assert!(incidents.iter().all(|incident| incident.kind == IncidentKind::TailCut), "{incidents:?}");
         assert!(store.revision() >= acknowledged.newest, "round {round}: revisions went back");
         for (key, count) in &acknowledged.counts {
             let held = value(&*store, key).await.map(|value| count_in(&value));
@@ -357,6 +358,128 @@ async fn a_tree_that_fell_back_is_noticed() {
     let store = open(dir.path()).unwrap();
     assert_eq!(store.report().incidents[0].kind, IncidentKind::CheckpointDamaged);
     intact(&store, 110).await;
+}
+
+/// One bit in the last commit before a clean stop: the checkpoint that the stop made has it.
+#[tokio::test]
+async fn damage_before_a_clean_stop_is_covered_by_its_checkpoint() {
+    for extra in [0, 10] {
+        let (_, dir) = written(100, Options::default()).await;
+        let store = open(dir.path()).unwrap();
+        for index in 100..100 + extra {
+            store.commit(txn(vec![put(&format!("a./n/{index:04}"), bytes_of(1000 + index))])).await.unwrap();
+        }
+        // Heartbeats use revisions up that no commit of the journal has.
+        let ops = vec![put("leases./n/1", "x")];
+        store.commit(Txn { ops, durability: Durability::Volatile, ..Txn::default() }).await.unwrap();
+        store.close().await.unwrap();
+        edit(&segment(dir.path()), |bytes| {
+            let (start, end) = record_of(bytes, &format!("a./n/{:04}", 99 + extra));
+            bytes[(start + end) / 2] ^= 1;
+        });
+        let store = open(dir.path()).unwrap();
+        intact(&store, 100 + extra).await;
+        assert_eq!(store.report().incidents[0].kind, IncidentKind::JournalDamaged);
+    }
+}
+
+/// A header in which one bit has flipped, of a segment that goes on where the one before ended: no commit is missing.
+#[tokio::test]
+async fn a_damaged_header_between_two_commits_in_a_row_loses_nothing() {
+    let options = Options { checkpoint_bytes: u64::MAX, ..Options::default() };
+    let (dir, _) = written(6000, options).await;
+    let second = dir.path().join("journal-000000000002");
+    edit(&second, |bytes| bytes[20] ^= 8);
+    let store = open(dir.path()).unwrap();
+    intact(&store, 6000).await;
+    assert_eq!(store.report().incidents[0].kind, IncidentKind::JournalDamaged);
+    let revision = store.revision();
+    assert!(revision >= Revision(6000 + 100_000), "{revision:?}: what the damage hid was not skipped");
+}
+
+/// Segments have their size before their first record, so that a shorter one has lost something.
+#[tokio::test]
+async fn a_truncated_journal_is_refused_and_repaired_on_demand() {
+    let (dir, _) = written(50, Options::default()).await;
+    let whole = std::fs::read(segment(dir.path())).unwrap();
+    let (_, end) = record_of(&whole, "a./n/0029");
+    std::fs::write(segment(dir.path()), &whole[..end.next_multiple_of(8)]).unwrap();
+    let error = open(dir.path()).err().expect("twenty acknowledged commits are gone").to_string();
+    assert!(error.contains("wrong size") && error.contains("--accept-loss-after 30"), "{error}");
+    let found = sled::check(dir.path()).unwrap();
+    assert!(found.is_damaged() && found.outcome.is_err(), "{found:?}");
+
+    let too_little =
+        sled::repair(dir.path(), Revision(31)).err().expect("revision 31 cannot be had").to_string();
+    assert!(too_little.contains("--accept-loss-after 30"), "{too_little}");
+    assert!(open(dir.path()).is_err(), "a refused repair changed something");
+    let repaired = sled::repair(dir.path(), Revision(30)).unwrap();
+    assert_eq!((repaired.revision, repaired.objects), (Revision(30), 30));
+    assert!(repaired.lost.is_some() && repaired.aside.join("journal-000000000001").exists(), "{repaired:?}");
+    let store = open(dir.path()).unwrap();
+    intact(&store, 30).await;
+    assert!(store.revision() > Revision(1_000_000), "a revision could mean two things");
+    store.close().await.unwrap();
+    assert!(!sled::check(dir.path()).unwrap().is_damaged());
+}
+
+#[tokio::test]
+async fn a_truncated_journal_after_a_clean_stop_loses_nothing() {
+    let (_, dir) = written(50, Options::default()).await;
+    open(dir.path()).unwrap().close().await.unwrap();
+    edit(&segment(dir.path()), |bytes| bytes.truncate(bytes.len() / 2));
+    let store = open(dir.path()).unwrap();
+    intact(&store, 50).await;
+    assert_eq!(store.report().incidents[0].kind, IncidentKind::JournalDamaged);
+}
+
+/// What was cut off the end is said, and its revisions are never used again.
+#[tokio::test]
+async fn a_tail_that_was_cut_is_told() {
+    let (dir, _) = written(50, Options::default()).await;
+    edit(&segment(dir.path()), |bytes| {
+        let (start, end) = record_of(bytes, "a./n/0049");
+        bytes[(start + end) / 2] ^= 1;
+    });
+    let store = open(dir.path()).unwrap();
+    let incidents = store.report().incidents;
+    assert_eq!(incidents.len(), 1, "{incidents:?}");
+    assert_eq!(incidents[0].kind, IncidentKind::TailCut);
+    assert!(incidents[0].text.contains("journal-000000000001"), "{incidents:?}");
+    let next = store.commit(txn(vec![put("a./n/0049", bytes_of(1049))])).await.unwrap();
+    assert!(next > Revision(50 + 1000), "{next:?} may have been another object's");
+}
+
+/// Damage is found before anybody needs what is damaged, and mended from memory.
+#[tokio::test]
+async fn damage_is_found_and_mended_before_anybody_needs_what_is_damaged() {
+    let options =
+        || Options { verify_delay: Duration::from_millis(20), snapshot_bytes: 1, ..Options::default() };
+    let (_, dir) = written(50, Options::default()).await;
+    let quiet = Options { snapshot_bytes: 1, ..Options::default() };
+    SledStore::open(dir.path(), quiet.clone()).unwrap().close().await.unwrap();
+    let store = SledStore::open(dir.path(), quiet).unwrap();
+    store.commit(txn(vec![put("a./n/0050", bytes_of(1050))])).await.unwrap();
+    store.close().await.unwrap();
+    let snapshot = dir.path().join("snapshot");
+    assert!(snapshot.exists());
+    edit(&snapshot, |bytes| {
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 0x40;
+    });
+    let store = SledStore::open(dir.path(), options()).unwrap();
+    let mut told = store.incidents();
+    tokio::time::timeout(Duration::from_secs(30), told.wait_for(|count| *count > 0)).await.unwrap().unwrap();
+    assert_eq!(store.report().incidents[0].kind, IncidentKind::SnapshotDamaged);
+    let mended = async {
+        while store.report().snapshots == 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), mended).await.expect("a new snapshot");
+    store.close().await.unwrap();
+    let found = sled::check(dir.path()).unwrap();
+    assert!(!found.is_damaged(), "{found:?}");
 }
 
 // ---- a full disk

@@ -7,7 +7,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// The lock file: two processes in one directory would overwrite each other's journal.
-const LOCK: &str = "lock";
+pub(super) const LOCK: &str = "lock";
 /// Freed when the disk is full, because sled does not open on a full disk.
 const RESERVE: &str = "reserve";
 /// Two segments of sled (512 KiB each) and its new snapshot fit in with ease.
@@ -22,6 +22,31 @@ pub(super) fn at(path: &Path) -> impl FnOnce(io::Error) -> StoreError {
 
 pub(super) fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
+/// Why nothing can be written below `dir`, and what helps, in the words of whoever owns the machine. `needed` bytes must be
+/// free for writing to go on.
+pub(super) fn explain(error: &io::Error, dir: &Path, needed: u64) -> String {
+    let shown = dir.display();
+    let no_inodes = || {
+        let stat = nix::sys::statvfs::statvfs(dir);
+        stat.is_ok_and(|stat| stat.files() > 0 && stat.files_available() == 0)
+    };
+    match error.kind() {
+        io::ErrorKind::QuotaExceeded => format!("the disk quota of {shown} is used up"),
+        _ if is_full(error) && no_inodes() => {
+            format!(
+                "the file system that holds {shown} has no inodes left; delete files there, however small"
+            )
+        }
+        _ if is_full(error) => {
+            format!("the disk that holds {shown} is full; free at least {} MiB there", needed >> 20)
+        }
+        io::ErrorKind::ReadOnlyFilesystem => format!(
+            "the file system that holds {shown} is read-only; Linux makes it so after an error of the disk (see dmesg)"
+        ),
+        _ => format!("the journal in {shown} cannot be written: {error}"),
+    }
 }
 
 /// Makes the names in a directory durable.

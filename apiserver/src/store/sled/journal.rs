@@ -39,6 +39,8 @@ pub(super) struct Resume {
     /// The last segment, its acknowledged end and size; and whether writing may go on in it.
     pub last: Option<(Head, u64, u64)>,
     pub reuse: bool,
+    /// The journal ends with a clean stop.
+    pub closed: bool,
     pub newest: Revision,
     pub reserved: Revision,
 }
@@ -74,8 +76,10 @@ impl Journal {
         let Some((head, end, size)) = resume.last else { return Ok(journal) };
         journal.last_seq = head.seq;
         journal.last_end = end;
+        let file = File::options().read(true).write(true).open(segment::path(dir, head.seq))?;
+        settle(&file, end, resume.closed)?;
+        disk::sync_dir(dir)?;
         if resume.reuse {
-            let file = File::options().read(true).write(true).open(segment::path(dir, head.seq))?;
             journal.active = Some(Active { file, head, offset: end, size, begun: true });
         } else {
             journal.kept.push_back(Kept { seq: head.seq, base: head.base, size });
@@ -115,21 +119,29 @@ impl Journal {
         if !self.active.as_ref().is_some_and(fits) {
             self.rotate(len)?;
         }
-        let Some(active) = self.active.as_mut() else { return Err(io::ErrorKind::NotFound.into()) };
-        if let Err(error) = active.write(batch) {
+        if let Err(error) = self.write_active(batch) {
             self.give_up();
             return Err(error);
         }
-        active.offset += len;
-        self.last_seq = active.head.seq;
-        self.last_end = active.offset;
         self.newest = newest.max(self.newest);
         self.reserved = reserved.max(self.reserved);
         self.written += len;
         self.syncs += 1;
-        if self.next.is_none() && active.offset > SIZE / 4 {
+        if self.next.is_none() && self.last_end > SIZE / 4 {
             self.prepare();
         }
+        Ok(())
+    }
+
+    fn write_active(&mut self, batch: &mut Batch) -> io::Result<()> {
+        let Some(active) = self.active.as_mut() else { return Err(io::ErrorKind::NotFound.into()) };
+        if !active.begun {
+            active.begin()?;
+            self.last_seq = active.head.seq;
+            self.last_end = active.offset;
+        }
+        active.write(batch)?;
+        self.last_end = active.offset;
         Ok(())
     }
 
@@ -209,18 +221,38 @@ impl Journal {
 }
 
 impl Active {
-    fn write(&mut self, batch: &mut Batch) -> io::Result<()> {
-        batch.seal(self.head.seq, u32::try_from(self.offset).map_err(io::Error::other)?);
-        if self.begun {
-            self.file.write_all_at(batch.bytes(), self.offset)?;
-        } else {
-            self.file.write_all_at(&self.head.encode(), 0)?;
-            self.file.write_all_at(batch.bytes(), self.offset)?;
-        }
+    /// Makes the header durable, on its own: a disk may keep a later block and forget this one, and records without a
+    /// header mean nothing.
+    fn begin(&mut self) -> io::Result<()> {
+        self.file.write_all_at(&self.head.encode(), 0)?;
         self.file.sync_data()?;
         self.begun = true;
         Ok(())
     }
+
+    fn write(&mut self, batch: &mut Batch) -> io::Result<()> {
+        batch.seal(self.head.seq, u32::try_from(self.offset).map_err(io::Error::other)?);
+        self.file.write_all_at(batch.bytes(), self.offset)?;
+        self.file.sync_data()?;
+        self.offset += batch.len() as u64;
+        Ok(())
+    }
+}
+
+/// Puts on stable storage what was read at the start: a process that was killed may have written it without syncing. After
+/// anything but a clean stop it is written once more, because a sync that failed leaves pages that look clean.
+fn settle(file: &File, end: u64, closed: bool) -> io::Result<()> {
+    if !closed {
+        let end = file.metadata()?.len().min(end);
+        let mut bytes = vec![0; usize::try_from(end).map_err(io::Error::other)?];
+        file.read_exact_at(&mut bytes, 0)?;
+        match file.write_all_at(&bytes, 0) {
+            // Where blocks are not overwritten in place, a full disk has no room for it.
+            Err(error) if disk::is_full(&error) => {}
+            other => other?,
+        }
+    }
+    file.sync_data()
 }
 
 fn remove(path: &Path) -> io::Result<()> {

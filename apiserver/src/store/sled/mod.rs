@@ -14,11 +14,13 @@ mod committer;
 mod direct;
 mod disk;
 mod dump;
+mod jobs;
 mod journal;
 mod maintain;
 mod queue;
 mod record;
 mod recover;
+mod repair;
 mod replay;
 mod report;
 mod scrub;
@@ -26,7 +28,9 @@ mod segment;
 #[cfg(test)]
 mod tests;
 mod tree;
+mod verify;
 
+pub use repair::{Examination, Part, Repaired, check, repair};
 pub use report::{Incident, IncidentKind, StoreReport};
 pub use scrub::MARK;
 
@@ -64,6 +68,10 @@ pub struct Options {
     /// Revisions reserved at a time for commits that are not in the journal when they are acknowledged. A crash skips
     /// what is left of them; a full disk leaves so many for heartbeats.
     pub reserve_block: u64,
+    /// How long after the start, and how often then, everything that is kept is read again to find damage. Flash loses bits
+    /// within months; a start and a day are soon enough, and a few megabytes read.
+    pub verify_delay: Duration,
+    pub verify_interval: Duration,
 }
 
 impl Default for Options {
@@ -76,6 +84,8 @@ impl Default for Options {
             snapshot_bytes: 32 << 20,
             tree_bytes: 64 << 20,
             reserve_block: 1 << 16,
+            verify_delay: Duration::from_secs(60),
+            verify_interval: Duration::from_secs(24 * 3600),
         }
     }
 }

@@ -15,8 +15,13 @@ pub(super) const ALIGN: usize = 8;
 
 const COMMIT: u8 = 1;
 const RESERVE: u8 = 2;
-const CHECKPOINT: u8 = 3;
-const CLOSE: u8 = 4;
+/// As earlier versions wrote them: without the newest commit.
+const OLD_CHECKPOINT: u8 = 3;
+const OLD_CLOSE: u8 = 4;
+const CHECKPOINT: u8 = 5;
+const CLOSE: u8 = 6;
+/// How many earlier uses of a recycled segment's bytes are looked for; segments are recycled much sooner.
+const EARLIER_USES: u64 = 4096;
 
 /// An operation as replayed: a deletion has no value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,10 +36,10 @@ pub(super) enum Record {
     Commit { revision: Revision, millis: u64, ops: Vec<Replay> },
     /// Revisions up to this one may have been used by transactions that are not in the journal.
     Reserve(Revision),
-    /// The tree holds the state as of this revision.
-    Checkpoint(Revision),
+    /// The tree holds the state as of `tree`. `newest` is the newest commit in front of this record, where it is said.
+    Checkpoint { tree: Revision, newest: Option<Revision> },
     /// A clean stop at this revision; nothing after it was used.
-    Close(Revision),
+    Close { at: Revision, newest: Option<Revision> },
 }
 
 impl Record {
@@ -43,6 +48,16 @@ impl Record {
         match self {
             Self::Commit { revision, .. } => Some(*revision),
             _ => None,
+        }
+    }
+
+    /// Every commit in front of this record is before the revision, as far as the record tells.
+    pub fn bound(&self) -> Option<Revision> {
+        match self {
+            Self::Commit { revision, .. } => Some(*revision),
+            Self::Checkpoint { newest, .. } => newest.map(|newest| Revision(newest.0 + 1)),
+            Self::Close { at, newest } => Some(Revision(newest.unwrap_or(*at).0 + 1)),
+            Self::Reserve(_) => None,
         }
     }
 }
@@ -99,12 +114,19 @@ impl Batch {
         self.record(RESERVE, |out| put_u64(out, upto.0));
     }
 
-    pub fn checkpoint(&mut self, revision: Revision) {
-        self.record(CHECKPOINT, |out| put_u64(out, revision.0));
+    pub fn checkpoint(&mut self, tree: Revision, newest: Revision) {
+        self.pair(CHECKPOINT, tree, newest);
     }
 
-    pub fn close(&mut self, revision: Revision) {
-        self.record(CLOSE, |out| put_u64(out, revision.0));
+    pub fn close(&mut self, at: Revision, newest: Revision) {
+        self.pair(CLOSE, at, newest);
+    }
+
+    fn pair(&mut self, kind: u8, first: Revision, second: Revision) {
+        self.record(kind, |out| {
+            put_u64(out, first.0);
+            put_u64(out, second.0);
+        });
     }
 
     fn record(&mut self, kind: u8, payload: impl FnOnce(&mut Vec<u8>)) {
@@ -155,11 +177,30 @@ pub(super) fn read(segment: u64, bytes: &[u8], at: usize) -> Option<Found> {
     Some(Found { record, durable: durable as usize, next: at + HEADER + len.next_multiple_of(ALIGN) })
 }
 
+/// Whether the beginning of a record stands at `at` that is not whole, and that no earlier use of the segment left there:
+/// a write that broke off, or damage.
+pub(super) fn is_broken(segment: u64, bytes: &[u8], at: usize) -> bool {
+    let Some(header) = at.checked_add(HEADER).and_then(|end| bytes.get(at..end)) else { return false };
+    if get_u32(header, 0) != MARK || read(segment, bytes, at).is_some() {
+        return false;
+    }
+    let len = get_u32(header, 4) as usize;
+    let end = (at + HEADER).checked_add(len).unwrap_or(usize::MAX);
+    let Some(payload) = bytes.get(at + HEADER..end) else { return true };
+    let (durable, found, crc) = (get_u32(header, 12), get_u32(header, 8), crc32c::crc32c(payload));
+    let earlier = segment.saturating_sub(EARLIER_USES)..segment;
+    !earlier.rev().any(|use_| crc32c::crc32c_combine(seed(use_, durable), crc, len) == found)
+}
+
 fn checksum(segment: u64, durable: u32, payload: &[u8]) -> u32 {
+    crc32c::crc32c_append(seed(segment, durable), payload)
+}
+
+fn seed(segment: u64, durable: u32) -> u32 {
     let mut seed = [0; 12];
     seed[..8].copy_from_slice(&segment.to_le_bytes());
     seed[8..].copy_from_slice(&durable.to_le_bytes());
-    crc32c::crc32c_append(crc32c::crc32c(&seed), payload)
+    crc32c::crc32c(&seed)
 }
 
 fn decode(payload: &[u8]) -> Option<Record> {
@@ -177,8 +218,10 @@ fn decode(payload: &[u8]) -> Option<Record> {
             Record::Commit { revision, millis, ops }
         }
         RESERVE => Record::Reserve(revision),
-        CHECKPOINT => Record::Checkpoint(revision),
-        CLOSE => Record::Close(revision),
+        OLD_CHECKPOINT => Record::Checkpoint { tree: revision, newest: None },
+        OLD_CLOSE => Record::Close { at: revision, newest: None },
+        CHECKPOINT => Record::Checkpoint { tree: revision, newest: Some(Revision(input.u64()?)) },
+        CLOSE => Record::Close { at: revision, newest: Some(Revision(input.u64()?)) },
         _ => return None,
     };
     input.0.is_empty().then_some(record)

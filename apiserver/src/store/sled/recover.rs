@@ -6,7 +6,7 @@ use super::dump;
 use super::journal::{Kept, Resume};
 use super::replay::{Base, Replayed, Undo, replay};
 use super::report::{IncidentKind, Reporter};
-use super::segment::{self, Head, Segment};
+use super::segment::{self, Head, Segment, Tail};
 use super::tree::{self, TreeError};
 use crate::store::history::History;
 use crate::store::keyspace::Present;
@@ -24,6 +24,11 @@ pub(super) const SNAPSHOT: &str = "snapshot";
 const HISTORY: &str = "history-";
 /// Trees set aside that are kept for a post-mortem.
 const BAD_TREES: usize = 2;
+/// Revisions that are never handed out after anything but a clean stop: more than a torn tail can have held, so that none
+/// is used for two objects.
+const SKIPPED: u64 = 1 << 16;
+/// The same after damage, which may have hidden how many were reserved.
+const SKIPPED_BY_DAMAGE: u64 = 1 << 20;
 
 pub(super) struct Recovered {
     pub present: Present,
@@ -170,7 +175,7 @@ fn from_tree(
     let checkpoint = loaded.revision;
     if let Some((undo, floor)) = read_history(dir, checkpoint) {
         let present = loaded.present.clone();
-        let base = Base { present, floor, covered: checkpoint, undo: Some(undo) };
+        let base = Base { present, floor, covered: checkpoint, undo: Some(undo), give_up_after: None };
         match replay(segments, base) {
             Ok(replayed) if !replayed.astray && !replayed.history_has_gaps() => {
                 return Ok((replayed, checkpoint));
@@ -180,7 +185,13 @@ fn from_tree(
             ),
         }
     }
-    let base = Base { present: loaded.present, floor: checkpoint, covered: checkpoint, undo: None };
+    let base = Base {
+        present: loaded.present,
+        floor: checkpoint,
+        covered: checkpoint,
+        undo: None,
+        give_up_after: None,
+    };
     replay(segments, base).map(|replayed| (replayed, checkpoint))
 }
 
@@ -217,7 +228,8 @@ fn from_snapshot(
             })
         })
         .map_err(at(&path))?;
-    let base = Base { present, floor: head.revision, covered: head.revision, undo: None };
+    let base =
+        Base { present, floor: head.revision, covered: head.revision, undo: None, give_up_after: None };
     replay(segments, base)
 }
 
@@ -258,11 +270,21 @@ fn finish(
             format!("the journal ends before the checkpoint at revision {}; nothing known is lost", base.0);
         reporter.incident(IncidentKind::JournalDamaged, text);
     }
+    if let Some(cut) = &replayed.cut {
+        let text = format!("cut off {cut}: it was being written when the process or the machine stopped");
+        reporter.incident(IncidentKind::TailCut, text);
+    }
     let renew = short || !replayed.holes.is_empty();
     let snapshot_other = snapshot.map_or(Revision(0), |head| head.other);
     let used = replayed.newest.max(base);
     let reserved = replayed.reserved.max(snapshot_other).max(used);
-    let revision = replayed.closed.map_or(reserved, |closed| closed.max(used));
+    let skipped = if renew { SKIPPED_BY_DAMAGE } else { SKIPPED };
+    let revision = match replayed.closed {
+        Some(closed) if !renew => closed.max(used),
+        // Nothing was ever handed out.
+        None if reserved == Revision(0) => reserved,
+        _ => Revision(reserved.0 + skipped),
+    };
     let resume = resume(segments, &replayed, renew, used, revision);
     Ok(Recovered {
         present: std::mem::take(&mut replayed.present),
@@ -299,11 +321,9 @@ fn resume(
         let lost = Head { seq: segment.seq, base: newest, reserved: revision, previous_end: 0 };
         (segment.head.unwrap_or(lost), end as u64, segment.size)
     });
-    let torn = replayed.end.is_some_and(|end| end.torn);
-    if torn {
-        tracing::info!("cut a torn group off the journal's end; it was never acknowledged");
-    }
-    Resume { kept, last, reuse: !torn && !renew, newest, reserved: revision }
+    let clean = replayed.end.is_none_or(|end| end.tail == Tail::Clean);
+    let closed = replayed.closed.is_some();
+    Resume { kept, last, reuse: clean && !renew, closed, newest, reserved: revision }
 }
 
 /// An error with its sources.

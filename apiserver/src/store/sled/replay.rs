@@ -1,7 +1,7 @@
 //! The journal's reading end: from the files back to the present and its history.
 
 use super::record::Record;
-use super::segment::{self, End, Segment, Step};
+use super::segment::{self, End, Segment, Step, Tail};
 use crate::store::history::History;
 use crate::store::keyspace::{Item, Present, redo, swap_in};
 use crate::store::{Revision, StoreError};
@@ -21,6 +21,9 @@ pub(super) struct Base {
     pub covered: Revision,
     /// Where `floor` is before `covered`: what the keys that changed between them held at `floor`.
     pub undo: Option<Undo>,
+    /// Commits after this revision may be given up where they cannot be read: the state is then as before the first of
+    /// them.
+    pub give_up_after: Option<Revision>,
 }
 
 pub(super) type Undo = HashMap<Arc<str>, Option<Item>>;
@@ -42,6 +45,10 @@ pub(super) struct Replayed {
     pub dirty: HashSet<Arc<str>>,
     /// Damage that `covered` makes good.
     pub holes: Vec<String>,
+    /// What was cut off the end of the journal, as far as can be known before anybody acknowledged it.
+    pub cut: Option<String>,
+    /// What was lost and given up, as `Base::give_up_after` allows.
+    pub given_up: Option<String>,
     /// The last segment in use, and how it ended.
     pub last: Option<u64>,
     pub end: Option<End>,
@@ -50,6 +57,7 @@ pub(super) struct Replayed {
     past: Option<Undo>,
     floor: Revision,
     covered: Revision,
+    give_up_after: Option<Revision>,
     pending: Option<Hole>,
     clock: Clock,
 }
@@ -96,6 +104,9 @@ pub(super) fn replay(segments: &[Segment], base: Base) -> Result<Replayed, Store
         }
         previous = Some(segment.seq);
         state.segment(segment, next)?;
+        if state.given_up.is_some() {
+            break;
+        }
     }
     state.finish()
 }
@@ -114,6 +125,9 @@ impl Replayed {
             checkpoint: Revision(0),
             dirty: HashSet::new(),
             holes: Vec::new(),
+            cut: None,
+            given_up: None,
+            give_up_after: base.give_up_after,
             last: None,
             end: None,
             floor: base.floor,
@@ -136,19 +150,35 @@ impl Replayed {
         self.resolve(Revision(head.base.0 + 1))?;
         self.reserved = self.reserved.max(head.reserved);
         let end = used_next.map(|head| usize::try_from(head.previous_end).unwrap_or(usize::MAX));
-        self.scan(segment, &bytes, end)
+        self.scan(segment, &bytes, end)?;
+        if segment.has_wrong_size() {
+            self.wrong_size(segment, used_next.is_some());
+        }
+        Ok(())
     }
 
-    /// A segment whose header cannot be read: never used if nothing intact is in it and nothing follows.
+    /// A segment whose header cannot be read: never used unless something in it, or a later segment, vouches for it.
     fn headless(&mut self, segment: &Segment, bytes: &[u8], followed: bool) -> Result<(), StoreError> {
-        let mut used = followed;
-        segment::scan(segment.seq, bytes, None, |_| used = true);
-        let blank = segment::scan(segment.seq, bytes, None, |_| {});
-        if !used && !blank.torn {
+        if !followed && !segment::vouches_for_itself(segment.seq, bytes) {
+            let path = segment.path.display();
+            segment::scan(segment.seq, bytes, None, |_| {
+                self.cut = Some(format!("the first group of {path}, whose header never reached the disk"));
+            });
             return Ok(());
         }
         self.hole(format!("{} has a damaged header", segment.path.display()));
         self.scan(segment, bytes, None)
+    }
+
+    /// What is missing of a segment's end may have been acknowledged, unless the next segment or a clean stop says that the
+    /// journal ended before.
+    fn wrong_size(&mut self, segment: &Segment, followed: bool) {
+        let text = format!("{} has a wrong size ({} bytes)", segment.path.display(), segment.size);
+        if followed || self.closed.is_some() {
+            self.holes.push(text);
+        } else {
+            self.hole(text);
+        }
     }
 
     fn scan(&mut self, segment: &Segment, bytes: &[u8], end: Option<usize>) -> Result<(), StoreError> {
@@ -166,6 +196,7 @@ impl Replayed {
         });
         self.end = Some(end);
         self.last = Some(segment.seq);
+        self.cut = cut_off(segment, end);
         result
     }
 
@@ -173,28 +204,47 @@ impl Replayed {
         self.pending.get_or_insert(Hole { at, after: self.newest });
     }
 
-    /// The next intact commit, or the first that can follow, has this revision: is what lies between known anyway?
+    /// The next intact commit, or the first that can follow, has this revision: is what lies between known anyway, or is
+    /// there no room for a commit between?
     fn resolve(&mut self, next: Revision) -> Result<(), StoreError> {
         let Some(hole) = self.pending.take() else { return Ok(()) };
-        if self.covered.0 + 1 < next.0 {
-            return Err(hole.lost(Some(next), self.covered));
+        if self.covered.0 + 1 < next.0 && hole.after.0 + 1 < next.0 {
+            return self.lose(&hole, Some(next));
         }
         self.holes.push(hole.at);
         Ok(())
     }
 
+    fn lose(&mut self, hole: &Hole, next: Option<Revision>) -> Result<(), StoreError> {
+        let lost = hole.lost(next, self.covered);
+        if self.give_up_after.is_none_or(|allowed| hole.after < allowed) {
+            let way_out = hole.after.0;
+            return Err(StoreError::Damaged(format!(
+                "{lost}. What is readable before is kept by `coracle db repair --accept-loss-after {way_out}`; or \
+                 restore a backup into an empty directory"
+            )));
+        }
+        self.given_up = Some(lost);
+        Ok(())
+    }
+
     fn record(&mut self, record: Record) -> Result<(), StoreError> {
+        if let Some(next) = record.bound() {
+            self.resolve(next)?;
+        }
+        if self.given_up.is_some() {
+            return Ok(());
+        }
         self.closed = None;
         if let Some(revision) = record.revision() {
-            self.resolve(revision)?;
             self.journal_newest = self.journal_newest.max(revision);
         }
         match record {
             Record::Reserve(upto) => self.reserved = self.reserved.max(upto),
-            Record::Checkpoint(revision) => self.checkpoint = self.checkpoint.max(revision),
-            Record::Close(revision) => {
-                self.reserved = revision;
-                self.closed = Some(revision);
+            Record::Checkpoint { tree, .. } => self.checkpoint = self.checkpoint.max(tree),
+            Record::Close { at, .. } => {
+                self.reserved = at;
+                self.closed = Some(at);
             }
             Record::Commit { revision, .. } if revision <= self.newest => {}
             Record::Commit { revision, millis, ops } => {
@@ -221,7 +271,7 @@ impl Replayed {
 
     fn finish(mut self) -> Result<Self, StoreError> {
         if let Some(hole) = self.pending.take() {
-            return Err(hole.lost(None, self.covered));
+            self.lose(&hole, None)?;
         }
         self.compare();
         Ok(self)
@@ -266,12 +316,26 @@ fn swap_past(
 }
 
 impl Hole {
-    fn lost(self, next: Option<Revision>, covered: Revision) -> StoreError {
+    fn lost(&self, next: Option<Revision>, covered: Revision) -> String {
         let before = next.map_or_else(|| "the end".to_owned(), |next| format!("revision {}", next.0));
-        StoreError::Damaged(format!(
+        format!(
             "{}: acknowledged commits after revision {} and before {before} cannot be read, and the checkpoint reaches \
-             only to revision {}; restore a backup into an empty directory",
+             only to revision {}",
             self.at, self.after.0, covered.0
-        ))
+        )
+    }
+}
+
+/// What stood behind the last acknowledged record of the segment that was written last.
+fn cut_off(segment: &Segment, end: End) -> Option<String> {
+    let place = format!("{} from offset {}", segment.path.display(), end.offset);
+    match end.tail {
+        Tail::Clean => None,
+        Tail::Broken => Some(format!("a record that is not whole, in {place}")),
+        Tail::Torn { records, newest } => {
+            let upto = newest
+                .map_or_else(String::new, |newest| format!(" with commits up to revision {}", newest.0));
+            Some(format!("a torn group, of which {records} records{upto} are whole, in {place}"))
+        }
     }
 }

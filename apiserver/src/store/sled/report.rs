@@ -13,6 +13,8 @@ const KEPT: usize = 64;
 pub enum IncidentKind {
     /// The journal had damage in front of its tail; the checkpoint or the snapshot covered it.
     JournalDamaged,
+    /// What was being written when the process or the machine stopped was cut off the journal's end.
+    TailCut,
     /// sled did not open, panicked or disagreed; it was set aside and rebuilt.
     CheckpointDamaged,
     /// The snapshot could not be read; nothing needed it.
@@ -26,9 +28,9 @@ pub enum IncidentKind {
 }
 
 impl IncidentKind {
-    /// Good news needs no alarm.
+    /// Good news needs no alarm, and neither does the usual end of a power cut.
     pub fn is_error(self) -> bool {
-        self != Self::Writable
+        !matches!(self, Self::Writable | Self::TailCut)
     }
 }
 
@@ -51,6 +53,8 @@ pub struct StoreReport {
     pub checkpoints: u64,
     pub checkpoint_failures: u64,
     pub snapshots: u64,
+    /// Times that everything that is kept was read again.
+    pub verifications: u64,
     /// Of keys and values, when the last checkpoint was made.
     pub live_bytes: u64,
     /// Of sled's files, when the last checkpoint was made.
@@ -66,6 +70,7 @@ pub(super) struct Counters {
     pub checkpoints: AtomicU64,
     pub checkpoint_failures: AtomicU64,
     pub snapshots: AtomicU64,
+    pub verifications: AtomicU64,
     pub live_bytes: AtomicU64,
     pub tree_bytes: AtomicU64,
 }
@@ -114,6 +119,7 @@ impl Reporter {
             checkpoints: of(&counters.checkpoints),
             checkpoint_failures: of(&counters.checkpoint_failures),
             snapshots: of(&counters.snapshots),
+            verifications: of(&counters.verifications),
             live_bytes: of(&counters.live_bytes),
             tree_bytes: of(&counters.tree_bytes),
             incidents: self.incidents.lock().clone(),

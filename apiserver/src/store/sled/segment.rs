@@ -1,7 +1,7 @@
 //! One file of the journal, as it is read back.
 
 use super::disk;
-use super::record::{self, ALIGN, Input, Record};
+use super::record::{self, ALIGN, Found, Input, Record};
 use crate::store::{Revision, StoreError};
 use std::fs::File;
 use std::io::{self, Read};
@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 
 /// One segment: large enough that making one is rare, small enough that a recycled one is a small loss.
 pub(super) const SIZE: u64 = 4 << 20;
+/// Sizes of segments are multiples of it: what file systems write at least.
+pub(super) const BLOCK: u64 = 4096;
 /// Where records begin.
 pub(super) const START: usize = 64;
 const MAGIC: &[u8; 8] = b"COROJRN1";
@@ -76,6 +78,11 @@ impl Segment {
         Ok(Self { seq, size: file.metadata()?.len(), path, head })
     }
 
+    /// Whether it is shorter than it was made, or not of whole blocks: every segment gets its size before its first record.
+    pub fn has_wrong_size(&self) -> bool {
+        self.size < SIZE || !self.size.is_multiple_of(BLOCK)
+    }
+
     pub fn read(&self) -> Result<Vec<u8>, StoreError> {
         std::fs::read(&self.path).map_err(disk::at(&self.path))
     }
@@ -110,8 +117,19 @@ pub(super) enum Step {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct End {
     pub offset: usize,
-    /// Intact records of a torn group lie beyond; writing on after `offset` could bring them back.
-    pub torn: bool,
+    pub tail: Tail,
+}
+
+/// What lies behind the last acknowledged record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Tail {
+    /// Nothing of this use of the segment.
+    Clean,
+    /// The beginning of a record that is not whole.
+    Broken,
+    /// Intact records of a torn group, the newest commit of which is `newest`; writing on in front of them could bring
+    /// them back.
+    Torn { records: usize, newest: Option<Revision> },
 }
 
 /// Goes through the records of a segment. `end` is where its acknowledged part ends, if the next segment tells;
@@ -121,27 +139,44 @@ pub(super) fn scan(seq: u64, bytes: &[u8], end: Option<usize>, mut each: impl Fn
     let mut at = START;
     loop {
         if end.is_some_and(|end| at >= end) {
-            return End { offset: at, torn: false };
+            return End { offset: at, tail: Tail::Clean };
         }
         if let Some(found) = record::read(seq, bytes, at) {
             each(Step::Record(found.record));
             at = found.next;
             continue;
         }
-        let mut beyond = Beyond { seq, bytes, at }.peekable();
-        let first = beyond.peek().map(|(offset, _)| *offset);
-        if end.is_none() && !beyond.any(|(_, durable)| durable > at) {
-            return End { offset: at, torn: first.is_some() };
+        let beyond = Beyond { seq, bytes, at };
+        if end.is_none() && !beyond.clone().any(|(_, found)| found.durable > at) {
+            return End { offset: at, tail: tail(seq, bytes, at, beyond) };
         }
         each(Step::Hole(at));
-        match first {
+        match beyond.map(|(offset, _)| offset).next() {
             Some(offset) => at = offset,
-            None => return End { offset: bytes.len(), torn: false },
+            None => return End { offset: bytes.len(), tail: Tail::Clean },
         }
     }
 }
 
-/// The intact records after an offset where there is none, with their durable offsets.
+fn tail(seq: u64, bytes: &[u8], at: usize, beyond: Beyond<'_>) -> Tail {
+    let (records, newest) = beyond
+        .fold((0, None), |(records, newest), (_, found)| (records + 1, newest.max(found.record.revision())));
+    match records {
+        0 if record::is_broken(seq, bytes, at) => Tail::Broken,
+        0 => Tail::Clean,
+        _ => Tail::Torn { records, newest },
+    }
+}
+
+/// Whether a segment was acknowledged to hold something: some record knew of a durable one before it. The records of a
+/// first group, which went to the disk together with nothing before them, do not.
+pub(super) fn vouches_for_itself(seq: u64, bytes: &[u8]) -> bool {
+    let first = record::read(seq, bytes, START).map(|found| (START, found));
+    first.into_iter().chain(Beyond { seq, bytes, at: START }).any(|(_, found)| found.durable > START)
+}
+
+/// The intact records after an offset, wherever they begin.
+#[derive(Clone)]
 struct Beyond<'a> {
     seq: u64,
     bytes: &'a [u8],
@@ -149,13 +184,13 @@ struct Beyond<'a> {
 }
 
 impl Iterator for Beyond<'_> {
-    type Item = (usize, usize);
+    type Item = (usize, Found);
 
     fn next(&mut self) -> Option<Self::Item> {
         while self.at + ALIGN < self.bytes.len() {
             self.at += ALIGN;
             if let Some(found) = record::read(self.seq, self.bytes, self.at) {
-                return Some((self.at, found.durable));
+                return Some((self.at, found));
             }
         }
         None

@@ -2,7 +2,9 @@
 
 use super::dump::{self, Head};
 use super::record::{Batch, Record};
-use super::segment::{self, START, Step};
+use super::report::IncidentKind;
+use super::segment::{self, Head as SegmentHead, START, Step};
+use super::{Options, SledStore};
 use crate::store::keyspace::Item;
 use crate::store::{Change, Commit, Revision};
 use bytes::Bytes;
@@ -128,4 +130,53 @@ proptest! {
         }
         prop_assert!(read(&bytes[..at]).is_err());
     }
+}
+
+/// Commits `from..=to` as one group, written when the segment was durable up to `durable`.
+fn group(from: u64, to: u64, durable: usize) -> Batch {
+    let mut batch = Batch::default();
+    for revision in from..=to {
+        let key = format!("a./n/{revision}");
+        batch.commit(&commit(revision, vec![(key, Some(vec![b'x'; 2000]))]), 0);
+    }
+    batch.seal(1, u32::try_from(durable).unwrap());
+    batch
+}
+
+/// A store with one segment, whose first page never reached the disk.
+fn headless(groups: &[Batch]) -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let head = SegmentHead { seq: 1, base: Revision(0), reserved: Revision(0), previous_end: 0 };
+    let mut bytes = head.encode().to_vec();
+    groups.iter().for_each(|group| bytes.extend_from_slice(group.bytes()));
+    bytes.resize(usize::try_from(segment::SIZE).unwrap(), 0);
+    bytes[..4096].fill(0);
+    std::fs::write(segment::path(dir.path(), 1), bytes).unwrap();
+    dir
+}
+
+#[test]
+fn a_first_group_without_a_header_was_never_acknowledged() {
+    let dir = headless(&[group(1, 5, START)]);
+    let store = SledStore::open(dir.path(), Options::default()).unwrap();
+    assert_eq!(store.shared.space.present().0.len(), 0);
+    let incidents = store.report().incidents;
+    assert_eq!(incidents.len(), 1, "{incidents:?}");
+    assert_eq!(incidents[0].kind, IncidentKind::TailCut);
+    assert!(incidents[0].text.contains("header never reached the disk"), "{incidents:?}");
+    drop(store);
+    SledStore::open(dir.path(), Options::default()).unwrap();
+}
+
+#[test]
+fn a_second_group_vouches_for_a_segment_without_a_header() {
+    let first = group(1, 5, START);
+    let second = group(6, 6, START + first.len());
+    let dir = headless(&[first, second]);
+    let error = SledStore::open(dir.path(), Options::default())
+        .err()
+        .expect("acknowledged commits are lost")
+        .to_string();
+    assert!(error.contains("damaged header"), "{error}");
+    assert!(error.contains("coracle db repair --accept-loss-after 0"), "{error}");
 }
