@@ -5,7 +5,7 @@
     reason = "all of this file is a test; clippy sees only its test functions as such"
 )]
 
-use coracle_apiserver::store::sled::{self, IncidentKind, Options, SledStore};
+use coracle_apiserver::store::sled::{self, IncidentKind, Options, Refusal, SledStore};
 use coracle_apiserver::store::suite::{bytes_of, put, txn, value};
 use coracle_apiserver::store::{Durability, Range, Revision, Store, StoreError, Txn};
 use rand::Rng;
@@ -162,6 +162,8 @@ fn run_and_kill(dir: &Path, acknowledged: &mut Acknowledged) {
 /// A store with `count` acknowledged values that was killed, and where its files are.
 async fn written(count: usize, options: Options) -> (TempDir, TempDir) {
     let dir = TempDir::new().unwrap();
+    // Nothing behind the last commit says that it was durable, however slow the machine is.
+    let options = Options { vouch_delay: Duration::from_secs(3600), ..options };
     let store = SledStore::open(dir.path(), options).unwrap();
     for index in 0..count {
         store.commit(txn(vec![put(&format!("a./n/{index:04}"), bytes_of(1000 + index))])).await.unwrap();
@@ -415,7 +417,10 @@ async fn a_truncated_journal_is_refused_and_repaired_on_demand() {
     assert!(open(dir.path()).is_err(), "a refused repair changed something");
     let repaired = sled::repair(dir.path(), Revision(30)).unwrap();
     assert_eq!((repaired.revision, repaired.objects), (Revision(30), 30));
-    assert!(repaired.lost.is_some() && repaired.aside.join("journal-000000000001").exists(), "{repaired:?}");
+    assert!(
+        !repaired.lost.is_empty() && repaired.aside.join("journal-000000000001").exists(),
+        "{repaired:?}"
+    );
     let store = open(dir.path()).unwrap();
     intact(&store, 30).await;
     assert!(store.revision() > Revision(1_000_000), "a revision could mean two things");
@@ -431,6 +436,129 @@ async fn a_truncated_journal_after_a_clean_stop_loses_nothing() {
     let store = open(dir.path()).unwrap();
     intact(&store, 50).await;
     assert_eq!(store.report().incidents[0].kind, IncidentKind::JournalDamaged);
+}
+
+/// A store that is too young for a checkpoint has nothing but its first segment.
+#[tokio::test]
+async fn a_lost_beginning_is_not_taken_for_a_new_store() {
+    for round in 0..3 {
+        let (dir, _) = written(2, Options::default()).await;
+        edit(&segment(dir.path()), |bytes| match round {
+            0 => bytes[..4096].fill(0),
+            1 => bytes.clear(),
+            _ => bytes.truncate(20),
+        });
+        let error = open(dir.path()).err().expect("two acknowledged commits are gone").to_string();
+        assert!(error.contains("damaged header") && error.contains("--accept-loss-after 0"), "{error}");
+    }
+}
+
+/// A checkpoint alone does not tell what came after it.
+#[tokio::test]
+async fn a_journal_that_is_gone_is_missed() {
+    let dir = checkpointed().await;
+    std::fs::remove_file(segment(dir.path())).unwrap();
+    let error = open(dir.path()).err().expect("ten acknowledged commits are gone").to_string();
+    assert!(error.contains("the journal is missing"), "{error}");
+    let found = sled::check(dir.path()).unwrap();
+    assert!(found.outcome.is_err(), "{found:?}");
+    let repaired = sled::repair(dir.path(), Revision(100)).unwrap();
+    assert_eq!(repaired.objects, 100);
+    intact(&open(dir.path()).unwrap(), 100).await;
+}
+
+/// The same damage as above, two seconds later: a note behind the commit says that it was durable.
+#[tokio::test]
+async fn damage_to_the_last_commit_is_told_once_it_was_durable_for_a_while() {
+    let dir = TempDir::new().unwrap();
+    let options = Options { vouch_delay: Duration::from_millis(10), ..Options::default() };
+    let store = SledStore::open(dir.path(), options).unwrap();
+    store.commit(txn(vec![put("a./n/0000", bytes_of(1000))])).await.unwrap();
+    let vouched = async {
+        while store.report().groups < 2 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), vouched).await.expect("a note behind the commit");
+    drop(store);
+    edit(&segment(dir.path()), |bytes| {
+        let (start, end) = record_of(bytes, "a./n/0000");
+        bytes[(start + end) / 2] ^= 1;
+    });
+    let error = open(dir.path()).err().expect("an acknowledged commit is gone").to_string();
+    assert!(error.contains("--accept-loss-after 0"), "{error}");
+}
+
+/// A snapshot and a checkpoint of the same state, both damaged: the start says so, and what can be read is not thrown away.
+#[tokio::test]
+async fn what_is_left_of_a_damaged_checkpoint_is_kept_on_demand() {
+    let (_, dir) = written(100, Options::default()).await;
+    let store = open(dir.path()).unwrap();
+    store.scrub("the journal does not go back to the beginning any more").await.unwrap();
+    for index in 100..110 {
+        store.commit(txn(vec![put(&format!("a./n/{index:04}"), bytes_of(1000 + index))])).await.unwrap();
+    }
+    drop(store);
+    edit(&dir.path().join("snapshot"), |bytes| {
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 0x40;
+    });
+    let value = bytes_of(1042);
+    edit(&dir.path().join("sled/db"), |bytes| {
+        // Every place where it stands: sled may have written the page more than once.
+        while let Some(at) = bytes.windows(value.len()).position(|window| window == &value[..]) {
+            bytes[at + 500] ^= 1;
+        }
+    });
+    let error = open(dir.path()).err().expect("a hundred objects are not sure").to_string();
+    for part in ["sled cannot be trusted", "the snapshot is damaged", "`coracle db repair --salvage`"] {
+        assert!(error.contains(part), "no {part:?} in {error}");
+    }
+    let repaired = sled::salvage(dir.path()).unwrap();
+    assert!(!repaired.lost.is_empty(), "{repaired:?}");
+    let store = open(dir.path()).unwrap();
+    let listing = store.range(Range::default()).await.unwrap();
+    assert_eq!(listing.items.len(), repaired.objects);
+    for kv in &listing.items {
+        let index: usize = kv.key[5..].parse().unwrap();
+        assert!(kv.value == bytes_of(1000 + index), "{}", kv.key);
+    }
+    let newer = listing.items.iter().filter(|kv| kv.key[5..].parse::<usize>().unwrap() >= 100).count();
+    assert_eq!(newer, 10, "the journal is intact");
+}
+
+/// What a stop in the middle of a repair leaves does not open as something else, and can be repaired.
+#[tokio::test]
+async fn a_repair_that_broke_off_is_repeated() {
+    let damaged = checkpointed().await;
+    edit(&segment(damaged.path()), |bytes| {
+        let (start, end) = record_of(bytes, "a./n/0105");
+        bytes[(start + end) / 2] ^= 1;
+    });
+    let copy = || {
+        let dir = TempDir::new().unwrap();
+        let from = damaged.path().join(".");
+        assert!(Command::new("cp").arg("-a").arg(from).arg(dir.path()).status().unwrap().success());
+        dir
+    };
+    let whole = copy();
+    let command = "--accept-loss-after ";
+    let error = open(whole.path()).err().expect("a commit is lost").to_string();
+    let digits: String =
+        error.split_once(command).unwrap().1.chars().take_while(char::is_ascii_digit).collect();
+    let after = Revision(digits.parse().unwrap());
+    assert_eq!(sled::repair(whole.path(), after).unwrap().objects, 105);
+    for round in 0..2 {
+        let dir = copy();
+        std::fs::copy(whole.path().join("snapshot"), dir.path().join("snapshot")).unwrap();
+        if round == 1 {
+            std::fs::remove_dir_all(dir.path().join("sled")).unwrap();
+        }
+        let error = open(dir.path()).err().expect("it is not repaired yet").to_string();
+        assert!(error.contains(&format!("{command}{digits}`")), "{error}");
+        assert_eq!(sled::repair(dir.path(), after).unwrap().objects, 105);
+        intact(&open(dir.path()).unwrap(), 105).await;
+    }
 }
 
 /// What was cut off the end is said, and its revisions are never used again.
@@ -453,24 +581,20 @@ async fn a_tail_that_was_cut_is_told() {
 /// Damage is found before anybody needs what is damaged, and mended from memory.
 #[tokio::test]
 async fn damage_is_found_and_mended_before_anybody_needs_what_is_damaged() {
-    let options =
-        || Options { verify_delay: Duration::from_millis(20), snapshot_bytes: 1, ..Options::default() };
+    let options = Options { verify_delay: Duration::from_millis(20), ..Options::default() };
     let (_, dir) = written(50, Options::default()).await;
-    let quiet = Options { snapshot_bytes: 1, ..Options::default() };
-    SledStore::open(dir.path(), quiet.clone()).unwrap().close().await.unwrap();
-    let store = SledStore::open(dir.path(), quiet).unwrap();
-    store.commit(txn(vec![put("a./n/0050", bytes_of(1050))])).await.unwrap();
+    let store = open(dir.path()).unwrap();
+    store.scrub("writes a snapshot").await.unwrap();
     store.close().await.unwrap();
     let snapshot = dir.path().join("snapshot");
-    assert!(snapshot.exists());
     edit(&snapshot, |bytes| {
         let middle = bytes.len() / 2;
         bytes[middle] ^= 0x40;
     });
-    let store = SledStore::open(dir.path(), options()).unwrap();
+    let store = SledStore::open(dir.path(), options).unwrap();
     let mut told = store.incidents();
-    tokio::time::timeout(Duration::from_secs(30), told.wait_for(|count| *count > 0)).await.unwrap().unwrap();
-    assert_eq!(store.report().incidents[0].kind, IncidentKind::SnapshotDamaged);
+    let told = tokio::time::timeout(Duration::from_secs(30), told.next()).await.unwrap();
+    assert_eq!(told.kind, IncidentKind::SnapshotDamaged);
     let mended = async {
         while store.report().snapshots == 0 {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -488,10 +612,10 @@ async fn damage_is_found_and_mended_before_anybody_needs_what_is_damaged() {
 struct SmallDisk(TempDir);
 
 impl SmallDisk {
-    fn mount() -> Option<Self> {
+    fn mount(options: &str) -> Option<Self> {
         let dir = TempDir::new().unwrap();
         let mounted =
-            Command::new("mount").args(["-t", "tmpfs", "-o", "size=48m", "tmpfs"]).arg(dir.path()).status();
+            Command::new("mount").args(["-t", "tmpfs", "-o", options, "tmpfs"]).arg(dir.path()).status();
         if !mounted.is_ok_and(|status| status.success()) {
             println!("skipped: mounting a small file system needs root");
             return None;
@@ -508,7 +632,7 @@ impl Drop for SmallDisk {
 
 #[tokio::test]
 async fn a_full_disk_refuses_writes_until_there_is_space() {
-    let Some(disk) = SmallDisk::mount() else { return };
+    let Some(disk) = SmallDisk::mount("size=48m") else { return };
     let dir = disk.0.path().join("db");
     let store = open(&dir).unwrap();
     let heartbeat =
@@ -559,4 +683,30 @@ async fn a_full_disk_refuses_writes_until_there_is_space() {
     reopened.close().await.unwrap();
     let again = open(&dir).unwrap();
     assert!(value(&*again, "a./n/after").await.is_some());
+}
+
+/// There is space, and no file can be made.
+#[tokio::test]
+async fn a_disk_without_inodes_refuses_in_its_own_words() {
+    let Some(disk) = SmallDisk::mount("size=64m,nr_inodes=200") else { return };
+    let store = open(&disk.0.path().join("db")).unwrap();
+    store.commit(txn(vec![put("a./n/0000", "x")])).await.unwrap();
+    let mut files = 0;
+    while std::fs::File::create(disk.0.path().join(format!("file-{files}"))).is_ok() {
+        files += 1;
+    }
+    let large = || txn(vec![put("a./n/large", bytes_of(1_500_000))]);
+    let error = loop {
+        if let Err(error) = store.commit(large()).await {
+            break error;
+        }
+    };
+    assert!(matches!(&error, StoreError::ReadOnly(why) if why.contains("no inodes left")), "{error}");
+    let kind = IncidentKind::ReadOnly(Refusal::NoInodes);
+    assert_eq!(store.report().incidents.last().map(|incident| incident.kind), Some(kind));
+    (0..files).for_each(|file| std::fs::remove_file(disk.0.path().join(format!("file-{file}"))).unwrap());
+    let mut told = store.incidents();
+    let healed = async { while told.next().await.kind != IncidentKind::Writable {} };
+    tokio::time::timeout(Duration::from_secs(30), healed).await.expect("writes are accepted again");
+    store.commit(large()).await.unwrap();
 }

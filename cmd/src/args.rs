@@ -174,11 +174,19 @@ pub enum DbCommand {
     /// Read every file of the store and say what it holds and what is damaged; nothing is changed
     Check,
     /// Make a store that opens of what can be read. What was there before is kept beside it
-    Repair {
-        /// Commits after this revision may be lost: what a refused start, or `check`, names
-        #[arg(long, value_name = "REVISION")]
-        accept_loss_after: u64,
-    },
+    Repair(RepairArgs),
+}
+
+#[derive(Args)]
+#[group(required = true, multiple = false)]
+pub struct RepairArgs {
+    /// Commits after this revision may be lost: what a refused start, or `check`, names. The state is as before the first
+    /// that is lost
+    #[arg(long, value_name = "REVISION")]
+    pub accept_loss_after: Option<u64>,
+    /// Keep every object that can be read, be it of the time before the damage or after it
+    #[arg(long)]
+    pub salvage: bool,
 }
 
 #[derive(Args)]

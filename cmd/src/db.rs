@@ -1,7 +1,7 @@
 //! `coracle db`: the store of a server that is stopped.
 
 use crate::agent::chain;
-use crate::args::{DbArgs, DbCommand};
+use crate::args::{DbArgs, DbCommand, RepairArgs};
 use coracle_apiserver::store::sled::{self, Examination};
 use coracle_apiserver::store::{Revision, StoreError};
 use std::path::Path;
@@ -12,7 +12,7 @@ pub async fn command(args: DbArgs) -> ExitCode {
     let dir = args.data_dir.join("db");
     let done = match args.command {
         DbCommand::Check => check(&dir),
-        DbCommand::Repair { accept_loss_after } => repair(&dir, Revision(accept_loss_after)),
+        DbCommand::Repair(wanted) => repair(&dir, &wanted),
     };
     done.unwrap_or_else(|error| {
         eprintln!("coracle db: {}", chain(&error));
@@ -47,14 +47,17 @@ fn report(found: &Examination) -> String {
     text
 }
 
-fn repair(dir: &Path, after: Revision) -> Result<ExitCode, StoreError> {
+fn repair(dir: &Path, wanted: &RepairArgs) -> Result<ExitCode, StoreError> {
     must_exist(dir)?;
-    let done = sled::repair(dir, after)?;
+    let done = match wanted.accept_loss_after {
+        Some(after) => sled::repair(dir, Revision(after))?,
+        None => sled::salvage(dir)?,
+    };
     println!("{} objects as of revision {} are kept.", done.objects, done.revision.0);
-    match &done.lost {
-        Some(lost) => println!("Given up: {lost}."),
-        None => println!("Nothing had to be given up."),
+    if done.lost.is_empty() {
+        println!("Nothing had to be given up.");
     }
+    done.lost.iter().for_each(|lost| println!("Lost: {lost}."));
     println!("What was there before is in {}; delete it when the server runs well.", done.aside.display());
     Ok(ExitCode::SUCCESS)
 }

@@ -170,8 +170,9 @@ impl Scope<'_> {
     }
 }
 
-/// How soon a write may be tried again that a full or failing disk refused: the store itself looks every two seconds.
-const READ_ONLY_RETRY_SECONDS: u32 = 5;
+/// How soon a write may be tried again that a full or failing disk refused. The store itself looks every two seconds; kubectl
+/// tries ten times before it shows the message, which nobody should wait for much longer.
+const READ_ONLY_RETRY_SECONDS: u32 = 1;
 
 /// What the client is told when the store fails.
 pub fn store_error(error: StoreError) -> ApiError {

@@ -185,7 +185,11 @@ fn address<'a>(node: &'a Object, kind: &str) -> &'a str {
     found.map(|a| str_at(a, "address")).unwrap_or_default()
 }
 
-/// Whether the two differ in nothing but times at which the kubelet was heard of.
+/// The condition of a Node on whose disk the store is and cannot be written. It is never stored durably, or it could not be
+/// told.
+pub const STORE_READ_ONLY: &str = "StoreReadOnly";
+
+/// Whether the two differ in nothing but times at which the kubelet was heard of, and in whether the store can be written.
 fn is_heartbeat(new: &Object, old: &Object) -> bool {
     same_but(new, old, &["metadata", "status"])
         && same_but(&new["metadata"], &old["metadata"], &["resourceVersion", "managedFields"])
@@ -194,7 +198,10 @@ fn is_heartbeat(new: &Object, old: &Object) -> bool {
 }
 
 fn same_conditions(new: &[Value], old: &[Value]) -> bool {
-    new.len() == old.len() && new.iter().zip(old).all(|(new, old)| same_but(new, old, &["lastHeartbeatTime"]))
+    let of_kubelet = |condition: &&Value| str_at(condition, "type") != STORE_READ_ONLY;
+    let (new, old) = (new.iter().filter(of_kubelet), old.iter().filter(of_kubelet));
+    new.clone().count() == old.clone().count()
+        && new.zip(old).all(|(new, old)| same_but(new, old, &["lastHeartbeatTime"]))
 }
 
 /// Whether two objects are equal in every field but these.
@@ -225,6 +232,10 @@ mod tests {
         let mut labelled = node("b", "True");
         labelled["metadata"]["labels"] = json!({});
         assert_eq!(durability(&labelled, &node("a", "True")), Durability::Synced);
+        let mut full = node("b", "True");
+        let condition = json!({ "type": STORE_READ_ONLY, "status": "True", "reason": "DiskFull" });
+        full["status"]["conditions"].as_array_mut().unwrap().push(condition);
+        assert_eq!(durability(&full, &node("a", "True")), Durability::Volatile, "a full disk can be told of");
         assert_eq!(Nodes.durability(Some(&node("a", "True")), None), Durability::Synced);
         assert_eq!(Nodes.durability(None, Some(&node("a", "True"))), Durability::Synced);
     }

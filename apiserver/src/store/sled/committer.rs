@@ -17,7 +17,7 @@ use super::maintain;
 use super::queue::{Reply, Request, Shared, Work};
 use super::record::Batch;
 use super::replay::wall_millis;
-use super::report::IncidentKind;
+use super::report::{IncidentKind, Refusal};
 use super::scrub::Scrubs;
 use super::{disk, recover::Recovered};
 use crate::store::keyspace::{Draft, Item};
@@ -89,6 +89,10 @@ pub(super) struct Committer {
     pub(super) job: Option<JoinHandle<()>>,
     pub(super) retry: Option<Instant>,
     probed: Option<Instant>,
+    /// Why writes are refused.
+    refusal: Option<Refusal>,
+    /// When the last synced commit was written, if nothing was written since that says it was durable.
+    unvouched: Option<Instant>,
     /// When everything that is kept is read again, to find damage before it is needed.
     pub(super) verify_at: Instant,
     pub(super) snapshot: Revision,
@@ -126,6 +130,8 @@ impl Committer {
             job: None,
             retry: None,
             probed: None,
+            refusal: None,
+            unvouched: None,
             verify_at,
             snapshot: recovered.snapshot,
             rebuild: recovered.rebuild,
@@ -159,7 +165,8 @@ impl Committer {
         let probe = read_only.then(|| self.probed.map_or_else(Instant::now, |probed| probed + PROBE));
         let batch = self.batch_since.filter(|_| !read_only).map(|since| since + self.options.batch_delay);
         let verify = self.job.is_none().then_some(self.verify_at);
-        [probe, batch, self.checkpoint_at(), verify].into_iter().flatten().min()
+        let vouch = self.vouch_at().filter(|_| !read_only);
+        [probe, batch, vouch, self.checkpoint_at(), verify].into_iter().flatten().min()
     }
 
     /// When the next checkpoint is due.
@@ -179,10 +186,17 @@ impl Committer {
         due.map(|due| self.retry.map_or(due, |retry| retry.max(due)))
     }
 
+    /// Batched commits that wait vouch for what is in front of them themselves.
+    fn vouch_at(&self) -> Option<Instant> {
+        self.unvouched.filter(|_| self.batch.is_empty()).map(|since| since + self.options.vouch_delay)
+    }
+
     fn timers(&mut self) {
         let read_only = self.shared.read_only.lock().is_some();
         if read_only {
             self.heal();
+        } else if self.vouch_at().is_some_and(|at| at <= Instant::now()) {
+            self.vouch();
         } else if self.batch_since.is_some_and(|since| since.elapsed() >= self.options.batch_delay)
             || self.batch.len() > BATCH_BYTES
         {
@@ -219,7 +233,7 @@ impl Committer {
         let mut reserved = self.journal.reserved();
         if unsure && draft.revision > reserved {
             reserved = Revision(draft.revision.0 + self.options.reserve_block);
-            self.batch.reserve(reserved);
+            self.batch.reserve(reserved, self.newest);
             sync = true;
         }
         if sync && let Err(error) = self.write(reserved) {
@@ -230,6 +244,9 @@ impl Committer {
         }
         if !sync && self.batch.len() > mark {
             self.batch_since.get_or_insert_with(Instant::now);
+        }
+        if sync && self.newest > newest {
+            self.unvouched = Some(Instant::now());
         }
         self.publish(draft);
         for (_, reply, outcome) in staged {
@@ -247,7 +264,7 @@ impl Committer {
         if let Some(commit) = draft.stage(txn, !volatile)?
             && !volatile
         {
-            self.batch.commit(&commit, wall_millis());
+            self.batch.commit(&commit, wall_millis(), self.newest);
             self.newest = commit.revision;
         }
         Ok(draft.revision)
@@ -298,10 +315,22 @@ impl Committer {
         self.dirty_bytes += written;
         self.batch.clear();
         self.batch_since = None;
+        self.unvouched = None;
         let counters = &self.shared.reporter.counters;
         counters.groups.fetch_add(1, Relaxed);
         counters.journal_bytes.fetch_add(written, Relaxed);
         Ok(())
+    }
+
+    /// Writes a note behind the last commit, which says by its place that the commit was durable: damage to it is then told
+    /// from a write that a power cut has torn.
+    fn vouch(&mut self) {
+        let (mark, reserved) = (self.batch.len(), self.journal.reserved());
+        self.batch.reserve(reserved, self.newest);
+        if let Err(error) = self.write(reserved) {
+            self.batch.truncate(mark);
+            self.refuse(&error);
+        }
     }
 
     /// Makes durable what waits; says whether it is.
@@ -322,16 +351,18 @@ impl Committer {
 
     pub(super) fn refuse(&mut self, error: &std::io::Error) {
         let full = disk::is_full(error);
-        let why = disk::explain(error, &self.dir, FREE_BYTES);
-        if self.shared.read_only.lock().replace(why.clone()).is_some() {
+        let (refusal, why) = disk::explain(error, &self.dir, FREE_BYTES);
+        let before = self.refusal.replace(refusal);
+        *self.shared.read_only.lock() = Some(why.clone());
+        if before == Some(refusal) {
             return;
         }
-        self.shared.reporter.incident(IncidentKind::ReadOnly, why);
+        self.shared.reporter.incident(IncidentKind::ReadOnly(refusal), why);
         if full {
             // Revisions for the heartbeats of the time to come; there is room for this much.
             let upto = Revision(self.shared.space.revision().0 + self.options.reserve_block);
             let mut batch = Batch::default();
-            batch.reserve(upto);
+            batch.reserve(upto, self.journal.newest());
             if let Err(error) = self.journal.write(&mut batch, Revision(0), upto) {
                 tracing::warn!(%error, "no revisions could be reserved");
             }
@@ -349,14 +380,15 @@ impl Committer {
         }
         let mark = self.batch.len();
         let upto = Revision(self.shared.space.revision().0 + self.options.reserve_block);
-        self.batch.reserve(upto);
+        self.batch.reserve(upto, self.newest);
         self.journal.abandon_segment();
         if let Err(error) = self.write(upto) {
             tracing::debug!(%error, "the journal can still not be written");
             self.batch.truncate(mark);
-            return;
+            return self.refuse(&error);
         }
         *self.shared.read_only.lock() = None;
+        self.refusal = None;
         let text = "writes are accepted again".to_owned();
         self.shared.reporter.incident(IncidentKind::Writable, text);
         if let Err(error) = disk::make_reserve(&self.dir) {

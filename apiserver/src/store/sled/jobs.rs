@@ -31,8 +31,9 @@ impl Committer {
     /// Reads again everything that is kept.
     pub(super) fn start_verification(&mut self) {
         self.verify_at = Instant::now() + self.options.verify_interval;
-        let dir = self.dir.clone();
-        self.start(move || Done::Verification(verify::run(&dir)));
+        let (dir, shared) = (self.dir.clone(), self.shared.clone());
+        let stop = move || shared.queue.lock().stop.is_some();
+        self.start(move || Done::Verification(verify::run(&dir, stop)));
     }
 
     /// Runs a job on a thread of its own, which wakes the committer when it is done; says whether there was one.

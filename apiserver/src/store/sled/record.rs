@@ -13,13 +13,15 @@ const MARK: u32 = 0x4a72_436f;
 pub(super) const HEADER: usize = 16;
 pub(super) const ALIGN: usize = 8;
 
-const COMMIT: u8 = 1;
-const RESERVE: u8 = 2;
-/// As earlier versions wrote them: without the newest commit.
+/// As earlier versions wrote them: without the newest commit before.
+const OLD_COMMIT: u8 = 1;
+const OLD_RESERVE: u8 = 2;
 const OLD_CHECKPOINT: u8 = 3;
 const OLD_CLOSE: u8 = 4;
 const CHECKPOINT: u8 = 5;
 const CLOSE: u8 = 6;
+const COMMIT: u8 = 7;
+const RESERVE: u8 = 8;
 /// How many earlier uses of a recycled segment's bytes are looked for; segments are recycled much sooner.
 const EARLIER_USES: u64 = 4096;
 
@@ -30,34 +32,42 @@ pub(super) struct Replay {
     pub value: Option<(Revision, Bytes)>,
 }
 
+/// A transaction or a note.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Record {
+pub(super) struct Record {
+    pub body: Body,
+    /// The newest commit in front of this record; `None` where an earlier version wrote it.
+    pub before: Option<Revision>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Body {
     /// A durable transaction, with the wall clock in milliseconds since 1970 (only to tell how old history is).
     Commit { revision: Revision, millis: u64, ops: Vec<Replay> },
     /// Revisions up to this one may have been used by transactions that are not in the journal.
     Reserve(Revision),
-    /// The tree holds the state as of `tree`. `newest` is the newest commit in front of this record, where it is said.
-    Checkpoint { tree: Revision, newest: Option<Revision> },
+    /// The tree holds the state as of this revision.
+    Checkpoint(Revision),
     /// A clean stop at this revision; nothing after it was used.
-    Close { at: Revision, newest: Option<Revision> },
+    Close(Revision),
 }
 
 impl Record {
     /// The revision of a commit.
     pub fn revision(&self) -> Option<Revision> {
-        match self {
-            Self::Commit { revision, .. } => Some(*revision),
+        match &self.body {
+            Body::Commit { revision, .. } => Some(*revision),
             _ => None,
         }
     }
 
-    /// Every commit in front of this record is before the revision, as far as the record tells.
+    /// Every commit in front of this record has this revision or an earlier one, as far as the record tells.
     pub fn bound(&self) -> Option<Revision> {
-        match self {
-            Self::Commit { revision, .. } => Some(*revision),
-            Self::Checkpoint { newest, .. } => newest.map(|newest| Revision(newest.0 + 1)),
-            Self::Close { at, newest } => Some(Revision(newest.unwrap_or(*at).0 + 1)),
-            Self::Reserve(_) => None,
+        match &self.body {
+            _ if self.before.is_some() => self.before,
+            Body::Commit { revision, .. } => Some(Revision(revision.0.saturating_sub(1))),
+            Body::Close(at) => Some(*at),
+            Body::Checkpoint(_) | Body::Reserve(_) => None,
         }
     }
 }
@@ -91,9 +101,9 @@ impl Batch {
         self.bytes.shrink_to(256 << 10);
     }
 
-    pub fn commit(&mut self, commit: &Commit, millis: u64) {
-        self.record(COMMIT, |out| {
-            put_u64(out, commit.revision.0);
+    /// `before` is the newest commit in front of what is added, here and below.
+    pub fn commit(&mut self, commit: &Commit, millis: u64, before: Revision) {
+        self.record(COMMIT, commit.revision, before, |out| {
             put_u64(out, millis);
             put_len(out, commit.changes.len());
             for change in &commit.changes {
@@ -110,30 +120,25 @@ impl Batch {
         });
     }
 
-    pub fn reserve(&mut self, upto: Revision) {
-        self.record(RESERVE, |out| put_u64(out, upto.0));
+    pub fn reserve(&mut self, upto: Revision, before: Revision) {
+        self.record(RESERVE, upto, before, |_| {});
     }
 
-    pub fn checkpoint(&mut self, tree: Revision, newest: Revision) {
-        self.pair(CHECKPOINT, tree, newest);
+    pub fn checkpoint(&mut self, tree: Revision, before: Revision) {
+        self.record(CHECKPOINT, tree, before, |_| {});
     }
 
-    pub fn close(&mut self, at: Revision, newest: Revision) {
-        self.pair(CLOSE, at, newest);
+    pub fn close(&mut self, at: Revision, before: Revision) {
+        self.record(CLOSE, at, before, |_| {});
     }
 
-    fn pair(&mut self, kind: u8, first: Revision, second: Revision) {
-        self.record(kind, |out| {
-            put_u64(out, first.0);
-            put_u64(out, second.0);
-        });
-    }
-
-    fn record(&mut self, kind: u8, payload: impl FnOnce(&mut Vec<u8>)) {
+    fn record(&mut self, kind: u8, of: Revision, before: Revision, rest: impl FnOnce(&mut Vec<u8>)) {
         let start = self.bytes.len();
         self.bytes.resize(start + HEADER, 0);
         self.bytes.push(kind);
-        payload(&mut self.bytes);
+        put_u64(&mut self.bytes, of.0);
+        put_u64(&mut self.bytes, before.0);
+        rest(&mut self.bytes);
         let len = self.bytes.len() - start - HEADER;
         set_u32(&mut self.bytes, start, MARK);
         set_u32(&mut self.bytes, start + 4, u32::try_from(len).unwrap_or(u32::MAX));
@@ -207,24 +212,23 @@ fn decode(payload: &[u8]) -> Option<Record> {
     let mut input = Input(payload);
     let kind = input.u8()?;
     let revision = Revision(input.u64()?);
-    let record = match kind {
-        COMMIT => {
+    let before = if kind <= OLD_CLOSE { None } else { Some(Revision(input.u64()?)) };
+    let body = match kind {
+        OLD_COMMIT | COMMIT => {
             let millis = input.u64()?;
             let count = input.u32()? as usize;
             let mut ops = Vec::with_capacity(count.min(payload.len()));
             for _ in 0..count {
                 ops.push(decode_op(&mut input)?);
             }
-            Record::Commit { revision, millis, ops }
+            Body::Commit { revision, millis, ops }
         }
-        RESERVE => Record::Reserve(revision),
-        OLD_CHECKPOINT => Record::Checkpoint { tree: revision, newest: None },
-        OLD_CLOSE => Record::Close { at: revision, newest: None },
-        CHECKPOINT => Record::Checkpoint { tree: revision, newest: Some(Revision(input.u64()?)) },
-        CLOSE => Record::Close { at: revision, newest: Some(Revision(input.u64()?)) },
+        OLD_RESERVE | RESERVE => Body::Reserve(revision),
+        OLD_CHECKPOINT | CHECKPOINT => Body::Checkpoint(revision),
+        OLD_CLOSE | CLOSE => Body::Close(revision),
         _ => return None,
     };
-    input.0.is_empty().then_some(record)
+    input.0.is_empty().then_some(Record { body, before })
 }
 
 fn decode_op(input: &mut Input<'_>) -> Option<Replay> {

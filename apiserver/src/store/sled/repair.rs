@@ -2,9 +2,10 @@
 //! be read.
 
 use super::dump::{self, Head};
+use super::format::Format;
 use super::recover::{self, SNAPSHOT, TREE};
-use super::replay::{Base, Replayed, replay};
-use super::segment::{self, Segment, Step};
+use super::replay::{Base, Loss, Replayed, replay};
+use super::segment::{self, Content, Segment, Step};
 use super::{RESTORE_JUMP, disk, tree};
 use crate::store::keyspace::Present;
 use crate::store::{Revision, StoreError};
@@ -45,12 +46,13 @@ pub fn check(dir: impl AsRef<Path>) -> Result<Examination, StoreError> {
     let dir = dir.as_ref();
     let _lock = disk::lock(dir)?;
     let segments = segment::list(dir)?;
-    let mut parts = vec![snapshot_part(dir), tree_part(dir)];
+    let tree = TreeCopy::make(dir).map_err(disk::at(dir))?;
+    let mut parts = vec![snapshot_part(dir), tree_part(&tree)];
     for (index, segment) in segments.iter().enumerate() {
         parts.push(segment_part(segment, segments.get(index + 1))?);
     }
-    let outcome =
-        best(dir, &segments, None).map(|replayed| replayed.newest).map_err(|error| error.to_string());
+    let best = best(dir, &tree.path, &segments, Loss::Refused);
+    let outcome = best.map(|replayed| replayed.newest).map_err(|error| error.to_string());
     Ok(Examination { parts, outcome })
 }
 
@@ -60,44 +62,94 @@ pub struct Repaired {
     /// The state is as of this revision.
     pub revision: Revision,
     pub objects: usize,
-    /// What was lost; `None` if nothing had to be.
-    pub lost: Option<String>,
+    /// What was lost.
+    pub lost: Vec<String>,
     /// Where the files from before are.
     pub aside: PathBuf,
 }
 
 /// Makes a store that opens of what can be read, giving up commits after `after` if it must: the state is the one before the
-/// first commit that cannot be read. Files from before are kept aside, and revisions go on far ahead.
+/// first commit that cannot be read. Files from before are kept aside, and revisions go on far ahead. A stop in the middle
+/// leaves a store that does not open and can be repaired again.
 ///
 /// # Errors
 /// `Damaged` if more would be lost than allowed; nothing is changed then. `Io` if a process has the store open.
 pub fn repair(dir: impl AsRef<Path>, after: Revision) -> Result<Repaired, StoreError> {
     let dir = dir.as_ref();
-    let lock = disk::lock(dir)?;
+    let _lock = disk::lock(dir)?;
     let segments = segment::list(dir)?;
-    let replayed = best(dir, &segments, Some(after))?;
-    let handed = replayed.reserved.max(replayed.newest);
-    let head = Head { revision: replayed.newest, other: Revision(handed.0 + RESTORE_JUMP), standalone: true };
-    let aside = dir.join(format!("{ASIDE}{}", super::replay::wall_millis() / 1000));
-    set_files_aside(dir, &aside)
-        .and_then(|()| {
-            let items = replayed.present.iter().map(|(key, item)| (key, Some(item)));
-            disk::replace(&dir.join(SNAPSHOT), |file| dump::write(file, head, items))
-        })
-        .map_err(disk::at(dir))?;
-    drop(lock);
-    let objects = replayed.present.len();
-    Ok(Repaired { revision: replayed.newest, objects, lost: replayed.given_up, aside })
+    let tree = TreeCopy::make(dir).map_err(disk::at(dir))?;
+    let replayed = best(dir, &tree.path, &segments, Loss::GivenUpAfter(after))?;
+    replace(dir, replayed)
 }
 
-/// Everything but the lock. The snapshot goes last, because it alone is written anew.
-fn set_files_aside(dir: &Path, aside: &Path) -> std::io::Result<()> {
+/// As [`repair`], with every object that can be read, be it of the time before the damage or after it: what is lost is
+/// passed over.
+///
+/// # Errors
+/// `Io` if the directory cannot be read or written, or a process has the store open.
+pub fn salvage(dir: impl AsRef<Path>) -> Result<Repaired, StoreError> {
+    let dir = dir.as_ref();
+    let _lock = disk::lock(dir)?;
+    let segments = segment::list(dir)?;
+    let tree = TreeCopy::make(dir).map_err(disk::at(dir))?;
+    if let Ok(replayed) = best(dir, &tree.path, &segments, Loss::Refused) {
+        return replace(dir, replayed);
+    }
+    let (from_tree, from_snapshot) = (tree_base(dir, &tree.path)?, snapshot_base(dir)?);
+    let (base, lost) = match from_tree.or(from_snapshot) {
+        Some(base) => (base, Vec::new()),
+        None => pieces(&tree.path, &segments),
+    };
+    let mut replayed = replay(&segments, Base { loss: Loss::PassedOver, ..base })?;
+    replayed.lost.splice(0..0, lost);
+    replace(dir, replayed)
+}
+
+/// What of a damaged tree can be read, and what of it cannot.
+fn pieces(tree: &Path, segments: &[Segment]) -> (Base, Vec<String>) {
+    let tree::Salvaged { present, lost } = tree::salvage(tree);
+    // The tree was at least as new as the journal's beginning.
+    let begins = segments.iter().find_map(|segment| segment.head).map_or(Revision(0), |head| head.base);
+    let at = present.values().map(|item| item.modified).fold(begins, Revision::max);
+    (base(present, at, false), lost)
+}
+
+fn replace(dir: &Path, replayed: Replayed) -> Result<Repaired, StoreError> {
+    let handed = replayed.reserved.max(replayed.newest);
+    let head = Head { revision: replayed.newest, other: Revision(handed.0 + RESTORE_JUMP), standalone: true };
+    let aside = dir.join(format!("{ASIDE}{}", super::replay::wall_millis()));
+    put_in_place(dir, &aside, |file| {
+        dump::write(file, head, replayed.present.iter().map(|(key, item)| (key, Some(item))))
+    })
+    .map_err(disk::at(dir))?;
+    let objects = replayed.present.len();
+    Ok(Repaired { revision: replayed.newest, objects, lost: replayed.lost, aside })
+}
+
+/// Writes the snapshot in place of everything that makes up the state, which goes aside.
+fn put_in_place(
+    dir: &Path,
+    aside: &Path,
+    write: impl FnOnce(&mut File) -> std::io::Result<u64>,
+) -> std::io::Result<()> {
     disk::create_dir(aside)?;
-    let mut names: Vec<_> = std::fs::read_dir(dir)?.flatten().map(|entry| entry.file_name()).collect();
-    names.sort_by_key(|name| name == SNAPSHOT);
-    for name in names {
-        let shown = name.to_string_lossy();
-        if shown != disk::LOCK && !shown.starts_with(ASIDE) {
+    let snapshot = dir.join(SNAPSHOT);
+    if snapshot.exists() {
+        // The name in the directory is replaced below, at once.
+        let kept = aside.join(SNAPSHOT);
+        std::fs::hard_link(&snapshot, &kept).or_else(|_| std::fs::copy(&snapshot, &kept).map(drop))?;
+    }
+    disk::sync_dir(aside)?;
+    disk::replace(&snapshot, write)?;
+    // Without its tree a part of the journal cannot pass for the whole: the snapshot is newer.
+    if dir.join(TREE).is_dir() {
+        std::fs::rename(dir.join(TREE), aside.join(TREE))?;
+        disk::sync_dir(dir)?;
+    }
+    for entry in std::fs::read_dir(dir)? {
+        let name = entry?.file_name();
+        if belongs_to_the_state(&name.to_string_lossy()) {
             std::fs::rename(dir.join(&name), aside.join(&name))?;
         }
     }
@@ -105,15 +157,21 @@ fn set_files_aside(dir: &Path, aside: &Path) -> std::io::Result<()> {
     disk::sync_dir(dir)
 }
 
+/// Used segments too: the new journal counts its own from the beginning, and must not find records of the same number.
+fn belongs_to_the_state(name: &str) -> bool {
+    let prefixes = [segment::PREFIX, segment::SPARE, recover::HISTORY, recover::TREE_BAD];
+    prefixes.iter().any(|prefix| name.starts_with(prefix))
+}
+
 /// The replay that comes furthest: upon the checkpoint, the snapshot, or nothing.
-fn best(dir: &Path, segments: &[Segment], give_up_after: Option<Revision>) -> Result<Replayed, StoreError> {
-    let bases = [tree_base(dir), snapshot_base(dir)].into_iter().flatten();
-    let from_nothing = segments.iter().any(|segment| segment.head.is_some()) || !dir.join(SNAPSHOT).exists();
-    let bases = bases.chain(from_nothing.then(Base::default));
+fn best(dir: &Path, tree: &Path, segments: &[Segment], loss: Loss) -> Result<Replayed, StoreError> {
+    let more = tree.join("db").exists() || dir.join(SNAPSHOT).exists();
+    let (tree, snapshot) = (tree_base(dir, tree)?, snapshot_base(dir)?);
+    let nothing = Base { needs_journal: more, ..Base::default() };
     let mut best: Option<Replayed> = None;
     let mut refused: Option<StoreError> = None;
-    for base in bases {
-        match replay(segments, Base { give_up_after, ..base }) {
+    for base in [tree, snapshot, Some(nothing)].into_iter().flatten() {
+        match replay(segments, Base { loss, ..base }) {
             Ok(found) if best.as_ref().is_none_or(|best| best.newest < found.newest) => best = Some(found),
             Ok(_) => {}
             Err(error) => {
@@ -125,23 +183,20 @@ fn best(dir: &Path, segments: &[Segment], give_up_after: Option<Revision>) -> Re
     best.ok_or_else(|| refused.unwrap_or_else(nothing))
 }
 
-fn tree_base(dir: &Path) -> Option<Base> {
-    let path = dir.join(TREE);
-    let loaded = path.join("db").exists().then(|| tree::load(&path).ok()).flatten()?;
-    let at = loaded.revision;
-    Some(Base { present: loaded.present, floor: at, covered: at, undo: None, give_up_after: None })
+fn tree_base(dir: &Path, tree: &Path) -> Result<Option<Base>, StoreError> {
+    let loaded = tree.join("db").exists().then(|| tree::load(tree).ok()).flatten();
+    let needs_journal = Format::of(dir)? > Format::First;
+    Ok(loaded.map(|loaded| base(loaded.present, loaded.revision, needs_journal)))
 }
 
-fn snapshot_base(dir: &Path) -> Option<Base> {
-    let mut present = Present::new();
-    let file = File::open(dir.join(SNAPSHOT)).ok()?;
-    let head = dump::read(file, |(key, item)| {
-        if let Some(item) = item {
-            present.insert(key, item);
-        }
-    });
-    let at = head.ok()?.revision;
-    Some(Base { present, floor: at, covered: at, undo: None, give_up_after: None })
+fn snapshot_base(dir: &Path) -> Result<Option<Base>, StoreError> {
+    let head = File::open(dir.join(SNAPSHOT)).and_then(dump::head);
+    let (Ok(head), Ok(present)) = (head, recover::load_snapshot(dir)) else { return Ok(None) };
+    Ok(Some(base(present, head.revision, !head.standalone)))
+}
+
+fn base(present: Present, at: Revision, needs_journal: bool) -> Base {
+    Base { present, floor: at, covered: at, undo: None, needs_journal, loss: Loss::Refused }
 }
 
 pub(super) fn snapshot_part(dir: &Path) -> Part {
@@ -161,10 +216,48 @@ pub(super) fn snapshot_part(dir: &Path) -> Part {
     Part { name: SNAPSHOT.to_owned(), state }
 }
 
-fn tree_part(dir: &Path) -> Part {
-    let path = dir.join(TREE);
-    let state = if path.join("db").exists() {
-        tree::load(&path)
+/// A copy of the tree: sled changes what it opens.
+struct TreeCopy {
+    path: PathBuf,
+    /// The disk cannot read all of the original.
+    unreadable: bool,
+}
+
+impl TreeCopy {
+    fn make(dir: &Path) -> std::io::Result<Self> {
+        let mut copy = Self { path: dir.join(recover::TREE_COPY), unreadable: false };
+        if copy.path.is_dir() {
+            std::fs::remove_dir_all(&copy.path)?;
+        }
+        disk::create_dir(&copy.path)?;
+        let Ok(entries) = std::fs::read_dir(dir.join(TREE)) else { return Ok(copy) };
+        for entry in entries {
+            let entry = entry?;
+            if entry.file_type()?.is_file() {
+                match std::fs::copy(entry.path(), copy.path.join(entry.file_name())) {
+                    Err(error) if disk::cannot_read(&error) => copy.unreadable = true,
+                    other => drop(other?),
+                }
+            }
+        }
+        Ok(copy)
+    }
+}
+
+impl Drop for TreeCopy {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::remove_dir_all(&self.path) {
+            tracing::warn!(path = %self.path.display(), %error, "a copy is left; the next start removes it");
+        }
+    }
+}
+
+fn tree_part(tree: &TreeCopy) -> Part {
+    let path = &tree.path;
+    let state = if tree.unreadable {
+        Err("the disk cannot read it".to_owned())
+    } else if path.join("db").exists() {
+        tree::load(path)
             .map(|loaded| format!("{} objects as of revision {}", loaded.present.len(), loaded.revision.0))
             .map_err(|error| recover::chain(&error))
     } else {
@@ -179,12 +272,17 @@ pub(super) fn segment_part(segment: &Segment, next: Option<&Segment>) -> Result<
     Ok(Part { name, state })
 }
 
-fn examine(segment: &Segment, next: Option<&Segment>, bytes: &[u8]) -> Result<String, String> {
+fn examine(segment: &Segment, next: Option<&Segment>, content: &Content) -> Result<String, String> {
     let followed = next.and_then(|next| next.head);
+    let bytes = &content.bytes;
+    if let Some(at) = content.unreadable.first() {
+        return Err(format!("the disk cannot read it at offset {at}"));
+    }
     let Some(head) = segment.head else {
-        return match followed.is_some() || segment::vouches_for_itself(segment.seq, bytes) {
-            true => Err("its header is damaged".to_owned()),
-            false => Ok("prepared, not used yet".to_owned()),
+        let vouched = followed.is_some() || segment::vouches_for_itself(segment.seq, bytes);
+        return match segment.perhaps_unused && !vouched {
+            true => Ok("prepared, not used yet".to_owned()),
+            false => Err("its header is damaged".to_owned()),
         };
     };
     let (mut commits, mut holes) = (0u64, Vec::new());

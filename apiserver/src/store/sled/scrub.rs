@@ -74,7 +74,7 @@ impl Committer {
         }
         let reserved = self.journal.reserved();
         let begun = self.journal.start_afresh().and_then(|()| {
-            self.batch.reserve(reserved);
+            self.batch.reserve(reserved, self.newest);
             self.write(reserved)
         });
         if let Err(error) = begun {

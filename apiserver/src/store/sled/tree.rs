@@ -11,6 +11,7 @@ use super::record::{Input, put_u64};
 use crate::store::Revision;
 use crate::store::keyspace::{Item, Present};
 use bytes::Bytes;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -29,6 +30,8 @@ const PART_BYTES: usize = 4 << 20;
 /// Each frees up to 512 of the pages that sled has replaced; a batch replaces some thousands, and for what is not there
 /// it takes no time.
 const SWEEPS: usize = 2048;
+/// Values that are read between two questions whether to stop: a millisecond's work.
+const STOP_EVERY: u32 = 256;
 /// Sorts before every key.
 const META: &[u8] = b"\0meta";
 const FORMAT: u64 = 1;
@@ -43,6 +46,8 @@ pub(super) enum TreeError {
     Panic(String),
     #[error("{0}")]
     Disagrees(String),
+    #[error("the store is being closed")]
+    Stopped,
 }
 
 impl TreeError {
@@ -76,9 +81,16 @@ pub(super) fn load(dir: &Path) -> Result<Loaded, TreeError> {
     })
 }
 
-/// Reads and checks all of it, keeping nothing.
-pub(super) fn verify(dir: &Path) -> Result<Revision, TreeError> {
-    guarded(|| each(&open(dir)?, |_, _| {}))
+/// Reads and checks all of it, keeping nothing, until it is to stop.
+pub(super) fn verify(dir: &Path, stop: impl Fn() -> bool) -> Result<(), TreeError> {
+    guarded(|| {
+        let mut count = 0_u32;
+        let sink = |_: &str, _| {
+            count += 1;
+            if count.is_multiple_of(STOP_EVERY) && stop() { Err(TreeError::Stopped) } else { Ok(()) }
+        };
+        each(&open(dir)?, sink).map(drop)
+    })
 }
 
 /// Brings the tree up to `revision`: `changes` are the keys that differ from what it holds, with what they hold now,
@@ -272,21 +284,24 @@ fn read(db: &::sled::Db) -> Result<Loaded, TreeError> {
     let mut present = Present::new();
     let revision = each(db, |key, item| {
         present.insert(Arc::from(key), item);
+        Ok(())
     })?;
     Ok(Loaded { present, revision })
 }
 
 /// Hands over all that the tree holds, one by one, and checks all of it; returns as of which revision it is. What was handed
 /// over counts for nothing if it fails.
-fn each(db: &::sled::Db, mut sink: impl FnMut(&str, Item)) -> Result<Revision, TreeError> {
+fn each(
+    db: &::sled::Db,
+    mut sink: impl FnMut(&str, Item) -> Result<(), TreeError>,
+) -> Result<Revision, TreeError> {
     let mut value: Option<(String, Pieces)> = None;
     let (mut expected, mut tally) = (None, Tally::default());
     let mut whole = |value: Option<(String, Pieces)>| -> Result<(), TreeError> {
         let Some((key, pieces)) = value else { return Ok(()) };
         let item = finish(&key, &pieces)?;
         tally.add(&key, item.modified);
-        sink(&key, item);
-        Ok(())
+        sink(&key, item)
     };
     for entry in db.iter() {
         let (name, piece) = entry?;
@@ -312,6 +327,62 @@ fn each(db: &::sled::Db, mut sink: impl FnMut(&str, Item)) -> Result<Revision, T
         return Err(TreeError::Disagrees("it does not hold what it says it holds".into()));
     }
     Ok(revision)
+}
+
+/// What is left of a damaged tree.
+#[derive(Default)]
+pub(super) struct Salvaged {
+    /// Values that are whole, which need not be of one time.
+    pub present: Present,
+    /// What is not, in words.
+    pub lost: Vec<String>,
+}
+
+/// Reads value by value what is intact.
+pub(super) fn salvage(dir: &Path) -> Salvaged {
+    let (mut values, mut expected) = (BTreeMap::<String, Vec<(u16, ::sled::IVec)>>::new(), None);
+    let read = guarded(|| {
+        for entry in open(dir)?.iter() {
+            let (name, piece) = entry?;
+            if &*name == META {
+                expected = Input(piece.get(16..).unwrap_or_default()).u64();
+            } else if let Some((key, index)) = split(&name) {
+                values.entry(key.to_owned()).or_default().push((index, piece));
+            }
+        }
+        Ok(())
+    });
+    let mut found = Salvaged::default();
+    if let Err(error) = read {
+        found.lost.push(format!("what sled has no more ({error})"));
+    }
+    for (key, parts) in values {
+        match joined(&key, parts) {
+            Ok(item) => drop(found.present.insert(Arc::from(key), item)),
+            Err(error) => found.lost.push(error.to_string()),
+        }
+    }
+    let left = found.present.len() as u64;
+    match expected {
+        Some(count) if count <= left => {}
+        Some(count) => found.lost.push(format!("{} of {count} objects of the checkpoint", count - left)),
+        None => found
+            .lost
+            .push(format!("the checkpoint but for {left} objects; it no longer says how many it had")),
+    }
+    found
+}
+
+fn joined(key: &str, parts: Vec<(u16, ::sled::IVec)>) -> Result<Item, TreeError> {
+    let mut parts = parts.into_iter();
+    let Some((0, first)) = parts.next() else {
+        return Err(TreeError::Disagrees(format!("{key}: its first piece is missing")));
+    };
+    let mut pieces = Pieces::One(first);
+    for (index, piece) in parts {
+        pieces.add(index, &piece)?;
+    }
+    finish(key, &pieces)
 }
 
 /// What was read of a value. Most have one piece, which is copied once only.
