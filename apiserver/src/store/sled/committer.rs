@@ -19,7 +19,7 @@ use super::record::Batch;
 use super::replay::wall_millis;
 use super::report::{IncidentKind, Refusal};
 use super::scrub::Scrubs;
-use super::{disk, recover::Recovered};
+use super::{disk, recover::Recovered, witness};
 use crate::store::keyspace::{Draft, Item};
 use crate::store::{Commit, Durability, Revision, StoreError, Txn};
 use parking_lot::Mutex;
@@ -91,7 +91,7 @@ pub(super) struct Committer {
     probed: Option<Instant>,
     /// Why writes are refused.
     refusal: Option<Refusal>,
-    /// When the last synced commit was written, if nothing was written since that says it was durable.
+    /// When the last synced commit was written, if it is not noted yet.
     unvouched: Option<Instant>,
     /// When everything that is kept is read again, to find damage before it is needed.
     pub(super) verify_at: Instant,
@@ -186,9 +186,8 @@ impl Committer {
         due.map(|due| self.retry.map_or(due, |retry| retry.max(due)))
     }
 
-    /// Batched commits that wait vouch for what is in front of them themselves.
     fn vouch_at(&self) -> Option<Instant> {
-        self.unvouched.filter(|_| self.batch.is_empty()).map(|since| since + self.options.vouch_delay)
+        self.unvouched.map(|since| since + self.options.vouch_delay)
     }
 
     fn timers(&mut self) {
@@ -315,21 +314,17 @@ impl Committer {
         self.dirty_bytes += written;
         self.batch.clear();
         self.batch_since = None;
-        self.unvouched = None;
         let counters = &self.shared.reporter.counters;
         counters.groups.fetch_add(1, Relaxed);
         counters.journal_bytes.fetch_add(written, Relaxed);
         Ok(())
     }
 
-    /// Writes a note behind the last commit, which says by its place that the commit was durable: damage to it is then told
-    /// from a write that a power cut has torn.
+    /// Notes that the last commit was durable. A note that cannot be written is only an insurance less.
     fn vouch(&mut self) {
-        let (mark, reserved) = (self.batch.len(), self.journal.reserved());
-        self.batch.reserve(reserved, self.newest);
-        if let Err(error) = self.write(reserved) {
-            self.batch.truncate(mark);
-            self.refuse(&error);
+        self.unvouched = None;
+        if let Err(error) = witness::write(&self.dir, self.journal.newest()) {
+            tracing::debug!(%error, "the newest commit cannot be noted");
         }
     }
 

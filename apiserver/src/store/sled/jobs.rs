@@ -110,7 +110,10 @@ impl Committer {
             Some(Ok(())) => {
                 counters.snapshots.fetch_add(1, Relaxed);
                 self.snapshot = done.revision;
-                self.renew = false;
+                if std::mem::take(&mut self.renew) {
+                    // Begins a segment, so that the damaged one is the last no more and can go.
+                    self.flush();
+                }
             }
             Some(Err(error)) => self.failed(&error),
             None => {}

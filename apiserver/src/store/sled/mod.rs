@@ -7,6 +7,7 @@
 //! sled/                 the durable state as of some revision (sled.bad-<time>: set aside because it was damaged)
 //! history-<revision>    what history needs from before that checkpoint
 //! snapshot              the whole state, should sled be lost; the journal is kept from there on
+//! witness               the newest commit that the journal was known to hold
 //! reserve               disk space for the day there is none
 //! scrubbed              the mark of the last scrubbing
 //! before-repair-<time>  what a repair replaced
@@ -32,6 +33,7 @@ mod segment;
 mod tests;
 mod tree;
 mod verify;
+mod witness;
 
 pub use repair::{Examination, Part, Repaired, check, repair, salvage};
 pub use report::{Incident, IncidentKind, Incidents, Refusal, StoreReport};
@@ -71,8 +73,8 @@ pub struct Options {
     /// Revisions reserved at a time for commits that are not in the journal when they are acknowledged. A crash skips
     /// what is left of them; a full disk leaves so many for heartbeats.
     pub reserve_block: u64,
-    /// How long after the last synced commit a note behind it says that it was durable. Until then damage to it cannot be
-    /// told from a write that was torn.
+    /// How long after the last synced commit a note outside of the journal says that it was durable. Until then damage to it
+    /// cannot be told from a write that was torn.
     pub vouch_delay: Duration,
     /// How long after the start, and how often then, everything that is kept is read again to find damage. Flash loses bits
     /// within months; a start and a day are soon enough, and a few megabytes read.

@@ -9,6 +9,7 @@ use super::replay::{Base, Loss, Replayed, Undo, replay};
 use super::report::{IncidentKind, Reporter};
 use super::segment::{self, Head, Segment, Tail};
 use super::tree::{self, TreeError};
+use super::witness;
 use crate::store::history::History;
 use crate::store::keyspace::Present;
 use crate::store::{Revision, StoreError};
@@ -149,6 +150,7 @@ impl Found<'_> {
             floor,
             covered: checkpoint,
             undo,
+            witnessed: witness::read(self.dir),
             needs_journal: self.format > Format::First,
             loss: Loss::Refused,
         };
@@ -168,7 +170,11 @@ impl Found<'_> {
     /// The state without the tree, and as of when the snapshot in it is. A snapshot that cannot be read is not needed where
     /// the journal goes back to the beginning.
     fn from_snapshot(&mut self, had_tree: bool) -> Result<(Replayed, Revision), StoreError> {
-        let mut base = Base { needs_journal: had_tree || self.damage.is_some(), ..Base::default() };
+        let mut base = Base {
+            witnessed: witness::read(self.dir),
+            needs_journal: had_tree || self.damage.is_some(),
+            ..Base::default()
+        };
         if let Some(head) = self.snapshot {
             match load_snapshot(self.dir) {
                 Ok(present) => {

@@ -6,7 +6,7 @@ use super::format::Format;
 use super::recover::{self, SNAPSHOT, TREE};
 use super::replay::{Base, Loss, Replayed, replay};
 use super::segment::{self, Content, Segment, Step};
-use super::{RESTORE_JUMP, disk, tree};
+use super::{RESTORE_JUMP, disk, tree, witness};
 use crate::store::keyspace::Present;
 use crate::store::{Revision, StoreError};
 use std::fs::File;
@@ -101,7 +101,8 @@ pub fn salvage(dir: impl AsRef<Path>) -> Result<Repaired, StoreError> {
         Some(base) => (base, Vec::new()),
         None => pieces(&tree.path, &segments),
     };
-    let mut replayed = replay(&segments, Base { loss: Loss::PassedOver, ..base })?;
+    let mut replayed =
+        replay(&segments, Base { witnessed: witness::read(dir), loss: Loss::PassedOver, ..base })?;
     replayed.lost.splice(0..0, lost);
     replace(dir, replayed)
 }
@@ -160,7 +161,7 @@ fn put_in_place(
 /// Used segments too: the new journal counts its own from the beginning, and must not find records of the same number.
 fn belongs_to_the_state(name: &str) -> bool {
     let prefixes = [segment::PREFIX, segment::SPARE, recover::HISTORY, recover::TREE_BAD];
-    prefixes.iter().any(|prefix| name.starts_with(prefix))
+    name == witness::FILE || prefixes.iter().any(|prefix| name.starts_with(prefix))
 }
 
 /// The replay that comes furthest: upon the checkpoint, the snapshot, or nothing.
@@ -171,7 +172,7 @@ fn best(dir: &Path, tree: &Path, segments: &[Segment], loss: Loss) -> Result<Rep
     let mut best: Option<Replayed> = None;
     let mut refused: Option<StoreError> = None;
     for base in [tree, snapshot, Some(nothing)].into_iter().flatten() {
-        match replay(segments, Base { loss, ..base }) {
+        match replay(segments, Base { witnessed: witness::read(dir), loss, ..base }) {
             Ok(found) if best.as_ref().is_none_or(|best| best.newest < found.newest) => best = Some(found),
             Ok(_) => {}
             Err(error) => {
@@ -196,7 +197,7 @@ fn snapshot_base(dir: &Path) -> Result<Option<Base>, StoreError> {
 }
 
 fn base(present: Present, at: Revision, needs_journal: bool) -> Base {
-    Base { present, floor: at, covered: at, undo: None, needs_journal, loss: Loss::Refused }
+    Base { present, floor: at, covered: at, needs_journal, ..Base::default() }
 }
 
 pub(super) fn snapshot_part(dir: &Path) -> Part {

@@ -21,6 +21,8 @@ pub(super) struct Base {
     pub covered: Revision,
     /// Where `floor` is before `covered`: what the keys that changed between them held at `floor`.
     pub undo: Option<Undo>,
+    /// There was a commit of this revision.
+    pub witnessed: Revision,
     /// There is more than the journal, so a journal that is not there is lost.
     pub needs_journal: bool,
     pub loss: Loss,
@@ -71,6 +73,7 @@ pub(super) struct Replayed {
     past: Option<Undo>,
     floor: Revision,
     covered: Revision,
+    witnessed: Revision,
     loss: Loss,
     pending: Option<Hole>,
     clock: Clock,
@@ -146,6 +149,7 @@ impl Replayed {
             cut: None,
             lost: Vec::new(),
             ended: false,
+            witnessed: base.witnessed,
             loss: base.loss,
             last: None,
             end: None,
@@ -305,8 +309,13 @@ impl Replayed {
     }
 
     fn finish(mut self) -> Result<Self, StoreError> {
+        if !self.ended && self.newest.max(self.covered) < self.witnessed {
+            self.cut = None;
+            self.hole("the journal ends too early".to_owned());
+        }
         if let Some(hole) = self.pending.take() {
-            self.lose(&hole, None)?;
+            let upto = Some(self.witnessed).filter(|witnessed| *witnessed > hole.after);
+            self.lose(&hole, upto)?;
         }
         self.compare();
         Ok(self)
