@@ -6,6 +6,7 @@ mod control_plane;
 mod identity;
 mod reloaded;
 mod revoked;
+mod stored;
 
 pub use control_plane::ControlPlane;
 
