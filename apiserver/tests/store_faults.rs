@@ -34,12 +34,19 @@ fn open(dir: &Path) -> Result<Arc<SledStore>, StoreError> {
 
 /// A store with `count` acknowledged values that was killed, and where its files are.
 async fn written(count: usize, options: Options) -> (TempDir, TempDir) {
+    written_by(1, count, options).await
+}
+
+/// Likewise, by several writers: in no certain order, and much quicker.
+async fn written_by(writers: usize, count: usize, options: Options) -> (TempDir, TempDir) {
     let dir = TempDir::new().unwrap();
-    // Nothing behind the last commit says that it was durable, however slow the machine is.
+    // No note of the last commit, however slow the machine is.
     let options = Options { vouch_delay: Duration::from_secs(3600), ..options };
     let store = SledStore::open(dir.path(), options).unwrap();
-    for index in 0..count {
-        store.commit(txn(vec![put(&format!("a./n/{index:04}"), bytes_of(1000 + index))])).await.unwrap();
+    for first in (0..count).step_by(writers) {
+        let put = |index| put(&format!("a./n/{index:04}"), bytes_of(1000 + index));
+        let group = (first..count.min(first + writers)).map(|index| store.commit(txn(vec![put(index)])));
+        futures::future::try_join_all(group).await.unwrap();
     }
     let copy = TempDir::new().unwrap();
     let from = dir.path().join(".");

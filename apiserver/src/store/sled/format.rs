@@ -30,8 +30,8 @@ impl Format {
             // Its being there says enough.
             Err(_) => return Ok(Self::NamedWhenBegun),
         };
-        match text.parse::<u32>() {
-            Ok(found) if found > NEWEST => Err(StoreError::Damaged(format!(
+        match said(&text) {
+            Some(found) if found > NEWEST => Err(StoreError::Damaged(format!(
                 "{}: a later version of coracle made this store (format {found}, this one knows up to {NEWEST})",
                 path.display()
             ))),
@@ -41,11 +41,17 @@ impl Format {
 
     /// Says that the directory has the newest layout from now on.
     pub fn settle(dir: &Path) -> std::io::Result<()> {
-        let text = format!("{NEWEST}\n");
+        let text = format!("{NEWEST} {NEWEST}\n");
         let path = dir.join(FILE);
         if std::fs::read(&path).is_ok_and(|found| found == text.as_bytes()) {
             return Ok(());
         }
         disk::replace(&path, |file| file.write_all(text.as_bytes()))
     }
+}
+
+/// The number, which stands there twice: a flipped bit must not pass for a later version.
+fn said(text: &str) -> Option<u32> {
+    let (first, second) = text.split_once(' ')?;
+    first.parse().ok().filter(|_| first == second)
 }

@@ -22,8 +22,8 @@ const CHECKPOINT: u8 = 5;
 const CLOSE: u8 = 6;
 const COMMIT: u8 = 7;
 const RESERVE: u8 = 8;
-/// How many earlier uses of a recycled segment's bytes are looked for; segments are recycled much sooner.
-const EARLIER_USES: u64 = 4096;
+/// How many earlier uses of a recycled segment's bytes are looked for: 2 GiB of journal. Segments are recycled much sooner.
+const EARLIER_USES: u64 = 512;
 
 /// An operation as replayed: a deletion has no value.
 #[derive(Clone, Debug, PartialEq, Eq)]

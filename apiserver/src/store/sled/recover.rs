@@ -298,7 +298,9 @@ impl Found<'_> {
             reporter.incident(IncidentKind::JournalDamaged, text);
         }
         if let Some(cut) = &replayed.cut {
-            let text = format!("cut off {cut}: it was being written when the process or the machine stopped");
+            let text = format!(
+                "cut off {cut}: it was being written when the process or the machine stopped, or the disk lost it then"
+            );
             reporter.incident(IncidentKind::TailCut, text);
         }
         let renew = short || !replayed.holes.is_empty();

@@ -234,6 +234,8 @@ pub(super) fn vouches_for_itself(seq: u64, bytes: &[u8]) -> bool {
     first.into_iter().chain(Beyond { seq, bytes, at: START }).any(|(_, found)| found.durable > START)
 }
 
+static EMPTY: [u8; 4096] = [0; 4096];
+
 /// The intact records after an offset, wherever they begin.
 #[derive(Clone)]
 struct Beyond<'a> {
@@ -248,6 +250,11 @@ impl Iterator for Beyond<'_> {
     fn next(&mut self) -> Option<Self::Item> {
         while self.at + ALIGN < self.bytes.len() {
             self.at += ALIGN;
+            // Most of a segment was never written.
+            if self.at.is_multiple_of(EMPTY.len()) && self.bytes[self.at..].starts_with(&EMPTY) {
+                self.at += EMPTY.len() - ALIGN;
+                continue;
+            }
             if let Some(found) = record::read(self.seq, self.bytes, self.at) {
                 return Some((self.at, found));
             }

@@ -201,9 +201,12 @@ fn a_named_segment_without_a_header_is_damaged() {
 #[test]
 fn a_store_of_a_later_version_is_left_alone() {
     let dir = tempfile::tempdir().unwrap();
-    std::fs::write(dir.path().join("format"), "3\n").unwrap();
+    std::fs::write(dir.path().join("format"), "3 3\n").unwrap();
     let error = SledStore::open(dir.path(), Options::default()).err().expect("it is too new").to_string();
     assert!(error.contains("a later version"), "{error}");
+    std::fs::write(dir.path().join("format"), "3 2\n").unwrap();
+    SledStore::open(dir.path(), Options::default()).expect("damage is no later version");
+    assert_eq!(std::fs::read_to_string(dir.path().join("format")).unwrap(), "2 2\n");
 }
 
 /// A record as versions before the newest layout wrote it.
