@@ -244,10 +244,13 @@ impl ApiError {
     }
 
     pub fn too_many_requests(message: impl Into<String>, retry_after_seconds: u32) -> Self {
-        let mut error = Self::new(429, "TooManyRequests", message)
-            .with_details(json!({ "retryAfterSeconds": retry_after_seconds }));
-        error.retry_after = Some(retry_after_seconds);
-        error
+        Self::new(429, "TooManyRequests", message).retry_after(retry_after_seconds)
+    }
+
+    /// Tells the client when to try again, in `Retry-After` and in the details.
+    pub fn retry_after(self, seconds: u32) -> Self {
+        let error = self.with_details(json!({ "retryAfterSeconds": seconds }));
+        Self { retry_after: Some(seconds), ..error }
     }
 
     pub fn unavailable(message: impl Into<String>) -> Self {

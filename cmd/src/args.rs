@@ -34,6 +34,8 @@ pub enum Command {
     Check(CheckArgs),
     /// Show the cluster's nodes and what is wrong with them
     Status(StatusArgs),
+    /// Look at the store of a server that is stopped, and repair one that does not open
+    Db(DbArgs),
     /// Take this node's pods, mounts, packet rules, keys and certificates away, after the server has ended
     Reset(ResetArgs),
     /// Run a scheduler as its own process, beside or instead of the server's own
@@ -156,6 +158,35 @@ pub struct AgentArgs {
     /// More of the log: 3 shows requests, 4 what components do, 6 everything [default: 2]
     #[arg(long, short = 'v', value_name = "LEVEL")]
     pub v: Option<u8>,
+}
+
+#[derive(Args)]
+pub struct DbArgs {
+    #[command(subcommand)]
+    pub command: DbCommand,
+    /// Where the server's state lives
+    #[arg(long, value_name = "DIR", default_value = crate::config::DEFAULT_DATA_DIR, global = true)]
+    pub data_dir: PathBuf,
+}
+
+#[derive(Subcommand)]
+pub enum DbCommand {
+    /// Read every file of the store and say what it holds and what is damaged; nothing is changed
+    Check,
+    /// Make a store that opens of what can be read. What was there before is kept beside it
+    Repair(RepairArgs),
+}
+
+#[derive(Args)]
+#[group(required = true, multiple = false)]
+pub struct RepairArgs {
+    /// Commits after this revision may be lost: what a refused start, or `check`, names. The state is as before the first
+    /// that is lost
+    #[arg(long, value_name = "REVISION")]
+    pub accept_loss_after: Option<u64>,
+    /// Keep every object that can be read, be it of the time before the damage or after it
+    #[arg(long)]
+    pub salvage: bool,
 }
 
 #[derive(Args)]

@@ -11,6 +11,7 @@ mod cert;
 mod check;
 mod ci;
 mod config;
+mod db;
 mod edge;
 mod encryption;
 mod eviction;
@@ -84,6 +85,7 @@ fn main() -> ExitCode {
         Command::Ci(args) => in_runtime("error", ci::command(args)),
         Command::Check(args) => check::run(&args),
         Command::Status(args) => in_runtime("error,kube_client=off", status::command(args)),
+        Command::Db(args) => in_runtime("error", db::command(args)),
         Command::Reset(args) => in_runtime("warn", reset::command(args)),
         Command::Scheduler(args) => match with_only(rustix::thread::CapabilitySet::empty()) {
             Ok(()) => in_runtime(DEFAULT_LOG, scheduler::command(args)),

@@ -18,6 +18,7 @@ mod matrix;
 mod pods;
 mod process;
 mod reads;
+mod recovery;
 mod requests;
 mod schedule;
 mod scheduler;
@@ -53,10 +54,11 @@ impl Settings {
     }
 }
 
-const NAMES: [&str; 21] = [
+const NAMES: [&str; 22] = [
     "size",
     "start",
     "restart",
+    "recovery",
     "idle",
     "disk",
     "etcd",
@@ -82,6 +84,7 @@ async fn run(name: &str, settings: &Settings) -> Result<Vec<Row>, Error> {
         "size" => start::size(settings),
         "start" => start::cold(settings).await,
         "restart" => start::restart(settings).await,
+        "recovery" => recovery::run(settings).await,
         "idle" => idle::run(settings).await,
         "disk" => disk::run(settings),
         "etcd" => etcd::run(settings).await,

@@ -44,7 +44,12 @@ impl Cluster {
 
     /// Likewise, in an environment with these variables too.
     pub fn start_in(arguments: &[&str], environment: &[(&str, &str)]) -> Self {
-        let dir = tempfile::tempdir().expect("temporary directory");
+        Self::start_below(&std::env::temp_dir(), arguments, environment)
+    }
+
+    /// Likewise, with everything it writes in this directory.
+    pub fn start_below(parent: &Path, arguments: &[&str], environment: &[(&str, &str)]) -> Self {
+        let dir = tempfile::tempdir_in(parent).expect("temporary directory");
         let home = dir.path().join("home");
         std::fs::create_dir(&home).expect("home");
         let port = free_port();

@@ -376,9 +376,19 @@ fn render_store(store: &SledStore, text: &mut Text) {
         ("coracle_store_checkpoints_total", "Checkpoints written to sled.", report.checkpoints),
         ("coracle_store_checkpoint_failures_total", "Checkpoints that failed.", report.checkpoint_failures),
         ("coracle_store_snapshots_total", "Snapshots written.", report.snapshots),
+        (
+            "coracle_store_verifications_total",
+            "Times that all of the store's files were read again to find damage.",
+            report.verifications,
+        ),
     ];
     for (name, help, value) in counters {
         text.single(name, help, "counter", value);
+    }
+    let name = "coracle_store_incidents_total";
+    text.head(name, "What happened to the store since the start, by the reason of its event.", "counter");
+    for (kind, count) in &report.incident_totals {
+        text.sample(name, &[("reason", kind.reason())], count);
     }
     let errors = report.incidents.iter().filter(|incident| incident.kind.is_error()).count() as u64;
     let gauges = [

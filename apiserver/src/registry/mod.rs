@@ -170,6 +170,10 @@ impl Scope<'_> {
     }
 }
 
+/// How soon a write may be tried again that a full or failing disk refused. The store itself looks every two seconds; kubectl
+/// tries ten times before it shows the message, which nobody should wait for much longer.
+const READ_ONLY_RETRY_SECONDS: u32 = 1;
+
 /// What the client is told when the store fails.
 pub fn store_error(error: StoreError) -> ApiError {
     match error {
@@ -178,7 +182,8 @@ pub fn store_error(error: StoreError) -> ApiError {
             ApiError::expired(format!("too old resource version: {} ({})", asked.0, oldest.0))
         }
         StoreError::Future { asked, newest } => list::too_large_version(asked, newest),
-        StoreError::ReadOnly(why) => ApiError::unavailable(format!("the store is read-only: {why}")),
+        StoreError::ReadOnly(why) => ApiError::unavailable(format!("the store is read-only: {why}"))
+            .retry_after(READ_ONLY_RETRY_SECONDS),
         StoreError::Closed => ApiError::unavailable("the server is shutting down"),
         other @ (StoreError::Unreadable(_) | StoreError::Seal { .. }) => {
             tracing::error!(error = &other as &dyn std::error::Error, "encryption at rest");

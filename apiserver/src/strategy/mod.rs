@@ -51,6 +51,7 @@ mod volume_warnings;
 mod volumes;
 mod workloads;
 
+pub use nodes::STORE_READ_ONLY;
 pub use plain::Plain;
 pub use pods::qos_class;
 pub use registry::{for_resource, returns_deleted};

@@ -185,16 +185,26 @@ fn address<'a>(node: &'a Object, kind: &str) -> &'a str {
     found.map(|a| str_at(a, "address")).unwrap_or_default()
 }
 
-/// Whether the two differ in nothing but times at which the kubelet was heard of.
+/// The condition of a Node on whose disk the store is and cannot be written. It is never stored durably, or it could not be
+/// told.
+pub const STORE_READ_ONLY: &str = "StoreReadOnly";
+
+/// Whether the two differ in nothing but times at which the kubelet was heard of, and in whether the store can be written.
 fn is_heartbeat(new: &Object, old: &Object) -> bool {
+    // A Node whose kubelet has never reported may have no status.
+    let none = Value::Object(serde_json::Map::new());
+    let [new_status, old_status] = [new, old].map(|node| node.get("status").unwrap_or(&none));
     same_but(new, old, &["metadata", "status"])
         && same_but(&new["metadata"], &old["metadata"], &["resourceVersion", "managedFields"])
-        && same_but(&new["status"], &old["status"], &["conditions"])
+        && same_but(new_status, old_status, &["conditions"])
         && same_conditions(list_at(new, "status.conditions"), list_at(old, "status.conditions"))
 }
 
 fn same_conditions(new: &[Value], old: &[Value]) -> bool {
-    new.len() == old.len() && new.iter().zip(old).all(|(new, old)| same_but(new, old, &["lastHeartbeatTime"]))
+    let of_kubelet = |condition: &&Value| str_at(condition, "type") != STORE_READ_ONLY;
+    let (new, old) = (new.iter().filter(of_kubelet), old.iter().filter(of_kubelet));
+    new.clone().count() == old.clone().count()
+        && new.zip(old).all(|(new, old)| same_but(new, old, &["lastHeartbeatTime"]))
 }
 
 /// Whether two objects are equal in every field but these.
@@ -225,6 +235,14 @@ mod tests {
         let mut labelled = node("b", "True");
         labelled["metadata"]["labels"] = json!({});
         assert_eq!(durability(&labelled, &node("a", "True")), Durability::Synced);
+        let mut full = node("b", "True");
+        let condition = json!({ "type": STORE_READ_ONLY, "status": "True", "reason": "DiskFull" });
+        full["status"]["conditions"].as_array_mut().unwrap().push(condition);
+        assert_eq!(durability(&full, &node("a", "True")), Durability::Volatile, "a full disk can be told of");
+        let bare = json!({ "metadata": { "name": "n" } });
+        let mut full = bare.clone();
+        full["status"] = json!({ "conditions": [{ "type": STORE_READ_ONLY, "status": "True" }] });
+        assert_eq!(durability(&full, &bare), Durability::Volatile, "also on a Node without a kubelet");
         assert_eq!(Nodes.durability(Some(&node("a", "True")), None), Durability::Synced);
         assert_eq!(Nodes.durability(None, Some(&node("a", "True"))), Durability::Synced);
     }

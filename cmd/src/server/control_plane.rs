@@ -1,7 +1,7 @@
 //! Store, certificates, API server and the objects every cluster begins with.
 
 use super::identity::Clients;
-use super::{StartError, reloaded, revoked, role};
+use super::{StartError, reloaded, revoked, role, stored};
 use crate::config::{Backend, Component, Config};
 use coracle_apiserver::admission;
 use coracle_apiserver::aggregation::FrontProxy;
@@ -16,7 +16,7 @@ use coracle_apiserver::health::Health;
 use coracle_apiserver::kubeconfig;
 use coracle_apiserver::pki::{Pki, PkiOptions};
 use coracle_apiserver::server::{self, ApiServer, EdgeOptions, ServerConfig};
-use coracle_apiserver::store::sled::Options as SledOptions;
+use coracle_apiserver::store::sled::{Incidents, Options as SledOptions};
 use coracle_apiserver::store::{MemoryStore, SledStore, Store};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -48,16 +48,18 @@ pub fn service_address(config: &Config, n: u8) -> IpAddr {
     }
 }
 
-async fn open_store(config: &Config) -> Result<Arc<dyn Store>, StartError> {
+/// With what happens to it, if anything can.
+async fn open_store(config: &Config) -> Result<(Arc<dyn Store>, Option<Incidents>), StartError> {
     if config.backend == Backend::Memory {
-        return Ok(MemoryStore::new());
+        return Ok((MemoryStore::new(), None));
     }
     let dir = config.data_dir.join("db");
     let opened = tokio::task::spawn_blocking(move || SledStore::open(&dir, SledOptions::default()));
     let store = opened.await.map_err(|e| StartError::new("open the store", e))?;
     let store = store.map_err(|e| StartError::new("open the store", e))?;
     coracle_apiserver::metrics::global().collect_store(Arc::downgrade(&store));
-    Ok(store)
+    let incidents = store.incidents();
+    Ok((store, Some(incidents)))
 }
 
 async fn open_pki(config: &Config) -> Result<Arc<Pki>, StartError> {
@@ -81,7 +83,7 @@ impl ControlPlane {
         let listener = listener.map_err(|e| StartError::new(&format!("listen on {address}"), e))?;
         let port = listener.local_addr().map_err(|e| StartError::new("listen", e))?.port();
         let (store, pki) = tokio::join!(open_store(config), open_pki(config));
-        let (store, pki) = (store?, pki?);
+        let ((store, incidents), pki) = (store?, pki?);
         let (encrypting, source) = config.encryption.open(&config.data_dir.join("pki"), store).await?;
         let store: Arc<dyn Store> = encrypting.clone();
         let cache =
@@ -104,9 +106,7 @@ impl ControlPlane {
         kubeconfig::write_admin(&pki, &url, &config.kubeconfig)
             .map_err(|e| StartError::new("write the administrator's kubeconfig", e))?;
         let own_stop = api.stop().clone();
-        let client = Clients::new(api.clone()).privileged("system:coracle:configuration");
-        let told = reloaded::tell(config_file::reloaded(), client, config.node_name.clone());
-        let told = own_stop.clone().run_until_cancelled_owned(told);
+        let tellers = tellers(&api, config, incidents);
         let followed = config.access.configure(&authenticator, own_stop.clone());
         let followed = followed.map_err(|e| StartError::new("authentication", std::io::Error::other(e)))?;
         let flow_control = api.maintain_flow_control();
@@ -115,9 +115,7 @@ impl ControlPlane {
         let until = own_stop.clone();
         let mut tasks = vec![tokio::spawn(async move { serving.serve(listener, Some(tls), until).await })];
         tasks.push(flow_control);
-        tasks.push(tokio::spawn(async move {
-            told.await;
-        }));
+        tasks.extend(tellers);
         tasks.push(api.maintain_aggregation());
         tasks.push(api.maintain_definitions());
         tasks.push(api.maintain_policies());
@@ -164,6 +162,23 @@ impl ControlPlane {
             tracing::error!(error = &error as &dyn std::error::Error, "the store was not closed cleanly");
         }
     }
+}
+
+/// Who tell of what happens to configuration files and to the store, by events on this machine's Node.
+fn tellers(api: &ApiServer, config: &Config, incidents: Option<Incidents>) -> Vec<JoinHandle<()>> {
+    let client = Clients::new(api.clone()).privileged("system:coracle:configuration");
+    let (stop, node) = (api.stop().clone(), config.node_name.clone());
+    let reloads = reloaded::tell(config_file::reloaded(), client.clone(), node.clone());
+    let mut tasks = vec![tokio::spawn(discard(stop.clone().run_until_cancelled_owned(reloads)))];
+    if let Some(incidents) = incidents {
+        let stored = stored::tell(incidents, client, node);
+        tasks.push(tokio::spawn(discard(stop.run_until_cancelled_owned(stored))));
+    }
+    tasks
+}
+
+async fn discard<T>(task: impl Future<Output = T>) {
+    task.await;
 }
 
 async fn authenticator(

@@ -7,6 +7,7 @@ mod identity;
 mod reloaded;
 mod revoked;
 pub mod role;
+mod stored;
 
 pub use control_plane::ControlPlane;
 

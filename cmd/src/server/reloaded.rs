@@ -9,13 +9,7 @@ use tokio::sync::broadcast::error::RecvError;
 /// Tells of every reload, for ever. The reasons are those of the scheduler's configuration.
 pub async fn tell(mut reloads: Receiver<Reload>, client: kube::Client, node: String) {
     let recorder = Recorder::new(client, "kube-apiserver", &node);
-    let regarding = ObjectReference {
-        api_version: Some("v1".to_owned()),
-        kind: Some("Node".to_owned()),
-        name: Some(node.clone()),
-        uid: Some(node),
-        ..ObjectReference::default()
-    };
+    let regarding = regarding(&node);
     loop {
         let reload = match reloads.recv().await {
             Ok(reload) => reload,
@@ -33,5 +27,16 @@ pub async fn tell(mut reloads: Receiver<Reload>, client: kube::Client, node: Str
                 recorder.event(regarding.clone(), "Warning", "ConfigurationRefused", text);
             }
         }
+    }
+}
+
+/// The Node of this machine, as events name it: it need not be there yet.
+pub fn regarding(node: &str) -> ObjectReference {
+    ObjectReference {
+        api_version: Some("v1".to_owned()),
+        kind: Some("Node".to_owned()),
+        name: Some(node.to_owned()),
+        uid: Some(node.to_owned()),
+        ..ObjectReference::default()
     }
 }

@@ -7,6 +7,7 @@ mod bad_start;
 mod change;
 mod ci;
 mod create;
+mod damaged;
 mod delete;
 mod discover;
 mod durable;

@@ -13,14 +13,13 @@
 
 use super::Options;
 use super::journal::Journal;
-use super::maintain::{self, Done, Job};
+use super::maintain;
 use super::queue::{Reply, Request, Shared, Work};
 use super::record::Batch;
 use super::replay::wall_millis;
-use super::report::IncidentKind;
+use super::report::{IncidentKind, Refusal};
 use super::scrub::Scrubs;
-use super::{disk, recover::Recovered};
-use crate::store::history::rewind;
+use super::{disk, recover::Recovered, witness};
 use crate::store::keyspace::{Draft, Item};
 use crate::store::{Commit, Durability, Revision, StoreError, Txn};
 use parking_lot::Mutex;
@@ -40,7 +39,7 @@ const PROBE: Duration = Duration::from_secs(2);
 /// Writes are accepted again when this much is free: a segment, the reserve, and some air.
 const FREE_BYTES: u64 = 16 << 20;
 /// After a checkpoint that failed.
-const RETRY: Duration = Duration::from_secs(60);
+pub(super) const RETRY: Duration = Duration::from_secs(60);
 
 /// Runs until the store is told to stop; the error is what a last write met.
 pub(super) fn run(shared: &Shared, committer: &Mutex<Committer>) -> Result<(), StoreError> {
@@ -74,23 +73,29 @@ pub(super) struct Committer {
     /// Until when the thread sleeps at most.
     asleep_until: Option<Instant>,
     pub(super) shared: Arc<Shared>,
-    options: Options,
+    pub(super) options: Options,
     pub(super) dir: PathBuf,
     pub(super) journal: Journal,
     /// Encoded, not yet in the journal.
     pub(super) batch: Batch,
     batch_since: Option<Instant>,
     /// Newest commit in the journal or the batch.
-    newest: Revision,
+    pub(super) newest: Revision,
     /// What the keys whose present value is volatile hold durably.
-    shadow: imbl::OrdMap<Arc<str>, Option<Item>>,
-    dirty: HashSet<Arc<str>>,
-    dirty_since: Option<Instant>,
-    dirty_bytes: u64,
-    job: Option<JoinHandle<()>>,
-    retry: Option<Instant>,
+    pub(super) shadow: imbl::OrdMap<Arc<str>, Option<Item>>,
+    pub(super) dirty: HashSet<Arc<str>>,
+    pub(super) dirty_since: Option<Instant>,
+    pub(super) dirty_bytes: u64,
+    pub(super) job: Option<JoinHandle<()>>,
+    pub(super) retry: Option<Instant>,
     probed: Option<Instant>,
-    snapshot: Revision,
+    /// Why writes are refused.
+    refusal: Option<Refusal>,
+    /// When the last synced commit was written, if it is not noted yet.
+    unvouched: Option<Instant>,
+    /// When everything that is kept is read again, to find damage before it is needed.
+    pub(super) verify_at: Instant,
+    pub(super) snapshot: Revision,
     pub(super) rebuild: bool,
     pub(super) renew: bool,
     pub(super) scrubs: Scrubs,
@@ -105,6 +110,7 @@ impl Committer {
         recovered: Recovered,
     ) -> Self {
         let dirty = recovered.dirty;
+        let verify_at = Instant::now() + options.verify_delay;
         Self {
             busy: false,
             last_group: 0,
@@ -124,6 +130,9 @@ impl Committer {
             job: None,
             retry: None,
             probed: None,
+            refusal: None,
+            unvouched: None,
+            verify_at,
             snapshot: recovered.snapshot,
             rebuild: recovered.rebuild,
             renew: recovered.renew,
@@ -155,7 +164,9 @@ impl Committer {
         let read_only = self.shared.read_only.lock().is_some();
         let probe = read_only.then(|| self.probed.map_or_else(Instant::now, |probed| probed + PROBE));
         let batch = self.batch_since.filter(|_| !read_only).map(|since| since + self.options.batch_delay);
-        [probe, batch, self.checkpoint_at()].into_iter().flatten().min()
+        let verify = self.job.is_none().then_some(self.verify_at);
+        let vouch = self.vouch_at().filter(|_| !read_only);
+        [probe, batch, vouch, self.checkpoint_at(), verify].into_iter().flatten().min()
     }
 
     /// When the next checkpoint is due.
@@ -175,17 +186,25 @@ impl Committer {
         due.map(|due| self.retry.map_or(due, |retry| retry.max(due)))
     }
 
+    fn vouch_at(&self) -> Option<Instant> {
+        self.unvouched.map(|since| since + self.options.vouch_delay)
+    }
+
     fn timers(&mut self) {
         let read_only = self.shared.read_only.lock().is_some();
         if read_only {
             self.heal();
+        } else if self.vouch_at().is_some_and(|at| at <= Instant::now()) {
+            self.vouch();
         } else if self.batch_since.is_some_and(|since| since.elapsed() >= self.options.batch_delay)
             || self.batch.len() > BATCH_BYTES
         {
             self.flush();
         }
         if self.checkpoint_at().is_some_and(|at| at <= Instant::now()) {
-            self.start_job();
+            self.start_checkpoint();
+        } else if self.job.is_none() && self.verify_at <= Instant::now() {
+            self.start_verification();
         }
     }
 
@@ -213,7 +232,7 @@ impl Committer {
         let mut reserved = self.journal.reserved();
         if unsure && draft.revision > reserved {
             reserved = Revision(draft.revision.0 + self.options.reserve_block);
-            self.batch.reserve(reserved);
+            self.batch.reserve(reserved, self.newest);
             sync = true;
         }
         if sync && let Err(error) = self.write(reserved) {
@@ -224,6 +243,9 @@ impl Committer {
         }
         if !sync && self.batch.len() > mark {
             self.batch_since.get_or_insert_with(Instant::now);
+        }
+        if sync && self.newest > newest {
+            self.unvouched = Some(Instant::now());
         }
         self.publish(draft);
         for (_, reply, outcome) in staged {
@@ -241,7 +263,7 @@ impl Committer {
         if let Some(commit) = draft.stage(txn, !volatile)?
             && !volatile
         {
-            self.batch.commit(&commit, wall_millis());
+            self.batch.commit(&commit, wall_millis(), self.newest);
             self.newest = commit.revision;
         }
         Ok(draft.revision)
@@ -298,8 +320,16 @@ impl Committer {
         Ok(())
     }
 
+    /// Notes that the last commit was durable. A note that cannot be written is only an insurance less.
+    fn vouch(&mut self) {
+        self.unvouched = None;
+        if let Err(error) = witness::write(&self.dir, self.journal.newest()) {
+            tracing::debug!(%error, "the newest commit cannot be noted");
+        }
+    }
+
     /// Makes durable what waits; says whether it is.
-    fn flush(&mut self) -> bool {
+    pub(super) fn flush(&mut self) -> bool {
         if self.batch.is_empty() {
             return true;
         }
@@ -316,21 +346,18 @@ impl Committer {
 
     pub(super) fn refuse(&mut self, error: &std::io::Error) {
         let full = disk::is_full(error);
-        let dir = self.dir.display();
-        let why = if full {
-            format!("the disk that holds {dir} is full; free at least {} MiB there", FREE_BYTES >> 20)
-        } else {
-            format!("the journal in {dir} cannot be written: {error}")
-        };
-        if self.shared.read_only.lock().replace(why.clone()).is_some() {
+        let (refusal, why) = disk::explain(error, &self.dir, FREE_BYTES);
+        let before = self.refusal.replace(refusal);
+        *self.shared.read_only.lock() = Some(why.clone());
+        if before == Some(refusal) {
             return;
         }
-        self.shared.reporter.incident(IncidentKind::ReadOnly, why);
+        self.shared.reporter.incident(IncidentKind::ReadOnly(refusal), why);
         if full {
             // Revisions for the heartbeats of the time to come; there is room for this much.
             let upto = Revision(self.shared.space.revision().0 + self.options.reserve_block);
             let mut batch = Batch::default();
-            batch.reserve(upto);
+            batch.reserve(upto, self.journal.newest());
             if let Err(error) = self.journal.write(&mut batch, Revision(0), upto) {
                 tracing::warn!(%error, "no revisions could be reserved");
             }
@@ -348,103 +375,20 @@ impl Committer {
         }
         let mark = self.batch.len();
         let upto = Revision(self.shared.space.revision().0 + self.options.reserve_block);
-        self.batch.reserve(upto);
+        self.batch.reserve(upto, self.newest);
         self.journal.abandon_segment();
         if let Err(error) = self.write(upto) {
             tracing::debug!(%error, "the journal can still not be written");
             self.batch.truncate(mark);
-            return;
+            return self.refuse(&error);
         }
         *self.shared.read_only.lock() = None;
+        self.refusal = None;
         let text = "writes are accepted again".to_owned();
         self.shared.reporter.incident(IncidentKind::Writable, text);
         if let Err(error) = disk::make_reserve(&self.dir) {
             tracing::warn!(%error, "cannot set disk space aside");
         }
-    }
-
-    // ---- checkpoints
-
-    fn start_job(&mut self) {
-        if !self.flush() || !self.begin_scrub() {
-            self.retry = Some(Instant::now() + RETRY);
-            return;
-        }
-        let job = self.job();
-        let shared = self.shared.clone();
-        let thread = std::thread::Builder::new().name("store-checkpoint".into()).spawn(move || {
-            let done = Box::new(maintain::run(job));
-            shared.queue.lock().done = Some(done);
-            shared.wake.notify_one();
-        });
-        match thread {
-            Ok(thread) => self.job = Some(thread),
-            Err(error) => {
-                tracing::error!(%error, "no thread for a checkpoint");
-                // The keys went with the job that never ran: only a whole new tree has them for certain.
-                self.rebuild = true;
-                self.retry = Some(Instant::now() + RETRY);
-            }
-        }
-    }
-
-    fn job(&mut self) -> Job {
-        let (present, handed) = self.shared.space.present();
-        self.dirty_since = None;
-        self.dirty_bytes = 0;
-        Job {
-            dir: self.dir.clone(),
-            present: rewind(&present, self.shadow.clone()),
-            revision: self.newest,
-            handed,
-            dirty: std::mem::take(&mut self.dirty),
-            history: self.shared.space.history(),
-            rebuild: self.rebuild,
-            journal_bytes: self.journal.bytes_since(self.snapshot),
-            renew: self.renew,
-            snapshot_bytes: self.options.snapshot_bytes,
-            tree_bytes: self.options.tree_bytes,
-        }
-    }
-
-    fn job_done(&mut self, done: Done) {
-        if let Some(job) = self.job.take() {
-            let _ = job.join();
-        }
-        let counters = &self.shared.reporter.counters;
-        counters.live_bytes.store(done.live_bytes, Relaxed);
-        counters.tree_bytes.store(done.tree_bytes, Relaxed);
-        self.retry = None;
-        if let Err(error) = done.tree {
-            self.failed(&error);
-            self.rebuild |= !error.is_full();
-            self.dirty.extend(done.dirty);
-            self.dirty_since.get_or_insert_with(Instant::now);
-            self.scrubs.again();
-            return;
-        }
-        counters.checkpoints.fetch_add(1, Relaxed);
-        self.rebuild = false;
-        self.batch.checkpoint(done.revision);
-        match done.snapshot {
-            Some(Ok(())) => {
-                counters.snapshots.fetch_add(1, Relaxed);
-                self.snapshot = done.revision;
-                self.renew = false;
-            }
-            Some(Err(error)) => self.failed(&error),
-            None => {}
-        }
-        let upto = self.snapshot.min(done.floor);
-        self.journal.trim(upto, !self.scrubs.is_running());
-        self.end_scrub(upto);
-    }
-
-    fn failed(&mut self, error: &(dyn std::error::Error + 'static)) {
-        self.shared.reporter.counters.checkpoint_failures.fetch_add(1, Relaxed);
-        let text = format!("checkpoint: {}; the journal goes on", super::recover::chain(error));
-        self.shared.reporter.incident(IncidentKind::CheckpointFailed, text);
-        self.retry = Some(Instant::now() + RETRY);
     }
 
     // ---- the end
@@ -465,10 +409,10 @@ impl Committer {
         let flushed = self.flush();
         if flushed && (!self.dirty.is_empty() || self.rebuild || self.renew) {
             let job = self.job();
-            self.job_done(maintain::run(job));
+            self.checkpoint_done(maintain::run(job));
         }
         let revision = self.shared.space.revision();
-        self.batch.close(revision);
+        self.batch.close(revision, self.newest);
         self.write(self.journal.reserved()).map_err(disk::at(&self.dir))
     }
 }

@@ -1,5 +1,6 @@
 //! The few things a durable store asks of a file system.
 
+use super::report::Refusal;
 use crate::store::StoreError;
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -7,9 +8,9 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// The lock file: two processes in one directory would overwrite each other's journal.
-const LOCK: &str = "lock";
+pub(super) const LOCK: &str = "lock";
 /// Freed when the disk is full, because sled does not open on a full disk.
-const RESERVE: &str = "reserve";
+pub(super) const RESERVE: &str = "reserve";
 /// Two segments of sled (512 KiB each) and its new snapshot fit in with ease.
 const RESERVE_BYTES: u64 = 8 << 20;
 /// Larger writes would make the kernel cache the file in large folios, and account a whole folio for every small
@@ -22,6 +23,45 @@ pub(super) fn at(path: &Path) -> impl FnOnce(io::Error) -> StoreError {
 
 pub(super) fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
+/// The disk gives nothing back (EIO).
+pub(super) fn cannot_read(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(nix::errno::Errno::EIO as i32)
+}
+
+/// Why nothing can be written below `dir`, and what helps, in the words of whoever owns the machine. `needed` bytes must be
+/// free for writing to go on.
+pub(super) fn explain(error: &io::Error, dir: &Path, needed: u64) -> (Refusal, String) {
+    let shown = dir.display();
+    let no_inodes = || {
+        let stat = nix::sys::statvfs::statvfs(dir);
+        stat.is_ok_and(|stat| stat.files() > 0 && stat.files_available() == 0)
+    };
+    match error.kind() {
+        io::ErrorKind::QuotaExceeded => (
+            Refusal::QuotaExceeded,
+            format!("the disk quota of {shown} is used up; delete files or raise it"),
+        ),
+        _ if is_full(error) && no_inodes() => (
+            Refusal::NoInodes,
+            format!(
+                "the file system that holds {shown} has no inodes left; delete files there, however small"
+            ),
+        ),
+        _ if is_full(error) => (
+            Refusal::DiskFull,
+            format!("the disk that holds {shown} is full; free at least {} MiB there", needed >> 20),
+        ),
+        io::ErrorKind::ReadOnlyFilesystem => (
+            Refusal::ReadOnlyFileSystem,
+            format!(
+                "the file system that holds {shown} is read-only; Linux makes it so after an error of the disk (see \
+                 dmesg)"
+            ),
+        ),
+        _ => (Refusal::WriteFailed, format!("the journal in {shown} cannot be written: {error}")),
+    }
 }
 
 /// Makes the names in a directory durable.
@@ -134,4 +174,24 @@ pub(super) fn temporary(path: &Path) -> PathBuf {
 pub(super) fn dir_bytes(dir: &Path) -> u64 {
     let Ok(entries) = std::fs::read_dir(dir) else { return 0 };
     entries.flatten().filter_map(|entry| entry.metadata().ok()).filter(|m| m.is_file()).map(|m| m.len()).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_reason_has_its_own_words() {
+        let told = |errno: nix::errno::Errno| explain(&errno.into(), Path::new("/"), 16 << 20);
+        let (refusal, why) = told(nix::errno::Errno::EROFS);
+        assert_eq!(refusal, Refusal::ReadOnlyFileSystem);
+        assert!(why.contains("is read-only"), "{why}");
+        let (refusal, why) = told(nix::errno::Errno::ENOSPC);
+        assert_eq!(refusal, Refusal::DiskFull);
+        assert!(why.contains("is full; free at least 16 MiB"), "{why}");
+        assert_eq!(told(nix::errno::Errno::EDQUOT).0, Refusal::QuotaExceeded);
+        let (refusal, why) = told(nix::errno::Errno::EIO);
+        assert_eq!(refusal, Refusal::WriteFailed);
+        assert!(why.contains("Input/output error"), "{why}");
+    }
 }

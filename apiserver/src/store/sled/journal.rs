@@ -21,7 +21,7 @@ struct Active {
     head: Head,
     offset: u64,
     size: u64,
-    /// The header is on stable storage.
+    /// The header is on stable storage, and the file has its name.
     begun: bool,
 }
 
@@ -39,6 +39,10 @@ pub(super) struct Resume {
     /// The last segment, its acknowledged end and size; and whether writing may go on in it.
     pub last: Option<(Head, u64, u64)>,
     pub reuse: bool,
+    /// The journal ends with a clean stop.
+    pub closed: bool,
+    /// Segments that got their names without ever having been used.
+    pub unused: Vec<PathBuf>,
     pub newest: Revision,
     pub reserved: Revision,
 }
@@ -71,16 +75,29 @@ impl Journal {
             written: 0,
             syncs: 0,
         };
-        let Some((head, end, size)) = resume.last else { return Ok(journal) };
+        resume.unused.iter().try_for_each(|path| remove(path))?;
+        let Some((head, end, size)) = resume.last else {
+            // Segments are counted from the beginning again: records of the same number must not be found in them.
+            spares(dir).iter().try_for_each(|spare| remove(spare))?;
+            disk::sync_dir(dir)?;
+            return Ok(journal);
+        };
         journal.last_seq = head.seq;
         journal.last_end = end;
+        let file = File::options().read(true).write(true).open(segment::path(dir, head.seq))?;
+        settle(&file, end, resume.closed)?;
+        disk::sync_dir(dir)?;
         if resume.reuse {
-            let file = File::options().read(true).write(true).open(segment::path(dir, head.seq))?;
             journal.active = Some(Active { file, head, offset: end, size, begun: true });
         } else {
             journal.kept.push_back(Kept { seq: head.seq, base: head.base, size });
         }
         Ok(journal)
+    }
+
+    /// The newest commit on stable storage.
+    pub fn newest(&self) -> Revision {
+        self.newest
     }
 
     /// Revisions up to this one may be used without being in the journal.
@@ -115,21 +132,29 @@ impl Journal {
         if !self.active.as_ref().is_some_and(fits) {
             self.rotate(len)?;
         }
-        let Some(active) = self.active.as_mut() else { return Err(io::ErrorKind::NotFound.into()) };
-        if let Err(error) = active.write(batch) {
+        if let Err(error) = self.write_active(batch) {
             self.give_up();
             return Err(error);
         }
-        active.offset += len;
-        self.last_seq = active.head.seq;
-        self.last_end = active.offset;
         self.newest = newest.max(self.newest);
         self.reserved = reserved.max(self.reserved);
         self.written += len;
         self.syncs += 1;
-        if self.next.is_none() && active.offset > SIZE / 4 {
+        if self.next.is_none() && self.last_end > SIZE / 4 {
             self.prepare();
         }
+        Ok(())
+    }
+
+    fn write_active(&mut self, batch: &mut Batch) -> io::Result<()> {
+        let Some(active) = self.active.as_mut() else { return Err(io::ErrorKind::NotFound.into()) };
+        if !active.begun {
+            active.begin(&self.dir)?;
+            self.last_seq = active.head.seq;
+            self.last_end = active.offset;
+        }
+        active.write(batch)?;
+        self.last_end = active.offset;
         Ok(())
     }
 
@@ -150,8 +175,8 @@ impl Journal {
             _ => create(&self.dir, seq, need.max(SIZE))?,
         };
         self.give_up();
-        let head = Head { seq, base: self.newest, reserved: self.reserved, previous_end: self.last_end };
-        let size = file.metadata()?.len();
+        let (base, size) = (self.newest, file.metadata()?.len());
+        let head = Head { seq, base, reserved: self.reserved, previous_end: self.last_end, size };
         self.active = Some(Active { file, head, offset: START as u64, size, begun: false });
         Ok(())
     }
@@ -177,22 +202,27 @@ impl Journal {
         self.give_up();
         if let Some(next) = self.next.take() {
             drop(next.join());
-            remove(&segment::path(&self.dir, self.last_seq + 1))?;
+            remove(&unnamed(&self.dir, self.last_seq + 1))?;
         }
         spares(&self.dir).iter().try_for_each(|spare| remove(spare))
     }
 
     /// The oldest segment that is kept holds commits after this revision only.
     pub fn begins_after(&self) -> Revision {
-        let active = self.active.as_ref().map_or(self.newest, |active| active.head.base);
-        self.kept.front().map_or(active, |kept| kept.base)
+        self.kept.front().map_or_else(|| self.begun().unwrap_or(self.newest), |kept| kept.base)
     }
 
-    /// Lets go of the segments whose commits are all at or before `upto`; `recycle` keeps some to be used again.
+    /// The base of the segment at hand, once it is on the disk.
+    fn begun(&self) -> Option<Revision> {
+        self.active.as_ref().filter(|active| active.begun).map(|active| active.head.base)
+    }
+
+    /// Lets go of the segments whose commits are all at or before `upto`, but for the last; `recycle` keeps some to be
+    /// used again.
     pub fn trim(&mut self, upto: Revision, recycle: bool) {
-        let end = self.active.as_ref().map_or(self.newest, |active| active.head.base);
         while let Some(first) = self.kept.front() {
-            if self.kept.get(1).map_or(end, |next| next.base) > upto {
+            let next = self.kept.get(1).map(|next| next.base).or_else(|| self.begun());
+            if next.is_none_or(|next| next > upto) {
                 return;
             }
             let path = segment::path(&self.dir, first.seq);
@@ -209,18 +239,40 @@ impl Journal {
 }
 
 impl Active {
-    fn write(&mut self, batch: &mut Batch) -> io::Result<()> {
-        batch.seal(self.head.seq, u32::try_from(self.offset).map_err(io::Error::other)?);
-        if self.begun {
-            self.file.write_all_at(batch.bytes(), self.offset)?;
-        } else {
-            self.file.write_all_at(&self.head.encode(), 0)?;
-            self.file.write_all_at(batch.bytes(), self.offset)?;
-        }
+    /// Makes the header durable, on its own, and gives the file its name: a disk may keep a later block and forget this
+    /// one, and records without a header mean nothing.
+    fn begin(&mut self, dir: &Path) -> io::Result<()> {
+        self.file.write_all_at(&self.head.encode(), 0)?;
         self.file.sync_data()?;
+        std::fs::rename(unnamed(dir, self.head.seq), segment::path(dir, self.head.seq))?;
+        disk::sync_dir(dir)?;
         self.begun = true;
         Ok(())
     }
+
+    fn write(&mut self, batch: &mut Batch) -> io::Result<()> {
+        batch.seal(self.head.seq, u32::try_from(self.offset).map_err(io::Error::other)?);
+        self.file.write_all_at(batch.bytes(), self.offset)?;
+        self.file.sync_data()?;
+        self.offset += batch.len() as u64;
+        Ok(())
+    }
+}
+
+/// Puts on stable storage what was read at the start: a process that was killed may have written it without syncing. After
+/// anything but a clean stop it is written once more, because a sync that failed leaves pages that look clean.
+fn settle(file: &File, end: u64, closed: bool) -> io::Result<()> {
+    if !closed {
+        let end = file.metadata()?.len().min(end);
+        let mut bytes = vec![0; usize::try_from(end).map_err(io::Error::other)?];
+        match file.read_exact_at(&mut bytes, 0).and_then(|()| file.write_all_at(&bytes, 0)) {
+            // Where blocks are not overwritten in place, a full disk has no room for it. What the disk cannot read is on
+            // it, however badly.
+            Err(error) if disk::is_full(&error) || disk::cannot_read(&error) => {}
+            other => other?,
+        }
+    }
+    file.sync_data()
 }
 
 fn remove(path: &Path) -> io::Result<()> {
@@ -238,8 +290,13 @@ fn spares(dir: &Path) -> Vec<PathBuf> {
     entries.flatten().map(|entry| entry.path()).filter(is_spare).collect()
 }
 
+/// What a segment is called before its header is on the disk; a start removes it.
+fn unnamed(dir: &Path, seq: u64) -> PathBuf {
+    disk::temporary(&segment::path(dir, seq))
+}
+
 fn prepare(dir: &Path, seq: u64) -> io::Result<File> {
-    let path = segment::path(dir, seq);
+    let path = unnamed(dir, seq);
     for spare in spares(dir) {
         if spare.metadata().is_ok_and(|meta| meta.len() == SIZE) && std::fs::rename(&spare, &path).is_ok() {
             disk::sync_dir(dir)?;
@@ -253,12 +310,11 @@ fn prepare(dir: &Path, seq: u64) -> io::Result<File> {
 
 /// A segment with its blocks allocated but not written.
 fn create(dir: &Path, seq: u64, size: u64) -> io::Result<File> {
-    let path = segment::path(dir, seq);
+    let path = unnamed(dir, seq);
     // A file of an attempt that failed may have pages that never reached the disk.
     remove(&path)?;
     let file = disk::create_file(&path)?;
-    let made = disk::allocate(&file, size).and_then(|()| file.sync_all()).and_then(|()| disk::sync_dir(dir));
-    if let Err(error) = made {
+    if let Err(error) = disk::allocate(&file, size).and_then(|()| file.sync_all()) {
         let _ = std::fs::remove_file(&path);
         return Err(error);
     }

@@ -38,8 +38,8 @@ pub(super) struct Job {
     pub tree_bytes: u64,
 }
 
-/// What came of a job.
-pub(super) struct Done {
+/// What came of a checkpoint.
+pub(super) struct Checkpointed {
     pub revision: Revision,
     /// Of the history that was saved with it.
     pub floor: Revision,
@@ -52,7 +52,7 @@ pub(super) struct Done {
     pub tree_bytes: u64,
 }
 
-pub(super) fn run(job: Job) -> Done {
+pub(super) fn run(job: Job) -> Checkpointed {
     let floor = job.history.floor().min(job.revision);
     let live_bytes = tree::live_bytes(&job.present);
     let tree = match job.checkpoint(floor) {
@@ -75,7 +75,7 @@ pub(super) fn run(job: Job) -> Done {
         tracing::warn!(%error, "cannot set disk space aside");
     }
     let dirty = if tree.is_ok() { HashSet::new() } else { job.dirty };
-    Done { revision: job.revision, floor, dirty, tree, snapshot, live_bytes, tree_bytes }
+    Checkpointed { revision: job.revision, floor, dirty, tree, snapshot, live_bytes, tree_bytes }
 }
 
 impl Job {

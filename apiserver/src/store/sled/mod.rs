@@ -1,24 +1,30 @@
 //! The embedded backend: a journal that makes writes durable, and a sled tree as its checkpoint.
 //!
 //! ```text
+//! format                which layout this is
 //! lock                  held by the one process that has the store open
-//! journal-<n>           segments of the journal; spare-<n>: used ones that wait to be used again
+//! journal-<n>           segments of the journal (.tmp: not begun yet); spare-<n>: used ones that wait to be used again
 //! sled/                 the durable state as of some revision (sled.bad-<time>: set aside because it was damaged)
 //! history-<revision>    what history needs from before that checkpoint
 //! snapshot              the whole state, should sled be lost; the journal is kept from there on
+//! witness               the newest commit that the journal was known to hold
 //! reserve               disk space for the day there is none
 //! scrubbed              the mark of the last scrubbing
+//! before-repair-<time>  what a repair replaced
 //! ```
 
 mod committer;
 mod direct;
 mod disk;
 mod dump;
+mod format;
+mod jobs;
 mod journal;
 mod maintain;
 mod queue;
 mod record;
 mod recover;
+mod repair;
 mod replay;
 mod report;
 mod scrub;
@@ -26,8 +32,11 @@ mod segment;
 #[cfg(test)]
 mod tests;
 mod tree;
+mod verify;
+mod witness;
 
-pub use report::{Incident, IncidentKind, StoreReport};
+pub use repair::{Examination, Part, Repaired, check, repair, salvage};
+pub use report::{Incident, IncidentKind, Incidents, Refusal, StoreReport};
 pub use scrub::MARK;
 
 use super::history::Limits;
@@ -43,7 +52,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedReceiver;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::oneshot;
 
 /// Revisions by which a restored backup is ahead of what was backed up, so that no revision that a client saw after
 /// the backup means something else.
@@ -64,6 +73,13 @@ pub struct Options {
     /// Revisions reserved at a time for commits that are not in the journal when they are acknowledged. A crash skips
     /// what is left of them; a full disk leaves so many for heartbeats.
     pub reserve_block: u64,
+    /// How long after the last synced commit a note outside of the journal says that it was durable. Until then damage to it
+    /// cannot be told from a write that was torn.
+    pub vouch_delay: Duration,
+    /// How long after the start, and how often then, everything that is kept is read again to find damage. Flash loses bits
+    /// within months; a start and a day are soon enough, and a few megabytes read.
+    pub verify_delay: Duration,
+    pub verify_interval: Duration,
 }
 
 impl Default for Options {
@@ -76,6 +92,9 @@ impl Default for Options {
             snapshot_bytes: 32 << 20,
             tree_bytes: 64 << 20,
             reserve_block: 1 << 16,
+            vouch_delay: Duration::from_secs(2),
+            verify_delay: Duration::from_secs(60),
+            verify_interval: Duration::from_secs(24 * 3600),
         }
     }
 }
@@ -102,6 +121,9 @@ impl SledStore {
         }
         let journal =
             journal::Journal::resume(dir, std::mem::take(&mut recovered.resume)).map_err(disk::at(dir))?;
+        if let Err(error) = format::Format::settle(dir) {
+            tracing::warn!(%error, "the store's layout cannot be noted; the next start tries again");
+        }
         let present = std::mem::take(&mut recovered.present);
         let mut history = std::mem::take(&mut recovered.history);
         history.trim(&options.history, std::time::Instant::now());
@@ -137,8 +159,8 @@ impl SledStore {
         }
     }
 
-    /// Changes whenever an incident is added to the report.
-    pub fn incidents(&self) -> watch::Receiver<u64> {
+    /// The incidents of the start, and those to come.
+    pub fn incidents(&self) -> Incidents {
         self.shared.reporter.subscribe()
     }
 

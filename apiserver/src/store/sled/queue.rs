@@ -1,6 +1,6 @@
 //! What the store's handle and its threads share, and what waits for the committer.
 
-use super::maintain::Done;
+use super::jobs::Done;
 use super::report::Reporter;
 use crate::store::keyspace::KeySpace;
 use crate::store::{Revision, StoreError, Txn};

@@ -13,10 +13,17 @@ const MARK: u32 = 0x4a72_436f;
 pub(super) const HEADER: usize = 16;
 pub(super) const ALIGN: usize = 8;
 
-const COMMIT: u8 = 1;
-const RESERVE: u8 = 2;
-const CHECKPOINT: u8 = 3;
-const CLOSE: u8 = 4;
+/// As earlier versions wrote them: without the newest commit before.
+const OLD_COMMIT: u8 = 1;
+const OLD_RESERVE: u8 = 2;
+const OLD_CHECKPOINT: u8 = 3;
+const OLD_CLOSE: u8 = 4;
+const CHECKPOINT: u8 = 5;
+const CLOSE: u8 = 6;
+const COMMIT: u8 = 7;
+const RESERVE: u8 = 8;
+/// How many earlier uses of a recycled segment's bytes are looked for: 2 GiB of journal. Segments are recycled much sooner.
+const EARLIER_USES: u64 = 512;
 
 /// An operation as replayed: a deletion has no value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,8 +32,16 @@ pub(super) struct Replay {
     pub value: Option<(Revision, Bytes)>,
 }
 
+/// A transaction or a note.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Record {
+pub(super) struct Record {
+    pub body: Body,
+    /// The newest commit in front of this record; `None` where an earlier version wrote it.
+    pub before: Option<Revision>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Body {
     /// A durable transaction, with the wall clock in milliseconds since 1970 (only to tell how old history is).
     Commit { revision: Revision, millis: u64, ops: Vec<Replay> },
     /// Revisions up to this one may have been used by transactions that are not in the journal.
@@ -40,9 +55,19 @@ pub(super) enum Record {
 impl Record {
     /// The revision of a commit.
     pub fn revision(&self) -> Option<Revision> {
-        match self {
-            Self::Commit { revision, .. } => Some(*revision),
+        match &self.body {
+            Body::Commit { revision, .. } => Some(*revision),
             _ => None,
+        }
+    }
+
+    /// Every commit in front of this record has this revision or an earlier one, as far as the record tells.
+    pub fn bound(&self) -> Option<Revision> {
+        match &self.body {
+            _ if self.before.is_some() => self.before,
+            Body::Commit { revision, .. } => Some(Revision(revision.0.saturating_sub(1))),
+            Body::Close(at) => Some(*at),
+            Body::Checkpoint(_) | Body::Reserve(_) => None,
         }
     }
 }
@@ -76,9 +101,9 @@ impl Batch {
         self.bytes.shrink_to(256 << 10);
     }
 
-    pub fn commit(&mut self, commit: &Commit, millis: u64) {
-        self.record(COMMIT, |out| {
-            put_u64(out, commit.revision.0);
+    /// `before` is the newest commit in front of what is added, here and below.
+    pub fn commit(&mut self, commit: &Commit, millis: u64, before: Revision) {
+        self.record(COMMIT, commit.revision, before, |out| {
             put_u64(out, millis);
             put_len(out, commit.changes.len());
             for change in &commit.changes {
@@ -95,23 +120,25 @@ impl Batch {
         });
     }
 
-    pub fn reserve(&mut self, upto: Revision) {
-        self.record(RESERVE, |out| put_u64(out, upto.0));
+    pub fn reserve(&mut self, upto: Revision, before: Revision) {
+        self.record(RESERVE, upto, before, |_| {});
     }
 
-    pub fn checkpoint(&mut self, revision: Revision) {
-        self.record(CHECKPOINT, |out| put_u64(out, revision.0));
+    pub fn checkpoint(&mut self, tree: Revision, before: Revision) {
+        self.record(CHECKPOINT, tree, before, |_| {});
     }
 
-    pub fn close(&mut self, revision: Revision) {
-        self.record(CLOSE, |out| put_u64(out, revision.0));
+    pub fn close(&mut self, at: Revision, before: Revision) {
+        self.record(CLOSE, at, before, |_| {});
     }
 
-    fn record(&mut self, kind: u8, payload: impl FnOnce(&mut Vec<u8>)) {
+    fn record(&mut self, kind: u8, of: Revision, before: Revision, rest: impl FnOnce(&mut Vec<u8>)) {
         let start = self.bytes.len();
         self.bytes.resize(start + HEADER, 0);
         self.bytes.push(kind);
-        payload(&mut self.bytes);
+        put_u64(&mut self.bytes, of.0);
+        put_u64(&mut self.bytes, before.0);
+        rest(&mut self.bytes);
         let len = self.bytes.len() - start - HEADER;
         set_u32(&mut self.bytes, start, MARK);
         set_u32(&mut self.bytes, start + 4, u32::try_from(len).unwrap_or(u32::MAX));
@@ -155,33 +182,53 @@ pub(super) fn read(segment: u64, bytes: &[u8], at: usize) -> Option<Found> {
     Some(Found { record, durable: durable as usize, next: at + HEADER + len.next_multiple_of(ALIGN) })
 }
 
+/// Whether the beginning of a record stands at `at` that is not whole, and that no earlier use of the segment left there:
+/// a write that broke off, or damage.
+pub(super) fn is_broken(segment: u64, bytes: &[u8], at: usize) -> bool {
+    let Some(header) = at.checked_add(HEADER).and_then(|end| bytes.get(at..end)) else { return false };
+    if get_u32(header, 0) != MARK || read(segment, bytes, at).is_some() {
+        return false;
+    }
+    let len = get_u32(header, 4) as usize;
+    let end = (at + HEADER).saturating_add(len);
+    let Some(payload) = bytes.get(at + HEADER..end) else { return true };
+    let (durable, found, crc) = (get_u32(header, 12), get_u32(header, 8), crc32c::crc32c(payload));
+    let earlier = segment.saturating_sub(EARLIER_USES)..segment;
+    !earlier.rev().any(|use_| crc32c::crc32c_combine(seed(use_, durable), crc, len) == found)
+}
+
 fn checksum(segment: u64, durable: u32, payload: &[u8]) -> u32 {
+    crc32c::crc32c_append(seed(segment, durable), payload)
+}
+
+fn seed(segment: u64, durable: u32) -> u32 {
     let mut seed = [0; 12];
     seed[..8].copy_from_slice(&segment.to_le_bytes());
     seed[8..].copy_from_slice(&durable.to_le_bytes());
-    crc32c::crc32c_append(crc32c::crc32c(&seed), payload)
+    crc32c::crc32c(&seed)
 }
 
 fn decode(payload: &[u8]) -> Option<Record> {
     let mut input = Input(payload);
     let kind = input.u8()?;
     let revision = Revision(input.u64()?);
-    let record = match kind {
-        COMMIT => {
+    let before = if kind <= OLD_CLOSE { None } else { Some(Revision(input.u64()?)) };
+    let body = match kind {
+        OLD_COMMIT | COMMIT => {
             let millis = input.u64()?;
             let count = input.u32()? as usize;
             let mut ops = Vec::with_capacity(count.min(payload.len()));
             for _ in 0..count {
                 ops.push(decode_op(&mut input)?);
             }
-            Record::Commit { revision, millis, ops }
+            Body::Commit { revision, millis, ops }
         }
-        RESERVE => Record::Reserve(revision),
-        CHECKPOINT => Record::Checkpoint(revision),
-        CLOSE => Record::Close(revision),
+        OLD_RESERVE | RESERVE => Body::Reserve(revision),
+        OLD_CHECKPOINT | CHECKPOINT => Body::Checkpoint(revision),
+        OLD_CLOSE | CLOSE => Body::Close(revision),
         _ => return None,
     };
-    input.0.is_empty().then_some(record)
+    input.0.is_empty().then_some(Record { body, before })
 }
 
 fn decode_op(input: &mut Input<'_>) -> Option<Replay> {

@@ -1,7 +1,7 @@
 //! The journal's reading end: from the files back to the present and its history.
 
-use super::record::Record;
-use super::segment::{self, End, Segment, Step};
+use super::record::{Body, Record};
+use super::segment::{self, Content, End, Segment, Step, Tail};
 use crate::store::history::History;
 use crate::store::keyspace::{Item, Present, redo, swap_in};
 use crate::store::{Revision, StoreError};
@@ -21,6 +21,23 @@ pub(super) struct Base {
     pub covered: Revision,
     /// Where `floor` is before `covered`: what the keys that changed between them held at `floor`.
     pub undo: Option<Undo>,
+    /// There was a commit of this revision.
+    pub witnessed: Revision,
+    /// There is more than the journal, so a journal that is not there is lost.
+    pub needs_journal: bool,
+    pub loss: Loss,
+}
+
+/// What becomes of acknowledged commits that cannot be read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Loss {
+    /// There is no state without them.
+    #[default]
+    Refused,
+    /// Those after this revision are given up, with all that came after them: the state is as before the first of them.
+    GivenUpAfter(Revision),
+    /// They are passed over: the state has everything else, whether it fits together or not.
+    PassedOver,
 }
 
 pub(super) type Undo = HashMap<Arc<str>, Option<Item>>;
@@ -42,6 +59,12 @@ pub(super) struct Replayed {
     pub dirty: HashSet<Arc<str>>,
     /// Damage that `covered` makes good.
     pub holes: Vec<String>,
+    /// What was cut off the end of the journal, as far as can be known before anybody acknowledged it.
+    pub cut: Option<String>,
+    /// What was lost, as [`Loss`] allows.
+    pub lost: Vec<String>,
+    /// Nothing more counts.
+    ended: bool,
     /// The last segment in use, and how it ended.
     pub last: Option<u64>,
     pub end: Option<End>,
@@ -50,6 +73,8 @@ pub(super) struct Replayed {
     past: Option<Undo>,
     floor: Revision,
     covered: Revision,
+    witnessed: Revision,
+    loss: Loss,
     pending: Option<Hole>,
     clock: Clock,
 }
@@ -83,7 +108,11 @@ impl Clock {
 /// # Errors
 /// `Damaged` if acknowledged commits after `base.covered` cannot be read.
 pub(super) fn replay(segments: &[Segment], base: Base) -> Result<Replayed, StoreError> {
+    let journal_is_missing = base.needs_journal && segments.iter().all(|segment| segment.perhaps_unused);
     let mut state = Replayed::new(base);
+    if journal_is_missing {
+        state.hole("the journal is missing".to_owned());
+    }
     let mut previous: Option<u64> = None;
     for (index, segment) in segments.iter().enumerate() {
         let next = segments.get(index + 1);
@@ -96,6 +125,9 @@ pub(super) fn replay(segments: &[Segment], base: Base) -> Result<Replayed, Store
         }
         previous = Some(segment.seq);
         state.segment(segment, next)?;
+        if state.ended {
+            break;
+        }
     }
     state.finish()
 }
@@ -114,6 +146,11 @@ impl Replayed {
             checkpoint: Revision(0),
             dirty: HashSet::new(),
             holes: Vec::new(),
+            cut: None,
+            lost: Vec::new(),
+            ended: false,
+            witnessed: base.witnessed,
+            loss: base.loss,
             last: None,
             end: None,
             floor: base.floor,
@@ -125,35 +162,63 @@ impl Replayed {
 
     fn segment(&mut self, segment: &Segment, next: Option<&Segment>) -> Result<(), StoreError> {
         let used_next = next.and_then(|next| next.head);
-        let bytes = segment.read()?;
-        let name = segment.path.display();
+        let content = segment.read()?;
         let Some(head) = segment.head else {
-            return self.headless(segment, &bytes, used_next.is_some());
+            let followed = next.is_some_and(|next| !next.perhaps_unused);
+            return self.headless(segment, &content, followed);
         };
         if self.end.is_none() && head.base > self.floor {
+            let name = segment.path.display();
             self.hole(format!("the journal begins only after revision {} with {name}", head.base.0));
         }
-        self.resolve(Revision(head.base.0 + 1))?;
+        self.resolve(head.base)?;
         self.reserved = self.reserved.max(head.reserved);
         let end = used_next.map(|head| usize::try_from(head.previous_end).unwrap_or(usize::MAX));
-        self.scan(segment, &bytes, end)
+        self.scan(segment, &content, end)?;
+        self.judge_end(segment, &content, end.is_some());
+        Ok(())
     }
 
-    /// A segment whose header cannot be read: never used if nothing intact is in it and nothing follows.
-    fn headless(&mut self, segment: &Segment, bytes: &[u8], followed: bool) -> Result<(), StoreError> {
-        let mut used = followed;
-        segment::scan(segment.seq, bytes, None, |_| used = true);
-        let blank = segment::scan(segment.seq, bytes, None, |_| {});
-        if !used && !blank.torn {
+    /// A segment whose header cannot be read. In a store of the first layout it was never used unless something in it, or
+    /// a later segment, vouches for it.
+    fn headless(&mut self, segment: &Segment, content: &Content, followed: bool) -> Result<(), StoreError> {
+        if segment.perhaps_unused && !followed && !segment::vouches_for_itself(segment.seq, &content.bytes) {
+            let mut used = false;
+            let end = segment::scan(segment.seq, &content.bytes, None, |_| used = true);
+            if used || end.tail != Tail::Clean {
+                let path = segment.path.display();
+                self.cut = Some(format!("the first group of {path}, whose header never reached the disk"));
+            }
             return Ok(());
         }
         self.hole(format!("{} has a damaged header", segment.path.display()));
-        self.scan(segment, bytes, None)
+        self.scan(segment, content, None)?;
+        self.judge_end(segment, content, false);
+        Ok(())
     }
 
-    fn scan(&mut self, segment: &Segment, bytes: &[u8], end: Option<usize>) -> Result<(), StoreError> {
+    /// What is missing behind the last record that can be read may have been acknowledged, unless the next segment or a
+    /// clean stop says that the journal ended before.
+    fn judge_end(&mut self, segment: &Segment, content: &Content, told: bool) {
+        let name = segment.path.display();
+        let wrong_size = segment.head.is_some() && segment.has_wrong_size();
+        let text = match (wrong_size, content.unreadable.first()) {
+            (true, _) => format!("{name} has a wrong size ({} bytes)", segment.size),
+            (false, Some(at)) => format!("the disk cannot read {name} at offset {at}"),
+            (false, None) => return,
+        };
+        let unsure = self.end.is_some_and(|end| content.is_unsure_at(end));
+        if unsure && !told && self.closed.is_none() {
+            self.cut = None;
+            self.hole(text);
+        } else {
+            self.holes.push(text);
+        }
+    }
+
+    fn scan(&mut self, segment: &Segment, content: &Content, end: Option<usize>) -> Result<(), StoreError> {
         let mut result = Ok(());
-        let end = segment::scan(segment.seq, bytes, end, |step| {
+        let end = segment::scan(segment.seq, &content.bytes, end, |step| {
             if result.is_err() {
                 return;
             }
@@ -166,6 +231,7 @@ impl Replayed {
         });
         self.end = Some(end);
         self.last = Some(segment.seq);
+        self.cut = cut_off(segment, end);
         result
     }
 
@@ -173,31 +239,54 @@ impl Replayed {
         self.pending.get_or_insert(Hole { at, after: self.newest });
     }
 
-    /// The next intact commit, or the first that can follow, has this revision: is what lies between known anyway?
-    fn resolve(&mut self, next: Revision) -> Result<(), StoreError> {
+    /// What was in the hole has this revision at most: is it known anyway, or is there no room for a commit?
+    fn resolve(&mut self, upto: Revision) -> Result<(), StoreError> {
         let Some(hole) = self.pending.take() else { return Ok(()) };
-        if self.covered.0 + 1 < next.0 {
-            return Err(hole.lost(Some(next), self.covered));
+        if upto > self.covered && upto > hole.after {
+            return self.lose(&hole, Some(upto));
         }
         self.holes.push(hole.at);
         Ok(())
     }
 
+    fn lose(&mut self, hole: &Hole, upto: Option<Revision>) -> Result<(), StoreError> {
+        let lost = hole.lost(upto, self.covered);
+        match self.loss {
+            Loss::PassedOver => {}
+            Loss::GivenUpAfter(allowed) if hole.after >= allowed => self.ended = true,
+            _ => {
+                let way_out = hole.after.0;
+                return Err(StoreError::Damaged(format!(
+                    "{lost}. `coracle db repair --accept-loss-after {way_out}` keeps what was there before; `coracle db \
+                     repair --salvage` keeps all that can be read, whether it fits together or not; or put a copy of \
+                     the data directory back"
+                )));
+            }
+        }
+        self.lost.push(lost);
+        Ok(())
+    }
+
     fn record(&mut self, record: Record) -> Result<(), StoreError> {
+        if let Some(upto) = record.bound() {
+            self.resolve(upto)?;
+        }
+        if self.ended {
+            return Ok(());
+        }
         self.closed = None;
         if let Some(revision) = record.revision() {
-            self.resolve(revision)?;
             self.journal_newest = self.journal_newest.max(revision);
         }
-        match record {
-            Record::Reserve(upto) => self.reserved = self.reserved.max(upto),
-            Record::Checkpoint(revision) => self.checkpoint = self.checkpoint.max(revision),
-            Record::Close(revision) => {
-                self.reserved = revision;
-                self.closed = Some(revision);
+        match record.body {
+            Body::Reserve(upto) => self.reserved = self.reserved.max(upto),
+            Body::Checkpoint(tree) => self.checkpoint = self.checkpoint.max(tree),
+            Body::Close(at) => {
+                self.reserved = at;
+                self.closed = Some(at);
             }
-            Record::Commit { revision, .. } if revision <= self.newest => {}
-            Record::Commit { revision, millis, ops } => {
+            Body::Commit { revision, .. } if revision <= self.newest => {}
+            Body::Commit { revision, millis, ops } => {
                 if revision > self.covered {
                     self.compare();
                     self.dirty.extend(ops.iter().map(|op| op.key.clone()));
@@ -220,8 +309,13 @@ impl Replayed {
     }
 
     fn finish(mut self) -> Result<Self, StoreError> {
+        if !self.ended && self.newest.max(self.covered) < self.witnessed {
+            self.cut = None;
+            self.hole("the journal ends too early".to_owned());
+        }
         if let Some(hole) = self.pending.take() {
-            return Err(hole.lost(None, self.covered));
+            let upto = Some(self.witnessed).filter(|witnessed| *witnessed > hole.after);
+            self.lose(&hole, upto)?;
         }
         self.compare();
         Ok(self)
@@ -266,12 +360,26 @@ fn swap_past(
 }
 
 impl Hole {
-    fn lost(self, next: Option<Revision>, covered: Revision) -> StoreError {
-        let before = next.map_or_else(|| "the end".to_owned(), |next| format!("revision {}", next.0));
-        StoreError::Damaged(format!(
-            "{}: acknowledged commits after revision {} and before {before} cannot be read, and the checkpoint reaches \
-             only to revision {}; restore a backup into an empty directory",
+    fn lost(&self, upto: Option<Revision>, covered: Revision) -> String {
+        let upto = upto.map_or_else(|| "the end".to_owned(), |upto| format!("revision {}", upto.0));
+        format!(
+            "{}: acknowledged commits after revision {} and up to {upto} cannot be read, and the checkpoint reaches \
+             only to revision {}",
             self.at, self.after.0, covered.0
-        ))
+        )
+    }
+}
+
+/// What stood behind the last acknowledged record of the segment that was written last.
+fn cut_off(segment: &Segment, end: End) -> Option<String> {
+    let place = format!("{} from offset {}", segment.path.display(), end.offset);
+    match end.tail {
+        Tail::Clean => None,
+        Tail::Broken => Some(format!("a record that is not whole, in {place}")),
+        Tail::Torn { records, newest } => {
+            let upto = newest
+                .map_or_else(String::new, |newest| format!(" with commits up to revision {}", newest.0));
+            Some(format!("a torn group, of which {records} records{upto} are whole, in {place}"))
+        }
     }
 }

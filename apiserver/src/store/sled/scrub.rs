@@ -10,6 +10,7 @@ use super::direct::wake;
 use super::disk;
 use super::queue::Shared;
 use super::recover::TREE_BAD;
+use super::repair;
 use crate::store::{Revision, StoreError};
 use parking_lot::Mutex;
 use std::io;
@@ -73,7 +74,7 @@ impl Committer {
         }
         let reserved = self.journal.reserved();
         let begun = self.journal.start_afresh().and_then(|()| {
-            self.batch.reserve(reserved);
+            self.batch.reserve(reserved, self.newest);
             self.write(reserved)
         });
         if let Err(error) = begun {
@@ -110,7 +111,8 @@ impl Committer {
 fn leave(dir: &Path, mark: &str) -> io::Result<()> {
     for entry in std::fs::read_dir(dir)? {
         let entry = entry?;
-        if entry.file_name().to_str().is_some_and(|name| name.starts_with(TREE_BAD)) {
+        let aside = |name: &str| name.starts_with(TREE_BAD) || name.starts_with(repair::ASIDE);
+        if entry.file_name().to_str().is_some_and(aside) {
             std::fs::remove_dir_all(entry.path())?;
         }
     }

@@ -11,6 +11,7 @@ use super::record::{Input, put_u64};
 use crate::store::Revision;
 use crate::store::keyspace::{Item, Present};
 use bytes::Bytes;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -29,6 +30,8 @@ const PART_BYTES: usize = 4 << 20;
 /// Each frees up to 512 of the pages that sled has replaced; a batch replaces some thousands, and for what is not there
 /// it takes no time.
 const SWEEPS: usize = 2048;
+/// Values that are read between two questions whether to stop: a millisecond's work.
+const STOP_EVERY: u32 = 256;
 /// Sorts before every key.
 const META: &[u8] = b"\0meta";
 const FORMAT: u64 = 1;
@@ -43,6 +46,8 @@ pub(super) enum TreeError {
     Panic(String),
     #[error("{0}")]
     Disagrees(String),
+    #[error("the store is being closed")]
+    Stopped,
 }
 
 impl TreeError {
@@ -76,6 +81,18 @@ pub(super) fn load(dir: &Path) -> Result<Loaded, TreeError> {
     })
 }
 
+/// Reads and checks all of it, keeping nothing, until it is to stop.
+pub(super) fn verify(dir: &Path, stop: impl Fn() -> bool) -> Result<(), TreeError> {
+    guarded(|| {
+        let mut count = 0_u32;
+        let sink = |_: &str, _| {
+            count += 1;
+            if count.is_multiple_of(STOP_EVERY) && stop() { Err(TreeError::Stopped) } else { Ok(()) }
+        };
+        each(&open(dir)?, sink).map(drop)
+    })
+}
+
 /// Brings the tree up to `revision`: `changes` are the keys that differ from what it holds, with what they hold now,
 /// and `present` is the whole state, of which only the digest is taken. All in one batch.
 pub(super) fn update<'a>(
@@ -90,7 +107,7 @@ pub(super) fn update<'a>(
         for (key, item) in changes {
             change(&db, &mut batch, key, item)?;
         }
-        batch.insert(META, meta(present, revision));
+        batch.insert(META, Tally::of(present).meta(revision));
         db.apply_batch(batch)?;
         settle(&db, dir)
     })
@@ -113,7 +130,7 @@ pub(super) fn build(dir: &Path, present: &Present, revision: Revision) -> Result
                 bytes = 0;
             }
         }
-        batch.insert(META, meta(present, revision));
+        batch.insert(META, Tally::of(present).meta(revision));
         db.apply_batch(batch)?;
         settle(&db, dir)
     })
@@ -227,31 +244,65 @@ fn checksum(key: &str, item: &Item) -> u32 {
     crc32c::crc32c_append(crc, &item.value)
 }
 
-/// A sum over all keys that two different states practically never share. It names every key's revision, and one
-/// revision of a key has one value only.
-pub(super) fn digest(present: &Present) -> u64 {
-    let of = |(key, item): &(&Arc<str>, &Item)| {
-        let low = crc32c::crc32c_append(crc32c::crc32c(key.as_bytes()), &item.modified.0.to_le_bytes());
-        let high = crc32c::crc32c_append(crc32c::crc32c(&item.modified.0.to_be_bytes()), key.as_bytes());
-        (u64::from(high) << 32 | u64::from(low)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
-    };
-    present.iter().map(|entry| of(&entry)).fold(0, u64::wrapping_add)
+/// The number of keys, and a sum over all of them that two different states practically never share: it names every key's
+/// revision, and one revision of a key has one value only.
+#[derive(Default)]
+struct Tally {
+    count: u64,
+    digest: u64,
 }
 
-fn meta(present: &Present, revision: Revision) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(40);
-    for field in [FORMAT, revision.0, present.len() as u64, digest(present)] {
-        put_u64(&mut bytes, field);
+impl Tally {
+    fn of(present: &Present) -> Self {
+        let mut tally = Self::default();
+        for (key, item) in present {
+            tally.add(key, item.modified);
+        }
+        tally
     }
-    let crc = crc32c::crc32c(&bytes);
-    put_u64(&mut bytes, u64::from(crc));
-    bytes
+
+    fn add(&mut self, key: &str, modified: Revision) {
+        let low = crc32c::crc32c_append(crc32c::crc32c(key.as_bytes()), &modified.0.to_le_bytes());
+        let high = crc32c::crc32c_append(crc32c::crc32c(&modified.0.to_be_bytes()), key.as_bytes());
+        let of_key = (u64::from(high) << 32 | u64::from(low)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.count += 1;
+        self.digest = self.digest.wrapping_add(of_key);
+    }
+
+    fn meta(&self, revision: Revision) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(40);
+        for field in [FORMAT, revision.0, self.count, self.digest] {
+            put_u64(&mut bytes, field);
+        }
+        let crc = crc32c::crc32c(&bytes);
+        put_u64(&mut bytes, u64::from(crc));
+        bytes
+    }
 }
 
 fn read(db: &::sled::Db) -> Result<Loaded, TreeError> {
-    let mut loaded = Loaded::default();
+    let mut present = Present::new();
+    let revision = each(db, |key, item| {
+        present.insert(Arc::from(key), item);
+        Ok(())
+    })?;
+    Ok(Loaded { present, revision })
+}
+
+/// Hands over all that the tree holds, one by one, and checks all of it; returns as of which revision it is. What was handed
+/// over counts for nothing if it fails.
+fn each(
+    db: &::sled::Db,
+    mut sink: impl FnMut(&str, Item) -> Result<(), TreeError>,
+) -> Result<Revision, TreeError> {
     let mut value: Option<(String, Pieces)> = None;
-    let mut expected = None;
+    let (mut expected, mut tally) = (None, Tally::default());
+    let mut whole = |value: Option<(String, Pieces)>| -> Result<(), TreeError> {
+        let Some((key, pieces)) = value else { return Ok(()) };
+        let item = finish(&key, &pieces)?;
+        tally.add(&key, item.modified);
+        sink(&key, item)
+    };
     for entry in db.iter() {
         let (name, piece) = entry?;
         if &*name == META {
@@ -264,18 +315,74 @@ fn read(db: &::sled::Db) -> Result<Loaded, TreeError> {
             _ if index > 0 => {
                 return Err(TreeError::Disagrees("the first piece of a value is missing".into()));
             }
-            _ => finish(&mut loaded.present, value.replace((key.to_owned(), Pieces::One(piece))))?,
+            _ => whole(value.replace((key.to_owned(), Pieces::One(piece))))?,
         }
     }
-    finish(&mut loaded.present, value)?;
+    whole(value)?;
     let Some(expected) = expected else {
         return Err(TreeError::Disagrees("it does not say as of which revision it is".into()));
     };
-    loaded.revision = Input(expected.get(8..).unwrap_or_default()).u64().map(Revision).unwrap_or_default();
-    if meta(&loaded.present, loaded.revision) != expected {
+    let revision = Input(expected.get(8..).unwrap_or_default()).u64().map(Revision).unwrap_or_default();
+    if tally.meta(revision) != expected {
         return Err(TreeError::Disagrees("it does not hold what it says it holds".into()));
     }
-    Ok(loaded)
+    Ok(revision)
+}
+
+/// What is left of a damaged tree.
+#[derive(Default)]
+pub(super) struct Salvaged {
+    /// Values that are whole, which need not be of one time.
+    pub present: Present,
+    /// What is not, in words.
+    pub lost: Vec<String>,
+}
+
+/// Reads value by value what is intact.
+pub(super) fn salvage(dir: &Path) -> Salvaged {
+    let (mut values, mut expected) = (BTreeMap::<String, Vec<(u16, ::sled::IVec)>>::new(), None);
+    let read = guarded(|| {
+        for entry in open(dir)?.iter() {
+            let (name, piece) = entry?;
+            if &*name == META {
+                expected = Input(piece.get(16..).unwrap_or_default()).u64();
+            } else if let Some((key, index)) = split(&name) {
+                values.entry(key.to_owned()).or_default().push((index, piece));
+            }
+        }
+        Ok(())
+    });
+    let mut found = Salvaged::default();
+    if let Err(error) = read {
+        found.lost.push(format!("what sled has no more ({error})"));
+    }
+    for (key, parts) in values {
+        match joined(&key, parts) {
+            Ok(item) => drop(found.present.insert(Arc::from(key), item)),
+            Err(error) => found.lost.push(error.to_string()),
+        }
+    }
+    let left = found.present.len() as u64;
+    match expected {
+        Some(count) if count <= left => {}
+        Some(count) => found.lost.push(format!("{} of {count} objects of the checkpoint", count - left)),
+        None => found
+            .lost
+            .push(format!("the checkpoint but for {left} objects; it no longer says how many it had")),
+    }
+    found
+}
+
+fn joined(key: &str, parts: Vec<(u16, ::sled::IVec)>) -> Result<Item, TreeError> {
+    let mut parts = parts.into_iter();
+    let Some((0, first)) = parts.next() else {
+        return Err(TreeError::Disagrees(format!("{key}: its first piece is missing")));
+    };
+    let mut pieces = Pieces::One(first);
+    for (index, piece) in parts {
+        pieces.add(index, &piece)?;
+    }
+    finish(key, &pieces)
 }
 
 /// What was read of a value. Most have one piece, which is copied once only.
@@ -310,8 +417,7 @@ fn split(name: &[u8]) -> Option<(&str, u16)> {
     (tail[0] == 0).then_some((key, u16::from_be_bytes([tail[1], tail[2]])))
 }
 
-fn finish(present: &mut Present, value: Option<(String, Pieces)>) -> Result<(), TreeError> {
-    let Some((key, pieces)) = value else { return Ok(()) };
+fn finish(key: &str, pieces: &Pieces) -> Result<Item, TreeError> {
     let mut input = Input(pieces.bytes());
     let (Some(created), Some(modified), Some(crc)) = (input.u64(), input.u64(), input.u64()) else {
         return Err(TreeError::Disagrees(format!("{key} is cut short")));
@@ -321,9 +427,8 @@ fn finish(present: &mut Present, value: Option<(String, Pieces)>) -> Result<(), 
         created: Revision(created),
         modified: Revision(modified),
     };
-    if u64::from(checksum(&key, &item)) != crc {
+    if u64::from(checksum(key, &item)) != crc {
         return Err(TreeError::Disagrees(format!("{key} is damaged")));
     }
-    present.insert(Arc::from(key), item);
-    Ok(())
+    Ok(item)
 }
