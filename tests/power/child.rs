@@ -3,7 +3,7 @@
 use crate::Error;
 use crate::lines::{Found, Kind, Line, Part, Seen};
 use crate::values::{self, Values};
-use coracle_apiserver::store::sled::{Options, SledStore};
+use coracle_apiserver::store::sled::{IncidentKind, Options, SledStore};
 use coracle_apiserver::store::{
     Commit, Durability, Guard, KeyValue, Op, Range, Revision, Store, StoreError, Txn,
 };
@@ -145,8 +145,12 @@ async fn serve(task: Task, store: Arc<SledStore>, micros: u64) -> Result<ExitCod
 async fn report(task: &Task, store: &SledStore, micros: u64, told: usize) -> Result<(), Error> {
     let (revision, oldest) = (store.revision(), store.oldest());
     let mut lines = vec![Line::Ready { micros, revision: revision.0, oldest: oldest.0 }];
-    let incidents =
-        store.report().incidents.into_iter().take(told).filter(|incident| incident.kind.is_error());
+    let incidents = store
+        .report()
+        .incidents
+        .into_iter()
+        .take(told)
+        .filter(|incident| incident.kind != IncidentKind::Writable);
     lines.extend(incidents.map(|incident| Line::Incident(format!("{:?} {}", incident.kind, incident.text))));
     replay(store, oldest, &mut lines);
     let listing = store.range(Range::default()).await?;
@@ -224,7 +228,7 @@ async fn incidents(store: Arc<SledStore>, told: usize) {
     let mut incidents = store.incidents();
     for count in 1.. {
         let incident = incidents.next().await;
-        if count > told && incident.kind.is_error() {
+        if count > told && incident.kind != IncidentKind::Writable {
             tell(&[Line::Incident(format!("{:?} {}", incident.kind, incident.text))]);
         }
     }

@@ -111,7 +111,14 @@ fn parent(settings: &Settings) -> Result<ExitCode, Error> {
     let dir = tempfile::tempdir()?;
     let path = dir.path().join("disk");
     std::fs::create_dir(&path)?;
-    let mounted = fuse::Mounted::new(&path)?;
+    let mounted = match fuse::Mounted::new(&path) {
+        // In a container, root may be root and still not mount.
+        Err(error) if error.downcast_ref() == Some(&nix::errno::Errno::EPERM) => {
+            println!("skipped: mounting a disk needs CAP_SYS_ADMIN");
+            return Ok(ExitCode::SUCCESS);
+        }
+        other => other?,
+    };
     println!("seed {}", settings.seed);
     let mut run = Run {
         settings,
