@@ -341,6 +341,18 @@ impl Oracle {
         None
     }
 
+    /// Whether a key held at a revision what a volatile write had put there.
+    fn was_volatile(&self, name: &str, (modified, number): (Rev, Number), at: Rev) -> bool {
+        let Some(write) = self.writes.get(&number) else { return false };
+        let newer =
+            self.keys.get(name).and_then(|key| key.then(at)).is_none_or(|(synced, _)| synced < modified);
+        write.kind == Kind::Volatile
+            && write.revision == Some(modified)
+            && write.parts.iter().any(|part| part.key == name)
+            && modified <= at
+            && newer
+    }
+
     fn listed_then(&mut self, at: Rev) {
         let told = std::mem::take(&mut self.start.then);
         let expected: BTreeMap<String, (Rev, Number)> = self
@@ -350,7 +362,16 @@ impl Oracle {
             .filter_map(|(name, key)| key.then(at).map(|(rev, held)| (name.clone(), (rev, held.number))))
             .collect();
         let sure = |name: &String| self.keys.get(name).is_none_or(|key| at >= key.unsure);
-        let told: BTreeMap<_, _> = told.into_iter().filter(|(name, _)| sure(name)).collect();
+        // What it truly held then, had it not been volatile, is as good.
+        let volatile = |(name, is): &(String, (Rev, Number))| self.was_volatile(name, *is, at);
+        let told: BTreeMap<String, (Rev, Number)> = told
+            .into_iter()
+            .filter(|(name, _)| sure(name))
+            .map(|entry| match expected.get(&entry.0) {
+                Some(synced) if volatile(&entry) => (entry.0, *synced),
+                _ => entry,
+            })
+            .collect();
         if told != expected {
             let wrong = |(name, is): (&String, &(Rev, Number))| {
                 (expected.get(name) != Some(is))
@@ -431,5 +452,16 @@ mod tests {
             "listed 9",
         ];
         assert_eq!(faults(&[&batched[..], &followed[..]].concat()), [What::Lost]);
+    }
+
+    #[test]
+    fn the_past_may_show_what_was_volatile() {
+        let held =
+            ["begin 1 Synced put h./1 1 1 7", "acked 1 5", "begin 2 Volatile put h./1 2 1 8", "acked 2 6"];
+        let now = ["ready 9 9 5", "object h./1 5 5 1 1 7", "listed 9"];
+        let then = |line| faults(&[&held[..], &now[..], &[line, "listed-then 6"]].concat());
+        assert_eq!(then("then h./1 5 1"), []);
+        assert_eq!(then("then h./1 6 2"), []);
+        assert_eq!(then("then h./1 7 2"), [What::Gap]);
     }
 }
