@@ -8,6 +8,7 @@ mod joining;
 mod killed;
 mod nodes;
 mod pods;
+mod power;
 
 use coracle_tests::{Cluster, Shell};
 use std::collections::BTreeSet;

@@ -256,7 +256,7 @@ impl Committer {
     fn stage(&mut self, draft: &mut Draft, txn: &Txn) -> Result<Revision, StoreError> {
         let volatile = txn.durability == Durability::Volatile;
         if let Some(why) = self.shared.read_only.lock().clone()
-            && (!volatile || draft.revision >= self.journal.reserved())
+            && (!volatile || self.journal.end_is_unsure() || draft.revision >= self.journal.reserved())
         {
             return Err(StoreError::ReadOnly(why));
         }

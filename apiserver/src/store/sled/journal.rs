@@ -57,6 +57,9 @@ pub(super) struct Journal {
     newest: Revision,
     reserved: Revision,
     next: Option<JoinHandle<io::Result<File>>>,
+    /// A group whose writing failed may lie at the last segment's end, and come back after a crash, until the next segment
+    /// says where that one ends.
+    unsure: bool,
     pub written: u64,
     pub syncs: u64,
 }
@@ -74,6 +77,7 @@ impl Journal {
             next: None,
             written: 0,
             syncs: 0,
+            unsure: false,
         };
         resume.unused.iter().try_for_each(|path| remove(path))?;
         let Some((head, end, size)) = resume.last else {
@@ -103,6 +107,11 @@ impl Journal {
     /// Revisions up to this one may be used without being in the journal.
     pub fn reserved(&self) -> Revision {
         self.reserved
+    }
+
+    /// Whether revisions that were refused may come back after a crash: until then none of them may mean something else.
+    pub fn end_is_unsure(&self) -> bool {
+        self.unsure
     }
 
     /// Bytes that a group may have so that it still goes into the segment at hand; a full one takes anything, because
@@ -153,7 +162,9 @@ impl Journal {
             self.last_seq = active.head.seq;
             self.last_end = active.offset;
         }
+        self.unsure = true;
         active.write(batch)?;
+        self.unsure = false;
         self.last_end = active.offset;
         Ok(())
     }
