@@ -124,8 +124,10 @@ impl Puller {
                 pulled = this.pull_in_turn(&name, login, sandbox, asked) => Some(pulled),
                 () = abandoned => None,
             };
-            // The caller may have gone.
-            let _ = pulled.map(|pulled| answer.send(pulled));
+            if let Some(pulled) = pulled {
+                // The caller may have gone.
+                let _ = answer.send(pulled);
+            }
         });
         answered.await.unwrap_or_else(|_| Err(failed("the pull broke off".to_owned())))
     }

@@ -7,7 +7,7 @@ use super::plan::is_sidecar;
 use super::stubborn::{EndError, patiently};
 use super::worker::Worker;
 use crate::container::sandbox;
-use crate::cri::{Calls, Result};
+use crate::cri::{Calls, Result, RuntimeError};
 use crate::kubelet::Kubelet;
 use crate::probe::{Action, Outcome};
 use crate::static_pods::is_static;
@@ -49,6 +49,10 @@ impl Worker {
                 let left = grace.saturating_sub(started.elapsed()).max(MIN_GRACE.min(grace));
                 stopped = stopped.and(self.stop(id, name, left).await);
             }
+        }
+        if matches!(stopped, Err(RuntimeError::Timeout { .. })) {
+            // More of the same would only put off what helps.
+            return stopped;
         }
         if self.calls.underway() {
             // The way back of what was begun is the next look's to know.

@@ -67,7 +67,7 @@ const PODS_OF_A_SET: usize = 20;
 /// One pod of each state, or several where they come so, all with `n` behind their names.
 fn set(n: usize) -> String {
     let mut all = String::new();
-    let mut add = |manifest: String| write!(all, "{manifest}\n---\n").expect("writing to a string");
+    let mut add = |manifest: String| writeln!(all, "{manifest}\n---").expect("writing to a string");
     let spec = |manifest: String, fields: &str| {
         manifest.replace("  containers:", &format!("  {fields}\n  containers:"))
     };
@@ -126,8 +126,7 @@ fn begin(shell: &Shell, namespace: &str, copies: usize) -> Vec<Background> {
     shell.ok(&format!("kubectl create namespace {namespace}"));
     let within = format!("-n {namespace}");
     shell.until(&format!("kubectl get serviceaccount default {within} -o name"), "serviceaccount/default");
-    let all: String = (1..=copies).map(set).collect();
-    apply(shell, &within, &all);
+    (1..=copies).for_each(|n| apply(shell, &within, &set(n)));
     let mut sessions = Vec::new();
     let kubectl = |line: String| format!("kubectl {within} {line}");
     for n in 1..=copies {
@@ -186,8 +185,8 @@ fn held(shell: &Shell) -> Vec<String> {
     let lines = [
         "ctr -n k8s.io containers ls -q",
         "ctr -n k8s.io tasks ls -q",
-        "pgrep -a containerd-shim | cut -d' ' -f2- || true",
-        "find /sys/fs/cgroup -type d -path '*kubepods*' -name 'pod*'",
+        "pgrep -a containerd-shim | grep -v defunct | cut -d' ' -f2- || true",
+        "find /sys/fs/cgroup -type d -path '*kubepods*' -name 'pod*' 2>/dev/null || true",
         "awk '$5 ~ \"^/(var/lib/coracle|run/containerd|run/netns)\" {print $5}' /proc/self/mountinfo",
         "ls /run/netns /var/lib/coracle/kubelet/pods /var/log/pods 2>/dev/null || true",
     ];
