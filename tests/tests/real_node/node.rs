@@ -227,7 +227,7 @@ impl<'a> Steps<'a> {
                 }
             }
         };
-        std::thread::scope(|scope| (0..TOGETHER).for_each(|_| drop(scope.spawn(&work))));
+        std::thread::scope(|scope| (0..TOGETHER).for_each(|_| drop(scope.spawn(work))));
         let mut failures = failures.into_inner().expect("steps panic elsewhere");
         for (name, step) in self.alone {
             if !node.takes(&name, step) {
