@@ -94,6 +94,7 @@ struct File {
     eviction_max_pod_grace_period: Option<u32>,
     eviction_pressure_transition_period: Option<String>,
     streaming_connection_idle_timeout: Option<Time>,
+    max_pods: Option<i64>,
     pod_pids_limit: Option<i64>,
     seccomp_default: Option<bool>,
     protect_kernel_defaults: Option<bool>,
@@ -104,6 +105,7 @@ struct File {
 impl File {
     fn kubelet(&mut self) -> NodeConfiguration {
         NodeConfiguration {
+            max_pods: self.max_pods,
             pod_pids_limit: self.pod_pids_limit,
             seccomp_default: self.seccomp_default,
             protect_kernel_defaults: self.protect_kernel_defaults,

@@ -5,6 +5,9 @@ use coracle_kubelet::config::{NodeConfiguration, NodeSettings};
 
 #[derive(Args, Clone, Debug, Default)]
 pub struct KubeletArgs {
+    /// Pods that the node takes [default: 110]
+    #[arg(long, value_name = "N")]
+    pub max_pods: Option<i64>,
     /// Processes and threads that one pod may have; -1 for no limit [default: 4096]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub pod_max_pids: Option<i64>,
@@ -28,6 +31,7 @@ impl KubeletArgs {
     /// A flag wins over the file's field. Mistakes go to `mistakes`.
     pub fn settings(self, file: NodeConfiguration, mistakes: &mut Vec<String>) -> NodeSettings {
         let written = NodeConfiguration {
+            max_pods: self.max_pods.or(file.max_pods),
             pod_pids_limit: self.pod_max_pids.or(file.pod_pids_limit),
             seccomp_default: self.seccomp_default.or(file.seccomp_default),
             protect_kernel_defaults: self.protect_kernel_defaults.or(file.protect_kernel_defaults),
@@ -60,6 +64,8 @@ mod tests {
             "-1",
             "--seccomp-default=false",
             "--protect-kernel-defaults",
+            "--max-pods",
+            "250",
         ];
         let Command::Server(args) = Cli::parse_from(line).command else { panic!("another command") };
         let file = NodeConfiguration {
@@ -70,6 +76,7 @@ mod tests {
         let mut mistakes = Vec::new();
         let settings = args.kubelet.settings(file, &mut mistakes);
         assert_eq!((settings.pod_pids_limit, settings.seccomp_default), (None, Some(false)));
+        assert_eq!(settings.max_pods, 250);
         assert!(settings.protect_kernel_defaults && mistakes.is_empty(), "{mistakes:?}");
         let policy = settings.configuration().image_pull_credentials_verification_policy;
         assert_eq!(policy.as_deref(), Some("AlwaysVerify"));

@@ -49,9 +49,16 @@ pub async fn run_kubelet(
         };
         Ok(coracle_kubelet::server::run(context, server, pods).await?)
     };
+    let mut run = std::pin::pin!(built.run());
     tokio::select! {
-        served = serve => served,
-        () = built.run() => Ok(()),
+        served = serve => {
+            if served.is_ok() {
+                // Told to stop, as the kubelet is, which has calls to bring to their end.
+                run.await;
+            }
+            served
+        }
+        () = &mut run => Ok(()),
     }
 }
 
@@ -61,7 +68,6 @@ fn configz(settings: &coracle_kubelet::Config) -> serde_json::Value {
         "clusterDNS": settings.cluster_dns,
         "clusterDomain": settings.cluster_domain,
         "containerRuntimeEndpoint": settings.runtime_endpoint,
-        "maxPods": settings.max_pods,
         "port": settings.port,
         "staticPodPath": settings.static_pods_dir(),
         "streamingConnectionIdleTimeout": coracle_api::duration::written(settings.streaming_connection_idle_timeout),

@@ -27,7 +27,6 @@ pub struct Config {
     pub cluster_domain: String,
     /// Directory of static pod manifests; `None` means `<data_dir>/static-pods`.
     pub static_pod_path: Option<PathBuf>,
-    pub max_pods: u32,
     /// The port of the kubelet's own server, for `status.daemonEndpoints`.
     pub port: u16,
     /// Labels beside the well-known ones.
@@ -65,7 +64,6 @@ impl Config {
             cluster_dns: vec![IpAddr::from([10, 43, 0, 10])],
             cluster_domain: "cluster.local".to_owned(),
             static_pod_path: None,
-            max_pods: 110,
             port: 10250,
             node_labels: Vec::new(),
             lease_renew_interval: Duration::from_secs(10),

@@ -4,6 +4,7 @@ use crate::config::Config;
 use crate::container::resources::NodeResources;
 use crate::container::security::Confinement;
 use crate::cri::Runtime;
+use crate::cri::shims::Shims;
 use crate::eviction::observe::Observer;
 use crate::images::gc::Images;
 use crate::images::pull::Puller;
@@ -23,6 +24,7 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
+use tokio_util::task::TaskTracker;
 
 /// A pod in the register.
 #[derive(Clone)]
@@ -50,6 +52,9 @@ pub struct Kubelet {
     pub config: Config,
     pub client: kube::Client,
     pub runtime: Arc<dyn Runtime>,
+    /// All calls that change something in the runtime and have not come to their end.
+    pub calls: TaskTracker,
+    pub shims: Arc<dyn Shims>,
     pub volumes: Volumes,
     pub objects: Arc<ObjectCache>,
     pub puller: Puller,

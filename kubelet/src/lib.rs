@@ -8,6 +8,7 @@ mod eviction;
 pub mod images;
 mod kubelet;
 mod logs;
+mod lost_shims;
 mod manager;
 mod node;
 pub mod objects;

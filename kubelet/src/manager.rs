@@ -1,12 +1,14 @@
 //! From the API server's pods to workers: who runs here, who no longer does, what the runtime has to say.
 
-use crate::cri::{Runtime, api};
+use crate::cri::{Calls, Runtime, api};
 use crate::kubelet::{Kubelet, Register, Slot, Slots};
 use crate::pod::admit::{self, Refusal, Situation, Verdict};
+use crate::pod::cgroups;
 use crate::pod::ending::{self, Eviction};
 use crate::pod::inbox::Inbox;
 use crate::pod::labels;
 use crate::pod::observed::{Observed, observe};
+use crate::pod::stubborn::{EndError, Stubborn, patiently};
 use crate::pod::worker::Worker;
 use crate::static_pods::{self, is_mirror};
 use coracle_client::informer::{all_of, decode};
@@ -292,22 +294,37 @@ async fn remove_orphans(kubelet: Arc<Kubelet>, known: HashSet<String>) {
     // A pod that came meanwhile has a worker by now.
     let alive = |uid: &String| known.contains(uid) || kubelet.register.lock().contains_key(uid);
     let removals = uids.iter().filter(|uid| !alive(uid)).map(async |uid| {
-        if let Err(error) = remove_orphan(&kubelet, uid).await {
-            tracing::warn!(%uid, %error, "remains of a pod not removed");
+        let calls = Calls::new(kubelet.runtime.clone(), kubelet.calls.clone());
+        let mut stubborn = Stubborn::default();
+        while !kubelet.register.lock().contains_key(uid) {
+            let Err(error) = remove_orphan(&kubelet, &calls, uid, &stubborn).await else { break };
+            let pause = stubborn.failed(&error);
+            let again_ms = pause.as_millis();
+            tracing::warn!(%uid, %error, again_ms, "remains of a pod not removed");
+            tokio::time::sleep(pause).await;
         }
     });
     futures::future::join_all(removals).await;
 }
 
-async fn remove_orphan(kubelet: &Kubelet, uid: &str) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-    let runtime = kubelet.runtime.as_ref();
-    let observed = observe(runtime, uid, &Observed::default()).await?;
+async fn remove_orphan(
+    kubelet: &Kubelet,
+    calls: &Calls,
+    uid: &str,
+    stubborn: &Stubborn,
+) -> Result<(), EndError> {
+    let observed = observe(kubelet.runtime.as_ref(), uid, calls, &Observed::default()).await?;
+    if stubborn.wants_force() {
+        crate::pod::force(kubelet, uid, &observed);
+    }
     tracing::info!(%uid, "removing the remains of a pod that is gone");
-    let stops = observed.running().map(|c| runtime.stop_container(&c.id, ORPHANS_GRACE));
-    futures::future::try_join_all(stops).await?;
-    crate::pod::remove_everything(runtime, &observed).await?;
+    let stops = observed
+        .running()
+        .map(|c| patiently("StopContainer", ORPHANS_GRACE, calls.stop_container(&c.id, ORPHANS_GRACE)));
+    futures::future::join_all(stops).await.into_iter().collect::<Result<(), _>>()?;
+    crate::pod::remove_everything(calls, &observed).await?;
     kubelet.volumes.tear_down(uid)?;
-    Ok(())
+    Ok(cgroups::remove(&kubelet.cgroup_root, uid)?)
 }
 
 /// Tells workers when the runtime has news, by its events or by asking again and again.

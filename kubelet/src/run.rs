@@ -2,6 +2,7 @@
 
 use crate::config::Config;
 use crate::container::security::Confinement;
+use crate::cri::shims::{LinuxShims, Shims};
 use crate::cri::{CriClient, Runtime};
 use crate::eviction::observe::Observer;
 use crate::images::gc::{self, Images};
@@ -16,7 +17,7 @@ use crate::pod::cgroups::{self, PidsLimit};
 use crate::pod::crowded;
 use crate::pod::userns::UserRanges;
 use crate::pods_api::PodsApi;
-use crate::{eviction, logs, manager, node};
+use crate::{eviction, logs, lost_shims, manager, node};
 use coracle_client::{Context, Recorder};
 use coracle_storage::volumes::{LinuxMounter, Mounter, Volumes};
 use k8s_openapi::api::core::v1::Service;
@@ -24,9 +25,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 /// Between looks whether a runtime that was down is there to take images.
 const RETRY: Duration = Duration::from_secs(2);
+/// How long calls that have been begun may take when the kubelet stops; the process gives its components ten seconds. A
+/// container that has minutes to stop is stopped by the next kubelet.
+const LAST_CALLS: Duration = Duration::from_secs(5);
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -43,6 +48,8 @@ pub struct Parts {
     pub runtime: Arc<dyn Runtime>,
     pub mounter: Arc<dyn Mounter>,
     pub importer: Option<Arc<dyn ImageImporter>>,
+    /// What holds containers for the runtime.
+    pub shims: Arc<dyn Shims>,
     /// Where the kernel shows cgroups.
     pub cgroup_root: PathBuf,
 }
@@ -55,6 +62,7 @@ impl Parts {
             runtime: Arc::new(CriClient::new(&config.runtime_endpoint)),
             mounter: Arc::new(LinuxMounter),
             importer: Some(Arc::new(Ctr { address: PathBuf::from(address) })),
+            shims: Arc::new(LinuxShims::new(&config.runtime_endpoint)),
             cgroup_root: PathBuf::from(cgroups::ROOT),
         }
     }
@@ -75,9 +83,11 @@ impl Built {
         self.kubelet.clone()
     }
 
-    /// Runs until stopped. Containers go on running afterwards, and the next kubelet takes them over.
+    /// Runs until stopped. Containers go on running afterwards, and the next kubelet takes them over; what the runtime has
+    /// been told to change has a moment to be changed.
     pub async fn run(self) {
         let Self { kubelet, importer, facts, own, stop } = self;
+        let calls = kubelet.calls.clone();
         let (due, evictions) = tokio::sync::watch::channel(None);
         let runtime = kubelet.runtime.clone();
         tokio::join!(
@@ -88,6 +98,7 @@ impl Built {
             manager::run(kubelet.clone(), stop.clone()),
             manager::follow_runtime(runtime, kubelet.register.clone(), stop.clone()),
             manager::follow_clock(kubelet.clone(), stop.clone()),
+            lost_shims::run(kubelet.clone(), stop.clone()),
             logs::run(kubelet.clone(), stop.clone()),
             crowded::run(kubelet.clone(), stop.clone()),
             stop.run_until_cancelled(async {
@@ -95,6 +106,10 @@ impl Built {
                 kubelet.images.all_kept();
             }),
         );
+        calls.close();
+        if tokio::time::timeout(LAST_CALLS, calls.wait()).await.is_err() {
+            tracing::warn!(calls = calls.len(), "the runtime is left in the middle of calls");
+        }
     }
 }
 
@@ -121,7 +136,7 @@ pub fn build(context: &Context, config: Config, parts: Parts) -> Result<Built, E
         own: node_object,
         apparmor: node::facts::apparmor(),
         client: context.client.clone(),
-        users: users(&pods_dir, config.max_pods),
+        users: users(&pods_dir, config.node.max_pods),
         volumes: Volumes::new(pods_dir, parts.mounter, objects.clone()),
         objects,
         puller: Puller::new(parts.runtime.clone(), Arc::new(records)),
@@ -143,6 +158,8 @@ pub fn build(context: &Context, config: Config, parts: Parts) -> Result<Built, E
         images: Images::default(),
         volume_stats: Arc::default(),
         runtime: parts.runtime,
+        calls: TaskTracker::new(),
+        shims: parts.shims,
         register,
         config,
     };

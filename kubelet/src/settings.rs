@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct NodeConfiguration {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_pods: Option<i64>,
     /// -1 for no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pod_pids_limit: Option<i64>,
@@ -20,6 +22,10 @@ pub struct NodeConfiguration {
     pub preloaded_images_verification_allowlist: Option<Vec<String>>,
 }
 
+/// Pods on the node; upstream's.
+const MAX_PODS: u32 = 110;
+/// Users of pods with their own are 32-bit numbers, of which each pod gets 65536 and the node keeps as many.
+const MOST_PODS: u32 = 65_534;
 /// Processes and threads of one pod. Far more than ordinary programs have, and an eighth of what Linux gives a machine by
 /// default (32768): one pod that forks without end takes neither the node nor the other pods with it. Upstream has no limit
 /// of its own.
@@ -30,6 +36,8 @@ const LEAST_PIDS: i64 = 20;
 /// Checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeSettings {
+    /// How many pods the node takes.
+    pub max_pods: u32,
     /// Processes and threads that a pod may have at once; `None`: any number.
     pub pod_pids_limit: Option<u64>,
     /// Whether a container whose pod names no seccomp profile gets the runtime's. `None`: where the kernel can. Upstream
@@ -43,6 +51,7 @@ pub struct NodeSettings {
 impl Default for NodeSettings {
     fn default() -> Self {
         Self {
+            max_pods: MAX_PODS,
             pod_pids_limit: Some(POD_PIDS_LIMIT),
             seccomp_default: None,
             protect_kernel_defaults: false,
@@ -67,8 +76,14 @@ impl NodeSettings {
                 None
             }
         };
+        let max_pods = written.max_pods.unwrap_or(i64::from(MAX_PODS));
+        let most = u32::try_from(max_pods).ok().filter(|pods| *pods <= MOST_PODS);
+        if most.is_none() {
+            mistakes.push(format!("maxPods: {max_pods} is not between 0 and {MOST_PODS}"));
+        }
         let verification = verification(written, &mut mistakes);
         let settings = Self {
+            max_pods: most.unwrap_or(MAX_PODS),
             pod_pids_limit,
             seccomp_default: written.seccomp_default,
             protect_kernel_defaults: written.protect_kernel_defaults.unwrap_or(false),
@@ -82,6 +97,7 @@ impl NodeSettings {
         let policy = POLICIES.iter().find(|(_, policy)| *policy == self.verification.policy);
         let allowlist = &self.verification.allowlist;
         NodeConfiguration {
+            max_pods: Some(i64::from(self.max_pods)),
             pod_pids_limit: Some(
                 self.pod_pids_limit.and_then(|limit| i64::try_from(limit).ok()).unwrap_or(-1),
             ),
@@ -145,6 +161,7 @@ mod tests {
     #[test]
     fn what_is_written_is_read_and_shown_again() {
         let written = NodeConfiguration {
+            max_pods: Some(250),
             pod_pids_limit: Some(-1),
             seccomp_default: Some(false),
             protect_kernel_defaults: Some(true),
@@ -164,13 +181,16 @@ mod tests {
     #[test]
     fn every_mistake_is_named_at_once() {
         let bad = NodeConfiguration {
+            max_pods: Some(70_000),
             pod_pids_limit: Some(0),
             image_pull_credentials_verification_policy: Some("Sometimes".to_owned()),
             preloaded_images_verification_allowlist: Some(vec!["busybox:1".to_owned(), "UPPER".to_owned()]),
             ..NodeConfiguration::default()
         };
         let text = NodeSettings::read(&bad).unwrap_err().join("\n");
-        for word in ["podPidsLimit: 0", "\"Sometimes\"", "it needs", "\"busybox:1\"", "\"UPPER\""] {
+        for word in
+            ["maxPods: 70000", "podPidsLimit: 0", "\"Sometimes\"", "it needs", "\"busybox:1\"", "\"UPPER\""]
+        {
             assert!(text.contains(word), "{word} is missing from {text}");
         }
     }

@@ -1,6 +1,12 @@
 //! The kubelet against an API server in memory and a runtime that keeps state, with the rights of a node.
 
 #[cfg(test)]
+#[path = "node/cri_socket.rs"]
+mod cri_socket;
+#[cfg(test)]
+#[path = "node/ends.rs"]
+mod ends;
+#[cfg(test)]
 #[path = "node/fake_runtime.rs"]
 mod fake_runtime;
 #[cfg(test)]

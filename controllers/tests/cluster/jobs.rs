@@ -1,7 +1,7 @@
 use crate::cluster;
-use crate::support::{EXIT, World, until_gone, until_list, until_object};
+use crate::support::{EXIT, HOLD, World, until_gone, until_list, until_object};
 use k8s_openapi::api::batch::v1::{Job, JobStatus};
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::api::{DeleteParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
@@ -214,4 +214,22 @@ async fn orphans_are_let_go_and_old_jobs_removed() {
     })
     .await;
     until_list("its pods", &pods, "app=short", <[Pod]>::is_empty).await;
+}
+
+/// Nobody but the collector of pods will ever say how these ended.
+#[tokio::test]
+async fn a_namespace_goes_with_jobs_whose_pods_never_ran() {
+    let world = cluster().await;
+    let namespaces: Api<Namespace> = Api::all(world.admin());
+    world.create(&namespaces, json!({ "metadata": { "name": "idle" } })).await;
+    let (jobs, pods) = (world.in_namespace::<Job>("idle"), world.in_namespace::<Pod>("idle"));
+    for (name, policy) in [("any", "TerminatingOrFailed"), ("failed", "Failed")] {
+        let more = json!({ "parallelism": 2, "completions": 2, "podReplacementPolicy": policy });
+        let mut job = job(name, "", more);
+        job["spec"]["template"]["metadata"]["annotations"] = json!({ HOLD: "x" });
+        world.create(&jobs, job).await;
+    }
+    until_list("four pods that are counted", &pods, "", |p| p.len() == 4 && held(p) == 4).await;
+    namespaces.delete("idle", &DeleteParams::default()).await.unwrap();
+    until_gone("the namespace", &namespaces, "idle").await;
 }

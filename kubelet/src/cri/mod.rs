@@ -1,7 +1,10 @@
 //! The container runtime as the kubelet sees it: a port with CRI v1's own messages.
 
+mod calls;
 mod client;
+pub mod shims;
 
+pub use calls::Calls;
 pub use client::CriClient;
 pub use k8s_cri::v1 as api;
 
@@ -42,8 +45,9 @@ impl RuntimeError {
 
 pub type Result<T> = std::result::Result<T, RuntimeError>;
 
-/// CRI v1's RuntimeService and ImageService. Calls are cancelled by dropping them; all are idempotent where CRI says
-/// so (stop, remove). Not-found on stop and remove is success.
+/// CRI v1's RuntimeService and ImageService. Calls are cancelled by dropping them, which for those that change something
+/// is what [`Calls`] is there to prevent; all are idempotent where CRI says so (stop, remove). Not-found on stop and
+/// remove is success.
 #[async_trait]
 pub trait Runtime: Send + Sync + 'static {
     async fn version(&self) -> Result<api::VersionResponse>;

@@ -7,7 +7,11 @@ use crate::pod::backoff::Backoff;
 use k8s_openapi::api::core::v1::Container;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, oneshot};
+
+/// How long a pull that nobody waits for any more may go on before it makes room for others: a registry may hang for good.
+/// The runtime leaves nothing behind that hinders the next one.
+const UNWANTED: Duration = Duration::from_secs(60);
 
 /// Why there is no image, in the words of `state.waiting`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,6 +73,10 @@ pub fn valid_name(image: &str) -> bool {
         && tag.is_none_or(|t| !t.is_empty() && t.len() <= 128 && t.chars().all(word))
 }
 
+fn failed(message: String) -> PullError {
+    PullError { reason: "ErrImagePull", message }
+}
+
 /// Pulls for all pods of the node, one at a time as upstream's default is.
 #[derive(Clone)]
 pub struct Puller {
@@ -94,17 +102,44 @@ impl Puller {
         found.map_err(|e| failed(format!("Failed to inspect image {image:?}: {}", e.detail())))
     }
 
-    /// Pulls the image, and notes with whose credentials. Cancel-safe: what was cut off counts as pulled by nobody known.
+    /// Pulls the image, and notes with whose credentials. A pull that has begun goes on when its caller has gone, for the
+    /// next who wants the image; one that is cut off in the end counts as pulled by nobody known.
     pub async fn pull(
         &self,
         image: &str,
         login: Option<(api::AuthConfig, Used)>,
         sandbox: api::PodSandboxConfig,
     ) -> Result<Present, PullError> {
-        let failed = |message: String| PullError { reason: "ErrImagePull", message };
-        let (asked, name) = (Instant::now(), image);
-        let _turn = self.one_at_a_time.lock().await;
-        let started = Instant::now();
+        let asked = Instant::now();
+        let turn = self.one_at_a_time.clone().lock_owned().await;
+        let (mut answer, answered) = oneshot::channel();
+        let (this, name) = (self.clone(), image.to_owned());
+        tokio::spawn(async move {
+            let _turn = turn;
+            let abandoned = async {
+                answer.closed().await;
+                tokio::time::sleep(UNWANTED).await;
+            };
+            let pulled = tokio::select! {
+                pulled = this.pull_in_turn(&name, login, sandbox, asked) => Some(pulled),
+                () = abandoned => None,
+            };
+            if let Some(pulled) = pulled {
+                // The caller may have gone.
+                let _ = answer.send(pulled);
+            }
+        });
+        answered.await.unwrap_or_else(|_| Err(failed("the pull broke off".to_owned())))
+    }
+
+    async fn pull_in_turn(
+        &self,
+        image: &str,
+        login: Option<(api::AuthConfig, Used)>,
+        sandbox: api::PodSandboxConfig,
+        asked: Instant,
+    ) -> Result<Present, PullError> {
+        let (name, started) = (image, Instant::now());
         let (auth, used) = login.unzip();
         let noted = self.records.begin(image);
         noted.map_err(|e| failed(format!("failed to record image pull intent: {e}")))?;

@@ -54,7 +54,7 @@ pub fn resources(config: &Config, facts: &Facts) -> BTreeMap<String, Quantity> {
         ("cpu".to_owned(), facts.cpus.to_string()),
         ("memory".to_owned(), format!("{}Ki", facts.memory_bytes / 1024)),
         ("ephemeral-storage".to_owned(), format!("{}Ki", facts.ephemeral_storage_bytes / 1024)),
-        ("pods".to_owned(), config.max_pods.to_string()),
+        ("pods".to_owned(), config.node.max_pods.to_string()),
     ]);
     for (size, bytes) in &facts.hugepages {
         all.insert(format!("hugepages-{size}"), bytes.to_string());

@@ -1,20 +1,20 @@
 //! Doing what the plan says. Execution makes no choices; what fails is remembered for the next plan.
 
+use super::end_act::MIN_GRACE;
 use super::ending::Ending;
-use super::plan::{Kind, Step, Waiting, is_sidecar};
+use super::plan::{Kind, Step, Waiting};
+use super::stubborn::patiently;
 use super::userns::{Users, UsersError};
 use super::worker::Worker;
 use crate::container::{dns, hosts, sandbox};
-use crate::cri::{Runtime, api};
+use crate::cri::api;
 use crate::probe::{Action, Outcome, Target};
-use crate::static_pods::is_static;
 use coracle_storage::beneath;
 use coracle_storage::volumes::VolumeError;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Container, Pod};
+use k8s_openapi::api::core::v1::Container;
 use k8s_openapi::api::node::v1::RuntimeClass;
-use kube::api::{DeleteParams, Preconditions};
-use kube::{Api, ResourceExt};
+use kube::Api;
 use std::collections::BTreeSet;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -22,8 +22,6 @@ use tokio::time::Instant;
 /// First and longest pause after volumes or the sandbox failed; upstream: 500 ms, doubled up to two minutes.
 const RETRY: Duration = Duration::from_millis(500);
 const MAX_RETRY: Duration = Duration::from_secs(122);
-/// The least time that a container gets to stop in an orderly way, also at the end of a grace period.
-const MIN_GRACE: Duration = Duration::from_secs(2);
 
 impl Worker {
     pub(super) async fn act(&mut self, step: Step, ending: Option<&Ending>) {
@@ -34,13 +32,15 @@ impl Worker {
             Step::NewSandbox { attempt } => self.new_sandbox(attempt).await,
             Step::Start { kind, name, attempt } => self.start(kind, &name, attempt).await,
             Step::Discard { id } => {
-                self.log_failure(self.kubelet.runtime.remove_container(&id).await, "remove")
+                let removed = self.calls.remove_container(&id).await;
+                self.note_change(removed, "remove the container");
             }
             Step::Kill { id, name, message } => {
                 self.event(Some(&name), "Normal", "Killing", message);
                 let grace = self.kill_grace(&id, &name);
                 self.memory.replaced.insert(id.clone());
-                self.stop(&id, &name, grace).await;
+                let stopped = self.stop(&id, &name, grace).await;
+                self.note_change(stopped, "stop the container");
             }
             Step::Resize { id, name } => self.resize(&id, &name).await,
         }
@@ -49,6 +49,19 @@ impl Worker {
     fn log_failure<T>(&self, result: crate::cri::Result<T>, what: &str) {
         if let Err(error) = result {
             tracing::warn!(pod = %self.full_name(), %error, "could not {what}");
+        }
+    }
+
+    /// After a change to a pod that goes on; one that failed would be planned again at once.
+    fn note_change(&mut self, result: crate::cri::Result<()>, what: &str) {
+        match result {
+            Ok(()) => self.changes_failed = 0,
+            Err(error) => {
+                let pause = RETRY.saturating_mul(1 << self.changes_failed.min(10)).min(MAX_RETRY);
+                self.changes_failed += 1;
+                self.memory.pod_retry_at = Some(Instant::now() + pause);
+                tracing::warn!(pod = %self.full_name(), %error, "could not {what}");
+            }
         }
     }
 
@@ -67,7 +80,7 @@ impl Worker {
     }
 
     /// preStop, then the stop signal, then the end, all within `grace`.
-    async fn stop(&mut self, id: &str, name: &str, grace: Duration) {
+    pub(super) async fn stop(&mut self, id: &str, name: &str, grace: Duration) -> crate::cri::Result<()> {
         self.stop_probing(id);
         let spec = self.spec_of(name);
         let hook = spec.as_ref().and_then(|c| c.lifecycle.as_ref()?.pre_stop.as_ref());
@@ -77,22 +90,15 @@ impl Worker {
             && !self.pre_stopped.contains(id)
         {
             let outcome = self.hook(Action::of_handler(hook, spec), id, grace).await;
-            if let Outcome::Failure(message) = outcome {
-                self.event(
-                    Some(name),
-                    "Warning",
-                    "FailedPreStopHook",
-                    format!("PreStopHook failed: {message}"),
-                );
-            }
+            self.note_pre_stop(name, outcome);
             self.pre_stopped.insert(id.to_owned());
         }
         let left = grace.saturating_sub(started.elapsed());
         let left = if grace.is_zero() { grace } else { left.max(MIN_GRACE.min(grace)) };
-        self.log_failure(self.kubelet.runtime.stop_container(id, left).await, "stop the container");
+        patiently("StopContainer", left, self.calls.stop_container(id, left)).await
     }
 
-    async fn hook(&self, action: Result<Action, String>, id: &str, timeout: Duration) -> Outcome {
+    pub(super) async fn hook(&self, action: Result<Action, String>, id: &str, timeout: Duration) -> Outcome {
         match action {
             Ok(action) => {
                 let runtime = self.kubelet.runtime.clone();
@@ -101,119 +107,6 @@ impl Worker {
                 limited.unwrap_or_else(|_| Outcome::Failure("timed out".to_owned()))
             }
             Err(message) => Outcome::Failure(message),
-        }
-    }
-
-    /// Stops all containers at once, sidecars after the rest in reverse order, then the sandboxes.
-    async fn end(&mut self, grace: Duration, ending: Option<&Ending>) {
-        let started = Instant::now();
-        let sidecars: Vec<String> = self
-            .pod
-            .spec
-            .iter()
-            .flat_map(|s| s.init_containers.iter().flatten())
-            .filter(|c| is_sidecar(c))
-            .map(|c| c.name.clone())
-            .collect();
-        let running: Vec<(String, String)> =
-            self.observed.running().map(|c| (c.id.clone(), c.name.clone())).collect();
-        let deleted = matches!(ending, Some(Ending::Deleted { .. }));
-        if deleted || ending.is_some_and(|e| e.words().is_some()) {
-            for (_, name) in &running {
-                self.event(Some(name), "Normal", "Killing", format!("Stopping container {name}"));
-            }
-        }
-        let (last, first): (Vec<_>, Vec<_>) =
-            running.into_iter().partition(|(_, name)| sidecars.contains(name));
-        self.stop_all(first, grace).await;
-        for name in sidecars.iter().rev() {
-            if let Some((id, name)) = last.iter().find(|(_, n)| n == name) {
-                let left = grace.saturating_sub(started.elapsed()).max(MIN_GRACE.min(grace));
-                self.stop(&id.clone(), &name.clone(), left).await;
-            }
-        }
-        for sandbox in self.observed.sandboxes.clone() {
-            self.log_failure(self.kubelet.runtime.stop_pod_sandbox(&sandbox.id).await, "stop the sandbox");
-        }
-    }
-
-    /// Containers with a preStop hook one task would serialize; so hooks run first, together, then all stop together.
-    async fn stop_all(&mut self, containers: Vec<(String, String)>, grace: Duration) {
-        let mut stops = Vec::new();
-        for (id, name) in &containers {
-            self.stop_probing(id);
-            let spec = self.spec_of(name);
-            let hook = spec.and_then(|c| {
-                let handler = c.lifecycle.as_ref()?.pre_stop.clone()?;
-                Some(Action::of_handler(&handler, &c))
-            });
-            let hook = hook.filter(|_| !grace.is_zero() && !self.pre_stopped.contains(id));
-            stops.push((id.clone(), name.clone(), hook));
-        }
-        let this = &*self;
-        let work = stops.into_iter().map(|(id, name, hook)| async move {
-            let started = Instant::now();
-            let had_hook = hook.is_some();
-            if let Some(action) = hook
-                && let Outcome::Failure(message) = this.hook(action, &id, grace).await
-            {
-                this.event(
-                    Some(&name),
-                    "Warning",
-                    "FailedPreStopHook",
-                    format!("PreStopHook failed: {message}"),
-                );
-            }
-            let left = if had_hook { grace.saturating_sub(started.elapsed()).max(MIN_GRACE) } else { grace };
-            this.log_failure(this.kubelet.runtime.stop_container(&id, left).await, "stop the container");
-        });
-        futures::future::join_all(work).await;
-        self.pre_stopped.extend(containers.into_iter().map(|(id, _)| id));
-    }
-
-    /// Removes what the runtime and the disk still have of the pod, then confirms the deletion.
-    async fn clean_up(&mut self) {
-        // A static pod ends because its manifest is gone; nobody reads its last status.
-        if !is_static(&self.pod) {
-            self.status_written().await;
-        }
-        let runtime = self.kubelet.runtime.clone();
-        if let Err(error) = remove_everything(runtime.as_ref(), &self.observed).await {
-            tracing::warn!(pod = %self.full_name(), %error, "could not remove the pod from the runtime");
-            tokio::time::sleep(RETRY).await;
-            return;
-        }
-        if let Err(error) = self.kubelet.volumes.tear_down(&self.uid) {
-            tracing::warn!(pod = %self.full_name(), %error, "could not tear down volumes");
-            tokio::time::sleep(MIN_GRACE).await;
-            return;
-        }
-        let logs = sandbox::log_directory(&self.kubelet.config.log_dir, &self.pod);
-        if let Err(error) = beneath::remove_below(&self.kubelet.config.log_dir, &logs) {
-            tracing::warn!(path = %logs.display(), %error, "could not remove logs");
-        }
-        super::cgroups::remove(&self.kubelet.cgroup_root, &self.pod);
-        self.kubelet.objects.release(&self.uid);
-        self.confirm_deletion().await;
-    }
-
-    async fn confirm_deletion(&mut self) {
-        let api: Api<Pod> =
-            Api::namespaced(self.kubelet.client.clone(), &self.pod.namespace().unwrap_or_default());
-        let params = DeleteParams {
-            grace_period_seconds: Some(0),
-            // The object that shows a static pod has a UID of its own.
-            preconditions: (!is_static(&self.pod))
-                .then(|| Preconditions { uid: Some(self.uid.clone()), resource_version: None }),
-            ..DeleteParams::default()
-        };
-        match api.delete(&self.pod.name_any(), &params).await {
-            Ok(_) => self.cleaned = true,
-            Err(kube::Error::Api(status)) if status.code == 404 || status.code == 409 => self.cleaned = true,
-            Err(error) => {
-                tracing::warn!(pod = %self.full_name(), %error, "deletion not confirmed, trying again");
-                tokio::time::sleep(MIN_GRACE).await;
-            }
         }
     }
 
@@ -329,7 +222,7 @@ impl Worker {
         }
         let handler = self.runtime_handler().await?;
         self.check_users(&config, &handler).await?;
-        self.kubelet.runtime.run_pod_sandbox(config, &handler).await.map(|_| ()).map_err(|e| e.to_string())
+        self.calls.run_pod_sandbox(config, handler).await.map(|_| ()).map_err(|e| e.to_string())
     }
 
     /// What the pod's RuntimeClass calls the runtime; empty for the default one.
@@ -351,9 +244,10 @@ impl Worker {
             self.event(None, "Normal", "SandboxChanged", text);
         }
         let grace = self.kill_grace("", "");
-        self.stop_all(old, grace).await;
-        for sandbox in self.observed.sandboxes.clone() {
-            self.log_failure(self.kubelet.runtime.stop_pod_sandbox(&sandbox.id).await, "stop the sandbox");
+        let stopped = self.stop_all(old, grace).await;
+        self.log_failure(stopped, "stop a container");
+        for sandbox in &self.observed.sandboxes {
+            self.log_failure(self.calls.stop_pod_sandbox(&sandbox.id).await, "stop the sandbox");
         }
     }
 
@@ -388,7 +282,8 @@ impl Worker {
             self.event(Some(&name), "Warning", "FailedPostStartHook", text);
             self.event(Some(&name), "Normal", "Killing", "FailedPostStartHook");
             let grace = self.kill_grace(id, &name);
-            self.stop(id, &name, grace).await;
+            let stopped = self.stop(id, &name, grace).await;
+            self.log_failure(stopped, "stop the container");
         }
     }
 
@@ -404,7 +299,7 @@ impl Worker {
             }
         }
         for (id, log) in stale {
-            self.log_failure(self.kubelet.runtime.remove_container(&id).await, "remove the container");
+            self.log_failure(self.calls.remove_container(&id).await, "remove the container");
             // The log of an attempt goes with it; it may be gone already.
             let _ = beneath::remove_below(&self.kubelet.config.log_dir, &log);
         }
@@ -412,10 +307,7 @@ impl Worker {
         let old =
             self.observed.sandboxes.iter().skip(1).filter(|s| !s.ready && !used.contains(s.id.as_str()));
         for sandbox in old {
-            self.log_failure(
-                self.kubelet.runtime.remove_pod_sandbox(&sandbox.id).await,
-                "remove the sandbox",
-            );
+            self.log_failure(self.calls.remove_pod_sandbox(&sandbox.id).await, "remove the sandbox");
         }
     }
 
@@ -456,21 +348,6 @@ impl Failure {
     pub fn new(reason: &str, message: impl Into<String>, retry_after: Duration) -> Self {
         Self { waiting: Waiting { reason: reason.to_owned(), message: message.into() }, retry_after }
     }
-}
-
-/// Removes a pod's containers and sandboxes, stopped before.
-pub async fn remove_everything(
-    runtime: &dyn Runtime,
-    observed: &super::observed::Observed,
-) -> crate::cri::Result<()> {
-    for container in &observed.containers {
-        runtime.remove_container(&container.id).await?;
-    }
-    for sandbox in &observed.sandboxes {
-        runtime.stop_pod_sandbox(&sandbox.id).await?;
-        runtime.remove_pod_sandbox(&sandbox.id).await?;
-    }
-    Ok(())
 }
 
 /// How long a pull took, as Go prints it.

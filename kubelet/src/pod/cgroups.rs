@@ -2,21 +2,98 @@
 
 use crate::container::resources::cgroup_parent;
 use k8s_openapi::api::core::v1::Pod;
+use nix::sys::signal::{self, Signal};
+use nix::unistd::Pid;
+use std::collections::BTreeSet;
 use std::fs;
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 /// Where the kernel shows cgroups.
 pub const ROOT: &str = "/sys/fs/cgroup";
 
-/// Removes the pod's empty cgroups: the one of cgroup v2, or that of every v1 controller.
-pub fn remove(root: &Path, pod: &Pod) {
-    let parent = cgroup_parent(pod);
-    let relative = parent.trim_start_matches('/');
-    // rmdir removes only what is empty, and what is not there needs no removing.
-    let _ = fs::remove_dir(root.join(relative));
-    for controller in fs::read_dir(root).into_iter().flatten().flatten() {
-        let _ = fs::remove_dir(controller.path().join(relative));
+/// A pod's cgroup that is still there.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot remove the cgroup {}: {source}", path.display())]
+pub struct CgroupError {
+    path: PathBuf,
+    #[source]
+    source: io::Error,
+}
+
+/// Where pods' cgroups may lie: below the root of cgroup v2 or that of every v1 controller, by quality of service.
+fn parents(root: &Path) -> Vec<PathBuf> {
+    let controllers = fs::read_dir(root).into_iter().flatten().flatten().map(|entry| entry.path());
+    let hierarchies = std::iter::once(root.to_owned()).chain(controllers);
+    let parents = ["kubepods/besteffort", "kubepods/burstable", "kubepods"];
+    hierarchies.flat_map(|hierarchy| parents.map(|parent| hierarchy.join(parent))).collect()
+}
+
+fn of_pod(root: &Path, uid: &str) -> Vec<PathBuf> {
+    let all = parents(root).into_iter().map(|parent| parent.join(format!("pod{uid}")));
+    all.filter(|group| group.is_dir()).collect()
+}
+
+/// Removes what has no process of any pod's cgroups, and those above them: for a machine that is no node any more. Those
+/// of other nodes on the machine have processes.
+pub fn remove_empty(root: &Path) {
+    for parent in parents(root) {
+        let entries = fs::read_dir(&parent).into_iter().flatten().flatten();
+        for pod in entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("pod")) {
+            let mut pids = BTreeSet::new();
+            collect(&pod.path(), &mut pids);
+            if pids.is_empty() {
+                // What has got a process meanwhile stays.
+                let _ = remove_below(&pod.path());
+            }
+        }
+        let _ = fs::remove_dir(&parent);
+    }
+}
+
+/// Removes the pod's cgroups, with those of its containers; none may have a process any more. Idempotent.
+pub fn remove(root: &Path, uid: &str) -> Result<(), CgroupError> {
+    of_pod(root, uid).into_iter().try_for_each(|group| remove_below(&group))
+}
+
+/// A cgroup's files go with it, so only directories are looked at.
+fn remove_below(group: &Path) -> Result<(), CgroupError> {
+    for entry in fs::read_dir(group).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            remove_below(&entry.path())?;
+        }
+    }
+    match fs::remove_dir(group) {
+        Err(source) if source.kind() != io::ErrorKind::NotFound => {
+            Err(CgroupError { path: group.to_owned(), source })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// SIGKILL for every process in the pod's cgroups that this one may send a signal to. How many there were.
+pub fn kill(root: &Path, uid: &str) -> usize {
+    let mut pids = BTreeSet::new();
+    for group in of_pod(root, uid) {
+        collect(&group, &mut pids);
+        // Cgroup v2 kills all at once, whoever they are; elsewhere there is no such file.
+        let _ = fs::OpenOptions::new()
+            .write(true)
+            .open(group.join("cgroup.kill"))
+            .and_then(|mut f| f.write_all(b"1"));
+    }
+    // One that went meanwhile, or is another user's, is none of those that were killed here.
+    pids.into_iter().filter(|pid| signal::kill(Pid::from_raw(*pid), Signal::SIGKILL).is_ok()).count()
+}
+
+/// The processes of a cgroup and those below it.
+fn collect(group: &Path, pids: &mut BTreeSet<i32>) {
+    let text = fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
+    pids.extend(text.lines().filter_map(|line| line.trim().parse::<i32>().ok()).filter(|pid| *pid > 1));
+    for entry in fs::read_dir(group).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            collect(&entry.path(), pids);
+        }
     }
 }
 
@@ -115,6 +192,40 @@ mod tests {
         }
         let max = two.path().join("kubepods/besteffort/podu1/pids.max");
         assert_eq!(fs::read_to_string(max).unwrap(), "50");
+    }
+
+    /// Directories stand for cgroups; a file in one keeps it, as a process does.
+    #[test]
+    fn what_has_no_process_goes_with_its_containers() {
+        let root = tempfile::tempdir().unwrap();
+        let groups = [
+            "kubepods/besteffort/podu1/c1",
+            "pids/kubepods/podu1/c1/nested",
+            "memory/kubepods/burstable/podu1",
+            "memory/kubepods/burstable/podu2",
+        ];
+        groups.iter().for_each(|group| fs::create_dir_all(root.path().join(group)).unwrap());
+        remove(root.path(), "u1").unwrap();
+        assert_eq!(of_pod(root.path(), "u1"), Vec::<PathBuf>::new());
+        assert_eq!(of_pod(root.path(), "u2").len(), 1, "another pod's");
+        remove(root.path(), "u1").unwrap();
+        fs::write(root.path().join(groups[3]).join("process"), "").unwrap();
+        remove_empty(root.path());
+        let error = remove(root.path(), "u2").unwrap_err().to_string();
+        assert!(error.contains("memory/kubepods/burstable/podu2"), "{error}");
+        assert!(!root.path().join("pids/kubepods").exists(), "no pod is left there");
+    }
+
+    #[test]
+    fn processes_of_the_pod_are_killed_and_no_others() {
+        let root = tempfile::tempdir().unwrap();
+        let group = root.path().join("pids/kubepods/podu1/c1");
+        fs::create_dir_all(&group).unwrap();
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        fs::write(group.join("cgroup.procs"), format!("{}\n1\n", child.id())).unwrap();
+        assert_eq!(kill(root.path(), "u2"), 0);
+        assert_eq!(kill(root.path(), "u1"), 1);
+        assert!(!child.wait().unwrap().success());
     }
 
     #[test]

@@ -5,6 +5,7 @@ pub mod admit;
 pub mod backoff;
 pub mod cgroups;
 pub mod crowded;
+mod end_act;
 pub mod ending;
 pub mod inbox;
 pub mod labels;
@@ -17,7 +18,9 @@ pub mod resize;
 mod resize_act;
 mod start;
 pub mod status;
+pub mod stubborn;
+mod unlocated;
 pub mod userns;
 pub mod worker;
 
-pub use act::remove_everything;
+pub use end_act::{force, remove_everything};

@@ -1,7 +1,7 @@
 //! What the runtime has of one pod.
 
 use super::labels;
-use crate::cri::{self, Runtime, api};
+use crate::cri::{self, Calls, Runtime, api};
 use futures::future::try_join_all;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ResourceRequirements;
@@ -53,6 +53,8 @@ pub struct Container {
 pub struct Observed {
     pub sandboxes: Vec<Sandbox>,
     pub containers: Vec<Container>,
+    /// A call that changes something was on its way when this was seen: there may be more soon.
+    pub underway: bool,
 }
 
 impl Observed {
@@ -75,8 +77,9 @@ impl Observed {
         self.containers.iter().filter(|c| matches!(c.state, State::Running | State::Unknown))
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.sandboxes.is_empty() && self.containers.is_empty()
+    /// Whether nothing runs, and nothing is about to.
+    pub fn is_stopped(&self) -> bool {
+        !self.underway && self.running().next().is_none()
     }
 
     fn sort(&mut self) {
@@ -89,9 +92,16 @@ fn selector(uid: &str) -> HashMap<String, String> {
     HashMap::from([(labels::POD_UID.to_owned(), uid.to_owned())])
 }
 
-/// Asks the runtime for everything that carries the pod's UID. Exited containers never change, so those in `old` are
-/// not asked for again.
-pub async fn observe(runtime: &dyn Runtime, uid: &str, old: &Observed) -> cri::Result<Observed> {
+/// Asks the runtime for everything that carries the pod's UID, by `calls` or before them. Exited containers never change,
+/// so those in `old` are not asked for again.
+pub async fn observe(
+    runtime: &dyn Runtime,
+    uid: &str,
+    calls: &Calls,
+    old: &Observed,
+) -> cri::Result<Observed> {
+    // Before the lists: what a call that ends meanwhile has made is in them, or it counts as under way.
+    let underway = calls.underway();
     let sandboxes =
         api::PodSandboxFilter { label_selector: selector(uid), ..api::PodSandboxFilter::default() };
     let containers =
@@ -107,6 +117,7 @@ pub async fn observe(runtime: &dyn Runtime, uid: &str, old: &Observed) -> cri::R
     let mut observed = Observed {
         sandboxes: sandboxes.into_iter().flatten().collect(),
         containers: containers.into_iter().flatten().collect(),
+        underway,
     };
     observed.sort();
     Ok(observed)

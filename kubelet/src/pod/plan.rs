@@ -42,6 +42,8 @@ pub struct Memory {
     pub retry_at: HashMap<String, Instant>,
     /// The same for the sandbox and the volumes.
     pub pod_retry_at: Option<Instant>,
+    /// The same for the pod's end, which failed.
+    pub end_retry_at: Option<Instant>,
     /// Ids of containers that were stopped to be started anew, however they ended.
     pub replaced: HashSet<String>,
     pub resizes: Resizes,
@@ -87,7 +89,7 @@ pub enum Kind {
 pub enum Step {
     /// Nothing before something changes or the time given runs out.
     Wait(Option<Duration>),
-    /// Stop everything within the grace period.
+    /// Stop everything within the grace period, what is still being started as well.
     End {
         grace: Duration,
     },
@@ -152,8 +154,10 @@ pub fn plan(view: &View<'_>) -> Step {
 }
 
 fn end(view: &View<'_>, spec: &PodSpec, ending: &Ending) -> Step {
-    let stopped =
-        view.observed.running().next().is_none() && view.observed.sandboxes.iter().all(|s| !s.ready);
+    let stopped = view.observed.is_stopped() && view.observed.sandboxes.iter().all(|s| !s.ready);
+    if let Some(at) = view.memory.end_retry_at.filter(|at| *at > view.now) {
+        return Step::Wait(Some(at - view.now));
+    }
     match ending {
         Ending::Deleted { .. } if stopped => Step::CleanUp,
         _ if stopped => Step::Wait(None),

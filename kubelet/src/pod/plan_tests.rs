@@ -41,7 +41,7 @@ struct Case {
 
 impl Case {
     fn new(spec: Value, containers: Vec<Seen>) -> Self {
-        let observed = Observed { sandboxes: vec![sandbox(0, true)], containers };
+        let observed = Observed { sandboxes: vec![sandbox(0, true)], containers, underway: false };
         Self { pod: pod(spec), observed, memory: Memory::default(), ending: None }
     }
 
@@ -198,4 +198,28 @@ fn rules_of_a_container_come_before_its_policy_and_that_before_the_pods() {
     assert_eq!(ended(42, 0), start(Kind::App, "a", 1));
     assert_eq!(ended(1, 1), start(Kind::App, "b", 1));
     assert_eq!(ended(1, 0), Step::End { grace: Duration::from_secs(30) }, "all is over");
+}
+
+#[test]
+fn an_end_that_failed_is_tried_again_later() {
+    let grace = Duration::from_secs(3);
+    let mut case = Case::new(two(), vec![seen("a", 0, State::Running, 0)]);
+    case.ending = Some(Ending::Deleted { grace, evicted: None });
+    assert_eq!(case.plan(), Step::End { grace });
+    case.memory.end_retry_at = Some(Instant::now() + Duration::from_secs(60));
+    assert!(matches!(case.plan(), Step::Wait(Some(_))));
+    case.memory.end_retry_at = Some(Instant::now() - Duration::from_millis(1));
+    assert_eq!(case.plan(), Step::End { grace });
+}
+
+#[test]
+fn nothing_is_cleaned_up_while_a_call_is_under_way() {
+    let grace = Duration::from_secs(3);
+    let mut case = Case::new(two(), vec![]);
+    case.observed.sandboxes.clear();
+    case.observed.underway = true;
+    case.ending = Some(Ending::Deleted { grace, evicted: None });
+    assert_eq!(case.plan(), Step::End { grace });
+    case.observed.underway = false;
+    assert_eq!(case.plan(), Step::CleanUp);
 }

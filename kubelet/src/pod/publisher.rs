@@ -14,6 +14,8 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 /// First and longest pause after a failed write.
 const RETRY: Duration = Duration::from_millis(200);
 const MAX_RETRY: Duration = Duration::from_secs(10);
+/// First pause after another writer was there in between; it grows like the other.
+const CONFLICT: Duration = Duration::from_millis(20);
 /// Conditions that the kubelet owns; all others are somebody else's.
 pub const OWNED: [&str; 7] = [
     "PodReadyToStartContainers",
@@ -110,7 +112,7 @@ enum Failure {
 impl Writer {
     async fn run(mut self, mut wishes: watch::Receiver<Wanted>, done: watch::Sender<u64>) {
         while wishes.changed().await.is_ok() {
-            let mut pause = RETRY;
+            let (mut pause, mut conflict_pause) = (RETRY, CONFLICT);
             loop {
                 let (version, forget, status) = {
                     let wanted = wishes.borrow_and_update();
@@ -135,6 +137,9 @@ impl Writer {
                         }
                     }
                     Err(Failure::Conflict) => {
+                        // A refusal that is no conflict comes again each time.
+                        tokio::time::sleep(conflict_pause).await;
+                        conflict_pause = (conflict_pause * 2).min(MAX_RETRY);
                         if let Err(Failure::Gone) = self.refresh().await
                             && self.mirrors.is_none()
                         {
@@ -192,8 +197,6 @@ impl Writer {
     }
 
     async fn refresh(&mut self) -> Result<(), Failure> {
-        // A refusal that is no conflict would come again at once.
-        tokio::time::sleep(Duration::from_millis(20)).await;
         let pod = self.api.get_opt(&self.name).await.map_err(Failure::Other)?;
         let ours = |p: &Pod| self.mirrors.is_some() || p.uid().as_deref() == Some(&self.uid);
         let pod = pod.filter(ours).ok_or(Failure::Gone)?;

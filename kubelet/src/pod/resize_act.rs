@@ -81,7 +81,7 @@ impl Worker {
             Some(why) => Err(why),
             None => {
                 let wanted = resources::update(&self.pod, &spec, self.kubelet.node);
-                let told = self.kubelet.runtime.update_container_resources(id, wanted).await;
+                let told = self.calls.update_container_resources(id, wanted).await;
                 told.map_err(|error| error.detail())
             }
         };

@@ -36,11 +36,10 @@ impl Worker {
         let images = self.volume_images(spec, &sandbox_config).await?;
         let config = self.container_config(kind, spec, attempt, (&image, &images)).await;
         let config = config.map_err(|message| self.refuse(name, "CreateContainerConfigError", message))?;
-        let runtime = self.kubelet.runtime.clone();
-        let created = runtime.create_container(&sandbox.id, config, sandbox_config).await;
+        let created = self.calls.create_container(&sandbox.id, config, sandbox_config).await;
         let id = created.map_err(|e| self.refuse(name, "CreateContainerError", e.detail()))?;
         self.event(Some(name), "Normal", "Created", "Container created");
-        let started = runtime.start_container(&id).await;
+        let started = self.calls.start_container(&id).await;
         started.map_err(|e| self.refuse(name, "RunContainerError", e.detail()))?;
         self.event(Some(name), "Normal", "Started", "Container started");
         Ok(id)
@@ -68,54 +67,68 @@ impl Worker {
             return Err(self.refuse(name, "InvalidImageName", message));
         }
         let policy = policy(spec);
-        if policy != Policy::Always {
-            let found =
-                self.kubelet.puller.find(&image).await.map_err(|e| self.pull_failed(name, &image, e))?;
-            let there = found.is_some();
-            let found = match found {
-                Some(found) => self.accessible(&image, found).await,
-                None => None,
-            };
-            if let Some(found) = found {
-                let text = format!(
-                    "Container image {image:?} already present on machine and can be accessed by the pod"
-                );
-                self.event(Some(name), "Normal", "Pulled", text);
-                return Ok(found);
-            }
-            if policy == Policy::Never {
-                let message = if there {
-                    format!(
-                        "Container image {image:?} is present with pull policy of Never but does not have the proper \
-                         credentials"
-                    )
-                } else {
-                    format!("Container image {image:?} is not present with pull policy of Never")
-                };
-                self.event(Some(name), "Warning", "ErrImageNeverPull", message.clone());
-                return Err(self.refuse(name, "ErrImageNeverPull", message));
-            }
+        if policy != Policy::Always
+            && let Some(found) = self.present(name, &image, policy).await?
+        {
+            return Ok(found);
         }
         if let Some(left) = self.pulls.waiting(&image, Instant::now()) {
             return Err(self.back_off_pull(name, &image, left));
         }
-        self.event(Some(name), "Normal", "Pulling", format!("Pulling image {image:?}"));
-        let login = self.credentials(&image).await;
-        match self.kubelet.puller.pull(&image, login, sandbox.clone()).await {
-            Ok(present) => {
-                self.pulls.succeeded(&image);
-                let (alone, waited) = present.pulled.unwrap_or_default();
-                let text = format!(
-                    "Successfully pulled image {image:?} in {} ({} including waiting). Image size: {} bytes.",
-                    took(alone),
-                    took(waited),
-                    present.image.size
-                );
-                self.event(Some(name), "Normal", "Pulled", text);
-                Ok(present.image)
-            }
-            Err(error) => Err(self.pull_failed(name, &image, error)),
+        self.pull(name, &image, sandbox).await
+    }
+
+    /// The image that is there, if the pod may use it; by the policy Never there is no other.
+    async fn present(
+        &mut self,
+        name: &str,
+        image: &str,
+        policy: Policy,
+    ) -> Result<Option<api::Image>, Failure> {
+        let found = self.kubelet.puller.find(image).await.map_err(|e| self.pull_failed(name, image, e))?;
+        let there = found.is_some();
+        let usable = match found {
+            Some(found) => self.accessible(image, found).await,
+            None => None,
+        };
+        if usable.is_some() {
+            let text = format!(
+                "Container image {image:?} already present on machine and can be accessed by the pod"
+            );
+            self.event(Some(name), "Normal", "Pulled", text);
+        } else if policy == Policy::Never {
+            let why = if there {
+                "present with pull policy of Never but does not have the proper credentials"
+            } else {
+                "not present with pull policy of Never"
+            };
+            let message = format!("Container image {image:?} is {why}");
+            self.event(Some(name), "Warning", "ErrImageNeverPull", message.clone());
+            return Err(self.refuse(name, "ErrImageNeverPull", message));
         }
+        Ok(usable)
+    }
+
+    async fn pull(
+        &mut self,
+        name: &str,
+        image: &str,
+        sandbox: &api::PodSandboxConfig,
+    ) -> Result<api::Image, Failure> {
+        self.event(Some(name), "Normal", "Pulling", format!("Pulling image {image:?}"));
+        let login = self.credentials(image).await;
+        let pulled = self.kubelet.puller.pull(image, login, sandbox.clone()).await;
+        let present = pulled.map_err(|error| self.pull_failed(name, image, error))?;
+        self.pulls.succeeded(image);
+        let (alone, waited) = present.pulled.unwrap_or_default();
+        let text = format!(
+            "Successfully pulled image {image:?} in {} ({} including waiting). Image size: {} bytes.",
+            took(alone),
+            took(waited),
+            present.image.size
+        );
+        self.event(Some(name), "Normal", "Pulled", text);
+        Ok(present.image)
     }
 
     /// Makes sure of the images that the container mounts: by volume, what the pod calls it and its id.

@@ -5,6 +5,7 @@ use super::observed::{self, Observed, State};
 use super::plan::{Health, Memory, Waiting, is_sidecar};
 use super::publisher::{BY_KUBELET, DISRUPTION, OWNED};
 use super::qos;
+use super::unlocated::{ended_well, never_seen_again, unlocated};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
     Container, ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting,
@@ -52,6 +53,11 @@ pub fn status(input: &Input<'_>) -> PodStatus {
         .map(|c| container(&c, "ContainerCreating", old.ephemeral_container_statuses.as_ref()))
         .collect();
     let phase = phase(spec, &inits, &apps, &old, input, initializing);
+    let (inits, apps) = if is_deleted(input) && is_over(&phase) {
+        never_seen_again(inits, apps, initializing)
+    } else {
+        (inits, apps)
+    };
     let ips = pod_ips(spec, input, &old);
     let forced = input.ending.and_then(Ending::words);
     PodStatus {
@@ -234,21 +240,21 @@ fn unseen(
     let ran = old.and_then(|o| o.state.as_ref()).is_some_and(|s| s.running.is_some());
     if ran && input.ending.is_some() {
         status.container_id = old.and_then(|o| o.container_id.clone());
-        status.state = Some(ContainerState {
-            terminated: Some(ContainerStateTerminated {
-                exit_code: 137,
-                reason: Some("ContainerStatusUnknown".to_owned()),
-                message: Some("The container could not be located when the pod was terminated".to_owned()),
-                ..ContainerStateTerminated::default()
-            }),
-            ..ContainerState::default()
-        });
+        status.state = Some(unlocated());
         return status;
     }
     let why = input.memory.waiting.get(&spec.name).cloned();
     let why = why.unwrap_or_else(|| Waiting { reason: default_waiting.to_owned(), message: String::new() });
     status.state = Some(waiting(&why));
     status
+}
+
+fn is_deleted(input: &Input<'_>) -> bool {
+    matches!(input.ending, Some(Ending::Deleted { .. }))
+}
+
+fn is_over(phase: &str) -> bool {
+    matches!(phase, "Succeeded" | "Failed")
 }
 
 /// What a container counts as for the pod's phase.
@@ -287,18 +293,21 @@ fn phase(
     }
     let computed = compute_phase(input, inits, apps, initializing, spec);
     let forced = input.ending.and_then(Ending::words).is_some();
-    let over = forced || matches!(computed, "Succeeded" | "Failed");
-    if over {
-        // A terminal phase promises that nothing runs any more.
-        let still = input.observed.running().next().is_some();
-        return match (still, forced) {
-            (true, _) => "Running",
-            (false, true) => "Failed",
-            (false, false) => computed,
-        }
-        .to_owned();
+    let deleted = is_deleted(input);
+    if !forced && !deleted && !is_over(computed) {
+        return computed.to_owned();
     }
-    computed.to_owned()
+    // A terminal phase promises that nothing runs any more.
+    let phase = match input.observed.is_stopped() {
+        false if forced || is_over(computed) => "Running",
+        false => computed,
+        true if forced => "Failed",
+        // It will not be started again, whatever its policy, and what did not run has not succeeded.
+        true if deleted && !ended_well(spec, inits, apps) => "Failed",
+        true if deleted => "Succeeded",
+        true => computed,
+    };
+    phase.to_owned()
 }
 
 fn compute_phase(

@@ -33,7 +33,7 @@ fn compute(
     let pod: Pod = serde_json::from_value(pod.clone()).unwrap();
     let ips = vec!["10.42.0.2".to_owned()];
     let sandboxes = vec![Sandbox { id: "s".to_owned(), attempt: 0, ready: true, ips }];
-    let observed = Observed { sandboxes, containers };
+    let observed = Observed { sandboxes, containers, underway: false };
     let now = Timestamp::from_second(100).unwrap();
     let messages = HashMap::from([("a-0".to_owned(), "last words".to_owned())]);
     status(&Input {
@@ -191,4 +191,55 @@ fn resizes_are_conditions_and_resources() {
     memory.resizes.pending = None;
     let status = compute(&wanted, running(&resources("2")), &memory, None);
     assert!(status.conditions.iter().flatten().all(|c| !c.type_.starts_with("PodResize")));
+}
+
+/// Somebody may wait for the last word: it comes when nothing runs, and nothing is on its way.
+#[test]
+fn a_deleted_pod_ends_whatever_its_policy() {
+    use State::{Exited, Running};
+    let ending = Ending::Deleted { grace: std::time::Duration::from_secs(1), evicted: None };
+    let make =
+        |name: &str, state: Option<(State, i32)>| state.map(|(state, code)| seen(name, 0, state, code));
+    for policy in ["Always", "OnFailure", "Never"] {
+        for (a, b, expected) in [
+            (None, None, "Failed"),
+            (Some((Exited, 0)), None, "Failed"),
+            (Some((Exited, 0)), Some((Running, 0)), "Running"),
+            (None, Some((Running, 0)), "Pending"),
+            (Some((Exited, 0)), Some((Exited, 137)), "Failed"),
+            (Some((Exited, 0)), Some((Exited, 0)), "Succeeded"),
+        ] {
+            let containers: Vec<_> = make("a", a).into_iter().chain(make("b", b)).collect();
+            let status = compute(&pod(policy), containers, &Memory::default(), Some(&ending));
+            assert_eq!(status.phase.as_deref(), Some(expected), "{policy} {a:?} {b:?}");
+            let ended = status.container_statuses.iter().flatten();
+            let ended = ended.filter(|s| s.state.as_ref().is_some_and(|s| s.terminated.is_some())).count();
+            assert_eq!(ended == 2, expected == "Failed" || expected == "Succeeded", "{policy} {a:?} {b:?}");
+        }
+    }
+}
+
+#[test]
+fn a_pod_with_a_call_on_its_way_has_not_ended() {
+    let ending = Ending::Deleted { grace: std::time::Duration::from_secs(1), evicted: None };
+    let now = Timestamp::from_second(100).unwrap();
+    let phase = |underway: bool| {
+        let observed = Observed { underway, ..Observed::default() };
+        let pod: Pod = serde_json::from_value(pod("Never")).unwrap();
+        let (messages, memory) = (HashMap::new(), Memory::default());
+        let (host_ip, seen_at) = ("192.0.2.1", now);
+        let input = Input {
+            pod: &pod,
+            observed: &observed,
+            memory: &memory,
+            ending: Some(&ending),
+            host_ip,
+            messages: &messages,
+            seen_at,
+            now,
+        };
+        status(&input).phase
+    };
+    assert_eq!(phase(true).as_deref(), Some("Pending"));
+    assert_eq!(phase(false).as_deref(), Some("Failed"));
 }

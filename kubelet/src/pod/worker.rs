@@ -9,8 +9,8 @@
 //!   (object gone, all cleaned up) -> ended
 //! ```
 //!
-//! A step is dropped half-way only when the pod is to end, or to end sooner; the next observation finds what it
-//! left behind.
+//! A step is dropped half-way only when the pod is to end, or to end sooner. Its call to the runtime goes on: until that has
+//! come to its end nothing counts as stopped, and the observation after it finds what it made.
 
 use super::ending::{Ending, Eviction, is_terminal};
 use super::inbox::{Inbox, Mail};
@@ -18,7 +18,9 @@ use super::observed::{Container as Seen, Observed, State, observe};
 use super::plan::{Health, Memory, Step, View, Waiting, plan};
 use super::publisher::{Publisher, now};
 use super::resize::{Pending, Resizes};
+use super::stubborn::Stubborn;
 use super::{last_words, status};
+use crate::cri::Calls;
 use crate::images::pull::PullBackoff;
 use crate::kubelet::{Kubelet, Slot};
 use crate::probe::prober::{self, Kind as ProbeKind, Report};
@@ -55,6 +57,10 @@ pub struct Worker {
     pub(super) volumes_ready: bool,
     pub(super) volumes_refresh: Option<Instant>,
     pub(super) volume_failures: u32,
+    /// Changes in a row that the runtime refused, while the pod was to go on.
+    pub(super) changes_failed: u32,
+    pub(super) stubborn: Stubborn,
+    pub(super) calls: Calls,
     /// Containers whose preStop hook has run.
     pub(super) pre_stopped: HashSet<String>,
     publisher: Publisher,
@@ -76,7 +82,6 @@ impl Worker {
         let resizes = Resizes::load(&kubelet.volumes.pod_dir(&uid));
         let worker = Self {
             publisher: Publisher::spawn(kubelet.client.clone(), &pod),
-            kubelet,
             uid,
             inbox,
             observed: Observed::default(),
@@ -86,6 +91,9 @@ impl Worker {
             volumes_ready: false,
             volumes_refresh: None,
             volume_failures: 0,
+            changes_failed: 0,
+            stubborn: Stubborn::default(),
+            calls: Calls::new(kubelet.runtime.clone(), kubelet.calls.clone()),
             pre_stopped: HashSet::new(),
             probes: HashMap::new(),
             messages: HashMap::new(),
@@ -97,6 +105,7 @@ impl Worker {
             wanted: pod.clone(),
             resizing: false,
             pod,
+            kubelet,
         };
         tokio::spawn(worker.run()).abort_handle()
     }
@@ -108,7 +117,7 @@ impl Worker {
             if self.cleaned && self.removed {
                 break;
             }
-            match observe(self.kubelet.runtime.as_ref(), &self.uid, &self.observed).await {
+            match observe(self.kubelet.runtime.as_ref(), &self.uid, &self.calls, &self.observed).await {
                 Ok(observed) => self.observed = observed,
                 Err(error) => {
                     tracing::debug!(pod = %self.uid, %error, "runtime not observed");

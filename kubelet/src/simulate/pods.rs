@@ -1,6 +1,7 @@
 //! One shared informer of pods, one queue, and a few workers that write status.
 
 use super::{DURATION_ANNOTATION, SimulateConfig, silence, status};
+use crate::pod::ending::is_terminal;
 use coracle_client::controller::{self, Next, ReconcileError, Reconciler};
 use coracle_client::informer::{api_for, deleting, uid_of};
 use coracle_client::{Context, Informer, ObjectKey, WorkQueue, write};
@@ -142,11 +143,11 @@ fn plan(pod: &Pod, now: Timestamp) -> Step {
     if deleting(pod) {
         // Finalizers of others hold the object; the kubelet's part is done with the grace period.
         let confirmed = pod.metadata.deletion_grace_period_seconds == Some(0);
-        let runs = pod.status.as_ref().and_then(|s| s.phase.as_deref()) == Some("Running");
+        let ended = pod.status.as_ref().is_some_and(is_terminal);
         let kept = pod.metadata.finalizers.as_ref().is_some_and(|all| !all.is_empty());
         return match confirmed {
             true => Step::Nothing,
-            false if runs && kept => Step::Kill,
+            false if !ended && kept => Step::Kill,
             false => Step::ConfirmDeletion,
         };
     }
@@ -228,6 +229,8 @@ mod tests {
         let mut kept = job.clone();
         kept["metadata"]["finalizers"] = json!(["example.com/keep"]);
         assert_eq!(plan(&pod(kept.clone()), now), Step::Kill);
+        kept["status"]["phase"] = json!("Pending");
+        assert_eq!(plan(&pod(kept.clone()), now), Step::Kill, "before it ran");
         kept["status"]["phase"] = json!("Failed");
         assert_eq!(plan(&pod(kept), now), Step::ConfirmDeletion);
         job["metadata"]["deletionGracePeriodSeconds"] = json!(0);

@@ -1,10 +1,12 @@
 //! A runtime that runs nothing but remembers everything, and can be told to fail.
 
 use async_trait::async_trait;
+use coracle_kubelet::cri::shims::{Shim, Shims};
 use coracle_kubelet::cri::{Result, Runtime, RuntimeError, api};
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use parking_lot::Mutex;
+use std::collections::BTreeSet;
 use std::time::Duration;
 use tokio::sync::broadcast;
 
@@ -26,6 +28,9 @@ struct State {
     private_images: Vec<(String, String)>,
     pulls: Vec<(String, Option<String>)>,
     stops: Vec<(String, Duration)>,
+    /// Nothing can be removed before the shim is killed.
+    stuck: bool,
+    killed: Vec<Shim>,
 }
 
 pub struct FakeRuntime {
@@ -88,6 +93,10 @@ impl FakeRuntime {
         self.state.lock().stops.clone()
     }
 
+    pub fn forget_stops(&self) {
+        self.state.lock().stops.clear();
+    }
+
     /// Pulls with this user's credentials.
     pub fn pulls_of(&self, user: &str) -> usize {
         self.state.lock().pulls.iter().filter(|(_, by)| by.as_deref() == Some(user)).count()
@@ -109,6 +118,25 @@ impl FakeRuntime {
         (state.sandboxes.len(), state.containers.len())
     }
 
+    /// From now on it cannot delete what it runs.
+    pub fn stick(&self) {
+        self.state.lock().stuck = true;
+    }
+
+    /// Shims that were killed.
+    pub fn killed(&self) -> Vec<Shim> {
+        self.state.lock().killed.clone()
+    }
+
+    fn unstuck(&self, method: &'static str) -> Result<parking_lot::MutexGuard<'_, State>> {
+        let state = self.up()?;
+        if state.stuck {
+            let message = "cannot delete running task".to_owned();
+            return Err(RuntimeError::Failed { method, code: tonic::Code::FailedPrecondition, message });
+        }
+        Ok(state)
+    }
+
     fn up(&self) -> Result<parking_lot::MutexGuard<'_, State>> {
         let state = self.state.lock();
         if state.down {
@@ -116,6 +144,24 @@ impl FakeRuntime {
             return Err(RuntimeError::Unreachable { endpoint, message: "down".to_owned() });
         }
         Ok(state)
+    }
+}
+
+impl Shims for FakeRuntime {
+    fn of(&self, ids: &BTreeSet<String>) -> Vec<Shim> {
+        let state = self.state.lock();
+        let held = state.sandboxes.iter().filter(|s| ids.contains(&s.id));
+        held.map(|s| Shim { pid: 4_194_304, id: s.id.clone() }).collect()
+    }
+
+    fn idle(&self) -> Vec<Shim> {
+        Vec::new()
+    }
+
+    fn kill(&self, shim: &Shim) -> bool {
+        let mut state = self.state.lock();
+        state.killed.push(shim.clone());
+        std::mem::take(&mut state.stuck)
     }
 }
 
@@ -187,7 +233,7 @@ impl Runtime for FakeRuntime {
     }
 
     async fn remove_pod_sandbox(&self, id: &str) -> Result<()> {
-        let mut state = self.up()?;
+        let mut state = self.unstuck("RemovePodSandbox")?;
         state.sandboxes.retain(|s| s.id != id);
         state.containers.retain(|c| c.sandbox != id);
         Ok(())
@@ -267,7 +313,7 @@ impl Runtime for FakeRuntime {
     }
 
     async fn remove_container(&self, id: &str) -> Result<()> {
-        self.up()?.containers.retain(|c| c.status.id != id);
+        self.unstuck("RemoveContainer")?.containers.retain(|c| c.status.id != id);
         Ok(())
     }
 

@@ -1,5 +1,6 @@
 //! An API server in memory, a kubelet on it, and patience.
 
+use crate::cri_socket::CriSocket;
 use crate::fake_runtime::FakeRuntime;
 use coracle_api::UserInfo;
 use coracle_apiserver::admission;
@@ -11,6 +12,7 @@ use coracle_apiserver::store::{MemoryStore, Store};
 use coracle_client::transport::in_process;
 use coracle_client::{Context, Informers};
 use coracle_kubelet::config::EvictionSettings;
+use coracle_kubelet::cri::CriClient;
 use coracle_kubelet::{Config, Parts, build};
 use coracle_storage::volumes::{MountTable, Mounter, Tmpfs, VolumeError};
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -51,6 +53,8 @@ impl Mounter for FakeMounter {
 pub struct World {
     api: ApiServer,
     pub runtime: Arc<FakeRuntime>,
+    /// Between kubelet and runtime, if anything is.
+    socket: Option<Arc<CriSocket>>,
     mounter: Arc<FakeMounter>,
     dir: tempfile::TempDir,
     /// What the next kubelet takes for short.
@@ -64,6 +68,20 @@ fn client(api: &ApiServer, name: &str, groups: &[&str]) -> kube::Client {
 
 impl World {
     pub async fn start() -> Self {
+        Self::with(None).await
+    }
+
+    /// The kubelet speaks to its runtime over a socket.
+    pub async fn over_a_socket() -> Self {
+        let runtime = Arc::<FakeRuntime>::default();
+        Self::with(Some((runtime.clone(), CriSocket::serve(runtime)))).await
+    }
+
+    pub fn socket(&self) -> Arc<CriSocket> {
+        self.socket.clone().expect("a socket")
+    }
+
+    async fn with(socket: Option<(Arc<FakeRuntime>, Arc<CriSocket>)>) -> Self {
         let stop = CancellationToken::new();
         let store: Arc<dyn Store> = MemoryStore::new();
         let cache = server::load_cache(store.clone()).await.unwrap();
@@ -78,9 +96,11 @@ impl World {
         };
         let api = ApiServer::new(config, store, cache);
         bootstrap::apply(api.registry(), &cluster()).await.unwrap();
+        let (runtime, socket) = socket.unzip();
         let mut world = Self {
             api,
-            runtime: Arc::default(),
+            runtime: runtime.unwrap_or_default(),
+            socket,
             mounter: Arc::default(),
             dir: tempfile::tempdir().unwrap(),
             eviction: never_short(),
@@ -110,7 +130,11 @@ impl World {
         config.eviction = self.eviction.clone();
         config.runtime_patience = Duration::ZERO;
         let parts = Parts {
-            runtime: self.runtime.clone(),
+            runtime: match &self.socket {
+                Some(socket) => Arc::new(CriClient::new(&socket.path().display().to_string())),
+                None => self.runtime.clone(),
+            },
+            shims: self.runtime.clone(),
             mounter: self.mounter.clone(),
             importer: None,
             cgroup_root: self.dir.path().join("cgroup"),
@@ -120,9 +144,19 @@ impl World {
     }
 
     pub async fn stop_kubelet(&mut self) {
+        self.begin_to_stop().await.unwrap();
+    }
+
+    /// The kubelet has stopped when the task has ended.
+    pub fn begin_to_stop(&mut self) -> JoinHandle<()> {
         let (stop, task) = self.kubelet.take().unwrap();
         stop.cancel();
-        task.await.unwrap();
+        task
+    }
+
+    pub async fn until_nothing_runs(&self) {
+        let left = async || json!([self.runtime.count().0, self.runtime.count().1, self.pods_on_disk()]);
+        until(left, |left| *left == json!([0, 0, 0])).await;
     }
 
     pub fn pods(&self) -> Api<Pod> {

@@ -5,8 +5,8 @@ use coracle_tests::Shell;
 use serde_json::json;
 
 pub fn steps(steps: &mut Steps<'_>) {
-    let name = steps.node.ok("kubectl get nodes -o jsonpath='{.items[0].metadata.name}'");
-    steps.run("node-admission", |shell| node_admission(shell, name.trim()));
+    let name = steps.node.name.clone();
+    steps.run("node-admission", move |shell| node_admission(shell, name.trim()));
     steps.run("sysctls", sysctls);
     steps.run("size-limit", size_limit);
 }

@@ -11,7 +11,7 @@ pub fn steps(steps: &mut Steps<'_>) {
     steps.run("security-context", security_context);
     steps.run("host-network", host_network);
     let name = steps.node.name.clone();
-    steps.run("static-pod", |shell| static_pod(shell, &name));
+    steps.run("static-pod", move |shell| static_pod(shell, &name));
 }
 
 fn events(shell: &Shell) {

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 pub fn steps(steps: &mut Steps<'_>) {
     let node = steps.node;
-    steps.run("kill-9", |shell| kill_9(shell, node));
-    steps.run("no-runtime", no_runtime);
+    steps.alone("kill-9", move |shell| kill_9(shell, node));
+    steps.alone("no-runtime", no_runtime);
 }
 
 const CONTAINERS: &str = "kubectl get pods -o jsonpath='{range .items[*]}{.metadata.uid} {.status.podIP} {.status.containerStatuses[0].containerID} {.status.containerStatuses[0].restartCount}{\"\\n\"}{end}'";

@@ -10,12 +10,12 @@ use std::path::Path;
 
 pub fn steps(steps: &mut Steps<'_>) {
     steps.run("confined", confined);
-    steps.run("fork-bomb", fork_bomb);
+    steps.alone("fork-bomb", fork_bomb);
     steps.run("fs-group-race", fs_group_race);
     steps.run("user-namespaces", user_namespaces);
     if steps.node.run("command -v docker-registry skopeo").code == 0 {
         let archive = steps.node.dir.path().join("busybox.tar");
-        steps.run("private-image", |shell| private_image(shell, &archive));
+        steps.run("private-image", move |shell| private_image(shell, &archive));
     } else {
         println!("skipped: private images need docker-registry and skopeo");
     }
@@ -123,20 +123,20 @@ fn user_namespaces(shell: &Shell) {
 const PASSWORD: &str = "crew:$2y$10$abcdefghijklmnopqrstuuYoA/Ig5dOcHJ1Uzls.zCgSC7r9v4W76\n";
 
 fn private_image(shell: &Shell, archive: &Path) {
-    let _boats = Boats::none(shell);
+    let _boats = Boats::none(shell, "ferry");
     let port = free_port();
     let name = format!("127.0.0.1:{port}");
     let _hosts = Hosts::plain_http(&name);
     std::fs::write(shell.home().join("passwords"), PASSWORD).expect("the registry's users");
     let _running = registry(shell, port, "auth: {htpasswd: {realm: boats, path: passwords}}\n");
-    shell.ok(&format!("skopeo copy --insecure-policy --dest-tls-verify=false --dest-creds crew:sesame docker-archive:{} docker://{name}/boat:private", archive.display()));
+    shell.ok(&format!("skopeo copy --insecure-policy --dest-tls-verify=false --dest-creds crew:sesame docker-archive:{} docker://{name}/ferry:private", archive.display()));
     for (secret, user) in [("crew", "crew"), ("stranger", "stranger")] {
         shell.ok(&format!("kubectl create secret docker-registry {secret} --docker-server={name} --docker-username={user} --docker-password=sesame"));
     }
     let image = |of: &str, secret: &str, policy: &str| {
         let secrets = format!("spec:\n  imagePullSecrets: [{secret}]\n");
         pod(of, "sleep 3600", "")
-            .replace(BUSYBOX, &format!("{name}/boat:private"))
+            .replace(BUSYBOX, &format!("{name}/ferry:private"))
             .replace("spec:\n", &secrets)
             .replace("imagePullPolicy: IfNotPresent", &format!("imagePullPolicy: {policy}"))
     };

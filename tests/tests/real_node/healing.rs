@@ -5,9 +5,9 @@ use coracle_tests::{Shell, wait_for};
 use std::time::Duration;
 
 pub fn steps(steps: &mut Steps<'_>) {
+    steps.run("autoscaling", autoscaling);
     steps.run("killed-container", killed_container);
     steps.run("killed-sandbox", killed_sandbox);
-    steps.run("autoscaling", autoscaling);
 }
 
 const STATE: &str = "kubectl get pod victim -o jsonpath='{.status.containerStatuses[0].restartCount} {.status.containerStatuses[0].ready} {.status.containerStatuses[0].lastState.terminated.exitCode} {.status.containerStatuses[0].lastState.terminated.reason}'";

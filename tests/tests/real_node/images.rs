@@ -13,7 +13,7 @@ pub fn steps(steps: &mut Steps<'_>) {
         return;
     }
     let archive = steps.node.dir.path().join("busybox.tar");
-    steps.run("pull", |shell| pull(shell, &archive));
+    steps.run("pull", move |shell| pull(shell, &archive));
 }
 
 /// The runtime's settings for one registry, taken away with the value.
@@ -41,21 +41,23 @@ impl Drop for Hosts {
 
 /// Images of this step in the runtime, which keeps them beyond the node: gone before, for those of an interrupted run,
 /// and after.
-pub struct Boats<'a>(&'a Shell);
+pub struct Boats<'a>(&'a Shell, String);
 
 impl<'a> Boats<'a> {
-    pub fn none(shell: &'a Shell) -> Self {
-        shell.ok(Self::REMOVE);
-        Self(shell)
+    /// Those called `name` in whatever registry.
+    pub fn none(shell: &'a Shell, name: &str) -> Self {
+        let remove = format!(
+            "ctr -n k8s.io images ls -q | {{ grep -E '^127\\.0\\.0\\.1:[0-9]+/{name}' || true; }} | xargs -r ctr -n k8s.io images rm"
+        );
+        shell.ok(&remove);
+        Self(shell, remove)
     }
-
-    const REMOVE: &'static str = "ctr -n k8s.io images ls -q | { grep -E '^127\\.0\\.0\\.1:[0-9]+/boat' || true; } | xargs -r ctr -n k8s.io images rm";
 }
 
 impl Drop for Boats<'_> {
     fn drop(&mut self) {
         // Those of running containers stay until these are gone; the next run takes them away.
-        self.0.run(Self::REMOVE);
+        self.0.run(&self.1);
     }
 }
 
@@ -75,7 +77,7 @@ pub fn registry(shell: &Shell, port: u16, more: &str) -> Background {
 }
 
 fn pull(shell: &Shell, archive: &std::path::Path) {
-    let _boats = Boats::none(shell);
+    let _boats = Boats::none(shell, "boat");
     let port = free_port();
     let name = format!("127.0.0.1:{port}");
     let _hosts = Hosts::plain_http(&name);

@@ -13,7 +13,7 @@ const LOST: Duration = Duration::from_secs(180);
 
 pub fn steps(steps: &mut Steps<'_>) {
     let node = steps.node;
-    steps.run("second-node", |shell| second_node(shell, node));
+    steps.alone("second-node", move |shell| second_node(shell, node));
 }
 
 fn second_node(shell: &Shell, node: &Node) {

@@ -1,6 +1,6 @@
 //! One real node from nothing to nothing: `scripts/up`, real containers, `scripts/up --down`.
 //!
-//! It is one test of many named steps, because a machine has one node. Needs root, and takes the machine's containerd:
+//! It is one test of many named steps, because a machine has one node; several of them run at a time. Needs root, and takes the machine's containerd:
 //! where one runs already, or a node, it says so and does nothing.
 //! `CORACLE_STEPS=logs,exec` runs only these; `CORACLE_KEEP_NODE=1` leaves the node there, and a node that is there
 //! from such a run is used as it is.
@@ -8,6 +8,7 @@
 mod admission;
 mod commands;
 mod containers;
+mod endings;
 mod environment;
 mod faults;
 mod guarded;
@@ -34,6 +35,8 @@ fn a_node_from_nothing_to_nothing() {
     }
     let node = Node::up();
     let mut steps = Steps::new(&node);
+    // The longest first, so that the others run beside it.
+    healing::steps(&mut steps);
     network::steps(&mut steps);
     commands::steps(&mut steps);
     containers::steps(&mut steps);
@@ -45,13 +48,18 @@ fn a_node_from_nothing_to_nothing() {
     preemption::steps(&mut steps);
     life::steps(&mut steps);
     resize::steps(&mut steps);
-    healing::steps(&mut steps);
     images::steps(&mut steps);
     guarded::steps(&mut steps);
     faults::steps(&mut steps);
     joined::steps(&mut steps);
-    steps.run("up-again-changes-nothing", |_| node.up_again_changes_nothing());
+    endings::steps(&mut steps);
+    steps.alone("up-again-changes-nothing", |_| node.up_again_changes_nothing());
+    let kept = std::env::var_os("CORACLE_KEEP_NODE").is_some();
+    let forced = steps.is_chosen("forced-down") && !kept;
     let failures = steps.finish();
-    let left = node.down();
+    if forced {
+        node.hang_a_shim();
+    }
+    let left = node.down(forced);
     assert!(failures.is_empty() && left.is_empty(), "failed: {failures:?}\nleft behind: {left:?}");
 }

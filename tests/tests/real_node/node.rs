@@ -3,9 +3,11 @@
 use coracle_tests::binary::repository;
 use coracle_tests::image::{BUSYBOX, busybox};
 use coracle_tests::{Shell, wait_for};
+use std::collections::VecDeque;
 use std::ops::Deref;
 use std::panic::AssertUnwindSafe;
 use std::path::Path;
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
@@ -84,7 +86,7 @@ impl Node {
     /// of a pod that forks without end show as much as more would.
     fn config_for_full_disks(&self) {
         self.ok("mkdir -p /etc/coracle");
-        self.ok("echo '{evictionHard: {nodefs.available: 50Mi, imagefs.available: 50Mi}, podPidsLimit: 1024}' >/etc/coracle/config.yaml");
+        self.ok("echo '{evictionHard: {nodefs.available: 50Mi, imagefs.available: 50Mi}, podPidsLimit: 1024, maxPods: 250}' >/etc/coracle/config.yaml");
     }
 
     /// `scripts/NAME` with the user's own environment (cargo lives below the real HOME).
@@ -130,13 +132,22 @@ impl Node {
         assert_eq!((self.server_pid(), self.ok(state)), (pid, before));
     }
 
-    /// Takes the node away; what is left of it is the answer, which should be empty.
-    pub fn down(&self) -> Vec<String> {
+    /// Leaves a pod behind that the runtime cannot end: its shim has been stopped, and answers nobody.
+    pub fn hang_a_shim(&self) {
+        let script = "exec sleep 7654323";
+        self.apply(&pod("hanging", script, ""));
+        self.ok("kubectl wait pod/hanging --for=condition=Ready --timeout=100s");
+        self.ok("kill -STOP $(ps -o ppid= -p $(pgrep -fx 'sleep 7654323'))");
+    }
+
+    /// Takes the node away, by force where `forced`; what is left of it is the answer, which should be empty.
+    pub fn down(&self, forced: bool) -> Vec<String> {
         if std::env::var_os("CORACLE_KEEP_NODE").is_some() {
             println!("the node stays, as asked");
             return Vec::new();
         }
-        self.script("up --down");
+        let said = self.script("up --down");
+        assert_eq!(said.contains("forced: killed the shim of sandbox "), forced, "{said}");
         let searches = [
             (
                 "processes",
@@ -150,6 +161,7 @@ impl Node {
             ("packet rules", "iptables-save 2>/dev/null | grep -E 'KUBE-|CNI-'"),
             ("packet rules for IPv6", "ip6tables-save 2>/dev/null | grep KUBE-"),
             ("network namespaces", "ip netns list | grep cni"),
+            ("control groups", "find /sys/fs/cgroup -type d -path '*kubepods*'"),
             (
                 "files",
                 "ls -d /etc/coracle /run/coracle /var/lib/coracle /usr/local/bin/coracle /etc/cni/net.d/*coracle* /var/lib/cni/networks/coracle 2>/dev/null",
@@ -163,46 +175,98 @@ impl Node {
     }
 }
 
-/// Runs steps one after the other, each in a namespace of its own, and goes on when one fails.
+/// Steps that are at work at a time. They wait more than they work, on two cores as well.
+const TOGETHER: usize = 3;
+
+type Step<'a> = Box<dyn FnOnce(&Shell) + Send + 'a>;
+
+/// Runs steps, each in a namespace of its own, and goes on when one fails: several at a time, and then one by one those
+/// that want the node for themselves.
 pub struct Steps<'a> {
     pub node: &'a Node,
     chosen: Option<Vec<String>>,
-    failures: Vec<String>,
+    together: VecDeque<(String, Step<'a>)>,
+    alone: VecDeque<(String, Step<'a>)>,
 }
 
 impl<'a> Steps<'a> {
     pub fn new(node: &'a Node) -> Self {
         let chosen = std::env::var("CORACLE_STEPS").ok();
         let chosen = chosen.map(|names| names.split(',').map(str::to_owned).collect());
-        Self { node, chosen, failures: Vec::new() }
+        Self { node, chosen, together: VecDeque::new(), alone: VecDeque::new() }
     }
 
-    /// `step` gets a terminal whose kubectl is in the step's own namespace.
-    pub fn run(&mut self, name: &str, step: impl FnOnce(&Shell)) {
-        if self.chosen.as_ref().is_some_and(|chosen| !chosen.iter().any(|c| c == name)) {
-            return;
+    pub fn is_chosen(&self, name: &str) -> bool {
+        self.chosen.as_ref().is_none_or(|chosen| chosen.iter().any(|c| c == name))
+    }
+
+    /// `step` gets a terminal whose kubectl is in the step's own namespace. Other steps run at the same time.
+    pub fn run(&mut self, name: &str, step: impl FnOnce(&Shell) + Send + 'a) {
+        if self.is_chosen(name) {
+            self.together.push_back((name.to_owned(), Box::new(step)));
         }
+    }
+
+    /// Likewise, without any other step, and after all that run together.
+    pub fn alone(&mut self, name: &str, step: impl FnOnce(&Shell) + Send + 'a) {
+        if self.is_chosen(name) {
+            self.alone.push_back((name.to_owned(), Box::new(step)));
+        }
+    }
+
+    /// Runs the steps. Names of those that failed.
+    pub fn finish(self) -> Vec<String> {
+        let node = self.node;
+        let (together, failures) = (Mutex::new(self.together), Mutex::new(Vec::new()));
+        let work = || {
+            // Not in the loop's head: the lock would be held while the step runs.
+            let next = || together.lock().expect("steps panic elsewhere").pop_front();
+            while let Some((name, step)) = next() {
+                if !node.takes(&name, step) {
+                    failures.lock().expect("steps panic elsewhere").push(name);
+                }
+            }
+        };
+        std::thread::scope(|scope| (0..TOGETHER).for_each(|_| drop(scope.spawn(work))));
+        let mut failures = failures.into_inner().expect("steps panic elsewhere");
+        for (name, step) in self.alone {
+            if !node.takes(&name, step) {
+                failures.push(name);
+            }
+        }
+        failures
+    }
+}
+
+impl Node {
+    /// Whether the step came to its end, and its namespace with all that it made as well.
+    fn takes(&self, name: &str, step: Step<'_>) -> bool {
         let began = Instant::now();
         let outcome = std::panic::catch_unwind(AssertUnwindSafe(|| {
             let shell = self.terminal(name);
             step(&shell);
         }));
         let took = began.elapsed().as_secs_f64();
-        match outcome {
+        match &outcome {
             Ok(()) => println!("ok       {name} ({took:.1} s)"),
             Err(_) => {
                 println!("failed   {name} ({took:.1} s)");
-                let state = self.node.run(&format!("kubectl get pods -n {name} -o wide; kubectl get events -n {name} --sort-by=.metadata.creationTimestamp | tail -n 15"));
+                let state = self.run(&format!("kubectl get pods -n {name} -o wide; kubectl get events -n {name} --sort-by=.metadata.creationTimestamp | tail -n 15"));
                 eprintln!("---- state after {name}\n{state}");
-                self.failures.push(name.to_owned());
             }
         }
-        self.node.run(&format!("kubectl delete namespace {name} --timeout=100s"));
+        let gone = self.run(&format!("kubectl delete namespace {name} --timeout=100s"));
+        if gone.code != 0 {
+            println!("failed   {name}: its namespace stays");
+            let state = self.run(&format!("kubectl get namespace {name} -o yaml; kubectl get all -n {name}"));
+            eprintln!("{gone}\n{state}");
+        }
+        outcome.is_ok() && gone.code == 0
     }
 
     /// A home and a namespace for one step.
     fn terminal(&self, name: &str) -> Shell {
-        let home = self.node.dir.path().join("steps").join(name);
+        let home = self.dir.path().join("steps").join(name);
         std::fs::create_dir_all(&home).expect("a home for the step");
         let kubeconfig = home.join("kubeconfig");
         std::fs::copy(KUBECONFIG, &kubeconfig).expect("a copy of the kubeconfig");
@@ -212,11 +276,6 @@ impl<'a> Steps<'a> {
         ));
         shell.until("kubectl get serviceaccount default -o name", "serviceaccount/default");
         shell
-    }
-
-    /// Names of the steps that failed.
-    pub fn finish(self) -> Vec<String> {
-        self.failures
     }
 }
 

@@ -6,7 +6,7 @@ use coracle_tests::Shell;
 use coracle_tests::image::BUSYBOX;
 
 pub fn steps(steps: &mut Steps<'_>) {
-    steps.run("preemption", preemption);
+    steps.alone("preemption", preemption);
 }
 
 /// Traps SIGTERM and takes a second to end, so that a graceful end can be told from a kill.

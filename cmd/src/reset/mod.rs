@@ -2,16 +2,22 @@
 //! mounts and packet rules, and its keys. Containers outlive the server on purpose, so this is a step of its own. What
 //! the cluster has stored stays in `<data-dir>/db`.
 
+mod held;
+mod pods;
+
 use crate::args::ResetArgs;
-use coracle_kubelet::cri::{CriClient, Runtime};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Exit code 0: nothing is left. What could not be taken away is named, and the rest is still tried.
+/// Exit code 0: nothing is left. What had to be forced is told, what could not be taken away is named, and the rest is still
+/// tried.
 pub async fn command(args: ResetArgs) -> ExitCode {
     let mut failures = Vec::new();
-    if let Err(why) = pods(&args.container_runtime_endpoint).await {
-        failures.push(format!("pods: {why}"));
+    let uids = names_in(&args.data_dir.join("kubelet/pods"));
+    let pods = pods::take_away(&args.container_runtime_endpoint, &uids).await;
+    failures.extend(pods.failures.iter().map(|why| format!("pods: {why}")));
+    for what in &pods.forced {
+        eprintln!("coracle reset: forced: {what}");
     }
     if let Err(why) = unmount_below(&args.data_dir.join("kubelet")) {
         failures.push(format!("mounts: {why}"));
@@ -33,15 +39,19 @@ pub async fn command(args: ResetArgs) -> ExitCode {
     if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Stopping a sandbox also gives its address and its interface back to the network plugin.
-async fn pods(endpoint: &str) -> Result<(), String> {
-    let runtime = CriClient::new(endpoint);
-    let sandboxes = runtime.list_pod_sandboxes(None).await.map_err(|e| e.to_string())?;
-    for sandbox in sandboxes {
-        runtime.stop_pod_sandbox(&sandbox.id).await.map_err(|e| e.to_string())?;
-        runtime.remove_pod_sandbox(&sandbox.id).await.map_err(|e| e.to_string())?;
+/// The UIDs of the pods that this node knew.
+fn names_in(dir: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
+}
+
+fn remove_file(path: &Path) -> Result<(), String> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(format!("{}: {error}", path.display()))
+        }
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 /// A server's authorities could go on signing, and a joined machine's certificates would go on being believed.
@@ -54,8 +64,8 @@ fn remove(dir: &Path) -> Result<(), String> {
     }
 }
 
-/// The innermost mounts first (proc(5), mountinfo: the fifth field is the mount point, blanks are octal).
-fn unmount_below(dir: &Path) -> Result<(), String> {
+/// The innermost mounts first (proc(5), mountinfo: the fifth field is the mount point, blanks are octal). Says which.
+fn unmount_below(dir: &Path) -> Result<Vec<PathBuf>, String> {
     let table = std::fs::read_to_string("/proc/self/mountinfo").map_err(|e| e.to_string())?;
     let points = table.lines().filter_map(|line| line.split(' ').nth(4));
     let mut below: Vec<PathBuf> =
@@ -65,5 +75,5 @@ fn unmount_below(dir: &Path) -> Result<(), String> {
         nix::mount::umount2(point, nix::mount::MntFlags::MNT_DETACH)
             .map_err(|e| format!("{}: {e}", point.display()))?;
     }
-    Ok(())
+    Ok(below)
 }
