@@ -193,7 +193,7 @@ impl Worker {
             tracing::warn!(path = %logs.display(), %error, "could not remove logs");
         }
         super::cgroups::remove(&self.kubelet.cgroup_root, &self.pod);
-        self.kubelet.objects.release(&self.uid);
+        self.references.release();
         self.confirm_deletion().await;
     }
 
