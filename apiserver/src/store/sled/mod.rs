@@ -137,6 +137,11 @@ impl SledStore {
         }
     }
 
+    /// Bytes of memory that only history keeps.
+    pub fn history_bytes(&self) -> usize {
+        self.shared.space.history_bytes()
+    }
+
     /// Changes whenever an incident is added to the report.
     pub fn incidents(&self) -> watch::Receiver<u64> {
         self.shared.reporter.subscribe()
