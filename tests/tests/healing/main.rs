@@ -8,6 +8,7 @@ mod joining;
 mod killed;
 mod nodes;
 mod pods;
+mod storms;
 
 use coracle_tests::{Cluster, Shell};
 use std::collections::BTreeSet;
