@@ -2,8 +2,8 @@
 //! than a burst of them. The rules and numbers are those of upstream's event correlator; without them the 1,000 pods of
 //! one ReplicaSet would be 1,000 events.
 
-use std::collections::{HashMap, HashSet};
-use std::hash::Hash;
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -57,16 +57,22 @@ struct Kept<T> {
     at: Instant,
 }
 
+/// What was, by digests of the texts: the texts themselves would be two kilobytes for each of thousands of pods that have
+/// long gone. Two of these that are equal by chance would combine two events, once in a billion times that the tables
+/// are filled.
 #[derive(Default)]
 pub struct Correlator {
-    groups: HashMap<Kin, Kept<HashSet<String>>>,
-    stored: HashMap<Identity, Kept<(String, i32)>>,
-    /// Events that an object may still have.
-    budgets: HashMap<Subject, Kept<u32>>,
+    /// Of a [`Kin`]: its messages.
+    groups: HashMap<u64, Kept<Vec<u64>>>,
+    /// Of an [`Identity`].
+    stored: HashMap<u64, Kept<(String, i32)>>,
+    /// Of a [`Subject`]: events that it may still have.
+    budgets: HashMap<u64, Kept<u32>>,
+    digests: RandomState,
 }
 
 /// Makes room, by age if that helps.
-fn trim<K: Eq + Hash, T>(map: &mut HashMap<K, Kept<T>>, now: Instant) {
+fn trim<T>(map: &mut HashMap<u64, Kept<T>>, now: Instant) {
     if map.len() >= REMEMBERED {
         map.retain(|_, kept| now.duration_since(kept.at) < WINDOW);
         if map.len() >= REMEMBERED {
@@ -85,19 +91,23 @@ impl Correlator {
         let message =
             if combined { format!("(combined from similar events): {message}") } else { message.to_owned() };
         let identity = Identity { kin, message: (!combined).then(|| message.clone()) };
-        let past = self.stored.get(&identity).filter(|kept| now.duration_since(kept.at) < WINDOW);
+        let past = self
+            .stored
+            .get(&self.digests.hash_one(&identity))
+            .filter(|kept| now.duration_since(kept.at) < WINDOW);
         Some(Verdict { past: past.map(|kept| kept.what.clone()), identity, message })
     }
 
     /// The event was written under this name and has been seen so often.
-    pub fn written(&mut self, identity: Identity, name: String, count: i32, now: Instant) {
+    pub fn written(&mut self, identity: &Identity, name: String, count: i32, now: Instant) {
         trim(&mut self.stored, now);
-        self.stored.insert(identity, Kept { what: (name, count), at: now });
+        self.stored.insert(self.digests.hash_one(identity), Kept { what: (name, count), at: now });
     }
 
     fn afford(&mut self, subject: &Subject, now: Instant) -> bool {
         trim(&mut self.budgets, now);
-        let budget = self.budgets.entry(subject.clone()).or_insert(Kept { what: BURST, at: now });
+        let budget =
+            self.budgets.entry(self.digests.hash_one(subject)).or_insert(Kept { what: BURST, at: now });
         let refills = now.duration_since(budget.at).as_secs() / REFILL.as_secs();
         if refills > 0 {
             budget.what = budget.what.saturating_add(u32::try_from(refills).unwrap_or(BURST)).min(BURST);
@@ -110,15 +120,17 @@ impl Correlator {
 
     fn is_combined(&mut self, kin: &Kin, message: &str, now: Instant) -> bool {
         trim(&mut self.groups, now);
-        let group = self.groups.entry(kin.clone()).or_insert(Kept { what: HashSet::new(), at: now });
+        let message = self.digests.hash_one(message);
+        let key = self.digests.hash_one(kin);
+        let group = self.groups.entry(key).or_insert(Kept { what: Vec::new(), at: now });
         if now.duration_since(group.at) > WINDOW {
             group.what.clear();
         }
         group.at = now;
-        let new = group.what.insert(message.to_owned());
-        let many = group.what.len() >= TOLD_APART;
-        if many && new {
-            group.what.remove(message);
+        let new = !group.what.contains(&message);
+        let many = group.what.len() + usize::from(new) >= TOLD_APART;
+        if new && !many {
+            group.what.push(message);
         }
         many
     }
@@ -137,7 +149,7 @@ mod tests {
     fn tell(correlator: &mut Correlator, kin: Kin, message: &str, now: Instant) -> Option<(String, i32)> {
         let verdict = correlator.judge(kin, message, now)?;
         let (name, count) = verdict.past.unwrap_or_else(|| (message.to_owned(), 0));
-        correlator.written(verdict.identity, name, count + 1, now);
+        correlator.written(&verdict.identity, name, count + 1, now);
         Some((verdict.message, count + 1))
     }
 

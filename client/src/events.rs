@@ -182,7 +182,7 @@ async fn record(
             Err(kube::Error::Api(status)) if status.code == 404 => {}
             other => {
                 other?;
-                correlator.written(verdict.identity, name, count, Instant::now());
+                correlator.written(&verdict.identity, name, count, Instant::now());
                 return Ok(());
             }
         }
@@ -190,7 +190,7 @@ async fn record(
     let event = new_event(source, subject, report);
     let name = event.name_any();
     write::create(client, &subject.namespace, &event).await?;
-    correlator.written(verdict.identity, name, 1, Instant::now());
+    correlator.written(&verdict.identity, name, 1, Instant::now());
     Ok(())
 }
 

@@ -110,6 +110,7 @@ impl<K: Clone + Eq + Hash> State<K> {
             self.ready = VecDeque::new();
             self.dirty.shrink_to(KEPT);
             self.due.shrink_to(KEPT);
+            self.failures.shrink_to(KEPT);
         }
         Some(key)
     }

@@ -19,6 +19,7 @@ mod flags;
 mod join;
 mod kubeconfig;
 mod kubelet;
+mod log;
 mod node;
 mod posts;
 mod private;
@@ -35,10 +36,8 @@ mod why;
 
 use args::{Cli, Command};
 use clap::Parser;
-use std::io::IsTerminal;
 use std::process::ExitCode;
 use tracing_subscriber::filter::{LevelFilter, Targets};
-use tracing_subscriber::prelude::*;
 
 /// glibc's keeps what a burst needed: after 10,000 objects were written twice it holds three times as much as this one.
 /// `.cargo/config.toml` has its settings.
@@ -101,15 +100,15 @@ fn with_only(kept: rustix::thread::CapabilitySet) -> Result<(), String> {
 }
 
 fn in_runtime(log: &str, command: impl Future<Output = ExitCode>) -> ExitCode {
-    let colour = std::io::stderr().is_terminal();
-    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(colour);
-    tracing_subscriber::registry().with(lines.with_filter(filter(log))).init();
+    let log = log::begin(filter(log));
     // Ring is the only provider in this binary; a second installation is refused, which is as good.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     match runtime.enable_all().thread_stack_size(STACK).build() {
         Ok(runtime) => {
+            runtime.spawn(log.clone().tell_counts());
             let code = runtime.block_on(command);
+            log.end();
             // Whatever still runs has been told to end, and must not keep the process.
             runtime.shutdown_background();
             code

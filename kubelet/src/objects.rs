@@ -162,8 +162,7 @@ impl ObjectCache {
         }
     }
 
-    /// Follows everything that the pod's spec references, until [`release`](Self::release).
-    pub fn track(&self, uid: &str, pod: &Pod) {
+    fn track(&self, uid: &str, pod: &Pod) {
         let namespace = pod.metadata.namespace.clone().unwrap_or_default();
         let names = references(pod);
         for (kind, name) in names {
@@ -175,10 +174,44 @@ impl ObjectCache {
         }
     }
 
-    pub fn release(&self, uid: &str) {
+    fn release(&self, uid: &str) {
         self.config_maps.release(uid);
         self.secrets.release(uid);
         self.tokens.lock().retain(|request, _| request.pod_uid != uid);
+    }
+
+    /// Objects that are watched at this moment.
+    pub fn watched(&self) -> usize {
+        self.config_maps.entries.lock().len() + self.secrets.entries.lock().len()
+    }
+}
+
+/// What one pod references. It is watched from [`follow`](Self::follow) to [`release`](Self::release), or for as long as
+/// this value lives: however its owner ends, no watch outlives the last pod that needs it.
+pub struct References {
+    objects: Arc<ObjectCache>,
+    uid: String,
+}
+
+impl References {
+    pub fn new(objects: Arc<ObjectCache>, uid: String) -> Self {
+        Self { objects, uid }
+    }
+
+    /// Follows everything that the pod's spec references.
+    pub fn follow(&self, pod: &Pod) {
+        self.objects.track(&self.uid, pod);
+    }
+
+    /// Gives back the watches and tokens that no other pod needs.
+    pub fn release(&self) {
+        self.objects.release(&self.uid);
+    }
+}
+
+impl Drop for References {
+    fn drop(&mut self) {
+        self.release();
     }
 }
 

@@ -113,7 +113,7 @@ impl Core {
             return self.remove_pod(pod, now);
         }
         if pod.spec.as_ref().is_some_and(|s| s.node_name.as_ref().is_some_and(|n| !n.is_empty())) {
-            return self.set_bound(Arc::new(PodInfo::new(pod.clone())), now);
+            return self.set_bound(Arc::new(PodInfo::bound(pod)), now);
         }
         if pod.metadata.deletion_timestamp.is_some() {
             return self.remove_pod(pod, now);
@@ -328,6 +328,7 @@ impl Core {
     /// Nobody waits: memory that only makes the next pods quicker is given back.
     pub fn rest(&mut self) {
         self.classes.clear();
+        self.queue.rest();
         self.snapshot.rest();
     }
 

@@ -57,12 +57,35 @@ async fn pods(settings: &Settings, nodes: usize, label: &str) -> Result<Vec<Row>
     let made = made.await?;
     let elapsed = (all_bound.await?? - begun).as_secs_f64();
     let cpu = (server.process().cpu()? - cpu).as_secs_f64() * 1000.0 / count(amount);
+    let memory = server.process().rss_mib()?;
+    let after = after_the_storm(settings, &server).await?;
     Ok(vec![
+        figure(format!("memory a minute after the pods went, {label} nodes"), after, "MiB", 1),
         figure(format!("pods bound, {label} nodes"), count(amount) / elapsed, "/s", amount),
         figure(format!("pods created meanwhile, {label} nodes"), made.per_second(), "/s", amount),
         figure(format!("pods bound, {label} nodes: server CPU each, run included"), cpu, "ms", amount),
-        figure(format!("memory with {label} nodes and the pods"), server.process().rss_mib()?, "MiB", 1),
+        figure(format!("memory with {label} nodes and the pods"), memory, "MiB", 1),
     ])
+}
+
+/// Memory a minute after all pods were deleted. Their Events are still there.
+async fn after_the_storm(settings: &Settings, server: &Server) -> Result<f64, Error> {
+    let mut connection = server.target.connect().await?;
+    let path = "/api/v1/namespaces/default/pods";
+    connection.call(Call::delete(format!("{path}?gracePeriodSeconds=0"))).await?;
+    let begun = Instant::now();
+    loop {
+        let list = connection.json(Call::get(format!("{path}?limit=1"))).await?;
+        if list["items"].as_array().is_some_and(Vec::is_empty) {
+            break;
+        }
+        if begun.elapsed() > PATIENCE {
+            return Err("deleted pods stay".into());
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    tokio::time::sleep(settings.time(60)).await;
+    server.process().rss_mib()
 }
 
 /// From the Deployment's creation until its status says that every replica is ready.

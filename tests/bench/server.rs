@@ -62,6 +62,11 @@ impl Server {
         Ok(Self { child, dir, start_time, target })
     }
 
+    /// Lines that it has written to its log so far.
+    pub fn log_lines(&self) -> Result<usize, Error> {
+        Ok(std::fs::read_to_string(self.dir.path().join("log"))?.lines().count())
+    }
+
     pub fn process(&self) -> Process {
         Process(self.child.0.id())
     }

@@ -15,6 +15,7 @@ pub mod load;
 pub mod provider;
 pub mod rest;
 pub mod shell;
+pub mod soak;
 pub mod transcript;
 pub mod wait;
 

@@ -28,6 +28,26 @@ impl History {
         self.complete_after = revision;
     }
 
+    /// Forgets events up to and including `revision`.
+    pub fn forget(&mut self, revision: Revision) {
+        while let Some(oldest) = self.events.pop_front_if(|oldest| oldest.revision <= revision) {
+            self.bytes -= oldest.weight();
+            self.complete_after = oldest.revision;
+        }
+        if self.events.is_empty() {
+            self.events = VecDeque::new();
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.events.is_empty()
+    }
+
+    /// Of the objects in it, about.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     pub fn push(&mut self, event: Arc<Event>) {
         self.bytes += event.weight();
         self.events.push_back(event);

@@ -9,26 +9,30 @@ mod history;
 mod index;
 mod object;
 mod routes;
+mod state;
 mod watcher;
 
 pub use event::{Event, OTHER_ENCODINGS, Seen, frame, pieces};
 pub use history::History;
 pub use object::CachedObject;
+pub use state::Figures;
 pub use watcher::{Filter, Item, QUEUE_EVENTS, Watcher};
 
 use crate::catalogue::{Catalogue, DEFINITIONS, StrategyRef};
 use crate::custom::CustomResource;
+use crate::metrics;
 use crate::store::{Change, Commit, KeyValue, Range, Revision, Store, StoreError};
 use crate::strategy::{Reader, Strategy};
 use coracle_api::Object;
 use imbl::OrdMap;
 use parking_lot::{Mutex, RwLock};
 use routes::Watchers;
-use std::collections::HashMap;
+use state::{Resource, State};
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
 use std::sync::{Arc, Weak};
 use std::task::Waker;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 /// Objects by storage key.
@@ -42,19 +46,6 @@ const INDEXED_BY_ONE: usize = 500;
 pub struct Snapshot {
     pub revision: Revision,
     pub objects: Objects,
-}
-
-#[derive(Default)]
-struct Resource {
-    objects: Objects,
-    history: History,
-    changed_at: Revision,
-}
-
-#[derive(Default)]
-struct State {
-    revision: Revision,
-    resources: HashMap<Box<str>, Resource>,
 }
 
 pub struct Cache {
@@ -82,7 +73,7 @@ impl Cache {
         let cache = Arc::new(Self {
             store: store.clone(),
             catalogue: Arc::default(),
-            state: RwLock::new(State { revision: listing.revision, ..State::default() }),
+            state: RwLock::new(State::at(listing.revision)),
             watchers: Arc::default(),
             revision: watch::Sender::new(listing.revision),
         });
@@ -165,19 +156,27 @@ impl Cache {
 
     /// A revision at or after the last change of the resource; equal values mean nothing changed in between.
     pub fn changed_at(&self, resource: &str) -> Revision {
-        self.state.read().resources.get(resource).map_or(Revision(0), |r| r.changed_at)
+        self.state.read().changed_at(resource)
     }
 
-    /// How many objects each resource has.
-    pub fn counts(&self) -> Vec<(String, usize)> {
-        let state = self.state.read();
-        state.resources.iter().map(|(name, r)| (name.to_string(), r.objects.len())).collect()
+    /// What each resource costs, by its `<plural>.<group>`.
+    pub fn figures(&self) -> BTreeMap<Box<str>, Figures> {
+        let all = self.state.read().figures();
+        let mut figures: BTreeMap<_, _> = all
+            .into_iter()
+            .map(|(name, (objects, history_bytes))| {
+                let bytes = state::bytes_of(&objects);
+                (name, Figures { objects: objects.len(), bytes, history_bytes, watches: 0 })
+            })
+            .collect();
+        for (resource, watches) in self.watchers.lock().counts() {
+            figures.entry(resource).or_default().watches = watches;
+        }
+        figures
     }
 
     pub fn snapshot(&self, resource: &str) -> Snapshot {
-        let state = self.state.read();
-        let objects = state.resources.get(resource).map(|r| r.objects.clone()).unwrap_or_default();
-        Snapshot { revision: state.revision, objects }
+        self.state.read().snapshot(resource)
     }
 
     /// The resource as it was at `revision`, as long as the store's history reaches back so far.
@@ -314,7 +313,7 @@ impl Cache {
                 self.state.read().resources.get(resource).and_then(|r| r.objects.get(&change.key).cloned());
             events.push((resource, Arc::new(self.event(commit.revision, change, resource, known))));
         }
-        self.record(commit, &events);
+        self.state.write().record(commit, &events, Instant::now());
         if events.iter().any(|(resource, _)| *resource == DEFINITIONS) {
             self.follow_definitions(watchers);
         }
@@ -330,6 +329,9 @@ impl Cache {
         for entry in snapshot.entries() {
             let definition = &entry.definition;
             let before = watchers.serials.insert(definition.key.as_str().into(), definition.serial);
+            if before.is_none() {
+                metrics::global().resource_served(&definition.key);
+            }
             if before.is_some_and(|serial| serial != definition.serial) {
                 watchers.end(&definition.key);
                 self.index_anew(&definition.key, entry.stored());
@@ -340,6 +342,8 @@ impl Cache {
         for key in gone {
             watchers.serials.remove(&key);
             watchers.end(&key);
+            self.state.write().end(&key);
+            metrics::global().resource_gone(&key);
         }
     }
 
@@ -359,32 +363,6 @@ impl Cache {
         if let Some(entry) = self.state.write().resources.get_mut(resource) {
             entry.objects = indexed;
         }
-    }
-
-    /// Makes a whole commit visible at once.
-    fn record(&self, commit: &Commit, events: &[(&str, Arc<Event>)]) {
-        let mut state = self.state.write();
-        let before = state.revision;
-        for (resource, event) in events {
-            if !state.resources.contains_key(*resource) {
-                let mut fresh = Resource::default();
-                fresh.history.start_at(before);
-                state.resources.insert((*resource).into(), fresh);
-            }
-            let Some(entry) = state.resources.get_mut(*resource) else { continue };
-            match (&event.current, &event.previous) {
-                (Some(object), _) => {
-                    entry.objects.insert(object.key.clone(), object.clone());
-                }
-                (None, Some(gone)) => {
-                    entry.objects.remove(&gone.key);
-                }
-                (None, None) => {}
-            }
-            entry.changed_at = commit.revision;
-            entry.history.push(event.clone());
-        }
-        state.revision = before.max(commit.revision);
     }
 }
 

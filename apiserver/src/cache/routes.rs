@@ -23,6 +23,9 @@ pub(super) enum Route {
     Field(String, String),
 }
 
+/// A table with so many times the room that it needs gives it back. More often would cost every watch that ends.
+const ROOM: usize = 4;
+
 type ByText = HashMap<String, Vec<Handle>>;
 
 /// The watchers of one resource.
@@ -49,7 +52,11 @@ impl Table {
     }
 
     fn remove(&mut self, route: &Route, id: u64) {
-        self.slot(route).retain(|handle| handle.id != id);
+        let slot = self.slot(route);
+        slot.retain(|handle| handle.id != id);
+        if slot.capacity() > ROOM * slot.len() {
+            slot.shrink_to_fit();
+        }
         match route {
             Route::All => {}
             Route::Namespace(text) => drop_empty(&mut self.namespaces, text),
@@ -64,6 +71,11 @@ impl Table {
                 }
             }
         }
+    }
+
+    fn len(&self) -> usize {
+        let texts = [&self.namespaces, &self.objects, &self.names].into_iter().chain(self.fields.values());
+        self.all.len() + texts.flat_map(HashMap::values).map(Vec::len).sum::<usize>()
     }
 
     fn offer(&mut self, event: &Arc<Event>, wake: &mut Vec<Waker>) {
@@ -100,6 +112,9 @@ impl Table {
 fn drop_empty(table: &mut ByText, text: &str) {
     if table.get(text).is_some_and(Vec::is_empty) {
         table.remove(text);
+        if table.capacity() > ROOM * table.len() {
+            table.shrink_to_fit();
+        }
     }
 }
 
@@ -147,13 +162,14 @@ impl Watchers {
         self.resources.clear();
     }
 
+    /// Watches of each resource that has any.
+    pub fn counts(&self) -> impl Iterator<Item = (Box<str>, usize)> {
+        self.resources.iter().map(|(name, table)| (name.clone(), table.len())).filter(|(_, count)| *count > 0)
+    }
+
     #[cfg(test)]
     pub fn count(&self) -> usize {
-        let of = |t: &Table| {
-            let texts = [&t.namespaces, &t.objects, &t.names].into_iter().chain(t.fields.values());
-            t.all.len() + texts.flat_map(HashMap::values).map(Vec::len).sum::<usize>()
-        };
-        self.resources.values().map(of).sum()
+        self.counts().map(|(_, count)| count).sum()
     }
 }
 
@@ -238,6 +254,21 @@ mod tests {
         drop(watchers);
         assert_eq!(shared.lock().count(), 0);
         assert!(shared.lock().resources["pods."].fields.is_empty());
+    }
+
+    #[test]
+    fn watches_that_ended_leave_no_room_behind() {
+        let shared = Arc::new(Mutex::new(Watchers::default()));
+        let add = |n: usize| {
+            let filter = if n % 2 == 0 { of(None, None) } else { of(Some("a"), Some(&format!("web-{n}"))) };
+            shared.lock().add(&shared, "pods.", filter)
+        };
+        let watchers: Vec<_> = (0..2000).map(add).collect();
+        assert_eq!(shared.lock().count(), 2000);
+        drop(watchers);
+        let watchers = shared.lock();
+        let table = &watchers.resources["pods."];
+        assert_eq!((table.all.capacity(), table.objects.capacity()), (0, 0));
     }
 
     #[tokio::test]

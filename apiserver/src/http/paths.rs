@@ -168,8 +168,9 @@ fn has_already(document: &Document, headers: &RequestHeaders) -> bool {
 }
 
 fn metrics_page(server: &Inner, wanted: Wanted) -> Response<Body> {
-    for (resource, count) in server.registry.cache.counts() {
-        metrics::global().objects(resource.trim_end_matches('.'), count);
+    metrics::global().begin_cached();
+    for (resource, figures) in server.registry.cache.figures() {
+        metrics::global().cached(resource.trim_end_matches('.'), figures);
     }
     let content = Content::Text(metrics::CONTENT_TYPE, metrics::render().into());
     Reply { status: StatusCode::OK, content, warnings: Vec::new() }.into_response(wanted)

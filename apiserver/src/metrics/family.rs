@@ -235,6 +235,19 @@ impl<M: Metric> Family<M> {
         &bucket[at].metric
     }
 
+    /// Drops the series whose label values, in the order of the family's labels, are not to be kept, and the room that
+    /// they took.
+    pub fn retain(&self, keep: impl Fn(&[Box<str>]) -> bool) {
+        let mut all = self.series.write();
+        all.retain(|_, bucket| {
+            bucket.retain(|series| keep(&series.values));
+            !bucket.is_empty()
+        });
+        if all.capacity() > 4 * all.len() {
+            all.shrink_to_fit();
+        }
+    }
+
     /// Writes all series, in the order of their labels.
     pub fn render(&self, text: &mut Text) {
         if self.series.read().is_empty() {

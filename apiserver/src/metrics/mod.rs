@@ -3,7 +3,10 @@
 
 mod access;
 mod build;
+mod cached;
+mod descriptors;
 mod family;
+mod gone;
 mod process;
 mod requests;
 mod security;
@@ -17,13 +20,14 @@ pub use process::process_started;
 pub use requests::{Answered, Request};
 pub use text::{CONTENT_TYPE, Text};
 
+use crate::cache::Figures;
 use crate::store::SledStore;
 use access::Access;
 use parking_lot::RwLock;
 use requests::{Requests, SECONDS};
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Upstream's buckets of watch events, in bytes.
 const EVENT_BYTES: &[f64] = &[1024.0, 2048.0, 4096.0, 8192.0, 16_384.0, 32_768.0, 65_536.0, 131_072.0];
@@ -75,6 +79,8 @@ pub struct Metrics {
     health: Family<Gauge>,
     health_checks: Family<Counter>,
     collectors: RwLock<BTreeMap<String, Collector>>,
+    gone: gone::Gone,
+    cache: cached::Cached,
 }
 
 impl Default for Metrics {
@@ -126,6 +132,8 @@ impl Default for Metrics {
                 Counter::default,
             ),
             collectors: RwLock::default(),
+            gone: gone::Gone::default(),
+            cache: cached::Cached::default(),
         }
     }
 }
@@ -309,6 +317,44 @@ impl Metrics {
         self.resource_objects.with(&[group, plural], |gauge| gauge.set(count));
     }
 
+    /// What the watch cache holds is told anew, resource by resource: of those that are not named it holds nothing.
+    pub fn begin_cached(&self) {
+        let gauges = self.cache.all().into_iter().chain([&self.objects, &self.resource_objects]);
+        gauges.for_each(|family| family.each(|_, gauge| gauge.set(0)));
+    }
+
+    /// What the watch cache holds of a resource, named as for [`objects`](Self::objects).
+    pub fn cached(&self, resource: &str, figures: Figures) {
+        self.objects(resource, figures.objects);
+        self.cache.set(resource, figures);
+    }
+
+    /// A resource, `<plural>.<group>`, is served no more: nothing is told of it any longer.
+    pub fn resource_gone(&self, resource: &str) {
+        let name = gone::Name::of(resource);
+        self.drop_resources(std::slice::from_ref(&name));
+        self.gone.add(name, Instant::now());
+    }
+
+    /// A resource that may have gone before is served.
+    pub fn resource_served(&self, resource: &str) {
+        self.gone.remove(&gone::Name::of(resource));
+    }
+
+    fn drop_resources(&self, gone: &[gone::Name]) {
+        if gone.is_empty() {
+            return;
+        }
+        self.requests.drop_resources(gone);
+        gone::drop_from(&self.watch_events, (0, 2), gone);
+        gone::drop_from(&self.watch_event_bytes, (0, 2), gone);
+        gone::drop_from(&self.store_requests, (1, 2), gone);
+        gone::drop_from(&self.resource_objects, (0, 1), gone);
+        let is_kept = |values: &[Box<str>]| !gone.contains(&gone::Name::of(&values[0]));
+        self.objects.retain(is_kept);
+        self.cache.retain(is_kept);
+    }
+
     /// Adds something that writes its figures at the time they are asked for.
     pub fn collect(&self, collector: impl Fn(&mut Text) + Send + Sync + 'static) {
         let mut all = self.collectors.write();
@@ -332,6 +378,7 @@ impl Metrics {
 
     /// Everything, in Prometheus' text format ([`CONTENT_TYPE`]).
     pub fn render(&self) -> String {
+        self.drop_resources(&self.gone.names(Instant::now()));
         let mut text = Text::default();
         self.requests.render(&mut text);
         let name = "apiserver_current_inflight_requests";
@@ -345,6 +392,7 @@ impl Metrics {
         self.store_requests.render(&mut text);
         self.objects.render(&mut text);
         self.resource_objects.render(&mut text);
+        self.cache.render(&mut text);
         build::render(&mut text);
         for collector in self.collectors.read().values() {
             collector(&mut text);
@@ -398,6 +446,7 @@ fn render_store(store: &SledStore, text: &mut Text) {
             "Commits that watches can resume from.",
             report.history_revisions,
         ),
+        ("coracle_store_history_bytes", "Memory that only these commits keep.", store.history_bytes() as u64),
         ("coracle_store_live_bytes", "Keys and values at the last checkpoint.", report.live_bytes),
         ("coracle_store_sled_bytes", "sled's files at the last checkpoint.", report.tree_bytes),
         ("coracle_store_incidents", "Damage, failures and refusals since the start.", errors),

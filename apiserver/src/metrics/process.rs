@@ -19,13 +19,14 @@ pub(super) fn render(text: &mut Text) {
     if let Some(resident) = stat.resident_bytes {
         text.single("process_resident_memory_bytes", "Resident memory size in bytes.", "gauge", resident);
     }
-    if let Ok(files) = std::fs::read_dir("/proc/self/fd") {
-        // Reading the directory opened one more.
-        let count = files.count().saturating_sub(1);
-        text.single("process_open_fds", "Number of open file descriptors.", "gauge", count);
-    }
+    super::descriptors::render(text);
     if let Ok((soft, _)) = nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE) {
         text.single("process_max_fds", "Maximum number of open file descriptors.", "gauge", soft);
+    }
+    text.single("coracle_process_threads", "Threads of the process.", "gauge", stat.threads);
+    if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+        let tasks = runtime.metrics().num_alive_tasks();
+        text.single("coracle_process_tasks", "Tasks of the process that have not ended.", "gauge", tasks);
     }
     let start = started(stat.start_ticks).as_secs_f64();
     let help = "Start time of the process since unix epoch in seconds.";
@@ -37,6 +38,7 @@ struct Stat {
     virtual_bytes: u64,
     resident_bytes: Option<u64>,
     start_ticks: f64,
+    threads: u64,
 }
 
 impl Stat {
@@ -50,6 +52,7 @@ impl Stat {
             virtual_bytes: fields.get(23 - 3)?.parse().ok()?,
             resident_bytes: resident(),
             start_ticks: number(22)?,
+            threads: fields.get(20 - 3)?.parse().ok()?,
         })
     }
 }

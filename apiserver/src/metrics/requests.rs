@@ -1,6 +1,7 @@
 //! Requests: everything that one answer adds, found by one look at its labels.
 
 use super::family::{Counter, Family, Gauge, Histogram, Metric};
+use super::gone::{self, Name};
 use super::text::Text;
 use parking_lot::RwLock;
 use std::time::Duration;
@@ -139,6 +140,10 @@ impl Requests {
 
     pub(super) fn aborted(&self, request: Request<'_>) {
         self.0.with(&request.labels(), |series| series.aborted.add(1));
+    }
+
+    pub(super) fn drop_resources(&self, gone: &[Name]) {
+        gone::drop_from(&self.0, (2, 4), gone);
     }
 
     pub(super) fn render(&self, text: &mut Text) {

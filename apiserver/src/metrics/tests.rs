@@ -94,6 +94,7 @@ fn full(metrics: &Metrics) {
     metrics.store_request("get", "", "pods", Duration::from_millis(1));
     metrics.objects("deployments.apps", 7);
     metrics.objects("pods", 7);
+    metrics.cached("nodes", Figures { objects: 1, bytes: 2, history_bytes: 3, watches: 4 });
     metrics.health_check("ping", "livez", true);
     let flow = crate::flowcontrol::FlowControl::new(Default::default());
     metrics.collect(move |text| flow.render(text));
@@ -140,6 +141,13 @@ fn every_metric_is_rendered() {
         r#"registered_metrics_total{deprecated_version="",stability_level="BETA"} "#,
         "coracle_store_commits_total 0",
         "coracle_store_read_only 0",
+        "coracle_store_history_bytes 0",
+        r#"coracle_cache_bytes{resource="nodes"} 2"#,
+        r#"coracle_cache_history_bytes{resource="nodes"} 3"#,
+        r#"coracle_cache_watches{resource="nodes"} 4"#,
+        r#"coracle_process_descriptors{kind="file"}"#,
+        "coracle_process_inotify_watches ",
+        "coracle_process_threads ",
         "process_cpu_seconds_total ",
         "process_resident_memory_bytes ",
         "process_virtual_memory_bytes ",
@@ -171,6 +179,35 @@ fn every_stable_and_beta_metric_is_shown() {
             assert!(page.lines().any(|line| line.starts_with(&head)), "{head}");
         }
     }
+}
+
+/// What is told of one resource, by family.
+fn of_things(metrics: &Metrics) {
+    let request = Request { group: "example.com", resource: "things", ..get() };
+    metrics.answered(request, took(1, 200));
+    metrics.watching("example.com", "v1", "things").sent(10);
+    metrics.store_request("create", "example.com", "things", Duration::from_millis(1));
+    metrics.cached("things.example.com", Figures { objects: 1, bytes: 500, history_bytes: 700, watches: 2 });
+}
+
+#[test]
+fn nothing_is_told_of_a_resource_that_is_served_no_more() {
+    let metrics = Metrics::default();
+    of_things(&metrics);
+    metrics.cached("pods", Figures { objects: 1, bytes: 500, ..Figures::default() });
+    let lines = |page: &str| page.lines().filter(|line| line.contains("things")).count();
+    assert!(lines(&metrics.render()) > 20);
+    metrics.resource_gone("things.example.com");
+    assert_eq!(lines(&metrics.render()), 0);
+    of_things(&metrics);
+    let page = metrics.render();
+    assert_eq!(lines(&page), 0, "a watch that ended late counts no more");
+    assert_eq!(samples(&page, r#"coracle_cache_bytes{resource="pods"} 500"#).len(), 1);
+    metrics.resource_served("things.example.com");
+    of_things(&metrics);
+    assert!(lines(&metrics.render()) > 20, "defined again");
+    metrics.begin_cached();
+    assert_eq!(samples(&metrics.render(), r#"coracle_cache_bytes{resource="pods"} 0"#).len(), 1);
 }
 
 #[test]

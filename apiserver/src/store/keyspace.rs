@@ -95,6 +95,10 @@ impl KeySpace {
         self.state.read().history.len()
     }
 
+    pub fn history_bytes(&self) -> usize {
+        self.state.read().history.bytes()
+    }
+
     pub fn get(&self, key: &str) -> Result<Option<KeyValue>, StoreError> {
         let state = self.state.read();
         if state.closed {

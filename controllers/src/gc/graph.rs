@@ -104,6 +104,10 @@ fn namespace_hash(namespace: &str) -> u32 {
     if namespace.is_empty() { 0 } else { namespace.bytes().fold(0x811c_9dc5, fnv).max(1) }
 }
 
+/// Tables with so many times the room that they need give it back, but for what so many objects take.
+const ROOM: usize = 4;
+const LEAST: usize = 1024;
+
 #[derive(Default)]
 pub struct Graph {
     nodes: HashMap<Id, Node>,
@@ -230,7 +234,17 @@ impl Graph {
                 }
             }
         }
+        self.give_back();
         work
+    }
+
+    /// After a storm the tables have room for what is gone.
+    fn give_back(&mut self) {
+        if self.nodes.capacity() > ROOM * self.nodes.len().max(LEAST) {
+            self.nodes.shrink_to_fit();
+            self.dependents.shrink_to_fit();
+            self.live.shrink_to_fit();
+        }
     }
 
     /// After a list of one resource: those that it no longer shows.

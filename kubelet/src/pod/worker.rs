@@ -23,6 +23,7 @@ use super::{last_words, status};
 use crate::cri::Calls;
 use crate::images::pull::PullBackoff;
 use crate::kubelet::{Kubelet, Slot};
+use crate::objects::References;
 use crate::probe::prober::{self, Kind as ProbeKind, Report};
 use crate::probe::{Target, counts};
 use coracle_api::duration;
@@ -64,6 +65,7 @@ pub struct Worker {
     /// Containers whose preStop hook has run.
     pub(super) pre_stopped: HashSet<String>,
     publisher: Publisher,
+    pub(super) references: References,
     probes: HashMap<(String, ProbeKind), AbortHandle>,
     messages: HashMap<String, String>,
     removed: bool,
@@ -78,10 +80,12 @@ impl Worker {
     /// Starts the task; it ends when the pod is gone, or is aborted when the kubelet stops, which touches nothing.
     pub fn spawn(kubelet: Arc<Kubelet>, pod: Arc<Pod>, inbox: Arc<Inbox>) -> AbortHandle {
         let uid = pod.metadata.uid.clone().unwrap_or_default();
-        kubelet.objects.track(&uid, &pod);
+        let references = References::new(kubelet.objects.clone(), uid.clone());
+        references.follow(&pod);
         let resizes = Resizes::load(&kubelet.volumes.pod_dir(&uid));
         let worker = Self {
             publisher: Publisher::spawn(kubelet.client.clone(), &pod),
+            references,
             uid,
             inbox,
             observed: Observed::default(),
@@ -185,7 +189,7 @@ impl Worker {
 
     fn read(&mut self, mail: Mail) {
         if let Some(pod) = mail.pod {
-            self.kubelet.objects.track(&self.uid, &pod);
+            self.follow_references(&pod);
             let meta = |p: &Pod| (p.metadata.labels.clone(), p.metadata.annotations.clone());
             if meta(&pod) != meta(&self.pod) {
                 // The downward API may show them.
@@ -206,7 +210,7 @@ impl Worker {
         }
         self.removed |= mail.removed;
         // One that has ended meanwhile has nothing to give.
-        let ended = self.reported.as_ref().is_some_and(is_terminal);
+        let ended = self.has_ended();
         self.evicted = self.evicted.take().or(mail.evict.filter(|_| !ended));
         if mail.unmirrored && !self.removed {
             self.publisher.republish();
@@ -214,6 +218,20 @@ impl Worker {
         for probed in mail.probes {
             self.probed(probed.container_id, &probed.name, probed.kind, probed.report);
         }
+    }
+
+    /// A pod that has ended or is cleaned up reads nothing any more, whatever becomes of its object.
+    fn follow_references(&self, pod: &Pod) {
+        if self.cleaned || self.has_ended() {
+            self.references.release();
+        } else {
+            self.references.follow(pod);
+        }
+    }
+
+    /// Whether its last status says that it succeeded or failed for good.
+    fn has_ended(&self) -> bool {
+        self.reported.as_ref().is_some_and(is_terminal)
     }
 
     fn ending(&self) -> Option<Ending> {
@@ -417,6 +435,7 @@ impl Worker {
         self.kubelet.register.lock().insert(self.uid.clone(), slot);
         self.publisher.publish(published);
         if ended {
+            self.references.release();
             self.kubelet.room_changed(&self.uid);
         }
     }

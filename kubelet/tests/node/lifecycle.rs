@@ -100,6 +100,42 @@ async fn what_a_container_needs_is_waited_for() {
 }
 
 #[tokio::test]
+async fn what_a_pod_reads_is_watched_until_it_ends() {
+    let world = World::start().await;
+    for (plural, kind) in [("configmaps", "ConfigMap"), ("secrets", "Secret")] {
+        let object = json!({ "apiVersion": "v1", "kind": kind, "metadata": { "name": "read" } });
+        world.create_at(&format!("/api/v1/namespaces/default/{plural}"), object).await;
+    }
+    let reads = json!([{ "configMapRef": { "name": "read" } }, { "secretRef": { "name": "read" } }]);
+    let of = |name: &str| one(json!({ "name": name, "image": "i:1", "envFrom": reads }));
+    world.create("runs", of("r")).await;
+    let mut spec = of("e");
+    spec["restartPolicy"] = json!("Never");
+    world.create("ends", spec).await;
+    for name in ["runs", "ends"] {
+        world.pod_until(name, |pod| condition(pod, "Ready") == "True").await;
+    }
+    for resource in ["configmaps.", "secrets."] {
+        world.watches_until(resource, 1).await;
+    }
+    world.pods().delete("runs", &DeleteParams::default()).await.unwrap();
+    world.pod_until("runs", Value::is_null).await;
+    world.runtime.exit("e", 0);
+    world.pod_until("ends", |pod| pod["status"]["phase"] == "Succeeded").await;
+    for resource in ["configmaps.", "secrets."] {
+        world.watches_until(resource, 0).await;
+    }
+    // Whatever becomes of an object that has ended is no reason to read again.
+    let labels = json!({ "metadata": { "labels": { "a": "b" } } });
+    world.pods().patch("ends", &PatchParams::default(), &Patch::Merge(labels)).await.unwrap();
+    world.pods().delete("ends", &DeleteParams::default()).await.unwrap();
+    world.pod_until("ends", Value::is_null).await;
+    for resource in ["configmaps.", "secrets."] {
+        world.watches_until(resource, 0).await;
+    }
+}
+
+#[tokio::test]
 async fn an_image_that_cannot_be_pulled_backs_off() {
     let world = World::start().await;
     world.runtime.lose_image("gone:1");

@@ -207,6 +207,20 @@ impl World {
         until(async || serde_json::to_value(api.get_opt("n1").await.unwrap()).unwrap(), wanted).await
     }
 
+    /// Waits until so many watches of a resource (`configmaps.`) are open.
+    pub async fn watches_until(&self, resource: &str, wanted: usize) {
+        let cache = &self.api.registry().cache;
+        let count = async || json!(cache.figures().get(resource).map_or(0, |figures| figures.watches));
+        until(count, |count| *count == json!(wanted)).await;
+    }
+
+    /// Creates an object by its path.
+    pub async fn create_at(&self, path: &str, object: Value) {
+        let request = http::Request::post(path).header("content-type", "application/json");
+        let request = request.body(object.to_string().into_bytes()).unwrap();
+        self.admin().request::<Value>(request).await.unwrap();
+    }
+
     pub fn pods_on_disk(&self) -> usize {
         std::fs::read_dir(self.dir.path().join("data/kubelet/pods")).unwrap().count()
     }

@@ -4,7 +4,7 @@ use super::affinity::{PodAffinities, Spread};
 use super::{class, resources, resources::Resources};
 use coracle_client::ObjectKey;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
+use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -44,14 +44,31 @@ pub struct PodInfo {
 
 impl PodInfo {
     pub fn new(pod: Arc<Pod>) -> Self {
+        let status = pod.clone();
+        Self::of(pod, status.status.as_ref())
+    }
+
+    /// Of a pod that is on a node. Of its status only that is kept which decides who gives way: the rest is half of a
+    /// pod's memory, and nobody here reads it once it is counted.
+    pub fn bound(pod: &Pod) -> Self {
+        let kept = Pod {
+            metadata: pod.metadata.clone(),
+            spec: pod.spec.clone(),
+            status: pod.status.as_ref().map(read_of),
+        };
+        Self::of(Arc::new(kept), pod.status.as_ref())
+    }
+
+    /// `status` says what a resize has granted.
+    fn of(pod: Arc<Pod>, status: Option<&PodStatus>) -> Self {
         let empty = PodSpec::default();
         let spec = pod.spec.as_ref().unwrap_or(&empty);
         let key = ObjectKey::of(pod.as_ref());
-        let requests = resources::requested_by(spec, pod.status.as_ref());
+        let requests = resources::requested_by(spec, status);
         Self {
             uid: pod.metadata.uid.clone().unwrap_or_default(),
             priority: spec.priority.unwrap_or(0),
-            counted: resources::counted_for(spec, pod.status.as_ref(), &requests),
+            counted: resources::counted_for(spec, status, &requests),
             requests,
             host_ports: host_ports(spec),
             affinities: PodAffinities::of(&key.namespace, pod.metadata.labels.as_ref(), spec),
@@ -128,6 +145,18 @@ impl PodInfo {
     }
 }
 
+/// What is read of the status of a pod on a node.
+fn read_of(status: &PodStatus) -> PodStatus {
+    let disrupted = status.conditions.iter().flatten().filter(|c| c.type_ == "DisruptionTarget");
+    PodStatus {
+        phase: status.phase.clone(),
+        start_time: status.start_time.clone(),
+        nominated_node_name: status.nominated_node_name.clone(),
+        conditions: Some(disrupted.cloned().collect()),
+        ..PodStatus::default()
+    }
+}
+
 fn host_ports(spec: &PodSpec) -> Vec<HostPort> {
     let sidecars = spec.init_containers.iter().flatten();
     let sidecars = sidecars.filter(|c| c.restart_policy.as_deref() == Some("Always"));
@@ -144,4 +173,31 @@ fn ports_of(container: &Container) -> impl Iterator<Item = HostPort> {
             port,
         })
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_bound_pod_keeps_of_its_status_what_is_read() {
+        let pod: Pod = serde_json::from_value(json!({
+            "metadata": { "name": "p", "namespace": "a", "uid": "u" },
+            "spec": { "nodeName": "n", "containers": [{ "name": "c", "resources": { "requests": { "cpu": "1" } } }] },
+            "status": {
+                "startTime": "2026-01-01T00:00:00Z",
+                "conditions": [{ "type": "Ready", "status": "True" }, { "type": "DisruptionTarget", "status": "True" }],
+                "containerStatuses": [{ "name": "c", "image": "i", "imageID": "i", "ready": true, "restartCount": 0,
+                    "allocatedResources": { "cpu": "2" }, "resources": { "requests": { "cpu": "2" } } }],
+            },
+        }))
+        .unwrap();
+        let (whole, bound) = (PodInfo::new(Arc::new(pod.clone())), PodInfo::bound(&pod));
+        assert_eq!(bound.requests, whole.requests, "what a resize has granted counts");
+        assert_eq!((bound.started(), bound.node_name()), (whole.started(), Some("n")));
+        let status = bound.pod.status.as_ref().unwrap();
+        let kinds: Vec<&str> = status.conditions.iter().flatten().map(|c| c.type_.as_str()).collect();
+        assert_eq!((kinds, &status.container_statuses), (vec!["DisruptionTarget"], &None));
+    }
 }

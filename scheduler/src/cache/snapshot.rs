@@ -118,6 +118,7 @@ impl Snapshot {
     /// Forgets what only keeps answers current; they are given anew when somebody asks.
     pub fn rest(&mut self) {
         self.changes.clear();
+        self.placed.shrink_to_fit();
     }
 
     fn restructured(&mut self) {

@@ -88,6 +88,11 @@ pub struct Queue {
 }
 
 impl Queue {
+    /// Gives back the room of pods that have left.
+    pub fn rest(&mut self) {
+        self.entries.shrink_to_fit();
+    }
+
     pub fn new(limits: (Duration, Duration)) -> Self {
         Self {
             entries: HashMap::new(),

@@ -25,7 +25,7 @@ const TURN: usize = 16;
 /// How long a bound pod may stay unseen before its room is given to others. The binding was acknowledged, so only an
 /// informer that stands still for so long can be wrong.
 const ASSUMED_FOR: Duration = Duration::from_secs(60);
-/// Silence after which memory that only makes the next pods quicker is given back.
+/// So long after the last pod that was scheduled memory that only makes the next ones quicker is given back.
 const REST_AFTER: Duration = Duration::from_secs(10);
 /// Gauges are brought up to date so often, while something happens.
 const GAUGES_EVERY: Duration = Duration::from_secs(1);
@@ -47,6 +47,9 @@ pub struct Scheduler {
     /// Whether they are behind.
     gauges_due: bool,
     rush: Rush,
+    /// When nobody was scheduled for long enough. Other events, of which a cluster of some size has one every moment, do
+    /// not move it.
+    rests_at: Instant,
 }
 
 impl Scheduler {
@@ -62,6 +65,7 @@ impl Scheduler {
             gauges_at,
             gauges_due: true,
             rush: Rush::default(),
+            rests_at: gauges_at,
         }
     }
 
@@ -81,6 +85,7 @@ impl Scheduler {
             if let Some(popped) = self.core.queue.pop(now) {
                 self.gauges_due = true;
                 self.rush.attempted(now);
+                self.rests_at = now + REST_AFTER;
                 self.schedule(popped).await;
                 turn += 1;
                 if turn % TURN == 0 {
@@ -103,7 +108,7 @@ impl Scheduler {
     async fn wait(&mut self, events: &mut UnboundedReceiver<Event>) -> Option<Option<Event>> {
         let released = self.core.queue.next_release();
         let expires = self.unseen.first_key_value().map(|((at, _), _)| *at);
-        let rest = (!self.core.is_rested()).then(|| Instant::now() + REST_AFTER);
+        let rest = (!self.core.is_rested()).then_some(self.rests_at);
         let gauges = self.gauges_due.then_some(self.gauges_at);
         let calm = self.rush.ends(Instant::now());
         let due = released.into_iter().chain(expires).chain(rest).chain(gauges).chain(calm).min();

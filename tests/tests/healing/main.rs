@@ -9,6 +9,7 @@ mod killed;
 mod nodes;
 mod pods;
 mod power;
+mod storms;
 
 use coracle_tests::{Cluster, Shell};
 use std::collections::BTreeSet;

@@ -159,6 +159,11 @@ impl SledStore {
         }
     }
 
+    /// Bytes of memory that only history keeps.
+    pub fn history_bytes(&self) -> usize {
+        self.shared.space.history_bytes()
+    }
+
     /// The incidents of the start, and those to come.
     pub fn incidents(&self) -> Incidents {
         self.shared.reporter.subscribe()
