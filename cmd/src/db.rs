@@ -1,7 +1,7 @@
 //! `coracle db`: the store of a server that is stopped.
 
-use crate::agent::chain;
 use crate::args::{DbArgs, DbCommand, RepairArgs};
+use coracle_api::error::chain;
 use coracle_apiserver::store::sled::{self, Examination};
 use coracle_apiserver::store::{Revision, StoreError};
 use std::path::Path;

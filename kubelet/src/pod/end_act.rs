@@ -123,7 +123,7 @@ impl Worker {
         }
         let ended = match self.remove_all().await {
             Ok(()) => {
-                self.kubelet.objects.release(&self.uid);
+                self.references.release();
                 self.confirm_deletion().await
             }
             failed => failed,
