@@ -81,7 +81,7 @@ async fn a_damaged_header_costs_nothing_and_a_missing_segment_is_reported() {
     intact(&open(dir.path()).unwrap(), 21).await;
 
     let options = Options { checkpoint_bytes: u64::MAX, ..Options::default() };
-    let (dir, _) = written_by(64, 6000, options).await;
+    let (dir, _) = written_by(64, 3600, options).await;
     assert!(dir.path().join("journal-000000000003").exists(), "several segments");
     std::fs::remove_file(dir.path().join("journal-000000000002")).unwrap();
     assert!(matches!(open(dir.path()), Err(StoreError::Damaged(_))));
@@ -137,14 +137,14 @@ async fn damage_before_a_clean_stop_is_covered_by_its_checkpoint() {
 #[tokio::test]
 async fn a_damaged_header_between_two_commits_in_a_row_loses_nothing() {
     let options = Options { checkpoint_bytes: u64::MAX, ..Options::default() };
-    let (dir, _) = written_by(64, 6000, options).await;
+    let (dir, _) = written_by(64, 2400, options).await;
     let second = dir.path().join("journal-000000000002");
     edit(&second, |bytes| bytes[20] ^= 8);
     let store = open(dir.path()).unwrap();
-    intact(&store, 6000).await;
+    intact(&store, 2400).await;
     assert_eq!(store.report().incidents[0].kind, IncidentKind::JournalDamaged);
     let revision = store.revision();
-    assert!(revision >= Revision(6000 + 100_000), "{revision:?}: what the damage hid was not skipped");
+    assert!(revision >= Revision(2400 + 100_000), "{revision:?}: what the damage hid was not skipped");
 }
 
 #[tokio::test]

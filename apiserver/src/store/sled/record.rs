@@ -190,7 +190,7 @@ pub(super) fn is_broken(segment: u64, bytes: &[u8], at: usize) -> bool {
         return false;
     }
     let len = get_u32(header, 4) as usize;
-    let end = (at + HEADER).checked_add(len).unwrap_or(usize::MAX);
+    let end = (at + HEADER).saturating_add(len);
     let Some(payload) = bytes.get(at + HEADER..end) else { return true };
     let (durable, found, crc) = (get_u32(header, 12), get_u32(header, 8), crc32c::crc32c(payload));
     let earlier = segment.saturating_sub(EARLIER_USES)..segment;

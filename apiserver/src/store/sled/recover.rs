@@ -100,7 +100,7 @@ impl Found<'_> {
         match load_tree(self.dir) {
             None => {}
             Some(Err(error)) => distrust = Some(chain(&error)),
-            Some(Ok(loaded)) => match self.from_tree(loaded) {
+            Some(Ok(loaded)) => match self.upon_tree(loaded) {
                 Ok((replayed, checkpoint)) => {
                     let rolled_back = replayed.checkpoint > checkpoint;
                     if rolled_back {
@@ -115,7 +115,7 @@ impl Found<'_> {
         }
         let had_tree = distrust.is_some() || failure.is_some();
         let (replayed, base) = self
-            .from_snapshot(had_tree)
+            .upon_snapshot(had_tree)
             .map_err(|error| self.refusal(distrust.as_deref(), failure, error))?;
         let lost_tree = replayed.checkpoint > Revision(0) && !had_tree;
         if let Some(why) = distrust {
@@ -143,7 +143,7 @@ impl Found<'_> {
         }
     }
 
-    fn from_tree(&self, loaded: tree::Loaded) -> Result<(Replayed, Revision), StoreError> {
+    fn upon_tree(&self, loaded: tree::Loaded) -> Result<(Replayed, Revision), StoreError> {
         let checkpoint = loaded.revision;
         let base = |floor, undo, present| Base {
             present,
@@ -169,7 +169,7 @@ impl Found<'_> {
 
     /// The state without the tree, and as of when the snapshot in it is. A snapshot that cannot be read is not needed where
     /// the journal goes back to the beginning.
-    fn from_snapshot(&mut self, had_tree: bool) -> Result<(Replayed, Revision), StoreError> {
+    fn upon_snapshot(&mut self, had_tree: bool) -> Result<(Replayed, Revision), StoreError> {
         let mut base = Base {
             witnessed: witness::read(self.dir),
             needs_journal: had_tree || self.damage.is_some(),
