@@ -15,7 +15,7 @@ async fn a_truncated_journal_is_refused_and_repaired_on_demand() {
     assert!(found.is_damaged() && found.outcome.is_err(), "{found:?}");
 
     let too_little =
-        sled::repair(dir.path(), Revision(31)).err().expect("revision 31 cannot be had").to_string();
+        sled::repair(dir.path(), Revision(31)).expect_err("revision 31 cannot be had").to_string();
     assert!(too_little.contains("--accept-loss-after 30"), "{too_little}");
     assert!(open(dir.path()).is_err(), "a refused repair changed something");
     let repaired = sled::repair(dir.path(), Revision(30)).unwrap();
