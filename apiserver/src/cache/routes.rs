@@ -260,7 +260,8 @@ mod tests {
     fn watches_that_ended_leave_no_room_behind() {
         let shared = Arc::new(Mutex::new(Watchers::default()));
         let add = |n: usize| {
-            let filter = if n.is_multiple_of(2) { of(None, None) } else { of(Some("a"), Some(&format!("web-{n}"))) };
+            let filter =
+                if n.is_multiple_of(2) { of(None, None) } else { of(Some("a"), Some(&format!("web-{n}"))) };
             shared.lock().add(&shared, "pods.", filter)
         };
         let watchers: Vec<_> = (0..2000).map(add).collect();
