@@ -78,7 +78,7 @@ fn optionals_may_be_missing() {
         ("optional.none().or(optional.of(1)).value()", json!(1)),
         ("optional.ofNonZeroValue(0).hasValue()", json!(false)),
         ("optional.of(1).orValue(1 / 0)", json!(1)),
-        ("format.dns1123Label().value().validate('web') == null", json!(false)),
+        ("format.dns1123Label().validate('web') == null", json!(false)),
         ("optional.of('web') != null", json!(true)),
         ("self.?map.optFlatMap(m, m.?x).orValue(9)", json!(1)),
     ] {

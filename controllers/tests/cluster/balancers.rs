@@ -3,6 +3,7 @@
 use crate::cluster;
 use crate::raw::{Kind, Raw, condition};
 use crate::support::until_list;
+use coracle_api::node_addresses::CHECKED_ADDRESSES;
 use k8s_openapi::api::core::v1::Event;
 use serde_json::{Value, json};
 
@@ -10,7 +11,8 @@ const SERVICES: &str = "/api/v1/namespaces/default/services";
 const FINALIZER: &str = "service.kubernetes.io/load-balancer-cleanup";
 
 async fn node(raw: &Raw, name: &str, address: &str) {
-    raw.post("/api/v1/nodes", json!({ "metadata": { "name": name } })).await;
+    let met = json!({ CHECKED_ADDRESSES: address });
+    raw.post("/api/v1/nodes", json!({ "metadata": { "name": name, "annotations": met } })).await;
     let ready = json!({ "type": "Ready", "status": "True", "lastHeartbeatTime": jiff::Timestamp::now() });
     let addresses =
         json!([{ "type": "InternalIP", "address": address }, { "type": "Hostname", "address": name }]);
