@@ -4,7 +4,9 @@
 //! types are rows of generated tables in the read-only part of the binary; custom resources bring a [`Dynamic`]
 //! tree of their own and are asked in the same way.
 
-use crate::generated::schema::{FIELDS, KEYSETS, ROOTS, SHAPES, STRING_OFFSETS, STRINGS, TYPES, UNIONS};
+mod go;
+
+use crate::generated::schema::{FIELDS, GO, KEYSETS, ROOTS, SHAPES, STRING_OFFSETS, STRINGS, TYPES, UNIONS};
 use std::borrow::Cow;
 
 /// What JSON a value must be.

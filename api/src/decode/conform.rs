@@ -10,7 +10,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
 
 /// Checks every value against `ty` and brings it into the form upstream would send back: unknown fields dropped
-/// (and reported), null fields absent, optional empty lists and maps of built-in types absent, quantities and
+/// (and reported), null fields absent, zeros of built-in types absent that upstream leaves out, quantities and
 /// times canonical. A wrong type is an error.
 ///
 /// Idempotent: what it leaves conforms without problems.
@@ -20,7 +20,13 @@ pub fn conform(value: &mut Value, ty: TypeRef<'_>) -> Result<Problems, DecodeErr
     Ok(walk.problems)
 }
 
-const MANAGED_FIELDS: &str = "managedFields";
+pub(super) const MANAGED_FIELDS: &str = "managedFields";
+
+/// The schema that may stand in a value of the named type, and what else may.
+pub(crate) fn schema_in(name: &str) -> Option<(TypeRef<'static>, &str)> {
+    let (schema, alternative) = name.rsplit_once("Or").filter(|(head, _)| head.ends_with(".JSONSchemaProps"))?;
+    Some((schema::by_name(schema)?, alternative))
+}
 
 struct Walk<'t> {
     problems: Problems,
@@ -72,13 +78,7 @@ impl<'t> Walk<'t> {
 
     /// Any value, but for the three in which schemas of custom resources may stand in place of something else.
     fn any(&mut self, value: &mut Value, name: &str, path: &Path<'_>) -> Result<(), DecodeError> {
-        let Some(alternative) = name.rsplit('.').next().and_then(|n| n.strip_prefix("JSONSchemaPropsOr"))
-        else {
-            return Ok(());
-        };
-        let Some(schema) = name.strip_suffix(&format!("Or{alternative}")).and_then(schema::by_name) else {
-            return Ok(());
-        };
+        let Some((schema, alternative)) = schema_in(name) else { return Ok(()) };
         match (value, alternative) {
             (value @ Value::Object(_), _) => self.structure(value, schema, path),
             (Value::Array(list), "Array") => {
@@ -160,14 +160,8 @@ impl<'t> Walk<'t> {
             return Ok(ty.nullable());
         }
         self.value(item, ty, path)?;
-        let empty = match item {
-            // Asks to forget the owners; it is never stored.
-            Value::Array(_) if field.name() == MANAGED_FIELDS => false,
-            Value::Array(list) => list.is_empty(),
-            Value::Object(map) => ty.kind() == Kind::Map && map.is_empty(),
-            _ => false,
-        };
-        Ok(!empty || field.required() || !ty.is_built_in() || ty.kind() == Kind::Any)
+        // An empty list of owners asks to forget them; it is never stored.
+        Ok(!ty.is_built_in() || !field.omits(item) || field.name() == MANAGED_FIELDS)
     }
 
     fn scalar(&mut self, value: &mut Value, ty: TypeRef<'t>, path: &Path<'_>) -> Result<(), DecodeError> {

@@ -7,10 +7,12 @@ mod conform;
 mod order;
 mod parse;
 mod path;
+mod settle;
 
 pub use conform::conform;
-pub(crate) use conform::json_kind;
+pub(crate) use conform::{json_kind, schema_in};
 pub use parse::parse;
+pub use settle::settle;
 
 use crate::catalogue::api_version;
 use crate::schema::TypeRef;

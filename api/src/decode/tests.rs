@@ -157,7 +157,7 @@ fn sample(ty: crate::schema::TypeRef<'_>, depth: usize) -> Value {
         Kind::String => json!("text"),
         Kind::Int32 => json!(i32::MAX),
         Kind::Int64 => json!(i64::MIN),
-        Kind::Bool => json!(false),
+        Kind::Bool => json!(true),
         Kind::Double => json!(0.5),
         Kind::Quantity => json!("1500m"),
         Kind::IntOrString => json!("25%"),
