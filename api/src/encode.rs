@@ -18,7 +18,8 @@ const METADATA: &[u8] = b"\"metadata\":{";
 
 /// What stands in front of a resourceVersion in metadata; names that every stored object of a built-in kind begins with,
 /// and none of another.
-const BEFORE_VERSION: [&[u8]; 5] = [b"\"name\":\"", b"\"generateName\":\"", b"\"namespace\":\"", b"\"selfLink\":\"", b"\"uid\":\""];
+const BEFORE_VERSION: [&[u8]; 5] =
+    [b"\"name\":\"", b"\"generateName\":\"", b"\"namespace\":\"", b"\"selfLink\":\"", b"\"uid\":\""];
 
 /// Groups that upstream keeps as JSON. Of the others it keeps messages, in which an empty list is none at all.
 const KEPT_AS_JSON: [&str; 2] = ["apiextensions.k8s.io", "apiregistration.k8s.io"];
@@ -56,7 +57,14 @@ struct Layout {
 }
 
 impl Layout {
-    fn write_fields(self, out: &mut Vec<u8>, fields: &Map<String, Value>, ty: Option<TypeRef<'_>>, first: bool, but: &[&str]) {
+    fn write_fields(
+        self,
+        out: &mut Vec<u8>,
+        fields: &Map<String, Value>,
+        ty: Option<TypeRef<'_>>,
+        first: bool,
+        but: &[&str],
+    ) {
         let mut first = first;
         for member in members(fields, ty).iter().filter(|member| !but.contains(&member.name)) {
             if !first {
@@ -161,13 +169,17 @@ mod tests {
             r#"{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a","namespace":"n","uid":"u","resourceVersion":"9","creationTimestamp":"x","labels":{},"annotations":{}},"spec":{"volumes":[],"containers":[{"name":"c","image":"i","resources":{}}],"restartPolicy":"Never"},"status":{"phase":"Running"}}"#
         );
         assert!(is_in_order(&stored));
-        assert!(!is_in_order(br#"{"kind":"Pod","apiVersion":"v1","metadata":{"creationTimestamp":"x","name":"a"}}"#));
+        assert!(!is_in_order(
+            br#"{"kind":"Pod","apiVersion":"v1","metadata":{"creationTimestamp":"x","name":"a"}}"#
+        ));
     }
 
     #[test]
     fn an_empty_list_is_none_in_what_upstream_keeps_as_messages() {
         let role = json!({ "metadata": { "name": "a" }, "rules": [] });
-        let text = |object: &Value, version, kind| String::from_utf8(to_storage_bytes(object, version, kind)).unwrap();
+        let text = |object: &Value, version, kind| {
+            String::from_utf8(to_storage_bytes(object, version, kind)).unwrap()
+        };
         assert!(text(&role, "rbac.authorization.k8s.io/v1", "ClusterRole").ends_with(r#""rules":null}"#));
         let definition = json!({ "metadata": { "name": "a" }, "status": { "conditions": [] } });
         let stored = text(&definition, "apiextensions.k8s.io/v1", "CustomResourceDefinition");

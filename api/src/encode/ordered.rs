@@ -81,7 +81,8 @@ impl<'a> Member<'a> {
     pub fn ordered(&self, nil: bool) -> MemberValue<'a> {
         match self.field {
             Some(field) => {
-                let is_nil = nil && field.is_kept() && !field.is_pointer() && is_empty(self.value, field.ty().kind());
+                let is_nil =
+                    nil && field.is_kept() && !field.is_pointer() && is_empty(self.value, field.ty().kind());
                 let value = if is_nil { &NULL } else { self.value };
                 MemberValue::Typed(Ordered { value, ty: field.ty(), nil })
             }

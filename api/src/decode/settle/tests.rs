@@ -39,7 +39,9 @@ fn same(left: &Value, right: &Value) -> bool {
         other => other.is_null(),
     };
     match (left, right) {
-        (Value::Object(a), Value::Object(b)) => a.len() == b.len() && a.iter().all(|(k, v)| b.get(k).is_some_and(|w| same(v, w))),
+        (Value::Object(a), Value::Object(b)) => {
+            a.len() == b.len() && a.iter().all(|(k, v)| b.get(k).is_some_and(|w| same(v, w)))
+        }
         (a, b) => a == b || hollow(a) && hollow(b),
     }
 }
