@@ -149,9 +149,9 @@ impl<'t> Walk<'t> {
     fn structure(&mut self, value: &mut Value, at: Spot<'_, 't>) -> Result<(), DecodeError> {
         let Value::Object(map) = value else { return self.wrong(value, at) };
         let mut gone = Vec::new();
-        let outer = self.owner;
+        let (outer, mut fields) = (self.owner, at.ty.walk());
         for (key, item) in map.iter_mut() {
-            match at.ty.field(key) {
+            match fields.find(key, |_| ()) {
                 Some(field) => {
                     self.owner = Some(at.ty);
                     let path = match field.embedded_in() {

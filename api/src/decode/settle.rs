@@ -45,22 +45,19 @@ fn structure(map: &mut Map<String, Value>, ty: TypeRef<'_>) {
     if !ty.is_built_in() {
         return;
     }
-    map.retain(|name, item| match ty.field(name) {
-        Some(field) => {
-            settle(item, field.ty());
-            // An empty list of owners asks to forget them; it is never stored.
-            !field.omits(item) || name == MANAGED_FIELDS && item.is_array()
+    let (mut fields, mut missing) = (ty.walk(), Vec::new());
+    map.retain(|name, item| {
+        let Some(field) = fields.find(name, |field| missing.push(field)) else { return true };
+        settle(item, field.ty());
+        if item.is_null() && field.is_kept() {
+            *item = zero(field);
         }
-        None => true,
+        // An empty list of owners asks to forget them; it is never stored.
+        !field.omits(item) || name == MANAGED_FIELDS && item.is_array()
     });
-    for field in ty.kept_fields() {
-        match map.get_mut(field.name()) {
-            Some(item) if item.is_null() => *item = zero(field),
-            Some(_) => {}
-            None => {
-                map.insert(field.name().to_owned(), zero(field));
-            }
-        }
+    fields.pass(|field| missing.push(field));
+    for field in missing {
+        map.insert(field.name().to_owned(), zero(field));
     }
 }
 

@@ -1,7 +1,7 @@
 //! JSON in the order of upstream's fields.
 
 use crate::decode::schema_in;
-use crate::schema::{FieldRef, Kind, TypeRef};
+use crate::schema::{self, FieldRef, Kind, TypeRef};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::{Map, Value};
 
@@ -10,17 +10,19 @@ use serde_json::{Map, Value};
 #[derive(Clone, Copy)]
 pub struct Ordered<'a> {
     value: &'a Value,
-    ty: TypeRef<'a>,
+    /// None for values that no built-in type describes, whose members follow by name.
+    ty: Option<TypeRef<'a>>,
     nil: bool,
 }
 
 impl<'a> Ordered<'a> {
-    pub fn new(value: &'a Value, ty: TypeRef<'a>) -> Self {
-        Self { value, ty, nil: false }
+    /// An object that says itself what it is; an empty list stays one.
+    pub fn of(object: &'a Value) -> Self {
+        Self { value: object, ty: schema::of_object(object), nil: false }
     }
 
     fn list<S: Serializer>(self, list: &[Value], element: TypeRef<'_>, out: S) -> Result<S::Ok, S::Error> {
-        out.collect_seq(list.iter().map(|value| Ordered { value, ty: element, nil: self.nil }))
+        out.collect_seq(list.iter().map(|value| Ordered { value, ty: Some(element), nil: self.nil }))
     }
 
     fn structure<S: Serializer>(
@@ -39,13 +41,14 @@ impl<'a> Ordered<'a> {
 
 impl Serialize for Ordered<'_> {
     fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
-        match (self.ty.kind(), self.value, self.ty.element()) {
-            (Kind::Struct, Value::Object(fields), _) => self.structure(fields, self.ty, out),
+        let Some(own) = self.ty else { return self.value.serialize(out) };
+        match (own.kind(), self.value, own.element()) {
+            (Kind::Struct, Value::Object(fields), _) => self.structure(fields, own, out),
             (Kind::List, Value::Array(list), Some(element)) => self.list(list, element, out),
-            (Kind::Map, Value::Object(map), Some(ty)) => {
-                out.collect_map(map.iter().map(|(key, value)| (key, Ordered { value, ty, nil: self.nil })))
-            }
-            (Kind::Any, value, _) => match (schema_in(self.ty.any_name()), value) {
+            (Kind::Map, Value::Object(map), Some(ty)) => out.collect_map(
+                map.iter().map(|(key, value)| (key, Ordered { value, ty: Some(ty), nil: self.nil })),
+            ),
+            (Kind::Any, value, _) => match (schema_in(own.any_name()), value) {
                 (Some((schema, _)), Value::Object(fields)) => self.structure(fields, schema, out),
                 (Some((schema, _)), Value::Array(list)) => self.list(list, schema, out),
                 _ => value.serialize(out),
@@ -65,8 +68,9 @@ pub(super) struct Member<'a> {
 
 /// The members of a struct in the order of its fields; without a type, or beside them, in that of their names.
 pub(super) fn members<'a>(fields: &'a Map<String, Value>, ty: Option<TypeRef<'a>>) -> Vec<Member<'a>> {
+    let mut known = ty.map(TypeRef::walk);
     let of = |(name, value): (&'a String, &'a Value)| {
-        let field = ty.and_then(|ty| ty.field(name));
+        let field = known.as_mut().and_then(|known| known.find(name, |_| ()));
         Member { place: field.map_or(u8::MAX, FieldRef::place), name, value, field }
     };
     let mut members: Vec<Member<'a>> = fields.iter().map(of).collect();
@@ -78,16 +82,11 @@ static NULL: Value = Value::Null;
 
 impl<'a> Member<'a> {
     /// The value; with `nil` null for an empty list or map of a field that is written as null when it is absent.
-    pub fn ordered(&self, nil: bool) -> MemberValue<'a> {
-        match self.field {
-            Some(field) => {
-                let is_nil =
-                    nil && field.is_kept() && !field.is_pointer() && is_empty(self.value, field.ty().kind());
-                let value = if is_nil { &NULL } else { self.value };
-                MemberValue::Typed(Ordered { value, ty: field.ty(), nil })
-            }
-            None => MemberValue::Untyped(self.value),
-        }
+    pub fn ordered(&self, nil: bool) -> Ordered<'a> {
+        let unwritten = |field: &FieldRef<'_>| field.is_kept() && !field.is_pointer();
+        let is_nil = nil
+            && self.field.is_some_and(|field| unwritten(&field) && is_empty(self.value, field.ty().kind()));
+        Ordered { value: if is_nil { &NULL } else { self.value }, ty: self.field.map(FieldRef::ty), nil }
     }
 }
 
@@ -96,19 +95,5 @@ fn is_empty(value: &Value, kind: Kind) -> bool {
         Value::Array(list) => list.is_empty(),
         Value::Object(map) => kind == Kind::Map && map.is_empty(),
         _ => false,
-    }
-}
-
-pub(super) enum MemberValue<'a> {
-    Typed(Ordered<'a>),
-    Untyped(&'a Value),
-}
-
-impl Serialize for MemberValue<'_> {
-    fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Self::Typed(value) => value.serialize(out),
-            Self::Untyped(value) => value.serialize(out),
-        }
     }
 }

@@ -1,8 +1,10 @@
 //! What Go's types say beside the published schema: the order of fields, what is written when it is zero, and how the
 //! decoder names a type.
 
-use super::{FieldNode, FieldRef, GO, Kind, TYPES, TypeRef, string};
+use super::{FIELDS, FieldNode, FieldRef, GO, Kind, TYPES, TypeRef, string};
 use serde_json::{Map, Value};
+use std::cmp::Ordering;
+use std::ops::Range;
 use std::sync::LazyLock;
 
 // The bits of a row of `GO`; `api/go_types.py` has the same.
@@ -17,11 +19,10 @@ static ZERO_QUANTITY: LazyLock<Value> = LazyLock::new(|| "0".into());
 static EMPTY_STRUCT: LazyLock<Value> = LazyLock::new(|| Value::Object(Map::new()));
 
 impl<'a> TypeRef<'a> {
-    /// Of a built-in struct, those that are written even if they are zero, by name.
-    pub fn kept_fields(self) -> impl Iterator<Item = FieldRef<'a>> {
+    /// A walk over the fields of a struct.
+    pub fn walk(self) -> Walk<'a> {
         let (first, count) = self.row().map_or((0, 0), |row| (TYPES[row].1, TYPES[row].2));
-        let kept = (first..first + count).filter(|row| GO[usize::from(*row)].1 & KEPT != 0);
-        kept.map(|row| FieldRef(FieldNode::Built(row)))
+        Walk { ty: self, rows: first..first + count }
     }
 
     /// What Go calls the type, where a field does not say otherwise.
@@ -43,6 +44,44 @@ impl<'a> TypeRef<'a> {
             }
             Kind::String | Kind::Quantity | Kind::Time | Kind::MicroTime => "string".to_owned(),
         }
+    }
+}
+
+/// Finds the fields of a struct by names that come in their order, as the members of an object do, in one walk over the
+/// facts.
+pub struct Walk<'a> {
+    ty: TypeRef<'a>,
+    /// Rows of a built-in struct.
+    rows: Range<u16>,
+}
+
+impl<'a> Walk<'a> {
+    /// `passed` is told of the built-in fields between the last name and this one that are written even if they are zero.
+    pub fn find(&mut self, name: &str, mut passed: impl FnMut(FieldRef<'a>)) -> Option<FieldRef<'a>> {
+        if !self.ty.is_built_in() {
+            return self.ty.field(name);
+        }
+        while let Some(row) = self.rows.clone().next() {
+            let order = string(FIELDS[usize::from(row)].0).cmp(name);
+            if order == Ordering::Greater {
+                return None;
+            }
+            self.rows.start += 1;
+            let field = FieldRef(FieldNode::Built(row));
+            if order == Ordering::Equal {
+                return Some(field);
+            }
+            if field.is_kept() {
+                passed(field);
+            }
+        }
+        None
+    }
+
+    /// The rest of those.
+    pub fn pass(self, passed: impl FnMut(FieldRef<'a>)) {
+        let fields = self.rows.map(|row| FieldRef(FieldNode::Built(row)));
+        fields.filter(|field| field.is_kept()).for_each(passed);
     }
 }
 

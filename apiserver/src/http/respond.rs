@@ -4,12 +4,10 @@ use super::negotiation::{Format, Wanted};
 use super::{large, warnings, yaml};
 use axum::body::Body;
 use bytes::Bytes;
-use coracle_api::catalogue::split_api_version;
 use coracle_api::decode::settle;
 use coracle_api::encode::Ordered;
 use coracle_api::protobuf::{self, Encoder, ProtobufError};
-use coracle_api::schema::{self, TypeRef};
-use coracle_api::{ApiError, Object};
+use coracle_api::{ApiError, Object, schema};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use http::header::{ALLOW, CONTENT_ENCODING, CONTENT_TYPE, RETRY_AFTER, VARY};
@@ -90,7 +88,7 @@ impl Reply {
             Content::Text(kind, bytes) => with_type(Body::from(bytes), HeaderValue::from_static(kind)),
             Content::Encoded(bytes) => packed(bytes, wanted),
             Content::Json(mut value) => {
-                if let Some(ty) = type_of(&value) {
+                if let Some(ty) = schema::of_object(&value) {
                     settle(&mut value, ty);
                 }
                 match encode(&value, wanted) {
@@ -194,12 +192,6 @@ struct Head<'a> {
     kind: Cow<'a, str>,
 }
 
-/// The built-in type of an object, by what the object says it is.
-fn type_of(value: &Value) -> Option<TypeRef<'static>> {
-    let (group, version) = split_api_version(value["apiVersion"].as_str()?)?;
-    schema::root(group, version, value["kind"].as_str()?)
-}
-
 /// The server is at fault if it has an object that it cannot write; JSON it always can.
 fn inexpressible(error: &ProtobufError, wanted: Wanted) -> Response<Body> {
     tracing::error!(%error, "an answer cannot be written in the format asked for");
@@ -207,12 +199,8 @@ fn inexpressible(error: &ProtobufError, wanted: Wanted) -> Response<Body> {
 }
 
 fn print(value: &Value, pretty: bool) -> Bytes {
-    let printed = match type_of(value) {
-        Some(ty) if pretty => serde_json::to_vec_pretty(&Ordered::new(value, ty)),
-        Some(ty) => serde_json::to_vec(&Ordered::new(value, ty)),
-        None if pretty => serde_json::to_vec_pretty(value),
-        None => serde_json::to_vec(value),
-    };
+    let ordered = Ordered::of(value);
+    let printed = if pretty { serde_json::to_vec_pretty(&ordered) } else { serde_json::to_vec(&ordered) };
     let mut bytes = printed.unwrap_or_default();
     bytes.push(b'\n');
     bytes.into()
