@@ -1,5 +1,6 @@
 //! Making a value what its schema says.
 
+use super::order::Order;
 use super::path::Path;
 use super::{DecodeError, MAX_PROBLEMS, Problems};
 use crate::meta::time;
@@ -15,8 +16,17 @@ use serde_json::{Map, Value};
 ///
 /// Idempotent: what it leaves conforms without problems.
 pub fn conform(value: &mut Value, ty: TypeRef<'_>) -> Result<Problems, DecodeError> {
+    conform_in(value, ty, None)
+}
+
+/// As [`conform`], for a value whose members stood in `order`: of several errors it is the first one.
+pub(super) fn conform_in(
+    value: &mut Value,
+    ty: TypeRef<'_>,
+    order: Option<&Order>,
+) -> Result<Problems, DecodeError> {
     let mut walk = Walk { problems: Vec::new(), saved: None, owner: None };
-    walk.value(value, Spot { ty, go: Go::Unsaid, path: &Path::Root })?;
+    walk.value(value, Spot { ty, go: Go::Unsaid, path: &Path::Root, order })?;
     walk.saved.map_or(Ok(walk.problems), Err)
 }
 
@@ -78,6 +88,23 @@ struct Spot<'s, 't> {
     ty: TypeRef<'t>,
     go: Go<'s>,
     path: &'s Path<'s>,
+    /// Of the members of objects; by name if nothing is known of it.
+    order: Option<&'s Order>,
+}
+
+/// Visits the members of an object in the order that is known, else by name.
+fn each_member<'o>(
+    map: &mut Map<String, Value>,
+    order: Option<&'o Order>,
+    mut visit: impl FnMut(&str, &mut Value, Option<&'o Order>) -> Result<(), DecodeError>,
+) -> Result<(), DecodeError> {
+    let Some(order) = order else {
+        return map.iter_mut().try_for_each(|(key, item)| visit(key, item, None));
+    };
+    order.members().iter().try_for_each(|(key, order)| match map.get_mut(key) {
+        Some(item) => visit(key, item, Some(order)),
+        None => Ok(()),
+    })
 }
 
 impl<'t> Walk<'t> {
@@ -96,11 +123,14 @@ impl<'t> Walk<'t> {
         let Some((ty, alternative)) = schema_in(at.ty.any_name()) else { return Ok(()) };
         let go = Go::Unsaid;
         match (value, alternative) {
-            (value @ Value::Object(_), _) => self.structure(value, Spot { ty, go, path: at.path }),
+            (value @ Value::Object(_), _) => {
+                self.structure(value, Spot { ty, go, path: at.path, order: at.order })
+            }
             (Value::Array(list), "Array") => {
                 let mut items = list.iter_mut().enumerate();
                 items.try_for_each(|(i, item)| {
-                    self.element(item, Spot { ty, go, path: &Path::Index(at.path, i) })
+                    let order = at.order.and_then(|order| order.item(i));
+                    self.element(item, Spot { ty, go, path: &Path::Index(at.path, i), order })
                 })
             }
             (Value::Bool(_) | Value::Null, "Bool") | (_, "Array" | "StringArray") => Ok(()),
@@ -113,16 +143,19 @@ impl<'t> Walk<'t> {
         let Some(ty) = at.ty.element() else { return Ok(()) };
         let go = Go::Item(&at.go);
         let mut items = list.iter_mut().enumerate();
-        items.try_for_each(|(i, item)| self.element(item, Spot { ty, go, path: &Path::Index(at.path, i) }))
+        items.try_for_each(|(i, item)| {
+            let order = at.order.and_then(|order| order.item(i));
+            self.element(item, Spot { ty, go, path: &Path::Index(at.path, i), order })
+        })
     }
 
     fn map(&mut self, value: &mut Value, at: Spot<'_, 't>) -> Result<(), DecodeError> {
         let Value::Object(map) = value else { return self.wrong(value, at) };
         let Some(ty) = at.ty.element() else { return Ok(()) };
         let go = Go::Item(&at.go);
-        let mut entries = map.iter_mut();
-        entries
-            .try_for_each(|(key, item)| self.element(item, Spot { ty, go, path: &Path::Key(at.path, key) }))
+        each_member(map, at.order, |key, item, order| {
+            self.element(item, Spot { ty, go, path: &Path::Key(at.path, key), order })
+        })
     }
 
     /// A null element is the type's zero value in built-in types, as Go decodes it.
@@ -150,27 +183,28 @@ impl<'t> Walk<'t> {
         let Value::Object(map) = value else { return self.wrong(value, at) };
         let mut gone = Vec::new();
         let (outer, mut fields) = (self.owner, at.ty.walk());
-        for (key, item) in map.iter_mut() {
-            match fields.find(key, |_| ()) {
+        each_member(map, at.order, |key, item, order| {
+            // Members come by name, but for those whose order is known.
+            let field = match order {
+                None => fields.find(key, |_| ()),
+                Some(_) => at.ty.field(key),
+            };
+            let stays = match field {
                 Some(field) => {
                     self.owner = Some(at.ty);
                     let path = match field.embedded_in() {
                         "" => Path::Field(at.path, key),
                         inside => Path::Embedded(at.path, inside, key),
                     };
-                    if !self.field(item, field, &path)? {
-                        gone.push(key.clone());
-                    }
+                    self.field(item, field, &path, order)?
                 }
-                None if at.ty.preserves_unknown_fields() => {}
-                None => {
-                    if self.problems.len() < MAX_PROBLEMS {
-                        self.problems.push(format!("unknown field \"{}\"", Path::Field(at.path, key)));
-                    }
-                    gone.push(key.clone());
-                }
+                None => at.ty.preserves_unknown_fields() || self.unknown(&Path::Field(at.path, key)),
+            };
+            if !stays {
+                gone.push(key.to_owned());
             }
-        }
+            Ok(())
+        })?;
         self.owner = outer;
         gone.iter().for_each(|key| {
             map.remove(key);
@@ -178,13 +212,27 @@ impl<'t> Walk<'t> {
         Ok(())
     }
 
+    /// Reports a field that does not stay.
+    fn unknown(&mut self, path: &Path<'_>) -> bool {
+        if self.problems.len() < MAX_PROBLEMS {
+            self.problems.push(format!("unknown field \"{path}\""));
+        }
+        false
+    }
+
     /// Whether the field stays.
-    fn field(&mut self, item: &mut Value, field: FieldRef<'t>, path: &Path<'_>) -> Result<bool, DecodeError> {
+    fn field(
+        &mut self,
+        item: &mut Value,
+        field: FieldRef<'t>,
+        path: &Path<'_>,
+        order: Option<&Order>,
+    ) -> Result<bool, DecodeError> {
         let ty = field.ty();
         if item.is_null() {
             return Ok(ty.nullable());
         }
-        self.value(item, Spot { ty, go: Go::Field(field), path })?;
+        self.value(item, Spot { ty, go: Go::Field(field), path, order })?;
         // An empty list of owners asks to forget them; it is never stored.
         Ok(!ty.is_built_in() || !field.omits(item) || field.name() == MANAGED_FIELDS)
     }

@@ -125,6 +125,22 @@ fn a_value_that_reads_itself_fails_before_one_of_a_wrong_type() {
 }
 
 #[test]
+fn of_several_values_of_wrong_types_the_first_is_named() {
+    let ty = root("", "v1", "Pod").unwrap();
+    for (body, field) in [
+        (r#"{"spec":{"nodeName":1,"hostname":2},"metadata":{"name":3}}"#, "PodSpec.spec.nodeName"),
+        (r#"{"metadata":{"name":3},"spec":{"hostname":2}}"#, "ObjectMeta.metadata.name"),
+        (
+            r#"{"spec":{"containers":[{"name":"a"},{"name":1,"image":2}],"affinity":1}}"#,
+            "Container.spec.containers.name",
+        ),
+    ] {
+        let error = decode_body(body.as_bytes(), ty, "", "v1", "Pod").unwrap_err();
+        assert!(error.message.contains(&format!("Go struct field {field} of type")), "{}", error.message);
+    }
+}
+
+#[test]
 fn unknown_and_duplicate_fields() {
     let ty = root("", "v1", "Pod").unwrap();
     let body = br#"{"spec":{"containers":[{"name":"a","foo":1,"name":"b"}],"bar":{}},"x":1}"#;
