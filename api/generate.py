@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Writes src/generated/ from published descriptions of the Kubernetes API: facts only, no prose.
 
-usage: generate.py OPENAPI_V2 DISCOVERY_V2 DISCOVERY_CORE_V1
+usage: generate.py OPENAPI_V2 DISCOVERY_V2 DISCOVERY_CORE_V1 GO_FIELDS
 
 OPENAPI_V2         body of /openapi/v2 (JSON) of a kube-apiserver of the mirrored version
 DISCOVERY_V2       body of /apis in the aggregated form apidiscovery.k8s.io/v2
 DISCOVERY_CORE_V1  body of /api/v1 (APIResourceList)
+GO_FIELDS          a table of the fields of the Go types, as go_types.py reads it
 
 Beside the tables it writes what the tests of the API server compare with: discovery/upstream.txt and the facts of
 OpenAPI in openapi/upstream_paths.txt and openapi/upstream_definitions.txt.
@@ -18,6 +19,8 @@ import json
 import os
 import re
 import sys
+
+from go_types import KEPT, GoTypes
 
 # Defaults that identify list elements; the v2 document carries no defaults.
 DEFAULTS = {
@@ -45,6 +48,9 @@ SPECIAL = {
 SCALARS = ["Any", "String", "Int32", "Int64", "Bool", "Double", "Quantity", "IntOrString", "Time", "MicroTime", "Bytes"]
 LIST, MAP, STRUCT = len(SCALARS), len(SCALARS) + 1, len(SCALARS) + 2
 
+# Scalars that read themselves: what goes wrong is not said in terms of their types.
+SELF_READING = {SCALARS.index(name) for name in ("Quantity", "IntOrString", "Time", "MicroTime")}
+
 REQUIRED, MERGE, RETAIN_KEYS, REPLACE, MAP_ATOMIC, MAP_GRANULAR = 1, 2, 4, 8, 16, 32
 LIST_ATOMIC, LIST_SET, LIST_MAP = 64, 128, 192
 
@@ -61,8 +67,8 @@ class Pool:
 
 
 class Schema:
-    def __init__(self, definitions):
-        self.definitions = definitions
+    def __init__(self, definitions, go_types):
+        self.definitions, self.go_types = definitions, go_types
         self.strings, self.shapes, self.keysets = Pool(), Pool(), Pool()
         self.strings.add("")
         self.keysets.add(())
@@ -70,7 +76,7 @@ class Schema:
             self.shapes.add((tag, 0))
         self.names = sorted(n for n in definitions if self.is_struct(n))
         self.type_index = {n: i for i, n in enumerate(self.names)}
-        self.fields, self.types, self.roots, self.unions = [], [], [], []
+        self.fields, self.types, self.roots, self.unions, self.go = [], [], [], [], []
         for name in self.names:
             self.add_type(name)
 
@@ -110,7 +116,8 @@ class Schema:
         definition = self.definitions[name]
         required = set(definition.get("required", []))
         first = len(self.fields)
-        for field, prop in sorted(definition.get("properties", {}).items()):
+        properties = sorted(definition.get("properties", {}).items())
+        for field, prop in properties:
             keys = tuple(self.strings.add(k) for k in prop.get("x-kubernetes-list-map-keys", []))
             default = DEFAULTS.get((name, field))
             self.fields.append((
@@ -121,6 +128,7 @@ class Schema:
                 self.keysets.add(keys),
                 0 if default is None else self.strings.add(json.dumps(default)),
             ))
+        self.add_go(name, properties, required)
         atomic = definition.get("x-kubernetes-map-type") == "atomic"
         self.types.append((self.strings.add(name), first, len(self.fields) - first, MAP_ATOMIC if atomic else 0))
         for union in definition.get("x-kubernetes-unions", []):
@@ -129,6 +137,33 @@ class Schema:
         for gvk in definition.get("x-kubernetes-group-version-kind", []):
             root = tuple(self.strings.add(gvk[k]) for k in ("group", "version", "kind"))
             self.roots.append((*root, self.type_index[name]))
+
+    def add_go(self, name, properties, required):
+        """Rows beside those of the fields. Without a Go type the names' order and what is required decide."""
+        key = self.go_types.find(name)
+        if key:
+            facts = {field: facts for field, *facts in self.go_types.fields(key)}
+        else:
+            facts = {field: (KEPT if field in required else 0, "", ()) for field, _ in properties}
+        assert set(facts) == {field for field, _ in properties}, name
+        order = {field: place for place, field in enumerate(facts)}
+        for field, prop in properties:
+            flags, go, embedded = facts[field]
+            shape = self.shape(prop)
+            text = "" if shape in SELF_READING or go == self.derived(shape) else go
+            inside = ".".join(embedded) if set(embedded) != {"TypeMeta"} else ""
+            self.go.append((order[field], flags, self.strings.add(text), self.strings.add(inside)))
+
+    def derived(self, shape):
+        """What a type of this shape is called in Go if nothing else is said; the decoder derives the same."""
+        tag, argument = self.shapes.items[shape]
+        if tag == STRUCT:
+            return ".".join(self.names[argument].split(".")[-2:])
+        if tag in (LIST, MAP):
+            return ("[]" if tag == LIST else "map[string]") + self.derived(argument)
+        plain = {"Any": "interface {}", "Int32": "int32", "IntOrString": "int32", "Int64": "int64", "Bool": "bool",
+                 "Double": "float64", "Bytes": "[]uint8"}
+        return plain.get(SCALARS[tag], "string")
 
     def pair(self, item):
         return self.strings.add(item[0]), self.strings.add(item[1])
@@ -149,6 +184,8 @@ class Schema:
         out += ["    " + " ".join(f"&{list(k)}," for k in self.keysets.items), "];", ""]
         out += ["/// (name, shape, flags, merge key, key set, default), by name within a type."]
         out += table("FIELDS", "(u16, u16, u8, u16, u8, u16)", self.fields)
+        out += ["/// Beside `FIELDS`: (place in JSON, flags, Go type, embedded in)."]
+        out += table("GO", "(u8, u8, u16, u16)", self.go)
         out += ["/// (name, first field, fields, flags), by name."]
         out += table("TYPES", "(u16, u16, u16, u8)", self.types)
         out += ["/// (type, discriminator, (field, its value)), by type."]
@@ -372,9 +409,10 @@ def write_facts(openapi, discovery, core):
 
 def main():
     openapi, discovery, core = (json.load(open(path)) for path in sys.argv[1:4])
+    go_types = GoTypes(sys.argv[4])
     folder = os.path.join(os.path.dirname(os.path.abspath(__file__)), "src", "generated")
     with open(os.path.join(folder, "schema.rs"), "w") as f:
-        f.write(Schema(openapi["definitions"]).text())
+        f.write(Schema(openapi["definitions"], go_types).text())
     with open(os.path.join(folder, "resources.rs"), "w") as f:
         f.write("//! Made by `api/generate.py`; not to be edited.\n\n")
         f.write("use super::{ResourceFact, SubresourceFact};\n\n")

@@ -4,7 +4,11 @@
 //! types are rows of generated tables in the read-only part of the binary; custom resources bring a [`Dynamic`]
 //! tree of their own and are asked in the same way.
 
-use crate::generated::schema::{FIELDS, KEYSETS, ROOTS, SHAPES, STRING_OFFSETS, STRINGS, TYPES, UNIONS};
+mod go;
+
+pub use go::Walk;
+
+use crate::generated::schema::{FIELDS, GO, KEYSETS, ROOTS, SHAPES, STRING_OFFSETS, STRINGS, TYPES, UNIONS};
 use std::borrow::Cow;
 
 /// What JSON a value must be.
@@ -151,6 +155,12 @@ pub fn root(group: &str, version: &str, kind: &str) -> Option<TypeRef<'static>> 
     let wanted = (group, version, kind);
     let row = ROOTS.binary_search_by(|&(g, v, k, _)| (string(g), string(v), string(k)).cmp(&wanted)).ok()?;
     Some(struct_shape(ROOTS[row].3))
+}
+
+/// The built-in type of an object, by what the object says it is.
+pub fn of_object(object: &serde_json::Value) -> Option<TypeRef<'static>> {
+    let (group, version) = crate::catalogue::split_api_version(object["apiVersion"].as_str()?)?;
+    root(group, version, object["kind"].as_str()?)
 }
 
 /// By its full name, such as `io.k8s.api.core.v1.PodSpec`.

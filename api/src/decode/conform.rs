@@ -1,5 +1,6 @@
 //! Making a value what its schema says.
 
+use super::order::Order;
 use super::path::Path;
 use super::{DecodeError, MAX_PROBLEMS, Problems};
 use crate::meta::time;
@@ -10,20 +11,38 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
 
 /// Checks every value against `ty` and brings it into the form upstream would send back: unknown fields dropped
-/// (and reported), null fields absent, optional empty lists and maps of built-in types absent, quantities and
+/// (and reported), null fields absent, zeros of built-in types absent that upstream leaves out, quantities and
 /// times canonical. A wrong type is an error.
 ///
 /// Idempotent: what it leaves conforms without problems.
 pub fn conform(value: &mut Value, ty: TypeRef<'_>) -> Result<Problems, DecodeError> {
-    let mut walk = Walk { problems: Vec::new(), owner: None };
-    walk.value(value, ty, &Path::Root)?;
-    Ok(walk.problems)
+    conform_in(value, ty, None)
 }
 
-const MANAGED_FIELDS: &str = "managedFields";
+/// As [`conform`], for a value whose members stood in `order`: of several errors it is the first one.
+pub(super) fn conform_in(
+    value: &mut Value,
+    ty: TypeRef<'_>,
+    order: Option<&Order>,
+) -> Result<Problems, DecodeError> {
+    let mut walk = Walk { problems: Vec::new(), saved: None, owner: None };
+    walk.value(value, Spot { ty, go: Go::Unsaid, path: &Path::Root, order })?;
+    walk.saved.map_or(Ok(walk.problems), Err)
+}
+
+pub(super) const MANAGED_FIELDS: &str = "managedFields";
+
+/// The schema that may stand in a value of the named type, and what else may.
+pub(crate) fn schema_in(name: &str) -> Option<(TypeRef<'static>, &str)> {
+    let (schema, alternative) =
+        name.rsplit_once("Or").filter(|(head, _)| head.ends_with(".JSONSchemaProps"))?;
+    Some((schema::by_name(schema)?, alternative))
+}
 
 struct Walk<'t> {
     problems: Problems,
+    /// The first value of a wrong type.
+    saved: Option<DecodeError>,
     /// The struct whose field is being looked at; none at the root.
     owner: Option<TypeRef<'t>>,
 }
@@ -40,76 +59,112 @@ pub(crate) fn json_kind(value: &Value) -> String {
     }
 }
 
-/// What Go would call the type.
-fn go_type(ty: TypeRef<'_>) -> String {
-    let element = || ty.element().map(go_type).unwrap_or_default();
-    match ty.kind() {
-        Kind::Any => "interface {}".to_owned(),
-        Kind::Int32 | Kind::IntOrString => "int32".to_owned(),
-        Kind::Int64 => "int64".to_owned(),
-        Kind::Bool => "bool".to_owned(),
-        Kind::Double => "float64".to_owned(),
-        Kind::Bytes => "[]uint8".to_owned(),
-        Kind::List => format!("[]{}", element()),
-        Kind::Map => format!("map[string]{}", element()),
-        Kind::Struct => ty.name().rsplitn(3, '.').take(2).fold(String::new(), |after, part| {
-            if after.is_empty() { part.to_owned() } else { format!("{part}.{after}") }
-        }),
-        Kind::String | Kind::Quantity | Kind::Time | Kind::MicroTime => "string".to_owned(),
+/// Where the name of a type is said: by a field, or by that of which this is an item.
+#[derive(Clone, Copy)]
+enum Go<'g> {
+    Unsaid,
+    Field(FieldRef<'g>),
+    Item(&'g Go<'g>),
+}
+
+impl Go<'_> {
+    fn name(self) -> Option<String> {
+        match self {
+            Self::Unsaid => None,
+            Self::Field(field) => Some(field.go_type()),
+            Self::Item(of) => {
+                let of = of.name()?;
+                let item =
+                    of.strip_prefix("[]").or_else(|| of.strip_prefix("map[")?.split_once(']').map(|p| p.1));
+                item.map(|item| item.trim_start_matches('*').to_owned())
+            }
+        }
     }
 }
 
+/// What is being looked at: a type, what Go calls it, where it stands.
+#[derive(Clone, Copy)]
+struct Spot<'s, 't> {
+    ty: TypeRef<'t>,
+    go: Go<'s>,
+    path: &'s Path<'s>,
+    /// Of the members of objects; by name if nothing is known of it.
+    order: Option<&'s Order>,
+}
+
+/// Visits the members of an object in the order that is known, else by name.
+fn each_member<'o>(
+    map: &mut Map<String, Value>,
+    order: Option<&'o Order>,
+    mut visit: impl FnMut(&str, &mut Value, Option<&'o Order>) -> Result<(), DecodeError>,
+) -> Result<(), DecodeError> {
+    let Some(order) = order else {
+        return map.iter_mut().try_for_each(|(key, item)| visit(key, item, None));
+    };
+    order.members().iter().try_for_each(|(key, order)| match map.get_mut(key) {
+        Some(item) => visit(key, item, Some(order)),
+        None => Ok(()),
+    })
+}
+
 impl<'t> Walk<'t> {
-    fn value(&mut self, value: &mut Value, ty: TypeRef<'t>, path: &Path<'_>) -> Result<(), DecodeError> {
-        match ty.kind() {
-            Kind::Any => self.any(value, ty.any_name(), path),
-            Kind::List => self.list(value, ty, path),
-            Kind::Map => self.map(value, ty, path),
-            Kind::Struct => self.structure(value, ty, path),
-            _ => self.scalar(value, ty, path),
+    fn value(&mut self, value: &mut Value, at: Spot<'_, 't>) -> Result<(), DecodeError> {
+        match at.ty.kind() {
+            Kind::Any => self.any(value, at),
+            Kind::List => self.list(value, at),
+            Kind::Map => self.map(value, at),
+            Kind::Struct => self.structure(value, at),
+            _ => self.scalar(value, at),
         }
     }
 
     /// Any value, but for the three in which schemas of custom resources may stand in place of something else.
-    fn any(&mut self, value: &mut Value, name: &str, path: &Path<'_>) -> Result<(), DecodeError> {
-        let Some(alternative) = name.rsplit('.').next().and_then(|n| n.strip_prefix("JSONSchemaPropsOr"))
-        else {
-            return Ok(());
-        };
-        let Some(schema) = name.strip_suffix(&format!("Or{alternative}")).and_then(schema::by_name) else {
-            return Ok(());
-        };
+    fn any(&mut self, value: &mut Value, at: Spot<'_, 't>) -> Result<(), DecodeError> {
+        let Some((ty, alternative)) = schema_in(at.ty.any_name()) else { return Ok(()) };
+        let go = Go::Unsaid;
         match (value, alternative) {
-            (value @ Value::Object(_), _) => self.structure(value, schema, path),
+            (value @ Value::Object(_), _) => {
+                self.structure(value, Spot { ty, go, path: at.path, order: at.order })
+            }
             (Value::Array(list), "Array") => {
                 let mut items = list.iter_mut().enumerate();
-                items.try_for_each(|(i, item)| self.element(item, schema, &Path::Index(path, i)))
+                items.try_for_each(|(i, item)| {
+                    let order = at.order.and_then(|order| order.item(i));
+                    self.element(item, Spot { ty, go, path: &Path::Index(at.path, i), order })
+                })
             }
             (Value::Bool(_) | Value::Null, "Bool") | (_, "Array" | "StringArray") => Ok(()),
             _ => Err(DecodeError::Type("boolean or JSON schema expected".to_owned())),
         }
     }
 
-    fn list(&mut self, value: &mut Value, ty: TypeRef<'t>, path: &Path<'_>) -> Result<(), DecodeError> {
-        let Value::Array(list) = value else { return Err(self.wrong(value, ty, path)) };
-        let Some(element) = ty.element() else { return Ok(()) };
+    fn list(&mut self, value: &mut Value, at: Spot<'_, 't>) -> Result<(), DecodeError> {
+        let Value::Array(list) = value else { return self.wrong(value, at) };
+        let Some(ty) = at.ty.element() else { return Ok(()) };
+        let go = Go::Item(&at.go);
         let mut items = list.iter_mut().enumerate();
-        items.try_for_each(|(i, item)| self.element(item, element, &Path::Index(path, i)))
+        items.try_for_each(|(i, item)| {
+            let order = at.order.and_then(|order| order.item(i));
+            self.element(item, Spot { ty, go, path: &Path::Index(at.path, i), order })
+        })
     }
 
-    fn map(&mut self, value: &mut Value, ty: TypeRef<'t>, path: &Path<'_>) -> Result<(), DecodeError> {
-        let Value::Object(map) = value else { return Err(self.wrong(value, ty, path)) };
-        let Some(element) = ty.element() else { return Ok(()) };
-        map.iter_mut().try_for_each(|(key, item)| self.element(item, element, &Path::Field(path, key)))
+    fn map(&mut self, value: &mut Value, at: Spot<'_, 't>) -> Result<(), DecodeError> {
+        let Value::Object(map) = value else { return self.wrong(value, at) };
+        let Some(ty) = at.ty.element() else { return Ok(()) };
+        let go = Go::Item(&at.go);
+        each_member(map, at.order, |key, item, order| {
+            self.element(item, Spot { ty, go, path: &Path::Key(at.path, key), order })
+        })
     }
 
     /// A null element is the type's zero value in built-in types, as Go decodes it.
-    fn element(&mut self, item: &mut Value, ty: TypeRef<'t>, path: &Path<'_>) -> Result<(), DecodeError> {
+    fn element(&mut self, item: &mut Value, at: Spot<'_, 't>) -> Result<(), DecodeError> {
         if !item.is_null() {
-            return self.value(item, ty, path);
+            return self.value(item, at);
         }
-        if ty.is_built_in() {
-            *item = match ty.kind() {
+        if at.ty.is_built_in() {
+            *item = match at.ty.kind() {
                 Kind::String | Kind::Bytes => "".into(),
                 Kind::Struct | Kind::Map => Value::Object(Map::new()),
                 Kind::List => Value::Array(Vec::new()),
@@ -121,31 +176,35 @@ impl<'t> Walk<'t> {
             };
             return Ok(());
         }
-        if ty.nullable() { Ok(()) } else { Err(self.wrong(item, ty, path)) }
+        if at.ty.nullable() { Ok(()) } else { self.wrong(item, at) }
     }
 
-    fn structure(&mut self, value: &mut Value, ty: TypeRef<'t>, path: &Path<'_>) -> Result<(), DecodeError> {
-        let Value::Object(map) = value else { return Err(self.wrong(value, ty, path)) };
+    fn structure(&mut self, value: &mut Value, at: Spot<'_, 't>) -> Result<(), DecodeError> {
+        let Value::Object(map) = value else { return self.wrong(value, at) };
         let mut gone = Vec::new();
-        let outer = self.owner;
-        for (key, item) in map.iter_mut() {
-            let here = Path::Field(path, key);
-            match ty.field(key) {
+        let (outer, mut fields) = (self.owner, at.ty.walk());
+        each_member(map, at.order, |key, item, order| {
+            // Members come by name, but for those whose order is known.
+            let field = match order {
+                None => fields.find(key, |_| ()),
+                Some(_) => at.ty.field(key),
+            };
+            let stays = match field {
                 Some(field) => {
-                    self.owner = Some(ty);
-                    if !self.field(item, field, &here)? {
-                        gone.push(key.clone());
-                    }
+                    self.owner = Some(at.ty);
+                    let path = match field.embedded_in() {
+                        "" => Path::Field(at.path, key),
+                        inside => Path::Embedded(at.path, inside, key),
+                    };
+                    self.field(item, field, &path, order)?
                 }
-                None if ty.preserves_unknown_fields() => {}
-                None => {
-                    if self.problems.len() < MAX_PROBLEMS {
-                        self.problems.push(format!("unknown field \"{here}\""));
-                    }
-                    gone.push(key.clone());
-                }
+                None => at.ty.preserves_unknown_fields() || self.unknown(&Path::Field(at.path, key)),
+            };
+            if !stays {
+                gone.push(key.to_owned());
             }
-        }
+            Ok(())
+        })?;
         self.owner = outer;
         gone.iter().for_each(|key| {
             map.remove(key);
@@ -153,25 +212,33 @@ impl<'t> Walk<'t> {
         Ok(())
     }
 
+    /// Reports a field that does not stay.
+    fn unknown(&mut self, path: &Path<'_>) -> bool {
+        if self.problems.len() < MAX_PROBLEMS {
+            self.problems.push(format!("unknown field \"{path}\""));
+        }
+        false
+    }
+
     /// Whether the field stays.
-    fn field(&mut self, item: &mut Value, field: FieldRef<'t>, path: &Path<'_>) -> Result<bool, DecodeError> {
+    fn field(
+        &mut self,
+        item: &mut Value,
+        field: FieldRef<'t>,
+        path: &Path<'_>,
+        order: Option<&Order>,
+    ) -> Result<bool, DecodeError> {
         let ty = field.ty();
         if item.is_null() {
             return Ok(ty.nullable());
         }
-        self.value(item, ty, path)?;
-        let empty = match item {
-            // Asks to forget the owners; it is never stored.
-            Value::Array(_) if field.name() == MANAGED_FIELDS => false,
-            Value::Array(list) => list.is_empty(),
-            Value::Object(map) => ty.kind() == Kind::Map && map.is_empty(),
-            _ => false,
-        };
-        Ok(!empty || field.required() || !ty.is_built_in() || ty.kind() == Kind::Any)
+        self.value(item, Spot { ty, go: Go::Field(field), path, order })?;
+        // An empty list of owners asks to forget them; it is never stored.
+        Ok(!ty.is_built_in() || !field.omits(item) || field.name() == MANAGED_FIELDS)
     }
 
-    fn scalar(&mut self, value: &mut Value, ty: TypeRef<'t>, path: &Path<'_>) -> Result<(), DecodeError> {
-        let kind = ty.kind();
+    fn scalar(&mut self, value: &mut Value, at: Spot<'_, 't>) -> Result<(), DecodeError> {
+        let kind = at.ty.kind();
         let fits = match (kind, &*value) {
             (Kind::String | Kind::IntOrString, Value::String(_))
             | (Kind::Bool, Value::Bool(_))
@@ -180,14 +247,15 @@ impl<'t> Walk<'t> {
                 n.as_i64().is_some_and(|n| i32::try_from(n).is_ok())
             }
             (Kind::Int64, Value::Number(n)) => n.as_i64().is_some(),
-            (Kind::Quantity, Value::Number(n)) => {
-                let text = n.to_string();
-                return quantity(value, &text);
-            }
             (Kind::Quantity, Value::String(text)) if is_plain_quantity(text) => true,
             (Kind::Time, Value::String(text)) if time::is_plain_seconds(text) => true,
             (Kind::Quantity, Value::String(text)) => {
                 let text = text.trim().to_owned();
+                return quantity(value, &text);
+            }
+            // Whatever stands there is read as the text of one.
+            (Kind::Quantity, other) => {
+                let text = other.to_string();
                 return quantity(value, &text);
             }
             (Kind::Time | Kind::MicroTime, Value::String(text)) => {
@@ -196,26 +264,41 @@ impl<'t> Walk<'t> {
             }
             (Kind::Bytes, Value::String(text)) => {
                 let text = text.clone();
-                return bytes(value, &text);
+                bytes(value, &text).unwrap_or_else(|error| self.save(error));
+                return Ok(());
             }
             _ => false,
         };
-        if fits { Ok(()) } else { Err(self.wrong(value, ty, path)) }
+        if fits { Ok(()) } else { self.wrong(value, at) }
     }
 
-    fn wrong(&self, value: &Value, ty: TypeRef<'t>, path: &Path<'_>) -> DecodeError {
+    fn save(&mut self, error: DecodeError) {
+        self.saved.get_or_insert(error);
+    }
+
+    /// Go reads on behind a value of a wrong type, but for the types that read themselves.
+    fn wrong(&mut self, value: &Value, at: Spot<'_, 't>) -> Result<(), DecodeError> {
+        let error = self.mismatch(value, at);
+        if matches!(at.ty.kind(), Kind::IntOrString | Kind::Time | Kind::MicroTime) {
+            return Err(error);
+        }
+        self.save(error);
+        Ok(())
+    }
+
+    fn mismatch(&self, value: &Value, at: Spot<'_, 't>) -> DecodeError {
         let what = match value {
-            Value::Number(n) if matches!(ty.kind(), Kind::Int32 | Kind::Int64 | Kind::IntOrString) => {
+            Value::Number(n) if matches!(at.ty.kind(), Kind::Int32 | Kind::Int64 | Kind::IntOrString) => {
                 format!("number {n}")
             }
             other => json_kind(other),
         };
-        let go = go_type(ty);
+        let go = at.go.name().unwrap_or_else(|| at.ty.go_type());
         let owner = self.owner.map_or("", TypeRef::short_name);
-        if owner.is_empty() && path.is_root() {
+        if owner.is_empty() && at.path.is_root() {
             return DecodeError::Type(format!("json: cannot unmarshal {what} into Go value of type {go}"));
         }
-        let path = path.fields();
+        let path = at.path.fields();
         DecodeError::Type(format!(
             "json: cannot unmarshal {what} into Go struct field {owner}.{path} of type {go}"
         ))

@@ -7,10 +7,12 @@ mod conform;
 mod order;
 mod parse;
 mod path;
+mod settle;
 
 pub use conform::conform;
-pub(crate) use conform::json_kind;
+pub(crate) use conform::{json_kind, schema_in};
 pub use parse::parse;
+pub use settle::settle;
 
 use crate::catalogue::api_version;
 use crate::schema::TypeRef;
@@ -86,13 +88,22 @@ pub fn decode_body(
 ) -> Result<(Object, Problems), ApiError> {
     let (mut object, mut problems) = parse_object(body, kind)?;
     check_identity(&mut object, group, version, kind)?;
-    let unknown = conform(&mut object, ty).map_err(|e| cannot_handle(version, kind, &e.to_string()))?;
+    let unknown = conform(&mut object, ty).map_err(|error| {
+        let error = first_error(body, ty).unwrap_or(error);
+        cannot_handle(version, kind, &error.to_string())
+    })?;
     if !problems.is_empty() || unknown.len() > 1 {
         problems = order::problems_in_order(body, ty);
     } else {
         problems = unknown;
     }
     Ok((object, problems))
+}
+
+/// What is wrong with a body that does not conform, in the order in which it stands there.
+fn first_error(body: &[u8], ty: TypeRef<'_>) -> Option<DecodeError> {
+    let (mut object, _) = parse(body).ok()?;
+    conform::conform_in(&mut object, ty, Some(&order::Order::of(body))).err()
 }
 
 /// Any JSON object, with what is in it twice.

@@ -2,7 +2,7 @@
 
 use super::MAX_PROBLEMS;
 use crate::schema::{Kind, TypeRef};
-use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserialize, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use std::collections::HashSet;
 use std::fmt;
 
@@ -16,6 +16,91 @@ pub(super) fn problems_in_order(body: &[u8], ty: TypeRef<'_>) -> Vec<String> {
     // The body has been parsed before: what can fail has failed then.
     let _ = Seed { found: &mut found, ty }.deserialize(&mut deserializer);
     found.problems
+}
+
+/// In which order the members of a document's objects stand.
+pub(super) enum Order {
+    Leaf,
+    List(Vec<Order>),
+    Map(Vec<(String, Order)>),
+}
+
+impl Order {
+    /// Of a body that is known to be JSON.
+    pub fn of(body: &[u8]) -> Self {
+        serde_json::from_slice(body).unwrap_or(Self::Leaf)
+    }
+
+    pub fn item(&self, index: usize) -> Option<&Self> {
+        match self {
+            Self::List(list) => list.get(index),
+            _ => None,
+        }
+    }
+
+    /// The members of an object.
+    pub fn members(&self) -> &[(String, Self)] {
+        match self {
+            Self::Map(members) => members,
+            _ => &[],
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Order {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(OrderVisitor)
+    }
+}
+
+struct OrderVisitor;
+
+impl<'de> Visitor<'de> for OrderVisitor {
+    type Value = Order;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_unit<E>(self) -> Result<Order, E> {
+        Ok(Order::Leaf)
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<Order, E> {
+        Ok(Order::Leaf)
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<Order, E> {
+        Ok(Order::Leaf)
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<Order, E> {
+        Ok(Order::Leaf)
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<Order, E> {
+        Ok(Order::Leaf)
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<Order, E> {
+        Ok(Order::Leaf)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Order, A::Error> {
+        let mut list = Vec::new();
+        while let Some(item) = access.next_element()? {
+            list.push(item);
+        }
+        Ok(Order::List(list))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Order, A::Error> {
+        let mut members = Vec::new();
+        while let Some(member) = access.next_entry()? {
+            members.push(member);
+        }
+        Ok(Order::Map(members))
+    }
 }
 
 struct Found {

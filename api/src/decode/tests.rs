@@ -84,11 +84,59 @@ fn wrong_types_in_gos_words() {
         ),
         (
             json!({ "nodeSelector": { "a": 1 } }),
-            "number into Go struct field PodSpec.spec.nodeSelector.a of type string",
+            "number into Go struct field PodSpec.spec.nodeSelector of type string",
         ),
     ] {
         let error = pod_spec(spec).unwrap_err();
         assert!(error.ends_with(words), "{error}");
+    }
+}
+
+/// A kind, a path in its object, the value there, and what upstream says of it.
+const WRONG_TYPES: &str = include_str!("wrong_types.txt");
+
+#[test]
+fn wrong_types_are_named_as_go_names_them() {
+    let mut cases = 0;
+    for line in WRONG_TYPES.lines().filter(|line| !line.starts_with('#')) {
+        let mut cells = line.splitn(5, '\t');
+        let mut cell = || cells.next().unwrap();
+        let (version, kind, path, value, words) = (cell(), cell(), cell(), cell(), cell());
+        let (group, version) = crate::catalogue::split_api_version(version).unwrap();
+        let value: Value = serde_json::from_str(value).unwrap();
+        // A number stands for an item of a list, whatever it is.
+        let wrap = |inner, name: &str| match name {
+            "0" => json!([inner]),
+            name => json!({ name.replace('|', "."): inner }),
+        };
+        let mut object = path.rsplit('.').fold(value, wrap);
+        let error = conform(&mut object, root(group, version, kind).unwrap()).unwrap_err();
+        assert_eq!(error.to_string(), words, "{kind} {path}");
+        cases += 1;
+    }
+    assert!(cases >= 20, "{cases}");
+}
+
+#[test]
+fn a_value_that_reads_itself_fails_before_one_of_a_wrong_type() {
+    let body = json!({ "metadata": 1, "spec": { "capacity": { "storage": true } } });
+    let error = conform(&mut body.clone(), root("", "v1", "PersistentVolume").unwrap()).unwrap_err();
+    assert!(error.to_string().starts_with("quantities must match"), "{error}");
+}
+
+#[test]
+fn of_several_values_of_wrong_types_the_first_is_named() {
+    let ty = root("", "v1", "Pod").unwrap();
+    for (body, field) in [
+        (r#"{"spec":{"nodeName":1,"hostname":2},"metadata":{"name":3}}"#, "PodSpec.spec.nodeName"),
+        (r#"{"metadata":{"name":3},"spec":{"hostname":2}}"#, "ObjectMeta.metadata.name"),
+        (
+            r#"{"spec":{"containers":[{"name":"a"},{"name":1,"image":2}],"affinity":1}}"#,
+            "Container.spec.containers.name",
+        ),
+    ] {
+        let error = decode_body(body.as_bytes(), ty, "", "v1", "Pod").unwrap_err();
+        assert!(error.message.contains(&format!("Go struct field {field} of type")), "{}", error.message);
     }
 }
 
@@ -157,7 +205,7 @@ fn sample(ty: crate::schema::TypeRef<'_>, depth: usize) -> Value {
         Kind::String => json!("text"),
         Kind::Int32 => json!(i32::MAX),
         Kind::Int64 => json!(i64::MIN),
-        Kind::Bool => json!(false),
+        Kind::Bool => json!(true),
         Kind::Double => json!(0.5),
         Kind::Quantity => json!("1500m"),
         Kind::IntOrString => json!("25%"),

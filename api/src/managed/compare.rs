@@ -1,13 +1,11 @@
 //! What has changed between two values of one schema.
 
-use super::by_value::is_always_there;
 use super::element::Element;
 use super::lists::{Items, Place, Shape};
 use super::set::Set;
-use crate::schema::{Kind, TypeRef};
+use crate::schema::TypeRef;
 use serde_json::{Map, Value};
 use std::cmp::Ordering;
-use std::sync::LazyLock;
 
 /// The three ways in which a field can differ.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -44,9 +42,6 @@ struct Here {
 const ADDED: Here = Here { added: true, modified: false, removed: false };
 const MODIFIED: Here = Here { added: false, modified: true, removed: false };
 const REMOVED: Here = Here { added: false, modified: false, removed: true };
-
-static NULL: Value = Value::Null;
-static EMPTY: LazyLock<Value> = LazyLock::new(|| Value::Object(Map::new()));
 
 /// Compares two objects of the type `ty`.
 pub fn compare<'v>(old: &'v Value, new: &'v Value, ty: TypeRef<'_>) -> Comparison<'v> {
@@ -164,7 +159,7 @@ fn maps<'v>(
         let (mut old_value, mut new_value) = (before.map(|(_, v)| v), after.map(|(_, v)| v));
         // Inside a struct that is itself new or gone everything is.
         if old.is_some() && new.is_some() && (old_value.is_none() || new_value.is_none()) {
-            let absent = stand_in(place, child, key);
+            let absent = stand_in(place, child);
             old_value = old_value.or(absent);
             new_value = new_value.or(absent);
         }
@@ -172,14 +167,10 @@ fn maps<'v>(
     }
 }
 
-/// What upstream's types have in place of an absent field: an empty struct for those held by value, null for those that
-/// are never left out.
-fn stand_in<'v>(place: Place<'_>, child: Place<'_>, key: &str) -> Option<&'v Value> {
+/// What upstream's types have in place of an absent field that they never leave out.
+fn stand_in(place: Place<'_>, child: Place<'_>) -> Option<&'static Value> {
     let field = child.field.filter(|_| place.ty.is_built_in())?;
-    if child.ty.kind() == Kind::Struct && is_always_there(place.ty.short_name(), key) {
-        return Some(&EMPTY);
-    }
-    field.required().then_some(&NULL)
+    field.is_kept().then(|| field.zero())
 }
 
 /// The items of two lists by what identifies them. Order does not matter.

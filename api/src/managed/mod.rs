@@ -6,7 +6,6 @@
 //! [`TypeRef`](crate::schema::TypeRef) stands for, so custom resources are treated by the same code.
 
 mod apply;
-mod by_value;
 mod collect;
 mod compare;
 mod conflict;

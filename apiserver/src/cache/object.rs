@@ -4,15 +4,13 @@ use super::index::Index;
 use crate::store::{KeyValue, Revision};
 use crate::strategy::Strategy;
 use bytes::{BufMut, Bytes, BytesMut};
-use coracle_api::Object;
+use coracle_api::{Object, encode};
 use parking_lot::Mutex;
 use serde_json::Value;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 
-const METADATA: &[u8] = b"\"metadata\":{";
-
-/// `Revision` in front of the other members of `metadata`.
+/// `Revision` at its place in `metadata`.
 const VERSION_MEMBER: &str = "\"resourceVersion\":\"";
 
 pub struct CachedObject {
@@ -23,6 +21,8 @@ pub struct CachedObject {
     pub raw: Bytes,
     index: Index,
     /// Offset in `raw` just behind `"metadata":{`; 0 where the value is no object of the API.
+    metadata: u32,
+    /// Offset in `raw` of the resourceVersion.
     splice: u32,
     decoded: Mutex<Weak<Object>>,
     /// Length as a protobuf message, 0 while unknown: lists have to say their length first. Of custom resources, which
@@ -36,10 +36,14 @@ const UNSETTLED: u32 = 1 << 31;
 impl CachedObject {
     /// `strategy` names the selectable fields; without one only labels are indexed.
     pub fn new(stored: &KeyValue, strategy: Option<&dyn Strategy>) -> Self {
+        let offset = |at: usize| u32::try_from(at).ok();
+        let (begin, place) = encode::version_place(&stored.value).unwrap_or_default();
+        let (metadata, splice) = offset(begin).zip(offset(place)).unwrap_or_default();
         Self {
             key: stored.key.clone(),
             revision: stored.modified,
-            splice: find_metadata(&stored.value),
+            metadata,
+            splice,
             raw: stored.value.clone(),
             index: Index::new(&stored.value, strategy),
             decoded: Mutex::new(Weak::new()),
@@ -102,9 +106,10 @@ impl CachedObject {
         size_of::<Self>() + self.key.len() + self.raw.len() + self.index.weight()
     }
 
-    fn splice(&self) -> usize {
+    /// Where the members of `metadata` begin, and where the resourceVersion belongs.
+    fn splice(&self) -> (usize, usize) {
         // 32 bits are never too many for `usize` here.
-        usize::try_from(self.splice).unwrap_or(0)
+        (self.metadata as usize, self.splice as usize)
     }
 
     /// Room that [`write`](Self::write) takes at most.
@@ -115,14 +120,14 @@ impl CachedObject {
     /// Appends the object as JSON with `revision` as its resourceVersion. Items of lists leave out `kind` and
     /// `apiVersion`, as upstream's do.
     pub fn write(&self, out: &mut impl BufMut, revision: Revision, as_item: bool) {
-        let splice = self.splice();
+        let (metadata, splice) = self.splice();
         if splice == 0 {
             out.put_slice(&self.raw);
             return;
         }
         if as_item {
-            out.put_slice(b"{");
-            out.put_slice(METADATA);
+            out.put_slice(b"{\"metadata\":{");
+            out.put_slice(&self.raw[metadata..splice]);
         } else {
             out.put_slice(&self.raw[..splice]);
         }
@@ -136,7 +141,7 @@ impl CachedObject {
     /// The object as [`write`](Self::write) makes it, in two pieces after what stands in `out`: what is new, and what is
     /// kept here anyway. `None` where the value is no object of the API.
     pub fn split(&self, mut out: BytesMut, revision: Revision) -> Option<(Bytes, Bytes)> {
-        let splice = self.splice();
+        let (_, splice) = self.splice();
         if splice == 0 {
             return None;
         }
@@ -150,13 +155,14 @@ impl CachedObject {
 
     /// Appends the value of `metadata` as JSON, with `revision` as its resourceVersion.
     pub fn write_metadata(&self, out: &mut impl BufMut, revision: Revision) {
-        let splice = self.splice();
+        let (metadata, splice) = self.splice();
         if splice == 0 {
             out.put_slice(b"{}");
             return;
         }
         let rest = &self.raw[splice..];
         out.put_u8(b'{');
+        out.put_slice(&self.raw[metadata..splice]);
         write_version(out, revision);
         if rest.first() != Some(&b'}') {
             out.put_u8(b',');
@@ -214,13 +220,6 @@ fn write_version(out: &mut impl BufMut, revision: Revision) {
     out.put_u8(b'"');
 }
 
-/// `kind` and `apiVersion` stand in front of `metadata` and cannot contain the searched text, so its first
-/// occurrence is the right one.
-fn find_metadata(raw: &[u8]) -> u32 {
-    let found = raw.windows(METADATA.len()).take(1024).position(|w| w == METADATA);
-    found.and_then(|at| u32::try_from(at + METADATA.len()).ok()).unwrap_or(0)
-}
-
 /// Behind the brace that closes an object whose opening one is not there any more.
 fn object_end(rest: &[u8]) -> usize {
     let (mut depth, mut in_string, mut escaped) = (1, false, false);
@@ -261,14 +260,14 @@ mod tests {
         let cached = cached(&object);
         assert_eq!(
             std::str::from_utf8(&cached.to_json()).unwrap(),
-            r#"{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"120","labels":{"a":"1","b":"2"},"name":"web"},"data":{"metadata":{}}}"#
+            r#"{"kind":"Pod","apiVersion":"v1","metadata":{"name":"web","resourceVersion":"120","labels":{"a":"1","b":"2"}},"data":{"metadata":{}}}"#
         );
         let (head, rest) = cached.split(BytesMut::new(), Revision(120)).unwrap();
         assert_eq!([head, rest.clone()].concat(), cached.to_json());
         assert_eq!(rest.as_ptr_range().end, cached.raw.as_ptr_range().end);
         let mut item = BytesMut::new();
         cached.write(&mut item, Revision(10), true);
-        assert!(item.starts_with(br#"{"metadata":{"resourceVersion":"10","labels""#));
+        assert!(item.starts_with(br#"{"metadata":{"name":"web","resourceVersion":"10","labels""#));
         assert_eq!(cached.label("b"), Some("2"));
         assert_eq!((cached.namespace(), cached.name()), ("ns", "web"));
         assert_eq!(cached.decode()["metadata"]["resourceVersion"], "120");

@@ -18,6 +18,8 @@ impl Strategy for CustomResource {
             && let Some(fields) = object.as_object_mut()
         {
             fields.remove("status");
+            // It is the schema that may say what a status is without one.
+            self.schema().fill(object);
         }
     }
 

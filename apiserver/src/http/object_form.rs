@@ -5,6 +5,7 @@ use super::negotiation::{Format, Shape, Wanted};
 use crate::cache::{CachedObject, Event, OTHER_ENCODINGS, Seen, frame, pieces};
 use crate::store::Revision;
 use bytes::Bytes;
+use coracle_api::encode::Ordered;
 use coracle_api::protobuf::{self, Encoder, ProtobufError, Type, put};
 use coracle_api::{ApiError, Object, Resource};
 
@@ -192,9 +193,11 @@ pub fn event_of(format: Format, kind: &str, object: &Object) -> Bytes {
             }
         };
     }
-    let event = serde_json::json!({ "type": kind, "object": object });
-    let mut bytes = serde_json::to_vec(&event).unwrap_or_default();
-    bytes.push(b'\n');
+    let mut bytes = format!("{{\"type\":\"{kind}\",\"object\":").into_bytes();
+    // Writing a Value to memory cannot fail: its keys are strings and its numbers finite.
+    let written = serde_json::to_writer(&mut bytes, &Ordered::of(object));
+    debug_assert!(written.is_ok());
+    bytes.extend_from_slice(b"}\n");
     bytes.into()
 }
 

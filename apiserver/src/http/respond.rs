@@ -4,8 +4,10 @@ use super::negotiation::{Format, Wanted};
 use super::{large, warnings, yaml};
 use axum::body::Body;
 use bytes::Bytes;
+use coracle_api::decode::settle;
+use coracle_api::encode::Ordered;
 use coracle_api::protobuf::{self, Encoder, ProtobufError};
-use coracle_api::{ApiError, Object};
+use coracle_api::{ApiError, Object, schema};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use http::header::{ALLOW, CONTENT_ENCODING, CONTENT_TYPE, RETRY_AFTER, VARY};
@@ -85,10 +87,15 @@ impl Reply {
             Content::Stream(body, kind) => with_type(body, kind),
             Content::Text(kind, bytes) => with_type(Body::from(bytes), HeaderValue::from_static(kind)),
             Content::Encoded(bytes) => packed(bytes, wanted),
-            Content::Json(value) => match encode(&value, wanted) {
-                Ok(bytes) => packed(bytes, wanted),
-                Err(error) => return inexpressible(&error, wanted),
-            },
+            Content::Json(mut value) => {
+                if let Some(ty) = schema::of_object(&value) {
+                    settle(&mut value, ty);
+                }
+                match encode(&value, wanted) {
+                    Ok(bytes) => packed(bytes, wanted),
+                    Err(error) => return inexpressible(&error, wanted),
+                }
+            }
             Content::Raw(bytes) => match recode(bytes, wanted) {
                 Ok(bytes) => packed(bytes, wanted),
                 Err(error) => return inexpressible(&error, wanted),
@@ -192,7 +199,8 @@ fn inexpressible(error: &ProtobufError, wanted: Wanted) -> Response<Body> {
 }
 
 fn print(value: &Value, pretty: bool) -> Bytes {
-    let printed = if pretty { serde_json::to_vec_pretty(value) } else { serde_json::to_vec(value) };
+    let ordered = Ordered::of(value);
+    let printed = if pretty { serde_json::to_vec_pretty(&ordered) } else { serde_json::to_vec(&ordered) };
     let mut bytes = printed.unwrap_or_default();
     bytes.push(b'\n');
     bytes.into()

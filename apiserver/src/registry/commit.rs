@@ -106,7 +106,7 @@ impl Scope<'_> {
         let put = Op::Put { key: key.clone(), value: raw.clone() };
         Ok(match self.attempt(&key, self.commit(guard, put, companions, durability).await)? {
             Attempt::Done(revision) => {
-                self.settle(name, revision);
+                self.settle_cached(name, revision);
                 Attempt::Done(self.written(object, raw, revision))
             }
             Attempt::Raced => Attempt::Raced,
@@ -152,7 +152,7 @@ impl Scope<'_> {
     }
 
     /// A custom resource as it was just written is in order: who reads it need not look again.
-    fn settle(&self, name: &str, revision: Revision) {
+    fn settle_cached(&self, name: &str, revision: Revision) {
         let Some(custom) = self.strategy.custom().filter(|_| !self.resource.needs_conversion()) else {
             return;
         };

@@ -71,6 +71,7 @@ impl Scope<'_> {
         self.wipe_new(&mut object);
         self.dedup_owners(&mut object);
         self.strategy.defaults(&mut object);
+        self.settle(&mut object);
         self.own(owners, options, &mut object, None).await?;
         self.mutate(Operation::Create, &mut object, None, options).await?;
         // Those who mutate see neither what the server decides about a new object nor a name that it makes up.
@@ -82,6 +83,7 @@ impl Scope<'_> {
         }
         self.strategy.defaults(&mut object);
         self.strategy.prepare_create(&mut object, &self.env());
+        self.settle(&mut object);
         let mut errors: Vec<FieldError> = self.metadata_errors(&object);
         self.strategy.validate(&object, &self.env(), &mut errors);
         self.strategy.validate_create(&object, &self.env(), &mut errors);

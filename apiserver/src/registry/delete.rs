@@ -98,6 +98,8 @@ impl Scope<'_> {
                     if self.is_held(&marked) {
                         marked["status"]["phase"] = "Terminating".into();
                     }
+                    let mut marked = marked;
+                    self.settle(&mut marked);
                     let put = self.put(name, marked, Some((&cached, Some(&old))), options.dry_run).await?;
                     put.map(|written| Deleted { object: written.object, gone: false })
                 }

@@ -4,7 +4,9 @@ use super::Scope;
 use crate::cache::CachedObject;
 use crate::catalogue::StrategyRef;
 use crate::http::watch_body::Convert;
-use coracle_api::{ApiError, FieldError, Object, Resource, convert};
+use coracle_api::decode::settle;
+use coracle_api::schema::{self, TypeRef};
+use coracle_api::{ApiError, FieldError, Object, Resource, convert, encode};
 use std::sync::Arc;
 
 /// Turns stored objects into served ones, where the two differ.
@@ -15,8 +17,16 @@ pub fn converter(resource: &Arc<Resource>, strategy: &StrategyRef) -> Option<Con
     let resource = resource.clone();
     Some(Arc::new(move |mut object| {
         convert::from_storage(&resource, &mut object);
+        settle_served(&resource, &mut object);
         object
     }))
+}
+
+/// What the served type writes of a converted object.
+pub(super) fn settle_served(resource: &Resource, object: &mut Object) {
+    if let Some(ty) = schema::root(&resource.group, &resource.version, &resource.kind) {
+        settle(object, ty);
+    }
 }
 
 impl Scope<'_> {
@@ -32,9 +42,30 @@ impl Scope<'_> {
     /// A conversion webhook's.
     pub(super) async fn working(&self, cached: &CachedObject) -> Result<Arc<Object>, ApiError> {
         match self.strategy.custom() {
-            None => Ok(cached.decode()),
+            None if encode::is_in_order(&cached.raw) => Ok(cached.decode()),
+            // From before objects were kept as their types write them.
+            None => {
+                let mut object = Arc::unwrap_or_clone(cached.decode());
+                self.strategy.defaults(&mut object);
+                self.settle(&mut object);
+                Ok(Arc::new(object))
+            }
             Some(custom) => custom.decoded(cached).await,
         }
+    }
+
+    /// Gives an object of a built-in kind, in the form that writes work on, what its type writes and takes what it does
+    /// not. Custom resources are what their schemas say.
+    pub(super) fn settle(&self, object: &mut Object) {
+        if let Some(ty) = self.stored_type() {
+            settle(object, ty);
+        }
+    }
+
+    fn stored_type(&self) -> Option<TypeRef<'static>> {
+        let stored = &self.resource.storage;
+        let built_in = self.strategy.custom().is_none();
+        built_in.then(|| schema::root(&stored.group, &stored.version, &stored.kind)).flatten()
     }
 
     pub fn to_stored(&self, object: Object) -> Object {
@@ -52,6 +83,7 @@ impl Scope<'_> {
         }
         let mut object = object;
         convert::from_storage(self.resource, &mut object);
+        settle_served(self.resource, &mut object);
         object
     }
 

@@ -99,6 +99,7 @@ impl Scope<'_> {
             json!({ "type": "PodScheduled", "status": "True", "lastProbeTime": null,
                 "lastTransitionTime": time_text(self.now) }),
         );
+        self.settle(&mut pod);
         Ok(pod)
     }
 

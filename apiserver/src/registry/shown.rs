@@ -75,6 +75,7 @@ impl Forms for Scope<'_> {
         }
         let mut object = object.clone();
         convert::from_storage(to, &mut object);
+        super::form::settle_served(to, &mut object);
         Ok(Cow::Owned(object))
     }
 
@@ -102,6 +103,7 @@ impl Forms for Scope<'_> {
             }
         }
         self.strategy.defaults(&mut changed);
+        self.settle(&mut changed);
         Ok(changed)
     }
 }

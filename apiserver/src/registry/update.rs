@@ -178,6 +178,7 @@ impl Scope<'_> {
         let mut new = new;
         self.dedup_owners(&mut new);
         self.strategy.defaults(&mut new);
+        self.settle(&mut new);
         self.own(owners, options, &mut new, Some(old)).await?;
         self.mutate(Operation::Update, &mut new, Some(old), options).await?;
         self.strategy.defaults(&mut new);
@@ -188,6 +189,7 @@ impl Scope<'_> {
             Part::Approval => self.strategy.prepare_approval_update(&mut new, old, &self.env()),
             Part::Internal => {}
         }
+        self.settle(&mut new);
         if !matches!(part, Part::Status | Part::Approval) {
             self.count_generation(&mut new, old);
         }

@@ -31,6 +31,8 @@ impl Strategy for StatefulSets {
         }
         for claim in each_mut(spec, "volumeClaimTemplates") {
             crate::strategy::claims::defaults(claim);
+            default_str(claim, "apiVersion", "v1");
+            default_str(claim, "kind", "PersistentVolumeClaim");
         }
         let Some(strategy) = object_at(spec, "updateStrategy") else { return };
         if str_at(strategy, "type").is_empty() {
