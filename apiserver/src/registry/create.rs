@@ -25,9 +25,6 @@ impl Scope<'_> {
         let mut object = object;
         self.refuse_terminating()?;
         self.check_identity(&mut object)?;
-        if !text(&object, "resourceVersion").is_empty() {
-            return Err(ApiError::bad_request("resourceVersion should not be set on objects to be created"));
-        }
         let base = text(&object, "generateName").to_owned();
         let named = !text(&object, "name").is_empty();
         if named || base.is_empty() {
@@ -85,16 +82,33 @@ impl Scope<'_> {
         let mut errors: Vec<FieldError> = self.metadata_errors(&object);
         self.strategy.validate(&object, &self.env(), &mut errors);
         self.strategy.validate_create(&object, &self.env(), &mut errors);
+        if errors.is_empty() {
+            errors = self.last_metadata_errors(&object);
+        }
         let name = text(&object, "name").to_owned();
         if !errors.is_empty() {
             return Err(ApiError::invalid(&self.resource.group, &self.resource.kind, &name, &errors));
         }
         self.warn(self.strategy.warnings(&object, None));
         self.validate_admission(Operation::Create, Some(&object), None, Asked::Write(options)).await?;
+        if !options.dry_run {
+            refuse_version(&object)?;
+        }
         let taken = self.registry.cache.find(&self.resource.storage.key, self.namespace, &name).is_some();
         if taken {
             return Ok(Err((name, Raced)));
         }
         Ok(self.put(&name, object, None, options.dry_run).await?.map_err(|raced| (name, raced)))
+    }
+}
+
+/// A new object has no version yet. As upstream, the store says so, after all who judge what the object holds; what is no
+/// number counts as none.
+fn refuse_version(object: &Object) -> Result<(), ApiError> {
+    match text(object, "resourceVersion").parse::<u64>() {
+        Ok(version) if version != 0 => {
+            Err(ApiError::new(500, "", "resourceVersion should not be set on objects to be created"))
+        }
+        _ => Ok(()),
     }
 }

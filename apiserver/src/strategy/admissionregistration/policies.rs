@@ -173,7 +173,6 @@ fn check_validating(object: &Object, old: Option<&Object>, errors: &mut Errors) 
 fn check_mutating(object: &Object, old: Option<&Object>, errors: &mut Errors) {
     let expressions = spec(object, old, errors);
     let (spec, path) = (&object["spec"], Path::root("spec"));
-    common::one_of(spec, "reinvocationPolicy", &["Never", "IfNeeded"], &path, errors);
     let constraints = at(spec, "matchConstraints");
     rules::no_deletions(constraints, &path.field("matchConstraints"), errors);
     let mutations = list_at(spec, "mutations");

@@ -72,8 +72,11 @@ impl Strategy for DaemonSets {
         let errors = &mut Errors(errors);
         let path = Path::root("spec");
         let selector = at(object, "spec.selector");
+        let before = errors.0.len();
         rules::label_selector(selector, &path.field("selector"), errors);
-        workloads::template_is_selected(object, errors);
+        if errors.0.len() == before {
+            workloads::template_is_selected(object, errors);
+        }
         if !selector.is_null() && rules::selects_all(selector) {
             let detail = "empty selector is invalid for daemonset";
             errors.invalid(&path.field("selector"), selector.clone(), detail);
@@ -85,9 +88,9 @@ impl Strategy for DaemonSets {
         match str_at(strategy, "type") {
             "RollingUpdate" => rolling(at(strategy, "rollingUpdate"), &here.field("rollingUpdate"), errors),
             "OnDelete" => {}
-            kind => {
-                let shown = serde_json::json!({ "Type": kind, "RollingUpdate": Value::Null });
-                errors.0.push(FieldError::not_supported(here, &shown, &["RollingUpdate", "OnDelete"]));
+            _ => {
+                let shown = rules::internal::shown(strategy, rules::internal::ROLLING_STRATEGY);
+                errors.not_supported_as(&here, &shown, &["RollingUpdate", "OnDelete"]);
             }
         }
     }
@@ -142,7 +145,7 @@ fn rolling(rolling: &Value, path: &Path, errors: &mut Errors) {
         let value = at(rolling, field);
         rules::int_or_percent(value, &path.field(field), errors);
         rules::at_most_all(value, &path.field(field), errors);
-        zero[i] = value == 0 || rules::percent(value) == Some(0);
+        zero[i] = workloads::amount(value) == 0;
     }
     match zero {
         [true, true] => errors.required(&path.field("maxUnavailable"), "cannot be 0 when maxSurge is 0"),

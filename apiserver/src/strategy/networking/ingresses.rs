@@ -18,7 +18,11 @@ impl Strategy for Ingresses {
         let errors = &mut Errors(errors);
         let (spec, path) = (&object["spec"], Path::root("spec"));
         if list_at(spec, "rules").is_empty() && !has(spec, "defaultBackend") {
-            errors.invalid(&path, json!([]), "either `defaultBackend` or `rules` must be specified");
+            errors.invalid(
+                &path,
+                at(spec, "rules").clone(),
+                "either `defaultBackend` or `rules` must be specified",
+            );
         }
         if has(spec, "defaultBackend") {
             backend(at(spec, "defaultBackend"), &path.field("defaultBackend"), errors);
@@ -198,7 +202,7 @@ fn backend(backend: &Value, path: &Path, errors: &mut Errors) {
             let (service, here) = (at(backend, "service"), path.field("service"));
             match str_at(service, "name") {
                 "" => errors.required(&here.field("name"), ""),
-                name => rules::label_1035(name, &here.field("name"), errors),
+                name => rules::label(name, &here.field("name"), errors),
             }
             let (name, number) = (str_at(service, "port.name"), i64_at(service, "port.number").unwrap_or(0));
             match (name, number) {

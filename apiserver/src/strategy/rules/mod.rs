@@ -2,6 +2,7 @@
 //! (`k8s.io/apimachinery/pkg/util/validation` and `pkg/apis/core/validation`).
 
 mod balancers;
+pub mod internal;
 mod names;
 mod quantity;
 mod selector;

@@ -50,7 +50,23 @@ impl Strategy for Services {
     }
 
     fn validate(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
-        validate::service(object, &mut Errors(errors));
+        let first = validate::addresses(object);
+        if first.is_empty() {
+            validate::service(object, &mut Errors(errors));
+        } else {
+            *errors = first;
+        }
+    }
+
+    /// Upstream allocates before it validates: where it cannot, nothing else is said.
+    fn validate_create(&self, object: &Object, env: &Env, errors: &mut Vec<FieldError>) {
+        if errors.is_empty() || !validate::addresses(object).is_empty() {
+            return;
+        }
+        let refused = allocate::refusals(object, env);
+        if !refused.is_empty() {
+            *errors = refused;
+        }
     }
 
     fn validate_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
