@@ -65,6 +65,8 @@ impl Scope<'_> {
         options: &WriteOptions,
     ) -> Result<Result<Written, (String, Raced)>, ApiError> {
         let mut object = object;
+        let version = text(&object, "resourceVersion").to_owned();
+        let sent_labels = object["metadata"]["labels"].clone();
         self.wipe_new(&mut object);
         self.dedup_owners(&mut object);
         self.strategy.defaults(&mut object);
@@ -79,6 +81,7 @@ impl Scope<'_> {
         }
         self.strategy.defaults(&mut object);
         self.strategy.prepare_create(&mut object, &self.env());
+        self.strategy.complete_labels(&mut object, &sent_labels);
         let mut errors: Vec<FieldError> = self.metadata_errors(&object);
         self.strategy.validate(&object, &self.env(), &mut errors);
         self.strategy.validate_create(&object, &self.env(), &mut errors);
@@ -92,7 +95,7 @@ impl Scope<'_> {
         self.warn(self.strategy.warnings(&object, None));
         self.validate_admission(Operation::Create, Some(&object), None, Asked::Write(options)).await?;
         if !options.dry_run {
-            refuse_version(&object)?;
+            refuse_version(&version)?;
         }
         let taken = self.registry.cache.find(&self.resource.storage.key, self.namespace, &name).is_some();
         if taken {
@@ -104,8 +107,8 @@ impl Scope<'_> {
 
 /// A new object has no version yet. As upstream, the store says so, after all who judge what the object holds; what is no
 /// number counts as none.
-fn refuse_version(object: &Object) -> Result<(), ApiError> {
-    match text(object, "resourceVersion").parse::<u64>() {
+fn refuse_version(version: &str) -> Result<(), ApiError> {
+    match version.parse::<u64>() {
         Ok(version) if version != 0 => {
             Err(ApiError::new(500, "", "resourceVersion should not be set on objects to be created"))
         }

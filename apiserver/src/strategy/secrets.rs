@@ -13,6 +13,16 @@ use serde_json::Value;
 pub struct Secrets;
 
 impl Strategy for Secrets {
+    fn warnings(&self, new: &Object, _old: Option<&Object>) -> Vec<String> {
+        let entry = |key: &str| STANDARD.decode(at(new, "data").get(key)?.as_str()?).ok();
+        match (str_at(new, "type"), entry("tls.crt"), entry("tls.key")) {
+            ("kubernetes.io/tls", Some(certificate), Some(key)) => {
+                crate::pki::key_pair_mistake(&certificate, &key).map(str::to_owned).into_iter().collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
     /// `stringData` is write-only: its entries go to `data`, over those of the same name.
     fn defaults(&self, object: &mut Object) {
         default_str(object, "type", "Opaque");

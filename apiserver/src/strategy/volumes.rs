@@ -5,7 +5,7 @@ use super::pods::validate::sources::{self, Holder};
 use super::pods::validate::{node_selector, update};
 use super::pods::volume_defaults;
 use super::value::*;
-use super::{Column, Env, Strategy, rules, table, volume_warnings};
+use super::{Column, Env, Strategy, copy_field, rules, table, volume_warnings};
 use coracle_api::{FieldError, Object};
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -64,9 +64,21 @@ impl Strategy for PersistentVolumes {
         volume_warnings::of_volume(new)
     }
 
-    fn prepare_create(&self, object: &mut Object, _env: &Env) {
+    fn prepare_create(&self, object: &mut Object, env: &Env) {
         remove(object, "metadata.generation");
-        set(object, "status", json!({ "phase": "Pending" }));
+        let now = coracle_api::meta::time::format_seconds(env.now);
+        set(object, "status", json!({ "phase": "Pending", "lastPhaseTransitionTime": now }));
+    }
+
+    /// The time of a new phase is now, unless whoever says so says another.
+    fn prepare_status_update(&self, new: &mut Object, old: &Object, env: &Env) {
+        copy_field(new, old, "spec");
+        let moved = str_at(new, "status.phase") != str_at(old, "status.phase");
+        let time = at(new, "status.lastPhaseTransitionTime");
+        let said = !time.is_null() && time != at(old, "status.lastPhaseTransitionTime");
+        if let Some(status) = object_at(new, "status").filter(|_| moved && !said) {
+            set(status, "lastPhaseTransitionTime", coracle_api::meta::time::format_seconds(env.now));
+        }
     }
 
     fn validate(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
@@ -177,7 +189,7 @@ fn volume(object: &Object, path: &Path, errors: &mut Errors) {
         errors.forbidden(&here, "may not be 'recycle' for a hostPath mount of '/'");
     }
     classes(spec, path, errors);
-    rules::one_of_if_set(spec, "volumeMode", &["Block", "Filesystem"], path, errors);
+    rules::one_of_if_there(spec, "volumeMode", &["Block", "Filesystem"], path, errors);
     attributes_class(spec, path, errors);
 }
 

@@ -127,8 +127,8 @@ fn check(object: &Object, old: Option<&Object>, errors: &mut Errors) {
     let (spec, path) = (&object["spec"], Path::root("spec"));
     group(spec, &path, errors);
     rules::one_of(spec, "scope", &["Cluster", "Namespaced"], &path, errors);
-    names::check(at(spec, "names"), &path.field("names"), errors);
     versions::check(spec, old.map(|old| &old["spec"]), &path, errors);
+    names::check(at(spec, "names"), &path.field("names"), errors);
     conversion::check(object, old, errors);
     names::check_accepted(
         at(object, "status.acceptedNames"),

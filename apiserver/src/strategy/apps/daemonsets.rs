@@ -38,6 +38,12 @@ impl Strategy for DaemonSets {
 
     fn defaults(&self, object: &mut Object) {
         workloads::template_defaults(object, workloads::TEMPLATE);
+        // The annotation is of whoever makes the DaemonSet, as in upstream, where it stands for a field.
+        if !has(object, "metadata.uid")
+            && let Some(annotations) = object_at(object, "metadata.annotations")
+        {
+            default_str(annotations, TEMPLATE_GENERATION, "0");
+        }
         let Some(spec) = object_at(object, "spec") else { return };
         default(spec, "revisionHistoryLimit", 10);
         let Some(strategy) = object_at(spec, "updateStrategy") else { return };

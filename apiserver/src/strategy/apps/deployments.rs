@@ -17,7 +17,7 @@ const COLUMNS: &[Column] = &[
 
 impl Strategy for Deployments {
     fn warnings(&self, new: &Object, old: Option<&Object>) -> Vec<String> {
-        workloads::warnings(new, old, workloads::TEMPLATE)
+        workloads::named_warnings(new, old, workloads::TEMPLATE)
     }
 
     fn defaults(&self, object: &mut Object) {

@@ -6,7 +6,7 @@ pub struct ReplicaSets;
 
 impl Strategy for ReplicaSets {
     fn warnings(&self, new: &Object, old: Option<&Object>) -> Vec<String> {
-        workloads::warnings(new, old, workloads::TEMPLATE)
+        workloads::named_warnings(new, old, workloads::TEMPLATE)
     }
 
     fn defaults(&self, object: &mut Object) {

@@ -10,6 +10,13 @@ const OLD_CLASS: &str = "kubernetes.io/ingress.class";
 const CONTROLLER_MAX_BYTES: usize = 250;
 
 impl Strategy for Ingresses {
+    fn warnings(&self, new: &Object, old: Option<&Object>) -> Vec<String> {
+        if old.is_some() || at(new, "metadata.annotations").get(OLD_CLASS).is_none() {
+            return Vec::new();
+        }
+        vec![format!("annotation {OLD_CLASS:?} is deprecated, please use 'spec.ingressClassName' instead")]
+    }
+
     fn prepare_create(&self, object: &mut Object, _env: &Env) {
         set(object, "status", json!({ "loadBalancer": {} }));
     }

@@ -107,14 +107,6 @@ pub const SECURITY_CONTEXT: &[Field] = &[
     Field("AppArmorProfile", "appArmorProfile", Shape::Struct(PROFILE)),
 ];
 
-pub const CONTAINER_PORT: &[Field] = &[
-    Field("Name", "name", Shape::Text),
-    Field("HostPort", "hostPort", Shape::Number),
-    Field("ContainerPort", "containerPort", Shape::Number),
-    Field("Protocol", "protocol", Shape::Text),
-    Field("HostIP", "hostIP", Shape::Text),
-];
-
 /// A version of a definition, without what all versions have alike: upstream keeps that above them.
 pub const DEFINITION_VERSIONS: &[Field] = &[
     Field("Name", "name", Shape::Text),

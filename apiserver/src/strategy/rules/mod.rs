@@ -31,6 +31,14 @@ pub fn one_of_if_set(object: &Value, field: &str, supported: &[&str], path: &Pat
     }
 }
 
+/// As [`one_of_if_set`], of a field that upstream tells apart from an empty text: that is wrong too.
+pub fn one_of_if_there(object: &Value, field: &str, supported: &[&str], path: &Path, errors: &mut Errors) {
+    let value = str_at(object, field);
+    if has(object, field) && !supported.contains(&value) {
+        errors.not_supported(&path.field(field), value, supported);
+    }
+}
+
 pub fn non_negative(number: i64, path: &Path, errors: &mut Errors) {
     if number < 0 {
         errors.invalid(path, number, "must be greater than or equal to 0");
