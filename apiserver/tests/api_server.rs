@@ -128,6 +128,9 @@ mod subresources;
 #[path = "api_server/toy.rs"]
 mod toy;
 #[cfg(test)]
+#[path = "api_server/validation.rs"]
+mod validation;
+#[cfg(test)]
 #[path = "api_server/watch_semantics.rs"]
 mod watch_semantics;
 #[cfg(test)]

@@ -280,6 +280,15 @@ mod tests {
     }
 
     #[test]
+    fn what_goes_at_once_says_so() {
+        let mut object = json!({"metadata": {"name": "a", "generation": 1}});
+        mark(&mut object, 0, now());
+        let metadata = json!({"name": "a", "generation": 2, "deletionGracePeriodSeconds": 0,
+            "deletionTimestamp": "2026-01-01T00:00:00Z"});
+        assert_eq!(object["metadata"], metadata);
+    }
+
+    #[test]
     fn orphan_and_background() {
         let object = json!({"metadata": {"name": "a", "finalizers": ["orphan"]}});
         assert_eq!(

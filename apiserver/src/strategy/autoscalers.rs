@@ -205,6 +205,11 @@ mod tests {
         object["spec"]["maxReplicas"] = 0.into();
         let mut errors = Vec::new();
         HorizontalPodAutoscalers.validate(&object, &World::default().env(), &mut errors);
-        assert_eq!(errors[0].to_string(), "spec.maxReplicas: Invalid value: 0: must be greater than 0");
+        assert_eq!(errors[0].to_string(), "spec.maxReplicas: Required value: must be set and greater than 0");
+        // What named no group before may go on doing so.
+        object["spec"]["maxReplicas"] = 3.into();
+        let mut errors = Vec::new();
+        HorizontalPodAutoscalers.validate_changed(&object, &object, &World::default().env(), &mut errors);
+        assert_eq!(errors, []);
     }
 }

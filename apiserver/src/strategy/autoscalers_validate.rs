@@ -261,9 +261,8 @@ mod tests {
         );
         assert_eq!(
             of(json!({ "type": "Half" })),
-            [
-                "spec.metrics[0].type: Unsupported value: \"Half\": supported values: \"ContainerResource\", \"External\", \"Object\", \"Pods\", \"Resource\""
-            ]
+            ["spec.metrics[0].type: Unsupported value: \"Half\": supported values: \"ContainerResource\", \"External\", \"Object\", \"Pods\", \"Resource\"";
+                2]
         );
         let both = json!({ "type": "External", "external": {}, "pods": {} });
         assert!(of(both).contains(

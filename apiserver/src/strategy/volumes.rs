@@ -294,6 +294,26 @@ mod tests {
     }
 
     #[test]
+    fn a_phase_has_its_time() {
+        let (env, time) = (World::default(), "1970-01-01T00:00:00Z");
+        let mut new = volume(json!({}));
+        PersistentVolumes.prepare_create(&mut new, &env.env());
+        assert_eq!(new["status"], json!({ "phase": "Pending", "lastPhaseTransitionTime": time }));
+        let at = |phase: &str, time: &str| {
+            volume(json!({ "status": { "phase": phase, "lastPhaseTransitionTime": time } }))
+        };
+        let old = at("Bound", "2026-01-01T00:00:00Z");
+        for (mut new, expected) in [
+            (at("Bound", "2026-01-01T00:00:00Z"), "2026-01-01T00:00:00Z"),
+            (at("Released", "2026-01-01T00:00:00Z"), time),
+            (at("Released", "2026-02-02T00:00:00Z"), "2026-02-02T00:00:00Z"),
+        ] {
+            PersistentVolumes.prepare_status_update(&mut new, &old, &env.env());
+            assert_eq!(new["status"]["lastPhaseTransitionTime"], expected);
+        }
+    }
+
+    #[test]
     fn the_source_stays() {
         let mut errors = Vec::new();
         let moved = volume(json!({ "spec": { "hostPath": { "path": "/y" } } }));

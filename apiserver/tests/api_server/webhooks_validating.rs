@@ -87,7 +87,7 @@ async fn refusals_are_passed_on() {
     configure(&server, VALIDATING, "c", json!([entry("a.b.c", hook.url("/"), all)])).await;
     let status = server.post(CONFIG_MAPS, &config_map("words")).await.expect(400);
     assert_eq!(status["message"], "admission webhook \"a.b.c\" denied the request: not like this");
-    assert_eq!((&status["status"], &status["reason"]), (&json!("Failure"), &json!("")));
+    assert_eq!((&status["status"], &status["reason"]), (&json!("Failure"), &Value::Null));
     let status = server.post(CONFIG_MAPS, &config_map("nothing")).await.expect(400);
     assert_eq!(status["message"], "admission webhook \"a.b.c\" denied the request without explanation");
     let answer = server.post(CONFIG_MAPS, &config_map("causes")).await;

@@ -33,10 +33,10 @@ fn storage_version(object: &Object) -> &str {
 /// Remembers that objects may have been kept in the version that is now the storage version.
 fn remember_storage_version(object: &mut Object) {
     let version = storage_version(object).to_owned();
-    let Some(status) = object_at(object, "status") else { return };
+    let Some(status) = object_at(object, "status").filter(|_| !version.is_empty()) else { return };
     default(status, "storedVersions", json!([]));
     let known = strings_at(status, "storedVersions").any(|v| v == version);
-    if let Some(list) = status["storedVersions"].as_array_mut().filter(|_| !known && !version.is_empty()) {
+    if let Some(list) = status["storedVersions"].as_array_mut().filter(|_| !known) {
         list.push(version.into());
     }
 }

@@ -5,7 +5,7 @@ use super::*;
 pub struct DaemonSets;
 
 /// Where apps/v1 keeps the old API's `templateGeneration`.
-const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
+pub(super) const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 
 const COUNTS: [&str; 7] = [
     "currentNumberScheduled",

@@ -238,9 +238,19 @@ impl Strategy for IngressClasses {
         }
         match controller {
             "" => errors.required(&path, ""),
-            _ => coracle_api::validation::domain_prefixed_path(controller)
-                .iter()
-                .for_each(|message| errors.invalid(&path, controller, message)),
+            _ => {
+                for message in coracle_api::validation::domain_prefixed_path(controller) {
+                    let parts = controller
+                        .split_once('/')
+                        .filter(|(host, rest)| !host.is_empty() && !rest.is_empty());
+                    let shown = match parts {
+                        Some((_, rest)) if message.starts_with("Invalid path") => rest,
+                        Some((host, _)) => host,
+                        None => controller,
+                    };
+                    errors.invalid(&path, shown, &message);
+                }
+            }
         }
         if has(object, "spec.parameters") {
             parameters(at(object, "spec.parameters"), &Path::root("spec").field("parameters"), errors);

@@ -376,6 +376,24 @@ mod tests {
     }
 
     #[test]
+    fn names_of_ports_are_of_the_pod() {
+        let container = |name: &str, port: &str| json!({ "name": name, "ports": [{ "name": port, "containerPort": 1, "hostIP": "1.2.3.4" }] });
+        let mut sidecar = container("s", "a");
+        sidecar["restartPolicy"] = "Always".into();
+        let spec =
+            json!({ "initContainers": [container("i", "a"), sidecar], "containers": [container("c", "a")] });
+        let found = of(json!({ "spec": spec }));
+        assert_eq!(
+            found.last().unwrap(),
+            "spec.containers[0].ports[0]: duplicate port name \"a\" with spec.initContainers[1].ports[0], services and probes that select ports by name will use spec.initContainers[1].ports[0]"
+        );
+        assert_eq!(
+            found[0],
+            "spec.initContainers[0].ports[0]: hostIP set without hostPort: {Name:a HostPort:0 ContainerPort:1 Protocol: HostIP:1.2.3.4}"
+        );
+    }
+
+    #[test]
     fn what_is_deprecated_in_a_template() {
         let template = json!({
             "metadata": { "annotations": { "scheduler.alpha.kubernetes.io/critical-pod": "" } },
