@@ -92,7 +92,9 @@ fn by_type(secret: &Object, errors: &mut Errors) {
         }
     };
     match str_at(secret, "type") {
-        "kubernetes.io/ssh-auth" => need(&["ssh-privatekey"]),
+        "kubernetes.io/ssh-auth" if str_at(at(secret, "data"), "ssh-privatekey").is_empty() => {
+            errors.required(&data.key("ssh-privatekey"), "");
+        }
         "kubernetes.io/tls" => need(&["tls.crt", "tls.key"]),
         "kubernetes.io/basic-auth" if absent("username") && absent("password") => {
             need(&["username", "password"])

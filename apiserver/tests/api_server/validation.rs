@@ -101,6 +101,9 @@ fn good_of_storage(kind: &str) -> (&'static str, &'static str, Value) {
             ("/api/v1/namespaces/default/persistentvolumeclaims", "v1", json!({ "spec": spec }))
         }
         "CSIDriver" => ("/apis/storage.k8s.io/v1/csidrivers", "storage.k8s.io/v1", json!({ "spec": {} })),
+        "PriorityClass" => {
+            ("/apis/scheduling.k8s.io/v1/priorityclasses", "scheduling.k8s.io/v1", json!({ "value": 1 }))
+        }
         "Secret" => ("/api/v1/namespaces/default/secrets", "v1", json!({})),
         other => good_of_the_api(other),
     }
