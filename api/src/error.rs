@@ -26,10 +26,16 @@ impl FieldError {
     }
 
     pub fn invalid(field: impl Into<String>, value: &Value, detail: &str) -> Self {
+        Self::invalid_as(field, &value.to_string(), detail)
+    }
+
+    /// As [`invalid`](Self::invalid), of a value that upstream prints otherwise than a client wrote it; `shown` is how.
+    pub fn invalid_as(field: impl Into<String>, shown: &str, detail: &str) -> Self {
+        let colon = if detail.is_empty() { "" } else { ": " };
         Self {
             reason: "FieldValueInvalid",
             field: field.into(),
-            detail: format!("Invalid value: {value}: {detail}"),
+            detail: format!("Invalid value: {shown}{colon}{detail}"),
         }
     }
 
@@ -39,11 +45,16 @@ impl FieldError {
     }
 
     pub fn not_supported(field: impl Into<String>, value: &Value, supported: &[&str]) -> Self {
+        Self::not_supported_as(field, &value.to_string(), supported)
+    }
+
+    /// As [`not_supported`](Self::not_supported), with the value as upstream prints it.
+    pub fn not_supported_as(field: impl Into<String>, shown: &str, supported: &[&str]) -> Self {
         let list: Vec<String> = supported.iter().map(|s| format!("\"{s}\"")).collect();
         Self {
             reason: "FieldValueNotSupported",
             field: field.into(),
-            detail: format!("Unsupported value: {value}: supported values: {}", list.join(", ")),
+            detail: format!("Unsupported value: {shown}: supported values: {}", list.join(", ")),
         }
     }
 
@@ -52,10 +63,15 @@ impl FieldError {
     }
 
     pub fn duplicate(field: impl Into<String>, value: &Value) -> Self {
+        Self::duplicate_as(field, &value.to_string())
+    }
+
+    /// As [`duplicate`](Self::duplicate), with the value as upstream prints it.
+    pub fn duplicate_as(field: impl Into<String>, shown: &str) -> Self {
         Self {
             reason: "FieldValueDuplicate",
             field: field.into(),
-            detail: format!("Duplicate value: {value}"),
+            detail: format!("Duplicate value: {shown}"),
         }
     }
 
@@ -174,8 +190,14 @@ impl ApiError {
         )
     }
 
+    /// The message says each mistake once; the causes have them all.
     pub fn invalid(group: &str, kind: &str, name: &str, errors: &[FieldError]) -> Self {
-        let list: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        let mut list: Vec<String> = Vec::new();
+        for text in errors.iter().map(ToString::to_string) {
+            if !list.contains(&text) {
+                list.push(text);
+            }
+        }
         let text = match list.as_slice() {
             [one] => one.clone(),
             many => format!("[{}]", many.join(", ")),
@@ -270,8 +292,11 @@ impl ApiError {
     pub fn to_status(&self) -> Value {
         let mut status = json!({
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
-            "message": self.message, "reason": self.reason, "code": self.code,
+            "message": self.message, "code": self.code,
         });
+        if !self.reason.is_empty() {
+            status["reason"] = self.reason.into();
+        }
         if !self.details.is_null() {
             status["details"] = self.details.clone();
         }

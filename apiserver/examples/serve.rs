@@ -48,6 +48,7 @@ async fn main() -> Result<(), Failure> {
         service_ip: [10, 43, 0, 1].into(),
         cluster_cidr: "10.42.0.0/16".to_owned(),
         service_cidr: "10.43.0.0/16".to_owned(),
+        local_path: true,
         dns_ip: None,
         ca_pem: pki.ca_pem().to_owned(),
         front_proxy_ca_pem: pki.front_proxy_ca_pem().to_owned(),

@@ -131,6 +131,9 @@ mod toy;
 #[path = "api_server/typed.rs"]
 mod typed;
 #[cfg(test)]
+#[path = "api_server/validation.rs"]
+mod validation;
+#[cfg(test)]
 #[path = "api_server/watch_semantics.rs"]
 mod watch_semantics;
 #[cfg(test)]

@@ -53,7 +53,8 @@ pub async fn run_controllers(context: Context, config: Config) -> Result<(), Err
     let mut tasks = JoinSet::new();
     tasks.spawn(binder::run(clients.clone(), stop.clone()));
     tasks.spawn(protection::run_claims(clients.clone(), stop.clone()));
-    tasks.spawn(protection::run_volumes(clients, stop.clone()));
+    tasks.spawn(protection::run_volumes(clients.clone(), stop.clone()));
+    tasks.spawn(protection::classes::run(clients, stop.clone()));
     let mut result = Ok(());
     while tasks.join_next().await.is_some() {
         if !context.stop.is_cancelled() {

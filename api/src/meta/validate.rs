@@ -13,20 +13,28 @@ pub(crate) const ANNOTATIONS_MAX_BYTES: usize = 256 * 1024;
 pub enum NameRule {
     Dns1123Subdomain,
     Dns1123Label,
-    Dns1035Label,
     PathSegment,
+    /// What the spec of an APIService says: `<version>.<group>`.
+    VersionAndGroup,
+    /// What the spec of a CustomResourceDefinition says: `<plural>.<group>`.
+    PluralAndGroup,
+    /// Any name passes at first; [`validate_last`] judges it.
+    Any,
+    /// Only [`validate_last`] judges the metadata.
+    Last,
 }
 
 /// Upstream's rule for a built-in resource; custom resources follow DNS subdomains.
 pub fn name_rule(group: &str, plural: &str) -> NameRule {
     match (group, plural) {
+        ("apiregistration.k8s.io", "apiservices") => NameRule::VersionAndGroup,
+        ("apiextensions.k8s.io", "customresourcedefinitions") => NameRule::PluralAndGroup,
+        ("certificates.k8s.io", "certificatesigningrequests") => NameRule::Any,
+        ("policy", "poddisruptionbudgets") => NameRule::Last,
         ("rbac.authorization.k8s.io", _)
-        | ("certificates.k8s.io", "certificatesigningrequests")
-        | ("apiregistration.k8s.io", "apiservices")
         // An address, which its own strategy judges: those of IPv6 have colons.
         | ("networking.k8s.io", "ipaddresses") => NameRule::PathSegment,
-        ("", "services") => NameRule::Dns1035Label,
-        ("", "namespaces") | ("apps", "statefulsets") => NameRule::Dns1123Label,
+        ("", "namespaces" | "services") | ("apps", "statefulsets") => NameRule::Dns1123Label,
         _ => NameRule::Dns1123Subdomain,
     }
 }
@@ -34,21 +42,40 @@ pub fn name_rule(group: &str, plural: &str) -> NameRule {
 impl NameRule {
     pub fn check(self, name: &str) -> Vec<String> {
         match self {
-            Self::Dns1123Subdomain => validation::dns1123_subdomain(name),
+            Self::Dns1123Subdomain | Self::PluralAndGroup => validation::dns1123_subdomain(name),
             Self::Dns1123Label => validation::dns1123_label(name),
-            Self::Dns1035Label => validation::dns1035_label(name),
-            Self::PathSegment => validation::path_segment_name(name),
+            Self::PathSegment | Self::VersionAndGroup => validation::path_segment_name(name),
+            Self::Any | Self::Last => Vec::new(),
         }
+    }
+
+    /// As [`check`](Self::check), and whether the name is the one that the spec asks for.
+    fn check_of(self, object: &Object, name: &str) -> Vec<String> {
+        let mut messages = self.check(name);
+        let text = |path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or_default();
+        let group = text("/spec/group");
+        if self == Self::VersionAndGroup && messages.is_empty() {
+            messages.extend(version_and_group(name, text("/spec/version"), group));
+        } else if self == Self::PluralAndGroup && name != format!("{}.{group}", text("/spec/names/plural")) {
+            messages.push("must be spec.names.plural+\".\"+spec.group".to_owned());
+        }
+        messages
     }
 
     /// As [`check`](Self::check) for a `generateName`, which may end in a dash.
     fn check_prefix(self, prefix: &str) -> Vec<String> {
         match (self, prefix.strip_suffix('-')) {
-            (Self::PathSegment, _) => validation::path_segment_prefix(prefix),
+            (Self::PathSegment | Self::VersionAndGroup, _) => validation::path_segment_prefix(prefix),
             (_, Some(stem)) if !stem.is_empty() => self.check(&format!("{stem}a")),
             _ => self.check(prefix),
         }
     }
+}
+
+/// What is wrong with the name of an APIService of this group and version.
+pub fn version_and_group(name: &str, version: &str, group: &str) -> Option<String> {
+    let wanted = format!("{version}.{group}");
+    (name != wanted).then(|| format!("must be `spec.version+\".\"+spec.group`: {wanted:?}"))
 }
 
 fn invalid(errors: &mut Vec<FieldError>, field: &str, value: &Value, messages: Vec<String>) {
@@ -58,15 +85,26 @@ fn invalid(errors: &mut Vec<FieldError>, field: &str, value: &Value, messages: V
 /// On creation, after a generated name has been filled in. The namespace must have been defaulted from the
 /// request.
 pub fn validate(resource: &Resource, object: &Object, errors: &mut Vec<FieldError>) {
-    let meta = &object["metadata"];
     let rule = name_rule(&resource.group, &resource.plural);
+    if rule != NameRule::Last {
+        by_rule(resource, object, rule, errors);
+    }
+}
+
+/// On creation, of an object in which nothing else is wrong: what holds for the metadata of every resource.
+pub fn validate_last(resource: &Resource, object: &Object, errors: &mut Vec<FieldError>) {
+    by_rule(resource, object, NameRule::PathSegment, errors);
+}
+
+fn by_rule(resource: &Resource, object: &Object, rule: NameRule, errors: &mut Vec<FieldError>) {
+    let meta = &object["metadata"];
     let generate = super::generate_name(object);
     if !generate.is_empty() {
         invalid(errors, "metadata.generateName", &meta["generateName"], rule.check_prefix(generate));
     }
     match super::name(object) {
         "" => errors.push(FieldError::required("metadata.name", "name or generateName is required")),
-        name => invalid(errors, "metadata.name", &meta["name"], rule.check(name)),
+        name => invalid(errors, "metadata.name", &meta["name"], rule.check_of(object, name)),
     }
     match (resource.namespaced, super::namespace(object)) {
         (true, "") => errors.push(FieldError::required("metadata.namespace", "")),
@@ -248,14 +286,57 @@ mod tests {
         );
         assert_one(
             "services",
-            json!({ "name": "1a", "namespace": "n" }),
-            "metadata.name: Invalid value: \"1a\"",
+            json!({ "name": "a.b", "namespace": "n" }),
+            "metadata.name: Invalid value: \"a.b\": must not contain dots",
         );
         assert_one(
             "namespaces",
             json!({ "name": "a.b" }),
             "metadata.name: Invalid value: \"a.b\": must not con",
         );
+    }
+
+    #[test]
+    fn names_that_the_spec_asks_for() {
+        let named = |group: &str, plural: &str, name: &str| {
+            let resource = by_plural(group, "v1", plural).unwrap();
+            let object = json!({ "metadata": { "name": name, "labels": { "-a": "" }, "namespace": "n" },
+                "spec": { "group": "b.c", "version": "v1", "names": { "plural": "as" } } });
+            let object = if resource.namespaced {
+                object
+            } else {
+                let mut object = object;
+                object["metadata"].as_object_mut().unwrap().remove("namespace");
+                object
+            };
+            let mut errors = Vec::new();
+            validate(resource, &object, &mut errors);
+            errors.iter().map(ToString::to_string).filter(|e| !e.contains("labels")).collect::<Vec<_>>()
+        };
+        let none: [&str; 0] = [];
+        let services = |name| named("apiregistration.k8s.io", "apiservices", name);
+        assert_eq!(services("v1.b.c"), none);
+        assert_eq!(
+            services("v2.b.c"),
+            ["metadata.name: Invalid value: \"v2.b.c\": must be `spec.version+\".\"+spec.group`: \"v1.b.c\""]
+        );
+        assert_eq!(services("v1/b.c"), ["metadata.name: Invalid value: \"v1/b.c\": may not contain '/'"]);
+        assert_eq!(services(""), ["metadata.name: Required value: name or generateName is required"]);
+        let definitions = |name| named("apiextensions.k8s.io", "customresourcedefinitions", name);
+        assert_eq!(definitions("as.b.c"), none);
+        let odd = "metadata.name: Invalid value: \"x.b.c\": must be spec.names.plural+\".\"+spec.group";
+        assert_eq!(definitions("x.b.c"), [odd]);
+        assert_eq!(definitions("A").len(), 2);
+        assert_eq!(definitions(""), ["metadata.name: Required value: name or generateName is required"]);
+        assert_eq!(named("certificates.k8s.io", "certificatesigningrequests", "a/b"), none);
+        let budgets = by_plural("policy", "v1", "poddisruptionbudgets").unwrap();
+        let mut errors = Vec::new();
+        let budget = json!({ "metadata": { "name": "A/b ", "namespace": "n", "labels": { "-a": "" } } });
+        validate(budgets, &budget, &mut errors);
+        assert_eq!(errors, []);
+        validate_last(budgets, &budget, &mut errors);
+        assert_eq!(errors[0].to_string(), "metadata.name: Invalid value: \"A/b \": may not contain '/'");
+        assert_eq!(errors.len(), 2);
     }
 
     #[test]

@@ -20,8 +20,14 @@ pub const LABEL_MAX_BYTES: usize = 63;
 /// Longest DNS subdomain (RFC 1123), and so the longest name of most objects.
 pub const SUBDOMAIN_MAX_BYTES: usize = 253;
 
+/// Of labels' values and the parts of qualified names.
 pub fn max_length_message(bytes: usize) -> String {
     format!("must be no more than {bytes} bytes")
+}
+
+/// Of names, where upstream says characters; all that are allowed in them are one byte long.
+pub fn max_name_message(bytes: usize) -> String {
+    format!("must be no more than {bytes} characters")
 }
 
 pub fn range_message(min: i64, max: i64) -> String {

@@ -2,7 +2,7 @@
 
 use super::{
     EMPTY_MESSAGE, LABEL_MAX_BYTES, SUBDOMAIN_MAX_BYTES, lower_alphanumeric, lower_alphanumeric_or_dash,
-    max_length_message, regex_message, shaped,
+    max_length_message, max_name_message, regex_message, shaped,
 };
 
 const LABEL_REGEX: &str = "[a-z0-9]([-a-z0-9]*[a-z0-9])?";
@@ -17,7 +17,7 @@ pub(super) fn is_subdomain(value: &str) -> bool {
 }
 
 fn too_long(value: &str, max: usize) -> Vec<String> {
-    if value.len() > max { vec![max_length_message(max)] } else { Vec::new() }
+    if value.len() > max { vec![max_name_message(max)] } else { Vec::new() }
 }
 
 pub fn dns1123_label(value: &str) -> Vec<String> {
@@ -125,7 +125,10 @@ pub fn qualified_name(value: &str) -> Vec<String> {
 }
 
 pub fn label_value(value: &str) -> Vec<String> {
-    let mut errors = too_long(value, LABEL_MAX_BYTES);
+    let mut errors = Vec::new();
+    if value.len() > LABEL_MAX_BYTES {
+        errors.push(max_length_message(LABEL_MAX_BYTES));
+    }
     if !value.is_empty() && !is_label_key(value) {
         errors.push(regex_message(
             "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and \
@@ -239,7 +242,9 @@ mod tests {
             ]
         );
         assert_eq!(dns1123_label("a.b"), ["must not contain dots"]);
-        assert_eq!(dns1123_subdomain(&"a".repeat(254)), ["must be no more than 253 bytes"]);
+        assert_eq!(dns1123_subdomain(&"a".repeat(254)), ["must be no more than 253 characters"]);
+        assert_eq!(label_value(&"a".repeat(64)), ["must be no more than 63 bytes"]);
+        assert_eq!(port_name(&"a".repeat(16)), ["must be no more than 15 characters"]);
         assert_eq!(path_segment_name("a/b"), ["may not contain '/'"]);
         assert_eq!(qualified_name("/a"), ["prefix part must be non-empty"]);
     }

@@ -13,8 +13,8 @@ use super::{
 use crate::strategy::Reader;
 use std::sync::Arc;
 
-/// Plugins that hand work to a controller. Without that controller they would block for ever (a node never loses its
-/// taint, a claim never its finalizer), so whoever starts the controller takes the name out of [`Config::disabled`].
+/// Plugins that hand work to a controller. Without that controller they block for ever (a node never loses its taint, a
+/// claim never its finalizer), so a chain that is made for itself leaves them out; the server has them, as upstream's.
 pub const NEED_CONTROLLERS: [&str; 2] = [NEEDS_NODE_LIFECYCLE, NEEDS_STORAGE_PROTECTION];
 
 /// Its taint is taken back by a node life-cycle controller.

@@ -1,4 +1,4 @@
-//! StorageObjectInUseProtection: claims and volumes outlive their users
+//! StorageObjectInUseProtection: claims, volumes and classes of their attributes outlive their users
 //! (<https://kubernetes.io/docs/concepts/storage/persistent-volumes/#storage-object-in-use-protection>).
 
 use super::{Operation, Plugin, Request, items_mut};
@@ -6,9 +6,11 @@ use coracle_api::{ApiError, Object};
 
 pub(super) struct StorageObjectInUseProtection;
 
-const FINALIZERS: [(&str, &str); 2] = [
-    ("persistentvolumeclaims", "kubernetes.io/pvc-protection"),
-    ("persistentvolumes", "kubernetes.io/pv-protection"),
+/// (group, resource, finalizer)
+const FINALIZERS: [(&str, &str, &str); 3] = [
+    ("", "persistentvolumeclaims", "kubernetes.io/pvc-protection"),
+    ("", "persistentvolumes", "kubernetes.io/pv-protection"),
+    ("storage.k8s.io", "volumeattributesclasses", "kubernetes.io/vac-protection"),
 ];
 
 impl Plugin for StorageObjectInUseProtection {
@@ -17,8 +19,8 @@ impl Plugin for StorageObjectInUseProtection {
     }
 
     fn mutate(&self, request: &Request, object: &mut Object, _old: Option<&Object>) -> Result<(), ApiError> {
-        for (resource, finalizer) in FINALIZERS {
-            if request.is(Operation::Create, "", resource)
+        for (group, resource, finalizer) in FINALIZERS {
+            if request.is(Operation::Create, group, resource)
                 && let Some(list) = items_mut(&mut object["metadata"], "finalizers")
                 && !list.iter().any(|f| f == finalizer)
             {
@@ -41,6 +43,7 @@ mod tests {
         for (resource, finalizer) in [
             ("persistentvolumeclaims.", "kubernetes.io/pvc-protection"),
             ("persistentvolumes.", "kubernetes.io/pv-protection"),
+            ("volumeattributesclasses.storage.k8s.io", "kubernetes.io/vac-protection"),
         ] {
             let admit =
                 |o: Object| Try::create(&world, resource).mutate(&StorageObjectInUseProtection, o).unwrap();

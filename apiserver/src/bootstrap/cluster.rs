@@ -20,7 +20,7 @@ pub(super) fn objects(config: &BootstrapConfig) -> Vec<Wanted> {
     let mut all: Vec<Wanted> = NAMESPACES.iter().map(|name| namespace(name)).collect();
     all.push(service_cidr(config));
     all.extend(priority_classes());
-    all.push(storage_class());
+    all.extend(config.local_path.then(storage_class));
     all.extend(api_service(config));
     all.push(extension_authentication(config));
     all.push(cluster_info(config));

@@ -36,6 +36,8 @@ pub struct BootstrapConfig {
     pub service_cidr: String,
     /// The addresses of all pods, told to the proxies of machines that join.
     pub cluster_cidr: String,
+    /// Whether the built-in provisioner runs, and so whether there is a default class of it.
+    pub local_path: bool,
     /// Cluster DNS's address; `None` where DNS is disabled.
     pub dns_ip: Option<IpAddr>,
     pub ca_pem: String,

@@ -13,6 +13,7 @@ fn config() -> BootstrapConfig {
         service_ip: [10, 43, 0, 1].into(),
         service_cidr: "10.43.0.0/16".to_owned(),
         cluster_cidr: "10.42.0.0/16".to_owned(),
+        local_path: true,
         dns_ip: Some([10, 43, 0, 10].into()),
         ca_pem: "CA".to_owned(),
         front_proxy_ca_pem: "FRONT".to_owned(),
@@ -151,9 +152,15 @@ fn the_rest_is_there() {
     for map in ["extension-apiserver-authentication", "kube-proxy"] {
         assert!(names("configmaps.", "kube-system").contains(map), "{map}");
     }
-    let without = BootstrapConfig { dns_ip: None, api_addresses: vec![[127, 0, 0, 1].into()], ..config() };
+    let without = BootstrapConfig {
+        dns_ip: None,
+        local_path: false,
+        api_addresses: vec![[127, 0, 0, 1].into()],
+        ..config()
+    };
     let plain = wanted(&without);
     assert!(!plain.iter().any(|w| w.object["metadata"]["name"] == "kube-dns"));
+    assert!(!plain.iter().any(|w| w.object["kind"] == "StorageClass"), "a class that nobody serves");
     assert!(!plain.iter().any(|w| w.resource == "endpoints."), "no endpoints but loopback");
 }
 

@@ -107,6 +107,9 @@ impl Scope<'_> {
                     let removed = self.remove(name, &cached, &old, options.dry_run).await?;
                     removed.map(|revision| {
                         let mut object = Arc::unwrap_or_clone(old);
+                        if grace.is_some() && !is_deleting(&object) {
+                            mark(&mut object, 0, self.now);
+                        }
                         super::commit::set_version(&mut object, revision);
                         Deleted { object, gone: true }
                     })
@@ -171,14 +174,19 @@ fn plan(old: Object, options: &DeleteOptions, grace: Option<i64>, held: bool, no
     if grace == 0 && !waits {
         return Plan::Remove;
     }
+    mark(&mut new, grace, now);
+    Plan::Mark(new)
+}
+
+/// Says of an object that it is on its way, which counts as a change of what is asked for.
+fn mark(object: &mut Object, grace: i64, now: Timestamp) {
     let at = now.checked_add(SignedDuration::from_secs(grace)).unwrap_or(now);
-    let metadata = of(&mut new);
+    let metadata = of(object);
     metadata.insert("deletionTimestamp".into(), time_text(at).into());
     metadata.insert("deletionGracePeriodSeconds".into(), grace.into());
     if let Some(generation) = metadata.get("generation").and_then(Value::as_i64) {
         metadata.insert("generation".into(), (generation + 1).into());
     }
-    Plan::Mark(new)
 }
 
 /// A second deletion can only shorten the grace period.
@@ -271,6 +279,15 @@ mod tests {
         assert_eq!(marked["metadata"]["finalizers"], json!(["x/y", "foregroundDeletion"]));
         assert_eq!(marked["metadata"]["deletionGracePeriodSeconds"], 0);
         assert_eq!(plan(marked.clone(), &options(Some(0), None), None, false, now()), Plan::Pending);
+    }
+
+    #[test]
+    fn what_goes_at_once_says_so() {
+        let mut object = json!({"metadata": {"name": "a", "generation": 1}});
+        mark(&mut object, 0, now());
+        let metadata = json!({"name": "a", "generation": 2, "deletionGracePeriodSeconds": 0,
+            "deletionTimestamp": "2026-01-01T00:00:00Z"});
+        assert_eq!(object["metadata"], metadata);
     }
 
     #[test]

@@ -93,6 +93,13 @@ impl Scope<'_> {
         errors
     }
 
+    /// Of an object in which nothing else is wrong.
+    pub(super) fn last_metadata_errors(&self, object: &Object) -> Vec<FieldError> {
+        let mut errors = Vec::new();
+        coracle_api::meta::validate_last(self.resource, object, &mut errors);
+        errors
+    }
+
     pub(super) fn metadata_update_errors(&self, new: &Object, old: &Object) -> Vec<FieldError> {
         let mut errors = Vec::new();
         coracle_api::meta::validate_update(new, old, &mut errors);

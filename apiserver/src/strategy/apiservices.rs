@@ -46,11 +46,6 @@ impl Strategy for ApiServices {
         let errors = &mut Errors(errors);
         let (spec, path) = (&object["spec"], Path::root("spec"));
         let (group, version) = (str_at(spec, "group"), str_at(spec, "version"));
-        let wanted = format!("{version}.{group}");
-        if name(object) != wanted {
-            let detail = format!("must be `spec.version+\".\"+spec.group`: {wanted:?}");
-            errors.invalid(&Path::root("metadata").field("name"), name(object), &detail);
-        }
         if !group.is_empty() {
             rules::subdomain(group, &path.field("group"), errors);
         } else if version != "v1" {
@@ -63,6 +58,13 @@ impl Strategy for ApiServices {
         priority(spec, "groupPriorityMinimum", GROUP_PRIORITY_MAX, errors);
         priority(spec, "versionPriority", VERSION_PRIORITY_MAX, errors);
         service(spec, &path, errors);
+    }
+
+    fn validate_update(&self, new: &Object, _old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
+        let (group, version) = (str_at(new, "spec.group"), str_at(new, "spec.version"));
+        if let Some(message) = meta::version_and_group(name(new), version, group) {
+            Errors(errors).invalid(&Path::root("metadata").field("name"), name(new), &message);
+        }
     }
 
     fn validate_status_update(&self, new: &Object, _old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
@@ -145,7 +147,7 @@ fn service(spec: &Value, path: &Path, errors: &mut Errors) {
     // Upstream takes any number here, and then never finds the port.
     let port = i64_at(spec, "service.port").unwrap_or(443);
     if !(1..=65_535).contains(&port) {
-        let detail = "must be between 1 and 65535, inclusive";
+        let detail = "port is not valid: must be between 1 and 65535, inclusive";
         errors.invalid(&path.field("service").field("port"), port, detail);
     }
     if insecure && !bundle.is_empty() {
@@ -179,13 +181,7 @@ mod tests {
         let mut errors = Vec::new();
         ApiServices.validate(&remote, &world.env(), &mut errors);
         let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
-        assert_eq!(
-            texts,
-            [
-                "metadata.name: Invalid value: \"x\": must be `spec.version+\".\"+spec.group`: \"v1.a.b\"",
-                "spec.versionPriority: Invalid value: 0: must be positive and less than 1000"
-            ]
-        );
+        assert_eq!(texts, ["spec.versionPriority: Invalid value: 0: must be positive and less than 1000"]);
     }
 
     #[test]
@@ -214,7 +210,7 @@ mod tests {
             ),
             (
                 json!({ "service": service(70_000) }),
-                "spec.service.port: Invalid value: 70000: must be between 1 and 65535, inclusive",
+                "spec.service.port: Invalid value: 70000: port is not valid: must be between 1 and 65535, inclusive",
             ),
             (
                 json!({ "service": {} }),
@@ -224,10 +220,6 @@ mod tests {
                 json!({ "groupPriorityMinimum": 20_001 }),
                 "spec.groupPriorityMinimum: Invalid value: 20001: must be positive and less than 20000",
             ),
-            (
-                json!({ "group": "" }),
-                "metadata.name: Invalid value: \"v1.a.b\": must be `spec.version+\".\"+spec.group`: \"v1.\"",
-            ),
         ];
         let world = World::default();
         for (more, expected) in table {
@@ -236,5 +228,11 @@ mod tests {
             let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
             assert_eq!(texts.join("|"), expected, "{more}");
         }
+        let (mut errors, moved) = (Vec::new(), spec(json!({ "group": "c.d" })));
+        ApiServices.validate_update(&moved, &spec(json!({})), &world.env(), &mut errors);
+        assert_eq!(
+            errors[0].to_string(),
+            "metadata.name: Invalid value: \"v1.a.b\": must be `spec.version+\".\"+spec.group`: \"v1.c.d\""
+        );
     }
 }

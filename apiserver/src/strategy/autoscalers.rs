@@ -49,23 +49,13 @@ impl Strategy for HorizontalPodAutoscalers {
     }
 
     fn validate(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
-        let errors = &mut Errors(errors);
-        let (spec, path) = (&object["spec"], Path::root("spec"));
-        let (least, most) =
-            (i64_at(spec, "minReplicas").unwrap_or(1), i64_at(spec, "maxReplicas").unwrap_or(0));
-        if least < 1 {
-            errors.invalid(&path.field("minReplicas"), least, "must be greater than or equal to 1");
-        }
-        if most < 1 {
-            errors.invalid(&path.field("maxReplicas"), most, "must be greater than 0");
-        }
-        if most < least {
-            let detail = "must be greater than or equal to `minReplicas`";
-            errors.invalid(&path.field("maxReplicas"), most, detail);
-        }
-        validate::reference(at(spec, "scaleTargetRef"), &path.field("scaleTargetRef"), errors);
-        validate::metrics(spec, &path, errors);
-        validate::behavior(at(spec, "behavior"), &path.field("behavior"), errors);
+        check(object, false, &mut Errors(errors));
+    }
+
+    /// One that names no group already may go on doing so.
+    fn validate_changed(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
+        let version = str_at(old, "spec.scaleTargetRef.apiVersion");
+        check(new, !validate::has_group(version), &mut Errors(errors));
     }
 
     fn validate_status_update(&self, new: &Object, _old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
@@ -103,7 +93,28 @@ impl Strategy for HorizontalPodAutoscalers {
     }
 }
 
-/// The part of a metric that its type names.
+fn check(object: &Object, any_version: bool, errors: &mut Errors) {
+    let (spec, path) = (&object["spec"], Path::root("spec"));
+    let (least, most) = (i64_at(spec, "minReplicas").unwrap_or(1), i64_at(spec, "maxReplicas").unwrap_or(0));
+    let here = path.field("maxReplicas");
+    if least < 1 {
+        errors.invalid(&path.field("minReplicas"), least, "must be greater than or equal to 1");
+    }
+    match most {
+        0 => errors.required(&here, "must be set and greater than 0"),
+        most if most < 0 => errors.invalid(&here, most, "must be greater than or equal to 1"),
+        _ => {}
+    }
+    if most < least {
+        errors.invalid(&here, most, "must be greater than or equal to `minReplicas`");
+    }
+    let (target, here) = (at(spec, "scaleTargetRef"), path.field("scaleTargetRef"));
+    validate::reference(target, &here, errors);
+    validate::group(target, any_version, &here, errors);
+    validate::metrics(spec, &path, errors);
+    validate::behavior(at(spec, "behavior"), &path.field("behavior"), errors);
+}
+
 /// Who says something about behaviour gets upstream's rules for the rest of it: up quickly, down all at once.
 fn scaling_rules(behavior: &mut Value) {
     let percent = json!({ "type": "Percent", "value": 100, "periodSeconds": 15 });
@@ -120,6 +131,7 @@ fn scaling_rules(behavior: &mut Value) {
     }
 }
 
+/// The part of a metric that its type names.
 fn source(metric: &Value) -> &Value {
     at(
         metric,
@@ -193,6 +205,11 @@ mod tests {
         object["spec"]["maxReplicas"] = 0.into();
         let mut errors = Vec::new();
         HorizontalPodAutoscalers.validate(&object, &World::default().env(), &mut errors);
-        assert_eq!(errors[0].to_string(), "spec.maxReplicas: Invalid value: 0: must be greater than 0");
+        assert_eq!(errors[0].to_string(), "spec.maxReplicas: Required value: must be set and greater than 0");
+        // What named no group before may go on doing so.
+        object["spec"]["maxReplicas"] = 3.into();
+        let mut errors = Vec::new();
+        HorizontalPodAutoscalers.validate_changed(&object, &object, &World::default().env(), &mut errors);
+        assert_eq!(errors, []);
     }
 }

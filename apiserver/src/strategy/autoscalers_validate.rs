@@ -21,6 +21,19 @@ pub fn reference(reference: &Value, path: &Path, errors: &mut Errors) {
     }
 }
 
+pub fn has_group(version: &str) -> bool {
+    version.split_once('/').is_some_and(|(group, _)| !group.is_empty())
+}
+
+/// What is scaled has a group, but for the one kind of the core that can be.
+pub fn group(target: &Value, any_version: bool, path: &Path, errors: &mut Errors) {
+    let version = str_at(target, "apiVersion");
+    let core = str_at(target, "kind") == "ReplicationController";
+    if version.matches('/').count() < 2 && !has_group(version) && !core && !any_version {
+        errors.invalid(&path.field("apiVersion"), version, "apiVersion must specify API group");
+    }
+}
+
 /// Upstream judges the first that is there, whatever the type.
 const SOURCES: [&str; 5] = ["object", "external", "pods", "resource", "containerResource"];
 
@@ -39,20 +52,23 @@ pub fn metrics(spec: &Value, path: &Path, errors: &mut Errors) {
 }
 
 fn metric(metric: &Value, path: &Path, errors: &mut Errors) {
+    const KINDS: &[&str] = &["ContainerResource", "External", "Object", "Pods", "Resource"];
     let kind = str_at(metric, "type");
     let own = field_of(kind);
     if kind.is_empty() {
         errors.required(&path.field("type"), "must specify a metric source type");
     }
     if own.is_empty() {
-        let kinds = &["ContainerResource", "External", "Object", "Pods", "Resource"];
-        errors.not_supported(&path.field("type"), kind, kinds);
+        errors.not_supported(&path.field("type"), kind, KINDS);
     }
     let given: Vec<&str> = SOURCES.into_iter().filter(|field| has(metric, field)).collect();
     if let Some(field) = given.first() {
         source(field, at(metric, field), &path.field(field), errors);
     }
-    if !own.is_empty() && !has(metric, own) {
+    // Upstream says it twice: of the type, and of the source that it does not name.
+    if own.is_empty() {
+        errors.not_supported(&path.field("type"), kind, KINDS);
+    } else if !has(metric, own) {
         errors.required(&path.field(own), "must populate information for the given metric source");
     }
     if given.len() != 1 {
@@ -245,9 +261,8 @@ mod tests {
         );
         assert_eq!(
             of(json!({ "type": "Half" })),
-            [
-                "spec.metrics[0].type: Unsupported value: \"Half\": supported values: \"ContainerResource\", \"External\", \"Object\", \"Pods\", \"Resource\""
-            ]
+            ["spec.metrics[0].type: Unsupported value: \"Half\": supported values: \"ContainerResource\", \"External\", \"Object\", \"Pods\", \"Resource\"";
+                2]
         );
         let both = json!({ "type": "External", "external": {}, "pods": {} });
         assert!(of(both).contains(

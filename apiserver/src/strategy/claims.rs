@@ -124,7 +124,7 @@ pub fn spec(spec: &Value, path: &Path, errors: &mut Errors) {
         }
     }
     sources(spec, path, errors);
-    rules::one_of_if_set(spec, "volumeMode", &["Block", "Filesystem"], path, errors);
+    rules::one_of_if_there(spec, "volumeMode", &["Block", "Filesystem"], path, errors);
     rules::label_selector(at(spec, "selector"), &path.field("selector"), errors);
 }
 

@@ -20,7 +20,8 @@ impl Strategy for PodDisruptionBudgets {
         let errors = &mut Errors(errors);
         let (spec, path) = (&object["spec"], Path::root("spec"));
         if has(spec, "minAvailable") && has(spec, "maxUnavailable") {
-            errors.invalid(&path, spec.clone(), "minAvailable and maxUnavailable cannot be both set");
+            let shown = rules::internal::shown(spec, rules::internal::DISRUPTION_BUDGET);
+            errors.invalid_as(&path, &shown, "minAvailable and maxUnavailable cannot be both set");
         }
         for field in ["minAvailable", "maxUnavailable"] {
             rules::int_or_percent(at(spec, field), &path.field(field), errors);

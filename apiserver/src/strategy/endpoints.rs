@@ -94,6 +94,9 @@ impl Strategy for Endpoints {
 fn named_address(address: &Value, path: &Path, errors: &mut Errors) {
     let ip = str_at(address, "ip");
     rules::ip(ip, &path.field("ip"), errors);
+    if ip.parse::<IpAddr>().is_err() {
+        errors.invalid(&path.field("ip"), ip, "must be a valid IP address");
+    }
     rules::not_special(ip, &path.field("ip"), errors);
     let host = str_at(address, "hostname");
     if !host.is_empty() {

@@ -153,6 +153,9 @@ pub trait Strategy: Send + Sync + 'static {
         }
     }
 
+    /// Adds to the labels of a new, prepared object what follows from the labels that the client `sent`.
+    fn complete_labels(&self, _object: &mut Object, _sent: &Value) {}
+
     /// Puts back what a client may not change through the main resource (upstream's `PrepareForUpdate`).
     fn prepare_update(&self, new: &mut Object, old: &Object, _env: &Env) {
         if self.has_status() {

@@ -15,7 +15,7 @@ const SYSTEM: &[(&str, i64)] =
 
 impl Strategy for PriorityClasses {
     fn defaults(&self, object: &mut Object) {
-        default_str(object, "preemptionPolicy", "PreemptLowerPriority");
+        default(object, "preemptionPolicy", "PreemptLowerPriority");
     }
 
     fn validate(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
@@ -35,7 +35,9 @@ impl Strategy for PriorityClasses {
             errors.forbidden(&Path::root("value"), &detail);
         }
         let policies = &["PreemptLowerPriority", "Never"];
-        rules::one_of_if_set(object, "preemptionPolicy", policies, &Path::root(""), errors);
+        if has(object, "preemptionPolicy") {
+            rules::one_of(object, "preemptionPolicy", policies, &Path::root(""), errors);
+        }
     }
 
     fn validate_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {

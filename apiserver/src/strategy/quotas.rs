@@ -65,6 +65,16 @@ impl Strategy for ResourceQuotas {
 }
 
 impl Strategy for LimitRanges {
+    /// One without a name gets one that nothing else has.
+    fn prepare_create(&self, object: &mut Object, _env: &Env) {
+        remove(object, "metadata.generation");
+        if name(object).is_empty()
+            && let Some(metadata) = object_at(object, "metadata")
+        {
+            set(metadata, "name", uuid::Uuid::new_v4().to_string());
+        }
+    }
+
     /// For containers, a limit without a default is its maximum; a request without one is the default limit, or else
     /// the minimum.
     fn defaults(&self, object: &mut Object) {
@@ -82,10 +92,6 @@ impl Strategy for LimitRanges {
         }
     }
 
-    fn prepare_create(&self, object: &mut Object, _env: &Env) {
-        remove(object, "metadata.generation");
-    }
-
     fn validate(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         let errors = &mut Errors(errors);
         let mut kinds = Vec::new();
@@ -93,35 +99,20 @@ impl Strategy for LimitRanges {
             let path = Path::root("spec").field("limits").index(i);
             let kind = str_at(item, "type");
             rules::qualified_name(kind, &path.field("type"), errors);
+            if !kind.contains('/') && !matches!(kind, "Container" | "PersistentVolumeClaim" | "Pod") {
+                let detail = "must be a standard limit type or fully qualified";
+                errors.invalid(&path.field("type"), kind, detail);
+            }
             if kinds.contains(&kind) {
                 errors.duplicate(&path.field("type"), kind);
             }
             kinds.push(kind);
             validate::limit(item, &path, errors);
-            bounds(item, &path, errors);
         }
     }
 
     fn changes_generation(&self, _new: &Object, _old: &Object) -> bool {
         false
-    }
-}
-
-/// For each resource: min <= defaultRequest <= default <= max.
-fn bounds(item: &Value, path: &Path, errors: &mut Errors) {
-    const ORDER: &[&str] = &["min", "defaultRequest", "default", "max"];
-    for (i, lower) in ORDER.iter().enumerate() {
-        for (resource, low) in entries_at(item, lower) {
-            let here = path.field(lower).key(resource);
-            for upper in &ORDER[i + 1..] {
-                let Some(high) = at(item, upper).get(resource) else { continue };
-                if rules::parse_quantity(low) > rules::parse_quantity(high) {
-                    let (low, high) = (rules::quantity_text(low), rules::quantity_text(high));
-                    let detail = format!("{lower} value {low} is greater than {upper} value {high}");
-                    errors.invalid(&here, low, &detail);
-                }
-            }
-        }
     }
 }
 

@@ -5,7 +5,7 @@ use super::super::pods::validate::resources;
 use super::super::rules;
 use super::super::value::*;
 use serde_json::Value;
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 /// Names that stand without a domain in a quota.
 const QUOTA_NAMES: &[&str] = &[
@@ -149,19 +149,13 @@ fn term_of(term: &Value, scope: &str, path: &Path, errors: &mut Errors) {
     }
 }
 
-/// A limit range says nothing of pods' defaults, and of claims only sizes.
+/// A limit range says nothing of pods' defaults, and of claims only sizes. The amounts may be any.
 pub fn limit(item: &Value, path: &Path, errors: &mut Errors) {
     let kind = str_at(item, "type");
-    for field in ["max", "min", "default", "defaultRequest", "maxLimitRequestRatio"] {
-        for (name, quantity) in entries_at(item, field) {
-            let here = path.field(field).key(name);
-            rules::qualified_name(name, &here, errors);
-            let storage = kind == "PersistentVolumeClaim";
-            let standard = matches!(name.as_str(), "cpu" | "memory" | "ephemeral-storage");
-            if !name.contains('/') && !standard && !name.starts_with("hugepages-") && !storage {
-                errors.invalid(&here, name.as_str(), "must be a standard limit type or fully qualified");
-            }
-            resources::non_negative(quantity, &here, errors);
+    for field in AMOUNTS {
+        let unused = kind == "Pod" && matches!(field, "default" | "defaultRequest");
+        for (name, _) in entries_at(item, field).filter(|_| !unused) {
+            limited(kind, name, &path.field(field).key(name), errors);
         }
     }
     if kind == "Pod" {
@@ -179,33 +173,75 @@ pub fn limit(item: &Value, path: &Path, errors: &mut Errors) {
             errors.required(&path.field("limits"), detail);
         }
     }
-    ratios(item, path, errors);
+    for name in AMOUNTS
+        .iter()
+        .flat_map(|field| entries_at(item, field))
+        .map(|(name, _)| name)
+        .collect::<BTreeSet<_>>()
+    {
+        bounds(item, name, path, errors);
+        ratio(item, name, path, errors);
+    }
+}
+
+const AMOUNTS: [&str; 5] = ["max", "min", "default", "defaultRequest", "maxLimitRequestRatio"];
+
+/// A resource that containers have or, for the limits of other things, that quotas know.
+fn limited(kind: &str, name: &str, path: &Path, errors: &mut Errors) {
+    if matches!(kind, "Pod" | "Container") {
+        return resources::name(name, path, errors);
+    }
+    rules::qualified_name(name, path, errors);
+    if !name.contains('/') && name != "storage" && !QUOTA_NAMES.contains(&name) {
+        errors.invalid(path, name, "must be a standard resource type or fully qualified");
+    }
+}
+
+/// (where it is said, which value is shown, the lower and the upper bound with their names)
+type Bound = (&'static str, &'static str, (&'static str, &'static str), (&'static str, &'static str));
+
+const BOUNDS: [Bound; 6] = [
+    ("min", "min", ("min", "min"), ("max", "max")),
+    ("defaultRequest", "defaultRequest", ("min", "min"), ("defaultRequest", "default request")),
+    ("defaultRequest", "defaultRequest", ("defaultRequest", "default request"), ("max", "max")),
+    ("defaultRequest", "defaultRequest", ("defaultRequest", "default request"), ("default", "default limit")),
+    ("default", "min", ("min", "min"), ("default", "default")),
+    ("default", "max", ("default", "default"), ("max", "max")),
+];
+
+/// min <= defaultRequest <= default <= max, of one resource.
+fn bounds(item: &Value, name: &str, path: &Path, errors: &mut Errors) {
+    let amount = |field: &str| at(item, field).get(name);
+    for (place, value, (lower, low_name), (upper, high_name)) in BOUNDS {
+        let (Some(low), Some(high), Some(value)) = (amount(lower), amount(upper), amount(value)) else {
+            continue;
+        };
+        if rules::parse_quantity(low) > rules::parse_quantity(high) {
+            let (low, high) = (rules::quantity_text(low), rules::quantity_text(high));
+            let detail = format!("{low_name} value {low} is greater than {high_name} value {high}");
+            errors.invalid(&path.field(place).key(name), rules::quantity_text(value), &detail);
+        }
+    }
 }
 
 /// A ratio below one can never hold, and one above that of the bounds never matters.
-fn ratios(item: &Value, path: &Path, errors: &mut Errors) {
-    for (name, ratio) in entries_at(item, "maxLimitRequestRatio") {
-        let here = path.field("maxLimitRequestRatio").key(name);
-        let Some(wanted) = rules::parse_quantity(ratio) else { continue };
-        let one = coracle_api::Quantity::from_units(1);
-        if wanted < one {
-            let detail = format!("ratio {} is less than 1", rules::quantity_text(ratio));
-            errors.invalid(&here, rules::quantity_text(ratio), &detail);
-        }
-        let bound = |field: &str| at(item, field).get(name).and_then(rules::parse_quantity);
-        if let (Some(least), Some(most)) = (bound("min"), bound("max"))
-            && !least.is_zero()
-            && wanted.nanos().saturating_mul(least.nanos()) > most.nanos().saturating_mul(one.nanos())
-        {
-            let most_ratio = most.nanos().saturating_mul(1000) / least.nanos();
-            let detail = format!(
-                "ratio {} is greater than max/min = {}.{:03}000",
-                rules::quantity_text(ratio),
-                most_ratio / 1000,
-                most_ratio % 1000
-            );
-            errors.invalid(&here, rules::quantity_text(ratio), &detail);
-        }
+fn ratio(item: &Value, name: &str, path: &Path, errors: &mut Errors) {
+    let Some(ratio) = at(item, "maxLimitRequestRatio").get(name) else { return };
+    let (here, one) = (path.field("maxLimitRequestRatio").key(name), coracle_api::Quantity::from_units(1));
+    let Some(wanted) = rules::parse_quantity(ratio) else { return };
+    let shown = rules::quantity_text(ratio);
+    if wanted < one {
+        errors.invalid(&here, shown.as_str(), &format!("ratio {shown} is less than 1"));
+    }
+    let bound = |field: &str| at(item, field).get(name).and_then(rules::parse_quantity);
+    if let (Some(least), Some(most)) = (bound("min"), bound("max"))
+        && !least.is_zero()
+        && wanted.nanos().saturating_mul(least.nanos()) > most.nanos().saturating_mul(one.nanos())
+    {
+        let most_ratio = most.nanos().saturating_mul(1000) / least.nanos();
+        let (whole, rest) = (most_ratio / 1000, most_ratio % 1000);
+        let detail = format!("ratio {shown} is greater than max/min = {whole}.{rest:03}000");
+        errors.invalid(&here, shown.as_str(), &detail);
     }
 }
 

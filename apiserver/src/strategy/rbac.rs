@@ -57,7 +57,7 @@ fn aggregation(rule: &Value, errors: &mut Errors) {
         let before = errors.0.len();
         rules::label_selector(selector, &path.index(i), errors);
         if errors.0.len() > before {
-            errors.invalid(&path.index(i), selector.clone(), "invalid label selector.");
+            errors.invalid(&path.index(i), Value::Null, "invalid label selector.");
         }
     }
 }
@@ -162,7 +162,6 @@ impl RoleBindings {
         if name_of(subject).is_empty() {
             errors.required(&path.field("name"), "");
         }
-        let group = str_at(subject, "apiGroup");
         let expected = match str_at(subject, "kind") {
             "ServiceAccount" => "",
             "User" | "Group" => GROUP,
@@ -171,17 +170,17 @@ impl RoleBindings {
                 return;
             }
         };
+        let account = expected.is_empty();
+        if account && !name_of(subject).is_empty() {
+            rules::subdomain(name_of(subject), &path.field("name"), errors);
+        }
+        let group = str_at(subject, "apiGroup");
         if group != expected {
             errors.not_supported(&path.field("apiGroup"), group, &[expected]);
         }
-        if expected.is_empty() {
-            if !name_of(subject).is_empty() {
-                rules::subdomain(name_of(subject), &path.field("name"), errors);
-            }
-            // A namespaced binding without one has been accepted as long as there are bindings.
-            if str_at(subject, "namespace").is_empty() && self.cluster {
-                errors.required(&path.field("namespace"), "");
-            }
+        // A namespaced binding without one has been accepted as long as there are bindings.
+        if account && str_at(subject, "namespace").is_empty() && self.cluster {
+            errors.required(&path.field("namespace"), "");
         }
     }
 }

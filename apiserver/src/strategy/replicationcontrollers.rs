@@ -10,7 +10,7 @@ pub struct ReplicationControllers;
 
 impl Strategy for ReplicationControllers {
     fn warnings(&self, new: &Object, old: Option<&Object>) -> Vec<String> {
-        workloads::warnings(new, old, workloads::TEMPLATE)
+        workloads::named_warnings(new, old, workloads::TEMPLATE)
     }
 
     /// The labels of the template are also the selector and the labels of the controller, unless it has its own.

@@ -13,6 +13,16 @@ use serde_json::Value;
 pub struct Secrets;
 
 impl Strategy for Secrets {
+    fn warnings(&self, new: &Object, _old: Option<&Object>) -> Vec<String> {
+        let entry = |key: &str| STANDARD.decode(at(new, "data").get(key)?.as_str()?).ok();
+        match (str_at(new, "type"), entry("tls.crt"), entry("tls.key")) {
+            ("kubernetes.io/tls", Some(certificate), Some(key)) => {
+                crate::pki::key_pair_mistake(&certificate, &key).map(str::to_owned).into_iter().collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
     /// `stringData` is write-only: its entries go to `data`, over those of the same name.
     fn defaults(&self, object: &mut Object) {
         default_str(object, "type", "Opaque");
@@ -82,7 +92,9 @@ fn by_type(secret: &Object, errors: &mut Errors) {
         }
     };
     match str_at(secret, "type") {
-        "kubernetes.io/ssh-auth" => need(&["ssh-privatekey"]),
+        "kubernetes.io/ssh-auth" if str_at(at(secret, "data"), "ssh-privatekey").is_empty() => {
+            errors.required(&data.key("ssh-privatekey"), "");
+        }
         "kubernetes.io/tls" => need(&["tls.crt", "tls.key"]),
         "kubernetes.io/basic-auth" if absent("username") && absent("password") => {
             need(&["username", "password"])

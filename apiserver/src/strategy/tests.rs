@@ -49,7 +49,7 @@ fn sample(key: &str) -> Object {
 fn sample_without_pods(key: &str) -> Object {
     match key {
         "horizontalpodautoscalers.autoscaling" => json!({ "spec": { "maxReplicas": 2,
-            "scaleTargetRef": { "kind": "Deployment", "name": "d" } } }),
+            "scaleTargetRef": { "apiVersion": "apps/v1", "kind": "Deployment", "name": "d" } } }),
         "endpointslices.discovery.k8s.io" => {
             json!({ "addressType": "IPv4", "endpoints": [{ "addresses": ["10.0.0.1"] }], "ports": [{ "port": 1 }] })
         }

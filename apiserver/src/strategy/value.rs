@@ -181,12 +181,22 @@ impl Errors<'_> {
         self.0.push(FieldError::invalid(path, &value.into(), detail));
     }
 
+    /// As [`invalid`](Self::invalid), with the value as upstream shows it.
+    pub fn invalid_as(&mut self, path: &Path, shown: &str, detail: &str) {
+        self.0.push(FieldError::invalid_as(path, shown, detail));
+    }
+
     pub fn invalid_unshown(&mut self, path: &Path, detail: &str) {
         self.0.push(FieldError::invalid_unshown(path, detail));
     }
 
     pub fn not_supported(&mut self, path: &Path, value: &str, supported: &[&str]) {
         self.0.push(FieldError::not_supported(path, &value.into(), supported));
+    }
+
+    /// As [`not_supported`](Self::not_supported), with the value as upstream shows it.
+    pub fn not_supported_as(&mut self, path: &Path, shown: &str, supported: &[&str]) {
+        self.0.push(FieldError::not_supported_as(path, shown, supported));
     }
 
     pub fn forbidden(&mut self, path: &Path, detail: &str) {

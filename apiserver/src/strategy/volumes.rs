@@ -5,24 +5,37 @@ use super::pods::validate::sources::{self, Holder};
 use super::pods::validate::{node_selector, update};
 use super::pods::volume_defaults;
 use super::value::*;
-use super::{Column, Env, Strategy, rules, table, volume_warnings};
+use super::{Column, Env, Strategy, copy_field, rules, table, volume_warnings};
 use coracle_api::{FieldError, Object};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 pub struct PersistentVolumes;
 
-/// Fields of the spec that are no volume source.
-const NO_SOURCE: &[&str] = &[
-    "accessModes",
-    "capacity",
-    "claimRef",
-    "mountOptions",
-    "nodeAffinity",
-    "persistentVolumeReclaimPolicy",
-    "storageClassName",
-    "volumeAttributesClassName",
-    "volumeMode",
+/// The sources, of which the first in this order counts.
+const KINDS: [&str; 22] = [
+    "hostPath",
+    "gcePersistentDisk",
+    "awsElasticBlockStore",
+    "glusterfs",
+    "flocker",
+    "nfs",
+    "rbd",
+    "quobyte",
+    "cephfs",
+    "iscsi",
+    "cinder",
+    "fc",
+    "flexVolume",
+    "azureFile",
+    "vsphereVolume",
+    "photonPersistentDisk",
+    "portworxVolume",
+    "azureDisk",
+    "scaleIO",
+    "local",
+    "storageos",
+    "csi",
 ];
 
 const COLUMNS: &[Column] = &[
@@ -51,9 +64,21 @@ impl Strategy for PersistentVolumes {
         volume_warnings::of_volume(new)
     }
 
-    fn prepare_create(&self, object: &mut Object, _env: &Env) {
+    fn prepare_create(&self, object: &mut Object, env: &Env) {
         remove(object, "metadata.generation");
-        set(object, "status", json!({ "phase": "Pending" }));
+        let now = coracle_api::meta::time::format_seconds(env.now);
+        set(object, "status", json!({ "phase": "Pending", "lastPhaseTransitionTime": now }));
+    }
+
+    /// The time of a new phase is now, unless whoever says so says another.
+    fn prepare_status_update(&self, new: &mut Object, old: &Object, env: &Env) {
+        copy_field(new, old, "spec");
+        let moved = str_at(new, "status.phase") != str_at(old, "status.phase");
+        let time = at(new, "status.lastPhaseTransitionTime");
+        let said = !time.is_null() && time != at(old, "status.lastPhaseTransitionTime");
+        if let Some(status) = object_at(new, "status").filter(|_| moved && !said) {
+            set(status, "lastPhaseTransitionTime", coracle_api::meta::time::format_seconds(env.now));
+        }
     }
 
     fn validate(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
@@ -124,14 +149,13 @@ impl Strategy for PersistentVolumes {
     }
 }
 
-fn sources(spec: &Value) -> impl Iterator<Item = (&String, &Value)> {
-    let all = spec.as_object().into_iter().flatten();
-    all.filter(|(field, value)| !NO_SOURCE.contains(&field.as_str()) && !value.is_null())
+fn sources(spec: &Value) -> impl Iterator<Item = (&'static str, &Value)> {
+    KINDS.into_iter().map(|kind| (kind, at(spec, kind))).filter(|(_, source)| !source.is_null())
 }
 
 fn own_sources(spec: &Value) -> Value {
     sources(spec)
-        .map(|(field, value)| (field.clone(), value.clone()))
+        .map(|(field, value)| (field.to_owned(), value.clone()))
         .collect::<serde_json::Map<_, _>>()
         .into()
 }
@@ -141,13 +165,18 @@ fn volume(object: &Object, path: &Path, errors: &mut Errors) {
     modes(spec, "", path, errors);
     capacity(spec, path, errors);
     rules::one_of(spec, "persistentVolumeReclaimPolicy", &["Delete", "Recycle", "Retain"], path, errors);
-    rules::one_of_if_set(spec, "volumeMode", &["Block", "Filesystem"], path, errors);
+    affinity(spec, &path.field("nodeAffinity"), errors);
     let holder = Holder { in_pod: false, name: name(object) };
     for (i, (kind, source)) in sources(spec).enumerate() {
+        // Upstream's path of what is wrong inside a disk of that kind has another name.
+        let inside = if kind == "gcePersistentDisk" { "persistentDisk" } else { kind };
         if i > 0 {
             errors.forbidden(&path.field(kind), "may not specify more than 1 volume type");
-        } else {
-            sources::source(kind, source, holder, &path.field(kind), errors);
+            continue;
+        }
+        sources::source(kind, source, holder, &path.field(inside), errors);
+        if kind == "local" && !has(spec, "nodeAffinity") {
+            errors.required(&path.field("nodeAffinity"), "Local volume requires node affinity");
         }
     }
     if sources(spec).next().is_none() {
@@ -159,21 +188,26 @@ fn volume(object: &Object, path: &Path, errors: &mut Errors) {
         let here = path.field("persistentVolumeReclaimPolicy");
         errors.forbidden(&here, "may not be 'recycle' for a hostPath mount of '/'");
     }
-    affinity(spec, &path.field("nodeAffinity"), errors);
     classes(spec, path, errors);
+    rules::one_of_if_there(spec, "volumeMode", &["Block", "Filesystem"], path, errors);
+    attributes_class(spec, path, errors);
 }
 
 fn capacity(spec: &Value, path: &Path, errors: &mut Errors) {
-    let capacity = path.field("capacity");
-    let size = at(spec, "capacity").get("storage");
-    if entries_at(spec, "capacity").next().is_none() {
-        errors.required(&capacity, "");
-    } else if size.is_none() || entries_at(spec, "capacity").count() > 1 {
-        let names: Vec<&str> = entries_at(spec, "capacity").map(|(name, _)| name.as_str()).collect();
-        errors.not_supported(&capacity, &names.join(","), &["storage"]);
+    let (path, all) = (path.field("capacity"), at(spec, "capacity"));
+    let count = entries_at(spec, "capacity").count();
+    if count == 0 {
+        errors.required(&path, "");
     }
-    if let Some(size) = size {
-        rules::positive(size, &capacity.key("storage"), errors);
+    if all.get("storage").is_none() || count > 1 {
+        errors.not_supported_as(&path, &all.to_string(), &["storage"]);
+    }
+    for (resource, size) in entries_at(spec, "capacity") {
+        let here = path.key(resource);
+        if let Some(negative) = rules::parse_quantity(size).filter(|size| size.is_negative()) {
+            errors.invalid(&here, negative.units(), "must be a valid resource quantity");
+        }
+        rules::positive(size, &here, errors);
     }
 }
 
@@ -182,7 +216,6 @@ fn affinity(spec: &Value, path: &Path, errors: &mut Errors) {
         Value::Null if has(spec, "nodeAffinity") => {
             errors.required(&path.field("required"), "must specify required node constraints");
         }
-        Value::Null if has(spec, "local") => errors.required(path, "Local volume requires node affinity"),
         Value::Null => {}
         required => node_selector(required, &path.field("required"), errors),
     }
@@ -193,6 +226,9 @@ fn classes(spec: &Value, path: &Path, errors: &mut Errors) {
     if !class.is_empty() {
         rules::subdomain(class, &path.field("storageClassName"), errors);
     }
+}
+
+fn attributes_class(spec: &Value, path: &Path, errors: &mut Errors) {
     if !has(spec, "volumeAttributesClassName") {
         return;
     }
@@ -254,6 +290,26 @@ mod tests {
             let mut errors = Vec::new();
             PersistentVolumes.validate(&volume(patch), &World::default().env(), &mut errors);
             assert_eq!(errors.first().map(ToString::to_string).as_deref(), expected);
+        }
+    }
+
+    #[test]
+    fn a_phase_has_its_time() {
+        let (env, time) = (World::default(), "1970-01-01T00:00:00Z");
+        let mut new = volume(json!({}));
+        PersistentVolumes.prepare_create(&mut new, &env.env());
+        assert_eq!(new["status"], json!({ "phase": "Pending", "lastPhaseTransitionTime": time }));
+        let at = |phase: &str, time: &str| {
+            volume(json!({ "status": { "phase": phase, "lastPhaseTransitionTime": time } }))
+        };
+        let old = at("Bound", "2026-01-01T00:00:00Z");
+        for (mut new, expected) in [
+            (at("Bound", "2026-01-01T00:00:00Z"), "2026-01-01T00:00:00Z"),
+            (at("Released", "2026-01-01T00:00:00Z"), time),
+            (at("Released", "2026-02-02T00:00:00Z"), "2026-02-02T00:00:00Z"),
+        ] {
+            PersistentVolumes.prepare_status_update(&mut new, &old, &env.env());
+            assert_eq!(new["status"]["lastPhaseTransitionTime"], expected);
         }
     }
 

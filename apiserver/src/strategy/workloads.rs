@@ -39,9 +39,14 @@ pub fn template_metadata(template: &Value, path: &Path, errors: &mut Errors) {
 }
 
 pub fn pod_template(template: &Value, path: &Path, errors: &mut Errors) {
+    pod_template_with(template, &[], path, errors);
+}
+
+/// As [`pod_template`], of pods that get these volumes too.
+pub fn pod_template_with(template: &Value, more: &[Value], path: &Path, errors: &mut Errors) {
     template_metadata(template, path, errors);
     let here = path.field("spec");
-    validate::pod_spec(at(template, "spec"), &here, errors);
+    validate::pod_spec_with(at(template, "spec"), more, &here, errors);
     validate::annotations::agree(template, &here, errors);
     if !list_at(template, "spec.ephemeralContainers").is_empty() {
         errors.forbidden(
@@ -52,8 +57,8 @@ pub fn pod_template(template: &Value, path: &Path, errors: &mut Errors) {
 }
 
 /// `spec.selector` is there, selects something, and selects the pods of the template. `bad` is what upstream says of a
-/// selector that cannot be read, beside what is wrong with it.
-pub fn selector_of_template(object: &Object, kind: &str, bad: &str, errors: &mut Errors) {
+/// selector that cannot be read, beside what is wrong with it; `false` then, and nothing more is said of the template.
+pub fn selector_of_template(object: &Object, kind: &str, bad: &str, errors: &mut Errors) -> bool {
     let path = Path::root("spec").field("selector");
     let selector = at(object, "spec.selector");
     if selector.is_null() {
@@ -68,8 +73,9 @@ pub fn selector_of_template(object: &Object, kind: &str, bad: &str, errors: &mut
     if readable {
         template_is_selected(object, errors);
     } else {
-        errors.invalid(&path, selector.clone(), bad);
+        errors.invalid_as(&path, &rules::internal::selector_shown(selector), bad);
     }
+    readable
 }
 
 /// No selector selects nothing.
@@ -125,20 +131,43 @@ pub fn warnings(new: &Object, old: Option<&Object>, path: &str) -> Vec<String> {
     super::pods::warnings::of_pod(template, &Path::root(path))
 }
 
+/// As [`warnings`], of workloads whose pods' names and host names begin with theirs.
+pub fn named_warnings(new: &Object, old: Option<&Object>, path: &str) -> Vec<String> {
+    let mut found = if old.is_none() { name_warnings(new, "Pod names and hostnames") } else { Vec::new() };
+    found.extend(warnings(new, old, path));
+    found
+}
+
+/// Of the name of a new object that becomes (part of) a host's name: DNS has labels there, not domains.
+pub fn name_warnings(object: &Object, used: &str) -> Vec<String> {
+    let wrong = coracle_api::validation::dns1123_label(name(object));
+    if wrong.is_empty() {
+        return Vec::new();
+    }
+    let wrong = wrong.join(" ");
+    vec![format!(
+        "metadata.name: this is used in {used}, which can result in surprising behavior; a DNS label is recommended: [{wrong}]"
+    )]
+}
+
 /// How many of a rolling update: numbers or percentages, a percentage at most the whole. Both zero is no progress.
 pub fn rolling(rolling: &Value, path: &Path, errors: &mut Errors) {
     for field in ["maxUnavailable", "maxSurge"] {
         rules::int_or_percent(at(rolling, field), &path.field(field), errors);
     }
-    let zero = |field: &str| match at(rolling, field) {
-        Value::Number(n) => n.as_i64() == Some(0),
-        other => rules::percent(other) == Some(0),
-    };
-    if zero("maxUnavailable") && zero("maxSurge") {
+    if amount(at(rolling, "maxUnavailable")) == 0 && amount(at(rolling, "maxSurge")) == 0 {
         let value = at(rolling, "maxUnavailable").clone();
         errors.invalid(&path.field("maxUnavailable"), value, "may not be 0 when `maxSurge` is 0");
     }
     rules::at_most_all(at(rolling, "maxUnavailable"), &path.field("maxUnavailable"), errors);
+}
+
+/// The number, or the percentage; of a text that is neither, nothing.
+pub fn amount(value: &Value) -> i64 {
+    match value {
+        Value::Number(number) => number.as_i64().unwrap_or(0),
+        other => rules::percent(other).or_else(|| other.as_str()?.parse().ok()).unwrap_or(0),
+    }
 }
 
 /// A count of `spec` or `status`, zero when absent.

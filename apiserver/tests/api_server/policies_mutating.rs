@@ -202,7 +202,7 @@ async fn mutating_policies_are_checked_when_they_are_written() {
     for wanted in [
         "spec.mutations[0].applyConfiguration: Invalid value: \"{applyConfiguration}\": must not be specified when patchType is JSONPatch",
         "spec.mutations[0].jsonPatch: Required value: must be specified when patchType is JSONPatch",
-        "spec.reinvocationPolicy: Unsupported value: \"Always\": supported values: \"Never\", \"IfNeeded\"",
+        "spec.reinvocationPolicy: Unsupported value: \"Always\": supported values: \"IfNeeded\", \"Never\"",
         "spec.matchConstraints.resourceRules.operations: Unsupported value: \"DELETE\": supported values: \"*\", \"CONNECT\", \"CREATE\", \"UPDATE\"",
     ] {
         assert!(message(&denied).contains(wanted), "{denied}");

@@ -154,6 +154,7 @@ impl Fixture {
             service_ip: [10, 43, 0, 1].into(),
             service_cidr: "10.43.0.0/16".to_owned(),
             cluster_cidr: "10.42.0.0/16".to_owned(),
+            local_path: true,
             dns_ip: None,
             ca_pem: pem(Pki::ca_pem),
             front_proxy_ca_pem: pem(Pki::front_proxy_ca_pem),

@@ -42,7 +42,14 @@ async fn bad_identities_are_refused() {
     api.post(CONFIG_MAPS, &json!({"kind": "ConfigMap", "apiVersion": "v2"})).await.expect(400);
     let mut versioned = config_map("a");
     versioned["metadata"]["resourceVersion"] = "1".into();
-    api.post(CONFIG_MAPS, &versioned).await.expect(400);
+    let refused = api.post(CONFIG_MAPS, &versioned).await.expect(500);
+    assert_eq!(refused["message"], "resourceVersion should not be set on objects to be created");
+    assert_eq!(refused.get("reason"), None);
+    // The store says so, after everybody else, and is not asked when nothing is to be written.
+    versioned["metadata"]["name"] = "Not A Name".into();
+    api.post(CONFIG_MAPS, &versioned).await.expect(422);
+    versioned["metadata"]["name"] = "a".into();
+    api.post(&format!("{CONFIG_MAPS}?dryRun=All"), &versioned).await.expect(201);
     let invalid = api.post(CONFIG_MAPS, &config_map("Not A Name")).await.expect(422);
     assert_eq!(invalid["details"]["causes"][0]["field"], "metadata.name");
     let nameless = api.post(CONFIG_MAPS, &json!({})).await.expect(422);

@@ -238,15 +238,10 @@ fn guard(pki: Arc<Pki>, config: &Config) -> Guard {
     }
 }
 
-/// Plugins that leave work to a controller run only beside it: nobody else would take back their taint or finalizer.
+/// As upstream, whichever controllers run: who disables those that take back a taint or a finalizer may run others, or
+/// disables the plugin too.
 fn admission_for(config: &Config) -> Result<admission::Config, String> {
-    let mut disabled = config.disable_admission_plugins.clone();
-    if !config.runs(Component::Controllers) {
-        disabled.push(admission::NEEDS_NODE_LIFECYCLE.to_owned());
-    }
-    if !config.runs(Component::Storage) {
-        disabled.push(admission::NEEDS_STORAGE_PROTECTION.to_owned());
-    }
+    let disabled = config.disable_admission_plugins.clone();
     let enabled = config.enable_admission_plugins.clone();
     let configuration = config.edge.admission()?;
     Ok(admission::Config { enabled, disabled, configuration })
@@ -259,6 +254,7 @@ fn cluster(config: &Config, pki: &Pki, port: u16) -> BootstrapConfig {
         service_ip: service_address(config, 1),
         service_cidr: config.service_cidr.clone(),
         cluster_cidr: config.cluster_cidr.clone(),
+        local_path: config.runs(Component::Storage),
         dns_ip: config.runs(Component::Dns).then(|| service_address(config, 10)),
         ca_pem: pki.ca_pem().to_owned(),
         front_proxy_ca_pem: pki.front_proxy_ca_pem().to_owned(),

@@ -2,6 +2,8 @@
 //!
 //! <https://kubernetes.io/docs/concepts/storage/persistent-volumes/#storage-object-in-use-protection>
 
+pub mod classes;
+
 use crate::{Clients, facts};
 use coracle_api::storage::ephemeral_claim;
 use coracle_client::informer::{api_for, deleting};

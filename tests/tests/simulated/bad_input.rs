@@ -49,7 +49,7 @@ fn upstreams_words_for_common_mistakes() {
     let output = cluster.run_with("kubectl apply -f -", taken);
     assert!(
         output.stderr.contains(
-            "failed to allocate IP 10.9.9.9: the provided network does not match the current range"
+            "failed to allocate IP 10.9.9.9: the provided IP (10.9.9.9) is not in the valid range. The range of valid IPs is 10.43.0.0/16"
         ),
         "{output}"
     );
@@ -133,7 +133,7 @@ fn wrong_types_and_wrong_places() {
         "the namespace of the provided object does not match the namespace sent on the request"
     );
     let versioned = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x","resourceVersion":"5"}}"#;
-    assert_eq!(cluster.raw("POST", CONFIGMAPS, versioned).code, 400);
+    assert_eq!(cluster.raw("POST", CONFIGMAPS, versioned).code, 500);
     for query in
         ["limit=many", "labelSelector=a%20b%20c", "fieldSelector=spec.nothing%3Dx", "continue=rubbish"]
     {

@@ -9,6 +9,7 @@ mod policies;
 mod rules;
 #[cfg(test)]
 mod tests;
+mod url;
 mod webhooks;
 
 pub use bindings::PolicyBindings;

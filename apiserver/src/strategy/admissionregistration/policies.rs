@@ -49,8 +49,24 @@ fn defaults(object: &mut Object) {
     }
 }
 
+/// What upstream says of variables, which it checks otherwise for either kind.
+#[derive(Clone, Copy)]
+struct Words {
+    no_name: &'static str,
+    identifier: &'static str,
+    no_expression: &'static str,
+}
+
+const VALIDATING: Words = Words {
+    no_name: "name is not specified",
+    identifier: "name is not a valid CEL identifier",
+    no_expression: "expression is not specified",
+};
+const MUTATING: Words =
+    Words { no_name: "", identifier: "must be a valid CEL identifier", no_expression: "" };
+
 /// What both kinds have in common. Returns the environment of the policy's expressions.
-fn spec(object: &Object, old: Option<&Object>, errors: &mut Errors) -> Expressions {
+fn spec(object: &Object, old: Option<&Object>, words: Words, errors: &mut Errors) -> Expressions {
     let (spec, path) = (&object["spec"], Path::root("spec"));
     common::one_of(spec, "failurePolicy", rules::FAILURE_POLICIES, &path, errors);
     if has(spec, "paramKind") {
@@ -81,12 +97,12 @@ fn spec(object: &Object, old: Option<&Object>, errors: &mut Errors) -> Expressio
         let here = path.field("variables").index(i);
         let (name, expression) = (str_at(variable, "name"), str_at(variable, "expression"));
         if name.trim().is_empty() {
-            errors.required(&here.field("name"), "name is not specified");
+            errors.required(&here.field("name"), words.no_name);
         } else if !is_identifier(name) {
-            errors.invalid(&here.field("name"), name, "name is not a valid CEL identifier");
+            errors.invalid(&here.field("name"), name, words.identifier);
         }
         if expression.trim().is_empty() {
-            errors.required(&here.field("expression"), "expression is not specified");
+            errors.required(&here.field("expression"), words.no_expression);
         } else {
             expressions.variable(name, expression, &here.field("expression"), errors);
         }
@@ -159,7 +175,7 @@ fn audit_annotations(object: &Object, expressions: &Expressions, path: &Path, er
 
 fn check_validating(object: &Object, old: Option<&Object>, errors: &mut Errors) {
     const EITHER: &str = "validations or auditAnnotations must contain at least one item";
-    let expressions = spec(object, old, errors);
+    let expressions = spec(object, old, VALIDATING, errors);
     let path = Path::root("spec");
     let of = |field: &str| list_at(&object["spec"], field);
     if of("validations").is_empty() && of("auditAnnotations").is_empty() {
@@ -171,9 +187,8 @@ fn check_validating(object: &Object, old: Option<&Object>, errors: &mut Errors) 
 }
 
 fn check_mutating(object: &Object, old: Option<&Object>, errors: &mut Errors) {
-    let expressions = spec(object, old, errors);
+    let expressions = spec(object, old, MUTATING, errors);
     let (spec, path) = (&object["spec"], Path::root("spec"));
-    common::one_of(spec, "reinvocationPolicy", &["Never", "IfNeeded"], &path, errors);
     let constraints = at(spec, "matchConstraints");
     rules::no_deletions(constraints, &path.field("matchConstraints"), errors);
     let mutations = list_at(spec, "mutations");
@@ -207,13 +222,14 @@ fn check_mutating(object: &Object, old: Option<&Object>, errors: &mut Errors) {
         let expression = str_at(at(mutation, own), "expression");
         let here = here.field(own).field("expression");
         if expression.trim().is_empty() {
-            errors.required(&here, "expression is not specified");
+            errors.required(&here, "");
         } else {
             let declared = Declared { patches: true, ..expressions.declared() };
             let wanted = if own == "jsonPatch" { json_patches() } else { structure("Object") };
             expressions.check(expression, declared, &[wanted], &here, errors);
         }
     }
+    common::one_of(spec, "reinvocationPolicy", &["IfNeeded", "Never"], &path, errors);
 }
 
 impl Strategy for ValidatingPolicies {

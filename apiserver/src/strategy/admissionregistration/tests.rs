@@ -121,8 +121,8 @@ fn policies() {
     assert_eq!(
         errors,
         [
-            "spec.reinvocationPolicy: Required value",
-            "spec.mutations: Required value: mutations must contain at least one item"
+            "spec.mutations: Required value: mutations must contain at least one item",
+            "spec.reinvocationPolicy: Required value"
         ]
     );
 }

@@ -56,7 +56,7 @@ impl Known {
 impl Strategy for Webhooks {
     fn defaults(&self, object: &mut Object) {
         for hook in each_mut(object, "webhooks") {
-            default_str(hook, "failurePolicy", "Fail");
+            default(hook, "failurePolicy", "Fail");
             rules::default_match(hook, &["rules"]);
             default(hook, "timeoutSeconds", TIMEOUT);
             if self.mutating {
@@ -108,12 +108,14 @@ impl Webhooks {
         for (i, rule) in list_at(hook, "rules").iter().enumerate() {
             rules::rule_with_operations(rule, &path.field("rules").index(i), errors);
         }
-        common::one_of_if_set(hook, "failurePolicy", rules::FAILURE_POLICIES, path, errors);
+        common::one_of_if_there(hook, "failurePolicy", rules::FAILURE_POLICIES, path, errors);
         common::one_of_if_set(hook, "matchPolicy", rules::MATCH_POLICIES, path, errors);
         let allowed = if known.side_effects { SIDE_EFFECTS } else { NO_SIDE_EFFECTS };
         let here = path.field("sideEffects");
         match str_at(hook, "sideEffects") {
-            "" => errors.required(&here, &format!("must specify one of {}", allowed.join(", "))),
+            "" if !has(hook, "sideEffects") => {
+                errors.required(&here, &format!("must specify one of {}", allowed.join(", ")));
+            }
             effects if !allowed.contains(&effects) => errors.not_supported(&here, effects, allowed),
             _ => {}
         }
@@ -125,7 +127,7 @@ impl Webhooks {
         if self.mutating {
             common::one_of_if_set(hook, "reinvocationPolicy", &["IfNeeded", "Never"], path, errors);
         }
-        client_config(at(hook, "clientConfig"), &path.field("clientConfig"), errors);
+        client_config(at(hook, "clientConfig"), false, &path.field("clientConfig"), errors);
         if !known.conditions {
             rules::match_conditions(list_at(hook, "matchConditions"), &path.field("matchConditions"), errors);
         }
@@ -154,45 +156,22 @@ fn review_versions(hook: &Value, known: &Known, path: &Path, errors: &mut Errors
     }
 }
 
-/// Where a webhook, of admission or of a custom resource's conversion, is called.
-pub fn client_config(config: &Value, path: &Path, errors: &mut Errors) {
+/// Where a webhook is called. Upstream has more words for what the service of a custom resource's conversion lacks than
+/// for that of admission; `words` asks for them.
+pub fn client_config(config: &Value, words: bool, path: &Path, errors: &mut Errors) {
     match (has(config, "url"), has(config, "service")) {
-        (true, false) => url(str_at(config, "url"), &path.field("url"), errors),
-        (false, true) => service(at(config, "service"), &path.field("service"), errors),
+        (true, false) => super::url::check(str_at(config, "url"), &path.field("url"), errors),
+        (false, true) => service(at(config, "service"), words, &path.field("service"), errors),
         _ => errors.required(path, "exactly one of url or service is required"),
     }
 }
 
-fn url(text: &str, path: &Path, errors: &mut Errors) {
-    const FORM: &str = "desired format: https://host[/path]";
-    let Ok(uri) = text.parse::<::http::Uri>() else {
-        errors.required(path, &format!("url must be a valid URL: {text}; {FORM}"));
-        return;
-    };
-    if uri.scheme_str() != Some("https") {
-        let scheme = uri.scheme_str().unwrap_or_default();
-        errors.invalid(path, scheme, &format!("'https' is the only allowed URL scheme; {FORM}"));
-    }
-    if uri.host().unwrap_or_default().is_empty() {
-        errors.invalid(path, "", &format!("host must be specified; {FORM}"));
-    }
-    if let Some((user, _)) = uri.authority().and_then(|a| a.as_str().rsplit_once('@')) {
-        errors.invalid(path, user, "user information is not permitted in the URL");
-    }
-    if let Some((_, fragment)) = text.split_once('#') {
-        errors.invalid(path, fragment, "fragments are not permitted in the URL");
-    }
-    if let Some(query) = uri.query() {
-        errors.invalid(path, query, "query parameters are not permitted in the URL");
-    }
-}
-
-fn service(service: &Value, path: &Path, errors: &mut Errors) {
-    if str_at(service, "name").is_empty() {
-        errors.required(&path.field("name"), "service name is required");
-    }
-    if str_at(service, "namespace").is_empty() {
-        errors.required(&path.field("namespace"), "service namespace is required");
+fn service(service: &Value, words: bool, path: &Path, errors: &mut Errors) {
+    for field in ["name", "namespace"] {
+        if str_at(service, field).is_empty() {
+            let detail = if words { format!("service {field} is required") } else { String::new() };
+            errors.required(&path.field(field), &detail);
+        }
     }
     for message in i64_at(service, "port").map(validation::port_number).unwrap_or_default() {
         errors.invalid(
@@ -201,23 +180,26 @@ fn service(service: &Value, path: &Path, errors: &mut Errors) {
             &format!("port is not valid: {message}"),
         );
     }
-    let text = str_at(service, "path");
-    let here = path.field("path");
-    if !has(service, "path") || text == "/" {
+    service_path(str_at(service, "path"), &path.field("path"), errors);
+}
+
+fn service_path(text: &str, path: &Path, errors: &mut Errors) {
+    if matches!(text, "" | "/") {
         return;
     }
-    let Some(rest) = text.strip_prefix('/') else {
-        errors.invalid(&here, text, "must start with a '/'");
-        return;
-    };
-    let rest = rest.strip_suffix('/').unwrap_or(rest);
-    for (i, step) in rest.split('/').enumerate() {
+    if !text.starts_with('/') {
+        errors.invalid(path, text, "must start with a '/'");
+    }
+    // Upstream takes the first byte for the slash, whatever it is.
+    let rest = text.get(1..).unwrap_or_default();
+    let rest = if text == "//" { rest } else { rest.strip_suffix('/').unwrap_or(rest) };
+    for (i, step) in if text == "//" { vec![""] } else { rest.split('/').collect() }.iter().enumerate() {
         if step.is_empty() {
-            errors.invalid(&here, text, &format!("segment[{i}] may not be empty"));
+            errors.invalid(path, text, &format!("segment[{i}] may not be empty"));
             continue;
         }
         for message in validation::dns1123_subdomain(step) {
-            errors.invalid(&here, text, &format!("segment[{i}]: {message}"));
+            errors.invalid(path, text, &format!("segment[{i}]: {message}"));
         }
     }
 }

@@ -30,7 +30,7 @@ pub fn check(new: &Object, old: Option<&Object>, errors: &mut Errors) {
     }
     let here = path.field("webhookClientConfig");
     if has(webhook, "clientConfig") {
-        client_config(at(webhook, "clientConfig"), &here, errors);
+        client_config(at(webhook, "clientConfig"), true, &here, errors);
         bundle(new, old, &here.field("caBundle"), errors);
     } else {
         errors.required(&here, "required when strategy is set to Webhook");

@@ -33,10 +33,10 @@ fn storage_version(object: &Object) -> &str {
 /// Remembers that objects may have been kept in the version that is now the storage version.
 fn remember_storage_version(object: &mut Object) {
     let version = storage_version(object).to_owned();
-    let Some(status) = object_at(object, "status") else { return };
+    let Some(status) = object_at(object, "status").filter(|_| !version.is_empty()) else { return };
     default(status, "storedVersions", json!([]));
     let known = strings_at(status, "storedVersions").any(|v| v == version);
-    if let Some(list) = status["storedVersions"].as_array_mut().filter(|_| !known && !version.is_empty()) {
+    if let Some(list) = status["storedVersions"].as_array_mut().filter(|_| !known) {
         list.push(version.into());
     }
 }
@@ -55,7 +55,9 @@ impl Strategy for CustomResourceDefinitions {
         if let Some(names) = object_at(spec, "names") {
             let kind = str_at(names, "kind").to_owned();
             default_str(names, "singular", &kind.to_lowercase());
-            default_str(names, "listKind", &format!("{kind}List"));
+            if !kind.is_empty() {
+                default_str(names, "listKind", &format!("{kind}List"));
+            }
         }
     }
 
@@ -123,15 +125,10 @@ impl Strategy for CustomResourceDefinitions {
 /// All that holds for a definition, new or (with what it was) updated.
 fn check(object: &Object, old: Option<&Object>, errors: &mut Errors) {
     let (spec, path) = (&object["spec"], Path::root("spec"));
-    let wanted = format!("{}.{}", str_at(spec, "names.plural"), str_at(spec, "group"));
-    if name(object) != wanted {
-        let here = Path::root("metadata").field("name");
-        errors.invalid(&here, name(object), "must be spec.names.plural+\".\"+spec.group");
-    }
     group(spec, &path, errors);
     rules::one_of(spec, "scope", &["Cluster", "Namespaced"], &path, errors);
-    names::check(at(spec, "names"), &path.field("names"), errors);
     versions::check(spec, old.map(|old| &old["spec"]), &path, errors);
+    names::check(at(spec, "names"), &path.field("names"), errors);
     conversion::check(object, old, errors);
     names::check_accepted(
         at(object, "status.acceptedNames"),
@@ -160,7 +157,8 @@ fn stored_versions(object: &Object, errors: &mut Errors) {
     let known: Vec<&str> = list_at(object, "spec.versions").iter().map(|v| str_at(v, "name")).collect();
     let stored: Vec<&str> = strings_at(object, "status.storedVersions").collect();
     if stored.is_empty() {
-        errors.invalid(&path, json!(stored), "must have at least one stored version");
+        let shown = at(object, "status.storedVersions").clone();
+        errors.invalid(&path, shown, "must have at least one stored version");
         return;
     }
     let storage = storage_version(object);

@@ -35,11 +35,6 @@ fn mistakes() {
     let schema = "/spec/versions/0/schema/openAPIV3Schema";
     let at_schema = "spec.validation.openAPIV3Schema";
     for (pointer, value, want) in [
-        (
-            "/metadata/name".to_owned(),
-            json!("x"),
-            "metadata.name: Invalid value: \"x\": must be spec.names.plural+\".\"+spec.group".to_owned(),
-        ),
         ("/spec/scope".to_owned(), json!(""), "spec.scope: Required value".to_owned()),
         (
             format!("{schema}/type"),

@@ -33,10 +33,10 @@ pub fn check(spec: &Value, old: Option<&Value>, path: &Path, errors: &mut Errors
         deprecation(version, &here.index(i), errors);
     }
     if !unique {
-        errors.invalid(&here, versions, "must contain unique version names");
+        errors.invalid_as(&here, &shown(spec), "must contain unique version names");
     }
     if versions.iter().filter(|v| bool_at(v, "storage")).count() != 1 {
-        errors.invalid(&here, versions, "must have exactly one version marked as storage version");
+        errors.invalid_as(&here, &shown(spec), "must have exactly one version marked as storage version");
     }
     let has_status = |version: &Value| has(version, "subresources.status");
     let any_status = versions.iter().any(has_status);
@@ -50,6 +50,19 @@ pub fn check(spec: &Value, old: Option<&Value>, path: &Path, errors: &mut Errors
             check(version, path, errors)
         });
     }
+}
+
+/// The versions as upstream shows them: what all have alike, it has moved away from them.
+fn shown(spec: &Value) -> String {
+    let mut spec = spec.clone();
+    for field in ["schema", "subresources", "additionalPrinterColumns", "selectableFields"] {
+        let versions = list_at(&spec, "versions");
+        let all_alike = versions.windows(2).all(|pair| at(&pair[0], field) == at(&pair[1], field));
+        for version in each_mut(&mut spec, "versions").filter(|_| all_alike) {
+            remove(version, field);
+        }
+    }
+    rules::internal::list_shown(at(&spec, "versions"), rules::internal::DEFINITION_VERSIONS)
 }
 
 fn is_unchanged(version: &Value, old: Option<&Value>) -> bool {

@@ -5,7 +5,7 @@ use super::*;
 pub struct DaemonSets;
 
 /// Where apps/v1 keeps the old API's `templateGeneration`.
-const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
+pub(super) const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 
 const COUNTS: [&str; 7] = [
     "currentNumberScheduled",
@@ -38,6 +38,12 @@ impl Strategy for DaemonSets {
 
     fn defaults(&self, object: &mut Object) {
         workloads::template_defaults(object, workloads::TEMPLATE);
+        // The annotation is of whoever makes the DaemonSet, as in upstream, where it stands for a field.
+        if !has(object, "metadata.uid")
+            && let Some(annotations) = object_at(object, "metadata.annotations")
+        {
+            default_str(annotations, TEMPLATE_GENERATION, "0");
+        }
         let Some(spec) = object_at(object, "spec") else { return };
         default(spec, "revisionHistoryLimit", 10);
         let Some(strategy) = object_at(spec, "updateStrategy") else { return };
@@ -72,8 +78,11 @@ impl Strategy for DaemonSets {
         let errors = &mut Errors(errors);
         let path = Path::root("spec");
         let selector = at(object, "spec.selector");
+        let before = errors.0.len();
         rules::label_selector(selector, &path.field("selector"), errors);
-        workloads::template_is_selected(object, errors);
+        if errors.0.len() == before {
+            workloads::template_is_selected(object, errors);
+        }
         if !selector.is_null() && rules::selects_all(selector) {
             let detail = "empty selector is invalid for daemonset";
             errors.invalid(&path.field("selector"), selector.clone(), detail);
@@ -85,9 +94,9 @@ impl Strategy for DaemonSets {
         match str_at(strategy, "type") {
             "RollingUpdate" => rolling(at(strategy, "rollingUpdate"), &here.field("rollingUpdate"), errors),
             "OnDelete" => {}
-            kind => {
-                let shown = serde_json::json!({ "Type": kind, "RollingUpdate": Value::Null });
-                errors.0.push(FieldError::not_supported(here, &shown, &["RollingUpdate", "OnDelete"]));
+            _ => {
+                let shown = rules::internal::shown(strategy, rules::internal::ROLLING_STRATEGY);
+                errors.not_supported_as(&here, &shown, &["RollingUpdate", "OnDelete"]);
             }
         }
     }
@@ -142,7 +151,7 @@ fn rolling(rolling: &Value, path: &Path, errors: &mut Errors) {
         let value = at(rolling, field);
         rules::int_or_percent(value, &path.field(field), errors);
         rules::at_most_all(value, &path.field(field), errors);
-        zero[i] = value == 0 || rules::percent(value) == Some(0);
+        zero[i] = workloads::amount(value) == 0;
     }
     match zero {
         [true, true] => errors.required(&path.field("maxUnavailable"), "cannot be 0 when maxSurge is 0"),

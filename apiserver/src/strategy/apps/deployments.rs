@@ -17,7 +17,7 @@ const COLUMNS: &[Column] = &[
 
 impl Strategy for Deployments {
     fn warnings(&self, new: &Object, old: Option<&Object>) -> Vec<String> {
-        workloads::warnings(new, old, workloads::TEMPLATE)
+        workloads::named_warnings(new, old, workloads::TEMPLATE)
     }
 
     fn defaults(&self, object: &mut Object) {
@@ -53,10 +53,11 @@ impl Strategy for Deployments {
         let path = Path::root("spec");
         let fields = ["replicas", "minReadySeconds", "revisionHistoryLimit", "progressDeadlineSeconds"];
         workloads::non_negative(object, &fields, errors);
-        workloads::selector_of_template(object, "deployment", "invalid label selector", errors);
-        strategy(at(object, "spec.strategy"), &path.field("strategy"), errors);
         let template = at(object, workloads::TEMPLATE);
-        workloads::long_running_template(template, "ReplicaSet", &path.field("template"), errors);
+        if workloads::selector_of_template(object, "deployment", "invalid label selector", errors) {
+            workloads::long_running_template(template, "ReplicaSet", &path.field("template"), errors);
+        }
+        strategy(at(object, "spec.strategy"), &path.field("strategy"), errors);
         let deadline = i64_at(object, "spec.progressDeadlineSeconds");
         if let Some(seconds) = deadline.filter(|s| *s <= workloads::count(object, "spec.minReadySeconds")) {
             let here = path.field("progressDeadlineSeconds");
@@ -120,9 +121,9 @@ fn strategy(strategy: &Value, path: &Path, errors: &mut Errors) {
             workloads::rolling(at(strategy, "rollingUpdate"), &rolling, errors);
         }
         "RollingUpdate" => errors.required(&rolling, "this should be defaulted and never be nil"),
-        kind => {
-            let shown = json!({ "Type": kind, "RollingUpdate": Value::Null });
-            errors.0.push(FieldError::not_supported(path, &shown, &["Recreate", "RollingUpdate"]));
+        _ => {
+            let shown = rules::internal::shown(strategy, rules::internal::ROLLING_STRATEGY);
+            errors.not_supported_as(path, &shown, &["Recreate", "RollingUpdate"]);
         }
     }
 }

@@ -6,7 +6,7 @@ pub struct ReplicaSets;
 
 impl Strategy for ReplicaSets {
     fn warnings(&self, new: &Object, old: Option<&Object>) -> Vec<String> {
-        workloads::warnings(new, old, workloads::TEMPLATE)
+        workloads::named_warnings(new, old, workloads::TEMPLATE)
     }
 
     fn defaults(&self, object: &mut Object) {
@@ -23,14 +23,10 @@ impl Strategy for ReplicaSets {
     fn validate(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         let errors = &mut Errors(errors);
         workloads::non_negative(object, &["replicas", "minReadySeconds"], errors);
-        workloads::selector_of_template(object, "deployment", "invalid label selector", errors);
-        let template = at(object, workloads::TEMPLATE);
-        workloads::long_running_template(
-            template,
-            "ReplicaSet",
-            &Path::root("spec").field("template"),
-            errors,
-        );
+        let (template, path) = (at(object, workloads::TEMPLATE), Path::root("spec").field("template"));
+        if workloads::selector_of_template(object, "deployment", "invalid label selector", errors) {
+            workloads::long_running_template(template, "ReplicaSet", &path, errors);
+        }
     }
 
     fn validate_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {

@@ -51,32 +51,11 @@ impl Strategy for StatefulSets {
     }
 
     fn validate(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
-        let errors = &mut Errors(errors);
-        let path = Path::root("spec");
-        let spec = &object["spec"];
-        match str_at(spec, "podManagementPolicy") {
-            "" => errors.required(&path.field("podManagementPolicy"), ""),
-            "OrderedReady" | "Parallel" => {}
-            other => {
-                let detail = "must be 'OrderedReady' or 'Parallel'";
-                errors.invalid(&path.field("podManagementPolicy"), other, detail);
-            }
-        }
-        strategy(at(spec, "updateStrategy"), &path.field("updateStrategy"), errors);
-        for field in ["whenDeleted", "whenScaled"] {
-            let here = path.field("persistentVolumeClaimRetentionPolicy").field(field);
-            let policy = str_at(&spec["persistentVolumeClaimRetentionPolicy"], field);
-            if !matches!(policy, "Retain" | "Delete") {
-                errors.not_supported(&here, policy, &["Retain", "Delete"]);
-            }
-        }
-        workloads::non_negative(object, &["replicas", "minReadySeconds", "revisionHistoryLimit"], errors);
-        rules::non_negative_at(&spec["ordinals"], "start", &path.field("ordinals"), errors);
-        workloads::selector_of_template(object, "statefulset", "", errors);
-        let template = at(object, workloads::TEMPLATE);
-        let here = path.field("template");
-        workloads::template_metadata(template, &here, errors);
-        workloads::runs_on(template, "StatefulSet", &here, errors);
+        check(object, true, &mut Errors(errors));
+    }
+
+    fn validate_changed(&self, new: &Object, _old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
+        check(new, false, &mut Errors(errors));
     }
 
     fn validate_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
@@ -121,13 +100,64 @@ impl Strategy for StatefulSets {
     }
 }
 
+/// What the pods and claims are made of is judged only of a new one: older ones may have any, and must stay changeable.
+fn check(object: &Object, is_new: bool, errors: &mut Errors) {
+    let (path, spec) = (Path::root("spec"), &object["spec"]);
+    match str_at(spec, "podManagementPolicy") {
+        "" => errors.required(&path.field("podManagementPolicy"), ""),
+        "OrderedReady" | "Parallel" => {}
+        other => {
+            let detail = "must be 'OrderedReady' or 'Parallel'";
+            errors.invalid(&path.field("podManagementPolicy"), other, detail);
+        }
+    }
+    strategy(at(spec, "updateStrategy"), &path.field("updateStrategy"), errors);
+    for field in ["whenDeleted", "whenScaled"] {
+        let here = path.field("persistentVolumeClaimRetentionPolicy").field(field);
+        let policy = str_at(&spec["persistentVolumeClaimRetentionPolicy"], field);
+        if !matches!(policy, "Retain" | "Delete") {
+            errors.not_supported(&here, policy, &["Retain", "Delete"]);
+        }
+    }
+    workloads::non_negative(object, &["replicas", "minReadySeconds", "revisionHistoryLimit"], errors);
+    rules::non_negative_at(&spec["ordinals"], "start", &path.field("ordinals"), errors);
+    if is_new && !str_at(spec, "serviceName").is_empty() {
+        rules::label(str_at(spec, "serviceName"), &path.field("serviceName"), errors);
+    }
+    let readable = workloads::selector_of_template(object, "statefulset", "", errors);
+    template(spec, is_new, readable, &path, errors);
+}
+
+fn template(spec: &Value, is_new: bool, readable: bool, path: &Path, errors: &mut Errors) {
+    let (template, here) = (at(spec, "template"), path.field("template"));
+    if readable && is_new {
+        workloads::pod_template_with(template, &claimed(spec), &here, errors);
+    } else if readable {
+        workloads::template_metadata(template, &here, errors);
+    }
+    workloads::runs_on(template, "StatefulSet", &here, errors);
+    for (i, claim) in list_at(spec, "volumeClaimTemplates").iter().enumerate().filter(|_| is_new) {
+        let here = path.field("volumeClaimTemplates").index(i).field("spec");
+        crate::strategy::claims::spec(at(claim, "spec"), &here, errors);
+    }
+}
+
+/// The volumes that the pods get by the claims that are made for them.
+fn claimed(spec: &Value) -> Vec<Value> {
+    let claims = list_at(spec, "volumeClaimTemplates").iter();
+    claims
+        .map(|claim| json!({ "name": name(claim), "persistentVolumeClaim": { "claimName": name(claim) } }))
+        .collect()
+}
+
 fn strategy(strategy: &Value, path: &Path, errors: &mut Errors) {
     let (rolling, here) = (at(strategy, "rollingUpdate"), path.field("rollingUpdate"));
     match str_at(strategy, "type") {
         "" => errors.required(path, ""),
         "OnDelete" if !rolling.is_null() => {
             let detail = "only allowed for updateStrategy 'RollingUpdate'";
-            errors.invalid(&here, rolling.clone(), detail);
+            let shown = rules::internal::shown(rolling, rules::internal::ORDINAL_ROLLING);
+            errors.invalid_as(&here, &shown, detail);
         }
         "OnDelete" => {}
         "RollingUpdate" => {
@@ -139,9 +169,9 @@ fn strategy(strategy: &Value, path: &Path, errors: &mut Errors) {
             }
             rules::at_most_all(most, &here, errors);
         }
-        kind => {
-            let shown = json!({ "Type": kind, "RollingUpdate": Value::Null });
-            errors.invalid(path, shown, "must be 'RollingUpdate' or 'OnDelete'");
+        _ => {
+            let shown = rules::internal::shown(strategy, rules::internal::ORDINAL_STRATEGY);
+            errors.invalid_as(path, &shown, "must be 'RollingUpdate' or 'OnDelete'");
         }
     }
 }

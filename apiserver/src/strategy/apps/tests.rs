@@ -39,7 +39,8 @@ fn minimal_workloads_are_valid() {
         assert_eq!(errors(strategy, &json!({})), [""; 0]);
     }
     let claims = json!({ "spec": {
-        "volumeClaimTemplates": [{ "metadata": { "name": "data" }, "spec": {} }],
+        "volumeClaimTemplates": [{ "metadata": { "name": "data" }, "spec": { "accessModes": ["ReadWriteOnce"],
+            "resources": { "requests": { "storage": "1Gi" } } } }],
         "template": { "spec": { "containers": [{ "name": "c", "image": "i",
             "volumeMounts": [{ "name": "data", "mountPath": "/d" }] }] } } } });
     assert_eq!(errors(&StatefulSets, &claims), [""; 0]);
@@ -107,7 +108,7 @@ fn mistakes_of_the_others() {
         (
             &DaemonSets,
             update(json!({ "type": "X" })),
-            "spec.updateStrategy: Unsupported value: {\"RollingUpdate\":null,\"Type\":\"X\"}: supported values: \"RollingUpdate\", \"OnDelete\"",
+            "spec.updateStrategy: Unsupported value: {\"Type\":\"X\",\"RollingUpdate\":null}: supported values: \"RollingUpdate\", \"OnDelete\"",
         ),
         (
             &DaemonSets,
@@ -122,7 +123,7 @@ fn mistakes_of_the_others() {
         (
             &StatefulSets,
             update(json!({ "type": "OnDelete", "rollingUpdate": {} })),
-            "spec.updateStrategy.rollingUpdate: Invalid value: {}: only allowed for updateStrategy 'RollingUpdate'",
+            "spec.updateStrategy.rollingUpdate: Invalid value: {\"Partition\":0,\"MaxUnavailable\":null}: only allowed for updateStrategy 'RollingUpdate'",
         ),
         (
             &StatefulSets,
@@ -148,6 +149,25 @@ fn mistakes_of_the_others() {
     for (strategy, patch, expected) in cases {
         assert_eq!(errors(strategy, &patch), [expected], "{patch}");
     }
+}
+
+#[test]
+fn what_older_stateful_sets_are_made_of_may_stay_wrong() {
+    let odd = json!({ "spec": { "serviceName": "A.b", "volumeClaimTemplates": [{ "spec": {} }],
+        "template": { "spec": { "containers": [] } } } });
+    let old = object(&StatefulSets, &odd);
+    let mut errors = Vec::new();
+    StatefulSets.validate_changed(&old, &old, &World::default().env(), &mut errors);
+    assert_eq!(errors, []);
+    assert_eq!(self::errors(&StatefulSets, &odd).len(), 4);
+}
+
+#[test]
+fn a_daemon_set_is_counted_by_whoever_makes_it() {
+    let made = object(&DaemonSets, &json!({}));
+    assert_eq!(made["metadata"]["annotations"][daemonsets::TEMPLATE_GENERATION], "0");
+    let stored = object(&DaemonSets, &json!({ "metadata": { "uid": "u" } }));
+    assert!(!has(&stored, "metadata.annotations"));
 }
 
 #[test]

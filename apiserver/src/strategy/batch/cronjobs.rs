@@ -24,7 +24,7 @@ const COLUMNS: &[Column] = &[
 
 impl Strategy for CronJobs {
     fn warnings(&self, new: &Object, old: Option<&Object>) -> Vec<String> {
-        workloads::warnings(new, old, "spec.jobTemplate.spec.template")
+        workloads::named_warnings(new, old, "spec.jobTemplate.spec.template")
     }
 
     fn defaults(&self, object: &mut Object) {

@@ -20,7 +20,7 @@ const COLUMNS: &[Column] = &[
 
 impl Strategy for Jobs {
     fn warnings(&self, new: &Object, old: Option<&Object>) -> Vec<String> {
-        workloads::warnings(new, old, workloads::TEMPLATE)
+        workloads::named_warnings(new, old, workloads::TEMPLATE)
     }
 
     fn defaults(&self, object: &mut Object) {
@@ -50,6 +50,15 @@ impl Strategy for Jobs {
         if !bool_at(object, "spec.manualSelector") {
             generate_selector(object);
             labels_of_template(object);
+        }
+    }
+
+    /// A Job without labels of its own has all those of its template, the generated ones too.
+    fn complete_labels(&self, object: &mut Object, sent: &Value) {
+        let labels = at(object, "spec.template.metadata.labels").clone();
+        let none = sent.as_object().is_none_or(serde_json::Map::is_empty);
+        if let Some(metadata) = object_at(object, "metadata").filter(|_| none && labels.is_object()) {
+            set(metadata, "labels", labels);
         }
     }
 

@@ -42,6 +42,19 @@ fn a_job_selects_its_own_pods() {
 }
 
 #[test]
+fn a_job_without_labels_has_all_those_of_its_template() {
+    let labelled = json!({ "spec": { "template": { "metadata": { "labels": { "a": "b" } } } } });
+    for (sent, count) in [(Value::Null, 5), (json!({}), 5), (json!({ "a": "b" }), 1)] {
+        let mut object = job(&labelled);
+        if count == 1 {
+            object["metadata"]["labels"] = sent.clone();
+        }
+        Jobs.complete_labels(&mut object, &sent);
+        assert_eq!(object["metadata"]["labels"].as_object().unwrap().len(), count, "{sent}");
+    }
+}
+
+#[test]
 fn mistakes() {
     let always = job(&json!({ "spec": { "template": { "spec": { "restartPolicy": "Always" } } } }));
     assert_eq!(

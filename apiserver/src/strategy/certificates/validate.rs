@@ -65,7 +65,7 @@ pub(super) fn request(object: &Object, allowed: &Allowed, errors: &mut Errors) {
     let path = Path::root("spec");
     let sent = str_at(object, "spec.request");
     if let Err(error) = CertificateRequest::from_pem(&bytes(sent)) {
-        errors.invalid(&path.field("request"), sent, &error.to_string());
+        errors.invalid(&path.field("request"), at(object, "spec.request").clone(), &error.to_string());
     }
     usages(object, allowed, &path.field("usages"), errors);
     let signer = str_at(object, "spec.signerName");
@@ -116,7 +116,7 @@ fn usages(object: &Object, allowed: &Allowed, path: &Path, errors: &mut Errors) 
 /// `example.com/name` (upstream's `ValidateSignerName`).
 fn signer_name(signer: &str, path: &Path, errors: &mut Errors) {
     if signer.is_empty() {
-        errors.required(path, "");
+        return errors.required(path, "");
     }
     let parts: Vec<&str> = signer.split('/').collect();
     let [domain, name] = parts[..] else {

@@ -10,6 +10,13 @@ const OLD_CLASS: &str = "kubernetes.io/ingress.class";
 const CONTROLLER_MAX_BYTES: usize = 250;
 
 impl Strategy for Ingresses {
+    fn warnings(&self, new: &Object, old: Option<&Object>) -> Vec<String> {
+        if old.is_some() || at(new, "metadata.annotations").get(OLD_CLASS).is_none() {
+            return Vec::new();
+        }
+        vec![format!("annotation {OLD_CLASS:?} is deprecated, please use 'spec.ingressClassName' instead")]
+    }
+
     fn prepare_create(&self, object: &mut Object, _env: &Env) {
         set(object, "status", json!({ "loadBalancer": {} }));
     }
@@ -18,7 +25,11 @@ impl Strategy for Ingresses {
         let errors = &mut Errors(errors);
         let (spec, path) = (&object["spec"], Path::root("spec"));
         if list_at(spec, "rules").is_empty() && !has(spec, "defaultBackend") {
-            errors.invalid(&path, json!([]), "either `defaultBackend` or `rules` must be specified");
+            errors.invalid(
+                &path,
+                at(spec, "rules").clone(),
+                "either `defaultBackend` or `rules` must be specified",
+            );
         }
         if has(spec, "defaultBackend") {
             backend(at(spec, "defaultBackend"), &path.field("defaultBackend"), errors);
@@ -198,7 +209,7 @@ fn backend(backend: &Value, path: &Path, errors: &mut Errors) {
             let (service, here) = (at(backend, "service"), path.field("service"));
             match str_at(service, "name") {
                 "" => errors.required(&here.field("name"), ""),
-                name => rules::label_1035(name, &here.field("name"), errors),
+                name => rules::label(name, &here.field("name"), errors),
             }
             let (name, number) = (str_at(service, "port.name"), i64_at(service, "port.number").unwrap_or(0));
             match (name, number) {
@@ -227,9 +238,19 @@ impl Strategy for IngressClasses {
         }
         match controller {
             "" => errors.required(&path, ""),
-            _ => coracle_api::validation::domain_prefixed_path(controller)
-                .iter()
-                .for_each(|message| errors.invalid(&path, controller, message)),
+            _ => {
+                for message in coracle_api::validation::domain_prefixed_path(controller) {
+                    let parts = controller
+                        .split_once('/')
+                        .filter(|(host, rest)| !host.is_empty() && !rest.is_empty());
+                    let shown = match parts {
+                        Some((_, rest)) if message.starts_with("Invalid path") => rest,
+                        Some((host, _)) => host,
+                        None => controller,
+                    };
+                    errors.invalid(&path, shown, &message);
+                }
+            }
         }
         if has(object, "spec.parameters") {
             parameters(at(object, "spec.parameters"), &Path::root("spec").field("parameters"), errors);

@@ -16,7 +16,7 @@ fn ingresses() {
     );
     assert_eq!(
         errors(&Ingresses, json!({})),
-        ["spec: Invalid value: []: either `defaultBackend` or `rules` must be specified"]
+        ["spec: Invalid value: null: either `defaultBackend` or `rules` must be specified"]
     );
 }
 

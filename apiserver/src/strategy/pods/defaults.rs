@@ -1,6 +1,7 @@
 //! Defaults of pods and of pod templates (upstream's `SetDefaults_Pod*`).
 
 use super::super::value::*;
+use super::image_name::tag_and_digest;
 use super::volume_defaults;
 use coracle_api::Object;
 use serde_json::{Value, json};
@@ -93,15 +94,11 @@ fn http_get(action: &mut Value) {
     default_str(action, "scheme", "HTTP");
 }
 
-/// `Always` for the tag `latest`, which is also what an image without tag and digest has.
+/// `Always` for the tag `latest`, which is also what an image without tag and digest has; not for a name that nobody can
+/// read.
 pub fn pull_policy(image: &str) -> &'static str {
-    let (image, digest) = match image.split_once('@') {
-        Some((image, digest)) => (image, Some(digest)),
-        None => (image, None),
-    };
-    let last = image.rsplit('/').next().unwrap_or_default();
-    match (last.split_once(':'), digest) {
-        (Some((_, "latest")), _) | (None, None) => "Always",
+    match tag_and_digest(image) {
+        Some(("latest", _)) => "Always",
         _ => "IfNotPresent",
     }
 }
@@ -147,7 +144,8 @@ mod tests {
             ("host:5000/nginx", "Always"),
             ("host:5000/nginx:1", "IfNotPresent"),
             ("nginx@sha256:00", "IfNotPresent"),
-            ("nginx:latest@sha256:00", "Always"),
+            ("ko://github.com/a/b", "IfNotPresent"),
+            ("", "IfNotPresent"),
             ("nginx:1.2", "IfNotPresent"),
         ] {
             assert_eq!(pull_policy(image), policy, "{image}");

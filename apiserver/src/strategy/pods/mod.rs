@@ -1,6 +1,7 @@
 //! Pods.
 
 pub mod defaults;
+mod image_name;
 mod label_keys;
 mod qos;
 mod table;
@@ -88,8 +89,12 @@ impl Strategy for Pods {
     }
 
     fn warnings(&self, new: &Object, old: Option<&Object>) -> Vec<String> {
-        let known = old.is_some_and(|old| new["spec"] == old["spec"]);
-        if known { Vec::new() } else { warnings::of_pod(new, &Path::root("")) }
+        let Some(old) = old else {
+            let mut found = super::workloads::name_warnings(new, "the Pod's hostname");
+            found.extend(warnings::of_pod(new, &Path::root("")));
+            return found;
+        };
+        if new["spec"] == old["spec"] { Vec::new() } else { warnings::of_pod(new, &Path::root("")) }
     }
 
     fn validate_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {

@@ -78,9 +78,9 @@ fn ports_env_and_probes_are_checked() {
         &["spec.containers[0].env[0].name: Required value"],
     );
     check_container(
-        json!({ "env": [{ "name": "A", "valueFrom": { "fieldRef": { "fieldPath": "spec.hostname" } } }] }),
+        json!({ "env": [{ "name": "A", "valueFrom": { "fieldRef": { "fieldPath": "status.phase" } } }] }),
         &[
-            "spec.containers[0].env[0].valueFrom.fieldRef.fieldPath: Unsupported value: \"spec.hostname\": supported values: \"metadata.name\", \"metadata.namespace\", \"metadata.uid\", \"spec.nodeName\", \"spec.serviceAccountName\", \"status.hostIP\", \"status.hostIPs\", \"status.podIP\", \"status.podIPs\"",
+            "spec.containers[0].env[0].valueFrom.fieldRef.fieldPath: Unsupported value: \"status.phase\": supported values: \"metadata.name\", \"metadata.namespace\", \"metadata.uid\", \"spec.nodeName\", \"spec.serviceAccountName\", \"status.hostIP\", \"status.hostIPs\", \"status.podIP\", \"status.podIPs\"",
         ],
     );
     check_container(

@@ -88,6 +88,7 @@ pub fn of_pod(pod: &Value, root: &Path) -> Vec<String> {
         variables(container, &here, &mut notes);
         self::ports(container, &here, &mut ports, &mut notes);
     }
+    port_names(spec, &path, &mut notes);
     if i64_at(spec, "terminationGracePeriodSeconds").is_some_and(|seconds| seconds < 0) {
         let text = "must be >= 0; negative values are invalid and will be treated as 1";
         notes.add(&path.field("terminationGracePeriodSeconds"), text);
@@ -180,7 +181,8 @@ fn volumes(spec: &Value, path: &Path, notes: &mut Notes) {
     for (i, volume) in list_at(spec, "volumes").iter().enumerate() {
         for (kind, text) in DEAD_VOLUMES {
             if has(volume, kind) {
-                notes.add(&volumes.index(i).field(kind), text);
+                let shown = if kind == "storageos" { "storageOS" } else { kind };
+                notes.add(&volumes.index(i).field(shown), text);
             }
         }
         let claim = volumes.index(i).field("ephemeral").field("volumeClaimTemplate").field("spec");
@@ -270,6 +272,39 @@ fn variables(container: &Value, path: &Path, notes: &mut Notes) {
     }
 }
 
+/// A port as upstream prints the struct.
+fn port_shown(port: &Value) -> String {
+    let number = |field: &str| i64_at(port, field).unwrap_or(0);
+    let (name, protocol, ip) = (str_at(port, "name"), str_at(port, "protocol"), str_at(port, "hostIP"));
+    let (host, container) = (number("hostPort"), number("containerPort"));
+    format!("{{Name:{name} HostPort:{host} ContainerPort:{container} Protocol:{protocol} HostIP:{ip}}}")
+}
+
+/// Of the containers that run together, one name is one port: the first that has it.
+fn port_names(spec: &Value, path: &Path, notes: &mut Notes) {
+    let mut names: BTreeMap<&str, Path> = BTreeMap::new();
+    let sidecar = |container: &Value| str_at(container, "restartPolicy") == "Always";
+    for (list, all) in [("initContainers", false), ("containers", true)] {
+        for (i, container) in list_at(spec, list).iter().enumerate().filter(|(_, c)| all || sidecar(c)) {
+            for (j, port) in list_at(container, "ports").iter().enumerate() {
+                let (name, here) = (str_at(port, "name"), path.field(list).index(i).field("ports").index(j));
+                if name.is_empty() {
+                    continue;
+                }
+                match names.get(name) {
+                    Some(first) => {
+                        let text = format!(
+                            "duplicate port name {name:?} with {first}, services and probes that select ports by name will use {first}"
+                        );
+                        notes.add(&here, &text);
+                    }
+                    None => drop(names.insert(name, here)),
+                }
+            }
+        }
+    }
+}
+
 fn ports<'a>(
     container: &'a Value,
     path: &Path,
@@ -280,7 +315,7 @@ fn ports<'a>(
     for (i, port) in list_at(container, "ports").iter().enumerate() {
         let here = path.field("ports").index(i);
         if !str_at(port, "hostIP").is_empty() && host(port) == 0 {
-            notes.add(&here, &format!("hostIP set without hostPort: {port}"));
+            notes.add(&here, &format!("hostIP set without hostPort: {}", port_shown(port)));
         }
         let key = format!("{}/{}", i64_at(port, "containerPort").unwrap_or(0), str_at(port, "protocol"));
         let others = all.entry(key).or_default();
@@ -337,6 +372,24 @@ mod tests {
                 "spec.containers[0].ports[2]: overlapping port definition with spec.containers[0].ports[0]",
                 "spec.containers[0].ports[2]: overlapping port definition with spec.containers[0].ports[1]",
             ]
+        );
+    }
+
+    #[test]
+    fn names_of_ports_are_of_the_pod() {
+        let container = |name: &str, port: &str| json!({ "name": name, "ports": [{ "name": port, "containerPort": 1, "hostIP": "1.2.3.4" }] });
+        let mut sidecar = container("s", "a");
+        sidecar["restartPolicy"] = "Always".into();
+        let spec =
+            json!({ "initContainers": [container("i", "a"), sidecar], "containers": [container("c", "a")] });
+        let found = of(json!({ "spec": spec }));
+        assert_eq!(
+            found.last().unwrap(),
+            "spec.containers[0].ports[0]: duplicate port name \"a\" with spec.initContainers[1].ports[0], services and probes that select ports by name will use spec.initContainers[1].ports[0]"
+        );
+        assert_eq!(
+            found[0],
+            "spec.initContainers[0].ports[0]: hostIP set without hostPort: {Name:a HostPort:0 ContainerPort:1 Protocol: HostIP:1.2.3.4}"
         );
     }
 

@@ -2,6 +2,7 @@
 //! (`k8s.io/apimachinery/pkg/util/validation` and `pkg/apis/core/validation`).
 
 mod balancers;
+pub mod internal;
 mod names;
 mod quantity;
 mod selector;
@@ -27,6 +28,14 @@ pub fn one_of(object: &Value, field: &str, supported: &[&str], path: &Path, erro
 pub fn one_of_if_set(object: &Value, field: &str, supported: &[&str], path: &Path, errors: &mut Errors) {
     if !str_at(object, field).is_empty() {
         one_of(object, field, supported, path, errors);
+    }
+}
+
+/// As [`one_of_if_set`], of a field that upstream tells apart from an empty text: that is wrong too.
+pub fn one_of_if_there(object: &Value, field: &str, supported: &[&str], path: &Path, errors: &mut Errors) {
+    let value = str_at(object, field);
+    if has(object, field) && !supported.contains(&value) {
+        errors.not_supported(&path.field(field), value, supported);
     }
 }
 

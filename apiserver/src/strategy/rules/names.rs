@@ -20,11 +20,6 @@ pub fn subdomain(text: &str, path: &Path, errors: &mut Errors) {
     each(validation::dns1123_subdomain(text), text, path, errors);
 }
 
-/// An RFC 1035 label, as names of Services are.
-pub fn label_1035(text: &str, path: &Path, errors: &mut Errors) {
-    each(validation::dns1035_label(text), text, path, errors);
-}
-
 /// A name that can stand in a URL, and is there.
 pub fn path_segment(text: &str, path: &Path, errors: &mut Errors) {
     if text.is_empty() {

@@ -50,6 +50,14 @@ pub fn companions(
     Ok(difference(object, &before, &after, env))
 }
 
+/// What a new Service asks for and cannot have.
+pub fn refusals(service: &Object, env: &Env) -> Vec<FieldError> {
+    let (mut service, mut found) = (service.clone(), Vec::new());
+    // That nothing is left to give is for the allocation itself to say.
+    let _ = fill(&mut service, &Holding::default(), env, &mut Errors(&mut found));
+    found
+}
+
 fn holding(service: &Object) -> Holding {
     let mut held = Holding::default();
     if needs_cluster_ip(service) {
@@ -139,8 +147,11 @@ fn cluster_ip(
         let why = match text.parse::<Ipv4Addr>() {
             Ok(ip) if before.ips.contains(&ip) => continue,
             Ok(ip) if ranges.hold(ip) && !taken(ip) => continue,
-            Ok(ip) if ranges.hold(ip) => "provided IP is already allocated",
-            _ => "the provided network does not match the current range",
+            Ok(ip) if ranges.hold(ip) => "provided IP is already allocated".to_owned(),
+            _ => format!(
+                "the provided IP ({text}) is not in the valid range. The range of valid IPs is {}",
+                ranges.first()
+            ),
         };
         errors.invalid(&path, asked.clone(), &format!("failed to allocate IP {text}: {why}"));
     }

@@ -17,6 +17,20 @@ use serde_json::{Value, json};
 pub struct Services;
 
 impl Strategy for Services {
+    fn warnings(&self, new: &Object, _old: Option<&Object>) -> Vec<String> {
+        let external = kind(new) == "ExternalName";
+        let ips = external && !list_at(new, "spec.externalIPs").is_empty();
+        let named = !external && !str_at(new, "spec.externalName").is_empty();
+        [
+            ips.then_some("spec.externalIPs is ignored when spec.type is \"ExternalName\""),
+            named.then_some("spec.externalName is ignored when spec.type is not \"ExternalName\""),
+        ]
+        .into_iter()
+        .flatten()
+        .map(str::to_owned)
+        .collect()
+    }
+
     fn defaults(&self, object: &mut Object) {
         defaults::service(object);
     }
@@ -50,7 +64,23 @@ impl Strategy for Services {
     }
 
     fn validate(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
-        validate::service(object, &mut Errors(errors));
+        let first = validate::addresses(object);
+        if first.is_empty() {
+            validate::service(object, &mut Errors(errors));
+        } else {
+            *errors = first;
+        }
+    }
+
+    /// Upstream allocates before it validates: where it cannot, nothing else is said.
+    fn validate_create(&self, object: &Object, env: &Env, errors: &mut Vec<FieldError>) {
+        if errors.is_empty() || !validate::addresses(object).is_empty() {
+            return;
+        }
+        let refused = allocate::refusals(object, env);
+        if !refused.is_empty() {
+            *errors = refused;
+        }
     }
 
     fn validate_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {

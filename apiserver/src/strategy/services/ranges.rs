@@ -34,6 +34,11 @@ impl Ranges {
         self.0.iter().any(|range| range.contains(&ip) && ip != range.network() && ip != range.broadcast())
     }
 
+    /// The server's own range, or nothing where even that gives no addresses.
+    pub fn first(&self) -> String {
+        self.0.first().map(ToString::to_string).unwrap_or_default()
+    }
+
     pub fn free(&self, taken: impl Fn(Ipv4Addr) -> bool) -> Option<Ipv4Addr> {
         self.0.iter().find_map(|range| free_in(*range, &taken))
     }

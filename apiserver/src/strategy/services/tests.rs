@@ -102,7 +102,7 @@ fn chosen_addresses_are_checked() {
     let outside = create(&world, &json!({ "spec": { "clusterIP": "1.2.3.4" } })).err().unwrap();
     assert!(
         outside.ends_with(
-            "failed to allocate IP 1.2.3.4: the provided network does not match the current range"
+            "failed to allocate IP 1.2.3.4: the provided IP (1.2.3.4) is not in the valid range. The range of valid IPs is 10.43.0.0/16"
         )
     );
 }

@@ -6,19 +6,38 @@ use std::collections::HashSet;
 
 const FAMILIES: &[&str] = &["IPv4", "IPv6"];
 
+/// Of the addresses and their families, before anything else of the Service is looked at: what does not fit together,
+/// and then what this cluster cannot do. Upstream allocates the addresses next.
+pub fn addresses(object: &Object) -> Vec<FieldError> {
+    let mut found = Vec::new();
+    let (path, errors) = (Path::root("spec"), &mut Errors(&mut found));
+    if needs_cluster_ip(object) {
+        cluster_ips(object, &path, errors);
+        if errors.0.is_empty() {
+            single_stack(object, &path, errors);
+        }
+    }
+    found
+}
+
 pub fn service(object: &Object, errors: &mut Errors) {
     let (spec, path) = (&object["spec"], Path::root("spec"));
-    rules::one_of(spec, "type", &["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"], &path, errors);
-    rules::one_of(spec, "sessionAffinity", &["ClientIP", "None"], &path, errors);
-    rules::labels(at(spec, "selector"), &path.field("selector"), errors);
     let ports = list_at(spec, "ports");
     if ports.is_empty() && !is_headless(object) && kind(object) != "ExternalName" {
         errors.required(&path.field("ports"), "");
     }
-    self::ports(object, ports, &path.field("ports"), errors);
     by_type(object, &path, errors);
-    addresses(object, &path, errors);
+    self::ports(ports, &path.field("ports"), errors);
+    rules::labels(at(spec, "selector"), &path.field("selector"), errors);
+    rules::one_of(spec, "sessionAffinity", &["ClientIP", "None"], &path, errors);
     affinity(spec, &path, errors);
+    for (i, ip) in strings_at(spec, "externalIPs").enumerate() {
+        rules::ip(ip, &path.field("externalIPs").index(i), errors);
+        rules::not_special(ip, &path.field("externalIPs").index(i), errors);
+    }
+    rules::one_of(spec, "type", &["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"], &path, errors);
+    port_numbers(object, ports, &path.field("ports"), errors);
+    source_ranges(object, &path, errors);
     policies(object, &path, errors);
 }
 
@@ -47,8 +66,8 @@ fn by_type(object: &Object, path: &Path, errors: &mut Errors) {
     }
 }
 
-fn ports(object: &Object, ports: &[Value], path: &Path, errors: &mut Errors) {
-    let (mut names, mut pairs, mut node_ports) = (HashSet::new(), HashSet::new(), HashSet::new());
+fn ports(ports: &[Value], path: &Path, errors: &mut Errors) {
+    let mut names = HashSet::new();
     for (i, port) in ports.iter().enumerate() {
         let here = path.index(i);
         match str_at(port, "name") {
@@ -61,29 +80,43 @@ fn ports(object: &Object, ports: &[Value], path: &Path, errors: &mut Errors) {
                 }
             }
         }
-        let (number, protocol) = (i64_at(port, "port").unwrap_or(0), str_at(port, "protocol"));
-        rules::port(number, &here.field("port"), errors);
+        rules::port(i64_at(port, "port").unwrap_or(0), &here.field("port"), errors);
         rules::one_of(port, "protocol", &["SCTP", "TCP", "UDP"], &here, errors);
         rules::int_or_name_port(at(port, "targetPort"), &here.field("targetPort"), errors);
         if has(port, "appProtocol") {
             rules::qualified_name(str_at(port, "appProtocol"), &here.field("appProtocol"), errors);
         }
-        if !pairs.insert((protocol, number)) {
-            errors.duplicate(&here, json!({ "port": number, "protocol": protocol }));
+    }
+}
+
+/// No two ports are the same, here or at the nodes.
+fn port_numbers(object: &Object, ports: &[Value], path: &Path, errors: &mut Errors) {
+    let node_port = |port: &Value| i64_at(port, "nodePort").filter(|n| *n != 0);
+    if kind(object) == "ClusterIP" {
+        for (i, _) in ports.iter().enumerate().filter(|(_, port)| node_port(port).is_some()) {
+            let here = path.index(i).field("nodePort");
+            errors.forbidden(&here, "may not be used when `type` is 'ClusterIP'");
         }
-        let node_port = i64_at(port, "nodePort").unwrap_or(0);
-        if node_port != 0 {
-            if kind(object) == "ClusterIP" {
-                errors.forbidden(&here.field("nodePort"), "may not be used when `type` is 'ClusterIP'");
-            }
-            if !node_ports.insert((protocol, node_port)) {
-                errors.duplicate(&here.field("nodePort"), node_port);
-            }
+    }
+    let (mut pairs, mut node_ports) = (HashSet::new(), HashSet::new());
+    for (i, port) in ports.iter().enumerate() {
+        if let Some(number) = node_port(port)
+            && !node_ports.insert((str_at(port, "protocol"), number))
+        {
+            errors.duplicate(&path.index(i).field("nodePort"), number);
+        }
+    }
+    for (i, port) in ports.iter().enumerate() {
+        let (protocol, number) = (str_at(port, "protocol"), i64_at(port, "port").unwrap_or(0));
+        if !pairs.insert((protocol, number)) {
+            let pair = json!({ "port": number, "protocol": protocol });
+            let shown = rules::internal::shown(&pair, rules::internal::SERVICE_PORT);
+            errors.0.push(FieldError::duplicate_as(path.index(i), &shown));
         }
     }
 }
 
-fn addresses(object: &Object, path: &Path, errors: &mut Errors) {
+fn cluster_ips(object: &Object, path: &Path, errors: &mut Errors) {
     let spec = &object["spec"];
     let (ips, here) = (list_at(spec, "clusterIPs"), path.field("clusterIPs"));
     let single = str_at(spec, "clusterIP");
@@ -104,11 +137,6 @@ fn addresses(object: &Object, path: &Path, errors: &mut Errors) {
         }
     }
     of_families(spec, path, errors);
-    for (i, ip) in strings_at(spec, "externalIPs").enumerate() {
-        rules::ip(ip, &path.field("externalIPs").index(i), errors);
-        rules::not_special(ip, &path.field("externalIPs").index(i), errors);
-    }
-    source_ranges(object, path, errors);
     let mut seen = HashSet::new();
     for (i, family) in strings_at(spec, "ipFamilies").enumerate() {
         let here = path.field("ipFamilies").index(i);
@@ -118,9 +146,8 @@ fn addresses(object: &Object, path: &Path, errors: &mut Errors) {
             errors.duplicate(&here, family);
         }
     }
-    let policies = &["SingleStack", "PreferDualStack", "RequireDualStack"];
+    let policies = &["PreferDualStack", "RequireDualStack", "SingleStack"];
     rules::one_of_if_set(spec, "ipFamilyPolicy", policies, path, errors);
-    single_stack(object, path, errors);
 }
 
 /// One address of each family, in the order of the families.
@@ -165,9 +192,6 @@ fn source_ranges(object: &Object, path: &Path, errors: &mut Errors) {
 /// This cluster has IPv4 Service addresses only; a Service that has to have others is refused. A headless one without a
 /// selector names endpoints of its own, of any family.
 fn single_stack(object: &Object, path: &Path, errors: &mut Errors) {
-    if !needs_cluster_ip(object) {
-        return;
-    }
     if str_at(object, "spec.ipFamilyPolicy") == "SingleStack" {
         for (field, what) in [("clusterIPs", "cluster IPs"), ("ipFamilies", "IP families")] {
             if list_at(&object["spec"], field).len() == 2 {

@@ -25,9 +25,21 @@ impl Strategy for CsiDrivers {
         default(spec, "storageCapacity", false);
         default(spec, "requiresRepublish", false);
         default(spec, "seLinuxMount", false);
-        default_str(spec, "fsGroupPolicy", "ReadWriteOnceWithFSType");
+        default(spec, "fsGroupPolicy", "ReadWriteOnceWithFSType");
         if list_at(spec, "volumeLifecycleModes").is_empty() {
             set(spec, "volumeLifecycleModes", json!(["Persistent"]));
+        }
+    }
+
+    /// Only changes are counted: a new one has no generation.
+    fn prepare_create(&self, object: &mut Object, _env: &Env) {
+        remove(object, "metadata.generation");
+    }
+
+    fn prepare_update(&self, new: &mut Object, old: &Object, _env: &Env) {
+        let first = !has(old, "metadata.generation") && new.get("spec") != old.get("spec");
+        if let Some(metadata) = object_at(new, "metadata").filter(|_| first) {
+            set(metadata, "generation", 1);
         }
     }
 
@@ -42,7 +54,7 @@ impl Strategy for CsiDrivers {
             errors.invalid(&here, seconds, &detail);
         }
         let policies = &["File", "None", "ReadWriteOnceWithFSType"];
-        rules::one_of(&object["spec"], "fsGroupPolicy", policies, &path, errors);
+        rules::one_of_if_there(&object["spec"], "fsGroupPolicy", policies, &path, errors);
         for mode in strings_at(object, "spec.volumeLifecycleModes") {
             if !matches!(mode, "Persistent" | "Ephemeral") {
                 errors.not_supported(&path.field("volumeLifecycleModes"), mode, &["Persistent", "Ephemeral"]);

@@ -121,3 +121,18 @@ fn parameters_of_classes_have_limits() {
         ["parameters: Too long: may not be more than 262144 bytes"]
     );
 }
+
+#[test]
+fn a_driver_counts_changes_alone() {
+    let env = World::default();
+    let mut driver = json!({ "metadata": { "name": "a.b", "generation": 1 }, "spec": {} });
+    CsiDrivers.prepare_create(&mut driver, &env.env());
+    assert!(!has(&driver, "metadata.generation"));
+    let mut same = driver.clone();
+    CsiDrivers.prepare_update(&mut same, &driver, &env.env());
+    assert!(!has(&same, "metadata.generation"));
+    let mut changed = driver.clone();
+    changed["spec"]["requiresRepublish"] = true.into();
+    CsiDrivers.prepare_update(&mut changed, &driver, &env.env());
+    assert_eq!(changed["metadata"]["generation"], 1);
+}

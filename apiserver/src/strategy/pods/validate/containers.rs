@@ -58,12 +58,12 @@ fn one(container: &Value, kind: Kind, path: &Path, context: &Context, errors: &m
     if str_at(container, "image").is_empty() {
         errors.required(&path.field("image"), "");
     }
-    rules::one_of(container, "terminationMessagePolicy", &["FallbackToLogsOnError", "File"], path, errors);
-    rules::one_of(container, "imagePullPolicy", &["Always", "IfNotPresent", "Never"], path, errors);
+    rules::one_of(container, "terminationMessagePolicy", &["File", "FallbackToLogsOnError"], path, errors);
     restart_policy(container, kind, path, errors);
     ports(list_at(container, "ports"), &path.field("ports"), context, errors);
     env::all(container, path, errors);
     mounts::all(container, path, context, errors);
+    rules::one_of(container, "imagePullPolicy", &["Always", "IfNotPresent", "Never"], path, errors);
     let security = at(container, "securityContext");
     security::container(security, context.own_users, &path.field("securityContext"), errors);
     if let Some(found) = container.get("resources") {

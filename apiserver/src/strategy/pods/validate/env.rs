@@ -17,6 +17,23 @@ const ENV_FIELDS: &[&str] = &[
 ];
 const VOLUME_FIELDS: &[&str] =
     &["metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid"];
+/// What can be read of a pod at all.
+const CONVERTIBLE: &[&str] = &[
+    "metadata.annotations",
+    "metadata.labels",
+    "metadata.name",
+    "metadata.namespace",
+    "metadata.uid",
+    "spec.nodeName",
+    "spec.restartPolicy",
+    "spec.schedulerName",
+    "spec.serviceAccountName",
+    "status.hostIP",
+    "status.hostIPs",
+    "status.phase",
+    "status.podIP",
+    "status.podIPs",
+];
 const RESOURCES: &[&str] = &[
     "limits.cpu",
     "limits.ephemeral-storage",
@@ -90,6 +107,12 @@ fn field_ref(reference: &Value, path: &Path, supported: &[&str], errors: &mut Er
             "metadata.annotations" => rules::qualified_name(&key.to_lowercase(), path, errors),
             _ => rules::qualified_name(key, path, errors),
         }
+    } else if field.contains("['") && field.ends_with("']") {
+        let detail = format!("error converting fieldPath: field label does not support subscript: {field}");
+        errors.invalid(&path.field("fieldPath"), field, &detail);
+    } else if !CONVERTIBLE.contains(&field) {
+        let detail = format!("error converting fieldPath: field label not supported: {field}");
+        errors.invalid(&path.field("fieldPath"), field, &detail);
     } else if !supported.contains(&field) {
         errors.not_supported(&path.field("fieldPath"), field, supported);
     }

@@ -42,7 +42,13 @@ const SEARCHES_MAX_BYTES: usize = 2048;
 
 /// A spec of a pod or of a template; `path` is where it stands.
 pub fn pod_spec(spec: &Value, path: &Path, errors: &mut Errors) {
-    let volumes = volumes::all(list_at(spec, "volumes"), &path.field("volumes"), errors);
+    pod_spec_with(spec, &[], path, errors);
+}
+
+/// As [`pod_spec`], of pods that have these volumes too.
+pub fn pod_spec_with(spec: &Value, more: &[Value], path: &Path, errors: &mut Errors) {
+    let mut volumes = volumes::all(list_at(spec, "volumes"), &path.field("volumes"), errors);
+    volumes.extend(more.iter().map(|volume| (str_at(volume, "name"), volume)));
     let context = Context {
         volumes,
         host_network: bool_at(spec, "hostNetwork"),

@@ -24,7 +24,7 @@ pub fn all(container: &Value, path: &Path, context: &Context, errors: &mut Error
         apart((point, "mountPath"), devices, "devicePath", "as a path in volumeDevices", &here, errors);
         recursive(mount, &here, errors);
         sub_path(mount, &here, context, errors);
-        propagation(container, mount, &here, errors);
+        propagation(container, mount, &path.field("volumeMounts"), errors);
     }
     let (mut names, mut points) = (HashSet::new(), HashSet::new());
     for (i, device) in devices.iter().enumerate() {
@@ -111,6 +111,7 @@ fn sub_path(mount: &Value, path: &Path, context: &Context, errors: &mut Errors) 
     }
 }
 
+/// `path` is that of the list: upstream does not say which mount it is.
 fn propagation(container: &Value, mount: &Value, path: &Path, errors: &mut Errors) {
     let supported = &["Bidirectional", "HostToContainer", "None"];
     rules::one_of_if_set(mount, "mountPropagation", supported, path, errors);

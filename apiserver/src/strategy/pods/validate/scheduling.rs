@@ -81,6 +81,16 @@ pub fn node_selector(selector: &Value, path: &Path, errors: &mut Errors) {
     }
     for (i, term) in terms.iter().enumerate() {
         node_term(term, &path.index(i), errors);
+        label_values(term, &path.index(i).field("matchExpressions"), errors);
+    }
+}
+
+/// What a required term compares with can be the value of a label.
+fn label_values(term: &Value, path: &Path, errors: &mut Errors) {
+    for (i, requirement) in list_at(term, "matchExpressions").iter().enumerate() {
+        for (j, value) in strings_at(requirement, "values").enumerate() {
+            rules::label_value(value, &path.index(i).field("values").index(j), errors);
+        }
     }
 }
 
@@ -159,10 +169,11 @@ fn pod_term(term: &Value, path: &Path, errors: &mut Errors) {
     for (i, name) in strings_at(term, "namespaces").enumerate() {
         rules::label(name, &path.field("namespace").index(i), errors);
     }
-    match str_at(term, "topologyKey") {
-        "" => errors.required(&path.field("topologyKey"), "can not be empty"),
-        key => rules::qualified_name(key, &path.field("topologyKey"), errors),
+    let (key, here) = (str_at(term, "topologyKey"), path.field("topologyKey"));
+    if key.is_empty() {
+        errors.required(&here, "can not be empty");
     }
+    rules::qualified_name(key, &here, errors);
     label_keys(term, path, errors);
 }
 

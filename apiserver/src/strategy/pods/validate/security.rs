@@ -1,6 +1,6 @@
 //! Security contexts of pods and containers.
 
-use super::super::super::rules;
+use super::super::super::rules::{self, internal};
 use super::super::super::value::*;
 use super::os;
 use serde_json::Value;
@@ -63,13 +63,14 @@ pub fn container(context: &Value, own_users: bool, path: &Path, errors: &mut Err
     if at(context, "allowPrivilegeEscalation") != &Value::Bool(false) {
         return;
     }
+    let shown = || internal::shown(context, internal::SECURITY_CONTEXT);
     if bool_at(context, "privileged") {
         let detail = "cannot set `allowPrivilegeEscalation` to false and `privileged` to true";
-        errors.invalid(path, context.clone(), detail);
+        errors.invalid_as(path, &shown(), detail);
     }
     if strings_at(context, "capabilities.add").any(|c| c == "CAP_SYS_ADMIN") {
         let detail = "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN";
-        errors.invalid(path, context.clone(), detail);
+        errors.invalid_as(path, &shown(), detail);
     }
 }
 
@@ -91,10 +92,10 @@ fn profiles(context: &Value, path: &Path, errors: &mut Errors) {
         match str_at(profile, "type") {
             "" => errors.required(&here.field("type"), &format!("type is required when {field} is set")),
             kind if !PROFILES.contains(&kind) => errors.not_supported(&here.field("type"), kind, &PROFILES),
-            kind => {
-                local_profile(profile, what, kind == "Localhost", &here.field("localhostProfile"), errors)
-            }
+            _ => {}
         }
+        let local = str_at(profile, "type") == "Localhost";
+        local_profile(profile, what, local, &here.field("localhostProfile"), errors);
     }
 }
 
@@ -102,7 +103,11 @@ fn local_profile(profile: &Value, what: &str, is_local: bool, path: &Path, error
     let file = str_at(profile, "localhostProfile");
     if !is_local {
         if has(profile, "localhostProfile") {
-            errors.invalid(path, file, &format!("can only be set when {what} type is Localhost"));
+            let detail = format!("can only be set when {what} type is Localhost");
+            match what {
+                "seccomp" => errors.invalid_as(path, &internal::shown(profile, internal::PROFILE), &detail),
+                _ => errors.invalid(path, file, &detail),
+            }
         }
     } else if !has(profile, "localhostProfile") || (file.is_empty() && what == "AppArmor") {
         errors.required(path, &format!("must be set when {what} type is Localhost"));

@@ -9,21 +9,24 @@ use std::collections::{HashMap, HashSet};
 
 const MODE_RANGE: &str = "must be a number between 0 and 0777 (octal), both inclusive";
 
-/// Validates the volumes of a pod and returns them by their names.
+/// Validates the volumes of a pod and returns by their names those in which nothing is wrong: only these can be mounted.
 pub fn all<'a>(volumes: &'a [Value], path: &Path, errors: &mut Errors) -> HashMap<&'a str, &'a Value> {
     let mut names = HashMap::new();
     for (i, volume) in volumes.iter().enumerate() {
         let here = path.index(i);
-        let name = str_at(volume, "name");
+        let (name, before) = (str_at(volume, "name"), errors.0.len());
+        source(volume, &here, errors);
         if name.is_empty() {
             errors.required(&here.field("name"), "");
         } else {
             rules::label(name, &here.field("name"), errors);
-            if names.insert(name, volume).is_some() {
-                errors.duplicate(&here.field("name"), name);
-            }
         }
-        source(volume, &here, errors);
+        if names.contains_key(name) {
+            errors.duplicate(&here.field("name"), name);
+        }
+        if errors.0.len() == before {
+            names.insert(name, volume);
+        }
     }
     names
 }
