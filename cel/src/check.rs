@@ -17,8 +17,6 @@ pub struct Env {
     pub free_structures: bool,
     /// Whether `cel.bind` is there, which Kubernetes switches on for selectors of devices alone.
     bindings: bool,
-    /// Bytes, elements or entries of a value of unknown type at most, where that is less than a request can hold.
-    pub(crate) unknown_max: Option<u64>,
 }
 
 impl Env {
@@ -32,12 +30,6 @@ impl Env {
     #[must_use]
     pub fn with_bindings(self) -> Self {
         Self { bindings: true, ..self }
-    }
-
-    /// Values of unknown type have at most so many bytes, elements or entries; for the estimate of costs.
-    #[must_use]
-    pub fn with_unknown_of(self, most: u64) -> Self {
-        Self { unknown_max: Some(most), ..self }
     }
 
     #[must_use]

@@ -268,7 +268,7 @@ fn hostile_texts_end_in_errors() {
             let program = Program::compile(&source, &Env::default()).unwrap();
             let nothing: [(&str, Value<'_>); 0] = [];
             assert!(program.eval(&nothing, &mut Budget::of(1_000_000)).is_ok());
-            assert!(program.cost() < 1_000_000);
+            assert!(program.cost(crate::Sizes::default()) < 1_000_000);
         }
     };
     std::thread::Builder::new().stack_size(2 << 20).spawn(runs).unwrap().join().unwrap();
@@ -291,7 +291,9 @@ fn costs_are_upstreams() {
         ("1 + 1 == 2", 2),
         ("[1, 2]", 10),
         ("{'a': 1}", 30),
-        ("self.name.startsWith('x')", 3),
+        ("self.name.startsWith('x')", 2 + 1),
+        ("self.name.startsWith('0123456789a')", 2 + 2),
+        ("{'a': 1}.transformMapEntry(k, v, {v: k})", 30 + 31 + 2 + 32),
         ("self.name == 'abc'", 3),
         ("self.name + 'x'", 4),
         ("self.name.matches('^[0-9]+$')", 2 + 2 * 2),
@@ -371,7 +373,7 @@ fn mutated_texts_never_panic() {
         }
         let Ok(program) = Program::compile(&text, &env) else { continue };
         compiled += 1;
-        program.cost();
+        program.cost(crate::Sizes::default());
         let value = program.eval(&[("self", typed(&object, &Type::Dyn))], &mut Budget::of(10_000));
         let _ = value.map(|value| to_json(&value));
     }

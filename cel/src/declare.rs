@@ -46,10 +46,7 @@ pub fn escape(name: &str) -> Option<String> {
 }
 
 /// Bytes of the largest request; upstream's number, from which the largest list without a limit follows.
-const REQUEST_BYTES: u64 = 3 << 20;
-
-/// The names in a map. Upstream reckons with no length for them, and definitions everywhere are written for that.
-const KEY: Type = Type::String(Some(0));
+pub(crate) const REQUEST_BYTES: u64 = 3 << 20;
 
 /// The type of values of a schema. `root` is an object of its own, of whose metadata rules see the names.
 pub fn declare(schema: &Structural, root: bool) -> Type {
@@ -62,7 +59,7 @@ pub fn most_in_a_request(schema: &Structural) -> u64 {
 }
 
 /// The fewest bytes that a value takes as JSON, by upstream's reckoning.
-fn smallest(schema: &Structural) -> u64 {
+pub(crate) fn smallest(schema: &Structural) -> u64 {
     match schema.kind {
         _ if schema.int_or_string => 1,
         Some(JsonType::Boolean) => 4,
@@ -110,7 +107,7 @@ fn object_type(schema: &Structural, resource: bool, name: &str) -> Option<Type> 
             Some((of, value)) => {
                 // Two quotes, a colon, a comma, and the shortest names there are.
                 let most = words.max_properties.unwrap_or((REQUEST_BYTES - 2) / (smallest(of) + 6));
-                Type::Map(Arc::new(MapType { key: KEY, value, max_properties: Some(most) }))
+                Type::Map(Arc::new(MapType { key: Type::STRING, value, max_properties: Some(most) }))
             }
             None => structure(schema, resource, name),
         },

@@ -16,9 +16,11 @@ pub const STRUCTURE: u64 = 40;
 pub const ROUND_ALL: u64 = 3;
 pub const ROUND_EXISTS: u64 = 4;
 pub const ROUND_ONE: u64 = 1;
-/// What a macro spends to add to its result: the list of one element that it joins to a list, an entry put into a map.
+/// What a macro spends to add to its result: the list of one element that it joins to a list, an entry put into a map
+/// under its key, a map of one entry.
 pub const ADD_ELEMENT: u64 = LIST + 2;
 pub const ADD_ENTRY: u64 = 3;
+pub const MERGE_ENTRY: u64 = 2;
 
 /// How much may still be spent. One budget can serve several expressions.
 #[derive(Clone, Copy, Debug)]
@@ -325,7 +327,11 @@ impl<'a> Run<'a, '_> {
             {
                 continue;
             }
-            self.budget.spend(if fold.kind == FoldKind::List { ADD_ELEMENT } else { ADD_ENTRY })?;
+            self.budget.spend(match fold.kind {
+                FoldKind::List => ADD_ELEMENT,
+                FoldKind::MapEntry => MERGE_ENTRY,
+                _ => ADD_ENTRY,
+            })?;
             let key = round[0].1.clone();
             let value = self.with(round, &fold.body)?;
             match (fold.kind, value) {

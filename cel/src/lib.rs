@@ -24,6 +24,7 @@ mod lexer;
 mod macros;
 mod parser;
 pub mod rules;
+pub mod sizes;
 pub mod types;
 pub mod value;
 
@@ -39,7 +40,7 @@ use functions::Known;
 
 pub use check::Env;
 pub use error::{EvalError, Issues};
-pub use estimate::largest;
+pub use estimate::Sizes;
 pub use eval::{Budget, Variables, lazy, list_of};
 pub use types::{Field, ListKind, ListType, MapType, ObjectType, Type};
 pub use value::{External, Fields, List, Map, Value, to_json, typed};
@@ -51,7 +52,6 @@ pub struct Program {
     expr: Expr,
     types: Vec<Type>,
     functions: Vec<Option<&'static Known>>,
-    unknown_max: Option<u64>,
 }
 
 impl Program {
@@ -64,7 +64,7 @@ impl Program {
         let types = check::check(&expr, nodes, env).map_err(|errors| Issues::of(source, &errors))?;
         let mut functions = vec![None; nodes];
         resolve(&expr, &mut functions);
-        Ok(Self { source: source.to_owned(), expr, types, functions, unknown_max: env.unknown_max })
+        Ok(Self { source: source.to_owned(), expr, types, functions })
     }
 
     pub fn source(&self) -> &str {
@@ -95,9 +95,9 @@ impl Program {
         found
     }
 
-    /// What one run can cost at most, by the limits of the variables' types.
-    pub fn cost(&self) -> u64 {
-        estimate::Estimate::new(&self.types, &self.functions, self.unknown_max).of(&self.expr).cost
+    /// What one run can cost at most, with variables of these sizes.
+    pub fn cost<'s>(&'s self, sizes: Sizes<'s>) -> u64 {
+        estimate::Estimate::new(&self.types, &self.functions, sizes).cost(&self.expr)
     }
 
     /// # Errors

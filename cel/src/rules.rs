@@ -4,7 +4,9 @@ use crate::Program;
 use crate::check::Env;
 use crate::declare::{declare, most_in_a_request};
 use crate::error::EvalError;
+use crate::estimate::Sizes;
 use crate::eval::Budget;
+use crate::sizes::Shape;
 use crate::types::Type;
 use crate::value::{Value, typed};
 use coracle_api::FieldError;
@@ -124,6 +126,13 @@ struct Place {
     apart: Option<String>,
 }
 
+/// What bounds the cost of a rule: how often it can run, and on what.
+#[derive(Clone, Copy)]
+struct Bounds<'s> {
+    times: u64,
+    sizes: Sizes<'s>,
+}
+
 impl Place {
     /// Below a list or a map of at most `most` elements.
     fn within(&self, most: Option<u64>) -> Self {
@@ -169,11 +178,13 @@ impl Compiler {
 
     fn own(&mut self, schema: &Structural, of: &Type, path: &str, place: &Place) -> Vec<Compiled> {
         let times = place.count.unwrap_or_else(|| most_in_a_request(schema));
+        let shape = self.judge.is_some().then(|| Shape::of(schema));
+        let sizes = Sizes { variables: shape.as_ref(), anywhere: true };
         let rules = schema.rules.iter().enumerate();
         rules
             .filter_map(|(index, rule)| {
                 let here = format!("{path}.x-kubernetes-validations[{index}]");
-                self.rule(rule, of, &here, times, place.apart.as_deref())
+                self.rule(rule, of, &here, Bounds { times, sizes }, place.apart.as_deref())
             })
             .collect()
     }
@@ -183,7 +194,7 @@ impl Compiler {
         rule: &Rule,
         of: &Type,
         path: &str,
-        times: u64,
+        bounds: Bounds<'_>,
         apart: Option<&str>,
     ) -> Option<Compiled> {
         let old = if rule.optional_old_self { Type::optional(of.clone()) } else { of.clone() };
@@ -197,10 +208,10 @@ impl Compiler {
             }
         };
         if let Some(check) = &check {
-            let cost = || check.cost().saturating_mul(times);
+            let cost = || check.cost(bounds.sizes).saturating_mul(bounds.times);
             self.judge_cost(&at_rule, "estimated rule cost", cost);
         }
-        let message = self.message(rule, &env, path);
+        let message = self.message(rule, &env, path, bounds.sizes);
         let check = check?;
         let mentions = check.mentions("oldSelf");
         if let (true, Some(list)) = (mentions, apart) {
@@ -219,7 +230,7 @@ impl Compiler {
         Some(Compiled { rule: rule.clone(), check, message, transition: mentions })
     }
 
-    fn message(&mut self, rule: &Rule, env: &Env, path: &str) -> Option<Program> {
+    fn message(&mut self, rule: &Rule, env: &Env, path: &str, sizes: Sizes<'_>) -> Option<Program> {
         let source = rule.message_expression.trim();
         if source.is_empty() {
             return None;
@@ -227,7 +238,7 @@ impl Compiler {
         let here = format!("{path}.messageExpression");
         match program(source, env, &Type::STRING) {
             Ok(message) => {
-                self.judge_cost(&here, "estimated messageExpression cost", || message.cost());
+                self.judge_cost(&here, "estimated messageExpression cost", || message.cost(sizes));
                 Some(message)
             }
             Err(detail) => {

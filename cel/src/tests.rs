@@ -218,14 +218,6 @@ fn sets_are_equal_in_any_order() {
 }
 
 #[test]
-fn limits_bound_the_estimate() {
-    let cost = |source: &str| Program::compile(source, &schema()).unwrap().cost();
-    assert!(cost("self.names.all(x, x.startsWith('a'))") < 200);
-    assert!(cost("self.free.all(x, self.free.all(y, x == y))") > 10_000_000);
-    assert!(cost("self.name.matches('^a+$')") < 100);
-}
-
-#[test]
 fn a_run_ends_where_its_budget_does() {
     let program = Program::compile("[1, 2, 3].all(x, [1, 2, 3].all(y, x + y > 0))", &Env::default()).unwrap();
     let nothing: [(&str, Value<'_>); 0] = [];

@@ -45,6 +45,10 @@ pub(crate) fn document(body: &[u8]) -> Result<(Value, Vec<String>), String> {
 fn read(text: &str, duplicate_keys: DuplicateKeyPolicy) -> Result<Value, Error> {
     let options: Options = serde_saphyr::options! {
         duplicate_keys: duplicate_keys,
+        // `0755` is what a file's mode is, as in YAML 1.1, which upstream reads.
+        legacy_octal_numbers: true,
+        // Nobody asks for them, and a long run of them would be refused.
+        emit_comments: false,
         alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: ALIASED_NODES },
         budget: serde_saphyr::budget! {
             // The text itself has no more than its own size, so that whatever is beyond stands there by aliases.
@@ -121,6 +125,29 @@ mod tests {
         assert_eq!(document(laughs(2).as_bytes()).unwrap().0["l2"][9][9][9], "lol");
         let merged = "base: &b {a: 1}\nmore: {<<: *b, c: 2}\n";
         assert_eq!(document(merged.as_bytes()).unwrap().0["more"]["a"], 1);
+    }
+
+    #[test]
+    fn numbers_are_those_of_yaml_1_1() {
+        for (text, wanted) in [
+            ("0400", 256),
+            ("0755", 493),
+            ("-010", -8),
+            ("0o14", 12),
+            ("0x1F", 31),
+            ("0b11", 3),
+            ("1_000", 1000),
+        ] {
+            let (value, _) = document(format!("mode: {text}\n").as_bytes()).unwrap();
+            assert_eq!(value["mode"], wanted, "{text}");
+        }
+        assert_eq!(document(b"mode: '0400'\n").unwrap().0["mode"], "0400");
+    }
+
+    #[test]
+    fn comments_may_be_as_many_as_they_like() {
+        let text = format!("{}a: 1\n{}", "# a line\n".repeat(5_000), "  # another\n".repeat(5_000));
+        assert_eq!(document(text.as_bytes()).unwrap().0["a"], 1);
     }
 
     #[test]

@@ -41,6 +41,8 @@ pub enum Cost {
     Traverse,
     /// Twice that: what is found is made anew.
     Rewrite,
+    /// A tenth of the size of the second argument, which text begins or ends with.
+    Affix,
     /// A tenth of the sizes of both: text is put together.
     Concat,
     /// A tenth of the smaller size: what is compared ends there.
@@ -76,6 +78,7 @@ impl Cost {
         match self {
             Self::Flat => 1,
             Self::Traverse => tenth(at(0)),
+            Self::Affix => tenth(at(1)),
             Self::Rewrite => at(0).saturating_mul(2).div_ceil(10),
             Self::Concat => tenth(at(0).saturating_add(at(1))),
             Self::Smaller => tenth(at(0).min(at(1))),

@@ -18,13 +18,13 @@ pub const FUNCTIONS: &[Function] = &[
         name: "startsWith",
         signatures: &["string.startsWith(string): bool"],
         run: |args| Ok(Value::Bool(text(&args[0])?.starts_with(text(&args[1])?))),
-        cost: Cost::Traverse,
+        cost: Cost::Affix,
     },
     Function {
         name: "endsWith",
         signatures: &["string.endsWith(string): bool"],
         run: |args| Ok(Value::Bool(text(&args[0])?.ends_with(text(&args[1])?))),
-        cost: Cost::Traverse,
+        cost: Cost::Affix,
     },
     Function {
         name: "matches",

@@ -30,7 +30,7 @@ pub const FUNCTIONS: &[Function] = &[
         name: "isURL",
         signatures: &["isURL(string): bool"],
         run: |args| Ok(Value::Bool(Url::parse(text(&args[0])?).is_some())),
-        cost: Cost::Traverse,
+        cost: Cost::Flat,
     },
     Function {
         name: "getScheme",
