@@ -152,6 +152,20 @@ fn keys_of_maps_cost_what_upstream_says() {
     assert!(judged(&map(10_000_000))[0].contains("estimated rule cost exceeds budget by factor of"));
 }
 
+/// Upstream knows no bound of the text that a number is written as, and definitions say `format` for that.
+#[test]
+fn messages_are_put_together_by_format() {
+    let message = |expression: &str| {
+        judged(&integers(json!([{ "rule": "self.min <= self.max", "messageExpression": expression }])))
+    };
+    assert_eq!(message("'min is %d'.format([self.min])"), [""; 0]);
+    let refused = message("'min is ' + string(self.min)");
+    assert!(
+        refused[0].contains("estimated messageExpression cost exceeds budget by factor of more than 100x")
+    );
+    assert!(refused[1].contains("contributed to estimated rule cost total"), "{refused:?}");
+}
+
 #[test]
 fn what_has_no_schema_cannot_be_spoken_of() {
     let object = json!({ "type": "object", "x-kubernetes-validations": [{ "rule": "self.raw.x == 1" }],

@@ -2,7 +2,8 @@
 //! `coracle-cel`, which includes this file.
 
 use coracle_cel::declare::declare;
-use coracle_cel::{Budget, Env, Program, Type, Value, to_json, typed};
+use coracle_cel::sizes::Shape;
+use coracle_cel::{Budget, Env, Program, Sizes, Type, Value, to_json, typed};
 use serde_json::json;
 
 /// More than any rule may cost.
@@ -27,7 +28,10 @@ fn object() -> serde_json::Value {
 /// Text that is an expression has a type, a finite estimate of its cost and, twice, the same outcome.
 pub fn cel(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
-    let of = declare(&coracle_api::structural::parse(&schema()), false);
+    let schema = coracle_api::structural::parse(&schema());
+    let of = declare(&schema, false);
+    let shape = Shape::of(&schema);
+    let sizes = Sizes { variables: Some(&shape), anywhere: true };
     for of in [of, Type::Dyn] {
         let env = Env::default().variable("self", of.clone()).variable("oldSelf", of.clone());
         let program = match Program::compile(&text, &env) {
@@ -37,7 +41,7 @@ pub fn cel(bytes: &[u8]) {
                 continue;
             }
         };
-        let _ = (program.cost(), program.result().to_string(), program.mentions("self"));
+        let _ = (program.cost(sizes), program.result().to_string(), program.mentions("self"));
         let object = object();
         let run = || {
             let variables = [("self", typed(&object, &of)), ("oldSelf", typed(&object, &of))];

@@ -87,7 +87,7 @@ async fn rules() {
         "x-kubernetes-validations": [
             { "rule": "self.min <= self.max", "message": "min must not be above max" },
             { "rule": "!has(self.mode) || self.mode != 'odd' || self.max % 2 == 1",
-                "messageExpression": "'max is ' + string(self.max)", "reason": "FieldValueForbidden", "fieldPath": ".max" }],
+                "messageExpression": "'max is %d'.format([self.max])", "reason": "FieldValueForbidden", "fieldPath": ".max" }],
         "properties": {
             "min": { "type": "integer" }, "max": { "type": "integer" }, "mode": { "type": "string", "maxLength": 10,
                 "x-kubernetes-validations": [{ "rule": "self == oldSelf", "message": "mode is immutable" }] },

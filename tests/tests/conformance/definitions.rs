@@ -351,7 +351,7 @@ fn rules(rest: &Rest, ns: &str) {
         },
         "x-kubernetes-validations": [{
             "rule": "self.min <= self.max",
-            "messageExpression": "'min ' + string(self.min) + ' over max ' + string(self.max)",
+            "messageExpression": "'min %d over max %d'.format([self.min, self.max])",
             "fieldPath": ".min",
             "reason": "FieldValueInvalid",
         }],

@@ -27,7 +27,7 @@ use serde_json::json;
 #[kube(printcolumn(name = "Soil", type_ = "string", json_path = ".spec.soil.kind", priority = 1))]
 #[kube(validation = Rule::new("size(self.metadata.name) <= 20").message("the name is too long for its sign"))]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = Rule::new("self.beds <= self.maxBeds").message(Message::Expression("'at most ' + string(self.maxBeds) + ' beds'".into())))]
+#[x_kube(validation = Rule::new("self.beds <= self.maxBeds").message(Message::Expression("'at most %d beds'.format([self.maxBeds])".into())))]
 pub struct GardenSpec {
     /// Whose it is.
     #[schemars(length(min = 1, max = 40))]
