@@ -28,7 +28,7 @@ async fn ranges_widen_allocation_and_stay_while_their_addresses_are_in_use() {
     assert_eq!(ready(&own.await), Some("True"));
 
     let refused = services.create(&post, &service("a", "10.200.0.3")).await.unwrap_err().to_string();
-    assert!(refused.contains("the provided network does not match the current range"), "{refused}");
+    assert!(refused.contains("(10.200.0.3) is not in the valid range. The range of valid IPs is 10.43.0.0/16"), "{refused}");
     world
         .create(&ranges, json!({ "metadata": { "name": "more" }, "spec": { "cidrs": ["10.200.0.0/24"] } }))
         .await;
@@ -41,7 +41,7 @@ async fn ranges_widen_allocation_and_stay_while_their_addresses_are_in_use() {
     ranges.delete("more", &DeleteParams::default()).await.unwrap();
     until_object("in use", &ranges, "more", |r| ready(r) == Some("False")).await;
     let refused = services.create(&post, &service("b", "10.200.0.4")).await.unwrap_err().to_string();
-    assert!(refused.contains("does not match the current range"), "gives no more: {refused}");
+    assert!(refused.contains("(10.200.0.4) is not in the valid range"), "gives no more: {refused}");
     services.delete("a", &DeleteParams::default()).await.unwrap();
     until_gone("the range", &ranges, "more").await;
     assert!(addresses.get_opt("10.200.0.3").await.unwrap().is_none());
