@@ -28,7 +28,10 @@ async fn ranges_widen_allocation_and_stay_while_their_addresses_are_in_use() {
     assert_eq!(ready(&own.await), Some("True"));
 
     let refused = services.create(&post, &service("a", "10.200.0.3")).await.unwrap_err().to_string();
-    assert!(refused.contains("(10.200.0.3) is not in the valid range. The range of valid IPs is 10.43.0.0/16"), "{refused}");
+    assert!(
+        refused.contains("(10.200.0.3) is not in the valid range. The range of valid IPs is 10.43.0.0/16"),
+        "{refused}"
+    );
     world
         .create(&ranges, json!({ "metadata": { "name": "more" }, "spec": { "cidrs": ["10.200.0.0/24"] } }))
         .await;
