@@ -237,12 +237,13 @@ fn status(rest: &Rest, sample: &Sample, one: &str) {
     }
 }
 
-/// `whole` has everything that `part` has.
+/// `whole` has everything that `part` has; what is empty may be left out.
 #[track_caller]
 fn contains(whole: &Value, part: &Value) {
     match part {
         Value::Object(fields) => fields.iter().for_each(|(name, value)| contains(&whole[name], value)),
         Value::Array(items) => items.iter().enumerate().for_each(|(n, item)| contains(&whole[n], item)),
+        Value::String(text) if text.is_empty() && whole.is_null() => {}
         _ => assert_eq!(whole, part),
     }
 }
