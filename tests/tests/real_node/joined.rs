@@ -37,13 +37,10 @@ fn joins(shell: &Shell, second: &mut Second) {
     let token = words.nth(1).expect("the token");
     second.start(flags);
     shell.within(LOST, &ready(NAME), |status| status == "True");
-    shell.says(
-        &format!(
-            "stat -c %a {0}/kubelet-client.pem {0}/kubelet-serving.pem {0}/kube-proxy.pem {0}",
-            second.data("pki").display()
-        ),
-        "600\n600\n600\n700",
-    );
+    // The serving certificate waits until the server has met the node at its addresses: it may come after Ready.
+    let pki = second.data("pki");
+    let files = "kubelet-client.pem kubelet-serving.pem kube-proxy.pem .";
+    shell.until(&format!("cd {} && stat -c %a {files}", pki.display()), "600\n600\n600\n700");
     shell.ok(&format!("coracle token delete {token}"));
     let own =
         format!("kubectl get node {NAME} -o jsonpath='{{.status.addresses[0].address}} {{.spec.podCIDR}}'");
