@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1::{Namespace, Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::Api;
 use kube::api::PostParams;
+use nix::sys::socket::{setsockopt, sockopt};
 use socket2::{Domain, Socket, Type};
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -20,6 +21,8 @@ use tokio::sync::Notify;
 
 /// Connections that wait to be accepted: tokio's own number.
 const BACKLOG: i32 = 1024;
+/// Bytes of datagrams that wait to be read, the kernel's own of each with them: some 2,700 questions.
+const UDP_QUEUE: usize = 2 << 20;
 
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -122,6 +125,9 @@ fn bind(address: SocketAddr, kind: Type) -> std::io::Result<Socket> {
     if kind == Type::STREAM {
         // A server that was restarted need not wait for connections of the one before.
         socket.set_reuse_address(true)?;
+    } else if setsockopt(&socket, sockopt::RcvBufForce, &UDP_QUEUE).is_err() {
+        // Without the right to pass over the machine's limit it is what that allows.
+        socket.set_recv_buffer_size(UDP_QUEUE)?;
     }
     match address {
         SocketAddr::V4(_) => socket.set_freebind_v4(true)?,

@@ -5,6 +5,8 @@
 
 use crate::forward::Forwarder;
 use crate::pace::Pace;
+use crate::socket_filter;
+use crate::thinning::Thinning;
 use crate::wire::{self, Reply};
 use crate::zone::{Directory, Zone};
 use coracle_listen::{Activity, Limits, Places, Turns};
@@ -12,12 +14,14 @@ use hickory_proto::op::{Message, Query, ResponseCode};
 use hickory_proto::rr::{Name, RecordType};
 use ipnet::IpNet;
 use parking_lot::{Mutex, RwLock};
+use socket2::SockRef;
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
+use tokio::time::MissedTickBehavior;
 
 /// Longest question over UDP that is read.
 const LARGEST_QUESTION: usize = 4096;
@@ -25,8 +29,10 @@ const LARGEST_QUESTION: usize = 4096;
 /// resolvers. Each is a socket.
 const OUTSIDE: (usize, usize) = (1024, 128);
 /// Questions over UDP that a client may ask in a second. A busy node asks some hundreds; a loop in a pod asks as many as
-/// it gets answers to, and would keep the socket's queue full.
+/// it gets answers to, and would keep the socket's queue full: from then on it is thinned out before the queue.
 const A_SECOND: u32 = 5_000;
+/// How often the rate of those who asked too much is measured.
+const MEASURE_INTERVAL: Duration = Duration::from_millis(100);
 /// What a question by address costs of that: all Services are looked through for it.
 const COST_OF_ADDRESS: u32 = 25;
 /// TCP connections at once. When they are all taken, the oldest goes of the client that has most.
@@ -51,6 +57,8 @@ pub struct Server<D> {
     outside: Arc<Turns<IpAddr>>,
     connections: Arc<Places>,
     pace: Mutex<Pace>,
+    /// [`A_SECOND`].
+    a_second: u32,
     /// [`IDLE`].
     idle: Duration,
 }
@@ -80,6 +88,7 @@ impl<D: Directory + Send + Sync + 'static> Server<D> {
             outside: Turns::new(OUTSIDE.0, OUTSIDE.1),
             connections: Places::new(CONNECTIONS, CONNECTIONS),
             pace: Mutex::new(Pace::new(A_SECOND)),
+            a_second: A_SECOND,
             idle: IDLE,
         })
     }
@@ -92,16 +101,35 @@ impl<D: Directory + Send + Sync + 'static> Server<D> {
 
     pub async fn serve_udp(self: Arc<Self>, socket: UdpSocket) -> std::io::Result<()> {
         let socket = Arc::new(socket);
+        let mut thinning = Thinning::new(self.a_second, Instant::now());
         let mut buffer = vec![0; LARGEST_QUESTION];
+        let mut measure = tokio::time::interval(MEASURE_INTERVAL);
+        measure.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            let (length, client) = match socket.recv_from(&mut buffer).await {
+            let received = tokio::select! {
+                _ = measure.tick(), if !thinning.is_empty() => {
+                    thinning.measure(Instant::now());
+                    attach(&socket, &thinning);
+                    continue;
+                }
+                received = socket.recv_from(&mut buffer) => received,
+            };
+            let (length, client) = match received {
                 Ok(received) => received,
                 // The kernel hands the ICMP errors of earlier answers to the next receive.
                 Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => continue,
                 Err(error) => return Err(error),
             };
-            let ip = client.ip().to_canonical();
-            if self.may_ask(ip) && self.pace.lock().allows(ip, 1, Instant::now()) {
+            let (ip, now) = (client.ip().to_canonical(), Instant::now());
+            if !self.may_ask(ip) {
+                continue;
+            }
+            let allowed = self.pace.lock().allows(ip, 1, now);
+            if thinning.count(ip, !allowed, now) {
+                attach(&socket, &thinning);
+                measure.reset();
+            }
+            if allowed {
                 self.answer_udp(&socket, client, &buffer[..length]);
             }
         }
@@ -241,6 +269,13 @@ impl<D: Directory + Send + Sync + 'static> Server<D> {
             None => answer.metadata.response_code = ResponseCode::ServFail,
         }
         answer
+    }
+}
+
+/// Hands the shares to the kernel. Without that the flood is still answered at its pace alone.
+fn attach(socket: &UdpSocket, thinning: &Thinning) {
+    if let Err(error) = SockRef::from(socket).attach_filter(&socket_filter::program(&thinning.shares())) {
+        tracing::debug!(%error, "no socket filter");
     }
 }
 

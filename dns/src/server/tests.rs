@@ -17,6 +17,9 @@ struct Running {
     _resolv_conf: tempfile::NamedTempFile,
 }
 
+/// Questions a second of one client: what a build without optimisation answers on a busy machine.
+const PACE: u32 = 200;
+
 async fn running(idle: Duration) -> Running {
     let silent = UdpSocket::bind("127.0.0.1:0").await.expect("a resolver");
     let mut resolv_conf = tempfile::NamedTempFile::new().expect("a file");
@@ -26,6 +29,7 @@ async fn running(idle: Duration) -> Running {
     let server = Server::new(zone(), forwarder, Vec::new(), Nodes::default());
     let mut server = Arc::into_inner(server).expect("the only one");
     server.idle = idle;
+    (server.a_second, server.pace) = (PACE, Mutex::new(Pace::new(PACE)));
     let server = Arc::new(server);
     let udp = UdpSocket::bind("127.0.0.1:0").await.expect("a port");
     let tcp = TcpListener::bind("127.0.0.1:0").await.expect("a port");
@@ -95,7 +99,7 @@ async fn silent_resolvers_outside_hold_up_no_name_of_the_cluster() {
     assert!(turns.take(IpAddr::from([127, 0, 0, 3])).is_some());
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_flood_of_questions_leaves_others_their_answers() {
     let running = running(IDLE).await;
     let flood = UdpSocket::bind("127.0.0.2:0").await.expect("a socket");
@@ -105,13 +109,17 @@ async fn a_flood_of_questions_leaves_others_their_answers() {
         loop {
             // It takes no answers, so its own queue overflows.
             flood.send_to(&asked, target).await.expect("sent");
+            tokio::task::consume_budget().await;
         }
     });
     tokio::time::sleep(Duration::from_millis(200)).await;
-    for _ in 0..20 {
-        running.ask_from("127.0.0.3").await;
+    let mut lost = 0;
+    for _ in 0..50 {
+        lost += usize::from(running.ask_from("127.0.0.3").await >= Duration::from_secs(1));
     }
     flooding.abort();
+    // A machine that stands still for a moment loses some, a queue that is always full loses most.
+    assert!(lost <= 10, "{lost} of 50 questions were lost");
 }
 
 #[tokio::test]
@@ -136,12 +144,15 @@ async fn connections_end_when_nothing_is_asked_or_no_answer_is_taken() {
     let running = running(Duration::from_millis(300)).await;
     let mut idle = running.connect_from("127.0.0.2").await;
     assert_eq!(idle.read(&mut [0]).await.expect("an end"), 0);
-    let mut deaf = running.connect_from("127.0.0.2").await;
+    // It has little room for answers, so that the server soon cannot write any.
+    let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
+    socket.set_recv_buffer_size(4096).expect("a size");
+    let mut deaf = socket.connect(running.tcp).await.expect("connected");
     let asked = question(OURS, RecordType::A);
     let framed = [&u16::try_from(asked.len()).expect("short").to_be_bytes()[..], &asked].concat();
     let many = framed.repeat(100_000);
     // Its questions go on until the server, whose answers nobody takes, reads no more; then it is cut off.
     let sent =
-        tokio::time::timeout(Duration::from_secs(20), async { while deaf.write_all(&many).await.is_ok() {} });
+        tokio::time::timeout(Duration::from_secs(60), async { while deaf.write_all(&many).await.is_ok() {} });
     sent.await.expect("the connection was cut off");
 }
