@@ -11,6 +11,7 @@ use coracle_kubelet::config::{
     EvictionConfiguration, EvictionSettings, NodeConfiguration, NodeSettings,
     STREAMING_CONNECTION_IDLE_TIMEOUT,
 };
+use ipnet::IpNet;
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
@@ -228,12 +229,18 @@ fn merge(args: ServerArgs, mut file: File, mistakes: &mut Vec<String>) -> Config
     authorization.check(mistakes);
     let encryption = args.encryption.or(file.encryption.unwrap_or_default());
     encryption.check(mistakes);
+    let cluster_cidr =
+        cidr("cluster-cidr", args.cluster_cidr.or(file.cluster_cidr), "10.42.0.0/16", mistakes);
+    let service_cidr =
+        cidr("service-cidr", args.service_cidr.or(file.service_cidr), "10.43.0.0/16", mistakes);
+    let ranges: Vec<IpNet> =
+        [&cluster_cidr, &service_cidr].iter().filter_map(|cidr| cidr.parse().ok()).collect();
     Config {
         kubeconfig,
         bind_address: args.bind_address.or(file.bind_address).unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
         https_port: args.https_port.or(file.https_port).unwrap_or(6443),
         node_name: node_name(args.node_name.or(file.node_name), mistakes),
-        node_ip: args.node_ip.or(file.node_ip).unwrap_or_else(crate::address::of_this_node),
+        node_ip: args.node_ip.or(file.node_ip).unwrap_or_else(|| crate::address::of_this_node(&ranges)),
         disabled: disabled.iter().filter_map(|name| or_note(Component::parse(name), mistakes)).collect(),
         backend: or_note(parse_backend(backend.as_deref(), etcd.as_deref()), mistakes)
             .unwrap_or(Backend::Sled),
@@ -241,8 +248,8 @@ fn merge(args: ServerArgs, mut file: File, mistakes: &mut Vec<String>) -> Config
             .container_runtime_endpoint
             .or(file.container_runtime_endpoint)
             .unwrap_or_else(|| DEFAULT_RUNTIME_ENDPOINT.to_owned()),
-        cluster_cidr: cidr("cluster-cidr", args.cluster_cidr.or(file.cluster_cidr), "10.42.0.0/16", mistakes),
-        service_cidr: cidr("service-cidr", args.service_cidr.or(file.service_cidr), "10.43.0.0/16", mistakes),
+        cluster_cidr,
+        service_cidr,
         simulate_nodes,
         enable_admission_plugins: args
             .enable_admission_plugins
@@ -319,7 +326,7 @@ pub fn node_name(asked: Option<String>, mistakes: &mut Vec<String>) -> String {
 
 fn cidr(flag: &str, asked: Option<String>, default: &str, mistakes: &mut Vec<String>) -> String {
     let text = asked.unwrap_or_else(|| default.to_owned());
-    if text.parse::<ipnet::IpNet>().is_err() {
+    if text.parse::<IpNet>().is_err() {
         mistakes.push(format!("{flag}: \"{text}\" is no CIDR such as {default}"));
     }
     text

@@ -47,7 +47,7 @@ impl Agent {
             data_dir: args.data_dir,
             name_was_asked: args.node_name.is_some(),
             node_name: node_name(args.node_name, &mut mistakes),
-            node_ip: args.node_ip.unwrap_or_else(crate::address::of_this_node),
+            node_ip: args.node_ip.unwrap_or_else(|| crate::address::of_this_node(&[])),
             disabled: args
                 .disable
                 .iter()
