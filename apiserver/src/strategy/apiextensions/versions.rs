@@ -185,7 +185,7 @@ fn selectable_fields(version: &Value, path: &Path, errors: &mut Errors) {
                 continue;
             }
         };
-        if names.first().is_some_and(|name| name == "metadata") {
+        if names.first() == Some(&super::schema::Step::Field("metadata".to_owned())) {
             errors.invalid(&here, text, "must not point to fields in metadata");
         }
         if !["string", "boolean", "integer"].contains(&str_at(found, "type")) {
