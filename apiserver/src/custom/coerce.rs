@@ -14,18 +14,14 @@ impl Schema {
     /// Drops what is not specified, and nulls that count as not given. Where it stood comes back.
     pub(super) fn prune(&self, object: &mut Object) -> Vec<String> {
         let dropped = self.prune_unknown(object);
-        self.drop_nulls(object);
+        if !self.preserve_all {
+            structural::drop_nulls(object, &self.structural);
+        }
         dropped
     }
 
     fn prune_unknown(&self, object: &mut Object) -> Vec<String> {
         if self.preserve_all { Vec::new() } else { structural::prune(object, &self.structural, true) }
-    }
-
-    fn drop_nulls(&self, object: &mut Object) {
-        if !self.preserve_all {
-            structural::drop_nulls(object, &self.structural);
-        }
     }
 
     /// Fills in defaults.
@@ -41,9 +37,7 @@ impl CustomResource {
     /// # Errors
     /// Values in metadata, of the object or of one embedded in it, that are of a wrong type.
     pub fn coerce(&self, object: &mut Object) -> Result<Problems, DecodeError> {
-        let unknown = self.coerce_merged(object)?;
-        self.schema().drop_nulls(object);
-        Ok(unknown)
+        self.coerce_with(object, |schema, object| schema.prune(object))
     }
 
     /// As [`coerce`](Self::coerce), of what apply has made of an object: nobody decodes that, so a null counts as given,
@@ -52,6 +46,14 @@ impl CustomResource {
     /// # Errors
     /// As those of [`coerce`](Self::coerce).
     pub fn coerce_merged(&self, object: &mut Object) -> Result<Problems, DecodeError> {
+        self.coerce_with(object, |schema, object| schema.prune_unknown(object))
+    }
+
+    fn coerce_with(
+        &self,
+        object: &mut Object,
+        prune: impl Fn(&Schema, &mut Object) -> Vec<String>,
+    ) -> Result<Problems, DecodeError> {
         whole(object);
         let mut unknown = Vec::new();
         if let (Some(metadata), Some(ty)) = (object.get_mut("metadata"), structural::object_meta()) {
@@ -59,7 +61,7 @@ impl CustomResource {
             unknown.extend(found.iter().filter_map(|p| field_of(p)).map(|field| join("metadata", field)));
         }
         let schema = self.schema();
-        unknown.extend(schema.prune_unknown(object));
+        unknown.extend(prune(schema, object));
         if schema.has_embedded() {
             let found = structural::coerce(object, &schema.structural, "");
             unknown.extend(found.map_err(|error| DecodeError::Type(error.to_string()))?);

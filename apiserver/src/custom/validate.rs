@@ -16,6 +16,16 @@ const BLOCKING: [&str; 5] = [
     "FieldValueTypeInvalid",
 ];
 
+/// How upstream prints the path of what is wrong with an object as a whole.
+const NO_PATH: &str = "<nil>";
+
+fn name_the_root(errors: &mut [FieldError]) {
+    errors
+        .iter_mut()
+        .filter(|error| error.field.is_empty())
+        .for_each(|error| error.field = NO_PATH.to_owned());
+}
+
 pub(super) fn created(custom: &CustomResource, object: &Object, errors: &mut Vec<FieldError>) {
     let schema = custom.schema();
     errors.extend(validate(object, None, &schema.structural, ""));
@@ -27,6 +37,7 @@ pub(super) fn created(custom: &CustomResource, object: &Object, errors: &mut Vec
         duplicates(object, &schema.structural, "", errors);
     }
     rules(schema, object, None, errors);
+    name_the_root(errors);
 }
 
 /// What an update leaves as it was is not held against it (KEP-4008): of rules that are broken still, the client is
@@ -59,7 +70,9 @@ pub(super) fn updated(
             errors.append(&mut twice);
         }
     }
-    let kept = rules(schema, new, Some(old), errors);
+    let mut kept = rules(schema, new, Some(old), errors);
+    name_the_root(errors);
+    name_the_root(&mut kept);
     kept.iter().map(ToString::to_string).collect()
 }
 
@@ -82,7 +95,7 @@ fn rules(
         let detail = "some validation rules were not checked because the object was invalid; correct the existing \
                       errors to complete validation";
         // An error without a place, and so without a value.
-        errors.push(FieldError::invalid("<nil>", &Value::Null, detail));
+        errors.push(FieldError::invalid(NO_PATH, &Value::Null, detail));
         return Vec::new();
     }
     let broken = rules.check(object, old, "", &mut Budget::of(OBJECT_LIMIT));

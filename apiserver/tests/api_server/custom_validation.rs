@@ -175,6 +175,17 @@ async fn rules_that_stay_broken_are_warned_of() {
     assert!(text.ends_with("spec.a: Invalid value: must be more"), "{text}");
 }
 
+/// Upstream's path of the object as a whole is no path.
+#[tokio::test]
+async fn rules_of_the_whole_object() {
+    let api = Fixture::new().await;
+    let mut version = version("v1", true, &json!({ "type": "object" }));
+    version["schema"]["openAPIV3Schema"]["x-kubernetes-validations"] =
+        json!([{ "rule": "self.metadata.name != 'x'", "message": "x is taken" }]);
+    establish(&api, &of_versions(&json!([version]))).await;
+    assert_eq!(refused(&api, &json!({})).await, "<nil>: Invalid value: x is taken");
+}
+
 #[tokio::test]
 async fn rules_have_a_budget() {
     let api = Fixture::new().await;
