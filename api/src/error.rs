@@ -18,6 +18,15 @@ pub struct FieldError {
     pub detail: String,
 }
 
+/// A value as upstream's errors show it: structures and lists in the JSON of Go, which has no bare `<`, `>` and `&`.
+pub fn shown(value: &Value) -> String {
+    let text = value.to_string();
+    if !value.is_object() && !value.is_array() || !text.contains(['<', '>', '&']) {
+        return text;
+    }
+    text.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
+}
+
 impl FieldError {
     pub fn required(field: impl Into<String>, detail: &str) -> Self {
         let detail =
@@ -26,7 +35,7 @@ impl FieldError {
     }
 
     pub fn invalid(field: impl Into<String>, value: &Value, detail: &str) -> Self {
-        Self::invalid_as(field, &value.to_string(), detail)
+        Self::invalid_as(field, &shown(value), detail)
     }
 
     /// As [`invalid`](Self::invalid), of a value that upstream prints otherwise than a client wrote it; `shown` is how.
@@ -45,7 +54,7 @@ impl FieldError {
     }
 
     pub fn not_supported(field: impl Into<String>, value: &Value, supported: &[&str]) -> Self {
-        Self::not_supported_as(field, &value.to_string(), supported)
+        Self::not_supported_as(field, &shown(value), supported)
     }
 
     /// As [`not_supported`](Self::not_supported), with the value as upstream prints it.
@@ -63,7 +72,7 @@ impl FieldError {
     }
 
     pub fn duplicate(field: impl Into<String>, value: &Value) -> Self {
-        Self::duplicate_as(field, &value.to_string())
+        Self::duplicate_as(field, &shown(value))
     }
 
     /// As [`duplicate`](Self::duplicate), with the value as upstream prints it.
@@ -73,6 +82,11 @@ impl FieldError {
             field: field.into(),
             detail: format!("Duplicate value: {shown}"),
         }
+    }
+
+    /// Of a value that says nothing: the path alone is at fault.
+    pub fn duplicate_unshown(field: impl Into<String>) -> Self {
+        Self { reason: "FieldValueDuplicate", field: field.into(), detail: "Duplicate value".to_owned() }
     }
 
     pub fn not_found(field: impl Into<String>, value: &Value) -> Self {

@@ -26,7 +26,7 @@ pub mod structural;
 pub mod validation;
 
 pub use catalogue::{Resource, Subresource};
-pub use error::{ApiError, FieldError};
+pub use error::{ApiError, FieldError, shown};
 pub use identity::UserInfo;
 pub use pieces::Pieces;
 pub use quantity::Quantity;

@@ -1,17 +1,16 @@
 //! `x-kubernetes-validations`: the rules of a schema, compiled once, held against every object.
 
+mod run;
+
 use crate::Program;
 use crate::check::Env;
 use crate::declare::{declare, most_in_a_request};
-use crate::error::EvalError;
 use crate::estimate::Sizes;
-use crate::eval::Budget;
 use crate::sizes::Shape;
 use crate::types::Type;
-use crate::value::{Value, typed};
 use coracle_api::FieldError;
 use coracle_api::schema::ListType;
-use coracle_api::structural::{Rule, Structural, join};
+use coracle_api::structural::{Rule, Structural, field_path};
 use serde_json::Value as Json;
 use std::collections::BTreeMap;
 
@@ -20,9 +19,6 @@ pub const RULE_ESTIMATE: u64 = 10_000_000;
 pub const TOTAL_ESTIMATE: u64 = 100_000_000;
 pub const RUN_LIMIT: u64 = 1_000_000;
 pub const OBJECT_LIMIT: u64 = 10_000_000;
-/// Longer messages of an expression are not shown.
-const MESSAGE_BYTES: usize = 5 << 10;
-
 /// A rule ready to run.
 #[derive(Debug)]
 struct Compiled {
@@ -31,6 +27,8 @@ struct Compiled {
     message: Option<Program>,
     /// Compares with what was before, so that it holds for updates only.
     transition: bool,
+    /// The field that is to be named, below the place of the rule; empty for the place itself.
+    field: String,
 }
 
 /// The rules at one place of a schema and below it.
@@ -44,7 +42,8 @@ pub struct Rules {
     properties: BTreeMap<String, Rules>,
     additional: Option<Box<Rules>>,
     items: Option<Box<Rules>>,
-    list_map_keys: Option<Vec<String>>,
+    list_type: Option<ListType>,
+    list_map_keys: Vec<String>,
 }
 
 /// Compiles all rules of a schema that has been accepted. What they cost was judged then.
@@ -172,8 +171,8 @@ impl Compiler {
             return None;
         }
         let kind = schema.kind.map_or("", coracle_api::structural::JsonType::name);
-        let list_map_keys = keyed.then(|| schema.list_map_keys.clone());
-        Some(Rules { own, of, kind, properties, additional, items, list_map_keys })
+        let (list_type, list_map_keys) = (schema.list_type, schema.list_map_keys.clone());
+        Some(Rules { own, of, kind, properties, additional, items, list_type, list_map_keys })
     }
 
     fn own(&mut self, schema: &Structural, of: &Type, path: &str, place: &Place) -> Vec<Compiled> {
@@ -184,7 +183,8 @@ impl Compiler {
         rules
             .filter_map(|(index, rule)| {
                 let here = format!("{path}.x-kubernetes-validations[{index}]");
-                self.rule(rule, of, &here, Bounds { times, sizes }, place.apart.as_deref())
+                let compiled = self.rule(rule, of, &here, Bounds { times, sizes }, place.apart.as_deref())?;
+                Some(Compiled { field: named(&rule.field_path, schema), ..compiled })
             })
             .collect()
     }
@@ -227,7 +227,7 @@ impl Compiler {
                 detail,
             ));
         }
-        Some(Compiled { rule: rule.clone(), check, message, transition: mentions })
+        Some(Compiled { rule: rule.clone(), check, message, transition: mentions, field: String::new() })
     }
 
     fn message(&mut self, rule: &Rule, env: &Env, path: &str, sizes: Sizes<'_>) -> Option<Program> {
@@ -264,7 +264,11 @@ impl Compiler {
 
 /// The error of a rule, shown whole as upstream's type of it is written.
 fn shown(rule: &Rule, path: String, detail: &str) -> FieldError {
-    let text = |text: &str| Json::from(text).to_string();
+    // As the only element of a list, text is written as it is within a structure.
+    let text = |text: &str| {
+        let list = coracle_api::shown(&Json::from(vec![text]));
+        list[1..list.len() - 1].to_owned()
+    };
     let reason = if rule.reason.is_empty() { "null".to_owned() } else { text(&rule.reason) };
     let optional = if rule.optional_old_self { "true" } else { "null" };
     let whole = format!(
@@ -275,9 +279,13 @@ fn shown(rule: &Rule, path: String, detail: &str) -> FieldError {
         text(&rule.message_expression),
         text(&rule.field_path)
     );
-    let mut error = FieldError::invalid(path, &Json::Null, detail);
-    error.detail = format!("Invalid value: {whole}: {detail}");
-    error
+    FieldError::invalid_as(path, &whole, detail)
+}
+
+/// The field that a `fieldPath` names, as paths in errors are written. One that leads nowhere has been refused.
+fn named(path: &str, schema: &Structural) -> String {
+    let steps = field_path::follow(path, schema, true).map(|(steps, _)| steps).unwrap_or_default();
+    field_path::shown(&steps)
 }
 
 fn program(source: &str, env: &Env, wanted: &Type) -> Result<Program, String> {
@@ -293,154 +301,5 @@ fn program(source: &str, env: &Env, wanted: &Type) -> Result<Program, String> {
 impl Rules {
     pub fn is_empty(&self) -> bool {
         self.own.is_empty() && self.properties.is_empty() && self.items.is_none() && self.additional.is_none()
-    }
-
-    /// Every rule that an object breaks. Rules about what an update leaves as it was are not held against it.
-    pub fn check(
-        &self,
-        value: &Json,
-        old: Option<&Json>,
-        path: &str,
-        budget: &mut Budget,
-    ) -> Vec<FieldError> {
-        let mut errors = Vec::new();
-        self.visit(value, old, path, budget, &mut errors);
-        errors
-    }
-
-    fn visit(
-        &self,
-        value: &Json,
-        old: Option<&Json>,
-        path: &str,
-        budget: &mut Budget,
-        errors: &mut Vec<FieldError>,
-    ) {
-        if value.is_null() {
-            return;
-        }
-        let unchanged = old == Some(value);
-        for compiled in &self.own {
-            if compiled.transition && old.is_none() && !compiled.rule.optional_old_self
-                || unchanged && !compiled.transition
-            {
-                continue;
-            }
-            if let Some(error) = self.run(compiled, value, old, path, budget) {
-                errors.push(error);
-            }
-            if budget.spent > budget.limit {
-                return;
-            }
-        }
-        match value {
-            Json::Object(map) => {
-                for (key, inner) in map {
-                    let before = old.and_then(|old| old.get(key));
-                    if let Some(below) = self.properties.get(key) {
-                        below.visit(inner, before, &join(path, key), budget, errors);
-                    } else if let Some(below) = &self.additional {
-                        below.visit(inner, before, &format!("{path}[{key}]"), budget, errors);
-                    }
-                }
-            }
-            Json::Array(items) => {
-                let Some(below) = &self.items else { return };
-                for (index, item) in items.iter().enumerate() {
-                    below.visit(item, self.before(item, old), &format!("{path}[{index}]"), budget, errors);
-                }
-            }
-            _ => {}
-        }
-    }
-
-    /// The element of the old list with the same keys.
-    fn before<'o>(&self, item: &Json, old: Option<&'o Json>) -> Option<&'o Json> {
-        let keys = self.list_map_keys.as_ref()?;
-        old?.as_array()?.iter().find(|known| keys.iter().all(|key| known.get(key) == item.get(key)))
-    }
-
-    fn run(
-        &self,
-        compiled: &Compiled,
-        value: &Json,
-        old: Option<&Json>,
-        path: &str,
-        budget: &mut Budget,
-    ) -> Option<FieldError> {
-        let of = self.of.as_ref().unwrap_or(&Type::Dyn);
-        let old_self = match (compiled.rule.optional_old_self, old) {
-            (false, old) => old.map_or(Value::Null, |old| typed(old, of)),
-            (true, None) => Value::Optional(None),
-            (true, Some(old)) => Value::some(typed(old, of)),
-        };
-        let variables = [("self", typed(value, of)), ("oldSelf", old_self)];
-        let mut own = Budget::of(RUN_LIMIT);
-        let outcome = compiled.check.eval(&variables, &mut own);
-        budget.spent = budget.spent.saturating_add(own.spent);
-        if budget.spent > budget.limit {
-            let detail = "validation failed due to running out of cost budget, no further validation rules will be run";
-            return Some(FieldError::invalid(path, &Json::from(self.kind), detail));
-        }
-        match outcome {
-            Ok(Value::Bool(true)) => None,
-            Ok(Value::Bool(false)) => {
-                let message = compiled.message(&variables, budget);
-                Some(self.broken(&compiled.rule, path, value, &message))
-            }
-            Ok(_) => Some(self.broken(&compiled.rule, path, value, "rule did not evaluate to a bool")),
-            Err(EvalError::CostLimit) => {
-                let detail = format!(
-                    "call cost exceeds limit for rule: {}: no further validation rules will be run due to call cost \
-                     exceeds limit for rule",
-                    compiled.rule.rule
-                );
-                budget.spent = budget.limit.saturating_add(1);
-                Some(FieldError::invalid(path, &Json::from(self.kind), &detail))
-            }
-            Err(error) => {
-                let detail = format!("rule evaluation error: {error}: {}", compiled.rule.rule);
-                Some(FieldError::invalid(path, &Json::from(self.kind), &detail))
-            }
-        }
-    }
-
-    /// The error that a rule asks for, where it asks for it.
-    fn broken(&self, rule: &Rule, path: &str, value: &Json, message: &str) -> FieldError {
-        let below = rule.field_path.trim();
-        let field = match below.strip_prefix('.') {
-            Some(rest) => join(path, rest),
-            None if below.is_empty() => path.to_owned(),
-            None => format!("{path}{below}"),
-        };
-        match rule.reason.as_str() {
-            "FieldValueForbidden" => FieldError::forbidden(field, message),
-            "FieldValueRequired" => FieldError::required(field, message),
-            "FieldValueDuplicate" => FieldError::duplicate(field, &Json::from(self.kind)),
-            _ => {
-                let shown =
-                    if value.is_object() || value.is_array() { Json::from(self.kind) } else { value.clone() };
-                FieldError::invalid(field, &shown, message)
-            }
-        }
-    }
-}
-
-impl Compiled {
-    fn message<'a>(&'a self, variables: &[(&str, Value<'a>); 2], budget: &mut Budget) -> String {
-        let plain = || match self.rule.message.trim() {
-            "" => format!("failed rule: {}", self.rule.rule.trim()),
-            message => message.to_owned(),
-        };
-        let Some(program) = &self.message else { return plain() };
-        let mut own = Budget::of(RUN_LIMIT);
-        let outcome = program.eval(variables, &mut own);
-        budget.spent = budget.spent.saturating_add(own.spent);
-        match outcome.as_ref().ok().and_then(Value::as_str).map(str::trim) {
-            Some(text) if !text.is_empty() && text.len() <= MESSAGE_BYTES && !text.contains('\n') => {
-                text.to_owned()
-            }
-            _ => plain(),
-        }
     }
 }

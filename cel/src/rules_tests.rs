@@ -17,8 +17,9 @@ fn judged(spec: &Value) -> Vec<String> {
 
 fn broken(rules: &Rules, new: Value, old: Option<Value>) -> Vec<String> {
     let (new, old) = (json!({ "spec": new }), old.map(|old| json!({ "spec": old })));
-    let errors = rules.check(&new, old.as_ref(), "", &mut Budget::of(OBJECT_LIMIT));
-    errors.iter().map(ToString::to_string).collect()
+    let broken = rules.check(&new, old.as_ref(), "", &mut Budget::of(OBJECT_LIMIT));
+    let kept = broken.kept.iter().map(|error| format!("warning: {error}"));
+    broken.errors.iter().map(ToString::to_string).chain(kept).collect()
 }
 
 fn integers(rules: Value) -> Value {
@@ -40,9 +41,9 @@ fn a_broken_rule_says_what_its_author_wrote() {
     assert_eq!(
         broken(&rules, json!({ "min": 0, "max": -1, "a-b": 30 }), None),
         [
-            r#"spec: Invalid value: "object": min must not be above max"#,
+            r#"spec: Invalid value: min must not be above max"#,
             "spec.min: Forbidden: min is 0",
-            r#"spec: Invalid value: "object": failed rule: !has(self.a__dash__b) || self.a__dash__b < 10"#,
+            r#"spec: Invalid value: failed rule: !has(self.a__dash__b) || self.a__dash__b < 10"#,
         ]
     );
     let missing = broken(&rules, json!({ "max": 1 }), None);
@@ -62,8 +63,99 @@ fn rules_about_changes_hold_for_changes() {
     assert_eq!(broken(&rules, object("a", 2, 1), None), ["spec.count: Invalid value: 2: must begin with 1"]);
     assert_eq!(
         broken(&rules, object("b", 2, 2), Some(object("a", 1, 2))),
-        [r#"spec.fixed: Invalid value: "b": is immutable"#],
-        "what stays as it was is not held against the update"
+        [
+            r#"spec.fixed: Invalid value: "b": is immutable"#,
+            "warning: spec.odd: Invalid value: 2: must be odd",
+        ],
+        "of what stays as it was there is but a warning"
+    );
+}
+
+/// Parts of lists without keys are compared by their places, those of sets and atomic lists not at all: these are one
+/// value each.
+#[test]
+fn what_was_wrong_before_may_stay() {
+    let list = |kind: Option<&str>| {
+        let mut list = json!({ "type": "array", "maxItems": 9, "items": { "type": "integer",
+            "x-kubernetes-validations": [{ "rule": "self % 2 == 1", "message": "must be odd" }] } });
+        if let Some(kind) = kind {
+            list["x-kubernetes-list-type"] = kind.into();
+        }
+        rules(&json!({ "type": "object", "properties": { "list": list, "note": { "type": "string" } } }))
+            .unwrap()
+    };
+    let of = |numbers: &[i64], note: &str| json!({ "list": numbers, "note": note });
+    let wrong = |at: usize, value: i64| format!("spec.list[{at}]: Invalid value: {value}: must be odd");
+    let (old, kept) = (Some(of(&[2], "a")), |at, value| format!("warning: {}", wrong(at, value)));
+    for kind in [None, Some("atomic"), Some("set")] {
+        assert_eq!(broken(&list(kind), of(&[2], "b"), old.clone()), [kept(0, 2)], "{kind:?}");
+        assert_eq!(broken(&list(kind), of(&[1, 2], "a"), old.clone()), [wrong(1, 2)], "{kind:?}");
+    }
+    assert_eq!(broken(&list(None), of(&[2, 1], "a"), old.clone()), [kept(0, 2)]);
+    assert_eq!(broken(&list(Some("atomic")), of(&[2, 1], "a"), old), [wrong(0, 2)]);
+}
+
+#[test]
+fn errors_are_worded_as_upstream_words_them() {
+    let of = |kind: Value, rule: Value| {
+        let mut part = json!({ "x-kubernetes-validations": [rule] });
+        part.as_object_mut().unwrap().extend(kind.as_object().unwrap().clone());
+        rules(&json!({ "type": "object", "properties": { "x": part } })).unwrap()
+    };
+    let (no, text) =
+        (json!({ "rule": "false", "message": " no " }), json!({ "type": "string", "maxLength": 9 }));
+    let with = |more: Value| {
+        let mut rule = no.clone();
+        rule.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        rule
+    };
+    let list = json!({ "type": "array", "maxItems": 3, "items": text });
+    let map = json!({ "type": "object", "additionalProperties": { "type": "object", "properties": { "a.b": text } } });
+    let dynamic = json!({ "x-kubernetes-int-or-string": true });
+    let twice = with(json!({ "reason": "FieldValueDuplicate" }));
+    for (kind, rule, value, wanted) in [
+        (&text, no.clone(), json!("a"), r#"spec.x: Invalid value: "a": no"#),
+        (&list, no.clone(), json!(["a"]), "spec.x: Invalid value: no"),
+        (&map, no.clone(), json!({}), "spec.x: Invalid value: no"),
+        (&dynamic, no.clone(), json!(8), "spec.x: Invalid value: 8: no"),
+        (&text, twice.clone(), json!("a"), r#"spec.x: Duplicate value: "a""#),
+        (&list, twice, json!(["a"]), "spec.x: Duplicate value"),
+        (&list, with(json!({ "reason": "FieldValueRequired" })), json!([]), "spec.x: Required value: no"),
+        (&map, with(json!({ "fieldPath": ".k['a.b']" })), json!({}), "spec.x.[k].a.b: Invalid value: no"),
+        (
+            &map,
+            json!({ "rule": " self['k'] == self['l'] " }),
+            json!({}),
+            r#"spec.x: Invalid value: "object": no such key: k evaluating rule: self['k'] == self['l']"#,
+        ),
+        (
+            &dynamic,
+            json!({ "rule": "self > 1", "message": "must be above 1" }),
+            json!("a"),
+            "spec.x: Invalid value: \"\": 'no such overload': call arguments did not match a supported operator, function \
+             or macro signature for rule: must be above 1",
+        ),
+    ] {
+        let found = broken(&of(kind.clone(), rule), json!({ "x": value }), None);
+        assert_eq!(found, [wanted]);
+    }
+}
+
+#[test]
+fn nothing_runs_after_what_is_too_dear() {
+    let part = json!({ "type": "string", "x-kubernetes-validations": [
+        { "rule": "'aaaaaaaaaaaaaaaa'.contains(self) || false", "message": "no" }] });
+    let spec = json!({ "type": "object", "properties": { "a": part, "b": part } });
+    let schema = parse(&json!({ "type": "object", "properties": { "spec": spec } }));
+    let rules = compile(&schema, "").unwrap();
+    let found = rules.check(&json!({ "spec": { "a": "x", "b": "x" } }), None, "", &mut Budget::of(1)).errors;
+    let found: Vec<String> = found.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        found,
+        [
+            "spec.a: Invalid value: \"string\": validation failed due to running out of cost budget, no further validation \
+             rules will be run"
+        ]
     );
 }
 
@@ -81,7 +173,7 @@ fn elements_with_keys_are_found_again() {
     let old = json!({ "ports": [port("a", 1), port("b", 2)] });
     assert!(broken(&keyed, json!({ "ports": [port("b", 2), port("c", 9)] }), Some(old.clone())).is_empty());
     let moved = broken(&keyed, json!({ "ports": [port("b", 3)] }), Some(old));
-    assert_eq!(moved, [r#"spec.ports[0]: Invalid value: "object": port is fixed"#]);
+    assert_eq!(moved, [r#"spec.ports[0]: Invalid value: port is fixed"#]);
     let error = rules(&list("atomic")).unwrap_err();
     let wanted = "oldSelf cannot be used on the uncorrelatable portion of the schema within \
                   schema.properties[spec].properties[ports]";
@@ -178,11 +270,13 @@ fn rules_are_shown_whole_where_they_do_not_compile() {
     let error = judged(&integers(json!([{ "rule": "self.nope > 1", "message": "m" }])));
     assert!(
         error[0].contains(
-            "Invalid value: {\"Rule\":\"self.nope > 1\",\"Message\":\"m\",\"MessageExpression\":\"\",\"Reason\":null,\
+            "Invalid value: {\"Rule\":\"self.nope \\u003e 1\",\"Message\":\"m\",\"MessageExpression\":\"\",\"Reason\":null,\
              \"FieldPath\":\"\",\"OptionalOldSelf\":null}: compilation failed: ERROR: <input>:1:5"
         ),
         "{error:?}"
     );
+    let error = judged(&integers(json!([{ "rule": "self.min < 1 && self.nope" }])));
+    assert!(error[0].contains(r#"{"Rule":"self.min \u003c 1 \u0026\u0026 self.nope","#), "{error:?}");
     let error = judged(&integers(json!([{ "rule": "true", "messageExpression": "1" }])));
     assert!(error[0].ends_with("messageExpression must evaluate to a string"), "{error:?}");
 }

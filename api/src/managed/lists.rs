@@ -126,7 +126,7 @@ impl<'t> Items<'t> {
 fn set_element(item: &Value) -> Result<Element<'static>, String> {
     match item {
         Value::Object(_) => Err("associative list without keys has an element that's a map type".to_owned()),
-        Value::Array(_) => Err("not supporting an associative list with lists as elements".to_owned()),
+        Value::Array(_) => Err("not supported: associative list with lists as elements".to_owned()),
         Value::Null => Err("associative list without keys has an element that's an explicit null".to_owned()),
         scalar => Ok(Element::value(scalar)),
     }

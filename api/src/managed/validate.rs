@@ -110,10 +110,11 @@ fn scalar_error(kind: Kind, value: &Value) -> Option<String> {
             Some(format!("expected numeric (int or float), got {}", go_type(value)))
         }
         Kind::Bool if !value.is_boolean() => Some(format!("expected boolean, got &{{{}}}", go_value(value))),
-        Kind::String | Kind::Time | Kind::MicroTime | Kind::Bytes if !value.is_string() => {
+        Kind::String | Kind::Bytes if !value.is_string() => {
             Some(format!("expected string, got {}", go_wrapped(value)))
         }
-        Kind::Quantity | Kind::IntOrString if !is_scalar => {
+        // Text with a format may be any scalar here; its type knows better.
+        Kind::Quantity | Kind::IntOrString | Kind::Time | Kind::MicroTime if !is_scalar => {
             Some(format!("expected any scalar, got &{{{}}}", go_value(value)))
         }
         _ => None,

@@ -37,16 +37,12 @@ fn replace_null(value: &mut Value, schema: &Structural) {
     }
 }
 
-/// Drops nulls of fields that may not be null and have no default: they count as not given.
+/// Drops nulls of fields and entries of maps that may not be null and have no default: they count as not given.
 pub fn drop_nulls(value: &mut Value, schema: &Structural) {
     match value {
         Value::Object(map) => map.retain(|key, inner| {
             let Some(below) = schema.below(key) else { return true };
-            if inner.is_null()
-                && !below.nullable
-                && below.default.is_none()
-                && schema.properties.contains_key(key)
-            {
+            if inner.is_null() && !below.nullable && below.default.is_none() {
                 return false;
             }
             drop_nulls(inner, below);

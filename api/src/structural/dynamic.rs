@@ -43,7 +43,12 @@ pub fn dynamic(of: &Structural) -> Dynamic {
         Some(JsonType::Boolean) => shared(Kind::Bool),
         Some(JsonType::Integer) => shared(Kind::Int64),
         Some(JsonType::Number) => shared(Kind::Double),
-        Some(JsonType::String) => shared(Kind::String),
+        // Ownership takes text with a format for any scalar; whether it fits is for validation to say.
+        Some(JsonType::String) => shared(match of.keywords.format.as_str() {
+            "" | "byte" => Kind::String,
+            "date" | "date-time" => Kind::Time,
+            _ => Kind::Quantity,
+        }),
         None => shared(Kind::Any),
     }
 }

@@ -6,6 +6,7 @@
 mod defaults;
 mod dynamic;
 mod embedded;
+pub mod field_path;
 mod formats;
 mod parse;
 mod pattern;
@@ -63,6 +64,13 @@ pub struct Rule {
     pub reason: String,
     pub field_path: String,
     pub optional_old_self: bool,
+}
+
+impl Rule {
+    /// How errors name the rule: by its message, else by itself.
+    pub fn shown(&self) -> &str {
+        if self.message.is_empty() { self.rule.trim() } else { self.message.trim() }
+    }
 }
 
 /// What keywords ask of a value.

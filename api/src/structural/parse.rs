@@ -11,7 +11,9 @@ pub fn parse(schema: &Value) -> Structural {
     let part = |name: &str| schema[name].as_object().map(|_| Box::new(parse(&schema[name])));
     let properties = schema["properties"].as_object().into_iter().flatten();
     let additional = match &schema["additionalProperties"] {
-        Value::Bool(true) => Some(Box::new(Structural { preserve_unknown: true, ..Structural::default() })),
+        Value::Bool(true) => {
+            Some(Box::new(Structural { preserve_unknown: true, nullable: true, ..Structural::default() }))
+        }
         Value::Object(_) => part("additionalProperties"),
         _ => None,
     };

@@ -75,6 +75,19 @@ fn what_is_missing_gets_its_default() {
     );
 }
 
+/// Whether a null is given where there may be none.
+#[test]
+fn nulls_of_fields_and_entries_count_as_not_given() {
+    let text = json!({ "type": "string" });
+    let map = |values: Value| json!({ "type": "object", "additionalProperties": values });
+    let schema = parse(&json!({ "type": "object", "properties": {
+        "a": text, "map": map(text.clone()), "list": { "type": "array", "items": text }, "any": map(json!(true)),
+        "items": { "type": "array", "items": { "type": "object", "properties": { "a": text } } } } }));
+    let mut object = json!({ "a": null, "map": { "x": null }, "list": [null], "any": { "x": null }, "items": [{ "a": null }] });
+    drop_nulls(&mut object, &schema);
+    assert_eq!(object, json!({ "map": {}, "list": [null], "any": { "x": null }, "items": [{}] }));
+}
+
 #[test]
 fn every_keyword_is_held_against_the_value() {
     for (spec, expected) in [

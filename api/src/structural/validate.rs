@@ -35,7 +35,7 @@ fn visit(value: &Value, old: Option<&Value>, schema: &Structural, path: &str, er
         Value::Array(items) => {
             let Some(below) = &schema.items else { return };
             for (index, item) in items.iter().enumerate() {
-                visit(item, before(item, old, schema), below, &format!("{path}[{index}]"), errors);
+                visit(item, before(index, item, old, schema), below, &format!("{path}[{index}]"), errors);
             }
         }
         _ => {}
@@ -43,11 +43,18 @@ fn visit(value: &Value, old: Option<&Value>, schema: &Structural, path: &str, er
     junctors(value, schema, path, errors);
 }
 
-/// The element of the old list that an element goes on, known by its keys; in other lists nothing is.
-fn before<'o>(item: &Value, old: Option<&'o Value>, schema: &Structural) -> Option<&'o Value> {
-    let old = old?.as_array().filter(|_| schema.list_type == Some(ListType::Map))?;
-    let wanted = unique::keys(item, schema);
-    old.iter().find(|known| unique::keys(known, schema) == wanted)
+/// The element of the old list that an element goes on: that with the same keys, and in a list of which nothing is said
+/// that at the same place. Sets and atomic lists are one value each.
+fn before<'o>(index: usize, item: &Value, old: Option<&'o Value>, schema: &Structural) -> Option<&'o Value> {
+    let old = old?.as_array()?;
+    match schema.list_type {
+        Some(ListType::Map) => {
+            let wanted = unique::keys(item, schema);
+            old.iter().find(|known| unique::keys(known, schema) == wanted)
+        }
+        Some(ListType::Set | ListType::Atomic) => None,
+        None => old.get(index),
+    }
 }
 
 fn name_of(value: &Value) -> &'static str {

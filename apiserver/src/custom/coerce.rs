@@ -13,12 +13,15 @@ const MAX_PROBLEMS: usize = 100;
 impl Schema {
     /// Drops what is not specified, and nulls that count as not given. Where it stood comes back.
     pub(super) fn prune(&self, object: &mut Object) -> Vec<String> {
-        if self.preserve_all {
-            return Vec::new();
+        let dropped = self.prune_unknown(object);
+        if !self.preserve_all {
+            structural::drop_nulls(object, &self.structural);
         }
-        let dropped = structural::prune(object, &self.structural, true);
-        structural::drop_nulls(object, &self.structural);
         dropped
+    }
+
+    fn prune_unknown(&self, object: &mut Object) -> Vec<String> {
+        if self.preserve_all { Vec::new() } else { structural::prune(object, &self.structural, true) }
     }
 
     /// Fills in defaults.
@@ -34,6 +37,23 @@ impl CustomResource {
     /// # Errors
     /// Values in metadata, of the object or of one embedded in it, that are of a wrong type.
     pub fn coerce(&self, object: &mut Object) -> Result<Problems, DecodeError> {
+        self.coerce_with(object, |schema, object| schema.prune(object))
+    }
+
+    /// As [`coerce`](Self::coerce), of what apply has made of an object: nobody decodes that, so a null counts as given,
+    /// and validation refuses it where there may be none.
+    ///
+    /// # Errors
+    /// As those of [`coerce`](Self::coerce).
+    pub fn coerce_merged(&self, object: &mut Object) -> Result<Problems, DecodeError> {
+        self.coerce_with(object, |schema, object| schema.prune_unknown(object))
+    }
+
+    fn coerce_with(
+        &self,
+        object: &mut Object,
+        prune: impl Fn(&Schema, &mut Object) -> Vec<String>,
+    ) -> Result<Problems, DecodeError> {
         whole(object);
         let mut unknown = Vec::new();
         if let (Some(metadata), Some(ty)) = (object.get_mut("metadata"), structural::object_meta()) {
@@ -41,7 +61,7 @@ impl CustomResource {
             unknown.extend(found.iter().filter_map(|p| field_of(p)).map(|field| join("metadata", field)));
         }
         let schema = self.schema();
-        unknown.extend(schema.prune(object));
+        unknown.extend(prune(schema, object));
         if schema.has_embedded() {
             let found = structural::coerce(object, &schema.structural, "");
             unknown.extend(found.map_err(|error| DecodeError::Type(error.to_string()))?);
@@ -50,10 +70,10 @@ impl CustomResource {
         Ok(unknown.into_iter().map(|field| format!("unknown field \"{field}\"")).collect())
     }
 
-    /// Idempotent: prunes and fills in defaults.
+    /// Idempotent: prunes and fills in defaults. Nulls that may not be are left to validation.
     pub(super) fn settle(&self, object: &mut Object) {
         let schema = self.schema();
-        schema.prune(object);
+        schema.prune_unknown(object);
         schema.fill(object);
     }
 }

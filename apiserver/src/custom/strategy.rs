@@ -47,12 +47,12 @@ impl Strategy for CustomResource {
         validate::created(self, object, errors);
     }
 
-    fn validate_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
-        validate::updated(self, new, old, false, errors);
+    fn validate_update(&self, new: &Object, old: &Object, env: &Env, errors: &mut Vec<FieldError>) {
+        env.warn(validate::updated(self, new, old, false, errors));
     }
 
-    fn validate_status_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
-        validate::updated(self, new, old, true, errors);
+    fn validate_status_update(&self, new: &Object, old: &Object, env: &Env, errors: &mut Vec<FieldError>) {
+        env.warn(validate::updated(self, new, old, true, errors));
     }
 
     fn has_status(&self) -> bool {

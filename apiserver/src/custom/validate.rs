@@ -16,6 +16,16 @@ const BLOCKING: [&str; 5] = [
     "FieldValueTypeInvalid",
 ];
 
+/// How upstream prints the path of what is wrong with an object as a whole.
+const NO_PATH: &str = "<nil>";
+
+fn name_the_root(errors: &mut [FieldError]) {
+    errors
+        .iter_mut()
+        .filter(|error| error.field.is_empty())
+        .for_each(|error| error.field = NO_PATH.to_owned());
+}
+
 pub(super) fn created(custom: &CustomResource, object: &Object, errors: &mut Vec<FieldError>) {
     let schema = custom.schema();
     errors.extend(validate(object, None, &schema.structural, ""));
@@ -27,16 +37,18 @@ pub(super) fn created(custom: &CustomResource, object: &Object, errors: &mut Vec
         duplicates(object, &schema.structural, "", errors);
     }
     rules(schema, object, None, errors);
+    name_the_root(errors);
 }
 
-/// What an update leaves as it was is not held against it (KEP-4008). `status`: the update is one of the status alone.
+/// What an update leaves as it was is not held against it (KEP-4008): of rules that are broken still, the client is
+/// warned. `status`: the update is one of the status alone.
 pub(super) fn updated(
     custom: &CustomResource,
     new: &Object,
     old: &Object,
     status: bool,
     errors: &mut Vec<FieldError>,
-) {
+) -> Vec<String> {
     let schema = custom.schema();
     if !status {
         errors.extend(validate(new, Some(old), &schema.structural, ""));
@@ -58,25 +70,37 @@ pub(super) fn updated(
             errors.append(&mut twice);
         }
     }
-    rules(schema, new, Some(old), errors);
+    let mut kept = rules(schema, new, Some(old), errors);
+    name_the_root(errors);
+    name_the_root(&mut kept);
+    kept.iter().map(ToString::to_string).collect()
 }
 
-fn rules(schema: &Schema, object: &Object, old: Option<&Object>, errors: &mut Vec<FieldError>) {
+/// Returns the errors that an update leaves as they were.
+fn rules(
+    schema: &Schema,
+    object: &Object,
+    old: Option<&Object>,
+    errors: &mut Vec<FieldError>,
+) -> Vec<FieldError> {
     let rules = match schema.rules() {
-        Ok(rules) if rules.is_empty() => return,
+        Ok(rules) if rules.is_empty() => return Vec::new(),
         Ok(rules) => rules,
         Err(broken) => {
             errors.extend(broken.iter().cloned());
-            return;
+            return Vec::new();
         }
     };
     if errors.iter().any(|error| BLOCKING.contains(&error.reason)) {
         let detail = "some validation rules were not checked because the object was invalid; correct the existing \
                       errors to complete validation";
-        errors.push(FieldError::invalid("<nil>", &"null".into(), detail));
-        return;
+        // An error without a place, and so without a value.
+        errors.push(FieldError::invalid(NO_PATH, &Value::Null, detail));
+        return Vec::new();
     }
-    errors.extend(rules.check(object, old, "", &mut Budget::of(OBJECT_LIMIT)));
+    let broken = rules.check(object, old, "", &mut Budget::of(OBJECT_LIMIT));
+    errors.extend(broken.errors);
+    broken.kept
 }
 
 /// What the scale subresource shows must be numbers of replicas, and a selector that is text.

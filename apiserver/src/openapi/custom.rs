@@ -4,7 +4,7 @@
 //! kubectl's check of it less still: whatever could make kubectl refuse a good object is left out there, as upstream does.
 
 use super::prose::Prose;
-use super::schema::{Dialect, OF_VALUES};
+use super::schema::{Dialect, Identities, OF_VALUES};
 use super::v3::META;
 use crate::custom::CustomResource;
 use serde_json::{Map, Value, json};
@@ -20,6 +20,25 @@ const EMBEDDED: &str = "x-kubernetes-embedded-resource";
 const PRESERVE: &str = "x-kubernetes-preserve-unknown-fields";
 const INT_OR_STRING: &str = "x-kubernetes-int-or-string";
 const IDENTITY: &str = "x-kubernetes-group-version-kind";
+const SELECTABLE: &str = "x-kubernetes-selectable-fields";
+const CONVENTIONS: &str =
+    "https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md";
+
+/// Groups of which the document of custom resources does not say that the common types are of them too: they are those
+/// that upstream's client does not know.
+const UNKNOWN_TO_CLIENTS: [&str; 4] =
+    ["admission.k8s.io", "apiextensions.k8s.io", "apiregistration.k8s.io", "imagepolicy.k8s.io"];
+
+/// Group, version and kind of built-in types, as documents of custom resources say them.
+pub fn identities() -> Identities {
+    let mut all = super::schema::identities();
+    let known =
+        |identity: &Value| identity["group"].as_str().is_none_or(|g| !UNKNOWN_TO_CLIENTS.contains(&g));
+    all.values_mut().for_each(|of_type| of_type.retain(known));
+    all.retain(|_, of_type| !of_type.is_empty());
+    all
+}
+
 /// What `apiVersion`, `kind` and `metadata` of an object are for.
 fn described(field: &str) -> Value {
     static KNOWN: LazyLock<[(&str, Option<String>); 3]> = LazyLock::new(|| {
@@ -61,6 +80,10 @@ pub fn definitions(custom: &CustomResource, dialect: Dialect) -> [(String, Value
         object
     };
     object.insert(IDENTITY.into(), identity(&r.kind));
+    let selectable = selectable(custom);
+    if !selectable.is_empty() {
+        object.insert(SELECTABLE.into(), selectable.clone().into());
+    }
     let mut list = json!({
         "type": "object",
         "description": format!("{} is a list of {}", r.list_kind, r.kind),
@@ -68,13 +91,23 @@ pub fn definitions(custom: &CustomResource, dialect: Dialect) -> [(String, Value
         "properties": {
             "apiVersion": type_field("apiVersion"),
             "kind": type_field("kind"),
-            "metadata": metadata(dialect, "ListMeta", "Standard list metadata.".into()),
-            "items": { "type": "array", "description": format!("List of {}.", r.plural),
+            "metadata": metadata(dialect, "ListMeta",
+                format!("Standard list metadata. More info: {CONVENTIONS}#types-kinds").into()),
+            "items": { "type": "array", "description": format!("List of {}. More info: {CONVENTIONS}", r.plural),
                 "items": dialect.reference(&own) },
         },
     });
     list[IDENTITY] = identity(&r.list_kind);
+    if !selectable.is_empty() {
+        list[SELECTABLE] = selectable.into();
+    }
     [(own, Value::Object(object)), (name(&r.group, &r.version, &r.list_kind), list)]
+}
+
+/// The fields that selectors may name beside those of metadata, in the definition's order.
+fn selectable(custom: &CustomResource) -> Vec<Value> {
+    let paths = custom.version().selectable.iter();
+    paths.map(|path| json!({ "fieldPath": path.trim_start_matches('.') })).collect()
 }
 
 fn is(schema: &Value, word: &str) -> bool {
@@ -210,6 +243,12 @@ fn junctors(schema: &Value, out: &mut Map<String, Value>) {
 /// An object inside of an object.
 fn embed(out: &mut Map<String, Value>, dialect: Dialect) {
     object_fields(out, dialect);
+    let version = "apiVersion defines the versioned schema of this representation of an object.";
+    let kind = "kind is a string value representing the type of this object. In CamelCase.";
+    let texts = [("apiVersion", version, "resources"), ("kind", kind, "types-kinds")];
+    for (field, text, section) in texts {
+        out["properties"][field]["description"] = format!("{text} More info: {CONVENTIONS}#{section}").into();
+    }
     let required = out.entry("required").or_insert_with(|| json!([]));
     if let Some(list) = required.as_array_mut() {
         for field in ["kind", "apiVersion"] {

@@ -230,14 +230,17 @@ impl Builder<'_> {
     }
 }
 
-/// To the forms that custom objects have.
-fn restrict(operation: &mut Operation) {
+/// To what is said of custom resources: forms, parameters, and the kind itself where a subresource is meant.
+fn restrict(operation: &mut Operation, own: &(String, String, String)) {
     operation.produces = CUSTOM;
-    operation.consumes = match operation.method {
-        "patch" => CUSTOM_PATCHES,
-        _ if operation.body.is_some() => CUSTOM,
-        _ => ANYTHING,
-    };
+    operation.consumes = CUSTOM;
+    operation.identity = Some(own.clone());
+    match operation.action {
+        Some("get") => operation.query = CUSTOM_GET,
+        Some("patch") => (operation.consumes, operation.codes) = (CUSTOM_PATCHES, OK),
+        Some("deletecollection") => (operation.query, operation.body) = (LIST, None),
+        _ => {}
+    }
 }
 
 /// All paths of a resource.
@@ -288,7 +291,8 @@ pub fn paths(resource: &Resource) -> Vec<Path> {
     }
     paths.retain(|path| !path.operations.is_empty());
     if builder.custom {
-        paths.iter_mut().flat_map(|path| &mut path.operations).for_each(restrict);
+        let (own, all) = (builder.own(), paths.iter_mut().flat_map(|path| &mut path.operations));
+        all.for_each(|operation| restrict(operation, &own));
     }
     paths
 }

@@ -1,6 +1,6 @@
 //! Requests that are about no object: discovery, the version, the documents of service account tokens.
 
-use super::operations::{Operation, Path, Payload, capitalized, group_word};
+use super::operations::{Operation, Path, Payload, capitalized, group_word, is_built_in};
 use super::parameters::*;
 use coracle_api::Resource;
 use coracle_api::catalogue::groups;
@@ -43,7 +43,8 @@ fn discovery(document: String, id: String, tag: &str, kind: &str) -> Page {
     page(document, id, tag.to_owned(), [OBJECTS, OBJECTS], meta(kind))
 }
 
-/// In the order of their paths.
+/// In the order of their paths. As upstream, discovery of groups and versions that consist of custom resources alone is
+/// not described.
 pub fn pages(resources: &[Arc<Resource>]) -> Vec<Page> {
     let text = |document: &str, id: &str, tag: &str, produces| {
         page(document.into(), id.into(), tag.into(), [&[], produces], Payload::Text)
@@ -66,7 +67,8 @@ pub fn pages(resources: &[Arc<Resource>]) -> Vec<Page> {
             Payload::Named(VERSION.into()),
         ),
     ];
-    for group in groups(resources) {
+    let built_in: Vec<Arc<Resource>> = resources.iter().filter(|r| is_built_in(r)).cloned().collect();
+    for group in groups(&built_in) {
         let (word, root) = match group.name {
             "" => ("core".to_owned(), "api".to_owned()),
             name => (group_word(name), format!("apis/{name}")),

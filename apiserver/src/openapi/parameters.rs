@@ -23,6 +23,8 @@ pub const PATCHES: &[&str] = &[
 
 /// Of custom resources.
 pub const CUSTOM: &[&str] = &["application/json", "application/yaml"];
+/// Of reading one. Built-in resources take the parameter too, but upstream describes it for custom ones alone.
+pub const CUSTOM_GET: &[&str] = &["pretty", "resourceVersion"];
 pub const CUSTOM_PATCHES: &[&str] =
     &["application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml"];
 

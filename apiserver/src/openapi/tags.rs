@@ -1,13 +1,14 @@
 //! The tags of all documents, by which clients know whether what they have is still right. Made of what goes into a
 //! document instead of the document, once for everything that is served at a moment; documents are not kept.
 
+use super::operations::is_built_in;
 use super::pages::pages;
 use crate::discovery::{Offer, hex};
 use sha2::{Digest, Sha256};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Changes with the program that makes documents.
-const MAKER: &str = concat!(env!("CARGO_PKG_VERSION"), " 4 ");
+const MAKER: &str = concat!(env!("CARGO_PKG_VERSION"), " 5 ");
 
 /// Without quotes.
 pub struct Tags {
@@ -31,10 +32,12 @@ impl Tags {
     }
 
     fn make(offer: &Offer) -> Self {
-        let documents: BTreeMap<String, String> = pages(&offer.resources)
-            .into_iter()
-            .map(|page| (page.document.clone(), tag(&page.document, offer)))
-            .collect();
+        let of_pages = pages(&offer.resources).into_iter().map(|page| page.document);
+        let added = offer.resources.iter().filter(|r| !is_built_in(r));
+        let of_custom = added.map(|r| format!("apis/{}/{}", r.group, r.version));
+        let names: BTreeSet<String> = of_pages.chain(of_custom).collect();
+        let documents: BTreeMap<String, String> =
+            names.into_iter().map(|name| (name.clone(), tag(&name, offer))).collect();
         let mut all = start();
         documents.iter().for_each(|(name, tag)| all.update(format!("{name} {tag} ")));
         let mut index = all.clone();

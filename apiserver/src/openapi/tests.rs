@@ -200,11 +200,7 @@ async fn only_what_a_definition_brings_is_made_anew() {
             let text = &document["definitions"]["com.example.v1.Note"]["properties"]["text"];
             assert_eq!(text, &json!({ "type": "string" }));
             let paths = document["paths"].as_object().unwrap();
-            assert!(
-                ["/apis/example.com/", "/apis/example.com/v1/", "/apis/apps/"]
-                    .iter()
-                    .all(|p| paths.contains_key(*p))
-            );
+            assert!(paths.contains_key("/apis/apps/") && !paths.contains_key("/apis/example.com/v1/"));
         }
     }
 }

@@ -4,7 +4,6 @@
 
 use super::custom;
 use super::operations::{is_built_in, paths};
-use super::pages::pages;
 use super::schema::Dialect;
 use super::share::{Form, Map, Share};
 use super::v2::{definitions, path_item};
@@ -42,12 +41,11 @@ pub struct Parts {
 impl Parts {
     /// Takes tens of milliseconds if nobody has asked lately.
     pub fn of(offer: &Offer, form: Form) -> Self {
-        let (built_in, added): (Vec<Arc<Resource>>, Vec<Arc<Resource>>) =
-            offer.resources.iter().cloned().partition(|r| is_built_in(r));
+        let built_in: Vec<Arc<Resource>> =
+            offer.resources.iter().filter(|r| is_built_in(r)).cloned().collect();
         let share = offer.shares.get(form, || Share::of(&built_in, form));
         let custom: Vec<Arc<CustomResource>> = offer.all_custom().cloned().collect();
         let theirs = theirs(offer, &built_in, &share, &custom, form);
-        let discovery = discovery(&added, &share, form);
         let mut parts = Self { form, share, custom, left: VecDeque::new() };
         let (before, between, after) = match form {
             Form::Json => json_ends(),
@@ -62,7 +60,6 @@ impl Parts {
         parts.add(form.behind(Map::Definitions, &theirs.definitions));
         parts.add(between.into());
         parts.first(Map::Paths);
-        parts.add(form.behind(Map::Paths, &discovery));
         parts.left.extend((0..parts.custom.len()).map(Piece::Paths));
         parts.add(form.behind(Map::Paths, &theirs.paths));
         parts.add(after.into());
@@ -176,15 +173,6 @@ fn json_ends() -> (Vec<u8>, Vec<u8>, Vec<u8>) {
         b"},\"paths\":{".to_vec(),
         format!("}},\"securityDefinitions\":{bearer},\"security\":{security}}}").into_bytes(),
     )
-}
-
-/// Discovery of the groups and versions that custom resources bring.
-fn discovery(added: &[Arc<Resource>], share: &Share, form: Form) -> Vec<u8> {
-    let mut members = Vec::new();
-    for page in pages(added).iter().filter(|page| !share.templates.contains(&page.path.template)) {
-        form.member(&mut members, Map::Paths, &page.path.template, &path_item(&page.path));
-    }
-    members
 }
 
 #[derive(Default)]

@@ -1,7 +1,7 @@
 //! OpenAPI v3: an index, and one document for each group and version (KEP-2896).
 
 use super::custom;
-use super::operations::{Operation, Path, Payload, paths};
+use super::operations::{Operation, Path, Payload, is_built_in, paths};
 use super::pages::pages;
 use super::parameters::query_type;
 use super::prose::Prose;
@@ -35,7 +35,7 @@ pub fn document(name: &str, offer: &Offer) -> Value {
     let mut paths: Vec<Path> = own.iter().flat_map(|r| paths(r)).collect();
     paths
         .extend(pages(&offer.resources).into_iter().find(|page| page.document == name).map(|page| page.path));
-    json!({
+    let mut document = json!({
         "openapi": "3.0.0",
         "info": { "title": "Kubernetes", "version": crate::discovery::GIT_VERSION },
         "paths": paths.iter().map(|p| (p.template.clone(), path_item(p))).collect::<Map<_, _>>(),
@@ -44,7 +44,13 @@ pub fn document(name: &str, offer: &Offer) -> Value {
             "securitySchemes": { "BearerToken": { "description": "Bearer Token authentication", "type": "apiKey",
                 "name": "authorization", "in": "header" } },
         },
-    })
+    });
+    if !own.is_empty() && own.iter().all(|r| !is_built_in(r)) {
+        // Upstream has a server of its own for these.
+        document["info"] = json!({ "title": "Kubernetes CRD Swagger", "version": "v0.1.0" });
+        document["components"].as_object_mut().map(|components| components.remove("securitySchemes"));
+    }
+    document
 }
 
 /// The types that the payloads of these paths are made of.
@@ -60,7 +66,8 @@ fn schemas(paths: &[Path], name: &str, offer: &Offer) -> Value {
         .into_iter()
         .flat_map(|(group, version)| offer.custom_of(group, version))
         .collect();
-    let (prose, identities) = (Prose::load(), identities());
+    let identities = if custom.is_empty() { identities() } else { custom::identities() };
+    let prose = Prose::load();
     let mut used = roots(paths);
     if !custom.is_empty() {
         // Custom objects refer to these by themselves.

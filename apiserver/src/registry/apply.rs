@@ -72,7 +72,7 @@ impl Configuration {
         let mut object = managed::apply(request, live, &self.object, options.force)?;
         let warnings = self.judge(options.field_validation)?;
         // Unknown fields were refused before; what is left is values that no type has.
-        expected.conform(&mut object)?.map_err(|e| {
+        expected.conform_merged(&mut object)?.map_err(|e| {
             ApiError::new(500, "", format!("failed to convert new typed object to object: {e}"))
         })?;
         if !self.names_version() && object["metadata"].is_object() {

@@ -87,6 +87,17 @@ impl Expected<'_> {
         }
     }
 
+    /// As [`conform`](Self::conform), of what apply has made of an object.
+    ///
+    /// # Errors
+    /// A kind without a schema.
+    pub fn conform_merged(&self, object: &mut Object) -> Result<Result<Problems, DecodeError>, ApiError> {
+        match self.custom {
+            Some(custom) => Ok(custom.coerce_merged(object)),
+            None => self.conform(object),
+        }
+    }
+
     fn decode_custom(
         &self,
         custom: &CustomResource,

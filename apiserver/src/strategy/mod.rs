@@ -61,6 +61,7 @@ pub use coracle_api::Object;
 
 use coracle_api::{ApiError, FieldError, UserInfo};
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -69,6 +70,15 @@ pub struct Env<'a> {
     pub user: &'a UserInfo,
     pub now: Timestamp,
     pub read: &'a dyn Reader,
+    /// For the client, as `Warning` headers.
+    pub warnings: &'a Mutex<Vec<String>>,
+}
+
+impl Env<'_> {
+    /// As [`Strategy::warnings`], of what is found while an object is validated.
+    pub fn warn(&self, warnings: impl IntoIterator<Item = String>) {
+        self.warnings.lock().extend(warnings);
+    }
 }
 
 /// Read access to the present state of every resource, from the watch cache.

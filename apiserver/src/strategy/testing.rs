@@ -3,6 +3,7 @@
 use super::{Env, Object, Reader, Strategy};
 use coracle_api::{FieldError, UserInfo};
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use std::sync::Arc;
 pub struct World {
     pub objects: BTreeMap<String, Arc<Object>>,
     pub user: UserInfo,
+    pub warnings: Mutex<Vec<String>>,
 }
 
 impl World {
@@ -21,7 +23,7 @@ impl World {
     }
 
     pub fn env(&self) -> Env<'_> {
-        Env { user: &self.user, now: Timestamp::UNIX_EPOCH, read: self }
+        Env { user: &self.user, now: Timestamp::UNIX_EPOCH, read: self, warnings: &self.warnings }
     }
 }
 

@@ -274,11 +274,17 @@ async fn in_openapi(fixture: &Fixture, document: &Value) {
         "#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
     );
     let path = "/apis/stable.example.io/v1/namespaces/{namespace}/widgets/{name}/scale";
+    let scale = &document["paths"][path]["patch"];
+    assert_eq!(scale["x-kubernetes-group-version-kind"]["kind"], "Widget", "{scale}");
     assert_eq!(
-        document["paths"][path]["patch"]["x-kubernetes-group-version-kind"]["kind"], "Scale",
-        "{}",
-        document["paths"][path]
+        scale["responses"]["200"]["schema"]["$ref"], "#/definitions/io.k8s.api.autoscaling.v1.Scale",
+        "{scale}"
     );
+    let pages: Vec<&String> =
+        document["paths"].as_object().unwrap().keys().filter(|p| p.ends_with('/')).collect();
+    assert!(pages.iter().all(|page| !page.contains("stable.example.io")), "no page is described: {pages:?}");
+    let get = &document["paths"]["/apis/stable.example.io/v1/namespaces/{namespace}/widgets/{name}"]["get"];
+    assert_eq!(get["consumes"], json!(["application/json", "application/yaml"]));
 
     let index = fixture.get("/openapi/v3").await.expect(200);
     let url = index["paths"]["apis/stable.example.io/v1"]["serverRelativeURL"].as_str().unwrap().to_owned();
@@ -287,8 +293,141 @@ async fn in_openapi(fixture: &Fixture, document: &Value) {
     let schemas = &answer.expect(200)["components"]["schemas"];
     let maybe = &schemas["io.example.stable.v1.Widget"]["properties"]["spec"]["properties"]["maybe"];
     assert_eq!(*maybe, json!({ "type": "string", "nullable": true }));
-    assert!(schemas["io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"].is_object());
-    assert!(schemas["io.k8s.api.autoscaling.v1.Scale"].is_object());
+    assert!(index["paths"].get("apis/stable.example.io").is_none(), "groups of definitions have no page");
+}
+
+const CONVENTIONS: &str =
+    "https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md";
+
+/// What the document of a group's version says beside the schema, as upstream's server of custom resources says it.
+#[tokio::test]
+async fn version_3_says_what_upstream_says() {
+    let fixture = fixture().await;
+    let mut widgets = in_two_versions();
+    let selectable = json!([{ "jsonPath": ".spec.size" }, { "jsonPath": ".spec.maybe" }]);
+    widgets["spec"]["versions"][1]["selectableFields"] = selectable;
+    let inner = json!({ "type": "object", "x-kubernetes-embedded-resource": true,
+        "x-kubernetes-preserve-unknown-fields": true });
+    let spec = "/spec/versions/1/schema/openAPIV3Schema/properties/spec/properties";
+    widgets.pointer_mut(spec).unwrap()["inner"] = inner;
+    established(&fixture, &widgets).await;
+    let document = fixture.get("/openapi/v3/apis/stable.example.io/v1").await.expect(200);
+    assert_eq!(document["info"], json!({ "title": "Kubernetes CRD Swagger", "version": "v0.1.0" }));
+    assert!(document["components"].get("securitySchemes").is_none());
+    let schemas = document["components"]["schemas"].as_object().unwrap();
+    let meta = "io.k8s.apimachinery.pkg.apis.meta.v1";
+    let mut names: Vec<String> =
+        ["Widget", "WidgetList"].map(|kind| format!("io.example.stable.v1.{kind}")).into();
+    names.extend(
+        ["Scale", "ScaleSpec", "ScaleStatus"].map(|kind| format!("io.k8s.api.autoscaling.v1.{kind}")),
+    );
+    let common = [
+        "DeleteOptions",
+        "FieldsV1",
+        "ListMeta",
+        "ManagedFieldsEntry",
+        "ObjectMeta",
+        "OwnerReference",
+        "Patch",
+        "Preconditions",
+        "ShardInfo",
+        "Status",
+        "StatusCause",
+        "StatusDetails",
+        "Time",
+    ];
+    names.extend(common.map(|kind| format!("{meta}.{kind}")));
+    assert_eq!(
+        schemas.keys().collect::<Vec<_>>(),
+        names.iter().collect::<Vec<_>>(),
+        "what is referred to, no more"
+    );
+    let widget = &schemas["io.example.stable.v1.Widget"];
+    for kind in ["Widget", "WidgetList"] {
+        assert_eq!(
+            schemas[&format!("io.example.stable.v1.{kind}")]["x-kubernetes-selectable-fields"],
+            json!([{ "fieldPath": "spec.size" }, { "fieldPath": "spec.maybe" }])
+        );
+    }
+    let inner = &widget["properties"]["spec"]["properties"]["inner"];
+    assert_eq!(inner["required"], json!(["kind", "apiVersion"]));
+    assert_eq!(
+        inner["properties"]["kind"]["description"],
+        format!(
+            "kind is a string value representing the type of this object. In CamelCase. More info: {CONVENTIONS}#types-kinds"
+        )
+    );
+    let list = &schemas["io.example.stable.v1.WidgetList"]["properties"];
+    assert_eq!(list["items"]["description"], format!("List of widgets. More info: {CONVENTIONS}"));
+    assert_eq!(
+        list["metadata"]["description"],
+        format!("Standard list metadata. More info: {CONVENTIONS}#types-kinds")
+    );
+    let of = schemas[&format!("{meta}.DeleteOptions")]["x-kubernetes-group-version-kind"].as_array().unwrap();
+    let has = |group: &str| of.iter().any(|identity| identity["group"] == group);
+    assert!(has("apps") && has("") && !has("apiextensions.k8s.io") && !has("admission.k8s.io"), "{of:?}");
+    requests(&document["paths"]);
+}
+
+/// Parameters, answers and bodies of the requests.
+fn requests(paths: &Value) {
+    let all = "/apis/stable.example.io/v1/namespaces/{namespace}/widgets";
+    let (all, one) = (&paths[all], &paths[format!("{all}/{{name}}")]);
+    let scale = &paths["/apis/stable.example.io/v1/namespaces/{namespace}/widgets/{name}/scale"];
+    let query = |item: &Value, verb: &str| -> String {
+        let lists = [&item["parameters"], &item[verb]["parameters"]];
+        let mut names: Vec<&str> = lists
+            .into_iter()
+            .filter_map(Value::as_array)
+            .flatten()
+            .filter(|parameter| parameter["in"] == "query")
+            .filter_map(|parameter| parameter["name"].as_str())
+            .collect();
+        names.sort_unstable();
+        names.join(" ")
+    };
+    let listing = "allowWatchBookmarks continue fieldSelector labelSelector limit pretty resourceVersion \
+                   resourceVersionMatch sendInitialEvents timeoutSeconds watch";
+    for (item, verb, id, parameters, codes) in [
+        (all, "get", "listStableExampleIoV1NamespacedWidget", listing, "200 401"),
+        (all, "delete", "deleteStableExampleIoV1CollectionNamespacedWidget", listing, "200 401"),
+        (
+            all,
+            "post",
+            "createStableExampleIoV1NamespacedWidget",
+            "dryRun fieldManager fieldValidation pretty",
+            "200 201 202 401",
+        ),
+        (one, "get", "readStableExampleIoV1NamespacedWidget", "pretty resourceVersion", "200 401"),
+        (
+            one,
+            "put",
+            "replaceStableExampleIoV1NamespacedWidget",
+            "dryRun fieldManager fieldValidation pretty",
+            "200 201 401",
+        ),
+        (
+            one,
+            "patch",
+            "patchStableExampleIoV1NamespacedWidget",
+            "dryRun fieldManager fieldValidation force pretty",
+            "200 401",
+        ),
+        (scale, "get", "readStableExampleIoV1NamespacedWidgetScale", "pretty resourceVersion", "200 401"),
+    ] {
+        let operation = &item[verb];
+        assert_eq!(operation["operationId"], id);
+        assert_eq!(query(item, verb), parameters, "{id}");
+        let answered: Vec<&str> =
+            operation["responses"].as_object().unwrap().keys().map(String::as_str).collect();
+        assert_eq!(answered.join(" "), codes, "{id}");
+        assert_eq!(
+            operation["x-kubernetes-group-version-kind"],
+            json!({ "group": "stable.example.io", "version": "v1", "kind": "Widget" })
+        );
+    }
+    assert!(all["delete"].get("requestBody").is_none() && one["delete"]["requestBody"].is_object());
+    assert_eq!(all["delete"]["x-kubernetes-action"], "deletecollection");
 }
 
 async fn in_discovery(fixture: &Fixture) {

@@ -185,6 +185,7 @@ async fn what_apply_refuses() {
     for (body, code, message) in table {
         let refused = apply(&api, &uri, me, &body).await.expect(code);
         assert_eq!(refused["message"], message);
+        assert_eq!(refused.get("reason").is_none(), code == 500, "{refused}");
     }
     let mut nameless = body.clone();
     nameless["metadata"].as_object_mut().unwrap().remove("name");

@@ -1,6 +1,7 @@
 //! Extending the API as operators and charts do: definitions made by others' tools, operators in Rust and Python,
 //! charts with custom resources.
 
+mod calico;
 mod charts;
 mod derived;
 mod found;

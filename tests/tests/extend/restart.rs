@@ -91,7 +91,7 @@ fn serves(cluster: &Cluster) {
     cluster.shows("kubectl get nt kept", &["NAME   COLOR", "kept   blue"]);
     cluster.refuses(
         "kubectl patch note kept --type=merge -p '{\"spec\":{\"size\":10}}'",
-        "The Note \"kept\" is invalid: spec: Invalid value: \"object\": too large\n",
+        "The Note \"kept\" is invalid: spec: Invalid value: too large\n",
     );
     cluster.shows("kubectl explain note.spec.color", &["FIELD: color <string>"]);
     cluster.shows("kubectl get --raw /openapi/v2", &["com.example.restart.v1.Note"]);

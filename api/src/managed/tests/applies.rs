@@ -217,6 +217,71 @@ fn what_may_not_be_applied() {
     );
 }
 
+/// Upstream's words for everything that a configuration can have wrong.
+#[test]
+fn configurations_that_are_not_what_the_schema_says() {
+    let fixture = Fixture::deployments();
+    let containers = |list: Value| json!({"template": {"spec": {"containers": list}}});
+    let at = ".spec.template.spec.containers";
+    for (spec, wanted) in [
+        // No further than the first unknown field of one map.
+        (json!({"bar": 1, "foo": 2}), ".spec.bar: field not declared in schema".to_owned()),
+        (
+            json!({"replicas": "1", "selector": {"x": 1}}),
+            "errors:\n  .spec.replicas: expected numeric (int or float), got string\n  .spec.selector.x: field not \
+             declared in schema"
+                .to_owned(),
+        ),
+        (json!({"template": 5}), ".spec.template: expected map, got &{5}".to_owned()),
+        (containers(json!({})), format!("{at}: expected list, got &{{map[]}}")),
+        (containers(json!([{"name": "a"}, {"name": "a"}])), format!("{at}: duplicate entries for key [name=\"a\"]")),
+        (
+            containers(json!([{"image": "b"}])),
+            format!(
+                "{at}: element 0: associative list with keys has an element that omits key field \"name\" (and doesn't \
+                 have default value)"
+            ),
+        ),
+        (
+            containers(json!([null])),
+            format!("{at}: element 0: associative list with keys may not have a null element"),
+        ),
+        (
+            containers(json!(["a"])),
+            format!("{at}: element 0: associative list with keys may not have non-map elements"),
+        ),
+        (
+            containers(json!([{"name": "a", "resources": {"limits": {"cpu": []}}}])),
+            format!("{at}[name=\"a\"].resources.limits.cpu: expected any scalar, got &{{[]}}"),
+        ),
+        (
+            containers(json!([{"name": "a", "image": 1, "stdin": "x"}])),
+            format!(
+                "errors:\n  {at}[name=\"a\"].image: expected string, got &value.valueUnstructured{{Value:1}}\n  \
+                 {at}[name=\"a\"].stdin: expected boolean, got &{{x}}"
+            ),
+        ),
+    ] {
+        let error = fixture.apply("me", None, &config(spec)).unwrap_err().to_string();
+        let head = "failed to create typed patch object (default/web; apps/v1, Kind=Deployment): ";
+        assert_eq!(error, format!("{head}{wanted}"));
+    }
+    let mut finalizers = config(json!({}));
+    for (item, wanted) in [
+        (json!({}), "associative list without keys has an element that's a map type"),
+        (json!([]), "not supported: associative list with lists as elements"),
+        (json!(null), "associative list without keys has an element that's an explicit null"),
+    ] {
+        finalizers["metadata"]["finalizers"] = json!([item]);
+        let error = fixture.apply("me", None, &finalizers).unwrap_err().to_string();
+        assert!(error.ends_with(&format!(".metadata.finalizers: element 0: {wanted}")), "{error}");
+    }
+    // Times are any scalar to ownership.
+    let mut created = config(json!({}));
+    created["metadata"]["creationTimestamp"] = json!(5);
+    assert!(fixture.apply("me", None, &created).is_ok());
+}
+
 /// Two versions of one object, the second of which calls `replicas` otherwise.
 struct Renamed;
 

@@ -20,16 +20,17 @@ pub fn check(spec: &Value, old: Option<&Value>, path: &Path, errors: &mut Errors
     let mut seen = BTreeSet::new();
     let mut unique = true;
     for (i, version) in versions.iter().enumerate() {
+        if !at(version, "schema.openAPIV3Schema").is_object() {
+            errors.required(&here.index(i).field("schema").field("openAPIV3Schema"), "");
+        }
+    }
+    for (i, version) in versions.iter().enumerate() {
         let name = str_at(version, "name");
         let wrong = validation::dns1035_label(name);
         if !wrong.is_empty() {
             errors.invalid(&here.index(i).field("name"), name, &wrong.join(","));
         }
         unique &= seen.insert(name);
-        if !at(version, "schema.openAPIV3Schema").is_object() {
-            let schema = here.index(i).field("schema").field("openAPIV3Schema");
-            errors.required(&schema, "schemas are required");
-        }
         deprecation(version, &here.index(i), errors);
     }
     if !unique {
@@ -37,6 +38,12 @@ pub fn check(spec: &Value, old: Option<&Value>, path: &Path, errors: &mut Errors
     }
     if versions.iter().filter(|v| bool_at(v, "storage")).count() != 1 {
         errors.invalid_as(&here, &shown(spec), "must have exactly one version marked as storage version");
+    }
+    // Upstream keeps the first version's name in a field of its own, where it is judged once more.
+    let first = versions.first().map_or("", |version| str_at(version, "name"));
+    let wrong = if first.is_empty() { Vec::new() } else { validation::dns1035_label(first) };
+    if !wrong.is_empty() {
+        errors.invalid(&path.field("version"), first, &wrong.join(","));
     }
     let has_status = |version: &Value| has(version, "subresources.status");
     let any_status = versions.iter().any(has_status);
@@ -185,7 +192,7 @@ fn selectable_fields(version: &Value, path: &Path, errors: &mut Errors) {
                 continue;
             }
         };
-        if names.first().is_some_and(|name| name == "metadata") {
+        if names.first() == Some(&super::schema::Step::Field("metadata".to_owned())) {
             errors.invalid(&here, text, "must not point to fields in metadata");
         }
         if !["string", "boolean", "integer"].contains(&str_at(found, "type")) {

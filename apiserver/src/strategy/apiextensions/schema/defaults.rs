@@ -39,7 +39,7 @@ fn one(default: &Value, schema: &Structural, path: &Path, inside_metadata: bool,
         // Rules that do not compile are told of where they stand.
         let compiled = rules::compile(schema, "").unwrap_or_default();
         let mut budget = Budget::of(rules::OBJECT_LIMIT);
-        wrong = compiled.check(default, None, &place, &mut budget);
+        wrong = compiled.check(default, None, &place, &mut budget).errors;
     }
     errors.0.extend(wrong);
 }

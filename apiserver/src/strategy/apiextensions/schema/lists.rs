@@ -77,8 +77,12 @@ fn keyed(schema: &Value, path: &Path, errors: &mut Errors) {
         return;
     }
     if !items.is_object() {
+        // As the two fields that upstream keeps it in.
+        let schemas = if items.is_array() { items } else { &Value::Null };
+        let shown =
+            coracle_api::shown(&json!({ "JSONSchemas": schemas })).replacen('{', "{\"Schema\":null,", 1);
         let detail = "must only have a single schema if x-kubernetes-list-type is map";
-        errors.invalid(&here, items.clone(), detail);
+        errors.invalid_as(&here, &shown, detail);
         return;
     }
     if str_at(items, "type") == "object" {

@@ -4,7 +4,6 @@
 
 mod complete;
 mod defaults;
-mod field_path;
 mod keywords;
 mod lists;
 mod nested;
@@ -14,7 +13,7 @@ mod validations;
 use super::*;
 use coracle_api::structural::parse;
 
-pub use field_path::follow;
+pub use coracle_api::structural::field_path::{Step, follow};
 
 /// Levels of schemas in schemas. Upstream's limit is the size of a request; the recursion here runs on a thread of 2 MiB,
 /// of which a level takes less than 2 KiB in each walk.

@@ -10,8 +10,17 @@ pub enum Level {
     Field,
 }
 
+/// One schema for all elements, or one for each, which is refused elsewhere. Upstream takes anything else for none.
+fn has_items(schema: &Value) -> bool {
+    match at(schema, "items") {
+        Value::Object(_) => true,
+        Value::Array(schemas) => !schemas.is_empty(),
+        _ => false,
+    }
+}
+
 pub fn check(schema: &Value, level: Level, path: &Path, errors: &mut Errors) {
-    if str_at(schema, "type") == "array" && !has(schema, "items") {
+    if str_at(schema, "type") == "array" && !has_items(schema) {
         errors.required(&path.field("items"), "must be specified");
     }
     children(schema, level, path, errors);

@@ -1,17 +1,67 @@
 //! Paths that name a field of a schema: `.spec.replicas`, `.labels['a.b/c']`.
 
+use super::Structural;
 use serde_json::Value;
+use std::fmt::Write;
+
+/// One field of a path.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Step {
+    /// A property.
+    Field(String),
+    /// An entry of a map.
+    Key(String),
+}
 
 /// The fields that a path goes through, and the schema at its end.
-pub type Found<'s> = (Vec<String>, &'s Value);
+pub type Found<'s, S> = (Vec<Step>, &'s S);
+
+/// A schema that can be followed into.
+pub trait Fields {
+    /// The schema of a field, and whether it is a property or an entry.
+    fn into(&self, name: &str) -> Option<(Step, &Self)>;
+}
+
+impl Fields for Value {
+    fn into(&self, name: &str) -> Option<(Step, &Self)> {
+        if let Some(properties) = self["properties"].as_object() {
+            return Some((Step::Field(name.to_owned()), properties.get(name)?));
+        }
+        let additional = &self["additionalProperties"];
+        additional.is_object().then(|| (Step::Key(name.to_owned()), additional))
+    }
+}
+
+impl Fields for Structural {
+    fn into(&self, name: &str) -> Option<(Step, &Self)> {
+        if !self.properties.is_empty() {
+            return Some((Step::Field(name.to_owned()), self.properties.get(name)?));
+        }
+        Some((Step::Key(name.to_owned()), self.additional.as_deref()?))
+    }
+}
+
+/// Steps as paths in errors are written: `spec.labels[a]`.
+pub fn shown(steps: &[Step]) -> String {
+    let mut text = String::new();
+    for step in steps {
+        let dot = if text.is_empty() { "" } else { "." };
+        // Writing into a String does not fail.
+        let _ = match step {
+            Step::Field(name) => write!(text, "{dot}{name}"),
+            Step::Key(key) => write!(text, "[{key}]"),
+        };
+    }
+    text
+}
 
 /// Follows a path into a schema. `brackets`: whether a name may be quoted in brackets.
 ///
 /// # Errors
 /// What is wrong with the path, in upstream's words.
-pub fn follow<'s>(path: &str, schema: &'s Value, brackets: bool) -> Result<Found<'s>, String> {
+pub fn follow<'s, S: Fields>(path: &str, schema: &'s S, brackets: bool) -> Result<Found<'s, S>, String> {
     let mut rest = path;
-    let (mut names, mut here) = (Vec::new(), schema);
+    let (mut steps, mut here) = (Vec::new(), schema);
     while !rest.is_empty() {
         let (token, after) = next(rest);
         let (name, after) = match token {
@@ -24,11 +74,12 @@ pub fn follow<'s>(path: &str, schema: &'s Value, brackets: bool) -> Result<Found
             }
             other => return Err(format!("expected [ or . but got: {other}")),
         };
-        here = into(here, &name)?;
-        names.push(name);
+        let (step, below) = here.into(&name).ok_or("does not refer to a valid field")?;
+        here = below;
+        steps.push(step);
         rest = after;
     }
-    Ok((names, here))
+    Ok((steps, here))
 }
 
 /// The three delimiters are tokens, and so is all text between them, a quoted one with its delimiters.
@@ -64,17 +115,6 @@ fn quoted(text: &str) -> Result<(String, &str), String> {
     }
 }
 
-fn into<'s>(schema: &'s Value, name: &str) -> Result<&'s Value, String> {
-    const NOWHERE: &str = "does not refer to a valid field";
-    if let Some(properties) = schema["properties"].as_object() {
-        return properties.get(name).ok_or_else(|| NOWHERE.to_owned());
-    }
-    match &schema["additionalProperties"] {
-        additional @ Value::Object(_) => Ok(additional),
-        _ => Err(NOWHERE.to_owned()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -97,6 +137,19 @@ mod tests {
         ] {
             let found = follow(path, &schema, brackets).map(|(_, schema)| schema["type"].as_str().unwrap());
             assert_eq!(found, want.map_err(str::to_owned), "{path}");
+            assert_eq!(
+                follow(path, &crate::structural::parse(&schema), brackets).err(),
+                found.err(),
+                "{path}"
+            );
         }
+    }
+
+    #[test]
+    fn steps_are_shown_as_errors_show_them() {
+        let schema =
+            json!({ "properties": { "a.b": { "additionalProperties": { "properties": { "c": {} } } } } });
+        let (steps, _) = follow("['a.b'].x.c", &schema, true).unwrap();
+        assert_eq!(shown(&steps), "a.b[x].c");
     }
 }
