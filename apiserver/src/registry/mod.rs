@@ -109,7 +109,7 @@ impl Scope<'_> {
     }
 
     fn env(&self) -> Env<'_> {
-        Env { user: self.user, now: self.now, read: &*self.registry.cache }
+        Env { user: self.user, group: &self.resource.group, now: self.now, read: &*self.registry.cache }
     }
 
     pub fn warn(&self, warnings: impl IntoIterator<Item = String>) {

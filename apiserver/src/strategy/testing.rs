@@ -21,7 +21,7 @@ impl World {
     }
 
     pub fn env(&self) -> Env<'_> {
-        Env { user: &self.user, now: Timestamp::UNIX_EPOCH, read: self }
+        Env { user: &self.user, group: "", now: Timestamp::UNIX_EPOCH, read: self }
     }
 }
 
