@@ -4,8 +4,10 @@
 //! The resourceVersion is the revision of the store and known only after the commit; it is put into the bytes at its
 //! place in `metadata`, so a watch event or list needs no decoding.
 
+mod in_order;
 mod ordered;
 
+pub use in_order::InOrder;
 pub use ordered::Ordered;
 
 use crate::Object;

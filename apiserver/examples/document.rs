@@ -12,7 +12,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let path = args.next().ok_or("usage: document <path> [<accept>]")?;
     let accept = args.next().unwrap_or_else(|| "application/json".to_owned());
     let offer = Arc::new(Offer::built_in(catalogue()));
-    let document = match discovery::respond(&path, &accept, &offer) {
+    let document = match discovery::respond(&path, &accept, "192.0.2.1:6443", &offer) {
         Some(document) => document,
         None => openapi::find(&path, &accept, &offer)
             .ok_or("nothing is served there")?

@@ -27,6 +27,41 @@ struct Check {
     failure: Option<String>,
 }
 
+/// Upstream's names of what this server has done before it answers anybody: read the store and its watch cache, made the
+/// cluster's first objects, registered its own groups.
+const STARTED: [&str; 27] = [
+    "autoregister-completion",
+    "etcd",
+    "log",
+    "poststarthook/apiservice-discovery-controller",
+    "poststarthook/apiservice-openapi-controller",
+    "poststarthook/apiservice-openapiv3-controller",
+    "poststarthook/apiservice-registration-controller",
+    "poststarthook/apiservice-status-available-controller",
+    "poststarthook/apiservice-status-local-available-controller",
+    "poststarthook/apiservice-status-remote-available-controller",
+    "poststarthook/bootstrap-controller",
+    "poststarthook/crd-informer-synced",
+    "poststarthook/generic-apiserver-start-informers",
+    "poststarthook/kube-apiserver-autoregistration",
+    "poststarthook/priority-and-fairness-config-consumer",
+    "poststarthook/priority-and-fairness-filter",
+    "poststarthook/rbac/bootstrap-roles",
+    "poststarthook/scheduling/bootstrap-system-priority-classes",
+    "poststarthook/start-apiextensions-controllers",
+    "poststarthook/start-apiextensions-informers",
+    "poststarthook/start-apiserver-admission-initializer",
+    "poststarthook/start-cluster-authentication-info-controller",
+    "poststarthook/start-kube-aggregator-informers",
+    "poststarthook/start-kube-apiserver-admission-initializer",
+    "poststarthook/start-kubernetes-service-cidr-controller",
+    "poststarthook/start-legacy-token-tracking-controller",
+    "poststarthook/start-system-namespaces-controller",
+];
+
+/// The same, which upstream asks of readiness alone.
+const LOADED: [&str; 2] = ["etcd-readiness", "informer-sync"];
+
 /// Cloning shares the registry.
 #[derive(Clone, Default)]
 pub struct Health {
@@ -37,6 +72,14 @@ impl Health {
     /// Reports the state of a check, which appears with its first report.
     pub fn report(&self, name: &str, matters: Matters, state: Result<(), String>) {
         self.checks.lock().insert(name.to_owned(), Check { matters, failure: state.err() });
+    }
+
+    /// To be called once the store is open, the watch cache loaded and the first objects made, before anybody is answered:
+    /// from then on there are the checks that upstream has for this, and they succeed for as long as the process lives.
+    pub fn started(&self) {
+        for (names, matters) in [(&STARTED[..], Matters::Alive), (&LOADED[..], Matters::Ready)] {
+            names.iter().for_each(|name| self.report(name, matters, Ok(())));
+        }
     }
 
     pub fn forget(&self, name: &str) {
@@ -83,10 +126,11 @@ impl Health {
 
     fn all(&self, probe: &str, query: &Query) -> Reply {
         let mut excluded = query.all("exclude");
-        let mut text = String::from("[+]ping ok\n");
-        let mut failed = false;
-        metrics::global().health_check("ping", probe, true);
+        let asked = excluded.len();
         excluded.retain(|name| *name != "ping");
+        let ping = if excluded.len() < asked { "[+]ping excluded: ok\n" } else { "[+]ping ok\n" };
+        let (mut text, mut failed) = (ping.to_owned(), false);
+        metrics::global().health_check("ping", probe, true);
         for (name, check) in self.checks.lock().iter() {
             if probe != "readyz" && check.matters == Matters::Ready {
                 continue;
@@ -134,6 +178,26 @@ mod tests {
         let reply = health.answer(path, &Query::new(Some(query)))?;
         let Content::Text(_, bytes) = reply.content else { panic!("no text") };
         Some((reply.status.as_u16(), String::from_utf8(bytes.to_vec()).unwrap()))
+    }
+
+    #[test]
+    fn a_started_server_has_upstreams_checks() {
+        let health = Health::default();
+        assert_eq!(ask(&health, "/livez/etcd"), None, "not started");
+        health.started();
+        let (_, alive) = ask(&health, "/livez?verbose=1").unwrap();
+        let (_, ready) = ask(&health, "/readyz?verbose").unwrap();
+        assert_eq!(ask(&health, "/healthz?verbose=1").unwrap().1, alive.replace("livez", "healthz"));
+        let line = |name: &str| format!("[+]{name} ok\n");
+        for name in STARTED {
+            assert!(alive.contains(&line(name)) && ready.contains(&line(name)), "{name}");
+        }
+        for name in LOADED {
+            assert!(!alive.contains(&line(name)) && ready.contains(&line(name)), "{name}");
+        }
+        assert_eq!(ask(&health, "/readyz/poststarthook/rbac/bootstrap-roles").unwrap(), (200, "ok".into()));
+        let (_, text) = ask(&health, "/livez?verbose&exclude=etcd&exclude=ping").unwrap();
+        assert!(text.contains("[+]etcd excluded: ok\n") && text.contains("[+]ping excluded: ok\n"), "{text}");
     }
 
     #[test]

@@ -52,6 +52,8 @@ pub struct EdgeOptions {
     pub traces: Option<traces::Config>,
     /// Settings that were given, by the names of their flags: what `/flagz` shows.
     pub flags: BTreeMap<String, String>,
+    /// Where clients find this server, as host and port: what `/api` tells them.
+    pub address: String,
     /// Who this server is to aggregated ones.
     pub front_proxy: Option<Arc<FrontProxy>>,
 }
@@ -64,6 +66,7 @@ impl Default for EdgeOptions {
             audit: None,
             traces: None,
             flags: BTreeMap::new(),
+            address: String::new(),
             front_proxy: None,
         }
     }
@@ -80,6 +83,7 @@ pub struct Inner {
     pub audit: Option<Arc<audit::Log>>,
     pub tracer: Option<Arc<Tracer>>,
     pub flags: BTreeMap<String, String>,
+    pub address: String,
     pub aggregator: Arc<Aggregator>,
     /// The same, for discovery and OpenAPI.
     pub foreign: Arc<dyn Foreign>,
@@ -166,6 +170,7 @@ impl ApiServer {
             audit: edge.audit,
             tracer: edge.traces.map(Tracer::start),
             flags: edge.flags,
+            address: edge.address,
             published: Published::new(catalogue, aggregator.clone()),
             foreign: aggregator.clone(),
             aggregator,

@@ -3,6 +3,7 @@
 use coracle_api::validation::is_machine_address;
 use k8s_openapi::api::core::v1::{Service, ServicePort as ApiPort};
 use k8s_openapi::api::discovery::v1::{Endpoint as ApiEndpoint, EndpointSlice};
+use k8s_openapi::api::networking::v1::ServiceCIDR;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -71,7 +72,7 @@ pub(crate) type Slices<'a> = BTreeMap<(&'a str, &'a str), Vec<&'a EndpointSlice>
 
 pub(crate) fn by_service(slices: &[Arc<EndpointSlice>]) -> Slices<'_> {
     let mut found: Slices<'_> = BTreeMap::new();
-    for slice in slices {
+    for slice in slices.iter().filter(|slice| !is_left_out(slice.metadata.labels.as_ref())) {
         let namespace = slice.metadata.namespace.as_deref().unwrap_or_default();
         let labels = slice.metadata.labels.as_ref();
         if let Some(service) = labels.and_then(|l| l.get("kubernetes.io/service-name")) {
@@ -165,10 +166,27 @@ fn sources_of(service: &Service, ipv6: bool) -> Option<Vec<String>> {
     (!anybody).then_some(own)
 }
 
-/// Services with this label are somebody else's (upstream's `service.kubernetes.io/service-proxy-name`).
+/// Whoever has the first label is another proxy's, and who has the second one nobody's, with whatever value
+/// (<https://kubernetes.io/docs/reference/labels-annotations-taints/#servicekubernetesioservice-proxy-name>).
+const LEFT_OUT: [&str; 2] = ["service.kubernetes.io/service-proxy-name", "service.kubernetes.io/headless"];
+
+/// Whether labels keep a Service, or a slice of one, out of the rules.
+fn is_left_out(labels: Option<&BTreeMap<String, String>>) -> bool {
+    labels.is_some_and(|labels| LEFT_OUT.iter().any(|label| labels.contains_key(*label)))
+}
+
+/// Whether this proxy has nothing to do with the Service.
 pub(crate) fn is_for_other_proxy(service: &Service) -> bool {
-    let labels = service.metadata.labels.as_ref();
-    labels.is_some_and(|l| l.contains_key("service.kubernetes.io/service-proxy-name"))
+    is_left_out(service.metadata.labels.as_ref())
+}
+
+/// The ranges of one IP family that Services' addresses come from, in order.
+pub(crate) fn ranges(all: &[Arc<ServiceCIDR>], ipv6: bool) -> Vec<String> {
+    let nets = all.iter().filter_map(|range| range.spec.as_ref()?.cidrs.as_ref()).flatten();
+    let nets = nets.filter_map(|net| net.parse::<ipnet::IpNet>().ok());
+    let nets: BTreeSet<String> =
+        nets.filter(|net| net.addr().is_ipv6() == ipv6).map(|net| net.trunc().to_string()).collect();
+    nets.into_iter().collect()
 }
 
 /// The `addressType` of the slices with a family's endpoints.
@@ -383,9 +401,39 @@ mod tests {
         let headless = service(json!({"clusterIP": "None", "ports": [{"port": 80}]}));
         let external =
             service(json!({"type": "ExternalName", "externalName": "x.y", "ports": [{"port": 80}]}));
-        let foreign = one::<Service>(json!({"metadata": {"name": "web", "namespace": "d", "labels":
-            {"service.kubernetes.io/service-proxy-name": "other"}},
-            "spec": {"clusterIP": "10.43.0.9", "ports": [{"port": 80}]}}));
-        assert!(build(&[headless, external, foreign], &[], HERE, false).is_empty());
+        let mut all = vec![headless, external];
+        for label in LEFT_OUT {
+            all.push(one::<Service>(
+                json!({"metadata": {"name": "web", "namespace": "d", "labels": {label: ""}},
+                "spec": {"clusterIP": "10.43.0.9", "ports": [{"port": 80}]}}),
+            ));
+        }
+        assert!(build(&all, &[], HERE, false).is_empty());
+    }
+
+    #[test]
+    fn slices_that_say_headless_are_nobodys_endpoints() {
+        let web = service(json!({"clusterIP": "10.43.0.9", "ports": [{"port": 80}]}));
+        let mut slice = Arc::unwrap_or_clone(slice(json!([{"addresses": ["10.42.0.2"]}])));
+        let found = |slice: &EndpointSlice| {
+            let ports = build(std::slice::from_ref(&web), &[Arc::new(slice.clone())], HERE, false);
+            ports[0].endpoints.len()
+        };
+        assert_eq!(found(&slice), 1);
+        slice.metadata.labels.get_or_insert_default().insert(LEFT_OUT[1].to_owned(), String::new());
+        assert_eq!(found(&slice), 0);
+    }
+
+    #[test]
+    fn ranges_are_those_of_the_family() {
+        let all = [
+            one(
+                json!({"metadata": {"name": "kubernetes"}, "spec": {"cidrs": ["10.43.0.0/16", "fd00::/108"]}}),
+            ),
+            one(json!({"metadata": {"name": "more"}, "spec": {"cidrs": ["10.44.1.0/24"]}})),
+            one(json!({"metadata": {"name": "again"}, "spec": {"cidrs": ["10.43.0.0/16"]}})),
+        ];
+        assert_eq!(ranges(&all, false), ["10.43.0.0/16", "10.44.1.0/24"]);
+        assert_eq!(ranges(&all, true), ["fd00::/108"]);
     }
 }

@@ -3,11 +3,12 @@
 use crate::checks::{self, Checks};
 use crate::health::{self, LastSync};
 use crate::iptables::apply::{ApplyError, Iptables};
-use crate::iptables::rules::{self, RuleSet};
+use crate::iptables::rules::{self, Networks, RuleSet};
 use crate::model::{self, Here, ServicePort};
 use coracle_client::{Context, Informer};
 use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::networking::v1::ServiceCIDR;
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -55,6 +56,7 @@ pub async fn run(context: Context, config: Config) -> Result<(), Error> {
         services,
         slices,
         nodes: context.informers.of(),
+        ranges: context.informers.of(),
         checks: Checks::default(),
         config,
         kernel: Iptables::adopt().await?,
@@ -72,6 +74,7 @@ struct Proxy {
     services: Informer<Service>,
     slices: Informer<EndpointSlice>,
     nodes: Informer<Node>,
+    ranges: Informer<ServiceCIDR>,
     checks: Checks,
     config: Config,
     kernel: Iptables,
@@ -89,6 +92,8 @@ impl Proxy {
         self.services.on_change(move |_| wake.notify_one());
         let wake = changed.clone();
         self.slices.on_change(move |_| wake.notify_one());
+        let wake = changed.clone();
+        self.ranges.on_change(move |_| wake.notify_one());
         let (wake, name) = (changed.clone(), self.config.node_name.clone());
         self.nodes.on_change(move |delta| {
             let of_old = delta.old.as_ref().map(|node| zone(node));
@@ -136,7 +141,12 @@ impl Proxy {
         let node = self.nodes.get("", &self.config.node_name);
         let here = Here { node: &self.config.node_name, zone: node.as_deref().map_or("", zone) };
         let ports = model::build(&services, &slices, here, IPV6);
-        let set = rules::render_with(&ports, &self.config.cluster_cidr, self.config.masquerade_pods);
+        let networks = Networks {
+            cluster_cidr: &self.config.cluster_cidr,
+            masquerade_pods: self.config.masquerade_pods,
+            service_cidrs: &model::ranges(&self.ranges.list(), IPV6),
+        };
+        let set = rules::render(&ports, networks);
         if set != self.written {
             self.kernel.apply(&set).await?;
             self.written = set;

@@ -19,15 +19,38 @@ pub fn conform(value: &mut Value, ty: TypeRef<'_>) -> Result<Problems, DecodeErr
     conform_in(value, ty, None)
 }
 
+/// As [`conform`], for what a strategic merge has made: upstream reads that without its JSON decoder, whose words are others.
+pub fn conform_merged(value: &mut Value, ty: TypeRef<'_>) -> Result<Problems, DecodeError> {
+    walk(value, ty, None, Words::Converter)
+}
+
 /// As [`conform`], for a value whose members stood in `order`: of several errors it is the first one.
 pub(super) fn conform_in(
     value: &mut Value,
     ty: TypeRef<'_>,
     order: Option<&Order>,
 ) -> Result<Problems, DecodeError> {
-    let mut walk = Walk { problems: Vec::new(), saved: None, owner: None };
+    walk(value, ty, order, Words::Decoder)
+}
+
+fn walk(
+    value: &mut Value,
+    ty: TypeRef<'_>,
+    order: Option<&Order>,
+    words: Words,
+) -> Result<Problems, DecodeError> {
+    let mut walk = Walk { problems: Vec::new(), saved: None, owner: None, words };
     walk.value(value, Spot { ty, go: Go::Unsaid, path: &Path::Root, order })?;
     walk.saved.map_or(Ok(walk.problems), Err)
+}
+
+/// Who of upstream speaks of a value of a wrong type.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Words {
+    /// `encoding/json`
+    Decoder,
+    /// `runtime.DefaultUnstructuredConverter`
+    Converter,
 }
 
 pub(super) const MANAGED_FIELDS: &str = "managedFields";
@@ -45,10 +68,11 @@ struct Walk<'t> {
     saved: Option<DecodeError>,
     /// The struct whose field is being looked at; none at the root.
     owner: Option<TypeRef<'t>>,
+    words: Words,
 }
 
 /// What Go's decoder calls a JSON value.
-pub(crate) fn json_kind(value: &Value) -> String {
+pub fn json_kind(value: &Value) -> String {
     match value {
         Value::Null => "null".to_owned(),
         Value::Bool(_) => "bool".to_owned(),
@@ -287,6 +311,11 @@ impl<'t> Walk<'t> {
     }
 
     fn mismatch(&self, value: &Value, at: Spot<'_, 't>) -> DecodeError {
+        if self.words == Words::Converter
+            && let Some(text) = super::converter::mismatch(value, at.ty, at.go.name())
+        {
+            return DecodeError::Type(text);
+        }
         let what = match value {
             Value::Number(n) if matches!(at.ty.kind(), Kind::Int32 | Kind::Int64 | Kind::IntOrString) => {
                 format!("number {n}")

@@ -4,13 +4,15 @@
 //! JSON decoder where a client can see them.
 
 mod conform;
+mod converter;
 mod order;
 mod parse;
 mod path;
 mod settle;
 
-pub use conform::conform;
-pub(crate) use conform::{json_kind, schema_in};
+pub use conform::json_kind;
+pub(crate) use conform::schema_in;
+pub use conform::{conform, conform_merged};
 pub use parse::parse;
 pub use settle::settle;
 

@@ -1,5 +1,6 @@
 //! JSON in the order of upstream's fields.
 
+use super::in_order::{InOrder, SHAPES};
 use crate::decode::schema_in;
 use crate::schema::{self, FieldRef, Kind, TypeRef};
 use serde::ser::{Serialize, SerializeMap, Serializer};
@@ -9,16 +10,25 @@ use serde_json::{Map, Value};
 /// name.
 #[derive(Clone, Copy)]
 pub struct Ordered<'a> {
-    value: &'a Value,
+    pub(super) value: &'a Value,
     /// None for values that no built-in type describes, whose members follow by name.
-    ty: Option<TypeRef<'a>>,
-    nil: bool,
+    pub(super) ty: Option<TypeRef<'a>>,
+    pub(super) nil: bool,
 }
 
 impl<'a> Ordered<'a> {
     /// An object that says itself what it is; an empty list stays one.
     pub fn of(object: &'a Value) -> Self {
         Self { value: object, ty: schema::of_object(object), nil: false }
+    }
+
+    fn untyped<S: Serializer>(self, out: S) -> Result<S::Ok, S::Error> {
+        match self.value.get("apiVersion").and_then(Value::as_str) {
+            Some("meta.k8s.io/v1" | "meta.k8s.io/v1beta1") => {
+                InOrder { value: self.value, order: SHAPES }.serialize(out)
+            }
+            _ => self.value.serialize(out),
+        }
     }
 
     fn list<S: Serializer>(self, list: &[Value], element: TypeRef<'_>, out: S) -> Result<S::Ok, S::Error> {
@@ -41,7 +51,7 @@ impl<'a> Ordered<'a> {
 
 impl Serialize for Ordered<'_> {
     fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
-        let Some(own) = self.ty else { return self.value.serialize(out) };
+        let Some(own) = self.ty else { return self.untyped(out) };
         match (own.kind(), self.value, own.element()) {
             (Kind::Struct, Value::Object(fields), _) => self.structure(fields, own, out),
             (Kind::List, Value::Array(list), Some(element)) => self.list(list, element, out),

@@ -81,7 +81,7 @@ pub fn apply(
     let last_entry = last.as_ref();
     let object = prune(request, merged, last_entry, &entries);
     let entries = settle(request, entries, own, (before, &object), force)?;
-    finish(request, entries, last_entry, before, &object, config)
+    finish(request, entries, before, &object, config)
 }
 
 /// Puts the configuration's fields in the place of what the manager owned before, which is returned.
@@ -159,11 +159,10 @@ fn without_last_applied(request: &Request<'_>, claims: Vec<Claim>, live: &Value)
     claims.into_iter().filter_map(keep).collect()
 }
 
-/// The object with its owners, the time of the manager's entry set if anything has changed.
+/// The object with its owners, the time of the manager's entry set if anything but ownership has changed.
 fn finish<'a>(
     request: &Request<'a>,
     mut entries: Vec<Entry<'a>>,
-    last: Option<&Entry<'_>>,
     before: &Value,
     object: &Value,
     config: &Value,
@@ -172,7 +171,8 @@ fn finish<'a>(
     if let Some(own) = entries.iter_mut().find(|entry| entry.same_owner(&this)) {
         own.fields = strip(std::mem::take(&mut own.fields));
         own.api_version = request.api_version.into();
-        if last.is_none() || own.time.is_none() || object != before {
+        // Who comes to own what is there already has no time, as upstream.
+        if object != before {
             own.time = Some(request.now.into());
         }
     }

@@ -2,6 +2,7 @@
 
 use super::PatchError;
 use super::strategic::{PATCH, bad_directive, directive, merge_maps, without_directives};
+use crate::managed::go_value;
 use crate::schema::TypeRef;
 use serde_json::{Map, Value};
 
@@ -38,6 +39,7 @@ pub(super) fn merge(
     // Without an order of its own a patch still brings its items in the order it lists them.
     let order = patch.order.clone().or_else(|| items.clone());
     if let Some(items) = items {
+        check_kinds(&merged, &items)?;
         if let Some(order) = &patch.order {
             check_order(&items, order, merge_key)?;
         }
@@ -81,7 +83,7 @@ fn merge_elements(
             }
             "merge" => {
                 let text = "merging lists cannot yet be specified in the patch";
-                return Err(PatchError::Malformed(text.to_owned()));
+                return Err(PatchError::Unmergeable(text.to_owned()));
             }
             other => return Err(bad_directive(other, &item)),
         }
@@ -103,8 +105,20 @@ fn merge_elements(
 
 fn key_of<'v>(item: &'v Value, merge_key: &str) -> Result<&'v Value, PatchError> {
     item.get(merge_key).ok_or_else(|| {
-        PatchError::Malformed(format!("map: {item} does not contain declared merge key: {merge_key}"))
+        let map = go_value(item);
+        PatchError::Unmergeable(format!("map: {map} does not contain declared merge key: {merge_key}"))
     })
+}
+
+/// The items of two lists that are merged are of one kind.
+fn check_kinds(before: &[Value], items: &[Value]) -> Result<(), PatchError> {
+    let mut all = before.iter().chain(items);
+    let Some(first) = all.next().map(std::mem::discriminant) else { return Ok(()) };
+    if all.all(|item| std::mem::discriminant(item) == first) {
+        return Ok(());
+    }
+    let lists = go_value(&Value::from(vec![Value::from(before.to_vec()), Value::from(items.to_vec())]));
+    Err(PatchError::Unmergeable(format!("list element types are not identical: {lists}")))
 }
 
 /// What identifies an item in an order list.
@@ -124,8 +138,9 @@ fn check_order(items: &[Value], order: &[Value], merge_key: Option<&str>) -> Res
     if positions.is_some_and(|p| p.is_sorted()) {
         return Ok(());
     }
-    let (items, order) = (Value::from(items.to_vec()), Value::from(order.to_vec()));
-    Err(PatchError::Malformed(format!(
+    let go = |list: &[Value]| go_value(&Value::from(list.to_vec()));
+    let (items, order) = (go(items), go(order));
+    Err(PatchError::Unmergeable(format!(
         "The order in patch list:\n{items}\n doesn't match $setElementOrder list:\n{order}\n"
     )))
 }

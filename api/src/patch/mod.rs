@@ -58,6 +58,9 @@ pub enum PatchError {
         "Unable to complete the copy, the accumulated size increase of copy is {got}, exceeding the limit {max}"
     )]
     TooLarge { max: usize, got: usize },
+    /// A strategic merge that does not fit the object. Upstream has no class for these.
+    #[error("{0}")]
+    Unmergeable(String),
     /// It cannot be applied to this object; a `test` that failed, a path that is not there.
     #[error("{0}")]
     Inapplicable(String),
@@ -71,6 +74,7 @@ impl From<PatchError> for ApiError {
         let text = error.to_string();
         match error {
             PatchError::Malformed(_) => Self::bad_request(text),
+            PatchError::Unmergeable(_) => Self::new(500, "", text),
             PatchError::TooManyOperations { .. } | PatchError::TooLarge { .. } => {
                 Self::new(413, "RequestEntityTooLarge", text)
             }

@@ -7,12 +7,13 @@ mod names;
 mod values;
 
 pub use names::{
-    config_map_key, dns1035_label, dns1123_label, dns1123_subdomain, is_extended_resource, label_value,
-    path_segment_name, path_segment_prefix, port_name, qualified_name, wildcard_dns1123_subdomain,
+    config_map_key, dns1035_label, dns1123_label, dns1123_subdomain, dns1123_subdomain_with_underscore,
+    is_extended_resource, label_value, path_segment_name, path_segment_prefix, port_name, qualified_name,
+    wildcard_dns1123_subdomain,
 };
 pub use values::{
-    c_identifier, cidr, domain_prefixed_path, env_var_name, group_id, http_header_name, in_range, ip,
-    is_machine_address, percent, port_number, relaxed_env_var_name, user_id,
+    ONCE_VALID, c_identifier, cidr, domain_prefixed_path, env_var_name, group_id, http_header_name, in_range,
+    ip, is_machine_address, percent, port_number, relaxed_env_var_name, user_id,
 };
 
 /// Longest DNS label (RFC 1123), label value and name part of a qualified name.

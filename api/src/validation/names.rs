@@ -50,6 +50,28 @@ pub fn dns1123_subdomain(value: &str) -> Vec<String> {
     errors
 }
 
+/// As [`dns1123_subdomain`], of a search domain: its labels may hold underscores, and begin with one.
+pub fn dns1123_subdomain_with_underscore(value: &str) -> Vec<String> {
+    const LABEL: &str = "_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?";
+    let mut errors = too_long(value, SUBDOMAIN_MAX_BYTES);
+    let is_label = |label: &str| {
+        let rest = label.strip_prefix('_').unwrap_or(label);
+        let edge = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+        super::shaped(rest, edge, |b| {
+            b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'-' | b'_')
+        })
+    };
+    if !value.split('.').all(is_label) {
+        errors.push(regex_message(
+            "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '_', '-' or '.', and \
+             must start and end with an alphanumeric character",
+            &format!(r"{LABEL}(\.{LABEL})*"),
+            &["example.com"],
+        ));
+    }
+    errors
+}
+
 pub fn wildcard_dns1123_subdomain(value: &str) -> Vec<String> {
     let mut errors = too_long(value, SUBDOMAIN_MAX_BYTES);
     if !value.strip_prefix("*.").is_some_and(is_subdomain) {

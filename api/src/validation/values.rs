@@ -4,29 +4,68 @@ use super::names::{dns1123_subdomain, parent_directory};
 use super::{EMPTY_MESSAGE, range_message, regex_message};
 use std::net::IpAddr;
 
-/// An IPv4 or IPv6 address without zone; leading zeros in IPv4 are refused.
-pub fn ip(value: &str) -> Vec<String> {
-    match value.parse::<IpAddr>() {
-        Ok(_) => Vec::new(),
-        Err(_) => vec!["must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)".to_owned()],
+/// What is wrong with addresses that earlier versions of Kubernetes took: an object that has such a one may keep it.
+pub const ONCE_VALID: [&str; 5] = [
+    "must not have leading 0s",
+    "must not be an IPv4-mapped IPv6 address",
+    "must not have leading 0s in IP or prefix length",
+    "must not have an IPv4-mapped IPv6 address",
+    "must not have bits set beyond the prefix length",
+];
+
+/// An address as it was once read, and whether its IPv4 part has leading zeros, which some read as octal numbers.
+fn lenient(value: &str) -> Option<(IpAddr, bool)> {
+    if let Ok(ip) = value.parse() {
+        return Some((ip, false));
     }
+    let start = value.rfind(':').map_or(0, |colon| colon + 1);
+    let plain = |part: &str| {
+        let digits = part.trim_start_matches('0');
+        if digits.is_empty() && !part.is_empty() { "0".to_owned() } else { digits.to_owned() }
+    };
+    let parts: Vec<String> = value[start..].split('.').map(plain).collect();
+    Some((format!("{}{}", &value[..start], parts.join(".")).parse().ok().filter(|_| parts.len() == 4)?, true))
 }
 
-/// An address block in CIDR notation; bits beyond the prefix may be set.
+fn is_mapped(ip: IpAddr) -> bool {
+    matches!(ip, IpAddr::V6(ip) if ip.to_ipv4_mapped().is_some())
+}
+
+/// An IPv4 or IPv6 address without zone, written so that all programs read the same.
+pub fn ip(value: &str) -> Vec<String> {
+    let wrong = match lenient(value) {
+        None => "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)",
+        Some((_, true)) => ONCE_VALID[0],
+        Some((ip, false)) if is_mapped(ip) => ONCE_VALID[1],
+        Some(_) => return Vec::new(),
+    };
+    vec![wrong.to_owned()]
+}
+
+/// An address block in CIDR notation, written so that all programs read the same; no bits beyond the prefix.
 pub fn cidr(value: &str) -> Vec<String> {
-    let valid = value.split_once('/').is_some_and(|(address, prefix)| {
-        let max: u8 = match address.parse() {
-            Ok(IpAddr::V4(_)) => 32,
-            Ok(IpAddr::V6(_)) => 128,
-            Err(_) => return false,
-        };
-        let plain = prefix.bytes().all(|b| b.is_ascii_digit()) && (prefix == "0" || !prefix.starts_with('0'));
-        plain && prefix.parse::<u8>().is_ok_and(|bits| bits <= max)
+    let parts = value.split_once('/').and_then(|(address, prefix)| {
+        let (ip, zeros) = lenient(address)?;
+        let max = if ip.is_ipv4() { 32 } else { 128 };
+        let bits: u8 = prefix.parse().ok().filter(|bits| *bits <= max)?;
+        let plain = prefix.bytes().all(|b| b.is_ascii_digit());
+        plain.then_some((ip, bits, zeros || prefix != bits.to_string()))
     });
-    if valid {
-        return Vec::new();
+    let wrong = match parts {
+        None => "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)",
+        Some((_, _, true)) => ONCE_VALID[2],
+        Some((ip, _, false)) if is_mapped(ip) => ONCE_VALID[3],
+        Some((ip, bits, false)) if has_bits_beyond(ip, bits) => ONCE_VALID[4],
+        Some(_) => return Vec::new(),
+    };
+    vec![wrong.to_owned()]
+}
+
+fn has_bits_beyond(ip: IpAddr, bits: u8) -> bool {
+    match ip {
+        IpAddr::V4(ip) => ip.to_bits().checked_shl(bits.into()).is_some_and(|rest| rest != 0),
+        IpAddr::V6(ip) => ip.to_bits().checked_shl(bits.into()).is_some_and(|rest| rest != 0),
     }
-    vec!["must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)".to_owned()]
 }
 
 /// Whether an address is one machine's and means the same machine everywhere in the cluster: neither the reader's own
@@ -155,8 +194,17 @@ mod tests {
             (ip, &["10.9.8.7", "::1"], &["", "1.2.3", "01.2.3.4", "1.2.3.4/8", "fe80::1%eth0"]),
             (
                 cidr,
-                &["10.0.0.0/8", "10.1.2.3/0", "::/128"],
-                &["10.0.0.0", "10.0.0.0/33", "10.0.0.0/08", "10.0.0.0/+8", "::/129", "/8"],
+                &["10.0.0.0/8", "0.0.0.0/0", "::/128"],
+                &[
+                    "10.0.0.0",
+                    "10.0.0.0/33",
+                    "10.0.0.0/08",
+                    "10.0.0.0/+8",
+                    "10.1.2.3/0",
+                    "::1/64",
+                    "::/129",
+                    "/8",
+                ],
             ),
             (percent, &["0%", "100%"], &["%", "1", "-1%", "1.5%"]),
             (c_identifier, &["a", "_1"], &["", "1a", "a-b"]),

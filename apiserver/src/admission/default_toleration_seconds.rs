@@ -1,4 +1,5 @@
-//! DefaultTolerationSeconds: pods stay five minutes on a node that does not answer
+//! DefaultTolerationSeconds: pods stay five minutes on a node that does not answer, also when an update replaces all of
+//! their tolerations
 //! (<https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/#taint-based-evictions>).
 
 use super::{Operation, Plugin, Request, items, items_mut};
@@ -18,7 +19,8 @@ impl Plugin for DefaultTolerationSeconds {
     }
 
     fn mutate(&self, request: &Request, pod: &mut Object, _old: Option<&Object>) -> Result<(), ApiError> {
-        if !request.is(Operation::Create, "", "pods") {
+        let writes = matches!(request.operation, Operation::Create | Operation::Update);
+        if !(writes && request.is_for("", "pods", "")) {
             return Ok(());
         }
         for key in KEYS {
@@ -57,6 +59,18 @@ mod tests {
         list.filter(|t| t["tolerationSeconds"] == 300)
             .map(|t| t["key"].as_str().unwrap().to_owned())
             .collect()
+    }
+
+    #[test]
+    fn an_update_that_replaces_the_tolerations_is_completed() {
+        let mut pod = pod();
+        pod["spec"]["tolerations"] = json!([{ "key": "own", "operator": "Exists" }]);
+        let world = World::new();
+        for (resource, completed) in [("pods.", 3), ("pods./status", 1)] {
+            let update = Try { operation: Operation::Update, ..Try::create(&world, resource) };
+            let pod = update.mutate(&DefaultTolerationSeconds, pod.clone()).unwrap();
+            assert_eq!(items(&pod["spec"]["tolerations"]).len(), completed, "{resource}");
+        }
     }
 
     #[test]

@@ -12,6 +12,22 @@ const KEYS: &str = "/openid/v1/jwks";
 /// For how long verifiers may keep the documents; upstream's hour.
 pub const CACHE_CONTROL: &str = "public, max-age=3600";
 
+/// The fields of upstream's structs: of the configuration, and of a key.
+pub const ORDER: &[&str] = &[
+    "issuer",
+    "jwks_uri",
+    "response_types_supported",
+    "subject_types_supported",
+    "id_token_signing_alg_values_supported",
+    "use",
+    "kty",
+    "kid",
+    "crv",
+    "alg",
+    "x",
+    "y",
+];
+
 /// Media type and document, for the two paths where there is one.
 pub fn respond(path: &str, tokens: &ServiceAccountTokens) -> Option<(&'static str, Value)> {
     match path.strip_suffix('/').unwrap_or(path) {

@@ -2,8 +2,31 @@
 
 use super::{Document, Group, Offer};
 use coracle_api::catalogue::by_plural;
+use coracle_api::encode::InOrder;
 use coracle_api::{Resource, Subresource};
 use serde_json::{Map, Value, json};
+
+/// The fields of upstream's structs.
+const ORDER: &[&str] = &[
+    "group",
+    "version",
+    "kind",
+    "apiVersion",
+    "metadata",
+    "items",
+    "versions",
+    "resource",
+    "subresource",
+    "responseKind",
+    "scope",
+    "singularResource",
+    "verbs",
+    "shortNames",
+    "categories",
+    "subresources",
+    "resources",
+    "freshness",
+];
 
 /// The two versions of the aggregated form; v2beta1 is what clients before 1.30 ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,7 +88,9 @@ impl Form {
             "metadata": {},
             "items": items,
         });
-        Document::new(self.content_type(), list.to_string().into_bytes())
+        let mut body = serde_json::to_vec(&InOrder { value: &list, order: ORDER }).unwrap_or_default();
+        body.push(b'\n');
+        Document::new(self.content_type(), body)
     }
 }
 

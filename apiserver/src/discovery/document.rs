@@ -1,6 +1,7 @@
 //! A finished answer.
 
 use bytes::Bytes;
+use coracle_api::encode::InOrder;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
@@ -19,8 +20,17 @@ impl Document {
         Self { content_type, body: body.into(), etag }
     }
 
-    pub fn json(value: &Value) -> Self {
-        Self::new("application/json", value.to_string().into_bytes())
+    /// With the members of objects in this order, that of upstream's structs.
+    pub fn json(value: &Value, order: &[&str]) -> Self {
+        let mut body = serde_json::to_vec(&InOrder { value, order }).unwrap_or_default();
+        body.push(b'\n');
+        Self::new("application/json", body)
+    }
+
+    /// As [`json`](Self::json), for people to read.
+    pub fn indented(value: &Value, order: &[&str]) -> Self {
+        let body = serde_json::to_vec_pretty(&InOrder { value, order }).unwrap_or_default();
+        Self::new("application/json", body)
     }
 
     /// One that is not made, because the client has it already or is sent elsewhere.

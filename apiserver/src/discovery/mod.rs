@@ -12,25 +12,28 @@ mod version;
 
 pub use document::{Document, hex};
 pub use offer::{Group, Offer, Published};
-pub use version::{GIT_VERSION, version};
+pub use plain::RESOURCES;
+pub use version::{API_VERSION, GIT_VERSION, version};
 
 /// Answers a GET of `/api`, `/apis`, `/api/v1`, `/apis/G`, `/apis/G/V` (a slash may follow) or `/version`; `None`
 /// for every other path and for groups and versions that are not served by this server.
 ///
-/// `accept` is the whole header, empty if there was none.
-pub fn respond(path: &str, accept: &str, offer: &Offer) -> Option<Document> {
+/// `accept` is the whole header, empty if there was none; `address` is where clients find this server.
+pub fn respond(path: &str, accept: &str, address: &str, offer: &Offer) -> Option<Document> {
     let segments: Vec<&str> = path.trim_matches('/').split('/').collect();
     let aggregated = aggregated::Form::negotiate(accept);
     match (segments.as_slice(), aggregated) {
-        (["version"], _) => Some(Document::json(&version())),
+        (["version"], _) => Some(Document::indented(&version(), version::ORDER)),
         (["api"], Some(form)) => Some(form.core(offer)),
         (["apis"], Some(form)) => Some(form.groups(offer)),
-        (["api"], None) => Some(Document::json(&plain::api_versions())),
-        (["apis"], None) => Some(Document::json(&plain::group_list(offer))),
-        (["api", version], _) => plain::resource_list("", version, offer).map(|v| Document::json(&v)),
-        (["apis", group], _) => plain::group(group, offer).map(|v| Document::json(&v)),
+        (["api"], None) => Some(Document::json(&plain::api_versions(address), plain::GROUPS)),
+        (["apis"], None) => Some(Document::json(&plain::group_list(offer), plain::GROUPS)),
+        (["api", version], _) => {
+            plain::resource_list("", version, offer).map(|v| Document::json(&v, plain::RESOURCES))
+        }
+        (["apis", group], _) => plain::group(group, offer).map(|v| Document::json(&v, plain::GROUPS)),
         (["apis", group, version], _) if !group.is_empty() => {
-            plain::resource_list(group, version, offer).map(|v| Document::json(&v))
+            plain::resource_list(group, version, offer).map(|v| Document::json(&v, plain::RESOURCES))
         }
         _ => None,
     }

@@ -8,9 +8,42 @@ use coracle_api::catalogue::api_version;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
-/// Of `/api`. Which address a client should use is left to its configuration.
-pub fn api_versions() -> Value {
-    json!({ "kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": [] })
+/// The fields of upstream's structs: of APIVersions, APIGroupList and APIGroup, and of what they hold.
+pub const GROUPS: &[&str] = &[
+    "kind",
+    "apiVersion",
+    "name",
+    "groupVersion",
+    "version",
+    "versions",
+    "preferredVersion",
+    "clientCIDR",
+    "serverAddress",
+    "serverAddressByClientCIDRs",
+    "groups",
+];
+
+/// Of APIResourceList, and of the APIResources in it.
+pub const RESOURCES: &[&str] = &[
+    "name",
+    "singularName",
+    "namespaced",
+    "group",
+    "version",
+    "kind",
+    "apiVersion",
+    "groupVersion",
+    "verbs",
+    "shortNames",
+    "categories",
+    "storageVersionHash",
+    "resources",
+];
+
+/// Of `/api`. Everybody is told the same address.
+pub fn api_versions(address: &str) -> Value {
+    let addresses = json!([{ "clientCIDR": "0.0.0.0/0", "serverAddress": address }]);
+    json!({ "kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": addresses })
 }
 
 fn group_fields(group: &Group) -> Value {
@@ -78,9 +111,17 @@ fn entries(resource: &Resource) -> Vec<Value> {
     all
 }
 
+/// Kinds whose stored form upstream still says to be the beta one.
+const KEPT_AS_BETA: [&str; 3] =
+    ["CustomResourceDefinition", "MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"];
+
 /// Upstream's: the first eight bytes of the SHA-256 of `group/version/kind` of the stored form, in base64.
 fn storage_version_hash(resource: &Resource) -> String {
     let storage = &resource.storage;
-    let stored = format!("{}/{}/{}", storage.group, storage.version, storage.kind);
+    let version = match &*storage.kind {
+        kind if KEPT_AS_BETA.contains(&kind) => "v1beta1",
+        _ => &*storage.version,
+    };
+    let stored = format!("{}/{version}/{}", storage.group, storage.kind);
     STANDARD.encode(&Sha256::digest(stored)[..8])
 }

@@ -12,7 +12,8 @@ fn built_in() -> Offer {
 }
 
 fn get(path: &str, accept: &str) -> Value {
-    let document = respond(path, accept, &built_in()).unwrap_or_else(|| panic!("nothing at {path}"));
+    let document =
+        respond(path, accept, "192.0.2.1:6443", &built_in()).unwrap_or_else(|| panic!("nothing at {path}"));
     serde_json::from_slice(&document.body).unwrap()
 }
 
@@ -134,7 +135,11 @@ fn negotiation() {
         ("application/json;g=apidiscovery.k8s.io;v=v3;as=APIGroupDiscoveryList", "application/json"),
     ] {
         for path in ["/api", "/apis"] {
-            assert_eq!(respond(path, accept, &built_in()).unwrap().content_type, expected, "{accept}");
+            assert_eq!(
+                respond(path, accept, "192.0.2.1:6443", &built_in()).unwrap().content_type,
+                expected,
+                "{accept}"
+            );
         }
     }
 }
@@ -144,19 +149,67 @@ fn what_is_not_served_is_none() {
     for path in
         ["/", "/api/v2", "/apis/nothing", "/apis/apps/v2", "/apis/apps/v1/deployments", "/apis//v1", "/apix"]
     {
-        assert!(respond(path, "", &built_in()).is_none(), "{path}");
+        assert!(respond(path, "", "", &built_in()).is_none(), "{path}");
     }
-    assert!(respond("/apis/apps/v1/", "", &built_in()).is_some());
+    assert!(respond("/apis/apps/v1/", "", "", &built_in()).is_some());
 }
 
 #[test]
 fn documents_have_etags() {
-    let first = respond("/apis", V2, &built_in()).unwrap();
-    let again = respond("/apis", V2, &built_in()).unwrap();
+    let first = respond("/apis", V2, "", &built_in()).unwrap();
+    let again = respond("/apis", V2, "", &built_in()).unwrap();
     assert_eq!(first.etag, again.etag);
     assert!(
         first.matches(&format!("\"x\", {}", again.etag)) && first.matches("*") && !first.matches("\"x\"")
     );
-    assert_ne!(first.etag, respond("/apis", V2, &Offer::built_in(&catalogue()[20..])).unwrap().etag);
+    assert_ne!(first.etag, respond("/apis", V2, "", &Offer::built_in(&catalogue()[20..])).unwrap().etag);
     assert_eq!(get("/version", "")["gitVersion"], "v1.36.0");
+}
+
+#[test]
+fn members_stand_in_the_order_of_upstreams_structs() {
+    let text = |path: &str, accept: &str| {
+        let document = respond(path, accept, "192.0.2.1:6443", &built_in()).unwrap();
+        String::from_utf8(document.body.to_vec()).unwrap()
+    };
+    let begins = |path: &str, accept: &str, start: &str| {
+        let text = text(path, accept);
+        assert!(text.starts_with(start), "{path} begins {}", &text[..text.len().min(start.len() + 80)]);
+    };
+    begins(
+        "/api/v1",
+        "",
+        r#"{"kind":"APIResourceList","groupVersion":"v1","resources":[{"name":"bindings","singularName":"binding","namespaced":true,"kind":"Binding","verbs":["create"]},"#,
+    );
+    assert!(text("/api/v1", "").contains(r#""shortNames":["cm"],"storageVersionHash":"qFsyl6wFWjQ="},"#));
+    begins(
+        "/api",
+        "",
+        r#"{"kind":"APIVersions","versions":["v1"],"serverAddressByClientCIDRs":[{"clientCIDR":"0.0.0.0/0","serverAddress":"192.0.2.1:6443"}]}"#,
+    );
+    begins("/apis", "", r#"{"kind":"APIGroupList","apiVersion":"v1","groups":[{"name":""#);
+    begins(
+        "/apis/apps",
+        "",
+        r#"{"kind":"APIGroup","apiVersion":"v1","name":"apps","versions":[{"groupVersion":"apps/v1","version":"v1"}],"preferredVersion":{"groupVersion":"apps/v1","version":"v1"}}"#,
+    );
+    begins("/version", "", "{\n  \"major\": \"1\",\n  \"minor\": \"36\",\n  \"emulationMajor\"");
+    begins(
+        "/api",
+        V2,
+        r#"{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","metadata":{},"items":[{"metadata":{},"versions":[{"version":"v1","resources":[{"resource":"#,
+    );
+}
+
+#[test]
+fn what_upstream_keeps_as_beta_says_so() {
+    for (path, plural, hash) in [
+        ("/apis/apiextensions.k8s.io/v1", "customresourcedefinitions", "jfWCUB31mvA="),
+        ("/apis/admissionregistration.k8s.io/v1", "mutatingadmissionpolicies", "LYmCf+UMVdg="),
+        ("/apis/admissionregistration.k8s.io/v1", "mutatingadmissionpolicybindings", "90V5FRZZ3Zg="),
+    ] {
+        let list = get(path, "");
+        let entry = list["resources"].as_array().unwrap().iter().find(|r| r["name"] == plural).unwrap();
+        assert_eq!(entry["storageVersionHash"], hash, "{plural}");
+    }
 }

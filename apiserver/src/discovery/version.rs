@@ -6,6 +6,25 @@ use serde_json::{Value, json};
 pub const MAJOR: &str = "1";
 pub const MINOR: &str = "36";
 pub const GIT_VERSION: &str = "v1.36.0";
+/// As the documents of OpenAPI name it.
+pub const API_VERSION: &str = "1.36";
+
+/// The fields of the struct.
+pub const ORDER: &[&str] = &[
+    "major",
+    "minor",
+    "emulationMajor",
+    "emulationMinor",
+    "minCompatibilityMajor",
+    "minCompatibilityMinor",
+    "gitVersion",
+    "gitCommit",
+    "gitTreeState",
+    "buildDate",
+    "goVersion",
+    "compiler",
+    "platform",
+];
 
 /// The `version.Info` of upstream. No Go takes part: the compiler's field names ours.
 pub fn version() -> Value {

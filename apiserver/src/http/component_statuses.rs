@@ -61,6 +61,7 @@ impl Call<'_> {
             revision: 0,
             next: None,
             remaining: None,
+            custom: false,
         };
         let mut value = match wanted.shape {
             Shape::Table => self.tables(scope)?.table(&objects, json!({}), true),

@@ -4,6 +4,7 @@
 use super::object_form::ObjectForm;
 use crate::cache::CachedObject;
 use bytes::Bytes;
+use coracle_api::encode::InOrder;
 use coracle_api::protobuf::{self, Encoder, Type, put};
 use coracle_api::{ApiError, Object};
 use flate2::Compression;
@@ -41,6 +42,8 @@ pub struct ListHead<'a> {
     pub revision: u64,
     pub next: Option<String>,
     pub remaining: Option<usize>,
+    /// Of custom resources, which upstream writes without structs: by name, with a `continue` in any case.
+    pub custom: bool,
 }
 
 impl ListHead<'_> {
@@ -56,12 +59,21 @@ impl ListHead<'_> {
         metadata
     }
 
+    fn metadata_text(&self) -> String {
+        let mut metadata = self.metadata();
+        if self.custom && self.next.is_none() {
+            metadata["continue"] = "".into();
+        }
+        let order: &[&str] = if self.custom { &[] } else { &["resourceVersion", "continue"] };
+        serde_json::to_string(&InOrder { value: &metadata, order }).unwrap_or_default()
+    }
+
     fn json(&self) -> Vec<u8> {
         format!(
             "{{\"kind\":\"{}\",\"apiVersion\":\"{}\",\"metadata\":{},\"items\":[",
             self.kind,
             self.api_version,
-            self.metadata()
+            self.metadata_text()
         )
         .into_bytes()
     }

@@ -13,6 +13,7 @@ use crate::registry::Query;
 use crate::server::Inner;
 use axum::body::Body;
 use coracle_api::ApiError;
+use coracle_api::encode::InOrder;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, EXPIRES, LOCATION, VARY};
 use http::{HeaderValue, Response, StatusCode};
 use std::convert::Infallible;
@@ -59,13 +60,14 @@ pub async fn answer(
     if let Some(authenticator) = &server.authenticator
         && let Some((kind, document)) = oidc::respond(&info.path, authenticator.tokens())
     {
-        let content = Content::Text(kind, document.to_string().into());
+        let document = InOrder { value: &document, order: oidc::ORDER };
+        let content = Content::Text(kind, serde_json::to_vec(&document).unwrap_or_default().into());
         let reply = Reply { status: StatusCode::OK, content, warnings: Vec::new() };
         let mut response = reply.into_response(wanted);
         response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static(oidc::CACHE_CONTROL));
         return Ok(response);
     }
-    match discovery::respond(&info.path, accept, &server.published.offer()) {
+    match discovery::respond(&info.path, accept, &server.address, &server.published.offer()) {
         Some(document) => Ok(served(&document, headers, wanted, seats).await),
         None => Err(ApiError::page_not_found()),
     }
@@ -90,7 +92,10 @@ fn own_page(
             let content = Content::Text(metrics::CONTENT_TYPE, metrics::global().render_objectives().into());
             Ok(Reply { status: StatusCode::OK, content, warnings: Vec::new() })
         }
-        "/" => Ok(Reply::ok(serde_json::json!({ "paths": index(&server.published.offer()) }))),
+        "/" => {
+            let page = serde_json::json!({ "paths": index(&server.published.offer()) });
+            return Some(Ok(Reply::ok(page).into_response(Wanted { pretty: true, ..wanted })));
+        }
         zpages::STATUSZ => {
             zpages::statusz(accept, &index(&server.published.offer()), (server.registry.clock)())
         }

@@ -218,8 +218,9 @@ impl Call<'_> {
             Shape::Metadata => ("PartialObjectMetadataList", wanted.meta_version()),
             _ => (&*resource.list_kind, &*api_version),
         };
-        let head = ListHead { kind, api_version, revision: revision.0, next, remaining };
         let custom = scope.strategy.custom();
+        let own = custom.is_some() && wanted.shape == Shape::Object;
+        let head = ListHead { kind, api_version, revision: revision.0, next, remaining, custom: own };
         let as_stored = custom.is_none_or(|c| items.iter().all(|item| self.is_as_stored(c, item)));
         if let Some(form) = ObjectForm::new(wanted, resource).filter(|_| as_stored) {
             return self.spliced(&head, items, form).await;

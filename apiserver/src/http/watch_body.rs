@@ -190,17 +190,9 @@ impl WatchBody {
         if initial_end {
             metadata["annotations"] = json!({ "k8s.io/initial-events-end": "true" });
         }
-        let object = match self.wanted.shape {
-            Shape::Object => {
-                json!({ "kind": self.resource.kind, "apiVersion": self.resource.api_version(), "metadata": metadata })
-            }
-            Shape::Metadata => metadata_only(&json!({ "metadata": metadata }), self.wanted.meta_version()),
-            Shape::Table => {
-                let with_columns = !std::mem::replace(&mut self.columns_sent, true);
-                self.tables.table([], metadata, with_columns)
-            }
-        };
-        event_of(self.wanted.format, "BOOKMARK", &object)
+        let object = json!({ "kind": self.resource.kind, "apiVersion": self.resource.api_version(), "metadata": metadata });
+        let shown = self.shape_of(&object);
+        event_of(self.wanted.format, "BOOKMARK", &shown)
     }
 }
 

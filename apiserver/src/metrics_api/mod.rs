@@ -54,7 +54,7 @@ pub fn discovery() -> ForeignVersion {
 /// The group's own documents: discovery and OpenAPI v3.
 pub fn document(path: &str) -> Option<Document> {
     match path.trim_end_matches('/') {
-        "/apis/metrics.k8s.io/v1beta1" => Some(Document::json(&resource_list())),
+        "/apis/metrics.k8s.io/v1beta1" => Some(Document::json(&resource_list(), crate::discovery::RESOURCES)),
         "/openapi/v3/apis/metrics.k8s.io/v1beta1" => Some(openapi::openapi_v3()),
         _ => None,
     }

@@ -119,10 +119,13 @@ pub fn openapi_v3() -> Document {
     let parameter =
         |name: &str| json!({ "name": name, "in": "path", "required": true, "schema": { "type": "string" } });
     let metadata = json!({ "type": "object", "description": "Name, namespace and labels." });
-    Document::json(&json!({
-        "openapi": "3.0.0", "info": { "title": "Kubernetes", "version": crate::discovery::GIT_VERSION },
-        "paths": paths(answer, parameter), "components": { "schemas": schemas(PREFIX, &metadata) },
-    }))
+    Document::json(
+        &json!({
+            "openapi": "3.0.0", "info": { "title": "Kubernetes", "version": crate::discovery::API_VERSION },
+            "paths": paths(answer, parameter), "components": { "schemas": schemas(PREFIX, &metadata) },
+        }),
+        &[],
+    )
 }
 
 /// For the index of OpenAPI v3.

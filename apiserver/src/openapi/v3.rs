@@ -37,7 +37,7 @@ pub fn document(name: &str, offer: &Offer) -> Value {
         .extend(pages(&offer.resources).into_iter().find(|page| page.document == name).map(|page| page.path));
     let mut document = json!({
         "openapi": "3.0.0",
-        "info": { "title": "Kubernetes", "version": crate::discovery::GIT_VERSION },
+        "info": { "title": "Kubernetes", "version": crate::discovery::API_VERSION },
         "paths": paths.iter().map(|p| (p.template.clone(), path_item(p))).collect::<Map<_, _>>(),
         "components": {
             "schemas": schemas(&paths, name, offer),

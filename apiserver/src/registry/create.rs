@@ -67,6 +67,7 @@ impl Scope<'_> {
         let mut object = object;
         let version = text(&object, "resourceVersion").to_owned();
         let sent_labels = object["metadata"]["labels"].clone();
+        let sent_generation = object["metadata"]["generation"].as_i64();
         self.wipe_new(&mut object);
         self.dedup_owners(&mut object);
         self.strategy.defaults(&mut object);
@@ -83,6 +84,7 @@ impl Scope<'_> {
         self.strategy.defaults(&mut object);
         self.strategy.prepare_create(&mut object, &self.env());
         self.strategy.complete_labels(&mut object, &sent_labels);
+        keep_generation(&mut object, sent_generation);
         self.settle(&mut object);
         let mut errors: Vec<FieldError> = self.metadata_errors(&object);
         self.strategy.validate(&object, &self.env(), &mut errors);
@@ -104,6 +106,15 @@ impl Scope<'_> {
             return Ok(Err((name, Raced)));
         }
         Ok(self.put(&name, object, None, options.dry_run).await?.map_err(|raced| (name, raced)))
+    }
+}
+
+/// Of kinds whose changes are not counted, upstream takes what the client sent.
+fn keep_generation(object: &mut Object, sent: Option<i64>) {
+    if let Some(sent) = sent.filter(|generation| *generation != 0)
+        && object["metadata"]["generation"].is_null()
+    {
+        of(object).insert("generation".into(), sent.into());
     }
 }
 

@@ -4,6 +4,7 @@ use super::yaml;
 use crate::custom::CustomResource;
 use bytes::Bytes;
 use coracle_api::decode::{self, DecodeError, FieldValidation, Problems};
+use coracle_api::patch::PatchType;
 use coracle_api::schema::{self, TypeRef};
 use coracle_api::{ApiError, FieldError, Object, protobuf};
 use serde_json::{Value, json};
@@ -157,14 +158,20 @@ impl Expected<'_> {
     /// `problems` are those found in the patch itself, `quoted` makes what a refusal quotes.
     pub fn check_patched(
         &self,
-        object: Object,
-        problems: Vec<String>,
+        kind: PatchType,
+        (object, problems): (Object, Vec<String>),
         validation: FieldValidation,
         quoted: &dyn Fn() -> String,
     ) -> Result<(Object, Vec<String>), ApiError> {
         let (mut object, mut problems) = (object, problems);
-        self.check_kind(&object)?;
-        match self.conform(&mut object)? {
+        let conformed = if kind == PatchType::StrategicMerge {
+            self.keep_kind(&mut object);
+            Ok(decode::conform_merged(&mut object, self.schema()?))
+        } else {
+            self.check_kind(&object)?;
+            self.conform(&mut object)
+        };
+        match conformed? {
             Ok(more) => problems.extend(more),
             Err(error) => return Err(refused_patch(&quoted(), &error.to_string())),
         }
@@ -174,6 +181,15 @@ impl Expected<'_> {
                 Err(refused_patch(&quoted(), &format!("strict decoding error: {}", problems.join(", "))))
             }
             _ => Ok((object, problems)),
+        }
+    }
+
+    /// What a strategic merge says of the kind is lost, as it is in upstream's conversion to the internal type.
+    fn keep_kind(&self, object: &mut Object) {
+        if let Some(fields) = object.as_object_mut() {
+            fields.insert("kind".to_owned(), self.kind.into());
+            let version = coracle_api::catalogue::api_version(self.group, self.version);
+            fields.insert("apiVersion".to_owned(), (*version).into());
         }
     }
 

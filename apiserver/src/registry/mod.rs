@@ -109,7 +109,13 @@ impl Scope<'_> {
     }
 
     fn env(&self) -> Env<'_> {
-        Env { user: self.user, now: self.now, read: &*self.registry.cache, warnings: &self.warnings }
+        Env {
+            user: self.user,
+            group: &self.resource.group,
+            now: self.now,
+            read: &*self.registry.cache,
+            warnings: &self.warnings,
+        }
     }
 
     pub fn warn(&self, warnings: impl IntoIterator<Item = String>) {

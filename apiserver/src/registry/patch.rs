@@ -65,8 +65,8 @@ impl Patch {
         validation: FieldValidation,
     ) -> Result<(Object, Vec<String>), ApiError> {
         let work = || {
-            let (object, problems) = self.merged(expected, current)?;
-            expected.check_patched(object, problems, validation, &|| self.quoted(expected, current))
+            let merged = self.merged(expected, current)?;
+            expected.check_patched(self.kind, merged, validation, &|| self.quoted(expected, current))
         };
         if self.body.len() < large::LARGE_BYTES { work() } else { large::beside(work) }
     }
@@ -201,6 +201,12 @@ impl Scope<'_> {
             patch.apply(expected, current, validation)?
         };
         self.warn_once(warnings);
+        let namespace = text(&object, "namespace");
+        if !self.namespace.is_empty() && !namespace.is_empty() && namespace != self.namespace {
+            let text =
+                "the namespace of the provided object does not match the namespace sent on the request";
+            return Err(ApiError::bad_request(text));
+        }
         self.check_patched(&object, Some(current))?;
         Ok(self.to_stored(object))
     }

@@ -158,6 +158,11 @@ impl Scope<'_> {
         match text(new, "resourceVersion") {
             "" | "0" => Ok(false),
             version if version == text(old, "resourceVersion") => Ok(true),
+            // What Go says of it, and upstream hands on without a class.
+            version if version.parse::<u64>().is_err() => {
+                let text = format!("strconv.ParseUint: parsing {version:?}: invalid syntax");
+                Err(ApiError::new(500, "", text))
+            }
             _ => Err(self.modified(self.name)),
         }
     }
@@ -224,6 +229,7 @@ impl Scope<'_> {
             Part::Approval => self.strategy.validate_approval_update(new, old, &env, &mut errors),
             Part::Internal => self.strategy.validate_changed(new, old, &env, &mut errors),
         }
+        crate::strategy::forgive_addresses(&mut errors, old);
         errors
     }
 

@@ -94,7 +94,8 @@ impl Strategy for Endpoints {
 fn named_address(address: &Value, path: &Path, errors: &mut Errors) {
     let ip = str_at(address, "ip");
     rules::ip(ip, &path.field("ip"), errors);
-    if ip.parse::<IpAddr>().is_err() {
+    let unreadable = |wrong: &String| !coracle_api::validation::ONCE_VALID.contains(&wrong.as_str());
+    if coracle_api::validation::ip(ip).iter().any(unreadable) {
         errors.invalid(&path.field("ip"), ip, "must be a valid IP address");
     }
     rules::not_special(ip, &path.field("ip"), errors);
@@ -126,6 +127,11 @@ fn first_few(all: &[String]) -> String {
 }
 
 impl Strategy for EndpointSlices {
+    fn warnings(&self, new: &Object, _old: Option<&Object>) -> Vec<String> {
+        let named = str_at(new, "addressType") == "FQDN";
+        named.then(|| "spec.addressType: FQDN endpoints are deprecated".to_owned()).into_iter().collect()
+    }
+
     fn defaults(&self, object: &mut Object) {
         for port in each_mut(object, "ports") {
             default(port, "name", "");

@@ -36,6 +36,12 @@ impl Strategy for Events {
         }
     }
 
+    fn validate_create(&self, object: &Object, env: &Env, errors: &mut Vec<FieldError>) {
+        if env.group == "events.k8s.io" {
+            of_the_new_api(object, &mut Errors(errors));
+        }
+    }
+
     fn changes_generation(&self, _new: &Object, _old: &Object) -> bool {
         false
     }
@@ -158,6 +164,28 @@ fn about_own_namespace(event: &Object, errors: &mut Errors) {
     }
 }
 
+/// What an event that is made by the new API must say, and what it must leave to the old one.
+fn of_the_new_api(event: &Object, errors: &mut Errors) {
+    if !has(event, "eventTime") {
+        errors.required(&Path::root("eventTime"), "");
+        kind_of_event(event, errors);
+    }
+    for field in ["firstTimestamp", "lastTimestamp", "count", "source"] {
+        let value = at(event, field);
+        let unset = value.is_null() || value == 0 || value.as_object().is_some_and(serde_json::Map::is_empty);
+        if !unset {
+            errors.invalid(&Path::root(field), "", "needs to be unset");
+        }
+    }
+}
+
+fn kind_of_event(event: &Object, errors: &mut Errors) {
+    let kind = str_at(event, "type");
+    if !matches!(kind, "Normal" | "Warning") {
+        errors.invalid(&Path::root("type"), "", &format!("has invalid value: {kind}"));
+    }
+}
+
 /// Fields that events of the new API must have.
 fn reported(event: &Object, errors: &mut Errors) {
     let controller = either(event, "reportingComponent", "reportingController");
@@ -177,10 +205,7 @@ fn reported(event: &Object, errors: &mut Errors) {
     if either(event, "message", "note").len() > 1024 {
         errors.invalid(&Path::root("message"), "", "can have at most 1024 characters");
     }
-    if !matches!(str_at(event, "type"), "Normal" | "Warning") {
-        let detail = "has invalid value: ";
-        errors.invalid(&Path::root("type"), "", &format!("{detail}{}", str_at(event, "type")));
-    }
+    kind_of_event(event, errors);
 }
 
 #[cfg(test)]

@@ -18,6 +18,11 @@ const STRATEGY: &str = "OldestEmulationVersion";
 impl Strategy for Leases {
     fn prepare_create(&self, object: &mut Object, _env: &Env) {
         remove(object, "metadata.generation");
+        drop_election(object, None);
+    }
+
+    fn prepare_update(&self, new: &mut Object, old: &Object, _env: &Env) {
+        drop_election(new, Some(old));
     }
 
     fn validate(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
@@ -66,6 +71,15 @@ impl Strategy for Leases {
     }
 }
 
+/// Coordinated leader election is off, as in upstream by default: what asks for it is not kept, unless it is there.
+fn drop_election(new: &mut Object, old: Option<&Object>) {
+    for field in ["spec.strategy", "spec.preferredHolder"] {
+        if !old.is_some_and(|old| has(old, field)) {
+            remove(new, field);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -95,6 +109,18 @@ mod tests {
         }
         let good = json!({ "spec": { "strategy": "a.b/c", "preferredHolder": "me" } });
         assert!(crate::strategy::testing::errors(&Leases, good).is_empty());
+    }
+
+    #[test]
+    fn coordinated_elections_are_off() {
+        let world = crate::strategy::testing::World::default();
+        let asked = json!({ "spec": { "strategy": "OldestEmulationVersion", "preferredHolder": "me" } });
+        let mut new = asked.clone();
+        Leases.prepare_create(&mut new, &world.env());
+        assert_eq!(new, json!({ "spec": {} }));
+        let mut kept = asked.clone();
+        Leases.prepare_update(&mut kept, &asked, &world.env());
+        assert_eq!(kept, asked, "what an earlier version stored stays");
     }
 
     #[test]

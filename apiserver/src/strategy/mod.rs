@@ -55,6 +55,7 @@ pub use nodes::STORE_READ_ONLY;
 pub use plain::Plain;
 pub use pods::qos_class;
 pub use registry::{for_resource, returns_deleted};
+pub use rules::forgive_addresses;
 
 use crate::store::{Guard, Op};
 pub use coracle_api::Object;
@@ -68,6 +69,8 @@ use std::sync::Arc;
 /// What a strategy may know of the request and the world.
 pub struct Env<'a> {
     pub user: &'a UserInfo,
+    /// The API group that the request names; objects are judged in their stored form.
+    pub group: &'a str,
     pub now: Timestamp,
     pub read: &'a dyn Reader,
     /// For the client, as `Warning` headers.

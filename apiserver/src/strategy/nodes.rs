@@ -49,31 +49,30 @@ impl Strategy for Nodes {
     fn validate(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         let errors = &mut Errors(errors);
         let path = Path::root("spec");
-        taints(list_at(object, "spec.taints"), &path.field("taints"), errors);
+        // Upstream calls it so.
+        taints(list_at(object, "spec.taints"), &Path::root("metadata").field("taints"), errors);
         pod_ranges(object, &path, errors);
-        for field in ["capacity", "allocatable"] {
-            let here = Path::root("status").field(field);
-            for (resource, quantity) in entries_at(&object["status"], field) {
-                rules::qualified_name(resource, &here.key(resource), errors);
-                resources::non_negative(quantity, &here.key(resource), errors);
-            }
-        }
     }
 
     fn validate_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         let errors = &mut Errors(errors);
         let path = Path::root("spec");
-        for (field, detail) in [
-            ("podCIDR", "node updates may not change podCIDR except from \"\" to valid"),
-            ("podCIDRs", "node updates may not change podCIDR except from \"\" to valid"),
-            ("providerID", "node updates may not change providerID except from \"\" to valid"),
-        ] {
-            let (new, old) = (at(&new["spec"], field), at(&old["spec"], field));
-            let was_set = !old.is_null() && old != "" && old.as_array().is_none_or(|l| !l.is_empty());
-            if was_set && new != old {
-                errors.forbidden(&path.field(field), detail);
+        amounts(new, errors);
+        for (fields, name) in [(&["podCIDRs", "podCIDR"][..], "podCIDR"), (&["providerID"], "providerID")] {
+            let changed = fields.iter().any(|field| {
+                let (new, old) = (at(&new["spec"], field), at(&old["spec"], field));
+                let was_set = !old.is_null() && old != "" && old.as_array().is_none_or(|l| !l.is_empty());
+                was_set && new != old
+            });
+            if changed {
+                let detail = format!("node updates may not change {name} except from \"\" to valid");
+                errors.forbidden(&path.field(fields[0]), &detail);
             }
         }
+    }
+
+    fn validate_status_update(&self, new: &Object, _old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
+        amounts(new, &mut Errors(errors));
     }
 
     fn has_status(&self) -> bool {
@@ -123,8 +122,8 @@ impl Strategy for Nodes {
 fn pod_ranges(object: &Object, path: &Path, errors: &mut Errors) {
     let (one, all) = (str_at(object, "spec.podCIDR"), path.field("podCIDRs"));
     let ranges: Vec<&str> = strings_at(object, "spec.podCIDRs").collect();
-    if !one.is_empty() {
-        rules::cidr(one, &path.field("podCIDR"), errors);
+    if !one.is_empty() && ranges.is_empty() {
+        rules::cidr(one, &all.index(0), errors);
     }
     for (i, cidr) in ranges.iter().enumerate() {
         rules::cidr(cidr, &all.index(i), errors);
@@ -141,6 +140,15 @@ fn pod_ranges(object: &Object, path: &Path, errors: &mut Errors) {
     }
 }
 
+/// What a node has to give. Upstream looks at it on updates only, and writes the paths with dots.
+fn amounts(object: &Object, errors: &mut Errors) {
+    for field in ["capacity", "allocatable"] {
+        for (resource, quantity) in entries_at(&object["status"], field) {
+            resources::non_negative(quantity, &Path::root("status").field(field).field(resource), errors);
+        }
+    }
+}
+
 fn taints(taints: &[Value], path: &Path, errors: &mut Errors) {
     let mut seen = HashSet::new();
     for (i, taint) in taints.iter().enumerate() {
@@ -148,7 +156,7 @@ fn taints(taints: &[Value], path: &Path, errors: &mut Errors) {
         let (key, effect) = (str_at(taint, "key"), str_at(taint, "effect"));
         rules::qualified_name(key, &here.field("key"), errors);
         rules::label_value(str_at(taint, "value"), &here.field("value"), errors);
-        rules::one_of(taint, "effect", &["NoExecute", "NoSchedule", "PreferNoSchedule"], &here, errors);
+        rules::one_of(taint, "effect", &["NoSchedule", "PreferNoSchedule", "NoExecute"], &here, errors);
         if !seen.insert((key, effect)) {
             errors.0.push(FieldError::duplicate(&here, taint));
         }
@@ -280,7 +288,7 @@ mod tests {
         let cidr = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
         assert_eq!(
             told(json!({ "podCIDR": "10.42.1.0 dev lo" })),
-            [format!("spec.podCIDR: Invalid value: \"10.42.1.0 dev lo\": {cidr}")]
+            [format!("spec.podCIDRs[0]: Invalid value: \"10.42.1.0 dev lo\": {cidr}")]
         );
         assert_eq!(
             told(json!({ "podCIDR": "0.0.0.0/1", "podCIDRs": ["10.42.1.0/24"] })),

@@ -1,6 +1,7 @@
 //! PodTemplates and RuntimeClasses.
 
 use super::pods::validate::{resources, toleration};
+use super::pods::warnings::{Notes, old_label};
 use super::value::*;
 use super::{Column, Env, Strategy, rules, table, workloads};
 use coracle_api::{FieldError, Object};
@@ -46,6 +47,16 @@ impl Strategy for PodTemplates {
 }
 
 impl Strategy for RuntimeClasses {
+    fn warnings(&self, new: &Object, _old: Option<&Object>) -> Vec<String> {
+        let mut notes = Notes::default();
+        for (label, _) in entries_at(new, "scheduling.nodeSelector") {
+            if let Some(text) = old_label(label) {
+                notes.add(&Path::root("scheduling").field("nodeSelector"), text);
+            }
+        }
+        notes.found
+    }
+
     fn prepare_create(&self, object: &mut Object, _env: &Env) {
         remove(object, "metadata.generation");
     }
@@ -53,7 +64,8 @@ impl Strategy for RuntimeClasses {
     fn validate(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         let errors = &mut Errors(errors);
         rules::label(str_at(object, "handler"), &Path::root("handler"), errors);
-        let path = Path::root("overhead").field("podFixed");
+        // Upstream calls it so.
+        let path = Path::root("overhead").field("limits");
         for (resource, quantity) in entries_at(object, "overhead.podFixed") {
             resources::name(resource, &path.key(resource), errors);
             resources::non_negative(quantity, &path.key(resource), errors);

@@ -4,6 +4,7 @@
 use super::super::pods::validate::resources;
 use super::super::rules;
 use super::super::value::*;
+use coracle_api::validation::is_extended_resource;
 use serde_json::Value;
 use std::collections::{BTreeSet, HashSet};
 
@@ -64,7 +65,8 @@ pub fn amounts(map: &Value, path: &Path, errors: &mut Errors) {
             errors.invalid(&here, name.as_str(), "must be a standard resource for quota");
         }
         resources::non_negative(quantity, &here, errors);
-        let whole = COUNTS.contains(&name.as_str()) || name.starts_with("count/");
+        let whole =
+            COUNTS.contains(&name.as_str()) || name.starts_with("count/") || is_extended_resource(name);
         if whole && rules::parse_quantity(quantity).is_some_and(|q| !q.is_integer()) {
             errors.invalid(&here, rules::quantity_text(quantity), "must be an integer");
         }

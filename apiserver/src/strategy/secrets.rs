@@ -6,7 +6,7 @@ use super::value::*;
 use super::{Column, Env, Strategy, rules};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use coracle_api::{FieldError, Object};
+use coracle_api::{FieldError, Object, decode};
 use jiff::Timestamp;
 use serde_json::Value;
 
@@ -118,10 +118,16 @@ fn json_entry(secret: &Object, key: &str, errors: &mut Errors) {
         errors.required(&path, "");
         return;
     };
-    let parsed = STANDARD.decode(text).ok().and_then(|b| serde_json::from_slice::<Value>(&b).ok());
-    if parsed.is_none() {
-        errors.invalid(&path, "<secret contents redacted>", "the content is not valid JSON");
-    }
+    let Ok(bytes) = STANDARD.decode(text) else { return };
+    let wrong = match decode::parse(&bytes) {
+        Ok((Value::Object(_) | Value::Null, _)) => return,
+        Ok((other, _)) => {
+            let what = decode::json_kind(&other);
+            format!("json: cannot unmarshal {what} into Go value of type map[string]interface {{}}")
+        }
+        Err(error) => error.to_string(),
+    };
+    errors.invalid(&path, "<secret contents redacted>", &wrong);
 }
 
 #[cfg(test)]
@@ -155,7 +161,7 @@ mod tests {
             (
                 json!({ "type": "kubernetes.io/dockerconfigjson", "stringData": { ".dockerconfigjson": "{" } }),
                 vec![
-                    "data[.dockerconfigjson]: Invalid value: \"<secret contents redacted>\": the content is not valid JSON",
+                    "data[.dockerconfigjson]: Invalid value: \"<secret contents redacted>\": unexpected end of JSON input",
                 ],
             ),
             (json!({ "type": "mine", "data": {} }), vec![]),

@@ -9,7 +9,19 @@ use serde_json::Value;
 
 pub struct ServiceAccounts;
 
+/// Obsolete; upstream warns of it where it is set or changed.
+const ENFORCE_SECRETS: &str = "kubernetes.io/enforce-mountable-secrets";
+
 impl Strategy for ServiceAccounts {
+    fn warnings(&self, new: &Object, old: Option<&Object>) -> Vec<String> {
+        let value = |object: &Object| at(object, "metadata.annotations").get(ENFORCE_SECRETS).cloned();
+        if value(new).is_none() || old.is_some_and(|old| value(old) == value(new)) {
+            return Vec::new();
+        }
+        let text = "deprecated in v1.32+; prefer separate namespaces to isolate access to mounted secrets";
+        vec![format!("metadata.annotations[{ENFORCE_SECRETS}]: {text}")]
+    }
+
     fn prepare_create(&self, object: &mut Object, _env: &Env) {
         remove(object, "metadata.generation");
     }
@@ -19,10 +31,10 @@ impl Strategy for ServiceAccounts {
     }
 
     fn columns(&self) -> &'static [Column] {
-        const { &[table::NAME, table::string("Secrets", "Number of secrets that pods may use"), table::AGE] }
+        const { &[table::NAME, table::AGE] }
     }
 
     fn row(&self, object: &Object, now: Timestamp) -> Vec<Value> {
-        vec![name(object).into(), list_at(object, "secrets").len().into(), table::age(object, now)]
+        vec![name(object).into(), table::age(object, now)]
     }
 }

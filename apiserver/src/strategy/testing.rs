@@ -23,7 +23,7 @@ impl World {
     }
 
     pub fn env(&self) -> Env<'_> {
-        Env { user: &self.user, now: Timestamp::UNIX_EPOCH, read: self, warnings: &self.warnings }
+        Env { user: &self.user, group: "", now: Timestamp::UNIX_EPOCH, read: self, warnings: &self.warnings }
     }
 }
 

@@ -100,7 +100,9 @@ impl Strategy for PersistentVolumes {
             update::differences(&is, &was, &path, &mut lines);
             errors.forbidden(&here, &lines.join("\n"));
         }
-        rules::immutable(new, old, &["spec.volumeMode"], errors);
+        // Upstream's path begins here.
+        let mode = Path::root("volumeMode");
+        errors.immutable(&mode, at(new, "spec.volumeMode"), at(old, "spec.volumeMode"));
         if has(old, "spec.nodeAffinity") {
             rules::immutable(new, old, &["spec.nodeAffinity"], errors);
         }

@@ -27,6 +27,7 @@ async fn created_listed_and_updated() {
     assert_eq!(api.post(WIDGETS, &widget("a", &json!({}))).await.status, 409);
 
     let list = api.get(WIDGETS).await.expect(200);
+    assert_eq!(list["metadata"]["continue"], "", "as upstream writes what has no struct");
     assert_eq!((&list["kind"], list["items"].as_array().unwrap().len()), (&json!("WidgetList"), 1));
     assert_eq!(api.get("/apis/example.com/v1/widgets").await.expect(200)["items"][0]["spec"], made["spec"]);
 

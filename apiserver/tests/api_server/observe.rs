@@ -65,6 +65,7 @@ async fn requests_show_up_in_the_metrics() {
 async fn health_checks_are_told_as_upstream_tells_them() {
     let fixture = Fixture::new().await;
     assert_eq!(text(&fixture.get("/livez").await), "ok");
+    assert!(text(&fixture.get("/").await).starts_with("{\n  \"paths\": [\n    \"/"), "for people to read");
     assert_eq!(text(&fixture.get("/readyz/shutdown").await), "ok");
     let verbose = text(&fixture.get("/readyz?verbose").await);
     assert_eq!(verbose, "[+]ping ok\n[+]shutdown ok\nreadyz check passed\n");

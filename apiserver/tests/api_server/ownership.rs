@@ -96,6 +96,9 @@ async fn apply_creates_updates_and_repeats() {
     assert_eq!(entry(&made, "me")["fieldsV1"]["f:spec"].get("f:strategy"), None, "but not owned");
     let again = apply(&api, &uri, query, &deployment(json!(1))).await.expect(200);
     assert_eq!(again, made, "neither the version nor any time changes");
+    let shared = apply(&api, &uri, "fieldManager=other", &deployment(json!(1))).await.expect(200);
+    assert_eq!(entry(&shared, "other").get("time"), None, "who changes nothing but ownership has no time");
+    assert_eq!(shared["metadata"]["managedFields"][0]["manager"], "other", "and comes first");
     let dry = apply(&api, &uri, "fieldManager=me&dryRun=All", &deployment(json!(5))).await.expect(200);
     assert_eq!(dry["spec"]["replicas"], 5);
     assert_eq!(api.get(&uri).await.expect(200), made);

@@ -103,6 +103,39 @@ async fn wrong_types_in_patches_name_the_patch() {
 }
 
 #[tokio::test]
+async fn strategic_merges_speak_as_upstreams_converter() {
+    let (api, uri) = with_deployment().await;
+    let container = |item: Value| json!({"spec": {"template": {"spec": {"containers": [item]}}}});
+    let words = " \"\" is invalid: patch: Invalid value: \"map[metadata:map[labels:x]]\": cannot restore map from string";
+    let namespace = "the namespace of the provided object does not match the namespace sent on the request";
+    for (patch, code, message) in [
+        (json!({"metadata": {"labels": "x"}}), 422, words),
+        (
+            container(json!({"image": "x"})),
+            500,
+            "map: map[image:x] does not contain declared merge key: name",
+        ),
+        (container(json!("c")), 500, "list element types are not identical: [[map["),
+        (json!({"metadata": {"namespace": "b"}}), 400, namespace),
+        (
+            json!({"metadata": {"resourceVersion": "x"}}),
+            500,
+            "strconv.ParseUint: parsing \"x\": invalid syntax",
+        ),
+    ] {
+        let refused = api.patch(&uri, "strategic-merge-patch", &patch).await.expect(code);
+        let said = refused["message"].as_str().unwrap();
+        assert!(said.starts_with(message), "{patch}: {said}");
+        assert!(code != 500 || refused.get("reason").is_none(), "{refused}");
+    }
+    let before = api.get(&uri).await.expect(200);
+    let other = json!({"kind": "X", "apiVersion": "y/v1"});
+    let patched = api.patch(&uri, "strategic-merge-patch", &other).await.expect(200);
+    assert_eq!(patched, before, "what it says of the kind is lost");
+    api.patch(&uri, "merge-patch", &other).await.expect(400);
+}
+
+#[tokio::test]
 async fn metadata_that_no_patch_changes() {
     let (api, uri) = with_deployment().await;
     let before = api.get(&uri).await.expect(200);

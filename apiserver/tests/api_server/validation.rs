@@ -140,6 +140,37 @@ fn good_of_the_api(kind: &str) -> (&'static str, &'static str, Value) {
         "ClusterRole" => {
             ("/apis/rbac.authorization.k8s.io/v1/clusterroles", "rbac.authorization.k8s.io/v1", json!({}))
         }
+        other => good_of_the_cluster(other),
+    }
+}
+
+fn good_of_the_cluster(kind: &str) -> (&'static str, &'static str, Value) {
+    match kind {
+        "ConfigMap" => ("/api/v1/namespaces/default/configmaps", "v1", json!({})),
+        "ServiceAccount" => ("/api/v1/namespaces/default/serviceaccounts", "v1", json!({})),
+        "Node" => ("/api/v1/nodes", "v1", json!({})),
+        "ResourceQuota" => ("/api/v1/namespaces/default/resourcequotas", "v1", json!({})),
+        "Event" => {
+            let event = json!({ "reportingController": "a.b/c", "reportingInstance": "i", "action": "a",
+                "reason": "r", "type": "Normal", "eventTime": "2026-01-01T00:00:00.000000Z" });
+            ("/apis/events.k8s.io/v1/namespaces/default/events", "events.k8s.io/v1", event)
+        }
+        "StorageClass" => {
+            let path = "/apis/storage.k8s.io/v1/storageclasses";
+            (path, "storage.k8s.io/v1", json!({ "provisioner": "a.b/c" }))
+        }
+        "RuntimeClass" => {
+            ("/apis/node.k8s.io/v1/runtimeclasses", "node.k8s.io/v1", json!({ "handler": "h" }))
+        }
+        "NetworkPolicy" => {
+            let path = "/apis/networking.k8s.io/v1/namespaces/default/networkpolicies";
+            (path, "networking.k8s.io/v1", json!({ "spec": { "podSelector": {} } }))
+        }
+        "EndpointSlice" => {
+            let path = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices";
+            let slice = json!({ "addressType": "IPv4", "endpoints": [{ "addresses": ["10.1.2.3"] }] });
+            (path, "discovery.k8s.io/v1", slice)
+        }
         other => panic!("no good document of the kind {other}"),
     }
 }

@@ -92,6 +92,7 @@ impl ControlPlane {
         let issuing = config.access.issuing(&found_at);
         let tokens = Arc::new(ServiceAccountTokens::with(pki.service_account_key(), issuing));
         let edge = config.edge.options().await.map_err(|e| StartError::new("audit log and traces", &*e))?;
+        let edge = EdgeOptions { address: SocketAddr::new(config.node_ip, port).to_string(), ..edge };
         let authenticator = authenticator(&pki, &tokens, &cache, config).await?;
         let api = assemble(&pki, authenticator.clone(), store.clone(), cache, config, edge)?;
         let host = if config.bind_address.is_unspecified() {
@@ -103,6 +104,7 @@ impl ControlPlane {
         bootstrap::apply(api.registry(), &cluster(config, &pki, port))
             .await
             .map_err(|e| StartError::new("make the cluster's first objects", e))?;
+        api.health().started();
         kubeconfig::write_admin(&pki, &url, &config.kubeconfig)
             .map_err(|e| StartError::new("write the administrator's kubeconfig", e))?;
         let own_stop = api.stop().clone();

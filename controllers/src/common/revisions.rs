@@ -167,7 +167,8 @@ pub async fn truncate(
     used: impl Fn(&ControllerRevision) -> bool,
 ) -> Result<(), ReconcileError> {
     let idle: Vec<_> = history.all.iter().filter(|r| !used(r)).collect();
-    let limit = usize::try_from(limit.unwrap_or(10)).unwrap_or(0);
+    // A negative limit keeps all.
+    let limit = usize::try_from(limit.unwrap_or(10)).unwrap_or(usize::MAX);
     for revision in idle.iter().take(idle.len().saturating_sub(limit)) {
         delete(client, key, revision).await?;
     }

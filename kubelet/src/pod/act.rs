@@ -1,5 +1,6 @@
 //! Doing what the plan says. Execution makes no choices; what fails is remembered for the next plan.
 
+use super::counted::{self, Counted};
 use super::end_act::MIN_GRACE;
 use super::ending::Ending;
 use super::plan::{Kind, Step, Waiting};
@@ -76,7 +77,7 @@ impl Worker {
         };
         let own = probe.and_then(|p| p.termination_grace_period_seconds);
         let pod = self.pod.spec.as_ref().and_then(|s| s.termination_grace_period_seconds);
-        Duration::from_secs(own.or(pod).and_then(|s| u64::try_from(s).ok()).unwrap_or(30))
+        own.or(pod).map_or(Duration::from_secs(30), super::ending::grace_of)
     }
 
     /// preStop, then the stop signal, then the end, all within `grace`.
@@ -197,6 +198,7 @@ impl Worker {
             return;
         }
         self.stop_old_sandboxes().await;
+        counted::add(Counted::StartedPods);
         let made = match self.sandbox_config(attempt) {
             Ok(config) => self.run_sandbox(config).await,
             Err(message) => Err(message),
@@ -204,6 +206,7 @@ impl Worker {
         match made {
             Ok(()) => self.volume_failures = 0,
             Err(message) => {
+                counted::add(Counted::StartedPodsErrors);
                 let text = format!("Failed to create pod sandbox: {message}");
                 self.event(None, "Warning", "FailedCreatePodSandBox", text);
                 self.volume_failures = self.volume_failures.saturating_add(1);
@@ -259,6 +262,8 @@ impl Worker {
         if attempt > 0 {
             self.memory.restarts.next(name, Instant::now());
         }
+        let container_type = counted::container_type(kind);
+        counted::add(Counted::StartedContainers { container_type });
         match self.create_and_start(kind, &spec, attempt).await {
             Ok(id) => {
                 self.memory.waiting.remove(name);
@@ -266,6 +271,8 @@ impl Worker {
                 self.post_start(&spec, &id).await;
             }
             Err(failure) => {
+                let code = failure.waiting.reason.clone();
+                counted::add(Counted::StartedContainersErrors { container_type, code });
                 self.memory.retry_at.insert(name.to_owned(), Instant::now() + failure.retry_after);
                 self.memory.waiting.insert(name.to_owned(), failure.waiting);
             }

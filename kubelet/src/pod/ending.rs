@@ -116,7 +116,12 @@ pub fn is_terminal(status: &PodStatus) -> bool {
 /// `terminationGracePeriodSeconds`
 pub fn own_grace(spec: Option<&PodSpec>) -> Duration {
     let own = spec.and_then(|s| s.termination_grace_period_seconds);
-    own.map_or(DEFAULT_GRACE, |seconds| Duration::from_secs(u64::try_from(seconds).unwrap_or(0)))
+    own.map_or(DEFAULT_GRACE, grace_of)
+}
+
+/// Negative seconds count as one, as the API server has it.
+pub fn grace_of(seconds: i64) -> Duration {
+    Duration::from_secs(u64::try_from(seconds).unwrap_or(1))
 }
 
 /// How long a pod that is being deleted has; `None` while it is not.

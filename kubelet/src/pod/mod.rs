@@ -4,6 +4,7 @@ mod act;
 pub mod admit;
 pub mod backoff;
 pub mod cgroups;
+pub mod counted;
 pub mod crowded;
 mod end_act;
 pub mod ending;

@@ -46,21 +46,37 @@ pub struct Memory {
     pub end_retry_at: Option<Instant>,
     /// Ids of containers that were stopped to be started anew, however they ended.
     pub replaced: HashSet<String>,
+    /// Ids of containers that run again, in order and from the first init container on, because the exit of one of them
+    /// asked for it by its rule (KEP-5532). What was marked before a restart of this process is found again only while
+    /// that exit is the container's last one.
+    pub again: HashSet<String>,
     pub resizes: Resizes,
 }
 
 impl Memory {
+    /// Marks every container that was there when one ended whose rule restarts them all.
+    pub fn mark_all(&mut self, spec: &PodSpec, observed: &Observed) {
+        let wanted = || spec.init_containers.iter().flatten().chain(&spec.containers);
+        let asks = |wanted: &Container| {
+            let last = observed.latest(&wanted.name).filter(|c| c.state == State::Exited)?;
+            let rule = rule_of(wanted, last).filter(|_| !self.again.contains(&last.id))?;
+            (rule.action == RESTART_ALL).then_some(last.finished_at)
+        };
+        let Some(ended) = wanted().filter_map(asks).max() else { return };
+        let all = wanted().filter_map(|wanted| observed.latest(&wanted.name));
+        let there =
+            |c: &&observed::Container| c.created_at.is_none_or(|made| ended.is_none_or(|at| made <= at));
+        self.again.extend(all.filter(there).map(|c| c.id.clone()));
+    }
+
     /// Whether an exited container is to run again: by the first of its rules that fits (KEP-5307), else by its own
     /// policy, else by the pod's.
     pub(super) fn restarts(&self, spec: &PodSpec, wanted: &Container, exited: &observed::Container) -> bool {
-        let fits = |rule: &&ContainerRestartRule| {
-            rule.exit_codes.as_ref().is_some_and(|codes| {
-                let listed = codes.values.iter().flatten().any(|code| *code == exited.exit_code);
-                listed == (codes.operator == "In")
-            })
-        };
-        if let Some(rule) = wanted.restart_policy_rules.iter().flatten().find(fits) {
-            return rule.action == "Restart";
+        if self.again.contains(&exited.id) {
+            return true;
+        }
+        if let Some(rule) = rule_of(wanted, exited) {
+            return matches!(rule.action.as_str(), "Restart" | RESTART_ALL);
         }
         match wanted.restart_policy.as_deref().unwrap_or_else(|| policy(spec)) {
             "Always" => true,
@@ -68,6 +84,19 @@ impl Memory {
             _ => false,
         }
     }
+}
+
+/// The action of a rule that restarts the whole pod in its place.
+const RESTART_ALL: &str = "RestartAllContainers";
+
+/// The first of a container's rules that fits how it ended.
+fn rule_of<'a>(wanted: &'a Container, exited: &observed::Container) -> Option<&'a ContainerRestartRule> {
+    wanted.restart_policy_rules.iter().flatten().find(|rule| {
+        rule.exit_codes.as_ref().is_some_and(|codes| {
+            let listed = codes.values.iter().flatten().any(|code| *code == exited.exit_code);
+            listed == (codes.operator == "In")
+        })
+    })
 }
 
 pub struct View<'a> {
@@ -190,6 +219,9 @@ struct Scan<'a> {
 
 impl Scan<'_> {
     fn run(mut self) -> Step {
+        if let Some(step) = self.stop_marked() {
+            return step;
+        }
         match self.init() {
             Err(step) => return step,
             Ok(false) => return Step::Wait(self.soonest),
@@ -210,6 +242,19 @@ impl Scan<'_> {
         Step::Wait(self.soonest)
     }
 
+    /// Before anything is started anew, everything that is to be has stopped.
+    fn stop_marked(&self) -> Option<Step> {
+        let (observed, memory) = (self.view.observed, self.view.memory);
+        let marked = observed.running().find(|c| memory.again.contains(&c.id))?;
+        let message = format!("Container {} will be restarted with all others of its pod", marked.name);
+        Some(Step::Kill { id: marked.id.clone(), name: marked.name.clone(), message })
+    }
+
+    /// Whether the container stays as it is.
+    fn is_unmarked(&self, container: &observed::Container) -> bool {
+        !self.view.memory.again.contains(&container.id)
+    }
+
     fn here(&self, name: &str) -> Option<&observed::Container> {
         self.view.observed.latest(name).filter(|c| c.sandbox == self.sandbox)
     }
@@ -217,7 +262,8 @@ impl Scan<'_> {
     /// `Err` is a step to take, `Ok` whether the app containers may run.
     fn init(&mut self) -> Result<bool, Step> {
         let spec = self.spec;
-        let initialized = spec.containers.iter().any(|c| self.here(&c.name).is_some());
+        let up = |c: &Container| self.here(&c.name).is_some_and(|c| self.is_unmarked(c));
+        let initialized = spec.containers.iter().any(up);
         for container in spec.init_containers.iter().flatten() {
             let name = &container.name;
             let last = self.here(name).cloned();
@@ -235,7 +281,7 @@ impl Scan<'_> {
                 continue;
             }
             match last.as_ref().map(|c| (c, c.state)) {
-                Some((c, State::Exited)) if c.exit_code == 0 => {}
+                Some((c, State::Exited)) if c.exit_code == 0 && self.is_unmarked(c) => {}
                 Some((c, State::Running | State::Unknown)) => {
                     return match self.kill(container, c) {
                         Some(step) => Err(step),

@@ -201,6 +201,51 @@ fn rules_of_a_container_come_before_its_policy_and_that_before_the_pods() {
 }
 
 #[test]
+fn one_exit_restarts_all_containers_in_their_order() {
+    let rule =
+        json!([{ "action": "RestartAllContainers", "exitCodes": { "operator": "In", "values": [42] } }]);
+    let spec = json!({ "restartPolicy": "Never",
+        "initContainers": [{ "name": "i" }, { "name": "s", "restartPolicy": "Always" }],
+        "containers": [{ "name": "a", "restartPolicy": "Never", "restartPolicyRules": rule }, { "name": "b" }] });
+    let at = |seconds| Some(jiff::Timestamp::from_second(seconds).unwrap());
+    let made = |name: &str, attempt, state, code, time| Seen {
+        created_at: at(time),
+        finished_at: at(time + 5),
+        ..seen(name, attempt, state, code)
+    };
+    let mut case = Case::new(
+        spec,
+        vec![
+            made("i", 0, State::Exited, 0, 1),
+            made("s", 0, State::Running, 0, 2),
+            made("a", 0, State::Exited, 42, 3),
+            made("b", 0, State::Running, 0, 4),
+        ],
+    );
+    let mut next = |change: &dyn Fn(&mut Case)| {
+        change(&mut case);
+        let spec = case.pod.spec.clone().unwrap();
+        case.memory.mark_all(&spec, &case.observed);
+        assert!(!finished(&spec, &case.observed, &case.memory));
+        case.plan()
+    };
+    let killed = |step: Step, wanted: &str| {
+        assert!(matches!(&step, Step::Kill { id, .. } if id == wanted), "{step:?}")
+    };
+    killed(next(&|_| {}), "s-0");
+    killed(next(&|case| case.observed.containers[1].state = State::Exited), "b-0");
+    assert_eq!(next(&|case| case.observed.containers[3].state = State::Exited), start(Kind::Init, "i", 1));
+    let up = |seen: Seen| move |case: &mut Case| case.observed.containers.insert(0, seen.clone());
+    assert_eq!(next(&up(made("i", 1, State::Exited, 0, 10))), start(Kind::Init, "s", 1));
+    let health = Health { started: true, ready: true, failed: None };
+    let healthy = |case: &mut Case| drop(case.memory.health.insert("s-1".to_owned(), health.clone()));
+    next(&up(made("s", 1, State::Running, 0, 11)));
+    assert_eq!(next(&healthy), start(Kind::App, "a", 1));
+    assert_eq!(next(&up(made("a", 1, State::Running, 0, 12))), start(Kind::App, "b", 1));
+    assert_eq!(next(&up(made("b", 1, State::Running, 0, 13))), Step::Wait(None));
+}
+
+#[test]
 fn an_end_that_failed_is_tried_again_later() {
     let grace = Duration::from_secs(3);
     let mut case = Case::new(two(), vec![seen("a", 0, State::Running, 0)]);

@@ -116,12 +116,17 @@ fn id(container: &observed::Container) -> String {
     format!("containerd://{}", container.id)
 }
 
-fn terminated(input: &Input<'_>, c: &observed::Container) -> ContainerState {
-    let reason = match c.reason.as_str() {
+/// Why a container ended, in one word.
+pub fn end_reason(c: &observed::Container) -> &str {
+    match c.reason.as_str() {
         "" if c.exit_code == 0 => "Completed",
         "" => "Error",
         given => given,
-    };
+    }
+}
+
+fn terminated(input: &Input<'_>, c: &observed::Container) -> ContainerState {
+    let reason = end_reason(c);
     let message = input.messages.get(&c.id).cloned().filter(|m| !m.is_empty());
     let message = message.or_else(|| (!c.message.is_empty()).then(|| c.message.clone()));
     ContainerState {
@@ -299,7 +304,7 @@ fn phase(
     }
     // A terminal phase promises that nothing runs any more.
     let phase = match input.observed.is_stopped() {
-        false if forced || is_over(computed) => "Running",
+        false if forced || is_over(computed) => old.phase.as_deref().unwrap_or("Pending"),
         false => computed,
         true if forced => "Failed",
         // It will not be started again, whatever its policy, and what did not run has not succeeded.

@@ -12,10 +12,11 @@
 //! A step is dropped half-way only when the pod is to end, or to end sooner. Its call to the runtime goes on: until that has
 //! come to its end nothing counts as stopped, and the observation after it finds what it made.
 
+use super::counted::{self, Counted};
 use super::ending::{Ending, Eviction, is_terminal};
 use super::inbox::{Inbox, Mail};
 use super::observed::{Container as Seen, Observed, State, observe};
-use super::plan::{Health, Memory, Step, View, Waiting, plan};
+use super::plan::{Health, Kind, Memory, Step, View, Waiting, plan};
 use super::publisher::{Publisher, now};
 use super::resize::{Pending, Resizes};
 use super::stubborn::Stubborn;
@@ -257,6 +258,19 @@ impl Worker {
         })
     }
 
+    fn kind_of(&self, name: &str) -> Kind {
+        let spec = self.pod.spec.as_ref();
+        let mut of_init = spec.and_then(|s| s.init_containers.as_ref()).into_iter().flatten();
+        let mut of_ephemeral = spec.and_then(|s| s.ephemeral_containers.as_ref()).into_iter().flatten();
+        if of_init.any(|c| c.name == name) {
+            Kind::Init
+        } else if of_ephemeral.any(|c| c.name == name) {
+            Kind::Ephemeral
+        } else {
+            Kind::App
+        }
+    }
+
     /// Takes over what the observation says about exits and running containers.
     fn remember(&mut self, ending: Option<&Ending>) {
         let containers = self.observed.containers.clone();
@@ -266,6 +280,9 @@ impl Worker {
                 State::Running => self.adopt(seen),
                 State::Exited if !self.memory.exits.contains_key(&seen.id) => {
                     self.memory.exits.insert(seen.id.clone(), now);
+                    let (exit_code, reason) = (seen.exit_code, super::status::end_reason(seen).to_owned());
+                    let container_type = counted::container_type(self.kind_of(&seen.name));
+                    counted::add(Counted::TerminatedContainers { container_type, exit_code, reason });
                     let words = self.spec_of(&seen.name).map(|spec| last_words::read(&spec, seen));
                     self.messages.insert(seen.id.clone(), words.unwrap_or_default());
                     self.stop_probing(&seen.id);
@@ -277,9 +294,13 @@ impl Worker {
         self.memory.exits.retain(|id, _| there(id));
         self.memory.health.retain(|id, _| there(id));
         self.memory.replaced.retain(there);
+        self.memory.again.retain(there);
         self.memory.resizes.retain(there);
         self.messages.retain(|id, _| there(id));
         if ending.is_none() {
+            if let Some(spec) = &self.pod.spec {
+                self.memory.mark_all(spec, &self.observed);
+            }
             self.note_crash_loops(now);
         }
     }
@@ -372,6 +393,10 @@ impl Worker {
             Report::Failed(message) => {
                 let text = format!("{} probe failed: {message}", kind.title());
                 return self.event(Some(name), "Warning", "Unhealthy", text);
+            }
+            Report::Warned(message) => {
+                let text = format!("{} probe warning: {message}", kind.title());
+                return self.event(Some(name), "Warning", "ProbeWarning", text);
             }
             Report::Verdict(verdict) => verdict,
         };

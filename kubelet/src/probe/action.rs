@@ -16,6 +16,8 @@ const MAX_OUTPUT: usize = 10 * 1024;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     Success,
+    /// A success that somebody should look at.
+    Warning(String),
     /// With what upstream would say about it.
     Failure(String),
 }

@@ -1,8 +1,11 @@
-//! An HTTP GET as probes make it: any status from 200 to 399 is a success, certificates are not checked.
+//! An HTTP GET as probes make it: any status from 200 to 299 is a success, certificates are not checked. Redirects are
+//! followed on the same host; one to another host is a success with a warning.
 
 use super::Outcome;
 use super::action::dial_error;
+use super::redirect::Place;
 use bytes::Bytes;
+use http::StatusCode;
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
@@ -12,6 +15,9 @@ use tokio::net::TcpStream;
 /// Bytes of an answer that are read; upstream's limit.
 const MAX_BODY: usize = 10 * 1024;
 
+/// Requests of one probe; Go's limit, behind which a server sends its clients in circles.
+const MAX_REQUESTS: usize = 10;
+
 pub struct Get<'a> {
     pub host: &'a str,
     pub port: u16,
@@ -20,47 +26,83 @@ pub struct Get<'a> {
     pub headers: &'a [(String, String)],
 }
 
-impl Get<'_> {
-    fn url(&self) -> String {
-        let scheme = if self.https { "https" } else { "http" };
-        let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.to_owned() };
-        format!("{scheme}://{host}:{}{}", self.port, self.path)
-    }
+struct Answer {
+    status: StatusCode,
+    location: Option<String>,
+    body: Bytes,
 }
 
 pub async fn get(get: &Get<'_>) -> Outcome {
-    match status(get).await {
-        Ok(status) if (200..400).contains(&status) => Outcome::Success,
-        Ok(status) => Outcome::Failure(format!("HTTP probe failed with statuscode: {status}")),
-        Err(message) => Outcome::Failure(format!("Get {:?}: {message}", get.url())),
+    let first =
+        Place { host: get.host.to_owned(), port: get.port, https: get.https, path: get.path.to_owned() };
+    let (mut place, mut same_name) = (first.clone(), true);
+    for _ in 0..MAX_REQUESTS {
+        let failed = |message: String| Outcome::Failure(format!("Get {:?}: {message}", place.url()));
+        let answer = match ask(&place, get.headers, same_name).await {
+            Ok(answer) => answer,
+            Err(message) => return failed(message),
+        };
+        let Some(location) =
+            answer.location.as_deref().filter(|to| sends_on(answer.status) && !to.is_empty())
+        else {
+            return judged(&answer);
+        };
+        let next = match place.follow(location) {
+            Ok(next) => next,
+            Err(message) => return failed(message),
+        };
+        if next.host != first.host {
+            return judged(&answer);
+        }
+        // A header Host of the probe's own names this server, until it calls itself something else.
+        same_name &= !location.contains("//");
+        place = next;
+    }
+    Outcome::Failure(format!("Get {:?}: stopped after {MAX_REQUESTS} redirects", place.url()))
+}
+
+fn sends_on(status: StatusCode) -> bool {
+    matches!(status.as_u16(), 301 | 302 | 303 | 307 | 308)
+}
+
+fn judged(answer: &Answer) -> Outcome {
+    match answer.status.as_u16() {
+        200..=299 => Outcome::Success,
+        300..=399 => {
+            let body = String::from_utf8_lossy(&answer.body);
+            Outcome::Warning(format!("Probe terminated redirects, Response body: {body}"))
+        }
+        status => Outcome::Failure(format!("HTTP probe failed with statuscode: {status}")),
     }
 }
 
-async fn status(get: &Get<'_>) -> Result<u16, String> {
-    let stream = TcpStream::connect((get.host, get.port)).await;
-    let stream = stream.map_err(|e| dial_error(get.host, get.port, &e))?;
-    if get.https {
-        let stream = super::tls::connect(get.host, stream).await.map_err(|e| e.to_string())?;
-        exchange(get, stream).await
+async fn ask(place: &Place, headers: &[(String, String)], same_name: bool) -> Result<Answer, String> {
+    let request = request(place, headers, same_name)?;
+    let stream = TcpStream::connect((place.host.as_str(), place.port)).await;
+    let stream = stream.map_err(|e| dial_error(&place.host, place.port, &e))?;
+    if place.https {
+        let stream = super::tls::connect(&place.host, stream).await.map_err(|e| e.to_string())?;
+        exchange(request, stream).await
     } else {
-        exchange(get, stream).await
+        exchange(request, stream).await
     }
 }
 
-async fn exchange<S>(get: &Get<'_>, stream: S) -> Result<u16, String>
+async fn exchange<S>(request: http::Request<Empty<Bytes>>, stream: S) -> Result<Answer, String>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let text = |e: hyper::Error| e.to_string();
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(text)?;
     let connection = tokio::spawn(connection);
-    let answer = sender.send_request(request(get)?).await;
+    let answer = sender.send_request(request).await;
     let result = match answer {
         Ok(response) => {
-            let status = response.status().as_u16();
-            // The server may care whether its answer is taken.
-            let _ = Limited::new(response.into_body(), MAX_BODY).collect().await;
-            Ok(status)
+            let location = response.headers().get("Location").and_then(|value| value.to_str().ok());
+            let (status, location) = (response.status(), location.map(str::to_owned));
+            // The server may care whether its answer is taken; what is too long counts for nothing.
+            let body = Limited::new(response.into_body(), MAX_BODY).collect().await;
+            Ok(Answer { status, location, body: body.map(|body| body.to_bytes()).unwrap_or_default() })
         }
         Err(error) => Err(text(error)),
     };
@@ -68,11 +110,15 @@ where
     result
 }
 
-fn request(get: &Get<'_>) -> Result<http::Request<Empty<Bytes>>, String> {
-    let mut builder = http::Request::get(get.path);
-    let given = |name: &str| get.headers.iter().find(|(n, _)| n.eq_ignore_ascii_case(name));
-    let default_host = format!("{}:{}", get.host, get.port);
-    let host = given("host").map_or(default_host.as_str(), |(_, value)| value.as_str());
+fn request(
+    place: &Place,
+    headers: &[(String, String)],
+    same_name: bool,
+) -> Result<http::Request<Empty<Bytes>>, String> {
+    let mut builder = http::Request::get(&place.path);
+    let given = |name: &str| headers.iter().find(|(n, _)| n.eq_ignore_ascii_case(name));
+    let default_host = place.authority();
+    let host = given("host").filter(|_| same_name).map_or(default_host.as_str(), |(_, value)| value.as_str());
     builder = builder.header("Host", host).header("Connection", "close");
     if given("user-agent").is_none() {
         builder = builder.header("User-Agent", "kube-probe/1.36");
@@ -80,8 +126,60 @@ fn request(get: &Get<'_>) -> Result<http::Request<Empty<Bytes>>, String> {
     if given("accept").is_none() {
         builder = builder.header("Accept", "*/*");
     }
-    for (name, value) in get.headers.iter().filter(|(n, _)| !n.eq_ignore_ascii_case("host")) {
+    for (name, value) in headers.iter().filter(|(n, _)| !n.eq_ignore_ascii_case("host")) {
         builder = builder.header(name, value);
     }
     builder.body(Empty::new()).map_err(|e| e.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    /// Answers `/<status>/<location>` with that status and a redirect to the location, until the listener is dropped.
+    async fn server() -> u16 {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let mut buffer = [0; 1024];
+                let length = stream.read(&mut buffer).await.unwrap_or(0);
+                let head = String::from_utf8_lossy(&buffer[..length]).into_owned();
+                let path = head.split(' ').nth(1).unwrap_or_default();
+                let (status, location) = match path[1..].split_once('/') {
+                    Some(("circle", _)) => ("302", path),
+                    Some(parts) => parts,
+                    None => (&path[1..], ""),
+                };
+                let text = format!(
+                    "HTTP/1.1 {status} X\r\nLocation: {location}\r\nContent-Length: 4\r\nConnection: close\r\n\r\nbody"
+                );
+                stream.write_all(text.as_bytes()).await.ok();
+            }
+        });
+        port
+    }
+
+    #[tokio::test]
+    async fn redirects() {
+        let port = server().await;
+        let probed = |path: String| async move {
+            get(&Get { host: "127.0.0.1", port, https: false, path: &path, headers: &[] }).await
+        };
+        let failure = |text: &str| Outcome::Failure(text.to_owned());
+        assert_eq!(probed("/200".into()).await, Outcome::Success);
+        assert_eq!(probed("/404".into()).await, failure("HTTP probe failed with statuscode: 404"));
+        assert_eq!(probed("/302//200".into()).await, Outcome::Success, "to another path");
+        assert_eq!(probed("/302//500".into()).await, failure("HTTP probe failed with statuscode: 500"));
+        let own = format!("/301/http://127.0.0.1:{port}/503");
+        assert_eq!(probed(own).await, failure("HTTP probe failed with statuscode: 503"));
+        let warning = Outcome::Warning("Probe terminated redirects, Response body: body".to_owned());
+        assert_eq!(probed("/302/http://other.example/x".into()).await, warning);
+        assert_eq!(probed("/300".into()).await, warning, "no redirect at all");
+        assert_eq!(probed("/302".into()).await, warning, "a redirect to nowhere");
+        let Outcome::Failure(text) = probed("/circle/".into()).await else { panic!("no end") };
+        assert!(text.ends_with("stopped after 10 redirects"), "{text}");
+    }
 }

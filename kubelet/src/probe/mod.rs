@@ -6,6 +6,7 @@ pub mod counts;
 mod grpc;
 mod http;
 pub mod prober;
+mod redirect;
 mod tls;
 
 pub use action::{Action, Outcome, Target};

@@ -40,6 +40,8 @@ pub enum Report {
     Verdict(bool),
     /// One answer was bad; an event says so.
     Failed(String),
+    /// One answer was good, but odd; an event says so.
+    Warned(String),
 }
 
 fn seconds(value: Option<i32>, default: u64) -> Duration {
@@ -78,11 +80,14 @@ pub fn spawn(
                 Ok(action) => action.run(&target, timeout).await,
                 Err(message) => Outcome::Failure(message.clone()),
             };
-            counts::add(&subject, kind, outcome == Outcome::Success);
-            if let Outcome::Failure(message) = &outcome {
-                report(Report::Failed(message.clone()));
+            let success = !matches!(outcome, Outcome::Failure(_));
+            counts::add(&subject, kind, success);
+            match outcome {
+                Outcome::Success => {}
+                Outcome::Warning(message) => report(Report::Warned(message)),
+                Outcome::Failure(message) => report(Report::Failed(message)),
             }
-            if let Some(verdict) = counter.record(outcome == Outcome::Success) {
+            if let Some(verdict) = counter.record(success) {
                 report(Report::Verdict(verdict));
             }
         }

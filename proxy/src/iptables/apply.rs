@@ -1,7 +1,7 @@
 //! Brings a rule set into the kernel with `iptables-restore --noflush`: one transaction a table, nothing of others'
 //! rules touched.
 
-use super::rules::{RuleSet, Table};
+use super::rules::{Networks, RuleSet, Table};
 use std::collections::BTreeSet;
 use std::process::{Output, Stdio};
 use tokio::io::AsyncWriteExt;
@@ -172,7 +172,10 @@ pub async fn clean_up() -> Result<(), ApplyError> {
         let delete = [&["-w", "5", "-t", table, "-D", chain], rule.as_slice()].concat();
         while run("iptables", &delete, None).await?.status.success() {}
     }
-    let fixed = super::rules::render(&[], "0.0.0.0/0");
+    let fixed = super::rules::render(
+        &[],
+        Networks { cluster_cidr: "0.0.0.0/0", masquerade_pods: false, service_cidrs: &[] },
+    );
     let tables =
         [("nat", &fixed.nat, &adopted.nat_chains), ("filter", &fixed.filter, &adopted.filter_chains)];
     for (name, table, known) in tables {

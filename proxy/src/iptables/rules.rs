@@ -1,6 +1,7 @@
 //! The rule set for a model, in `iptables-restore` form. Chains and their order are kube-proxy's, so that people and
 //! tools find what they know: KUBE-SERVICES, KUBE-NODEPORTS, KUBE-SVC-*, KUBE-SVL-*, KUBE-EXT-*, KUBE-FW-*, KUBE-SEP-*,
-//! KUBE-MARK-MASQ, KUBE-POSTROUTING, KUBE-FORWARD, KUBE-PROXY-FIREWALL.
+//! KUBE-MARK-MASQ, KUBE-POSTROUTING, KUBE-FORWARD, KUBE-PROXY-FIREWALL; KUBE-CLUSTER-IPS is what
+//! kube-proxy's nftables mode calls `cluster-ips-check`.
 
 use crate::model::{Endpoint, PortName, ServicePort};
 use sha2::{Digest, Sha256};
@@ -14,6 +15,9 @@ const BASE32: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
 
 /// Where traffic ends that a load balancer's source ranges leave out.
 const FIREWALL: &str = "KUBE-PROXY-FIREWALL";
+
+/// Where traffic ends that is still addressed to a Service when all of them had their chance.
+const UNCLAIMED: &str = "KUBE-CLUSTER-IPS";
 
 /// The text for `iptables-restore --noflush`, and the chains it fills.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -58,19 +62,26 @@ fn endpoint_chain(name: &PortName, endpoint: &Endpoint) -> String {
     format!("KUBE-SEP-{}", hash16(&key))
 }
 
-/// Everything for one IP family. `cluster_cidr` are the pods' addresses: other sources are masqueraded.
-pub fn render(ports: &[ServicePort], cluster_cidr: &str) -> RuleSet {
-    render_with(ports, cluster_cidr, false)
+/// Whose addresses are whose, of one IP family.
+#[derive(Clone, Copy, Debug)]
+pub struct Networks<'a> {
+    /// The pods' addresses: other sources are masqueraded.
+    pub cluster_cidr: &'a str,
+    /// What pods send to anybody but pods leaves under the node's address: for pod networks that leave it to us.
+    pub masquerade_pods: bool,
+    /// The ranges that Services' addresses come from.
+    pub service_cidrs: &'a [String],
 }
 
-/// As [`render`]. With `masquerade_pods`, what pods send to anybody but pods leaves under the node's address: for pod
-/// networks that leave it to us.
-pub fn render_with(ports: &[ServicePort], cluster_cidr: &str, masquerade_pods: bool) -> RuleSet {
+/// Everything for one IP family.
+pub fn render(ports: &[ServicePort], networks: Networks<'_>) -> RuleSet {
+    let Networks { cluster_cidr, masquerade_pods, service_cidrs } = networks;
     let mut set = RuleSet::default();
     fixed(&mut set, masquerade_pods.then_some(cluster_cidr));
     for port in ports {
         service(&mut set, port, cluster_cidr);
     }
+    refuse_rest(&mut set.filter, ports, service_cidrs);
     // Node ports come last: a Service's own address wins over a node port.
     set.nat.rule(
         "KUBE-SERVICES",
@@ -94,6 +105,7 @@ fn fixed(set: &mut RuleSet, pods: Option<&str>) {
         "KUBE-NODEPORTS",
         "KUBE-FIREWALL",
         FIREWALL,
+        UNCLAIMED,
     ] {
         set.filter.chain(name);
     }
@@ -187,8 +199,7 @@ fn service(set: &mut RuleSet, port: &ServicePort, cidr: &str) {
 }
 
 fn matches(port: &ServicePort, ip: &std::net::IpAddr) -> String {
-    let protocol = &port.name.protocol;
-    let bits = if ip.is_ipv6() { 128 } else { 32 };
+    let (protocol, bits) = (&port.name.protocol, bits(ip));
     format!("-d {ip}/{bits} -p {protocol} -m {protocol} --dport {}", port.port)
 }
 
@@ -274,6 +285,39 @@ fn guard(set: &mut RuleSet, port: &ServicePort) {
     );
 }
 
+/// What no port of a Service took must not leave by the default route: ports that a Service does not have are refused,
+/// addresses that nobody has are silent, as in upstream's nftables mode. Behind the refusals of single ports. Only what is
+/// addressed to `ranges` pays for the look.
+fn refuse_rest(filter: &mut Table, ports: &[ServicePort], ranges: &[String]) {
+    for range in ranges {
+        filter.rule("KUBE-SERVICES", format_args!("-d {range} -j {UNCLAIMED}"));
+    }
+    let addresses: BTreeSet<std::net::IpAddr> = ports.iter().map(|port| port.cluster_ip).collect();
+    for ip in addresses {
+        filter.rule(
+            UNCLAIMED,
+            format_args!(
+                "-m comment --comment \"reject traffic to invalid ports of cluster IPs\" -d {}/{} -j REJECT",
+                ip,
+                bits(&ip)
+            ),
+        );
+    }
+    for range in ranges {
+        filter.rule(
+            UNCLAIMED,
+            format_args!(
+                "-m comment --comment \"drop traffic to unallocated cluster IPs\" -d {range} -j DROP"
+            ),
+        );
+    }
+}
+
+/// The length of one address as a prefix.
+fn bits(ip: &std::net::IpAddr) -> u8 {
+    if ip.is_ipv6() { 128 } else { 32 }
+}
+
 /// Nothing is behind the Service: say so instead of letting the client wait. Nothing here but elsewhere (`none`
 /// false) is silence, as upstream.
 fn refuse_internal(filter: &mut Table, port: &ServicePort, none: bool) {
@@ -346,8 +390,7 @@ fn socket(endpoint: &Endpoint) -> String {
 
 fn dnat(nat: &mut Table, port: &ServicePort, endpoint: &Endpoint) {
     let (name, label) = (endpoint_chain(&port.name, endpoint), port.name.label());
-    let protocol = &port.name.protocol;
-    let bits = if endpoint.ip.is_ipv6() { 128 } else { 32 };
+    let (protocol, bits) = (&port.name.protocol, bits(&endpoint.ip));
     nat.chain(&name);
     // A pod that reaches itself through its Service must see another source.
     nat.rule(

@@ -96,14 +96,15 @@ async fn token(
         pod_uid: meta.uid.clone().unwrap_or_default(),
     };
     let token = request.objects.token(&wanted).await?;
-    // With fsGroup the group may read it; with one user for all containers only that user; else everybody in the pod.
-    let (mode, owner) = match (request.fs_group(), single_user(request.pod)) {
-        (Some(_), _) => (0o600, None),
-        (None, Some(user)) => (0o600, Some(user)),
-        (None, None) => (payload::mode_bits(None, mode), None),
-    };
+    let (mode, owner) = who_reads(request.fs_group().is_some(), single_user(request.pod), mode);
     let file = Projection { data: token.token.into_bytes(), mode, owner };
     Ok((Payload::from([(source.path.clone(), file)]), Some(token.refresh_at)))
+}
+
+/// Of a token: with one user for all containers only that user, with fsGroup the group too (its bits come with the group);
+/// without either everybody in the pod.
+fn who_reads(has_group: bool, user: Option<u32>, mode: Option<i32>) -> (u32, Option<u32>) {
+    if has_group || user.is_some() { (0o600, user) } else { (payload::mode_bits(None, mode), None) }
 }
 
 /// The user that all containers run as, when the spec says so for each of them.
@@ -114,4 +115,21 @@ fn single_user(pod: &Pod) -> Option<u32> {
     let mut users = all.map(|c| c.security_context.as_ref().and_then(|s| s.run_as_user).or(default));
     let first = users.next()??;
     users.all(|user| user == Some(first)).then(|| u32::try_from(first).ok()).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_its_readers() {
+        assert_eq!(
+            who_reads(true, Some(1000), Some(0o644)),
+            (0o600, Some(1000)),
+            "the user's and the group's"
+        );
+        assert_eq!(who_reads(true, None, Some(0o644)), (0o600, None));
+        assert_eq!(who_reads(false, Some(1000), Some(0o644)), (0o600, Some(1000)));
+        assert_eq!(who_reads(false, None, Some(0o444)), (0o444, None));
+    }
 }

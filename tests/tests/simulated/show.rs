@@ -42,7 +42,7 @@ fn get_prints_upstreams_tables() {
     assert_eq!(columns("kubectl get endpointslices"), "NAME|ADDRESSTYPE|PORTS|ENDPOINTS|AGE");
     assert_eq!(columns("kubectl get events"), "LAST SEEN|TYPE|REASON|OBJECT|MESSAGE");
     assert_eq!(columns("kubectl get secrets,configmaps"), "NAME|DATA|AGE");
-    assert_eq!(columns("kubectl get serviceaccounts"), "NAME|SECRETS|AGE");
+    assert_eq!(columns("kubectl get serviceaccounts"), "NAME|AGE");
     assert_eq!(columns("kubectl get clusterroles"), "NAME|CREATED AT");
     assert_eq!(columns("kubectl get leases -n kube-node-lease"), "NAME|HOLDER|AGE");
     cluster.shows("kubectl get deployment web --no-headers", &["web", "3/3", "3", "3"]);

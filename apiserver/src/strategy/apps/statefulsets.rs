@@ -1,8 +1,12 @@
 //! StatefulSets.
 
 use super::*;
+use crate::strategy::pods::warnings::{Notes, fraction};
 
 pub struct StatefulSets;
+
+/// Off in upstream by default: it is not kept, unless it is there.
+const MAX_UNAVAILABLE: &str = "spec.updateStrategy.rollingUpdate.maxUnavailable";
 
 const MUTABLE: &[&str] = &[
     "replicas",
@@ -16,7 +20,20 @@ const MUTABLE: &[&str] = &[
 
 impl Strategy for StatefulSets {
     fn warnings(&self, new: &Object, old: Option<&Object>) -> Vec<String> {
-        workloads::warnings(new, old, workloads::TEMPLATE)
+        let mut notes = Notes { found: workloads::warnings(new, old, workloads::TEMPLATE) };
+        for (i, claim) in list_at(new, "spec.volumeClaimTemplates").iter().enumerate() {
+            let here = Path::root("spec").field("volumeClaimTemplates").index(i);
+            // Upstream's two ways of writing the path.
+            let here = if old.is_some() { here.field("Spec") } else { here }.field("resources");
+            for field in ["requests", "limits"] {
+                fraction(at(at(claim, "spec.resources"), field), "storage", &here.field(field), &mut notes);
+            }
+        }
+        if i64_at(new, "spec.revisionHistoryLimit").is_some_and(|limit| limit < 0) {
+            let text = "a negative value retains all historical revisions; a value >= 0 is recommended";
+            notes.add(&Path::root("spec").field("revisionHistoryLimit"), text);
+        }
+        notes.found
     }
 
     fn defaults(&self, object: &mut Object) {
@@ -48,6 +65,14 @@ impl Strategy for StatefulSets {
 
     fn prepare_create(&self, object: &mut Object, _env: &Env) {
         set(object, "status", json!({ "replicas": 0, "availableReplicas": 0 }));
+        remove(object, MAX_UNAVAILABLE);
+    }
+
+    fn prepare_update(&self, new: &mut Object, old: &Object, _env: &Env) {
+        copy_field(new, old, "status");
+        if !has(old, MAX_UNAVAILABLE) {
+            remove(new, MAX_UNAVAILABLE);
+        }
     }
 
     fn validate(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
@@ -119,7 +144,7 @@ fn check(object: &Object, is_new: bool, errors: &mut Errors) {
             errors.not_supported(&here, policy, &["Retain", "Delete"]);
         }
     }
-    workloads::non_negative(object, &["replicas", "minReadySeconds", "revisionHistoryLimit"], errors);
+    workloads::non_negative(object, &["replicas", "minReadySeconds"], errors);
     rules::non_negative_at(&spec["ordinals"], "start", &path.field("ordinals"), errors);
     if is_new && !str_at(spec, "serviceName").is_empty() {
         rules::label(str_at(spec, "serviceName"), &path.field("serviceName"), errors);

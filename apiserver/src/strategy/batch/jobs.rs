@@ -7,6 +7,9 @@ pub struct Jobs;
 /// The label by which a Job finds its pods.
 const CONTROLLER_UID: &str = "batch.kubernetes.io/controller-uid";
 
+const TOO_MANY_INDEXES: &str = "spec: In Indexed Jobs with a number of completions higher than 10^5 and a parallelism \
+    higher than 10^4, Kubernetes might not be able to track completedIndexes when a big number of indexes fail";
+
 const COLUMNS: &[Column] = &[
     table::NAME,
     table::string("Status", "State of the job in one word"),
@@ -20,7 +23,13 @@ const COLUMNS: &[Column] = &[
 
 impl Strategy for Jobs {
     fn warnings(&self, new: &Object, old: Option<&Object>) -> Vec<String> {
-        workloads::named_warnings(new, old, workloads::TEMPLATE)
+        let mut found = workloads::named_warnings(new, old, workloads::TEMPLATE);
+        let more = |field: &str, limit| i64_at(&new["spec"], field).is_some_and(|count| count > limit);
+        let indexed = str_at(new, "spec.completionMode") == "Indexed";
+        if indexed && more("completions", 100_000) && more("parallelism", 10_000) {
+            found.push(TOO_MANY_INDEXES.to_owned());
+        }
+        found
     }
 
     fn defaults(&self, object: &mut Object) {

@@ -70,8 +70,8 @@ fn port(port: &Value, path: &Path, errors: &mut Errors) {
             Value::Null => errors.invalid(&here, end, "may not be specified when `port` is not specified"),
             Value::String(_) => errors.invalid(&here, end, "may not be specified when `port` is non-numeric"),
             first => {
-                if first.as_i64().is_some_and(|first| end < first) {
-                    errors.invalid(&here, end, "must be greater than or equal to `port`");
+                if let Some(first) = first.as_i64().filter(|first| end < *first) {
+                    errors.invalid(&here, first, "must be greater than or equal to `port`");
                 }
                 rules::port(end, &here, errors);
             }
@@ -105,12 +105,10 @@ fn peer(peer: &Value, path: &Path, errors: &mut Errors) {
     let Ok(whole) = cidr.parse::<IpNet>() else { return };
     for (i, except) in strings_at(peer, "ipBlock.except").enumerate() {
         let here = here.field("except").index(i);
-        match except.parse::<IpNet>() {
-            Err(_) => rules::cidr(except, &here, errors),
-            Ok(part) if !whole.contains(&part.addr()) || whole.prefix_len() >= part.prefix_len() => {
-                errors.invalid(&here, except, "must be a strict subset of `cidr`");
-            }
-            Ok(_) => {}
+        rules::cidr(except, &here, errors);
+        let Ok(part) = except.parse::<IpNet>() else { continue };
+        if !whole.contains(&part.addr()) || whole.prefix_len() >= part.prefix_len() {
+            errors.invalid(&here, except, "must be a strict subset of `cidr`");
         }
     }
 }

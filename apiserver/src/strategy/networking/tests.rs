@@ -119,7 +119,7 @@ fn ports_and_blocks_of_policies() {
         ),
         (
             json!({ "port": 3, "endPort": 2 }),
-            at("endPort", "Invalid value: 2: must be greater than or equal to `port`"),
+            at("endPort", "Invalid value: 3: must be greater than or equal to `port`"),
         ),
         (
             json!({ "protocol": "X" }),

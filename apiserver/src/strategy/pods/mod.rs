@@ -27,6 +27,12 @@ const SHORTEST_GRACE_SECONDS: i64 = 1;
 impl Strategy for Pods {
     fn defaults(&self, object: &mut Object) {
         defaults::pod(object);
+        // Of pods alone: a template may keep a negative one.
+        if let Some(spec) = at_mut(object, "spec")
+            && i64_at(spec, "terminationGracePeriodSeconds").is_some_and(|seconds| seconds < 0)
+        {
+            set(spec, "terminationGracePeriodSeconds", SHORTEST_GRACE_SECONDS);
+        }
     }
 
     fn prepare_create(&self, object: &mut Object, _env: &Env) {

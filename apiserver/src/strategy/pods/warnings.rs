@@ -22,7 +22,7 @@ const DEAD_ANNOTATIONS: [(&str, &str); 3] = [
 /// Volume plugins that are gone or going.
 const DEAD_VOLUMES: [(&str, &str); 9] = [
     ("photonPersistentDisk", "deprecated in v1.11, non-functional in v1.16+"),
-    ("gitRepo", "deprecated in v1.11"),
+    ("gitRepo", "deprecated in v1.11, and disabled by default in v1.33+"),
     ("scaleIO", "deprecated in v1.16, non-functional in v1.22+"),
     ("flocker", "deprecated in v1.22, non-functional in v1.25+"),
     ("storageos", "deprecated in v1.22, non-functional in v1.25+"),
@@ -33,7 +33,7 @@ const DEAD_VOLUMES: [(&str, &str); 9] = [
 ];
 
 /// Labels of nodes that were renamed.
-const OLD_LABELS: [(&str, &str); 5] = [
+const OLD_LABELS: [(&str, &str); 8] = [
     ("beta.kubernetes.io/arch", "deprecated since v1.14; use \"kubernetes.io/arch\" instead"),
     ("beta.kubernetes.io/os", "deprecated since v1.14; use \"kubernetes.io/os\" instead"),
     (
@@ -48,6 +48,12 @@ const OLD_LABELS: [(&str, &str); 5] = [
         "beta.kubernetes.io/instance-type",
         "deprecated since v1.17; use \"node.kubernetes.io/instance-type\" instead",
     ),
+    ("app.kubernetes.io/created-by", "deprecated since v1.9"),
+    (
+        "scheduler.alpha.kubernetes.io/preferAvoidPods",
+        "deprecated since v1.22; use Taints and Tolerations instead",
+    ),
+    ("node-role.kubernetes.io/master", "use \"node-role.kubernetes.io/control-plane\" instead"),
 ];
 
 #[derive(Default)]
@@ -104,7 +110,8 @@ fn containers<'a>(spec: &'a Value, path: &Path) -> Vec<(&'a Value, Path)> {
     of("initContainers").chain(of("containers")).chain(of("ephemeralContainers")).collect()
 }
 
-fn old_label(key: &str) -> Option<&'static str> {
+/// What to say of a label of nodes that is on its way out.
+pub fn old_label(key: &str) -> Option<&'static str> {
     OLD_LABELS.iter().find(|(old, _)| *old == key).map(|(_, text)| *text)
 }
 
@@ -412,7 +419,7 @@ mod tests {
                 "spec.template.spec.topologySpreadConstraints[0].labelSelector: a null labelSelector results in matching no pod",
                 "spec.template.metadata.annotations[scheduler.alpha.kubernetes.io/critical-pod]: non-functional in v1.16+; \
                  use the \"priorityClassName\" field instead",
-                "spec.template.spec.volumes[0].gitRepo: deprecated in v1.11",
+                "spec.template.spec.volumes[0].gitRepo: deprecated in v1.11, and disabled by default in v1.33+",
                 "spec.template.spec.imagePullSecrets[1].name: duplicate name \"a\"",
                 "spec.template.spec.terminationGracePeriodSeconds: must be >= 0; negative values are invalid and will be treated as 1",
             ]

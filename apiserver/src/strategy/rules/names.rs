@@ -1,7 +1,7 @@
 //! Names, ports and addresses: the checks of [`coracle_api::validation`], each message an error at its path.
 
 use super::super::value::*;
-use coracle_api::validation;
+use coracle_api::{FieldError, validation};
 use serde_json::Value;
 
 fn each(messages: Vec<String>, value: impl Into<Value> + Clone, path: &Path, errors: &mut Errors) {
@@ -18,6 +18,11 @@ pub fn label(text: &str, path: &Path, errors: &mut Errors) {
 /// An RFC 1123 subdomain, as most names of objects are.
 pub fn subdomain(text: &str, path: &Path, errors: &mut Errors) {
     each(validation::dns1123_subdomain(text), text, path, errors);
+}
+
+/// A domain that a pod's names are looked up in.
+pub fn search_domain(text: &str, path: &Path, errors: &mut Errors) {
+    each(validation::dns1123_subdomain_with_underscore(text), text, path, errors);
 }
 
 /// A name that can stand in a URL, and is there.
@@ -87,6 +92,23 @@ pub fn not_special(text: &str, path: &Path, errors: &mut Errors) {
     if multicast {
         let detail = "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)";
         errors.invalid(path, text, detail);
+    }
+}
+
+/// On update: what is wrong with addresses only as they are written is forgiven where the old object has the same ones.
+pub fn forgive_addresses(errors: &mut Vec<FieldError>, old: &Value) {
+    errors.retain(|error| {
+        let of_writing = validation::ONCE_VALID.iter().any(|wrong| error.detail.ends_with(wrong));
+        !of_writing || !strings(old).any(|was| error.detail.contains(&format!("\"{was}\"")))
+    });
+}
+
+fn strings(value: &Value) -> Box<dyn Iterator<Item = &str> + '_> {
+    match value {
+        Value::String(text) => Box::new(std::iter::once(text.as_str())),
+        Value::Array(items) => Box::new(items.iter().flat_map(strings)),
+        Value::Object(fields) => Box::new(fields.values().flat_map(strings)),
+        _ => Box::new(std::iter::empty()),
     }
 }
 

@@ -18,17 +18,7 @@ pub struct Services;
 
 impl Strategy for Services {
     fn warnings(&self, new: &Object, _old: Option<&Object>) -> Vec<String> {
-        let external = kind(new) == "ExternalName";
-        let ips = external && !list_at(new, "spec.externalIPs").is_empty();
-        let named = !external && !str_at(new, "spec.externalName").is_empty();
-        [
-            ips.then_some("spec.externalIPs is ignored when spec.type is \"ExternalName\""),
-            named.then_some("spec.externalName is ignored when spec.type is not \"ExternalName\""),
-        ]
-        .into_iter()
-        .flatten()
-        .map(str::to_owned)
-        .collect()
+        validate::warnings(new)
     }
 
     fn defaults(&self, object: &mut Object) {

@@ -20,8 +20,62 @@ pub fn addresses(object: &Object) -> Vec<FieldError> {
     found
 }
 
+const HINTS: &str = "service.kubernetes.io/topology-aware-hints";
+const MODE: &str = "service.kubernetes.io/topology-mode";
+
+/// What is deprecated about the Service, or does nothing.
+pub fn warnings(service: &Object) -> Vec<String> {
+    let spec = &service["spec"];
+    let external = kind(service) == "ExternalName";
+    let headless = kind(service) == "ClusterIP" && is_headless(service);
+    let hints = has(service, "metadata.annotations") && !service["metadata"]["annotations"][HINTS].is_null();
+    let ips = !list_at(spec, "externalIPs").is_empty();
+    let all = [
+        (hints, format!("annotation {HINTS} is deprecated, please use {MODE} instead")),
+        (
+            headless && !str_at(spec, "loadBalancerIP").is_empty(),
+            "spec.loadBalancerIP is ignored for headless services".into(),
+        ),
+        (headless && ips, "spec.externalIPs is ignored for headless services".into()),
+        (
+            headless && str_at(spec, "sessionAffinity") != "None",
+            "spec.SessionAffinity is ignored for headless services".into(),
+        ),
+        (
+            ips && !headless && !external,
+            "spec.externalIPs is deprecated and may no longer be implemented in some clusters".into(),
+        ),
+        (ips && external, "spec.externalIPs is ignored when spec.type is \"ExternalName\"".into()),
+        (
+            !external && !str_at(spec, "externalName").is_empty(),
+            "spec.externalName is ignored when spec.type is not \"ExternalName\"".into(),
+        ),
+        (
+            str_at(spec, "trafficDistribution") == "PreferClose",
+            "spec.trafficDistribution: \"PreferClose\" is deprecated; use \"PreferSameZone\"".into(),
+        ),
+    ];
+    all.into_iter().filter(|(said, _)| *said).map(|(_, text)| text).collect()
+}
+
+/// The old and the new name of one annotation must not contradict one another.
+fn topology(object: &Object, errors: &mut Errors) {
+    let annotations = at(object, "metadata.annotations");
+    if let (Some(hints), Some(mode)) = (annotations.get(HINTS), annotations.get(MODE))
+        && hints != mode
+    {
+        let path = Path::root("metadata").field("annotations").key(MODE);
+        errors.invalid(
+            &path,
+            mode.clone(),
+            &format!("must match annotations[{HINTS}] when both are specified"),
+        );
+    }
+}
+
 pub fn service(object: &Object, errors: &mut Errors) {
     let (spec, path) = (&object["spec"], Path::root("spec"));
+    topology(object, errors);
     let ports = list_at(spec, "ports");
     if ports.is_empty() && !is_headless(object) && kind(object) != "ExternalName" {
         errors.required(&path.field("ports"), "");

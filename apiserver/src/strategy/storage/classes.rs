@@ -1,6 +1,7 @@
 //! Storage classes and classes of volume attributes.
 
 use super::*;
+use crate::strategy::pods::warnings::{Notes, old_label};
 use coracle_api::storage::DEFAULT_MARKS;
 use std::collections::HashSet;
 
@@ -12,6 +13,19 @@ const MAX_PARAMETERS: usize = 512;
 const PARAMETERS_MAX_BYTES: usize = 256 * 1024;
 
 impl Strategy for StorageClasses {
+    fn warnings(&self, new: &Object, _old: Option<&Object>) -> Vec<String> {
+        let mut notes = Notes::default();
+        for (i, term) in list_at(new, "allowedTopologies").iter().enumerate() {
+            let path = Path::root("allowedTopologies").index(i).field("matchLabelExpressions");
+            for (j, requirement) in list_at(term, "matchLabelExpressions").iter().enumerate() {
+                if let Some(text) = old_label(str_at(requirement, "key")) {
+                    notes.add(&path.index(j).field("key"), text);
+                }
+            }
+        }
+        notes.found
+    }
+
     fn defaults(&self, object: &mut Object) {
         default_str(object, "reclaimPolicy", "Delete");
         default_str(object, "volumeBindingMode", "Immediate");
@@ -32,13 +46,8 @@ impl Strategy for StorageClasses {
     }
 
     fn validate_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
-        let errors = &mut Errors(errors);
-        for field in ["parameters", "provisioner", "reclaimPolicy"] {
-            if at(new, field) != at(old, field) {
-                errors.forbidden(&Path::root(field), &format!("updates to {field} are forbidden."));
-            }
-        }
-        rules::immutable(new, old, &["volumeBindingMode"], errors);
+        let fields = &["parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"];
+        rules::immutable(new, old, fields, &mut Errors(errors));
     }
 
     fn changes_generation(&self, _new: &Object, _old: &Object) -> bool {

@@ -3,6 +3,7 @@
 use super::super::pods::validate::resources;
 use super::super::pods::validate::sources::{self, driver};
 use super::*;
+use crate::strategy::pods::warnings::{Notes, node_term, old_label};
 use std::collections::HashSet;
 
 pub struct CsiDrivers;
@@ -186,6 +187,17 @@ fn node_driver(entry: &Value, path: &Path, errors: &mut Errors) {
 }
 
 impl Strategy for CsiStorageCapacities {
+    fn warnings(&self, new: &Object, _old: Option<&Object>) -> Vec<String> {
+        let (mut notes, path) = (Notes::default(), Path::root("nodeTopology"));
+        node_term(at(new, "nodeTopology"), &path, &mut notes);
+        for (label, _) in entries_at(new, "nodeTopology.matchLabels") {
+            if let Some(text) = old_label(label) {
+                notes.add(&path.field("matchLabels").field(label), text);
+            }
+        }
+        notes.found
+    }
+
     fn prepare_create(&self, object: &mut Object, _env: &Env) {
         remove(object, "metadata.generation");
     }
@@ -205,22 +217,6 @@ impl Strategy for CsiStorageCapacities {
 
     fn changes_generation(&self, _new: &Object, _old: &Object) -> bool {
         false
-    }
-
-    fn columns(&self) -> &'static [Column] {
-        const {
-            &[
-                table::NAME,
-                table::string("StorageClassName", "Class that the capacity is of"),
-                table::string("Capacity", "Free capacity"),
-            ]
-        }
-    }
-
-    fn row(&self, object: &Object, _now: Timestamp) -> Vec<Value> {
-        let capacity = at(object, "capacity");
-        let capacity = if capacity.is_null() { "<unset>".to_owned() } else { rules::quantity_text(capacity) };
-        vec![name(object).into(), str_at(object, "storageClassName").into(), capacity.into()]
     }
 }
 

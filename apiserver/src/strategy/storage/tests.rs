@@ -15,7 +15,7 @@ fn storage_classes() {
     changed["reclaimPolicy"] = "Retain".into();
     let mut errors = Vec::new();
     StorageClasses.validate_update(&changed, &class, &World::default().env(), &mut errors);
-    assert_eq!(errors[0].to_string(), "reclaimPolicy: Forbidden: updates to reclaimPolicy are forbidden.");
+    assert_eq!(errors[0].to_string(), "reclaimPolicy: Invalid value: \"Retain\": field is immutable");
     errors.clear();
     changed["provisioner"] = "".into();
     StorageClasses.validate(&changed, &World::default().env(), &mut errors);

@@ -1,6 +1,7 @@
 //! `/metrics`, `/metrics/resource`, `/metrics/cadvisor` and `/metrics/probes`, in Prometheus' text form.
 
 mod cadvisor;
+mod counted;
 mod probes;
 mod resource;
 
@@ -81,5 +82,6 @@ pub(super) fn kubelet(server: &Server) -> Response<Body> {
     for (state, count) in containers {
         page.value("kubelet_running_containers", &[("container_state", state)], count);
     }
+    counted::write(&mut page);
     page.respond()
 }

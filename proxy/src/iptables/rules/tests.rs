@@ -30,8 +30,11 @@ fn port(endpoints: &[(&str, bool)]) -> ServicePort {
     }
 }
 
+const NETWORKS: Networks<'static> =
+    Networks { cluster_cidr: "10.42.0.0/16", masquerade_pods: false, service_cidrs: &[] };
+
 fn rules(port: ServicePort) -> (String, String) {
-    let set = render(&[port], "10.42.0.0/16");
+    let set = render(&[port], NETWORKS);
     let own = |text: &str| {
         let lines = text.lines().filter(|l| l.contains("default/web") || l.contains("KUBE-EXT-"));
         lines.map(|l| format!("{l}\n")).collect::<String>()
@@ -54,8 +57,8 @@ fn names_of_chains_are_upstreams() {
 #[test]
 fn pods_are_masqueraded_only_where_that_is_asked_for() {
     let rule = "-A KUBE-POSTROUTING -s 10.42.0.0/16 ! -d 10.42.0.0/16 -m comment --comment \"pods to elsewhere\" -j MASQUERADE";
-    assert!(render_with(&[], "10.42.0.0/16", true).nat.rules.contains(rule));
-    assert!(!render(&[], "10.42.0.0/16").nat.rules.contains("pods to elsewhere"));
+    assert!(render(&[], Networks { masquerade_pods: true, ..NETWORKS }).nat.rules.contains(rule));
+    assert!(!render(&[], NETWORKS).nat.rules.contains("pods to elsewhere"));
 }
 
 #[test]
@@ -103,8 +106,8 @@ fn affinity_tries_the_remembered_endpoint_first() {
 
 #[test]
 fn equal_models_render_equally() {
-    let once = render(&[port(&[("10.42.0.2", true)])], "10.42.0.0/16");
-    assert_eq!(once, render(&[port(&[("10.42.0.2", true)])], "10.42.0.0/16"));
+    let once = render(&[port(&[("10.42.0.2", true)])], NETWORKS);
+    assert_eq!(once, render(&[port(&[("10.42.0.2", true)])], NETWORKS));
 }
 
 #[test]
@@ -112,7 +115,7 @@ fn only_source_ranges_reach_a_guarded_address() {
     let mut guarded = port(&[("10.42.0.2", true)]);
     guarded.guarded_ips = vec!["192.0.2.1".parse().expect("address")];
     guarded.sources = vec!["198.51.100.0/24".to_owned(), "203.0.113.7/32".to_owned()];
-    let set = render(&[guarded.clone()], "10.42.0.0/16");
+    let set = render(&[guarded.clone()], NETWORKS);
     let (wall, to) = (chain("FW", &guarded.name), chain("EXT", &guarded.name));
     let rule = format!("-d 192.0.2.1/32 -p tcp -m tcp --dport 80 -j {wall}");
     assert!(set.nat.rules.contains(&rule), "{}", set.nat.rules);
@@ -125,7 +128,30 @@ fn only_source_ranges_reach_a_guarded_address() {
     let walls = set.filter.rules.lines().filter(|l| l.starts_with("-A KUBE-PROXY-FIREWALL "));
     assert_eq!(walls.filter(|l| l.ends_with(dropped)).count(), 1);
     guarded.endpoints.clear();
-    let refused = render(&[guarded], "10.42.0.0/16").filter.rules;
+    let refused = render(&[guarded], NETWORKS).filter.rules;
     assert!(refused.contains("has no endpoints\" -d 192.0.2.1/32"), "{refused}");
-    assert!(render(&[port(&[("10.42.0.2", true)])], "10.42.0.0/16").filter.chains.contains(FIREWALL));
+    assert!(render(&[port(&[("10.42.0.2", true)])], NETWORKS).filter.chains.contains(FIREWALL));
+}
+
+#[test]
+fn what_no_port_took_does_not_leave() {
+    let mut other = port(&[]);
+    other.name.service = "other".to_owned();
+    other.cluster_ip = "10.43.0.7".parse().expect("address");
+    let ranges = ["10.43.0.0/16".to_owned(), "10.44.0.0/24".to_owned()];
+    let networks = Networks { service_cidrs: &ranges, ..NETWORKS };
+    let set = render(&[port(&[("10.42.0.2", true)]), port(&[]), other], networks);
+    let of = |chain: &str| -> Vec<String> {
+        let own = set.filter.rules.lines().filter(|l| l.starts_with(&format!("-A {chain} ")));
+        own.map(|l| l.rsplit("-d ").next().unwrap_or_default().to_owned()).collect()
+    };
+    let unclaimed = of("KUBE-CLUSTER-IPS");
+    assert_eq!(
+        unclaimed,
+        ["10.43.0.7/32 -j REJECT", "10.43.0.9/32 -j REJECT", "10.43.0.0/16 -j DROP", "10.44.0.0/24 -j DROP"]
+    );
+    let jumps = ["10.43.0.0/16 -j KUBE-CLUSTER-IPS", "10.44.0.0/24 -j KUBE-CLUSTER-IPS"];
+    assert!(of("KUBE-SERVICES").ends_with(&jumps.map(str::to_owned)), "{}", set.filter.rules);
+    assert!(set.filter.chains.contains("KUBE-CLUSTER-IPS"));
+    assert!(!render(&[], NETWORKS).filter.rules.contains("KUBE-CLUSTER-IPS"), "no range is known yet");
 }

@@ -55,7 +55,7 @@ pub fn all(container: &Value, path: &Path, errors: &mut Errors) {
         }
     }
     for (i, source) in list_at(container, "envFrom").iter().enumerate() {
-        env_from(source, &path.field("envFrom").index(i), errors);
+        env_from(source, (&path.field("envFrom"), i), errors);
     }
 }
 
@@ -183,7 +183,9 @@ fn file_key(reference: &Value, path: &Path, errors: &mut Errors) {
     }
 }
 
-fn env_from(source: &Value, path: &Path, errors: &mut Errors) {
+/// The source at an index of the list; upstream says of one without anything only in which list it stands.
+fn env_from(source: &Value, (list, index): (&Path, usize), errors: &mut Errors) {
+    let path = &list.index(index);
     let prefix = str_at(source, "prefix");
     if !prefix.is_empty() {
         rules::env_name(prefix, &path.field("prefix"), errors);
@@ -202,7 +204,7 @@ fn env_from(source: &Value, path: &Path, errors: &mut Errors) {
         }
     }
     match sources {
-        0 => errors.invalid(path, "", "must specify one of: `configMapRef` or `secretRef`"),
+        0 => errors.invalid(list, "", "must specify one of: `configMapRef` or `secretRef`"),
         1 => {}
         _ => errors.invalid(path, "", "may not have more than one field specified at a time"),
     }

@@ -107,7 +107,7 @@ fn dns(spec: &Value, path: &Path, errors: &mut Errors) {
     for (i, search) in strings_at(config, "searches").enumerate() {
         let trimmed = search.strip_suffix('.').unwrap_or(search);
         if search != "." {
-            rules::subdomain(&trimmed.replace('_', "-"), &searches.index(i), errors);
+            rules::search_domain(trimmed, &searches.index(i), errors);
         }
     }
     let length: usize = strings_at(config, "searches").map(|s| s.len() + 1).sum();
@@ -141,6 +141,10 @@ fn names(spec: &Value, path: &Path, errors: &mut Errors) {
         // The kernel's limit of a host's name.
         if name.len() > 64 {
             errors.too_long(&path.field("hostnameOverride"), 64);
+        }
+        if bool_at(spec, "setHostnameAsFQDN") {
+            let detail = "may not be specified when setHostnameAsFQDN is true";
+            errors.forbidden(&path.field("hostnameOverride"), detail);
         }
         if bool_at(spec, "hostNetwork") {
             let detail = "may not be specified when hostNetwork is true";

@@ -16,6 +16,7 @@ pub fn requirements(resources: &Value, path: &Path, errors: &mut Errors) {
             name(resource, &here.key(resource), errors);
             non_negative(quantity, &here.key(resource), errors);
             whole_if_extended(resource, quantity, &here.key(resource), errors);
+            whole_pages(resource, quantity, errors);
         }
     }
     for (resource, request) in entries_at(resources, "requests") {
@@ -32,6 +33,18 @@ pub fn requirements(resources: &Value, path: &Path, errors: &mut Errors) {
         if str_at(claim, "name").is_empty() {
             errors.required(&path.field("claims").index(i), "");
         }
+    }
+}
+
+/// Upstream says this without the place, which it then prints as `[]`.
+fn whole_pages(resource: &str, quantity: &Value, errors: &mut Errors) {
+    let Some(page) = resource.strip_prefix("hugepages-") else { return };
+    let page = rules::parse_quantity(&page.into()).filter(|page| page.is_integer()).map(Quantity::milli);
+    let amount = rules::parse_quantity(quantity).map(Quantity::milli);
+    if !matches!((amount, page), (Some(amount), Some(page)) if page > 0 && amount % page == 0) {
+        let text = rules::quantity_text(quantity);
+        let detail = format!("{text} is not positive integer multiple of {resource}");
+        errors.invalid(&Path::root("[]"), text, &detail);
     }
 }
 
