@@ -10,6 +10,7 @@ use coracle_scheduler::framework::{Framework, PostFilter};
 use coracle_scheduler::plugins::{Handle, Registry};
 use coracle_scheduler::queue::Rejection;
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -25,6 +26,12 @@ fn core(nodes: usize) -> Core {
         core.set_node(Arc::new(serde_json::from_value(node).expect("a node")), tokio::time::Instant::now());
     }
     core
+}
+
+/// As far as its removal asks.
+fn going(pod: &PodInfo) -> Arc<Pod> {
+    let metadata = ObjectMeta { uid: Some(pod.uid.clone()), ..ObjectMeta::default() };
+    Arc::new(Pod { metadata, ..Pod::default() })
 }
 
 fn pod(n: usize, priority: i32, labels: &Value, extra: &Value) -> Arc<Pod> {
@@ -71,7 +78,9 @@ impl Run {
                         rejection.nominated = Some(candidate.node.clone());
                         core.snapshot.nominate(popped.pod.clone(), &candidate.node);
                         core.queue.unschedulable(&popped.pod.uid, rejection, now);
-                        candidate.victims.iter().for_each(|v| core.remove_pod(&v.pod, now));
+                        for victim in &candidate.victims {
+                            core.remove_pod(&going(victim), now);
+                        }
                         self.preempted += candidate.victims.len();
                     } else {
                         core.queue.unschedulable(&popped.pod.uid, rejection, now);

@@ -1,7 +1,7 @@
 //! The scheduler without I/O: takes in what happened, decides about one pod after the other. Whoever owns it carries
 //! out what it decides, and tells it what came of it.
 
-use crate::cache::{NodeChange, Place, PodInfo, Snapshot};
+use crate::cache::{NodeChange, Place, PodInfo, SharedLabels, Snapshot};
 use crate::cycle::{self, Class, Classes, Cycle, Diagnosis, Failure};
 use crate::framework::{ClusterEvent, Framework, Meter, NodeScore, ObjectKind, PostFilter, Status, timed};
 use crate::metrics::Metrics;
@@ -18,6 +18,7 @@ use tokio::time::Instant;
 pub struct Core {
     frameworks: HashMap<String, Arc<Framework>>,
     pub snapshot: Snapshot,
+    labels: SharedLabels,
     pub queue: Queue,
     classes: Classes,
     percentage: usize,
@@ -58,6 +59,7 @@ impl Core {
         Self {
             frameworks: frameworks.into_iter().map(|f| (f.scheduler_name.clone(), f)).collect(),
             snapshot: Snapshot::default(),
+            labels: SharedLabels::default(),
             queue: Queue::new(backoff),
             classes: Classes::default(),
             percentage,
@@ -113,7 +115,8 @@ impl Core {
             return self.remove_pod(pod, now);
         }
         if pod.spec.as_ref().is_some_and(|s| s.node_name.as_ref().is_some_and(|n| !n.is_empty())) {
-            return self.set_bound(Arc::new(PodInfo::bound(pod)), now);
+            let info = Arc::new(PodInfo::bound(pod, &mut self.labels));
+            return self.set_bound(info, now);
         }
         if pod.metadata.deletion_timestamp.is_some() {
             return self.remove_pod(pod, now);

@@ -3,6 +3,7 @@
 mod affinity;
 mod changes;
 mod class;
+mod labels;
 mod node;
 mod pod;
 mod resources;
@@ -11,6 +12,7 @@ mod topology;
 
 pub use affinity::{AffinityTerm, PodAffinities, Spread, WhenUnsatisfiable};
 pub use changes::{Change, Changes};
+pub use labels::SharedLabels;
 pub use node::{Image, NodeChange, NodeInfo};
 pub use pod::{HostPort, PodInfo};
 pub use resources::Resources;

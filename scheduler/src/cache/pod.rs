@@ -1,10 +1,11 @@
 //! A pod as the scheduler sees it: what it needs is computed once.
 
 use super::affinity::{PodAffinities, Spread};
+use super::labels::SharedLabels;
 use super::{class, resources, resources::Resources};
 use coracle_client::ObjectKey;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, PodStatus};
+use k8s_openapi::api::core::v1::{Container, ObjectReference, Pod, PodSpec, PodStatus, Volume};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -28,9 +29,10 @@ impl HostPort {
     }
 }
 
+/// A decoded pod takes some eight kilobytes, and a scheduler knows all pods of its cluster: of those on nodes only that is
+/// kept which is read of them.
 #[derive(Debug)]
 pub struct PodInfo {
-    pub pod: Arc<Pod>,
     pub key: ObjectKey,
     pub uid: String,
     pub priority: i32,
@@ -39,31 +41,57 @@ pub struct PodInfo {
     pub host_ports: Vec<HostPort>,
     /// Terms of pod affinity and anti-affinity.
     pub affinities: Option<Box<PodAffinities>>,
+    /// `metadata.generation`.
+    pub generation: Option<i64>,
+    source: Source,
     class: OnceLock<Arc<[u8]>>,
+}
+
+#[derive(Debug)]
+enum Source {
+    /// Not seen on a node yet: whole.
+    Waiting(Arc<Pod>),
+    Bound(Box<Bound>),
+}
+
+/// What is read of a pod on a node beside what is computed.
+#[derive(Debug)]
+struct Bound {
+    node: String,
+    labels: Option<Arc<BTreeMap<String, String>>>,
+    resource_version: Option<String>,
+    terminating: bool,
+    preempted: bool,
+    started: Timestamp,
+    /// Those that decide where it can run.
+    volumes: Vec<Volume>,
 }
 
 impl PodInfo {
     pub fn new(pod: Arc<Pod>) -> Self {
-        let status = pod.clone();
-        Self::of(pod, status.status.as_ref())
+        Self::of(&pod, Source::Waiting(pod.clone()))
     }
 
-    /// Of a pod that is on a node. Of its status only that is kept which decides who gives way: the rest is half of a
-    /// pod's memory, and nobody here reads it once it is counted.
-    pub fn bound(pod: &Pod) -> Self {
-        let kept = Pod {
-            metadata: pod.metadata.clone(),
-            spec: pod.spec.clone(),
-            status: pod.status.as_ref().map(read_of),
+    /// Of a pod that is on a node.
+    pub fn bound(pod: &Pod, labels: &mut SharedLabels) -> Self {
+        let spec = pod.spec.as_ref();
+        let volumes = spec.and_then(|s| s.volumes.as_ref()).into_iter().flatten();
+        let kept = Bound {
+            node: spec.and_then(|s| s.node_name.clone()).unwrap_or_default(),
+            labels: pod.metadata.labels.as_ref().map(|all| labels.share(all)),
+            resource_version: pod.metadata.resource_version.clone(),
+            terminating: pod.metadata.deletion_timestamp.is_some(),
+            preempted: is_preempted(pod),
+            started: started(pod),
+            volumes: volumes.filter(|v| class::matters(v)).cloned().collect(),
         };
-        Self::of(Arc::new(kept), pod.status.as_ref())
+        Self::of(pod, Source::Bound(Box::new(kept)))
     }
 
-    /// `status` says what a resize has granted.
-    fn of(pod: Arc<Pod>, status: Option<&PodStatus>) -> Self {
-        let empty = PodSpec::default();
+    fn of(pod: &Pod, source: Source) -> Self {
+        let (empty, status) = (PodSpec::default(), pod.status.as_ref());
         let spec = pod.spec.as_ref().unwrap_or(&empty);
-        let key = ObjectKey::of(pod.as_ref());
+        let key = ObjectKey::of(pod);
         let requests = resources::requested_by(spec, status);
         Self {
             uid: pod.metadata.uid.clone().unwrap_or_default(),
@@ -72,42 +100,95 @@ impl PodInfo {
             requests,
             host_ports: host_ports(spec),
             affinities: PodAffinities::of(&key.namespace, pod.metadata.labels.as_ref(), spec),
+            generation: pod.metadata.generation,
             class: OnceLock::new(),
             key,
-            pod,
+            source,
         }
     }
 
+    /// The pod as the API shows it; `None` of one that was seen on a node.
+    pub fn waiting(&self) -> Option<&Arc<Pod>> {
+        match &self.source {
+            Source::Waiting(pod) => Some(pod),
+            Source::Bound(_) => None,
+        }
+    }
+
+    /// `None` of one that was seen on a node, as all that reads a spec decides about pods that wait.
     pub fn spec(&self) -> Option<&PodSpec> {
-        self.pod.spec.as_ref()
+        self.waiting()?.spec.as_ref()
+    }
+
+    /// As [`spec`](Self::spec).
+    pub fn status(&self) -> Option<&PodStatus> {
+        self.waiting()?.status.as_ref()
+    }
+
+    /// What names the pod, for events about it.
+    pub fn reference(&self) -> ObjectReference {
+        let resource_version = match &self.source {
+            Source::Waiting(pod) => pod.metadata.resource_version.clone(),
+            Source::Bound(bound) => bound.resource_version.clone(),
+        };
+        ObjectReference {
+            api_version: Some("v1".to_owned()),
+            kind: Some("Pod".to_owned()),
+            namespace: Some(self.key.namespace.clone()),
+            name: Some(self.key.name.clone()),
+            uid: Some(self.uid.clone()),
+            resource_version,
+            ..ObjectReference::default()
+        }
     }
 
     pub fn labels(&self) -> Option<&BTreeMap<String, String>> {
-        self.pod.metadata.labels.as_ref()
+        match &self.source {
+            Source::Waiting(pod) => pod.metadata.labels.as_ref(),
+            Source::Bound(bound) => bound.labels.as_deref(),
+        }
     }
 
     /// The node it is bound to.
     pub fn node_name(&self) -> Option<&str> {
-        self.spec()?.node_name.as_deref().filter(|n| !n.is_empty())
+        let name = match &self.source {
+            Source::Waiting(pod) => pod.spec.as_ref()?.node_name.as_deref()?,
+            Source::Bound(bound) => &bound.node,
+        };
+        Some(name).filter(|n| !n.is_empty())
     }
 
-    /// The node that preemption made room on for it.
+    /// The node that preemption made room on for it, while it waits.
     pub fn nominated_node(&self) -> Option<&str> {
-        self.pod.status.as_ref()?.nominated_node_name.as_deref().filter(|n| !n.is_empty())
+        self.status()?.nominated_node_name.as_deref().filter(|n| !n.is_empty())
     }
 
     pub fn is_terminating(&self) -> bool {
-        self.pod.metadata.deletion_timestamp.is_some()
+        match &self.source {
+            Source::Waiting(pod) => pod.metadata.deletion_timestamp.is_some(),
+            Source::Bound(bound) => bound.terminating,
+        }
     }
 
+    /// Whether it was told to make room for another.
+    pub fn is_preempted(&self) -> bool {
+        match &self.source {
+            Source::Waiting(pod) => is_preempted(pod),
+            Source::Bound(bound) => bound.preempted,
+        }
+    }
+
+    /// The controller of a pod that waits.
     pub fn controller(&self) -> Option<&OwnerReference> {
-        self.pod.metadata.owner_references.as_deref()?.iter().find(|o| o.controller == Some(true))
+        self.waiting()?.metadata.owner_references.as_deref()?.iter().find(|o| o.controller == Some(true))
     }
 
     /// When it began to run; a pod that has not counts as the latest of all.
     pub fn started(&self) -> Timestamp {
-        let started = self.pod.status.as_ref().and_then(|s| s.start_time.as_ref());
-        started.map_or(Timestamp::MAX, |time| time.0)
+        match &self.source {
+            Source::Waiting(pod) => started(pod),
+            Source::Bound(bound) => bound.started,
+        }
     }
 
     /// Pods of one class get the same answer from every in-tree plugin. Computed at first use.
@@ -130,9 +211,12 @@ impl PodInfo {
     }
 
     /// Volumes that decide where it can run.
-    pub fn placing_volumes(&self) -> impl Iterator<Item = &k8s_openapi::api::core::v1::Volume> {
-        let volumes = self.spec().and_then(|s| s.volumes.as_ref());
-        volumes.into_iter().flatten().filter(|v| class::matters(v))
+    pub fn placing_volumes(&self) -> impl Iterator<Item = &Volume> {
+        let volumes = match &self.source {
+            Source::Waiting(pod) => pod.spec.as_ref().and_then(|s| s.volumes.as_deref()).unwrap_or_default(),
+            Source::Bound(bound) => &bound.volumes,
+        };
+        volumes.iter().filter(|v| class::matters(v))
     }
 
     /// Names of its claims; those of ephemeral volumes derive from the pod's name.
@@ -145,16 +229,18 @@ impl PodInfo {
     }
 }
 
-/// What is read of the status of a pod on a node.
-fn read_of(status: &PodStatus) -> PodStatus {
-    let disrupted = status.conditions.iter().flatten().filter(|c| c.type_ == "DisruptionTarget");
-    PodStatus {
-        phase: status.phase.clone(),
-        start_time: status.start_time.clone(),
-        nominated_node_name: status.nominated_node_name.clone(),
-        conditions: Some(disrupted.cloned().collect()),
-        ..PodStatus::default()
-    }
+fn started(pod: &Pod) -> Timestamp {
+    let started = pod.status.as_ref().and_then(|s| s.start_time.as_ref());
+    started.map_or(Timestamp::MAX, |time| time.0)
+}
+
+fn is_preempted(pod: &Pod) -> bool {
+    let conditions = pod.status.as_ref().and_then(|s| s.conditions.as_ref());
+    conditions.into_iter().flatten().any(|c| {
+        c.type_ == "DisruptionTarget"
+            && c.status == "True"
+            && c.reason.as_deref() == Some("PreemptionByScheduler")
+    })
 }
 
 fn host_ports(spec: &PodSpec) -> Vec<HostPort> {
@@ -181,23 +267,39 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_bound_pod_keeps_of_its_status_what_is_read() {
+    fn a_bound_pod_keeps_what_is_read() {
         let pod: Pod = serde_json::from_value(json!({
-            "metadata": { "name": "p", "namespace": "a", "uid": "u" },
-            "spec": { "nodeName": "n", "containers": [{ "name": "c", "resources": { "requests": { "cpu": "1" } } }] },
+            "metadata": { "name": "p", "namespace": "a", "uid": "u", "labels": { "app": "web" }, "generation": 3,
+                "resourceVersion": "7", "deletionTimestamp": "2026-01-01T00:01:00Z" },
+            "spec": { "nodeName": "n", "priority": 5, "containers": [{ "name": "c", "ports": [{ "containerPort": 80, "hostPort": 80 }],
+                "resources": { "requests": { "cpu": "1" } } }],
+                "volumes": [{ "name": "t", "emptyDir": {} }, { "name": "d", "persistentVolumeClaim": { "claimName": "data" } }] },
             "status": {
                 "startTime": "2026-01-01T00:00:00Z",
-                "conditions": [{ "type": "Ready", "status": "True" }, { "type": "DisruptionTarget", "status": "True" }],
+                "conditions": [{ "type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler" }],
                 "containerStatuses": [{ "name": "c", "image": "i", "imageID": "i", "ready": true, "restartCount": 0,
                     "allocatedResources": { "cpu": "2" }, "resources": { "requests": { "cpu": "2" } } }],
             },
         }))
         .unwrap();
-        let (whole, bound) = (PodInfo::new(Arc::new(pod.clone())), PodInfo::bound(&pod));
+        let (whole, bound) =
+            (PodInfo::new(Arc::new(pod.clone())), PodInfo::bound(&pod, &mut SharedLabels::default()));
         assert_eq!(bound.requests, whole.requests, "what a resize has granted counts");
-        assert_eq!((bound.started(), bound.node_name()), (whole.started(), Some("n")));
-        let status = bound.pod.status.as_ref().unwrap();
-        let kinds: Vec<&str> = status.conditions.iter().flatten().map(|c| c.type_.as_str()).collect();
-        assert_eq!((kinds, &status.container_statuses), (vec!["DisruptionTarget"], &None));
+        let read = |pod: &PodInfo| {
+            let names: Vec<String> = pod.claim_names().collect();
+            assert_eq!((pod.placing_volumes().count(), names.join(",")), (1, "data".to_owned()));
+            let place = (pod.node_name().map(str::to_owned), pod.started(), pod.priority, pod.generation);
+            let standing = (pod.is_terminating(), pod.is_preempted(), pod.labels().cloned());
+            (place, standing, pod.host_ports.clone(), pod.reference())
+        };
+        assert_eq!(read(&bound), read(&whole));
+        assert!(bound.is_terminating() && bound.is_preempted() && bound.started() < Timestamp::MAX);
+        assert!(bound.waiting().is_none() && whole.waiting().is_some());
+    }
+
+    #[test]
+    fn a_bound_pod_takes_little_memory() {
+        let own = size_of::<PodInfo>() + size_of::<Bound>();
+        assert!(own <= 512, "{own} bytes: whatever is added here is added for every pod of the cluster");
     }
 }

@@ -140,7 +140,7 @@ impl World {
         let value = json!({"metadata": {"name": uid, "namespace": "default", "uid": uid,
             "labels": {"kind": format!("{kind:?}")}}, "spec": spec(kind)});
         let pod = Arc::new(pod(value));
-        let framework = self.core.framework_of(&pod.pod).expect("a profile");
+        let framework = self.core.framework_of(pod.waiting().expect("it waits")).expect("a profile");
         let popped =
             Popped { pod: pod.clone(), framework, attempts: 1, first: Instant::now(), flushed: false };
         let mut found = self.core.find(&popped);

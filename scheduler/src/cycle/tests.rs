@@ -32,7 +32,7 @@ fn core_of(profile: &Profile, registry: &Registry, nodes: &[Value], pods: &[Valu
 }
 
 fn popped(core: &Core, pod: &Arc<PodInfo>) -> Popped {
-    let framework = core.framework_of(&pod.pod).expect("a profile");
+    let framework = core.framework_of(pod.waiting().expect("it waits")).expect("a profile");
     Popped { pod: pod.clone(), framework, attempts: 1, first: Instant::now(), flushed: false }
 }
 
@@ -181,7 +181,7 @@ fn what_is_kept_of_a_class_follows_what_happens() {
     let mut places: Vec<String> = Vec::new();
     for n in 0..2 {
         let replica = Arc::new(pod(json!({"metadata": {"name": format!("p{n}"), "namespace": "default",
-            "uid": format!("u{n}")}, "spec": wants.pod.spec})));
+            "uid": format!("u{n}")}, "spec": wants.spec()})));
         let node = place(&mut core, &replica).expect("room");
         core.snapshot.assume(replica, &node);
         places.push(node);

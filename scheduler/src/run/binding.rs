@@ -79,7 +79,7 @@ impl Binder {
             if failure.is_none() {
                 let text = format!("Successfully assigned {} to {}", pod.key, verdict.node);
                 let recorder = binder.reporter.recorder(&framework.scheduler_name);
-                recorder.normal(pod.pod.as_ref(), "Scheduled", text);
+                recorder.event(pod.reference(), "Normal", "Scheduled", text);
                 for plugin in &framework.post_bind {
                     plugin.post_bind(pod, &verdict.node).await;
                 }

@@ -7,6 +7,7 @@ use crate::framework::{Candidate, MAX_NODE_SCORE, NodeScore};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use coracle_api::duration;
+use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -110,10 +111,10 @@ impl Remote {
     fn arguments(&self, pod: &PodInfo, nodes: &[&NodeInfo]) -> Value {
         let names: Vec<&str> = nodes.iter().map(|n| n.name.as_str()).collect();
         if self.config.node_cache_capable {
-            return json!({ "Pod": *pod.pod, "Nodes": null, "NodeNames": names });
+            return json!({ "Pod": pod.waiting(), "Nodes": null, "NodeNames": names });
         }
         let items: Vec<_> = nodes.iter().filter_map(|n| n.node.as_deref()).collect();
-        json!({ "Pod": *pod.pod, "Nodes": { "metadata": {}, "items": items }, "NodeNames": null })
+        json!({ "Pod": pod.waiting(), "Nodes": { "metadata": {}, "items": items }, "NodeNames": null })
     }
 
     /// The slots that the extender leaves.
@@ -147,6 +148,9 @@ impl Remote {
         Ok(slots.iter().copied().filter(|s| left.contains(snapshot.node(*s).name.as_str())).collect())
     }
 }
+
+/// Finds a pod that is on a node as the API shows it: the scheduler keeps little of those.
+pub type Lookup = dyn Fn(&PodInfo) -> Option<Arc<Pod>> + Send + Sync;
 
 impl Extenders {
     /// Refuses what cannot be reached in principle: a URL or a certificate that cannot be read. The error is its path in
@@ -235,11 +239,13 @@ impl Extenders {
         }
     }
 
-    /// The candidates that extenders accept, with the victims that they leave.
+    /// The candidates that extenders accept, with the victims that they leave. `whole` finds a victim as the API shows it,
+    /// or nothing where it has gone meanwhile.
     pub async fn preempt(
         &self,
         pod: &PodInfo,
         mut candidates: Vec<Candidate>,
+        whole: &Lookup,
     ) -> Result<Vec<Candidate>, String> {
         for remote in self.remotes.iter().filter(|r| r.cares(pod)) {
             let Some(verb) = &remote.config.preempt_verb else { continue };
@@ -254,14 +260,15 @@ impl Extenders {
                 })
                 .collect();
             let full = |c: &Candidate| {
-                let pods: Vec<_> = c.victims.iter().map(|v| v.pod.clone()).collect();
+                let pods: Vec<_> =
+                    c.victims.iter().filter_map(|v| v.waiting().cloned().or_else(|| whole(v))).collect();
                 (c.node.clone(), json!({ "Pods": pods, "NumPDBViolations": c.violations }))
             };
             let full: serde_json::Map<String, Value> = candidates.iter().map(full).collect();
             let body = if remote.config.node_cache_capable {
-                json!({ "Pod": *pod.pod, "NodeNameToMetaVictims": meta })
+                json!({ "Pod": pod.waiting(), "NodeNameToMetaVictims": meta })
             } else {
-                json!({ "Pod": *pod.pod, "NodeNameToVictims": full })
+                json!({ "Pod": pod.waiting(), "NodeNameToVictims": full })
             };
             match remote.ask(verb, &body).await {
                 Ok(answer) => {
@@ -432,7 +439,8 @@ mod tests {
         let (url, _asked) = serve(answer).await;
         for ignorable in [false, true] {
             let extenders = extender(&url, json!({"preemptVerb": "preempt", "ignorable": ignorable}));
-            let left = extenders.preempt(&pod, vec![candidate("a"), candidate("b"), candidate("c")]).await;
+            let candidates = vec![candidate("a"), candidate("b"), candidate("c")];
+            let left = extenders.preempt(&pod, candidates, &|_| None).await;
             let Ok(left) = left else {
                 assert!(!ignorable);
                 continue;

@@ -16,6 +16,7 @@ pub(crate) use events::Event;
 pub(crate) use extender::{Extenders, Refused};
 pub use objects::Objects;
 
+use crate::cache::PodInfo;
 use crate::config::Config;
 use crate::core::Core;
 use crate::framework::{Framework, ProfileError, WaitingPods};
@@ -23,6 +24,7 @@ use crate::metrics::Metrics;
 use crate::plugins::{Handle, Registry};
 use binding::Binder;
 use coracle_client::Context;
+use k8s_openapi::api::core::v1::Pod;
 use report::Reporter;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -147,7 +149,11 @@ async fn run_once(context: &Context, options: &Options, stop: &CancellationToken
     );
     let core = Core::new(frameworks, config.percentage_of_nodes_to_score, config.backoff);
     let core = core.measured(options.metrics.clone());
-    let scheduler = Scheduler::new(core, binder, context.client.clone(), options.metrics.clone());
+    let pods = context.informers.of::<Pod>();
+    let exactly = |pod: &Arc<Pod>, of: &PodInfo| pod.metadata.uid.as_deref() == Some(&of.uid);
+    let bound = Box::new(move |of: &PodInfo| pods.get_key(&of.key).filter(|pod| exactly(pod, of)));
+    let (client, metrics) = (context.client.clone(), options.metrics.clone());
+    let scheduler = Scheduler::new(core, binder, client, metrics, bound);
     if scheduler.work(events, stop).await { Ok(()) } else { Err(Error::Informers) }
 }
 

@@ -28,7 +28,7 @@ async fn evict(client: &kube::Client, victim: &PodInfo, scheduler: &str) -> Resu
         "type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler",
         "message": format!("{scheduler}: preempting to accommodate a higher priority pod"),
         "lastTransitionTime": Time(Timestamp::now()),
-        "observedGeneration": victim.pod.metadata.generation,
+        "observedGeneration": victim.generation,
     });
     let patch = json!({ "metadata": { "uid": victim.uid }, "status": { "conditions": [condition] } });
     match write::patch_status::<Pod>(client, &victim.key, &Patch::Strategic(patch)).await {
@@ -71,8 +71,9 @@ pub async fn tell(
             }
         };
         let text = format!("Preempted by {} on node {}{place}", pod.key, candidate.node);
-        recorder.normal(victim.pod.as_ref(), "Preempted", text);
-        recorder.normal(pod.pod.as_ref(), "SuccessfulPreemption", format!("Preempted pod {}", victim.key));
+        recorder.event(victim.reference(), "Normal", "Preempted", text);
+        let text = format!("Preempted pod {}", victim.key);
+        recorder.event(pod.reference(), "Normal", "SuccessfulPreemption", text);
     }
     Told { uid: pod.uid.clone(), worked }
 }

@@ -35,7 +35,7 @@ pub struct Reporter {
 }
 
 fn condition<'p>(pod: &'p PodInfo, kind: &str) -> Option<&'p PodCondition> {
-    let conditions = pod.pod.status.as_ref().and_then(|s| s.conditions.as_ref());
+    let conditions = pod.status().and_then(|s| s.conditions.as_ref());
     conditions.into_iter().flatten().find(|c| c.type_ == kind)
 }
 
@@ -52,7 +52,7 @@ fn changed(pod: &PodInfo, reason: &str, message: &str) -> Option<Value> {
     Some(json!({
         "type": "PodScheduled", "status": "False", "reason": reason, "message": message,
         "lastTransitionTime": since.unwrap_or_else(|| Time(Timestamp::now())),
-        "observedGeneration": pod.pod.metadata.generation,
+        "observedGeneration": pod.generation,
     }))
 }
 
@@ -83,7 +83,8 @@ impl Reporter {
         news: bool,
     ) {
         if news {
-            self.recorder(scheduler).warning(pod.pod.as_ref(), "FailedScheduling", truncated(message));
+            let recorder = self.recorder(scheduler);
+            recorder.event(pod.reference(), "Warning", "FailedScheduling", truncated(message));
         }
         let mut status = json!({});
         if let Some(condition) = changed(pod, reason, message) {

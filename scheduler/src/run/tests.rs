@@ -64,9 +64,9 @@ async fn of_a_deleted_pod_nothing_is_told() {
         let ((binder, _events), framework) = (binder(), framework());
         let metrics = binder.metrics.clone();
         let core = Core::new([framework.clone()], 0, Config::default().backoff);
-        let mut scheduler = Scheduler::new(core, binder, client(), metrics.clone());
+        let mut scheduler = Scheduler::new(core, binder, client(), metrics.clone(), Box::new(|_| None));
         let verdict = verdict(&framework);
-        let pod: Arc<Pod> = verdict.popped.pod.pod.clone();
+        let pod: Arc<Pod> = verdict.popped.pod.waiting().expect("it waits").clone();
         let came = Delta { old: None, new: Some(pod.clone()) };
         scheduler.take_in(Event::Pod(came));
         if deleted {

@@ -2,10 +2,11 @@
 
 use super::Event;
 use super::binding::{Binder, Outcome, Unbound, Verdict};
+use super::extender::Lookup;
 use super::preempting::{self, Told};
 use super::report::Nomination;
 use super::rush::Rush;
-use crate::cache::PodInfo;
+use crate::cache::Place;
 use crate::core::{Core, Found};
 use crate::cycle::{Diagnosis, Failure};
 use crate::framework::{Candidate, Permission, PostFilter, Status};
@@ -13,7 +14,7 @@ use crate::metrics::{Metric, Metrics};
 use crate::queue::{Popped, Rejection};
 use coracle_client::{Delta, ObjectKey};
 use k8s_openapi::api::core::v1::{Node, Pod};
-use std::collections::BTreeMap;
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -38,10 +39,12 @@ pub struct Scheduler {
     binder: Binder,
     client: kube::Client,
     metrics: Arc<Metrics>,
+    bound: Box<Lookup>,
     /// Bindings under way.
     binding: usize,
-    /// Bound pods that have not been seen yet, by when that becomes too long.
-    unseen: BTreeMap<(Instant, String), Arc<PodInfo>>,
+    /// Uids of bound pods that have not been seen yet, with when that becomes too long: the oldest first, seen ones among
+    /// them.
+    unseen: VecDeque<(Instant, String)>,
     /// Not before this are gauges looked at again.
     gauges_at: Instant,
     /// Whether they are behind.
@@ -53,15 +56,23 @@ pub struct Scheduler {
 }
 
 impl Scheduler {
-    pub fn new(core: Core, binder: Binder, client: kube::Client, metrics: Arc<Metrics>) -> Self {
+    /// `bound` finds pods on nodes.
+    pub fn new(
+        core: Core,
+        binder: Binder,
+        client: kube::Client,
+        metrics: Arc<Metrics>,
+        bound: Box<Lookup>,
+    ) -> Self {
         let gauges_at = Instant::now();
         Self {
             core,
             binder,
             client,
             metrics,
+            bound,
             binding: 0,
-            unseen: BTreeMap::new(),
+            unseen: VecDeque::new(),
             gauges_at,
             gauges_due: true,
             rush: Rush::default(),
@@ -107,7 +118,7 @@ impl Scheduler {
     /// The next event; `None` when something is due without one.
     async fn wait(&mut self, events: &mut UnboundedReceiver<Event>) -> Option<Option<Event>> {
         let released = self.core.queue.next_release();
-        let expires = self.unseen.first_key_value().map(|((at, _), _)| *at);
+        let expires = self.unseen.front().map(|(at, _)| *at);
         let rest = (!self.core.is_rested()).then_some(self.rests_at);
         let gauges = self.gauges_due.then_some(self.gauges_at);
         let calm = self.rush.ends(Instant::now());
@@ -377,7 +388,7 @@ impl Scheduler {
         if !extenders.preempts() {
             return Ok(candidates.into_iter().next());
         }
-        let left = extenders.preempt(&popped.pod, candidates).await?;
+        let left = extenders.preempt(&popped.pod, candidates, &*self.bound).await?;
         Ok(left.into_iter().min_by_key(Candidate::rank))
     }
 
@@ -472,7 +483,8 @@ impl Scheduler {
         let pod = &popped.pod;
         self.metrics.add(Metric::AfterFlush, &[], i64::from(popped.flushed));
         self.core.queue.remove(&pod.uid);
-        self.unseen.insert((now + ASSUMED_FOR, pod.uid.clone()), pod.clone());
+        self.unseen.push_back((now + ASSUMED_FOR, pod.uid.clone()));
+        self.leave_seen();
         self.attempted("scheduled", popped, begun);
         self.metrics.observe_number(Metric::Attempts, &[], f64::from(popped.attempts));
         let attempts = if popped.attempts < 15 { popped.attempts.to_string() } else { "15+".to_owned() };
@@ -481,13 +493,24 @@ impl Scheduler {
 
     /// Gives the room of pods back that were bound and never seen.
     fn expire(&mut self, now: Instant) {
-        while let Some(first) = self.unseen.first_entry().filter(|e| e.key().0 <= now) {
-            let pod = first.remove();
-            if self.core.snapshot.whereabouts(&pod.uid) == crate::cache::Place::Assumed {
+        self.leave_seen();
+        while let Some((_, uid)) = self.unseen.pop_front_if(|(at, _)| *at <= now) {
+            if let Some(pod) = self.core.snapshot.pod(&uid).cloned() {
                 tracing::warn!(pod = %pod.key, "its binding was never seen, its room is free again");
-                let node = self.core.snapshot.node_of(&pod.uid).map(str::to_owned).unwrap_or_default();
+                let node = self.core.snapshot.node_of(&uid).map(str::to_owned).unwrap_or_default();
                 self.core.forget(&pod, &node, now);
             }
+            self.leave_seen();
+        }
+    }
+
+    /// Pods are mostly seen in the order in which they were bound.
+    fn leave_seen(&mut self) {
+        let snapshot = &self.core.snapshot;
+        let seen = |(_, uid): &mut (Instant, String)| snapshot.whereabouts(uid) != Place::Assumed;
+        while self.unseen.pop_front_if(seen).is_some() {}
+        if self.unseen.is_empty() {
+            self.unseen = VecDeque::new();
         }
     }
 
@@ -498,6 +521,7 @@ impl Scheduler {
         }
         self.gauges_at = now + GAUGES_EVERY;
         self.gauges_due = false;
+        self.leave_seen();
         super::gauges::set(&mut self.core, &self.metrics, self.unseen.len() + self.binding);
     }
 }

@@ -44,20 +44,11 @@ fn eligible(attempt: &Attempt<'_>) -> Result<(), &'static str> {
     if !attempt.diagnosis.resolvable.contains(&node.slot) {
         return Ok(());
     }
-    let leaving = |p: &Arc<PodInfo>| p.priority < pod.priority && p.is_terminating() && is_preempted(p);
+    let leaving = |p: &Arc<PodInfo>| p.priority < pod.priority && p.is_terminating() && p.is_preempted();
     if node.pods.iter().any(leaving) {
         return Err("not eligible due to a terminating pod on the nominated node.");
     }
     Ok(())
-}
-
-fn is_preempted(pod: &PodInfo) -> bool {
-    let conditions = pod.pod.status.as_ref().and_then(|s| s.conditions.as_ref());
-    conditions.into_iter().flatten().any(|c| {
-        c.type_ == "DisruptionTarget"
-            && c.status == "True"
-            && c.reason.as_deref() == Some("PreemptionByScheduler")
-    })
 }
 
 impl DefaultPreemption {

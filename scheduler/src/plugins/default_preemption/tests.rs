@@ -50,7 +50,7 @@ fn wanting(priority: i32, cpu: &str) -> Value {
 /// The best candidate, or what is said instead.
 fn preempt(core: &mut Core, pod: Value) -> Result<Candidate, String> {
     let pod = Arc::new(crate::plugins::testing::pod(pod));
-    let framework = core.framework_of(&pod.pod).expect("a profile");
+    let framework = core.framework_of(pod.waiting().expect("it waits")).expect("a profile");
     let popped = Popped { pod, framework, attempts: 1, first: Instant::now(), flushed: false };
     let mut found = core.find(&popped);
     let Err(Failure::Unschedulable(diagnosis)) = found.feasible else { return Err("it fits".to_owned()) };

@@ -110,7 +110,7 @@ fn claim_name(pod: &PodInfo, entry: &PodResourceClaim) -> Result<Option<String>,
     if let Some(name) = &entry.resource_claim_name {
         return Ok(Some(name.clone()));
     }
-    let statuses = pod.pod.status.as_ref().and_then(|s| s.resource_claim_statuses.as_ref());
+    let statuses = pod.status().and_then(|s| s.resource_claim_statuses.as_ref());
     let status = statuses.into_iter().flatten().find(|s| s.name == entry.name);
     match status {
         Some(status) => Ok(status.resource_claim_name.clone()),
