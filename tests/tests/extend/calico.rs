@@ -156,8 +156,7 @@ fn calico_is_installed_and_its_rules_hold() {
     cluster.shows("kubectl explain ippools.spec.cidr", &["crd.projectcalico.org", "FIELD: cidr <string>"]);
     let unknown = "{\"apiVersion\":\"crd.projectcalico.org/v1\",\"kind\":\"IPPool\",\"metadata\":{\"name\":\"x\"},\
                    \"spec\":{\"cidr\":\"10.9.0.0/16\",\"cird\":1}}";
-    let shell = cluster.in_namespace("default");
-    let refused = shell.run_with("kubectl create --validate=strict -f -", unknown);
+    let refused = cluster.run_with("kubectl create --validate=strict -f -", unknown);
     assert!(refused.code != 0 && refused.stderr.contains("unknown field \"spec.cird\""), "{refused}");
     cluster.assert_alive();
 }
