@@ -8,8 +8,7 @@ pub(super) fn mismatch(value: &Value, ty: TypeRef<'_>, go: Option<String>) -> Op
     let found = go_kind(value);
     let plain = match ty.kind() {
         Kind::Map => return Some(format!("cannot restore map from {found}")),
-        Kind::List => return Some(format!("cannot restore slice from {found}")),
-        Kind::Bytes => return Some(format!("cannot restore slice from {found}")),
+        Kind::List | Kind::Bytes => return Some(format!("cannot restore slice from {found}")),
         Kind::Struct => return Some(format!("cannot restore struct from: {found}")),
         Kind::String => "string",
         Kind::Bool => "bool",

@@ -1,5 +1,6 @@
 //! Answers: bodies in the client's format, Status objects, headers that every answer carries.
 
+use super::indent::indented;
 use super::negotiation::{Format, Wanted};
 use super::{large, warnings, yaml};
 use axum::body::Body;
@@ -173,6 +174,7 @@ fn recode(bytes: Bytes, wanted: Wanted) -> Result<Bytes, ProtobufError> {
     let parsed = || serde_json::from_slice::<Object>(&bytes).map_err(|_| ProtobufError::Json);
     match wanted.format {
         Format::Json if !wanted.pretty => Ok(bytes),
+        Format::Json => Ok(indented(&bytes).into()),
         Format::Protobuf => {
             let Head { api_version, kind } =
                 serde_json::from_slice(&bytes).map_err(|_| ProtobufError::Json)?;

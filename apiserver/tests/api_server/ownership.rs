@@ -86,6 +86,16 @@ async fn the_status_belongs_to_who_reports_it() {
 }
 
 #[tokio::test]
+async fn who_changes_nothing_but_ownership_has_no_time() {
+    let api = Fixture::new().await;
+    let uri = format!("{DEPLOYMENTS}/web");
+    apply(&api, &uri, "fieldManager=me", &deployment(json!(1))).await.expect(201);
+    let shared = apply(&api, &uri, "fieldManager=other", &deployment(json!(1))).await.expect(200);
+    assert_eq!(entry(&shared, "other").get("time"), None);
+    assert_eq!(shared["metadata"]["managedFields"][0]["manager"], "other", "it comes first");
+}
+
+#[tokio::test]
 async fn apply_creates_updates_and_repeats() {
     let api = Fixture::new().await;
     let uri = format!("{DEPLOYMENTS}/web");
@@ -96,9 +106,6 @@ async fn apply_creates_updates_and_repeats() {
     assert_eq!(entry(&made, "me")["fieldsV1"]["f:spec"].get("f:strategy"), None, "but not owned");
     let again = apply(&api, &uri, query, &deployment(json!(1))).await.expect(200);
     assert_eq!(again, made, "neither the version nor any time changes");
-    let shared = apply(&api, &uri, "fieldManager=other", &deployment(json!(1))).await.expect(200);
-    assert_eq!(entry(&shared, "other").get("time"), None, "who changes nothing but ownership has no time");
-    assert_eq!(shared["metadata"]["managedFields"][0]["manager"], "other", "and comes first");
     let dry = apply(&api, &uri, "fieldManager=me&dryRun=All", &deployment(json!(5))).await.expect(200);
     assert_eq!(dry["spec"]["replicas"], 5);
     assert_eq!(api.get(&uri).await.expect(200), made);

@@ -238,7 +238,9 @@ fn one_exit_restarts_all_containers_in_their_order() {
     let up = |seen: Seen| move |case: &mut Case| case.observed.containers.insert(0, seen.clone());
     assert_eq!(next(&up(made("i", 1, State::Exited, 0, 10))), start(Kind::Init, "s", 1));
     let health = Health { started: true, ready: true, failed: None };
-    let healthy = |case: &mut Case| drop(case.memory.health.insert("s-1".to_owned(), health.clone()));
+    let healthy = |case: &mut Case| {
+        case.memory.health.insert("s-1".to_owned(), health.clone());
+    };
     next(&up(made("s", 1, State::Running, 0, 11)));
     assert_eq!(next(&healthy), start(Kind::App, "a", 1));
     assert_eq!(next(&up(made("a", 1, State::Running, 0, 12))), start(Kind::App, "b", 1));

@@ -304,7 +304,9 @@ fn phase(
     }
     // A terminal phase promises that nothing runs any more.
     let phase = match input.observed.is_stopped() {
-        false if forced || is_over(computed) => old.phase.as_deref().unwrap_or("Pending"),
+        // One whose init containers failed never ran.
+        false if initializing && (forced || is_over(computed)) => old.phase.as_deref().unwrap_or("Pending"),
+        false if forced || is_over(computed) => "Running",
         false => computed,
         true if forced => "Failed",
         // It will not be started again, whatever its policy, and what did not run has not succeeded.

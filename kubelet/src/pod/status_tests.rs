@@ -123,6 +123,16 @@ fn the_deadline_fails_the_pod_once_nothing_runs() {
 }
 
 #[test]
+fn a_pod_whose_init_container_failed_never_runs() {
+    let mut pod = pod("Never");
+    pod["spec"]["initContainers"] =
+        json!([{ "name": "s", "image": "i", "restartPolicy": "Always" }, { "name": "i", "image": "i" }]);
+    let seen = vec![seen("s", 0, State::Running, 0), seen("i", 0, State::Exited, 1)];
+    let status = compute(&pod, seen, &healthy(&["s-0"]), None);
+    assert_eq!(status.phase.as_deref(), Some("Pending"), "while its sidecar runs");
+}
+
+#[test]
 fn init_containers_hold_back_the_pod() {
     let mut pod = pod("Always");
     pod["spec"]["initContainers"] = json!([{ "name": "i", "image": "i" }]);
