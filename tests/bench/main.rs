@@ -24,6 +24,7 @@ mod schedule;
 mod scheduler;
 mod server;
 mod start;
+mod storm;
 mod table;
 mod watch;
 mod writes;
@@ -54,7 +55,7 @@ impl Settings {
     }
 }
 
-const NAMES: [&str; 22] = [
+const NAMES: [&str; 23] = [
     "size",
     "start",
     "restart",
@@ -75,6 +76,7 @@ const NAMES: [&str; 22] = [
     "backlog",
     "affinity",
     "preemption",
+    "storm",
     "controllers",
     "pods",
 ];
@@ -101,6 +103,7 @@ async fn run(name: &str, settings: &Settings) -> Result<Vec<Row>, Error> {
         "backlog" => scheduler::backlogs(settings).await,
         "affinity" => scheduler::affinity(settings).await,
         "preemption" => scheduler::preemption(settings).await,
+        "storm" => storm::run(settings).await,
         "controllers" => controllers::run(settings).await,
         "pods" => pods::run(settings).await,
         _ => Err(format!("no such benchmark; there are {}", NAMES.join(", ")).into()),

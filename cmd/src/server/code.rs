@@ -1,10 +1,11 @@
-//! Hands the code that only the start needed back to the system.
+//! Hands code back to the system that only the start or a burst needed.
 //!
 //! A page of the program's file counts as the process's own from the first touch on, and the kernel maps fifteen
 //! neighbours with it: after the start that is most of the binary, while an idle node runs through little of it. What is
 //! needed again comes from the page cache, without the disk as long as that holds it.
 
 use nix::sys::mman::{MmapAdvise, madvise};
+use nix::sys::resource::{UsageWho, getrusage};
 use std::ops::Range;
 use std::path::Path;
 use std::ptr::NonNull;
@@ -14,14 +15,73 @@ use tokio_util::sync::CancellationToken;
 /// By then every component has started.
 const SETTLED: Duration = Duration::from_secs(10);
 
-/// Waits until the start is over, and hands back once.
+/// How often it is looked whether a burst is over. A look takes microseconds.
+const LOOK: Duration = Duration::from_secs(60);
+
+/// So much more than after it was handed back last is worth handing back again: what comes back is some hundred page
+/// faults, a millisecond together.
+const GROWTH_BYTES: u64 = 8 << 20;
+
+/// A process that has worked for more of the time has its burst still.
+const BUSY_PERCENT: u128 = 10;
+
+/// Hands back once the start is over, and then whenever a burst is.
 pub async fn hand_back(stop: CancellationToken) {
     if stop.run_until_cancelled(tokio::time::sleep(SETTLED)).await.is_none() {
         return;
     }
-    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
     let Ok(program) = std::fs::read_link("/proc/self/exe") else { return };
-    ranges(&maps, &program).for_each(release);
+    release_all(&program);
+    let (mut looks, mut worked) = (Looks::default(), worked());
+    while stop.run_until_cancelled(tokio::time::sleep(LOOK)).await.is_some() {
+        let now = self::worked();
+        if looks.is_over(mapped_bytes(), now.saturating_sub(worked)) {
+            release_all(&program);
+        }
+        worked = now;
+    }
+}
+
+/// What the looks have seen.
+#[derive(Default)]
+struct Looks {
+    /// The least that was mapped since it was handed back; nothing right after that.
+    least: Option<u64>,
+}
+
+impl Looks {
+    /// Whether a burst has mapped code and is over; `worked` is the CPU time since the last look.
+    fn is_over(&mut self, mapped: u64, worked: Duration) -> bool {
+        let least = *self.least.get_or_insert(mapped);
+        if mapped <= least {
+            self.least = Some(mapped);
+        }
+        let busy = worked.as_millis() * 100 > LOOK.as_millis() * BUSY_PERCENT;
+        let over = !busy && mapped > least + GROWTH_BYTES;
+        if over {
+            self.least = None;
+        }
+        over
+    }
+}
+
+/// CPU time of the process.
+fn worked() -> Duration {
+    let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) else { return Duration::ZERO };
+    let micros = [usage.user_time(), usage.system_time()].map(|t| t.tv_sec() * 1_000_000 + t.tv_usec());
+    Duration::from_micros(micros.into_iter().sum::<i64>().unsigned_abs())
+}
+
+/// Of files, in memory, counted as this process's own.
+fn mapped_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("RssFile:")).unwrap_or_default();
+    line.split_whitespace().next().and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0) * 1024
+}
+
+fn release_all(program: &Path) {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    ranges(&maps, program).for_each(release);
 }
 
 /// The executable mappings of the program's file: nobody ever writes there, so they are as the file has them.
@@ -65,9 +125,25 @@ mod tests {
         assert_eq!(found, [(0x2000, 0x5000)]);
     }
 
+    #[test]
+    fn a_burst_is_over_when_code_was_mapped_and_little_is_done() {
+        let (mut looks, idle, busy) = (Looks::default(), Duration::from_secs(1), Duration::from_secs(30));
+        let mut over = |mib: u64, worked| looks.is_over(mib << 20, worked);
+        assert!(!over(20, idle), "what an idle process needs is known after the first look only");
+        assert!(!over(27, idle) && !over(60, busy));
+        assert!(over(60, idle));
+        assert!(!over(21, idle) && !over(28, idle), "it began anew");
+        assert!(over(30, idle));
+    }
+
     #[tokio::test(start_paused = true)]
     async fn the_program_goes_on_afterwards() {
-        hand_back(CancellationToken::new()).await;
+        assert!(mapped_bytes() > 0 && worked() > Duration::ZERO);
+        let stop = CancellationToken::new();
+        let handing = tokio::spawn(hand_back(stop.clone()));
+        tokio::time::sleep(SETTLED + 3 * LOOK).await;
+        stop.cancel();
+        handing.await.unwrap();
         assert_eq!(ranges("", Path::new("")).count(), 0);
     }
 }
