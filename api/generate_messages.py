@@ -26,30 +26,6 @@ SPECIAL = {
     "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSON": "Raw",
 }
 SCALARS = {"string": "String", "int32": "Int", "int64": "Int", "bool": "Bool", "double": "Double", "bytes": "Bytes"}
-# Fields whose zero is not the same as their absence: pointers in upstream's Go types. A message carries zeros of
-# plain fields too, which JSON leaves out.
-POINTERS = set(
-    """replicas revisionHistoryLimit progressDeadlineSeconds terminationGracePeriodSeconds activeDeadlineSeconds
-    backoffLimit backoffLimitPerIndex maxFailedIndexes completions parallelism ttlSecondsAfterFinished
-    tolerationSeconds runAsUser runAsGroup fsGroup allowPrivilegeEscalation privileged readOnlyRootFilesystem
-    runAsNonRoot automountServiceAccountToken enableServiceLinks hostUsers setHostnameAsFQDN shareProcessNamespace
-    suspend optional controller blockOwnerDeletion storageClassName gracePeriodSeconds deletionGracePeriodSeconds
-    expirationSeconds defaultMode mode partition ready serving terminating allowVolumeExpansion immutable
-    attachRequired podInfoOnMount requiresRepublish storageCapacity seLinuxMount priority timeoutSeconds
-    volumeAttributesClassName minReplicas stabilizationWindowSeconds successfulJobsHistoryLimit
-    failedJobsHistoryLimit startingDeadlineSeconds orphanDependents started hostProcess
-    allocateLoadBalancerNodePorts terminatingReplicas tolerance maxSurge maxUnavailable minAvailable
-    averageUtilization targetCPUUtilizationPercentage currentCPUUtilizationPercentage lun leaseDurationSeconds
-    leaseTransitions holderIdentity nominalConcurrencyShares lendablePercent borrowingLimitPercent
-    nodeAllocatableUpdatePeriodSeconds serviceAccountTokenInSecrets preventPodSchedulingIfMissing adminAccess
-    allNodes perDeviceNodeSelection allowMultipleAllocations bindsToNode hostnameOverride optionalOldSelf
-    maximum minimum maxLength minLength maxItems minItems multipleOf maxProperties minProperties
-    x-kubernetes-preserve-unknown-fields
-    resource.v1.DeviceAttribute.int resource.v1.DeviceAttribute.bool resource.v1.DeviceAttribute.string
-    resource.v1.DeviceAttribute.version storage.v1.VolumeNodeResources.count core.v1.CSIVolumeSource.readOnly
-    discovery.v1.EndpointPort.name discovery.v1.EndpointPort.port discovery.v1.EndpointPort.protocol
-    core.v1.AzureDiskVolumeSource.readOnly""".split()
-)
 # Messages that stand for one of their fields: in JSON there is the bare value of the one that is set.
 SCHEMA = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps"
 UNIONS = {SCHEMA + "OrArray", SCHEMA + "OrBool", SCHEMA + "OrStringArray"}
@@ -189,14 +165,9 @@ order = sorted(wanted)
 index = {name: i for i, name in enumerate(order)}
 
 
-def short(name):
-    return name.removeprefix("io.k8s.api.")
-
-
-def row(owner, tag, json_name, form, kind, message):
-    pointer = str(kind == "Union" or json_name in POINTERS or f"{owner}.{json_name}" in POINTERS).lower()
+def row(tag, json_name, form, kind, message):
     kind = kind if message is None else f"{kind}({index[message]})"
-    return f'Field {{ tag: {tag}, name: "{json_name}", form: {form}, kind: {kind}, pointer: {pointer} }}'
+    return f'Field {{ tag: {tag}, name: "{json_name}", form: {form}, kind: {kind} }}'
 
 
 print("//! Made by `api/generate_messages.py`; not to be edited.\n")
@@ -204,7 +175,7 @@ print("use crate::protobuf::{Field, Form::*, Kind::*, Message};\n")
 print("/// Messages by their OpenAPI name, sorted.")
 print("pub static MESSAGES: &[Message] = &[")
 for name in order:
-    print(f'    Message {{ name: "{name}", fields: &[{", ".join(row(short(name), *r) for r in wanted[name])}] }},')
+    print(f'    Message {{ name: "{name}", fields: &[{", ".join(row(*r) for r in wanted[name])}] }},')
 print("];\n")
 print("/// Group, version and kind to the row of `MESSAGES`, sorted.")
 print("pub static ROOTS: &[(&str, &str, &str, u16)] = &[")

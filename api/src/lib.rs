@@ -24,6 +24,7 @@ pub mod selector;
 pub mod storage;
 pub mod structural;
 pub mod validation;
+pub mod yaml;
 
 pub use catalogue::{Resource, Subresource};
 pub use error::{ApiError, FieldError, shown};

@@ -40,8 +40,6 @@ pub struct Field {
     pub name: &'static str,
     pub form: Form,
     pub kind: Kind,
-    /// Zero is not the same as absence.
-    pub pointer: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,6 +5,8 @@
 //! tree of their own and are asked in the same way.
 
 mod go;
+#[cfg(test)]
+pub(crate) mod zeros;
 
 pub use go::Walk;
 

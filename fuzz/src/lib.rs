@@ -10,6 +10,7 @@ use coracle_api::protobuf;
 use coracle_api::quantity::Quantity;
 use coracle_api::schema;
 use coracle_api::selector::{FieldSelector, LabelSelector};
+use coracle_api::yaml::{self, Document};
 use serde_json::{Value, json};
 
 /// A target: its name and what it does with any bytes. It panics where something is wrong.
@@ -73,8 +74,7 @@ fn json_decode(bytes: &[u8]) {
 }
 
 fn yaml_decode(bytes: &[u8]) {
-    let Ok(text) = std::str::from_utf8(bytes) else { return };
-    let Ok(value) = serde_saphyr::from_str::<Value>(text) else { return };
+    let Ok(Document { value, .. }) = yaml::document(bytes) else { return };
     assert!(depth(&value) < DEEPEST);
     if let Ok(json) = serde_json::to_vec(&value) {
         json_decode(&json);

@@ -21,7 +21,7 @@ use crate::schema::TypeRef;
 use crate::{ApiError, FieldError, Object};
 
 /// At most so many unknown or duplicate fields are reported, as upstream: the list becomes headers or a message.
-const MAX_PROBLEMS: usize = 100;
+pub(crate) const MAX_PROBLEMS: usize = 100;
 
 /// What was wrong with a body, but not so that it could not be read: `unknown field "spec.foo"`, `duplicate field
 /// "spec.replicas"`, in the order of the document.
@@ -108,14 +108,17 @@ fn first_error(body: &[u8], ty: TypeRef<'_>) -> Option<DecodeError> {
     conform::conform_in(&mut object, ty, Some(&order::Order::of(body))).err()
 }
 
+/// The 400 for a body that is no object at all.
+pub fn unrecognized(kind: &str, why: &str, body: &[u8]) -> ApiError {
+    let summary = summarize(body);
+    ApiError::bad_request(format!(
+        "the object provided is unrecognized (must be of type {kind}): {why} ({summary})"
+    ))
+}
+
 /// Any JSON object, with what is in it twice.
 fn parse_object(body: &[u8], kind: &str) -> Result<(Object, Problems), ApiError> {
-    let unrecognized = |why: &str| {
-        let summary = summarize(body);
-        ApiError::bad_request(format!(
-            "the object provided is unrecognized (must be of type {kind}): {why} ({summary})"
-        ))
-    };
+    let unrecognized = |why: &str| unrecognized(kind, why, body);
     let parsed = parse(body);
     let (object, problems) =
         parsed.map_err(|e| unrecognized(&format!("couldn't get version/kind; json parse error: {e}")))?;

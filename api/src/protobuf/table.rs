@@ -20,15 +20,10 @@ struct Rows {
 }
 
 static ROWS: LazyLock<Rows> = LazyLock::new(|| {
-    let metadata = |name: &str| Field {
-        tag: 1,
-        name: "metadata",
-        form: Form::One,
-        kind: Kind::Message(row_of(name)),
-        pointer: false,
-    };
+    let metadata =
+        |name: &str| Field { tag: 1, name: "metadata", form: Form::One, kind: Kind::Message(row_of(name)) };
     let first = row_at(MESSAGES.len());
-    let items = Field { tag: 2, name: "items", form: Form::List, kind: Kind::Message(first), pointer: false };
+    let items = Field { tag: 2, name: "items", form: Form::List, kind: Kind::Message(first) };
     // Two small lists for the life of the process.
     let single: &'static [Field] = Box::leak(Box::new([metadata(OBJECT_META)]));
     let list: &'static [Field] = Box::leak(Box::new([metadata(LIST_META), items]));

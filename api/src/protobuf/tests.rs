@@ -247,3 +247,54 @@ proptest! {
         let _ = decode(&body("v1", "Pod", &bytes[..bytes.len().min(120)]), None);
     }
 }
+
+/// The object of a kind after a way over the wire, and the message that it is written as again.
+fn over_the_wire(object: &Value, ty: TypeRef<'_>) -> (Vec<u8>, Value, Vec<u8>) {
+    let message = encode(object).expect("has a message");
+    let mut back = decode(&message, None).expect("is a message");
+    let again = encode(&back).expect("has a message");
+    crate::decode::settle(&mut back, ty);
+    (message, back, again)
+}
+
+#[test]
+fn every_field_at_its_zero_goes_both_ways() {
+    let mut kinds = 0;
+    for (group, version, kind, ty) in schema::roots() {
+        if Type::find(&api_version(group, version), kind).is_none() {
+            continue;
+        }
+        kinds += 1;
+        let objects = (0..=schema::zeros::DEEPEST).map(|levels| schema::zeros::full(ty, levels).0);
+        for mut object in objects.chain([json!({})]) {
+            crate::decode::conform(&mut object, ty).expect("conforms");
+            crate::decode::settle(&mut object, ty);
+            object["apiVersion"] = api_version(group, version).into();
+            object["kind"] = kind.into();
+            let (message, back, again) = over_the_wire(&object, ty);
+            assert_eq!(schema::zeros::difference(kind, &back, &object), None, "{group}/{version}");
+            assert_eq!(again, message, "{group}/{version} {kind}");
+        }
+    }
+    assert!(kinds > 100, "{kinds}");
+}
+
+#[test]
+fn pointers_that_are_nil_are_not_on_the_wire() {
+    let schema = json!({ "type": "object" });
+    let version =
+        json!({ "name": "v1", "served": true, "storage": true, "schema": { "openAPIV3Schema": schema } });
+    let object = json!({ "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "spec": { "versions": [version] } });
+    let message = encode(&object).expect("an object");
+    let ty = message.windows(8).position(|bytes| bytes == b"\x2a\x06object").expect("its type (5)");
+    // Before it id (1), $schema (2) and description (4) are empty; $ref (3), which is a pointer, is not there.
+    assert_eq!(message[ty - 6..ty], [10, 0, 18, 0, 34, 0]);
+    let back = decode(&message, None).expect("a message");
+    assert_eq!(back["spec"]["versions"][0]["schema"]["openAPIV3Schema"], json!({ "type": "object" }));
+    // What is a pointer to an empty text is there on both sides.
+    let referring = json!({ "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "spec": { "versions": [{ "schema": { "openAPIV3Schema": { "$ref": "" } } }] } });
+    let back = decode(&encode(&referring).expect("an object"), None).expect("a message");
+    assert_eq!(back["spec"]["versions"][0]["schema"]["openAPIV3Schema"], json!({ "$ref": "" }));
+}

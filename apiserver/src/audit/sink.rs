@@ -4,9 +4,8 @@ use super::batch::{Batching, LAST_WITHIN, Queue, Taker, Waiting};
 use super::rotate::{Rotating, Rotation};
 use super::truncate::{Truncation, fitting};
 use crate::metrics::Counter;
-use crate::registry::yaml;
 use bytes::Bytes;
-use coracle_api::Object;
+use coracle_api::{Object, yaml};
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use serde_json::Value;
@@ -253,7 +252,7 @@ pub(super) fn decode(content_type: &str, bytes: &Bytes) -> Option<Object> {
     match kind {
         "application/vnd.kubernetes.protobuf" => coracle_api::protobuf::decode(bytes, None).ok(),
         "application/yaml" | "application/apply-patch+yaml" => {
-            yaml::document(bytes).ok().map(|(object, _)| object)
+            yaml::document(bytes).ok().map(|document| document.value)
         }
         _ => serde_json::from_slice(bytes).ok(),
     }

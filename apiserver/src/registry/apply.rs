@@ -2,39 +2,40 @@
 
 use super::decode::Expected;
 use super::metadata::{of, text};
-use super::{Scope, WriteOptions, yaml};
+use super::{Scope, WriteOptions};
 use crate::custom::Memo;
 use coracle_api::decode::FieldValidation;
 use coracle_api::managed::{self, Request};
-use coracle_api::{ApiError, Object};
+use coracle_api::{ApiError, Object, yaml};
 use serde_json::Value;
 
 /// An applied configuration as it came in.
 pub struct Configuration {
     pub object: Object,
     /// Keys that are given twice.
-    problems: Vec<String>,
+    repeated: Vec<String>,
 }
 
 impl Configuration {
     /// 400 for what is no YAML, or no map.
     pub fn parse(body: &[u8]) -> Result<Self, ApiError> {
         let bad = |why: &str| ApiError::bad_request(format!("error decoding YAML: {why}"));
-        let (object, problems) = yaml::document(body).map_err(|why| bad(&why))?;
+        let yaml::Document { value: object, repeated } =
+            yaml::document(body).map_err(|why| bad(&format!("error converting YAML to JSON: {why}")))?;
         if !object.is_object() {
             let what = match object {
                 Value::Array(_) => "array",
                 Value::String(_) => "string",
                 Value::Bool(_) => "bool",
                 Value::Number(_) => "number",
-                _ => return Ok(Self { object: serde_json::json!({}), problems }),
+                _ => return Ok(Self { object: serde_json::json!({}), repeated }),
             };
             return Err(bad(&format!(
                 "error unmarshaling JSON: while decoding JSON: json: cannot unmarshal {what} into Go value of type \
                  map[string]interface {{}}"
             )));
         }
-        Ok(Self { object, problems })
+        Ok(Self { object, repeated })
     }
 
     pub fn names_version(&self) -> bool {
@@ -45,8 +46,8 @@ impl Configuration {
     fn judge(&self, validation: FieldValidation) -> Result<Vec<String>, ApiError> {
         match validation {
             FieldValidation::Ignore => Ok(Vec::new()),
-            FieldValidation::Warn => Ok(self.problems.clone()),
-            FieldValidation::Strict => match self.problems.first() {
+            FieldValidation::Warn => Ok(self.repeated.clone()),
+            FieldValidation::Strict => match yaml::Document::strict_error(&self.repeated) {
                 None => Ok(Vec::new()),
                 Some(problem) => Err(ApiError::bad_request(format!(
                     "error strict decoding YAML: error converting YAML to JSON: {problem}"

@@ -1,12 +1,11 @@
 //! Request bodies: media type, syntax, kind.
 
-use super::yaml;
 use crate::custom::CustomResource;
 use bytes::Bytes;
 use coracle_api::decode::{self, DecodeError, FieldValidation, Problems};
 use coracle_api::patch::PatchType;
 use coracle_api::schema::{self, TypeRef};
-use coracle_api::{ApiError, FieldError, Object, protobuf};
+use coracle_api::{ApiError, FieldError, Object, protobuf, yaml};
 use serde_json::{Value, json};
 
 /// Largest request body, as upstream's.
@@ -23,7 +22,7 @@ pub fn media_type(content_type: &str) -> &str {
 pub fn document(content_type: &str, body: &[u8], wanted: &str) -> Result<Value, ApiError> {
     match media_type(content_type).to_ascii_lowercase().as_str() {
         "" | "application/json" => json(body, wanted),
-        "application/yaml" => from_yaml(body, wanted).map(|(value, _)| value),
+        "application/yaml" => from_yaml(body, wanted).map(|document| document.value),
         protobuf::MEDIA_TYPE => from_protobuf(body, ("v1", wanted)),
         _ => Err(ApiError::unsupported_media_type(ACCEPTED)),
     }
@@ -48,13 +47,23 @@ fn from_protobuf(body: &[u8], fallback: (&str, &str)) -> Result<Value, ApiError>
     })
 }
 
-fn from_yaml(body: &[u8], wanted: &str) -> Result<(Value, Vec<String>), ApiError> {
-    let bad = |why: String| {
-        ApiError::bad_request(format!(
-            "the object provided is unrecognized (must be of type {wanted}): {why}"
-        ))
+fn from_yaml(body: &[u8], wanted: &str) -> Result<yaml::Document, ApiError> {
+    yaml::document(body).map_err(|error| decode::unrecognized(wanted, &error.to_string(), body))
+}
+
+/// What was given twice in YAML is one mistake, or a warning each.
+fn judge(
+    validation: FieldValidation,
+    (repeated, mut problems): (Vec<String>, Problems),
+    version: &str,
+    kind: &str,
+) -> Result<Vec<String>, ApiError> {
+    let repeated = match validation {
+        FieldValidation::Strict => Vec::from_iter(yaml::Document::strict_error(&repeated)),
+        _ => repeated,
     };
-    yaml::document(body).map_err(|e| bad(format!("yaml parse error: {e}")))
+    problems.splice(..0, repeated);
+    validation.judge(problems, version, kind)
 }
 
 /// The kind of object that a request expects in its body.
@@ -106,21 +115,20 @@ impl Expected<'_> {
         body: &Bytes,
         validation: FieldValidation,
     ) -> Result<(Object, Vec<String>), ApiError> {
-        let (json, mut problems) = match media_type(content_type).to_ascii_lowercase().as_str() {
+        let (json, repeated) = match media_type(content_type).to_ascii_lowercase().as_str() {
             "" | "application/json" => (body.clone(), Vec::new()),
             "application/yaml" => {
-                let (object, twice) = from_yaml(body, self.kind)?;
-                (serde_json::to_vec(&object).map_err(ApiError::internal)?.into(), twice)
+                let document = from_yaml(body, self.kind)?;
+                (serde_json::to_vec(&document.value).map_err(ApiError::internal)?.into(), document.repeated)
             }
             _ => return Err(ApiError::unsupported_media_type(&ACCEPTED[..2])),
         };
-        let (mut object, twice) = decode::decode_untyped(&json, self.group, self.version, self.kind)?;
-        problems.extend(twice);
+        let (mut object, mut problems) = decode::decode_untyped(&json, self.group, self.version, self.kind)?;
         let unknown = custom
             .coerce(&mut object)
             .map_err(|e| decode::cannot_handle(self.version, self.kind, &e.to_string()))?;
         problems.extend(unknown);
-        Ok((object, validation.judge(problems, self.version, self.kind)?))
+        Ok((object, judge(validation, (repeated, problems), self.version, self.kind)?))
     }
 
     /// Decodes a body and checks it against the schema facts. Returns what to warn the client of.
@@ -133,13 +141,13 @@ impl Expected<'_> {
         if let Some(custom) = self.custom {
             return self.decode_custom(custom, content_type, body, validation);
         }
-        let mut twice = Vec::new();
+        let mut repeated = Vec::new();
         let json = match media_type(content_type).to_ascii_lowercase().as_str() {
             "" | "application/json" => body.clone(),
             "application/yaml" => {
-                let object;
-                (object, twice) = from_yaml(body, self.kind)?;
-                serde_json::to_vec(&object).map_err(ApiError::internal)?.into()
+                let document = from_yaml(body, self.kind)?;
+                repeated = document.repeated;
+                serde_json::to_vec(&document.value).map_err(ApiError::internal)?.into()
             }
             protobuf::MEDIA_TYPE => {
                 let version = coracle_api::catalogue::api_version(self.group, self.version);
@@ -150,8 +158,7 @@ impl Expected<'_> {
         };
         let (object, problems) =
             decode::decode_body(&json, self.schema()?, self.group, self.version, self.kind)?;
-        twice.extend(problems);
-        Ok((object, validation.judge(twice, self.version, self.kind)?))
+        Ok((object, judge(validation, (repeated, problems), self.version, self.kind)?))
     }
 
     /// As [`decode`](Self::decode), for what a patch has made of an object: its mistakes are mistakes of the patch.

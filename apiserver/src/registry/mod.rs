@@ -30,7 +30,6 @@ mod shown;
 pub mod subresource;
 pub mod update;
 mod watch;
-pub(crate) mod yaml;
 
 pub use commit::Written;
 pub use delete::Deleted;

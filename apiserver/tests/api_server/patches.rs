@@ -86,7 +86,18 @@ async fn bodies_are_judged_in_json_and_yaml() {
          line 8: key \"k\" already set in map, unknown field \"foo\""
     );
     let warned = api.ask("POST", uri, "application/yaml", yaml).await;
+    let warnings: Vec<_> = warned.headers.get_all("warning").iter().collect();
+    assert_eq!(
+        warnings,
+        [r#"299 - "line 8: key \"k\" already set in map""#, r#"299 - "unknown field \"foo\"""#]
+    );
     assert_eq!(warned.expect(201)["data"]["k"], "2");
+    let refused = api.ask("POST", uri, "application/yaml", "a: 1\n b: 2").await.expect(400);
+    assert_eq!(
+        refused["message"],
+        "the object provided is unrecognized (must be of type ConfigMap): yaml: line 2: mapping values are not allowed in \
+         this context (613a20310a20623a2032)"
+    );
 }
 
 #[tokio::test]

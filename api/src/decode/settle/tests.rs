@@ -1,6 +1,6 @@
 use super::*;
 use crate::decode::conform;
-use crate::schema::{root, roots};
+use crate::schema::{root, roots, zeros};
 use serde_json::json;
 
 fn settled(group: &str, version: &str, kind: &str, object: Value) -> Value {
@@ -13,7 +13,7 @@ fn settled(group: &str, version: &str, kind: &str, object: Value) -> Value {
 
 /// A value with every field of the type at its zero, pointers and all lists and maps absent: by what it is in JSON, not
 /// by whether it is written.
-fn zeros(ty: TypeRef<'_>) -> Value {
+fn values_at_zero(ty: TypeRef<'_>) -> Value {
     let sent = |field: &FieldRef<'_>| !field.is_pointer() && field.name() != MANAGED_FIELDS;
     let fields = ty.fields().filter(sent).filter_map(|field| {
         let zero = match field.ty().kind() {
@@ -21,7 +21,7 @@ fn zeros(ty: TypeRef<'_>) -> Value {
             Kind::Int32 | Kind::Int64 | Kind::Double | Kind::IntOrString => json!(0),
             Kind::Bool => json!(false),
             Kind::Quantity => json!("0"),
-            Kind::Struct => zeros(field.ty()),
+            Kind::Struct => values_at_zero(field.ty()),
             Kind::List => json!([]),
             Kind::Map => json!({}),
             Kind::Any | Kind::Bytes | Kind::Time | Kind::MicroTime => return None,
@@ -60,7 +60,7 @@ fn an_object_of_zeros_is_what_an_empty_struct_is() {
         let expected: Value = serde_json::from_str(expected).unwrap();
         assert_eq!(settled(group, version, kind, json!({})), expected, "{kind}");
         let ty = root(group, version, kind).unwrap();
-        let from_zeros = settled(group, version, kind, zeros(ty));
+        let from_zeros = settled(group, version, kind, values_at_zero(ty));
         assert!(same(&from_zeros, &expected), "{kind}: {from_zeros}");
         kinds += 1;
     }
@@ -68,9 +68,24 @@ fn an_object_of_zeros_is_what_an_empty_struct_is() {
 }
 
 #[test]
+fn every_field_at_its_zero_is_written_as_its_type_writes_it() {
+    let mut wrong = Vec::new();
+    for (group, version, kind, ty) in roots() {
+        wrong.extend(zeros::difference(kind, &settled(group, version, kind, json!({})), &zeros::empty(ty)));
+        for levels in 0..=zeros::DEEPEST {
+            let (sent, expected) = zeros::full(ty, levels);
+            let given = settled(group, version, kind, sent);
+            let place = format!("{group}/{version} {kind}, {levels} levels");
+            wrong.extend(zeros::difference(&place, &given, &expected));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
 fn settling_twice_changes_nothing() {
     for (group, version, kind, ty) in roots() {
-        for object in [json!({}), zeros(ty)] {
+        for object in [json!({}), values_at_zero(ty)] {
             let once = settled(group, version, kind, object);
             let mut twice = once.clone();
             settle(&mut twice, ty);
