@@ -77,6 +77,9 @@ mod matrix;
 #[path = "api_server/metrics_api.rs"]
 mod metrics_api;
 #[cfg(test)]
+#[path = "api_server/mutated.rs"]
+mod mutated;
+#[cfg(test)]
 #[path = "api_server/observe.rs"]
 mod observe;
 #[cfg(test)]

@@ -101,12 +101,16 @@ fn string(out: &mut String, text: &str, depth: usize, key: bool) {
     }
 }
 
-/// In JSON's quotes, which YAML has too.
+/// In JSON's quotes, which YAML has too; without the characters that YAML does not allow, or takes for line breaks.
 fn quoted(out: &mut String, text: &str) {
-    let json = Value::from(text).to_string();
-    out.push_str(
-        &json.replace('\u{2028}', "\\u2028").replace('\u{2029}', "\\u2029").replace('\u{feff}', "\\uFEFF"),
-    );
+    for c in Value::from(text).to_string().chars() {
+        match c {
+            '\u{7f}'..='\u{9f}' | '\u{2028}' | '\u{2029}' | '\u{feff}' => {
+                out.push_str(&format!("\\u{:04X}", u32::from(c)));
+            }
+            c => out.push(c),
+        }
+    }
 }
 
 /// A literal block. Leading space needs its indentation said; the line breaks at the end their number.
@@ -215,6 +219,7 @@ mod tests {
             (" a\n", "|2\n   a"),
             ("tab\t", "\"tab\\t\""),
             ("\u{1}", "\"\\u0001\""),
+            ("\u{7f}\u{85}", "\"\\u007F\\u0085\""),
         ] {
             let printed = String::from_utf8(print(&json!({"k": text}))).unwrap();
             assert_eq!(printed, format!("k: {want}\n"), "{text:?}");

@@ -4,9 +4,6 @@ use crate::{Suite, eventually};
 use coracle_tests::rest::Rest;
 use serde_json::{Value, json};
 
-/// A request for CN=conformance, made by `openssl req`; nobody has its key any more.
-pub const REQUEST: &str = r#"{"spec":{"request":"LS0tLS1CRUdJTiBDRVJUSUZJQ0FURSBSRVFVRVNULS0tLS0KTUlIUU1IZ0NBUUF3RmpFVU1CSUdBMVVFQXd3TFkyOXVabTl5YldGdVkyVXdXVEFUQmdjcWhrak9QUUlCQmdncQpoa2pPUFFNQkJ3TkNBQVQxcmF1SlhKUkEzb3Q3NmFFZkxzbTh1bVU3WkhHa2ZJWWZYUkZHeFJId1NNR1dKOUZOClBKcEVqeVVUb1lCSzM1bEN6Wi9OMjZndmVIYi83WURFc0kyZm9BQXdDZ1lJS29aSXpqMEVBd0lEU0FBd1JRSWcKWGFROUptNlIvUWpXVElEMGpmVnV0OGRmbUx2cXJkTlZlSHlkWmxrNDNINENJUURuQzN2MHUvbVNRNGhhTVNGdAoydXJ6U3dpVlZocitzUUl1SXpJTmdZTkhUdz09Ci0tLS0tRU5EIENFUlRJRklDQVRFIFJFUVVFU1QtLS0tLQo=","signerName":"example.com/signer","usages":["client auth"]}}"#;
-
 const CSRS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
 
 #[test]

@@ -43,6 +43,9 @@ const STORAGE: &str = "storage.k8s.io";
 const DRA: &str = "resource.k8s.io";
 const FLOW: &str = "flowcontrol.apiserver.k8s.io";
 
+/// A request for CN=conformance, made by `openssl req`; nobody has its key any more.
+pub const REQUEST: &str = r#"{"spec":{"request":"LS0tLS1CRUdJTiBDRVJUSUZJQ0FURSBSRVFVRVNULS0tLS0KTUlIUU1IZ0NBUUF3RmpFVU1CSUdBMVVFQXd3TFkyOXVabTl5YldGdVkyVXdXVEFUQmdjcWhrak9QUUlCQmdncQpoa2pPUFFNQkJ3TkNBQVQxcmF1SlhKUkEzb3Q3NmFFZkxzbTh1bVU3WkhHa2ZJWWZYUkZHeFJId1NNR1dKOUZOClBKcEVqeVVUb1lCSzM1bEN6Wi9OMjZndmVIYi83WURFc0kyZm9BQXdDZ1lJS29aSXpqMEVBd0lEU0FBd1JRSWcKWGFROUptNlIvUWpXVElEMGpmVnV0OGRmbUx2cXJkTlZlSHlkWmxrNDNINENJUURuQzN2MHUvbVNRNGhhTVNGdAoydXJ6U3dpVlZocitzUUl1SXpJTmdZTkhUdz09Ci0tLS0tRU5EIENFUlRJRklDQVRFIFJFUVVFU1QtLS0tLQo=","signerName":"example.com/signer","usages":["client auth"]}}"#;
+
 pub const SAMPLES: &[Sample] = &[
     local("", "configmaps", "ConfigMap", r#"{"data":{"a":"1"},"binaryData":{"b":"AAE="}}"#, ""),
     local("", "secrets", "Secret", r#"{"stringData":{"a":"1"},"type":"Opaque"}"#, ""),
@@ -244,7 +247,7 @@ pub const SAMPLES: &[Sample] = &[
         "certificates.k8s.io",
         "certificatesigningrequests",
         "CertificateSigningRequest",
-        crate::auth::REQUEST,
+        REQUEST,
         r#"{"certificate":null}"#,
     ),
     local(
