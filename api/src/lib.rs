@@ -8,6 +8,7 @@ pub mod decode;
 pub mod duration;
 pub mod encode;
 pub mod error;
+mod float;
 mod generated;
 pub mod identity;
 pub mod managed;

@@ -4,7 +4,7 @@
 use super::table::{self, Type, Union};
 use super::wire::{self, Reader, Wire};
 use super::{DEEPEST, Field, Form, Kind, MAGIC, ProtobufError, Result, duration};
-use crate::meta;
+use crate::{float, meta};
 use base64::Engine;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
@@ -153,7 +153,7 @@ fn element(field: &'static Field, wire: Wire<'_>, depth: u8) -> Result<Value> {
         Kind::String => utf8(wire.bytes()?)?.into(),
         Kind::Int => wire.varint()?.cast_signed().into(),
         Kind::Bool => (wire.varint()? != 0).into(),
-        Kind::Double => wire.double()?.into(),
+        Kind::Double => float::number(wire.double()?).map_or(Value::Null, Value::Number),
         Kind::Bytes => base64::engine::general_purpose::STANDARD.encode(wire.bytes()?).into(),
         Kind::Time => time(wire.bytes()?, meta::time::format_seconds).ok_or_else(invalid)?,
         Kind::MicroTime => time(wire.bytes()?, meta::time::format_micros).ok_or_else(invalid)?,

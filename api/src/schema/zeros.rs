@@ -25,6 +25,8 @@ pub fn full(ty: TypeRef<'_>, levels: usize) -> (Value, Value) {
 
 fn fields(ty: TypeRef<'_>, levels: usize) -> (Map<String, Value>, Map<String, Value>) {
     let (mut sent, mut read) = (Map::new(), Map::new());
+    // Schemas hold schemas in many fields: one within another is enough.
+    let levels = if ty.name().ends_with(".JSONSchemaProps") { levels.min(1) } else { levels };
     for field in ty.fields().filter(|field| field.name() != MANAGED_FIELDS) {
         let (value, back) = zero(field, levels);
         if let Some(back) = back {

@@ -52,7 +52,6 @@ pub(super) fn resolve(scalar: &Scalar<'_>) -> Result<Resolved, YamlError> {
         Some("null") => wanted(found(), text, "!!null"),
         Some("int") => wanted(found(), text, "!!int"),
         Some("float") => match found() {
-            #[allow(clippy::cast_precision_loss)]
             Resolved::Int(number) => Ok(Resolved::Float(number as f64)),
             other => wanted(other, text, "!!float"),
         },

@@ -6,6 +6,7 @@ use super::scalar::{Resolved, is_merge, resolve};
 use super::tree::{Node, What};
 use super::{MAX_ALIASED_BYTES, MAX_ALIASED_NODES, MAX_DEPTH, YamlError};
 use crate::decode::MAX_PROBLEMS;
+use crate::float;
 use serde_json::{Map, Number, Value};
 
 pub(super) struct Reader<'n, 't> {
@@ -63,7 +64,6 @@ impl<'n, 't> Reader<'n, 't> {
         if let What::Scalar(scalar) = &self.nodes[at].what {
             self.aliased_bytes += scalar.text.len();
         }
-        #[allow(clippy::cast_precision_loss)]
         let (aliased, seen) = (self.aliased as f64, self.seen as f64);
         let is_bomb = self.aliased > 100 && self.seen > 1_000 && aliased / seen > allowed_share(seen);
         if is_bomb || self.aliased > MAX_ALIASED_NODES || self.aliased_bytes > MAX_ALIASED_BYTES {
@@ -196,27 +196,20 @@ fn json(resolved: Resolved) -> Result<Value, YamlError> {
     })
 }
 
-/// Whole numbers are written without a point, so that they are integers when they are read again.
 fn number(value: f64) -> Result<Number, YamlError> {
-    if value.fract() == 0.0 {
-        // The shortest digits that say which number it is, then zeros, as Go writes it.
-        if let Ok(whole) = value.to_string().parse::<i64>() {
-            return Ok(whole.into());
-        }
-    }
     let text = match value {
         _ if value.is_nan() => "NaN",
         _ if value > 0.0 => "+Inf",
         _ => "-Inf",
     };
-    Number::from_f64(value).ok_or(YamlError::NotFinite(text))
+    float::number(value).ok_or(YamlError::NotFinite(text))
 }
 
-/// As [`number`], for all numbers of a document that was JSON.
+/// Of a document that was JSON, whose numbers are then those of YAML.
 pub(super) fn whole_numbers(value: &mut Value) {
     match value {
         Value::Number(given) if given.is_f64() => {
-            if let Some(Ok(whole)) = given.as_f64().map(number) {
+            if let Some(whole) = given.as_f64().and_then(float::number) {
                 *given = whole;
             }
         }

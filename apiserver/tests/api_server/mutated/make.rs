@@ -1,5 +1,7 @@
 //! Documents, and the mistakes in them.
 
+// Status is not written here.
+#[allow(dead_code)]
 #[path = "../../../../tests/tests/conformance/samples.rs"]
 mod samples;
 
