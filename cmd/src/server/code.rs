@@ -45,22 +45,23 @@ pub async fn hand_back(stop: CancellationToken) {
 /// What the looks have seen.
 #[derive(Default)]
 struct Looks {
-    /// The least that was mapped since it was handed back; nothing right after that.
+    /// The least that was mapped while little was done; nothing right after it was handed back.
     least: Option<u64>,
+    /// Whether the last look found the process busy.
+    busy: bool,
 }
 
 impl Looks {
     /// Whether a burst has mapped code and is over; `worked` is the CPU time since the last look.
     fn is_over(&mut self, mapped: u64, worked: Duration) -> bool {
-        let least = *self.least.get_or_insert(mapped);
-        if mapped <= least {
-            self.least = Some(mapped);
+        let was_busy =
+            std::mem::replace(&mut self.busy, worked.as_millis() * 100 > LOOK.as_millis() * BUSY_PERCENT);
+        if self.busy {
+            return false;
         }
-        let busy = worked.as_millis() * 100 > LOOK.as_millis() * BUSY_PERCENT;
-        let over = !busy && mapped > least + GROWTH_BYTES;
-        if over {
-            self.least = None;
-        }
+        let least = self.least.map_or(mapped, |least| least.min(mapped));
+        let over = was_busy || mapped > least + GROWTH_BYTES;
+        self.least = (!over).then_some(least);
         over
     }
 }
@@ -130,10 +131,10 @@ mod tests {
         let (mut looks, idle, busy) = (Looks::default(), Duration::from_secs(1), Duration::from_secs(30));
         let mut over = |mib: u64, worked| looks.is_over(mib << 20, worked);
         assert!(!over(20, idle), "what an idle process needs is known after the first look only");
-        assert!(!over(27, idle) && !over(60, busy));
-        assert!(over(60, idle));
+        assert!(!over(27, idle) && over(29, idle), "a short burst");
+        assert!(!over(60, busy) && !over(60, busy));
+        assert!(over(60, idle), "a long one, in which it was never seen idle");
         assert!(!over(21, idle) && !over(28, idle), "it began anew");
-        assert!(over(30, idle));
     }
 
     #[tokio::test(start_paused = true)]
