@@ -21,9 +21,12 @@ const SOURCE_V6: u32 = NETWORK_HEADER + 8;
 const DROP: u32 = 0;
 const WHOLE: u32 = u32::MAX;
 
-/// Lets all datagrams through but those of these clients, of which it lets the share through (0 to 1). At most some
+/// All of a client's datagrams, of which a share is a part.
+pub const ALL: u32 = 1 << 16;
+
+/// Lets all datagrams through but those of these clients, of which it lets the share through (of [`ALL`]). At most some
 /// 300 clients: the kernel takes 4,096 instructions.
-pub fn program(shares: &[(IpAddr, f64)]) -> Vec<SockFilter> {
+pub fn program(shares: &[(IpAddr, u32)]) -> Vec<SockFilter> {
     let (mut v4, mut v6) = (vec![load(SOURCE_V4)], Vec::new());
     for (client, share) in shares {
         match client.to_canonical() {
@@ -45,14 +48,14 @@ pub fn program(shares: &[(IpAddr, f64)]) -> Vec<SockFilter> {
     program
 }
 
-fn of_v4(ip: u32, share: f64) -> Vec<SockFilter> {
+fn of_v4(ip: u32, share: u32) -> Vec<SockFilter> {
     let mut block = vec![SockFilter::new(JUMP_IF_EQUAL, 0, 4, ip)];
     block.extend(by_chance(share));
     block
 }
 
 /// Compares word by word; the first that differs leads behind the block.
-fn of_v6(ip: [u8; 16], share: f64) -> Vec<SockFilter> {
+fn of_v6(ip: [u8; 16], share: u32) -> Vec<SockFilter> {
     let mut block = Vec::with_capacity(12);
     for (word, left) in ip.chunks_exact(4).zip([10, 8, 6, 4]) {
         let offset = 4 * (u32::from(10 - left) / 2);
@@ -64,9 +67,8 @@ fn of_v6(ip: [u8; 16], share: f64) -> Vec<SockFilter> {
     block
 }
 
-fn by_chance(share: f64) -> [SockFilter; 4] {
-    // A float is cut to what fits when it is cast.
-    let below = (share * f64::from(u32::MAX)) as u32;
+fn by_chance(share: u32) -> [SockFilter; 4] {
+    let below = share.saturating_mul(u32::MAX / ALL);
     [load(RANDOM), SockFilter::new(JUMP_IF_AT_LEAST, 0, 1, below), ret(DROP), ret(WHOLE)]
 }
 
@@ -86,7 +88,7 @@ mod tests {
     use std::time::Duration;
 
     /// How many of a hundred datagrams from the address come through a socket with this program.
-    fn through(server: &str, client: &str, shares: &[(IpAddr, f64)]) -> usize {
+    fn through(server: &str, client: &str, shares: &[(IpAddr, u32)]) -> usize {
         let receiver = UdpSocket::bind((server, 0)).expect("a socket");
         receiver.set_read_timeout(Some(Duration::from_millis(1))).expect("a limit");
         SockRef::from(&receiver).attach_filter(&program(shares)).expect("a program that the kernel takes");
@@ -101,25 +103,25 @@ mod tests {
             .count()
     }
 
-    fn shares(of: &[(&str, f64)]) -> Vec<(IpAddr, f64)> {
+    fn shares(of: &[(&str, u32)]) -> Vec<(IpAddr, u32)> {
         of.iter().map(|(ip, share)| (ip.parse().expect("an address"), *share)).collect()
     }
 
     #[test]
     fn the_named_clients_have_their_share_and_all_others_everything() {
-        let few = shares(&[("127.0.0.9", 0.5), ("127.0.0.2", 0.0), ("::1", 0.0), ("127.0.0.8", 1.0)]);
+        let few = shares(&[("127.0.0.9", ALL / 2), ("127.0.0.2", 0), ("::1", 0), ("127.0.0.8", ALL)]);
         for (client, share) in [("127.0.0.2", 0..=0), ("127.0.0.9", 20..=80), ("127.0.0.3", 100..=100)] {
             let came = through("127.0.0.1", client, &few);
             assert!(share.contains(&came), "{client}: {came}");
         }
         assert_eq!(through("127.0.0.1", "127.0.0.2", &[]), 100);
         assert_eq!(through("::1", "::1", &few), 0);
-        assert_eq!(through("::1", "::1", &shares(&[("127.0.0.2", 0.0), ("::2", 0.0)])), 100);
+        assert_eq!(through("::1", "::1", &shares(&[("127.0.0.2", 0), ("::2", 0)])), 100);
     }
 
     #[test]
     fn the_kernel_takes_as_many_clients_as_are_named() {
-        let crowd: Vec<_> = (0..300).map(|n| (IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 0, n]), 0.1)).collect();
+        let crowd: Vec<_> = (0..300).map(|n| (IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 0, n]), 7)).collect();
         assert_eq!(through("127.0.0.1", "127.0.0.2", &crowd), 100);
     }
 }

@@ -1,34 +1,36 @@
 //! Which clients are thinned out in the kernel ([`crate::socket_filter`]), and to what share: a flood that were read and
 //! then dropped would keep the socket's queue full, and what others ask would be lost with it.
 
+use crate::socket_filter::ALL;
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::time::Instant;
 
 /// What a client is thinned to when its flood is noticed, until its rate is known.
-const FIRST_SHARE: f64 = 1.0 / 64.0;
+const FIRST_SHARE: u32 = ALL / 64;
 /// By how much a share grows at most from one measurement to the next.
-const GROWTH: f64 = 4.0;
+const GROWTH: u32 = 4;
 /// Clients that are thinned at once; beyond them a flood is still answered at its pace alone.
 pub const MAX_CLIENTS: usize = 128;
 
 /// The clients that ask more than they may.
 pub struct Thinning {
     /// Questions a second that a client is to be left.
-    a_second: f64,
+    a_second: u32,
     clients: HashMap<IpAddr, Client>,
     measured: Instant,
 }
 
 struct Client {
-    share: f64,
+    /// Of [`ALL`].
+    share: u32,
     /// Questions since the last measurement.
     came: u32,
 }
 
 impl Thinning {
     pub fn new(a_second: u32, now: Instant) -> Self {
-        Self { a_second: a_second.into(), clients: HashMap::new(), measured: now }
+        Self { a_second, clients: HashMap::new(), measured: now }
     }
 
     pub fn is_empty(&self) -> bool {
@@ -53,18 +55,20 @@ impl Thinning {
 
     /// Sets each share by what came since the last time; who asks no more than it may goes.
     pub fn measure(&mut self, now: Instant) {
-        let passed = now.saturating_duration_since(self.measured).as_secs_f64();
-        let may = self.a_second * passed;
+        let passed =
+            u64::try_from(now.saturating_duration_since(self.measured).as_millis()).unwrap_or(u64::MAX);
+        let may = u64::from(self.a_second).saturating_mul(passed) / 1000;
         self.measured = now;
         self.clients.retain(|_, client| {
-            let asked = f64::from(client.came) / client.share;
-            let right = if asked > 0.0 { may / asked } else { f64::INFINITY };
-            (client.share, client.came) = (right.min(client.share * GROWTH), 0);
-            client.share < 1.0
+            let asked = u64::from(client.came) * u64::from(ALL) / u64::from(client.share);
+            let right = may.saturating_mul(ALL.into()).checked_div(asked).unwrap_or(u64::MAX);
+            let right = u32::try_from(right).unwrap_or(u32::MAX).max(1);
+            (client.share, client.came) = (right.min(client.share.saturating_mul(GROWTH)), 0);
+            client.share < ALL
         });
     }
 
-    pub fn shares(&self) -> Vec<(IpAddr, f64)> {
+    pub fn shares(&self) -> Vec<(IpAddr, u32)> {
         self.clients.iter().map(|(client, known)| (*client, known.share)).collect()
     }
 }
@@ -84,13 +88,13 @@ mod tests {
         // 100,000 a second, of which it may ask a thousand.
         let mut now = began;
         for _ in 0..5 {
-            let came = (10_000.0 * thinning.shares()[0].1) as u32;
+            let came = 10_000 * thinning.shares()[0].1 / ALL;
             (0..came).for_each(|_| assert!(!thinning.count(client, false, now)));
             now += Duration::from_millis(100);
             thinning.measure(now);
         }
         let share = thinning.shares()[0].1;
-        assert!((0.009..0.011).contains(&share), "{share}");
+        assert!((ALL / 110..ALL / 90).contains(&share), "{share}");
         // It is silent: the share grows until nothing is held back.
         for _ in 0..4 {
             now += Duration::from_millis(100);
