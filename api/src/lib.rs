@@ -10,6 +10,7 @@ pub mod encode;
 pub mod error;
 mod float;
 mod generated;
+pub mod go;
 pub mod identity;
 pub mod managed;
 pub mod meta;

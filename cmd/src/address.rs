@@ -43,8 +43,9 @@ fn default_route_interface() -> Option<String> {
 /// The node's address as the kubelet chooses it: of the interface with the default route, else any that is not
 /// loopback, else 127.0.0.1, so that a box without a network still starts. `ranges` are of pods and Services: the
 /// machine's end of a pod's link is no address of the node's.
-pub fn of_this_node(ranges: &[IpNet]) -> IpAddr {
-    chosen(&interfaces(), default_route_interface().as_deref(), ranges)
+pub fn of_this_node(ranges: &[&str]) -> IpAddr {
+    let ranges: Vec<IpNet> = ranges.iter().filter_map(|range| range.parse().ok()).collect();
+    chosen(&interfaces(), default_route_interface().as_deref(), &ranges)
 }
 
 fn chosen(all: &[Found], preferred: Option<&str>, ranges: &[IpNet]) -> IpAddr {

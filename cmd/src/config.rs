@@ -209,6 +209,14 @@ macro_rules! first_of {
 }
 pub(crate) use first_of;
 
+fn simulated(asked: Option<u32>, mistakes: &mut Vec<String>) -> u32 {
+    let count = asked.unwrap_or(0);
+    if count > MAX_SIMULATED_NODES {
+        mistakes.push(format!("simulate-nodes: {count} is more than {MAX_SIMULATED_NODES}"));
+    }
+    count
+}
+
 fn merge(args: ServerArgs, mut file: File, mistakes: &mut Vec<String>) -> Config {
     let eviction = eviction(args.eviction, file.eviction(), mistakes);
     let kubelet = args.kubelet.settings(file.kubelet(), mistakes);
@@ -217,10 +225,7 @@ fn merge(args: ServerArgs, mut file: File, mistakes: &mut Vec<String>) -> Config
     let disabled = args.disable.or(file.disable).unwrap_or_default();
     let backend = args.storage_backend.or(file.storage_backend);
     let etcd = args.etcd_servers.or(file.etcd_servers);
-    let simulate_nodes = args.simulate_nodes.or(file.simulate_nodes).unwrap_or(0);
-    if simulate_nodes > MAX_SIMULATED_NODES {
-        mistakes.push(format!("simulate-nodes: {simulate_nodes} is more than {MAX_SIMULATED_NODES}"));
-    }
+    let simulate_nodes = simulated(args.simulate_nodes.or(file.simulate_nodes), mistakes);
     let edge = args.edge.or(file.api_server.unwrap_or_default());
     edge.check(mistakes);
     let access = args.access.or(file.authentication.unwrap_or_default());
@@ -233,14 +238,15 @@ fn merge(args: ServerArgs, mut file: File, mistakes: &mut Vec<String>) -> Config
         cidr("cluster-cidr", args.cluster_cidr.or(file.cluster_cidr), "10.42.0.0/16", mistakes);
     let service_cidr =
         cidr("service-cidr", args.service_cidr.or(file.service_cidr), "10.43.0.0/16", mistakes);
-    let ranges: Vec<IpNet> =
-        [&cluster_cidr, &service_cidr].iter().filter_map(|cidr| cidr.parse().ok()).collect();
     Config {
         kubeconfig,
         bind_address: args.bind_address.or(file.bind_address).unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
         https_port: args.https_port.or(file.https_port).unwrap_or(6443),
         node_name: node_name(args.node_name.or(file.node_name), mistakes),
-        node_ip: args.node_ip.or(file.node_ip).unwrap_or_else(|| crate::address::of_this_node(&ranges)),
+        node_ip: args
+            .node_ip
+            .or(file.node_ip)
+            .unwrap_or_else(|| crate::address::of_this_node(&[&cluster_cidr, &service_cidr])),
         disabled: disabled.iter().filter_map(|name| or_note(Component::parse(name), mistakes)).collect(),
         backend: or_note(parse_backend(backend.as_deref(), etcd.as_deref()), mistakes)
             .unwrap_or(Backend::Sled),

@@ -1,26 +1,7 @@
-//! Values as Go prints them, in which upstream words its messages.
+//! Keys and numbers of documents as Go prints them.
 
+use crate::go::quoted;
 use serde_json::Value;
-
-/// `"text"` with Go's escapes.
-pub(super) fn quoted(text: &str) -> String {
-    let mut out = String::with_capacity(text.len() + 2);
-    out.push('"');
-    for c in text.chars() {
-        match c {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\n' => out.push_str("\\n"),
-            '\t' => out.push_str("\\t"),
-            '\r' => out.push_str("\\r"),
-            '\u{80}'..='\u{9f}' => out.push_str(&format!("\\u{:04x}", u32::from(c))),
-            c if c.is_control() => out.push_str(&format!("\\x{:02x}", u32::from(c))),
-            c => out.push(c),
-        }
-    }
-    out.push('"');
-    out
-}
 
 /// A value as Go source.
 pub(super) fn syntax(value: &Value) -> String {

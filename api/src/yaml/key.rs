@@ -44,7 +44,7 @@ impl Keys {
     }
 
     fn set_text(&mut self, key: String, value: Value) -> Option<String> {
-        let shown = self.map.contains_key(&key).then(|| go::quoted(&key));
+        let shown = self.map.contains_key(&key).then(|| crate::go::quoted(&key));
         let was_other = !self.others.is_empty() && self.others.remove(&key).is_some();
         self.map.insert(key, value);
         shown.filter(|_| !was_other)

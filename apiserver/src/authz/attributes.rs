@@ -1,6 +1,6 @@
 //! What a request wants, as authorizers see it.
 
-use super::go::quoted;
+use coracle_api::go::quoted;
 use coracle_api::{ApiError, FieldSelector, UserInfo};
 
 /// Mirrors upstream's `authorizer.Attributes`. Fields that do not apply are empty.

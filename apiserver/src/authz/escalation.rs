@@ -1,10 +1,10 @@
 //! Nobody may grant more than they have:
 //! <https://kubernetes.io/docs/reference/access-authn-authz/rbac/#privilege-escalation-prevention-and-bootstrapping>.
 
-use super::go::{quoted, quoted_list};
 use super::rules::{self, Rule};
 use super::{Attributes, Authorizer, Decision, MASTERS};
 use crate::strategy::Reader;
+use coracle_api::go::{quoted, quoted_list};
 use coracle_api::{ApiError, Object, UserInfo};
 
 const GROUP: &str = "rbac.authorization.k8s.io";

@@ -15,7 +15,6 @@ pub mod config;
 pub mod devices;
 pub mod escalation;
 mod gate;
-mod go;
 pub mod node;
 pub mod params;
 pub mod rbac;

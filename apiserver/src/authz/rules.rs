@@ -1,8 +1,8 @@
 //! RBAC's rules: matching, covering, and their text.
 
 use super::Attributes;
-use super::go::quoted_list;
 use coracle_api::Object;
+use coracle_api::go::quoted_list;
 use serde_json::{Value, json};
 
 /// One `PolicyRule` of rbac.authorization.k8s.io/v1.

@@ -1,7 +1,7 @@
-//! Go's `%q`, in which upstream words its messages.
+//! Values as Go prints them, in which upstream words its messages.
 
-/// `"text"` with Go's escapes for what can occur in names.
-pub(super) fn quoted(text: &str) -> String {
+/// `%q` of a text, with Go's escapes for what can occur in names and documents.
+pub fn quoted(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');
     for c in text.chars() {
@@ -11,6 +11,7 @@ pub(super) fn quoted(text: &str) -> String {
             '\n' => out.push_str("\\n"),
             '\t' => out.push_str("\\t"),
             '\r' => out.push_str("\\r"),
+            '\u{80}'..='\u{9f}' => out.push_str(&format!("\\u{:04x}", u32::from(c))),
             c if c.is_control() => out.push_str(&format!("\\x{:02x}", u32::from(c))),
             c => out.push(c),
         }
@@ -19,8 +20,8 @@ pub(super) fn quoted(text: &str) -> String {
     out
 }
 
-/// `["a" "b"]`
-pub(super) fn quoted_list<S: AsRef<str>>(items: &[S]) -> String {
+/// `%q` of a list: `["a" "b"]`.
+pub fn quoted_list<S: AsRef<str>>(items: &[S]) -> String {
     let items: Vec<String> = items.iter().map(|i| quoted(i.as_ref())).collect();
     format!("[{}]", items.join(" "))
 }
