@@ -78,6 +78,7 @@ fn service(shell: &Shell) {
         "kubectl exec {pod} -- sh -c 'for i in $(seq 30); do timeout 5 wget -qO- http://{address}/; done' | sort -u | wc -l"
     );
     shell.until(&inside, "3");
+    unclaimed(shell, pod, address.trim());
     shell.ok(
         "kubectl scale deployment web --replicas=1 && kubectl rollout status deployment/web --timeout=100s",
     );
@@ -93,6 +94,27 @@ fn service(shell: &Shell) {
     // Where the machine's own network answers for any address, it is still not the pod that answers.
     shell.until_that(&format!("curl -s --max-time 1 http://{address}/ || true"), |out| !out.contains("web-"));
     shell.until("iptables-save | grep -c \"$(kubectl config view --minify -o jsonpath='{..namespace}')/web:\" || true", "0");
+}
+
+/// What no port of a Service takes ends here, whoever sends it; else it would leave by the default route.
+fn unclaimed(shell: &Shell, pod: &str, address: &str) {
+    let refused = format!("curl -s --max-time 10 http://{address}:81/ || echo ended with $?");
+    shell.until(&refused, "ended with 7");
+    shell.says(
+        &format!("kubectl exec {pod} -- sh -c 'timeout 10 wget -qO- http://{address}:81/ 2>&1' || true"),
+        &format!("wget: can't connect to remote host ({address}): Connection refused"),
+    );
+    if shell.run("ip route get 10.43.255.254").code != 0 {
+        return println!("skipped: without a default route no packet tries to leave");
+    }
+    let dropped = || {
+        let counted = shell.ok("iptables -w 5 -t filter -nvxL KUBE-CLUSTER-IPS | awk '/DROP/ {print $1}'");
+        counted.trim().parse::<u64>().expect("a rule that drops")
+    };
+    let before = dropped();
+    // The last address of the range, which is given to nobody as long as others are free.
+    shell.ok("! curl -s --max-time 2 http://10.43.255.254/");
+    assert!(dropped() > before, "packets for an address that no Service has are dropped");
 }
 
 fn dns(shell: &Shell) {
