@@ -30,14 +30,18 @@ pub(super) struct Rotating {
     path: PathBuf,
     rotation: Rotation,
     file: File,
-    written: u64,
+    /// Bytes; `None` of what is no regular file.
+    written: Option<u64>,
     packer: Option<JoinHandle<()>>,
 }
 
 /// Only the owner may read who did what.
-fn open(path: &Path) -> io::Result<(File, u64)> {
+/// Nothing counts as written to what is no regular file, `/dev/null` or a pipe: it never fills, and setting it aside would
+/// take it from everybody.
+fn open(path: &Path) -> io::Result<(File, Option<u64>)> {
     let file = OpenOptions::new().create(true).append(true).mode(0o600).open(path)?;
-    let written = file.metadata()?.len();
+    let metadata = file.metadata()?;
+    let written = metadata.is_file().then_some(metadata.len());
     Ok((file, written))
 }
 
@@ -83,11 +87,12 @@ impl Rotating {
 
     pub(super) fn write(&mut self, line: &[u8]) -> io::Result<()> {
         let limit = if self.rotation.max_bytes == 0 { DEFAULT_BYTES } else { self.rotation.max_bytes };
-        if self.written > 0 && self.written + line.len() as u64 > limit {
+        let more = line.len() as u64;
+        if self.written.is_some_and(|written| written > 0 && written + more > limit) {
             self.rotate()?;
         }
         self.file.write_all(line)?;
-        self.written += line.len() as u64;
+        self.written = self.written.map(|written| written + more);
         Ok(())
     }
 
@@ -151,5 +156,25 @@ impl Rotating {
             }
         }
         Ok(kept)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_regular_file_is_set_aside() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let device = dir.path().join("device.log");
+        std::os::unix::fs::symlink("/dev/null", &device).expect("a link");
+        let rotation = Rotation { max_bytes: 10, ..Rotation::default() };
+        for (path, files) in [(device, 1), (dir.path().join("plain.log"), 3)] {
+            let mut log = Rotating::open(path, rotation).expect("opened");
+            for _ in 0..2 {
+                log.write(b"twelve bytes").expect("written");
+            }
+            assert_eq!(std::fs::read_dir(dir.path()).expect("listed").count(), files);
+        }
     }
 }
