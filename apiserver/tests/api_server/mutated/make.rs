@@ -1,7 +1,6 @@
 //! Documents, and the mistakes in them.
 
-// Status is not written here.
-#[allow(dead_code)]
+#[allow(dead_code, reason = "the samples of status are for others")]
 #[path = "../../../../tests/tests/conformance/samples.rs"]
 mod samples;
 
