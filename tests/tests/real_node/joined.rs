@@ -21,6 +21,7 @@ fn second_node(shell: &Shell, node: &Node) {
     joins(shell, &mut second);
     is_held_back(shell, node, &second);
     runs_pods(shell, node, &second);
+    rolls_back(shell, node);
     rolls_on(shell, node, &second);
     is_lost(shell, &mut second);
     is_found(shell, &mut second);
@@ -52,6 +53,9 @@ fn joins(shell: &Shell, second: &mut Second) {
     let met = "{.metadata.annotations.coracle\\.io/checked-addresses}";
     shell.until(&format!("kubectl get node {NAME} -o jsonpath='{met}'"), ADDRESS);
     shell.says(&format!("kubectl get node {NAME} --no-headers | awk '{{print $3}}'"), "<none>");
+    // Both take pods: nothing keeps them away.
+    shell.until("kubectl get nodes -o jsonpath='{.items[*].spec.taints}{.items[*].spec.unschedulable}'", "");
+    shell.says("kubectl get nodes --no-headers | wc -l", "2");
 }
 
 fn ready(node: &str) -> String {
@@ -185,6 +189,55 @@ fn runs_pods(shell: &Shell, node: &Node, second: &Second) {
         });
     }
     shell.until_that("kubectl top node --no-headers", |text| text.contains(NAME));
+}
+
+/// One on each node.
+fn everywhere() -> String {
+    format!(
+        r#"
+apiVersion: apps/v1
+kind: DaemonSet
+metadata: {{name: everywhere}}
+spec:
+  selector: {{matchLabels: {{app: everywhere}}}}
+  template:
+    metadata: {{labels: {{app: everywhere}}}}
+    spec:
+      terminationGracePeriodSeconds: 0
+      containers:
+      - {{name: one, image: {BUSYBOX}, imagePullPolicy: IfNotPresent, command: [sleep, "3600"]}}
+"#
+    )
+}
+
+/// A DaemonSet whose new image nobody has gets its old one back: the pod that the update had not come to is never
+/// restarted, and the old revision is taken up again.
+fn rolls_back(shell: &Shell, node: &Node) {
+    let line =
+        "{range .items[*]}{.spec.nodeName} {.metadata.uid} {.status.containerStatuses[*].restartCount} {end}";
+    let pods = format!("kubectl get pods -l app=everywhere --sort-by .spec.nodeName -o jsonpath='{line}'");
+    let revisions = "kubectl get controllerrevisions -l app=everywhere -o jsonpath='{.items[*].revision}' | tr ' ' '\\n' | sort | tr '\\n' ' '";
+    shell.apply(&everywhere());
+    shell.ok("kubectl rollout status daemonset/everywhere --timeout=100s");
+    let before = shell.ok(&pods);
+    let before: Vec<&str> = before.split_whitespace().collect();
+    assert!(
+        before.len() == 6 && before.contains(&NAME) && before.contains(&node.name.as_str()),
+        "{before:?}"
+    );
+    shell.ok("kubectl set image daemonset/everywhere one=localhost:1/never:1");
+    let waiting = "kubectl get pods -l app=everywhere -o jsonpath='{range .items[*]}{.spec.containers[0].image} {.status.containerStatuses[0].state.waiting.reason}{\"\\n\"}{end}' | grep -c 'never:1 .*Image'";
+    shell.until(waiting, "1");
+    let amid = shell.ok(&pods);
+    let kept = [before[1], before[4]].into_iter().filter(|uid| amid.contains(*uid)).collect::<Vec<_>>();
+    assert_eq!(kept.len(), 1, "one at a time: {before:?}, then {amid}");
+    shell.ok("kubectl rollout undo daemonset/everywhere");
+    shell.ok("kubectl rollout status daemonset/everywhere --timeout=100s");
+    let after = shell.until_that(&pods, |text| text.split_whitespace().count() == 6);
+    assert!(after.contains(&format!("{} 0", kept[0])), "{after} after {amid}");
+    shell.says(revisions, "2 3 ");
+    shell.ok("kubectl delete daemonset everywhere --timeout=100s");
+    shell.until("kubectl get pods -l app=everywhere -o name", "");
 }
 
 /// kill -9 of the server in the middle of a rollout over both nodes: it goes on, and the agent comes back by itself.
