@@ -78,6 +78,7 @@ pub async fn slow_bodies(
         let head = connection.head("POST", &path, more);
         connection.stream.write_all(head.as_bytes()).await.ok()?;
         connection.stream.write_all(b"{\"kind\":").await.ok()?;
+        connection.stream.flush().await.ok()?;
         Some(connection.answer().await.ok()?.0)
     };
     let answers: Vec<Option<u16>> = stream::iter(0..count).map(slow).buffer_unordered(count).collect().await;

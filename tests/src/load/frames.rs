@@ -53,6 +53,7 @@ impl Http2 {
         let mut stream = target.http2().await?;
         let window = [&[0, INITIAL_WINDOW_SIZE][..], &window.to_be_bytes()].concat();
         stream.write_all(&[PREFACE, &frame(SETTINGS, 0, 0, &window)].concat()).await?;
+        stream.flush().await?;
         Ok(Self { stream, authorization: target.authorization(), next: 1 })
     }
 

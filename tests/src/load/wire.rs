@@ -105,6 +105,7 @@ impl Http1 {
     pub async fn get(&mut self, path: &str) -> Result<u16, Error> {
         let head = self.head("GET", path, "");
         self.stream.write_all(head.as_bytes()).await?;
+        self.stream.flush().await?;
         Ok(self.answer().await?.0)
     }
 
@@ -120,7 +121,9 @@ impl Http1 {
         // The server may answer, and close, before it has read all.
         let sent = async {
             self.stream.write_all(head.as_bytes()).await?;
-            self.stream.write_all(body).await
+            self.stream.write_all(body).await?;
+            // What TLS has taken is not on its way for that: a task whose turn was over leaves it there.
+            self.stream.flush().await
         };
         let sent = sent.await;
         let answer = self.answer().await;
