@@ -39,6 +39,22 @@ async fn a_damaged_tree_is_set_aside_and_rebuilt() {
     assert!(noticed >= 2, "damage was noticed {noticed} times");
 }
 
+/// sled's threads hold its lock for as long as a slow disk takes to sync a file that they made shorter.
+#[tokio::test]
+async fn a_tree_that_is_still_locked_is_waited_for() {
+    let dir = checkpointed().await;
+    let file = std::fs::File::open(dir.path().join("sled/db")).unwrap();
+    let lock = nix::fcntl::Flock::lock(file, nix::fcntl::FlockArg::LockExclusiveNonblock).unwrap();
+    let unlocks = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(1500));
+        drop(lock);
+    });
+    let store = open(dir.path()).unwrap();
+    assert!(unlocks.is_finished(), "it was opened too early");
+    assert_eq!(store.report().incidents.len(), 0, "{:?}", store.report().incidents);
+    intact(&store, 110).await;
+}
+
 /// A tree that is whole, but of an earlier time.
 #[tokio::test]
 async fn a_tree_that_fell_back_is_noticed() {

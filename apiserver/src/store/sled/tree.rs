@@ -17,13 +17,14 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// sled keeps its pages' history in blob files beyond a certain size; values of 4 KiB never get there.
 const PIECE: usize = 4096;
 const CACHE_BYTES: u64 = 8 << 20;
-/// sled's own lock can outlive a closed tree for the moment its background threads take to end.
-const LOCK_TRIES: u32 = 50;
+/// sled's own lock outlives a closed tree until its threads have synced a file that they made shorter: seconds on a disk
+/// that others keep busy. Nobody else can hold it, because this store's lock is held first.
+const LOCK_PATIENCE: Duration = Duration::from_secs(60);
 const LOCK_PAUSE: Duration = Duration::from_millis(20);
 /// Of the pieces written at a time when a tree is built anew, to bound what sled holds in memory.
 const PART_BYTES: usize = 4 << 20;
@@ -159,13 +160,12 @@ fn open(dir: &Path) -> Result<::sled::Db, TreeError> {
         .cache_capacity(CACHE_BYTES)
         .mode(::sled::Mode::LowSpace)
         .flush_every_ms(None);
-    let mut tries = 0;
+    let begun = Instant::now();
     let db = loop {
         match config.open() {
             Err(::sled::Error::Io(error))
-                if tries < LOCK_TRIES && error.to_string().contains("acquire lock") =>
+                if begun.elapsed() < LOCK_PATIENCE && error.to_string().contains("acquire lock") =>
             {
-                tries += 1;
                 std::thread::sleep(LOCK_PAUSE);
             }
             other => break other?,
