@@ -92,7 +92,10 @@ async fn kill_9() {
         durable.sort();
         let store = SledStore::open(dir.path(), busy()).unwrap();
         let incidents = store.report().incidents;
-        assert!(incidents.iter().all(|incident| incident.kind == IncidentKind::TailCut), "{incidents:?}");
+        assert!(
+            incidents.iter().all(|incident| costs_nothing(incident.kind)),
+            "round {round}: {incidents:?}"
+        );
         assert!(store.revision() >= acknowledged.newest, "round {round}: revisions went back");
         for (key, count) in &acknowledged.counts {
             let held = value(&*store, key).await.map(|value| count_in(&value));
@@ -111,6 +114,12 @@ async fn kill_9() {
         }
         drop(store);
     }
+}
+
+/// What is said of a write that was not finished, and of a checkpoint that is made anew because sled was not done with it.
+/// The journal and the snapshot are never damaged by a kill.
+fn costs_nothing(kind: IncidentKind) -> bool {
+    matches!(kind, IncidentKind::TailCut | IncidentKind::CheckpointDamaged)
 }
 
 fn run_and_kill(dir: &Path, acknowledged: &mut Acknowledged) {
