@@ -159,6 +159,13 @@ mod tests {
     }
 
     #[test]
+    fn an_empty_list_in_place_of_any_value_stays_one() {
+        let object = json!({ "metadata": { "name": "a" }, "data": [], "revision": 1 });
+        let stored = to_storage_bytes(&object, "apps/v1", "ControllerRevision");
+        assert!(String::from_utf8(stored).unwrap().ends_with(r#""data":[],"revision":1}"#));
+    }
+
+    #[test]
     fn built_in_kinds_have_the_order_of_their_structs() {
         let object = json!({ "status": { "phase": "Running" }, "apiVersion": "v1", "kind": "Pod",
             "spec": { "restartPolicy": "Never", "containers": [{ "resources": {}, "image": "i", "name": "c" }], "volumes": [] },

@@ -102,7 +102,7 @@ impl<'a> Member<'a> {
 
 fn is_empty(value: &Value, kind: Kind) -> bool {
     match value {
-        Value::Array(list) => list.is_empty(),
+        Value::Array(list) => kind == Kind::List && list.is_empty(),
         Value::Object(map) => kind == Kind::Map && map.is_empty(),
         _ => false,
     }

@@ -7,9 +7,11 @@
 #[path = "mutated/make.rs"]
 mod make;
 
+use crate::access;
 use crate::support::*;
 use coracle_api::{decode, protobuf, schema, yaml};
 use make::{Document, Maker};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -40,9 +42,11 @@ async fn documents_with_mistakes_are_refused_or_can_be_lived_with() {
     let mut api = Fixture::new().await;
     let (mut wrong, mut taken) = (Vec::new(), 0);
     for seed in first..first + documents {
-        if seed.is_multiple_of(500) {
-            // What was taken may stay behind with a finalizer.
-            api = Fixture::new().await;
+        // What was taken may stay behind with a finalizer.
+        match seed % 500 {
+            0 => api = Fixture::new().await,
+            250 => api = admitting().await,
+            _ => {}
         }
         let document = maker.document(seed);
         let lived = tokio::time::timeout(LONGEST, live(&api, &document)).await;
@@ -62,6 +66,14 @@ async fn documents_with_mistakes_are_refused_or_can_be_lived_with() {
     );
 }
 
+/// With all that admission does by default, and the objects that every cluster begins with.
+async fn admitting() -> Fixture {
+    let (api, _, _) = access::cluster().await;
+    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}});
+    api.post("/api/v1/namespaces/default/serviceaccounts", &account).await.expect(201);
+    api
+}
+
 /// Whether the document was taken. The error says which answer is wrong.
 async fn live(api: &Fixture, document: &Document) -> Result<bool, String> {
     let answer = api.ask("POST", &document.collection, document.content_type, document.body.clone()).await;
@@ -74,7 +86,9 @@ async fn live(api: &Fixture, document: &Document) -> Result<bool, String> {
     }
     let made = answer.json();
     let name = made["metadata"]["name"].as_str().unwrap_or_default();
-    let one = Stored { api, document, uri: format!("{}/{name}", document.collection), name: name.to_owned() };
+    let escaped = utf8_percent_encode(name, NON_ALPHANUMERIC).to_string();
+    let uri = format!("{}/{escaped}", document.collection);
+    let one = Stored { api, document, uri, name: name.to_owned(), escaped };
     if api.get(&one.uri).await.status == 404 && made["metadata"]["namespace"].is_string() {
         return Err("created, and not there".to_owned());
     }
@@ -92,6 +106,8 @@ struct Stored<'a> {
     document: &'a Document,
     uri: String,
     name: String,
+    /// The name as an address has it.
+    escaped: String,
 }
 
 impl Stored<'_> {
@@ -122,7 +138,7 @@ impl Stored<'_> {
     }
 
     async fn watched(&self) -> Result<(), String> {
-        let query = format!("watch=1&fieldSelector=metadata.name%3D{}", self.name);
+        let query = format!("watch=1&fieldSelector=metadata.name%3D{}", self.escaped);
         let mut events = self.api.watch(&format!("{}?{query}", self.document.collection)).await;
         let event = events.next().await.ok_or("no event")?;
         same("watched and read", &event["object"], &self.json().await?)

@@ -46,6 +46,15 @@ fn same(left: &Value, right: &Value) -> bool {
     }
 }
 
+#[test]
+fn only_an_object_itself_can_be_told_to_forget_its_owners() {
+    let none = json!({ "name": "a", "managedFields": [] });
+    let pod = json!({ "metadata": none, "spec": { "containers": [] } });
+    let job = settled("batch", "v1", "Job", json!({ "metadata": none, "spec": { "template": pod } }));
+    assert_eq!(job["metadata"]["managedFields"], json!([]));
+    assert_eq!(job["spec"]["template"]["metadata"], json!({ "name": "a" }));
+}
+
 /// What upstream's types write of an empty value, kind by kind, as one line of JSON each.
 const EMPTY: &str = include_str!("empty.txt");
 

@@ -4,6 +4,7 @@
 #[path = "../../../../tests/tests/conformance/samples.rs"]
 mod samples;
 
+use coracle_api::protobuf;
 use coracle_api::schema::{self, Kind, TypeRef};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -16,12 +17,13 @@ const TOO_LARGE: &str = "@1e400@";
 pub struct Document {
     pub collection: String,
     pub content_type: &'static str,
-    pub body: String,
+    pub body: Vec<u8>,
 }
 
 impl Document {
     pub fn shown(&self) -> String {
-        format!("{} {}: {:.2000}", self.collection, self.content_type, self.body)
+        let body = String::from_utf8_lossy(&self.body);
+        format!("{} {}: {body:.2000}", self.collection, self.content_type)
     }
 }
 
@@ -68,6 +70,12 @@ impl Maker {
         for _ in 0..dice.random_range(1..=2) {
             self.spoil(&mut object, sample, &mut dice);
         }
+        let collection = collection(sample);
+        if dice.random_ratio(1, 4)
+            && let Some(body) = message(&object, &mut dice)
+        {
+            return Document { collection, content_type: "application/vnd.kubernetes.protobuf", body };
+        }
         let mut body = object.to_string().replace(&format!("\"{TOO_LARGE}\""), "1e400");
         if dice.random_ratio(1, 20) {
             body = twice(&body, &mut dice);
@@ -77,7 +85,7 @@ impl Maker {
             0 => ("application/yaml", format!("# YAML\n{body}")),
             _ => ("application/json", body),
         };
-        Document { collection: collection(sample), content_type, body }
+        Document { collection, content_type, body: body.into_bytes() }
     }
 
     fn any(&self, dice: &mut SmallRng) -> (&'static Sample, &Value) {
@@ -272,6 +280,26 @@ fn typed(ty: TypeRef<'_>, depth: usize, dice: &mut SmallRng) -> Value {
             fields.into_iter().map(|f| (f.name().to_owned(), typed(f.ty(), depth - 1, dice))).collect()
         }
     }
+}
+
+/// As protobuf, if it can be said in it; every other time with bytes that fell out, came twice or changed on the way.
+fn message(object: &Value, dice: &mut SmallRng) -> Option<Vec<u8>> {
+    let mut body = protobuf::encode(object).ok()?;
+    if dice.random() {
+        return Some(body);
+    }
+    for _ in 0..dice.random_range(1..=3) {
+        let at = dice.random_range(0..body.len());
+        match dice.random_range(0..3) {
+            0 => body[at] ^= 1 << dice.random_range(0..8),
+            1 => drop(body.drain(at..(at + dice.random_range(1..8)).min(body.len()))),
+            _ => body.insert(at, body[at]),
+        }
+        if body.is_empty() {
+            return None;
+        }
+    }
+    Some(body)
 }
 
 /// One key stands there twice.
