@@ -21,6 +21,13 @@ pub struct Times {
     pub retry: Duration,
 }
 
+impl Times {
+    /// How long an answer may take, as client-go's: so that there is time for another attempt.
+    fn answer(&self) -> Duration {
+        self.renew / 2
+    }
+}
+
 impl Default for Times {
     /// client-go's defaults for controllers.
     fn default() -> Self {
@@ -92,7 +99,7 @@ impl Candidate {
     pub async fn lead(self, stop: CancellationToken) -> Option<Leadership> {
         let mut observed = None;
         loop {
-            match tokio::time::timeout(self.times.renew, self.try_acquire(&mut observed)).await {
+            match tokio::time::timeout(self.times.answer(), self.try_acquire(&mut observed)).await {
                 Ok(Ok(Attempt::Ours)) => break,
                 Ok(Ok(_)) => {}
                 Ok(Err(error)) => {
@@ -122,7 +129,8 @@ impl Candidate {
         loop {
             tokio::time::sleep(self.times.retry).await;
             let until = renewed + self.times.renew;
-            let failed = match tokio::time::timeout_at(until, self.try_acquire(&mut observed)).await {
+            let patience = until.min(Instant::now() + self.times.answer());
+            let failed = match tokio::time::timeout_at(patience, self.try_acquire(&mut observed)).await {
                 Ok(Ok(Attempt::Ours)) => {
                     renewed = Instant::now();
                     continue;
@@ -219,3 +227,6 @@ fn released(spec: &LeaseSpec) -> LeaseSpec {
         ..LeaseSpec::default()
     }
 }
+
+#[cfg(test)]
+mod tests;

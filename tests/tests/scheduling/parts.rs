@@ -198,11 +198,9 @@ fn a_server_that_is_away_is_waited_for() {
 /// Without any part the API is whole: upstream's own components find what they need.
 #[test]
 fn a_server_without_parts_is_a_control_plane_for_others() {
-    for disabled in [
-        "scheduler",
-        "controllers",
-        "scheduler,controllers,kubelet,proxy,network,dns,storage,load-balancers",
-    ] {
+    for disabled in
+        ["scheduler", "controllers", "scheduler,controllers,kubelet,proxy,network,dns,storage,load-balancers"]
+    {
         // Neither kubelet nor proxy may touch this machine.
         let all = format!("kubelet,proxy,dns,{disabled}");
         let cluster = Cluster::start_bare(&["--disable", &all]);
