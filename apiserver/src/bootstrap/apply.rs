@@ -84,7 +84,7 @@ async fn remove(registry: &Registry, user: &UserInfo, gone: Planned) -> Result<(
     let options = DeleteOptions { resource_version: version, ..DeleteOptions::default() };
     let deleted = async { scope(registry, user, &gone)?.delete(&options).await.map(drop) };
     match deleted.await {
-        Err(error) if matches!(&*error.reason, "Conflict" | "NotFound") => Ok(()),
+        Err(error) if matches!(error.reason, "Conflict" | "NotFound") => Ok(()),
         outcome => outcome.map_err(|source| failed(&gone, source)),
     }
 }

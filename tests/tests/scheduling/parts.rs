@@ -231,3 +231,60 @@ fn the_default_class_goes_with_storage_and_comes_back() {
     cluster.restart_with(&[]);
     cluster.says("kubectl get storageclass -o name", "storageclass.storage.k8s.io/local-path");
 }
+
+/// A kubelet's request for the certificate of its port, as the node `name`.
+fn ask_for_serving_certificate(cluster: &Cluster, name: &str) {
+    let file = kubeconfig(cluster, &format!("kubelet --node {name}"));
+    cluster.ok(&format!(
+        "openssl req -new -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout {name}.key \
+         -subj /O=system:nodes/CN=system:node:{name} -addext subjectAltName=DNS:{name} | base64 -w0 > {name}.req"
+    ));
+    let request = cluster.ok(&format!("cat {name}.req"));
+    let manifest = format!(
+        "apiVersion: v1\nkind: Node\nmetadata: {{name: {name}}}\n---\n\
+         apiVersion: certificates.k8s.io/v1\nkind: CertificateSigningRequest\nmetadata: {{name: {name}}}\n\
+         spec: {{request: {request}, signerName: kubernetes.io/kubelet-serving, usages: [digital signature, server auth]}}\n"
+    );
+    let asked = cluster.run_with(&format!("kubectl --kubeconfig {file} create -f -"), &manifest);
+    assert_eq!(asked.code, 0, "{asked}");
+}
+
+/// Certificates and tokens are signed by the files that upstream's flags name; but never for the API server's machine.
+#[test]
+fn controllers_sign_with_the_files_that_they_are_given() {
+    let cluster = Cluster::start_bare(&["--node-name", "box", "--disable", "kubelet,proxy,dns,controllers"]);
+    let pki = cluster.data_dir().join("pki").display().to_string();
+    let manager = kubeconfig(&cluster, "controller-manager");
+    let _controllers = cluster.start(
+        &format!(
+            "coracle controllers --kubeconfig {manager} --secure-port 0 --service-account-private-key-file {pki}/sa.key \
+             --cluster-signing-cert-file {pki}/ca.crt --cluster-signing-key-file {pki}/ca.key \
+             --cluster-signing-kubelet-serving-cert-file {pki}/kubelet-serving-ca.crt \
+             --cluster-signing-kubelet-serving-key-file {pki}/kubelet-serving-ca.key"
+        ),
+        "controllers.log",
+    );
+    // The one that is refused comes first: when the other has its certificate, this one has been looked at.
+    ask_for_serving_certificate(&cluster, "box");
+    ask_for_serving_certificate(&cluster, "n1");
+    cluster.apply(
+        "apiVersion: v1\nkind: Secret\nmetadata: {name: t, annotations: {kubernetes.io/service-account.name: default}}\n\
+         type: kubernetes.io/service-account-token\n",
+    );
+    let certificate = "kubectl get csr n1 -o jsonpath='{.status.certificate}' | base64 -d > n1.crt";
+    cluster.until_that(&format!("{certificate}; wc -c < n1.crt"), |size| size.trim() != "0");
+    cluster.says(&format!("openssl verify -CAfile {pki}/kubelet-serving-ca.crt n1.crt"), "n1.crt: OK");
+    let token = "kubectl get secret t -o jsonpath='{.data.token}' | base64 -d";
+    cluster.until_that(token, |token| token.starts_with("eyJ"));
+    let server = format!(
+        "--server https://127.0.0.1:{} --insecure-skip-tls-verify --kubeconfig /dev/null",
+        cluster.port()
+    );
+    cluster.says(
+        &format!(
+            "kubectl {server} --token \"$({token})\" auth whoami -o jsonpath='{{.status.userInfo.username}}'"
+        ),
+        "system:serviceaccount:default:default",
+    );
+    cluster.says("kubectl get csr box -o jsonpath='{.status}'", "{}");
+}
