@@ -380,10 +380,6 @@ async fn a_kubelet_of_another_authority_is_refused_until_that_is_named() {
         {
             assert_eq!(text.contains(words), code == 500, "{words}: {text}");
         }
-        let exec = format!("{PODS}/web/exec?command=ls&stdout=1");
-        let answer = world.fixture.ask("POST", &exec, "", Body::empty()).await;
-        let text = String::from_utf8_lossy(&answer.body).into_owned();
-        assert_eq!(text.contains("serverTLSBootstrap: true"), code == 500, "exec: {text}");
     }
 }
 
