@@ -35,7 +35,7 @@ async fn main() -> Result<(), Failure> {
         authenticator: Some(authenticator),
         authorizer: Gate::new(Chain::new(cache.clone(), server::rbac_generation(cache.clone()))),
         admission: Arc::new(admission::Chain::new(cache.clone(), &admission::Config::default())?),
-        kubelets: Some(KubeletClient::new(pki.client_config_for_kubelet()?, stop.clone())),
+        kubelets: Some(KubeletClient::new(pki.client_config_for_kubelet(&[])?, stop.clone())),
         health: Health::default(),
         clock: Arc::new(jiff::Timestamp::now),
         stop: stop.clone(),

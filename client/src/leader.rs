@@ -5,6 +5,7 @@ use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::Api;
 use kube::api::{ObjectMeta, PostParams};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -18,6 +19,13 @@ pub struct Times {
     pub renew: Duration,
     /// Between two attempts.
     pub retry: Duration,
+}
+
+impl Times {
+    /// How long an answer may take, as client-go's: so that there is time for another attempt.
+    fn answer(&self) -> Duration {
+        self.renew / 2
+    }
 }
 
 impl Default for Times {
@@ -39,43 +47,108 @@ pub struct Candidate {
     pub times: Times,
 }
 
+/// Why a leader is none any more.
+#[derive(Debug, thiserror::Error)]
+pub enum Lost {
+    #[error("lease {lease} is held by {holder} now")]
+    Taken { lease: String, holder: String },
+    #[error("lease {lease} could not be renewed for {}s", .after.as_secs())]
+    NotRenewed { lease: String, after: Duration, source: RenewError },
+}
+
+/// Why an attempt to renew did not succeed.
+#[derive(Debug, thiserror::Error)]
+pub enum RenewError {
+    #[error("the API refused")]
+    Refused(#[from] kube::Error),
+    #[error("the API did not answer in time")]
+    Silent,
+    #[error("somebody else writes it, too")]
+    Conflict,
+}
+
+/// That a candidate leads.
+pub struct Leadership {
+    /// Cancelled when leadership is lost, or when the candidate was told to end; whoever leads must then stop acting.
+    pub ended: CancellationToken,
+    lost: Arc<OnceLock<Lost>>,
+}
+
+impl Leadership {
+    /// Why it was lost; `None` while it lasts, and where the candidate was told to end.
+    pub fn lost(&self) -> Option<&Lost> {
+        self.lost.get()
+    }
+}
+
 struct Observed {
     spec: LeaseSpec,
     at: Instant,
 }
 
+/// What one attempt came to.
+enum Attempt {
+    Ours,
+    Anothers(String),
+    /// Somebody wrote the Lease meanwhile.
+    Conflict,
+}
+
 impl Candidate {
-    /// Waits until the Lease is ours. The token that is returned is cancelled when leadership is lost or `stop` is
-    /// cancelled; whoever leads must then stop acting.
-    pub async fn lead(self, stop: CancellationToken) -> Option<CancellationToken> {
+    /// Waits until the Lease is ours; `None` when `stop` is cancelled before.
+    pub async fn lead(self, stop: CancellationToken) -> Option<Leadership> {
         let mut observed = None;
         loop {
-            match self.try_acquire(&mut observed).await {
-                Ok(true) => break,
-                Ok(false) => {}
-                Err(error) => tracing::warn!(lease = %self.lease, %error, "leader election failed"),
+            match tokio::time::timeout(self.times.answer(), self.try_acquire(&mut observed)).await {
+                Ok(Ok(Attempt::Ours)) => break,
+                Ok(Ok(_)) => {}
+                Ok(Err(error)) => {
+                    tracing::warn!(lease = %self.lease, error = &error as &dyn std::error::Error, "leader election failed, trying again");
+                }
+                Err(_) => {
+                    tracing::warn!(lease = %self.lease, "leader election: the API does not answer, trying again");
+                }
             }
             stop.run_until_cancelled(tokio::time::sleep(self.times.retry)).await?;
         }
-        let leading = stop.child_token();
-        let guard = leading.clone();
-        tokio::spawn(async move { self.renew(guard, observed).await });
-        Some(leading)
+        let leadership = Leadership { ended: stop.child_token(), lost: Arc::default() };
+        let (ended, lost) = (leadership.ended.clone(), leadership.lost.clone());
+        tokio::spawn(async move {
+            let Some(why) = ended.run_until_cancelled(self.renew(observed)).await else { return };
+            // Nobody else sets it.
+            let _ = lost.set(why);
+            ended.cancel();
+        });
+        Some(leadership)
     }
 
-    async fn renew(self, leading: CancellationToken, mut observed: Option<Observed>) {
+    /// Returns when the Lease is lost: somebody else has it, or an answer did not come in time, however long the API
+    /// would have taken.
+    async fn renew(self, mut observed: Option<Observed>) -> Lost {
         let mut renewed = Instant::now();
-        while leading.run_until_cancelled(tokio::time::sleep(self.times.retry)).await.is_some() {
-            match self.try_acquire(&mut observed).await {
-                Ok(true) => renewed = Instant::now(),
-                Ok(false) => break,
-                Err(error) => tracing::warn!(lease = %self.lease, %error, "lease not renewed"),
+        loop {
+            tokio::time::sleep(self.times.retry).await;
+            let until = renewed + self.times.renew;
+            let patience = until.min(Instant::now() + self.times.answer());
+            let failed = match tokio::time::timeout_at(patience, self.try_acquire(&mut observed)).await {
+                Ok(Ok(Attempt::Ours)) => {
+                    renewed = Instant::now();
+                    continue;
+                }
+                Ok(Ok(Attempt::Anothers(holder))) => return Lost::Taken { lease: self.name(), holder },
+                Ok(Ok(Attempt::Conflict)) => RenewError::Conflict,
+                Ok(Err(error)) => error.into(),
+                Err(_) => RenewError::Silent,
+            };
+            if Instant::now() + self.times.retry >= until {
+                return Lost::NotRenewed { lease: self.name(), after: self.times.renew, source: failed };
             }
-            if renewed.elapsed() > self.times.renew {
-                break;
-            }
+            tracing::warn!(lease = %self.lease, error = &failed as &dyn std::error::Error, "lease not renewed, trying again");
         }
-        leading.cancel();
+    }
+
+    fn name(&self) -> String {
+        format!("{}/{}", self.namespace, self.lease)
     }
 
     /// Gives the Lease up, so that the next leader need not wait until it has run out. For who led and was told to end,
@@ -100,14 +173,14 @@ impl Candidate {
     }
 
     /// One attempt to take or keep the Lease.
-    async fn try_acquire(&self, observed: &mut Option<Observed>) -> Result<bool, kube::Error> {
+    async fn try_acquire(&self, observed: &mut Option<Observed>) -> Result<Attempt, kube::Error> {
         let api: Api<Lease> = Api::namespaced(self.client.clone(), &self.namespace);
         let Some(mut lease) = api.get_opt(&self.lease).await? else {
             let metadata = ObjectMeta { name: Some(self.lease.clone()), ..ObjectMeta::default() };
             let lease = Lease { metadata, spec: Some(self.spec(None)) };
             return match api.create(&PostParams::default(), &lease).await {
-                Ok(_) => Ok(true),
-                Err(kube::Error::Api(status)) if status.code == 409 => Ok(false),
+                Ok(_) => Ok(Attempt::Ours),
+                Err(kube::Error::Api(status)) if status.code == 409 => Ok(Attempt::Conflict),
                 Err(error) => Err(error),
             };
         };
@@ -118,12 +191,12 @@ impl Candidate {
         let fresh = observed.as_ref().is_some_and(|o| o.at.elapsed() < self.times.lease);
         let holder = spec.holder_identity.as_deref().unwrap_or_default();
         if !holder.is_empty() && holder != self.identity && fresh {
-            return Ok(false);
+            return Ok(Attempt::Anothers(holder.to_owned()));
         }
         lease.spec = Some(self.spec(Some(&spec)));
         match api.replace(&self.lease, &PostParams::default(), &lease).await {
-            Ok(_) => Ok(true),
-            Err(kube::Error::Api(status)) if status.code == 409 => Ok(false),
+            Ok(_) => Ok(Attempt::Ours),
+            Err(kube::Error::Api(status)) if status.code == 409 => Ok(Attempt::Conflict),
             Err(error) => Err(error),
         }
     }
@@ -154,3 +227,6 @@ fn released(spec: &LeaseSpec) -> LeaseSpec {
         ..LeaseSpec::default()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,6 +6,7 @@ use crate::edge::EdgeArgs;
 use crate::encryption::EncryptionArgs;
 use crate::eviction::EvictionArgs;
 use crate::kubelet::KubeletArgs;
+use crate::parts::args::{ControllersArgs, KubeconfigArgs, KubeletPartArgs, ProxyArgs};
 use crate::time::Time;
 use clap::{Args, Parser, Subcommand};
 use std::net::IpAddr;
@@ -40,6 +41,14 @@ pub enum Command {
     Reset(ResetArgs),
     /// Run a scheduler as its own process, beside or instead of the server's own
     Scheduler(SchedulerArgs),
+    /// Run the controllers as their own process, instead of the server's own
+    Controllers(Box<ControllersArgs>),
+    /// Run a node's kubelet as its own process
+    Kubelet(Box<KubeletPartArgs>),
+    /// Run a node's proxy as its own process
+    Proxy(ProxyArgs),
+    /// Make a kubeconfig for a scheduler, a controller manager, a kubelet or a proxy, on the server's machine
+    Kubeconfig(KubeconfigArgs),
     /// Say why a pod is where it is, or nowhere
     Why(WhyArgs),
     /// Show and change the keys of --secrets-encryption, on the server's machine

@@ -31,7 +31,9 @@ pub enum Component {
     Proxy,
     Dns,
     Scheduler,
+    /// Those of upstream's controller manager: the binder of claims and the protections of what is in use are among them.
     Controllers,
+    /// The built-in provisioner and its storage class, which is the default one.
     Storage,
     /// The pod network's range and the routes to other nodes, where `scripts/up` or an agent made the network.
     Network,

@@ -3,10 +3,13 @@
 use crate::config::first_of;
 use crate::time::Time;
 use clap::Args;
+use coracle_api::error::chain;
 use coracle_apiserver::admission::configuration::{self, Configuration};
 use coracle_apiserver::flowcontrol;
+use coracle_apiserver::pki::authorities;
 use coracle_apiserver::server::EdgeOptions;
 use coracle_apiserver::traces;
+use rustls::pki_types::CertificateDer;
 use serde::Deserialize;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -112,6 +115,10 @@ pub struct EdgeArgs {
     /// Traces requests for OpenTelemetry: a file with an apiserver.config.k8s.io/v1 TracingConfiguration
     #[arg(long, value_name = "FILE")]
     pub tracing_config_file: Option<PathBuf>,
+    /// Further authorities of kubelets' serving certificates, beside the cluster's own: a PEM file, for kubelets that have
+    /// their certificate from elsewhere
+    #[arg(long, value_name = "FILE")]
+    pub kubelet_certificate_authority: Option<PathBuf>,
     /// Settings of admission plugins: a file with an apiserver.config.k8s.io/v1 AdmissionConfiguration
     #[arg(long, value_name = "FILE")]
     pub admission_control_config_file: Option<PathBuf>,
@@ -132,7 +139,8 @@ impl EdgeArgs {
             audit_webhook_batch_max_wait, audit_webhook_batch_throttle_enable,
             audit_webhook_batch_throttle_qps, audit_webhook_batch_throttle_burst,
             audit_webhook_truncate_enabled, audit_webhook_truncate_max_batch_size,
-            audit_webhook_truncate_max_event_size, tracing_config_file, admission_control_config_file
+            audit_webhook_truncate_max_event_size, tracing_config_file, admission_control_config_file,
+            kubelet_certificate_authority
         )
     }
 
@@ -143,6 +151,13 @@ impl EdgeArgs {
             .map_or_else(|| Ok(Configuration::default()), configuration::load)
     }
 
+    /// Whom kubelets' ports are believed by beside the cluster's own authority.
+    pub fn kubelet_authorities(&self) -> Result<Vec<CertificateDer<'static>>, String> {
+        let named = self.kubelet_certificate_authority.as_deref();
+        let found = named.map(|path| authorities(path).map_err(|error| chain(&error)));
+        found.unwrap_or_else(|| Ok(Vec::new()))
+    }
+
     fn traces(&self) -> Result<Option<traces::Config>, String> {
         self.tracing_config_file.as_deref().map(traces::Config::load).transpose()
     }
@@ -150,6 +165,9 @@ impl EdgeArgs {
     pub fn check(&self, mistakes: &mut Vec<String>) {
         if let Err(mistake) = self.admission() {
             mistakes.push(format!("admission-control-config-file: {mistake}"));
+        }
+        if let Err(mistake) = self.kubelet_authorities() {
+            mistakes.push(format!("kubelet-certificate-authority: {mistake}"));
         }
         self.check_audit(mistakes);
         if let Err(mistake) = self.traces() {

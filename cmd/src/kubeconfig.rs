@@ -2,8 +2,11 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use coracle_api::error::chain;
+use coracle_apiserver::pki::pem_of;
 use kube::config::{Cluster, KubeConfigOptions, Kubeconfig};
 use std::path::Path;
+use std::time::Duration;
 
 /// Where a kubeconfig file leads to, and as whom. The error names the file.
 pub async fn config(path: &Path) -> Result<kube::Config, String> {
@@ -12,12 +15,32 @@ pub async fn config(path: &Path) -> Result<kube::Config, String> {
     kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.map_err(|e| failed(&e))
 }
 
+/// A server that is there answers a connection in milliseconds; a packet that is lost is sent again after seconds.
+const CONNECT: Duration = Duration::from_secs(10);
+/// A connection on which nothing has come for so long is dead. Watches carry a bookmark every minute.
+const SILENCE: Duration = Duration::from_secs(100);
+
+/// With the patience of whoever watches.
+pub fn patient(mut config: kube::Config) -> kube::Config {
+    config.connect_timeout = Some(CONNECT);
+    config.read_timeout = Some(SILENCE);
+    config.reset_reader_on_write = true;
+    config
+}
+
 /// A client by a kubeconfig file.
 pub async fn client(path: &Path) -> Result<kube::Client, String> {
-    let mut config = config(path).await?;
-    // Watches last longer than any answer should take.
-    config.read_timeout = None;
-    kube::Client::try_from(config).map_err(|e| e.to_string())
+    let config = patient(config(path).await?);
+    kube::Client::try_from(config).map_err(|e| format!("{}: {}", path.display(), chain(&e)))
+}
+
+/// The authorities (PEM) that a server is believed by; empty where the machine's own count.
+pub fn authorities(config: &kube::Config) -> Result<String, String> {
+    if let Some(path) = &config.root_cert_file {
+        return std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()));
+    }
+    let blocks = config.root_cert.iter().flatten().map(|der| pem_of(der));
+    Ok(blocks.collect())
 }
 
 /// The only cluster in the kubeconfig of `cluster-info`.

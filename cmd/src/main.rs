@@ -10,6 +10,7 @@ mod authorization;
 mod cert;
 mod check;
 mod ci;
+mod cluster;
 mod config;
 mod db;
 mod edge;
@@ -21,11 +22,11 @@ mod kubeconfig;
 mod kubelet;
 mod log;
 mod node;
+mod parts;
 mod posts;
 mod private;
 mod privileges;
 mod reset;
-mod scheduler;
 mod server;
 mod status;
 mod supervise;
@@ -36,6 +37,7 @@ mod why;
 
 use args::{Cli, Command};
 use clap::Parser;
+use rustix::thread::CapabilitySet;
 use std::process::ExitCode;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 
@@ -86,16 +88,28 @@ fn main() -> ExitCode {
         Command::Status(args) => in_runtime("error,kube_client=off", status::command(args)),
         Command::Db(args) => in_runtime("error", db::command(args)),
         Command::Reset(args) => in_runtime("warn", reset::command(args)),
-        Command::Scheduler(args) => match with_only(rustix::thread::CapabilitySet::empty()) {
-            Ok(()) => in_runtime(DEFAULT_LOG, scheduler::command(args)),
-            Err(why) => server::fail(&why),
-        },
+        Command::Scheduler(args) => part(CapabilitySet::empty(), None, parts::scheduler::command(args)),
+        Command::Controllers(args) => {
+            part(CapabilitySet::empty(), args.v, parts::controllers::command(*args))
+        }
+        Command::Kubelet(args) => part(privileges::of_node(), args.v, parts::kubelet::command(*args)),
+        Command::Proxy(args) => part(privileges::of_node(), args.v, parts::proxy::command(args)),
+        Command::Kubeconfig(args) => in_runtime("error,kube_client=off", cert::kubeconfig(args)),
         Command::Why(args) => in_runtime("error", why::command(args)),
         Command::Secrets(args) => encryption::command(&args),
     }
 }
 
-fn with_only(kept: rustix::thread::CapabilitySet) -> Result<(), String> {
+/// A part of the cluster as its own process.
+fn part(kept: CapabilitySet, v: Option<u8>, command: impl Future<Output = ExitCode>) -> ExitCode {
+    match with_only(kept) {
+        // Whatever fails is told by whoever asked.
+        Ok(()) => in_runtime(&format!("{},kube_client=off", levels(v)), command),
+        Err(why) => server::fail(&why),
+    }
+}
+
+fn with_only(kept: CapabilitySet) -> Result<(), String> {
     privileges::keep_only(kept).map_err(|e| e.to_string())
 }
 

@@ -47,8 +47,21 @@ impl Cluster {
         Self::start_below(&std::env::temp_dir(), arguments, environment)
     }
 
+    /// Likewise, and waits for the API alone: nobody may be there who makes what pods need.
+    pub fn start_bare(arguments: &[&str]) -> Self {
+        let mut cluster = Self::spawn_below(&std::env::temp_dir(), arguments, &[]);
+        cluster.wait_until_ready();
+        cluster
+    }
+
     /// Likewise, with everything it writes in this directory.
     pub fn start_below(parent: &Path, arguments: &[&str], environment: &[(&str, &str)]) -> Self {
+        let mut cluster = Self::spawn_below(parent, arguments, environment);
+        cluster.wait_until_usable();
+        cluster
+    }
+
+    fn spawn_below(parent: &Path, arguments: &[&str], environment: &[(&str, &str)]) -> Self {
         let dir = tempfile::tempdir_in(parent).expect("temporary directory");
         let home = dir.path().join("home");
         std::fs::create_dir(&home).expect("home");
@@ -58,9 +71,7 @@ impl Cluster {
         let environment = environment.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
         let environment: Vec<_> = environment.collect();
         let server = spawn(dir.path(), port, &arguments, &environment);
-        let mut cluster = Self { shell, server, port, arguments, environment, dir };
-        cluster.wait_until_usable();
-        cluster
+        Self { shell, server, port, arguments, environment, dir }
     }
 
     /// kill -9, and the server again on the same data.
@@ -78,7 +89,7 @@ impl Cluster {
         cluster
     }
 
-    fn wait_until_usable(&mut self) {
+    fn wait_until_ready(&mut self) {
         wait_for("readiness of the server", START_LIMIT, || {
             if let Some(status) = self.server.try_wait().expect("the server's state") {
                 panic!("the server ended with {status}:\n{}", self.log_tail());
@@ -86,6 +97,10 @@ impl Cluster {
             let answer = self.http(&Caller::Nobody, "GET", "/readyz", "");
             if answer.code == 200 { Ok(()) } else { Err(format!("/readyz: {answer:?}\n{}", self.log_tail())) }
         });
+    }
+
+    fn wait_until_usable(&mut self) {
+        self.wait_until_ready();
         self.until("kubectl get serviceaccount default -o name", "serviceaccount/default");
         if let Some(wanted) = self.simulated_nodes() {
             // They come after readiness, and who waits for all of none is told an error.

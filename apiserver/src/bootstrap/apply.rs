@@ -1,9 +1,9 @@
 //! Writing the plan through the registry, so that defaults, validation and allocation hold for it too.
 
 use super::cluster::{self, SERVICE_CIDRS};
-use super::plan::plan_of;
+use super::plan::{forsaken, plan_of};
 use super::{BootstrapConfig, Planned, addresses, plan};
-use crate::registry::{Part, Registry, Scope, WriteOptions};
+use crate::registry::{DeleteOptions, Part, Registry, Scope, WriteOptions};
 use coracle_api::{ApiError, UserInfo, catalogue};
 use futures::future::join_all;
 use parking_lot::Mutex;
@@ -32,6 +32,9 @@ pub async fn apply(registry: &Registry, config: &BootstrapConfig) -> Result<usiz
     for stage in [first, rest] {
         written += write_all(registry, &user, &stage).await?;
     }
+    if let Some(class) = forsaken(config, &*registry.cache) {
+        remove(registry, &user, class).await?;
+    }
     let mut last = plan_of(vec![cluster::service_cidr(config)], &*registry.cache);
     last.extend(addresses::missing(&*registry.cache));
     write_all(registry, &user, &last).await?;
@@ -59,20 +62,35 @@ fn failed(planned: &Planned, source: ApiError) -> BootstrapError {
     }
 }
 
-async fn write(registry: &Registry, user: &UserInfo, planned: &Planned) -> Result<(), ApiError> {
-    let resource = catalogue::by_storage_key(planned.resource)
-        .ok_or_else(|| ApiError::internal(format!("{} is not served", planned.resource)))?;
-    let scope = Scope {
+fn scope<'a>(registry: &'a Registry, user: &'a UserInfo, of: &'a Planned) -> Result<Scope<'a>, ApiError> {
+    let resource = catalogue::by_storage_key(of.resource)
+        .ok_or_else(|| ApiError::internal(format!("{} is not served", of.resource)))?;
+    Ok(Scope {
         registry,
         resource,
         strategy: crate::strategy::for_resource(&resource.group, &resource.plural).into(),
-        namespace: text(planned, "namespace"),
-        name: if planned.replaces.is_some() { text(planned, "name") } else { "" },
+        namespace: text(of, "namespace"),
+        name: if of.replaces.is_some() { text(of, "name") } else { "" },
         subresource: "",
         user,
         now: (registry.clock)(),
         warnings: Mutex::default(),
-    };
+    })
+}
+
+/// Deletes what nobody has changed since it was read.
+async fn remove(registry: &Registry, user: &UserInfo, gone: Planned) -> Result<(), BootstrapError> {
+    let version = gone.object["metadata"]["resourceVersion"].as_str().map(str::to_owned);
+    let options = DeleteOptions { resource_version: version, ..DeleteOptions::default() };
+    let deleted = async { scope(registry, user, &gone)?.delete(&options).await.map(drop) };
+    match deleted.await {
+        Err(error) if matches!(error.reason, "Conflict" | "NotFound") => Ok(()),
+        outcome => outcome.map_err(|source| failed(&gone, source)),
+    }
+}
+
+async fn write(registry: &Registry, user: &UserInfo, planned: &Planned) -> Result<(), ApiError> {
+    let scope = scope(registry, user, planned)?;
     let options = WriteOptions { field_manager: "coracle".to_owned(), ..WriteOptions::default() };
     if planned.replaces.is_none() {
         return match scope.create(planned.object.clone(), &options).await {

@@ -59,7 +59,8 @@ fn priority_classes() -> [Wanted; 2] {
     ]
 }
 
-fn storage_class() -> Wanted {
+/// The default class as it is made.
+pub(super) fn storage_class() -> Wanted {
     wanted(
         "storageclasses.storage.k8s.io",
         json!({

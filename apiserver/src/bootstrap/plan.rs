@@ -1,7 +1,7 @@
 //! What must be written, decided from what is there.
 
 use super::rbac::AUTOUPDATE;
-use super::{BootstrapConfig, Keep, Wanted, wanted};
+use super::{BootstrapConfig, Keep, Wanted, cluster, wanted};
 use crate::authz::rules::{Rule, joined, missing};
 use crate::strategy::Reader;
 use coracle_api::Object;
@@ -37,6 +37,21 @@ pub(super) fn plan_of(wanted: Vec<Wanted>, read: &dyn Reader) -> Vec<Planned> {
         }
     }
     writes
+}
+
+/// The default storage class of a provisioner that does not run: claims would wait for it for ever. One that somebody has
+/// changed is theirs.
+pub(super) fn forsaken(config: &BootstrapConfig, read: &dyn Reader) -> Option<Planned> {
+    let Wanted { resource, object: made, .. } = cluster::storage_class();
+    let present = read.get(resource, "", cluster::LOCAL_PATH_CLASS).filter(|_| !config.local_path)?;
+    let metadata = |object: &Object| {
+        let metadata = &object["metadata"];
+        [metadata["annotations"].clone(), metadata["labels"].clone(), metadata["finalizers"].clone()]
+    };
+    let fields = made.as_object().into_iter().flatten().filter(|(field, _)| *field != "metadata");
+    let as_made = fields.into_iter().all(|(field, value)| present[field] == *value);
+    let untouched = as_made && metadata(&present) == metadata(&made);
+    untouched.then(|| Planned { resource, object: (*present).clone(), replaces: Some(present) })
 }
 
 /// The object as it should be, if it is not.

@@ -317,6 +317,22 @@ fn tracking_of_tokens_has_a_beginning() {
     assert!(only(&world).object["data"]["since"].as_str().unwrap().starts_with("20"));
 }
 
+/// Claims would wait for ever for a provisioner that does not run.
+#[test]
+fn the_default_class_goes_with_its_provisioner() {
+    let world = started();
+    let forsaken = |config| super::plan::forsaken(&config, world.as_ref());
+    let without = || BootstrapConfig { local_path: false, ..config() };
+    assert!(forsaken(config()).is_none());
+    assert_eq!(forsaken(without()).expect("it is as it was made").object["metadata"]["name"], "local-path");
+    change(&world, "storageclasses.storage.k8s.io", "", "local-path", |class| {
+        class["metadata"]["annotations"] = json!({});
+    });
+    assert!(forsaken(without()).is_none(), "somebody's own");
+    world.remove("storageclasses.storage.k8s.io", "", "local-path");
+    assert!(forsaken(without()).is_none());
+}
+
 #[test]
 fn users_changes_stay_but_the_servers_address_follows() {
     let world = started();

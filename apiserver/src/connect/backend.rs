@@ -10,7 +10,7 @@ use http::{HeaderValue, Request, Response, header};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
-use rustls::ClientConfig;
+use rustls::{CertificateError, ClientConfig};
 use rustls_pki_types::ServerName;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -64,7 +64,7 @@ impl KubeletClient {
     /// its key. Else why not.
     pub(super) async fn meet(&self, node: &str, ip: IpAddr, port: u16) -> Result<(), String> {
         let name = ServerName::try_from(node.to_owned()).map_err(|error| error.to_string())?;
-        let tls = Some(Tls { config: self.tls.clone(), name });
+        let tls = Some(Tls { config: self.tls.clone(), name, verified: true });
         let backend = Backend { host: ip.to_string(), port, tls, reach: self.guard.kubelet(node) };
         match tokio::time::timeout(DIAL_LIMIT, backend.dial()).await {
             Ok(met) => met.map(drop).map_err(|error| error.to_string()),
@@ -116,7 +116,8 @@ impl KubeletClient {
         if host.parse().is_ok_and(|ip| !reach.allows(ip)) {
             return Err(not_allowed());
         }
-        Ok(Backend { host: host.to_owned(), port, tls: Some(Tls { config: self.tls.clone(), name }), reach })
+        let tls = Some(Tls { config: self.tls.clone(), name, verified: true });
+        Ok(Backend { host: host.to_owned(), port, tls, reach })
     }
 }
 
@@ -150,6 +151,8 @@ pub(super) struct Tls {
     pub config: Arc<ClientConfig>,
     /// What its certificate must be for.
     pub name: ServerName<'static>,
+    /// Whether it is a kubelet's, whose certificate counts.
+    pub verified: bool,
 }
 
 /// The step that failed on the way to a backend.
@@ -163,10 +166,27 @@ pub enum BackendError {
     Timeout { address: String },
     #[error("tls to {address}: {source}")]
     Tls { address: String, source: io::Error },
+    /// The two settings are upstream's: of the kubelet's configuration, and of the API server.
+    #[error(
+        "tls to {address}: {source}: the kubelet's serving certificate is of no authority that the API server trusts; \
+         serverTLSBootstrap: true in the kubelet's configuration has one made by the cluster, \
+         --kubelet-certificate-authority names another authority to the server"
+    )]
+    UntrustedKubelet { address: String, source: io::Error },
     #[error("http to {address}: {source}")]
     Http { address: String, source: hyper::Error },
     #[error("invalid upgrade response: status code {0}")]
     NoUpgrade(u16),
+}
+
+/// Whether nobody who is trusted vouches for the other side's certificate, whatever it says.
+fn is_untrusted(error: &io::Error) -> bool {
+    let tls = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    let Some(rustls::Error::InvalidCertificate(why)) = tls else { return false };
+    matches!(
+        why,
+        CertificateError::UnknownIssuer | CertificateError::BadSignature | CertificateError::Other(_)
+    )
 }
 
 /// In the words that Go's programs have for it, which people search for.
@@ -223,8 +243,14 @@ impl Backend {
         }
         let stream = TcpStream::connect(allowed.as_slice()).await.map_err(failed)?;
         stream.set_nodelay(true).map_err(failed)?;
-        let Some(Tls { config, name }) = &self.tls else { return Ok(Box::new(stream)) };
-        let failed = |source| BackendError::Tls { address: address.clone(), source };
+        let Some(Tls { config, name, verified }) = &self.tls else { return Ok(Box::new(stream)) };
+        let failed = |source| {
+            let address = address.clone();
+            if *verified && is_untrusted(&source) {
+                return BackendError::UntrustedKubelet { address, source };
+            }
+            BackendError::Tls { address, source }
+        };
         let stream =
             TlsConnector::from(config.clone()).connect(name.clone(), stream).await.map_err(failed)?;
         Ok(Box::new(stream))

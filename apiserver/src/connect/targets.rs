@@ -56,7 +56,8 @@ impl<'a> Name<'a> {
             return Err(not_allowed());
         }
         let ip = ip.to_canonical();
-        let tls = self.https.then(|| Tls { config: kubelets.any_tls.clone(), name: ip.into() });
+        let tls =
+            self.https.then(|| Tls { config: kubelets.any_tls.clone(), name: ip.into(), verified: false });
         Ok(Backend { host: ip.to_string(), port, tls, reach })
     }
 
@@ -173,6 +174,10 @@ fn node(name: &Name<'_>, reader: &dyn Reader, kubelets: &KubeletClient) -> Resul
         return Err(not_allowed());
     }
     // Whoever listens there, nobody vouches for it.
-    let tls = kubelet.tls.filter(|_| name.https).map(|tls| Tls { config: kubelets.any_tls.clone(), ..tls });
+    let tls = kubelet.tls.filter(|_| name.https).map(|tls| Tls {
+        config: kubelets.any_tls.clone(),
+        verified: false,
+        ..tls
+    });
     Ok(Backend { host: kubelet.host, port, tls, reach })
 }

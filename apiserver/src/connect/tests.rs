@@ -388,8 +388,13 @@ async fn a_node_is_met_where_its_own_kubelet_answers() {
     assert_eq!(kubelets.meet("n1", here, own).await, Ok(()));
     let told = kubelets.meet("n1", here, other).await.unwrap_err();
     assert!(told.contains("certificate not valid for name"), "{told}");
+    assert!(!told.contains("--kubelet-certificate-authority"), "another authority would not help: {told}");
     let told = kubelets.meet("n1", here, listening(&stranger, "n1").await).await.unwrap_err();
     assert!(told.contains("invalid peer certificate"), "{told}");
+    assert!(
+        told.contains("serverTLSBootstrap: true") && told.contains("--kubelet-certificate-authority"),
+        "{told}"
+    );
     // Loopback is this process' own node's alone.
     let told = kubelets.meet("n2", here, other).await.unwrap_err();
     assert!(told.ends_with("address not allowed"), "{told}");

@@ -194,7 +194,7 @@ impl Authority {
         Self::load(there(&cert_name)?, &there(&key_name)?, &dir.join(&cert_name), &dir.join(&key_name))
     }
 
-    fn load(cert: String, key: &str, cert_path: &Path, key_path: &Path) -> Result<Self, PkiError> {
+    pub fn load(cert: String, key: &str, cert_path: &Path, key_path: &Path) -> Result<Self, PkiError> {
         let malformed = |path: &Path, why: String| PkiError::Malformed { path: path.to_owned(), why };
         let key = KeyPair::from_pem(key).map_err(|e| malformed(key_path, e.to_string()))?;
         let der = CertificateDer::from_pem_slice(cert.as_bytes())

@@ -25,9 +25,11 @@ pub use certs::{ADMIN, ADMINS, KUBELET_CLIENT, Leaf, SignedClient};
 pub use files::{read as read_private, write_private};
 pub use host::{addresses, host_name};
 pub use pair::key_pair_mistake;
-pub use request::{CertificateRequest, RequestError, Signer, USAGES, check_certificates};
+pub use request::{
+    CertificateRequest, RequestError, Signer, SigningAuthority, USAGES, check_certificates, pem_of,
+};
 pub use signer::ServiceAccountKey;
-pub use tls::{ClientVerifier, joined_kubelet_tls};
+pub use tls::{ClientVerifier, authorities, joined_kubelet_tls};
 
 use certs::{Authority, Issued, Spec};
 use jiff::Timestamp;

@@ -2,11 +2,12 @@
 //! (<https://kubernetes.io/docs/reference/access-authn-authz/certificate-signing-requests/>).
 
 use super::certs::Authority;
-use super::{Pki, der};
+use super::{Pki, PkiError, der};
 use coracle_api::certificate::{Holder, HolderError, Name};
 use jiff::{SignedDuration, Timestamp};
 use rcgen::SigningKey;
 use std::net::IpAddr;
+use std::path::Path;
 use std::time::Duration;
 use x509_parser::certification_request::X509CertificationRequest;
 use x509_parser::extensions::ParsedExtension;
@@ -123,18 +124,53 @@ impl Pki {
         usages: &[&str],
         life: Duration,
     ) -> Result<String, RequestError> {
-        let request = CertificateRequest::from_pem(pem)?;
-        request.check_signature()?;
         let authority = match signer {
             Signer::Cluster => &self.ca,
             Signer::KubeletServing => &self.kubelet_ca,
         };
-        let certificate = signed(authority, &request, usages, life, (self.clock())())?;
-        Ok(pem_of(&certificate))
+        checked_and_signed(authority, pem, usages, life, (self.clock())())
     }
 }
 
-fn pem_of(der: &[u8]) -> String {
+/// An authority that signs requests where the rest of its cluster's [`Pki`] is not: in a process of its own.
+pub struct SigningAuthority(Authority);
+
+impl SigningAuthority {
+    /// From a certificate and its key: PEM, of which the key is PKCS#8.
+    pub fn open(certificate: &Path, key: &Path) -> Result<Self, PkiError> {
+        let read = |path: &Path| {
+            let failed = |source| PkiError::Read { path: path.to_owned(), source };
+            std::fs::read_to_string(path).map_err(failed)
+        };
+        Authority::load(read(certificate)?, &read(key)?, certificate, key).map(Self)
+    }
+
+    /// As [`Pki::sign_request`], at `now`.
+    pub fn sign_request(
+        &self,
+        pem: &[u8],
+        usages: &[&str],
+        life: Duration,
+        now: Timestamp,
+    ) -> Result<String, RequestError> {
+        checked_and_signed(&self.0, pem, usages, life, now)
+    }
+}
+
+fn checked_and_signed(
+    authority: &Authority,
+    pem: &[u8],
+    usages: &[&str],
+    life: Duration,
+    now: Timestamp,
+) -> Result<String, RequestError> {
+    let request = CertificateRequest::from_pem(pem)?;
+    request.check_signature()?;
+    Ok(pem_of(&signed(authority, &request, usages, life, now)?))
+}
+
+/// A certificate as a PEM block.
+pub fn pem_of(der: &[u8]) -> String {
     use base64::Engine as _;
     let text = base64::engine::general_purpose::STANDARD.encode(der);
     let mut pem = "-----BEGIN CERTIFICATE-----\n".to_owned();

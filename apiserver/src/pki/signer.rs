@@ -32,14 +32,28 @@ impl ServiceAccountKey {
                 pair
             }
         };
-        if pair.algorithm() != &rcgen::PKCS_ECDSA_P256_SHA256 {
-            return Err(PkiError::Malformed { path, why: "not an EC P-256 key".to_owned() });
-        }
+        let own = Self::of(&pair, &path)?;
         let public = pair.public_key_pem();
         if files::read(dir, "sa.pub")?.as_deref() != Some(public.as_str()) {
             new.push(NewFile { name: "sa.pub".to_owned(), contents: public });
         }
-        Ok(Self::from_pair(&pair))
+        Ok(own)
+    }
+
+    /// From a private key's file (PKCS#8 PEM), for whoever signs beside the server.
+    pub fn open(path: &Path) -> Result<Self, PkiError> {
+        let read = std::fs::read_to_string(path);
+        let pem = read.map_err(|source| PkiError::Read { path: path.to_owned(), source })?;
+        let malformed = |e: rcgen::Error| PkiError::Malformed { path: path.to_owned(), why: e.to_string() };
+        Self::of(&KeyPair::from_pem(&pem).map_err(malformed)?, path)
+    }
+
+    fn of(pair: &KeyPair, path: &Path) -> Result<Self, PkiError> {
+        if pair.algorithm() != &rcgen::PKCS_ECDSA_P256_SHA256 {
+            let why = "not an EC P-256 key".to_owned();
+            return Err(PkiError::Malformed { path: path.to_owned(), why });
+        }
+        Ok(Self::from_pair(pair))
     }
 
     fn from_pair(pair: &KeyPair) -> Self {

@@ -310,7 +310,7 @@ async fn a_handshake_in_both_directions() {
     let pki = World::at(Timestamp::now().as_second()).start().unwrap();
     let (client, server) = tokio::io::duplex(16 * 1024);
     let acceptor = tokio_rustls::TlsAcceptor::from(pki.kubelet_server_tls().unwrap());
-    let connector = tokio_rustls::TlsConnector::from(pki.client_config_for_kubelet().unwrap());
+    let connector = tokio_rustls::TlsConnector::from(pki.client_config_for_kubelet(&[]).unwrap());
     let name = rustls::pki_types::ServerName::try_from("n1").unwrap();
     let (accepted, connected) = tokio::join!(acceptor.accept(server), connector.connect(name, client));
     connected.unwrap();

@@ -12,6 +12,7 @@ use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{
     ClientConfig, DigitallySignedStruct, DistinguishedName, RootCertStore, ServerConfig, SignatureScheme,
 };
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -39,9 +40,11 @@ impl Pki {
     }
 
     /// Of kubelets' ports alone.
-    fn kubelet_roots(&self) -> Result<Arc<RootCertStore>, PkiError> {
+    fn kubelet_roots(&self, further: &[CertificateDer<'static>]) -> Result<Arc<RootCertStore>, PkiError> {
         let mut roots = RootCertStore::empty();
-        roots.add(self.kubelet_ca.der.clone()).map_err(tls_error)?;
+        for authority in std::iter::once(&self.kubelet_ca.der).chain(further) {
+            roots.add(authority.clone()).map_err(tls_error)?;
+        }
         Ok(Arc::new(roots))
     }
 
@@ -66,13 +69,17 @@ impl Pki {
         serving(&known, Arc::new(Current { pki: self.clone(), leaf }))
     }
 
-    /// For calls to kubelets: presents `apiserver-kubelet-client`, trusts the authority of kubelets' ports alone. Without
-    /// ALPN, because exec, attach and port-forward upgrade HTTP/1.1 connections.
-    pub fn client_config_for_kubelet(self: &Arc<Self>) -> Result<Arc<ClientConfig>, PkiError> {
+    /// For calls to kubelets: presents `apiserver-kubelet-client`, trusts the authority of kubelets' ports and, for
+    /// kubelets that have theirs from elsewhere, `further` ones. Without ALPN, because exec, attach and port-forward
+    /// upgrade HTTP/1.1 connections.
+    pub fn client_config_for_kubelet(
+        self: &Arc<Self>,
+        further: &[CertificateDer<'static>],
+    ) -> Result<Arc<ClientConfig>, PkiError> {
         let config = ClientConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()
             .map_err(tls_error)?
-            .with_root_certificates(self.kubelet_roots()?)
+            .with_root_certificates(self.kubelet_roots(further)?)
             .with_client_cert_resolver(Arc::new(Current { pki: self.clone(), leaf: Leaf::KubeletClient }));
         Ok(Arc::new(config))
     }
@@ -90,6 +97,22 @@ fn serving(
         .with_cert_resolver(certificate);
     config.alpn_protocols = ALPN.iter().map(|p| p.to_vec()).collect();
     Ok(Arc::new(config))
+}
+
+/// The authorities in a PEM file, at least one, of which each can be trusted.
+///
+/// # Errors
+/// The file cannot be read, or holds something else.
+pub fn authorities(path: &Path) -> Result<Vec<CertificateDer<'static>>, PkiError> {
+    let malformed = |why: String| PkiError::Malformed { path: path.to_owned(), why };
+    let pem = std::fs::read(path).map_err(|source| PkiError::Read { path: path.to_owned(), source })?;
+    let found = CertificateDer::pem_slice_iter(&pem).collect::<Result<Vec<_>, _>>();
+    let found = found.map_err(|e| malformed(e.to_string()))?;
+    let mut roots = RootCertStore::empty();
+    for authority in &found {
+        roots.add(authority.clone()).map_err(|e| malformed(e.to_string()))?;
+    }
+    if found.is_empty() { Err(malformed("there is no certificate in it".to_owned())) } else { Ok(found) }
 }
 
 /// For the kubelet's port of a machine that has no authority of its own: its certificate and key (PEM), and the judge of

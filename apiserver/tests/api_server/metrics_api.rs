@@ -75,8 +75,9 @@ impl World {
         let pki = Pki::ensure(dir.path(), options).unwrap();
         let asked = Arc::<AtomicI64>::default();
         let port = kubelet(&pki, asked.clone()).await;
-        let client = KubeletClient::new(pki.client_config_for_kubelet().unwrap(), CancellationToken::new())
-            .guarded(Guard { own_node: "real".to_owned(), ..Guard::default() });
+        let client =
+            KubeletClient::new(pki.client_config_for_kubelet(&[]).unwrap(), CancellationToken::new())
+                .guarded(Guard { own_node: "real".to_owned(), ..Guard::default() });
         let fixture = Fixture::with_kubelets(EdgeOptions::default(), Some(client)).await;
         let world = Self { fixture, asked, _dir: dir };
         world.objects(port).await;

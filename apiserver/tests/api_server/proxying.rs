@@ -4,12 +4,13 @@ use crate::support::*;
 use crate::toy;
 use axum::body::Body;
 use coracle_apiserver::connect::KubeletClient;
-use coracle_apiserver::pki::{Pki, PkiOptions};
+use coracle_apiserver::pki::{Pki, PkiOptions, authorities};
 use coracle_apiserver::server::EdgeOptions;
 use http::{Method, Request, Response};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
+use rustls::pki_types::CertificateDer;
 use serde_json::{Value, json};
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -33,10 +34,16 @@ impl World {
     /// A pod `web` whose address is this machine's, where a small server listens in clear text and with TLS, and a
     /// Service `web` in front of it.
     async fn new() -> Self {
+        Self::trusting(&[]).await
+    }
+
+    /// Where these authorities vouch for kubelets, too.
+    async fn trusting(further: &[CertificateDer<'static>]) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let options = PkiOptions { node_name: "n1".to_owned(), ..PkiOptions::default() };
         let pki = Pki::ensure(dir.path(), options).unwrap();
-        let kubelets = KubeletClient::new(pki.client_config_for_kubelet().unwrap(), CancellationToken::new());
+        let to_kubelets = pki.client_config_for_kubelet(further).unwrap();
+        let kubelets = KubeletClient::new(to_kubelets, CancellationToken::new());
         let fixture = Fixture::with_kubelets(EdgeOptions::default(), Some(kubelets)).await;
         let port = serve(None).await;
         let tls_port = serve(Some(pki.kubelet_server_tls().unwrap().into())).await;
@@ -349,4 +356,44 @@ async fn a_kubelet_is_known_by_its_certificate_for_the_nodes_name() {
         assert!(message.contains("invalid peer certificate") && message.contains(why), "{node}: {message}");
     }
     assert_eq!(world.ask("GET", &format!("{PODS_PROXY}/web/proxy/x")).await["uri"], "/x", "others go on");
+}
+
+/// A kubelet of another cluster's authority: what is read from it is refused with what helps, until that authority is named.
+#[tokio::test]
+async fn a_kubelet_of_another_authority_is_refused_until_that_is_named() {
+    let elsewhere = tempfile::tempdir().unwrap();
+    let options = PkiOptions { node_name: "n2".to_owned(), ..PkiOptions::default() };
+    let foreign = Pki::ensure(elsewhere.path(), options).unwrap();
+    let kubelet = serve(Some(foreign.kubelet_server_tls().unwrap().into())).await;
+    let further = authorities(&elsewhere.path().join("kubelet-serving-ca.crt")).unwrap();
+    let log = format!("{PODS}/web/log");
+    for (known, code) in [(Vec::new(), 500), (further, 200)] {
+        let world = World::trusting(&known).await;
+        world.node("n2", kubelet).await;
+        let binding = json!({ "metadata": { "name": "web" }, "target": { "kind": "Node", "name": "n2" } });
+        world.fixture.post(&format!("{PODS}/web/binding"), &binding).await.expect(201);
+        let answer = world.fixture.ask("GET", &log, "", Body::empty()).await;
+        let text = String::from_utf8_lossy(&answer.body).into_owned();
+        assert_eq!(answer.status, code, "{text}");
+        for words in
+            ["invalid peer certificate", "serverTLSBootstrap: true", "--kubelet-certificate-authority"]
+        {
+            assert_eq!(text.contains(words), code == 500, "{words}: {text}");
+        }
+    }
+}
+
+#[test]
+fn authorities_are_certificates() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("ca.crt");
+    let why = |text: &str| {
+        std::fs::write(&file, text).unwrap();
+        authorities(&file).unwrap_err().to_string()
+    };
+    assert!(why("").ends_with("there is no certificate in it"), "{}", why(""));
+    assert!(
+        why("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n").contains("ca.crt is not what")
+    );
+    assert!(authorities(&dir.path().join("none")).is_err());
 }

@@ -1,140 +1,19 @@
 //! Who this machine is: the cluster's CA and the machine's certificates, kept in `<data-dir>/pki` (0600) and renewed when
 //! four fifths of their life are over.
 
-use super::request::{self, Wanted};
+use super::certificates::{Certificate, Keeper, Role, load, store};
+use super::request;
 use super::settings::Agent;
 use super::{discovery, transport};
-use coracle_api::certificate::{Holder, Name};
+use axum::http::Uri;
 use coracle_api::error::chain;
-use coracle_apiserver::pki::{read_private, write_private};
+use coracle_apiserver::pki::read_private;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
-use std::collections::BTreeSet;
-use std::net::IpAddr;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
-use x509_parser::prelude::{FromDer, X509Certificate};
 
 const CA: &str = "ca.crt";
-/// Between attempts at a certificate.
-const RETRY: Duration = Duration::from_secs(5);
-/// The longest sleep before the clock is looked at again: it may have been set.
-const LOOK: Duration = Duration::from_secs(3600);
-
-/// The certificates of a joined machine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// The kubelet towards the API.
-    Kubelet,
-    /// The proxy and the pod network towards the API.
-    Proxy,
-    /// The kubelet's own port.
-    Serving,
-}
-
-impl Role {
-    const ALL: [Self; 3] = [Self::Kubelet, Self::Proxy, Self::Serving];
-
-    fn file(self) -> &'static str {
-        match self {
-            Self::Kubelet => "kubelet-client.pem",
-            Self::Proxy => "kube-proxy.pem",
-            Self::Serving => "kubelet-serving.pem",
-        }
-    }
-
-    fn wanted(self, node: &str, address: IpAddr) -> Wanted {
-        let of_node = Wanted {
-            signer: "kubernetes.io/kube-apiserver-client-kubelet",
-            common_name: format!("system:node:{node}"),
-            organization: Some("system:nodes"),
-            hosts: Vec::new(),
-            purpose: "client auth",
-        };
-        match self {
-            Self::Kubelet => of_node,
-            Self::Proxy => Wanted {
-                signer: "kubernetes.io/kube-apiserver-client",
-                common_name: "system:kube-proxy".to_owned(),
-                organization: None,
-                ..of_node
-            },
-            Self::Serving => Wanted {
-                signer: "kubernetes.io/kubelet-serving",
-                hosts: vec![node.to_owned(), address.to_string()],
-                purpose: "server auth",
-                ..of_node
-            },
-        }
-    }
-}
-
-/// A certificate with its key, PEM both.
-#[derive(Clone)]
-pub struct Certificate {
-    pub chain_pem: String,
-    pub key_pem: String,
-    common_name: String,
-    hosts: BTreeSet<String>,
-    /// The authority's subject, DER.
-    issuer: Vec<u8>,
-    from: Timestamp,
-    until: Timestamp,
-}
-
-impl Certificate {
-    /// The file's text: the chain, then the key.
-    fn parse(text: &str) -> Result<Self, String> {
-        let key = text.find("-----BEGIN PRIVATE KEY-----").ok_or("there is no private key in it")?;
-        let (chain_pem, key_pem) = text.split_at(key);
-        let der = CertificateDer::from_pem_slice(chain_pem.as_bytes()).map_err(|e| e.to_string())?;
-        let (_, parsed) = X509Certificate::from_der(&der).map_err(|e| e.to_string())?;
-        let at = |time: x509_parser::time::ASN1Time| {
-            Timestamp::from_second(time.timestamp()).map_err(|e| e.to_string())
-        };
-        let holder = Holder::of_parsed(&parsed).map_err(|e| e.to_string())?;
-        Ok(Self {
-            common_name: holder.common_name().unwrap_or_default().to_owned(),
-            hosts: holder.names.iter().filter_map(host).collect(),
-            issuer: parsed.issuer().as_raw().to_vec(),
-            from: at(parsed.validity().not_before)?,
-            until: at(parsed.validity().not_after)?,
-            chain_pem: chain_pem.to_owned(),
-            key_pem: key_pem.to_owned(),
-        })
-    }
-
-    fn is_for(&self, wanted: &Wanted, now: Timestamp) -> bool {
-        self.common_name == wanted.common_name
-            && wanted.hosts.iter().all(|host| self.hosts.contains(host))
-            && self.until > now
-    }
-
-    /// Whether the authority of this name signed it.
-    fn is_by(&self, authority_pem: &str) -> bool {
-        let der = CertificateDer::from_pem_slice(authority_pem.as_bytes());
-        let parsed = der.as_ref().ok().and_then(|der| X509Certificate::from_der(der).ok());
-        parsed.is_some_and(|(_, authority)| authority.subject().as_raw() == self.issuer)
-    }
-
-    /// When four fifths of its life are over; upstream's kubelet chooses between seven and nine tenths.
-    fn due(&self) -> Timestamp {
-        let life = self.until.duration_since(self.from);
-        self.from.checked_add(life * 4 / 5).unwrap_or(self.until)
-    }
-}
-
-fn host(name: &Name) -> Option<String> {
-    match name {
-        Name::Dns(name) => Some(name.clone()),
-        Name::Ip(ip) => Some(ip.to_string()),
-        _ => None,
-    }
-}
 
 pub struct Identity {
     agent: Agent,
@@ -222,8 +101,7 @@ impl Identity {
 
     /// A client that acts as the kubelet.
     pub fn kubelet(&self) -> Result<kube::Client, String> {
-        let own = load(&self.dir, Role::Kubelet)?.ok_or("the kubelet's certificate is gone")?;
-        transport::by_certificate(&self.agent.server, &self.ca_pem, &own)
+        kubelet(&self.dir, &self.agent.server, &self.ca_pem)
     }
 
     /// A client that acts as the proxy.
@@ -234,87 +112,33 @@ impl Identity {
     /// The stored certificate; a new one where there is none for this name and address, or it is over. Waits for the
     /// server as long as it takes.
     pub async fn certificate(&self, role: Role) -> Result<Certificate, String> {
-        let wanted = role.wanted(self.node_name(), self.agent.node_ip);
-        if let Some(own) = load(&self.dir, role)?.filter(|own| own.is_for(&wanted, Timestamp::now())) {
-            return Ok(if self.is_outdated(role, &own) {
-                self.renew(role).await.unwrap_or(own)
-            } else {
-                own
-            });
-        }
-        loop {
-            match self.renew(role).await {
-                Ok(own) => return Ok(own),
-                Err(why) => tracing::warn!(certificate = role.file(), why, "no certificate, trying again"),
-            }
-            tokio::time::sleep(RETRY).await;
-        }
-    }
-
-    /// Whether it is of before kubelets' ports had an authority of their own: the API server does not believe it any more.
-    fn is_outdated(&self, role: Role, own: &Certificate) -> bool {
-        role == Role::Serving && own.is_by(&self.ca_pem)
-    }
-
-    async fn renew(&self, role: Role) -> Result<Certificate, String> {
-        let wanted = role.wanted(self.node_name(), self.agent.node_ip);
-        let (certificate, key) = request::issue(&self.kubelet()?, &wanted).await?;
-        let text = certificate + &key;
-        let own = Certificate::parse(&text)?;
-        store(&self.dir, role.file(), text)?;
-        tracing::info!(certificate = role.file(), until = %own.until, "certificate issued");
-        Ok(own)
+        self.keeper().certificate(role).await
     }
 
     /// Returns when a certificate has been renewed, so that everybody takes the new one. The kubelet's own comes first:
     /// the others are asked for with it.
     pub async fn renewed(&self) {
-        let mut first = true;
-        loop {
-            let mut changed = false;
-            for role in Role::ALL {
-                let Some(own) = load(&self.dir, role).ok().flatten() else { continue };
-                // At the start that has been tried; a server of an earlier version signs as it did before.
-                let outdated = !first && self.is_outdated(role, &own);
-                if !outdated && own.due() > Timestamp::now() {
-                    continue;
-                }
-                match self.renew(role).await {
-                    Ok(new) => changed |= !outdated || !self.is_outdated(role, &new),
-                    Err(why) => tracing::warn!(
-                        certificate = role.file(),
-                        why,
-                        "certificate not renewed, trying again"
-                    ),
-                }
-            }
-            if changed {
-                return;
-            }
-            tokio::time::sleep(self.pause(Timestamp::now())).await;
-            first = false;
+        self.keeper().renewed().await;
+    }
+
+    fn keeper(&self) -> Keeper {
+        let (dir, server, ca_pem) = (self.dir.clone(), self.agent.server.clone(), self.ca_pem.clone());
+        let kubelet = move || kubelet(&dir, &server, &ca_pem);
+        Keeper {
+            dir: self.dir.clone(),
+            node_name: self.agent.node_name.clone(),
+            node_ip: self.agent.node_ip,
+            roles: &Role::ALL,
+            outdated_by: Some(self.ca_pem.clone()),
+            kubelet: Box::new(kubelet),
         }
     }
-
-    /// Until the first is due, but at least a minute, so that a renewal that fails is not hammered.
-    fn pause(&self, now: Timestamp) -> Duration {
-        let all = Role::ALL.into_iter().filter_map(|role| load(&self.dir, role).ok().flatten());
-        let left = all.filter_map(|own| Duration::try_from(own.due().duration_since(now)).ok()).min();
-        left.unwrap_or(LOOK).clamp(Duration::from_secs(60), LOOK)
-    }
 }
 
-fn load(dir: &Path, role: Role) -> Result<Option<Certificate>, String> {
-    let text = read_private(dir, role.file()).map_err(|e| chain(&e))?;
-    let broken = |why| format!("{}: {why}", dir.join(role.file()).display());
-    text.map(|text| Certificate::parse(&text).map_err(broken)).transpose()
-}
-
-/// In a folder that its owner alone can read.
-fn store(dir: &Path, file: &str, text: String) -> Result<(), String> {
-    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
-    made.map_err(|e| format!("{}: {e}", dir.display()))?;
-    write_private(&dir.join(file), text).map_err(|e| chain(&e))
+/// With the certificate of now.
+fn kubelet(dir: &Path, server: &Uri, ca_pem: &str) -> Result<kube::Client, String> {
+    let own = load(dir, Role::Kubelet)?.ok_or("the kubelet's certificate is gone")?;
+    transport::by_certificate(server, ca_pem, &own)
 }
 
 /// A second machine of one name would take over the first one's pods. As kubeadm: a node that is not Ready may be replaced.
@@ -329,55 +153,4 @@ async fn not_there(client: &kube::Client, agent: &Agent) -> Result<(), String> {
         ));
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn certificate(from: i64, until: i64, hosts: &[&str]) -> Certificate {
-        let at = |second| Timestamp::from_second(second).expect("a time");
-        let hosts = hosts.iter().map(|h| (*h).to_owned()).collect();
-        let common_name = "system:node:n2".to_owned();
-        let (chain_pem, key_pem) = (String::new(), String::new());
-        let issuer = Vec::new();
-        Certificate { chain_pem, key_pem, common_name, hosts, issuer, from: at(from), until: at(until) }
-    }
-
-    #[test]
-    fn a_certificate_is_for_a_name_an_address_and_a_time() {
-        let address = "192.0.2.2".parse().expect("an address");
-        let wanted = Role::Serving.wanted("n2", address);
-        let now = Timestamp::from_second(500).expect("a time");
-        assert!(certificate(0, 1000, &["n2", "192.0.2.2"]).is_for(&wanted, now));
-        assert!(!certificate(0, 1000, &["n2", "192.0.2.9"]).is_for(&wanted, now), "the address has changed");
-        assert!(!certificate(0, 500, &["n2", "192.0.2.2"]).is_for(&wanted, now), "it is over");
-        assert!(
-            !certificate(0, 1000, &["n3", "192.0.2.2"]).is_for(&Role::Serving.wanted("n3", address), now)
-        );
-        assert_eq!(certificate(0, 1000, &[]).due().as_second(), 800);
-    }
-
-    #[test]
-    fn what_is_stored_is_read_again() {
-        let dir = tempfile::tempdir().expect("temporary directory");
-        let made = rcgen::generate_simple_self_signed(vec!["n2".to_owned(), "192.0.2.2".to_owned()]);
-        let made = made.expect("a certificate");
-        store(dir.path(), Role::Serving.file(), made.cert.pem() + &made.signing_key.serialize_pem())
-            .expect("stored");
-        let own = load(dir.path(), Role::Serving).expect("readable").expect("there");
-        assert_eq!(own.hosts, BTreeSet::from(["n2".to_owned(), "192.0.2.2".to_owned()]));
-        assert!(own.key_pem.starts_with("-----BEGIN PRIVATE KEY-----") && !own.chain_pem.contains("PRIVATE"));
-        assert!(own.is_by(&made.cert.pem()), "it is its own authority");
-        let other = rcgen::CertificateParams::default();
-        let other = other.self_signed(&rcgen::KeyPair::generate().expect("a key")).expect("a certificate");
-        assert!(own.is_by(&other.pem()), "of the same name");
-        let mut named = rcgen::CertificateParams::default();
-        named.distinguished_name.push(rcgen::DnType::CommonName, "another");
-        let named = named.self_signed(&rcgen::KeyPair::generate().expect("a key")).expect("a certificate");
-        assert!(!own.is_by(&named.pem()) && !own.is_by(""));
-        assert!(load(dir.path(), Role::Proxy).expect("readable").is_none());
-        store(dir.path(), Role::Proxy.file(), "nonsense".to_owned()).expect("stored");
-        assert!(load(dir.path(), Role::Proxy).is_err());
-    }
 }

@@ -4,12 +4,13 @@
 //! for its certificates, and from then on is known by these; the token is for the first start only. Its components are
 //! those of the server's process, over HTTPS.
 
+pub mod certificates;
 mod components;
 mod discovery;
 mod identity;
 mod request;
 mod settings;
-mod transport;
+pub mod transport;
 
 use crate::args::AgentArgs;
 use crate::server::{code, fail, until_told_to_end};

@@ -1,25 +1,15 @@
 //! Clients over HTTPS.
 
-use super::identity::Certificate;
+use super::certificates::Certificate;
 use axum::http::Uri;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use coracle_api::error::chain;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
-use std::time::Duration;
-
-/// A server that is there answers a connection in milliseconds; a packet that is lost is sent again after seconds.
-const CONNECT: Duration = Duration::from_secs(10);
-/// A connection on which nothing has come for so long is dead. Watches carry a bookmark every minute.
-const SILENCE: Duration = Duration::from_secs(100);
 
 fn config(server: &Uri) -> kube::Config {
-    let mut config = kube::Config::new(server.clone());
-    config.connect_timeout = Some(CONNECT);
-    config.read_timeout = Some(SILENCE);
-    config.reset_reader_on_write = true;
-    config
+    crate::kubeconfig::patient(kube::Config::new(server.clone()))
 }
 
 fn client(config: kube::Config) -> Result<kube::Client, String> {

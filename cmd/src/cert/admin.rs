@@ -3,10 +3,12 @@
 use crate::args::CertAdminArgs;
 use crate::config::admin_conf;
 use crate::time::Time;
+use coracle_api::error::chain;
 use coracle_apiserver::kubeconfig::render;
 use coracle_apiserver::pki::{ADMINS, sign_client_in, write_private};
 use jiff::Timestamp;
 use kube::config::Kubeconfig;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Longest life of what is asked for here: as long as the certificates of the server itself.
@@ -18,25 +20,49 @@ const MASTERS: &str = "system:masters";
 
 pub fn run(args: CertAdminArgs) -> Result<(), String> {
     let life = life(args.ttl.as_deref(), args.super_)?;
-    let server = match args.server {
-        Some(server) => server,
-        None => server_of(&args.kubeconfig.unwrap_or_else(|| admin_conf(&args.data_dir)))?,
-    };
     let group = if args.super_ { MASTERS } else { ADMINS };
-    let dir = args.data_dir.join("pki");
-    let (signed, ca_pem) = sign_client_in(&dir, &args.user, &[group], life, Timestamp::now())
-        .map_err(|e| coracle_api::error::chain(&e))?;
-    let text = render(&server, &ca_pem, &args.user, &signed.cert_pem, &signed.key_pem);
-    match args.output {
-        Some(path) => write_private(&path, text).map_err(|e| coracle_api::error::chain(&e)),
-        None => {
-            print!("{text}");
-            Ok(())
+    let cluster = Cluster { data_dir: args.data_dir, server: args.server, kubeconfig: args.kubeconfig };
+    cluster.write(&args.user, &[group], life, args.output.as_deref())
+}
+
+/// Where a kubeconfig leads to, and by whose authority.
+pub(super) struct Cluster {
+    pub data_dir: PathBuf,
+    /// Absent: that of the administrator's kubeconfig.
+    pub server: Option<String>,
+    /// The administrator's, where it is at another place than the data directory says.
+    pub kubeconfig: Option<PathBuf>,
+}
+
+impl Cluster {
+    /// Makes a kubeconfig for `user` in these groups, and writes it (0600), to standard output without `output`.
+    pub fn write(
+        self,
+        user: &str,
+        groups: &[&str],
+        life: Duration,
+        output: Option<&Path>,
+    ) -> Result<(), String> {
+        let server = match self.server {
+            Some(server) => server,
+            None => server_of(&self.kubeconfig.unwrap_or_else(|| admin_conf(&self.data_dir)))?,
+        };
+        let dir = self.data_dir.join("pki");
+        let (signed, ca_pem) =
+            sign_client_in(&dir, user, groups, life, Timestamp::now()).map_err(|e| chain(&e))?;
+        let text = render(&server, &ca_pem, user, &signed.cert_pem, &signed.key_pem);
+        match output {
+            Some(path) => write_private(path, text).map_err(|e| chain(&e)),
+            None => {
+                print!("{text}");
+                Ok(())
+            }
         }
     }
 }
 
-fn life(ttl: Option<&str>, master: bool) -> Result<Duration, String> {
+/// How long a certificate is good: a day where nobody says, but of a master somebody must.
+pub(super) fn life(ttl: Option<&str>, master: bool) -> Result<Duration, String> {
     let (longest, words) = if master { (LONGEST_SUPER, "24h") } else { (LONGEST, "8760h") };
     let ttl = match ttl {
         Some(ttl) => ttl,
@@ -51,7 +77,7 @@ fn life(ttl: Option<&str>, master: bool) -> Result<Duration, String> {
 }
 
 /// Where the cluster of a kubeconfig is.
-fn server_of(path: &std::path::Path) -> Result<String, String> {
+fn server_of(path: &Path) -> Result<String, String> {
     let failed =
         |why: &dyn std::fmt::Display| format!("{}: {why}; --server says where the API is", path.display());
     let config = Kubeconfig::read_from(path).map_err(|e| failed(&e))?;

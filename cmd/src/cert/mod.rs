@@ -3,10 +3,12 @@
 mod admin;
 mod check;
 mod found;
+mod part;
 mod revoke;
 pub mod revoked;
 
 use crate::args::{CertAction, CertArgs};
+use crate::parts::args::KubeconfigArgs;
 use coracle_apiserver::pki::RENEW_REQUEST;
 use std::path::Path;
 use std::process::ExitCode;
@@ -27,6 +29,15 @@ pub async fn command(args: CertArgs) -> ExitCode {
         }
         CertAction::Revoked { kubeconfig } => revoked::list(&kubeconfig).await,
     };
+    told(done)
+}
+
+/// `coracle kubeconfig`.
+pub async fn kubeconfig(args: KubeconfigArgs) -> ExitCode {
+    told(part::run(args))
+}
+
+fn told(done: Result<(), String>) -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {

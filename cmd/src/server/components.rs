@@ -50,9 +50,10 @@ pub fn spawn_all(supervisor: &mut Supervisor, control_plane: &ControlPlane, conf
     }
     if config.runs(Component::Controllers) {
         controllers(supervisor, base.clone(), control_plane, config);
+        volume_controllers(supervisor, base.clone());
     }
-    if config.runs(Component::Storage) {
-        storage(supervisor, base.clone(), config);
+    if config.runs(Component::Storage) && config.runs(Component::Kubelet) {
+        local_path(supervisor, base.clone(), config);
     }
     if config.simulate_nodes > 0 {
         simulated_nodes(supervisor, base.clone(), config.simulate_nodes);
@@ -62,6 +63,9 @@ pub fn spawn_all(supervisor: &mut Supervisor, control_plane: &ControlPlane, conf
     }
     if config.runs(Component::Proxy) {
         proxy(supervisor, base.clone(), config);
+    }
+    if config.runs(Component::Network) && runs_a_node(config) {
+        network(supervisor, base.clone(), config);
     }
     if config.runs(Component::Dns) {
         dns(supervisor, base, config);
@@ -75,7 +79,7 @@ fn scheduler(supervisor: &mut Supervisor, base: Base) {
     };
     let metrics = options.metrics.clone();
     coracle_apiserver::metrics::global().collect_as("scheduler", move |text| {
-        metrics.render(&mut crate::scheduler::Samples(text));
+        metrics.render(&mut crate::parts::scheduler::Samples(text));
     });
     supervisor.spawn("scheduler", move |stop| {
         let context = base.context(base.clients.user("system:kube-scheduler"), stop);
@@ -109,20 +113,18 @@ fn reserved(pki: Arc<Pki>, config: &Config) -> Reserved {
     }
 }
 
-fn storage(supervisor: &mut Supervisor, base: Base, config: &Config) {
+/// Upstream's controller manager has the binder and the protections, too: who puts it in the place of ours must find none
+/// of them at work.
+fn volume_controllers(supervisor: &mut Supervisor, base: Base) {
     let accounts = base.clients.clone();
     let client_for: coracle_storage::ClientFor = Arc::new(move |name: &str| accounts.service_account(name));
-    let binder = base.clone();
     supervisor.spawn("storage", move |stop| {
-        let context = binder.context(binder.clients.user("system:kube-controller-manager"), stop);
+        let context = base.context(base.clients.user("system:kube-controller-manager"), stop);
         coracle_storage::run_controllers(
             context,
             coracle_storage::Config { client_for: Some(client_for.clone()) },
         )
     });
-    if config.runs(Component::Kubelet) {
-        local_path(supervisor, base, config);
-    }
 }
 
 /// The node's own provisioner: it makes and deletes directories, so it runs where the kubelet does.
@@ -167,8 +169,13 @@ fn port(pki: &Arc<Pki>) -> Result<node::Port, node::BoxError> {
     Ok(node::Port { tls: pki.kubelet_server_tls()?, judge })
 }
 
-fn proxy(supervisor: &mut Supervisor, base: Base, config: &Config) {
-    let site = node::Site {
+/// The pod network is a node's: where neither part of one is ours, it is whoever's they are.
+fn runs_a_node(config: &Config) -> bool {
+    config.runs(Component::Kubelet) || config.runs(Component::Proxy)
+}
+
+fn site(config: &Config) -> node::Site<'_> {
+    node::Site {
         node_name: &config.node_name,
         cluster_cidr: &config.cluster_cidr,
         service_cidr: Some(&config.service_cidr),
@@ -176,17 +183,22 @@ fn proxy(supervisor: &mut Supervisor, base: Base, config: &Config) {
         cni_conf_dir: Path::new(node::CNI_CONF_DIR),
         data_dir: &config.data_dir,
         create: false,
-    };
-    let (settings, network) = (site.proxy(), site.network());
-    let of_network = base.clone();
+    }
+}
+
+fn proxy(supervisor: &mut Supervisor, base: Base, config: &Config) {
+    let settings = site(config).proxy();
     supervisor.spawn("proxy", move |stop| {
         let context = base.context(base.clients.user("system:kube-proxy"), stop);
         coracle_proxy::run(context, settings.clone())
     });
-    let Some(network) = network.filter(|_| config.runs(Component::Network)) else { return };
+}
+
+fn network(supervisor: &mut Supervisor, base: Base, config: &Config) {
+    let Some(settings) = site(config).network() else { return };
     supervisor.spawn("network", move |stop| {
-        let context = of_network.context(of_network.clients.user("system:kube-proxy"), stop);
-        coracle_proxy::network::run(context, network.clone())
+        let context = base.context(base.clients.user("system:kube-proxy"), stop);
+        coracle_proxy::network::run(context, settings.clone())
     });
 }
 
@@ -207,7 +219,7 @@ fn dns(supervisor: &mut Supervisor, base: Base, config: &Config) {
 }
 
 /// Signs the tokens that Secrets carry with the cluster's own key.
-struct SecretTokens(Arc<ServiceAccountTokens>);
+pub struct SecretTokens(pub Arc<ServiceAccountTokens>);
 
 impl LegacyTokens for SecretTokens {
     fn sign(&self, account: &ServiceAccount, secret: &Secret) -> Result<String, String> {

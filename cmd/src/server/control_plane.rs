@@ -206,7 +206,11 @@ fn assemble(
 ) -> Result<ApiServer, StartError> {
     let stop = CancellationToken::new();
     let certificates = |e| StartError::new("certificates", e);
-    let kubelets = KubeletClient::new(pki.client_config_for_kubelet().map_err(certificates)?, stop.clone())
+    let further = config.edge.kubelet_authorities();
+    let further =
+        further.map_err(|e| StartError::new("kubelet certificate authority", std::io::Error::other(e)))?;
+    let to_kubelets = pki.client_config_for_kubelet(&further).map_err(certificates)?;
+    let kubelets = KubeletClient::new(to_kubelets, stop.clone())
         .with_stream_idle(config.streaming_connection_idle_timeout)
         .guarded(guard(pki.clone(), config));
     let locals = Locals::new(cache.clone(), server::rbac_generation(cache.clone()));

@@ -9,6 +9,7 @@ mod revoked;
 pub mod role;
 mod stored;
 
+pub use components::SecretTokens;
 pub use control_plane::ControlPlane;
 
 use crate::args::ServerArgs;

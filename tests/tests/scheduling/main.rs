@@ -6,6 +6,7 @@ mod binding;
 mod configuration;
 mod devices;
 mod extender;
+mod parts;
 mod preemption;
 mod several;
 mod why;

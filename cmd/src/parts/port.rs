@@ -1,9 +1,9 @@
-//! The port of a scheduler that runs alone: health and metrics over HTTPS, upstream's 10259.
+//! The port of a part that runs alone and leads: health and metrics over HTTPS, upstream's 10259 for the scheduler and
+//! 10257 for the controllers.
 //!
 //! Health is everybody's; metrics are for whom the API lets `get` the path `/metrics`, asked with the bearer token of
 //! the request (TokenReview, SubjectAccessReview). Client certificates are not asked for.
 
-use super::Samples;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Path, RawQuery, State};
@@ -13,7 +13,6 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::serve::Listener;
 use coracle_apiserver::metrics::{CONTENT_TYPE as PAGE, Text};
-use coracle_scheduler::metrics::Metrics;
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, UserInfo};
 use k8s_openapi::api::authorization::v1::{
     NonResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
@@ -42,21 +41,43 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 #[derive(Clone, Default)]
 pub struct Life {
     pub leading: Arc<AtomicBool>,
-    /// Whether everything that decisions need has been read.
-    pub synced: Arc<AtomicBool>,
+    /// Whether everything that decisions need has been read; the check's name, where there is one.
+    pub synced: Option<(&'static str, Arc<AtomicBool>)>,
 }
+
+/// Writes the samples of a part.
+pub type Samples = Arc<dyn Fn(&mut Text) + Send + Sync>;
 
 struct Port {
     client: kube::Client,
-    metrics: Arc<Metrics>,
+    samples: Samples,
     life: Life,
 }
 
-/// Takes the port; a `default` one that somebody else has (another scheduler of this machine) is gone without.
-///
-/// # Errors
-/// An address that was asked for cannot be had.
-pub async fn bind(address: SocketAddr, default: bool) -> Result<Option<Arc<TcpListener>>, String> {
+/// What the command line says of the port.
+pub struct Wanted {
+    pub address: IpAddr,
+    /// `--secure-port`; 0 is none.
+    pub port: Option<u16>,
+    /// Upstream's, where nobody asks for another.
+    pub default: u16,
+}
+
+impl Wanted {
+    /// Takes the port; a default one that somebody else has (another one of this machine) is gone without.
+    ///
+    /// # Errors
+    /// An address that was asked for cannot be had.
+    pub async fn bind(&self) -> Result<Option<Arc<TcpListener>>, String> {
+        let port = self.port.unwrap_or(self.default);
+        if self.port == Some(0) {
+            return Ok(None);
+        }
+        bind(SocketAddr::new(self.address, port), self.port.is_none()).await
+    }
+}
+
+async fn bind(address: SocketAddr, default: bool) -> Result<Option<Arc<TcpListener>>, String> {
     match TcpListener::bind(address).await {
         Ok(listener) => Ok(Some(Arc::new(listener))),
         Err(error) if default => {
@@ -74,7 +95,7 @@ pub async fn bind(address: SocketAddr, default: bool) -> Result<Option<Arc<TcpLi
 pub fn serve(
     listener: Arc<TcpListener>,
     client: kube::Client,
-    metrics: Arc<Metrics>,
+    samples: Samples,
     life: Life,
     stop: CancellationToken,
 ) -> Result<(), String> {
@@ -88,7 +109,7 @@ pub fn serve(
         .route("/livez/{check}", get(one))
         .route("/readyz/{check}", get(one))
         .route("/metrics", get(page))
-        .with_state(Arc::new(Port { client, metrics, life }));
+        .with_state(Arc::new(Port { client, samples, life }));
     let served = axum::serve(Connections { arriving: connections, address }, router);
     tokio::spawn(async move {
         if let Err(error) = served.with_graceful_shutdown(stop.cancelled_owned()).await {
@@ -137,7 +158,7 @@ fn handshakes(
             let (acceptor, sender) = (acceptor.clone(), sender.clone());
             tokio::spawn(async move {
                 if let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await {
-                    // Nobody listens when the scheduler ends.
+                    // Nobody listens when the part ends.
                     let _ = sender.send((stream, client)).await;
                 }
             });
@@ -172,9 +193,11 @@ impl Port {
 
     /// Whoever waits to lead has nothing to read yet, and is ready to take over.
     fn ready(&self) -> Vec<Check> {
-        let synced = self.life.synced.load(Ordering::Relaxed) || !self.life.leading.load(Ordering::Relaxed);
         let mut checks = Self::alive();
-        checks.push(("sched-handler-sync", synced));
+        if let Some((name, synced)) = &self.life.synced {
+            let waits = !self.life.leading.load(Ordering::Relaxed);
+            checks.push((name, waits || synced.load(Ordering::Relaxed)));
+        }
         checks
     }
 }
@@ -221,7 +244,7 @@ async fn page(State(port): State<Arc<Port>>, headers: HeaderMap) -> Response {
         return refusal;
     }
     let mut text = Text::default();
-    port.metrics.render(&mut Samples(&mut text));
+    (port.samples)(&mut text);
     text.page(&coracle_client::metrics::render());
     ([(CONTENT_TYPE, PAGE)], Body::from(text.finish())).into_response()
 }

@@ -1,0 +1,227 @@
+//! `coracle kubelet`: a node's kubelet as a process of its own, in the place of upstream's. It is who its kubeconfig says,
+//! and never joins by a token.
+
+use super::args::KubeletPartArgs;
+use crate::address::of_this_node;
+use crate::agent::certificates::{Certificate, Keeper, Role};
+use crate::config::{eviction, node_name, or_note, streaming_idle};
+use crate::node::{self, BoxError};
+use crate::server::{code, fail};
+use crate::supervise::Supervisor;
+use crate::{cluster, kubeconfig, private};
+use coracle_api::certificate::Holder;
+use coracle_apiserver::health::Health;
+use coracle_apiserver::pki::joined_kubelet_tls;
+use coracle_client::{Context, Informers};
+use coracle_kubelet::config::{EvictionConfiguration, NodeConfiguration};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use tokio_util::sync::CancellationToken;
+
+/// Runs until SIGTERM or SIGINT (exit code 0). Containers live on.
+pub async fn command(args: KubeletPartArgs) -> ExitCode {
+    run(args).await.map_or_else(|why| fail(&why), |()| ExitCode::SUCCESS)
+}
+
+async fn run(args: KubeletPartArgs) -> Result<(), String> {
+    let settings = Arc::new(Settings::load(args).await?);
+    private::directory(&settings.kubelet.data_dir)?;
+    let all = CancellationToken::new();
+    tokio::spawn(code::hand_back(all.clone()));
+    tokio::spawn(coracle_client::clock::watch(all.clone()));
+    super::until_told(settings.files(), |stop| run_until(settings.clone(), stop)).await
+}
+
+/// What the flags say, checked.
+struct Settings {
+    kubeconfig: PathBuf,
+    kubelet: coracle_kubelet::Config,
+    cluster_dns: Vec<IpAddr>,
+    /// Certificate and key of the port, where they are given.
+    tls: Option<(PathBuf, PathBuf)>,
+    client_ca_file: Option<PathBuf>,
+}
+
+impl Settings {
+    /// All mistakes, one a line.
+    async fn load(args: KubeletPartArgs) -> Result<Self, String> {
+        let own = holder(&kubeconfig::config(&args.kubeconfig).await?)?;
+        let mut mistakes = Vec::new();
+        let asked = named(args.node_name, own.as_deref());
+        let asked = or_note(asked, &mut mistakes).unwrap_or_else(|| own.clone());
+        let name = node_name(asked, &mut mistakes);
+        let mut kubelet =
+            coracle_kubelet::Config::new(name, args.node_ip.unwrap_or_else(|| of_this_node(&[])));
+        kubelet.runtime_endpoint = args.container_runtime_endpoint;
+        kubelet.data_dir = args.data_dir;
+        kubelet.eviction = eviction(args.eviction, EvictionConfiguration::default(), &mut mistakes);
+        kubelet.streaming_connection_idle_timeout = streaming_idle(args.streaming_connection_idle_timeout);
+        kubelet.node = args.kubelet.settings(NodeConfiguration::default(), &mut mistakes);
+        let settings = Self {
+            kubeconfig: args.kubeconfig,
+            kubelet,
+            cluster_dns: args.cluster_dns,
+            tls: args.tls_cert_file.zip(args.tls_private_key_file),
+            client_ca_file: args.client_ca_file,
+        };
+        if mistakes.is_empty() { Ok(settings) } else { Err(mistakes.join("\n")) }
+    }
+
+    fn files(&self) -> Vec<PathBuf> {
+        let given = self.tls.iter().flat_map(|(certificate, key)| [certificate.clone(), key.clone()]);
+        std::iter::once(self.kubeconfig.clone()).chain(given).chain(self.client_ca_file.clone()).collect()
+    }
+
+    /// Whom the port believes to be a client's authority, PEM.
+    fn client_ca(&self, config: &kube::Config) -> Result<String, String> {
+        match &self.client_ca_file {
+            Some(path) => read(path),
+            None => kubeconfig::authorities(config),
+        }
+    }
+
+    fn keeper(&self, client: kube::Client) -> Keeper {
+        Keeper {
+            dir: self.kubelet.data_dir.join("pki"),
+            node_name: self.kubelet.node_name.clone(),
+            node_ip: self.kubelet.node_ip,
+            roles: &[Role::Serving],
+            outdated_by: None,
+            kubelet: Box::new(move || Ok(client.clone())),
+        }
+    }
+}
+
+fn read(path: &Path) -> Result<String, String> {
+    std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))
+}
+
+/// The node that the kubeconfig's certificate is for; `None` where it has another credential.
+fn holder(config: &kube::Config) -> Result<Option<String>, String> {
+    let Some(pem) = certificate(config)? else { return Ok(None) };
+    let unreadable =
+        |why: &dyn std::fmt::Display| format!("the kubeconfig's certificate cannot be read: {why}");
+    let der = CertificateDer::from_pem_slice(&pem).map_err(|e| unreadable(&e))?;
+    let holder = Holder::of_certificate(&der).map_err(|e| unreadable(&e))?;
+    let user = holder.common_name().unwrap_or_default();
+    match user.strip_prefix("system:node:") {
+        Some(node) => Ok(Some(node.to_owned())),
+        None => Err(format!(
+            "the kubeconfig is of user \"{user}\", which is no node: coracle kubeconfig --for kubelet --node NAME makes one"
+        )),
+    }
+}
+
+fn certificate(config: &kube::Config) -> Result<Option<Vec<u8>>, String> {
+    use base64::Engine as _;
+    let auth = &config.auth_info;
+    if let Some(data) = &auth.client_certificate_data {
+        let pem = base64::engine::general_purpose::STANDARD.decode(data);
+        return pem.map(Some).map_err(|e| format!("client-certificate-data of the kubeconfig: {e}"));
+    }
+    auth.client_certificate.as_deref().map(|path| read(Path::new(path)).map(String::into_bytes)).transpose()
+}
+
+/// What was asked for, if the kubeconfig's node is called so, or else that one's name.
+fn named(asked: Option<String>, own: Option<&str>) -> Result<Option<String>, String> {
+    match (asked, own) {
+        (Some(asked), Some(own)) if asked != own => {
+            Err(format!("node-name: \"{asked}\" is another node than the kubeconfig's, \"{own}\""))
+        }
+        (asked, own) => Ok(asked.or_else(|| own.map(str::to_owned))),
+    }
+}
+
+/// What runs of one kubeconfig share.
+struct Run {
+    settings: Arc<Settings>,
+    client: kube::Client,
+    informers: Informers,
+    client_ca_pem: String,
+    keeper: Keeper,
+}
+
+async fn run_until(settings: Arc<Settings>, stop: CancellationToken) -> Result<(), String> {
+    let config = kubeconfig::config(&settings.kubeconfig).await?;
+    let client = kubeconfig::client(&settings.kubeconfig).await?;
+    let client_ca_pem = settings.client_ca(&config)?;
+    if let Some((certificate, key)) = &settings.tls {
+        // A mistake that nobody mends while this runs.
+        joined_kubelet_tls(&client_ca_pem, &read(certificate)?, &read(key)?)
+            .map_err(|e| format!("{}: {}", certificate.display(), coracle_api::error::chain(&e)))?;
+    }
+    let mut kubelet = settings.kubelet.clone();
+    kubelet.cluster_dns.clone_from(&settings.cluster_dns);
+    if settings.cluster_dns.is_empty() {
+        let asked = cluster::dns(&client, &config.cluster_url);
+        let Some(dns) = stop.run_until_cancelled(asked).await else { return Ok(()) };
+        kubelet.cluster_dns = dns.into_iter().collect();
+    }
+    tracing::info!(node = kubelet.node_name, server = %config.cluster_url, "kubelet");
+    let run = Arc::new(Run {
+        informers: Informers::new(client.clone(), stop.clone()),
+        keeper: settings.keeper(client.clone()),
+        settings,
+        client,
+        client_ca_pem,
+    });
+    while !stop.is_cancelled() {
+        run.clone().once(kubelet.clone(), &stop).await;
+    }
+    Ok(())
+}
+
+impl Run {
+    /// Until `stop`, or until the port has another certificate.
+    async fn once(self: Arc<Self>, kubelet: coracle_kubelet::Config, stop: &CancellationToken) {
+        let mut supervisor = Supervisor::new(stop.child_token(), Health::default());
+        let run = self.clone();
+        supervisor.spawn("kubelet", move |stop| {
+            let context = Context { client: run.client.clone(), informers: run.informers.clone(), stop };
+            let run = run.clone();
+            node::run_kubelet(context, kubelet.clone(), async move { run.port().await })
+        });
+        let renewed = async {
+            match self.settings.tls {
+                Some(_) => std::future::pending().await,
+                None => self.keeper.renewed().await,
+            }
+        };
+        stop.run_until_cancelled(renewed).await;
+        // Containers outlive this, so a new certificate costs nobody anything.
+        supervisor.shut_down().await;
+    }
+
+    async fn port(&self) -> Result<node::Port, BoxError> {
+        let (chain, key) = match &self.settings.tls {
+            Some((certificate, key)) => (read(certificate)?, read(key)?),
+            None => {
+                let Certificate { chain_pem, key_pem, .. } = self.keeper.certificate(Role::Serving).await?;
+                (chain_pem, key_pem)
+            }
+        };
+        let (tls, verifier) = joined_kubelet_tls(&self.client_ca_pem, &chain, &key)?;
+        let judge = Arc::new(move |chain: &[CertificateDer<'_>]| verifier.verify(chain));
+        Ok(node::Port { tls, judge })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_is_who_its_certificate_says() {
+        let some = |name: &str| Some(name.to_owned());
+        assert_eq!(named(None, Some("n1")), Ok(some("n1")));
+        assert_eq!(named(some("n1"), Some("n1")), Ok(some("n1")));
+        assert_eq!(named(some("n2"), None), Ok(some("n2")));
+        assert_eq!(named(None, None), Ok(None));
+        let why = named(some("n2"), Some("n1")).expect_err("another node");
+        assert_eq!(why, "node-name: \"n2\" is another node than the kubeconfig's, \"n1\"");
+    }
+}
