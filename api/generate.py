@@ -22,7 +22,7 @@ import sys
 
 from go_types import KEPT, GoTypes
 
-# Defaults that identify list elements; the v2 document carries no defaults.
+# Defaults that the Go types declare; the v2 document carries none. Those of zeros follow from the types.
 DEFAULTS = {
     ("io.k8s.api.core.v1.ContainerPort", "protocol"): "TCP",
     ("io.k8s.api.core.v1.ServicePort", "protocol"): "TCP",
@@ -34,6 +34,24 @@ DEFAULTS = {
     ("io.k8s.api.core.v1.ConfigMapProjection", "name"): "",
     ("io.k8s.api.core.v1.SecretProjection", "name"): "",
     ("io.k8s.api.core.v1.ConfigMapVolumeSource", "name"): "",
+    ("io.k8s.api.core.v1.AzureDiskVolumeSource", "cachingMode"): "ReadWrite",
+    ("io.k8s.api.core.v1.AzureDiskVolumeSource", "fsType"): "ext4",
+    ("io.k8s.api.core.v1.AzureDiskVolumeSource", "kind"): "Shared",
+    ("io.k8s.api.core.v1.AzureDiskVolumeSource", "readOnly"): False,
+    ("io.k8s.api.core.v1.FileKeySelector", "optional"): False,
+    ("io.k8s.api.core.v1.GRPCAction", "service"): "",
+    ("io.k8s.api.core.v1.ISCSIPersistentVolumeSource", "iscsiInterface"): "default",
+    ("io.k8s.api.core.v1.ISCSIVolumeSource", "iscsiInterface"): "default",
+    ("io.k8s.api.core.v1.RBDPersistentVolumeSource", "keyring"): "/etc/ceph/keyring",
+    ("io.k8s.api.core.v1.RBDPersistentVolumeSource", "pool"): "rbd",
+    ("io.k8s.api.core.v1.RBDPersistentVolumeSource", "user"): "admin",
+    ("io.k8s.api.core.v1.RBDVolumeSource", "keyring"): "/etc/ceph/keyring",
+    ("io.k8s.api.core.v1.RBDVolumeSource", "pool"): "rbd",
+    ("io.k8s.api.core.v1.RBDVolumeSource", "user"): "admin",
+    ("io.k8s.api.core.v1.ScaleIOPersistentVolumeSource", "fsType"): "xfs",
+    ("io.k8s.api.core.v1.ScaleIOPersistentVolumeSource", "storageMode"): "ThinProvisioned",
+    ("io.k8s.api.core.v1.ScaleIOVolumeSource", "fsType"): "xfs",
+    ("io.k8s.api.core.v1.ScaleIOVolumeSource", "storageMode"): "ThinProvisioned",
 }
 
 SPECIAL = {
@@ -66,9 +84,16 @@ class Pool:
         return self.index[item]
 
 
+def read_enums():
+    """Lists of values by Go type, of enums.txt."""
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "enums.txt")
+    lines = [line.split() for line in open(path) if not line.startswith("#")]
+    return {name: tuple(sorted(value.strip('"') for value in values)) for name, *values in lines}
+
+
 class Schema:
     def __init__(self, definitions, go_types):
-        self.definitions, self.go_types = definitions, go_types
+        self.definitions, self.go_types, self.values = definitions, go_types, read_enums()
         self.strings, self.shapes, self.keysets = Pool(), Pool(), Pool()
         self.strings.add("")
         self.keysets.add(())
@@ -76,9 +101,11 @@ class Schema:
             self.shapes.add((tag, 0))
         self.names = sorted(n for n in definitions if self.is_struct(n))
         self.type_index = {n: i for i, n in enumerate(self.names)}
-        self.fields, self.types, self.roots, self.unions, self.go = [], [], [], [], []
+        self.fields, self.types, self.roots, self.unions, self.go, self.enums = [], [], [], [], [], []
+        self.enum_sets, self.unused = Pool(), set(self.values)
         for name in self.names:
             self.add_type(name)
+        assert not self.unused, f"no field has the type {self.unused}"
 
     def is_struct(self, name):
         return name not in SPECIAL and self.definitions[name].get("type") == "object"
@@ -152,7 +179,16 @@ class Schema:
             shape = self.shape(prop)
             text = "" if shape in SELF_READING or go == self.derived(shape) else go
             inside = ".".join(embedded) if set(embedded) != {"TypeMeta"} else ""
+            self.add_enum(len(self.go), go)
             self.go.append((order[field], flags, self.strings.add(text), self.strings.add(inside)))
+
+    def add_enum(self, row, go):
+        """If the type is one of a few values, or a list or map of them."""
+        name = go.split("]")[-1]
+        if name in self.values:
+            self.unused.discard(name)
+            values = tuple(self.strings.add(value) for value in self.values[name])
+            self.enums.append((row, self.enum_sets.add(values)))
 
     def derived(self, shape):
         """What a type of this shape is called in Go if nothing else is said; the decoder derives the same."""
@@ -186,6 +222,11 @@ class Schema:
         out += table("FIELDS", "(u16, u16, u8, u16, u8, u16)", self.fields)
         out += ["/// Beside `FIELDS`: (place in JSON, flags, Go type, embedded in)."]
         out += table("GO", "(u8, u8, u16, u16)", self.go)
+        out += ["/// Lists of values of which a string is to be one, sorted."]
+        out += ["pub static ENUM_SETS: &[&[u16]] = &["]
+        out += ["    " + " ".join(f"&{list(values)}," for values in self.enum_sets.items), "];", ""]
+        out += ["/// (field, row of `ENUM_SETS`), by field: those that are such a string, or a list or map of them."]
+        out += table("ENUMS", "(u16, u8)", self.enums)
         out += ["/// (name, first field, fields, flags), by name."]
         out += table("TYPES", "(u16, u16, u16, u8)", self.types)
         out += ["/// (type, discriminator, (field, its value)), by type."]
@@ -291,10 +332,12 @@ def type_text(prop):
 
 
 def parameter_text(document, parameter):
-    if "$ref" in parameter:
-        parameter = document["parameters"][parameter["$ref"].removeprefix("#/parameters/")]
+    key = parameter.get("$ref", "").removeprefix("#/parameters/")
+    parameter = document["parameters"].get(key, parameter)
     kind = type_text(parameter.get("schema", parameter))
-    return f"{parameter['name']}@{parameter['in']}:{kind}" + ("!" if parameter.get("required") else "")
+    text = f"{parameter['name']}@{parameter['in']}:{kind}" + ("!" if parameter.get("required") else "")
+    # What is shared, with the end of the name that it is shared under.
+    return text + (key.replace(parameter["name"] + "-", "#", 1) if key else "")
 
 
 def gvk_text(gvk):
@@ -360,17 +403,20 @@ def definition_lines(document):
         for union in definition.get("x-kubernetes-unions", []):
             members = ",".join(f"{k}:{v}" for k, v in sorted(union["fields-to-discriminateBy"].items()))
             cells.append(f"union={union.get('discriminator', '')}/{members}")
-        cells += extension_cells(definition)
+        cells += other_cells(definition)
         yield " ".join(cells)
         for field, prop in sorted(definition.get("properties", {}).items()):
-            yield " ".join(["", field, type_text(prop), *extension_cells(prop)])
+            yield " ".join(["", field, type_text(prop), *other_cells(prop)])
 
 
-def extension_cells(prop):
+def other_cells(prop):
+    """Extensions, and `+` where there is a description."""
     for key in ("list-map-keys", "list-type", "map-type", "patch-merge-key", "patch-strategy"):
         value = prop.get("x-kubernetes-" + key)
         if value is not None:
             yield key + "=" + (",".join(value) if isinstance(value, list) else value)
+    if "description" in prop:
+        yield "+"
 
 
 def discovery_lines(discovery, core):

@@ -15,7 +15,11 @@ use std::{env, fs};
 
 /// The kinds that are served; what they contain is found from them.
 const KINDS: &[(&str, &[&str])] = &[
-    ("apimachinery.pkg.apis.meta.v1", &["DeleteOptions", "Status"]),
+    (
+        "apimachinery.pkg.apis.meta.v1",
+        &["APIGroup", "APIGroupList", "APIResourceList", "APIVersions", "DeleteOptions", "Patch", "Status"],
+    ),
+    ("apimachinery.pkg.version", &["Info"]),
     ("apiextensions_apiserver.pkg.apis.apiextensions.v1", &["CustomResourceDefinition"]),
     ("kube_aggregator.pkg.apis.apiregistration.v1", &["APIService"]),
     (

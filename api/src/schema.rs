@@ -10,7 +10,9 @@ pub(crate) mod zeros;
 
 pub use go::Walk;
 
-use crate::generated::schema::{FIELDS, GO, KEYSETS, ROOTS, SHAPES, STRING_OFFSETS, STRINGS, TYPES, UNIONS};
+use crate::generated::schema::{
+    ENUM_SETS, ENUMS, FIELDS, GO, KEYSETS, ROOTS, SHAPES, STRING_OFFSETS, STRINGS, TYPES, UNIONS,
+};
 use std::borrow::Cow;
 
 /// What JSON a value must be.
@@ -358,7 +360,19 @@ impl<'a> FieldRef<'a> {
         }
     }
 
-    /// As JSON. Of built-in types only the defaults that identify elements of lists.
+    /// Of a built-in string that is one of a few values, or of a list or map of such strings: the values, sorted. None for
+    /// every other field.
+    pub fn values(self) -> impl Iterator<Item = &'static str> {
+        let set = match self.0 {
+            FieldNode::Built(row) => {
+                ENUMS.binary_search_by_key(&row, |&(field, _)| field).ok().map(|at| ENUMS[at].1)
+            }
+            FieldNode::Dynamic(_) => None,
+        };
+        set.into_iter().flat_map(|set| ENUM_SETS[usize::from(set)]).map(|&value| string(value))
+    }
+
+    /// As JSON. Of built-in types only the defaults that Go declares, not those that follow from a type.
     pub fn default(self) -> Option<Cow<'a, serde_json::Value>> {
         match self.0 {
             FieldNode::Built(row) => match FIELDS[usize::from(row)].5 {

@@ -42,6 +42,10 @@ fn tables_are_sorted_and_closed() {
                 assert!(element.field(field.merge_key().unwrap()).is_some());
             }
             assert_eq!(field.list_type() == Some(ListType::Map), !field.map_keys().is_empty());
+            let values: Vec<_> = field.values().collect();
+            let of = field.ty().element().unwrap_or(field.ty());
+            assert!(values.is_empty() || of.kind() == Kind::String, "{}.{}", ty.name(), field.name());
+            assert!(values.is_sorted_by(|a, b| a < b), "{values:?}");
         }
     }
     assert!(roots().all(|(g, v, k, ty)| root(g, v, k).unwrap().name() == ty.name()));
@@ -57,6 +61,8 @@ fn facts_of_pods() {
     );
     assert_eq!(at("spec.containers.ports.protocol").default().unwrap().into_owned(), json!("TCP"));
     assert_eq!(at("spec.containers.ports.containerPort").ty().kind(), Kind::Int32);
+    assert!(at("spec.restartPolicy").values().eq(["Always", "Never", "OnFailure"]));
+    assert_eq!(at("spec.nodeName").values().count(), 0);
     assert!(at("spec.containers").required() && !at("spec.nodeName").required());
     assert!(at("spec.volumes").retains_keys());
     assert_eq!(at("spec.nodeSelector").map_type(), Some(MapType::Atomic));

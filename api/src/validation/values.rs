@@ -2,7 +2,7 @@
 
 use super::names::{dns1123_subdomain, parent_directory};
 use super::{EMPTY_MESSAGE, range_message, regex_message};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
 /// What is wrong with addresses that earlier versions of Kubernetes took: an object that has such a one may keep it.
 pub const ONCE_VALID: [&str; 5] = [
@@ -59,6 +59,24 @@ pub fn cidr(value: &str) -> Vec<String> {
         Some(_) => return Vec::new(),
     };
     vec![wrong.to_owned()]
+}
+
+/// What is to be said of an IPv6 address that is valid and not in the one form that RFC 5952 recommends.
+pub fn ip_warning(value: &str) -> Option<String> {
+    let ip: Ipv6Addr = value.parse().ok()?;
+    warning("address", value, ip.to_string())
+}
+
+/// Likewise of an address block.
+pub fn cidr_warning(value: &str) -> Option<String> {
+    let (address, prefix) = value.split_once('/')?;
+    let ip: Ipv6Addr = address.parse().ok()?;
+    warning("CIDR value", value, format!("{ip}/{prefix}"))
+}
+
+fn warning(what: &str, value: &str, canonical: String) -> Option<String> {
+    let text = || format!("IPv6 {what} {value:?} should be in RFC 5952 canonical format ({canonical:?})");
+    (value != canonical).then(text)
 }
 
 fn has_bits_beyond(ip: IpAddr, bits: u8) -> bool {
@@ -217,6 +235,18 @@ mod tests {
             good.iter().for_each(|v| assert_eq!(check(v), Vec::<String>::new(), "{v:?}"));
             bad.iter().for_each(|v| assert!(!check(v).is_empty(), "{v:?} was accepted"));
         }
+        assert_eq!(ip_warning("2001:db8::1").or(ip_warning("10.0.0.1")), None);
+        assert_eq!(
+            ip_warning("2001:DB8:0::1").as_deref(),
+            Some(r#"IPv6 address "2001:DB8:0::1" should be in RFC 5952 canonical format ("2001:db8::1")"#)
+        );
+        assert_eq!(cidr_warning("2001:db8::/64").or(cidr_warning("10.0.0.0/8")), None);
+        assert_eq!(
+            cidr_warning("2001:db8:0::/64").as_deref(),
+            Some(
+                r#"IPv6 CIDR value "2001:db8:0::/64" should be in RFC 5952 canonical format ("2001:db8::/64")"#
+            )
+        );
         assert_eq!(port_number(0), ["must be between 1 and 65535, inclusive"]);
         assert!(port_number(65535).is_empty());
         assert!(user_id(4_294_967_296).len() == 1 && group_id(0).is_empty());

@@ -4,6 +4,7 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 
 const DEFINITION: &str = "#/definitions/";
+const PARAMETER: &str = "#/parameters/";
 
 /// How the index of OpenAPI v3 names a group and version.
 pub fn key(group: &str, version: &str) -> String {
@@ -18,13 +19,13 @@ pub fn address(index: &Value, key: &str) -> Option<String> {
 }
 
 /// The paths of one group and version with the definitions that they lead to, and the definitions of its kinds;
-/// `None` if the document has neither.
+/// `None` if the document has neither. Parameters that its requests share are written out.
 pub fn reduced(document: &Value, group: &str, version: &str) -> Option<Value> {
     let root = format!("/{}/", key(group, version));
     let mut paths = Map::new();
     for (path, item) in document["paths"].as_object()? {
         if path.starts_with(&root) || path.len() + 1 == root.len() && root.starts_with(path.as_str()) {
-            paths.insert(path.clone(), item.clone());
+            paths.insert(path.clone(), written_out(item, &document["parameters"]));
         }
     }
     let definitions = document["definitions"].as_object();
@@ -58,6 +59,22 @@ pub fn reduced(document: &Value, group: &str, version: &str) -> Option<Value> {
     Some(json!({ "paths": paths, "definitions": definitions }))
 }
 
+fn written_out(value: &Value, parameters: &Value) -> Value {
+    match value {
+        Value::Object(map) => {
+            let shared = map.get("$ref").and_then(Value::as_str).and_then(|r| r.strip_prefix(PARAMETER));
+            match shared.and_then(|name| parameters.get(name)) {
+                Some(parameter) => parameter.clone(),
+                None => {
+                    map.iter().map(|(key, value)| (key.clone(), written_out(value, parameters))).collect()
+                }
+            }
+        }
+        Value::Array(list) => list.iter().map(|value| written_out(value, parameters)).collect(),
+        other => other.clone(),
+    }
+}
+
 fn is_of(definition: &Value, group: &str, version: &str) -> bool {
     let kinds = definition["x-kubernetes-group-version-kind"].as_array();
     kinds.into_iter().flatten().any(|kind| kind["group"] == group && kind["version"] == version)
@@ -89,6 +106,22 @@ mod tests {
         assert_eq!(names("definitions"), "Inner List Options X");
         assert_eq!(reduced(&document, "h", "v1"), None);
         assert_eq!(reduced(&json!("nonsense"), "g", "v1"), None);
+    }
+
+    #[test]
+    fn shared_parameters_come_along() {
+        let body = json!({ "name": "body", "in": "body", "schema": { "$ref": "#/definitions/X" } });
+        let document = json!({
+            "paths": { "/apis/g/v1/x": { "get": { "parameters": [{ "$ref": "#/parameters/body-1" }] },
+                "parameters": [{ "$ref": "#/parameters/unknown" }] } },
+            "parameters": { "body-1": body },
+            "definitions": { "X": {} },
+        });
+        let own = reduced(&document, "g", "v1").unwrap();
+        let item = &own["paths"]["/apis/g/v1/x"];
+        assert_eq!(item["get"]["parameters"], json!([body]));
+        assert_eq!(item["parameters"], json!([{ "$ref": "#/parameters/unknown" }]));
+        assert!(own["definitions"]["X"].is_object());
     }
 
     #[test]

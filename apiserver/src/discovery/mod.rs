@@ -13,7 +13,7 @@ mod version;
 pub use document::{Document, hex};
 pub use offer::{Group, Offer, Published};
 pub use plain::RESOURCES;
-pub use version::{API_VERSION, GIT_VERSION, version};
+pub use version::{GIT_VERSION, version};
 
 /// Answers a GET of `/api`, `/apis`, `/api/v1`, `/apis/G`, `/apis/G/V` (a slash may follow) or `/version`; `None`
 /// for every other path and for groups and versions that are not served by this server.

@@ -6,8 +6,6 @@ use serde_json::{Value, json};
 pub const MAJOR: &str = "1";
 pub const MINOR: &str = "36";
 pub const GIT_VERSION: &str = "v1.36.0";
-/// As the documents of OpenAPI name it.
-pub const API_VERSION: &str = "1.36";
 
 /// The fields of the struct.
 pub const ORDER: &[&str] = &[

@@ -43,8 +43,7 @@ pub fn identities() -> Identities {
 fn described(field: &str) -> Value {
     static KNOWN: LazyLock<[(&str, Option<String>); 3]> = LazyLock::new(|| {
         let prose = Prose::load();
-        // A type of this server's own whose fields are described in the words that all objects share.
-        let of = |field| prose.of_field("io.k8s.api.policy.v1.PodDisruptionBudget", field);
+        let of = |field| prose.of_field(super::prose::COMMON, field);
         ["apiVersion", "kind", "metadata"].map(|field| (field, of(field)))
     });
     json!(KNOWN.iter().find(|(known, _)| *known == field).and_then(|(_, text)| text.as_deref()))

@@ -9,6 +9,7 @@ mod operations;
 mod pages;
 mod parameters;
 mod prose;
+mod query;
 mod schema;
 mod share;
 mod tags;
@@ -17,6 +18,7 @@ mod v2_parts;
 mod v2_protobuf;
 mod v2_protobuf_paths;
 mod v3;
+mod values;
 
 pub use schema::OF_VALUES;
 pub use share::Shares;
@@ -130,6 +132,8 @@ fn accepts_json(accept: &str) -> bool {
     ranges.any(|r| matches!(r, "" | "*/*" | "application/*" | "application/json"))
 }
 
+#[cfg(test)]
+mod counts_tests;
 #[cfg(test)]
 mod facts_tests;
 #[cfg(test)]

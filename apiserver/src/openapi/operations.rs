@@ -21,7 +21,9 @@ pub struct Operation {
     pub action: Option<&'static str>,
     pub id: String,
     pub tag: String,
-    pub query: &'static [&'static str],
+    /// What it does, in a sentence.
+    pub description: String,
+    pub query: Query,
     pub body: Option<Payload>,
     pub consumes: &'static [&'static str],
     pub produces: &'static [&'static str],
@@ -36,6 +38,8 @@ pub struct Operation {
 pub struct Path {
     /// With `{namespace}`, `{name}` and `{path}` where they apply.
     pub template: String,
+    /// The kind of the object that `{name}` is of.
+    pub kind: String,
     pub operations: Vec<Operation>,
 }
 
@@ -79,9 +83,15 @@ impl Builder<'_> {
         format!("{verb}{}{between}{}{}{after}", self.group, self.scope, self.resource.kind)
     }
 
+    /// `verb` with a capital.
+    fn describe(&self, verb: &str, what: &str) -> String {
+        format!("{verb} {what}{}.", self.resource.kind)
+    }
+
     fn operation(&self, method: &'static str, action: &'static str, id: String) -> Operation {
         Operation {
             method,
+            description: String::new(),
             action: Some(action),
             id,
             tag: self.tag.clone(),
@@ -100,12 +110,14 @@ impl Builder<'_> {
         let object = Payload::Kind(group.clone(), version.clone(), kind);
         Some(match verb {
             "list" => Operation {
+                description: self.describe("Lists or watches", "objects of kind "),
                 query: LIST,
                 produces: STREAMS,
                 answer: Some(Payload::Kind(group, version, self.resource.list_kind.to_string())),
                 ..self.operation("get", "list", self.id("list", "", ""))
             },
             "create" => Operation {
+                description: self.describe("Creates", "one "),
                 query: CREATE,
                 body: Some(object.clone()),
                 answer: Some(object),
@@ -113,6 +125,7 @@ impl Builder<'_> {
                 ..self.operation("post", "post", self.id("create", "", ""))
             },
             "deletecollection" => Operation {
+                description: self.describe("Deletes", "the selected objects of kind "),
                 query: DELETE_COLLECTION,
                 body: Some(meta("DeleteOptions")),
                 answer: Some(meta("Status")),
@@ -125,7 +138,16 @@ impl Builder<'_> {
     /// On an object or on a subresource of it; `after` names the latter.
     fn item(&self, verb: &str, after: &str, identity: (String, String, String)) -> Option<Operation> {
         let object = Payload::Kind(identity.0.clone(), identity.1.clone(), identity.2.clone());
+        let (of_verb, what) = match (verb, after) {
+            ("get", _) => ("Reads", ""),
+            ("update", _) => ("Replaces", ""),
+            ("patch", _) => ("Changes", "parts of "),
+            ("create", _) => ("Creates", ""),
+            _ => ("Deletes", ""),
+        };
+        let part = if after.is_empty() { String::new() } else { format!("{} of ", after.to_lowercase()) };
         let new = |method, action, name| Operation {
+            description: self.describe(of_verb, &format!("{what}{part}one ")),
             answer: Some(object.clone()),
             identity: Some(identity.clone()),
             ..self.operation(method, action, self.id(name, "", after))
@@ -199,6 +221,7 @@ impl Builder<'_> {
             _ => return None,
         };
         Some(Operation {
+            description: self.describe("Connects", &format!("with {} of one ", after.to_lowercase())),
             query: connect_query(&identity.2),
             produces: ANYTHING,
             answer: Some(Payload::Text),
@@ -211,14 +234,18 @@ impl Builder<'_> {
     fn watches(&self, root: &str, collection: &str, item: &str) -> Vec<Path> {
         let watch = |path: &str, action, after: &str, scope| {
             let kind = &self.resource.kind;
+            let what = if action == "watch" { "one " } else { "objects of kind " };
             let operation = Operation {
+                description: format!(
+                    "Watches {what}{kind}. The parameter `watch` of a list does the same and is to be preferred."
+                ),
                 query: LIST,
                 produces: STREAMS,
                 answer: Some(meta("WatchEvent")),
                 ..self.operation("get", action, format!("watch{}{scope}{kind}{after}", self.group))
             };
             let template = path.replacen(root, &format!("{root}/watch"), 1);
-            Path { template, operations: vec![operation] }
+            Path { template, kind: kind.to_string(), operations: vec![operation] }
         };
         let mut paths =
             vec![watch(collection, "watchlist", "List", self.scope), watch(item, "watch", "", self.scope)];
@@ -266,24 +293,26 @@ pub fn paths(resource: &Resource) -> Vec<Path> {
     let of_collection = resource.verbs.iter().filter_map(|verb| builder.collection(verb)).collect();
     let of_item = resource.verbs.iter().filter(|verb| *verb != "create");
     let of_item = of_item.filter_map(|verb| builder.item(verb, "", builder.own())).collect();
-    let mut paths = vec![
-        Path { template: collection.clone(), operations: of_collection },
-        Path { template: item.clone(), operations: of_item },
-    ];
+    let path = |template: &str, operations| Path {
+        template: template.to_owned(),
+        kind: resource.kind.to_string(),
+        operations,
+    };
+    let mut paths = vec![path(&collection, of_collection), path(&item, of_item)];
     if resource.namespaced && resource.supports("list") {
         let mut list = builder.collection("list");
         if let Some(list) = &mut list {
             list.id = format!("list{}{}ForAllNamespaces", builder.group, resource.kind);
         }
-        paths.push(Path { template: format!("{root}/{plural}"), operations: list.into_iter().collect() });
+        paths.push(path(&format!("{root}/{plural}"), list.into_iter().collect()));
     }
     for subresource in &resource.subresources {
         let template = format!("{item}/{}", subresource.name);
         let operations = builder.of_subresource(subresource, "");
-        paths.push(Path { template: template.clone(), operations });
+        paths.push(path(&template, operations));
         if subresource.name == "proxy" {
             let operations = builder.of_subresource(subresource, "WithPath");
-            paths.push(Path { template: format!("{template}/{{path}}"), operations });
+            paths.push(path(&format!("{template}/{{path}}"), operations));
         }
     }
     if resource.supports("watch") && !builder.custom {

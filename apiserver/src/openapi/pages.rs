@@ -20,6 +20,7 @@ fn page(
     document: String,
     id: String,
     tag: String,
+    description: &str,
     media: [&'static [&'static str]; 2],
     answer: Payload,
 ) -> Page {
@@ -28,6 +29,7 @@ fn page(
         action: None,
         id,
         tag,
+        description: description.to_owned(),
         query: &[],
         body: None,
         consumes: media[0],
@@ -36,33 +38,46 @@ fn page(
         codes: OK,
         identity: None,
     };
-    Page { path: Path { template: format!("/{document}/"), operations: vec![operation] }, document }
+    let template = format!("/{document}/");
+    Page { path: Path { template, kind: String::new(), operations: vec![operation] }, document }
 }
 
 fn discovery(document: String, id: String, tag: &str, kind: &str) -> Page {
-    page(document, id, tag.to_owned(), [OBJECTS, OBJECTS], meta(kind))
+    let description = match kind {
+        "APIVersions" => "Says which versions of the core group are served.",
+        "APIGroupList" => "Says which groups and versions are served.",
+        "APIGroup" => "Says which versions of the group are served.",
+        _ => "Says which resources of the version are served.",
+    };
+    page(document, id, tag.to_owned(), description, [OBJECTS, OBJECTS], meta(kind))
 }
 
 /// In the order of their paths. As upstream, discovery of groups and versions that consist of custom resources alone is
 /// not described.
 pub fn pages(resources: &[Arc<Resource>]) -> Vec<Page> {
-    let text = |document: &str, id: &str, tag: &str, produces| {
-        page(document.into(), id.into(), tag.into(), [&[], produces], Payload::Text)
+    let text = |document: &str, id: &str, [tag, description]: [&str; 2], produces| {
+        page(document.into(), id.into(), tag.into(), description, [&[], produces], Payload::Text)
     };
     let mut all = vec![
         text(
             ".well-known/openid-configuration",
             "getServiceAccountIssuerOpenIDConfiguration",
-            "WellKnown",
+            ["WellKnown", "Says who issues tokens of service accounts, and where the keys are."],
             JSON,
         ),
         discovery("api".into(), "getCoreAPIVersions".into(), "core", "APIVersions"),
         discovery("apis".into(), "getAPIVersions".into(), "apis", "APIGroupList"),
-        text("openid/v1/jwks", "getServiceAccountIssuerOpenIDKeyset", "openid", JWKS),
+        text(
+            "openid/v1/jwks",
+            "getServiceAccountIssuerOpenIDKeyset",
+            ["openid", "The keys by which tokens of service accounts are checked."],
+            JWKS,
+        ),
         page(
             "version".into(),
             "getCodeVersion".into(),
             "version".into(),
+            "Says of which version the server is.",
             [JSON, JSON],
             Payload::Named(VERSION.into()),
         ),

@@ -7,6 +7,37 @@ use std::io::Read;
 
 static DEFLATED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/prose"));
 
+/// A type whose `apiVersion`, `kind` and `metadata` are described in the words that all objects share.
+pub const COMMON: &str = "io.k8s.api.policy.v1.PodDisruptionBudget";
+
+/// What k8s-openapi does not say: type, field or nothing, description.
+const OWN: [(&str, &str, &str); 8] = [
+    (WATCH_EVENT, "", "WatchEvent is one of the events that a watch sends."),
+    (
+        WATCH_EVENT,
+        "object",
+        "The object as it is after the event, or as it was before it was deleted. Of ERROR it is a Status, of BOOKMARK an \
+         object with a resource version alone.",
+    ),
+    (INFO, "major", "The first number of the version."),
+    (INFO, "minor", "The second number of the version."),
+    (INFO, "emulationMajor", "The first number of the version that the server behaves like."),
+    (INFO, "emulationMinor", "The second number of the version that the server behaves like."),
+    (INFO, "minCompatibilityMajor", "The first number of the oldest version that can share the store."),
+    (INFO, "minCompatibilityMinor", "The second number of the oldest version that can share the store."),
+];
+const WATCH_EVENT: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.WatchEvent";
+const INFO: &str = "io.k8s.apimachinery.pkg.version.Info";
+
+fn own(name: &str, field: &str) -> Option<String> {
+    OWN.iter().find(|own| (own.0, own.1) == (name, field)).map(|own| own.2.to_owned())
+}
+
+/// Of the name of a type of lists: the kind of the objects in them.
+fn listed(name: &str) -> Option<&str> {
+    name.rsplit('.').next()?.strip_suffix("List").filter(|kind| !kind.is_empty())
+}
+
 /// The descriptions of all built-in types.
 pub struct Prose {
     text: String,
@@ -24,11 +55,25 @@ impl Prose {
 
     /// Of the type with this full name, such as `io.k8s.api.core.v1.PodSpec`.
     pub fn of_type(&self, name: &str) -> Option<String> {
-        self.look_up(name)
+        let of_list = || listed(name).map(|kind| format!("{kind}List is a list of objects of kind {kind}."));
+        self.look_up(name).or_else(|| own(name, "")).or_else(of_list)
     }
 
     pub fn of_field(&self, name: &str, field: &str) -> Option<String> {
-        self.look_up(&format!("{name} {field}"))
+        let found = self.look_up(&format!("{name} {field}"));
+        found.or_else(|| own(name, field)).or_else(|| self.of_list(listed(name)?, field))
+    }
+
+    /// Of a field that all lists have; `kind` is that of the objects in it.
+    fn of_list(&self, kind: &str, field: &str) -> Option<String> {
+        match field {
+            "apiVersion" | "kind" => self.look_up(&format!("{COMMON} {field}")),
+            "metadata" => {
+                Some("What the list as a whole says of itself, such as its resource version.".into())
+            }
+            "items" => Some(format!("The objects of kind {kind}.")),
+            _ => None,
+        }
     }
 
     /// The lines are sorted, so halving finds one.

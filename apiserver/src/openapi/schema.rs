@@ -1,6 +1,7 @@
 //! Schema objects made of the facts, with descriptions where there are some.
 
 use super::prose::Prose;
+use super::values;
 use coracle_api::schema::{self, FieldRef, Kind, ListType, MapType, TypeRef};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -48,11 +49,22 @@ impl Dialect {
         };
         property
     }
+
+    /// The end of making a schema: a reference that nothing has come to stand beside is bare.
+    fn settled(schema: Map<String, Value>) -> Value {
+        match schema.get("allOf").and_then(Value::as_array).map(Vec::as_slice) {
+            Some([reference]) if schema.len() == 1 => reference.clone(),
+            _ => Value::Object(schema),
+        }
+    }
 }
 
 /// Objects of any form.
-const OBJECTS: [&str; 2] =
-    ["io.k8s.apimachinery.pkg.apis.meta.v1.FieldsV1", "io.k8s.apimachinery.pkg.runtime.RawExtension"];
+const OBJECTS: [&str; 3] = [
+    "io.k8s.apimachinery.pkg.apis.meta.v1.FieldsV1",
+    "io.k8s.apimachinery.pkg.apis.meta.v1.Patch",
+    "io.k8s.apimachinery.pkg.runtime.RawExtension",
+];
 /// The beginning of the names of what may be any JSON.
 const JSON: &str = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSON";
 const QUANTITY: &str = "io.k8s.apimachinery.pkg.api.resource.Quantity";
@@ -61,7 +73,7 @@ const TIME: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Time";
 const MICRO_TIME: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.MicroTime";
 
 /// The definitions of values that have a name and are no structs.
-pub fn named_values(dialect: Dialect) -> impl Iterator<Item = (String, Value)> {
+pub fn named_values(dialect: Dialect, prose: &Prose) -> impl Iterator<Item = (String, Value)> {
     let either = |a: &str, b: &str| json!([{ "type": a }, { "type": b }]);
     let (quantity, number) = match dialect {
         Dialect::V2 => (json!({ "type": "string" }), json!({ "type": "string", "format": "int-or-string" })),
@@ -75,7 +87,13 @@ pub fn named_values(dialect: Dialect) -> impl Iterator<Item = (String, Value)> {
     let scalars = scalars.into_iter().map(|(name, schema)| (name.to_owned(), schema));
     let objects = OBJECTS.iter().map(|name| ((*name).to_owned(), json!({ "type": "object" })));
     let any = ["", "SchemaPropsOrArray", "SchemaPropsOrBool", "SchemaPropsOrStringArray"];
-    scalars.chain(objects).chain(any.map(|rest| (format!("{JSON}{rest}"), json!({}))))
+    let any = any.map(|rest| (format!("{JSON}{rest}"), json!({})));
+    scalars.chain(objects).chain(any).map(|(name, mut schema)| {
+        if let Some(text) = prose.of_type(&name) {
+            schema["description"] = text.into();
+        }
+        (name, schema)
+    })
 }
 
 /// Every struct type that values of `roots` can contain, by name.
@@ -125,6 +143,16 @@ pub fn identities() -> Identities {
     all
 }
 
+/// Those that a document of this group says: of types that every group has, only what they are in this one.
+pub fn identities_in(group: &str) -> Identities {
+    let mut all = identities();
+    for of_type in all.values_mut().filter(|of_type| of_type.len() > 1) {
+        of_type.retain(|identity| identity["group"] == group);
+    }
+    all.retain(|_, of_type| !of_type.is_empty());
+    all
+}
+
 /// The schema of a struct type.
 pub fn definition(ty: TypeRef<'_>, dialect: Dialect, prose: &Prose, identities: &Identities) -> Value {
     let mut schema = Map::new();
@@ -158,42 +186,40 @@ pub fn definition(ty: TypeRef<'_>, dialect: Dialect, prose: &Prose, identities: 
 }
 
 fn property(owner: TypeRef<'_>, field: FieldRef<'_>, dialect: Dialect, prose: &Prose) -> Value {
-    let mut property = value(field.ty(), dialect);
-    if let Some(text) = prose.of_field(owner.name(), field.name()) {
+    let values: Vec<&str> = field.values().collect();
+    let mut property = value(field.ty(), dialect, &values);
+    let of_values =
+        if field.ty().kind() == Kind::String { values::described(&values) } else { String::new() };
+    let text = prose.of_field(owner.name(), field.name()).unwrap_or_default() + &of_values;
+    if !text.is_empty() {
         property.insert("description".into(), text.into());
     }
     if dialect == Dialect::V3
-        && let Some(default) = field.default()
+        && let Some(default) = values::default_of(field)
     {
-        property.insert("default".into(), default.into_owned());
+        property.insert("default".into(), default);
     }
     insert_merge_facts(&mut property, field);
-    Value::Object(property)
+    Dialect::settled(property)
 }
 
-fn value(ty: TypeRef<'_>, dialect: Dialect) -> Map<String, Value> {
+/// `values` are those that a string, or the strings in a list or map, may have.
+fn value(ty: TypeRef<'_>, dialect: Dialect, values: &[&str]) -> Map<String, Value> {
     let typed = |kind: &str| Map::from_iter([("type".to_owned(), Value::from(kind))]);
     let formatted = |kind: &str, format: &str| {
         let mut map = typed(kind);
         map.insert("format".into(), format.into());
         map
     };
-    let element = || match ty.element().map(|e| value(e, dialect)) {
-        Some(mut map) => match (map.remove("allOf"), map.len()) {
-            // An element carries nothing beside the reference.
-            (Some(Value::Array(mut references)), 0) => references.pop().unwrap_or_default(),
-            (Some(other), _) => {
-                map.insert("allOf".into(), other);
-                Value::Object(map)
-            }
-            (None, _) => Value::Object(map),
-        },
-        None => json!({}),
-    };
     match ty.kind() {
         Kind::Any if ty.any_name().is_empty() => typed("object"),
         Kind::Any => dialect.property(ty.any_name()),
-        Kind::String => typed("string"),
+        Kind::String if values.is_empty() => typed("string"),
+        Kind::String => {
+            let mut map = typed("string");
+            map.insert("enum".into(), json!(values));
+            map
+        }
         Kind::Bool => typed("boolean"),
         Kind::Int32 => formatted("integer", "int32"),
         Kind::Int64 => formatted("integer", "int64"),
@@ -208,10 +234,21 @@ fn value(ty: TypeRef<'_>, dialect: Dialect) -> Map<String, Value> {
             let (kind, of) =
                 if ty.kind() == Kind::List { ("array", "items") } else { ("object", "additionalProperties") };
             let mut map = typed(kind);
-            map.insert(of.into(), element());
+            map.insert(of.into(), ty.element().map_or(json!({}), |ty| element(ty, dialect, values)));
             map
         }
     }
+}
+
+/// What a list or map holds. Go holds it by value, so that one that is left out is zero.
+fn element(ty: TypeRef<'_>, dialect: Dialect, values: &[&str]) -> Value {
+    let mut element = value(ty, dialect, values);
+    if dialect == Dialect::V3
+        && let Some(zero) = values::zero(ty)
+    {
+        element.insert("default".into(), zero);
+    }
+    Dialect::settled(element)
 }
 
 fn insert_merge_facts(property: &mut Map<String, Value>, field: FieldRef<'_>) {

@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Changes with the program that makes documents.
-const MAKER: &str = concat!(env!("CARGO_PKG_VERSION"), " 5 ");
+const MAKER: &str = concat!(env!("CARGO_PKG_VERSION"), " 6 ");
 
 /// Without quotes.
 pub struct Tags {

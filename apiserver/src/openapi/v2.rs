@@ -2,10 +2,11 @@
 
 use super::operations::{Operation, Path, Payload, paths};
 use super::pages::pages;
-use super::parameters::query_type;
+use super::parameters::path_parameters;
 use super::prose::Prose;
+use super::query::{DELETE_OPTIONS_BODY, PATCH_BODY, Parameter, SHARED};
 use super::schema::{Dialect, closure, definition, identities, named_values};
-use super::v3::{META, common_query, path_parameters, roots, type_name};
+use super::v3::{common_query, roots, type_name};
 use coracle_api::Resource;
 use coracle_api::catalogue::groups;
 use serde_json::{Map, Value, json};
@@ -39,39 +40,48 @@ pub(super) fn definitions(resources: &[Arc<Resource>], add: &mut dyn FnMut(&str,
             }
         }
     }
-    for (name, schema) in named_values(Dialect::V2) {
+    for (name, schema) in named_values(Dialect::V2, &prose) {
         add(&name, &schema);
     }
-    add(&format!("{META}.Patch"), &json!({ "type": "object" }));
 }
 
-fn query_parameter(name: &&str) -> Value {
-    json!({ "name": name, "in": "query", "type": query_type(name), "uniqueItems": true })
+/// The parameters that many requests share, by the names they are referred to by.
+pub(super) fn shared_parameters() -> Map<String, Value> {
+    let bodies = [(DELETE_OPTIONS_BODY, "DeleteOptions"), (PATCH_BODY, "Patch")];
+    let bodies = bodies.map(|(key, kind)| (key.to_owned(), body(&super::parameters::meta(kind))));
+    SHARED.iter().map(|parameter| (parameter.key(), parameter.v2_whole())).chain(bodies).collect()
 }
 
 pub(super) fn path_item(path: &Path) -> Value {
     let common = common_query(path);
     let mut item: Map<String, Value> =
         path.operations.iter().map(|o| (o.method.to_owned(), operation(o, &common))).collect();
-    let of_path = path_parameters(&path.template).map(
-        |name| json!({ "name": name, "in": "path", "required": true, "type": "string", "uniqueItems": true }),
-    );
-    let parameters: Vec<Value> = of_path.chain(common.iter().map(query_parameter)).collect();
+    let of_path = path_parameters(&path.template, &path.kind).map(|one| one.value(Dialect::V2));
+    let parameters: Vec<Value> = of_path.chain(common.iter().map(|one| one.v2())).collect();
     if !parameters.is_empty() {
         item.insert("parameters".into(), parameters.into());
     }
     Value::Object(item)
 }
 
-fn operation(operation: &Operation, common: &[&str]) -> Value {
-    let own = operation.query.iter().filter(|name| !common.contains(name));
-    let mut parameters: Vec<Value> = own.map(query_parameter).collect();
-    if let Some(body) = &operation.body {
-        let mut parameter = json!({ "name": "body", "in": "body", "schema": reference(body) });
-        if *body != super::parameters::meta("DeleteOptions") {
-            parameter["required"] = true.into();
-        }
-        parameters.push(parameter);
+/// What is sent; only how to delete may be left out.
+fn body(payload: &Payload) -> Value {
+    let mut parameter = json!({ "name": "body", "in": "body", "schema": reference(payload) });
+    if *payload != super::parameters::meta("DeleteOptions") {
+        parameter["required"] = true.into();
+    }
+    parameter
+}
+
+fn operation(operation: &Operation, common: &[&Parameter]) -> Value {
+    let own = operation.query.iter().filter(|parameter| !common.contains(parameter));
+    let mut parameters: Vec<Value> = own.map(|parameter| parameter.v2()).collect();
+    if let Some(payload) = &operation.body {
+        let meta = super::parameters::meta;
+        let shared = [(DELETE_OPTIONS_BODY, meta("DeleteOptions")), (PATCH_BODY, meta("Patch"))];
+        let key = shared.iter().find(|(_, shared)| shared == payload).map(|(key, _)| key);
+        parameters
+            .push(key.map_or_else(|| body(payload), |key| json!({ "$ref": format!("#/parameters/{key}") })));
     }
     let mut responses: Map<String, Value> = operation
         .codes
@@ -84,6 +94,7 @@ fn operation(operation: &Operation, common: &[&str]) -> Value {
     responses.insert("401".into(), json!({ "description": "Unauthorized" }));
     let mut value = json!({
         "operationId": operation.id,
+        "description": operation.description,
         "tags": [operation.tag],
         "schemes": ["https"],
         "produces": operation.produces,

@@ -6,7 +6,7 @@ use super::custom;
 use super::operations::{is_built_in, paths};
 use super::schema::Dialect;
 use super::share::{Form, Map, Share};
-use super::v2::{definitions, path_item};
+use super::v2::{definitions, path_item, shared_parameters};
 use super::v2_protobuf;
 use crate::aggregation::merge_v2;
 use crate::custom::CustomResource;
@@ -164,14 +164,16 @@ impl Iterator for Sent {
 
 /// What stands before the definitions, between them and the paths, and behind these.
 fn json_ends() -> (Vec<u8>, Vec<u8>, Vec<u8>) {
-    let info = json!({ "title": "Kubernetes", "version": crate::discovery::API_VERSION });
+    let info = json!({ "title": "Kubernetes", "version": crate::discovery::GIT_VERSION });
     let bearer = json!({ "BearerToken": { "description": "Bearer Token authentication", "type": "apiKey",
         "name": "authorization", "in": "header" } });
     let security = json!([{ "BearerToken": [] }]);
+    let parameters = Value::Object(shared_parameters());
     (
         format!("{{\"swagger\":\"2.0\",\"info\":{info},\"definitions\":{{").into_bytes(),
         b"},\"paths\":{".to_vec(),
-        format!("}},\"securityDefinitions\":{bearer},\"security\":{security}}}").into_bytes(),
+        format!("}},\"parameters\":{parameters},\"securityDefinitions\":{bearer},\"security\":{security}}}")
+            .into_bytes(),
     )
 }
 

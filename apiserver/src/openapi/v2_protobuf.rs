@@ -3,6 +3,7 @@
 //!
 //! Field numbers: <https://github.com/google/gnostic-models/blob/main/openapiv2/OpenAPIv2.proto>.
 
+use super::v2_protobuf_paths::shared_parameter;
 use serde_json::Value;
 
 pub const CONTENT_TYPE: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
@@ -17,10 +18,15 @@ pub fn accepted(accept: &str) -> bool {
 pub fn ends() -> (Vec<u8>, Vec<u8>) {
     let mut info = Vec::new();
     put(&mut info, 1, b"Kubernetes");
-    put(&mut info, 2, crate::discovery::API_VERSION.as_bytes());
+    put(&mut info, 2, crate::discovery::GIT_VERSION.as_bytes());
     let (mut before, mut after) = (Vec::new(), Vec::new());
     put(&mut before, 1, b"2.0");
     put(&mut before, 2, &info);
+    let mut parameters = Vec::new();
+    for (name, shared) in super::v2::shared_parameters() {
+        put_named(&mut parameters, 1, &name, &shared_parameter(&shared));
+    }
+    put(&mut after, 10, &parameters);
     // The token that every request carries, and how.
     put(&mut after, 12, &named(BEARER, &[]));
     put(&mut after, 13, &named(BEARER, &bearer()));

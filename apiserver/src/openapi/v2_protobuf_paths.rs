@@ -71,7 +71,12 @@ fn parameter(parameter: &Value) -> Vec<u8> {
         put(&mut out, 2, &inside);
         return out;
     }
-    let inside = match parameter["in"].as_str() {
+    wrapped(&shared_parameter(parameter))
+}
+
+/// A `Parameter`, as it stands among those that requests share.
+pub(super) fn shared_parameter(parameter: &Value) -> Vec<u8> {
+    match parameter["in"].as_str() {
         Some("body") => wrapped(&body(parameter)),
         place => {
             let mut kind = Vec::new();
@@ -81,8 +86,7 @@ fn parameter(parameter: &Value) -> Vec<u8> {
             put(&mut other, 2, &kind);
             other
         }
-    };
-    wrapped(&inside)
+    }
 }
 
 fn body(parameter: &Value) -> Vec<u8> {
@@ -162,8 +166,18 @@ mod tests {
     /// Everything that stands in the JSON form stands in this one.
     #[test]
     fn no_member_of_the_paths_is_lost() {
-        const OPERATION: [&str; 7] =
-            ["operationId", "tags", "schemes", "produces", "responses", "consumes", "parameters"];
+        const OPERATION: [&str; 8] = [
+            "operationId",
+            "description",
+            "tags",
+            "schemes",
+            "produces",
+            "responses",
+            "consumes",
+            "parameters",
+        ];
+        const PARAMETER: [&str; 8] =
+            ["$ref", "name", "in", "description", "type", "uniqueItems", "required", "schema"];
         let methods = ["get", "put", "post", "delete", "options", "head", "patch"];
         all_paths(catalogue::catalogue(), &mut |path| {
             for (key, value) in members(&json_of(path)) {
@@ -179,13 +193,11 @@ mod tests {
                 } else {
                     &Value::Null
                 }));
-                for (key, _) in own.flat_map(members) {
-                    assert!(
-                        ["name", "in", "type", "uniqueItems", "required", "schema"].contains(&key),
-                        "{key}"
-                    );
-                }
+                own.flat_map(members).for_each(|(key, _)| assert!(PARAMETER.contains(&key), "{key}"));
             }
         });
+        for shared in super::super::v2::shared_parameters().values() {
+            members(shared).for_each(|(key, _)| assert!(PARAMETER.contains(&key), "{key}"));
+        }
     }
 }

@@ -3,12 +3,13 @@
 use super::custom;
 use super::operations::{Operation, Path, Payload, is_built_in, paths};
 use super::pages::pages;
-use super::parameters::query_type;
+use super::parameters::path_parameters;
 use super::prose::Prose;
-use super::schema::{Dialect, closure, definition, identities, named_values, value_names};
+use super::query::Parameter;
+use super::schema::{Dialect, closure, definition, identities, identities_in, named_values, value_names};
 use super::tags::{Tags, group_version};
 use crate::custom::CustomResource;
-use crate::discovery::Offer;
+use crate::discovery::{GIT_VERSION, Offer};
 use coracle_api::Resource;
 use coracle_api::schema::{self, TypeRef};
 use serde_json::{Map, Value, json};
@@ -37,7 +38,7 @@ pub fn document(name: &str, offer: &Offer) -> Value {
         .extend(pages(&offer.resources).into_iter().find(|page| page.document == name).map(|page| page.path));
     let mut document = json!({
         "openapi": "3.0.0",
-        "info": { "title": "Kubernetes", "version": crate::discovery::API_VERSION },
+        "info": { "title": "Kubernetes", "version": GIT_VERSION },
         "paths": paths.iter().map(|p| (p.template.clone(), path_item(p))).collect::<Map<_, _>>(),
         "components": {
             "schemas": schemas(&paths, name, offer),
@@ -57,8 +58,7 @@ pub fn document(name: &str, offer: &Offer) -> Value {
 pub fn roots(paths: &[Path]) -> Vec<TypeRef<'static>> {
     let operations = paths.iter().flat_map(|p| &p.operations);
     let payloads = operations.flat_map(|o| o.body.iter().chain(&o.answer));
-    let types = payloads.filter_map(|payload| schema::by_name(&type_name(payload)?));
-    types.chain(schema::by_name(&format!("{META}.Status"))).collect()
+    payloads.filter_map(|payload| schema::by_name(&type_name(payload)?)).collect()
 }
 
 fn schemas(paths: &[Path], name: &str, offer: &Offer) -> Value {
@@ -66,7 +66,11 @@ fn schemas(paths: &[Path], name: &str, offer: &Offer) -> Value {
         .into_iter()
         .flat_map(|(group, version)| offer.custom_of(group, version))
         .collect();
-    let identities = if custom.is_empty() { identities() } else { custom::identities() };
+    let identities = match group_version(name) {
+        Some((group, _)) if custom.is_empty() => identities_in(group),
+        _ if custom.is_empty() => identities(),
+        _ => custom::identities(),
+    };
     let prose = Prose::load();
     let mut used = roots(paths);
     if !custom.is_empty() {
@@ -81,11 +85,11 @@ fn schemas(paths: &[Path], name: &str, offer: &Offer) -> Value {
         .collect();
     schemas.extend(custom.iter().flat_map(|c| custom::definitions(c, Dialect::V3)));
     let names = value_names(&types);
-    schemas.extend(named_values(Dialect::V3).filter(|(name, _)| names.contains(name.as_str())));
     let patch = super::parameters::meta("Patch");
-    if paths.iter().flat_map(|path| &path.operations).any(|o| o.body.as_ref() == Some(&patch)) {
-        schemas.insert(format!("{META}.Patch"), json!({ "type": "object" }));
-    }
+    let patches = paths.iter().flat_map(|path| &path.operations).any(|o| o.body.as_ref() == Some(&patch));
+    let is_used =
+        |name: &str| names.contains(name) || (patches && Some(name) == type_name(&patch).as_deref());
+    schemas.extend(named_values(Dialect::V3, &prose).filter(|(name, _)| is_used(name)));
     Value::Object(schemas)
 }
 
@@ -103,38 +107,27 @@ pub fn type_name(payload: &Payload) -> Option<String> {
 }
 
 /// The query parameters that all operations of a path have; they stand at the path, as upstream puts them.
-pub fn common_query(path: &Path) -> Vec<&'static str> {
+pub fn common_query(path: &Path) -> Vec<&'static Parameter> {
     let Some((first, rest)) = path.operations.split_first() else { return Vec::new() };
-    let everywhere = |name: &&str| rest.iter().all(|o| o.query.contains(name));
+    let everywhere = |parameter: &&Parameter| rest.iter().all(|o| o.query.contains(parameter));
     first.query.iter().copied().filter(everywhere).collect()
-}
-
-fn query_parameter(name: &&str) -> Value {
-    json!({ "name": name, "in": "query", "schema": { "type": query_type(name), "uniqueItems": true } })
 }
 
 fn path_item(path: &Path) -> Value {
     let common = common_query(path);
     let mut item: Map<String, Value> =
         path.operations.iter().map(|o| (o.method.to_owned(), operation(o, &common))).collect();
-    let schema = json!({ "type": "string", "uniqueItems": true });
-    let of_path = path_parameters(&path.template)
-        .map(|name| json!({ "name": name, "in": "path", "required": true, "schema": schema }));
-    let parameters: Vec<Value> = of_path.chain(common.iter().map(query_parameter)).collect();
+    let of_path = path_parameters(&path.template, &path.kind).map(|one| one.value(Dialect::V3));
+    let parameters: Vec<Value> = of_path.chain(common.iter().map(|one| one.v3())).collect();
     if !parameters.is_empty() {
         item.insert("parameters".into(), parameters.into());
     }
     Value::Object(item)
 }
 
-/// The names in braces.
-pub fn path_parameters(template: &str) -> impl Iterator<Item = &str> {
-    template.split('/').filter_map(|s| s.strip_prefix('{')?.strip_suffix('}'))
-}
-
-fn operation(operation: &Operation, common: &[&str]) -> Value {
-    let own = operation.query.iter().filter(|name| !common.contains(name));
-    let parameters: Vec<Value> = own.map(query_parameter).collect();
+fn operation(operation: &Operation, common: &[&Parameter]) -> Value {
+    let own = operation.query.iter().filter(|parameter| !common.contains(parameter));
+    let parameters: Vec<Value> = own.map(|parameter| parameter.v3()).collect();
     let mut responses: Map<String, Value> = operation
         .codes
         .iter()
@@ -144,7 +137,8 @@ fn operation(operation: &Operation, common: &[&str]) -> Value {
         })
         .collect();
     responses.insert("401".into(), json!({ "description": "Unauthorized" }));
-    let mut value = json!({ "operationId": operation.id, "tags": [operation.tag], "responses": responses });
+    let mut value = json!({ "operationId": operation.id, "description": operation.description,
+        "tags": [operation.tag], "responses": responses });
     if !parameters.is_empty() {
         value["parameters"] = parameters.into();
     }

@@ -20,6 +20,20 @@ const MAX_HINTS: usize = 8;
 const SHOWN: usize = 3;
 
 impl Strategy for Endpoints {
+    fn warnings(&self, new: &Object, _old: Option<&Object>) -> Vec<String> {
+        let mut found = Vec::new();
+        for (i, subset) in list_at(new, "subsets").iter().enumerate() {
+            for field in ["addresses", "notReadyAddresses"] {
+                let path = Path::root("subsets").index(i).field(field);
+                let addresses = list_at(subset, field).iter().enumerate();
+                found.extend(addresses.filter_map(|(j, address)| {
+                    rules::ip_warning(str_at(address, "ip"), &path.index(j).field("ip"))
+                }));
+            }
+        }
+        found
+    }
+
     fn defaults(&self, object: &mut Object) {
         for subset in each_mut(object, "subsets") {
             for port in each_mut(subset, "ports") {
@@ -128,8 +142,16 @@ fn first_few(all: &[String]) -> String {
 
 impl Strategy for EndpointSlices {
     fn warnings(&self, new: &Object, _old: Option<&Object>) -> Vec<String> {
-        let named = str_at(new, "addressType") == "FQDN";
-        named.then(|| "spec.addressType: FQDN endpoints are deprecated".to_owned()).into_iter().collect()
+        if str_at(new, "addressType") == "FQDN" {
+            return vec!["spec.addressType: FQDN endpoints are deprecated".to_owned()];
+        }
+        let mut found = Vec::new();
+        for (i, endpoint) in list_at(new, "endpoints").iter().enumerate() {
+            let path = Path::root("endpoints").index(i).field("addresses");
+            let addresses = strings_at(endpoint, "addresses").enumerate();
+            found.extend(addresses.filter_map(|(j, ip)| rules::ip_warning(ip, &path.index(j))));
+        }
+        found
     }
 
     fn defaults(&self, object: &mut Object) {

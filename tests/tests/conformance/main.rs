@@ -17,6 +17,7 @@ mod policies;
 mod published;
 mod quota;
 mod samples;
+mod schemas;
 mod watches;
 mod webhooks;
 

@@ -2,6 +2,7 @@
 //! deletecollection; as Table, metadata, YAML and protobuf.
 
 use crate::samples::{SAMPLES, Sample};
+use crate::schemas::Document;
 use crate::{Suite, make_namespace};
 use coracle_tests::rest::Rest;
 use serde_json::{Value, json};
@@ -57,6 +58,7 @@ fn every_resource_supports_its_api_operations() {
         suite.check(&format!("{}.{}", sample.plural, sample.group), |rest| life(rest, sample));
     }
     suite.check("every resource has a sample", every_resource_has_a_sample);
+    suite.check("objects are as published", objects_are_as_published);
     suite.end();
 }
 
@@ -85,6 +87,25 @@ fn every_resource_has_a_sample(rest: &Rest) {
         }
     }
     assert!(lacking.is_empty(), "no sample of {lacking:?}");
+}
+
+/// One of every kind, taken with no field dropped, and all that a cluster begins with.
+fn objects_are_as_published(rest: &Rest) {
+    let mut versions: Vec<String> = SAMPLES.iter().map(Sample::group_version_path).collect();
+    versions.sort();
+    versions.dedup();
+    let mut misfits = Vec::new();
+    for version in versions {
+        let document = Document::get(rest, &version);
+        for sample in SAMPLES.iter().filter(|sample| sample.group_version_path() == version) {
+            let (path, object) = (sample.collection(), sample.object(9));
+            let made = rest.create(&format!("{path}?dryRun=All&fieldValidation=Strict"), &object);
+            let list = rest.get(&format!("{version}/{}", sample.plural));
+            misfits.extend(document.misfits(&sample.api_version(), sample.kind, &made));
+            misfits.extend(document.misfits(&sample.api_version(), &format!("{}List", sample.kind), &list));
+        }
+    }
+    assert!(misfits.is_empty(), "{misfits:#?}");
 }
 
 fn life(rest: &Rest, sample: &Sample) {

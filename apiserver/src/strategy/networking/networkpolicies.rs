@@ -23,6 +23,24 @@ impl Strategy for NetworkPolicies {
         }
     }
 
+    fn warnings(&self, new: &Object, _old: Option<&Object>) -> Vec<String> {
+        let (spec, path) = (&new["spec"], Path::root("spec"));
+        let mut found = Vec::new();
+        for (direction, peers) in [("ingress", "from"), ("egress", "to")] {
+            for (i, rule) in list_at(spec, direction).iter().enumerate() {
+                for (j, peer) in list_at(rule, peers).iter().enumerate() {
+                    let here = path.field(direction).index(i).field(peers).index(j).field("ipBlock");
+                    found.extend(rules::cidr_warning(str_at(peer, "ipBlock.cidr"), &here.field("cidr")));
+                    let exceptions = strings_at(peer, "ipBlock.except").enumerate();
+                    found.extend(exceptions.filter_map(|(k, except)| {
+                        rules::cidr_warning(except, &here.field("except").index(k))
+                    }));
+                }
+            }
+        }
+        found
+    }
+
     fn validate(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         let errors = &mut Errors(errors);
         let (spec, path) = (&object["spec"], Path::root("spec"));

@@ -226,8 +226,14 @@ fn lists(spec: &Value, path: &Path, notes: &mut Notes) {
             if field == "name" && value.is_empty() {
                 notes.add(&here, "invalid empty name \"\"");
             }
+            if field == "ip" {
+                notes.found.extend(rules::ip_warning(value, &here));
+            }
         }
     }
+    let here = path.field("dnsConfig").field("nameservers");
+    let servers = strings_at(spec, "dnsConfig.nameservers").enumerate();
+    notes.found.extend(servers.filter_map(|(i, ip)| rules::ip_warning(ip, &here.index(i))));
 }
 
 /// An amount of bytes that is not a whole number of them.

@@ -116,6 +116,15 @@ pub fn cidr(text: &str, path: &Path, errors: &mut Errors) {
     each(validation::cidr(text), text, path, errors);
 }
 
+/// What a client is warned of that writes an IPv6 address in another than the canonical form.
+pub fn ip_warning(text: &str, path: &Path) -> Option<String> {
+    validation::ip_warning(text).map(|warning| format!("{path}: {warning}"))
+}
+
+pub fn cidr_warning(text: &str, path: &Path) -> Option<String> {
+    validation::cidr_warning(text).map(|warning| format!("{path}: {warning}"))
+}
+
 pub fn port(number: i64, path: &Path, errors: &mut Errors) {
     each(validation::port_number(number), number, path, errors);
 }

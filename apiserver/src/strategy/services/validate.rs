@@ -55,7 +55,25 @@ pub fn warnings(service: &Object) -> Vec<String> {
             "spec.trafficDistribution: \"PreferClose\" is deprecated; use \"PreferSameZone\"".into(),
         ),
     ];
-    all.into_iter().filter(|(said, _)| *said).map(|(_, text)| text).collect()
+    let said = all.into_iter().filter(|(said, _)| *said).map(|(_, text)| text);
+    said.chain(uncanonical(spec)).collect()
+}
+
+/// Of addresses that are not written in their canonical form.
+fn uncanonical(spec: &Value) -> Vec<String> {
+    let path = Path::root("spec");
+    let mut found = Vec::new();
+    for field in ["clusterIPs", "externalIPs"] {
+        let here = path.field(field);
+        found.extend(
+            strings_at(spec, field).enumerate().filter_map(|(i, ip)| rules::ip_warning(ip, &here.index(i))),
+        );
+    }
+    found.extend(rules::ip_warning(str_at(spec, "loadBalancerIP"), &path.field("loadBalancerIP")));
+    let here = path.field("loadBalancerSourceRanges");
+    let ranges = strings_at(spec, "loadBalancerSourceRanges").enumerate();
+    found.extend(ranges.filter_map(|(i, range)| rules::cidr_warning(range, &here.index(i))));
+    found
 }
 
 /// The old and the new name of one annotation must not contradict one another.
