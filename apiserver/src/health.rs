@@ -80,6 +80,8 @@ impl Health {
         for (names, matters) in [(&STARTED[..], Matters::Alive), (&LOADED[..], Matters::Ready)] {
             names.iter().for_each(|name| self.report(name, matters, Ok(())));
         }
+        // Who reads the metrics alone learns of liveness too.
+        let _ = self.all("livez", &Query::new(None));
     }
 
     pub fn forget(&self, name: &str) {

@@ -161,11 +161,18 @@ pub fn decode_untyped(
     Ok((object, problems))
 }
 
+/// What is still read in a version that is served no more, as (stated, expected, kind): evictions outlived theirs.
+const STILL_READ: [(&str, &str, &str); 1] = [("policy/v1beta1", "policy/v1", "Eviction")];
+
 /// Fills in or checks `apiVersion` and `kind`.
 fn check_identity(object: &mut Object, group: &str, version: &str, kind: &str) -> Result<(), ApiError> {
     let expected = api_version(group, version);
     let stated = |object: &Object, field: &str| object[field].as_str().unwrap_or_default().to_owned();
-    let (stated_version, stated_kind) = (stated(object, "apiVersion"), stated(object, "kind"));
+    let (mut stated_version, stated_kind) = (stated(object, "apiVersion"), stated(object, "kind"));
+    if STILL_READ.contains(&(&stated_version, &expected, kind)) {
+        object["apiVersion"] = expected.as_str().into();
+        stated_version.clone_from(&expected);
+    }
     if !stated_version.is_empty() && stated_version != expected {
         return Err(ApiError::bad_request(format!(
             "the API version in the data ({stated_version}) does not match the expected API version ({expected})"

@@ -31,6 +31,13 @@ fn identity_is_filled_in_or_checked() {
         (400, "the API version in the data (v1) does not match the expected API version (apps/v1)")
     );
     assert_eq!(deployment(&json!({ "kind": "Pod" })).unwrap_err().code, 400);
+    let eviction = |version: &str| {
+        let body = json!({ "kind": "Eviction", "apiVersion": version }).to_string();
+        let ty = root("policy", "v1", "Eviction").unwrap();
+        decode_body(body.as_bytes(), ty, "policy", "v1", "Eviction")
+    };
+    assert_eq!(eviction("policy/v1beta1").unwrap().0["apiVersion"], "policy/v1", "outlived its version");
+    assert_eq!(eviction("policy/v1alpha1").unwrap_err().code, 400);
 }
 
 #[test]

@@ -162,7 +162,7 @@ impl Call<'_> {
 
     async fn get(&self, scope: &Scope<'_>) -> Result<Response<Body>, ApiError> {
         if self.is_sub("scale") {
-            return Ok(Reply::ok(scope.get_scale().await?).into_response(self.wanted));
+            return Ok(self.shown_scale(scope, scope.get_scale().await?)?.into_response(self.wanted));
         }
         let cached = scope.get()?;
         let shown = match scope.strategy.custom().filter(|custom| !self.is_as_stored(custom, &cached)) {
@@ -353,7 +353,7 @@ impl Call<'_> {
             }
         };
         if self.is_sub("scale") {
-            return Ok(Reply::ok(scope.update_scale(&options, false, |_| sent()).await?));
+            return self.shown_scale(scope, scope.update_scale(&options, false, |_| sent()).await?);
         }
         self.refuse_unserved()?;
         if let Some(sub) = self.sub() {
@@ -403,7 +403,7 @@ impl Call<'_> {
         if self.is_sub("scale") {
             let apply = |scale: &Object| scope.patched_scale(&patch, &expected, scale, &options);
             let applied = patch.configuration().is_some();
-            return Ok(Reply::ok(scope.update_scale(&options, applied, apply).await?));
+            return self.shown_scale(scope, scope.update_scale(&options, applied, apply).await?);
         }
         if let Some(sub) = self.sub() {
             let patched = scope.patch_sub(sub, &patch, &expected, &options).await?;

@@ -1,11 +1,14 @@
 //! POSTs that store nothing of their own: bindings, evictions, tokens and reviews.
 
+use super::negotiation::Shape;
 use super::resources::Call;
 use super::respond::Reply;
+use super::shape::{Tables, metadata_only};
 use crate::access::{self, TokenContext};
 use crate::authz::Authorizer;
 use crate::registry::subresource::Sub;
 use crate::registry::{Asked, Operation, Scope};
+use crate::strategy::{Scales, Strategy};
 use axum::body::Body;
 use coracle_api::{ApiError, Object, catalogue};
 use http::StatusCode;
@@ -31,6 +34,19 @@ impl Call<'_> {
             }
             _ => Ok(()),
         }
+    }
+
+    /// A Scale as the client wants to see it.
+    pub(super) fn shown_scale(&self, scope: &Scope<'_>, scale: Object) -> Result<Reply, ApiError> {
+        let value = match self.wanted.shape {
+            Shape::Object => scale,
+            Shape::Metadata => metadata_only(&scale, self.wanted.meta_version()),
+            Shape::Table => {
+                let strategy: &'static dyn Strategy = &Scales;
+                Tables { strategy: strategy.into(), ..self.tables(scope)? }.single(&scale)
+            }
+        };
+        Ok(Reply::ok(value))
     }
 
     pub(super) async fn special_create(&self, scope: &Scope<'_>, body: Body) -> Result<Reply, ApiError> {

@@ -157,7 +157,9 @@ impl Scope<'_> {
             [] => return Ok(()),
             [one] => one,
             _ => {
-                return Err(ApiError::internal(
+                return Err(ApiError::new(
+                    500,
+                    "",
                     "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
                 ));
             }

@@ -28,17 +28,23 @@ impl Strategy for Events {
         remove(object, "metadata.generation");
     }
 
-    fn validate(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
+    fn validate(&self, object: &Object, env: &Env, errors: &mut Vec<FieldError>) {
         let errors = &mut Errors(errors);
         about_own_namespace(object, errors);
         if has(object, "eventTime") {
-            reported(object, errors);
+            reported(object, is_new_api(env), errors);
         }
     }
 
     fn validate_create(&self, object: &Object, env: &Env, errors: &mut Vec<FieldError>) {
-        if env.group == "events.k8s.io" {
+        if is_new_api(env) {
             of_the_new_api(object, &mut Errors(errors));
+        }
+    }
+
+    fn validate_update(&self, new: &Object, old: &Object, env: &Env, errors: &mut Vec<FieldError>) {
+        if is_new_api(env) {
+            only_the_series_goes_on(new, old, &mut Errors(errors));
         }
     }
 
@@ -102,6 +108,10 @@ impl Strategy for Events {
     }
 }
 
+fn is_new_api(env: &Env) -> bool {
+    env.group == "events.k8s.io"
+}
+
 fn either<'a>(object: &'a Object, core: &str, new: &str) -> &'a str {
     let text = str_at(object, core);
     if text.is_empty() { str_at(object, new) } else { text }
@@ -154,10 +164,14 @@ impl Seen {
     }
 }
 
-/// Events about cluster-scoped objects stand in `default`.
+/// Events about cluster-scoped objects stand in `default`. Those with an `eventTime` may also stand in `kube-system`, or in
+/// another namespace than their object.
 fn about_own_namespace(event: &Object, errors: &mut Errors) {
-    let (own, of) = (namespace(event), str_at(about(event), "namespace"));
-    let fits = if of.is_empty() { matches!(own, "default" | "kube-system") } else { own == of };
+    let (own, of, timed) = (namespace(event), str_at(about(event), "namespace"), has(event, "eventTime"));
+    let fits = match of {
+        "" => own == "default" || timed && own == "kube-system",
+        _ => timed || own == of,
+    };
     if !fits {
         let path = Path::root("involvedObject").field("namespace");
         errors.invalid(&path, of, "does not match event.namespace");
@@ -166,15 +180,55 @@ fn about_own_namespace(event: &Object, errors: &mut Errors) {
 
 /// What an event that is made by the new API must say, and what it must leave to the old one.
 fn of_the_new_api(event: &Object, errors: &mut Errors) {
+    series(event, errors);
     if !has(event, "eventTime") {
         errors.required(&Path::root("eventTime"), "");
-        kind_of_event(event, errors);
     }
+    kind_of_event(event, errors);
     for field in ["firstTimestamp", "lastTimestamp", "count", "source"] {
         let value = at(event, field);
         let unset = value.is_null() || value == 0 || value.as_object().is_some_and(serde_json::Map::is_empty);
         if !unset {
             errors.invalid(&Path::root(field), "", "needs to be unset");
+        }
+    }
+}
+
+fn series(event: &Object, errors: &mut Errors) {
+    if !has(event, "series") {
+        return;
+    }
+    if i64_at(event, "series.count").unwrap_or(0) < 2 {
+        errors.invalid(&Path::root("series.count"), "", "should be at least 2");
+    }
+    if !has(event, "series.lastObservedTime") {
+        errors.required(&Path::root("series.lastObservedTime"), "");
+    }
+}
+
+/// An update by the new API says that an event has happened again, and nothing else about it.
+fn only_the_series_goes_on(new: &Object, old: &Object, errors: &mut Errors) {
+    if at(new, "series") != at(old, "series") {
+        series(new, errors);
+    }
+    let fields = [
+        ("involvedObject", "involvedObject"),
+        ("reason", "reason"),
+        ("message", "message"),
+        ("source", "source"),
+        ("firstTimestamp", "firstTimestamp"),
+        ("lastTimestamp", "lastTimestamp"),
+        ("count", "count"),
+        ("type", "type"),
+        ("eventTime", "eventTime"),
+        ("action", "action"),
+        ("related", "related"),
+        ("reportingComponent", "reportingController"),
+        ("reportingInstance", "reportingInstance"),
+    ];
+    for (field, shown) in fields {
+        if at(new, field) != at(old, field) {
+            errors.invalid(&Path::root(shown), at(new, field).clone(), "field is immutable");
         }
     }
 }
@@ -187,9 +241,9 @@ fn kind_of_event(event: &Object, errors: &mut Errors) {
 }
 
 /// Fields that events of the new API must have.
-fn reported(event: &Object, errors: &mut Errors) {
+fn reported(event: &Object, new_api: bool, errors: &mut Errors) {
     let controller = either(event, "reportingComponent", "reportingController");
-    let path = Path::root("reportingController");
+    let path = Path::root(if new_api { "reportingController" } else { "reportingComponent" });
     match controller {
         "" => errors.required(&path, ""),
         name => rules::qualified_name(name, &path, errors),
@@ -205,7 +259,6 @@ fn reported(event: &Object, errors: &mut Errors) {
     if either(event, "message", "note").len() > 1024 {
         errors.invalid(&Path::root("message"), "", "can have at most 1024 characters");
     }
-    kind_of_event(event, errors);
 }
 
 #[cfg(test)]
@@ -229,6 +282,24 @@ mod tests {
         assert_eq!(
             row,
             json!(["60s", "Normal", "Scheduled", "pod/p", "", "default-scheduler", "m", "60s", 1, "e"])
+        );
+    }
+
+    #[test]
+    fn the_new_api_changes_the_series_alone() {
+        let old = json!({ "involvedObject": { "kind": "Pod" }, "message": "m", "series": { "count": 2 } });
+        let refused = |patch: Value| {
+            let (mut new, mut errors) = (old.clone(), Vec::new());
+            super::super::testing::merge(&mut new, &patch);
+            only_the_series_goes_on(&new, &old, &mut Errors(&mut errors));
+            errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+        };
+        let seen = "2026-01-01T00:00:00.000000Z";
+        assert_eq!(refused(json!({ "series": { "count": 3, "lastObservedTime": seen } })), "");
+        assert_eq!(refused(json!({ "message": "n" })), "message: Invalid value: \"n\": field is immutable");
+        assert_eq!(
+            refused(json!({ "series": { "count": 1 } })),
+            "series.count: Invalid value: \"\": should be at least 2; series.lastObservedTime: Required value"
         );
     }
 

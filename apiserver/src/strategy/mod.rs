@@ -38,6 +38,7 @@ mod rbac;
 mod replicationcontrollers;
 mod resource;
 mod rules;
+mod scales;
 mod secrets;
 mod serviceaccounts;
 mod services;
@@ -56,6 +57,7 @@ pub use plain::Plain;
 pub use pods::qos_class;
 pub use registry::{for_resource, returns_deleted};
 pub use rules::forgive_addresses;
+pub use scales::Scales;
 
 use crate::store::{Guard, Op};
 pub use coracle_api::Object;

@@ -93,6 +93,14 @@ async fn health_checks_are_told_as_upstream_tells_them() {
 }
 
 #[tokio::test]
+async fn health_is_told_before_anybody_asks_for_it() {
+    let fixture = Fixture::new().await;
+    fixture.api.health().started();
+    let page = text(&fixture.get("/metrics/slis").await);
+    assert_eq!(value(&page, "kubernetes_healthcheck{name=\"etcd\",type=\"livez\"}"), 1.0);
+}
+
+#[tokio::test]
 async fn deprecated_resources_warn() {
     let fixture = Fixture::new().await;
     let warning = "299 - \"v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice\"";

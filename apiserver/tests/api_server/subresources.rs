@@ -20,6 +20,10 @@ async fn scale() {
     assert_eq!((&scale["kind"], &scale["apiVersion"]), (&json!("Scale"), &json!("autoscaling/v1")));
     assert_eq!(scale["metadata"]["resourceVersion"], made["metadata"]["resourceVersion"]);
     assert_eq!((&scale["spec"]["replicas"], &scale["status"]["selector"]), (&json!(2), &json!("a=b")));
+    let table = api.get_as(&uri, "application/json;as=Table;v=v1;g=meta.k8s.io").await.expect(200);
+    let names: Vec<_> = table["columnDefinitions"].as_array().unwrap().iter().map(|c| &c["name"]).collect();
+    assert_eq!(names, ["Name", "Desired", "Available", "Age"]);
+    assert_eq!(table["rows"][0]["cells"].as_array().unwrap()[..3], [json!("d"), json!(2), json!(0)]);
     scale["spec"]["replicas"] = 5.into();
     let put = api.put(&uri, &scale).await.expect(200);
     assert_eq!(put["spec"]["replicas"], 5);
@@ -85,7 +89,10 @@ async fn evictions_respect_budgets() {
     let evict = |name: &str| json!({"metadata": {"name": name}});
     api.post(&format!("{PODS}/p/eviction"), &evict("p")).await.expect(201);
     api.get(&format!("{PODS}/p")).await.expect(404);
-    let refused = api.post(&format!("{PODS}/q/eviction"), &evict("q")).await;
+    let mut older = evict("q");
+    older["kind"] = "Eviction".into();
+    older["apiVersion"] = "policy/v1beta1".into();
+    let refused = api.post(&format!("{PODS}/q/eviction"), &older).await;
     assert_eq!(refused.expect(429)["details"]["causes"][0]["reason"], "DisruptionBudget");
     assert!(refused.header("retry-after").is_empty());
     api.get(&format!("{PODS}/q")).await.expect(200);

@@ -237,3 +237,25 @@ async fn some_kinds_are_never_replaced_blindly() {
         api.put(&one, &made).await.expect(200);
     }
 }
+
+/// As Go's client sends them: with the zeros of what the old API had.
+#[tokio::test]
+async fn an_event_of_the_new_api_goes_on_by_its_series() {
+    let api = Fixture::new().await;
+    let events = "/apis/events.k8s.io/v1/namespaces/default/events";
+    let event = json!({ "metadata": { "name": "e" }, "eventTime": "2026-01-01T00:00:00.000001Z", "type": "Normal",
+        "reportingController": "a.b/c", "reportingInstance": "i", "action": "a", "reason": "r", "note": "n",
+        "regarding": { "kind": "Pod", "namespace": "default", "name": "p" } });
+    api.post(events, &event).await.expect(201);
+    let one = format!("{events}/e");
+    let mut again = api.get(&one).await.expect(200);
+    again["series"] = json!({ "count": 2, "lastObservedTime": "2026-01-01T00:00:02.000000Z" });
+    again["deprecatedSource"] = json!({});
+    again["deprecatedFirstTimestamp"] = Value::Null;
+    again["deprecatedLastTimestamp"] = Value::Null;
+    assert_eq!(api.put(&one, &again).await.expect(200)["series"]["count"], 2);
+    let refused = api.patch(&one, "merge-patch", &json!({ "note": "m" })).await.expect(422);
+    assert_eq!(refused["details"]["causes"][0]["field"], "message");
+    let core = "/api/v1/namespaces/default/events/e";
+    assert_eq!(api.patch(core, "merge-patch", &json!({ "message": "m" })).await.expect(200)["message"], "m");
+}

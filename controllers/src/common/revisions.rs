@@ -104,8 +104,13 @@ async fn owned<K: Owner + Kind>(
 ) -> Result<Vec<Arc<ControllerRevision>>, ReconcileError> {
     let (owner, uid) = (subject.owner, uid_of(subject.owner));
     let reach = informer.claimable(&owner.namespace().unwrap_or_default(), &uid);
-    let claims = ownership::claim(reach, &uid, subject.selector, deleting(owner));
+    let claims = ownership::claim(reach, &uid, subject.selector, false);
     let mut owned = claims.keep;
+    if deleting(owner) {
+        // Those that were taken from it for good are its history still: without them it would begin another one.
+        owned.extend(claims.adopt);
+        return Ok(owned);
+    }
     for orphan in claims.adopt {
         let patch = ownership::adopt_patch(owner, &uid_of(orphan.as_ref()));
         owned.extend(patch_owner(api, orphan.as_ref(), patch).await?.map(Arc::new));

@@ -121,17 +121,20 @@ impl<'a> Pass<'a> {
         }
     }
 
+    /// A suspended Job has no start; it gets one when it is resumed (KEP-5440).
     fn note_suspension(&mut self) {
-        if is_suspended(self.view.spec)
-            && status::set_condition(
-                &mut self.status,
-                "Suspended",
-                true,
-                "JobSuspended",
-                "Job suspended",
-                self.now,
-            )
-        {
+        if !is_suspended(self.view.spec) {
+            return;
+        }
+        self.status.start_time = None;
+        if status::set_condition(
+            &mut self.status,
+            "Suspended",
+            true,
+            "JobSuspended",
+            "Job suspended",
+            self.now,
+        ) {
             self.jobs.control.recorder().normal(self.view.job, "Suspended", "Job suspended");
         }
     }

@@ -61,6 +61,13 @@ fn has_finalizer(namespace: &Namespace) -> bool {
     finalizers.is_some_and(|all| all.iter().any(|f| f == FINALIZER))
 }
 
+/// Whether somebody else keeps the namespace when nothing is left in it: only then is there somebody to read that.
+fn outlives(namespace: &Namespace) -> bool {
+    let finalizers = namespace.spec.as_ref().and_then(|s| s.finalizers.as_ref());
+    let other = finalizers.is_some_and(|all| all.iter().any(|f| f != FINALIZER));
+    other || namespace.metadata.finalizers.as_ref().is_some_and(|all| !all.is_empty())
+}
+
 impl Reconciler for Namespaces {
     type Key = ObjectKey;
 
@@ -172,16 +179,15 @@ impl Namespaces {
         findings: &Findings,
     ) -> Result<Namespace, kube::Error> {
         let mut live = api.get(name).await?;
-        let status = live.status.get_or_insert_default();
-        let old = status.conditions.clone().unwrap_or_default();
-        if old.is_empty() && findings.is_empty() {
+        let old = live.status.as_ref().and_then(|s| s.conditions.clone()).unwrap_or_default();
+        if old.is_empty() && findings.is_empty() && !outlives(&live) {
             return Ok(live);
         }
         let new = plan::conditions(&old, findings, Timestamp::now());
         if new == old {
             return Ok(live);
         }
-        status.conditions = Some(new);
+        live.status.get_or_insert_default().conditions = Some(new);
         api.replace_status(name, &PostParams::default(), &live).await
     }
 

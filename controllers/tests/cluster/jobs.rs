@@ -143,8 +143,11 @@ async fn a_suspended_job_has_no_pods_until_it_is_resumed() {
     let runs = until_object("running", &jobs, "wait", |j| status(j).active == Some(2)).await;
     assert!(status(&runs).start_time.is_some() && !ended(&runs, "Suspended"));
     jobs.patch("wait", &PatchParams::default(), &patch(true)).await.unwrap();
-    until_object("suspended again", &jobs, "wait", |j| ended(j, "Suspended") && status(j).active.is_none())
-        .await;
+    let again = until_object("suspended again", &jobs, "wait", |j| {
+        ended(j, "Suspended") && status(j).active.is_none()
+    })
+    .await;
+    assert_eq!(status(&again).start_time, None, "its clock stands");
     until_list("no pods", &pods, "app=wait", <[Pod]>::is_empty).await;
     let none = |j: &Job| status(j).terminating == Some(0);
     let waits = until_object("all are gone", &jobs, "wait", none).await;

@@ -7,6 +7,22 @@ use kube::{Api, ResourceExt};
 use serde_json::json;
 
 #[tokio::test]
+async fn an_emptied_namespace_that_somebody_keeps_says_that_it_is_empty() {
+    let world = cluster().await;
+    let namespaces: Api<Namespace> = Api::all(world.admin());
+    let kept = json!({ "metadata": { "name": "kept", "finalizers": ["example.com/hold"] } });
+    world.create(&namespaces, kept).await;
+    namespaces.delete("kept", &DeleteParams::default()).await.unwrap();
+    let empty = until_object("emptied", &namespaces, "kept", |ns| {
+        ns.spec.as_ref().is_none_or(|s| s.finalizers.as_ref().is_none_or(Vec::is_empty))
+    })
+    .await;
+    let conditions = empty.status.and_then(|s| s.conditions).unwrap_or_default();
+    assert_eq!(conditions.len(), 5);
+    assert!(conditions.iter().all(|c| c.status == "False"), "{conditions:?}");
+}
+
+#[tokio::test]
 async fn a_namespace_gets_its_account_and_ca_and_is_emptied_on_deletion() {
     let world = cluster().await;
     let namespaces: Api<Namespace> = Api::all(world.admin());

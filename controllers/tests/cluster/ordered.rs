@@ -126,6 +126,35 @@ async fn claims_go_when_they_shall_and_orphans_are_taken_in() {
     until_object("adopted or replaced", &pods, "late-0", owned).await;
 }
 
+#[tokio::test]
+async fn a_set_that_leaves_its_pods_behind_begins_no_other_history() {
+    let world = cluster().await;
+    let (sets, pods) = (world.in_namespace::<StatefulSet>("default"), world.in_namespace::<Pod>("default"));
+    let mut left = set("left", json!({ "replicas": 1 }));
+    left["metadata"]["finalizers"] = json!(["example.com/hold"]);
+    world.create(&sets, left).await;
+    until_object("its replica", &sets, "left", |s| settled(s, 1)).await;
+    let revisions: Api<ControllerRevision> = world.in_namespace("default");
+    let history =
+        until_list("its revision", &revisions, "app=left", |all: &[ControllerRevision]| all.len() == 1).await;
+    sets.delete("left", &DeleteParams::orphan()).await.unwrap();
+    until_object("freed", &pods, "left-0", |p| p.owner_references().is_empty()).await;
+    let freed = |all: &[ControllerRevision]| all.iter().all(|r| r.owner_references().is_empty());
+    until_list("the revision is freed", &revisions, "app=left", freed).await;
+    let scale = Patch::Merge(json!({ "spec": { "replicas": 2 } }));
+    sets.patch("left", &PatchParams::default(), &scale).await.unwrap();
+    let seen = |s: &StatefulSet| {
+        s.status.as_ref().and_then(|status| status.observed_generation) == s.metadata.generation
+    };
+    until_object("looked at once more", &sets, "left", seen).await;
+    let now = until_list("revisions", &revisions, "app=left", |_| true).await;
+    assert_eq!(names_of(&now), names_of(&history));
+}
+
+fn names_of(revisions: &[ControllerRevision]) -> Vec<String> {
+    revisions.iter().map(ResourceExt::name_any).collect()
+}
+
 async fn node(world: &World, name: &str, labels: Value) {
     let nodes: Api<Node> = Api::all(world.admin());
     world.create(&nodes, json!({ "metadata": { "name": name, "labels": labels } })).await;

@@ -118,19 +118,21 @@ fn events(rest: &Rest, path: &str, ns: &str) {
         "{all}"
     );
     let strategic = "Content-Type: application/strategic-merge-patch+json";
-    let series = if new {
-        json!({"count": 2, "lastObservedTime": "2024-05-05T05:05:06.000000Z"})
+    let patch = if new {
+        json!({ "series": { "count": 2, "lastObservedTime": "2024-05-05T05:05:06.000000Z" } })
     } else {
-        Value::Null
+        json!({ text: "second" })
     };
-    let patch = json!({ text: "second", "series": series });
     let patched = rest.call("PATCH", &one, &[strategic], &patch.to_string()).ok();
-    assert_eq!(patched[text], "second");
     if new {
         assert_eq!(patched["series"]["lastObservedTime"], "2024-05-05T05:05:06.000000Z");
+        let rewritten = rest.call("PATCH", &one, &[strategic], &json!({ text: "second" }).to_string());
+        assert_eq!(rewritten.code, 422, "what happened stays what it was");
         let mut found = rest.get(&one);
         found["series"] = json!({"count": 100, "lastObservedTime": "2024-05-05T05:05:07.000000Z"});
         assert_eq!(rest.replace(&one, &found)["series"]["count"], 100);
+    } else {
+        assert_eq!(patched[text], "second");
     }
     rest.delete(&one);
     for name in ["set-1", "set-2", "set-3"] {

@@ -139,17 +139,14 @@ impl Strategy for Jobs {
     }
 }
 
-/// Where the pods of a suspended Job may run is open until it has begun (KEP-2926), and what they ask for whenever none
-/// of them is left (KEP-5440).
+/// Where the pods of a suspended Job may run and what they ask for is open until it has begun, and again whenever none of
+/// them is left (KEP-2926, KEP-5440).
 fn template(new: &Object, old: &Object, errors: &mut Errors) {
     let (path, before) = (Path::root("spec").field("template"), at(old, "spec.template"));
     let mut leveled = at(new, "spec.template").clone();
-    let started = has(old, "status.startTime");
-    if bool_at(old, "spec.suspend") && !started {
-        level_places(&mut leveled, before);
-    }
     let idle = conditions::is_true(old, "Suspended") && workloads::count(old, "status.active") == 0;
-    if bool_at(old, "spec.suspend") && (!started || idle) {
+    if bool_at(old, "spec.suspend") && (!has(old, "status.startTime") || idle) {
+        level_places(&mut leveled, before);
         level_resources(&mut leveled, before);
     }
     if leveled != *before {

@@ -379,3 +379,21 @@ fn a_waiting_job_may_be_steered_and_nothing_else() {
     let apart = of(json!({ "spec": { "affinity": { "podAffinity": {} } } }));
     assert_eq!(changed(suspended, apart), ["spec.template"]);
 }
+
+#[test]
+fn a_job_that_is_suspended_again_may_be_steered_once_its_pods_are_gone() {
+    let started = |status: Value| {
+        let mut old = job(&json!({ "spec": { "suspend": true } }));
+        old["status"] = status;
+        old["status"]["startTime"] = json!("2026-01-01T00:00:00Z");
+        let mut new = old.clone();
+        new["spec"]["template"]["spec"]["nodeSelector"] = json!({ "a": "b" });
+        let mut errors = Vec::new();
+        Jobs.validate_update(&new, &old, &World::default().env(), &mut errors);
+        errors.len()
+    };
+    let suspended = json!([{ "type": "Suspended", "status": "True" }]);
+    assert_eq!(started(json!({ "conditions": suspended })), 0);
+    assert_eq!(started(json!({ "conditions": suspended, "active": 1 })), 1, "some run still");
+    assert_eq!(started(json!({})), 1, "the controller has not seen it");
+}

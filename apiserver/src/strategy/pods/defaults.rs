@@ -3,8 +3,11 @@
 use super::super::value::*;
 use super::image_name::tag_and_digest;
 use super::volume_defaults;
-use coracle_api::Object;
+use coracle_api::{Object, quota};
 use serde_json::{Value, json};
+
+/// What a pod can ask for as a whole and get less of than its limit.
+const OVERCOMMITTED: [&str; 2] = ["cpu", "memory"];
 
 /// Defaults of a pod: those of its spec, and what only pods have and templates do not.
 pub fn pod(object: &mut Object) {
@@ -14,9 +17,7 @@ pub fn pod(object: &mut Object) {
     for list in ["containers", "initContainers"] {
         each_mut(spec, list).for_each(requests_from_limits);
     }
-    if let Some(resources) = at_mut(spec, "resources") {
-        pod_requests_from_limits(resources);
-    }
+    pod_requests(spec);
     if bool_at(spec, "hostNetwork") {
         for list in ["containers", "initContainers"] {
             each_mut(spec, list).for_each(host_ports);
@@ -115,13 +116,25 @@ fn requests_from_limits(container: &mut Value) {
     }
 }
 
-/// Pod-level requests are defaulted where the pod-level limit is the only word on the resource.
-fn pod_requests_from_limits(resources: &mut Value) {
-    let Some(limits) = at(resources, "limits").as_object().cloned() else { return };
-    if limits.is_empty() || has(resources, "requests") {
+/// A pod that limits itself as a whole asks for what its containers ask for together, and where they ask for nothing, for
+/// its limit. What a pod says itself stands (KEP-2837).
+fn pod_requests(spec: &mut Value) {
+    let Some(limits) = at(spec, "resources.limits").as_object().filter(|limits| !limits.is_empty()).cloned()
+    else {
         return;
+    };
+    let mut containers = spec.clone();
+    remove(&mut containers, "resources");
+    let asked = quota::totals(&json!({ "spec": containers }), false).requests;
+    let asked = asked.into_iter().filter(|(name, _)| OVERCOMMITTED.contains(&name.as_str()));
+    let limits = limits
+        .into_iter()
+        .filter(|(name, _)| OVERCOMMITTED.contains(&name.as_str()) || name.starts_with("hugepages-"));
+    let wanted: Vec<(String, Value)> =
+        asked.map(|(name, quantity)| (name, quantity.to_string().into())).chain(limits).collect();
+    if let Some(requests) = object_at(spec, "resources.requests") {
+        wanted.into_iter().for_each(|(name, quantity)| default(requests, &name, quantity));
     }
-    set(resources, "requests", limits);
 }
 
 fn host_ports(container: &mut Value) {
@@ -149,6 +162,29 @@ mod tests {
             ("nginx:1.2", "IfNotPresent"),
         ] {
             assert_eq!(pull_policy(image), policy, "{image}");
+        }
+    }
+
+    #[test]
+    fn a_pod_that_limits_itself_asks_for_what_its_containers_do_or_for_its_limit() {
+        let container =
+            json!([{ "name": "c", "resources": { "requests": { "cpu": "100m", "example.com/a": "1" } } }]);
+        for (resources, requests) in [
+            (
+                json!({ "limits": { "cpu": "1", "memory": "1Gi", "hugepages-2Mi": "2Mi" } }),
+                json!({ "cpu": "100m", "memory": "1Gi", "hugepages-2Mi": "2Mi" }),
+            ),
+            (
+                json!({ "limits": { "memory": "1Gi" }, "requests": { "cpu": "500m" } }),
+                json!({ "cpu": "500m", "memory": "1Gi" }),
+            ),
+            (json!({ "limits": { "memory": "1Gi" } }), json!({ "cpu": "100m", "memory": "1Gi" })),
+            (json!({ "requests": { "memory": "1Gi" } }), json!({ "memory": "1Gi" })),
+            (json!({}), Value::Null),
+        ] {
+            let mut object = json!({ "spec": { "containers": container, "resources": resources } });
+            pod(&mut object);
+            assert_eq!(*at(&object, "spec.resources.requests"), requests, "{resources}");
         }
     }
 

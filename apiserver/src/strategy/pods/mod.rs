@@ -47,6 +47,21 @@ impl Strategy for Pods {
         label_keys::apply(object);
     }
 
+    /// Requests of the whole pod that it was made without, by a version that did not default them, stay away: no update
+    /// may add them.
+    fn prepare_update(&self, new: &mut Object, old: &Object, _env: &Env) {
+        if at(new, "spec.resources") == at(old, "spec.resources") {
+            return;
+        }
+        let mut defaulted = old.clone();
+        self.defaults(&mut defaulted);
+        if let Some(spec) = at_mut(new, "spec")
+            && spec["resources"] == defaulted["spec"]["resources"]
+        {
+            copy_field(spec, &old["spec"], "resources");
+        }
+    }
+
     /// Being bound to a node is not a change of what was asked for.
     fn changes_generation(&self, new: &Object, old: &Object) -> bool {
         let asked = |pod: &Object| {

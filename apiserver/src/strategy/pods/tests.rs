@@ -442,3 +442,22 @@ fn host_processes_go_together() {
         ],
     );
 }
+
+#[test]
+fn a_pod_that_was_made_without_its_own_requests_can_be_labelled() {
+    let world = World::default();
+    let mut old = pod(&json!({ "spec": { "resources": { "limits": { "cpu": "1" } } } }));
+    remove(&mut old, "spec.resources.requests");
+    let updated = |patch: Value| {
+        let mut new = old.clone();
+        testing::merge(&mut new, &patch);
+        Pods.defaults(&mut new);
+        Pods.prepare_update(&mut new, &old, &world.env());
+        let mut errors = Vec::new();
+        Pods.validate_update(&new, &old, &world.env(), &mut errors);
+        errors.len()
+    };
+    assert_eq!(updated(json!({ "metadata": { "labels": { "a": "b" } } })), 0);
+    let other = json!({ "spec": { "resources": { "requests": { "cpu": "500m" } } } });
+    assert_eq!(updated(other), 1, "its own word is refused as ever");
+}
