@@ -106,6 +106,7 @@ fn packed(plain: &[u8], dictionary: &Arc<Dictionary>, room: &mut Vec<u8>) -> Opt
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::{MemoryStore, Op, Revision, Store, Txn};
     use proptest::prelude::*;
 
     fn event(n: usize) -> String {
@@ -171,6 +172,25 @@ mod tests {
             }
             let last = known.pack(shape(era, 777).as_bytes(), &mut room).expect("it is worth it");
             assert!(last.bytes.len() * ALIKE < last.plain_len(), "{era}");
+        }
+    }
+
+    #[tokio::test]
+    async fn history_is_packed_and_the_present_is_not() {
+        let store = MemoryStore::new();
+        for n in 0..10 {
+            let put = Op::Put { key: "events./a/b".into(), value: event(n).into() };
+            store.commit(Txn { ops: vec![put], ..Txn::default() }).await.unwrap();
+        }
+        let mut packer = Packer::default();
+        for _ in 0..2 {
+            packer.begin();
+            store.pack_history(&mut packer);
+        }
+        let mut watch = store.watch("", Revision(0)).unwrap();
+        for n in 0..10 {
+            let value = watch.recv().await.unwrap().changes[0].value.clone().unwrap();
+            assert_eq!((value.is_packed(), value.bytes()), (n < 9, event(n).into()));
         }
     }
 
