@@ -37,8 +37,9 @@ impl CachedObject {
     /// `strategy` names the selectable fields; without one only labels are indexed.
     pub fn new(stored: &KeyValue, strategy: Option<&dyn Strategy>) -> Self {
         let offset = |at: usize| u32::try_from(at).ok();
-        let value = stored.value.bytes();
-        let (begin, place) = encode::version_place(&value).unwrap_or_default();
+        let read =
+            |value: &[u8]| (encode::version_place(value).unwrap_or_default(), Index::new(value, strategy));
+        let ((begin, place), index) = stored.value.read(read);
         let (metadata, splice) = offset(begin).zip(offset(place)).unwrap_or_default();
         Self {
             key: stored.key.clone(),
@@ -46,7 +47,7 @@ impl CachedObject {
             metadata,
             splice,
             raw: stored.value.clone(),
-            index: Index::new(&value, strategy),
+            index,
             decoded: Mutex::new(Weak::new()),
             protobuf_len: AtomicU32::new(0),
         }
@@ -95,7 +96,7 @@ impl CachedObject {
 
     /// The object as of an event: a deletion carries the revision of the deletion.
     pub fn decode_at(&self, revision: Revision) -> Object {
-        let mut object: Object = serde_json::from_slice(&self.raw.bytes()).unwrap_or(Value::Null);
+        let mut object: Object = self.raw.read(|raw| serde_json::from_slice(raw)).unwrap_or(Value::Null);
         if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
             metadata.insert("resourceVersion".into(), revision.0.to_string().into());
         }
@@ -121,9 +122,13 @@ impl CachedObject {
     /// Appends the object as JSON with `revision` as its resourceVersion. Items of lists leave out `kind` and
     /// `apiVersion`, as upstream's do.
     pub fn write(&self, out: &mut impl BufMut, revision: Revision, as_item: bool) {
-        let (raw, (metadata, splice)) = (self.raw.bytes(), self.splice());
+        self.raw.read(|raw| self.write_of(raw, out, revision, as_item));
+    }
+
+    fn write_of(&self, raw: &[u8], out: &mut impl BufMut, revision: Revision, as_item: bool) {
+        let (metadata, splice) = self.splice();
         if splice == 0 {
-            out.put_slice(&raw);
+            out.put_slice(raw);
             return;
         }
         if as_item {

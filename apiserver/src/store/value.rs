@@ -59,13 +59,31 @@ impl Value {
 
     /// The bytes. Who reads a value reads it again, so it stays unpacked until it has rested.
     pub fn bytes(&self) -> Bytes {
+        self.note_reader();
+        if let Held::Plain(bytes) = &*self.0.held.read() {
+            return bytes.clone();
+        }
+        self.unpack()
+    }
+
+    /// As [`bytes`](Self::bytes), for who needs them during `read` only: nothing is counted. `read` must be quick, and must not
+    /// ask the value for anything.
+    pub fn read<T>(&self, read: impl FnOnce(&[u8]) -> T) -> T {
+        self.note_reader();
+        if let Held::Plain(bytes) = &*self.0.held.read() {
+            return read(bytes);
+        }
+        read(&self.unpack())
+    }
+
+    fn note_reader(&self) {
         let looks = &self.0.looks;
         if !matches!(looks.load(Relaxed), 0 | UNFIT) {
             looks.store(0, Relaxed);
         }
-        if let Held::Plain(bytes) = &*self.0.held.read() {
-            return bytes.clone();
-        }
+    }
+
+    fn unpack(&self) -> Bytes {
         let mut held = self.0.held.write();
         let bytes = held.plain();
         *held = Held::Plain(bytes.clone());
