@@ -103,7 +103,9 @@ pub struct ApiServer {
 
 /// Loads the watch cache, which authenticators and authorizers read from, too.
 pub async fn load_cache(store: Arc<dyn Store>) -> Result<Arc<Cache>, StoreError> {
-    Cache::start(store).await
+    let cache = Cache::start(store).await?;
+    crate::cache::pack_what_rests(&cache);
+    Ok(cache)
 }
 
 /// Changes whenever an object of RBAC does.

@@ -70,7 +70,7 @@ async fn intact(store: &SledStore, count: usize) {
     let listing = store.range(Range::default()).await.unwrap();
     assert_eq!(listing.items.len(), count);
     for (index, kv) in listing.items.iter().enumerate() {
-        assert!(kv.value == bytes_of(1000 + index), "{}", kv.key);
+        assert!(kv.value.bytes() == bytes_of(1000 + index), "{}", kv.key);
     }
 }
 

@@ -154,7 +154,7 @@ async fn everything_outlives_checkpoints_and_snapshots() {
     let store = open(dir.path());
     let listing = store.range(Range::default()).await.unwrap();
     let held: std::collections::BTreeMap<String, Bytes> =
-        listing.items.into_iter().map(|kv| (kv.key.to_string(), kv.value)).collect();
+        listing.items.into_iter().map(|kv| (kv.key.to_string(), kv.value.bytes())).collect();
     assert!(held == expected, "{} keys, expected {}", held.len(), expected.len());
 }
 
@@ -244,7 +244,7 @@ async fn backup_and_restore() {
         let restored = open(&target.path().join("db"));
         assert!(restored.revision() >= revision);
         let kv = restored.get("a./n/1").await.unwrap().unwrap();
-        assert_eq!((&*kv.value, kv.created, kv.modified), (&b"y"[..], created, last));
+        assert_eq!((&*kv.value.bytes(), kv.created, kv.modified), (&b"y"[..], created, last));
         commit(&restored, Durability::Synced, "a./n/2", "z").await;
         restored.close().await.unwrap();
     }

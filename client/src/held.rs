@@ -1,12 +1,14 @@
 //! The objects of one informer in little memory.
 //!
 //! A decoded pod takes several times its JSON. So what came as memory that the server keeps anyway, and every pod, is kept
-//! as JSON and decoded when somebody asks; those asked for last stay decoded, and those that somebody holds.
+//! as JSON and decoded when somebody asks; those asked for last stay decoded for as long as somebody does, and those that
+//! somebody holds.
 
 use crate::document::Document;
 use crate::informer::{Kind, ObjectKey, decode};
 use k8s_openapi::api::core::v1::Pod;
 use std::any::TypeId;
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
@@ -23,6 +25,8 @@ struct Held<K> {
     decoded: Option<Arc<K>>,
     /// Whether its key is in the queue of decoded ones.
     queued: bool,
+    /// Whether it came or was asked for since the last [rest](Objects::rest).
+    used: Cell<bool>,
     labels: Arc<Labels>,
     /// The uid of its controller, empty without one.
     owner: Arc<str>,
@@ -148,6 +152,7 @@ impl<K: Kind> Objects<K> {
             owner: self.own(controller_uid(object.as_ref()), &key),
             revision: revision_of(object.as_ref()),
             queued: queued || queue,
+            used: Cell::new(true),
             decoded: Some(object),
             packed,
         };
@@ -220,18 +225,37 @@ impl<K: Kind> Objects<K> {
             if self.decoded.len() <= DECODED {
                 return;
             }
-            let Some(oldest) = self.decoded.pop_front() else { return };
-            let Some(held) = self.objects.get_mut(&oldest) else { continue };
-            // Forgetting what others hold would save nothing, and make two of it.
-            if held.decoded.as_ref().is_some_and(|object| Arc::strong_count(object) > 1) {
-                self.decoded.push_back(oldest);
-                continue;
-            }
-            held.queued = false;
-            if held.packed.is_some() {
-                held.decoded = None;
-            }
+            self.turn(|_| false);
         }
+    }
+
+    /// The oldest of the queue goes back to its JSON, or to the queue's end if it is in use.
+    fn turn(&mut self, in_use: impl Fn(&Held<K>) -> bool) {
+        let Some(oldest) = self.decoded.pop_front() else { return };
+        let Some(held) = self.objects.get_mut(&oldest) else { return };
+        // Forgetting what others hold would save nothing, and make two of it.
+        let is_held = held.decoded.as_ref().is_some_and(|object| Arc::strong_count(object) > 1);
+        if in_use(held) || is_held {
+            self.decoded.push_back(oldest);
+            return;
+        }
+        held.queued = false;
+        if held.packed.is_some() {
+            held.decoded = None;
+        }
+    }
+
+    /// What nobody has asked for since the last time goes back to its JSON.
+    pub fn rest(&mut self) {
+        for _ in 0..self.decoded.len() {
+            self.turn(|held| held.used.take());
+        }
+        self.decoded.shrink_to(2 * self.decoded.len());
+    }
+
+    /// Whether there is nothing that could go back.
+    pub fn is_at_rest(&self) -> bool {
+        self.decoded.is_empty()
     }
 
     #[cfg(test)]
@@ -242,6 +266,7 @@ impl<K: Kind> Objects<K> {
 
 impl<K: Kind> Held<K> {
     fn found(&self, key: &Arc<ObjectKey>) -> Option<Found<K>> {
+        self.used.set(true);
         match (&self.decoded, &self.packed) {
             (Some(object), _) => Some(Found::Decoded(object.clone())),
             (None, Some(document)) => Some(Found::Packed(key.clone(), document.clone())),
@@ -294,6 +319,24 @@ mod tests {
         objects.keep(&key, &packed, &object);
         assert!(matches!(objects.find(&key), Some(Found::Decoded(found)) if Arc::ptr_eq(&found, &object)));
         assert_eq!(objects.decoded(), DECODED);
+    }
+
+    #[test]
+    fn what_nobody_asks_for_goes_back_to_its_json() {
+        let mut objects = Objects::default();
+        let all = ["asked", "forgotten", "held"];
+        assert!(all.map(|name| insert(&mut objects, name, 1, "")).iter().all(Option::is_none));
+        let held = objects.find(&ObjectKey::new("a", "held")).and_then(Found::object).unwrap();
+        objects.rest();
+        assert_eq!(objects.decoded(), 3, "they have just come");
+        assert!(matches!(objects.find(&ObjectKey::new("a", "asked")), Some(Found::Decoded(_))));
+        objects.rest();
+        assert_eq!(objects.decoded(), 2);
+        assert!(matches!(objects.find(&ObjectKey::new("a", "forgotten")), Some(Found::Packed(..))));
+        drop(held);
+        objects.rest();
+        assert!(objects.is_at_rest() && objects.decoded() == 0);
+        assert_eq!(names(objects.select(None, |_| true)), all, "and all can be had");
     }
 
     #[test]

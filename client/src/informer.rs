@@ -12,7 +12,9 @@ use std::any::{Any, TypeId};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::watch;
+use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
 /// Namespace and name; the namespace of cluster-scoped objects is empty.
@@ -215,6 +217,9 @@ fn all<K: Kind>(found: Vec<Found<K>>) -> impl Iterator<Item = Arc<K>> {
     found.into_iter().filter_map(Found::object)
 }
 
+/// An object that was not asked for between two of these is kept as JSON only. To decode it again takes 30 microseconds.
+const REST: Duration = Duration::from_secs(20);
+
 /// Objects taken over between two chances for other tasks to run: about a millisecond.
 const AT_ONCE: usize = 64;
 
@@ -227,7 +232,9 @@ async fn follow<K: Kind>(
     // The copy that is being made, until it is complete.
     let mut copy = None;
     let mut at_once = 0;
-    while let Some(change) = stop.run_until_cancelled(reflector.next_document()).await {
+    let mut rest = tokio::time::interval(REST);
+    rest.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    while let Some(change) = stop.run_until_cancelled(next(&mut reflector, &state, &mut rest)).await {
         match change {
             Change::Restart => copy = Some(Copied::new()),
             Change::Set(document) => {
@@ -243,6 +250,23 @@ async fn follow<K: Kind>(
                 replace(&state, copy.take().unwrap_or_default()).await;
                 sender.send_replace(true);
             }
+        }
+    }
+}
+
+/// The next change; objects rest meanwhile. With nothing decoded there is no timer.
+async fn next<K: Kind>(
+    reflector: &mut Reflector,
+    state: &Mutex<State<K>>,
+    rest: &mut tokio::time::Interval,
+) -> Change<Document> {
+    let mut next = std::pin::pin!(reflector.next_document());
+    loop {
+        let at_rest = state.lock().objects.is_at_rest();
+        tokio::select! {
+            biased;
+            change = &mut next => return change,
+            _ = rest.tick(), if !at_rest => state.lock().objects.rest(),
         }
     }
 }

@@ -85,6 +85,7 @@ pub async fn explain(context: &Context, config: &Config, pod: Pod) -> Result<Rep
     nodes.synced().await;
     pods.synced().await;
     let mut snapshot = Snapshot::default();
+    snapshot.keep_nodes_whole();
     for node in nodes.list() {
         let _added = snapshot.set_node(node);
     }

@@ -175,13 +175,13 @@ fn found(item: &KeyValue) -> Found {
         key: item.key.to_string(),
         created: item.created.0,
         modified: item.modified.0,
-        held: values::held(&item.key, &item.value),
+        held: values::held(&item.key, &item.value.bytes()),
     }
 }
 
 fn seen(commit: &Commit) -> Vec<Seen> {
     let change = |change: &coracle_apiserver::store::Change| {
-        let number = change.value.as_ref().map(|value| values::head(&change.key, value).0);
+        let number = change.value.as_ref().map(|value| values::head(&change.key, &value.bytes()).0);
         (change.key.to_string(), number)
     };
     commit.changes.iter().map(change).collect()
@@ -332,7 +332,7 @@ async fn plan(
             parts.push(Part { key: key.clone(), put: None });
             continue;
         }
-        let uid = now.map_or(number, |item| values::head(key, &item.value).1);
+        let uid = now.map_or(number, |item| values::head(key, &item.value.bytes()).1);
         let len = length(shared.task.longest, rng);
         let (value, held) = shared.values.make(key, number, uid, len, rng);
         txn.ops.push(Op::Put { key: name, value });

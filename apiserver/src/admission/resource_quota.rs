@@ -96,7 +96,7 @@ async fn current(request: &Request<'_>, store: Option<&Arc<dyn Store>>) -> Resul
         let key = format!("resourcequotas./{}/{name}", request.namespace);
         // Deleted since: it no longer limits.
         let Some(stored) = store.get(&key).await.map_err(crate::registry::store_error)? else { continue };
-        let object: Object = serde_json::from_slice(&stored.value).map_err(ApiError::internal)?;
+        let object: Object = serde_json::from_slice(&stored.value.bytes()).map_err(ApiError::internal)?;
         all.push(Current { object: Arc::new(object), stored: Some(stored) });
     }
     Ok(all)

@@ -199,6 +199,7 @@ async fn no_place_is_given_twice() {
         ),
         "{refused}"
     );
-    let stored: Object = serde_json::from_slice(&store.get(&key).await.unwrap().unwrap().value).unwrap();
+    let stored: Object =
+        serde_json::from_slice(&store.get(&key).await.unwrap().unwrap().value.bytes()).unwrap();
     assert_eq!(stored["status"]["used"]["configmaps"], "10", "dry runs are not charged");
 }

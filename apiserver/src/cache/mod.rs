@@ -8,6 +8,7 @@ mod event;
 mod history;
 mod index;
 mod object;
+mod rest;
 mod routes;
 mod state;
 mod watcher;
@@ -15,6 +16,7 @@ mod watcher;
 pub use event::{Event, OTHER_ENCODINGS, Seen, frame, pieces};
 pub use history::History;
 pub use object::CachedObject;
+pub use rest::pack_what_rests;
 pub use state::Figures;
 pub use watcher::{Filter, Item, QUEUE_EVENTS, Watcher};
 

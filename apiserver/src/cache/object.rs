@@ -1,7 +1,7 @@
 //! One object as the watch cache keeps it: its stored bytes, and only what selectors need beside them.
 
 use super::index::Index;
-use crate::store::{KeyValue, Revision};
+use crate::store::{KeyValue, Revision, Value as Stored};
 use crate::strategy::Strategy;
 use bytes::{BufMut, Bytes, BytesMut};
 use coracle_api::{Object, encode};
@@ -18,7 +18,7 @@ pub struct CachedObject {
     pub key: Arc<str>,
     pub revision: Revision,
     /// As stored, without `metadata.resourceVersion`.
-    pub raw: Bytes,
+    pub raw: Stored,
     index: Index,
     /// Offset in `raw` just behind `"metadata":{`; 0 where the value is no object of the API.
     metadata: u32,
@@ -37,7 +37,9 @@ impl CachedObject {
     /// `strategy` names the selectable fields; without one only labels are indexed.
     pub fn new(stored: &KeyValue, strategy: Option<&dyn Strategy>) -> Self {
         let offset = |at: usize| u32::try_from(at).ok();
-        let (begin, place) = encode::version_place(&stored.value).unwrap_or_default();
+        let read =
+            |value: &[u8]| (encode::version_place(value).unwrap_or_default(), Index::new(value, strategy));
+        let ((begin, place), index) = stored.value.read(read);
         let (metadata, splice) = offset(begin).zip(offset(place)).unwrap_or_default();
         Self {
             key: stored.key.clone(),
@@ -45,7 +47,7 @@ impl CachedObject {
             metadata,
             splice,
             raw: stored.value.clone(),
-            index: Index::new(&stored.value, strategy),
+            index,
             decoded: Mutex::new(Weak::new()),
             protobuf_len: AtomicU32::new(0),
         }
@@ -94,7 +96,7 @@ impl CachedObject {
 
     /// The object as of an event: a deletion carries the revision of the deletion.
     pub fn decode_at(&self, revision: Revision) -> Object {
-        let mut object: Object = serde_json::from_slice(&self.raw).unwrap_or(Value::Null);
+        let mut object: Object = self.raw.read(|raw| serde_json::from_slice(raw)).unwrap_or(Value::Null);
         if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
             metadata.insert("resourceVersion".into(), revision.0.to_string().into());
         }
@@ -120,37 +122,41 @@ impl CachedObject {
     /// Appends the object as JSON with `revision` as its resourceVersion. Items of lists leave out `kind` and
     /// `apiVersion`, as upstream's do.
     pub fn write(&self, out: &mut impl BufMut, revision: Revision, as_item: bool) {
+        self.raw.read(|raw| self.write_of(raw, out, revision, as_item));
+    }
+
+    fn write_of(&self, raw: &[u8], out: &mut impl BufMut, revision: Revision, as_item: bool) {
         let (metadata, splice) = self.splice();
         if splice == 0 {
-            out.put_slice(&self.raw);
+            out.put_slice(raw);
             return;
         }
         if as_item {
             out.put_slice(b"{\"metadata\":{");
-            out.put_slice(&self.raw[metadata..splice]);
+            out.put_slice(&raw[metadata..splice]);
         } else {
-            out.put_slice(&self.raw[..splice]);
+            out.put_slice(&raw[..splice]);
         }
         write_version(out, revision);
-        if self.raw.get(splice) != Some(&b'}') {
+        if raw.get(splice) != Some(&b'}') {
             out.put_u8(b',');
         }
-        out.put_slice(&self.raw[splice..]);
+        out.put_slice(&raw[splice..]);
     }
 
     /// The object as [`write`](Self::write) makes it, in two pieces after what stands in `out`: what is new, and what is
     /// kept here anyway. `None` where the value is no object of the API.
     pub fn split(&self, mut out: BytesMut, revision: Revision) -> Option<(Bytes, Bytes)> {
-        let (_, splice) = self.splice();
+        let (raw, (_, splice)) = (self.raw.bytes(), self.splice());
         if splice == 0 {
             return None;
         }
-        out.put_slice(&self.raw[..splice]);
+        out.put_slice(&raw[..splice]);
         write_version(&mut out, revision);
-        if self.raw.get(splice) != Some(&b'}') {
+        if raw.get(splice) != Some(&b'}') {
             out.put_u8(b',');
         }
-        Some((out.freeze(), self.raw.slice(splice..)))
+        Some((out.freeze(), raw.slice(splice..)))
     }
 
     /// Appends the value of `metadata` as JSON, with `revision` as its resourceVersion.
@@ -160,9 +166,10 @@ impl CachedObject {
             out.put_slice(b"{}");
             return;
         }
-        let rest = &self.raw[splice..];
+        let raw = self.raw.bytes();
+        let rest = &raw[splice..];
         out.put_u8(b'{');
-        out.put_slice(&self.raw[metadata..splice]);
+        out.put_slice(&raw[metadata..splice]);
         write_version(out, revision);
         if rest.first() != Some(&b'}') {
             out.put_u8(b',');
@@ -247,7 +254,7 @@ mod tests {
     use serde_json::json;
 
     fn cached(object: &Object) -> CachedObject {
-        let value = Bytes::from(coracle_api::encode::to_storage_bytes(object, "v1", "Pod"));
+        let value = coracle_api::encode::to_storage_bytes(object, "v1", "Pod").into();
         let stored =
             KeyValue { key: "pods./ns/web".into(), value, created: Revision(3), modified: Revision(120) };
         CachedObject::new(&stored, None)
@@ -264,7 +271,7 @@ mod tests {
         );
         let (head, rest) = cached.split(BytesMut::new(), Revision(120)).unwrap();
         assert_eq!([head, rest.clone()].concat(), cached.to_json());
-        assert_eq!(rest.as_ptr_range().end, cached.raw.as_ptr_range().end);
+        assert_eq!(rest.as_ptr_range().end, cached.raw.bytes().as_ptr_range().end);
         let mut item = BytesMut::new();
         cached.write(&mut item, Revision(10), true);
         assert!(item.starts_with(br#"{"metadata":{"name":"web","resourceVersion":"10","labels""#));

@@ -118,6 +118,11 @@ impl State {
         }
     }
 
+    /// The objects of each resource.
+    pub fn all(&self) -> Vec<(Box<str>, Objects)> {
+        self.resources.iter().map(|(name, resource)| (name.clone(), resource.objects.clone())).collect()
+    }
+
     pub fn figures(&self) -> HashMap<Box<str>, (Objects, usize)> {
         let of = |resource: &Resource| (resource.objects.clone(), resource.history.bytes());
         self.resources.iter().map(|(name, resource)| (name.clone(), of(resource))).collect()

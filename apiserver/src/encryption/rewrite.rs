@@ -108,7 +108,7 @@ async fn pass(store: &Encrypting) -> Result<Pass, StoreError> {
             continue;
         }
         let was_unreadable = store.unreadable(&stored.key).is_some_and(|known| known.key == stored.key);
-        if chain.is_current(&stored.value) && !was_unreadable {
+        if chain.is_current(&stored.value.peek()) && !was_unreadable {
             continue;
         }
         match rewrite(store, &stored).await {
@@ -129,6 +129,6 @@ async fn pass(store: &Encrypting) -> Result<Pass, StoreError> {
 async fn rewrite(store: &Encrypting, stored: &KeyValue) -> Result<(), StoreError> {
     let plain = store.open(stored).await?;
     let guards = vec![Guard { key: stored.key.clone(), expect: Some(stored.modified) }];
-    let ops = vec![Op::Put { key: stored.key.clone(), value: plain.value }];
+    let ops = vec![Op::Put { key: stored.key.clone(), value: plain.value.bytes() }];
     store.commit(Txn { guards, ops, ..Txn::default() }).await.map(drop)
 }

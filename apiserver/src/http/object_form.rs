@@ -64,7 +64,7 @@ impl ObjectForm {
             return Ok(());
         };
         if !self.metadata_only {
-            return self.encoder.message(ty, &object.raw, Some(revision.0), out);
+            return self.encoder.message(ty, &object.raw.bytes(), Some(revision.0), out);
         }
         self.scratch.clear();
         self.scratch.extend_from_slice(b"{\"metadata\":");

@@ -89,11 +89,11 @@ impl Scope<'_> {
         let raw = self.bytes_of(&object).await?;
         // A write that changes nothing is written all the same where it is stored by a key that is to go.
         if let Some((cached, _)) = old
-            && raw == cached.raw
+            && raw == cached.raw.bytes()
             && companions.ops.is_empty()
             && (dry_run || !self.registry.store.is_stale(&cached.key).await)
         {
-            return Ok(Attempt::Done(self.written(object, cached.raw.clone(), cached.revision)));
+            return Ok(Attempt::Done(self.written(object, raw, cached.revision)));
         }
         let mut object = object;
         if dry_run {

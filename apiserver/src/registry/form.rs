@@ -42,7 +42,7 @@ impl Scope<'_> {
     /// A conversion webhook's.
     pub(super) async fn working(&self, cached: &CachedObject) -> Result<Arc<Object>, ApiError> {
         match self.strategy.custom() {
-            None if encode::is_in_order(&cached.raw) => Ok(cached.decode()),
+            None if encode::is_in_order(&cached.raw.bytes()) => Ok(cached.decode()),
             // From before objects were kept as their types write them.
             None => {
                 let mut object = Arc::unwrap_or_clone(cached.decode());

@@ -9,7 +9,8 @@
 //! without being decrypted.
 
 use super::{
-    Change, Commit, Follower, KeyValue, Listing, Op, Range, Revision, Store, StoreError, Txn, Unreadable,
+    Change, Commit, Follower, KeyValue, Listing, Op, Packer, Range, Revision, Store, StoreError, Txn,
+    Unreadable, Value,
 };
 use crate::encryption::{MARK, OpenError, Rules, metrics, path};
 use bytes::Bytes;
@@ -31,7 +32,7 @@ pub struct Encrypting {
 struct Shared {
     rules: watch::Sender<Arc<Rules>>,
     /// What is being committed: encrypted values with what they were.
-    in_flight: Mutex<HashMap<Bytes, Bytes>>,
+    in_flight: Mutex<HashMap<Bytes, Value>>,
     unreadable: RwLock<BTreeMap<Arc<str>, Arc<OpenError>>>,
 }
 
@@ -84,28 +85,30 @@ impl Encrypting {
 }
 
 impl Shared {
-    async fn open_waiting(&self, stored: &KeyValue) -> Result<Bytes, OpenError> {
+    async fn open_waiting(&self, stored: &KeyValue) -> Result<Value, OpenError> {
         let chain = self.rules.borrow().chain_of(&stored.key).clone();
         if chain.is_plain() && !stored.value.starts_with(MARK) {
             return Ok(stored.value.clone());
         }
-        let opened = chain.open_waiting(&stored.value, &path(&stored.key)).await;
-        metrics::opened(&stored.key, &stored.value, opened.as_ref().err());
-        opened.map(|opened| opened.value)
+        let sealed = stored.value.peek();
+        let opened = chain.open_waiting(&sealed, &path(&stored.key)).await;
+        metrics::opened(&stored.key, &sealed, opened.as_ref().err());
+        opened.map(|opened| opened.value.into())
     }
 
     /// As [`open_waiting`](Self::open_waiting), with what is known already.
-    fn open(&self, key: &str, stored: &Bytes) -> Result<Bytes, OpenError> {
+    fn open(&self, key: &str, stored: &Value) -> Result<Value, OpenError> {
         let chain = self.rules.borrow().chain_of(key).clone();
         if chain.is_plain() && !stored.starts_with(MARK) {
             return Ok(stored.clone());
         }
-        if let Some(plain) = self.in_flight.lock().get(stored) {
+        let sealed = stored.peek();
+        if let Some(plain) = self.in_flight.lock().get(&sealed) {
             return Ok(plain.clone());
         }
-        let opened = chain.open(stored, &path(key));
-        metrics::opened(key, stored, opened.as_ref().err());
-        opened.map(|opened| opened.value)
+        let opened = chain.open(&sealed, &path(key));
+        metrics::opened(key, &sealed, opened.as_ref().err());
+        opened.map(|opened| opened.value.into())
     }
 
     fn note(&self, key: &Arc<str>, error: OpenError) -> StoreError {
@@ -167,7 +170,7 @@ impl Shared {
             metrics::sealed(key, done.as_ref());
             let stored = done.map_err(|source| StoreError::Seal { key: key.clone(), source })?;
             // Of its own size, since the cache keeps it.
-            let plain = Bytes::copy_from_slice(value);
+            let plain = Value::compact(value);
             self.in_flight.lock().insert(stored.clone(), plain);
             sealed.push(stored.clone());
             *value = stored;
@@ -279,6 +282,10 @@ impl Store for Encrypting {
         self.inner.compact(at).await
     }
 
+    fn pack_history(&self, packer: &mut Packer) {
+        self.inner.pack_history(packer);
+    }
+
     fn read_only(&self) -> Option<String> {
         self.inner.read_only()
     }
@@ -291,7 +298,7 @@ impl Store for Encrypting {
 
     async fn is_stale(&self, key: &str) -> bool {
         let stored = self.inner.get(key).await.ok().flatten();
-        stored.is_some_and(|stored| !self.rules().chain_of(key).is_current(&stored.value))
+        stored.is_some_and(|stored| !self.rules().chain_of(key).is_current(&stored.value.peek()))
     }
 
     async fn scrub(&self, mark: &str) -> Result<(), StoreError> {

@@ -130,6 +130,10 @@ impl History {
         }
     }
 
+    pub fn entries(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.iter()
+    }
+
     /// The entries after `after`, oldest first.
     pub fn since(&self, after: Revision) -> impl DoubleEndedIterator<Item = &Entry> {
         let start = self.entries.partition_point(|entry| entry.commit.revision <= after);

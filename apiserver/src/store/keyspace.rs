@@ -5,7 +5,9 @@
 //! few instructions that take a reference to the persistent map.
 
 use super::history::{History, Limits, rewind};
-use super::{Change, Commit, Follower, Guard, KeyValue, Listing, Op, Range, Revision, StoreError, Txn};
+use super::{
+    Change, Commit, Follower, Guard, KeyValue, Listing, Op, Packer, Range, Revision, StoreError, Txn, Value,
+};
 use bytes::Bytes;
 use imbl::OrdMap;
 use parking_lot::{Mutex, RwLock};
@@ -17,7 +19,7 @@ pub(super) type Present = OrdMap<Arc<str>, Item>;
 /// A value with its revisions, shared with every reader.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Item {
-    pub value: Bytes,
+    pub value: Value,
     pub created: Revision,
     pub modified: Revision,
 }
@@ -182,6 +184,16 @@ impl KeySpace {
         Ok(())
     }
 
+    /// Packs what only history holds. What the present holds, too, is packed by who looks at that.
+    pub fn pack_history(&self, packer: &mut Packer) {
+        for entry in self.history().entries() {
+            for previous in entry.commit.changes.iter().filter_map(|change| change.previous.as_ref()) {
+                let resource = previous.key.split('/').next().unwrap_or_default();
+                packer.look(resource, &previous.value);
+            }
+        }
+    }
+
     pub fn draft(&self) -> Draft {
         let state = self.state.read();
         Draft { present: state.present.clone(), revision: state.revision, commits: Vec::new() }
@@ -313,7 +325,7 @@ impl Draft {
             None => key.clone(),
         };
         let (key, value) = match op {
-            Op::Put { key, value } => (known(key), Some(compact(value))),
+            Op::Put { key, value } => (known(key), Some(Value::compact(value))),
             Op::Delete { key } => (known(key), None),
         };
         let (key, value) = (&key, value.as_ref());
@@ -329,12 +341,6 @@ impl Draft {
     }
 }
 
-/// The value in memory of its own, of its own size: what the caller built it in is mostly twice as large, and values
-/// stay for long.
-fn compact(value: &Bytes) -> Bytes {
-    Bytes::copy_from_slice(value)
-}
-
 /// Applies a commit of the journal again: keys with what they were put to (and when they were created) or nothing if
 /// they were deleted. `swap` sets what a key holds, returns what it held, and may replace its arguments by equal ones
 /// that are in memory already. `None`: nothing changed, because what it deleted had never been durable.
@@ -345,7 +351,7 @@ pub(super) fn redo(
 ) -> Option<Commit> {
     let mut changes = Vec::new();
     for (mut key, put) in ops {
-        let mut item = put.map(|(created, value)| Item { value, created, modified: revision });
+        let mut item = put.map(|(created, value)| Item { value: value.into(), created, modified: revision });
         let before = swap(&mut key, &mut item);
         let created = item.as_ref().map(|item| item.created);
         let value = item.map(|item| item.value);
@@ -369,7 +375,7 @@ pub(super) fn swap_in(present: &mut Present, key: &mut Arc<str>, item: &mut Opti
 /// what it held before the transaction to what it holds now, or none if that is nothing both times.
 fn record(
     key: &Arc<str>,
-    value: Option<&Bytes>,
+    value: Option<&Value>,
     before: Option<Item>,
     now: Revision,
     changes: &mut Vec<Change>,

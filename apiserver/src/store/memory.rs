@@ -2,7 +2,7 @@
 
 use super::history::{History, Limits};
 use super::keyspace::{KeySpace, Present};
-use super::{Commit, Follower, KeyValue, Listing, Range, Revision, Store, StoreError, Txn};
+use super::{Commit, Follower, KeyValue, Listing, Packer, Range, Revision, Store, StoreError, Txn};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -69,6 +69,10 @@ impl Store for MemoryStore {
 
     async fn compact(&self, at: Revision) -> Result<(), StoreError> {
         self.space.compact(at)
+    }
+
+    fn pack_history(&self, packer: &mut Packer) {
+        self.space.pack_history(packer);
     }
 
     fn read_only(&self) -> Option<String> {

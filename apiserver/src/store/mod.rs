@@ -8,14 +8,18 @@ mod encrypting;
 mod history;
 mod keyspace;
 pub mod memory;
+mod pack;
 pub mod sled;
 #[cfg(feature = "testing")]
 pub mod suite;
+mod value;
 
 pub use self::sled::SledStore;
 pub use encrypting::Encrypting;
 pub use history::Limits;
 pub use memory::MemoryStore;
+pub use pack::Packer;
+pub use value::Value;
 
 use crate::encryption::{OpenError, SealError, path};
 use bytes::Bytes;
@@ -30,7 +34,7 @@ pub struct Revision(pub u64);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyValue {
     pub key: Arc<str>,
-    pub value: Bytes,
+    pub value: Value,
     /// Of the transaction that created the key.
     pub created: Revision,
     /// Of the transaction that last wrote it.
@@ -76,7 +80,7 @@ pub struct Txn {
 pub struct Change {
     pub key: Arc<str>,
     /// `None`: deleted.
-    pub value: Option<Bytes>,
+    pub value: Option<Value>,
     /// Revision of the key's creation (for a deletion: of the value that went).
     pub created: Revision,
     /// The value before, if there was one.
@@ -190,6 +194,9 @@ pub trait Store: Send + Sync + 'static {
 
     /// Forgets history up to and including `at`; the present stays.
     async fn compact(&self, at: Revision) -> Result<(), StoreError>;
+
+    /// Packs values that only history holds and nobody has read for a while.
+    fn pack_history(&self, _packer: &mut Packer) {}
 
     /// Why writes are refused at the moment, if they are.
     fn read_only(&self) -> Option<String>;

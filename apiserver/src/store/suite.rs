@@ -3,7 +3,7 @@
 //!
 //! Each case gets a store of its own and panics with what it saw.
 
-use super::{Commit, Durability, Guard, Op, Range, Revision, Store, StoreError, Txn};
+use super::{Commit, Durability, Guard, Op, Packer, Range, Revision, Store, StoreError, Txn, Value};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use rand::{Rng, SeedableRng, rngs::StdRng};
@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 macro_rules! store_suite {
     ($make:expr) => {
         $crate::store_suite!(@ $make; guards, atomicity, same_key_twice, ordering, watch_resumes, watch_prefix,
-            watch_errors, followers, compaction, old_revisions, pagination, large_values, close, races, model);
+            watch_errors, followers, compaction, old_revisions, pagination, large_values, packing, close, races, model);
     };
     (@ $make:expr; $($case:ident),*) => {
         $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -55,7 +55,7 @@ async fn commit(store: &Shared, ops: Vec<Op>) -> Revision {
 }
 
 pub async fn value(store: &dyn Store, key: &str) -> Option<Bytes> {
-    store.get(key).await.expect("get").map(|kv| kv.value)
+    store.get(key).await.expect("get").map(|kv| kv.value.bytes())
 }
 
 async fn keys(store: &Shared, range: Range) -> Vec<String> {
@@ -72,7 +72,7 @@ pub async fn guards(store: Shared) {
     match store.commit(absent).await {
         Err(StoreError::Conflict { key, actual: Some(actual) }) => {
             assert_eq!((&*key, actual.modified), ("pods./a/x", created));
-            assert_eq!(actual.value, "1");
+            assert_eq!(actual.value.bytes(), "1");
         }
         other => panic!("creating twice: {other:?}"),
     }
@@ -81,7 +81,7 @@ pub async fn guards(store: Shared) {
     assert!(updated > created);
     assert!(matches!(store.commit(update).await, Err(StoreError::Conflict { actual: Some(_), .. })));
     let kv = store.get("pods./a/x").await.expect("get").expect("present");
-    assert_eq!((kv.created, kv.modified, &*kv.value), (created, updated, &b"2"[..]));
+    assert_eq!((kv.created, kv.modified, &*kv.value.bytes()), (created, updated, &b"2"[..]));
     let gone = expecting("pods./a/y", Some(created), vec![put("pods./a/x", "3")]);
     assert!(matches!(store.commit(gone).await, Err(StoreError::Conflict { actual: None, .. })));
     assert_eq!(store.revision(), updated, "a failed guard uses no revision");
@@ -107,7 +107,10 @@ pub async fn atomicity(store: Shared) {
     assert_eq!((event.revision, event.changes.len()), (second, 2));
     let gone = &event.changes[0];
     assert_eq!((&*gone.key, &gone.value, gone.created), ("a./n/1", &None, first));
-    assert_eq!(gone.previous.as_ref().map(|kv| (&*kv.value, kv.modified)), Some((&b"x"[..], first)));
+    assert_eq!(
+        gone.previous.as_ref().map(|kv| (kv.value.bytes(), kv.modified)),
+        Some((Bytes::from("x"), first))
+    );
     assert_eq!(commit(&store, vec![delete("a./n/1")]).await, second, "deleting nothing changes nothing");
 }
 
@@ -116,13 +119,13 @@ pub async fn same_key_twice(store: Shared) {
     let revision = commit(&store, vec![put("a./n/1", "x"), put("a./n/1", "y"), put("b./n/1", "x")]).await;
     let event = next(&mut events).await;
     assert_eq!(event.changes.len(), 2, "one change a key: {event:?}");
-    assert_eq!(event.changes[0].value.as_deref(), Some(&b"y"[..]));
+    assert_eq!(event.changes[0].value.as_ref().map(Value::bytes), Some(Bytes::from("y")));
     assert!(event.changes[0].previous.is_none());
     assert_eq!(commit(&store, vec![put("c./n/1", "x"), delete("c./n/1")]).await, revision);
     commit(&store, vec![delete("a./n/1"), put("a./n/1", "z")]).await;
     let event = next(&mut events).await;
     assert_eq!(event.changes.len(), 1);
-    assert_eq!(event.changes[0].previous.as_ref().map(|kv| &*kv.value), Some(&b"y"[..]));
+    assert_eq!(event.changes[0].previous.as_ref().map(|kv| kv.value.bytes()), Some(Bytes::from("y")));
 }
 
 pub async fn ordering(store: Shared) {
@@ -297,6 +300,32 @@ pub async fn pagination(store: Shared) {
     assert_eq!(keys(&store, before).await, ["b./n/x"], "a start before the prefix is the prefix");
 }
 
+/// What history may have packed is told as it was.
+pub async fn packing(store: Shared) {
+    let text = |n: usize| Bytes::from(format!("{n} ").repeat(500));
+    let begun = store.revision();
+    for n in 0..10 {
+        commit(&store, vec![put("a./n/1", text(n))]).await;
+    }
+    let mut packer = Packer::default();
+    for _ in 0..2 {
+        packer.begin();
+        store.pack_history(&mut packer);
+    }
+    let mut watch = store.watch("", begun).expect("watch");
+    for n in 0..10 {
+        let event = watch.recv().await.expect("an event");
+        let change = &event.changes[0];
+        assert_eq!(change.value.as_ref().map(Value::bytes), Some(text(n)));
+    }
+    for n in 0..10 {
+        let at = Some(Revision(begun.0 + 1 + n as u64));
+        let range = Range { prefix: "a./".into(), at, ..Range::default() };
+        let listing = store.range(range).await.expect("range");
+        assert_eq!(listing.items[0].value.bytes(), text(n));
+    }
+}
+
 pub async fn large_values(store: Shared) {
     for (key, len) in [("a./n/0", 0), ("a./n/4k", 4096), ("a./n/200k", 200_000), ("a./n/1m5", 1_500_000)] {
         commit(&store, vec![put(key, bytes_of(len))]).await;
@@ -349,14 +378,14 @@ pub async fn races(store: Shared) {
         let event = next(&mut events).await;
         assert!(event.revision > last);
         last = event.revision;
-        assert_eq!(event.changes[0].value.as_deref(), Some(expected.to_string().as_bytes()));
+        assert_eq!(event.changes[0].value.as_ref().map(Value::bytes), Some(expected.to_string().into()));
     }
 }
 
 async fn increment(store: &dyn Store) {
     loop {
         let kv = store.get("a./n/counter").await.expect("get").expect("counter");
-        let count: u64 = std::str::from_utf8(&kv.value).expect("text").parse().expect("number");
+        let count: u64 = std::str::from_utf8(&kv.value.bytes()).expect("text").parse().expect("number");
         let next =
             expecting("a./n/counter", Some(kv.modified), vec![put("a./n/counter", (count + 1).to_string())]);
         match store.commit(next).await {
@@ -405,17 +434,20 @@ pub async fn model(store: Shared) {
     }
     for (revision, state) in &past {
         let listing = store.range(Range { at: Some(*revision), ..Range::default() }).await.expect("range");
-        let seen: State =
-            listing.items.into_iter().map(|kv| (kv.key.to_string(), (kv.value, kv.modified))).collect();
+        let seen: State = listing
+            .items
+            .into_iter()
+            .map(|kv| (kv.key.to_string(), (kv.value.bytes(), kv.modified)))
+            .collect();
         assert_eq!(&seen, state, "seed {seed} at {revision:?}");
     }
     let mut replica = State::new();
     while let Ok(event) = events.try_recv() {
         for change in &event.changes {
-            let before = change.previous.as_ref().map(|kv| (kv.value.clone(), kv.modified));
+            let before = change.previous.as_ref().map(|kv| (kv.value.bytes(), kv.modified));
             assert_eq!(replica.get(&*change.key), before.as_ref(), "seed {seed} at {:?}", event.revision);
             match &change.value {
-                Some(value) => replica.insert(change.key.to_string(), (value.clone(), event.revision)),
+                Some(value) => replica.insert(change.key.to_string(), (value.bytes(), event.revision)),
                 None => replica.remove(&*change.key),
             };
         }

@@ -21,7 +21,7 @@ fn two(stored: &str) -> Value {
 /// What is in the store.
 fn kept(api: &Fixture, name: &str) -> Value {
     let cached = api.api.cache().find("widgets.example.com", "default", name).unwrap();
-    serde_json::from_slice(&cached.raw).unwrap()
+    serde_json::from_slice(&cached.raw.bytes()).unwrap()
 }
 
 #[tokio::test]

@@ -29,7 +29,7 @@ fn secret(name: &str) -> Value {
 
 async fn stored(inner: &Arc<dyn Store>, name: &str) -> Vec<u8> {
     let key = format!("secrets./default/{name}");
-    inner.get(&key).await.unwrap().unwrap().value.to_vec()
+    inner.get(&key).await.unwrap().unwrap().value.bytes().to_vec()
 }
 
 #[tokio::test]

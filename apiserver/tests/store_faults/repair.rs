@@ -63,7 +63,7 @@ async fn what_is_left_of_a_damaged_checkpoint_is_kept_on_demand() {
     assert_eq!(listing.items.len(), repaired.objects);
     for kv in &listing.items {
         let index: usize = kv.key[5..].parse().unwrap();
-        assert!(kv.value == bytes_of(1000 + index), "{}", kv.key);
+        assert!(kv.value.bytes() == bytes_of(1000 + index), "{}", kv.key);
     }
     let newer = listing.items.iter().filter(|kv| kv.key[5..].parse::<usize>().unwrap() >= 100).count();
     assert_eq!(newer, 10, "the journal is intact");

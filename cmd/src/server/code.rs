@@ -15,8 +15,8 @@ use tokio_util::sync::CancellationToken;
 /// By then every component has started.
 const SETTLED: Duration = Duration::from_secs(10);
 
-/// How often it is looked whether a burst is over. A look takes microseconds.
-const LOOK: Duration = Duration::from_secs(60);
+/// How often it is looked whether a burst is over: the second look after it finds that it is. A look takes microseconds.
+const LOOK: Duration = Duration::from_secs(20);
 
 /// So much more than after it was handed back last is worth handing back again: what comes back is some hundred page
 /// faults, a millisecond together.

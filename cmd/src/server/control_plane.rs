@@ -54,7 +54,8 @@ async fn open_store(config: &Config) -> Result<(Arc<dyn Store>, Option<Incidents
         return Ok((MemoryStore::new(), None));
     }
     let dir = config.data_dir.join("db");
-    let opened = tokio::task::spawn_blocking(move || SledStore::open(&dir, SledOptions::default()));
+    let options = SledOptions { before_waiting: crate::allocator::give_back, ..SledOptions::default() };
+    let opened = tokio::task::spawn_blocking(move || SledStore::open(&dir, options));
     let store = opened.await.map_err(|e| StartError::new("open the store", e))?;
     let store = store.map_err(|e| StartError::new("open the store", e))?;
     coracle_apiserver::metrics::global().collect_store(Arc::downgrade(&store));

@@ -2,7 +2,8 @@
 
 use super::{PodInfo, Resources};
 use coracle_client::placement::Place;
-use k8s_openapi::api::core::v1::{Node, NodeSpec, Taint};
+use k8s_openapi::api::core::v1::{Node, NodeSpec, NodeStatus, Taint};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -49,6 +50,24 @@ impl NodeChange {
     }
 }
 
+/// Of a node what plugins read and [`NodeChange`] compares: a third of what it takes decoded, of which most is who manages
+/// which field.
+pub fn read_of(node: &Node) -> Node {
+    let metadata = ObjectMeta {
+        name: node.metadata.name.clone(),
+        labels: node.metadata.labels.clone(),
+        annotations: node.metadata.annotations.clone(),
+        ..ObjectMeta::default()
+    };
+    let status = node.status.as_ref().map(|status| NodeStatus {
+        allocatable: status.allocatable.clone(),
+        images: status.images.clone(),
+        declared_features: status.declared_features.clone(),
+        ..NodeStatus::default()
+    });
+    Node { metadata, spec: node.spec.clone(), status }
+}
+
 /// An image on a node.
 #[derive(Clone, Debug)]
 pub struct Image {
@@ -64,6 +83,7 @@ pub struct NodeInfo {
     pub slot: usize,
     /// Changes whenever anything here does; never the same for two states of any node.
     pub generation: u64,
+    /// What [`read_of`] keeps, or all of it where the snapshot [keeps nodes whole](super::Snapshot::keep_nodes_whole).
     /// `None` while only pods are known to be on it (the node itself is gone or not seen yet).
     pub node: Option<Arc<Node>>,
     pub pods: Vec<Arc<PodInfo>>,

@@ -1,6 +1,7 @@
 //! All nodes and the pods on them. One task owns it and changes it between cycles, so a cycle reads it in place:
 //! there is nothing to copy. Generations say which nodes are as they were, so that answers about them can be kept.
 
+use super::node::read_of;
 use super::{Change, Changes, NodeChange, NodeInfo, PodInfo, Topology};
 use k8s_openapi::api::core::v1::Node;
 use parking_lot::Mutex;
@@ -18,6 +19,8 @@ pub struct Snapshot {
     placed: HashMap<String, Placement>,
     /// Where each pod is nominated to, by UID.
     nominated: HashMap<String, String>,
+    /// See [`keep_nodes_whole`](Self::keep_nodes_whole).
+    whole_nodes: bool,
     images: HashMap<String, Arc<AtomicUsize>>,
     /// Slots of nodes that exist, zone by zone in turn.
     order: OnceLock<Vec<usize>>,
@@ -42,6 +45,11 @@ pub enum Place {
 }
 
 impl Snapshot {
+    /// From now on nodes are kept as the API shows them, for extenders that are sent them.
+    pub fn keep_nodes_whole(&mut self) {
+        self.whole_nodes = true;
+    }
+
     /// Nodes that exist, in the order in which they are tried.
     pub fn nodes(&self) -> impl Iterator<Item = &NodeInfo> {
         self.order().iter().map(|slot| &self.nodes[*slot])
@@ -153,9 +161,12 @@ impl Snapshot {
         let old = self.nodes[slot].node.clone();
         let change = old.as_ref().map(|old| NodeChange::between(old, &node));
         if change.is_some_and(NodeChange::is_nothing) {
-            self.nodes[slot].node = Some(node);
+            if self.whole_nodes {
+                self.nodes[slot].node = Some(node);
+            }
             return change;
         }
+        let node = if self.whole_nodes { node } else { Arc::new(read_of(&node)) };
         self.count_images(slot, false);
         let images = &mut self.images;
         self.nodes[slot].set_node(node, |name| {
@@ -324,4 +335,50 @@ fn interleave(nodes: &[NodeInfo]) -> Vec<usize> {
     }
     let longest = zones.iter().map(Vec::len).max().unwrap_or(0);
     (0..longest).flat_map(|i| zones.iter().filter_map(move |z| z.get(i).copied())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn node(heartbeat: &str, taint: bool) -> Arc<Node> {
+        let taints = if taint { json!([{"key": "k", "effect": "NoSchedule"}]) } else { json!([]) };
+        let value = json!({"metadata": {"name": "a", "labels": {"l": "1"}, "annotations": {"n": "2"},
+                "managedFields": [{"manager": "kubelet", "fieldsV1": {"f:status": {}}}]},
+            "spec": {"taints": taints, "podCIDR": "10.0.0.0/24"},
+            "status": {"allocatable": {"cpu": "2"}, "capacity": {"cpu": "2"}, "declaredFeatures": ["F"],
+                "images": [{"names": ["i"], "sizeBytes": 7}],
+                "conditions": [{"type": "Ready", "status": "True", "lastHeartbeatTime": heartbeat}]}});
+        Arc::new(serde_json::from_value(value).expect("a node"))
+    }
+
+    #[test]
+    fn of_nodes_only_what_plugins_read_is_kept() {
+        let mut snapshot = Snapshot::default();
+        let (first, later) = ("2026-01-01T00:00:00Z", "2026-01-01T00:00:10Z");
+        assert_eq!(snapshot.set_node(node(first, false)), None);
+        assert!(snapshot.set_node(node(later, false)).is_some_and(NodeChange::is_nothing), "a heartbeat");
+        let changed = NodeChange { taints: true, ..NodeChange::default() };
+        assert_eq!(snapshot.set_node(node(later, true)), Some(changed));
+        let info = snapshot.node_named("a").expect("the node");
+        assert_eq!((info.taints().len(), info.label("l"), info.images.len()), (1, Some("1"), 1));
+        let kept = info.node.as_deref().expect("what is kept");
+        assert!(kept.metadata.managed_fields.is_none() && kept.metadata.annotations.is_some());
+        let status = kept.status.as_ref().expect("a status");
+        assert!(status.conditions.is_none() && status.declared_features.is_some());
+    }
+
+    #[test]
+    fn nodes_are_kept_whole_for_who_sends_them_on() {
+        let mut snapshot = Snapshot::default();
+        snapshot.keep_nodes_whole();
+        for heartbeat in ["2026-01-01T00:00:00Z", "2026-01-01T00:00:10Z"] {
+            let node = node(heartbeat, false);
+            snapshot.set_node(node.clone());
+            assert!(
+                snapshot.node_named("a").and_then(|a| a.node.clone()).is_some_and(|a| Arc::ptr_eq(&a, &node))
+            );
+        }
+    }
 }

@@ -172,6 +172,11 @@ impl Extenders {
         self.remotes.iter().any(|r| r.cares(pod))
     }
 
+    /// Whether any of them is sent nodes, not only their names.
+    pub fn want_nodes(&self) -> bool {
+        self.remotes.iter().any(|r| !r.config.node_cache_capable)
+    }
+
     pub fn preempts(&self) -> bool {
         self.remotes.iter().any(|r| r.config.preempt_verb.is_some())
     }
@@ -373,6 +378,25 @@ mod tests {
             "kind": "KubeSchedulerConfiguration", "extenders": [value]});
         let parsed = crate::Config::parse(&text.to_string(), &crate::plugins::Registry::in_tree());
         Extenders::new(&parsed.expect("a configuration").config.extenders).expect("extenders")
+    }
+
+    #[tokio::test]
+    async fn an_extender_without_a_cache_is_sent_whole_nodes() {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let (url, mut asked) = serve(json!({"NodeNames": []})).await;
+        let extenders = extender(&url, json!({"filterVerb": "filter", "nodeCacheCapable": false}));
+        assert!(extenders.want_nodes() && !extender(&url, json!({})).want_nodes());
+        let mut snapshot = Snapshot::default();
+        snapshot.keep_nodes_whole();
+        let node = json!({"metadata": {"name": "a", "uid": "u"}, "status": {"nodeInfo": {"architecture": "arm64",
+            "bootID": "", "containerRuntimeVersion": "", "kernelVersion": "", "kubeProxyVersion": "", "kubeletVersion": "",
+            "machineID": "", "operatingSystem": "", "osImage": "", "systemUUID": ""}}});
+        snapshot.set_node(Arc::new(serde_json::from_value(node).expect("a node")));
+        let pod = pod(json!({"metadata": {"name": "p"}, "spec": {"containers": []}}));
+        let left = extenders.filter(&pod, &snapshot, vec![0], &mut Diagnosis::new(1)).await;
+        assert_eq!(left, Ok(vec![]));
+        let request = asked.recv().await.expect("a request");
+        assert!(request.contains("\"uid\":\"u\"") && request.contains("arm64"), "{request}");
     }
 
     fn two_nodes() -> Snapshot {

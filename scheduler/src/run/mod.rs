@@ -128,6 +128,7 @@ async fn run_once(context: &Context, options: &Options, stop: &CancellationToken
     let (sender, events) = unbounded_channel();
     let waiting = WaitingPods::default();
     let extenders = Extenders::new(&config.extenders).map_err(|(path, why)| Error::Extender(path, why))?;
+    let whole_nodes = extenders.want_nodes();
     let extenders = Arc::new(extenders);
     let objects = Objects::start(context, &sender, stop).await;
     let handle = Handle { client: Some(context.client.clone()), cluster: objects, waiting: waiting.clone() };
@@ -148,7 +149,10 @@ async fn run_once(context: &Context, options: &Options, stop: &CancellationToken
         config.parallel_bindings,
     );
     let core = Core::new(frameworks, config.percentage_of_nodes_to_score, config.backoff);
-    let core = core.measured(options.metrics.clone());
+    let mut core = core.measured(options.metrics.clone());
+    if whole_nodes {
+        core.snapshot.keep_nodes_whole();
+    }
     let pods = context.informers.of::<Pod>();
     let exactly = |pod: &Arc<Pod>, of: &PodInfo| pod.metadata.uid.as_deref() == Some(&of.uid);
     let bound = Box::new(move |of: &PodInfo| pods.get_key(&of.key).filter(|pod| exactly(pod, of)));

@@ -7,7 +7,7 @@ use super::proto::{
 use super::{Kms, KmsError, OpenError};
 use crate::encryption::config::KmsConfiguration;
 use crate::encryption::{EncryptionConfiguration, Rules, path, rewrite};
-use crate::store::{Encrypting, MemoryStore, Range, Store, StoreError, suite};
+use crate::store::{Encrypting, MemoryStore, Range, Store, StoreError, Value, suite};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::{BufMut, Bytes, BytesMut};
@@ -189,7 +189,7 @@ async fn one_question_for_each_seed() {
         store.commit(suite::txn(vec![suite::put(&key, format!("text of {name}"))])).await.unwrap();
     }
     assert_eq!(suite::value(&*store, "secrets./default/a").await.unwrap(), "text of a");
-    let stored = inner.get("secrets./default/a").await.unwrap().unwrap().value;
+    let stored = inner.get("secrets./default/a").await.unwrap().unwrap().value.bytes();
     assert!(stored.starts_with(b"k8s:enc:kms:v2:test:"));
     assert_eq!(plugin.manner.lock().decrypts, 0, "its own seed it knows");
     // A restart.
@@ -261,7 +261,7 @@ async fn while_it_is_away_the_rest_is_served_and_then_it_heals() {
     kms.probe().await.unwrap();
     assert!(rewrite::settle(&store).await.unwrap());
     assert!(store.unreadable("").is_none());
-    assert_eq!(*seen.lock(), [Some(Bytes::from_static(b"a"))], "followers are told of it");
+    assert_eq!(*seen.lock(), [Some(Value::from("a"))], "followers are told of it");
     life.abort();
 }
 

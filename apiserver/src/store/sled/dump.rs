@@ -4,9 +4,8 @@
 //! everything before it. Nothing of a dump counts unless all of it is intact.
 
 use super::record::Input;
-use crate::store::Revision;
 use crate::store::keyspace::Item;
-use bytes::Bytes;
+use crate::store::{Revision, Value};
 use flate2::{Compression, bufread::DeflateDecoder, write::DeflateEncoder};
 use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::sync::Arc;
@@ -72,7 +71,7 @@ impl<W: Write> Body<W> {
         let Some(item) = item else { return Ok(()) };
         self.write(&item.created.0.to_le_bytes())?;
         self.write(&item.modified.0.to_le_bytes())?;
-        self.field(&item.value)
+        self.field(&item.value.peek())
     }
 
     fn field(&mut self, bytes: &[u8]) -> io::Result<()> {
@@ -177,7 +176,7 @@ impl<R: io::BufRead> Reader<R> {
             HELD => {
                 let created = Revision(u64::from_le_bytes(self.array()?));
                 let modified = Revision(u64::from_le_bytes(self.array()?));
-                let value = Bytes::from(self.field()?);
+                let value = Value::from(self.field()?);
                 Ok(Some((key, Some(Item { value, created, modified }))))
             }
             _ => Err(damaged("an entry is damaged")),

@@ -41,7 +41,7 @@ pub use scrub::MARK;
 
 use super::history::Limits;
 use super::keyspace::{KeySpace, Present};
-use super::{Commit, Follower, KeyValue, Listing, Range, Revision, Store, StoreError, Txn};
+use super::{Commit, Follower, KeyValue, Listing, Packer, Range, Revision, Store, StoreError, Txn};
 use committer::Committer;
 use dump::Head;
 use parking_lot::Mutex;
@@ -80,6 +80,8 @@ pub struct Options {
     /// within months; a start and a day are soon enough, and a few megabytes read.
     pub verify_delay: Duration,
     pub verify_interval: Duration,
+    /// What the writer's thread does each time before it waits for work.
+    pub before_waiting: fn(),
 }
 
 impl Default for Options {
@@ -95,6 +97,7 @@ impl Default for Options {
             vouch_delay: Duration::from_secs(2),
             verify_delay: Duration::from_secs(60),
             verify_interval: Duration::from_secs(24 * 3600),
+            before_waiting: || (),
         }
     }
 }
@@ -284,6 +287,10 @@ impl Store for SledStore {
 
     async fn compact(&self, at: Revision) -> Result<(), StoreError> {
         self.shared.space.compact(at)
+    }
+
+    fn pack_history(&self, packer: &mut Packer) {
+        self.shared.space.pack_history(packer);
     }
 
     fn read_only(&self) -> Option<String> {

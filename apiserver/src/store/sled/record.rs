@@ -113,7 +113,7 @@ impl Batch {
                     Some(value) => {
                         out.push(1);
                         put_u64(out, change.created.0);
-                        put_bytes(out, value);
+                        put_bytes(out, &value.peek());
                     }
                 }
             }

@@ -7,8 +7,7 @@ use super::report::{IncidentKind, Reporter};
 use super::segment::{self, Content, End, Head as SegmentHead, START, Step, Tail};
 use super::{Options, SledStore};
 use crate::store::keyspace::Item;
-use crate::store::{Change, Commit, Revision, Store};
-use bytes::Bytes;
+use crate::store::{Change, Commit, Revision, Store, Value};
 use proptest::prelude::*;
 use std::sync::Arc;
 
@@ -17,7 +16,7 @@ const SEGMENT: u64 = 7;
 fn commit(revision: u64, changes: Vec<(String, Option<Vec<u8>>)>) -> Commit {
     let changes = changes.into_iter().map(|(key, value)| Change {
         key: key.into(),
-        value: value.map(Bytes::from),
+        value: value.map(Value::from),
         created: Revision(1),
         previous: None,
     });

@@ -8,9 +8,8 @@
 
 use super::disk;
 use super::record::{Input, put_u64};
-use crate::store::Revision;
 use crate::store::keyspace::{Item, Present};
-use bytes::Bytes;
+use crate::store::{Revision, Value};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
@@ -229,19 +228,20 @@ fn pieces(key: &str, item: &Item) -> impl Iterator<Item = (Vec<u8>, Vec<u8>)> {
     let mut whole = Vec::with_capacity(item.value.len() + 24);
     put_u64(&mut whole, item.created.0);
     put_u64(&mut whole, item.modified.0);
-    put_u64(&mut whole, u64::from(checksum(key, item)));
-    whole.extend_from_slice(&item.value);
+    let value = item.value.peek();
+    put_u64(&mut whole, u64::from(checksum(key, item, &value)));
+    whole.extend_from_slice(&value);
     let parts: Vec<Vec<u8>> = whole.chunks(PIECE).map(<[u8]>::to_vec).collect();
     let names: Vec<Vec<u8>> = (0u16..).take(parts.len()).map(|piece| name(key, piece)).collect();
     names.into_iter().zip(parts)
 }
 
-fn checksum(key: &str, item: &Item) -> u32 {
+fn checksum(key: &str, item: &Item, value: &[u8]) -> u32 {
     let mut crc = crc32c::crc32c(key.as_bytes());
     for revision in [item.created, item.modified] {
         crc = crc32c::crc32c_append(crc, &revision.0.to_le_bytes());
     }
-    crc32c::crc32c_append(crc, &item.value)
+    crc32c::crc32c_append(crc, value)
 }
 
 /// The number of keys, and a sum over all of them that two different states practically never share: it names every key's
@@ -422,12 +422,9 @@ fn finish(key: &str, pieces: &Pieces) -> Result<Item, TreeError> {
     let (Some(created), Some(modified), Some(crc)) = (input.u64(), input.u64(), input.u64()) else {
         return Err(TreeError::Disagrees(format!("{key} is cut short")));
     };
-    let item = Item {
-        value: Bytes::copy_from_slice(input.0),
-        created: Revision(created),
-        modified: Revision(modified),
-    };
-    if u64::from(checksum(key, &item)) != crc {
+    let item =
+        Item { value: Value::compact(input.0), created: Revision(created), modified: Revision(modified) };
+    if u64::from(checksum(key, &item, input.0)) != crc {
         return Err(TreeError::Disagrees(format!("{key} is damaged")));
     }
     Ok(item)
