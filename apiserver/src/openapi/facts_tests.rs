@@ -198,7 +198,7 @@ fn extensions(schema: &Value) -> Vec<String> {
         }
         value => Some(format!("{key}={}", plain(value))),
     };
-    let described = (text(schema, "description") != "").then(|| DESCRIBED.to_owned());
+    let described = (!text(schema, "description").is_empty()).then(|| DESCRIBED.to_owned());
     KEYS.iter().filter_map(cell).chain(described).collect()
 }
 

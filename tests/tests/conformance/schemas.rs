@@ -30,8 +30,12 @@ impl Document {
         misfits
     }
 
-    /// References, bare or in company, lead to the schemas.
+    /// References, bare or in company, lead to the schemas. Null is how Go writes a time, a list or a map that is not there;
+    /// schemas do not say so.
     fn check(&self, schema: &Value, value: &Value, place: &str, misfits: &mut Vec<String>) {
+        if value.is_null() {
+            return;
+        }
         let reference = schema["$ref"].as_str().or_else(|| schema["allOf"][0]["$ref"].as_str());
         if let Some(pointer) = reference.and_then(|reference| reference.strip_prefix('#')) {
             let target =
