@@ -387,7 +387,7 @@ fn requests(paths: &Value) {
         names.join(" ")
     };
     let listing = "allowWatchBookmarks continue fieldSelector labelSelector limit pretty resourceVersion \
-                   resourceVersionMatch sendInitialEvents timeoutSeconds watch";
+                   resourceVersionMatch sendInitialEvents shardSelector timeoutSeconds watch";
     for (item, verb, id, parameters, codes) in [
         (all, "get", "listStableExampleIoV1NamespacedWidget", listing, "200 401"),
         (all, "delete", "deleteStableExampleIoV1CollectionNamespacedWidget", listing, "200 401"),
