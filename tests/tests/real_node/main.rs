@@ -22,6 +22,7 @@ mod preemption;
 mod resize;
 mod second;
 mod storage;
+mod swapped;
 mod volumes;
 mod words;
 
@@ -52,6 +53,7 @@ fn a_node_from_nothing_to_nothing() {
     guarded::steps(&mut steps);
     faults::steps(&mut steps);
     joined::steps(&mut steps);
+    swapped::steps(&mut steps);
     endings::steps(&mut steps);
     steps.alone("up-again-changes-nothing", |_| node.up_again_changes_nothing());
     let kept = std::env::var_os("CORACLE_KEEP_NODE").is_some();
