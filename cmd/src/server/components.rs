@@ -79,8 +79,11 @@ fn scheduler(supervisor: &mut Supervisor, base: Base) {
     };
     let metrics = options.metrics.clone();
     coracle_apiserver::metrics::global().collect_as("scheduler", move |text| {
-        metrics.render(&mut crate::parts::scheduler::Samples(text));
+        metrics.render(&mut crate::parts::port::Paper(text));
     });
+    let pods = crate::parts::scheduler::pods(base.informers.clone());
+    coracle_apiserver::metrics::global()
+        .serve_at(coracle_scheduler::metrics::resources::PATH, move |text| pods(text));
     supervisor.spawn("scheduler", move |stop| {
         let context = base.context(base.clients.user("system:kube-scheduler"), stop);
         coracle_scheduler::run(context, options.clone())
@@ -89,6 +92,11 @@ fn scheduler(supervisor: &mut Supervisor, base: Base) {
 
 fn controllers(supervisor: &mut Supervisor, base: Base, control_plane: &ControlPlane, config: &Config) {
     let accounts = base.clients.clone();
+    let metrics = Arc::<coracle_controllers::metrics::Metrics>::default();
+    let shown = metrics.clone();
+    coracle_apiserver::metrics::global().collect_as("controllers", move |text| {
+        shown.render(&mut crate::parts::port::Paper(text));
+    });
     let settings = coracle_controllers::Config {
         root_ca_pem: control_plane.pki.ca_pem().to_owned(),
         cluster_cidr: config.cluster_cidr.parse().ok(),
@@ -97,6 +105,7 @@ fn controllers(supervisor: &mut Supervisor, base: Base, control_plane: &ControlP
         certificate_signer: Some(Arc::new(ClusterAuthority(control_plane.pki.clone()))),
         reserved_names: reserved(control_plane.pki.clone(), config),
         foreign_load_balancers: !config.runs(Component::LoadBalancers),
+        metrics,
     };
     supervisor.spawn("controllers", move |stop| {
         let context = base.context(base.clients.user("system:kube-controller-manager"), stop);
