@@ -3,6 +3,7 @@
 pub mod autoscaler;
 pub mod bootstrap_tokens;
 pub mod certificates;
+pub mod clusterip;
 pub mod clusterrole_aggregation;
 mod common;
 pub mod cronjob;

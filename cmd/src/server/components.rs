@@ -45,6 +45,7 @@ pub fn spawn_all(supervisor: &mut Supervisor, control_plane: &ControlPlane, conf
     let base = Base { clients, informers };
     coracle_apiserver::metrics::global()
         .collect_as("clients", |text| text.page(&coracle_client::metrics::render()));
+    cluster_ips(supervisor, base.clone());
     if config.runs(Component::Scheduler) {
         scheduler(supervisor, base.clone());
     }
@@ -70,6 +71,17 @@ pub fn spawn_all(supervisor: &mut Supervisor, control_plane: &ControlPlane, conf
     if config.runs(Component::Dns) {
         dns(supervisor, base, config);
     }
+}
+
+/// The server's own work, whoever runs the controllers.
+fn cluster_ips(supervisor: &mut Supervisor, base: Base) {
+    supervisor.spawn("cluster-ips", move |stop| {
+        let context = base.context(base.clients.privileged("system:apiserver"), stop);
+        async move {
+            coracle_controllers::clusterip::run(context).await;
+            Ok::<_, std::convert::Infallible>(())
+        }
+    });
 }
 
 fn scheduler(supervisor: &mut Supervisor, base: Base) {
