@@ -2,7 +2,7 @@
 //! somebody else, deletes what belongs to nobody (KEP-1880).
 //!
 //! It is upstream's repair loop of the API server, not of the controller manager: it runs with the server, whoever runs
-//! the controllers. Upstream looks at a Service again every three minutes; here the deletion of an address wakes it.
+//! the controllers. Upstream looks at a Service again every three minutes; here every change of an address wakes it.
 
 mod plan;
 
@@ -80,8 +80,11 @@ impl Reconciler for Repair {
                 Ok(Next::Done)
             }
             Subject::Address(ip) => match self.addresses.get("", ip) {
-                Some(address) => self.judge(&address).await,
-                None => self.gone(ip).await,
+                Some(address) => {
+                    self.holder_of(&address).await?;
+                    self.judge(&address).await
+                }
+                None => self.holders(ip).await.map(|()| Next::Done),
             },
         }
     }
@@ -93,13 +96,22 @@ impl Repair {
         move |namespace, name| self.services.get(namespace, name).map(|s| plan::holds(&s, ip))
     }
 
-    /// Whoever has the address that is gone is looked at.
-    async fn gone(&self, ip: &str) -> Result<Next, ReconcileError> {
+    /// Looks at the Service that the address names; where that has it not, at whoever has.
+    async fn holder_of(&self, address: &IPAddress) -> Result<(), ReconcileError> {
+        let ip = address.name_any();
+        let named = plan::parent(address).and_then(|(namespace, name)| self.services.get(namespace, name));
+        match named.filter(|service| plan::holds(service, &ip)) {
+            Some(service) => self.one_of(&service, &ip).await,
+            None => self.holders(&ip).await,
+        }
+    }
+
+    async fn holders(&self, ip: &str) -> Result<(), ReconcileError> {
         let holders: Vec<Arc<Service>> = self.services.iter().filter(|s| plan::holds(s, ip)).collect();
         for service in holders {
             self.one_of(&service, ip).await?;
         }
-        Ok(Next::Done)
+        Ok(())
     }
 
     async fn all_of(&self, service: &Service) -> Result<(), ReconcileError> {
