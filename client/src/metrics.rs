@@ -2,6 +2,8 @@
 //!
 //! [`render`] writes all of it in Prometheus' text format; whoever serves a metrics page adds that to it.
 
+pub mod families;
+
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::fmt::Write;

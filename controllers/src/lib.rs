@@ -3,6 +3,7 @@
 pub mod autoscaler;
 pub mod bootstrap_tokens;
 pub mod certificates;
+pub mod clusterip;
 pub mod clusterrole_aggregation;
 mod common;
 pub mod cronjob;
@@ -16,6 +17,7 @@ pub mod ephemeral;
 pub mod gc;
 pub mod job;
 pub mod loadbalancer;
+pub mod metrics;
 pub mod namespace;
 pub mod nodes;
 mod podcontrol;
@@ -49,11 +51,17 @@ pub struct Clients {
     default: kube::Client,
     by_account: Option<ClientFor>,
     pub informers: Informers,
+    pub metrics: Arc<metrics::Metrics>,
 }
 
 impl Clients {
-    pub fn new(context: &Context, by_account: Option<ClientFor>) -> Self {
-        Self { default: context.client.clone(), by_account, informers: context.informers.clone() }
+    pub fn new(context: &Context, config: &Config) -> Self {
+        Self {
+            default: context.client.clone(),
+            by_account: config.client_for.clone(),
+            informers: context.informers.clone(),
+            metrics: config.metrics.clone(),
+        }
     }
 
     /// The controller manager's own client.
@@ -86,6 +94,8 @@ pub struct Config {
     pub foreign_load_balancers: bool,
     /// Where nodes' pod addresses are taken from. Absent: nodes get no spec.podCIDR.
     pub cluster_cidr: Option<ClusterCidr>,
+    /// What they count.
+    pub metrics: Arc<metrics::Metrics>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -100,7 +110,7 @@ type Start = (&'static str, BoxFuture<'static, ()>);
 /// supervises starts them again.
 pub async fn run(context: Context, config: Config) -> Result<(), Error> {
     let stop = context.stop.child_token();
-    let clients = Clients::new(&context, config.client_for.clone());
+    let clients = Clients::new(&context, &config);
     let mut tasks = JoinSet::new();
     let mut names = HashMap::new();
     for (name, controller) in controllers(&clients, &config, &stop) {

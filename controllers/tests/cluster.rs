@@ -77,6 +77,7 @@ async fn cluster() -> World {
         certificate_signer: Some(Arc::new(signer::Signer::new())),
         foreign_load_balancers: false,
         reserved_names: coracle_controllers::certificates::Reserved::default(),
+        metrics: world.metrics.clone(),
     };
     tokio::spawn(coracle_controllers::run(world.context(), config));
     let accounts = world.in_namespace::<k8s_openapi::api::core::v1::ServiceAccount>("default");

@@ -100,7 +100,10 @@ fn own_page(
             zpages::statusz(accept, &index(&server.published.offer()), (server.registry.clock)())
         }
         zpages::FLAGZ => zpages::flagz(accept, &server.flags),
-        _ => return None,
+        path => {
+            let content = Content::Text(metrics::CONTENT_TYPE, metrics::global().page(path)?.into());
+            Ok(Reply { status: StatusCode::OK, content, warnings: Vec::new() })
+        }
     };
     Some(reply.map(|reply| reply.into_response(wanted)))
 }
@@ -131,6 +134,7 @@ fn index(offer: &discovery::Offer) -> Vec<String> {
     ]
     .map(str::to_owned)
     .to_vec();
+    paths.extend(metrics::global().page_paths().into_iter().map(str::to_owned));
     for group in &offer.groups {
         paths.push(format!("/apis/{}", group.name));
         paths.extend(group.versions.iter().map(|version| format!("/apis/{}/{version}", group.name)));

@@ -79,6 +79,8 @@ pub struct Metrics {
     health: Family<Gauge>,
     health_checks: Family<Counter>,
     collectors: RwLock<BTreeMap<String, Collector>>,
+    /// By their paths.
+    pages: RwLock<BTreeMap<&'static str, Collector>>,
     gone: gone::Gone,
     cache: cached::Cached,
 }
@@ -132,6 +134,7 @@ impl Default for Metrics {
                 Counter::default,
             ),
             collectors: RwLock::default(),
+            pages: RwLock::default(),
             gone: gone::Gone::default(),
             cache: cached::Cached::default(),
         }
@@ -365,6 +368,24 @@ impl Metrics {
     /// As [`collect`](Self::collect), in the place of an earlier one of that name.
     pub fn collect_as(&self, name: &str, collector: impl Fn(&mut Text) + Send + Sync + 'static) {
         self.collectors.write().insert(name.to_owned(), Box::new(collector));
+    }
+
+    /// Serves a page of its own, beside `/metrics`, whose figures are written when somebody asks for them.
+    pub fn serve_at(&self, path: &'static str, write: impl Fn(&mut Text) + Send + Sync + 'static) {
+        self.pages.write().insert(path, Box::new(write));
+    }
+
+    /// The page that is served at this path.
+    pub fn page(&self, path: &str) -> Option<String> {
+        let pages = self.pages.read();
+        let mut text = Text::default();
+        pages.get(path)?(&mut text);
+        Some(text.finish())
+    }
+
+    /// The paths of all such pages.
+    pub fn page_paths(&self) -> Vec<&'static str> {
+        self.pages.read().keys().copied().collect()
     }
 
     /// Shows what the embedded store tells of itself, as long as it lives.

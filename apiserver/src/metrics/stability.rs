@@ -38,13 +38,35 @@ pub(super) const BETA: &[&str] = &[
     "registered_metrics_total",
 ];
 
+/// Of the scheduler and the controllers.
+const STABLE_PARTS: &[&str] = &[
+    "cronjob_controller_job_creation_skew_duration_seconds",
+    "job_controller_job_pods_finished_total",
+    "job_controller_job_sync_duration_seconds",
+    "job_controller_job_syncs_total",
+    "job_controller_jobs_finished_total",
+    "kube_pod_resource_limit",
+    "kube_pod_resource_request",
+    "node_collector_evictions_total",
+    "scheduler_framework_extension_point_duration_seconds",
+    "scheduler_pending_pods",
+    "scheduler_pod_scheduling_attempts",
+    "scheduler_preemption_attempts_total",
+    "scheduler_preemption_victims",
+    "scheduler_queue_incoming_pods_total",
+    "scheduler_schedule_attempts_total",
+    "scheduler_scheduling_attempt_duration_seconds",
+];
+
+const BETA_PARTS: &[&str] = &["scheduler_pod_scheduling_sli_duration_seconds"];
+
 /// `None` for metrics that are not upstream's.
 pub(super) fn level(name: &str) -> Option<&'static str> {
-    const UPSTREAM: [&str; 6] =
-        ["apiserver_", "authenticat", "authorization_", "etcd_", "kubernetes_", "watch_cache_"];
+    const UPSTREAM: [&str; 7] =
+        ["apiserver_", "authenticat", "authorization_", "etcd_", "kubernetes_", "scheduler_", "watch_cache_"];
     match name {
-        name if STABLE.contains(&name) => Some("STABLE"),
-        name if BETA.contains(&name) => Some("BETA"),
+        name if STABLE.contains(&name) || STABLE_PARTS.contains(&name) => Some("STABLE"),
+        name if BETA.contains(&name) || BETA_PARTS.contains(&name) => Some("BETA"),
         name if UPSTREAM.iter().any(|prefix| name.starts_with(prefix)) => Some("ALPHA"),
         _ => None,
     }

@@ -14,6 +14,7 @@ use coracle_client::leader::{Candidate, Times};
 use coracle_client::{Context, Informers};
 use coracle_controllers::ClusterCidr;
 use coracle_controllers::certificates::Reserved;
+use coracle_controllers::metrics::Metrics;
 use ipnet::IpNet;
 use std::collections::BTreeSet;
 use std::process::ExitCode;
@@ -88,7 +89,13 @@ impl Settings {
         self.root_ca_pem.clone().map_or_else(|| kubeconfig::authorities(config), Ok)
     }
 
-    fn controllers(&self, root_ca_pem: String, server: BTreeSet<String>, accounts: &Accounts) -> Controllers {
+    fn controllers(
+        &self,
+        root_ca_pem: String,
+        server: BTreeSet<String>,
+        accounts: &Accounts,
+        metrics: Arc<Metrics>,
+    ) -> Controllers {
         let (of_controllers, of_volumes) = (accounts.clone(), accounts.clone());
         let reserved_names =
             Reserved { networks: self.networks.clone(), api_server: Some(Arc::new(move || server.clone())) };
@@ -100,6 +107,7 @@ impl Settings {
             reserved_names,
             foreign_load_balancers: self.foreign_load_balancers,
             cluster_cidr: self.cluster_cidr,
+            metrics,
         };
         let client_for: coracle_storage::ClientFor = Arc::new(move |name: &str| of_volumes.client(name));
         Controllers { controllers, volumes: coracle_storage::Config { client_for: Some(client_for) } }
@@ -152,9 +160,11 @@ async fn run_until(
     let client = kubeconfig::client(&args.kubeconfig).await?;
     let accounts = Accounts::new(&config, client.clone())?;
     let root_ca_pem = settings.root_ca(&config)?;
-    let life = Life::default();
+    let (life, metrics) = (Life::default(), Arc::<Metrics>::default());
     if let Some(listener) = listener {
-        port::serve(listener, client.clone(), Arc::new(|_| {}), life.clone(), stop.clone())?;
+        let shown = metrics.clone();
+        let samples = Arc::new(move |text: &mut _| shown.render(&mut port::Paper(text)));
+        port::serve(listener, client.clone(), (samples, None), life.clone(), stop.clone())?;
     }
     let candidate = args.election.leader_elect.then(|| settings.candidate(client.clone()));
     let informers = Informers::new(client.clone(), stop.clone());
@@ -162,7 +172,7 @@ async fn run_until(
         // No machine may join under the API server's name.
         let server = leading.run_until_cancelled(server_names::of(&config)).await;
         let Some(server) = server else { return Ok(()) };
-        let controllers = settings.controllers(root_ca_pem, server, &accounts);
+        let controllers = settings.controllers(root_ca_pem, server, &accounts, metrics);
         controllers.run(Context { client, informers, stop: leading }).await
     })
     .await

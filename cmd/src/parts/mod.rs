@@ -6,7 +6,7 @@ pub mod args;
 pub mod controllers;
 pub mod kubelet;
 mod leading;
-mod port;
+pub mod port;
 pub mod proxy;
 pub mod scheduler;
 mod server_names;

@@ -1,7 +1,7 @@
 //! The port of a part that runs alone and leads: health and metrics over HTTPS, upstream's 10259 for the scheduler and
 //! 10257 for the controllers.
 //!
-//! Health is everybody's; metrics are for whom the API lets `get` the path `/metrics`, asked with the bearer token of
+//! Health is everybody's; metrics are for whom the API lets `get` the path of the page (`/metrics`), asked with the bearer token of
 //! the request (TokenReview, SubjectAccessReview). Client certificates are not asked for.
 
 use axum::Router;
@@ -13,6 +13,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::serve::Listener;
 use coracle_apiserver::metrics::{CONTENT_TYPE as PAGE, Text};
+use coracle_client::metrics::families::Page;
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, UserInfo};
 use k8s_openapi::api::authorization::v1::{
     NonResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
@@ -48,9 +49,26 @@ pub struct Life {
 /// Writes the samples of a part.
 pub type Samples = Arc<dyn Fn(&mut Text) + Send + Sync>;
 
+/// The server's page of metrics, for a part's.
+pub struct Paper<'t>(pub &'t mut Text);
+
+impl Page for Paper<'_> {
+    fn head(&mut self, name: &str, help: &str, kind: &str) {
+        self.0.head(name, help, kind);
+    }
+
+    fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: &str) {
+        self.0.sample(name, labels, value);
+    }
+}
+
+/// A page beside `/metrics`, at its path.
+pub type OtherPage = (&'static str, Samples);
+
 struct Port {
     client: kube::Client,
     samples: Samples,
+    other: Option<OtherPage>,
     life: Life,
 }
 
@@ -95,21 +113,24 @@ async fn bind(address: SocketAddr, default: bool) -> Result<Option<Arc<TcpListen
 pub fn serve(
     listener: Arc<TcpListener>,
     client: kube::Client,
-    samples: Samples,
+    (samples, other): (Samples, Option<OtherPage>),
     life: Life,
     stop: CancellationToken,
 ) -> Result<(), String> {
     let address = listener.local_addr().map_err(|e| e.to_string())?;
     let connections = handshakes(listener, certificate(address.ip())?.into(), stop.clone());
-    let router = Router::new()
+    let mut router = Router::new()
         .route("/healthz", get(health))
         .route("/livez", get(health))
         .route("/readyz", get(ready))
         .route("/healthz/{check}", get(one))
         .route("/livez/{check}", get(one))
         .route("/readyz/{check}", get(one))
-        .route("/metrics", get(page))
-        .with_state(Arc::new(Port { client, samples, life }));
+        .route("/metrics", get(page));
+    if let Some((path, _)) = &other {
+        router = router.route(path, get(other_page));
+    }
+    let router = router.with_state(Arc::new(Port { client, samples, other, life }));
     let served = axum::serve(Connections { arriving: connections, address }, router);
     tokio::spawn(async move {
         if let Err(error) = served.with_graceful_shutdown(stop.cancelled_owned()).await {
@@ -240,12 +261,22 @@ async fn one(State(port): State<Arc<Port>>, Path(check): Path<String>) -> Respon
 }
 
 async fn page(State(port): State<Arc<Port>>, headers: HeaderMap) -> Response {
-    if let Err(refusal) = admit(&port.client, &headers).await {
+    if let Err(refusal) = admit(&port.client, "/metrics", &headers).await {
         return refusal;
     }
     let mut text = Text::default();
     (port.samples)(&mut text);
     text.page(&coracle_client::metrics::render());
+    ([(CONTENT_TYPE, PAGE)], Body::from(text.finish())).into_response()
+}
+
+async fn other_page(State(port): State<Arc<Port>>, headers: HeaderMap) -> Response {
+    let Some((path, samples)) = &port.other else { return StatusCode::NOT_FOUND.into_response() };
+    if let Err(refusal) = admit(&port.client, path, &headers).await {
+        return refusal;
+    }
+    let mut text = Text::default();
+    samples(&mut text);
     ([(CONTENT_TYPE, PAGE)], Body::from(text.finish())).into_response()
 }
 
@@ -257,8 +288,8 @@ fn refusal(code: StatusCode, reason: &str, message: &str) -> Response {
     (code, [(CONTENT_TYPE, "application/json")], status.to_string()).into_response()
 }
 
-/// Whether whoever asks may read the metrics.
-async fn admit(client: &kube::Client, headers: &HeaderMap) -> Result<(), Response> {
+/// Whether whoever asks may read the page of metrics at `path`.
+async fn admit(client: &kube::Client, path: &str, headers: &HeaderMap) -> Result<(), Response> {
     let broken =
         |error: kube::Error| refusal(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", &error.to_string());
     let token = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
@@ -275,10 +306,10 @@ async fn admit(client: &kube::Client, headers: &HeaderMap) -> Result<(), Respons
         return Err(refusal(StatusCode::UNAUTHORIZED, "Unauthorized", "Unauthorized"));
     };
     let name = user.username.clone().unwrap_or_default();
-    if may_read(client, user).await.map_err(broken)? {
+    if may_read(client, path, user).await.map_err(broken)? {
         return Ok(());
     }
-    let text = format!("forbidden: User {name:?} cannot get path \"/metrics\"");
+    let text = format!("forbidden: User {name:?} cannot get path {path:?}");
     Err(refusal(StatusCode::FORBIDDEN, "Forbidden", &text))
 }
 
@@ -290,9 +321,8 @@ async fn known(client: &kube::Client, token: &str) -> Result<Option<UserInfo>, k
     Ok(status.user.filter(|_| status.authenticated == Some(true)))
 }
 
-async fn may_read(client: &kube::Client, user: UserInfo) -> Result<bool, kube::Error> {
-    let attributes =
-        NonResourceAttributes { path: Some("/metrics".to_owned()), verb: Some("get".to_owned()) };
+async fn may_read(client: &kube::Client, path: &str, user: UserInfo) -> Result<bool, kube::Error> {
+    let attributes = NonResourceAttributes { path: Some(path.to_owned()), verb: Some("get".to_owned()) };
     let spec = SubjectAccessReviewSpec {
         user: user.username,
         uid: user.uid,

@@ -7,8 +7,10 @@ use crate::kubeconfig::client;
 use crate::server::fail;
 use coracle_client::leader::{Candidate, Times};
 use coracle_client::{Context, Informers};
+use coracle_scheduler::metrics::resources;
 use coracle_scheduler::plugins::Registry;
 use coracle_scheduler::{Config, Options};
+use k8s_openapi::api::core::v1::Pod;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -59,13 +61,14 @@ async fn run_until(
     let client = client(&args.kubeconfig).await?;
     let options = Options { config, registry, ..Options::default() };
     let life = Life { synced: Some(("sched-handler-sync", options.synced.clone())), ..Life::default() };
+    let informers = Informers::new(client.clone(), stop.clone());
     if let Some(listener) = listener {
         let metrics = options.metrics.clone();
-        let samples = Arc::new(move |text: &mut _| metrics.render(&mut Samples(text)));
-        port::serve(listener, client.clone(), samples, life.clone(), stop.clone())?;
+        let samples = Arc::new(move |text: &mut _| metrics.render(&mut port::Paper(text)));
+        let resources = Some((resources::PATH, pods(informers.clone())));
+        port::serve(listener, client.clone(), (samples, resources), life.clone(), stop.clone())?;
     }
     let candidate = candidate(&options.config, client.clone());
-    let informers = Informers::new(client.clone(), stop.clone());
     work_while_leading(candidate, &life.leading, &stop, |leading| async move {
         let names: Vec<&str> = options.config.profiles.iter().map(|p| p.scheduler_name.as_str()).collect();
         tracing::info!(profiles = names.join(","), "scheduling");
@@ -73,6 +76,11 @@ async fn run_until(
         coracle_scheduler::run(context, options).await.map_err(|e| e.to_string())
     })
     .await
+}
+
+/// What pods ask for. Nobody reads them before the first asks, or this scheduler leads.
+pub fn pods(informers: Informers) -> port::Samples {
+    Arc::new(move |text| resources::render(&informers.of::<Pod>().list(), &mut port::Paper(text)))
 }
 
 /// `None` where the configuration wants no election.
@@ -89,17 +97,4 @@ fn candidate(config: &Config, client: kube::Client) -> Option<Candidate> {
             retry: election.retry_period,
         },
     })
-}
-
-/// The server's page of metrics, for the scheduler's.
-pub struct Samples<'t>(pub &'t mut coracle_apiserver::metrics::Text);
-
-impl coracle_scheduler::metrics::Page for Samples<'_> {
-    fn head(&mut self, name: &str, help: &str, kind: &str) {
-        self.0.head(name, help, kind);
-    }
-
-    fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: &str) {
-        self.0.sample(name, labels, value);
-    }
 }

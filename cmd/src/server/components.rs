@@ -45,6 +45,7 @@ pub fn spawn_all(supervisor: &mut Supervisor, control_plane: &ControlPlane, conf
     let base = Base { clients, informers };
     coracle_apiserver::metrics::global()
         .collect_as("clients", |text| text.page(&coracle_client::metrics::render()));
+    cluster_ips(supervisor, base.clone());
     if config.runs(Component::Scheduler) {
         scheduler(supervisor, base.clone());
     }
@@ -72,6 +73,17 @@ pub fn spawn_all(supervisor: &mut Supervisor, control_plane: &ControlPlane, conf
     }
 }
 
+/// The server's own work, whoever runs the controllers.
+fn cluster_ips(supervisor: &mut Supervisor, base: Base) {
+    supervisor.spawn("cluster-ips", move |stop| {
+        let context = base.context(base.clients.privileged("system:apiserver"), stop);
+        async move {
+            coracle_controllers::clusterip::run(context).await;
+            Ok::<_, std::convert::Infallible>(())
+        }
+    });
+}
+
 fn scheduler(supervisor: &mut Supervisor, base: Base) {
     let options = coracle_scheduler::Options {
         live: Some(base.clients.privileged("system:coracle:scheduler-config")),
@@ -79,8 +91,11 @@ fn scheduler(supervisor: &mut Supervisor, base: Base) {
     };
     let metrics = options.metrics.clone();
     coracle_apiserver::metrics::global().collect_as("scheduler", move |text| {
-        metrics.render(&mut crate::parts::scheduler::Samples(text));
+        metrics.render(&mut crate::parts::port::Paper(text));
     });
+    let pods = crate::parts::scheduler::pods(base.informers.clone());
+    coracle_apiserver::metrics::global()
+        .serve_at(coracle_scheduler::metrics::resources::PATH, move |text| pods(text));
     supervisor.spawn("scheduler", move |stop| {
         let context = base.context(base.clients.user("system:kube-scheduler"), stop);
         coracle_scheduler::run(context, options.clone())
@@ -89,6 +104,11 @@ fn scheduler(supervisor: &mut Supervisor, base: Base) {
 
 fn controllers(supervisor: &mut Supervisor, base: Base, control_plane: &ControlPlane, config: &Config) {
     let accounts = base.clients.clone();
+    let metrics = Arc::<coracle_controllers::metrics::Metrics>::default();
+    let shown = metrics.clone();
+    coracle_apiserver::metrics::global().collect_as("controllers", move |text| {
+        shown.render(&mut crate::parts::port::Paper(text));
+    });
     let settings = coracle_controllers::Config {
         root_ca_pem: control_plane.pki.ca_pem().to_owned(),
         cluster_cidr: config.cluster_cidr.parse().ok(),
@@ -97,6 +117,7 @@ fn controllers(supervisor: &mut Supervisor, base: Base, control_plane: &ControlP
         certificate_signer: Some(Arc::new(ClusterAuthority(control_plane.pki.clone()))),
         reserved_names: reserved(control_plane.pki.clone(), config),
         foreign_load_balancers: !config.runs(Component::LoadBalancers),
+        metrics,
     };
     supervisor.spawn("controllers", move |stop| {
         let context = base.context(base.clients.user("system:kube-controller-manager"), stop);

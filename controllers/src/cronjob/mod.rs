@@ -8,6 +8,7 @@ mod start;
 
 use crate::Clients;
 use crate::common::ownership;
+use crate::metrics::Metrics;
 use coracle_client::informer::{Delta, api_for, deleting, uid_of};
 use coracle_client::{Controller, Informer, Next, ObjectKey, ReconcileError, Reconciler, Recorder};
 use jiff::Timestamp;
@@ -29,6 +30,7 @@ struct CronJobs {
     crons: Informer<CronJob>,
     jobs: Informer<Job>,
     recorder: Recorder,
+    metrics: Arc<Metrics>,
 }
 
 /// Runs the controller until `stop` is cancelled.
@@ -40,6 +42,7 @@ pub async fn run(clients: Clients, stop: CancellationToken) {
         client,
         crons: crons.clone(),
         jobs: jobs.clone(),
+        metrics: clients.metrics.clone(),
     };
     let by_job = {
         let crons = crons.clone();

@@ -3,6 +3,7 @@
 use super::schedule::Clock;
 use super::{CronJobs, history};
 use crate::common::{code_of, message_of, namespace_terminating, ownership};
+use crate::metrics::Metric;
 use coracle_client::ObjectKey;
 use coracle_client::ReconcileError;
 use coracle_client::informer::{api_for, uid_of};
@@ -53,7 +54,7 @@ impl Start<'_> {
             Some("Replace") => self.replace(cron, &active).await?,
             _ => {}
         }
-        let Some(made) = self.create(cron, &job).await? else { return Ok(()) };
+        let Some(made) = self.create(cron, &job, at).await? else { return Ok(()) };
         let status = cron.status.get_or_insert_default();
         status.active.get_or_insert_default().push(made);
         status.last_schedule_time = Some(Time(at));
@@ -75,11 +76,18 @@ impl Start<'_> {
     }
 
     /// The reference to the Job, also when it was made before and only forgotten.
-    async fn create(&self, cron: &CronJob, job: &Job) -> Result<Option<ObjectReference>, ReconcileError> {
+    async fn create(
+        &self,
+        cron: &CronJob,
+        job: &Job,
+        at: Timestamp,
+    ) -> Result<Option<ObjectReference>, ReconcileError> {
         let recorder = &self.jobs.recorder;
         let api: Api<Job> = api_for(&self.jobs.client, &ObjectKey::of(cron));
         match api.create(&PostParams::default(), job).await {
             Ok(made) => {
+                let skew = made.creation_timestamp().map_or(self.now, |t| t.0).duration_since(at);
+                self.jobs.metrics.observe_number(Metric::JobCreationSkew, &[], skew.as_secs_f64());
                 recorder.normal(cron, "SuccessfulCreate", format!("Created job {}", made.name_any()));
                 Ok(Some(reference(&made)))
             }

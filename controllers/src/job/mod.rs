@@ -4,6 +4,7 @@
 //! finalizer until its uid stands in the status, and only then leaves the list of the uncounted for the counters.
 
 mod backoff;
+mod counted;
 mod indexes;
 mod orphans;
 mod pass;
@@ -19,15 +20,19 @@ use crate::Clients;
 use crate::common::narrow_selector;
 use crate::common::ownership;
 use crate::common::pending::{PATIENCE, Pending};
+use crate::metrics::Metrics;
 use crate::podcontrol::PodControl;
 use backoff::Record;
 use coracle_client::informer::{Delta, revision_of, uid_of};
 use coracle_client::{Controller, Informer, Next, ObjectKey, ReconcileError, Reconciler};
+use counted::Action;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use kube::core::Selector;
 use parking_lot::Mutex;
 use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Instant;
 use tokio_util::sync::CancellationToken;
 use view::{TRACKING, View, is_finished, is_tracked};
 
@@ -46,6 +51,7 @@ struct Jobs {
     /// The resourceVersions of the status as last written. A Job older than that would count an index as open whose
     /// pod has been let go.
     written: Mutex<HashMap<ObjectKey, u64>>,
+    metrics: Arc<Metrics>,
 }
 
 /// Runs the controller until `stop` is cancelled.
@@ -60,6 +66,7 @@ pub async fn run(clients: Clients, stop: CancellationToken) {
         pending: Pending::default(),
         records: Mutex::default(),
         written: Mutex::default(),
+        metrics: clients.metrics.clone(),
     };
     let by_pod = {
         let jobs = jobs.clone();
@@ -93,8 +100,12 @@ impl Reconciler for Jobs {
             self.forget(key);
             return Ok(Next::Done);
         }
+        let began = Instant::now();
         let newest = self.written.lock().get(key).copied().unwrap_or(0);
         if revision_of(job.as_ref()) < newest || !self.pending.seen(key, &self.pods) {
+            if !is_finished(&job) {
+                counted::looked_at(&self.metrics, &job, Action::Reconciling, true, began.elapsed());
+            }
             return Ok(Next::After(PATIENCE));
         }
         if is_finished(&job) {
@@ -102,14 +113,25 @@ impl Reconciler for Jobs {
             orphans::free_of(&self.control, &job, &self.pods).await?;
             return Ok(Next::Done);
         }
-        let Some(selector) = selector(&job) else { return Ok(Next::Done) };
-        let pods = self.control.claim(job.as_ref(), &self.pods, &selector, Some(TRACKING)).await?;
-        let Some(view) = View::new(&job, pods) else { return Ok(Next::Done) };
-        pass::Pass::new(self, key, view).run().await
+        let (action, done) = self.look_at(key, &job).await;
+        counted::looked_at(&self.metrics, &job, action, done.is_ok(), began.elapsed());
+        done
     }
 }
 
 impl Jobs {
+    async fn look_at(&self, key: &ObjectKey, job: &Job) -> (Action, Result<Next, ReconcileError>) {
+        let claimed = match selector(job) {
+            Some(selector) => self.control.claim(job, &self.pods, &selector, Some(TRACKING)).await,
+            None => return (Action::Reconciling, Ok(Next::Done)),
+        };
+        match claimed.map(|pods| View::new(job, pods)) {
+            Ok(Some(view)) => pass::Pass::new(self, key, view).run().await,
+            Ok(None) => (Action::Reconciling, Ok(Next::Done)),
+            Err(error) => (Action::Reconciling, Err(error)),
+        }
+    }
+
     fn forget(&self, key: &ObjectKey) {
         self.pending.forget(key);
         self.records.lock().remove(key);

@@ -1,6 +1,7 @@
 //! One reconcile of one Job: verdict, pods, status.
 
 use super::backoff::Record;
+use super::counted::{self, Action};
 use super::plan::{self, Plan};
 use super::status::{self, Counting};
 use super::verdict::{self, Verdict};
@@ -28,15 +29,31 @@ pub struct Pass<'a> {
     /// To be written.
     status: JobStatus,
     again: Option<Duration>,
+    action: Action,
 }
 
 impl<'a> Pass<'a> {
     pub fn new(jobs: &'a Jobs, key: &'a ObjectKey, view: View<'a>) -> Self {
         let (stored, status) = (view.job.clone(), view.status.clone());
-        Self { jobs, key, view, now: Timestamp::now(), stored, status, again: None }
+        Self {
+            jobs,
+            key,
+            view,
+            now: Timestamp::now(),
+            stored,
+            status,
+            again: None,
+            action: Action::Reconciling,
+        }
     }
 
-    pub async fn run(mut self) -> Result<Next, ReconcileError> {
+    /// What was done about the pods, and what came of it.
+    pub async fn run(mut self) -> (Action, Result<Next, ReconcileError>) {
+        let done = self.bring_forward().await;
+        (self.action, done)
+    }
+
+    async fn bring_forward(&mut self) -> Result<Next, ReconcileError> {
         if self.status.start_time.is_none() && !is_suspended(self.view.spec) {
             self.status.start_time = Some(Time(self.now));
         }
@@ -101,6 +118,7 @@ impl<'a> Pass<'a> {
     }
 
     async fn work(&mut self, plan: Plan) -> Result<usize, ReconcileError> {
+        self.action = Action::of(&plan, self.view.spec);
         self.wish(plan.again);
         let (job, control, pending) = (self.view.job, &self.jobs.control, &self.jobs.pending);
         let mut active = self.view.active.len();
@@ -234,10 +252,11 @@ impl<'a> Pass<'a> {
         if self.stored.status.as_ref() == Some(&self.status) {
             return Ok(());
         }
-        self.stored.status = Some(self.status.clone());
+        let before = self.stored.status.replace(self.status.clone()).unwrap_or_default();
         let api: Api<Job> = api_for(&self.jobs.client, self.key);
         self.stored = api.replace_status(&self.key.name, &PostParams::default(), &self.stored).await?;
         self.jobs.written.lock().insert(self.key.clone(), revision_of(&self.stored));
+        counted::written(&self.jobs.metrics, self.view.spec, &before, &self.status);
         Ok(())
     }
 }

@@ -1,9 +1,10 @@
 //! Marks a node whose kubelet is silent, and taints nodes by their conditions.
 
-use super::zones::{Leave, Zones};
+use super::zones::{Leave, Zones, zone};
 use super::{ACCOUNT, plan};
 use crate::Clients;
 use crate::common::{code_of, disruption, pods};
+use crate::metrics::{Metric, Metrics};
 use coracle_client::informer::uid_of;
 use coracle_client::{Controller, Delta, Informer, Next, ObjectKey, ReconcileError, Reconciler, Recorder};
 use jiff::Timestamp;
@@ -41,6 +42,7 @@ struct Health {
     recorder: Recorder,
     signs: Mutex<HashMap<String, Sign>>,
     zones: Zones,
+    metrics: Arc<Metrics>,
 }
 
 /// Runs the controller until `stop` is cancelled.
@@ -58,6 +60,7 @@ pub async fn run(clients: Clients, stop: CancellationToken) {
         pods: pods.clone(),
         signs: Mutex::default(),
         zones: Zones::default(),
+        metrics: clients.metrics.clone(),
     };
     Controller::new(reconciler).objects(&nodes).watch(&leases, node_of).reads(&pods).run(stop).await;
 }
@@ -131,6 +134,8 @@ impl Health {
             None => {
                 let message = format!("Registered Node {name} in Controller");
                 self.tell(&name, uid_of(node), "RegisteredNode", message);
+                // Every zone is shown from the start.
+                self.metrics.add(Metric::NodeEvictions, &[&zone(node)], 0);
                 signs.insert(name, Sign { uid: uid_of(node), what, at: Instant::now() });
                 Duration::ZERO
             }
@@ -180,8 +185,13 @@ impl Health {
         let body = Patch::Merge(json!({ "metadata": seen, "spec": { "taints": taints } }));
         let api: Api<Node> = Api::all(self.client.clone());
         match api.patch(&node.name_any(), &PatchParams::default(), &body).await {
-            Err(error) if code_of(&error) != 404 => Err(error.into()),
-            _ => Ok(()),
+            Err(error) if code_of(&error) == 404 => Ok(()),
+            outcome => {
+                outcome?;
+                let told = leave && !plan::is_told(node);
+                self.metrics.add(Metric::NodeEvictions, &[&zone(node)], told.into());
+                Ok(())
+            }
         }
     }
 

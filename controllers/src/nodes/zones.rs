@@ -76,10 +76,12 @@ struct Inner {
 #[derive(Default)]
 pub struct Zones(Mutex<Inner>);
 
-/// Region and zone by their labels.
-fn zone(node: &Node) -> String {
-    let label = |key: &str| node.labels().get(key).map_or("", String::as_str);
-    format!("{}/{}", label("topology.kubernetes.io/region"), label("topology.kubernetes.io/zone"))
+/// Region and zone by their labels, the retired ones first; empty without either. Upstream's, which its metrics show.
+pub fn zone(node: &Node) -> String {
+    let label = |keys: [&str; 2]| keys.into_iter().find_map(|key| node.labels().get(key)).map_or("", |l| l);
+    let region = label(["failure-domain.beta.kubernetes.io/region", "topology.kubernetes.io/region"]);
+    let zone = label(["failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.io/zone"]);
+    if region.is_empty() && zone.is_empty() { String::new() } else { format!("{region}:\0:{zone}") }
 }
 
 fn count(nodes: &[Arc<Node>]) -> HashMap<String, Count> {

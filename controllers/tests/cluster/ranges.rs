@@ -1,7 +1,7 @@
 use crate::cluster;
 use crate::raw::{Kind, Raw, condition};
-use crate::support::{until_gone, until_object};
-use k8s_openapi::api::core::v1::Service;
+use crate::support::{until_gone, until_list, until_object};
+use k8s_openapi::api::core::v1::{Event, Service};
 use k8s_openapi::api::networking::v1::{IPAddress, ServiceCIDR};
 use kube::api::{DeleteParams, PostParams};
 use kube::{Api, ResourceExt};
@@ -71,4 +71,38 @@ async fn a_condition_without_a_time_is_no_hindrance_and_stays_so() {
     let got = raw.until("ready again", path, ready).await;
     let told = condition(&got, "E2E");
     assert_eq!((told["reason"].as_str(), told["lastTransitionTime"].is_null()), (Some("R"), true), "{got}");
+}
+
+#[tokio::test]
+async fn addresses_that_somebody_deletes_or_gives_away_come_back() {
+    let world = cluster().await;
+    let context = coracle_client::Context { client: world.admin(), ..world.context() };
+    tokio::spawn(coracle_controllers::clusterip::run(context));
+    let (post, delete) = (PostParams::default(), DeleteParams::default());
+    let addresses: Api<IPAddress> = Api::all(world.admin());
+    let services = world.in_namespace::<Service>("default");
+    services.create(&post, &service("a", "10.43.7.7")).await.unwrap();
+    let own = addresses.get("10.43.7.7").await.unwrap();
+    addresses.delete("10.43.7.7", &delete).await.unwrap();
+    let refused = services.create(&post, &service("b", "10.43.7.7")).await.unwrap_err().to_string();
+    assert!(refused.contains("provided IP is already allocated"), "{refused}");
+    let back = until_object("made again", &addresses, "10.43.7.7", |ip| ip.uid() != own.uid()).await;
+    assert_eq!((&back.spec, back.labels()), (&own.spec, own.labels()));
+    let events = world.in_namespace::<Event>("default");
+    let told = |all: &[Event], message: &str| all.iter().any(|e| e.message.as_deref() == Some(message));
+    let gone = "Cluster IP [IPv4]: 10.43.7.7 is not allocated; repairing";
+    until_list("the event", &events, "", |all| told(all, gone)).await;
+
+    let raw = Raw::of(&world);
+    let path = "/apis/networking.k8s.io/v1/ipaddresses/10.43.7.7";
+    raw.patch(Kind::Merge, path, json!({ "metadata": { "labels": null } })).await;
+    let labelled = |ip: &IPAddress| ip.labels() == own.labels();
+    until_object("labelled again", &addresses, "10.43.7.7", labelled).await;
+
+    let stray = json!({ "metadata": { "name": "10.43.7.8", "labels": own.labels() },
+        "spec": { "parentRef": { "resource": "services", "namespace": "default", "name": "a" } } });
+    world.create(&addresses, stray).await;
+    until_gone("nobody's address", &addresses, "10.43.7.8").await;
+    let wrong = "IPAddress: 10.43.7.8 for Service default/a has a wrong reference; cleaning up";
+    until_list("the event", &world.in_namespace::<Event>("default"), "", |all| told(all, wrong)).await;
 }

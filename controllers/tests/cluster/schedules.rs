@@ -45,6 +45,8 @@ async fn jobs_start_on_time_and_few_are_kept() {
         status.last_successful_time.is_some() && status.active.is_none()
     };
     until_object("the success noted", &crons, "tick", done).await;
+    // Less than a minute late.
+    world.until_counted("cronjob_controller_job_creation_skew_duration_seconds_bucket le=64 1").await;
 }
 
 #[tokio::test]

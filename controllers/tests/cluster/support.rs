@@ -8,8 +8,10 @@ use coracle_apiserver::health::Health;
 use coracle_apiserver::server::{self, ApiServer, ServerConfig};
 use coracle_apiserver::store::{MemoryStore, Store};
 use coracle_client::informer::Kind;
+use coracle_client::metrics::families::Page;
 use coracle_client::transport::in_process;
 use coracle_client::{Context, Informers};
+use coracle_controllers::metrics::Metrics;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
@@ -34,6 +36,7 @@ pub struct World {
     api: ApiServer,
     pub requests: Requests,
     pub informers: Informers,
+    pub metrics: Arc<Metrics>,
     pub stop: CancellationToken,
     _end: DropGuard,
 }
@@ -59,7 +62,14 @@ impl World {
         bootstrap::apply(api.registry(), &cluster()).await.unwrap();
         let client = client(&api, "test:informers", &["system:masters"]);
         let informers = Informers::new(client, stop.clone());
-        Self { api, requests: Requests::default(), informers, _end: stop.clone().drop_guard(), stop }
+        Self {
+            api,
+            requests: Requests::default(),
+            informers,
+            metrics: Arc::default(),
+            _end: stop.clone().drop_guard(),
+            stop,
+        }
     }
 
     /// A client that may do everything.
@@ -139,6 +149,32 @@ impl World {
                 }
             }
         });
+    }
+}
+
+/// The samples of a page of metrics: name, labels, value.
+#[derive(Default)]
+struct Samples(Vec<String>);
+
+impl Page for Samples {
+    fn head(&mut self, _: &str, _: &str, _: &str) {}
+
+    fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: &str) {
+        let labels: Vec<String> = labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        self.0.push(format!("{name} {} {value}", labels.join(",")));
+    }
+}
+
+impl World {
+    /// Waits until the controllers have counted that.
+    pub async fn until_counted(&self, sample: &str) {
+        let page = || {
+            let mut page = Samples::default();
+            self.metrics.render(&mut page);
+            page.0
+        };
+        let counted = || async { page().iter().any(|line| line == sample).then_some(()) };
+        until(sample, counted, || async { page().join("\n") }).await;
     }
 }
 

@@ -6,7 +6,7 @@ mod class;
 mod labels;
 mod node;
 mod pod;
-mod resources;
+pub(crate) mod resources;
 mod snapshot;
 mod topology;
 

@@ -44,6 +44,13 @@ impl Resources {
         }
     }
 
+    /// Every resource of which there is some, by its Kubernetes name, in the units of this type.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, i64)> {
+        let own = ["cpu", "ephemeral-storage", "memory"].map(|name| (name, self.get(name)));
+        let scalar = self.scalar.iter().map(|(name, amount)| (name.as_str(), *amount));
+        own.into_iter().chain(scalar).filter(|(_, amount)| *amount != 0)
+    }
+
     fn slot(&mut self, name: &str) -> &mut i64 {
         match name {
             "cpu" => &mut self.milli_cpu,
@@ -85,22 +92,17 @@ impl Resources {
     }
 }
 
-/// What a pod asks of its node: the containers together, or the largest init container if that is more, restartable
-/// init containers counted with everything that runs beside them, plus overhead; pod-level requests win where given.
-/// `request` says what one container counts for.
-fn of_pod(
-    spec: &PodSpec,
-    status: Option<&PodStatus>,
-    request: impl Fn(&Container) -> Resources,
-) -> Resources {
+/// The containers together, or the largest init container if that is more, restartable init containers counted with
+/// everything that runs beside them. `of` says what one container counts for.
+fn at_once(spec: &PodSpec, of: impl Fn(&Container) -> Resources) -> Resources {
     let mut running = Resources::default();
     for container in &spec.containers {
-        running.add(&request(container));
+        running.add(&of(container));
     }
     let mut sidecars = Resources::default();
     let mut initial = Resources::default();
     for container in spec.init_containers.iter().flatten() {
-        let wanted = request(container);
+        let wanted = of(container);
         if container.restart_policy.as_deref() == Some("Always") {
             running.add(&wanted);
             sidecars.add(&wanted);
@@ -112,6 +114,17 @@ fn of_pod(
         }
     }
     running.raise_to(&initial);
+    running
+}
+
+/// What a pod asks of its node: what its containers do, plus overhead; pod-level requests win where given. `request`
+/// says what one container counts for.
+fn of_pod(
+    spec: &PodSpec,
+    status: Option<&PodStatus>,
+    request: impl Fn(&Container) -> Resources,
+) -> Resources {
+    let mut running = at_once(spec, request);
     if let Some(pod_level) = spec.resources.as_ref().and_then(|r| r.requests.as_ref()) {
         let whole = PodLevel { asked: pod_level, status };
         for name in pod_level.keys() {
@@ -120,6 +133,23 @@ fn of_pod(
     }
     running.add(&Resources::of(spec.overhead.as_ref()));
     running
+}
+
+/// The most that a pod may take: what its containers may, plus overhead of what is limited at all; pod-level limits win
+/// where given.
+pub fn limit_of(spec: &PodSpec) -> Resources {
+    let limits =
+        |container: &Container| Resources::of(container.resources.as_ref().and_then(|r| r.limits.as_ref()));
+    let mut most = at_once(spec, limits);
+    for (name, quantity) in spec.resources.iter().flat_map(|r| r.limits.iter().flatten()) {
+        *most.slot(name) = amount(name, quantity);
+    }
+    for (name, quantity) in spec.overhead.iter().flatten() {
+        if most.get(name) != 0 {
+            *most.slot(name) += amount(name, quantity);
+        }
+    }
+    most
 }
 
 fn requests(container: &Container) -> Resources {

@@ -129,6 +129,21 @@ fn a_scheduler_alone_shows_its_health_and_metrics() {
         let counted = "scheduler_schedule_attempts_total{result=\"scheduled\",profile=\"second\"} 1";
         text.contains(counted) && text.contains("scheduler_plugin_execution_duration_seconds_bucket")
     });
+    cluster.ok("kubectl create clusterrole resources --verb=get --non-resource-url=/metrics/resources");
+    let refused = cluster.run(&get("/metrics/resources"));
+    assert!(refused.stdout.contains("cannot get path \\\"/metrics/resources\\\""), "{refused}");
+    cluster.ok(
+        "kubectl create clusterrolebinding resources --clusterrole=resources --serviceaccount=default:reader",
+    );
+    let resources =
+        format!("{} -H \"Authorization: Bearer $(kubectl create token reader)\"", get("/metrics/resources"));
+    let requested = |text: &str| {
+        let sample = "kube_pod_resource_request{namespace=\"default\",pod=\"one\",";
+        let cores = "resource=\"cpu\",unit=\"cores\"} 1";
+        text.lines().any(|line| line.starts_with(sample) && line.ends_with(cores))
+    };
+    cluster.until_that(&resources, requested);
+    cluster.until_that("kubectl get --raw /metrics/resources", requested);
     let wrong = cluster.run(&format!("{} -H 'Authorization: Bearer nonsense'", get("/metrics")));
     assert!(wrong.stdout.contains("Unauthorized"), "{wrong}");
 }

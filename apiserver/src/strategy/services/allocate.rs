@@ -141,7 +141,16 @@ fn cluster_ip(
 ) -> Result<(), ApiError> {
     let path = Path::root("spec").field("clusterIPs");
     let ranges = Ranges::of(env.read);
-    let taken = |ip: Ipv4Addr| env.read.get(IP_ADDRESSES, "", &ip.to_string()).is_some();
+    let own = (namespace(service).to_owned(), name(service).to_owned());
+    // Somebody may have deleted the IPAddress of a Service: until it is made again, only the Service itself tells.
+    let held = |ip: &str| {
+        let holders = env.read.list_where("services.", "", "spec.clusterIP", ip);
+        holders.iter().any(|other| (namespace(other), name(other)) != (own.0.as_str(), own.1.as_str()))
+    };
+    let taken = |ip: Ipv4Addr| {
+        let ip = ip.to_string();
+        env.read.get(IP_ADDRESSES, "", &ip).is_some() || held(&ip)
+    };
     let asked: Vec<String> = strings_at(service, "spec.clusterIPs").map(str::to_owned).collect();
     for text in &asked {
         let why = match text.parse::<Ipv4Addr>() {

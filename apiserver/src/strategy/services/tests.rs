@@ -107,6 +107,19 @@ fn chosen_addresses_are_checked() {
     );
 }
 
+/// Until its IPAddress, which somebody has deleted, is made again.
+#[test]
+fn an_address_without_its_object_is_still_its_services() {
+    let held = json!({ "metadata": { "name": "a", "namespace": "default" },
+        "spec": { "clusterIP": "10.43.0.10", "clusterIPs": ["10.43.0.10"] } });
+    let world = World::default().with("services./default/a", held);
+    let other =
+        create(&world, &json!({ "metadata": { "name": "b" }, "spec": { "clusterIP": "10.43.0.10" } }));
+    assert!(
+        other.err().unwrap().ends_with("failed to allocate IP 10.43.0.10: provided IP is already allocated")
+    );
+}
+
 #[test]
 fn a_small_range_is_used_up_and_then_refused() {
     let cidr = json!({ "spec": { "cidrs": ["10.0.0.0/29"] } });
