@@ -11,6 +11,11 @@ fn the_three_kinds_of_patch() {
     let sidecar = r#"{"spec":{"template":{"spec":{"containers":[{"name":"side","image":"busybox"}]}}}}"#;
     cluster.says(&patch("strategic", sidecar), "deployment.apps/web patched");
     cluster.says(containers, "side=busybox web=nginx:1.27");
+    // kubectl compares statuses, too: the rollout has to be over.
+    cluster.ok("kubectl rollout status deployment web --timeout=100s");
+    let progress =
+        "kubectl get deployment web -o jsonpath='{.status.conditions[?(@.type==\"Progressing\")].reason}'";
+    cluster.until(progress, "NewReplicaSetAvailable");
     cluster.says(&patch("strategic", sidecar), "deployment.apps/web patched (no change)");
     let remove = r#"{"spec":{"template":{"spec":{"containers":[{"name":"side","$patch":"delete"}]}}}}"#;
     cluster.ok(&patch("strategic", remove));
