@@ -14,6 +14,9 @@ mod access;
 #[path = "cluster/balancers.rs"]
 mod balancers;
 #[cfg(test)]
+#[path = "cluster/counted.rs"]
+mod counted;
+#[cfg(test)]
 #[path = "cluster/devices.rs"]
 mod devices;
 #[cfg(test)]
@@ -69,6 +72,9 @@ use support::World;
 async fn cluster() -> World {
     let world = World::start().await;
     world.play_kubelet();
+    let metrics = Arc::<coracle_controllers::metrics::Metrics>::default();
+    let counting = metrics.clone();
+    let _ = world.counted.set(Box::new(move || counted::lines(&counting)));
     let config = coracle_controllers::Config {
         root_ca_pem: "-----BEGIN CERTIFICATE-----".to_owned(),
         client_for: Some(world.client_for()),
@@ -77,7 +83,7 @@ async fn cluster() -> World {
         certificate_signer: Some(Arc::new(signer::Signer::new())),
         foreign_load_balancers: false,
         reserved_names: coracle_controllers::certificates::Reserved::default(),
-        metrics: world.metrics.clone(),
+        metrics,
     };
     tokio::spawn(coracle_controllers::run(world.context(), config));
     let accounts = world.in_namespace::<k8s_openapi::api::core::v1::ServiceAccount>("default");

@@ -8,10 +8,8 @@ use coracle_apiserver::health::Health;
 use coracle_apiserver::server::{self, ApiServer, ServerConfig};
 use coracle_apiserver::store::{MemoryStore, Store};
 use coracle_client::informer::Kind;
-use coracle_client::metrics::families::Page;
 use coracle_client::transport::in_process;
 use coracle_client::{Context, Informers};
-use coracle_controllers::metrics::Metrics;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
@@ -21,7 +19,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tower::ServiceExt;
@@ -36,7 +34,8 @@ pub struct World {
     api: ApiServer,
     pub requests: Requests,
     pub informers: Informers,
-    pub metrics: Arc<Metrics>,
+    /// What the components under test have counted, a line a sample; set by who starts them.
+    pub counted: OnceLock<Box<dyn Fn() -> Vec<String> + Send + Sync>>,
     pub stop: CancellationToken,
     _end: DropGuard,
 }
@@ -66,7 +65,7 @@ impl World {
             api,
             requests: Requests::default(),
             informers,
-            metrics: Arc::default(),
+            counted: OnceLock::new(),
             _end: stop.clone().drop_guard(),
             stop,
         }
@@ -149,32 +148,6 @@ impl World {
                 }
             }
         });
-    }
-}
-
-/// The samples of a page of metrics: name, labels, value.
-#[derive(Default)]
-struct Samples(Vec<String>);
-
-impl Page for Samples {
-    fn head(&mut self, _: &str, _: &str, _: &str) {}
-
-    fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: &str) {
-        let labels: Vec<String> = labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
-        self.0.push(format!("{name} {} {value}", labels.join(",")));
-    }
-}
-
-impl World {
-    /// Waits until the controllers have counted that.
-    pub async fn until_counted(&self, sample: &str) {
-        let page = || {
-            let mut page = Samples::default();
-            self.metrics.render(&mut page);
-            page.0
-        };
-        let counted = || async { page().iter().any(|line| line == sample).then_some(()) };
-        until(sample, counted, || async { page().join("\n") }).await;
     }
 }
 
