@@ -3,10 +3,10 @@
 
 use super::{Operation, Plugin, Request, items};
 use crate::authz::{Attributes, Decision, MASTERS};
-use crate::pki::CertificateRequest;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use coracle_api::{ApiError, Object};
+use coracle_pki::CertificateRequest;
 
 const GROUP: &str = "certificates.k8s.io";
 const REQUESTS: &str = "certificatesigningrequests";

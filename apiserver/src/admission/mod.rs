@@ -42,9 +42,9 @@ pub use node_restriction::check_token as check_node_token;
 pub use plugins::{Config, NEED_CONTROLLERS, NEEDS_NODE_LIFECYCLE, NEEDS_STORAGE_PROTECTION, PluginError};
 
 use crate::authz::{Asking, Authorizer, Gate, devices, escalation, params};
-use crate::metrics::{self, Histogram};
 use crate::strategy::Reader;
 use coracle_api::{ApiError, Object, UserInfo};
+use coracle_component_base::metrics::{self, Histogram};
 use parking_lot::Mutex;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;

@@ -6,10 +6,10 @@ mod own_node;
 
 use super::{Operation, Plugin, Request, is_mirror, items};
 use crate::authz::node::node_of;
-use crate::pki::CertificateRequest;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use coracle_api::{ApiError, Object, UserInfo};
+use coracle_pki::CertificateRequest;
 use serde_json::Value;
 
 pub(super) struct NodeRestriction;

@@ -6,11 +6,11 @@
 //! counted here, from the objects that are there.
 
 use super::{Operation, Request, items};
-use crate::store::{Durability, Guard, KeyValue, Op, Store, StoreError, Txn};
 use bytes::Bytes;
 use coracle_api::encode::to_storage_bytes;
 use coracle_api::quota::{self, Amounts};
 use coracle_api::{ApiError, Object, Quantity};
+use coracle_store::{Durability, Guard, KeyValue, Op, Store, StoreError, Txn};
 use jiff::Timestamp;
 use serde_json::Value;
 use std::collections::BTreeMap;

@@ -157,7 +157,7 @@ fn pods_speak_for_their_containers() {
 #[tokio::test(flavor = "multi_thread")]
 async fn no_place_is_given_twice() {
     let world = world(json!({ "hard": { "configmaps": "10" } }));
-    let store: Arc<dyn Store> = crate::store::MemoryStore::new();
+    let store: Arc<dyn Store> = coracle_store::MemoryStore::new();
     let quota = json!({ "metadata": { "name": "q", "namespace": "a" }, "spec": { "hard": { "configmaps": "10" } },
         "status": { "hard": { "configmaps": "10" }, "used": { "configmaps": "3" } } });
     let key: Arc<str> = "resourcequotas./a/q".into();

@@ -18,7 +18,7 @@ pub fn v3_of(swagger: &Value) -> Value {
         members("paths").map(|(path, item)| (path.clone(), path_item(item, swagger))).collect();
     let schemas: Map<String, Value> =
         members("definitions").map(|(name, schema)| (name.clone(), schema_of(schema))).collect();
-    let info = json!({ "title": "Kubernetes", "version": crate::discovery::GIT_VERSION });
+    let info = json!({ "title": "Kubernetes", "version": coracle_component_base::version::GIT_VERSION });
     json!({ "openapi": "3.0.0", "info": info, "paths": paths, "components": { "schemas": schemas } })
 }
 

@@ -1,8 +1,8 @@
 //! Whom aggregated servers see: the front proxy, with the user that it speaks for in its headers.
 
 use crate::authn::PROXY_NAMES;
-use crate::pki::{Pki, PkiError};
 use coracle_api::UserInfo;
+use coracle_pki::{Pki, PkiError};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;

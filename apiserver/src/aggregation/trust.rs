@@ -43,7 +43,7 @@ pub fn mended(present: Option<&Object>, identity: &FrontProxy) -> Option<Object>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pki::{Pki, PkiOptions};
+    use coracle_pki::{Pki, PkiOptions};
 
     #[test]
     fn entries_come_back() {

@@ -22,8 +22,8 @@ pub use truncate::Truncation;
 pub use webhook::{Collector, Settings, Webhook};
 
 use crate::http::RequestInfo;
-use crate::metrics::{Counter, Text};
 use coracle_api::UserInfo;
+use coracle_component_base::metrics::{Counter, Text};
 use serde_json::Value;
 use std::sync::Arc;
 

@@ -3,9 +3,9 @@
 use super::batch::{Batching, LAST_WITHIN, Queue, Taker, Waiting};
 use super::rotate::{Rotating, Rotation};
 use super::truncate::{Truncation, fitting};
-use crate::metrics::Counter;
 use bytes::Bytes;
 use coracle_api::{Object, yaml};
+use coracle_component_base::metrics::Counter;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use serde_json::Value;

@@ -3,8 +3,8 @@
 use super::batch::{Batching, LAST_WITHIN, Queue, Taker, Waiting};
 use super::sink::Mode;
 use super::truncate::{Truncation, fitting};
-use crate::metrics::Counter;
 use bytes::Bytes;
+use coracle_component_base::metrics::Counter;
 use futures::future::BoxFuture;
 use serde_json::Value;
 use std::sync::Arc;

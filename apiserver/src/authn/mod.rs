@@ -36,11 +36,11 @@ pub use standing::{Proof, Standing};
 pub(crate) use x509::PROXY_NAMES;
 pub use x509::PeerIdentity;
 
-use crate::metrics;
-use crate::pki::{Pki, PkiError};
 use crate::strategy::Reader;
 use coracle_api::identity::CREDENTIAL_ID;
 use coracle_api::{ApiError, UserInfo};
+use coracle_component_base::metrics;
+use coracle_pki::{Pki, PkiError};
 use jiff::Timestamp;
 use jwt::Issuers;
 use parking_lot::RwLock;
@@ -91,7 +91,7 @@ pub struct Authenticator {
     verifiers: Verifiers,
     tokens: Arc<ServiceAccountTokens>,
     read: Arc<dyn Reader>,
-    clock: crate::pki::Clock,
+    clock: coracle_pki::Clock,
     revoked: Revocations,
     configured: RwLock<Arc<Configured>>,
     /// Changes with it.

@@ -2,10 +2,10 @@
 
 use super::AuthnError;
 use super::revocation::{self, Fingerprint};
-use crate::pki::{ClientVerifier, KUBELET_CLIENT};
 use coracle_api::UserInfo;
 use coracle_api::certificate::Holder;
 use coracle_api::identity::CREDENTIAL_ID;
+use coracle_pki::{ClientVerifier, KUBELET_CLIENT};
 use jiff::Timestamp;
 use rustls::pki_types::CertificateDer;
 use std::time::Duration;

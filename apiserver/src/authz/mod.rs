@@ -34,8 +34,7 @@ pub use rbac::Rbac;
 use coracle_api::{ApiError, UserInfo};
 use std::sync::Arc;
 
-/// The group whose members nothing is denied to.
-pub const MASTERS: &str = "system:masters";
+pub use coracle_pki::MASTERS;
 
 /// What one authorizer says. The text is its reason, possibly empty.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,10 +1,10 @@
 //! Namespaces, classes, and the Services and ConfigMaps of the control plane.
 
 use super::{BootstrapConfig, Keep, Wanted};
-use crate::kubeconfig::CLUSTER_NAME;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use coracle_api::Object;
+use coracle_pki::kubeconfig::CLUSTER_NAME;
 use serde_json::{Value, json};
 use std::net::IpAddr;
 

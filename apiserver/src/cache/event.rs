@@ -1,8 +1,8 @@
 //! One change of one object, shared by reference with every watcher of its resource.
 
 use super::object::CachedObject;
-use crate::store::Revision;
 use bytes::{BufMut, Bytes, BytesMut};
+use coracle_store::Revision;
 use parking_lot::Mutex;
 use std::sync::{Arc, OnceLock};
 

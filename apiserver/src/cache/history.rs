@@ -2,7 +2,7 @@
 
 use super::event::Event;
 use super::watcher::{Filter, Item};
-use crate::store::Revision;
+use coracle_store::Revision;
 use std::collections::VecDeque;
 use std::sync::Arc;
 

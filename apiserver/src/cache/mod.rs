@@ -13,19 +13,19 @@ mod routes;
 mod state;
 mod watcher;
 
+pub use coracle_component_base::metrics::Figures;
 pub use event::{Event, OTHER_ENCODINGS, Seen, frame, pieces};
 pub use history::History;
 pub use object::CachedObject;
 pub use rest::pack_what_rests;
-pub use state::Figures;
 pub use watcher::{Filter, Item, QUEUE_EVENTS, Watcher};
 
 use crate::catalogue::{Catalogue, DEFINITIONS, StrategyRef};
 use crate::custom::CustomResource;
-use crate::metrics;
-use crate::store::{Change, Commit, KeyValue, Range, Revision, Store, StoreError};
 use crate::strategy::{Reader, Strategy};
 use coracle_api::Object;
+use coracle_component_base::metrics;
+use coracle_store::{Change, Commit, KeyValue, Range, Revision, Store, StoreError};
 use imbl::OrdMap;
 use parking_lot::{Mutex, RwLock};
 use routes::Watchers;
@@ -451,7 +451,7 @@ impl Reader for Cache {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::{MemoryStore, Op, Txn};
+    use coracle_store::{MemoryStore, Op, Txn};
 
     #[tokio::test]
     async fn labels_are_told_without_the_object() {

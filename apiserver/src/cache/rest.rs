@@ -1,7 +1,7 @@
 //! Packs what nobody reads: most objects of a cluster are written, read by those who wait for them, and then only kept.
 
 use super::Cache;
-use crate::store::Packer;
+use coracle_store::Packer;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -48,7 +48,7 @@ impl Cache {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::{MemoryStore, Op, Range, Store, Txn};
+    use coracle_store::{MemoryStore, Op, Range, Store, Txn};
 
     async fn cache_of(plural: &str, count: usize) -> (Arc<MemoryStore>, Arc<Cache>) {
         let store = MemoryStore::new();

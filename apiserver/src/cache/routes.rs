@@ -194,8 +194,8 @@ impl Drop for Registration {
 mod tests {
     use super::*;
     use crate::cache::Seen;
-    use crate::store::{KeyValue, Revision};
     use crate::strategy;
+    use coracle_store::{KeyValue, Revision};
     use serde_json::json;
 
     fn pod(namespace: &str, name: &str, node: &str) -> Option<Arc<CachedObject>> {

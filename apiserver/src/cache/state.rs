@@ -4,7 +4,7 @@ use super::event::Event;
 use super::history::History;
 use super::object::CachedObject;
 use super::{Objects, Snapshot};
-use crate::store::{Commit, Limits, Revision};
+use coracle_store::{Commit, Limits, Revision};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -27,17 +27,6 @@ pub(super) struct State {
     forgotten: Revision,
     /// What the newest revision was at each sweep within the age of the store's history.
     sweeps: VecDeque<(Instant, Revision)>,
-}
-
-/// What a resource costs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Figures {
-    pub objects: usize,
-    /// Of the objects and what is kept beside them.
-    pub bytes: usize,
-    /// Of the events that watches resume from.
-    pub history_bytes: usize,
-    pub watches: usize,
 }
 
 impl State {
@@ -137,7 +126,7 @@ pub(super) fn bytes_of(objects: &Objects) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::KeyValue;
+    use coracle_store::KeyValue;
 
     fn commit(state: &mut State, resource: &'static str, there: bool, now: Instant) {
         let revision = Revision(state.revision.0 + 1);

@@ -5,9 +5,9 @@ use super::snapshot::{Entry, Snapshot};
 use crate::cache::{CachedObject, Objects};
 use crate::conversion::Converter;
 use crate::custom::CustomResource;
-use crate::store::Revision;
 use coracle_api::catalogue::Storage;
 use coracle_api::{Resource, Subresource};
+use coracle_store::Revision;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -2,8 +2,8 @@
 
 use super::definition::Definition;
 use crate::custom::CustomResource;
-use crate::store::Revision;
 use coracle_api::Resource;
+use coracle_store::Revision;
 use std::sync::Arc;
 
 /// One definition with all of its versions, served or not.

@@ -5,7 +5,7 @@ use super::snapshot::Snapshot;
 use super::{DEFINITIONS, build};
 use crate::cache::{CachedObject, Objects};
 use crate::conversion::Converter;
-use crate::store::{KeyValue, Revision};
+use coracle_store::{KeyValue, Revision};
 use serde_json::{Value, json};
 use std::sync::{Arc, Weak};
 

@@ -8,8 +8,8 @@ use super::CustomResource;
 use super::coerce::identity;
 use crate::cache::CachedObject;
 use crate::catalogue::Conversion;
-use crate::store::Revision;
 use coracle_api::{ApiError, Object};
+use coracle_store::Revision;
 use std::sync::Arc;
 
 impl CustomResource {

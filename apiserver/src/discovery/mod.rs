@@ -8,12 +8,12 @@ mod aggregated;
 mod document;
 mod offer;
 mod plain;
-mod version;
 
 pub use document::{Document, hex};
 pub use offer::{Group, Offer, Published};
 pub use plain::RESOURCES;
-pub use version::{GIT_VERSION, version};
+
+use coracle_component_base::version;
 
 /// Answers a GET of `/api`, `/apis`, `/api/v1`, `/apis/G`, `/apis/G/V` (a slash may follow) or `/version`; `None`
 /// for every other path and for groups and versions that are not served by this server.
@@ -23,7 +23,7 @@ pub fn respond(path: &str, accept: &str, address: &str, offer: &Offer) -> Option
     let segments: Vec<&str> = path.trim_matches('/').split('/').collect();
     let aggregated = aggregated::Form::negotiate(accept);
     match (segments.as_slice(), aggregated) {
-        (["version"], _) => Some(Document::indented(&version(), version::ORDER)),
+        (["version"], _) => Some(Document::indented(&version::version(), version::ORDER)),
         (["api"], Some(form)) => Some(form.core(offer)),
         (["apis"], Some(form)) => Some(form.groups(offer)),
         (["api"], None) => Some(Document::json(&plain::api_versions(address), plain::GROUPS)),

@@ -3,12 +3,12 @@
 use super::defaults::{self, AUTOUPDATE, GROUP, LEVELS, MANDATORY, SCHEMAS};
 use super::state::FlowControl;
 use crate::cache::{Cache, Filter, Watcher};
-use crate::health::{Health, Matters};
 use crate::strategy::Reader;
 use crate::strategy::value::{at, i64_at, list_at, str_at};
 use axum::Router;
 use axum::body::Body;
 use coracle_api::{Object, UserInfo};
+use coracle_component_base::health::{Health, Matters};
 use http::{Method, Request, StatusCode};
 use http_body_util::BodyExt;
 use jiff::Timestamp;

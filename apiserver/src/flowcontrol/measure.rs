@@ -2,7 +2,7 @@
 
 use super::queueset::Refusal;
 use super::state::{FlowControl, LevelState};
-use crate::metrics::{Counter, Gauge, Histogram, Metric, Text};
+use coracle_component_base::metrics::{Counter, Gauge, Histogram, Metric, Text};
 use std::sync::Arc;
 use std::time::Duration;
 

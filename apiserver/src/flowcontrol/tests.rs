@@ -296,7 +296,7 @@ async fn an_uncontended_request_costs_little() {
         drop(alice.enter(&control, 1).await.unwrap());
     }
     println!("{:?} a request", began.elapsed() / rounds);
-    let mut text = crate::metrics::Text::default();
+    let mut text = coracle_component_base::metrics::Text::default();
     control.render(&mut text);
     let page = text.finish();
     let line = r#"apiserver_flowcontrol_dispatched_requests_total{flow_schema="global-default",priority_level="global-default"} 20000"#;

@@ -5,11 +5,11 @@ use super::negotiation::Shape;
 use super::resources::Call;
 use super::respond::Reply;
 use super::shape::metadata_list;
-use crate::health::Health;
 use crate::registry::{Scope, Selectors};
-use crate::store::Store;
 use coracle_api::selector::{FieldSelector, LabelSelector};
 use coracle_api::{ApiError, Object};
+use coracle_component_base::health::Health;
+use coracle_store::Store;
 use http::StatusCode;
 use serde_json::{Map, Value, json};
 

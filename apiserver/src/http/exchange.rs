@@ -7,9 +7,9 @@ use super::{RequestHeaders, RequestInfo, large, measure};
 use crate::audit::{Record, Stage};
 use crate::catalogue::{Catalogue, Served};
 use crate::server::Inner;
-use crate::traces::Span;
 use axum::body::Body;
 use bytes::Bytes;
+use coracle_component_base::traces::Span;
 use coracle_listen::{Follow, Followed, Polled};
 use futures::future::BoxFuture;
 use http::header::CONTENT_TYPE;
@@ -178,7 +178,7 @@ impl Exchange {
         if lasting {
             measure::lasting(&self.info, self.known(), -1);
         }
-        let answered = crate::metrics::Answered { code, duration: took, bytes };
+        let answered = coracle_component_base::metrics::Answered { code, duration: took, bytes };
         measure::answered(&self.info, self.known(), self.dry_run, answered);
         if let Some(record) = &mut self.record {
             record.code(code);

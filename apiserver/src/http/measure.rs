@@ -2,8 +2,8 @@
 
 use super::RequestInfo;
 use crate::connect;
-use crate::metrics::{self, Answered, InFlight, Request, RequestKind};
 use coracle_api::Resource;
+use coracle_component_base::metrics::{self, Answered, InFlight, Request, RequestKind};
 
 /// Counts the request as being served until the guard is dropped.
 pub fn in_flight(info: &RequestInfo) -> InFlight<'static> {

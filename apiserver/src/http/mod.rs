@@ -9,6 +9,7 @@ mod exchange;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod fuzzing;
 pub(crate) mod gzip;
+mod health;
 mod indent;
 pub(crate) mod large;
 pub mod limits;

@@ -6,7 +6,6 @@ use super::seats::Seats;
 use super::{RequestHeaders, RequestInfo, large, zpages};
 use crate::authn::oidc;
 use crate::discovery::{self, Document};
-use crate::metrics;
 use crate::metrics_api;
 use crate::openapi;
 use crate::registry::Query;
@@ -14,6 +13,7 @@ use crate::server::Inner;
 use axum::body::Body;
 use coracle_api::ApiError;
 use coracle_api::encode::InOrder;
+use coracle_component_base::metrics;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, EXPIRES, LOCATION, VARY};
 use http::{HeaderValue, Response, StatusCode};
 use std::convert::Infallible;
@@ -33,7 +33,7 @@ pub async fn answer(
         };
     }
     let query = &info.query;
-    if let Some(reply) = server.health.answer(&info.path, query) {
+    if let Some(reply) = super::health::answer(&server.health, &info.path, query) {
         return Ok(reply.into_response(wanted));
     }
     let accept = headers.accept();

@@ -5,7 +5,7 @@
 //! goes on header by header (`connect::headers`); those behind read it by the same rule.
 
 use crate::authn::Credentials;
-use crate::traces;
+use coracle_component_base::traces;
 use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE, IF_NONE_MATCH, USER_AGENT};
 use http::{HeaderMap, HeaderName, HeaderValue};
 

@@ -2,11 +2,11 @@
 
 use super::service;
 use crate::authn::{Authenticator, PeerIdentity};
-use crate::metrics;
 use crate::server::Inner;
 use axum::body::Body;
 use axum::extract::ConnectInfo;
 use coracle_api::UserInfo;
+use coracle_component_base::metrics;
 use coracle_listen::{End, Limits, Places, Settings};
 use http::header::CONTENT_LENGTH;
 use http::{Method, Request, Response};

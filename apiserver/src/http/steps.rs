@@ -1,7 +1,7 @@
 //! When each step of a request was done, and what the log says of it.
 
 use super::exchange::Exchange;
-use crate::traces::{Context, Part};
+use coracle_component_base::traces::{Context, Part};
 use http::{HeaderValue, StatusCode};
 use std::fmt::Write;
 use std::time::{Duration, Instant};

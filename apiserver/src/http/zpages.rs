@@ -3,10 +3,10 @@
 
 use super::accept::{self, Clause};
 use super::respond::Reply;
-use crate::discovery::{GIT_VERSION, version};
-use crate::metrics;
 use coracle_api::ApiError;
 use coracle_api::meta::time::format_seconds;
+use coracle_component_base::metrics;
+use coracle_component_base::version::{GIT_VERSION, version};
 use http::StatusCode;
 use jiff::Timestamp;
 use serde_json::{Value, json};

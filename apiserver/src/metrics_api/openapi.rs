@@ -121,7 +121,7 @@ pub fn openapi_v3() -> Document {
     let metadata = json!({ "type": "object", "description": "Name, namespace and labels." });
     Document::json(
         &json!({
-            "openapi": "3.0.0", "info": { "title": "Kubernetes", "version": crate::discovery::GIT_VERSION },
+            "openapi": "3.0.0", "info": { "title": "Kubernetes", "version": coracle_component_base::version::GIT_VERSION },
             "paths": paths(answer, parameter), "components": { "schemas": schemas(PREFIX, &metadata) },
         }),
         &[],

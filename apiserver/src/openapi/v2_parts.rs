@@ -164,7 +164,7 @@ impl Iterator for Sent {
 
 /// What stands before the definitions, between them and the paths, and behind these.
 fn json_ends() -> (Vec<u8>, Vec<u8>, Vec<u8>) {
-    let info = json!({ "title": "Kubernetes", "version": crate::discovery::GIT_VERSION });
+    let info = json!({ "title": "Kubernetes", "version": coracle_component_base::version::GIT_VERSION });
     let bearer = json!({ "BearerToken": { "description": "Bearer Token authentication", "type": "apiKey",
         "name": "authorization", "in": "header" } });
     let security = json!([{ "BearerToken": [] }]);

@@ -18,7 +18,7 @@ pub fn accepted(accept: &str) -> bool {
 pub fn ends() -> (Vec<u8>, Vec<u8>) {
     let mut info = Vec::new();
     put(&mut info, 1, b"Kubernetes");
-    put(&mut info, 2, crate::discovery::GIT_VERSION.as_bytes());
+    put(&mut info, 2, coracle_component_base::version::GIT_VERSION.as_bytes());
     let (mut before, mut after) = (Vec::new(), Vec::new());
     put(&mut before, 1, b"2.0");
     put(&mut before, 2, &info);

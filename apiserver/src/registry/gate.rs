@@ -1,9 +1,9 @@
 //! Admission's place in the generic path.
 
 use super::{DeleteOptions, Scope, WriteOptions};
-use crate::metrics;
-use crate::store::Store;
 use coracle_api::{ApiError, Object, Resource, UserInfo};
+use coracle_component_base::metrics;
+use coracle_store::Store;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use std::borrow::Cow;

@@ -45,10 +45,10 @@ pub use watch::{Message, Watch};
 
 use crate::cache::{Cache, CachedObject};
 use crate::catalogue::{Catalogue, StrategyRef};
-use crate::store::{KeyValue, Store, StoreError};
 use crate::strategy::Env;
 use coracle_api::catalogue::Resource;
 use coracle_api::{ApiError, UserInfo};
+use coracle_store::{KeyValue, Store, StoreError};
 pub use gate::{Admission, AdmitAll, Asked, Attributes, Forms, Kind, Operation, kind_of};
 use jiff::Timestamp;
 use parking_lot::Mutex;

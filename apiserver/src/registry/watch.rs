@@ -3,8 +3,8 @@
 use super::list::parse_version;
 use super::{ListOptions, Scope, store_error};
 use crate::cache::{Cache, CachedObject, Item, WatchError, Watcher};
-use crate::store::Revision;
 use coracle_api::ApiError;
+use coracle_store::Revision;
 use rand::Rng;
 use std::collections::VecDeque;
 use std::pin::Pin;

@@ -3,8 +3,8 @@
 
 use super::value::*;
 use super::{Column, Env, Strategy, human, rules, table};
-use crate::store::Durability;
 use coracle_api::{FieldError, Object};
+use coracle_store::Durability;
 use jiff::Timestamp;
 use serde_json::Value;
 

@@ -59,8 +59,8 @@ pub use registry::{for_resource, returns_deleted};
 pub use rules::forgive_addresses;
 pub use scales::Scales;
 
-use crate::store::{Guard, Op};
 pub use coracle_api::Object;
+use coracle_store::{Guard, Op};
 
 use coracle_api::{ApiError, FieldError, UserInfo};
 use jiff::Timestamp;
@@ -304,8 +304,8 @@ pub trait Strategy: Send + Sync + 'static {
 
     /// How durable a write is; heartbeats and Events answer otherwise than the default. A pod's binding shows no old
     /// object.
-    fn durability(&self, _new: Option<&Object>, _old: Option<&Object>) -> crate::store::Durability {
-        crate::store::Durability::Synced
+    fn durability(&self, _new: Option<&Object>, _old: Option<&Object>) -> coracle_store::Durability {
+        coracle_store::Durability::Synced
     }
 }
 

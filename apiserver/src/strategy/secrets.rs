@@ -17,7 +17,7 @@ impl Strategy for Secrets {
         let entry = |key: &str| STANDARD.decode(at(new, "data").get(key)?.as_str()?).ok();
         match (str_at(new, "type"), entry("tls.crt"), entry("tls.key")) {
             ("kubernetes.io/tls", Some(certificate), Some(key)) => {
-                crate::pki::key_pair_mistake(&certificate, &key).map(str::to_owned).into_iter().collect()
+                coracle_pki::key_pair_mistake(&certificate, &key).map(str::to_owned).into_iter().collect()
             }
             _ => Vec::new(),
         }

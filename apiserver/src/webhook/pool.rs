@@ -2,9 +2,9 @@
 
 use super::error::TransportError;
 use super::resolve::Endpoint;
-use crate::traces;
 use axum::body::Body;
 use bytes::{Bytes, BytesMut};
+use coracle_component_base::traces;
 use http::header::{ACCEPT, CONTENT_TYPE, HOST};
 use http::{HeaderMap, Request, Response, StatusCode, Version};
 use http_body_util::BodyExt;

@@ -58,7 +58,7 @@ async fn open_store(config: &Config) -> Result<(Arc<dyn Store>, Option<Incidents
     let opened = tokio::task::spawn_blocking(move || SledStore::open(&dir, options));
     let store = opened.await.map_err(|e| StartError::new("open the store", e))?;
     let store = store.map_err(|e| StartError::new("open the store", e))?;
-    coracle_apiserver::metrics::global().collect_store(Arc::downgrade(&store));
+    coracle_apiserver::store::metrics::collect(coracle_apiserver::metrics::global(), Arc::downgrade(&store));
     let incidents = store.incidents();
     Ok((store, Some(incidents)))
 }

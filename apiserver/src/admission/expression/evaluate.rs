@@ -3,8 +3,8 @@
 use super::environment::{Declared, NAMESPACE, REQUEST, Typing};
 use super::variables::{Composed, Memo};
 use super::{Input, PER_CALL_LIMIT};
-use crate::metrics;
 use coracle_cel::{Budget, EvalError, Program, Type, Value, Variables, typed};
+use coracle_component_base::metrics;
 use std::sync::Arc;
 use std::time::Instant;
 

@@ -14,8 +14,8 @@ mod rules;
 mod tests;
 
 use super::{Operation, Plugin, Request, annotations, items};
-use crate::metrics;
 use coracle_api::{ApiError, Object};
+use coracle_component_base::metrics;
 use policy::{PREFIX, Policy, Standard};
 use rules::Pod;
 use serde_json::Value;

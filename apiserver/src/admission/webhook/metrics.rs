@@ -1,7 +1,7 @@
 //! What is counted of webhooks, under upstream's names.
 
 use super::ask::Failure;
-use crate::metrics::{self, Counter, Family};
+use coracle_component_base::metrics::{self, Counter, Family};
 use std::sync::{LazyLock, Once};
 use std::time::Duration;
 

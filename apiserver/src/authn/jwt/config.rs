@@ -1,7 +1,7 @@
 //! `AuthenticationConfiguration` as it is written
 //! (<https://kubernetes.io/docs/reference/config-api/apiserver-config.v1/#apiserver-config-k8s-io-v1-AuthenticationConfiguration>).
 
-use crate::config_file;
+use coracle_component_base::config_file;
 use serde::Deserialize;
 
 /// The kind of the document, and its versions.

@@ -1,7 +1,7 @@
 //! What the tokens of configured issuers cost, and how old their keys are, under upstream's names.
 
-use crate::config_file::digest;
-use crate::metrics::{self, Counter, Family, Histogram, Text};
+use coracle_component_base::config_file::digest;
+use coracle_component_base::metrics::{self, Counter, Family, Histogram, Text};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};

@@ -34,7 +34,7 @@ struct Signer {
 
 impl Signer {
     fn new(kid: &'static str) -> Self {
-        let key = crate::pki::ServiceAccountKey::ephemeral().unwrap();
+        let key = coracle_pki::ServiceAccountKey::ephemeral().unwrap();
         Self { kid, encoding: EncodingKey::from_ec_der(key.private_pkcs8()) }
     }
 

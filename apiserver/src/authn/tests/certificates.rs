@@ -1,7 +1,7 @@
 //! Certificates of clients and of proxies.
 
 use super::*;
-use crate::pki::Signer;
+use coracle_pki::Signer;
 
 fn peer(authenticator: &Authenticator, pem: &str) -> PeerIdentity {
     let der = CertificateDer::from_pem_slice(pem.as_bytes()).unwrap();
@@ -134,7 +134,7 @@ fn a_revoked_proxy_names_nobody() {
 fn the_client_for_kubelets_is_no_client_of_the_api() {
     let setup = Setup::new();
     let (own, _) = setup.pki.leaf_pem(Leaf::KubeletClient);
-    let made = setup.pki.sign_client(crate::pki::KUBELET_CLIENT, &["system:masters"]).unwrap().cert_pem;
+    let made = setup.pki.sign_client(coracle_pki::KUBELET_CLIENT, &["system:masters"]).unwrap().cert_pem;
     let serving = setup.pki.leaf_pem(Leaf::Kubelet).0;
     for pem in [own, made, serving] {
         let peer = peer(&setup.authenticator, &pem);

@@ -2,8 +2,8 @@
 
 use super::webhook::{self, WebhookFields};
 use super::{Kind, NO_ABAC, Plan, Planned};
-use crate::config_file;
 use coracle_api::{FieldError, validation};
+use coracle_component_base::config_file;
 use serde::Deserialize;
 use serde_json::Value;
 

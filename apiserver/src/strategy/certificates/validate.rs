@@ -1,11 +1,11 @@
 //! What a CertificateSigningRequest may be and become.
 
 use super::conditions::{APPROVAL, APPROVED, DENIED, FAILED, of};
-use crate::pki::{CertificateRequest, USAGES, check_certificates};
 use crate::strategy::value::*;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use coracle_api::{Object, validation};
+use coracle_pki::{CertificateRequest, USAGES, check_certificates};
 use serde_json::Value;
 
 /// Upstream's least lifetime, ten minutes.

@@ -6,8 +6,8 @@
 
 use super::ranges::Ranges;
 use super::*;
-use crate::store::{Guard, Op};
 use bytes::Bytes;
+use coracle_store::{Guard, Op};
 use rand::Rng;
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;

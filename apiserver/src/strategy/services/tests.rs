@@ -1,6 +1,6 @@
 use super::*;
-use crate::store::Op;
 use crate::strategy::testing::{self, World};
+use coracle_store::Op;
 
 fn service(patch: &Value) -> Object {
     let mut object = json!({ "metadata": { "name": "s", "namespace": "d" },

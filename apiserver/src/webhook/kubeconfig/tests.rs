@@ -1,5 +1,5 @@
 use super::*;
-use crate::pki::{Leaf, Pki, PkiOptions};
+use coracle_pki::{Leaf, Pki, PkiOptions};
 
 const HEAD: &str = "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{ name: c, context: { cluster: a, user: u } }]\n";
 

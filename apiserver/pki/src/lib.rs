@@ -1,0 +1,370 @@
+//! The cluster's public key infrastructure: made at the first start, loaded afterwards, renewed while running.
+//!
+//! Layout of the folder, as in <https://kubernetes.io/docs/setup/best-practices/certificates/>: `ca.crt/.key`
+//! (signs clients and the API server's own certificate), `kubelet-serving-ca.crt/.key` (signs what kubelets' ports serve),
+//! `front-proxy-ca.crt/.key`, `sa.key/.pub` (service-account tokens) and the leaves of [`Leaf`]. Every key is EC P-256 in PKCS#8 PEM. Files are 0600 in a folder of 0700, whole or absent
+//! after a power cut.
+//!
+//! Clocks of small machines are wrong at boot: certificates are valid from 1970 on, and count their life from
+//! [`OLDEST_NOW`] at the earliest.
+
+mod certs;
+mod der;
+mod files;
+mod host;
+pub mod kubeconfig;
+mod pair;
+mod request;
+mod resolver;
+mod signer;
+mod tls;
+
+#[cfg(test)]
+mod tests;
+
+pub use certs::{ADMIN, ADMINS, KUBELET_CLIENT, Leaf, SignedClient};
+pub use files::{read as read_private, write_private};
+pub use host::{addresses, host_name};
+pub use pair::key_pair_mistake;
+pub use request::{
+    CertificateRequest, RequestError, Signer, SigningAuthority, USAGES, check_certificates, pem_of,
+};
+pub use signer::ServiceAccountKey;
+pub use tls::{ClientVerifier, authorities, joined_kubelet_tls};
+
+use certs::{Authority, Issued, Spec};
+use jiff::Timestamp;
+use parking_lot::{Mutex, RwLock};
+use sha2::{Digest, Sha256};
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// The group whose members nothing is denied to, as their certificates name it.
+pub const MASTERS: &str = "system:masters";
+/// Life of a certificate authority: ten years, as kubeadm's.
+const CA_LIFE: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+/// Life of a leaf: one year, as kubeadm's.
+const LEAF_LIFE: Duration = Duration::from_secs(365 * 24 * 3600);
+/// Life of the administrator's certificate, whose file is copied to where people work: a week, half of which passes
+/// before it is renewed, so that a copy that was lost is worth little for long, and one of today lasts a working week.
+const ADMIN_LIFE: Duration = Duration::from_secs(7 * 24 * 3600);
+/// How often a running server looks whether something is due: the longest that an administrator's kubeconfig is of no
+/// use after the clock was set forward by a week. A look compares four numbers.
+const LOOK_EVERY: Duration = Duration::from_secs(15);
+/// How often it also asks the host for its names and addresses.
+const CHECK_EVERY: Duration = Duration::from_secs(24 * 3600);
+/// The authorities' files, without extension, and the names in their certificates.
+const CLUSTER_CA: (&str, &str) = ("ca", "kubernetes-ca");
+const KUBELET_CA: (&str, &str) = ("kubelet-serving-ca", "kubernetes-kubelet-serving-ca");
+const FRONT_PROXY_CA: (&str, &str) = ("front-proxy-ca", "kubernetes-front-proxy-ca");
+/// A file of this name in the folder asks for new leaves; the server takes it away when they are there.
+pub const RENEW_REQUEST: &str = "renew";
+/// After a renewal that failed (a full disk), the old certificate serves this long before the next attempt.
+const RETRY_AFTER: Duration = Duration::from_secs(60);
+/// 2026-01-01T00:00:00Z. A clock that shows less is wrong, and no certificate's life is counted from it.
+const OLDEST_NOW: i64 = 1_767_225_600;
+
+/// The wall clock, replaceable for tests.
+pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
+
+/// Where the names and addresses of this host come from, replaceable for tests.
+pub type HostNames = Arc<dyn Fn() -> Vec<String> + Send + Sync>;
+
+#[derive(Clone)]
+pub struct PkiOptions {
+    pub node_name: String,
+    /// More DNS names or IP addresses for the serving certificates.
+    pub extra_names: Vec<String>,
+    /// First address of the service CIDR, where pods reach the API server.
+    pub service_ip: IpAddr,
+    pub cluster_domain: String,
+    pub clock: Clock,
+    pub host_names: HostNames,
+}
+
+impl Default for PkiOptions {
+    fn default() -> Self {
+        Self {
+            node_name: host_name(),
+            extra_names: Vec::new(),
+            service_ip: IpAddr::from([10, 43, 0, 1]),
+            cluster_domain: "cluster.local".to_owned(),
+            clock: Arc::new(Timestamp::now),
+            host_names: Arc::new(host::names),
+        }
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum PkiError {
+    #[error("read {path}")]
+    Read {
+        path: PathBuf,
+        #[source]
+        source: std::io::Error,
+    },
+    #[error("write {path}")]
+    Write {
+        path: PathBuf,
+        #[source]
+        source: std::io::Error,
+    },
+    #[error("{path} is not what it should be: {why}")]
+    Malformed { path: PathBuf, why: String },
+    /// A certificate without its key. It is not replaced, because everything signed by it would become worthless.
+    #[error("{path} is missing beside {beside}; restore it, or remove both to make a new one")]
+    HalfMissing { path: PathBuf, beside: PathBuf },
+    #[error("make certificate {name}")]
+    Generate {
+        name: String,
+        #[source]
+        source: rcgen::Error,
+    },
+    #[error("set up TLS: {0}")]
+    Tls(String),
+}
+
+/// See the module. One per process; share it in its `Arc`.
+pub struct Pki {
+    dir: PathBuf,
+    options: PkiOptions,
+    ca: Authority,
+    kubelet_ca: Authority,
+    front_proxy_ca: Authority,
+    service_account: ServiceAccountKey,
+    leaves: Vec<RwLock<Arc<Issued>>>,
+    /// Serializes renewals, and holds the time before which none is tried again.
+    renewal: Mutex<Timestamp>,
+}
+
+impl Pki {
+    /// Loads what the folder has and makes what it lacks. Leaves that expire soon, do not match their key or authority,
+    /// or lack a name are replaced; authorities and the service-account key never.
+    pub fn ensure(dir: &Path, options: PkiOptions) -> Result<Arc<Self>, PkiError> {
+        files::create_dir(dir)?;
+        let now = (options.clock)();
+        let mut new = Vec::new();
+        let mut authority = |(file, cn)| Authority::load_or_make(dir, file, cn, now, &mut new);
+        let (ca, kubelet_ca) = (authority(CLUSTER_CA)?, authority(KUBELET_CA)?);
+        let front_proxy_ca = authority(FRONT_PROXY_CA)?;
+        let service_account = ServiceAccountKey::load_or_make(dir, &mut new)?;
+        let mut leaves = Vec::with_capacity(Leaf::ALL.len());
+        for leaf in Leaf::ALL {
+            let wanted = leaf.spec(&options);
+            let authority = if leaf == Leaf::Kubelet { &kubelet_ca } else { &ca };
+            let stored = Issued::load(dir, leaf, authority);
+            stored.iter().for_each(|stored| warn_of_master(leaf, stored, now));
+            let issued = match stored.filter(|i| i.satisfies(&wanted, now)) {
+                Some(issued) => issued,
+                None => Issued::make(leaf, &wanted, authority, now, &mut new)?,
+            };
+            leaves.push(RwLock::new(Arc::new(issued)));
+        }
+        files::write_all(dir, &new)?;
+        ca.warn_before_expiry(now);
+        Ok(Arc::new(Self {
+            dir: dir.to_owned(),
+            options,
+            ca,
+            kubelet_ca,
+            front_proxy_ca,
+            service_account,
+            leaves,
+            renewal: Mutex::new(Timestamp::MIN),
+        }))
+    }
+
+    /// PEM of the cluster's CA, for kubeconfigs and the `kube-root-ca.crt` ConfigMaps.
+    pub fn ca_pem(&self) -> &str {
+        &self.ca.pem
+    }
+
+    /// PEM of the authority that signs the aggregation layer's client certificates.
+    pub fn front_proxy_ca_pem(&self) -> &str {
+        &self.front_proxy_ca.pem
+    }
+
+    /// PEM of the authority of kubelets' ports, for who asks kubelets himself.
+    pub fn kubelet_ca_pem(&self) -> &str {
+        &self.kubelet_ca.pem
+    }
+
+    /// The names and addresses of the API server now, which its certificate has or gets within a day.
+    pub fn server_names(&self) -> BTreeSet<String> {
+        certs::server_names(&self.options)
+    }
+
+    /// SHA-256 of a leaf's DER, in lowercase hex.
+    pub fn leaf_fingerprint(&self, leaf: Leaf) -> String {
+        self.current(leaf).fingerprint()
+    }
+
+    pub fn service_account_key(&self) -> &ServiceAccountKey {
+        &self.service_account
+    }
+
+    pub fn clock(&self) -> &Clock {
+        &self.options.clock
+    }
+
+    /// Certificate chain and private key of a leaf, both PEM, as valid now.
+    pub fn leaf_pem(&self, leaf: Leaf) -> (String, String) {
+        let issued = self.current(leaf);
+        (issued.cert_pem.clone(), issued.key_pem.clone())
+    }
+
+    /// A client certificate with a key of its own, valid for a year: `cn` is the user, `orgs` its groups.
+    pub fn sign_client(&self, cn: &str, orgs: &[&str]) -> Result<SignedClient, PkiError> {
+        certs::sign_client(&self.ca, cn, orgs, LEAF_LIFE, (self.options.clock)())
+    }
+
+    /// As [`Self::sign_client`], by the front proxy's authority: for a proxy that says who the user is.
+    pub fn sign_front_proxy(&self, cn: &str) -> Result<SignedClient, PkiError> {
+        certs::sign_client(&self.front_proxy_ca, cn, &[], LEAF_LIFE, (self.options.clock)())
+    }
+
+    /// The leaf as it must be served now; replaces it first if it is due. A failed replacement is logged and the old
+    /// one returned.
+    pub(crate) fn current(&self, leaf: Leaf) -> Arc<Issued> {
+        let slot = &self.leaves[leaf as usize];
+        let issued = slot.read().clone();
+        let now = (self.options.clock)();
+        if !issued.is_due(now) {
+            return issued;
+        }
+        if let Err(error) = self.renew(leaf, now) {
+            tracing::error!(
+                certificate = leaf.file(),
+                error = &error as &dyn std::error::Error,
+                "renewal failed"
+            );
+        }
+        slot.read().clone()
+    }
+
+    /// Replaces every leaf that is due or lacks a name. Returns those that changed.
+    pub fn check(&self) -> Result<BTreeSet<Leaf>, PkiError> {
+        let now = (self.options.clock)();
+        let mut changed = BTreeSet::new();
+        for leaf in Leaf::ALL {
+            if self.renew(leaf, now)? {
+                changed.insert(leaf);
+            }
+        }
+        Ok(changed)
+    }
+
+    fn renew(&self, leaf: Leaf, now: Timestamp) -> Result<bool, PkiError> {
+        let mut not_before = self.renewal.lock();
+        let slot = &self.leaves[leaf as usize];
+        let wanted = leaf.spec(&self.options);
+        if now < *not_before || slot.read().satisfies(&wanted, now) {
+            return Ok(false);
+        }
+        self.replace_slot(leaf, &wanted, now, &mut not_before)?;
+        Ok(true)
+    }
+
+    /// Replaces a leaf that is good yet, as when it was revoked. The old one is not taken back by this.
+    pub fn replace(&self, leaf: Leaf) -> Result<(), PkiError> {
+        let mut not_before = self.renewal.lock();
+        self.replace_slot(leaf, &leaf.spec(&self.options), (self.options.clock)(), &mut not_before)
+    }
+
+    fn replace_slot(
+        &self,
+        leaf: Leaf,
+        wanted: &Spec,
+        now: Timestamp,
+        not_before: &mut Timestamp,
+    ) -> Result<(), PkiError> {
+        *not_before = now
+            .saturating_add(jiff::SignedDuration::try_from(RETRY_AFTER).unwrap_or_default())
+            .unwrap_or(now);
+        let mut new = Vec::new();
+        let authority = if leaf == Leaf::Kubelet { &self.kubelet_ca } else { &self.ca };
+        let issued = Issued::make(leaf, wanted, authority, now, &mut new)?;
+        files::write_all(&self.dir, &new)?;
+        *self.leaves[leaf as usize].write() = Arc::new(issued);
+        *not_before = Timestamp::MIN;
+        tracing::info!(certificate = leaf.file(), "certificate renewed");
+        Ok(())
+    }
+
+    /// Replaces every leaf if somebody asked for it ([`RENEW_REQUEST`]).
+    fn answer_request(&self) -> Result<BTreeSet<Leaf>, PkiError> {
+        let path = self.dir.join(RENEW_REQUEST);
+        if !path.exists() {
+            return Ok(BTreeSet::new());
+        }
+        Leaf::ALL.into_iter().try_for_each(|leaf| self.replace(leaf))?;
+        std::fs::remove_file(&path).map_err(|source| PkiError::Write { path, source })?;
+        Ok(Leaf::ALL.into())
+    }
+
+    fn is_any_due(&self) -> bool {
+        let now = (self.options.clock)();
+        self.leaves.iter().any(|leaf| leaf.read().is_due(now))
+    }
+
+    /// Renews until `stop`; `renewed` is called with what changed (to write the kubeconfig anew). The wall clock is looked
+    /// at often, because it may have been set.
+    pub async fn run(
+        self: Arc<Self>,
+        stop: CancellationToken,
+        renewed: impl Fn(&Self, &BTreeSet<Leaf>) + Send,
+    ) {
+        let mut checked = tokio::time::Instant::now();
+        while stop.run_until_cancelled(tokio::time::sleep(LOOK_EVERY)).await.is_some() {
+            let mut changed = self.answer_request();
+            if self.is_any_due() || checked.elapsed() >= CHECK_EVERY {
+                checked = tokio::time::Instant::now();
+                changed = changed.and_then(|mut changed| {
+                    changed.extend(self.check()?);
+                    Ok(changed)
+                });
+            }
+            match changed {
+                Ok(changed) if changed.is_empty() => {}
+                Ok(changed) => renewed(&self, &changed),
+                Err(error) => {
+                    tracing::error!(error = &error as &dyn std::error::Error, "certificate check failed");
+                }
+            }
+        }
+    }
+}
+
+/// Certificates of earlier versions made their holders members of `system:masters` for a year, which no role takes back.
+fn warn_of_master(leaf: Leaf, stored: &Issued, now: Timestamp) {
+    let master = stored.organizations().iter().any(|o| o == MASTERS);
+    if leaf == Leaf::Admin && master && stored.ends_after(now) {
+        tracing::warn!(
+            fingerprint = stored.fingerprint(),
+            "the administrator's certificate of before is replaced, but good until it ends: coracle cert revoke takes it back"
+        );
+    }
+}
+
+/// SHA-256 of a certificate's DER in lowercase hex: what it is known by in the list of revoked ones.
+pub fn fingerprint(der: &[u8]) -> String {
+    Sha256::digest(der).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A client certificate of the cluster whose authority lies in `dir`, for `life` from `now`; and that authority's own
+/// certificate (PEM). For commands beside a server, or without one.
+pub fn sign_client_in(
+    dir: &Path,
+    cn: &str,
+    orgs: &[&str],
+    life: Duration,
+    now: Timestamp,
+) -> Result<(SignedClient, String), PkiError> {
+    let authority = Authority::open(dir, CLUSTER_CA.0)?;
+    let signed = certs::sign_client(&authority, cn, orgs, life, now)?;
+    Ok((signed, authority.pem))
+}
