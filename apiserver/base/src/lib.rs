@@ -3,6 +3,7 @@
 
 pub mod config_file;
 pub mod health;
+pub mod large_work;
 pub mod metrics;
 pub mod traces;
 pub mod version;

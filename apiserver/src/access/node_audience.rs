@@ -4,8 +4,8 @@
 use super::{strings, text};
 use crate::authz::node::node_of;
 use crate::authz::{Attributes, Authorizer, Decision};
-use crate::strategy::Reader;
 use coracle_api::{ApiError, Object, UserInfo};
+use coracle_requests::Reader;
 use serde_json::Value;
 
 pub(super) struct Request<'a> {

@@ -2,12 +2,12 @@
 //! (<https://kubernetes.io/docs/reference/kubernetes-api/authentication-resources/token-request-v1/>).
 
 use super::{invalid, node_audience, strings, text};
-use crate::admission::check_node_token;
 use crate::authn::claims::Reference;
 use crate::authn::{Bound, IssueRequest, ServiceAccountTokens};
 use crate::authz::Authorizer;
-use crate::strategy::Reader;
+use crate::authz::node::check_token as check_node_token;
 use coracle_api::{ApiError, FieldError, Object, UserInfo};
+use coracle_requests::Reader;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 

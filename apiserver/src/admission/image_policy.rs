@@ -3,9 +3,9 @@
 
 use super::annotations::annotate;
 use super::{Operation, ValidatingStep, Write, items};
-use crate::webhook::kubeconfig::{RETRY_BACKOFF, Remote};
-use crate::webhook::remembered::Remembered;
 use coracle_api::{ApiError, Object};
+use coracle_webhook::kubeconfig::{RETRY_BACKOFF, Remote};
+use coracle_webhook::remembered::Remembered;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::path::Path;

@@ -13,7 +13,6 @@ mod default_ingress_class;
 mod default_storage_class;
 mod default_toleration_seconds;
 mod event_rate_limit;
-pub mod expression;
 mod image_policy;
 mod limit_ranger;
 pub mod matching;
@@ -37,14 +36,15 @@ pub mod webhook;
 #[cfg(test)]
 mod testing;
 
-pub use crate::registry::{Admission, Asked, Attributes, Forms, Kind, Operation, kind_of};
-pub use node_restriction::check_token as check_node_token;
+pub use coracle_requests::admission::{
+    Admission, Attributes, Kind, Operation, RequestOptions, VersionConverter, kind_of,
+};
 pub use plugins::{Config, NEED_CONTROLLERS, NEEDS_NODE_LIFECYCLE, NEEDS_STORAGE_PROTECTION, PluginError};
 
 use crate::authz::{Asking, Authorizer, Gate, devices, escalation, params};
-use crate::strategy::Reader;
 use coracle_api::{ApiError, Object, UserInfo};
 use coracle_component_base::metrics::{self, Histogram};
+use coracle_requests::Reader;
 use parking_lot::Mutex;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
@@ -423,10 +423,10 @@ mod tests {
             namespace: &namespace,
             name: &name,
             dry_run: false,
-            asked: Asked::Nothing,
+            asked: RequestOptions::Nothing,
             warnings: &Mutex::default(),
             store: None,
-            forms: None,
+            versions: None,
         };
         let mut object = object;
         chain.mutate(&attributes, &mut object, None).await?;

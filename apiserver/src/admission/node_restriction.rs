@@ -8,7 +8,7 @@ use super::{Operation, Plugin, Request, is_mirror, items};
 use crate::authz::node::node_of;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use coracle_api::{ApiError, Object, UserInfo};
+use coracle_api::{ApiError, Object};
 use coracle_pki::CertificateRequest;
 use serde_json::Value;
 
@@ -265,21 +265,6 @@ fn certificates(request: &Request, node: &str, object: Option<&Object>) -> Verdi
         return Ok(());
     }
     Err(format!("can only create a node CSR with CN=system:node:{node}"))
-}
-
-/// A kubelet may ask for the token of a pod that runs on its node, and for no other. `pod` is the one that the token will
-/// be bound to, with the uid that the request names.
-pub fn check_token(user: &UserInfo, account: &str, pod: Option<(&Object, &str)>) -> Result<(), ApiError> {
-    let Some(node) = node_of(user) else { return Ok(()) };
-    let deny = |why: &str| Err(ApiError::forbidden("", "serviceaccounts", account, why));
-    match pod {
-        None => deny("node requested token not bound to a pod"),
-        Some((_, "")) => deny("node requested token with a pod binding without a uid"),
-        Some((pod, _)) if pod["spec"]["nodeName"] != node => {
-            deny("node requested token bound to a pod scheduled on a different node")
-        }
-        Some(_) => Ok(()),
-    }
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use super::{
     pod_topology_labels, policy, priority, runtime_class, service_account, storage_object_in_use,
     taint_nodes, volume_resize, webhook,
 };
-use crate::strategy::Reader;
+use coracle_requests::Reader;
 use std::sync::Arc;
 
 /// Plugins that hand work to a controller. Without that controller they block for ever (a node never loses its taint, a

@@ -63,7 +63,7 @@ impl ResourceQuota {
             match store.commit(transaction(&charges)).await {
                 Ok(_) => return Ok(()),
                 Err(StoreError::Conflict { .. }) => {}
-                Err(other) => return Err(crate::registry::store_error(other)),
+                Err(other) => return Err(coracle_requests::store_error(other)),
             }
         }
         let why = "Operation cannot be fulfilled on resourcequotas: the quotas of the namespace change too quickly; please try again";
@@ -95,7 +95,7 @@ async fn current(request: &Request<'_>, store: Option<&Arc<dyn Store>>) -> Resul
         let name = quota["metadata"]["name"].as_str().unwrap_or_default();
         let key = format!("resourcequotas./{}/{name}", request.namespace);
         // Deleted since: it no longer limits.
-        let Some(stored) = store.get(&key).await.map_err(crate::registry::store_error)? else { continue };
+        let Some(stored) = store.get(&key).await.map_err(coracle_requests::store_error)? else { continue };
         let object: Object = serde_json::from_slice(&stored.value.bytes()).map_err(ApiError::internal)?;
         all.push(Current { object: Arc::new(object), stored: Some(stored) });
     }

@@ -2,8 +2,8 @@
 
 use super::Attributes;
 use crate::authz::Asking;
-use crate::strategy::Reader;
 use coracle_api::{ApiError, Object};
+use coracle_requests::Reader;
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::Arc;

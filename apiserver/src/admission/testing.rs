@@ -3,8 +3,8 @@
 use super::Plugin;
 pub(in crate::admission) use super::Request;
 pub use crate::authz::testing::World;
-pub use crate::registry::Operation;
 use coracle_api::{ApiError, Object, UserInfo};
+pub use coracle_requests::admission::Operation;
 
 /// A write of `<resource>.<group>[/<subresource>]`; name and namespace come from the object.
 pub struct Try<'a> {

@@ -3,10 +3,10 @@
 use super::identity::set_user;
 use super::resolve::resolve;
 use super::table::Remote;
-use crate::strategy::Reader;
 use axum::body::Body;
 use bytes::Bytes;
 use coracle_api::UserInfo;
+use coracle_requests::Reader;
 use http::header::{ACCEPT, ETAG, IF_NONE_MATCH};
 use http::{HeaderValue, Request, StatusCode};
 use http_body_util::{BodyExt, Limited};

@@ -2,8 +2,8 @@
 
 use super::condition::Condition;
 use super::ranking::{CUSTOM_GROUP_PRIORITY, CUSTOM_VERSION_PRIORITY};
-use crate::strategy::value::{has, name};
 use coracle_api::Object;
+use coracle_requests::value::{has, name};
 use jiff::Timestamp;
 use serde_json::json;
 use std::collections::BTreeSet;

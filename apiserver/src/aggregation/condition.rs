@@ -1,9 +1,9 @@
 //! The `Available` condition, in upstream's reasons and words.
 
 use super::resolve::{self, ServiceReference, port_name};
-use crate::strategy::Reader;
-use crate::strategy::value::{list_at, str_at};
 use coracle_api::{Object, meta};
+use coracle_requests::Reader;
+use coracle_requests::value::{list_at, str_at};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -95,7 +95,7 @@ fn present(api_service: &Object) -> Option<&Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::strategy::testing::World;
+    use coracle_strategy::testing::World;
 
     fn found(world: &World) -> Option<(&'static str, String)> {
         let service = ServiceReference { namespace: "n".to_owned(), name: "s".to_owned(), port: 443 };

@@ -30,13 +30,13 @@ pub use table::{Remote, Table};
 
 use crate::cache::Cache;
 use crate::discovery::Document;
-use crate::http::RequestInfo;
 use crate::metrics_api;
 use axum::Router;
 use axum::body::Body;
 use condition::Condition;
 use coracle_api::UserInfo;
 use coracle_component_base::metrics::Text;
+use coracle_requests::RequestInfo;
 use documents::Library;
 use http::{Request, Response};
 use keeper::Keeper;

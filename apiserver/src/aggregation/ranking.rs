@@ -1,7 +1,7 @@
 //! The order of groups and versions (<https://kubernetes.io/docs/reference/kubernetes-api/cluster-resources/api-service-v1/>).
 
-use crate::strategy::value::{i64_at, str_at};
 use coracle_api::Object;
+use coracle_requests::value::{i64_at, str_at};
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, HashMap};
 

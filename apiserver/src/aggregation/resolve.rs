@@ -1,8 +1,8 @@
 //! From the reference to a Service to an address that can be dialled, by its endpoints: no packet rules are needed.
 
-use crate::strategy::Reader;
-use crate::strategy::value::{i64_at, list_at, str_at};
 use coracle_api::Object;
+use coracle_requests::Reader;
+use coracle_requests::value::{i64_at, list_at, str_at};
 use rand::seq::IndexedRandom;
 use std::fmt;
 use std::sync::Arc;
@@ -95,7 +95,7 @@ pub(super) fn ready_addresses(slice: &Object, port_name: &str) -> Vec<Address> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::strategy::testing::World;
+    use coracle_strategy::testing::World;
     use serde_json::json;
 
     fn reference(port: u16) -> ServiceReference {

@@ -1,10 +1,10 @@
 //! The events of one request, from its arrival to its end.
 
 use super::{Level, Log, Rule};
-use crate::http::RequestInfo;
 use bytes::Bytes;
 use coracle_api::meta::time::format_micros;
 use coracle_api::{ApiError, Object, UserInfo};
+use coracle_requests::RequestInfo;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;

@@ -21,9 +21,9 @@ pub use sink::{Mode, Sink, Target};
 pub use truncate::Truncation;
 pub use webhook::{Collector, Settings, Webhook};
 
-use crate::http::RequestInfo;
 use coracle_api::UserInfo;
 use coracle_component_base::metrics::{Counter, Text};
+use coracle_requests::RequestInfo;
 use serde_json::Value;
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! The audit policy: which requests are recorded, and how much of each.
 
-use crate::http::RequestInfo;
 use coracle_api::UserInfo;
+use coracle_requests::RequestInfo;
 use serde::Deserialize;
 
 /// How much is recorded, from nothing to both bodies.

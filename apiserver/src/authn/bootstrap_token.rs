@@ -2,10 +2,10 @@
 //! <https://kubernetes.io/docs/reference/access-authn-authz/bootstrap-tokens/>.
 
 use super::TokenUser;
-use crate::strategy::Reader;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use coracle_api::{Object, UserInfo};
+use coracle_requests::Reader;
 use jiff::Timestamp;
 
 /// Six characters, a dot, sixteen characters; lower-case letters and digits.

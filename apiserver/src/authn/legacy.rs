@@ -2,10 +2,10 @@
 //! (<https://kubernetes.io/docs/reference/access-authn-authz/service-accounts-admin/#legacy-serviceaccount-token-tracking>),
 //! by which the cleaner knows the ones that nobody misses.
 
-use crate::strategy::value::str_at;
 use axum::Router;
 use axum::body::Body;
 use coracle_api::{Object, UserInfo};
+use coracle_requests::value::str_at;
 use http::Request;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;

@@ -36,11 +36,11 @@ pub use standing::{Proof, Standing};
 pub(crate) use x509::PROXY_NAMES;
 pub use x509::PeerIdentity;
 
-use crate::strategy::Reader;
 use coracle_api::identity::CREDENTIAL_ID;
 use coracle_api::{ApiError, UserInfo};
 use coracle_component_base::metrics;
 use coracle_pki::{Pki, PkiError};
+use coracle_requests::Reader;
 use jiff::Timestamp;
 use jwt::Issuers;
 use parking_lot::RwLock;

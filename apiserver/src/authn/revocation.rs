@@ -4,7 +4,7 @@
 
 use super::Authenticator;
 use crate::cache::{Cache, Filter};
-use crate::strategy::Reader;
+use coracle_requests::Reader;
 use parking_lot::RwLock;
 use rustls::pki_types::CertificateDer;
 use sha2::{Digest, Sha256};

@@ -5,9 +5,9 @@ use super::node::NodeAuthorizer;
 use super::rules::Resolved;
 use super::webhook::Webhook;
 use super::{Attributes, Authorizer, Decision, Generation, MASTERS, Rbac, Verdict};
-use crate::strategy::Reader;
 use coracle_api::UserInfo;
 use coracle_component_base::metrics::{self, Counter, Family};
+use coracle_requests::Reader;
 use std::sync::{Arc, LazyLock};
 
 /// Under upstream's name. Who decides is counted; `system:masters` are not, because nobody is asked.

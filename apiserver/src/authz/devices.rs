@@ -3,8 +3,8 @@
 //! (<https://kubernetes.io/docs/concepts/security/hardening-guide/dynamic-resource-allocation/>).
 
 use super::{Attributes, Authorizer, require};
-use crate::strategy::value::{at, has, list_at, namespace, str_at};
 use coracle_api::{FieldError, Object, UserInfo};
+use coracle_requests::value::{at, has, list_at, namespace, str_at};
 use serde_json::Value;
 use std::collections::BTreeSet;
 

@@ -3,9 +3,9 @@
 
 use super::rules::{self, Rule};
 use super::{Attributes, Authorizer, Decision, MASTERS};
-use crate::strategy::Reader;
 use coracle_api::go::{quoted, quoted_list};
 use coracle_api::{ApiError, Object, UserInfo};
+use coracle_requests::Reader;
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 

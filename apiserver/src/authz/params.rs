@@ -2,11 +2,10 @@
 //! needs the right to read what it names.
 
 use super::{Attributes, Authorizer, MASTERS, require};
-use crate::admission::policy::resource_of;
-use crate::strategy::Reader;
-use crate::strategy::value::{at, has, str_at};
 use coracle_api::catalogue::split_api_version;
 use coracle_api::{FieldError, Object, UserInfo};
+use coracle_requests::Reader;
+use coracle_requests::value::{at, has, str_at};
 use serde_json::Value;
 
 /// What the checks of this module read.
@@ -38,7 +37,7 @@ impl Parameters {
         let Some((group, version)) = split_api_version(api_version) else {
             return Self::everything(Some(format!("unable to parse paramKind {shown}")));
         };
-        let found = resource_of(read, group, version, name);
+        let found = read.resource_of_kind(group, version, name);
         Self {
             group: group.to_owned(),
             version: version.to_owned(),

@@ -5,9 +5,9 @@
 
 use super::rules::{Resolved, Rule};
 use super::{Attributes, Authorizer, Decision, Generation};
-use crate::strategy::Reader;
 use coracle_api::identity::service_account_name;
 use coracle_api::{Object, UserInfo};
+use coracle_requests::Reader;
 use parking_lot::RwLock;
 use std::collections::HashMap;
 use std::sync::Arc;

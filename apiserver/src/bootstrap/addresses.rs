@@ -4,8 +4,8 @@
 //! repair controller for KEP-1880 watches for the same).
 
 use super::Planned;
-use crate::strategy::Reader;
 use coracle_api::Object;
+use coracle_requests::Reader;
 use serde_json::json;
 use std::net::IpAddr;
 

@@ -68,7 +68,7 @@ fn scope<'a>(registry: &'a Registry, user: &'a UserInfo, of: &'a Planned) -> Res
     Ok(Scope {
         registry,
         resource,
-        strategy: crate::strategy::for_resource(&resource.group, &resource.plural).into(),
+        strategy: coracle_strategy::for_resource(&resource.group, &resource.plural).into(),
         namespace: text(of, "namespace"),
         name: if of.replaces.is_some() { text(of, "name") } else { "" },
         subresource: "",

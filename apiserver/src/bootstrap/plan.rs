@@ -3,8 +3,8 @@
 use super::rbac::AUTOUPDATE;
 use super::{BootstrapConfig, Keep, Wanted, cluster, wanted};
 use crate::authz::rules::{Rule, joined, missing};
-use crate::strategy::Reader;
 use coracle_api::Object;
+use coracle_requests::Reader;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 

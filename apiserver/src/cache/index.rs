@@ -1,6 +1,6 @@
 //! What selectors ask of an object: its labels and its selectable fields, in one small allocation.
 
-use crate::strategy::Strategy;
+use coracle_strategy::Strategy;
 use parking_lot::Mutex;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
@@ -191,7 +191,7 @@ impl<'de> Visitor<'de> for Sparse {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::strategy;
+    use coracle_strategy as strategy;
     use serde_json::json;
 
     #[test]

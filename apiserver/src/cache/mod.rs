@@ -22,10 +22,11 @@ pub use watcher::{Filter, Item, QUEUE_EVENTS, Watcher};
 
 use crate::catalogue::{Catalogue, DEFINITIONS, StrategyRef};
 use crate::custom::CustomResource;
-use crate::strategy::{Reader, Strategy};
 use coracle_api::Object;
 use coracle_component_base::metrics;
+use coracle_requests::{CustomVersion, Reader};
 use coracle_store::{Change, Commit, KeyValue, Range, Revision, Store, StoreError};
+use coracle_strategy::Strategy;
 use imbl::OrdMap;
 use parking_lot::{Mutex, RwLock};
 use routes::Watchers;
@@ -437,8 +438,21 @@ impl Reader for Cache {
         Some(Self::changed_at(self, resource).0)
     }
 
-    fn catalogue(&self) -> Option<&Arc<Catalogue>> {
-        Some(&self.catalogue)
+    fn resource_of_kind(&self, group: &str, version: &str, kind: &str) -> Option<Arc<coracle_api::Resource>> {
+        self.catalogue.by_kind(group, version, kind)
+    }
+
+    fn resource_of_plural(
+        &self,
+        group: &str,
+        version: &str,
+        plural: &str,
+    ) -> Option<Arc<coracle_api::Resource>> {
+        self.catalogue.by_plural(group, version, plural)
+    }
+
+    fn custom_version(&self, group: &str, version: &str, plural: &str) -> Option<Arc<dyn CustomVersion>> {
+        Some(self.catalogue.custom(group, version, plural)?)
     }
 
     fn list_where(&self, resource: &str, namespace: &str, field: &str, value: &str) -> Vec<Arc<Object>> {

@@ -1,10 +1,10 @@
 //! One object as the watch cache keeps it: its stored bytes, and only what selectors need beside them.
 
 use super::index::Index;
-use crate::strategy::Strategy;
 use bytes::{BufMut, Bytes, BytesMut};
 use coracle_api::{Object, encode};
 use coracle_store::{KeyValue, Revision, Value as Stored};
+use coracle_strategy::Strategy;
 use parking_lot::Mutex;
 use serde_json::Value;
 use std::sync::atomic::{AtomicU32, Ordering};

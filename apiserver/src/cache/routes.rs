@@ -194,8 +194,8 @@ impl Drop for Registration {
 mod tests {
     use super::*;
     use crate::cache::Seen;
-    use crate::strategy;
     use coracle_store::{KeyValue, Revision};
+    use coracle_strategy as strategy;
     use serde_json::json;
 
     fn pod(namespace: &str, name: &str, node: &str) -> Option<Arc<CachedObject>> {

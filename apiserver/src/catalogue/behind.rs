@@ -1,8 +1,8 @@
 //! The cache, for what it owns itself.
 
 use crate::cache::Cache;
-use crate::strategy::Reader;
 use coracle_api::Object;
+use coracle_requests::Reader;
 use std::sync::{Arc, Weak};
 
 /// Reads from a cache without keeping it alive; one that is gone is empty.

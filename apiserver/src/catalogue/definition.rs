@@ -3,8 +3,8 @@
 use crate::cache::CachedObject;
 use crate::conversion::Converter;
 use crate::custom::Schema;
-use crate::strategy::value::{at, bool_at, i64_at, list_at, str_at, strings_at};
 use coracle_api::Object;
+use coracle_requests::value::{at, bool_at, i64_at, list_at, str_at, strings_at};
 use serde_json::Value;
 use std::sync::{Arc, OnceLock};
 

@@ -21,11 +21,11 @@ pub use snapshot::{Entry, Snapshot};
 use crate::cache::Cache;
 use crate::conversion::Converter;
 use crate::custom::CustomResource;
-use crate::strategy;
 use behind::Behind;
 use coracle_api::Resource;
 use coracle_api::catalogue as built_in;
 use coracle_store::Revision;
+use coracle_strategy as strategy;
 use parking_lot::{Mutex, RwLock};
 use std::sync::{Arc, OnceLock, Weak};
 

@@ -1,8 +1,8 @@
 //! What a request is about, built in or custom, and the strategy that goes with it.
 
 use crate::custom::CustomResource;
-use crate::strategy::{self, Strategy};
 use coracle_api::Resource;
+use coracle_strategy::{self as strategy, Strategy};
 use std::ops::Deref;
 use std::sync::Arc;
 

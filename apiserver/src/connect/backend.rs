@@ -3,9 +3,9 @@
 use super::forward::Ends;
 use super::guard::{Guard, Reach};
 use super::{items, text, tls};
-use crate::strategy::Reader;
 use axum::body::Body;
 use coracle_api::{ApiError, Object};
+use coracle_requests::Reader;
 use http::{HeaderValue, Request, Response, header};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;

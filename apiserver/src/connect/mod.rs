@@ -21,11 +21,11 @@ pub use backend::KubeletClient;
 pub use guard::{Guard, OwnNames};
 pub(crate) use pods::ports;
 
-use crate::http::RequestInfo;
 use crate::registry::Query;
-use crate::strategy::Reader;
 use axum::body::Body;
 use coracle_api::{ApiError, Object};
+use coracle_requests::Reader;
+use coracle_requests::RequestInfo;
 use http::{Request, Response};
 use std::sync::Arc;
 

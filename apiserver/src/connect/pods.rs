@@ -3,9 +3,9 @@
 use super::backend::KubeletClient;
 use super::{Target, forward, headers, items, pod, text};
 use crate::registry::Query;
-use crate::strategy::Reader;
 use axum::body::Body;
 use coracle_api::{ApiError, Object};
+use coracle_requests::Reader;
 use form_urlencoded::Serializer;
 use http::{Request, Response};
 use std::num::{IntErrorKind, ParseIntError};

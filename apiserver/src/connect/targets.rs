@@ -2,8 +2,8 @@
 
 use super::backend::{Backend, KubeletClient, Tls, not_allowed};
 use super::{Target, items, text};
-use crate::strategy::Reader;
 use coracle_api::{ApiError, Object};
+use coracle_requests::Reader;
 use rand::seq::SliceRandom;
 use std::net::IpAddr;
 

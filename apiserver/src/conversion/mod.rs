@@ -12,11 +12,11 @@ mod review;
 #[cfg(test)]
 mod tests;
 
-use crate::strategy::Reader;
-use crate::strategy::value::{at, str_at};
-use crate::webhook::{ANSWER_BYTES, Call, Client};
 use bytes::Bytes;
 use coracle_api::{ApiError, Object};
+use coracle_requests::Reader;
+use coracle_requests::value::{at, str_at};
+use coracle_webhook::{ANSWER_BYTES, Call, Client};
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use review::Review;

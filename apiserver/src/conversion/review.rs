@@ -1,8 +1,8 @@
 //! A ConversionReview: what is asked, and what of the answer is good. Pure.
 
 use super::{described, metadata};
-use crate::strategy::value::{at, str_at, strings_at};
 use coracle_api::Object;
+use coracle_requests::value::{at, str_at, strings_at};
 use serde_json::{Value, json};
 
 const GROUP: &str = "apiextensions.k8s.io";

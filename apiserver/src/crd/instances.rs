@@ -4,10 +4,10 @@
 //! being uninstalled, and without conversion. Their own finalizers are honoured.
 
 use crate::cache::{Cache, CachedObject};
-use crate::strategy::value::{list_at, object_at, str_at};
 use bytes::Bytes;
 use coracle_api::Object;
 use coracle_api::encode::to_storage_bytes;
+use coracle_requests::value::{list_at, object_at, str_at};
 use coracle_store::{Durability, Guard, Op, Store, StoreError, Txn};
 use jiff::Timestamp;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! Which of the names that a definition asks for it gets.
 
 use super::conditions::Condition;
-use crate::strategy::value::{at, str_at, strings_at};
+use coracle_requests::value::{at, str_at, strings_at};
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 

@@ -2,9 +2,9 @@
 
 use super::conditions::{self, Condition};
 use super::names::{Taken, accept, aggregate};
-use crate::strategy::apiextensions::{Approval, non_structural};
-use crate::strategy::value::{at, object_at};
 use coracle_api::Object;
+use coracle_requests::value::{at, object_at};
+use coracle_strategy::apiextensions::{Approval, non_structural};
 use jiff::Timestamp;
 
 /// The definition with its status as it should be; `None` if it is so already.
@@ -74,7 +74,7 @@ fn approval(definition: &Object) -> Option<Condition> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::strategy::value::str_at;
+    use coracle_requests::value::str_at;
     use serde_json::json;
 
     fn definition(group: &str) -> Object {

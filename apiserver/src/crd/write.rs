@@ -2,10 +2,10 @@
 
 use super::DEFINITIONS;
 use crate::cache::Cache;
-use crate::strategy::value::{name, str_at};
 use axum::Router;
 use axum::body::Body;
 use coracle_api::{Object, UserInfo};
+use coracle_requests::value::{name, str_at};
 use http::{Request, StatusCode};
 use http_body_util::BodyExt;
 use std::sync::Arc;
@@ -46,9 +46,7 @@ impl Writer {
             .header("content-type", "application/json")
             .body(Body::from(object.to_string()))
             .map_err(|e| e.to_string())?;
-        request
-            .extensions_mut()
-            .insert(UserInfo::authenticated("system:apiserver", &[crate::authz::MASTERS]));
+        request.extensions_mut().insert(UserInfo::authenticated("system:apiserver", &[coracle_pki::MASTERS]));
         let Ok(response) = self.service.clone().oneshot(request).await;
         match response.status() {
             status if status.is_success() => Ok(Wrote::Done),

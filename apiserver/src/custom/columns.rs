@@ -3,8 +3,8 @@
 
 use super::jsonpath::Path;
 use crate::catalogue::PrinterColumn;
-use crate::strategy::human;
 use coracle_api::Object;
+use coracle_strategy::human;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 

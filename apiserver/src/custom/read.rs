@@ -8,7 +8,9 @@ use super::CustomResource;
 use super::coerce::identity;
 use crate::cache::CachedObject;
 use crate::catalogue::Conversion;
+use coracle_api::schema::TypeRef;
 use coracle_api::{ApiError, Object};
+use coracle_requests::CustomVersion;
 use coracle_store::Revision;
 use std::sync::Arc;
 
@@ -142,4 +144,15 @@ impl CustomResource {
 /// `v1` of an object that says `example.com/v1`.
 fn stored_version(object: &Object) -> &str {
     identity(object).1.rsplit('/').next().unwrap_or_default()
+}
+
+#[async_trait::async_trait]
+impl CustomVersion for CustomResource {
+    fn object_type(&self) -> TypeRef<'_> {
+        TypeRef::dynamic(self.schema().ty())
+    }
+
+    async fn convert(&self, object: Object) -> Result<Object, ApiError> {
+        self.converted(object).await
+    }
 }

@@ -1,8 +1,8 @@
 //! What the generic path asks of a custom resource.
 
 use super::{CustomResource, fields, validate};
-use crate::strategy::{Column, DEFAULT_COLUMNS, Env, Strategy, copy_field};
 use coracle_api::{FieldError, Object};
+use coracle_strategy::{Column, DEFAULT_COLUMNS, Env, Strategy, copy_field};
 use jiff::Timestamp;
 use serde_json::Value;
 

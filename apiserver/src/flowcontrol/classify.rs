@@ -1,9 +1,9 @@
 //! Which flow schema a request belongs to.
 
 use super::config::{NonResourceRule, ResourceRule, Rule, Schema, Subject};
-use crate::http::RequestInfo;
 use coracle_api::UserInfo;
 use coracle_api::identity::split_service_account;
+use coracle_requests::RequestInfo;
 
 impl Schema {
     pub fn matches(&self, user: &UserInfo, info: &RequestInfo) -> bool {
@@ -79,8 +79,8 @@ fn covers(url: &str, path: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::defaults;
     use super::*;
+    use coracle_strategy::flowcontrol::defaults;
     use http::Method;
 
     fn schemas() -> Vec<Schema> {

@@ -1,8 +1,8 @@
 //! FlowSchemas and PriorityLevelConfigurations as the filter uses them.
 
 use super::queueset::Mode;
-use crate::strategy::value::{at, bool_at, i64_at, list_at, str_at, strings_at};
 use coracle_api::Object;
+use coracle_requests::value::{at, bool_at, i64_at, list_at, str_at, strings_at};
 use serde_json::Value;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! `/debug/api_priority_and_fairness/...`: what is going on inside, in upstream's tables.
 
 use super::state::FlowControl;
-use crate::http::RequestInfo;
+use coracle_requests::RequestInfo;
 use std::fmt::Write;
 
 const PRIORITY_LEVELS: &str = "dump_priority_levels";

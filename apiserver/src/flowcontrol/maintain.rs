@@ -1,14 +1,14 @@
 //! Keeps the default objects, the `Dangling` conditions and the filter's configuration as they should be.
 
-use super::defaults::{self, AUTOUPDATE, GROUP, LEVELS, MANDATORY, SCHEMAS};
 use super::state::FlowControl;
 use crate::cache::{Cache, Filter, Watcher};
-use crate::strategy::Reader;
-use crate::strategy::value::{at, i64_at, list_at, str_at};
 use axum::Router;
 use axum::body::Body;
 use coracle_api::{Object, UserInfo};
 use coracle_component_base::health::{Health, Matters};
+use coracle_requests::Reader;
+use coracle_requests::value::{at, i64_at, list_at, str_at};
+use coracle_strategy::flowcontrol::defaults::{self, AUTOUPDATE, GROUP, LEVELS, MANDATORY, SCHEMAS};
 use http::{Method, Request, StatusCode};
 use http_body_util::BodyExt;
 use jiff::Timestamp;

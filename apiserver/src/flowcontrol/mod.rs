@@ -9,7 +9,6 @@
 
 mod classify;
 mod config;
-pub mod defaults;
 mod dump;
 mod limits;
 mod maintain;
@@ -25,8 +24,8 @@ pub use maintain::{maintain, producer_check};
 pub use queueset::Refusal;
 pub use state::{Flow, FlowControl, Options};
 
-use crate::http::RequestInfo;
 use coracle_api::ApiError;
+use coracle_requests::RequestInfo;
 use queueset::{Arrival, Place};
 use state::Waiter;
 use std::time::Duration;

@@ -5,9 +5,6 @@
 /// More cards than any hand within [`MAX_ENTROPY_BITS`] has: 19! is the last factorial below 2^60.
 pub const MAX_HAND: usize = 19;
 
-/// Bits of a hash that a hand may use up, as upstream's limit: with more, hands were no longer equally likely.
-pub const MAX_ENTROPY_BITS: u32 = 60;
-
 /// A hand of different queues. Each hash has one; `hand` and `deck` are at least 1, `hand` at most `deck`.
 #[derive(Clone, Copy, Debug)]
 pub struct Hand {
@@ -48,18 +45,10 @@ impl Hand {
     }
 }
 
-/// Bits that a hand needs.
-pub fn entropy_bits(deck: u32, hand: u32) -> u32 {
-    let bits: f64 = (0..hand).map(|dealt| f64::from(deck.saturating_sub(dealt).max(1)).log2()).sum();
-    // At most 32 bits for each card of a hand that was checked to be short.
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a small non-negative number")]
-    let whole = bits.ceil() as u32;
-    whole
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use coracle_strategy::flowcontrol::entropy::{MAX_ENTROPY_BITS, entropy_bits};
     use std::collections::BTreeSet;
 
     #[test]

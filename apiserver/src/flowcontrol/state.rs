@@ -1,12 +1,13 @@
 //! The levels and schemas in force, and the clock they share.
 
+use super::Asker;
 use super::config::{Distinguisher, Level, Schema};
 use super::limits::{self, ADJUST_EVERY, Need, Seats};
 use super::measure::Stats;
 use super::queueset::{Mode, QueueSet};
-use super::{Asker, defaults};
-use crate::http::RequestInfo;
 use coracle_api::{Object, UserInfo};
+use coracle_requests::RequestInfo;
+use coracle_strategy::flowcontrol::defaults;
 use http::HeaderValue;
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;

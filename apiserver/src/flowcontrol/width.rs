@@ -1,6 +1,6 @@
 //! How many seats a request takes.
 
-use crate::http::RequestInfo;
+use coracle_requests::RequestInfo;
 
 /// Objects that one seat of a list stands for, as upstream.
 const OBJECTS_PER_SEAT: usize = 100;

@@ -3,11 +3,11 @@
 
 use super::RequestInfo;
 use crate::connect;
-use crate::registry::{Asked, Operation, Query, Scope};
+use crate::registry::{Operation, Query, RequestOptions, Scope};
 use crate::server::Inner;
-use crate::strategy;
 use axum::body::Body;
 use coracle_api::{ApiError, Object, UserInfo, catalogue};
+use coracle_strategy as strategy;
 use form_urlencoded::Serializer;
 use http::{Request, Uri};
 use parking_lot::Mutex;
@@ -65,7 +65,7 @@ pub async fn admit(
     };
     let Some(sub) = resource.subresource(&info.subresource) else { return Ok(Admitted::unchanged(request)) };
     let before = options(&sub.kind, info)?;
-    let after = scope.admit_body(Operation::Connect, before.clone(), Asked::Nothing).await?;
+    let after = scope.admit_body(Operation::Connect, before.clone(), RequestOptions::Nothing).await?;
     if after == before {
         return Ok(Admitted::unchanged(request));
     }

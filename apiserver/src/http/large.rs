@@ -5,13 +5,9 @@ use super::RequestInfo;
 use super::seats::Seats;
 use crate::server::Inner;
 use coracle_api::ApiError;
+pub use coracle_component_base::large_work::{LARGE_BYTES, beside};
 use coracle_listen::Turns;
 use std::sync::{Arc, LazyLock};
-use tokio::runtime::{Handle, RuntimeFlavor};
-
-/// From here on: about a millisecond of reading JSON or packing with gzip, and some of YAML. What is smaller would wait longer
-/// for its turn than it takes.
-pub const LARGE_BYTES: usize = 32 << 10;
 
 /// Half the processors are left to everybody else, and half of these to other users. Users have their turns one after the
 /// other.
@@ -46,13 +42,4 @@ pub async fn make<T>(seats: &Seats, bytes: usize, work: impl FnOnce() -> T) -> T
     seats.leave();
     let _turn = TURNS.wait(seats.user().to_owned()).await;
     beside(work)
-}
-
-/// Hands the thread's other tasks to another one before it works. On a runtime of one thread, which tests have, there is no
-/// other.
-pub fn beside<T>(work: impl FnOnce() -> T) -> T {
-    match Handle::try_current().map(|runtime| runtime.runtime_flavor()) {
-        Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(work),
-        _ => work(),
-    }
 }

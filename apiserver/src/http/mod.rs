@@ -19,12 +19,10 @@ pub mod negotiation;
 pub mod object_form;
 mod paths;
 pub mod request_headers;
-pub mod request_info;
 mod resources;
 pub mod respond;
 mod route;
 mod seats;
-mod segments;
 pub mod serve;
 pub mod service;
 pub mod shape;
@@ -40,5 +38,6 @@ mod zpages;
 
 pub use negotiation::{Format, Shape, Wanted};
 pub use request_headers::RequestHeaders;
-pub use request_info::RequestInfo;
 pub use respond::{Content, Reply};
+
+pub use coracle_requests::RequestInfo;

@@ -18,10 +18,10 @@ use crate::registry::patch::{Patch, check_options};
 use crate::registry::update::Part;
 use crate::registry::{Deleted, Page, Scope, WriteOptions, Written};
 use crate::server::Inner;
-use crate::strategy;
 use axum::body::Body;
 use coracle_api::{ApiError, Object, Pieces, UserInfo};
 use coracle_component_base::metrics;
+use coracle_strategy as strategy;
 use http::{HeaderValue, Response, StatusCode};
 use parking_lot::Mutex;
 use serde_json::Value;
@@ -299,7 +299,7 @@ impl Call<'_> {
             wanted,
             form: ObjectForm::new(wanted, &resource),
             tables: self.tables(scope)?,
-            convert: crate::registry::form::converter(&resource, &scope.strategy),
+            convert: crate::registry::storage_version::converter(&resource, &scope.strategy),
             custom: scope.strategy.custom().cloned(),
             foreign: scope.foreign_fields(&options),
             resource,

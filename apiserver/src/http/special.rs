@@ -7,10 +7,10 @@ use super::shape::{Tables, metadata_only};
 use crate::access::{self, TokenContext};
 use crate::authz::Authorizer;
 use crate::registry::subresource::Sub;
-use crate::registry::{Asked, Operation, Scope};
-use crate::strategy::{Scales, Strategy};
+use crate::registry::{Operation, RequestOptions, Scope};
 use axum::body::Body;
 use coracle_api::{ApiError, Object, catalogue};
+use coracle_strategy::{Scales, Strategy};
 use http::StatusCode;
 use serde_json::json;
 
@@ -61,12 +61,14 @@ impl Call<'_> {
                 Ok(Reply::json(StatusCode::CREATED, without_details(status)))
             }
             ("serviceaccounts", "token") => {
-                let object = scope.admit_body(Operation::Create, object, Asked::Write(&options)).await?;
+                let object =
+                    scope.admit_body(Operation::Create, object, RequestOptions::Write(&options)).await?;
                 self.token(scope, object).await
             }
             (_, "") => {
                 self.wanted.shapeless()?;
-                let object = scope.admit_body(Operation::Create, object, Asked::Write(&options)).await?;
+                let object =
+                    scope.admit_body(Operation::Create, object, RequestOptions::Write(&options)).await?;
                 Ok(Reply::json(StatusCode::CREATED, self.review(scope, object).await?))
             }
             _ => Err(ApiError::page_not_found()),
@@ -141,13 +143,14 @@ impl Call<'_> {
             return Err(ApiError::page_not_found());
         };
         let options = self.info.query.write_options("CreateOptions")?;
-        let admitted = scope.admit_body(Operation::Create, binding.clone(), Asked::Write(&options)).await?;
+        let admitted =
+            scope.admit_body(Operation::Create, binding.clone(), RequestOptions::Write(&options)).await?;
         let binding = &admitted;
         let name = binding["metadata"]["name"].as_str().unwrap_or_default();
         let pod = Scope {
             registry: scope.registry,
             resource: pods,
-            strategy: crate::strategy::for_resource("", "pods").into(),
+            strategy: coracle_strategy::for_resource("", "pods").into(),
             namespace: scope.namespace,
             name,
             subresource: "binding",

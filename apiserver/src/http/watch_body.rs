@@ -7,6 +7,7 @@ use super::watch_stream::WatchStream;
 use crate::cache::{CachedObject, Seen};
 use crate::custom::CustomResource;
 use crate::registry::selection::matches;
+use crate::registry::storage_version::Convert;
 use crate::registry::{Message, Watch};
 use axum::body::Body;
 use bytes::Bytes;
@@ -16,9 +17,6 @@ use coracle_store::Revision;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
-
-/// Turns an object from its stored into its served form.
-pub type Convert = Arc<dyn Fn(Object) -> Object + Send + Sync>;
 
 pub struct WatchBody {
     pub watch: Watch,

@@ -2,8 +2,8 @@
 
 use super::sample::{Sample, Usage};
 use crate::connect::KubeletClient;
-use crate::strategy::Reader;
 use coracle_api::ApiError;
+use coracle_requests::Reader;
 use futures::StreamExt;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, HashMap};

@@ -3,9 +3,9 @@
 use super::API_VERSION;
 use super::sample::{Usage, Used};
 use crate::http::shape::{Include, metadata_only};
-use crate::strategy::value::{entries_at, name, namespace, str_at};
 use coracle_api::selector::{FieldSelector, LabelSelector};
 use coracle_api::{ApiError, Object, meta};
+use coracle_requests::value::{entries_at, name, namespace, str_at};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 use std::time::Duration;

@@ -174,7 +174,7 @@ impl Builder<'_> {
                 ..new("post", "post", "create")
             },
             "delete" => {
-                let with_object = crate::strategy::returns_deleted(&self.resource.qualified());
+                let with_object = coracle_strategy::returns_deleted(&self.resource.qualified());
                 Operation {
                     query: DELETE,
                     body: Some(meta("DeleteOptions")),

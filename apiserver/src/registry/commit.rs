@@ -2,12 +2,12 @@
 
 use super::{ATTEMPTS, Scope, VISIBLE_WITHIN, store_error};
 use crate::cache::CachedObject;
-use crate::strategy::{Companions, Write};
 use bytes::Bytes;
 use coracle_api::encode::{to_storage_bytes, with_resource_version};
 use coracle_api::{ApiError, Object, Resource};
 use coracle_component_base::metrics;
 use coracle_store::{Durability, Guard, Op, Revision, StoreError, Txn};
+use coracle_strategy::{Companions, Write};
 use serde_json::Value;
 use std::sync::Arc;
 use std::time::Instant;

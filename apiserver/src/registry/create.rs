@@ -1,9 +1,9 @@
 //! POST to a collection.
 
 use super::commit::{Raced, Written};
-use super::gate::{Asked, Operation};
 use super::metadata::{generate_name, of, text};
 use super::ownership::Owners;
+use super::{Operation, RequestOptions};
 use super::{Scope, WriteOptions};
 use coracle_api::{ApiError, FieldError, Object};
 
@@ -97,7 +97,8 @@ impl Scope<'_> {
             return Err(ApiError::invalid(&self.resource.group, &self.resource.kind, &name, &errors));
         }
         self.warn(self.strategy.warnings(&object, None));
-        self.validate_admission(Operation::Create, Some(&object), None, Asked::Write(options)).await?;
+        self.validate_admission(Operation::Create, Some(&object), None, RequestOptions::Write(options))
+            .await?;
         if !options.dry_run {
             refuse_version(&version)?;
         }

@@ -3,10 +3,10 @@
 //! See <https://kubernetes.io/docs/concepts/architecture/garbage-collection/> and
 //! <https://kubernetes.io/docs/concepts/overview/working-with-objects/finalizers/>.
 
-use super::delete_options::Propagation;
-use super::gate::{Asked, Operation};
+use super::Propagation;
 use super::metadata::{finalizers, is_deleting, of, text, time_text};
 use super::{ATTEMPTS, DeleteOptions, Scope, store_error};
+use super::{Operation, RequestOptions};
 use coracle_api::{ApiError, Object};
 use coracle_store::{Op, Txn};
 use jiff::{SignedDuration, Timestamp};
@@ -82,7 +82,8 @@ impl Scope<'_> {
             };
             let old = self.working(&cached).await?;
             self.check_delete(name, &old, options)?;
-            self.validate_admission(Operation::Delete, None, Some(&old), Asked::Delete(options)).await?;
+            self.validate_admission(Operation::Delete, None, Some(&old), RequestOptions::Delete(options))
+                .await?;
             let grace = self.strategy.graceful_deletion(&old, options.grace_seconds);
             let propagation = options.propagation.or_else(|| self.default_propagation(&old));
             let options = &DeleteOptions { propagation, ..options.clone() };

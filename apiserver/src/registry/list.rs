@@ -3,11 +3,11 @@
 //! See <https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions>.
 
 use super::continuation::Token;
-use super::go;
-use super::options::VersionMatch;
 use super::{ListOptions, Scope, store_error};
 use crate::cache::{CachedObject, Filter, Objects, Snapshot, within};
 use coracle_api::{ApiError, FieldError};
+use coracle_requests::options::VersionMatch;
+use coracle_requests::{go, too_large_version};
 use coracle_store::{Revision, StoreError};
 use serde_json::json;
 use std::sync::Arc;
@@ -15,9 +15,6 @@ use std::time::Duration;
 
 /// How long a reader waits for a revision that it has seen elsewhere, as upstream's watch cache.
 const FUTURE_PATIENCE: Duration = Duration::from_secs(3);
-
-/// Seconds after which a client that is ahead of this server tries again, as upstream's `resourceVersionTooHighRetrySeconds`.
-const AHEAD_RETRY_SECONDS: u32 = 1;
 
 const EXPIRED_PAGE: &str = "The provided continue parameter is too old to display a consistent list result. \
     You can start a new list without the continue parameter, or use the continue token in this response to \
@@ -170,16 +167,6 @@ pub(super) fn parse_version(text: &str) -> Result<Option<Revision>, FieldError> 
     }
     let parsed = go::parse_uint(text);
     parsed.map(|n| Some(Revision(n))).map_err(|e| FieldError::invalid("resourceVersion", &text.into(), &e))
-}
-
-pub(super) fn too_large_version(asked: Revision, newest: Revision) -> ApiError {
-    let message = format!("Timeout: Too large resource version: {}, current: {}", asked.0, newest.0);
-    let mut error = ApiError::timeout(message).with_details(json!({
-        "causes": [{ "reason": "ResourceVersionTooLarge", "message": "Too large resource version" }],
-        "retryAfterSeconds": AHEAD_RETRY_SECONDS,
-    }));
-    error.retry_after = Some(AHEAD_RETRY_SECONDS);
-    error
 }
 
 /// The continue token that a 410 of a list offers for the rest, which the Status carries in its metadata.

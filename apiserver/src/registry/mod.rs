@@ -3,53 +3,49 @@
 //! A resource contributes its [`Strategy`]; nothing here knows a resource by name but the small tables of
 //! [`subresource`] and the namespace rule of [`delete`].
 
+mod admission;
 pub mod apply;
 mod collection;
 mod commit;
 mod continuation;
+mod conversion;
 mod create;
 pub mod decode;
 mod delete;
-mod delete_options;
-pub mod form;
-pub mod gate;
-mod go;
 pub mod list;
 mod metadata;
-pub mod options;
 pub mod ownership;
 pub mod patch;
 mod pods;
-pub mod query;
 mod resize;
 mod scale;
 mod selectable;
 pub mod selection;
-mod selectors;
-mod shown;
+pub mod storage_version;
 pub mod subresource;
 pub mod update;
 mod watch;
 
 pub use commit::Written;
 pub use delete::Deleted;
-pub use delete_options::{DeleteOptions, Propagation};
 pub use list::Page;
-pub use options::{ListOptions, SentOptions, WriteOptions};
 pub use patch::Patch;
-pub use query::Query;
-pub use selectors::Selectors;
 pub use update::Part;
 
 pub use watch::{Message, Watch};
 
 use crate::cache::{Cache, CachedObject};
 use crate::catalogue::{Catalogue, StrategyRef};
-use crate::strategy::Env;
 use coracle_api::catalogue::Resource;
 use coracle_api::{ApiError, UserInfo};
+pub use coracle_requests::admission::{
+    Admission, AdmitAll, Attributes, Kind, Operation, RequestOptions, VersionConverter, kind_of,
+};
+pub use coracle_requests::{
+    DeleteOptions, ListOptions, Propagation, Query, Selectors, SentOptions, WriteOptions, store_error,
+};
 use coracle_store::{KeyValue, Store, StoreError};
-pub use gate::{Admission, AdmitAll, Asked, Attributes, Forms, Kind, Operation, kind_of};
+use coracle_strategy::Env;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -171,32 +167,6 @@ impl Scope<'_> {
         match self.registry.store.unreadable(prefix).filter(|found| asked(&found.key)) {
             Some(found) => Err(store_error(StoreError::Unreadable(found))),
             None => Ok(()),
-        }
-    }
-}
-
-/// How soon a write may be tried again that a full or failing disk refused. The store itself looks every two seconds; kubectl
-/// tries ten times before it shows the message, which nobody should wait for much longer.
-const READ_ONLY_RETRY_SECONDS: u32 = 1;
-
-/// What the client is told when the store fails.
-pub fn store_error(error: StoreError) -> ApiError {
-    match error {
-        StoreError::Conflict { key, .. } => ApiError::internal(format!("unresolved conflict on {key}")),
-        StoreError::Compacted { asked, oldest } => {
-            ApiError::expired(format!("too old resource version: {} ({})", asked.0, oldest.0))
-        }
-        StoreError::Future { asked, newest } => list::too_large_version(asked, newest),
-        StoreError::ReadOnly(why) => ApiError::unavailable(format!("the store is read-only: {why}"))
-            .retry_after(READ_ONLY_RETRY_SECONDS),
-        StoreError::Closed => ApiError::unavailable("the server is shutting down"),
-        other @ (StoreError::Unreadable(_) | StoreError::Seal { .. }) => {
-            tracing::error!(error = &other as &dyn std::error::Error, "encryption at rest");
-            ApiError::internal(coracle_api::error::chain(&other))
-        }
-        other => {
-            tracing::error!(error = &other as &dyn std::error::Error, "store failed");
-            ApiError::internal(other)
         }
     }
 }

@@ -9,12 +9,12 @@ use super::subresource::Sub;
 use super::update::{How, Part};
 use super::{Scope, WriteOptions};
 use crate::custom::Memo;
-use crate::http::large;
 use bytes::Bytes;
 use coracle_api::decode::{self, FieldValidation};
 use coracle_api::managed;
 use coracle_api::patch::{self, PatchType};
 use coracle_api::{ApiError, FieldError, Object};
+use coracle_component_base::large_work;
 use serde_json::Value;
 
 const ACCEPTED: [PatchType; 4] =
@@ -68,7 +68,7 @@ impl Patch {
             let merged = self.merged(expected, current)?;
             expected.check_patched(self.kind, merged, validation, &|| self.quoted(expected, current))
         };
-        if self.body.len() < large::LARGE_BYTES { work() } else { large::beside(work) }
+        if self.body.len() < large_work::LARGE_BYTES { work() } else { large_work::beside(work) }
     }
 
     /// What the patch makes of an object, unchecked.

@@ -1,9 +1,9 @@
 //! Subresources of pods that change the pod: binding and eviction.
 
-use super::gate::{Asked, Operation};
 use super::metadata::{is_deleting, of, text, time_text};
 use super::update::{Part, RETRIES};
 use super::{DeleteOptions, Deleted, Scope, WriteOptions};
+use super::{Operation, RequestOptions};
 use coracle_api::meta::{self, validate_annotations, validate_labels};
 use coracle_api::{ApiError, FieldError, LabelSelector, Object};
 use serde_json::{Value, json};
@@ -59,7 +59,7 @@ impl Scope<'_> {
         of(&mut body).insert("namespace".into(), self.namespace.into());
         self.mutate(Operation::Create, &mut body, None, options).await?;
         self.get()?;
-        self.validate_admission(Operation::Create, Some(&body), None, Asked::Write(options)).await?;
+        self.validate_admission(Operation::Create, Some(&body), None, RequestOptions::Write(options)).await?;
         Ok(body)
     }
 
@@ -170,7 +170,7 @@ impl Scope<'_> {
         let scope = Scope {
             registry: self.registry,
             resource,
-            strategy: crate::strategy::for_resource("policy", "poddisruptionbudgets").into(),
+            strategy: coracle_strategy::for_resource("policy", "poddisruptionbudgets").into(),
             namespace: self.namespace,
             name: budget,
             subresource: "status",
@@ -193,7 +193,7 @@ impl Scope<'_> {
 
     /// Names of the budgets whose selector matches the pod.
     fn budgets_of(&self, pod: &Object) -> Vec<String> {
-        use crate::strategy::Reader;
+        use coracle_requests::Reader;
         let budgets = self.registry.cache.list("poddisruptionbudgets.policy", self.namespace);
         let covers = |budget: &Object| {
             LabelSelector::from_object(&budget["spec"]["selector"]).is_ok_and(|s| s.matches_object(pod))

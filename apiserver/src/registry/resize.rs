@@ -85,9 +85,9 @@ fn check(sent: &Object, merged: &Object, old: &Object, errors: &mut Vec<FieldErr
     if !errors.is_empty() {
         return;
     }
-    let class = crate::strategy::qos_class(&merged["spec"]);
+    let class = coracle_strategy::qos_class(&merged["spec"]);
     let before =
-        old["status"]["qosClass"].as_str().unwrap_or_else(|| crate::strategy::qos_class(&old["spec"]));
+        old["status"]["qosClass"].as_str().unwrap_or_else(|| coracle_strategy::qos_class(&old["spec"]));
     if class != before {
         let why = "Pod QOS Class may not change as a result of resizing";
         errors.push(FieldError::invalid("spec", &class.into(), why));
@@ -160,7 +160,7 @@ mod tests {
             "containers": [{ "name": "c", "image": "i", "resources": resources }],
             "initContainers": [{ "name": "i", "image": "i", "resources": {} }],
         } });
-        pod["status"]["qosClass"] = crate::strategy::qos_class(&pod["spec"]).into();
+        pod["status"]["qosClass"] = coracle_strategy::qos_class(&pod["spec"]).into();
         pod
     }
 
@@ -213,7 +213,7 @@ mod tests {
         let alone = |resources| {
             let mut pod = pod(resources);
             pod["spec"]["initContainers"] = json!([]);
-            pod["status"]["qosClass"] = crate::strategy::qos_class(&pod["spec"]).into();
+            pod["status"]["qosClass"] = coracle_strategy::qos_class(&pod["spec"]).into();
             pod
         };
         let full = alone(json!({ "requests": guaranteed, "limits": guaranteed }));

@@ -128,8 +128,8 @@ pub(super) fn canonical<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::strategy;
     use coracle_api::catalogue::catalogue;
+    use coracle_strategy as strategy;
     use serde_json::Value;
 
     /// Every field that may be selected by is indexed, so no selector is accepted and then never matches.

@@ -1,9 +1,9 @@
 //! PUT and PATCH, of an object or of a part of it: read, transform, check, compare and swap.
 
 use super::commit::{Raced, Written};
-use super::gate::{Asked, Operation};
 use super::metadata::{finalizers, is_deleting, text};
 use super::ownership::Owners;
+use super::{Operation, RequestOptions};
 use super::{Scope, WriteOptions};
 use crate::cache::CachedObject;
 use coracle_api::{ApiError, FieldError, Object};
@@ -206,7 +206,8 @@ impl Scope<'_> {
         if part == Part::Main {
             self.warn(self.strategy.warnings(&new, Some(old)));
         }
-        self.validate_admission(Operation::Update, Some(&new), Some(old), Asked::Write(options)).await?;
+        self.validate_admission(Operation::Update, Some(&new), Some(old), RequestOptions::Write(options))
+            .await?;
         if self.is_finished(&new) {
             let removed = self.remove(self.name, cached, &new, options.dry_run).await?;
             return Ok(removed.map(|revision| {
@@ -229,7 +230,7 @@ impl Scope<'_> {
             Part::Approval => self.strategy.validate_approval_update(new, old, &env, &mut errors),
             Part::Internal => self.strategy.validate_changed(new, old, &env, &mut errors),
         }
-        crate::strategy::forgive_addresses(&mut errors, old);
+        coracle_strategy::forgive_addresses(&mut errors, old);
         errors
     }
 

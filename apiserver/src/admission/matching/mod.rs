@@ -11,9 +11,9 @@ mod tests;
 pub use rules::Rules;
 
 use super::Attributes;
-use crate::strategy::Reader;
 use coracle_api::selector::SelectorError;
 use coracle_api::{ApiError, LabelSelector, Object, Resource};
+use coracle_requests::Reader;
 use serde_json::Value;
 use std::sync::Arc;
 

@@ -1,8 +1,8 @@
 //! `namespaceSelector` and `objectSelector`.
 
 use crate::admission::{Attributes, Operation};
-use crate::strategy::Reader;
 use coracle_api::{ApiError, LabelSelector, Object};
+use coracle_requests::Reader;
 
 /// Cluster-scoped requests are never exempted by their namespace, but for those about a Namespace itself. One that is
 /// created or updated is judged by the labels that it is to have.

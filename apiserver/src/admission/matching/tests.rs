@@ -1,7 +1,7 @@
 //! Tables of who is concerned by what.
 
 use super::*;
-use crate::admission::{Asked, Operation};
+use crate::admission::{Operation, RequestOptions};
 use crate::authz::testing::World;
 use coracle_api::{UserInfo, catalogue};
 use parking_lot::Mutex;
@@ -23,10 +23,10 @@ fn ask(matcher: &Matcher, world: &World, request: &str, object: Option<&Object>)
         namespace: parts.get(2).unwrap_or(&""),
         name: parts.get(3).unwrap_or(&""),
         dry_run: false,
-        asked: Asked::Nothing,
+        asked: RequestOptions::Nothing,
         warnings: &Mutex::default(),
         store: None,
-        forms: None,
+        versions: None,
     };
     matcher.matches(&attributes, object, None, world).map(|found| found.is_some())
 }

@@ -1,12 +1,13 @@
 //! Policies and bindings as they are used: every expression compiled, every rule parsed.
 
-use crate::admission::expression::{Composed, Declared, Expression, MatchConditions, Typing};
 use crate::admission::matching::Matcher;
 use coracle_api::Object;
 use coracle_api::selector::LabelSelector;
-use coracle_cel::{ObjectType, Type};
+use coracle_cel::Type;
+use coracle_strategy::expression::{
+    Composed, Declared, Expression, MatchConditions, Typing, json_patches, structure,
+};
 use serde_json::Value;
-use std::sync::Arc;
 
 /// What a set of policies is made of.
 pub trait Policy: Sized + Send + Sync {
@@ -115,15 +116,6 @@ pub fn compose(spec: &Value, typing: &Typing) -> Composed {
     let variables: Vec<(&str, &str)> =
         items(spec, "variables").iter().map(|v| (text(v, "name"), text(v, "expression"))).collect();
     Composed::compile(&variables, declared(spec, true), typing)
-}
-
-/// The type of `JSONPatch` expressions; fields are checked where one is made.
-pub fn json_patches() -> Type {
-    Type::list(structure("JSONPatch"))
-}
-
-pub fn structure(name: &str) -> Type {
-    Type::Object(Arc::new(ObjectType { name: name.to_owned(), ..ObjectType::default() }))
 }
 
 impl Common {

@@ -15,9 +15,7 @@ pub mod typecheck;
 mod validating;
 mod validator;
 
-pub use compiled::{json_patches, structure};
 pub use mutating::MutatingPolicies;
-pub use params::resource_of;
 pub use status::maintain;
 pub use validating::ValidatingPolicies;
 
@@ -25,9 +23,9 @@ pub use validating::ValidatingPolicies;
 pub const MUTATING: &str = "MutatingAdmissionPolicy";
 pub const VALIDATING: &str = "ValidatingAdmissionPolicy";
 
-use super::expression::{Asker, RequestFacts, namespace_object};
 use super::{Attributes, Write, kind_of};
 use coracle_api::{ApiError, Object, Resource};
+use coracle_strategy::expression::{Asker, RequestFacts, namespace_object};
 use serde_json::Value;
 
 /// Who is asked when an expression names `authorizer`; the expression must be evaluated within [`Write::settle`].

@@ -4,11 +4,11 @@ use super::compiled::{Binding, Mutating, Mutation};
 use super::patch::{self, Refused};
 use super::set::{Bound, Cached};
 use super::{asker, params, request_of, shown_name};
-use crate::admission::expression::{Asker, Composed, Expression, Input, Matched, POLICY_BUDGET, Run};
 use crate::admission::matching::{Matcher, is_exempt};
 use crate::admission::{MutatingStep, Operation, Round, Write, kind_of};
 use coracle_api::{ApiError, Object, Resource};
 use coracle_cel::Value;
+use coracle_strategy::expression::{Asker, Composed, Expression, Input, Matched, POLICY_BUDGET, Run};
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -281,7 +281,7 @@ impl Invoked<'_> {
                 Mutation::JsonPatch(_) => patch::json_patch(&shown, &value)?,
             }
         };
-        attributes.take(patched, matched, object).await.map_err(Refused::Status)
+        attributes.from_version(patched, matched, object).await.map_err(Refused::Status)
     }
 
     fn evaluate<'i>(
@@ -297,12 +297,12 @@ impl Invoked<'_> {
     }
 
     async fn show<'o>(&self, object: &'o Object) -> Result<std::borrow::Cow<'o, Object>, ApiError> {
-        self.write.attributes.show(object, &self.invocation.matched).await
+        self.write.attributes.to_version(object, &self.invocation.matched).await
     }
 
     async fn shown_old(&self) -> Result<Option<std::borrow::Cow<'_, Object>>, ApiError> {
         match self.old {
-            Some(old) => self.write.attributes.show(old, &self.invocation.matched).await.map(Some),
+            Some(old) => self.write.attributes.to_version(old, &self.invocation.matched).await.map(Some),
             None => Ok(None),
         }
     }

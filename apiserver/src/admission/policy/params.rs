@@ -1,21 +1,13 @@
 //! The objects that a binding gives to its policy.
 
 use super::compiled::{ParamKind, ParamRef};
-use crate::strategy::Reader;
-use coracle_api::catalogue::{self, split_api_version};
+use coracle_api::catalogue::split_api_version;
 use coracle_api::{Object, Resource};
+use coracle_requests::Reader;
 use std::sync::Arc;
 
 /// What a policy is run with: nothing, or one object.
 pub type Params = Vec<Option<Arc<Object>>>;
-
-/// The resource of a kind, built in or custom.
-pub fn resource_of(read: &dyn Reader, group: &str, version: &str, kind: &str) -> Option<Arc<Resource>> {
-    match read.catalogue() {
-        Some(catalogue) => catalogue.by_kind(group, version, kind),
-        None => catalogue::by_kind(group, version, kind).cloned(),
-    }
-}
 
 impl ParamKind {
     /// The resource that is served under this kind.
@@ -24,7 +16,7 @@ impl ParamKind {
     /// When there is none: the policy cannot be configured.
     pub fn resource(&self, read: &dyn Reader) -> Result<Arc<Resource>, String> {
         let (group, version) = split_api_version(&self.api_version).unwrap_or_default();
-        resource_of(read, group, version, &self.kind).ok_or_else(|| {
+        read.resource_of_kind(group, version, &self.kind).ok_or_else(|| {
             format!(
                 "failed to find resource referenced by paramKind: '{}, Kind={}'",
                 self.api_version, self.kind
@@ -102,11 +94,8 @@ async fn in_version(
         return Ok(object);
     }
     let object = object.as_ref().clone();
-    let custom = read
-        .catalogue()
-        .and_then(|catalogue| catalogue.custom(&resource.group, &resource.version, &resource.plural));
-    match custom {
-        Some(custom) => custom.converted(object).await.map(Arc::new).map_err(|error| error.message),
+    match read.custom_version(&resource.group, &resource.version, &resource.plural) {
+        Some(custom) => custom.convert(object).await.map(Arc::new).map_err(|error| error.message),
         None => {
             let mut object = object;
             coracle_api::convert::from_storage(resource, &mut object);

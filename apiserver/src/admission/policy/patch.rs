@@ -1,11 +1,11 @@
 //! What a mutation makes of an object.
 
-use crate::strategy::Reader;
 use coracle_api::managed::{merge, validate};
 use coracle_api::patch::{self, PatchError, PatchType};
 use coracle_api::schema::{self, Dynamic, Kind, ListType, MapType, TypeRef};
 use coracle_api::{ApiError, Object, Resource};
 use coracle_cel::{Map, Value, to_json};
+use coracle_requests::Reader;
 use serde_json::Value as Json;
 
 /// Patches of this kind ask no schema.
@@ -41,15 +41,13 @@ pub fn apply(
     if let Some(of) = schema::root(group, version, kind) {
         return merged(live, &config, of);
     }
-    let catalogue = read.catalogue();
-    let custom = catalogue.and_then(|catalogue| catalogue.custom(group, version, &resource.plural));
-    let custom = custom.ok_or_else(|| {
+    let custom = read.custom_version(group, version, &resource.plural).ok_or_else(|| {
         Refused::Status(ApiError::unavailable(format!(
             "Resource kind {group}/{version}, Kind={kind} not found. There can be a delay between when \
              CustomResourceDefinitions are created and when they are available."
         )))
     })?;
-    merged(live, &config, TypeRef::dynamic(custom.schema().ty()))
+    merged(live, &config, custom.object_type())
 }
 
 fn merged(live: &Object, config: &Json, of: TypeRef<'_>) -> Result<Object, Refused> {

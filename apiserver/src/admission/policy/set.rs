@@ -1,7 +1,7 @@
 //! The policies in force, compiled when they are asked for and kept as long as nothing has changed.
 
 use super::compiled::{Binding, Policy, text};
-use crate::strategy::Reader;
+use coracle_requests::Reader;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;

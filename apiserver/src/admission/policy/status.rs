@@ -3,11 +3,11 @@
 use super::compiled::{Policy, Validating, text};
 use super::typecheck;
 use crate::cache::{Cache, Filter};
-use crate::strategy::Reader;
-use crate::strategy::value::i64_at;
 use axum::Router;
 use axum::body::Body;
 use coracle_api::{Object, UserInfo};
+use coracle_requests::Reader;
+use coracle_requests::value::i64_at;
 use http::{Request, StatusCode};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};

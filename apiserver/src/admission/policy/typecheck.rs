@@ -2,14 +2,13 @@
 //! <https://kubernetes.io/docs/reference/access-authn-authz/validating-admission-policy/#type-checking>
 
 use super::compiled::{compose, declared, items, text};
-use super::params::resource_of;
-use crate::admission::expression::{Declared, Typing, environment};
-use crate::strategy::Reader;
-use coracle_api::catalogue::{self, split_api_version};
+use coracle_api::Object;
+use coracle_api::catalogue::split_api_version;
 use coracle_api::schema::{self, Kind, TypeRef};
-use coracle_api::{Object, Resource};
 use coracle_cel::declare::escape;
 use coracle_cel::{Field, ObjectType, Program, Type};
+use coracle_requests::Reader;
+use coracle_strategy::expression::{Declared, Typing, environment};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -71,7 +70,7 @@ fn kinds(spec: &Value, read: &dyn Reader) -> BTreeSet<(String, String, String)> 
         let all = groups.iter().flat_map(|group| versions.iter().map(move |version| (group, version)));
         for (group, version) in all {
             for plural in &resources {
-                let Some(resource) = by_plural(read, group, version, plural) else { continue };
+                let Some(resource) = read.resource_of_plural(group, version, plural) else { continue };
                 found.insert((group.to_string(), version.to_string(), resource.kind.to_string()));
                 count += 1;
                 if count == TYPES_MAX {
@@ -95,22 +94,14 @@ fn names<'a>(rule: &'a Value, field: &str, skips: bool) -> Vec<&'a str> {
     names
 }
 
-fn by_plural(read: &dyn Reader, group: &str, version: &str, plural: &str) -> Option<Arc<Resource>> {
-    match read.catalogue() {
-        Some(catalogue) => catalogue.by_plural(group, version, plural),
-        None => catalogue::by_plural(group, version, plural).cloned(),
-    }
-}
-
 /// `None` for kinds without a schema, and for those whose schema contains itself.
 fn type_of(read: &dyn Reader, group: &str, version: &str, kind: &str) -> Option<Type> {
     if let Some(built_in) = schema::root(group, version, kind) {
         return declare(built_in, kind, &mut Vec::new());
     }
-    let resource = resource_of(read, group, version, kind)?;
-    let custom = read.catalogue()?.custom(group, version, &resource.plural)?;
-    let schema = custom.schema();
-    declare(TypeRef::dynamic(schema.ty()), kind, &mut Vec::new())
+    let resource = read.resource_of_kind(group, version, kind)?;
+    let custom = read.custom_version(group, version, &resource.plural)?;
+    declare(custom.object_type(), kind, &mut Vec::new())
 }
 
 /// `within`: the built-in types on the way here.

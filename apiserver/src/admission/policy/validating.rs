@@ -5,11 +5,11 @@ use super::set::{Bound, Cached};
 use super::validator::{Annotation, Decision, Verdict, validate};
 use super::{asker, params, request_of, shown_name};
 use crate::admission::annotations::annotate;
-use crate::admission::expression::{Asker, Input};
 use crate::admission::matching::{Matcher, is_exempt};
 use crate::admission::{Attributes, ValidatingStep, Write};
 use coracle_api::{ApiError, Object, Resource};
 use coracle_component_base::metrics;
+use coracle_strategy::expression::{Asker, Input};
 use serde::Serialize;
 use serde_json::Value;
 use std::borrow::Cow;
@@ -29,11 +29,11 @@ async fn shown<'o>(
     to: &Resource,
 ) -> Result<(Shown<'o>, Shown<'o>), ApiError> {
     let object = match object {
-        Some(object) => Some(attributes.show(object, to).await?),
+        Some(object) => Some(attributes.to_version(object, to).await?),
         None => None,
     };
     let old = match old {
-        Some(old) => Some(attributes.show(old, to).await?),
+        Some(old) => Some(attributes.to_version(old, to).await?),
         None => None,
     };
     Ok((object, old))

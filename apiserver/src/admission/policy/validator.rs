@@ -1,8 +1,8 @@
 //! What one ValidatingAdmissionPolicy says of one request with one parameter.
 
 use super::compiled::{Validating, Validation};
-use crate::admission::expression::{Composed, Failure, Input, Matched, Outcome, POLICY_BUDGET, Run};
 use coracle_cel::Value;
+use coracle_strategy::expression::{Composed, Failure, Input, Matched, Outcome, POLICY_BUDGET, Run};
 
 /// Longer messages of an expression are not shown.
 const MESSAGE_MAX_BYTES: usize = 5 << 10;

@@ -1,10 +1,10 @@
 //! One webhook as it is configured, ready to be asked.
 
-use crate::admission::expression::MatchConditions;
 use crate::admission::matching::Matcher;
-use crate::strategy::value::{list_at, name, str_at, strings_at};
-use crate::webhook::{CallError, Client, Target};
 use coracle_api::Object;
+use coracle_requests::value::{list_at, name, str_at, strings_at};
+use coracle_strategy::expression::MatchConditions;
+use coracle_webhook::{CallError, Client, Target};
 use serde_json::Value;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;

@@ -1,10 +1,10 @@
 //! All webhooks of one sort, compiled.
 
 use super::hook::{Hook, compile};
-use crate::strategy::Reader;
-use crate::strategy::value::str_at;
-use crate::webhook::Client;
 use coracle_api::Object;
+use coracle_requests::Reader;
+use coracle_requests::value::str_at;
+use coracle_webhook::Client;
 use parking_lot::RwLock;
 use std::sync::Arc;
 

@@ -2,7 +2,7 @@
 //! (<https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/>).
 //!
 //! A write that no webhook is configured for compares one number for each sort. What concerns which request is decided by
-//! [`super::matching`], how a webhook is reached by [`crate::webhook`]; here is what it is asked and what follows.
+//! [`super::matching`], how a webhook is reached by [`coracle_webhook`]; here is what it is asked and what follows.
 
 mod ask;
 mod audit;

@@ -8,10 +8,10 @@ use super::review::Shown;
 use super::{MUTATING, metrics};
 use crate::admission::matching::is_exempt;
 use crate::admission::{MutatingStep, Round, Write};
-use crate::strategy::Reader;
 use coracle_api::patch::{self, PatchType};
 use coracle_api::schema::{Dynamic, Kind, TypeRef};
 use coracle_api::{ApiError, Object, Resource, managed};
+use coracle_requests::Reader;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -154,7 +154,7 @@ async fn take(
     resource: &Resource,
     object: &mut Object,
 ) -> Result<bool, Failure> {
-    *object = write.attributes.take(made, resource, object).await.map_err(Failure::Internal)?;
+    *object = write.attributes.from_version(made, resource, object).await.map_err(Failure::Internal)?;
     Ok(true)
 }
 

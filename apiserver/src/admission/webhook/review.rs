@@ -3,11 +3,11 @@
 
 use crate::admission::Write;
 use crate::admission::policy::request_of;
-use crate::strategy::value::str_at;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
 use coracle_api::{ApiError, Object, Resource};
+use coracle_requests::value::str_at;
 use serde_json::Value;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -33,11 +33,11 @@ impl<'a> Shown<'a> {
     ) -> Result<Self, ApiError> {
         let attributes = write.attributes;
         let object = match object {
-            Some(object) => Some(attributes.show(object, &resource).await?),
+            Some(object) => Some(attributes.to_version(object, &resource).await?),
             None => None,
         };
         let old = match old {
-            Some(old) => Some(attributes.show(old, &resource).await?),
+            Some(old) => Some(attributes.to_version(old, &resource).await?),
             None => None,
         };
         let request = request_of(attributes, &resource);

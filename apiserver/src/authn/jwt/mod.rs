@@ -24,9 +24,9 @@ pub use source::Web;
 
 use super::token_cache::{TokenCache, key};
 use super::{Anonymous, Configured};
-use crate::webhook;
 use bytes::Bytes;
 use coracle_api::UserInfo;
+use coracle_webhook as webhook;
 use figures::Figures;
 use futures::FutureExt;
 use futures::future::BoxFuture;

@@ -2,8 +2,8 @@
 
 use super::{AGENT, AUTHORIZED_TTL, UNAUTHORIZED_TTL};
 use crate::authz::webhook::{Settings, Version, Webhook, compile};
-use crate::webhook::kubeconfig::{RETRY_BACKOFF, Remote};
 use coracle_api::{FieldError, duration};
+use coracle_webhook::kubeconfig::{RETRY_BACKOFF, Remote};
 use serde::Deserialize;
 use serde_json::Value;
 use std::path::Path;

@@ -5,11 +5,14 @@
 //! the pods of the asking node are decoded.
 
 mod related;
+mod token;
+
+pub use token::check_token;
 
 use super::rules::Resolved;
 use super::{Attributes, Authorizer, Decision};
-use crate::strategy::Reader;
 use coracle_api::UserInfo;
+use coracle_requests::Reader;
 use related::Relations;
 use std::sync::Arc;
 

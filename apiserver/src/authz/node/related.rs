@@ -1,7 +1,7 @@
 //! Which objects the pods of a node lead to.
 
-use crate::strategy::Reader;
 use coracle_api::Object;
+use coracle_requests::Reader;
 use serde_json::Value;
 use std::sync::Arc;
 

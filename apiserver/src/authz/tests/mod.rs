@@ -7,6 +7,7 @@ mod properties;
 
 use super::testing::World;
 use super::*;
+use coracle_api::UserInfo;
 use serde_json::{Value, json};
 
 const RBAC: &str = "rbac.authorization.k8s.io";

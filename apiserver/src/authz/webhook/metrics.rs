@@ -1,7 +1,7 @@
 //! What is counted of authorization webhooks, under upstream's names.
 
-use crate::webhook::{CallError, TransportError};
 use coracle_component_base::metrics::{self, Counter, Family, Histogram};
+use coracle_webhook::{CallError, TransportError};
 use serde_json::Value;
 use std::sync::{LazyLock, Once};
 use std::time::Duration;

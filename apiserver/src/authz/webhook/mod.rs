@@ -12,9 +12,9 @@ pub use conditions::{Conditions, compile};
 pub use review::{Review, Version};
 
 use super::{Attributes, Decision, Verdict};
-use crate::webhook::CallError;
-use crate::webhook::kubeconfig::Remote;
-use crate::webhook::remembered::Remembered;
+use coracle_webhook::CallError;
+use coracle_webhook::kubeconfig::Remote;
+use coracle_webhook::remembered::Remembered;
 use metrics::Outcome;
 use review::Status;
 use std::time::Duration;

@@ -11,11 +11,11 @@ mod plan;
 
 use super::KubeletClient;
 use crate::cache::{Cache, CachedObject, Filter, Item, Watcher};
-use crate::strategy::Reader;
 use axum::Router;
 use axum::body::Body;
 use coracle_api::UserInfo;
 use coracle_api::node_addresses::{CHECKED_ADDRESSES, shown};
+use coracle_requests::Reader;
 use futures::future::join_all;
 use http::{Request, StatusCode};
 use http_body_util::BodyExt;

@@ -1,0 +1,391 @@
+//! PersistentVolumeClaims.
+
+use super::pods::validate::{resources, update as pods};
+use super::value::*;
+use super::volumes::access_modes;
+use super::{Column, Env, Strategy, copy_field, rules, table, volume_warnings};
+use coracle_api::storage::{OLD_CLASS, class_named_by};
+use coracle_api::{FieldError, Object};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+pub struct PersistentVolumeClaims;
+
+/// Also for the claim templates of StatefulSets.
+pub fn defaults(claim: &mut Object) {
+    if let Some(spec) = object_at(claim, "spec") {
+        default(spec, "volumeMode", "Filesystem");
+    }
+    if let Some(status) = object_at(claim, "status") {
+        default_str(status, "phase", "Pending");
+    }
+}
+
+const COLUMNS: &[Column] = &[
+    table::NAME,
+    table::string("Status", "Phase of the claim"),
+    table::string("Volume", "Volume that the claim is bound to"),
+    table::string("Capacity", "Size of the bound volume"),
+    table::string("Access Modes", "How the bound volume may be mounted"),
+    table::string("StorageClass", "Class that the claim asks for"),
+    table::string("VolumeAttributesClass", "Class of the volume's attributes"),
+    table::AGE,
+    table::wide("VolumeMode", "File system or block device"),
+];
+
+impl Strategy for PersistentVolumeClaims {
+    fn defaults(&self, object: &mut Object) {
+        defaults(object);
+    }
+
+    fn warnings(&self, new: &Object, _old: Option<&Object>) -> Vec<String> {
+        volume_warnings::of_claim(new)
+    }
+
+    fn prepare_create(&self, object: &mut Object, _env: &Env) {
+        remove(object, "metadata.generation");
+        set(object, "status", json!({ "phase": "Pending" }));
+        if let Some(spec) = at_mut(object, "spec") {
+            drop_sources(spec);
+            same_sources(spec);
+        }
+    }
+
+    fn prepare_update(&self, new: &mut Object, old: &Object, _env: &Env) {
+        copy_field(new, old, "status");
+        if let Some(spec) = at_mut(new, "spec") {
+            same_sources(spec);
+        }
+    }
+
+    fn validate(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
+        spec(&object["spec"], &Path::root("spec"), &mut Errors(errors));
+    }
+
+    fn validate_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
+        update(new, old, &mut Errors(errors));
+    }
+
+    fn validate_status_update(&self, new: &Object, _old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
+        status(new, &mut Errors(errors));
+    }
+
+    fn has_status(&self) -> bool {
+        true
+    }
+
+    fn changes_generation(&self, _new: &Object, _old: &Object) -> bool {
+        false
+    }
+
+    fn columns(&self) -> &'static [Column] {
+        COLUMNS
+    }
+
+    fn row(&self, object: &Object, now: Timestamp) -> Vec<Value> {
+        let phase = if has(object, "metadata.deletionTimestamp") {
+            "Terminating"
+        } else {
+            str_at(object, "status.phase")
+        };
+        let bound = !str_at(object, "spec.volumeName").is_empty();
+        let shown = |text: String| Value::from(if bound { text } else { String::new() });
+        vec![
+            name(object).into(),
+            phase.into(),
+            str_at(object, "spec.volumeName").into(),
+            shown(rules::quantity_text(at(object, "status.capacity.storage"))),
+            shown(access_modes(object, "status.accessModes")),
+            class(object).into(),
+            table::cell_or_unset(str_at(object, "spec.volumeAttributesClassName")),
+            table::age(object, now),
+            table::cell_or_unset(str_at(object, "spec.volumeMode")),
+        ]
+    }
+}
+
+/// The class, which an old annotation may name.
+pub fn class(object: &Object) -> &str {
+    class_named_by(object).unwrap_or_default()
+}
+
+/// Also for the claims of ephemeral volumes.
+pub fn spec(spec: &Value, path: &Path, errors: &mut Errors) {
+    modes(spec, "at least 1 access mode is required", path, errors);
+    let storage = path.field("resources").key("storage");
+    match at(spec, "resources.requests").get("storage") {
+        None => errors.required(&storage, ""),
+        Some(quantity) => rules::positive(quantity, &storage, errors),
+    }
+    for field in ["storageClassName", "volumeAttributesClassName"] {
+        let class = str_at(spec, field);
+        if !class.is_empty() {
+            rules::subdomain(class, &path.field(field), errors);
+        }
+    }
+    sources(spec, path, errors);
+    rules::one_of_if_there(spec, "volumeMode", &["Block", "Filesystem"], path, errors);
+    rules::label_selector(at(spec, "selector"), &path.field("selector"), errors);
+}
+
+/// Where the volume's content comes from, said in the old way, the new way, or both alike.
+fn sources(spec: &Value, path: &Path, errors: &mut Errors) {
+    for field in ["dataSource", "dataSourceRef"] {
+        let (source, here) = (at(spec, field), path.field(field));
+        if source.is_null() {
+            continue;
+        }
+        for needed in ["name", "kind"] {
+            if str_at(source, needed).is_empty() {
+                errors.required(&here.field(needed), "");
+            }
+        }
+        match str_at(source, "apiGroup") {
+            "" if str_at(source, "kind") != "PersistentVolumeClaim" => {
+                let detail = "must be 'PersistentVolumeClaim' when referencing the default apiGroup";
+                errors.invalid(&here, str_at(source, "kind"), detail);
+            }
+            "" => {}
+            group => rules::subdomain(group, &here.field("apiGroup"), errors),
+        }
+    }
+    let (old, new) = (at(spec, "dataSource"), at(spec, "dataSourceRef"));
+    let differ = ["apiGroup", "kind", "name"].iter().any(|field| at(old, field) != at(new, field));
+    if !old.is_null() && !new.is_null() && differ {
+        errors.invalid(path, path.field("dataSource").to_string(), "must match dataSourceRef");
+    }
+}
+
+/// What upstream drops of a new claim: sources in other namespaces are behind a gate that is off, and the old field takes
+/// only claims and snapshots.
+fn drop_sources(spec: &mut Value) {
+    if !str_at(spec, "dataSourceRef.namespace").is_empty() {
+        remove(spec, "dataSourceRef");
+    }
+    let (group, kind) = (str_at(spec, "dataSource.apiGroup"), str_at(spec, "dataSource.kind"));
+    let claims = group.is_empty() && kind == "PersistentVolumeClaim";
+    let snapshots = (group, kind) == ("snapshot.storage.k8s.io", "VolumeSnapshot");
+    if !claims && !snapshots && !has(spec, "dataSourceRef") {
+        remove(spec, "dataSource");
+    }
+}
+
+/// The two fields say the same, whichever was given.
+fn same_sources(spec: &mut Value) {
+    for (from, to) in [("dataSource", "dataSourceRef"), ("dataSourceRef", "dataSource")] {
+        if has(spec, from) && !has(spec, to) {
+            let source = at(spec, from).clone();
+            set(spec, to, source);
+        }
+    }
+}
+
+/// What a controller may say of a claim's growth.
+fn status(claim: &Object, errors: &mut Errors) {
+    const STATES: &[&str] = &[
+        "ControllerResizeInProgress",
+        "ControllerResizeInfeasible",
+        "NodeResizePending",
+        "NodeResizeInProgress",
+        "NodeResizeInfeasible",
+    ];
+    let status = &claim["status"];
+    for field in ["capacity", "allocatedResources"] {
+        for (resource, quantity) in entries_at(status, field) {
+            resources::non_negative(quantity, &Path::root("status").field(field).key(resource), errors);
+        }
+    }
+    let here = Path::root("status").field("allocatedResourceStatus");
+    for (resource, state) in entries_at(status, "allocatedResourceStatuses") {
+        rules::qualified_name(resource, &here, errors);
+        let native = !resource.contains('/') || resource.contains("kubernetes.io/");
+        if native && resource != "storage" {
+            errors.not_supported(&here, resource, &["storage"]);
+        }
+        if !STATES.contains(&state.as_str().unwrap_or_default()) {
+            errors.not_supported(&here, resource, STATES);
+        }
+    }
+}
+
+/// The access modes of a claim or a volume; `none` is said where there is none.
+pub fn modes(spec: &Value, none: &str, path: &Path, errors: &mut Errors) {
+    const SUPPORTED: &[&str] = &["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
+    let (modes, path) = (list_at(spec, "accessModes"), path.field("accessModes"));
+    if modes.is_empty() {
+        errors.required(&path, none);
+    }
+    for mode in strings_at(spec, "accessModes").filter(|m| !SUPPORTED.contains(m)) {
+        errors.not_supported(&path, mode, SUPPORTED);
+    }
+    if modes.len() > 1 && modes.iter().any(|m| m == "ReadWriteOncePod") {
+        errors.forbidden(&path, "may not use ReadWriteOncePod with other access modes");
+    }
+}
+
+/// The binder may give a volume, and a class where there was none; a bound claim may grow.
+fn update(new: &Object, old: &Object, errors: &mut Errors) {
+    let path = Path::root("spec");
+    let bound = str_at(old, "status.phase") == "Bound";
+    let (mut leveled, mut before) = (new["spec"].clone(), old["spec"].clone());
+    // Of a claim that was written before both fields were filled in.
+    same_sources(&mut before);
+    if str_at(old, "spec.volumeName").is_empty() {
+        copy_field(&mut leveled, &before, "volumeName");
+    }
+    let annotation = |object| at(object, "metadata.annotations").get(OLD_CLASS).and_then(Value::as_str);
+    let (is, was) = (annotation(new), annotation(old));
+    let named = str_at(new, "spec.storageClassName");
+    if !has(old, "spec.storageClassName") && was.is_none_or(|was| was == named) {
+        copy_field(&mut leveled, &before, "storageClassName");
+    }
+    let moved = was.is_some_and(|was| was == named) && !has(old, "spec.storageClassName") && is.is_none();
+    if is != was && !moved {
+        let here = Path::root("metadata").field("annotations").field(OLD_CLASS);
+        errors.invalid(&here, is.unwrap_or_default(), "field is immutable");
+    }
+    if bound {
+        level_size(&mut leveled, &before);
+        if has(new, "spec.volumeAttributesClassName") {
+            copy_field(&mut leveled, &before, "volumeAttributesClassName");
+        }
+    }
+    if leveled != before {
+        let mut lines = vec!["spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims".to_owned()];
+        pods::differences(&leveled, &before, &path, &mut lines);
+        errors.forbidden(&path, &lines.join("\n"));
+    }
+    attributes_class(new, old, &path, errors);
+    let size = |object: &Object, of: &str| at(object, of).get("storage").and_then(rules::parse_quantity);
+    let (asked, before) = (size(new, "spec.resources.requests"), size(old, "spec.resources.requests"));
+    let actual = size(old, "status.capacity");
+    if asked < before && actual.is_none_or(|actual| asked <= Some(actual)) {
+        let here = path.field("resources").field("requests").field("storage");
+        errors.forbidden(&here, "field can not be less than status.capacity");
+    }
+}
+
+/// Only the storage that is asked for may change.
+fn level_size(leveled: &mut Value, old: &Value) {
+    let size = at(old, "resources.requests").get("storage").cloned();
+    if let (Some(size), Some(requests)) = (size, at_mut(leveled, "resources.requests")) {
+        set(requests, "storage", size);
+    }
+}
+
+/// A class that has been given is not taken away.
+fn attributes_class(new: &Object, old: &Object, path: &Path, errors: &mut Errors) {
+    if !has(old, "spec.volumeAttributesClassName") {
+        return;
+    }
+    let here = path.field("volumeAttributesClassName");
+    let was = str_at(old, "spec.volumeAttributesClassName");
+    if !has(new, "spec.volumeAttributesClassName") {
+        errors.forbidden(&here, "update from non-nil value to nil is forbidden");
+    } else if str_at(new, "spec.volumeAttributesClassName").is_empty() && !was.is_empty() {
+        errors.forbidden(&here, "update from non-nil value to an empty string is forbidden");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{World, merge};
+
+    fn claim(patch: Value) -> Object {
+        let mut object = json!({ "metadata": { "name": "c" }, "spec": { "accessModes": ["ReadWriteOnce"],
+            "resources": { "requests": { "storage": "1Gi" } } } });
+        merge(&mut object, &patch);
+        PersistentVolumeClaims.defaults(&mut object);
+        object
+    }
+
+    fn texts(errors: &[FieldError]) -> Vec<String> {
+        errors.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn mistakes() {
+        for (patch, expected) in [
+            (json!({}), vec![]),
+            (
+                json!({ "spec": { "accessModes": [] } }),
+                vec!["spec.accessModes: Required value: at least 1 access mode is required"],
+            ),
+            (json!({ "spec": { "resources": null } }), vec!["spec.resources[storage]: Required value"]),
+            (
+                json!({ "spec": { "resources": { "requests": { "storage": "0" } } } }),
+                vec!["spec.resources[storage]: Invalid value: \"0\": must be greater than zero"],
+            ),
+        ] {
+            let mut errors = Vec::new();
+            PersistentVolumeClaims.validate(&claim(patch), &World::default().env(), &mut errors);
+            assert_eq!(texts(&errors), expected);
+        }
+    }
+
+    #[test]
+    fn only_the_binder_and_growth_change_a_claim() {
+        let changed = |old: Value, new: Value| {
+            let mut errors = Vec::new();
+            let (new, old) = (claim(new), claim(old));
+            PersistentVolumeClaims.validate_update(&new, &old, &World::default().env(), &mut errors);
+            errors.iter().map(|e| e.field.clone()).collect::<Vec<_>>()
+        };
+        assert!(changed(json!({}), json!({ "spec": { "volumeName": "v" } })).is_empty());
+        assert_eq!(
+            changed(json!({ "spec": { "volumeName": "v" } }), json!({ "spec": { "volumeName": "w" } })),
+            ["spec"]
+        );
+        let bound = |size: &str| json!({ "status": { "phase": "Bound" }, "spec": { "resources": { "requests": { "storage": size } } } });
+        assert!(changed(bound("1Gi"), bound("2Gi")).is_empty());
+        assert_eq!(changed(bound("2Gi"), bound("1Gi")), ["spec.resources.requests.storage"]);
+    }
+
+    #[test]
+    fn sources_are_said_in_both_fields() {
+        let made = |spec: Value| {
+            let mut object = claim(json!({ "spec": spec }));
+            PersistentVolumeClaims.prepare_create(&mut object, &World::default().env());
+            let mut errors = Vec::new();
+            PersistentVolumeClaims.validate(&object, &World::default().env(), &mut errors);
+            (object, texts(&errors))
+        };
+        let other = json!({ "kind": "PersistentVolumeClaim", "name": "c" });
+        for field in ["dataSource", "dataSourceRef"] {
+            let (object, errors) = made(json!({ field: other }));
+            assert!(errors.is_empty(), "{errors:?}");
+            assert_eq!((&object["spec"]["dataSource"], &object["spec"]["dataSourceRef"]), (&other, &other));
+        }
+        let unknown = json!({ "apiGroup": "a.b", "kind": "K", "name": "n" });
+        assert!(
+            !has(&made(json!({ "dataSource": unknown })).0, "spec.dataSource"),
+            "the old field takes two kinds"
+        );
+        assert_eq!(made(json!({ "dataSourceRef": unknown })).1, [""; 0]);
+        assert_eq!(
+            made(json!({ "dataSource": other, "dataSourceRef": unknown })).1,
+            ["spec: Invalid value: \"spec.dataSource\": must match dataSourceRef"]
+        );
+        assert_eq!(
+            made(json!({ "dataSourceRef": { "kind": "K", "name": "n" } })).1[0],
+            "spec.dataSource: Invalid value: \"K\": must be 'PersistentVolumeClaim' when referencing the default apiGroup"
+        );
+        let (mut old, _) = made(json!({ "dataSource": other }));
+        let new = old.clone();
+        remove(&mut old, "spec.dataSourceRef");
+        let mut errors = Vec::new();
+        PersistentVolumeClaims.validate_update(&new, &old, &World::default().env(), &mut errors);
+        assert!(errors.is_empty(), "{errors:?}");
+    }
+
+    #[test]
+    fn rows() {
+        let bound = claim(json!({ "spec": { "volumeName": "v", "storageClassName": "s" },
+            "status": { "phase": "Bound", "capacity": { "storage": "1Gi" }, "accessModes": ["ReadWriteOnce"] } }));
+        let row = PersistentVolumeClaims.row(&bound, Timestamp::UNIX_EPOCH);
+        assert_eq!(row, ["c", "Bound", "v", "1Gi", "RWO", "s", "<unset>", "<unknown>", "Filesystem"]);
+        let row = PersistentVolumeClaims.row(&claim(json!({})), Timestamp::UNIX_EPOCH);
+        assert_eq!(row[..5], ["c", "Pending", "", "", ""]);
+    }
+}
