@@ -1,9 +1,9 @@
 //! What the fuzz targets of webhooks' answers and of requests do with any bytes, and the seeds they begin with. What a
 //! webhook says can be wrong, never harmful; a request is one request, however it is written. Also run, with a fixed number of answers changed at random, by the test below.
 
-pub use crate::admission::webhook::fuzzing::admission_answer;
-pub use crate::conversion::fuzzing::conversion_answer;
 pub use crate::http::fuzzing::{request, request_seeds};
+pub use coracle_admission::webhook::fuzzing::admission_answer;
+pub use coracle_resources::conversion::fuzzing::conversion_answer;
 
 use serde_json::{Value, json};
 

@@ -1,18 +1,9 @@
 //! The API server: HTTP, authentication, authorization, admission, registry, watch cache and store.
 
-pub mod access;
-pub mod admission;
 pub mod aggregation;
 pub mod audit;
-pub mod authn;
-pub mod authz;
 pub mod bootstrap;
-pub mod cache;
-pub mod catalogue;
 pub mod connect;
-pub mod conversion;
-pub mod crd;
-pub mod custom;
 pub mod discovery;
 pub mod flowcontrol;
 #[cfg(any(test, feature = "testing"))]
@@ -22,8 +13,11 @@ pub mod metrics_api;
 #[cfg(test)]
 mod metrics_page_tests;
 pub mod openapi;
-pub mod registry;
 pub mod server;
+pub use coracle_access::authn;
+pub use coracle_access::authz;
+pub use coracle_access::reviews as access;
+pub use coracle_admission as admission;
 pub use coracle_component_base::config_file;
 pub use coracle_component_base::health;
 pub use coracle_component_base::metrics;
@@ -31,7 +25,13 @@ pub use coracle_component_base::traces;
 pub use coracle_component_base::version;
 pub use coracle_pki as pki;
 pub use coracle_pki::kubeconfig;
+pub use coracle_registry as registry;
 pub use coracle_requests as requests;
+pub use coracle_resources::cache;
+pub use coracle_resources::catalogue;
+pub use coracle_resources::conversion;
+pub use coracle_resources::custom;
+pub use coracle_resources::definitions as crd;
 pub use coracle_store as store;
 pub use coracle_store::encryption;
 pub use coracle_strategy as strategy;

@@ -1,11 +1,7 @@
 //! The API server as a whole: made of its parts here, and nowhere else.
 
-use crate::admission::policy;
 use crate::aggregation::{Aggregator, Foreign, FrontProxy};
 use crate::audit;
-use crate::authn::{self, Authenticator};
-use crate::authz::{Gate, Generation};
-use crate::cache::Cache;
 use crate::connect::{self, KubeletClient};
 use crate::discovery::Published;
 use crate::flowcontrol::{self, FlowControl};
@@ -13,12 +9,16 @@ use crate::http::limits::REQUEST_TIMEOUT;
 use crate::http::serve;
 use crate::http::service;
 use crate::metrics_api;
-use crate::registry::{Admission, Clock, Registry};
 use axum::Router;
 use axum::body::Body;
+use coracle_access::authn::{self, Authenticator};
+use coracle_access::authz::{Gate, Generation};
+use coracle_admission::policy;
 use coracle_component_base::health::{Health, Matters};
 use coracle_component_base::metrics;
 use coracle_component_base::traces::{self, Tracer};
+use coracle_registry::{Admission, Clock, Registry};
+use coracle_resources::cache::Cache;
 use coracle_store::{Store, StoreError};
 use http::Request;
 use std::collections::BTreeMap;
@@ -104,7 +104,7 @@ pub struct ApiServer {
 /// Loads the watch cache, which authenticators and authorizers read from, too.
 pub async fn load_cache(store: Arc<dyn Store>) -> Result<Arc<Cache>, StoreError> {
     let cache = Cache::start(store).await?;
-    crate::cache::pack_what_rests(&cache);
+    coracle_resources::cache::pack_what_rests(&cache);
     Ok(cache)
 }
 
@@ -225,7 +225,12 @@ impl ApiServer {
     pub fn maintain_definitions(&self) -> JoinHandle<()> {
         let Registry { store, cache, .. } = &self.inner.registry;
         let stop = self.inner.stop.clone();
-        tokio::spawn(crate::crd::maintain(cache.clone(), store.clone(), self.router.clone(), stop))
+        tokio::spawn(coracle_resources::definitions::maintain(
+            cache.clone(),
+            store.clone(),
+            self.router.clone(),
+            stop,
+        ))
     }
 
     /// Keeps APIServices: their conditions, those of custom groups, and what aggregated servers say of themselves.

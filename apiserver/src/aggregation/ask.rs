@@ -37,7 +37,7 @@ impl Document {
 
 /// Allowed everything, so that only the server itself can fail.
 fn myself() -> UserInfo {
-    let groups = vec![crate::authz::MASTERS.to_owned()];
+    let groups = vec![coracle_access::authz::MASTERS.to_owned()];
     UserInfo { name: "system:kube-aggregator".to_owned(), groups, ..UserInfo::default() }
 }
 

@@ -1,6 +1,6 @@
 //! Whom aggregated servers see: the front proxy, with the user that it speaks for in its headers.
 
-use crate::authn::PROXY_NAMES;
+use coracle_access::authn::PROXY_NAMES;
 use coracle_api::UserInfo;
 use coracle_pki::{Pki, PkiError};
 use http::{HeaderMap, HeaderName, HeaderValue};

@@ -8,12 +8,12 @@ use super::table::{API_SERVICES, Remote};
 use super::transport::Settings;
 use super::trust;
 use super::{ask, openapi};
-use crate::cache::{Cache, Filter, Watcher};
-use crate::catalogue::DEFINITIONS;
 use axum::Router;
 use axum::body::Body;
 use coracle_api::{Object, UserInfo};
 use coracle_requests::Reader;
+use coracle_resources::cache::{Cache, Filter, Watcher};
+use coracle_resources::catalogue::DEFINITIONS;
 use http::{Method, Request, StatusCode};
 use http_body_util::BodyExt;
 use jiff::Timestamp;
@@ -256,7 +256,7 @@ impl Keeper {
         let request = Request::builder().method(&method).uri(path).header("content-type", "application/json");
         let mut request =
             request.header("user-agent", "kube-aggregator").body(body).map_err(|e| e.to_string())?;
-        let myself = UserInfo::authenticated("system:apiserver", &[crate::authz::MASTERS]);
+        let myself = UserInfo::authenticated("system:apiserver", &[coracle_access::authz::MASTERS]);
         request.extensions_mut().insert(myself);
         let Ok(response) = self.service.clone().oneshot(request).await;
         let status = response.status();

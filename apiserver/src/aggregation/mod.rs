@@ -28,7 +28,6 @@ pub use merge::merge_v2;
 pub use ranking::{CUSTOM_GROUP_PRIORITY, CUSTOM_VERSION_PRIORITY, Ranking, newer_first};
 pub use table::{Remote, Table};
 
-use crate::cache::Cache;
 use crate::discovery::Document;
 use crate::metrics_api;
 use axum::Router;
@@ -37,6 +36,7 @@ use condition::Condition;
 use coracle_api::UserInfo;
 use coracle_component_base::metrics::Text;
 use coracle_requests::RequestInfo;
+use coracle_resources::cache::Cache;
 use documents::Library;
 use http::{Request, Response};
 use keeper::Keeper;

@@ -3,10 +3,10 @@
 use super::identity::FrontProxy;
 use super::ranking::Ranking;
 use super::transport::{Settings, Transport};
-use crate::cache::Cache;
 use coracle_api::Object;
 use coracle_requests::Reader;
 use coracle_requests::value::{list_at, name, str_at};
+use coracle_resources::cache::Cache;
 use coracle_store::Revision;
 use parking_lot::Mutex;
 use std::collections::HashMap;

@@ -1,7 +1,7 @@
 //! Where aggregated servers learn whom to trust: the ConfigMap `extension-apiserver-authentication`.
 
 use super::identity::FrontProxy;
-use crate::authn::PROXY_NAMES;
+use coracle_access::authn::PROXY_NAMES;
 use coracle_api::Object;
 use serde_json::{Value, json};
 

@@ -3,8 +3,8 @@
 use super::cluster::{self, SERVICE_CIDRS};
 use super::plan::{forsaken, plan_of};
 use super::{BootstrapConfig, Planned, addresses, plan};
-use crate::registry::{DeleteOptions, Part, Registry, Scope, WriteOptions};
 use coracle_api::{ApiError, UserInfo, catalogue};
+use coracle_registry::{DeleteOptions, Part, Registry, Scope, WriteOptions};
 use futures::future::join_all;
 use parking_lot::Mutex;
 
@@ -27,7 +27,7 @@ pub struct BootstrapError {
 pub async fn apply(registry: &Registry, config: &BootstrapConfig) -> Result<usize, BootstrapError> {
     let first = |planned: &Planned| matches!(planned.resource, "namespaces." | SERVICE_CIDRS);
     let (first, rest): (Vec<_>, Vec<_>) = plan(config, &*registry.cache).into_iter().partition(first);
-    let user = UserInfo::authenticated("system:apiserver", &[crate::authz::MASTERS]);
+    let user = UserInfo::authenticated("system:apiserver", &[coracle_access::authz::MASTERS]);
     let mut written = 0;
     for stage in [first, rest] {
         written += write_all(registry, &user, &stage).await?;

@@ -137,7 +137,7 @@ fn extension_authentication(config: &BootstrapConfig) -> Wanted {
         "metadata": { "name": "extension-apiserver-authentication", "namespace": "kube-system" },
         "data": {
             "client-ca-file": config.ca_pem,
-            "requestheader-allowed-names": json!(crate::authn::PROXY_NAMES).to_string(),
+            "requestheader-allowed-names": json!(coracle_access::authn::PROXY_NAMES).to_string(),
             "requestheader-client-ca-file": config.front_proxy_ca_pem,
             "requestheader-extra-headers-prefix": "[\"X-Remote-Extra-\"]",
             "requestheader-group-headers": "[\"X-Remote-Group\"]",

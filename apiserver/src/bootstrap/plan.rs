@@ -2,7 +2,7 @@
 
 use super::rbac::AUTOUPDATE;
 use super::{BootstrapConfig, Keep, Wanted, cluster, wanted};
-use crate::authz::rules::{Rule, joined, missing};
+use coracle_access::authz::rules::{Rule, joined, missing};
 use coracle_api::Object;
 use coracle_requests::Reader;
 use serde_json::{Map, Value, json};

@@ -1,7 +1,7 @@
 //! The default roles and bindings, from the table of facts, and the few that are Coracle's own.
 
 use super::{Keep, Wanted};
-use crate::authz::rules::Rule;
+use coracle_access::authz::rules::Rule;
 use coracle_api::Object;
 use serde_json::{Value, json};
 

@@ -1,6 +1,6 @@
 use super::*;
-use crate::authz::testing::World;
-use crate::authz::{Attributes, Authorizer, Chain, Decision, Gate};
+use coracle_access::authz::testing::World;
+use coracle_access::authz::{Attributes, Authorizer, Chain, Decision, Gate};
 use coracle_api::UserInfo;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -228,7 +228,7 @@ fn aggregated_roles_hold_what_they_aggregate() {
     let world = started();
     let rules = |name: &str| {
         let role = world.get("clusterroles.rbac.authorization.k8s.io", "", name).unwrap();
-        crate::authz::rules::Rule::of_role(&role)
+        coracle_access::authz::rules::Rule::of_role(&role)
     };
     for (part, whole) in [
         ("system:aggregate-to-view", "view"),
@@ -237,7 +237,10 @@ fn aggregated_roles_hold_what_they_aggregate() {
         ("system:aggregate-to-admin", "admin"),
     ] {
         assert!(!rules(part).is_empty());
-        assert!(crate::authz::rules::missing(&rules(whole), &rules(part)).is_empty(), "{part} in {whole}");
+        assert!(
+            coracle_access::authz::rules::missing(&rules(whole), &rules(part)).is_empty(),
+            "{part} in {whole}"
+        );
     }
 }
 

@@ -2,8 +2,8 @@
 
 use super::backend::{Backend, BackendError};
 use super::headers;
-use crate::authn::Standing;
 use axum::body::Body;
+use coracle_access::authn::Standing;
 use coracle_listen::Quiet;
 use http::{Request, Response, StatusCode};
 use hyper::upgrade::OnUpgrade;

@@ -3,9 +3,9 @@
 use super::backend::{Backend, KubeletClient};
 use super::pods::{container, joined};
 use super::{Target, forward, headers, pod, text};
-use crate::registry::Query;
 use axum::body::Body;
 use coracle_api::{ApiError, FieldError};
+use coracle_registry::Query;
 use coracle_requests::Reader;
 use form_urlencoded::Serializer;
 use http::{Request, Response, header};

@@ -21,9 +21,9 @@ pub use backend::KubeletClient;
 pub use guard::{Guard, OwnNames};
 pub(crate) use pods::ports;
 
-use crate::registry::Query;
 use axum::body::Body;
 use coracle_api::{ApiError, Object};
+use coracle_registry::Query;
 use coracle_requests::Reader;
 use coracle_requests::RequestInfo;
 use http::{Request, Response};

@@ -2,9 +2,9 @@
 
 use super::backend::KubeletClient;
 use super::{Target, forward, headers, items, pod, text};
-use crate::registry::Query;
 use axum::body::Body;
 use coracle_api::{ApiError, Object};
+use coracle_registry::Query;
 use coracle_requests::Reader;
 use form_urlencoded::Serializer;
 use http::{Request, Response};

@@ -1,11 +1,11 @@
 //! Everything that is served at one moment: built-in resources, custom ones, and what other servers answer for.
 
 use crate::aggregation::{Foreign, ForeignVersion, NoForeign, Ranking};
-use crate::catalogue::{Catalogue, Snapshot};
-use crate::custom::CustomResource;
 use crate::openapi::{Shares, Tags};
 use coracle_api::Resource;
 use coracle_api::catalogue::catalogue;
+use coracle_resources::catalogue::{Catalogue, Snapshot};
+use coracle_resources::custom::CustomResource;
 use parking_lot::Mutex;
 use std::sync::{Arc, OnceLock};
 

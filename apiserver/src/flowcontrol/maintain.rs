@@ -1,13 +1,13 @@
 //! Keeps the default objects, the `Dangling` conditions and the filter's configuration as they should be.
 
 use super::state::FlowControl;
-use crate::cache::{Cache, Filter, Watcher};
 use axum::Router;
 use axum::body::Body;
 use coracle_api::{Object, UserInfo};
 use coracle_component_base::health::{Health, Matters};
 use coracle_requests::Reader;
 use coracle_requests::value::{at, i64_at, list_at, str_at};
+use coracle_resources::cache::{Cache, Filter, Watcher};
 use coracle_strategy::flowcontrol::defaults::{self, AUTOUPDATE, GROUP, LEVELS, MANDATORY, SCHEMAS};
 use http::{Method, Request, StatusCode};
 use http_body_util::BodyExt;
@@ -231,7 +231,7 @@ async fn execute_one(service: &Router, action: &Action) -> Result<(), String> {
         .header("content-type", "application/json")
         .body(body)
         .map_err(|e| e.to_string())?;
-    let myself = UserInfo::authenticated("system:apiserver", &[crate::authz::MASTERS]);
+    let myself = UserInfo::authenticated("system:apiserver", &[coracle_access::authz::MASTERS]);
     request.extensions_mut().insert(myself);
     let Ok(response) = service.clone().oneshot(request).await;
     let status = response.status();

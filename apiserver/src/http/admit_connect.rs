@@ -3,10 +3,10 @@
 
 use super::RequestInfo;
 use crate::connect;
-use crate::registry::{Operation, Query, RequestOptions, Scope};
 use crate::server::Inner;
 use axum::body::Body;
 use coracle_api::{ApiError, Object, UserInfo, catalogue};
+use coracle_registry::{Operation, Query, RequestOptions, Scope};
 use coracle_strategy as strategy;
 use form_urlencoded::Serializer;
 use http::{Request, Uri};

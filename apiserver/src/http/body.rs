@@ -1,9 +1,9 @@
 //! Request bodies, read whole up to the limit, and given up where they trickle.
 
-use crate::registry::decode::MAX_BODY_BYTES;
 use axum::body::Body;
 use bytes::Bytes;
 use coracle_api::ApiError;
+use coracle_registry::decode::MAX_BODY_BYTES;
 use http_body::{Body as _, Frame, SizeHint};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde_json::json;

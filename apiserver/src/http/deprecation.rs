@@ -1,7 +1,7 @@
 //! Warnings for clients that use what is deprecated
 //! (<https://kubernetes.io/docs/reference/using-api/deprecation-policy/>).
 
-use crate::catalogue::Served;
+use coracle_resources::catalogue::Served;
 use http::HeaderValue;
 use std::borrow::Cow;
 

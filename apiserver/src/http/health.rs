@@ -3,8 +3,8 @@
 //! See <https://kubernetes.io/docs/reference/using-api/health-checks/>.
 
 use super::Reply;
-use crate::registry::Query;
 use coracle_component_base::health::{Health, Outcome};
+use coracle_registry::Query;
 use http::StatusCode;
 use std::fmt::Write;
 

@@ -1,8 +1,8 @@
 //! How long a request may take.
 
 use super::RequestInfo;
-use crate::registry::Query;
 use coracle_api::{ApiError, duration};
+use coracle_registry::Query;
 use serde_json::json;
 use std::time::Duration;
 

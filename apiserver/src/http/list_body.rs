@@ -2,11 +2,11 @@
 //! decoded, and no more than a piece is in memory.
 
 use super::object_form::ObjectForm;
-use crate::cache::CachedObject;
 use bytes::Bytes;
 use coracle_api::encode::InOrder;
 use coracle_api::protobuf::{self, Encoder, Type, put};
 use coracle_api::{ApiError, Object};
+use coracle_resources::cache::CachedObject;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use http_body::{Body, Frame, SizeHint};

@@ -4,8 +4,8 @@
 
 use super::RequestHeaders;
 use super::accept::{self, Clause};
-use crate::registry::Query;
 use coracle_api::{ApiError, protobuf};
+use coracle_registry::Query;
 
 /// In what shape the objects of an answer are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

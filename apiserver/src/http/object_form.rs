@@ -2,11 +2,11 @@
 //! metadata cut out, or protobuf transcoded.
 
 use super::negotiation::{Format, Shape, Wanted};
-use crate::cache::{CachedObject, Event, OTHER_ENCODINGS, Seen, frame, pieces};
 use bytes::Bytes;
 use coracle_api::encode::Ordered;
 use coracle_api::protobuf::{self, Encoder, ProtobufError, Type, put};
 use coracle_api::{ApiError, Object, Resource};
+use coracle_resources::cache::{CachedObject, Event, OTHER_ENCODINGS, Seen, frame, pieces};
 use coracle_store::Revision;
 
 /// Objects sized between two chances for other tasks to run: about half a millisecond.

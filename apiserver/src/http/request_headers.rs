@@ -4,7 +4,7 @@
 //! has it. [`Credentials`] names the exceptions, where all count or one alone may come. What a proxied request carries
 //! goes on header by header (`connect::headers`); those behind read it by the same rule.
 
-use crate::authn::Credentials;
+use coracle_access::authn::Credentials;
 use coracle_component_base::traces;
 use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE, IF_NONE_MATCH, USER_AGENT};
 use http::{HeaderMap, HeaderName, HeaderValue};

@@ -9,18 +9,18 @@ use super::seats::Seats;
 use super::shape::{Include, Tables, metadata_list, metadata_only};
 use super::watch_body::{WatchBody, failed};
 use super::{RequestHeaders, RequestInfo, body, large};
-use crate::authz::{self, Attributes, Authorizer};
-use crate::cache::CachedObject;
-use crate::custom::CustomResource;
-use crate::registry::decode::{Expected, document};
-use crate::registry::ownership::manager_name;
-use crate::registry::patch::{Patch, check_options};
-use crate::registry::update::Part;
-use crate::registry::{Deleted, Page, Scope, WriteOptions, Written};
 use crate::server::Inner;
 use axum::body::Body;
+use coracle_access::authz::{self, Attributes, Authorizer};
 use coracle_api::{ApiError, Object, Pieces, UserInfo};
 use coracle_component_base::metrics;
+use coracle_registry::decode::{Expected, document};
+use coracle_registry::ownership::manager_name;
+use coracle_registry::patch::{Patch, check_options};
+use coracle_registry::update::Part;
+use coracle_registry::{Deleted, Page, Scope, WriteOptions, Written};
+use coracle_resources::cache::CachedObject;
+use coracle_resources::custom::CustomResource;
 use coracle_strategy as strategy;
 use http::{HeaderValue, Response, StatusCode};
 use parking_lot::Mutex;
@@ -299,7 +299,7 @@ impl Call<'_> {
             wanted,
             form: ObjectForm::new(wanted, &resource),
             tables: self.tables(scope)?,
-            convert: crate::registry::storage_version::converter(&resource, &scope.strategy),
+            convert: coracle_registry::storage_version::converter(&resource, &scope.strategy),
             custom: scope.strategy.custom().cloned(),
             foreign: scope.foreign_fields(&options),
             resource,

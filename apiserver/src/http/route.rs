@@ -1,8 +1,8 @@
 //! Which way to its resource a request takes.
 
 use super::RequestInfo;
-use crate::catalogue::Served;
 use coracle_api::{ApiError, Resource, Subresource};
+use coracle_resources::catalogue::Served;
 use std::sync::Arc;
 
 /// A request that names something that is served, with a method it has.

@@ -1,10 +1,10 @@
 //! The API's side of a connection: who its client is, and what its requests carry.
 
 use super::service;
-use crate::authn::{Authenticator, PeerIdentity};
 use crate::server::Inner;
 use axum::body::Body;
 use axum::extract::ConnectInfo;
+use coracle_access::authn::{Authenticator, PeerIdentity};
 use coracle_api::UserInfo;
 use coracle_component_base::metrics;
 use coracle_listen::{End, Limits, Places, Settings};

@@ -1,8 +1,8 @@
 //! Objects in other shapes than their own: rows of a Table, and metadata alone.
 
 use super::list_body::ListHead;
-use crate::catalogue::StrategyRef;
 use coracle_api::{ApiError, Object};
+use coracle_resources::catalogue::StrategyRef;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 

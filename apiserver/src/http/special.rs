@@ -4,12 +4,12 @@ use super::negotiation::Shape;
 use super::resources::Call;
 use super::respond::Reply;
 use super::shape::{Tables, metadata_only};
-use crate::access::{self, TokenContext};
-use crate::authz::Authorizer;
-use crate::registry::subresource::Sub;
-use crate::registry::{Operation, RequestOptions, Scope};
 use axum::body::Body;
+use coracle_access::authz::Authorizer;
+use coracle_access::reviews::{self, TokenContext};
 use coracle_api::{ApiError, Object, catalogue};
+use coracle_registry::subresource::Sub;
+use coracle_registry::{Operation, RequestOptions, Scope};
 use coracle_strategy::{Scales, Strategy};
 use http::StatusCode;
 use serde_json::json;
@@ -87,7 +87,7 @@ impl Call<'_> {
                 authorizer,
                 now: scope.now,
             };
-            access::token_request(request.clone(), scope.namespace, scope.name, &context)
+            reviews::token_request(request.clone(), scope.namespace, scope.name, &context)
         };
         let answer = self.server.authorizer.settle(work).await?;
         Ok(Reply::json(StatusCode::CREATED, answer))
@@ -97,29 +97,29 @@ impl Call<'_> {
     async fn review(&self, scope: &Scope<'_>, review: Object) -> Result<Object, ApiError> {
         let gate = &self.server.authorizer;
         match &*scope.resource.kind {
-            "SelfSubjectReview" => access::self_subject_review(review, self.user),
+            "SelfSubjectReview" => reviews::self_subject_review(review, self.user),
             "SelfSubjectAccessReview" => {
                 let ask =
-                    |by: &dyn Authorizer| access::self_subject_access_review(review.clone(), self.user, by);
+                    |by: &dyn Authorizer| reviews::self_subject_access_review(review.clone(), self.user, by);
                 gate.settle(ask).await
             }
             "SelfSubjectRulesReview" => {
                 let ask =
-                    |by: &dyn Authorizer| access::self_subject_rules_review(review.clone(), self.user, by);
+                    |by: &dyn Authorizer| reviews::self_subject_rules_review(review.clone(), self.user, by);
                 gate.settle(ask).await
             }
             "SubjectAccessReview" => {
-                let answer = gate.settle(|by| access::subject_access_review(review.clone(), by)).await;
+                let answer = gate.settle(|by| reviews::subject_access_review(review.clone(), by)).await;
                 answer.map(|answer| self.unless_revoked(answer))
             }
             "LocalSubjectAccessReview" => {
                 let ask = |by: &dyn Authorizer| {
-                    access::local_subject_access_review(review.clone(), scope.namespace, by)
+                    reviews::local_subject_access_review(review.clone(), scope.namespace, by)
                 };
                 gate.settle(ask).await
             }
             "TokenReview" => match &self.server.authenticator {
-                Some(authenticator) => Box::pin(access::token_review(review, authenticator)).await,
+                Some(authenticator) => Box::pin(reviews::token_review(review, authenticator)).await,
                 None => Err(ApiError::unavailable("this server authenticates nobody")),
             },
             _ => Err(ApiError::page_not_found()),

@@ -1,9 +1,9 @@
 //! The end of what lasts, when the credential that it was asked for with is taken back: a watch is one request, and may
 //! go on for an hour.
 
-use crate::authn::Standing;
 use axum::body::Body;
 use bytes::Bytes;
+use coracle_access::authn::Standing;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use http::Response;

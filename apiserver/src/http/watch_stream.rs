@@ -2,8 +2,8 @@
 //! every event of every watcher: between two events nothing is set up and nothing torn down.
 
 use super::watch_body::{Piece, WatchBody};
-use crate::registry::Message;
 use bytes::{BufMut, Bytes, BytesMut};
+use coracle_registry::Message;
 use futures::future::BoxFuture;
 use http_body::{Body, Frame};
 use std::collections::VecDeque;

@@ -6,7 +6,7 @@
 use super::prose::Prose;
 use super::schema::{Dialect, Identities, OF_VALUES};
 use super::v3::META;
-use crate::custom::CustomResource;
+use coracle_resources::custom::CustomResource;
 use serde_json::{Map, Value, json};
 use std::sync::LazyLock;
 

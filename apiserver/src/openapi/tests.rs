@@ -174,7 +174,7 @@ fn negotiation_and_absence() {
 #[tokio::test]
 async fn only_what_a_definition_brings_is_made_anew() {
     use crate::aggregation::NoForeign;
-    use crate::catalogue::testing::{definition, snapshot};
+    use coracle_resources::catalogue::testing::{definition, snapshot};
     let shares = Arc::new(Shares::default());
     let has = |body: &[u8], text: &str| body.windows(text.len()).any(|w| w == text.as_bytes());
     for (form, accept) in [
@@ -212,7 +212,7 @@ async fn only_what_a_definition_brings_is_made_anew() {
 #[test]
 fn tags_follow_the_specification() {
     use crate::aggregation::NoForeign;
-    use crate::catalogue::testing::{definition, snapshot};
+    use coracle_resources::catalogue::testing::{definition, snapshot};
     let tags = |definition: &Value| {
         let offer = Offer::new(catalogue(), snapshot(std::slice::from_ref(definition)), Arc::new(NoForeign));
         let tags = Tags::of(&offer);

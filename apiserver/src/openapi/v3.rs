@@ -8,11 +8,11 @@ use super::prose::Prose;
 use super::query::Parameter;
 use super::schema::{Dialect, closure, definition, identities, identities_in, named_values, value_names};
 use super::tags::{Tags, group_version};
-use crate::custom::CustomResource;
 use crate::discovery::Offer;
 use coracle_api::Resource;
 use coracle_api::schema::{self, TypeRef};
 use coracle_component_base::version::GIT_VERSION;
+use coracle_resources::custom::CustomResource;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 

@@ -10,12 +10,12 @@
 mod plan;
 
 use super::KubeletClient;
-use crate::cache::{Cache, CachedObject, Filter, Item, Watcher};
 use axum::Router;
 use axum::body::Body;
 use coracle_api::UserInfo;
 use coracle_api::node_addresses::{CHECKED_ADDRESSES, shown};
 use coracle_requests::Reader;
+use coracle_resources::cache::{Cache, CachedObject, Filter, Item, Watcher};
 use futures::future::join_all;
 use http::{Request, StatusCode};
 use http_body_util::BodyExt;
@@ -208,7 +208,7 @@ impl Keeper {
         let patch = json!({ "metadata": { "uid": claim.uid, "annotations": annotations } });
         let request = Request::patch(&path).header("content-type", "application/merge-patch+json");
         let mut request = request.body(Body::from(patch.to_string())).map_err(|e| e.to_string())?;
-        let user = UserInfo::authenticated("system:apiserver", &[crate::authz::MASTERS]);
+        let user = UserInfo::authenticated("system:apiserver", &[coracle_access::authz::MASTERS]);
         request.extensions_mut().insert(user);
         let Ok(response) = self.service.clone().oneshot(request).await;
         match response.status() {
