@@ -17,6 +17,7 @@ pub mod meta;
 pub mod node_addresses;
 pub mod patch;
 pub mod pieces;
+pub mod pod;
 pub mod protobuf;
 pub mod quantity;
 pub mod quota;
@@ -25,6 +26,7 @@ pub mod schema;
 pub mod selector;
 pub mod storage;
 pub mod structural;
+pub mod toleration;
 pub mod validation;
 pub mod yaml;
 
