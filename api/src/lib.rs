@@ -2,6 +2,7 @@
 
 pub mod catalogue;
 pub mod certificate;
+pub mod condition;
 pub mod convert;
 pub mod cron;
 pub mod decode;

@@ -231,7 +231,11 @@ impl FromStr for Quantity {
         let places = i64::try_from(fraction.len()).unwrap_or(i64::MAX);
         let nanos = match scale {
             Scale::Ten(exponent) => {
-                let digits = if fraction.is_empty() { Cow::from(whole) } else { Cow::from([whole, fraction].concat()) };
+                let digits = if fraction.is_empty() {
+                    Cow::from(whole)
+                } else {
+                    Cow::from([whole, fraction].concat())
+                };
                 scale_ten(&digits, i64::from(exponent).saturating_sub(places) + 9)
             }
             Scale::Two(power) => scale_two(whole, fraction, power),
@@ -381,9 +385,14 @@ mod tests {
 
     #[test]
     fn quotients_round_up() {
-        for (whole, divisor, expected) in
-            [("64Mi", "1Mi", 64), ("125m", "1m", 125), ("125m", "1", 1), ("0", "1", 0), ("1", "0", 0), ("12E", "1m", i64::MAX)]
-        {
+        for (whole, divisor, expected) in [
+            ("64Mi", "1Mi", 64),
+            ("125m", "1m", 125),
+            ("125m", "1", 1),
+            ("0", "1", 0),
+            ("1", "0", 0),
+            ("12E", "1m", i64::MAX),
+        ] {
             assert_eq!(parse(whole).div_ceil(parse(divisor)), expected, "{whole} / {divisor}");
         }
     }

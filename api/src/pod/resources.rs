@@ -91,9 +91,8 @@ pub fn requests<'p>(pod: &'p impl PodView, counted: Counted<'_>) -> ResourceList
 /// What the pod may use at most: its own limits, where it has some, in place of the sum of its containers'. Overhead is
 /// added to what is limited at all. `counted.missing` is not read.
 pub fn limits<'p>(pod: &'p impl PodView, counted: Counted<'_>) -> ResourceList<'p> {
-    let mut sum = of_containers(pod, |container, resizable| {
-        in_force(pod, counted, container, resizable, &LIMITS)
-    });
+    let mut sum =
+        of_containers(pod, |container, resizable| in_force(pod, counted, container, resizable, &LIMITS));
     sum.replace(of_pod(pod, counted, &LIMITS).iter());
     if counted.overhead {
         let limited = |sum: &ResourceList<'_>, name: &str| sum.get(name).is_some_and(|q| !q.is_zero());

@@ -60,7 +60,11 @@ fn a_pod_requests_the_most_that_runs_at_once() {
         assert_eq!(cpu_requests(&json!({ "spec": spec }), SPEC), expected, "{spec}");
     }
     let halves = json!({ "containers": [container("a", "500u"), container("b", "500u")] });
-    assert_eq!(cpu_requests(&json!({ "spec": halves }), SPEC), Some(1), "rounded once, not for each container");
+    assert_eq!(
+        cpu_requests(&json!({ "spec": halves }), SPEC),
+        Some(1),
+        "rounded once, not for each container"
+    );
     let device = json!({ "containers": [one], "resources": { "requests": { "example.com/x": "3" } } });
     let device = json!({ "spec": device });
     assert_eq!(requests(&device, SPEC).get("example.com/x"), None, "a pod cannot have this as a whole");
@@ -102,7 +106,8 @@ fn a_resize_counts_for_the_most_that_the_pod_may_have() {
         ("1", "1", "Infeasible", 1000, 1000),
         ("1", "1500m", "Infeasible", 1500, 1000),
     ] {
-        let pod = json!({ "spec": { "containers": [container("a", "2")] }, "status": status(has, given, reason) });
+        let pod =
+            json!({ "spec": { "containers": [container("a", "2")] }, "status": status(has, given, reason) });
         assert_eq!(cpu_requests(&pod, IN_FORCE), Some(requested), "{has} {given} {reason}");
         assert_eq!(cpu_limits(&pod, IN_FORCE), Some(limit), "{has} {given} {reason}");
         assert_eq!(cpu_requests(&pod, SPEC), Some(2000), "what the spec says");
@@ -168,7 +173,10 @@ fn classes_of_quality_of_service() {
         (json!({ "containers": [of(&guaranteed)], "initContainers": [nothing] }), "Burstable"),
         (json!({ "containers": [nothing], "resources": guaranteed }), "Guaranteed"),
         (json!({ "containers": [nothing], "resources": { "requests": { "cpu": "1" } } }), "Burstable"),
-        (json!({ "containers": [of(&guaranteed)], "resources": { "requests": { "cpu": "1" } } }), "Burstable"),
+        (
+            json!({ "containers": [of(&guaranteed)], "resources": { "requests": { "cpu": "1" } } }),
+            "Burstable",
+        ),
         (json!({ "containers": [some], "resources": {} }), "BestEffort"),
     ] {
         assert_eq!(class(&json!({ "spec": spec })), expected, "{spec}");
