@@ -2,6 +2,7 @@
 
 pub mod catalogue;
 pub mod certificate;
+pub mod condition;
 pub mod convert;
 pub mod cron;
 pub mod decode;
@@ -17,6 +18,7 @@ pub mod meta;
 pub mod node_addresses;
 pub mod patch;
 pub mod pieces;
+pub mod pod;
 pub mod protobuf;
 pub mod quantity;
 pub mod quota;
@@ -25,6 +27,7 @@ pub mod schema;
 pub mod selector;
 pub mod storage;
 pub mod structural;
+pub mod toleration;
 pub mod validation;
 pub mod yaml;
 

@@ -4,6 +4,7 @@
 //! <https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/>: nothing finer than a nano
 //! (rounded away from zero), no magnitude above 2^63-1 (capped).
 
+use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::fmt;
 use std::str::FromStr;
@@ -70,6 +71,15 @@ impl Quantity {
     /// Thousandths, rounded away from zero, at most `i64::MAX` (upstream's `MilliValue`).
     pub fn milli(self) -> i64 {
         saturate(div_away(self.nanos, NANOS / 1000))
+    }
+
+    /// How often `divisor` goes into it, rounded up; 0 if the divisor is not above zero.
+    pub fn div_ceil(self, divisor: Self) -> i64 {
+        if divisor.nanos <= 0 {
+            return 0;
+        }
+        let rest = self.nanos.rem_euclid(divisor.nanos);
+        saturate(self.nanos.div_euclid(divisor.nanos) + i128::from(rest != 0))
     }
 
     pub fn is_zero(self) -> bool {
@@ -221,7 +231,12 @@ impl FromStr for Quantity {
         let places = i64::try_from(fraction.len()).unwrap_or(i64::MAX);
         let nanos = match scale {
             Scale::Ten(exponent) => {
-                scale_ten(&format!("{whole}{fraction}"), i64::from(exponent).saturating_sub(places) + 9)
+                let digits = if fraction.is_empty() {
+                    Cow::from(whole)
+                } else {
+                    Cow::from([whole, fraction].concat())
+                };
+                scale_ten(&digits, i64::from(exponent).saturating_sub(places) + 9)
             }
             Scale::Two(power) => scale_two(whole, fraction, power),
         };
@@ -366,6 +381,20 @@ mod tests {
         assert_eq!((parse("1500u").milli(), parse("2").milli()), (2, 2000));
         assert_eq!(parse("100E").milli(), i64::MAX);
         assert_eq!(parse("1Gi"), Quantity::from_bytes(1 << 30));
+    }
+
+    #[test]
+    fn quotients_round_up() {
+        for (whole, divisor, expected) in [
+            ("64Mi", "1Mi", 64),
+            ("125m", "1m", 125),
+            ("125m", "1", 1),
+            ("0", "1", 0),
+            ("1", "0", 0),
+            ("12E", "1m", i64::MAX),
+        ] {
+            assert_eq!(parse(whole).div_ceil(parse(divisor)), expected, "{whole} / {divisor}");
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! somebody holds.
 
 use crate::document::Document;
-use crate::informer::{Kind, ObjectKey, decode};
+use crate::informer::{Kind, ObjectKey, try_decode};
 use k8s_openapi::api::core::v1::Pod;
 use std::any::TypeId;
 use std::cell::Cell;
@@ -44,7 +44,7 @@ impl<K: Kind> Found<K> {
     pub fn object(self) -> Option<Arc<K>> {
         match self {
             Self::Decoded(object) => Some(object),
-            Self::Packed(_, document) => unpack(&document),
+            Self::Packed(_, document) => unpack(&document).ok(),
         }
     }
 }
@@ -75,21 +75,21 @@ impl<K> Default for Objects<K> {
 }
 
 /// What an informer keeps of a document: its object, and, for some, the document.
-pub fn arrived<K: Kind>(document: Document) -> Option<Arrived<K>> {
+pub fn arrived<K: Kind>(document: Document) -> Result<Arrived<K>, String> {
     let packs = document.is_shared() || TypeId::of::<K>() == TypeId::of::<Pod>();
     let object = unpack::<K>(&document)?;
     if packs {
-        return Some(Arrived { object, packed: Some(document.kept()) });
+        return Ok(Arrived { object, packed: Some(document.kept()) });
     }
     // What stays decoded is cloned: a decoded list has room for four elements at the least, a clone for what is there.
-    Some(Arrived { object: Arc::new(K::clone(&object)), packed: None })
+    Ok(Arrived { object: Arc::new(K::clone(&object)), packed: None })
 }
 
 /// Without what nobody reads ([`crate::slim`]).
-fn unpack<K: Kind>(document: &Document) -> Option<Arc<K>> {
-    let mut object: K = decode(&document.unmanaged())?;
+fn unpack<K: Kind>(document: &Document) -> Result<Arc<K>, String> {
+    let mut object: K = try_decode(&document.unmanaged())?;
     crate::slim::slim(&mut object);
-    Some(Arc::new(object))
+    Ok(Arc::new(object))
 }
 
 fn revision_of<K: Kind>(object: &K) -> u64 {

@@ -1,12 +1,12 @@
 //! Shared informers: one watch and one copy per kind and process, however many components read it.
 
 use crate::document::Document;
+use crate::fold::{Fold, Head, Listed, ReadObject, Step};
 use crate::held::{Arrived, Found, Objects, arrived};
 use crate::reflector::{Change, Reflector, Selection};
 use k8s_openapi::NamespaceResourceScope;
 use kube::{Api, Resource, ResourceExt};
 use parking_lot::Mutex;
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::any::{Any, TypeId};
 use std::collections::{BTreeMap, HashMap};
@@ -229,27 +229,27 @@ async fn follow<K: Kind>(
     sender: watch::Sender<bool>,
     stop: CancellationToken,
 ) {
-    // The copy that is being made, until it is complete.
-    let mut copy = None;
+    let mut fold = Fold::new(reflector.path());
     let mut at_once = 0;
     let mut rest = tokio::time::interval(REST);
     rest.set_missed_tick_behavior(MissedTickBehavior::Delay);
     while let Some(change) = stop.run_until_cancelled(next(&mut reflector, &state, &mut rest)).await {
-        match change {
-            Change::Restart => copy = Some(Copied::new()),
-            Change::Set(document) => {
-                set(copy.as_mut(), &state, document);
-                // A server in this process has the next one ready, and the next.
-                at_once = (at_once + 1) % AT_ONCE;
-                if at_once == 0 {
-                    tokio::task::yield_now().await;
-                }
+        match fold.apply(change, read::<K>) {
+            Step::Nothing => {}
+            Step::Set(key, Incoming::Decoded(new)) => state.lock().set(key, new),
+            Step::Set(key, Incoming::Listed(revision, document)) => {
+                take_listed(&state, &mut fold, key, revision, document);
             }
-            Change::Gone(document) => gone(copy.as_mut(), &state, &document),
-            Change::Synced => {
-                replace(&state, copy.take().unwrap_or_default()).await;
+            Step::Gone(key, document) => gone(&state, &key, document.as_ref()),
+            Step::Replace(listed) => {
+                replace(&state, &mut fold, listed).await;
                 sender.send_replace(true);
             }
+        }
+        // A server in this process has the next one ready, and the next.
+        at_once = (at_once + 1) % AT_ONCE;
+        if at_once == 0 {
+            tokio::task::yield_now().await;
         }
     }
 }
@@ -271,100 +271,93 @@ async fn next<K: Kind>(
     }
 }
 
-/// What a copy has shown so far, not yet decoded, with resourceVersions as numbers.
-type Copied = BTreeMap<ObjectKey, (u64, Document)>;
-
-/// What names an object.
-#[derive(Deserialize)]
-struct Head {
-    metadata: HeadMeta,
+/// An object as a watch brings it.
+enum Incoming<K> {
+    Decoded(Arrived<K>),
+    /// Of a copy that is being listed, with its resourceVersion as a number: decoded only if that is new.
+    Listed(u64, Document),
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct HeadMeta {
-    name: String,
-    #[serde(default)]
-    namespace: String,
-    #[serde(default)]
-    resource_version: String,
+fn read<K: Kind>(document: &Document, listing: bool) -> Result<ReadObject<Incoming<K>>, String> {
+    if !listing {
+        let new = arrived::<K>(document.clone())?;
+        return Ok(ReadObject {
+            key: ObjectKey::of(new.object.as_ref()),
+            kept: Some(Incoming::Decoded(new)),
+        });
+    }
+    let Head { key, revision } = Head::read(document).map_err(|error| error.to_string())?;
+    Ok(ReadObject { key, kept: Some(Incoming::Listed(revision, document.clone().kept())) })
 }
 
-impl HeadMeta {
-    fn of(document: &Document) -> Option<Self> {
-        let head = serde_json::from_slice::<Head>(&document.bytes());
-        head.map_err(|error| tracing::warn!(%error, "an object has no metadata"))
-            .ok()
-            .map(|head| head.metadata)
-    }
-
-    fn revision(&self) -> u64 {
-        self.resource_version.parse().unwrap_or(0)
-    }
-
-    fn key(self) -> ObjectKey {
-        ObjectKey { namespace: self.namespace, name: self.name }
-    }
-}
-
-fn set<K: Kind>(copy: Option<&mut Copied>, state: &Mutex<State<K>>, document: Document) {
-    let Some(copy) = copy else {
-        let Some(new) = arrived::<K>(document) else { return };
-        state.lock().set(ObjectKey::of(new.object.as_ref()), new);
-        return;
-    };
-    let Some(head) = HeadMeta::of(&document) else { return };
-    let revision = head.revision();
-    copy.insert(head.key(), (revision, document.kept()));
-}
-
-fn gone<K: Kind>(copy: Option<&mut Copied>, state: &Mutex<State<K>>, document: &Document) {
-    let Some(head) = HeadMeta::of(document) else { return };
-    let revision = head.revision();
-    let key = head.key();
-    if let Some(copy) = copy {
-        copy.remove(&key);
-        return;
-    }
+fn gone<K: Kind>(state: &Mutex<State<K>>, key: &ObjectKey, document: Option<&Document>) {
+    let revision = document.and_then(|d| Head::read(d).ok()).map_or(0, |head| head.revision);
     let mut state = state.lock();
     state.revision = state.revision.max(revision);
-    state.remove(&key);
+    state.remove(key);
 }
 
-/// Replaces everything after a relist; an object whose resourceVersion is unchanged makes no delta.
-async fn replace<K: Kind>(state: &Mutex<State<K>>, listed: Copied) {
+/// Takes over an object of a complete copy; one whose resourceVersion is unchanged makes no delta.
+fn take_listed<K: Kind>(
+    state: &Mutex<State<K>>,
+    fold: &mut Fold<Incoming<K>>,
+    key: ObjectKey,
+    revision: u64,
+    document: Document,
+) {
+    let known = state.lock().objects.revision(&key);
+    if revision > 0 && known == Some(revision) {
+        return;
+    }
+    match arrived::<K>(document) {
+        Ok(new) => state.lock().set(key, new),
+        Err(error) => fold.report_unreadable(&error),
+    }
+}
+
+/// Replaces everything after a relist.
+async fn replace<K: Kind>(
+    state: &Mutex<State<K>>,
+    fold: &mut Fold<Incoming<K>>,
+    listed: Listed<Incoming<K>>,
+) {
     {
         let mut state = state.lock();
-        let missing = |key: &&Arc<ObjectKey>| !listed.contains_key(&***key);
+        let missing = |key: &&Arc<ObjectKey>| !listed.contains(key);
         let gone: Vec<Arc<ObjectKey>> = state.objects.keys().filter(missing).cloned().collect();
         gone.iter().for_each(|key| state.remove(key));
     }
-    for (at, (key, (revision, document))) in listed.into_iter().enumerate() {
+    for (at, (key, incoming)) in listed.objects.into_iter().enumerate() {
         if at % AT_ONCE == AT_ONCE - 1 {
             tokio::task::yield_now().await;
         }
-        let known = state.lock().objects.revision(&key);
-        if revision > 0 && known == Some(revision) {
-            continue;
-        }
-        if let Some(new) = arrived::<K>(document) {
-            state.lock().set(key, new);
+        match incoming {
+            Incoming::Decoded(new) => state.lock().set(key, new),
+            Incoming::Listed(revision, document) => take_listed(state, fold, key, revision, document),
         }
     }
 }
 
-/// `None`, and a line in the log, when the object does not fit its type: a newer server's, perhaps.
-pub fn decode<K: Kind>(bytes: &[u8]) -> Option<K> {
+/// The object, or why it does not fit its type: a newer server's, perhaps.
+pub fn try_decode<K: Kind>(bytes: &[u8]) -> Result<K, String> {
     // As text, the way kube reads answers: each further kind of reader would be the code of all types once more.
     let read = |text: &str| serde_json::from_str(text);
-    let decoded = std::str::from_utf8(bytes).map_err(|e| e.to_string()).and_then(|text| {
+    std::str::from_utf8(bytes).map_err(|e| e.to_string()).and_then(|text| {
         let mended = |error: serde_json::Error| match crate::untold::filled(text) {
             Some(mended) => read(&mended),
             None => Err(error),
         };
         read(text).or_else(mended).map_err(|e| e.to_string())
-    });
-    decoded.map_err(|error| tracing::warn!(kind = %K::kind(&()), %error, "an object could not be read")).ok()
+    })
+}
+
+/// As [`try_decode`]; an object that cannot be read is told in the log and counted.
+pub fn decode<K: Kind>(bytes: &[u8]) -> Option<K> {
+    let told = |error| {
+        crate::metrics::unreadable(&K::plural(&()));
+        tracing::warn!(kind = %K::kind(&()), %error, "an object could not be read");
+    };
+    try_decode(bytes).map_err(told).ok()
 }
 
 /// Everything of a kind, in all namespaces.

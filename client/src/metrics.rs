@@ -126,6 +126,8 @@ struct Requests {
 struct All {
     queues: Mutex<BTreeMap<&'static str, Arc<QueueMetrics>>>,
     requests: Mutex<BTreeMap<&'static str, Requests>>,
+    /// By resource.
+    unreadable: Mutex<BTreeMap<String, u64>>,
 }
 
 static ALL: LazyLock<All> = LazyLock::new(All::default);
@@ -144,11 +146,21 @@ pub(crate) fn requested(method: &http::Method, code: u16, duration: Duration) {
     requests.durations.observe(duration);
 }
 
+/// An object of this resource came by a watch and could not be read.
+pub(crate) fn unreadable(resource: &str) {
+    let mut all = ALL.unreadable.lock();
+    match all.get_mut(resource) {
+        Some(count) => *count += 1,
+        None => drop(all.insert(resource.to_owned(), 1)),
+    }
+}
+
 /// Everything, in Prometheus' text format.
 pub fn render() -> String {
     let mut page = String::new();
     render_queues(&mut page);
     render_requests(&mut page);
+    render_unreadable(&mut page);
     page
 }
 
@@ -205,6 +217,14 @@ fn render_requests(page: &mut String) {
     );
     for (method, requests) in all.iter() {
         requests.durations.render(name, &format!("host=\"{HOST}\",verb=\"{method}\""), page);
+    }
+}
+
+fn render_unreadable(page: &mut String) {
+    let name = "coracle_unreadable_objects_total";
+    head(page, name, "Objects that a watch brought and that could not be read.", "counter");
+    for (resource, count) in ALL.unreadable.lock().iter() {
+        line(page, format_args!("{name}{{resource=\"{resource}\"}} {count}"));
     }
 }
 

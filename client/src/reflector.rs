@@ -148,6 +148,11 @@ impl Reflector {
         }
     }
 
+    /// The path of the collection that it follows.
+    pub fn path(&self) -> &str {
+        &self.selection.path
+    }
+
     /// For who keeps the objects as they come: a server in this process shares their bytes.
     pub(crate) fn sharing(client: kube::Client, selection: Selection) -> Self {
         Self { pieces: Some(Pieces::default()), ..Self::new(client, selection) }

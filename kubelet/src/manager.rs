@@ -11,8 +11,10 @@ use crate::pod::observed::{Observed, observe};
 use crate::pod::stubborn::{EndError, Stubborn, patiently};
 use crate::pod::worker::Worker;
 use crate::static_pods::{self, is_mirror};
-use coracle_client::informer::{all_of, decode};
-use coracle_client::{Change, ObjectKey, Reflector};
+use bytes::Bytes;
+use coracle_client::fold::{Fold, Listed, ReadObject, Step};
+use coracle_client::informer::{all_of, decode, try_decode};
+use coracle_client::{ObjectKey, Reflector};
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
@@ -54,8 +56,7 @@ pub async fn run(kubelet: Arc<Kubelet>, stop: CancellationToken) {
         from_files: HashSet::new(),
         refused: HashSet::new(),
     };
-    // The pods that a new copy has shown so far, while one is being made.
-    let mut copy: Option<HashMap<String, Pod>> = None;
+    let mut fold = Fold::new(changes.path());
     let mut first = true;
     let mut look = tokio::time::interval(static_pods::LOOK);
     let mut own = manager.kubelet.own.clone();
@@ -73,28 +74,29 @@ pub async fn run(kubelet: Arc<Kubelet>, stop: CancellationToken) {
                 Some(changes.next().await)
             } => change,
         };
-        match (change, &mut copy) {
-            (Change::Restart, _) => copy = Some(HashMap::new()),
-            (Change::Synced, _) => {
-                manager.replace(copy.take().into_iter().flat_map(HashMap::into_values).collect());
+        match fold.apply(change, read_pod) {
+            Step::Nothing => {}
+            Step::Set(_, pod) => manager.take_from_api(pod),
+            Step::Gone(_, document) => {
+                if let Some(pod) = document.and_then(|bytes| decode::<Pod>(&bytes)) {
+                    manager.delete(&pod);
+                }
+            }
+            Step::Replace(listed) => {
+                manager.replace(listed);
                 if std::mem::take(&mut first) {
                     let orphans = remove_orphans(manager.kubelet.clone(), manager.uids());
                     tokio::spawn(stop.clone().run_until_cancelled_owned(orphans));
                 }
             }
-            (Change::Set(bytes), copy) => match (decode::<Pod>(&bytes), copy) {
-                (Some(pod), Some(copy)) => drop(copy.insert(pod.uid().unwrap_or_default(), pod)),
-                (Some(pod), None) => manager.take_from_api(pod),
-                (None, _) => {}
-            },
-            (Change::Gone(bytes), copy) => match (decode::<Pod>(&bytes), copy) {
-                (Some(pod), Some(copy)) => drop(copy.remove(&pod.uid().unwrap_or_default())),
-                (Some(pod), None) => manager.delete(&pod),
-                (None, _) => {}
-            },
         }
     }
     manager.workers.values().for_each(|(_, task)| task.abort());
+}
+
+fn read_pod(bytes: &Bytes, _listing: bool) -> Result<ReadObject<Pod>, String> {
+    let pod: Pod = try_decode(bytes)?;
+    Ok(ReadObject { key: ObjectKey::of(&pod), kept: Some(pod) })
 }
 
 impl Manager {
@@ -103,8 +105,10 @@ impl Manager {
     }
 
     /// A complete list: what is not in it is gone.
-    fn replace(&mut self, mut pods: Vec<Pod>) {
-        let there: HashSet<String> = pods.iter().filter_map(ResourceExt::uid).collect();
+    fn replace(&mut self, listed: Listed<Pod>) {
+        let unreadable = listed.unreadable.iter().filter_map(|key| self.names.get(key).cloned());
+        let there = listed.objects.values().filter_map(ResourceExt::uid).chain(unreadable);
+        let there: HashSet<String> = there.collect();
         for (uid, (inbox, _)) in &self.workers {
             if !there.contains(uid) && !self.from_files.contains(uid) {
                 inbox.put(|mail| mail.removed = true);
@@ -113,6 +117,7 @@ impl Manager {
         self.names.retain(|_, uid| there.contains(uid) || self.from_files.contains(uid));
         self.refused.retain(|uid| there.contains(uid));
         // Who was let in before, or was there first, has what two want.
+        let mut pods: Vec<Pod> = listed.objects.into_values().collect();
         pods.sort_by_key(|pod| {
             (admit::is_new(pod), pod.metadata.creation_timestamp.as_ref().map(|at| at.0), pod.name_any())
         });

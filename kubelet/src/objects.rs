@@ -4,8 +4,10 @@
 //! here but one small watch per object.
 
 use async_trait::async_trait;
-use coracle_client::informer::{Kind, decode};
-use coracle_client::{Change, ObjectKey, Reflector, Selection};
+use bytes::Bytes;
+use coracle_client::fold::{Fold, ReadObject, Step};
+use coracle_client::informer::{Kind, try_decode};
+use coracle_client::{ObjectKey, Reflector, Selection};
 use coracle_storage::volumes::{ObjectError, Objects, Token, TokenRequest};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::NamespaceResourceScope;
@@ -116,22 +118,14 @@ async fn follow<K: Kind>(
     users: Arc<Mutex<HashSet<String>>>,
     changed: Changed,
 ) {
-    // What a new copy has shown so far, while one is being made.
-    let mut copy: Option<Option<Arc<K>>> = None;
+    let mut fold = Fold::new(changes.path());
     loop {
-        let new = match changes.next().await {
-            Change::Restart => {
-                copy = Some(None);
-                continue;
-            }
-            Change::Set(bytes) => decode(&bytes).map(Arc::new),
-            Change::Gone(_) => None,
-            Change::Synced => copy.take().flatten(),
+        let new = match fold.apply(changes.next().await, read::<K>) {
+            Step::Nothing => continue,
+            Step::Set(_, object) => Some(object),
+            Step::Gone(..) => None,
+            Step::Replace(mut listed) => listed.objects.pop_first().map(|(_, object)| object),
         };
-        if let Some(copy) = &mut copy {
-            *copy = new;
-            continue;
-        }
         let version =
             |object: &Option<Arc<K>>| object.as_ref().and_then(|o| o.meta().resource_version.clone());
         let first = value.borrow().is_none();
@@ -142,6 +136,11 @@ async fn follow<K: Kind>(
             users.iter().for_each(|uid| changed(uid));
         }
     }
+}
+
+fn read<K: Kind>(bytes: &Bytes, _listing: bool) -> Result<ReadObject<Arc<K>>, String> {
+    let object: K = try_decode(bytes)?;
+    Ok(ReadObject { key: ObjectKey::of(&object), kept: Some(Arc::new(object)) })
 }
 
 /// What volumes and environments read, and the tokens of this node's pods.

@@ -6,6 +6,7 @@ use crate::cycle::{self, Class, Classes, Cycle, Diagnosis, Failure};
 use crate::framework::{ClusterEvent, Framework, Meter, NodeScore, ObjectKind, PostFilter, Status, timed};
 use crate::metrics::Metrics;
 use crate::queue::{Popped, Queue};
+use coracle_api::pod::is_terminal;
 use k8s_openapi::api::core::v1::{Node, Pod, PodResourceClaimStatus};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -32,12 +33,6 @@ pub struct Found {
     pub class: Box<Class>,
     /// Slots of nodes that fit.
     pub feasible: Result<Vec<usize>, Failure>,
-}
-
-/// Whether the pod uses nothing of its node any more.
-pub fn is_over(pod: &Pod) -> bool {
-    let phase = pod.status.as_ref().and_then(|s| s.phase.as_deref());
-    matches!(phase, Some("Succeeded" | "Failed"))
 }
 
 /// Whether nothing of a waiting pod changed that could matter to a plugin.
@@ -111,7 +106,7 @@ impl Core {
 
     /// Takes in a pod as the API shows it, bound or not.
     pub fn set_pod(&mut self, pod: &Arc<Pod>, old: Option<&Arc<Pod>>, now: Instant) {
-        if is_over(pod) {
+        if is_terminal(pod.as_ref()) {
             return self.remove_pod(pod, now);
         }
         if pod.spec.as_ref().is_some_and(|s| s.node_name.as_ref().is_some_and(|n| !n.is_empty())) {

@@ -3,10 +3,10 @@
 
 use crate::cache::{PodInfo, Snapshot};
 use crate::config::Config;
-use crate::core::is_over;
 use crate::framework::{CycleState, Framework, NodeScore, Status};
 use crate::plugins::{Handle, Registry};
 use crate::run::{Extenders, Objects, Refused, frameworks};
+use coracle_api::pod::is_terminal;
 use coracle_client::Context;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use std::collections::HashMap;
@@ -90,7 +90,7 @@ pub async fn explain(context: &Context, config: &Config, pod: Pod) -> Result<Rep
         let _added = snapshot.set_node(node);
     }
     let own = pod.metadata.uid.clone();
-    for other in pods.list().into_iter().filter(|p| !is_over(p) && p.metadata.uid != own) {
+    for other in pods.list().into_iter().filter(|p| !is_terminal(p.as_ref()) && p.metadata.uid != own) {
         snapshot.set_pod(Arc::new(PodInfo::new(other)));
     }
     let name = pod.spec.as_ref().and_then(|s| s.scheduler_name.clone());

@@ -35,7 +35,6 @@ pub use owners::{Request, SingleVersion, Versions};
 pub use remove::remove;
 pub use scale::{scale_from_parent, scale_to_parent};
 pub use set::Set;
-pub use show::go_value;
 pub use update::{same_but_times, update};
 pub use validate::validate;
 

@@ -2,7 +2,8 @@
 
 use super::element::{Element, Tag};
 use super::lists::{Items, Place, Shape};
-use super::show::{go_type, go_value, go_wrapped};
+use super::show::go_wrapped;
+use crate::go;
 use crate::schema::{Kind, TypeRef};
 use serde_json::Value;
 use std::borrow::Cow;
@@ -61,7 +62,7 @@ impl<'v> Walk<'v> {
 
     fn map(&mut self, value: &'v Value, place: Place<'_>) {
         let Value::Object(map) = value else {
-            self.error(&format!("expected map, got &{{{}}}", go_value(value)));
+            self.error(&format!("expected map, got &{{{}}}", go::value(value)));
             return;
         };
         for (key, item) in map {
@@ -79,7 +80,7 @@ impl<'v> Walk<'v> {
 
     fn list(&mut self, value: &'v Value, place: Place<'_>) {
         let Value::Array(list) = value else {
-            self.error(&format!("expected list, got &{{{}}}", go_value(value)));
+            self.error(&format!("expected list, got &{{{}}}", go::value(value)));
             return;
         };
         let Some(element) = place.element() else { return };
@@ -107,15 +108,15 @@ fn scalar_error(kind: Kind, value: &Value) -> Option<String> {
     let is_scalar = !value.is_array() && !value.is_object();
     match kind {
         Kind::Int32 | Kind::Int64 | Kind::Double if !value.is_number() => {
-            Some(format!("expected numeric (int or float), got {}", go_type(value)))
+            Some(format!("expected numeric (int or float), got {}", go::type_name(value)))
         }
-        Kind::Bool if !value.is_boolean() => Some(format!("expected boolean, got &{{{}}}", go_value(value))),
+        Kind::Bool if !value.is_boolean() => Some(format!("expected boolean, got &{{{}}}", go::value(value))),
         Kind::String | Kind::Bytes if !value.is_string() => {
             Some(format!("expected string, got {}", go_wrapped(value)))
         }
         // Text with a format may be any scalar here; its type knows better.
         Kind::Quantity | Kind::IntOrString | Kind::Time | Kind::MicroTime if !is_scalar => {
-            Some(format!("expected any scalar, got &{{{}}}", go_value(value)))
+            Some(format!("expected any scalar, got &{{{}}}", go::value(value)))
         }
         _ => None,
     }

@@ -2,7 +2,7 @@
 
 use super::PatchError;
 use super::strategic::{PATCH, bad_directive, directive, merge_maps, without_directives};
-use crate::managed::go_value;
+use crate::go;
 use crate::schema::TypeRef;
 use serde_json::{Map, Value};
 
@@ -105,7 +105,7 @@ fn merge_elements(
 
 fn key_of<'v>(item: &'v Value, merge_key: &str) -> Result<&'v Value, PatchError> {
     item.get(merge_key).ok_or_else(|| {
-        let map = go_value(item);
+        let map = go::value(item);
         PatchError::Unmergeable(format!("map: {map} does not contain declared merge key: {merge_key}"))
     })
 }
@@ -117,7 +117,7 @@ fn check_kinds(before: &[Value], items: &[Value]) -> Result<(), PatchError> {
     if all.all(|item| std::mem::discriminant(item) == first) {
         return Ok(());
     }
-    let lists = go_value(&Value::from(vec![Value::from(before.to_vec()), Value::from(items.to_vec())]));
+    let lists = go::value(&Value::from(vec![Value::from(before.to_vec()), Value::from(items.to_vec())]));
     Err(PatchError::Unmergeable(format!("list element types are not identical: {lists}")))
 }
 
@@ -138,8 +138,8 @@ fn check_order(items: &[Value], order: &[Value], merge_key: Option<&str>) -> Res
     if positions.is_some_and(|p| p.is_sorted()) {
         return Ok(());
     }
-    let go = |list: &[Value]| go_value(&Value::from(list.to_vec()));
-    let (items, order) = (go(items), go(order));
+    let printed = |list: &[Value]| go::value(&Value::from(list.to_vec()));
+    let (items, order) = (printed(items), printed(order));
     Err(PatchError::Unmergeable(format!(
         "The order in patch list:\n{items}\n doesn't match $setElementOrder list:\n{order}\n"
     )))

@@ -8,7 +8,7 @@
 
 use super::PatchError;
 use super::lists::{self, ListPatch};
-use crate::managed::go_value;
+use crate::go;
 use crate::schema::{FieldRef, Kind, TypeRef};
 use serde_json::{Map, Value};
 
@@ -144,7 +144,7 @@ pub(super) fn directive(value: &Value) -> Result<&str, PatchError> {
 
 pub(super) fn bad_directive(name: &str, map: &Map<String, Value>) -> PatchError {
     let map = Value::Object(map.clone());
-    PatchError::Unmergeable(format!("unknown patch type: {name} in map: {}", go_value(&map)))
+    PatchError::Unmergeable(format!("unknown patch type: {name} in map: {}", go::value(&map)))
 }
 
 /// Drops from the original what `$retainKeys` does not name.

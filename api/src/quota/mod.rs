@@ -5,9 +5,9 @@
 mod pods;
 mod scopes;
 
-pub use pods::{Totals, totals};
 pub use scopes::matches_scopes;
 
+use crate::pod::QuantityMap;
 use crate::storage::class_named_by;
 use crate::{Object, Quantity};
 use jiff::Timestamp;
@@ -33,13 +33,7 @@ const DEVICE_CLASS: &str = ".deviceclass.resource.k8s.io/devices";
 
 /// Reads a map of quantities; entries that are none are left out.
 pub fn amounts(value: &Value) -> Amounts {
-    let parse = |q: &Value| match q {
-        Value::String(text) => text.parse().ok(),
-        Value::Number(number) => number.to_string().parse().ok(),
-        _ => None,
-    };
-    let entries = value.as_object().into_iter().flatten();
-    entries.filter_map(|(name, q)| Some((name.clone(), parse(q)?))).collect()
+    QuantityMap::from(value).iter().map(|(name, quantity)| (name.to_owned(), quantity)).collect()
 }
 
 /// As a map of an object, in canonical form.

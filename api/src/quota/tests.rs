@@ -24,18 +24,23 @@ fn pods_count_their_peak() {
         used("", "pods", pod.clone()),
         "count/pods=1,cpu=1060m,limits.cpu=6010m,memory=1Mi,pods=1,requests.cpu=1060m,requests.memory=1Mi"
     );
-    let mut whole = pod;
-    whole["spec"]["resources"] = json!({ "requests": { "cpu": "3" } });
-    assert_eq!(totals(&whole, false).requests["cpu"].to_string(), "3");
 }
 
 #[test]
-fn resized_containers_count_the_larger() {
+fn resized_containers_count_what_they_may_have() {
     let pod = json!({
         "spec": { "containers": [{ "name": "a", "resources": { "requests": { "cpu": "1", "example.com/x": "2" } } }] },
         "status": { "containerStatuses": [{ "name": "a", "resources": { "requests": { "cpu": "2", "memory": "1Gi" } } }] },
     });
-    assert_eq!(used("", "pods", pod), "count/pods=1,cpu=2,pods=1,requests.cpu=2,requests.example.com/x=2");
+    assert_eq!(
+        used("", "pods", pod.clone()),
+        "count/pods=1,cpu=2,memory=1Gi,pods=1,requests.cpu=2,requests.example.com/x=2,requests.memory=1Gi"
+    );
+    let mut refused = pod;
+    refused["status"]["conditions"] =
+        json!([{ "type": "PodResizePending", "status": "True", "reason": "Infeasible" }]);
+    refused["status"]["containerStatuses"][0]["resources"]["requests"] = json!({ "cpu": "500m" });
+    assert_eq!(used("", "pods", refused), "count/pods=1,cpu=500m,pods=1,requests.cpu=500m", "what it has");
 }
 
 #[test]

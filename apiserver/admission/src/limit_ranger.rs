@@ -2,14 +2,13 @@
 //! (<https://kubernetes.io/docs/concepts/policy/limit-range/>).
 
 use super::{Operation, Plugin, Request, items, present_items};
+use coracle_api::pod::{self, Counted};
 use coracle_api::quantity::Quantity;
+use coracle_api::quota::{Amounts, amounts};
 use coracle_api::{ApiError, Object};
 use serde_json::{Map, Value};
-use std::collections::BTreeMap;
 
 pub(super) struct LimitRanger;
-
-type Amounts = BTreeMap<String, Quantity>;
 
 impl Plugin for LimitRanger {
     fn name(&self) -> &'static str {
@@ -64,11 +63,6 @@ impl Plugin for LimitRanger {
 fn sets_resources(request: &Request) -> bool {
     let resize = request.operation == Operation::Update && request.is_for("", "pods", "resize");
     resize || request.is(Operation::Create, "", "pods")
-}
-
-fn amounts(value: &Value) -> Amounts {
-    let entries = value.as_object().into_iter().flatten();
-    entries.filter_map(|(name, q)| Some((name.clone(), q.as_str()?.parse().ok()?))).collect()
 }
 
 /// The default limits and requests that a range gives a container; what it leaves out follows from the rest, as
@@ -144,27 +138,9 @@ impl Asked {
         Self { requests: amounts(&resources["requests"]), limits: amounts(&resources["limits"]) }
     }
 
-    /// Containers run together, init containers one after the other, those that restart beside the rest.
     fn of_pod(pod: &Object) -> Self {
-        let mut sum = Self { requests: Amounts::new(), limits: Amounts::new() };
-        let init = items(&pod["spec"]["initContainers"]).iter();
-        let (sidecars, once): (Vec<_>, Vec<_>) = init.partition(|c| c["restartPolicy"] == "Always");
-        for container in items(&pod["spec"]["containers"]).iter().chain(sidecars) {
-            sum.merge(&Self::of(&container["resources"]), |a, b| a + b);
-        }
-        for container in once {
-            sum.merge(&Self::of(&container["resources"]), i128::max);
-        }
-        sum
-    }
-
-    fn merge(&mut self, other: &Self, join: fn(i128, i128) -> i128) {
-        for (ours, theirs) in [(&mut self.requests, &other.requests), (&mut self.limits, &other.limits)] {
-            for (key, quantity) in theirs {
-                let joined = ours.get(key).map_or(*quantity, |have| joined(*have, *quantity, join));
-                ours.insert(key.clone(), joined);
-            }
-        }
+        let counted = Counted::default();
+        Self { requests: pod::requests(pod, counted).to_map(), limits: pod::limits(pod, counted).to_map() }
     }
 
     fn check(&self, kind: &str, limit: &Value, errors: &mut Vec<String>) {
@@ -217,12 +193,6 @@ impl Asked {
             errors.push(format!("{head}, but provided ratio is {whole}.{rest:03}000"));
         }
     }
-}
-
-fn joined(a: Quantity, b: Quantity, join: fn(i128, i128) -> i128) -> Quantity {
-    let nanos = join(a.nanos(), b.nanos());
-    // Both lie below 2^63 units, so a sum that leaves the range is capped by the parser as any other quantity.
-    format!("{nanos}n").parse().unwrap_or(a)
 }
 
 #[cfg(test)]
@@ -330,8 +300,17 @@ mod tests {
         let one = json!({ "name": "x", "resources": { "limits": { "cpu": "600m" } } });
         let mut pod = pod();
         pod["spec"]["containers"] = json!([one, one]);
-        let limit = json!({ "type": "Pod", "max": { "cpu": "1" } });
-        let error = Try::create(&world(limit), "pods.").validate(&LimitRanger, &pod, None).unwrap_err();
+        let limit = || json!({ "type": "Pod", "max": { "cpu": "1" } });
+        let bounded = |pod: &Object| Try::create(&world(limit()), "pods.").validate(&LimitRanger, pod, None);
+        let error = bounded(&pod).unwrap_err();
         assert!(error.message.ends_with("but limit is 1200m"), "{}", error.message);
+        let mut sidecar = one.clone();
+        sidecar["restartPolicy"] = "Always".into();
+        pod["spec"]["containers"] = json!([{ "name": "x" }]);
+        pod["spec"]["initContainers"] = json!([sidecar, one]);
+        let error = bounded(&pod).unwrap_err();
+        assert!(error.message.ends_with("but limit is 1200m"), "beside its sidecar: {}", error.message);
+        pod["spec"]["resources"] = json!({ "limits": { "cpu": "1" } });
+        bounded(&pod).expect("the pod as a whole is limited");
     }
 }

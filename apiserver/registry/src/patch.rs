@@ -10,7 +10,6 @@ use super::update::{How, Part};
 use super::{Scope, WriteOptions};
 use bytes::Bytes;
 use coracle_api::decode::{self, FieldValidation};
-use coracle_api::managed;
 use coracle_api::patch::{self, PatchType};
 use coracle_api::{ApiError, FieldError, Object};
 use coracle_component_base::large_work;
@@ -89,7 +88,7 @@ impl Patch {
     fn quoted(&self, expected: &Expected<'_>, current: &Object) -> String {
         match self.kind {
             PatchType::StrategicMerge => {
-                managed::go_value(&serde_json::from_slice(&self.body).unwrap_or(Value::Null))
+                coracle_api::go::value(&serde_json::from_slice(&self.body).unwrap_or(Value::Null))
             }
             // Merged once more: checking drops what it does not know.
             _ => self.merged(expected, current).map(|(object, _)| object.to_string()).unwrap_or_default(),

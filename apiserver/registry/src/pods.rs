@@ -4,7 +4,9 @@ use super::metadata::{is_deleting, of, text, time_text};
 use super::update::{Part, RETRIES};
 use super::{DeleteOptions, Deleted, Scope, WriteOptions};
 use super::{Operation, RequestOptions};
+use coracle_api::condition::set_condition_of;
 use coracle_api::meta::{self, validate_annotations, validate_labels};
+use coracle_api::pod::is_terminal_phase;
 use coracle_api::{ApiError, FieldError, LabelSelector, Object};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -94,7 +96,7 @@ impl Scope<'_> {
             status.remove("nominatedNodeName");
         }
         self.label(&mut pod, binding)?;
-        set_condition(
+        set_condition_of(
             &mut pod,
             json!({ "type": "PodScheduled", "status": "True", "lastProbeTime": null,
                 "lastTransitionTime": time_text(self.now) }),
@@ -134,14 +136,14 @@ impl Scope<'_> {
         let pod = self.get()?.decode();
         self.admit(eviction, options).await?;
         let phase = pod["status"]["phase"].as_str().unwrap_or_default();
-        if !matches!(phase, "Succeeded" | "Failed" | "Pending") && !is_deleting(&pod) {
+        if !(is_terminal_phase(phase) || phase == "Pending") && !is_deleting(&pod) {
             self.charge_budget(&pod, delete.dry_run).await?;
             let mark = |current: Option<&Object>| {
                 let mut pod = current.cloned().ok_or_else(|| self.not_found(self.name))?;
                 let condition = json!({ "type": "DisruptionTarget", "status": "True",
                     "reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting",
                     "lastProbeTime": null, "lastTransitionTime": time_text(self.now) });
-                set_condition(&mut pod, condition);
+                set_condition_of(&mut pod, condition);
                 of(&mut pod).insert("resourceVersion".into(), "".into());
                 Ok(pod)
             };
@@ -260,7 +262,7 @@ fn charged(budget: Object, pod: &str, now: &str) -> Result<Object, ApiError> {
     if allowed == 1 {
         let condition = json!({ "type": "DisruptionAllowed", "status": "False", "reason": "InsufficientPods",
             "message": "", "observedGeneration": generation, "lastTransitionTime": now });
-        set_condition(&mut budget, condition);
+        set_condition_of(&mut budget, condition);
     }
     Ok(budget)
 }
@@ -279,22 +281,6 @@ fn refuse(message: &str, retry_after_seconds: u32) -> Result<Object, ApiError> {
     }
     error.details["causes"] = json!([{ "reason": "DisruptionBudget", "message": message }]);
     Err(error)
-}
-
-/// Replaces the condition of the same type, or adds it; an unchanged status keeps its transition time.
-fn set_condition(object: &mut Object, condition: Value) {
-    if !object["status"].is_object() {
-        object["status"] = json!({});
-    }
-    if !object["status"]["conditions"].is_array() {
-        object["status"]["conditions"] = json!([]);
-    }
-    let Some(list) = object["status"]["conditions"].as_array_mut() else { return };
-    match list.iter_mut().find(|c| c["type"] == condition["type"]) {
-        Some(known) if known["status"] == condition["status"] => {}
-        Some(known) => *known = condition,
-        None => list.push(condition),
-    }
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 //! (<https://kubernetes.io/docs/tasks/configure-pod-container/resize-container-resources/>).
 
 use super::Scope;
+use coracle_api::pod::{qos_class, restarts_as_sidecar};
 use coracle_api::{ApiError, FieldError, Object};
 use serde_json::{Map, Value};
 
@@ -85,9 +86,8 @@ fn check(sent: &Object, merged: &Object, old: &Object, errors: &mut Vec<FieldErr
     if !errors.is_empty() {
         return;
     }
-    let class = coracle_strategy::qos_class(&merged["spec"]);
-    let before =
-        old["status"]["qosClass"].as_str().unwrap_or_else(|| coracle_strategy::qos_class(&old["spec"]));
+    let class = qos_class(merged).as_str();
+    let before = old["status"]["qosClass"].as_str().unwrap_or_else(|| qos_class(old).as_str());
     if class != before {
         let why = "Pod QOS Class may not change as a result of resizing";
         errors.push(FieldError::invalid("spec", &class.into(), why));
@@ -95,7 +95,7 @@ fn check(sent: &Object, merged: &Object, old: &Object, errors: &mut Vec<FieldErr
     for field in LISTS {
         for (i, (new, old)) in list(merged, field).iter().zip(list(old, field)).enumerate() {
             let path = format!("spec.{field}[{i}].resources");
-            let sidecar = field == "containers" || old["restartPolicy"] == "Always";
+            let sidecar = field == "containers" || restarts_as_sidecar(old["restartPolicy"].as_str());
             if !sidecar && new["resources"] != old["resources"] {
                 let why = "only sidecar containers and regular containers can be resized";
                 errors.push(FieldError::forbidden(&path, why));
@@ -160,7 +160,7 @@ mod tests {
             "containers": [{ "name": "c", "image": "i", "resources": resources }],
             "initContainers": [{ "name": "i", "image": "i", "resources": {} }],
         } });
-        pod["status"]["qosClass"] = coracle_strategy::qos_class(&pod["spec"]).into();
+        pod["status"]["qosClass"] = qos_class(&pod).as_str().into();
         pod
     }
 
@@ -213,7 +213,7 @@ mod tests {
         let alone = |resources| {
             let mut pod = pod(resources);
             pod["spec"]["initContainers"] = json!([]);
-            pod["status"]["qosClass"] = coracle_strategy::qos_class(&pod["spec"]).into();
+            pod["status"]["qosClass"] = qos_class(&pod).as_str().into();
             pod
         };
         let full = alone(json!({ "requests": guaranteed, "limits": guaranteed }));

@@ -1,6 +1,7 @@
 //! The `Available` condition, in upstream's reasons and words.
 
 use super::resolve::{self, ServiceReference, port_name};
+use coracle_api::condition::set_condition_of;
 use coracle_api::{Object, meta};
 use coracle_requests::Reader;
 use coracle_requests::value::{list_at, str_at};
@@ -69,21 +70,10 @@ impl Condition {
 
     /// The APIService with this condition and all its others; the time of the last transition moves with the status.
     pub fn written_into(&self, api_service: &Object, now: Timestamp) -> Object {
-        let unchanged = present(api_service).filter(|c| str_at(c, "status") == self.status);
-        let since = unchanged.map(|c| c["lastTransitionTime"].clone()).filter(|time| !time.is_null());
-        let since = since.unwrap_or_else(|| meta::time::format_seconds(now).into());
         let condition = json!({ "type": AVAILABLE, "status": self.status, "reason": self.reason,
-            "message": self.message, "lastTransitionTime": since });
-        let mut conditions: Vec<Value> = list_at(api_service, "status.conditions").to_vec();
-        match conditions.iter_mut().find(|c| str_at(c, "type") == AVAILABLE) {
-            Some(old) => *old = condition,
-            None => conditions.push(condition),
-        }
+            "message": self.message, "lastTransitionTime": meta::time::format_seconds(now) });
         let mut object = api_service.clone();
-        if !object["status"].is_object() {
-            object["status"] = json!({});
-        }
-        object["status"]["conditions"] = conditions.into();
+        set_condition_of(&mut object, condition);
         object
     }
 }

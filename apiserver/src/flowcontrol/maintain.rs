@@ -3,6 +3,7 @@
 use super::state::FlowControl;
 use axum::Router;
 use axum::body::Body;
+use coracle_api::condition::set_condition_of;
 use coracle_api::{Object, UserInfo};
 use coracle_component_base::health::{Health, Matters};
 use coracle_requests::Reader;
@@ -12,7 +13,7 @@ use coracle_strategy::flowcontrol::defaults::{self, AUTOUPDATE, GROUP, LEVELS, M
 use http::{Method, Request, StatusCode};
 use http_body_util::BodyExt;
 use jiff::Timestamp;
-use serde_json::{Value, json};
+use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -184,19 +185,12 @@ fn dangling(schema: &Object, known: impl Fn(&str) -> bool, now: Timestamp) -> Op
     }) {
         return None;
     }
-    let unchanged = present.filter(|c| str_at(c, "status") == status);
-    let since = unchanged.map_or_else(
-        || coracle_api::meta::time::format_seconds(now).into(),
-        |c| c["lastTransitionTime"].clone(),
-    );
     let condition = json!({
-        "type": "Dangling", "status": status, "reason": reason, "message": message, "lastTransitionTime": since,
+        "type": "Dangling", "status": status, "reason": reason, "message": message,
+        "lastTransitionTime": coracle_api::meta::time::format_seconds(now),
     });
-    let mut all: Vec<Value> =
-        conditions.iter().filter(|c| str_at(c, "type") != "Dangling").cloned().collect();
-    all.push(condition);
     let mut mended = schema.clone();
-    mended["status"]["conditions"] = all.into();
+    set_condition_of(&mut mended, condition);
     Some(mended)
 }
 
@@ -246,6 +240,7 @@ async fn execute_one(service: &Router, action: &Action) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::Value;
 
     fn present(objects: &[Object]) -> Vec<Arc<Object>> {
         objects.iter().cloned().map(Arc::new).collect()

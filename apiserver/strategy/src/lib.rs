@@ -54,7 +54,6 @@ mod workloads;
 
 pub use nodes::STORE_READ_ONLY;
 pub use plain::Plain;
-pub use pods::qos_class;
 pub use registry::{for_resource, returns_deleted};
 pub use rules::forgive_addresses;
 pub use scales::Scales;

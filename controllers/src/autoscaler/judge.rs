@@ -4,7 +4,8 @@ use super::metrics::Metrics;
 use super::replicas::{Aim, Crowd, NO_PODS, Proposal, Tolerance, ceiling, ratio};
 use crate::common::{message_of, pods};
 use crate::discovery::{Known, Served};
-use coracle_api::{Quantity, quota};
+use coracle_api::Quantity;
+use coracle_api::pod::{self, Counted, has_pod_level_requests, restarts_as_sidecar};
 use k8s_openapi::api::autoscaling::v2::{
     ContainerResourceMetricStatus, ExternalMetricStatus, MetricSpec, MetricStatus, MetricTarget,
     MetricValueStatus, ObjectMetricSource, ObjectMetricStatus, PodsMetricStatus, ResourceMetricStatus,
@@ -13,8 +14,6 @@ use k8s_openapi::api::core::v1::{Container, Pod};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Amount;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::ResourceExt;
-use serde_json::json;
-use std::collections::BTreeMap;
 
 /// What a metric asks for.
 pub struct Opinion {
@@ -97,7 +96,7 @@ fn request(pod: &Pod, resource: &str, container: Option<&str>) -> Result<i64, St
     let spec = pod.spec.as_ref();
     let own = spec.map(|s| s.containers.as_slice()).unwrap_or_default();
     let init = spec.and_then(|s| s.init_containers.as_deref()).unwrap_or_default();
-    let sidecars = init.iter().filter(|c| c.restart_policy.as_deref() == Some("Always"));
+    let sidecars = init.iter().filter(|c| restarts_as_sidecar(c.restart_policy.as_deref()));
     let of = |c: &Container| milli(c.resources.as_ref()?.requests.as_ref()?.get(resource));
     let mut lasting = own.iter().chain(sidecars);
     if let Some(name) = container {
@@ -105,12 +104,12 @@ fn request(pod: &Pod, resource: &str, container: Option<&str>) -> Result<i64, St
         let found = found.ok_or_else(|| format!("container {name} not found in Pod {}", pod.name_any()))?;
         return of(found).ok_or_else(|| missing(pod, resource, found));
     }
-    if !spec.and_then(|s| s.resources.as_ref()?.requests.as_ref()).is_some_and(is_level) {
+    if !has_pod_level_requests(pod) {
         return lasting.map(|c| of(c).ok_or_else(|| missing(pod, resource, c))).sum();
     }
     // As it is declared, init containers at their peak: a resize under way does not count.
-    let declared = quota::totals(&json!({ "spec": spec }), false).requests;
-    let total = declared.get(resource).copied().map(Quantity::milli);
+    let declared = pod::requests(pod, Counted::default());
+    let total = declared.get(resource).map(Quantity::milli);
     let total =
         total.ok_or_else(|| format!("missing pod-level request for {resource} in Pod {}", pod.name_any()))?;
     let overhead = spec.and_then(|s| milli(s.overhead.as_ref()?.get(resource)));
@@ -119,11 +118,6 @@ fn request(pod: &Pod, resource: &str, container: Option<&str>) -> Result<i64, St
 
 fn missing(pod: &Pod, resource: &str, container: &Container) -> String {
     format!("missing request for {resource} in container {} of Pod {}", container.name, pod.name_any())
-}
-
-/// Whether these are requests that a pod can make as a whole.
-fn is_level(requests: &BTreeMap<String, Amount>) -> bool {
-    requests.keys().any(|name| matches!(name.as_str(), "cpu" | "memory") || name.starts_with("hugepages-"))
 }
 
 /// A selector as Go prints it, which is how events name it.

@@ -13,6 +13,7 @@ use crate::Clients;
 use crate::discovery::Known;
 use behavior::{Bounds, Memory};
 use coracle_api::LabelSelector;
+use coracle_api::condition::set_condition;
 use coracle_client::informer::{Delta, api_for};
 use coracle_client::{Controller, Informer, Next, ObjectKey, ReconcileError, Reconciler, Recorder};
 use jiff::Timestamp;
@@ -122,20 +123,14 @@ struct Pass<'a> {
 impl Pass<'_> {
     fn condition(&mut self, type_: &str, value: bool, reason: &str, message: &str) {
         let text = if value { "True" } else { "False" };
-        let all = self.status.conditions.get_or_insert_default();
-        let since = all.iter().find(|c| c.type_ == type_ && c.status == text);
-        let since = since.and_then(|c| c.last_transition_time.clone()).unwrap_or(Time(self.now));
         let condition = HorizontalPodAutoscalerCondition {
             type_: type_.to_owned(),
             status: text.to_owned(),
             reason: Some(reason.to_owned()),
             message: Some(message.to_owned()),
-            last_transition_time: Some(since),
+            last_transition_time: Some(Time(self.now)),
         };
-        match all.iter_mut().find(|c| c.type_ == type_) {
-            Some(old) => *old = condition,
-            None => all.push(condition),
-        }
+        set_condition(self.status.conditions.get_or_insert_default(), condition);
     }
 
     fn warn(&self, reason: &str, message: &str) {

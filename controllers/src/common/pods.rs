@@ -1,6 +1,7 @@
 //! How controllers judge a pod.
 
 use super::timestamp;
+use coracle_api::pod;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodCondition};
 use std::time::Duration;
@@ -11,7 +12,7 @@ pub fn phase(pod: &Pod) -> &str {
 
 /// Succeeded or Failed: its containers will not start again.
 pub fn is_terminal(pod: &Pod) -> bool {
-    matches!(phase(pod), "Succeeded" | "Failed")
+    pod::is_terminal(pod)
 }
 
 /// Neither terminal nor being deleted: it counts as a replica.

@@ -1,6 +1,7 @@
 //! Which pods stand behind a Service, and at which addresses and ports.
 
 use super::pods;
+use coracle_api::pod::restarts_as_sidecar;
 use coracle_client::{Delta, Informer, ObjectKey};
 use k8s_openapi::api::core::v1::{ObjectReference, Pod, Service, ServicePort};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -79,7 +80,7 @@ pub fn target_port(pod: &Pod, port: &ServicePort) -> Option<i32> {
             let protocol = port.protocol.as_deref().unwrap_or("TCP");
             let spec = pod.spec.as_ref()?;
             let sidecars = spec.init_containers.iter().flatten();
-            let sidecars = sidecars.filter(|c| c.restart_policy.as_deref() == Some("Always"));
+            let sidecars = sidecars.filter(|c| restarts_as_sidecar(c.restart_policy.as_deref()));
             let ports = spec.containers.iter().chain(sidecars).flat_map(|c| c.ports.iter().flatten());
             ports
                 .filter(|p| p.name.as_ref() == Some(name))

@@ -1,7 +1,8 @@
 //! The pod of a DaemonSet on one node.
 
 use crate::podcontrol::pod_from;
-use coracle_client::placement::{selects, tolerates};
+use coracle_api::toleration;
+use coracle_client::placement::selects;
 use k8s_openapi::api::apps::v1::{DaemonSet, DaemonSetSpec};
 use k8s_openapi::api::core::v1::{
     Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod, PodSpec, Taint, Toleration,
@@ -38,7 +39,7 @@ pub fn fate(spec: &DaemonSetSpec, node: &Node) -> (bool, bool) {
     let tolerations = pod.tolerations.as_deref().unwrap_or_default();
     let repels = |taint: &&Taint| {
         matches!(taint.effect.as_str(), "NoSchedule" | "NoExecute")
-            && !tolerations.iter().any(|t| tolerates(t, taint))
+            && !tolerations.iter().any(|t| toleration::Toleration::from(t).tolerates((*taint).into()))
     };
     let mut repelling = taints.iter().filter(repels).peekable();
     match repelling.peek() {

@@ -1,6 +1,7 @@
 //! A Deployment's status and its conditions, worded as upstream words them.
 
 use super::shape::Shape;
+use coracle_api::condition::with_transition_time;
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentCondition, DeploymentStatus, ReplicaSet};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -31,15 +32,15 @@ pub fn set_condition(
     if old.is_some_and(|c| c.status == value && c.reason.as_deref() == Some(reason)) {
         return;
     }
-    let since = old.filter(|c| c.status == value).and_then(|c| c.last_transition_time.clone());
     let new = DeploymentCondition {
         type_: type_.to_owned(),
         status: value.to_owned(),
         reason: Some(reason.to_owned()),
         message: Some(message),
         last_update_time: Some(Time(now)),
-        last_transition_time: since.or(Some(Time(now))),
+        last_transition_time: Some(Time(now)),
     };
+    let new = with_transition_time(status.conditions.as_deref().unwrap_or_default(), new);
     remove_condition(status, type_);
     status.conditions.get_or_insert_default().push(new);
 }

@@ -2,6 +2,7 @@
 
 use super::scale::Wanted;
 use crate::common::{pods, resolve};
+use coracle_api::condition::set_condition;
 use coracle_client::informer::deleting;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
@@ -147,18 +148,15 @@ fn conditions(
     now: Timestamp,
 ) -> Vec<Condition> {
     let value = if allowed { "True" } else { "False" };
-    let before = all.iter().find(|c| c.type_ == ALLOWED);
-    let since = before.filter(|c| c.status == value).map_or(Time(now), |c| c.last_transition_time.clone());
     let condition = Condition {
         type_: ALLOWED.to_owned(),
         status: value.to_owned(),
         reason: reason.to_owned(),
         message: message.to_owned(),
         observed_generation: generation,
-        last_transition_time: since,
+        last_transition_time: Time(now),
     };
-    all.retain(|c| c.type_ != ALLOWED);
-    all.push(condition);
+    set_condition(&mut all, condition);
     all
 }
 

@@ -3,7 +3,9 @@
 use super::collect::find;
 use super::graph::{Id, Resource, Shared, Work, lock};
 use crate::discovery::{self, Served};
-use coracle_client::{Change, Reflector, Selection, WorkQueue};
+use bytes::Bytes;
+use coracle_client::fold::{Fold, ReadObject, Step};
+use coracle_client::{Change, ObjectKey, Reflector, Selection, WorkQueue};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
 use kube::Resource as _;
 use kube::api::{DynamicObject, ObjectMeta};
@@ -158,8 +160,7 @@ impl Monitors {
         let path = DynamicObject::url_path(&served.resource, None);
         let mut changes =
             Reflector::new(self.client.clone(), Selection { metadata_only: true, ..Selection::of(path) });
-        // What the copy that is being made has shown so far.
-        let mut copy: Option<HashSet<Id>> = None;
+        let mut fold = Fold::new(changes.path());
         loop {
             let change = match changes.now() {
                 Some(change) => change,
@@ -168,35 +169,29 @@ impl Monitors {
                     changes.next().await
                 }
             };
-            let (object, gone) = match change {
-                Change::Restart => {
-                    copy = Some(HashSet::new());
-                    continue;
+            if defines && !fold.is_listing() && matches!(change, Change::Set(_) | Change::Gone(_)) {
+                self.rediscover();
+            }
+            // The graph takes objects of a copy that is listed one by one: nothing in it depends on the order.
+            let read = |object: &Bytes, _: bool| {
+                let meta = read_meta(object)?;
+                self.seen(index, &served, &meta);
+                Ok::<_, serde_json::Error>(ReadObject { key: key(&meta), kept: Some(id(&meta)) })
+            };
+            match fold.apply(change, read) {
+                Step::Nothing | Step::Set(..) => {}
+                Step::Gone(_, object) => {
+                    if let Some(Ok(meta)) = object.as_ref().map(read_meta) {
+                        let work = lock(&self.graph).bury(id(&meta));
+                        work.into_iter().for_each(|w| self.queue.add(w));
+                    }
                 }
-                Change::Synced => {
-                    let gone = lock(&self.graph).missing(index, &copy.take().unwrap_or_default());
+                Step::Replace(listed) => {
+                    let there = listed.objects.into_values().collect();
+                    let gone = lock(&self.graph).missing(index, &there);
                     gone.into_iter().for_each(|id| self.gone(id));
                     guard.done();
-                    continue;
                 }
-                Change::Set(object) => (object, false),
-                Change::Gone(object) => (object, true),
-            };
-            let Ok(Head { metadata }) = serde_json::from_slice(&object) else {
-                tracing::warn!(resource = %name_of(&served), "an object's metadata could not be read");
-                continue;
-            };
-            let metadata = ObjectMeta::from(metadata);
-            match &mut copy {
-                Some(copy) => drop(copy.insert(id(&metadata))),
-                None if defines => self.rediscover(),
-                None => {}
-            }
-            if gone {
-                let work = lock(&self.graph).bury(id(&metadata));
-                work.into_iter().for_each(|w| self.queue.add(w));
-            } else {
-                self.seen(index, &served, &metadata);
             }
         }
     }
@@ -262,6 +257,14 @@ impl Drop for Unsynced {
     fn drop(&mut self) {
         self.done();
     }
+}
+
+fn read_meta(object: &Bytes) -> Result<ObjectMeta, serde_json::Error> {
+    serde_json::from_slice::<Head>(object).map(|head| head.metadata.into())
+}
+
+fn key(meta: &ObjectMeta) -> ObjectKey {
+    ObjectKey::new(meta.namespace.clone().unwrap_or_default(), meta.name.clone().unwrap_or_default())
 }
 
 fn id(meta: &ObjectMeta) -> Id {

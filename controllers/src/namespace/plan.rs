@@ -1,5 +1,6 @@
 //! The conditions of a namespace that is being emptied, worded as upstream words them.
 
+use coracle_api::condition::set_condition;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::NamespaceCondition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -99,20 +100,14 @@ pub fn conditions(
             Some(message) => ("True", wording.bad, message),
             None => ("False", wording.fine.0, wording.fine.1.to_owned()),
         };
-        let found = all.iter_mut().find(|c| c.type_ == wording.type_);
-        let since =
-            found.as_ref().filter(|c| c.status == status).and_then(|c| c.last_transition_time.clone());
         let new = NamespaceCondition {
             type_: wording.type_.to_owned(),
             status: status.to_owned(),
             reason: Some(reason.to_owned()),
             message: Some(message),
-            last_transition_time: since.or(Some(Time(now))),
+            last_transition_time: Some(Time(now)),
         };
-        match found {
-            Some(slot) => *slot = new,
-            None => all.push(new),
-        }
+        set_condition(&mut all, new);
     }
     all
 }

@@ -1,6 +1,6 @@
 //! What a node's conditions mean: the taints it should carry, and how long a pod endures them.
 
-use coracle_client::placement::tolerates;
+use coracle_api::toleration::Toleration;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Node, NodeCondition, Pod, Taint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -123,7 +123,7 @@ pub fn taints(node: &Node, leave: bool, now: Timestamp) -> Vec<Taint> {
 pub fn endurance(pod: &Pod, taints: &[Taint], seen: Timestamp, now: Timestamp) -> Option<Duration> {
     let tolerations = pod.spec.as_ref().and_then(|s| s.tolerations.as_deref()).unwrap_or_default();
     let of = |taint: &Taint| -> Option<Duration> {
-        let Some(matching) = tolerations.iter().find(|t| tolerates(t, taint)) else {
+        let Some(matching) = tolerations.iter().find(|t| Toleration::from(*t).tolerates(taint.into())) else {
             return Some(Duration::ZERO);
         };
         let seconds = matching.toleration_seconds?;

@@ -1,8 +1,11 @@
 //! Watches what quotas measure, and nothing as long as there is no quota. Events only wake: nothing is kept of the objects.
 
 use super::count::Resources;
+use bytes::Bytes;
+use coracle_api::pod::is_terminal_phase;
 use coracle_api::quota;
-use coracle_client::{Change, Informer, ObjectKey, Reflector, Selection, WorkQueue};
+use coracle_client::fold::{Fold, ReadObject, Step};
+use coracle_client::{Informer, ObjectKey, Reflector, Selection, WorkQueue};
 use k8s_openapi::api::core::v1::ResourceQuota;
 use kube::ResourceExt;
 use serde::Deserialize;
@@ -46,6 +49,15 @@ struct Meta {
 #[serde(default)]
 struct Status {
     phase: String,
+}
+
+/// Nothing is kept of a copy that is listed: when it is complete everything is counted.
+fn read(object: &Bytes, listing: bool) -> Result<ReadObject<Head>, serde_json::Error> {
+    if listing {
+        return Ok(ReadObject { key: ObjectKey::default(), kept: None });
+    }
+    let head: Head = serde_json::from_slice(object)?;
+    Ok(ReadObject { key: ObjectKey::new(&head.metadata.namespace, ""), kept: Some(head) })
 }
 
 fn measured(quota: &ResourceQuota) -> BTreeSet<Name> {
@@ -106,29 +118,19 @@ impl Monitors {
         // Of pods it matters when they end; of the rest, that something changed.
         let selection = Selection { metadata_only: !pods, ..Selection::of(format!("{prefix}/{}", name.1)) };
         let mut changes = Reflector::new(self.client.clone(), selection);
-        let mut synced = false;
+        let mut fold = Fold::new(changes.path());
         loop {
-            let (object, gone) = match changes.next().await {
-                Change::Restart => {
-                    synced = false;
-                    continue;
+            match fold.apply(changes.next().await, read) {
+                Step::Nothing => {}
+                Step::Replace(_) => self.wake("", &name),
+                Step::Gone(key, _) => self.wake(&key.namespace, &name),
+                Step::Set(key, head) => {
+                    let ended = is_terminal_phase(&head.status.phase);
+                    let started = head.status.phase.is_empty() || head.status.phase == "Pending";
+                    if !pods || ended || started || head.metadata.generation > 1 {
+                        self.wake(&key.namespace, &name);
+                    }
                 }
-                Change::Synced => {
-                    synced = true;
-                    self.wake("", &name);
-                    continue;
-                }
-                Change::Set(object) => (object, false),
-                Change::Gone(object) => (object, true),
-            };
-            if !synced {
-                continue;
-            }
-            let head: Head = serde_json::from_slice(&object).unwrap_or_default();
-            let ended = matches!(head.status.phase.as_str(), "Succeeded" | "Failed");
-            let started = head.status.phase.is_empty() || head.status.phase == "Pending";
-            if gone || !pods || ended || started || head.metadata.generation > 1 {
-                self.wake(&head.metadata.namespace, &name);
             }
         }
     }

@@ -2,11 +2,10 @@
 //! controllers reads them.
 
 use super::eviction::DeviceId;
-use coracle_client::{Change, ObjectKey, Reflector, Selection};
-use parking_lot::Mutex;
+use coracle_client::store::Update;
+use coracle_client::{ObjectKey, Reflector, Selection, Store};
 use serde::Deserialize;
 use serde_json::Value;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -61,7 +60,8 @@ fn text(value: &Value) -> String {
 }
 
 impl Claim {
-    pub fn of(object: &Value) -> Self {
+    /// An error when its consumers cannot be read: they would be taken for none, and the claim for unused.
+    pub fn of(object: &Value) -> Result<Self, String> {
         let (meta, status) = (&object["metadata"], &object["status"]);
         let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
         let owners = list(&meta["ownerReferences"]);
@@ -71,7 +71,9 @@ impl Claim {
         };
         let results = list(&status["allocation"]["devices"]["results"]);
         let owner = owners.iter().find(|o| o["controller"] == true && o["kind"] == "Pod");
-        Self {
+        let reserved = Option::<Vec<Consumer>>::deserialize(&status["reservedFor"]);
+        let consumers = reserved.map_err(|error| format!("status.reservedFor: {error}"))?.unwrap_or_default();
+        Ok(Self {
             key: ObjectKey::new(text(&meta["namespace"]), text(&meta["name"])),
             uid: text(&meta["uid"]),
             version: text(&meta["resourceVersion"]),
@@ -81,8 +83,8 @@ impl Claim {
             finalizers: list(&meta["finalizers"]).iter().map(text).collect(),
             allocated: status["allocation"].is_object(),
             held: results.iter().map(held).collect(),
-            consumers: serde_json::from_value(status["reservedFor"].clone()).unwrap_or_default(),
-        }
+            consumers,
+        })
     }
 
     fn revision(&self) -> u64 {
@@ -90,61 +92,37 @@ impl Claim {
     }
 }
 
-#[derive(Default)]
-struct State {
-    by_key: BTreeMap<ObjectKey, Arc<Claim>>,
-    /// The newest resourceVersion that the watch has shown.
-    revision: u64,
-}
-
 /// A live copy of all claims. Cloning shares it.
 #[derive(Clone, Default)]
 pub struct Claims {
-    state: Arc<Mutex<State>>,
+    store: Store<Claim>,
 }
 
 impl Claims {
     pub fn get(&self, namespace: &str, name: &str) -> Option<Arc<Claim>> {
-        self.state.lock().by_key.get(&ObjectKey::new(namespace, name)).cloned()
+        self.store.get(&ObjectKey::new(namespace, name))
     }
 
     /// Those that hold devices.
     pub fn holding(&self) -> Vec<ObjectKey> {
-        let state = self.state.lock();
-        let holding = state.by_key.values().filter(|claim| !claim.held.is_empty());
+        let holding = self.store.list().into_iter().filter(|claim| !claim.held.is_empty());
         holding.map(|claim| claim.key.clone()).collect()
     }
 
     /// The claim that was made for an entry of a pod, and that the pod's status does not name yet.
     pub fn made_for(&self, namespace: &str, uid: &str, entry: &str) -> Option<Arc<Claim>> {
-        let state = self.state.lock();
-        let from = ObjectKey::new(namespace, "");
-        let mut own = state.by_key.range(from..).take_while(|(key, _)| key.namespace == namespace);
-        let ours = |claim: &Claim| {
+        let ours = |claim: &Arc<Claim>| {
             claim.entry.as_deref() == Some(entry) && claim.owner.as_ref().is_some_and(|(_, u)| u == uid)
         };
-        own.find(|(_, claim)| ours(claim)).map(|(_, claim)| claim.clone())
+        self.store.list_in(namespace).into_iter().find(ours)
     }
 
     /// Takes in what a write answered, unless the watch has shown it already.
     pub fn wrote(&self, object: &Value) {
-        let claim = Claim::of(object);
-        let mut state = self.state.lock();
-        if claim.revision() > state.revision {
-            state.by_key.insert(claim.key.clone(), Arc::new(claim));
+        // One that cannot be read comes by the watch too, which tells of it.
+        if let Ok(claim) = Claim::of(object) {
+            self.store.put_newer(claim.key.clone(), claim.revision(), claim);
         }
-    }
-
-    fn set(&self, claim: Claim) {
-        let mut state = self.state.lock();
-        state.revision = state.revision.max(claim.revision());
-        state.by_key.insert(claim.key.clone(), Arc::new(claim));
-    }
-
-    fn remove(&self, claim: &Claim) {
-        let mut state = self.state.lock();
-        state.revision = state.revision.max(claim.revision());
-        state.by_key.remove(&claim.key);
     }
 
     /// Follows the API in a task until `stop` is cancelled, and tells of every change; the receiver turns true with
@@ -155,56 +133,16 @@ impl Claims {
         stop: CancellationToken,
         tell: impl Fn(&Claim) + Send + 'static,
     ) -> watch::Receiver<bool> {
-        let (sender, receiver) = watch::channel(false);
-        let claims = self.clone();
-        let mut reflector = Reflector::new(client, Selection::of(PATH));
-        tokio::spawn(async move {
-            // Told again after a relist; keys that went meanwhile are asked for too.
-            let mut copy: Option<BTreeMap<ObjectKey, Arc<Claim>>> = None;
-            while let Some(change) = stop.run_until_cancelled(reflector.next()).await {
-                match change {
-                    Change::Restart => copy = Some(BTreeMap::new()),
-                    Change::Set(bytes) => {
-                        let Some(claim) = read(&bytes) else { continue };
-                        match &mut copy {
-                            Some(copy) => drop(copy.insert(claim.key.clone(), Arc::new(claim))),
-                            None => {
-                                claims.set(claim.clone());
-                                tell(&claim);
-                            }
-                        }
-                    }
-                    Change::Gone(bytes) => {
-                        let Some(claim) = read(&bytes) else { continue };
-                        match &mut copy {
-                            Some(copy) => drop(copy.remove(&claim.key)),
-                            None => {
-                                claims.remove(&claim);
-                                tell(&claim);
-                            }
-                        }
-                    }
-                    Change::Synced => {
-                        let listed = copy.take().unwrap_or_default();
-                        let before = {
-                            let mut state = claims.state.lock();
-                            let newest = listed.values().map(|c| c.revision()).max().unwrap_or(0);
-                            state.revision = state.revision.max(newest);
-                            std::mem::replace(&mut state.by_key, listed.clone())
-                        };
-                        let gone = before.values().filter(|c| !listed.contains_key(&c.key));
-                        gone.chain(listed.values()).for_each(|claim| tell(claim));
-                        sender.send_replace(true);
-                    }
-                }
-            }
-        });
-        receiver
+        let reflector = Reflector::new(client, Selection::of(PATH));
+        let tell_all = move |update: Update<Claim>| {
+            update
+                .changed
+                .iter()
+                .filter_map(|c| c.new.as_ref().or(c.old.as_ref()))
+                .for_each(|claim| tell(claim));
+        };
+        self.store.follow(reflector, |object| Claim::of(object).map(Some), tell_all, stop)
     }
-}
-
-fn read(bytes: &[u8]) -> Option<Claim> {
-    serde_json::from_slice::<Value>(bytes).ok().map(|object| Claim::of(&object))
 }
 
 #[cfg(test)]
@@ -220,13 +158,20 @@ mod tests {
     }
 
     #[test]
-    fn a_write_is_known_before_the_watch_shows_it_and_never_undoes_what_it_showed() {
+    fn claims_that_were_made_for_pods_are_found() {
         let claims = Claims::default();
         claims.wrote(&claim("a", "5"));
         assert!(claims.made_for("n", "u", "gpu").is_some_and(|c| c.allocated && c.consumers[0].is_pod()));
         assert!(claims.made_for("n", "u", "other").is_none());
-        claims.remove(&Claim::of(&claim("a", "9")));
-        claims.wrote(&claim("a", "7"));
-        assert!(claims.get("n", "a").is_none());
+    }
+
+    #[test]
+    fn a_claim_whose_consumers_cannot_be_read_is_not_taken_for_unused() {
+        let mut odd = claim("a", "5");
+        odd["status"]["reservedFor"] = json!([{ "resource": "pods", "name": "p" }]);
+        let error = Claim::of(&odd).unwrap_err();
+        assert!(error.starts_with("status.reservedFor: missing field `uid`"), "{error}");
+        odd["status"]["reservedFor"] = Value::Null;
+        assert_eq!(Claim::of(&odd).unwrap().consumers, []);
     }
 }

@@ -3,18 +3,17 @@
 
 use super::claims::{Claim, Claims, Held};
 use crate::common::code_of;
+use coracle_api::toleration::Toleration;
 use coracle_client::informer::{deleting, uid_of};
 use coracle_client::{
-    Change, Informer, Next, ObjectKey, ReconcileError, Reconciler, Recorder, Reflector, Selection,
+    Informer, Next, ObjectKey, ReconcileError, Reconciler, Recorder, Reflector, Selection, Store,
 };
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
-use parking_lot::Mutex;
 use serde_json::{Value, json};
-use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
+use std::collections::HashMap;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
@@ -32,11 +31,11 @@ fn text(value: &Value) -> String {
 /// NoExecute taints of devices, by the slice that says so. Slices without any are not kept.
 #[derive(Clone, Default)]
 pub struct Tainted {
-    by_slice: Arc<Mutex<BTreeMap<String, Taints>>>,
+    by_slice: Store<Taints>,
 }
 
-/// The devices of a slice that have such taints.
-fn tainted(slice: &Value) -> Taints {
+/// The devices of a slice that have such taints; `None` without any.
+fn tainted(slice: &Value) -> Result<Option<Taints>, String> {
     let spec = &slice["spec"];
     let devices = spec["devices"].as_array().into_iter().flatten();
     let with = devices.filter_map(|device| {
@@ -45,21 +44,14 @@ fn tainted(slice: &Value) -> Taints {
         let id = (text(&spec["driver"]), text(&spec["pool"]["name"]), text(&device["name"]));
         (!taints.is_empty()).then_some((id, taints))
     });
-    with.collect()
-}
-
-fn tolerates(toleration: &Value, taint: &Value) -> bool {
-    let any = |field: &str| toleration[field].as_str().is_none_or(str::is_empty);
-    let exists = toleration["operator"] == "Exists";
-    let equal = text(&toleration["value"]) == text(&taint["value"]);
-    (any("effect") || toleration["effect"] == taint["effect"])
-        && ((any("key") && exists) || toleration["key"] == taint["key"])
-        && (exists || equal)
+    let taints: Taints = with.collect();
+    Ok((!taints.is_empty()).then_some(taints))
 }
 
 /// When whoever holds the device must go for this taint; `None` for never.
 fn end(held: &Held, taint: &Value, now: Timestamp) -> Option<Timestamp> {
-    let mut matching = held.tolerations.iter().filter(|t| tolerates(t, taint)).peekable();
+    let tolerates = |t: &&Value| Toleration::from(*t).tolerates(taint.into());
+    let mut matching = held.tolerations.iter().filter(tolerates).peekable();
     if matching.peek().is_none() {
         return Some(Timestamp::MIN);
     }
@@ -71,49 +63,18 @@ fn end(held: &Held, taint: &Value, now: Timestamp) -> Option<Timestamp> {
 impl Tainted {
     /// When the claim's consumers must go.
     fn end_of(&self, claim: &Claim, now: Timestamp) -> Option<Timestamp> {
-        let by_slice = self.by_slice.lock();
+        let by_slice = self.by_slice.list();
         let ends = claim.held.iter().flat_map(|held| {
-            let taints = by_slice.values().filter_map(|devices| devices.get(&held.id)).flatten();
+            let taints = by_slice.iter().filter_map(|devices| devices.get(&held.id)).flatten();
             taints.filter_map(|taint| end(held, taint, now)).collect::<Vec<_>>()
         });
         ends.min()
     }
 
-    /// Replaces what a slice says; whether that concerns anybody.
-    fn set(&self, name: &str, devices: HashMap<DeviceId, Vec<Value>>) -> bool {
-        let mut by_slice = self.by_slice.lock();
-        let gone = devices.is_empty();
-        let old = if gone { by_slice.remove(name) } else { by_slice.insert(name.to_owned(), devices) };
-        !gone || old.is_some()
-    }
-
     /// Follows the API in a task until `stop` is cancelled, and calls `tell` when taints changed.
     pub fn follow(&self, client: kube::Client, stop: CancellationToken, tell: impl Fn() + Send + 'static) {
-        let tainted_devices = self.clone();
-        let mut reflector = Reflector::new(client, Selection::of(SLICES));
-        tokio::spawn(async move {
-            while let Some(change) = stop.run_until_cancelled(reflector.next()).await {
-                let concerns = match change {
-                    // Slices that went meanwhile took their taints along.
-                    Change::Restart => {
-                        tainted_devices.by_slice.lock().clear();
-                        false
-                    }
-                    Change::Set(bytes) => tainted_devices.read(&bytes, true),
-                    Change::Gone(bytes) => tainted_devices.read(&bytes, false),
-                    Change::Synced => true,
-                };
-                if concerns {
-                    tell();
-                }
-            }
-        });
-    }
-
-    fn read(&self, bytes: &[u8], present: bool) -> bool {
-        let Ok(slice) = serde_json::from_slice::<Value>(bytes) else { return false };
-        let devices = if present { tainted(&slice) } else { HashMap::new() };
-        self.set(slice["metadata"]["name"].as_str().unwrap_or_default(), devices)
+        let reflector = Reflector::new(client, Selection::of(SLICES));
+        self.by_slice.follow(reflector, tainted, move |_| tell(), stop);
     }
 }
 
@@ -178,24 +139,36 @@ impl Eviction {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bytes::Bytes;
+    use coracle_client::Change;
+    use coracle_client::fold::Fold;
 
     fn claim(tolerations: Value) -> Claim {
         let result = json!({"driver": "d", "pool": "p", "device": "x", "tolerations": tolerations});
         Claim::of(&json!({"metadata": {"name": "c", "namespace": "n"},
             "status": {"allocation": {"devices": {"results": [result]}}}}))
+        .expect("a claim")
     }
 
     #[test]
     fn tolerations_put_the_end_off_or_away() {
         let now: Timestamp = "2026-01-01T00:01:00Z".parse().expect("a time");
         let all = Tainted::default();
+        let mut fold = Fold::new(SLICES);
+        let mut say = |change: Change| all.by_slice.apply(&mut fold, change, &tainted).is_some();
         let slice = |effect: &str| {
-            json!({"metadata": {"name": "s"}, "spec": {"driver": "d", "pool": {"name": "p"}, "devices": [{"name": "x",
-                "taints": [{"key": "sick", "effect": effect, "timeAdded": "2026-01-01T00:00:00Z"}]}]}})
+            let taints = json!([{"key": "sick", "effect": effect, "timeAdded": "2026-01-01T00:00:00Z"}]);
+            let spec =
+                json!({"driver": "d", "pool": {"name": "p"}, "devices": [{"name": "x", "taints": taints}]});
+            Bytes::from(json!({"metadata": {"name": "s"}, "spec": spec}).to_string())
         };
-        assert!(!all.set("s", tainted(&slice("NoSchedule"))));
+        assert!(!say(Change::Set(slice("NoSchedule"))));
         assert_eq!(all.end_of(&claim(json!([])), now), None);
-        assert!(all.set("s", tainted(&slice("NoExecute"))));
+        assert!(say(Change::Set(slice("NoExecute"))));
+        assert!(!say(Change::Restart));
+        assert_eq!(all.end_of(&claim(json!([])), now), Some(Timestamp::MIN), "also while it is listed anew");
+        assert!(!say(Change::Set(slice("NoExecute"))));
+        assert!(say(Change::Synced));
         assert_eq!(all.end_of(&claim(json!([])), now), Some(Timestamp::MIN));
         let for_ever = json!([{"key": "sick", "operator": "Exists"}]);
         assert_eq!(all.end_of(&claim(for_ever), now), None);
@@ -204,6 +177,7 @@ mod tests {
         assert_eq!(all.end_of(&claim(for_a_while), now), Some(end));
         let other = json!([{"key": "sick", "operator": "Equal", "value": "very"}]);
         assert_eq!(all.end_of(&claim(other), now), Some(Timestamp::MIN));
-        assert!(all.set("s", HashMap::new()), "whoever waited need not go any more");
+        assert!(say(Change::Set(slice("NoSchedule"))), "whoever waited need not go any more");
+        assert_eq!(all.end_of(&claim(json!([])), now), None);
     }
 }

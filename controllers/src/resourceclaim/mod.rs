@@ -177,7 +177,7 @@ impl ResourceClaims {
         body["metadata"]["uid"] = json!(claim.uid);
         let written = self.send(Method::PATCH, &format!("{}{at}", path(&claim.key)), &body).await?;
         self.claims.wrote(&written);
-        Ok(Claim::of(&written))
+        Claim::of(&written).map_err(ReconcileError::Other)
     }
 
     async fn pod(&self, key: &ObjectKey) -> Result<(), ReconcileError> {

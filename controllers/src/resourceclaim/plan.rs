@@ -2,6 +2,7 @@
 
 use super::claims::{Claim, ENTRY};
 use crate::common::ownership::controller_reference;
+use coracle_api::pod::is_terminal;
 use k8s_openapi::api::core::v1::{Pod, PodResourceClaim};
 use kube::ResourceExt;
 use serde_json::{Value, json};
@@ -19,9 +20,8 @@ pub fn entries(pod: &Pod) -> &[PodResourceClaim] {
 
 /// Whether the pod uses nothing any more: it ended, or was deleted before it had a node.
 pub fn is_done(pod: &Pod) -> bool {
-    let phase = pod.status.as_ref().and_then(|s| s.phase.as_deref());
     let placed = pod.spec.as_ref().is_some_and(|s| s.node_name.is_some());
-    matches!(phase, Some("Succeeded" | "Failed")) || (pod.metadata.deletion_timestamp.is_some() && !placed)
+    is_terminal(pod) || (pod.metadata.deletion_timestamp.is_some() && !placed)
 }
 
 /// What the pod's status says of an entry.
@@ -176,7 +176,7 @@ mod tests {
             if deleting {
                 value["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
             }
-            Claim::of(&value)
+            Claim::of(&value).expect("a claim")
         };
         let nothing = Plan::default();
         assert_eq!(plan(&claim(2, true, false), vec![0, 1], false), nothing);

@@ -29,14 +29,10 @@ fn quota(milli_cpu: i64) -> i64 {
     if milli_cpu == 0 { 0 } else { (milli_cpu.saturating_mul(PERIOD) / 1000).max(MIN_QUOTA) }
 }
 
-fn whole(amount: i128) -> i64 {
-    i64::try_from(amount).unwrap_or(i64::MAX)
-}
-
 pub fn linux(pod: &Pod, container: &Container, node: NodeResources) -> api::LinuxContainerResources {
-    let cpu = |limits| whole(qos::amount(container, limits, "cpu").0);
+    let cpu = |limits| qos::amount(container, limits, "cpu").milli();
     let (request, limit) = (cpu(false), cpu(true));
-    let memory = whole(qos::amount(container, true, "memory").ceil_div(1));
+    let memory = qos::amount(container, true, "memory").units();
     let weight = if request == 0 { limit } else { request };
     let mut unified = HashMap::new();
     let mut swap = 0;
@@ -78,7 +74,7 @@ fn hugepages(container: &Container) -> Vec<api::HugepageLimit> {
     let pages = limits.into_iter().flatten().filter_map(|(name, _)| {
         let size = name.strip_prefix("hugepages-")?;
         let page_size = size.strip_suffix('i').map(|s| format!("{s}B"))?;
-        let limit = u64::try_from(qos::amount(container, true, name).ceil_div(1)).ok()?;
+        let limit = u64::try_from(qos::amount(container, true, name).units()).ok()?;
         Some(api::HugepageLimit { page_size, limit })
     });
     pages.collect()

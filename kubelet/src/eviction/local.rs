@@ -8,7 +8,7 @@ use crate::kubelet::{Kubelet, Slot};
 use crate::pod::admit::is_critical;
 use crate::pod::ending::{Eviction, is_over};
 use crate::pod::qos;
-use coracle_storage::volumes::downward::quantity;
+use coracle_api::Quantity;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,13 +48,13 @@ fn counts(slot: &Slot) -> bool {
 }
 
 fn limit(container: &Container) -> u64 {
-    u64::try_from(qos::amount(container, true, "ephemeral-storage").ceil_div(1)).unwrap_or(0)
+    u64::try_from(qos::amount(container, true, "ephemeral-storage").units()).unwrap_or(0)
 }
 
 /// Of an emptyDir; its bytes, and as it is written.
 fn size_limit(volume: &k8s_openapi::api::core::v1::Volume) -> Option<(u64, &str)> {
     let text = volume.empty_dir.as_ref()?.size_limit.as_ref()?.0.as_str();
-    let bytes = u64::try_from(quantity(text)?.ceil_div(1)).ok().filter(|bytes| *bytes > 0)?;
+    let bytes = u64::try_from(text.parse::<Quantity>().ok()?.units()).ok().filter(|bytes| *bytes > 0)?;
     Some((bytes, text))
 }
 

@@ -48,7 +48,7 @@ fn candidate(
             pod.spec.iter().flat_map(|s| s.containers.iter().chain(s.init_containers.iter().flatten()));
         let spec = spec.into_iter().find(|c| c.name == seen.name);
         let asked = |resource| {
-            let amount = spec.map_or(0, |c| qos::amount(c, false, resource).ceil_div(1));
+            let amount = spec.map_or(0, |c| qos::amount(c, false, resource).units());
             u64::try_from(amount).unwrap_or(0)
         };
         let used = stats.get(&seen.id);

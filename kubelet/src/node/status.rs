@@ -4,6 +4,7 @@ use super::facts::Facts;
 use crate::config::Config;
 use crate::cri::api;
 use crate::eviction::signal::Pressure;
+use coracle_api::condition::with_transition_time;
 use coracle_api::validation::is_extended_resource;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
@@ -76,15 +77,15 @@ fn condition(
     (reason, message): (&str, &str),
     now: Timestamp,
 ) -> NodeCondition {
-    let before = old.conditions.iter().flatten().find(|c| c.type_ == kind && c.status == word);
-    NodeCondition {
+    let new = NodeCondition {
         type_: kind.to_owned(),
         status: word.to_owned(),
         reason: Some(reason.to_owned()),
         message: Some(message.to_owned()),
         last_heartbeat_time: Some(Time(now)),
-        last_transition_time: before.and_then(|c| c.last_transition_time.clone()).or(Some(Time(now))),
-    }
+        last_transition_time: Some(Time(now)),
+    };
+    with_transition_time(old.conditions.as_deref().unwrap_or_default(), new)
 }
 
 fn conditions(

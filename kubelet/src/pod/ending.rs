@@ -1,6 +1,7 @@
 //! Why a pod shall not run any more, and how long it has.
 
 use super::publisher::{BY_KUBELET, DISRUPTION};
+use coracle_api::pod::{self, is_terminal_phase};
 use k8s_openapi::api::core::v1::{Pod, PodSpec, PodStatus};
 use std::time::Duration;
 
@@ -105,12 +106,12 @@ impl Ending {
 
 /// Whether the pod has ended for good and takes nothing of the node any more.
 pub fn is_over(pod: &Pod) -> bool {
-    pod.status.as_ref().is_some_and(is_terminal)
+    pod::is_terminal(pod)
 }
 
-/// Whether it says so of its pod.
+/// Whether the status says that its pod has ended for good.
 pub fn is_terminal(status: &PodStatus) -> bool {
-    matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"))
+    status.phase.as_deref().is_some_and(is_terminal_phase)
 }
 
 /// `terminationGracePeriodSeconds`

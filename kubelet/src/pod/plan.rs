@@ -5,6 +5,7 @@ use super::ending::Ending;
 use super::labels;
 use super::observed::{self, Observed, State};
 use super::resize::{Due, Resizes};
+use coracle_api::pod::restarts_as_sidecar;
 use k8s_openapi::api::core::v1::{Container, ContainerRestartRule, EphemeralContainer, Pod, PodSpec};
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -156,7 +157,7 @@ pub fn as_container(ephemeral: &EphemeralContainer) -> Container {
 }
 
 pub fn is_sidecar(container: &Container) -> bool {
-    container.restart_policy.as_deref() == Some("Always")
+    restarts_as_sidecar(container.restart_policy.as_deref())
 }
 
 fn policy(spec: &PodSpec) -> &str {

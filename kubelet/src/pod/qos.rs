@@ -1,56 +1,20 @@
 //! Quality of service (KEP-less, as old as resources): which pods suffer first when memory is short.
 
 use super::admit::is_node_critical;
-use coracle_storage::volumes::downward::{Millis, quantity};
+use coracle_api::Quantity;
 use k8s_openapi::api::core::v1::{Container, Pod, ResourceRequirements};
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum QosClass {
-    Guaranteed,
-    Burstable,
-    BestEffort,
-}
-
-impl QosClass {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Guaranteed => "Guaranteed",
-            Self::Burstable => "Burstable",
-            Self::BestEffort => "BestEffort",
-        }
-    }
-}
+pub use coracle_api::pod::{QosClass, qos_class as class};
 
 /// A container's limit or request, zero where none is set.
-pub fn amount(container: &Container, limits: bool, resource: &str) -> Millis {
+pub fn amount(container: &Container, limits: bool, resource: &str) -> Quantity {
     amount_of(container.resources.as_ref(), limits, resource)
 }
 
 /// The same of resources by themselves.
-pub fn amount_of(resources: Option<&ResourceRequirements>, limits: bool, resource: &str) -> Millis {
+pub fn amount_of(resources: Option<&ResourceRequirements>, limits: bool, resource: &str) -> Quantity {
     let map = resources.and_then(|r| if limits { r.limits.as_ref() } else { r.requests.as_ref() });
-    map.and_then(|m| m.get(resource)).and_then(|q| quantity(&q.0)).unwrap_or(Millis(0))
-}
-
-/// Guaranteed when every container limits CPU and memory and requests as much; BestEffort when none asks for
-/// anything; else Burstable.
-pub fn class(pod: &Pod) -> QosClass {
-    let Some(spec) = &pod.spec else { return QosClass::BestEffort };
-    let mut containers = spec.containers.iter().chain(spec.init_containers.iter().flatten()).peekable();
-    let (mut guaranteed, mut any) = (containers.peek().is_some(), false);
-    for container in containers {
-        for resource in ["cpu", "memory"] {
-            let (limit, request) = (amount(container, true, resource), amount(container, false, resource));
-            any |= limit.0 > 0 || request.0 > 0;
-            // A limit without a request is a request, which the API server's defaulting has written down.
-            guaranteed &= limit.0 > 0 && (request == limit || request.0 == 0);
-        }
-    }
-    match (guaranteed, any) {
-        (true, _) => QosClass::Guaranteed,
-        (false, true) => QosClass::Burstable,
-        (false, false) => QosClass::BestEffort,
-    }
+    map.and_then(|m| m.get(resource)).and_then(|q| q.0.parse().ok()).unwrap_or_default()
 }
 
 /// How readily the kernel kills a container's processes (oom_score_adj): never those of pods critical to
@@ -61,7 +25,7 @@ pub fn oom_score_adj(pod: &Pod, container: &Container, memory_capacity: i64) -> 
         QosClass::Guaranteed => -997,
         QosClass::BestEffort => 1000,
         QosClass::Burstable => {
-            let request = i64::try_from(amount(container, false, "memory").0 / 1000).unwrap_or(i64::MAX);
+            let request = amount(container, false, "memory").units();
             let share = request.saturating_mul(1000) / memory_capacity.max(1);
             // Between guaranteed and best effort, exclusively on both ends.
             (1000 - share).clamp(3, 999)

@@ -8,8 +8,10 @@
 use super::ending::is_over;
 use super::observed::{self, Observed};
 use super::plan::is_sidecar;
-use super::qos::{self, amount_of};
-use coracle_storage::volumes::downward::{Allocatable, Millis};
+use super::qos::amount_of;
+use coracle_api::Quantity;
+use coracle_api::pod::{self, Counted};
+use coracle_storage::volumes::downward::Allocatable;
 use k8s_openapi::api::core::v1::{Container, Pod, ResourceRequirements};
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -167,35 +169,19 @@ impl Resizes {
     }
 }
 
-/// The least amounts that the pod needs, as the scheduler counts them: sidecars beside the containers, or the greatest
-/// init container beside the sidecars before it; overhead on top.
-pub fn requests(pod: &Pod, resource: &str) -> Millis {
-    let Some(spec) = &pod.spec else { return Millis(0) };
-    let of = |container: &Container| qos::amount(container, false, resource).0;
-    let (mut sidecars, mut peak) = (0, 0);
-    for container in spec.init_containers.iter().flatten() {
-        if is_sidecar(container) {
-            sidecars += of(container);
-            peak = peak.max(sidecars);
-        } else {
-            peak = peak.max(sidecars + of(container));
-        }
-    }
-    let steady: i128 = spec.containers.iter().map(of).sum::<i128>() + sidecars;
-    let whole = amount_of(spec.resources.as_ref(), false, resource).0;
-    let overhead = spec.overhead.as_ref().and_then(|o| o.get(resource));
-    let overhead =
-        overhead.and_then(|q| coracle_storage::volumes::downward::quantity(&q.0)).map_or(0, |m| m.0);
-    Millis(if whole > 0 { whole } else { steady.max(peak) } + overhead)
+/// What the pod requests, as the scheduler counts it: by its spec, which holds what the node has granted.
+pub fn requests(pod: &Pod, resource: &str) -> Quantity {
+    let counted = Counted { overhead: true, ..Counted::default() };
+    pod::requests(pod, counted).get(resource).unwrap_or_default()
 }
 
 /// Whether the node has room for `pod` beside the others, which carry what they were granted.
 pub fn room<'p>(pod: &Pod, others: impl Iterator<Item = &'p Pod>, node: &Allocatable) -> Result<(), Pending> {
     let others: Vec<&Pod> = others.filter(|p| !is_over(p)).collect();
     // CPU counts in thousandths, memory in bytes.
-    let amounts = |pod: &Pod| [requests(pod, "cpu").0, requests(pod, "memory").ceil_div(1)];
+    let amounts = |pod: &Pod| [requests(pod, "cpu").milli(), requests(pod, "memory").units()];
     let wanted = amounts(pod);
-    let capacity = [i128::from(node.cpu_millis), i128::from(node.memory_bytes)];
+    let capacity = [node.cpu_millis, node.memory_bytes];
     for (index, resource) in RESIZABLE.into_iter().enumerate().rev() {
         let (wanted, capacity) = (wanted[index], capacity[index]);
         if wanted > capacity {
@@ -205,9 +191,9 @@ pub fn room<'p>(pod: &Pod, others: impl Iterator<Item = &'p Pod>, node: &Allocat
         }
     }
     for (index, resource) in RESIZABLE.into_iter().enumerate() {
-        let used: i128 = others.iter().map(|p| amounts(p)[index]).sum();
+        let used = others.iter().map(|p| amounts(p)[index]).fold(0, i64::saturating_add);
         let (wanted, capacity) = (wanted[index], capacity[index]);
-        if wanted > 0 && used + wanted > capacity {
+        if wanted > 0 && used.saturating_add(wanted) > capacity {
             return Err(Pending::Deferred(format!(
                 "Node didn't have enough resource: {resource}, requested: {wanted}, used: {used}, capacity: {capacity}"
             )));

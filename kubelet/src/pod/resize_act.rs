@@ -107,14 +107,14 @@ impl Worker {
     /// The kernel would kill a container whose memory is cut below what it uses. Where the runtime does not say what that
     /// is, it is left to the runtime to refuse.
     async fn shrinks_below_use(&self, id: &str, spec: &Container) -> Option<String> {
-        let limit = super::qos::amount(spec, true, "memory").ceil_div(1);
+        let limit = super::qos::amount(spec, true, "memory").units();
         if limit == 0 {
             return None;
         }
         let stats = self.kubelet.runtime.list_container_stats().await.ok()?;
         let own = stats.into_iter().find(|s| s.attributes.as_ref().is_some_and(|a| a.id == id))?;
         let used = in_use(&own)?;
-        (i128::from(used) > limit).then(|| {
+        (i128::from(used) > i128::from(limit)).then(|| {
             format!("attempting to set container memory limit ({limit}) below current usage ({used})")
         })
     }

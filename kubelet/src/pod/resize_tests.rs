@@ -51,7 +51,7 @@ fn what_is_wanted_counts_when_it_is_granted() {
     resizes.meet(&wanted, &observed);
     assert!(resizes.wants_more(&wanted));
     let applied = resizes.applied(&wanted);
-    assert_eq!(requests(&applied, "cpu"), Millis(1000));
+    assert_eq!(requests(&applied, "cpu"), Quantity::from_milli(1000));
     assert_eq!(due(&resizes, &applied, &observed), None);
     resizes.grant(&wanted);
     assert!(!resizes.wants_more(&wanted) && Arc::ptr_eq(&resizes.applied(&wanted), &wanted));
@@ -113,9 +113,9 @@ fn requests_are_counted_as_the_scheduler_does() {
     let init = json!([with("s", "1", true), with("i", "5", false), with("t", "1", true)]);
     let apps = json!([with("a", "2", false), with("b", "1", false)]);
     let mut spec = json!({ "initContainers": init, "containers": apps, "overhead": { "cpu": "100m" } });
-    assert_eq!(requests(&pod(spec.clone()), "cpu"), Millis(6100));
+    assert_eq!(requests(&pod(spec.clone()), "cpu"), Quantity::from_milli(6100));
     spec["initContainers"][1]["resources"] = cpu("1");
-    assert_eq!(requests(&pod(spec.clone()), "cpu"), Millis(5100));
+    assert_eq!(requests(&pod(spec.clone()), "cpu"), Quantity::from_milli(5100));
     spec["resources"] = cpu("7");
-    assert_eq!(requests(&pod(spec), "cpu"), Millis(7100));
+    assert_eq!(requests(&pod(spec), "cpu"), Quantity::from_milli(7100));
 }

@@ -6,6 +6,7 @@ use super::plan::{Health, Memory, Waiting, is_sidecar};
 use super::publisher::{BY_KUBELET, DISRUPTION, OWNED};
 use super::qos;
 use super::unlocated::{ended_well, never_seen_again, unlocated};
+use coracle_api::condition::with_transition_time;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
     Container, ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting,
@@ -259,7 +260,7 @@ fn is_deleted(input: &Input<'_>) -> bool {
 }
 
 fn is_over(phase: &str) -> bool {
-    matches!(phase, "Succeeded" | "Failed")
+    coracle_api::pod::is_terminal_phase(phase)
 }
 
 /// What a container counts as for the pod's phase.
@@ -361,17 +362,17 @@ struct Verdict<'a> {
 fn condition(input: &Input<'_>, verdict: Verdict<'_>) -> PodCondition {
     let Verdict { kind, holds, reason, message } = verdict;
     let word = if holds { "True" } else { "False" };
-    let old = input.pod.status.as_ref().and_then(|s| s.conditions.as_ref()?.iter().find(|c| c.type_ == kind));
-    let since = old.filter(|c| c.status == word).and_then(|c| c.last_transition_time.clone());
-    PodCondition {
+    let present = input.pod.status.as_ref().and_then(|s| s.conditions.as_deref()).unwrap_or_default();
+    let new = PodCondition {
         type_: kind.to_owned(),
         status: word.to_owned(),
         reason: (!reason.is_empty()).then(|| reason.to_owned()),
         message: (!message.is_empty()).then(|| message.to_owned()),
-        last_transition_time: since.or(Some(Time(input.now))),
+        last_transition_time: Some(Time(input.now)),
         observed_generation: input.pod.metadata.generation,
         ..PodCondition::default()
-    }
+    };
+    with_transition_time(present, new)
 }
 
 fn names(statuses: &[ContainerStatus], lacks: impl Fn(&ContainerStatus) -> bool) -> String {

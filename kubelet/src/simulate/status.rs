@@ -1,6 +1,7 @@
 //! The status that a healthy kubelet would report, computed from the spec alone.
 
 use crate::pod::plan::as_container;
+use coracle_api::condition::with_transition_time;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
     Container, ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStatus, HostIP, Pod,
@@ -42,16 +43,16 @@ pub fn highest_address(pods: impl Iterator<Item = Arc<Pod>>) -> u32 {
 }
 
 fn condition(pod: &Pod, kind: &str, status: &str, reason: Option<&str>, now: Timestamp) -> PodCondition {
-    let old = pod.status.as_ref().and_then(|s| s.conditions.as_ref()?.iter().find(|c| c.type_ == kind));
-    let unchanged = old.filter(|c| c.status == status);
-    PodCondition {
+    let present = pod.status.as_ref().and_then(|s| s.conditions.as_deref()).unwrap_or_default();
+    let new = PodCondition {
         type_: kind.to_owned(),
         status: status.to_owned(),
         reason: reason.map(str::to_owned),
-        last_transition_time: unchanged.and_then(|c| c.last_transition_time.clone()).or(Some(Time(now))),
+        last_transition_time: Some(Time(now)),
         observed_generation: pod.metadata.generation,
         ..PodCondition::default()
-    }
+    };
+    with_transition_time(present, new)
 }
 
 /// Ours first, then those that others set (readiness gates, disruption).
@@ -139,7 +140,7 @@ fn statuses(pod: &Pod, status: &mut PodStatus, started: &Time, ended: Option<&Ti
     });
     status.container_statuses = Some(apps.collect());
     let init = spec.init_containers.iter().flatten().map(|c| {
-        let sidecar = c.restart_policy.as_deref() == Some("Always");
+        let sidecar = coracle_api::pod::restarts_as_sidecar(c.restart_policy.as_deref());
         let mut status = container_status(pod, c, started, if sidecar { ended } else { Some(started) });
         status.ready = if sidecar { ended.is_none() } else { true };
         status

@@ -3,6 +3,7 @@
 use super::affinity::{PodAffinities, Spread};
 use super::labels::SharedLabels;
 use super::{class, resources, resources::Resources};
+use coracle_api::pod::restarts_as_sidecar;
 use coracle_client::ObjectKey;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, ObjectReference, Pod, PodSpec, PodStatus, Volume};
@@ -89,14 +90,14 @@ impl PodInfo {
     }
 
     fn of(pod: &Pod, source: Source) -> Self {
-        let (empty, status) = (PodSpec::default(), pod.status.as_ref());
+        let empty = PodSpec::default();
         let spec = pod.spec.as_ref().unwrap_or(&empty);
         let key = ObjectKey::of(pod);
-        let requests = resources::requested_by(spec, status);
+        let requests = resources::requests_in_force(pod);
         Self {
             uid: pod.metadata.uid.clone().unwrap_or_default(),
             priority: spec.priority.unwrap_or(0),
-            counted: resources::counted_for(spec, status, &requests),
+            counted: resources::non_zero_requests(pod, &requests),
             requests,
             host_ports: host_ports(spec),
             affinities: PodAffinities::of(&key.namespace, pod.metadata.labels.as_ref(), spec),
@@ -245,7 +246,7 @@ fn is_preempted(pod: &Pod) -> bool {
 
 fn host_ports(spec: &PodSpec) -> Vec<HostPort> {
     let sidecars = spec.init_containers.iter().flatten();
-    let sidecars = sidecars.filter(|c| c.restart_policy.as_deref() == Some("Always"));
+    let sidecars = sidecars.filter(|c| restarts_as_sidecar(c.restart_policy.as_deref()));
     spec.containers.iter().chain(sidecars).flat_map(ports_of).collect()
 }
 

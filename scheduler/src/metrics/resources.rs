@@ -1,8 +1,9 @@
 //! What every pod asks for and may take, as the scheduler counts it: upstream's page `/metrics/resources`.
 
 use super::Page;
-use crate::cache::resources::{Resources, limit_of, requested_by};
-use k8s_openapi::api::core::v1::{Pod, PodSpec};
+use crate::cache::resources::{Resources, limits_of_spec, requests_of_spec};
+use coracle_api::pod::is_terminal;
+use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use std::sync::Arc;
 
@@ -14,28 +15,27 @@ pub fn render(pods: &[Arc<Pod>], page: &mut dyn Page) {
     let mut pods: Vec<&Pod> = pods.iter().map(AsRef::as_ref).filter(|pod| !has_ended(pod)).collect();
     pods.sort_by_key(|pod| (pod.metadata.namespace.as_deref(), pod.metadata.name.as_deref()));
     let help = "What pods ask for, by resource, with the unit where there is one.";
-    family(page, "kube_pod_resource_request", help, &pods, |spec| requested_by(spec, None));
+    family(page, "kube_pod_resource_request", help, &pods, requests_of_spec);
     let help = "What pods may take at most, by resource, with the unit where there is one.";
-    family(page, "kube_pod_resource_limit", help, &pods, limit_of);
+    family(page, "kube_pod_resource_limit", help, &pods, limits_of_spec);
 }
 
 /// A pod without a node has not, whatever its phase says.
 fn has_ended(pod: &Pod) -> bool {
-    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
     let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or_default();
-    !node.is_empty() && matches!(phase, Some("Succeeded" | "Failed"))
+    !node.is_empty() && is_terminal(pod)
 }
 
-fn family(page: &mut dyn Page, name: &str, help: &str, pods: &[&Pod], of: impl Fn(&PodSpec) -> Resources) {
+fn family(page: &mut dyn Page, name: &str, help: &str, pods: &[&Pod], of: impl Fn(&Pod) -> Resources) {
     page.head(name, help, "gauge");
     for pod in pods {
         let Some(spec) = &pod.spec else { continue };
-        let (namespace, pod) = (pod.namespace().unwrap_or_default(), pod.name_any());
+        let (namespace, own_name) = (pod.namespace().unwrap_or_default(), pod.name_any());
         let priority = spec.priority.map(|priority| priority.to_string()).unwrap_or_default();
-        for (resource, amount) in of(spec).iter() {
+        for (resource, amount) in of(pod).iter() {
             let labels = [
                 ("namespace", namespace.as_str()),
-                ("pod", &pod),
+                ("pod", &own_name),
                 ("node", spec.node_name.as_deref().unwrap_or_default()),
                 ("scheduler", spec.scheduler_name.as_deref().unwrap_or_default()),
                 ("priority", &priority),

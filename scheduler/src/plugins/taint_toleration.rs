@@ -3,7 +3,7 @@
 use super::normalize;
 use crate::cache::{NodeInfo, PodInfo};
 use crate::framework::{ClusterEvent, CycleState, NodeScore, Plugin, Point, Reuse, Status};
-use coracle_client::placement::puts_up_with;
+use coracle_client::placement::tolerates_taint;
 use k8s_openapi::api::core::v1::Taint;
 
 pub const POINTS: &[Point] = &[Point::Filter, Point::Score];
@@ -11,7 +11,7 @@ pub const POINTS: &[Point] = &[Point::Filter, Point::Score];
 pub struct TaintToleration;
 
 pub fn tolerates(pod: &PodInfo, taint: &Taint) -> bool {
-    puts_up_with(pod.spec(), taint)
+    tolerates_taint(pod.spec(), taint)
 }
 
 /// The first taint that keeps the pod off the node.

@@ -4,7 +4,10 @@
 use super::extender::Extenders;
 use crate::config::{Config, Mistake, Mistakes, Parsed};
 use crate::plugins::Registry;
-use coracle_client::{Change, Recorder, Reflector, Selection};
+use bytes::Bytes;
+use coracle_client::fold::{Fold, ReadObject, Step};
+use coracle_client::informer::try_decode;
+use coracle_client::{ObjectKey, Recorder, Reflector, Selection};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client};
@@ -48,26 +51,32 @@ async fn follow_until_told(client: Client, registry: Registry, sender: watch::Se
     let selection = Selection::of(path).fields(format!("metadata.name={NAME}"));
     let recorder = Recorder::new(client.clone(), "kube-scheduler", "");
     let mut reflector = Reflector::new(client.clone(), selection);
-    let mut present = false;
+    let mut fold = Fold::new(reflector.path());
     let mut told = String::new();
     loop {
-        match reflector.next().await {
-            Change::Restart => present = false,
-            Change::Gone(_) => {}
-            Change::Synced if present => {}
-            Change::Synced => write_default(&client).await,
-            Change::Set(bytes) => {
-                present = true;
-                let Some(map) = coracle_client::informer::decode::<ConfigMap>(&bytes) else { continue };
-                let text = text_of(&map);
-                if text == told {
+        let map = match fold.apply(reflector.next().await, read_map) {
+            Step::Set(_, map) => map,
+            Step::Replace(mut listed) => match listed.objects.pop_first() {
+                Some((_, map)) => map,
+                None if listed.unreadable.is_empty() => {
+                    write_default(&client).await;
                     continue;
                 }
-                take(&map, &text, &registry, &recorder, &sender);
-                told = text;
-            }
+                None => continue,
+            },
+            Step::Nothing | Step::Gone(..) => continue,
+        };
+        let text = text_of(&map);
+        if text != told {
+            take(&map, &text, &registry, &recorder, &sender);
+            told = text;
         }
     }
+}
+
+fn read_map(bytes: &Bytes, _listing: bool) -> Result<ReadObject<ConfigMap>, String> {
+    let map: ConfigMap = try_decode(bytes)?;
+    Ok(ReadObject { key: ObjectKey::of(&map), kept: Some(map) })
 }
 
 /// The usual key, or the only one.

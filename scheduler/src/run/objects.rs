@@ -2,10 +2,10 @@
 
 use super::Event;
 use crate::framework::{Cluster, ObjectKind};
-use coracle_client::{Change, Context, Informer, ObjectKey, Reflector, Selection};
+use coracle_client::store::Update;
+use coracle_client::{Context, Informer, ObjectKey, Reflector, Selection, Store};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::StorageClass;
-use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 /// How long the first lists of kinds that a server may not have are waited for.
 const OPTIONAL: Duration = Duration::from_secs(5);
 
-type Table = Arc<Mutex<BTreeMap<ObjectKey, Arc<Value>>>>;
+type Table = Store<Value>;
 
 /// What is kept of an object; `None` keeps nothing.
 type Keep = fn(&Value) -> Value;
@@ -205,66 +205,24 @@ fn follow(
     changes: watch::Sender<u64>,
     stop: CancellationToken,
 ) -> watch::Receiver<bool> {
-    let (sender, receiver) = watch::channel(false);
-    let mut reflector = Reflector::new(client, Selection::of(followed.path));
-    tokio::spawn(async move {
-        let mut copy: Option<BTreeMap<ObjectKey, Arc<Value>>> = None;
-        let tell = |key: ObjectKey| {
-            if followed.kind == ObjectKind::ResourceClaim {
-                changes.send_modify(|n| *n = n.wrapping_add(1));
-            }
-            // As above.
-            let _ = events.send(Event::Object(followed.kind, key));
-        };
-        while let Some(change) = stop.run_until_cancelled(reflector.next()).await {
-            match change {
-                Change::Restart => copy = Some(BTreeMap::new()),
-                Change::Set(bytes) => {
-                    let Some((key, kept)) = read(&bytes, followed.keep) else { continue };
-                    match &mut copy {
-                        Some(copy) => drop(copy.insert(key, kept)),
-                        None => {
-                            let old = followed.table.lock().insert(key.clone(), kept.clone());
-                            if old.is_none_or(|old| old != kept) {
-                                tell(key);
-                            }
-                        }
-                    }
-                }
-                Change::Gone(bytes) => {
-                    let Some((key, _)) = read(&bytes, |_| Value::Null) else { continue };
-                    match &mut copy {
-                        Some(copy) => drop(copy.remove(&key)),
-                        None => {
-                            followed.table.lock().remove(&key);
-                            tell(key);
-                        }
-                    }
-                }
-                Change::Synced => {
-                    *followed.table.lock() = copy.take().unwrap_or_default();
-                    tell(ObjectKey::default());
-                    sender.send_replace(true);
-                }
-            }
+    let Followed { kind, path, keep, table } = followed;
+    let tell = move |update: Update<Value>| {
+        if kind == ObjectKind::ResourceClaim {
+            changes.send_modify(|n| *n = n.wrapping_add(1));
         }
-    });
-    receiver
-}
-
-fn read(bytes: &[u8], keep: Keep) -> Option<(ObjectKey, Arc<Value>)> {
-    let object: Value = serde_json::from_slice(bytes).ok()?;
-    let text = |v: &Value| v.as_str().unwrap_or_default().to_owned();
-    let metadata = &object["metadata"];
-    Some((ObjectKey::new(text(&metadata["namespace"]), text(&metadata["name"])), Arc::new(keep(&object))))
+        let all = update.synced.then(ObjectKey::default);
+        let each = update.changed.into_iter().filter(|_| all.is_none()).map(|changed| changed.key);
+        for key in each.chain(all.clone()) {
+            // Nobody listens when the scheduler has ended.
+            let _ = events.send(Event::Object(kind, key));
+        }
+    };
+    let reflector = Reflector::new(client, Selection::of(path));
+    table.follow(reflector, move |object| Ok(Some(keep(object))), tell, stop)
 }
 
 fn get(table: &Table, namespace: &str, name: &str) -> Option<Arc<Value>> {
-    table.lock().get(&ObjectKey::new(namespace, name)).cloned()
-}
-
-fn all(table: &Table) -> Vec<Arc<Value>> {
-    table.lock().values().cloned().collect()
+    table.get(&ObjectKey::new(namespace, name))
 }
 
 fn map(labels: &Value) -> Arc<BTreeMap<String, String>> {
@@ -303,7 +261,7 @@ impl Cluster for Objects {
     }
 
     fn csi_storage_capacities(&self) -> Vec<Arc<Value>> {
-        all(&self.capacities)
+        self.capacities.list()
     }
 
     fn namespace_labels(&self, name: &str) -> Option<Arc<BTreeMap<String, String>>> {
@@ -311,22 +269,15 @@ impl Cluster for Objects {
     }
 
     fn namespaces(&self) -> Vec<(String, Arc<BTreeMap<String, String>>)> {
-        self.namespaces.lock().iter().map(|(key, labels)| (key.name.clone(), map(labels))).collect()
+        self.namespaces.entries().into_iter().map(|(key, labels)| (key.name, map(&labels))).collect()
     }
 
     fn selectors(&self, namespace: &str) -> Vec<Arc<Value>> {
-        let mut found = Vec::new();
-        for table in &self.selecting {
-            let table = table.lock();
-            let from = ObjectKey::new(namespace, "");
-            let own = table.range(from..).take_while(|(key, _)| key.namespace == namespace);
-            found.extend(own.map(|(_, object)| object.clone()));
-        }
-        found
+        self.selecting.iter().flat_map(|table| table.list_in(namespace)).collect()
     }
 
     fn disruption_budgets(&self) -> Vec<Arc<Value>> {
-        all(&self.budgets)
+        self.budgets.list()
     }
 
     fn resource_claim(&self, namespace: &str, name: &str) -> Option<Arc<Value>> {
@@ -334,11 +285,11 @@ impl Cluster for Objects {
     }
 
     fn resource_claims(&self) -> Vec<Arc<Value>> {
-        all(&self.resource_claims)
+        self.resource_claims.list()
     }
 
     fn resource_slices(&self) -> Vec<Arc<Value>> {
-        all(&self.resource_slices)
+        self.resource_slices.list()
     }
 
     fn device_class(&self, name: &str) -> Option<Arc<Value>> {
@@ -346,6 +297,6 @@ impl Cluster for Objects {
     }
 
     fn device_classes(&self) -> Vec<Arc<Value>> {
-        all(&self.device_classes)
+        self.device_classes.list()
     }
 }

@@ -1,6 +1,7 @@
 //! What the scheduler says of pods: events for people, the PodScheduled condition and the nominated node for programs.
 
 use crate::cache::PodInfo;
+use coracle_api::condition::with_transition_time;
 use coracle_client::{Recorder, Storm, write};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodCondition};
@@ -48,12 +49,16 @@ fn changed(pod: &PodInfo, reason: &str, message: &str) -> Option<Value> {
     if same {
         return None;
     }
-    let since = present.filter(|c| c.status == "False").and_then(|c| c.last_transition_time.clone());
-    Some(json!({
-        "type": "PodScheduled", "status": "False", "reason": reason, "message": message,
-        "lastTransitionTime": since.unwrap_or_else(|| Time(Timestamp::now())),
-        "observedGeneration": pod.generation,
-    }))
+    let new = PodCondition {
+        type_: "PodScheduled".to_owned(),
+        status: "False".to_owned(),
+        reason: Some(reason.to_owned()),
+        message: Some(message.to_owned()),
+        last_transition_time: Some(Time(Timestamp::now())),
+        observed_generation: pod.generation,
+        ..PodCondition::default()
+    };
+    Some(json!(with_transition_time(present.map(std::slice::from_ref).unwrap_or_default(), new)))
 }
 
 impl Reporter {

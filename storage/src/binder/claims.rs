@@ -4,6 +4,7 @@ use super::{Binder, plan};
 use crate::facts::{
     self, BIND_COMPLETED, BOUND_BY_CONTROLLER, LOCAL_PATH, SELECTED_NODE, STORAGE_PROVISIONER,
 };
+use coracle_api::pod::is_terminal;
 use coracle_client::informer::{api_for, deleting};
 use coracle_client::{Next, ObjectKey, ReconcileError};
 use jiff::Timestamp;
@@ -154,9 +155,8 @@ impl Binder {
         let name = claim.name_any();
         let waits = |pod: &Arc<Pod>| {
             let spec = pod.spec.as_ref();
-            let phase = pod.status.as_ref().and_then(|s| s.phase.as_deref());
             spec.and_then(|s| s.node_name.as_deref()).is_none_or(str::is_empty)
-                && !matches!(phase, Some("Succeeded" | "Failed"))
+                && !is_terminal(pod.as_ref())
                 && !deleting(pod.as_ref())
                 && crate::protection::uses(pod, &name)
         };

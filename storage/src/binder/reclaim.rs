@@ -5,6 +5,7 @@
 use super::Binder;
 use crate::beneath::remove_below;
 use crate::facts;
+use coracle_api::pod::is_terminal;
 use coracle_client::{Next, ReconcileError};
 use k8s_openapi::api::core::v1::{PersistentVolume, Pod};
 use kube::api::{DeleteParams, PostParams, Preconditions};
@@ -311,10 +312,8 @@ impl Binder {
         if self.claims.get(namespace, claim).is_some() {
             return Vec::new();
         }
-        let users = self.pods.iter_in(namespace).filter(|pod| {
-            let phase = pod.status.as_ref().and_then(|s| s.phase.as_deref());
-            !matches!(phase, Some("Succeeded" | "Failed")) && crate::protection::uses(pod, claim)
-        });
+        let users = self.pods.iter_in(namespace);
+        let users = users.filter(|pod| !is_terminal(pod.as_ref()) && crate::protection::uses(pod, claim));
         users.map(|pod| format!("{}/{}", pod.namespace().unwrap_or_default(), pod.name_any())).collect()
     }
 

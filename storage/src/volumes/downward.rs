@@ -1,5 +1,7 @@
 //! The downward API: fields and resources of a pod as text, for files and for environment variables.
 
+use coracle_api::Quantity;
+use coracle_api::go::quoted;
 use k8s_openapi::api::core::v1::{Container, Pod, ResourceFieldSelector};
 use std::collections::BTreeMap;
 
@@ -9,61 +11,6 @@ pub struct Allocatable {
     pub cpu_millis: i64,
     pub memory_bytes: i64,
     pub ephemeral_storage_bytes: i64,
-}
-
-/// A quantity in thousandths, exact for everything that limits are written in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Millis(pub i128);
-
-impl Millis {
-    /// The number of whole units of `unit` (in ones), rounded up.
-    pub fn ceil_div(self, unit: i128) -> i128 {
-        self.ceil_by(Millis(unit * 1000))
-    }
-
-    fn ceil_by(self, divisor: Millis) -> i128 {
-        if divisor.0 <= 0 {
-            return 0;
-        }
-        self.0.div_euclid(divisor.0) + i128::from(self.0.rem_euclid(divisor.0) != 0)
-    }
-}
-
-/// Parses a Kubernetes quantity; finer than a thousandth is rounded up.
-pub fn quantity(text: &str) -> Option<Millis> {
-    let text = text.trim();
-    let digits = text.find(|c: char| !(c.is_ascii_digit() || "+-.".contains(c))).unwrap_or(text.len());
-    let (number, suffix) = text.split_at(digits);
-    let (numerator, denominator): (i128, i128) = match suffix {
-        "" => (1, 1),
-        "n" => (1, 1_000_000_000),
-        "u" => (1, 1_000_000),
-        "m" => (1, 1000),
-        "k" => (1000, 1),
-        "M" => (1_000_000, 1),
-        "G" => (1_000_000_000, 1),
-        "T" => (1_000_000_000_000, 1),
-        "P" => (1_000_000_000_000_000, 1),
-        "E" => (1_000_000_000_000_000_000, 1),
-        "Ki" => (1 << 10, 1),
-        "Mi" => (1 << 20, 1),
-        "Gi" => (1 << 30, 1),
-        "Ti" => (1 << 40, 1),
-        "Pi" => (1 << 50, 1),
-        "Ei" => (1 << 60, 1),
-        exponent => match exponent.strip_prefix(['e', 'E'])?.parse::<i32>().ok()? {
-            power @ 0..=18 => (10_i128.pow(power.unsigned_abs()), 1),
-            power @ -18..=-1 => (1, 10_i128.pow(power.unsigned_abs())),
-            _ => return None,
-        },
-    };
-    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-    let sign = if whole.starts_with('-') { -1 } else { 1 };
-    let digits = format!("{}{fraction}", whole.trim_start_matches(['+', '-']));
-    let scale = 10_i128.checked_pow(u32::try_from(fraction.len()).ok()?)?;
-    let value = digits.parse::<i128>().ok()?.checked_mul(numerator)?.checked_mul(1000)?;
-    let divisor = scale.checked_mul(denominator)?;
-    Some(Millis(sign * (value / divisor + i128::from(value % divisor != 0))))
 }
 
 /// The value of `fieldPath`: metadata.{name,namespace,uid,labels,annotations}, labels and annotations by key,
@@ -105,25 +52,8 @@ pub fn field(pod: &Pod, path: &str) -> Result<String, String> {
 
 /// `key="value"` lines, sorted, the value quoted as Go quotes it.
 fn lines(map: Option<&BTreeMap<String, String>>) -> String {
-    let lines: Vec<String> = map.into_iter().flatten().map(|(k, v)| format!("{k}={}", quote(v))).collect();
+    let lines: Vec<String> = map.into_iter().flatten().map(|(k, v)| format!("{k}={}", quoted(v))).collect();
     lines.join("\n")
-}
-
-fn quote(text: &str) -> String {
-    let mut out = String::from('"');
-    for c in text.chars() {
-        match c {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            c if u32::from(c) < 0x20 || c == '\u{7f}' => out.push_str(&format!("\\x{:02x}", u32::from(c))),
-            c => out.push(c),
-        }
-    }
-    out.push('"');
-    out
 }
 
 /// The value of a `resourceFieldRef` in units of its divisor, rounded up. `own` is the container that asks, for
@@ -155,44 +85,25 @@ pub fn resource(
         "requests" => requests.and_then(|m| m.get(resource)),
         _ => return Err(format!("unsupported container resource : {}", selector.resource)),
     };
-    let value = match set.and_then(|q| quantity(&q.0)) {
+    let value = match set.and_then(|q| q.0.parse().ok()) {
         Some(value) => value,
-        None if kind == "requests" => Millis(0),
+        None if kind == "requests" => Quantity::ZERO,
         None => match resource {
-            "cpu" => Millis(i128::from(allocatable.cpu_millis)),
-            "memory" => Millis(i128::from(allocatable.memory_bytes) * 1000),
-            "ephemeral-storage" => Millis(i128::from(allocatable.ephemeral_storage_bytes) * 1000),
-            _ => Millis(0),
+            "cpu" => Quantity::from_milli(allocatable.cpu_millis),
+            "memory" => Quantity::from_bytes(allocatable.memory_bytes),
+            "ephemeral-storage" => Quantity::from_bytes(allocatable.ephemeral_storage_bytes),
+            _ => Quantity::ZERO,
         },
     };
-    let divisor = selector.divisor.as_ref().and_then(|q| quantity(&q.0)).filter(|d| d.0 > 0);
-    Ok(value.ceil_by(divisor.unwrap_or(Millis(1000))).to_string())
+    let divisor = selector.divisor.as_ref().and_then(|q| q.0.parse().ok());
+    let divisor = divisor.filter(|d| *d > Quantity::ZERO).unwrap_or(Quantity::from_units(1));
+    Ok(value.div_ceil(divisor).to_string())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use serde_json::json;
-
-    #[test]
-    fn quantities_are_exact() {
-        for (text, millis) in [
-            ("1", 1000),
-            ("100m", 100),
-            ("1.5", 1500),
-            ("2Ki", 2_048_000),
-            ("1e3", 1_000_000),
-            ("-1", -1000),
-            ("1u", 1),
-            ("0.5Gi", 536_870_912_000),
-            ("12E", 12_000_000_000_000_000_000_000),
-        ] {
-            assert_eq!(quantity(text), Some(Millis(millis)), "{text}");
-        }
-        for bad in ["", "x", "1x", "1.2.3", "1e99"] {
-            assert_eq!(quantity(bad), None, "{bad}");
-        }
-    }
 
     #[test]
     fn fields_and_resources_read_as_upstream_writes_them() {

@@ -1,9 +1,10 @@
 //! `emptyDir`: lives and dies with the pod.
 
 use super::host::{Tmpfs, make_dir_all};
-use super::{Mounted, Request, VolumeError, VolumePlugin, downward, ownership};
+use super::{Mounted, Request, VolumeError, VolumePlugin, ownership};
 use crate::beneath::Dir;
 use async_trait::async_trait;
+use coracle_api::Quantity;
 use k8s_openapi::api::core::v1::Volume;
 
 pub struct EmptyDir;
@@ -25,9 +26,8 @@ impl VolumePlugin for EmptyDir {
         match source.medium.as_deref().unwrap_or_default() {
             "" => {}
             "Memory" => {
-                let limit = source.size_limit.as_ref().and_then(|q| downward::quantity(&q.0));
-                let bytes =
-                    limit.map(|q| q.ceil_div(1)).and_then(|b| u64::try_from(b).ok()).filter(|b| *b > 0);
+                let limit = source.size_limit.as_ref().and_then(|q| q.0.parse::<Quantity>().ok());
+                let bytes = limit.and_then(|q| u64::try_from(q.units()).ok()).filter(|b| *b > 0);
                 made |= mount_once(request, &Tmpfs::of_pods(bytes))?;
             }
             other => return Err(VolumeError::Invalid(format!("unknown storage medium {other:?}"))),

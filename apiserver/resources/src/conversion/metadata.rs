@@ -1,6 +1,6 @@
 //! A webhook may change labels and annotations, and nothing else of the metadata.
 
-use super::review::go_type;
+use coracle_api::go::type_name;
 use coracle_api::{FieldError, Object, validation};
 use serde_json::{Map, Value};
 
@@ -14,7 +14,7 @@ pub fn restore(original: &Object, converted: Object) -> Result<Object, String> {
         None => return Err("missing metadata in converted object".to_owned()),
         Some(Value::Object(metadata)) => metadata.clone(),
         Some(other) => {
-            return Err(format!("invalid metadata of type {} in converted object", go_type(other)));
+            return Err(format!("invalid metadata of type {} in converted object", type_name(other)));
         }
     };
     let mut ours = original.get("metadata").and_then(Value::as_object).cloned().unwrap_or_default();
@@ -31,7 +31,7 @@ pub fn restore(original: &Object, converted: Object) -> Result<Object, String> {
             Some(other) => {
                 return Err(format!(
                     "invalid metadata.{field} of type {} in converted object",
-                    go_type(other)
+                    type_name(other)
                 ));
             }
         }
@@ -43,7 +43,7 @@ pub fn restore(original: &Object, converted: Object) -> Result<Object, String> {
 fn check(field: &str, map: &Map<String, Value>, changed: bool) -> Result<(), String> {
     for (key, value) in map {
         if !value.is_string() {
-            let kind = go_type(value);
+            let kind = type_name(value);
             return Err(format!(
                 "metadata.{field}[{key}] must be a string, but is {kind} in converted object"
             ));

@@ -2,6 +2,7 @@
 
 use super::{described, metadata};
 use coracle_api::Object;
+use coracle_api::go::type_name;
 use coracle_requests::value::{at, str_at, strings_at};
 use serde_json::{Value, json};
 
@@ -22,19 +23,6 @@ pub fn version(webhook: &Value) -> Result<&'static str, String> {
     let known = |version: &str| ["v1", "v1beta1"].into_iter().find(|known| *known == version);
     let mut versions = strings_at(webhook, "conversionReviewVersions").filter_map(known);
     versions.next().ok_or_else(|| "no supported conversion review versions".to_owned())
-}
-
-/// What Go calls the type of a JSON value.
-pub fn go_type(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "<nil>",
-        Value::Bool(_) => "bool",
-        Value::Number(number) if number.is_f64() => "float64",
-        Value::Number(_) => "int64",
-        Value::String(_) => "string",
-        Value::Array(_) => "[]interface {}",
-        Value::Object(_) => "map[string]interface {}",
-    }
 }
 
 impl Review {
@@ -103,7 +91,7 @@ impl Review {
             if self.list { format!("converted object at index {index}") } else { "object".to_owned() };
         let at_index = if self.list { place.clone() } else { format!("object at index {index}") };
         if !new.is_object() {
-            return Err(format!("{head} {at_index}: {} is no object", go_type(&new)));
+            return Err(format!("{head} {at_index}: {} is no object", type_name(&new)));
         }
         let (expected, got) = (&self.api_version, str_at(&new, "apiVersion"));
         if got != expected {

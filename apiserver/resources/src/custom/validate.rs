@@ -1,6 +1,7 @@
 //! Whether an object may be written, in upstream's order: schema, replicas, embedded objects, lists, rules.
 
 use super::{CustomResource, Schema};
+use coracle_api::go::type_name;
 use coracle_api::structural::{check_embedded, duplicates, join, validate};
 use coracle_api::{FieldError, Object};
 use coracle_cel::Budget;
@@ -142,20 +143,8 @@ fn wrong_type(path: &[String], value: &Value, wanted: &str, errors: &mut Vec<Fie
     let field = format!(".{}", path.join("."));
     let shown = if wanted == "string" { Value::from("") } else { 0.into() };
     let detail =
-        format!("{field} accessor error: {value} is of the type {}, expected {wanted}", go_type(value));
+        format!("{field} accessor error: {value} is of the type {}, expected {wanted}", type_name(value));
     errors.push(FieldError::invalid(field, &shown, &detail));
-}
-
-fn go_type(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "<nil>",
-        Value::Bool(_) => "bool",
-        Value::Number(number) if number.is_f64() => "float64",
-        Value::Number(_) => "int64",
-        Value::String(_) => "string",
-        Value::Array(_) => "[]interface {}",
-        Value::Object(_) => "map[string]interface {}",
-    }
 }
 
 fn count(object: &Object, path: &[String], errors: &mut Vec<FieldError>) {

@@ -1,7 +1,8 @@
 //! Conditions of a definition.
 
 use coracle_api::Object;
-use coracle_requests::value::{list_at, object_at, str_at};
+use coracle_api::condition::set_condition_of;
+use coracle_requests::value::{list_at, str_at};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -30,25 +31,11 @@ pub fn holds(definition: &Object, kind: &str) -> bool {
 
 /// Sets a condition. The time of its last transition changes with its status only.
 pub fn set(definition: &mut Object, condition: &Condition, now: Timestamp) {
-    let since = match find(definition, condition.kind) {
-        Some(old) if str_at(old, "status") == condition.status && !old["lastTransitionTime"].is_null() => {
-            old["lastTransitionTime"].clone()
-        }
-        _ => coracle_api::meta::time::format_seconds(now).into(),
-    };
     let new = json!({
         "type": condition.kind, "status": condition.status, "reason": condition.reason,
-        "message": condition.message, "lastTransitionTime": since,
+        "message": condition.message, "lastTransitionTime": coracle_api::meta::time::format_seconds(now),
     });
-    let Some(status) = object_at(definition, "status") else { return };
-    if !status["conditions"].is_array() {
-        status["conditions"] = json!([]);
-    }
-    let Some(list) = status["conditions"].as_array_mut() else { return };
-    match list.iter_mut().find(|c| str_at(c, "type") == condition.kind) {
-        Some(old) => *old = new,
-        None => list.push(new),
-    }
+    set_condition_of(definition, new);
 }
 
 pub fn remove(definition: &mut Object, kind: &str) {

@@ -3,7 +3,8 @@
 use super::super::value::*;
 use super::image_name::tag_and_digest;
 use super::volume_defaults;
-use coracle_api::{Object, quota};
+use coracle_api::Object;
+use coracle_api::pod::{self, Counted};
 use serde_json::{Value, json};
 
 /// What a pod can ask for as a whole and get less of than its limit.
@@ -125,7 +126,8 @@ fn pod_requests(spec: &mut Value) {
     };
     let mut containers = spec.clone();
     remove(&mut containers, "resources");
-    let asked = quota::totals(&json!({ "spec": containers }), false).requests;
+    let containers = json!({ "spec": containers });
+    let asked = pod::requests(&containers, Counted::default()).to_map();
     let asked = asked.into_iter().filter(|(name, _)| OVERCOMMITTED.contains(&name.as_str()));
     let limits = limits
         .into_iter()

@@ -3,7 +3,6 @@
 pub mod defaults;
 mod image_name;
 mod label_keys;
-mod qos;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -11,10 +10,9 @@ pub mod validate;
 pub mod volume_defaults;
 pub mod warnings;
 
-pub use qos::class as qos_class;
-
 use super::value::*;
 use super::{Column, Env, Strategy, copy_field};
+use coracle_api::pod::{is_terminal, qos_class};
 use coracle_api::{FieldError, Object};
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -36,7 +34,7 @@ impl Strategy for Pods {
     }
 
     fn prepare_create(&self, object: &mut Object, _env: &Env) {
-        let mut status = json!({ "phase": "Pending", "qosClass": qos::class(&object["spec"]) });
+        let mut status = json!({ "phase": "Pending", "qosClass": qos_class(object).as_str() });
         if !list_at(object, "spec.schedulingGates").is_empty() {
             status["conditions"] = json!([{
                 "type": "PodScheduled", "status": "False", "reason": "SchedulingGated",
@@ -133,7 +131,7 @@ impl Strategy for Pods {
 
     /// Unscheduled and finished pods go at once: no kubelet has anything to stop.
     fn graceful_deletion(&self, object: &Object, asked_seconds: Option<i64>) -> Option<i64> {
-        let finished = matches!(str_at(object, "status.phase"), "Succeeded" | "Failed");
+        let finished = is_terminal(object);
         if finished || str_at(object, "spec.nodeName").is_empty() {
             return Some(0);
         }

@@ -4,6 +4,7 @@ use super::super::human;
 use super::super::table::{self, cell_or_none};
 use super::super::value::*;
 use super::super::{Column, Object};
+use coracle_api::pod::{is_terminal, restarts_as_sidecar};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -102,7 +103,7 @@ fn first_of<'a>(one: &'a str, other: &'a str) -> &'a str {
 }
 
 fn is_sidecar(container: &Value) -> bool {
-    str_at(container, "restartPolicy") == "Always"
+    restarts_as_sidecar(container["restartPolicy"].as_str())
 }
 
 fn spec_of<'a>(pod: &'a Object, container: &Value) -> Option<&'a Value> {
@@ -178,7 +179,7 @@ fn deletion(pod: &Object, state: &mut State) {
     }
     if str_at(pod, "status.reason") == "NodeLost" {
         "Unknown".clone_into(&mut state.reason);
-    } else if !matches!(str_at(pod, "status.phase"), "Succeeded" | "Failed") {
+    } else if !is_terminal(pod) {
         "Terminating".clone_into(&mut state.reason);
     }
 }

@@ -3,6 +3,7 @@
 
 use super::super::rules;
 use super::super::value::*;
+use coracle_api::pod::restarts_as_sidecar;
 use serde_json::Value;
 use std::collections::{BTreeMap, HashSet};
 
@@ -296,7 +297,7 @@ fn port_shown(port: &Value) -> String {
 /// Of the containers that run together, one name is one port: the first that has it.
 fn port_names(spec: &Value, path: &Path, notes: &mut Notes) {
     let mut names: BTreeMap<&str, Path> = BTreeMap::new();
-    let sidecar = |container: &Value| str_at(container, "restartPolicy") == "Always";
+    let sidecar = |container: &Value| restarts_as_sidecar(container["restartPolicy"].as_str());
     for (list, all) in [("initContainers", false), ("containers", true)] {
         for (i, container) in list_at(spec, list).iter().enumerate().filter(|(_, c)| all || sidecar(c)) {
             for (j, port) in list_at(container, "ports").iter().enumerate() {

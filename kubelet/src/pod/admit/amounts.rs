@@ -1,8 +1,8 @@
 //! What a node can give, what its pods have of it, and what is missing for one more.
 
 use crate::pod::resize::requests;
+use coracle_api::Quantity;
 use coracle_api::validation::is_extended_resource;
-use coracle_storage::volumes::downward::quantity;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use std::collections::BTreeSet;
 
@@ -30,14 +30,17 @@ impl Shortage {
 
 /// What a pod asks for of one resource.
 pub fn requested(pod: &Pod, resource: &str) -> i128 {
-    let amount = requests(pod, resource);
-    if resource == "cpu" { amount.0 } else { amount.ceil_div(1) }
+    in_units(requests(pod, resource), resource)
 }
 
 /// What the node can give; `None` of what it does not know.
 fn allocatable(node: &Node, resource: &str) -> Option<i128> {
-    let amount = quantity(&node.status.as_ref()?.allocatable.as_ref()?.get(resource)?.0)?;
-    Some(if resource == "cpu" { amount.0 } else { amount.ceil_div(1) })
+    let amount = node.status.as_ref()?.allocatable.as_ref()?.get(resource)?.0.parse().ok()?;
+    Some(in_units(amount, resource))
+}
+
+fn in_units(amount: Quantity, resource: &str) -> i128 {
+    i128::from(if resource == "cpu" { amount.milli() } else { amount.units() })
 }
 
 /// The resources that a pod asks for, those first that every node has.

@@ -12,7 +12,7 @@ pub use sysctls::dotted;
 use crate::pod::ending::is_over;
 use crate::pod::qos::{self, QosClass};
 use amounts::Shortage;
-use coracle_client::placement::{puts_up_with, selects};
+use coracle_client::placement::{selects, tolerates_taint};
 use k8s_openapi::api::core::v1::{AppArmorProfile, Container, Node, Pod, Taint};
 
 /// Why a pod is refused: the reason of its status, and of an event.
@@ -94,7 +94,7 @@ fn under_pressure(pod: &Pod, node: &Node) -> Option<Refusal> {
             effect: "NoSchedule".to_owned(),
             ..Taint::default()
         };
-        if qos::class(pod) != QosClass::BestEffort || puts_up_with(pod.spec.as_ref(), &taint) {
+        if qos::class(pod) != QosClass::BestEffort || tolerates_taint(pod.spec.as_ref(), &taint) {
             return None;
         }
     }
@@ -158,7 +158,7 @@ fn misplaced(pod: &Pod, at: &Situation<'_>) -> Option<Refusal> {
 /// Whether a taint drives the pod off the node.
 fn driven_off(pod: &Pod, node: &Node) -> bool {
     let taints = node.spec.iter().flat_map(|s| s.taints.iter().flatten());
-    taints.filter(|taint| taint.effect == "NoExecute").any(|taint| !puts_up_with(pod.spec.as_ref(), taint))
+    taints.filter(|taint| taint.effect == "NoExecute").any(|taint| !tolerates_taint(pod.spec.as_ref(), taint))
 }
 
 /// A profile that nobody enforces would be a false promise.

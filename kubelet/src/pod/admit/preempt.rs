@@ -79,7 +79,7 @@ pub fn victims<'p>(pod: &Pod, others: &[&'p Pod], shortages: &[Shortage]) -> Opt
     let needs: Vec<Need<'_>> =
         shortages.iter().map(|s| Need { resource: &s.resource, amount: s.missing() }).collect();
     let class = |class: QosClass| -> Vec<&'p Pod> {
-        others.iter().filter(|p| gives_way(p, pod) && qos::class(p) == class).copied().collect()
+        others.iter().copied().filter(|p| gives_way(p, pod) && qos::class(*p) == class).collect()
     };
     let (best, burstable, guaranteed) =
         (class(QosClass::BestEffort), class(QosClass::Burstable), class(QosClass::Guaranteed));

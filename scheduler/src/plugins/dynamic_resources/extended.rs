@@ -3,6 +3,7 @@
 
 use crate::cache::{NodeInfo, PodInfo};
 use crate::framework::Cluster;
+use coracle_api::pod::restarts_as_sidecar;
 use k8s_openapi::api::core::v1::Container;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -83,7 +84,8 @@ pub fn map(pod: &PodInfo, resources: &BTreeMap<String, String>) -> Mapped {
     let Some(spec) = pod.spec() else { return mapped };
     let initial = spec.init_containers.as_deref().unwrap_or_default();
     let containers: Vec<&Container> = initial.iter().chain(&spec.containers).collect();
-    let passes = |i: usize| i < initial.len() && containers[i].restart_policy.as_deref() != Some("Always");
+    let passes =
+        |i: usize| i < initial.len() && !restarts_as_sidecar(containers[i].restart_policy.as_deref());
     for (resource, class) in resources {
         let mapping = |i: usize, request: &str| json!({ "containerName": containers[i].name, "resourceName": resource, "requestName": request });
         let mut lasting: Vec<Option<Request>> = Vec::new();

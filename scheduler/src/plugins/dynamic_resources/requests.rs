@@ -1,6 +1,7 @@
 //! What claims ask for, read: one way, or several in the order of preference (`firstAvailable`, KEP-4816).
 
 use crate::framework::Cluster;
+use coracle_api::toleration::Toleration;
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -19,14 +20,8 @@ pub struct Want<'c> {
 
 impl Want<'_> {
     pub fn tolerates(&self, taint: &Value) -> bool {
-        let tolerations = self.request["tolerations"].as_array();
-        tolerations.into_iter().flatten().any(|t| {
-            let any = |field: &str| t[field].as_str().is_none_or(str::is_empty);
-            (any("effect") || t["effect"] == taint["effect"])
-                && ((any("key") && t["operator"] == "Exists") || t["key"] == taint["key"])
-                && (t["operator"] == "Exists"
-                    || t["value"].as_str().unwrap_or_default() == taint["value"].as_str().unwrap_or_default())
-        })
+        let mut tolerations = self.request["tolerations"].as_array().into_iter().flatten();
+        tolerations.any(|t| Toleration::from(t).tolerates(taint.into()))
     }
 }
 

@@ -3,7 +3,7 @@
 use super::super::super::rules;
 use super::super::super::value::*;
 use super::resources;
-use coracle_api::quota;
+use coracle_api::pod::{self, Counted};
 use serde_json::{Value, json};
 use std::collections::HashSet;
 
@@ -78,8 +78,8 @@ fn whole(spec: &Value, path: &Path, errors: &mut Errors) {
     }
     let mut bare = spec.clone();
     remove(&mut bare, "resources");
-    let sum = quota::totals(&json!({ "spec": bare }), false);
-    for (name, asked) in sum.requests {
+    let containers = json!({ "spec": bare });
+    for (name, asked) in pod::requests(&containers, Counted::default()).to_map() {
         let Some(quantity) = at(own, "requests").get(&name) else { continue };
         if rules::parse_quantity(quantity).is_some_and(|own| own < asked) {
             let detail = format!("must be greater than or equal to aggregate container requests of {asked}");

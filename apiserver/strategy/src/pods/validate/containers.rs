@@ -3,6 +3,7 @@
 use super::super::super::rules;
 use super::super::super::value::*;
 use super::{Context, claims, env, mounts, probes, resources, security};
+use coracle_api::pod::restarts_as_sidecar;
 use serde_json::Value;
 use std::collections::HashSet;
 
@@ -31,7 +32,7 @@ pub fn all(spec: &Value, path: &Path, context: &Context, errors: &mut Errors) {
             let kind = match field {
                 "containers" => Kind::Main,
                 "ephemeralContainers" => Kind::Ephemeral,
-                _ if str_at(container, "restartPolicy") == "Always" => Kind::Sidecar,
+                _ if restarts_as_sidecar(container["restartPolicy"].as_str()) => Kind::Sidecar,
                 _ => Kind::Init,
             };
             one(container, kind, &here, context, errors);
