@@ -19,7 +19,6 @@ pub mod patch;
 mod pods;
 mod resize;
 mod scale;
-mod selectable;
 pub mod selection;
 pub mod storage_version;
 pub mod subresource;

@@ -3,11 +3,10 @@
 use super::metadata::{of, time_text};
 use super::update::Part;
 use super::{Scope, WriteOptions};
-use coracle_api::managed::{self, Request, Set, Versions};
+use coracle_api::managed::{self, Request, Versions};
 use coracle_api::schema::{self, TypeRef};
 use coracle_api::{ApiError, Object, Resource, UserInfo, catalogue, convert};
 use coracle_resources::custom::{Memo, OtherVersions};
-use std::sync::LazyLock;
 
 /// Upstream's limit of a manager's name, in bytes.
 const MANAGER_BYTES: usize = 128;
@@ -96,30 +95,6 @@ impl Versions for Served<'_> {
     }
 }
 
-static NONE: LazyLock<Set<'static>> = LazyLock::new(Set::new);
-static STATUS: LazyLock<Set<'static>> = LazyLock::new(|| Set::of_fields(&[&["status"]]));
-static SPEC: LazyLock<Set<'static>> = LazyLock::new(|| Set::of_fields(&[&["spec"]]));
-static POD_STATUS: LazyLock<Set<'static>> = LazyLock::new(|| {
-    Set::of_fields(&[&["spec"], &["metadata", "deletionTimestamp"], &["metadata", "ownerReferences"]])
-});
-static DEPLOYMENT_STATUS: LazyLock<Set<'static>> =
-    LazyLock::new(|| Set::of_fields(&[&["spec"], &["metadata", "labels"]]));
-static METADATA_AND_SPEC: LazyLock<Set<'static>> =
-    LazyLock::new(|| Set::of_fields(&[&["spec"], &["metadata"]]));
-
-/// What a write by this way does not change (upstream's `GetResetFields`).
-fn reset_fields(resource: &Resource, subresource: &str) -> &'static Set<'static> {
-    match (subresource, &*resource.storage.key) {
-        ("status", "pods.") => &POD_STATUS,
-        ("status", "deployments.apps") => &DEPLOYMENT_STATUS,
-        ("status", "customresourcedefinitions.apiextensions.k8s.io")
-        | ("status", "resourceclaims.resource.k8s.io") => &METADATA_AND_SPEC,
-        ("status", _) | ("approval", _) => &SPEC,
-        _ if resource.subresource("status").is_some() => &STATUS,
-        _ => &NONE,
-    }
-}
-
 impl Scope<'_> {
     /// Calls `work` with what field management has to know of this request; `None` for kinds without a schema.
     /// What `memo` misses in the end is to be completed, and then asked for once more.
@@ -147,7 +122,7 @@ impl Scope<'_> {
             api_version: &resource.api_version(),
             ty,
             versions,
-            reset: reset_fields(resource, self.subresource),
+            reset: self.strategy.reset_fields(resource, self.subresource),
             now: &time_text(self.now),
         };
         Some(work(&request))

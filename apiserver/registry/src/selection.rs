@@ -1,6 +1,5 @@
 //! Selectors of list, watch and deletecollection requests.
 
-use super::selectable::canonical;
 use super::{ListOptions, Scope, Selectors};
 use coracle_api::{ApiError, FieldSelector, LabelSelector, Object};
 use coracle_resources::cache::{CachedObject, Filter, Snapshot};
@@ -25,9 +24,7 @@ impl Scope<'_> {
         let indexed: Vec<&str> =
             self.strategy.fields(&Value::Null).into_iter().map(|(name, _)| name).collect();
         for requirement in &mut fields.requirements {
-            let field =
-                canonical(self.resource, self.strategy.custom().map(|c| &**c), &indexed, &requirement.field)
-                    .map_err(ApiError::bad_request)?;
+            let field = self.canonical(&indexed, &requirement.field).map_err(ApiError::bad_request)?;
             if field != requirement.field {
                 requirement.field = field.to_owned();
             }
@@ -42,6 +39,18 @@ impl Scope<'_> {
             fields.requirements.retain(|requirement| requirement.field.starts_with(OF_METADATA));
         }
         Ok(self.as_filter(options, labels, fields))
+    }
+
+    /// The name under which objects are indexed, for a field of a selector.
+    fn canonical<'f>(&self, indexed: &[&'static str], field: &'f str) -> Result<&'f str, String> {
+        let Some(custom) = self.strategy.custom() else {
+            let labels = self.strategy.field_labels(&self.resource.group);
+            return labels.canonical(self.resource, indexed, field);
+        };
+        let known = field == "metadata.name"
+            || (field == "metadata.namespace" && self.resource.namespaced)
+            || custom.selects_by(field);
+        if known { Ok(field) } else { Err(format!("field label not supported: {field}")) }
     }
 
     fn is_foreign(&self) -> bool {

@@ -36,25 +36,6 @@ pub(super) struct How {
 /// means that another write was successful.
 pub(super) const RETRIES: usize = 256;
 
-/// Resources whose update must name the version it is based on (upstream's `AllowUnconditionalUpdate: false`).
-const CONDITIONAL_ONLY: &[&str] = &[
-    "leases.coordination.k8s.io",
-    "poddisruptionbudgets.policy",
-    "runtimeclasses.node.k8s.io",
-    "volumeattachments.storage.k8s.io",
-    "csidrivers.storage.k8s.io",
-    "csinodes.storage.k8s.io",
-    "csistoragecapacities.storage.k8s.io",
-    "apiservices.apiregistration.k8s.io",
-    "customresourcedefinitions.apiextensions.k8s.io",
-    "mutatingadmissionpolicies.admissionregistration.k8s.io",
-    "mutatingadmissionpolicybindings.admissionregistration.k8s.io",
-    "mutatingwebhookconfigurations.admissionregistration.k8s.io",
-    "validatingadmissionpolicies.admissionregistration.k8s.io",
-    "validatingadmissionpolicybindings.admissionregistration.k8s.io",
-    "validatingwebhookconfigurations.admissionregistration.k8s.io",
-];
-
 impl Scope<'_> {
     /// Replaces the object by what `transform` makes of the present one. Retries when somebody else was quicker,
     /// unless the result of `transform` names a resourceVersion. The flag is true if the object was created.
@@ -136,9 +117,7 @@ impl Scope<'_> {
             return Err(self.nameless());
         }
         let names_version = !matches!(text(new, "resourceVersion"), "" | "0");
-        let conditional =
-            self.strategy.custom().is_some() || CONDITIONAL_ONLY.contains(&&*self.resource.storage.key);
-        if old.is_some() && !names_version && conditional {
+        if old.is_some() && !names_version && !self.strategy.facts().unconditional_update {
             // Upstream shows the number that is missing as Go prints an unsigned one.
             let detail = "Invalid value: 0x0: must be specified for an update".to_owned();
             let field = "metadata.resourceVersion".to_owned();

@@ -21,7 +21,6 @@ use coracle_registry::update::Part;
 use coracle_registry::{Deleted, Page, Scope, WriteOptions, Written};
 use coracle_resources::cache::CachedObject;
 use coracle_resources::custom::CustomResource;
-use coracle_strategy as strategy;
 use http::{HeaderValue, Response, StatusCode};
 use parking_lot::Mutex;
 use serde_json::Value;
@@ -457,7 +456,7 @@ impl Call<'_> {
         deleted: Deleted,
     ) -> Result<Reply, ApiError> {
         let resource = scope.resource;
-        if deleted.gone && !strategy::returns_deleted(&resource.storage.key) {
+        if deleted.gone && !scope.strategy.facts().returns_deleted {
             return Ok(Reply::json(status, deleted.status(&resource.group, &resource.plural)));
         }
         self.shown(scope, status, deleted.object)

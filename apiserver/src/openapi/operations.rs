@@ -174,7 +174,8 @@ impl Builder<'_> {
                 ..new("post", "post", "create")
             },
             "delete" => {
-                let with_object = coracle_strategy::returns_deleted(&self.resource.qualified());
+                let strategy = coracle_strategy::for_resource(&self.resource.group, &self.resource.plural);
+                let with_object = strategy.facts().returns_deleted;
                 Operation {
                     query: DELETE,
                     body: Some(meta("DeleteOptions")),

@@ -2,6 +2,7 @@
 
 use super::value::*;
 use super::{Column, Env, Strategy, copy_field, rules, table};
+use crate::Facts;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use coracle_api::{FieldError, Object, meta, validation};
@@ -25,6 +26,10 @@ fn is_local(object: &Object) -> bool {
 }
 
 impl Strategy for ApiServices {
+    fn facts(&self) -> Facts {
+        Facts { returns_deleted: false, unconditional_update: false }
+    }
+
     fn defaults(&self, object: &mut Object) {
         if let Some(service) = at_mut(object, "spec.service") {
             default(service, "port", 443);

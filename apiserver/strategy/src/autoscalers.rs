@@ -5,6 +5,7 @@ mod validate;
 
 use super::value::*;
 use super::{Column, Env, Strategy, rules, table};
+use crate::Facts;
 use coracle_api::{FieldError, Object};
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -27,6 +28,10 @@ const COLUMNS: &[Column] = &[
 ];
 
 impl Strategy for HorizontalPodAutoscalers {
+    fn facts(&self) -> Facts {
+        Facts { returns_deleted: false, unconditional_update: true }
+    }
+
     fn defaults(&self, object: &mut Object) {
         let Some(spec) = object_at(object, "spec") else { return };
         default(spec, "minReplicas", 1);

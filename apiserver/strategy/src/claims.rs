@@ -4,6 +4,7 @@ use super::pods::validate::{resources, update as pods};
 use super::value::*;
 use super::volumes::access_modes;
 use super::{Column, Env, Strategy, copy_field, rules, table, volume_warnings};
+use crate::Facts;
 use coracle_api::storage::{OLD_CLASS, class_named_by};
 use coracle_api::{FieldError, Object};
 use jiff::Timestamp;
@@ -34,6 +35,10 @@ const COLUMNS: &[Column] = &[
 ];
 
 impl Strategy for PersistentVolumeClaims {
+    fn facts(&self) -> Facts {
+        Facts { returns_deleted: true, unconditional_update: true }
+    }
+
     fn defaults(&self, object: &mut Object) {
         defaults(object);
     }

@@ -2,6 +2,7 @@
 
 use super::value::*;
 use super::{Column, Strategy, table};
+use crate::Facts;
 use coracle_api::Object;
 use jiff::Timestamp;
 use serde_json::Value;
@@ -9,6 +10,10 @@ use serde_json::Value;
 pub struct ComponentStatuses;
 
 impl Strategy for ComponentStatuses {
+    fn facts(&self) -> Facts {
+        Facts { returns_deleted: false, unconditional_update: true }
+    }
+
     fn columns(&self) -> &'static [Column] {
         const {
             &[

@@ -3,6 +3,7 @@
 use super::table;
 use super::value::*;
 use super::{Column, Env, Strategy, rules};
+use crate::Facts;
 use coracle_api::{FieldError, Object};
 use jiff::Timestamp;
 use serde_json::Value;
@@ -13,6 +14,10 @@ pub struct ConfigMaps;
 pub const MAX_BYTES: usize = 1024 * 1024;
 
 impl Strategy for ConfigMaps {
+    fn facts(&self) -> Facts {
+        Facts { returns_deleted: false, unconditional_update: true }
+    }
+
     fn prepare_create(&self, object: &mut Object, _env: &Env) {
         remove(object, "metadata.generation");
     }

@@ -2,6 +2,7 @@
 
 use super::value::*;
 use super::{Column, Env, Strategy, conditions, rules, table};
+use crate::Facts;
 use coracle_api::{FieldError, Object};
 use jiff::Timestamp;
 use serde_json::Value;
@@ -11,6 +12,10 @@ pub struct PodDisruptionBudgets;
 const COUNTS: [&str; 4] = ["disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"];
 
 impl Strategy for PodDisruptionBudgets {
+    fn facts(&self) -> Facts {
+        Facts { returns_deleted: false, unconditional_update: false }
+    }
+
     fn prepare_create(&self, object: &mut Object, _env: &Env) {
         let counts = COUNTS.map(|field| (field.to_owned(), 0.into()));
         set(object, "status", serde_json::Map::from_iter(counts));

@@ -2,6 +2,7 @@
 
 use super::value::*;
 use super::{Column, Env, Strategy, rules, table};
+use crate::Facts;
 use coracle_api::{FieldError, Object};
 use jiff::Timestamp;
 use serde_json::Value;
@@ -20,6 +21,10 @@ const MAX_HINTS: usize = 8;
 const SHOWN: usize = 3;
 
 impl Strategy for Endpoints {
+    fn facts(&self) -> Facts {
+        Facts { returns_deleted: false, unconditional_update: true }
+    }
+
     fn warnings(&self, new: &Object, _old: Option<&Object>) -> Vec<String> {
         let mut found = Vec::new();
         for (i, subset) in list_at(new, "subsets").iter().enumerate() {
@@ -141,6 +146,10 @@ fn first_few(all: &[String]) -> String {
 }
 
 impl Strategy for EndpointSlices {
+    fn facts(&self) -> Facts {
+        Facts { returns_deleted: false, unconditional_update: true }
+    }
+
     fn warnings(&self, new: &Object, _old: Option<&Object>) -> Vec<String> {
         if str_at(new, "addressType") == "FQDN" {
             return vec!["spec.addressType: FQDN endpoints are deprecated".to_owned()];

@@ -3,6 +3,7 @@
 
 use super::value::*;
 use super::{Column, Env, Strategy, human, rules, table};
+use crate::{Facts, FieldLabels};
 use coracle_api::{FieldError, Object};
 use coracle_store::Durability;
 use jiff::Timestamp;
@@ -24,6 +25,41 @@ const COLUMNS: &[Column] = &[
 ];
 
 impl Strategy for Events {
+    fn facts(&self) -> Facts {
+        Facts { returns_deleted: false, unconditional_update: true }
+    }
+
+    fn field_labels(&self, group: &str) -> FieldLabels {
+        let names: &[&str] = match group {
+            "" => &[
+                "involvedObject.kind",
+                "involvedObject.namespace",
+                "involvedObject.name",
+                "involvedObject.uid",
+                "involvedObject.apiVersion",
+                "involvedObject.resourceVersion",
+                "involvedObject.fieldPath",
+                "reason",
+                "reportingComponent",
+                "source",
+                "type",
+            ],
+            _ => &[
+                "reason",
+                "regarding.kind",
+                "regarding.namespace",
+                "regarding.name",
+                "regarding.uid",
+                "regarding.apiVersion",
+                "regarding.resourceVersion",
+                "regarding.fieldPath",
+                "reportingController",
+                "type",
+            ],
+        };
+        FieldLabels { names, ..FieldLabels::CORE }
+    }
+
     fn prepare_create(&self, object: &mut Object, _env: &Env) {
         remove(object, "metadata.generation");
     }

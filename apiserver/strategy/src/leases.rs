@@ -2,6 +2,7 @@
 
 use super::value::*;
 use super::{Column, Env, Strategy, rules, table};
+use crate::Facts;
 use coracle_api::{FieldError, Object};
 use coracle_store::Durability;
 use jiff::Timestamp;
@@ -16,6 +17,10 @@ const HEARTBEATS: &str = "kube-node-lease";
 const STRATEGY: &str = "OldestEmulationVersion";
 
 impl Strategy for Leases {
+    fn facts(&self) -> Facts {
+        Facts { returns_deleted: false, unconditional_update: false }
+    }
+
     fn prepare_create(&self, object: &mut Object, _env: &Env) {
         remove(object, "metadata.generation");
         drop_election(object, None);

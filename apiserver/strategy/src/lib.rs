@@ -7,9 +7,11 @@
 //! unknown fields) and their metadata against the common rules when a strategy sees them.
 
 pub mod expression;
+mod facts;
 pub mod human;
 mod plain;
 mod registry;
+pub mod reset_fields;
 
 mod admissionregistration;
 pub mod apiextensions;
@@ -52,9 +54,11 @@ mod volume_warnings;
 mod volumes;
 mod workloads;
 
+pub use coracle_api::managed::Set as FieldSet;
+pub use facts::{Facts, FieldLabels, Refusal};
 pub use nodes::STORE_READ_ONLY;
 pub use plain::Plain;
-pub use registry::{for_resource, returns_deleted};
+pub use registry::for_resource;
 pub use rules::forgive_addresses;
 pub use scales::Scales;
 
@@ -64,7 +68,7 @@ pub(crate) use coracle_requests::value;
 pub use coracle_api::Object;
 use coracle_store::{Guard, Op};
 
-use coracle_api::{ApiError, FieldError, UserInfo};
+use coracle_api::{ApiError, FieldError, Resource, UserInfo};
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use serde_json::Value;
@@ -123,6 +127,21 @@ pub const DEFAULT_COLUMNS: &[Column] = &[
 ];
 
 pub trait Strategy: Send + Sync + 'static {
+    /// What upstream configures the resource's storage with. Every resource says it.
+    fn facts(&self) -> Facts;
+
+    /// What a write of `resource` by this way does not change (upstream's `GetResetFields`): nobody comes to own it.
+    /// `subresource` is empty for the object itself.
+    fn reset_fields(&self, resource: &Resource, subresource: &str) -> &'static FieldSet<'static> {
+        reset_fields::usual(resource, subresource)
+    }
+
+    /// Which fields a selector may name when the resource is served in `group`, and how others are refused. Each of
+    /// [`fields`](Self::fields).
+    fn field_labels(&self, _group: &str) -> FieldLabels {
+        FieldLabels::PLAIN
+    }
+
     /// Fills in what the client left out, as upstream's defaulting functions do. Also run on what an update or a
     /// patch produced. Idempotent.
     fn defaults(&self, _object: &mut Object) {}

@@ -3,6 +3,7 @@
 use super::table;
 use super::value::*;
 use super::{Column, Env, Strategy, copy_field, rules};
+use crate::{Facts, FieldLabels};
 use coracle_api::{FieldError, Object};
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -10,6 +11,14 @@ use serde_json::{Value, json};
 pub struct Namespaces;
 
 impl Strategy for Namespaces {
+    fn facts(&self) -> Facts {
+        Facts { returns_deleted: false, unconditional_update: true }
+    }
+
+    fn field_labels(&self, _group: &str) -> FieldLabels {
+        FieldLabels { names: &["status.phase"], ..FieldLabels::CORE }
+    }
+
     /// The label by which selectors find a namespace by name (KEP-2161).
     fn defaults(&self, object: &mut Object) {
         let name = name(object).to_owned();

@@ -4,6 +4,7 @@ use super::pods::validate::resources;
 use super::table::{self, cell_or_none};
 use super::value::*;
 use super::{Column, Env, Strategy, copy_field, rules};
+use crate::{Facts, FieldLabels};
 use coracle_api::{FieldError, Object};
 use coracle_store::Durability;
 use jiff::Timestamp;
@@ -26,6 +27,14 @@ const COLUMNS: &[Column] = &[
 ];
 
 impl Strategy for Nodes {
+    fn facts(&self) -> Facts {
+        Facts { returns_deleted: false, unconditional_update: true }
+    }
+
+    fn field_labels(&self, _group: &str) -> FieldLabels {
+        FieldLabels { names: &["spec.unschedulable"], ..FieldLabels::CORE }
+    }
+
     fn defaults(&self, object: &mut Object) {
         object_at(object, "spec");
         if let Some(status) = at_mut(object, "status")

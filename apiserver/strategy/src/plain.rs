@@ -2,25 +2,26 @@
 
 use super::value::remove;
 use super::{Env, Strategy, copy_field};
+use crate::Facts;
 use coracle_api::Object;
 
-/// What the generic path must know of any resource.
+/// What the generic path must know of any resource. None of these carries a `metadata.generation`.
 #[derive(Clone, Copy, Debug)]
 pub struct Plain {
     /// The resource has a `status` subresource.
     pub status: bool,
-    /// `metadata.generation` counts changes of `spec`; many of upstream's older resources carry none.
-    pub generation: bool,
 }
 
 impl Strategy for Plain {
+    fn facts(&self) -> Facts {
+        Facts { returns_deleted: false, unconditional_update: true }
+    }
+
     fn prepare_create(&self, object: &mut Object, _env: &Env) {
         if self.status {
             remove(object, "status");
         }
-        if !self.generation {
-            remove(object, "metadata.generation");
-        }
+        remove(object, "metadata.generation");
     }
 
     fn prepare_status_update(&self, new: &mut Object, old: &Object, _env: &Env) {
@@ -31,7 +32,7 @@ impl Strategy for Plain {
         self.status
     }
 
-    fn changes_generation(&self, new: &Object, old: &Object) -> bool {
-        self.generation && new.get("spec") != old.get("spec")
+    fn changes_generation(&self, _new: &Object, _old: &Object) -> bool {
+        false
     }
 }

@@ -4,6 +4,7 @@ use super::pods::validate::{resources, toleration};
 use super::pods::warnings::{Notes, old_label};
 use super::value::*;
 use super::{Column, Env, Strategy, rules, table, workloads};
+use crate::Facts;
 use coracle_api::{FieldError, Object};
 use jiff::Timestamp;
 use serde_json::Value;
@@ -12,6 +13,10 @@ pub struct PodTemplates;
 pub struct RuntimeClasses;
 
 impl Strategy for PodTemplates {
+    fn facts(&self) -> Facts {
+        Facts { returns_deleted: true, unconditional_update: true }
+    }
+
     fn warnings(&self, new: &Object, old: Option<&Object>) -> Vec<String> {
         workloads::warnings(new, old, "template")
     }
@@ -47,6 +52,10 @@ impl Strategy for PodTemplates {
 }
 
 impl Strategy for RuntimeClasses {
+    fn facts(&self) -> Facts {
+        Facts { returns_deleted: false, unconditional_update: false }
+    }
+
     fn warnings(&self, new: &Object, _old: Option<&Object>) -> Vec<String> {
         let mut notes = Notes::default();
         for (label, _) in entries_at(new, "scheduling.nodeSelector") {

@@ -2,6 +2,7 @@
 
 use super::value::*;
 use super::{Column, Env, Strategy, rules, table};
+use crate::Facts;
 use coracle_api::{FieldError, Object};
 use jiff::Timestamp;
 use serde_json::Value;
@@ -14,6 +15,10 @@ const SYSTEM: &[(&str, i64)] =
     &[("system-node-critical", 2_000_001_000), ("system-cluster-critical", 2_000_000_000)];
 
 impl Strategy for PriorityClasses {
+    fn facts(&self) -> Facts {
+        Facts { returns_deleted: false, unconditional_update: true }
+    }
+
     fn defaults(&self, object: &mut Object) {
         default(object, "preemptionPolicy", "PreemptLowerPriority");
     }

@@ -5,6 +5,7 @@ mod validate;
 
 use super::value::*;
 use super::{Column, Env, Strategy, rules, table};
+use crate::Facts;
 use coracle_api::{FieldError, Object};
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -13,6 +14,10 @@ pub struct ResourceQuotas;
 pub struct LimitRanges;
 
 impl Strategy for ResourceQuotas {
+    fn facts(&self) -> Facts {
+        Facts { returns_deleted: true, unconditional_update: true }
+    }
+
     fn prepare_create(&self, object: &mut Object, _env: &Env) {
         remove(object, "metadata.generation");
         set(object, "status", json!({}));
@@ -65,6 +70,10 @@ impl Strategy for ResourceQuotas {
 }
 
 impl Strategy for LimitRanges {
+    fn facts(&self) -> Facts {
+        Facts { returns_deleted: false, unconditional_update: true }
+    }
+
     /// One without a name gets one that nothing else has.
     fn prepare_create(&self, object: &mut Object, _env: &Env) {
         remove(object, "metadata.generation");

@@ -2,6 +2,7 @@
 
 use super::value::*;
 use super::{Column, Env, Strategy, rules, table};
+use crate::Facts;
 use coracle_api::{FieldError, Object};
 use jiff::Timestamp;
 use serde_json::Value;
@@ -28,6 +29,10 @@ const BINDING_COLUMNS: &[Column] = &[
 ];
 
 impl Strategy for Roles {
+    fn facts(&self) -> Facts {
+        Facts { returns_deleted: false, unconditional_update: true }
+    }
+
     fn prepare_create(&self, object: &mut Object, _env: &Env) {
         remove(object, "metadata.generation");
     }
@@ -88,6 +93,10 @@ fn policy_rule(rule: &Value, namespaced: bool, path: &Path, errors: &mut Errors)
 }
 
 impl Strategy for RoleBindings {
+    fn facts(&self) -> Facts {
+        Facts { returns_deleted: false, unconditional_update: true }
+    }
+
     fn defaults(&self, object: &mut Object) {
         if let Some(role) = object_at(object, "roleRef") {
             default_str(role, "apiGroup", GROUP);

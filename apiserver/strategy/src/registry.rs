@@ -4,31 +4,6 @@ use super::plain::Plain;
 use super::*;
 use coracle_api::catalogue::catalogue;
 
-/// Resources whose DELETE answers with the object instead of a Status (upstream's `ReturnDeletedObject`).
-const RETURN_DELETED: &[&str] = &[
-    "persistentvolumeclaims.",
-    "persistentvolumes.",
-    "pods.",
-    "podtemplates.",
-    "resourcequotas.",
-    "serviceaccounts.",
-    "services.",
-    "deviceclasses.resource.k8s.io",
-    "resourceclaims.resource.k8s.io",
-    "resourceclaimtemplates.resource.k8s.io",
-    "resourceslices.resource.k8s.io",
-    "csidrivers.storage.k8s.io",
-    "csinodes.storage.k8s.io",
-    "storageclasses.storage.k8s.io",
-    "volumeattachments.storage.k8s.io",
-    "volumeattributesclasses.storage.k8s.io",
-];
-
-/// Whether a deletion at once is answered with the object that is gone, and not with a Status. `key` is the storage key.
-pub fn returns_deleted(key: &str) -> bool {
-    RETURN_DELETED.contains(&key)
-}
-
 /// The strategy of a built-in resource. Those without one of their own get [`Plain`].
 pub fn for_resource(group: &str, plural: &str) -> &'static dyn Strategy {
     match (group, plural) {
@@ -140,20 +115,10 @@ fn core(plural: &str) -> &'static dyn Strategy {
     }
 }
 
-/// Whether there is a status, the catalogue says. Of the resources without a strategy, those of the groups named here
-/// count the changes of their spec.
+/// Whether there is a status, the catalogue says.
 fn plain(group: &str, plural: &str) -> &'static dyn Strategy {
     let status = catalogue()
         .iter()
         .any(|r| r.group == group && r.plural == plural && r.subresource("status").is_some());
-    let generation = matches!(
-        group,
-        "admissionregistration.k8s.io" | "apiextensions.k8s.io" | "flowcontrol.apiserver.k8s.io"
-    );
-    match (status, generation) {
-        (true, true) => &Plain { status: true, generation: true },
-        (true, false) => &Plain { status: true, generation: false },
-        (false, true) => &Plain { status: false, generation: true },
-        (false, false) => &Plain { status: false, generation: false },
-    }
+    if status { &Plain { status: true } } else { &Plain { status: false } }
 }

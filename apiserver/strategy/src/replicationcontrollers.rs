@@ -2,6 +2,7 @@
 
 use super::value::*;
 use super::{Column, Env, Strategy, rules, table, workloads};
+use crate::{Facts, FieldLabels};
 use coracle_api::{FieldError, Object};
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -9,6 +10,14 @@ use serde_json::{Value, json};
 pub struct ReplicationControllers;
 
 impl Strategy for ReplicationControllers {
+    fn facts(&self) -> Facts {
+        Facts { returns_deleted: false, unconditional_update: true }
+    }
+
+    fn field_labels(&self, _group: &str) -> FieldLabels {
+        FieldLabels { names: &["status.replicas"], ..FieldLabels::CORE }
+    }
+
     fn warnings(&self, new: &Object, old: Option<&Object>) -> Vec<String> {
         workloads::named_warnings(new, old, workloads::TEMPLATE)
     }

@@ -2,6 +2,7 @@
 
 use super::value::{i64_at, name};
 use super::{Column, Strategy, table};
+use crate::Facts;
 use coracle_api::Object;
 use jiff::Timestamp;
 use serde_json::Value;
@@ -16,6 +17,10 @@ const COLUMNS: &[Column] = &[
 ];
 
 impl Strategy for Scales {
+    fn facts(&self) -> Facts {
+        Facts { returns_deleted: false, unconditional_update: true }
+    }
+
     fn columns(&self) -> &'static [Column] {
         COLUMNS
     }

@@ -4,6 +4,7 @@ use super::configmaps::{MAX_BYTES, decoded_len, frozen};
 use super::table;
 use super::value::*;
 use super::{Column, Env, Strategy, rules};
+use crate::{Facts, FieldLabels};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use coracle_api::{FieldError, Object, decode};
@@ -13,6 +14,14 @@ use serde_json::Value;
 pub struct Secrets;
 
 impl Strategy for Secrets {
+    fn facts(&self) -> Facts {
+        Facts { returns_deleted: false, unconditional_update: true }
+    }
+
+    fn field_labels(&self, _group: &str) -> FieldLabels {
+        FieldLabels { names: &["type"], ..FieldLabels::CORE }
+    }
+
     fn warnings(&self, new: &Object, _old: Option<&Object>) -> Vec<String> {
         let entry = |key: &str| STANDARD.decode(at(new, "data").get(key)?.as_str()?).ok();
         match (str_at(new, "type"), entry("tls.crt"), entry("tls.key")) {

@@ -3,6 +3,7 @@
 use super::table;
 use super::value::*;
 use super::{Column, Env, Strategy};
+use crate::Facts;
 use coracle_api::Object;
 use jiff::Timestamp;
 use serde_json::Value;
@@ -13,6 +14,10 @@ pub struct ServiceAccounts;
 const ENFORCE_SECRETS: &str = "kubernetes.io/enforce-mountable-secrets";
 
 impl Strategy for ServiceAccounts {
+    fn facts(&self) -> Facts {
+        Facts { returns_deleted: true, unconditional_update: true }
+    }
+
     fn warnings(&self, new: &Object, old: Option<&Object>) -> Vec<String> {
         let value = |object: &Object| at(object, "metadata.annotations").get(ENFORCE_SECRETS).cloned();
         if value(new).is_none() || old.is_some_and(|old| value(old) == value(new)) {

@@ -300,3 +300,20 @@ fn odd_values_are_survived() {
         }
     }
 }
+
+/// Every field that may be selected by is indexed, so no selector is accepted and then never matches.
+#[test]
+fn all_selectable_fields_are_indexed() {
+    for resource in catalogue().iter().filter(|r| r.is_stored()) {
+        let storage = &resource.storage;
+        let plural = storage.key.split('.').next().unwrap();
+        let strategy = for_resource(&storage.group, plural);
+        let indexed: Vec<&str> = strategy.fields(&Value::Null).into_iter().map(|(name, _)| name).collect();
+        let labels = strategy.field_labels(&resource.group);
+        // Upstream accepts the list of addresses too, and indexes only the first.
+        for name in labels.names.iter().filter(|n| **n != "status.podIPs") {
+            assert!(indexed.contains(name), "{} {name}", resource.kind);
+        }
+        assert!(labels.renamed.iter().all(|(_, now)| labels.names.contains(now)), "{}", resource.kind);
+    }
+}

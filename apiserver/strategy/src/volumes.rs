@@ -6,6 +6,7 @@ use super::pods::validate::{node_selector, update};
 use super::pods::volume_defaults;
 use super::value::*;
 use super::{Column, Env, Strategy, copy_field, rules, table, volume_warnings};
+use crate::Facts;
 use coracle_api::{FieldError, Object};
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -53,6 +54,10 @@ const COLUMNS: &[Column] = &[
 ];
 
 impl Strategy for PersistentVolumes {
+    fn facts(&self) -> Facts {
+        Facts { returns_deleted: true, unconditional_update: true }
+    }
+
     fn defaults(&self, object: &mut Object) {
         let Some(spec) = object_at(object, "spec") else { return };
         default_str(spec, "persistentVolumeReclaimPolicy", "Retain");

@@ -2,11 +2,16 @@
 
 use super::{CustomResource, fields, validate};
 use coracle_api::{FieldError, Object};
+use coracle_strategy::Facts;
 use coracle_strategy::{Column, DEFAULT_COLUMNS, Env, Strategy, copy_field};
 use jiff::Timestamp;
 use serde_json::Value;
 
 impl Strategy for CustomResource {
+    fn facts(&self) -> Facts {
+        Facts { returns_deleted: false, unconditional_update: false }
+    }
+
     /// Drops what the schema does not specify, and fills in its defaults: webhooks may have added the one and left out
     /// the other.
     fn defaults(&self, object: &mut Object) {

@@ -1,6 +1,7 @@
 //! ValidatingAdmissionPolicyBindings and MutatingAdmissionPolicyBindings.
 
 use super::*;
+use crate::Facts;
 use std::collections::BTreeSet;
 
 pub struct PolicyBindings {
@@ -10,6 +11,10 @@ pub struct PolicyBindings {
 const ACTIONS: &[&str] = &["Audit", "Deny", "Warn"];
 
 impl Strategy for PolicyBindings {
+    fn facts(&self) -> Facts {
+        Facts { returns_deleted: false, unconditional_update: false }
+    }
+
     fn defaults(&self, object: &mut Object) {
         if let Some(resources) = at_mut(object, "spec.matchResources") {
             rules::default_match(resources, &["resourceRules", "excludeResourceRules"]);

@@ -3,6 +3,7 @@
 use super::super::{conditions, rules as common};
 use super::expressions::Expressions;
 use super::*;
+use crate::Facts;
 use crate::expression::Declared;
 use crate::expression::{json_patches, structure};
 use coracle_cel::Type;
@@ -233,6 +234,10 @@ fn check_mutating(object: &Object, old: Option<&Object>, errors: &mut Errors) {
 }
 
 impl Strategy for ValidatingPolicies {
+    fn facts(&self) -> Facts {
+        Facts { returns_deleted: false, unconditional_update: false }
+    }
+
     fn defaults(&self, object: &mut Object) {
         defaults(object);
     }
@@ -281,6 +286,10 @@ impl Strategy for ValidatingPolicies {
 }
 
 impl Strategy for MutatingPolicies {
+    fn facts(&self) -> Facts {
+        Facts { returns_deleted: false, unconditional_update: false }
+    }
+
     fn defaults(&self, object: &mut Object) {
         defaults(object);
     }

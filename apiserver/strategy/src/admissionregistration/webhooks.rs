@@ -2,6 +2,7 @@
 
 use super::super::rules as common;
 use super::*;
+use crate::Facts;
 use std::collections::BTreeSet;
 
 pub struct Webhooks {
@@ -54,6 +55,10 @@ impl Known {
 }
 
 impl Strategy for Webhooks {
+    fn facts(&self) -> Facts {
+        Facts { returns_deleted: false, unconditional_update: false }
+    }
+
     fn defaults(&self, object: &mut Object) {
         for hook in each_mut(object, "webhooks") {
             default(hook, "failurePolicy", "Fail");

@@ -18,6 +18,8 @@ mod versions;
 use super::admissionregistration::client_config;
 use super::value::*;
 use super::{Column, DEFAULT_COLUMNS, Env, Strategy, copy_field, rules};
+use crate::{Facts, FieldSet, reset_fields};
+use coracle_api::Resource;
 use coracle_api::{FieldError, Object, validation};
 use serde_json::{Value, json};
 
@@ -49,6 +51,17 @@ fn is_established(object: &Object) -> bool {
 }
 
 impl Strategy for CustomResourceDefinitions {
+    fn facts(&self) -> Facts {
+        Facts { returns_deleted: false, unconditional_update: false }
+    }
+
+    fn reset_fields(&self, resource: &Resource, subresource: &str) -> &'static FieldSet<'static> {
+        match subresource {
+            "status" => reset_fields::metadata_and_spec(),
+            _ => reset_fields::usual(resource, subresource),
+        }
+    }
+
     fn defaults(&self, object: &mut Object) {
         let Some(spec) = object_at(object, "spec") else { return };
         default(spec, "conversion", json!({ "strategy": "None" }));

@@ -1,10 +1,15 @@
 //! ControllerRevisions.
 
 use super::*;
+use crate::Facts;
 
 pub struct ControllerRevisions;
 
 impl Strategy for ControllerRevisions {
+    fn facts(&self) -> Facts {
+        Facts { returns_deleted: false, unconditional_update: true }
+    }
+
     fn prepare_create(&self, object: &mut Object, _env: &Env) {
         remove(object, "metadata.generation");
     }

@@ -1,6 +1,7 @@
 //! DaemonSets.
 
 use super::*;
+use crate::Facts;
 
 pub struct DaemonSets;
 
@@ -32,6 +33,10 @@ const COLUMNS: &[Column] = &[
 ];
 
 impl Strategy for DaemonSets {
+    fn facts(&self) -> Facts {
+        Facts { returns_deleted: false, unconditional_update: true }
+    }
+
     fn warnings(&self, new: &Object, old: Option<&Object>) -> Vec<String> {
         workloads::warnings(new, old, workloads::TEMPLATE)
     }

@@ -1,6 +1,8 @@
 //! Deployments.
 
 use super::*;
+use crate::{Facts, FieldSet, reset_fields};
+use coracle_api::Resource;
 
 pub struct Deployments;
 
@@ -16,6 +18,17 @@ const COLUMNS: &[Column] = &[
 ];
 
 impl Strategy for Deployments {
+    fn facts(&self) -> Facts {
+        Facts { returns_deleted: false, unconditional_update: true }
+    }
+
+    fn reset_fields(&self, resource: &Resource, subresource: &str) -> &'static FieldSet<'static> {
+        match subresource {
+            "status" => reset_fields::deployment_status(),
+            _ => reset_fields::usual(resource, subresource),
+        }
+    }
+
     fn warnings(&self, new: &Object, old: Option<&Object>) -> Vec<String> {
         workloads::named_warnings(new, old, workloads::TEMPLATE)
     }

@@ -1,10 +1,19 @@
 //! ReplicaSets.
 
 use super::*;
+use crate::{Facts, FieldLabels};
 
 pub struct ReplicaSets;
 
 impl Strategy for ReplicaSets {
+    fn facts(&self) -> Facts {
+        Facts { returns_deleted: false, unconditional_update: true }
+    }
+
+    fn field_labels(&self, _group: &str) -> FieldLabels {
+        FieldLabels { names: &["status.replicas"], ..FieldLabels::VERSIONED }
+    }
+
     fn warnings(&self, new: &Object, old: Option<&Object>) -> Vec<String> {
         workloads::named_warnings(new, old, workloads::TEMPLATE)
     }

@@ -1,6 +1,7 @@
 //! StatefulSets.
 
 use super::*;
+use crate::Facts;
 use crate::pods::warnings::{Notes, fraction};
 
 pub struct StatefulSets;
@@ -19,6 +20,10 @@ const MUTABLE: &[&str] = &[
 ];
 
 impl Strategy for StatefulSets {
+    fn facts(&self) -> Facts {
+        Facts { returns_deleted: false, unconditional_update: true }
+    }
+
     fn warnings(&self, new: &Object, old: Option<&Object>) -> Vec<String> {
         let mut notes = Notes { found: workloads::warnings(new, old, workloads::TEMPLATE) };
         for (i, claim) in list_at(new, "spec.volumeClaimTemplates").iter().enumerate() {

@@ -2,6 +2,7 @@
 
 use super::jobs::job_spec;
 use super::{policies, *};
+use crate::Facts;
 use coracle_api::cron::{self, Schedule};
 
 pub struct CronJobs;
@@ -23,6 +24,10 @@ const COLUMNS: &[Column] = &[
 ];
 
 impl Strategy for CronJobs {
+    fn facts(&self) -> Facts {
+        Facts { returns_deleted: false, unconditional_update: true }
+    }
+
     fn warnings(&self, new: &Object, old: Option<&Object>) -> Vec<String> {
         workloads::named_warnings(new, old, "spec.jobTemplate.spec.template")
     }

@@ -1,6 +1,7 @@
 //! Jobs.
 
 use super::{policies, status, *};
+use crate::{Facts, FieldLabels, Refusal};
 
 pub struct Jobs;
 
@@ -22,6 +23,14 @@ const COLUMNS: &[Column] = &[
 ];
 
 impl Strategy for Jobs {
+    fn facts(&self) -> Facts {
+        Facts { returns_deleted: false, unconditional_update: true }
+    }
+
+    fn field_labels(&self, _group: &str) -> FieldLabels {
+        FieldLabels { names: &["status.successful"], refusal: Refusal::Job, ..FieldLabels::CORE }
+    }
+
     fn warnings(&self, new: &Object, old: Option<&Object>) -> Vec<String> {
         let mut found = workloads::named_warnings(new, old, workloads::TEMPLATE);
         let more = |field: &str, limit| i64_at(&new["spec"], field).is_some_and(|count| count > limit);

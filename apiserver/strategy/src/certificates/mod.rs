@@ -10,6 +10,7 @@ mod validate;
 
 use super::value::*;
 use super::{Column, Env, Strategy, copy_field};
+use crate::{Facts, FieldLabels};
 use coracle_api::{FieldError, Object, UserInfo};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
@@ -18,6 +19,14 @@ use validate::Allowed;
 pub struct CertificateSigningRequests;
 
 impl Strategy for CertificateSigningRequests {
+    fn facts(&self) -> Facts {
+        Facts { returns_deleted: false, unconditional_update: true }
+    }
+
+    fn field_labels(&self, _group: &str) -> FieldLabels {
+        FieldLabels { names: &["spec.signerName"], ..FieldLabels::CORE }
+    }
+
     /// Who asks is what the server knows of them, whatever the request says; nobody brings an approval along.
     fn prepare_create(&self, object: &mut Object, env: &Env) {
         if let Some(spec) = object_at(object, "spec") {

@@ -4,6 +4,7 @@ use super::super::value::*;
 use super::super::{Column, Env, Strategy, rules, table};
 use super::defaults;
 use super::entropy::{MAX_ENTROPY_BITS, entropy_bits};
+use crate::Facts;
 use coracle_api::{FieldError, Object};
 use jiff::Timestamp;
 use serde_json::Value;
@@ -17,6 +18,10 @@ const EXEMPT: &str = "exempt";
 const ZERO_SHARES: &str = "flowcontrol.k8s.io/v1beta3-preserve-zero-concurrency-shares";
 
 impl Strategy for PriorityLevelConfigurations {
+    fn facts(&self) -> Facts {
+        Facts { returns_deleted: false, unconditional_update: true }
+    }
+
     fn defaults(&self, object: &mut Object) {
         let Some(spec) = at_mut(object, "spec") else { return };
         if let Some(exempt) = at_mut(spec, EXEMPT) {

@@ -4,6 +4,7 @@ use super::super::value::*;
 use super::super::{Column, Env, Strategy, rules as common, table};
 use super::defaults;
 use super::rules;
+use crate::Facts;
 use coracle_api::{FieldError, Object};
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -14,6 +15,10 @@ const DEFAULT_PRECEDENCE: i64 = 1000;
 const LAST_PRECEDENCE: i64 = 10_000;
 
 impl Strategy for FlowSchemas {
+    fn facts(&self) -> Facts {
+        Facts { returns_deleted: false, unconditional_update: true }
+    }
+
     fn defaults(&self, object: &mut Object) {
         if let Some(spec) = at_mut(object, "spec") {
             default_number(spec, "matchingPrecedence", DEFAULT_PRECEDENCE);

@@ -1,6 +1,7 @@
 //! Ingresses and their classes.
 
 use super::*;
+use crate::Facts;
 
 pub struct Ingresses;
 pub struct IngressClasses;
@@ -10,6 +11,10 @@ const OLD_CLASS: &str = "kubernetes.io/ingress.class";
 const CONTROLLER_MAX_BYTES: usize = 250;
 
 impl Strategy for Ingresses {
+    fn facts(&self) -> Facts {
+        Facts { returns_deleted: false, unconditional_update: true }
+    }
+
     fn warnings(&self, new: &Object, old: Option<&Object>) -> Vec<String> {
         if old.is_some() || at(new, "metadata.annotations").get(OLD_CLASS).is_none() {
             return Vec::new();
@@ -223,6 +228,10 @@ fn backend(backend: &Value, path: &Path, errors: &mut Errors) {
 }
 
 impl Strategy for IngressClasses {
+    fn facts(&self) -> Facts {
+        Facts { returns_deleted: false, unconditional_update: true }
+    }
+
     fn defaults(&self, object: &mut Object) {
         if let Some(parameters) = at_mut(object, "spec.parameters") {
             default(parameters, "scope", "Cluster");

@@ -1,12 +1,17 @@
 //! Addresses of Services and the ranges they come from.
 
 use super::*;
+use crate::Facts;
 use std::net::IpAddr;
 
 pub struct IpAddresses;
 pub struct ServiceCidrs;
 
 impl Strategy for IpAddresses {
+    fn facts(&self) -> Facts {
+        Facts { returns_deleted: false, unconditional_update: true }
+    }
+
     fn prepare_create(&self, object: &mut Object, _env: &Env) {
         remove(object, "metadata.generation");
     }
@@ -63,6 +68,10 @@ fn namespace_of(reference: &Value) -> String {
 }
 
 impl Strategy for ServiceCidrs {
+    fn facts(&self) -> Facts {
+        Facts { returns_deleted: false, unconditional_update: true }
+    }
+
     fn prepare_create(&self, object: &mut Object, _env: &Env) {
         remove(object, "metadata.generation");
         set(object, "status", json!({}));

@@ -1,11 +1,16 @@
 //! Network policies.
 
 use super::*;
+use crate::Facts;
 use ipnet::IpNet;
 
 pub struct NetworkPolicies;
 
 impl Strategy for NetworkPolicies {
+    fn facts(&self) -> Facts {
+        Facts { returns_deleted: false, unconditional_update: true }
+    }
+
     /// A policy is about incoming traffic, and about outgoing traffic where it has rules for it.
     fn defaults(&self, object: &mut Object) {
         let Some(spec) = object_at(object, "spec") else { return };

@@ -12,6 +12,8 @@ pub mod warnings;
 
 use super::value::*;
 use super::{Column, Env, Strategy, copy_field};
+use crate::{Facts, FieldLabels, FieldSet, reset_fields};
+use coracle_api::Resource;
 use coracle_api::pod::{is_terminal, qos_class};
 use coracle_api::{FieldError, Object};
 use jiff::Timestamp;
@@ -23,6 +25,36 @@ pub struct Pods;
 const SHORTEST_GRACE_SECONDS: i64 = 1;
 
 impl Strategy for Pods {
+    fn facts(&self) -> Facts {
+        Facts { returns_deleted: true, unconditional_update: true }
+    }
+
+    fn reset_fields(&self, resource: &Resource, subresource: &str) -> &'static FieldSet<'static> {
+        match subresource {
+            "status" => reset_fields::pod_status(),
+            _ => reset_fields::usual(resource, subresource),
+        }
+    }
+
+    fn field_labels(&self, _group: &str) -> FieldLabels {
+        FieldLabels {
+            names: &[
+                "spec.nodeName",
+                "spec.restartPolicy",
+                "spec.schedulerName",
+                "spec.serviceAccountName",
+                "spec.hostNetwork",
+                "status.phase",
+                "status.podIP",
+                "status.podIPs",
+                "status.nominatedNodeName",
+            ],
+            // Pods were once assigned to hosts.
+            renamed: &[("spec.host", "spec.nodeName")],
+            ..FieldLabels::CORE
+        }
+    }
+
     fn defaults(&self, object: &mut Object) {
         defaults::pod(object);
         // Of pods alone: a template may keep a negative one.

@@ -2,6 +2,8 @@
 
 use super::super::pods::validate::volumes::template_metadata;
 use super::*;
+use crate::{Facts, FieldSet, reset_fields};
+use coracle_api::Resource;
 
 pub struct DeviceClasses;
 pub struct ResourceClaims;
@@ -12,6 +14,10 @@ const CONFIG_MAX: usize = 32;
 const NAME_AND_AGE: &[Column] = &[table::NAME, table::AGE];
 
 impl Strategy for DeviceClasses {
+    fn facts(&self) -> Facts {
+        Facts { returns_deleted: true, unconditional_update: true }
+    }
+
     fn validate(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         let errors = &mut Errors(errors);
         let (spec, path) = (&object["spec"], Path::root("spec"));
@@ -35,6 +41,17 @@ impl Strategy for DeviceClasses {
 }
 
 impl Strategy for ResourceClaims {
+    fn facts(&self) -> Facts {
+        Facts { returns_deleted: true, unconditional_update: true }
+    }
+
+    fn reset_fields(&self, resource: &Resource, subresource: &str) -> &'static FieldSet<'static> {
+        match subresource {
+            "status" => reset_fields::metadata_and_spec(),
+            _ => reset_fields::usual(resource, subresource),
+        }
+    }
+
     fn defaults(&self, object: &mut Object) {
         object_at(object, "spec").into_iter().for_each(requests::defaults);
     }
@@ -97,6 +114,10 @@ impl Strategy for ResourceClaims {
 }
 
 impl Strategy for ResourceClaimTemplates {
+    fn facts(&self) -> Facts {
+        Facts { returns_deleted: true, unconditional_update: true }
+    }
+
     fn defaults(&self, object: &mut Object) {
         object_at(object, "spec.spec").into_iter().for_each(requests::defaults);
     }

@@ -1,6 +1,7 @@
 //! ResourceSlices: what a driver has to offer.
 
 use super::*;
+use crate::{Facts, FieldLabels};
 
 pub struct ResourceSlices;
 
@@ -36,6 +37,14 @@ fn is_advanced(device: &Value) -> bool {
 }
 
 impl Strategy for ResourceSlices {
+    fn facts(&self) -> Facts {
+        Facts { returns_deleted: true, unconditional_update: true }
+    }
+
+    fn field_labels(&self, _group: &str) -> FieldLabels {
+        FieldLabels { names: &["spec.nodeName", "spec.driver"], ..FieldLabels::VERSIONED }
+    }
+
     fn prepare_create(&self, object: &mut Object, env: &Env) {
         drop_disabled(object);
         date_taints(object, env.now);

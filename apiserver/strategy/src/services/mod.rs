@@ -10,6 +10,7 @@ mod validate;
 
 use super::value::*;
 use super::{Column, Companions, Env, Strategy, Write, copy_field, human};
+use crate::{Facts, FieldLabels};
 use coracle_api::{ApiError, FieldError, Object};
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -17,6 +18,14 @@ use serde_json::{Value, json};
 pub struct Services;
 
 impl Strategy for Services {
+    fn facts(&self) -> Facts {
+        Facts { returns_deleted: true, unconditional_update: true }
+    }
+
+    fn field_labels(&self, _group: &str) -> FieldLabels {
+        FieldLabels { names: &["spec.clusterIP", "spec.type"], ..FieldLabels::CORE }
+    }
+
     fn warnings(&self, new: &Object, _old: Option<&Object>) -> Vec<String> {
         validate::warnings(new)
     }

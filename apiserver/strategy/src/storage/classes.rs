@@ -1,6 +1,7 @@
 //! Storage classes and classes of volume attributes.
 
 use super::*;
+use crate::Facts;
 use crate::pods::warnings::{Notes, old_label};
 use coracle_api::storage::DEFAULT_MARKS;
 use std::collections::HashSet;
@@ -13,6 +14,10 @@ const MAX_PARAMETERS: usize = 512;
 const PARAMETERS_MAX_BYTES: usize = 256 * 1024;
 
 impl Strategy for StorageClasses {
+    fn facts(&self) -> Facts {
+        Facts { returns_deleted: true, unconditional_update: true }
+    }
+
     fn warnings(&self, new: &Object, _old: Option<&Object>) -> Vec<String> {
         let mut notes = Notes::default();
         for (i, term) in list_at(new, "allowedTopologies").iter().enumerate() {
@@ -131,6 +136,10 @@ fn provisioner(object: &Object, field: &str, errors: &mut Errors) {
 }
 
 impl Strategy for VolumeAttributesClasses {
+    fn facts(&self) -> Facts {
+        Facts { returns_deleted: true, unconditional_update: true }
+    }
+
     fn prepare_create(&self, object: &mut Object, _env: &Env) {
         remove(object, "metadata.generation");
     }

@@ -3,6 +3,7 @@
 use super::super::pods::validate::resources;
 use super::super::pods::validate::sources::{self, driver};
 use super::*;
+use crate::Facts;
 use crate::pods::warnings::{Notes, node_term, old_label};
 use std::collections::HashSet;
 
@@ -19,6 +20,10 @@ const METADATA_MAX_BYTES: usize = 256 * 1024;
 const MESSAGE_MAX_BYTES: usize = 1024;
 
 impl Strategy for CsiDrivers {
+    fn facts(&self) -> Facts {
+        Facts { returns_deleted: true, unconditional_update: false }
+    }
+
     fn defaults(&self, object: &mut Object) {
         let Some(spec) = object_at(object, "spec") else { return };
         default(spec, "attachRequired", true);
@@ -106,6 +111,10 @@ impl Strategy for CsiDrivers {
 }
 
 impl Strategy for CsiNodes {
+    fn facts(&self) -> Facts {
+        Facts { returns_deleted: true, unconditional_update: false }
+    }
+
     fn prepare_create(&self, object: &mut Object, _env: &Env) {
         remove(object, "metadata.generation");
     }
@@ -187,6 +196,10 @@ fn node_driver(entry: &Value, path: &Path, errors: &mut Errors) {
 }
 
 impl Strategy for CsiStorageCapacities {
+    fn facts(&self) -> Facts {
+        Facts { returns_deleted: false, unconditional_update: false }
+    }
+
     fn warnings(&self, new: &Object, _old: Option<&Object>) -> Vec<String> {
         let (mut notes, path) = (Notes::default(), Path::root("nodeTopology"));
         node_term(at(new, "nodeTopology"), &path, &mut notes);
@@ -221,6 +234,10 @@ impl Strategy for CsiStorageCapacities {
 }
 
 impl Strategy for VolumeAttachments {
+    fn facts(&self) -> Facts {
+        Facts { returns_deleted: true, unconditional_update: false }
+    }
+
     fn prepare_create(&self, object: &mut Object, _env: &Env) {
         remove(object, "metadata.generation");
         set(object, "status", json!({ "attached": false }));
