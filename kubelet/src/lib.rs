@@ -13,6 +13,7 @@ mod manager;
 mod node;
 pub mod objects;
 pub mod pod;
+mod plugins;
 pub mod pods_api;
 pub mod probe;
 mod run;

@@ -2,6 +2,7 @@
 
 pub mod beneath;
 mod binder;
+pub mod csi;
 mod facts;
 mod local_path;
 mod protection;
