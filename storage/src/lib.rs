@@ -1,8 +1,10 @@
 //! Storage: the life of claims and volumes, and the volume plugins that the kubelet mounts.
 
+mod attach;
 pub mod beneath;
 mod binder;
 pub mod csi;
+mod expand;
 mod facts;
 mod local_path;
 mod protection;
@@ -43,7 +45,7 @@ impl Clients {
     }
 }
 
-/// Runs the binder and the in-use protections until `context.stop` is cancelled, or until one of them fails.
+/// Runs the binder, attaching, expansion and the in-use protections until `context.stop` is cancelled, or until one of them fails.
 pub async fn run_controllers(context: Context, config: Config) -> Result<(), Error> {
     let clients = Clients {
         default: context.client.clone(),
@@ -53,6 +55,8 @@ pub async fn run_controllers(context: Context, config: Config) -> Result<(), Err
     let stop = context.stop.child_token();
     let mut tasks = JoinSet::new();
     tasks.spawn(binder::run(clients.clone(), stop.clone()));
+    tasks.spawn(attach::run(clients.clone(), stop.clone()));
+    tasks.spawn(expand::run(clients.clone(), stop.clone()));
     tasks.spawn(protection::run_claims(clients.clone(), stop.clone()));
     tasks.spawn(protection::run_volumes(clients.clone(), stop.clone()));
     tasks.spawn(protection::classes::run(clients, stop.clone()));
