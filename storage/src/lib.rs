@@ -7,7 +7,9 @@ pub mod csi;
 mod expand;
 mod facts;
 mod local_path;
+mod nfs;
 mod protection;
+mod provision;
 pub mod volumes;
 
 use coracle_client::{Context, Informers};
@@ -15,6 +17,7 @@ use std::sync::Arc;
 use tokio::task::JoinSet;
 
 pub use local_path::LocalPathConfig;
+pub use nfs::NfsConfig;
 
 /// Makes a client that acts as the service account of this name in kube-system, for example
 /// `persistent-volume-binder`.
@@ -74,5 +77,12 @@ pub async fn run_controllers(context: Context, config: Config) -> Result<(), Err
 pub async fn run_local_path(context: Context, config: LocalPathConfig) -> Result<(), Error> {
     let stop = context.stop.clone();
     let ended = tokio::spawn(local_path::run(context, config)).await;
+    if ended.is_err() && !stop.is_cancelled() { Err(Error::Ended) } else { Ok(()) }
+}
+
+/// Runs the provisioner of NFS until `context.stop` is cancelled. One runs in the cluster.
+pub async fn run_nfs(context: Context, config: NfsConfig) -> Result<(), Error> {
+    let stop = context.stop.clone();
+    let ended = tokio::spawn(nfs::run(context, config)).await;
     if ended.is_err() && !stop.is_cancelled() { Err(Error::Ended) } else { Ok(()) }
 }
