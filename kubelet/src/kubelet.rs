@@ -17,6 +17,7 @@ use crate::pod::userns::UserRanges;
 use crate::pods_api::{ContainerHandle, PodHandle, PodsApi};
 use crate::server::VolumeStats;
 use coracle_client::{Informer, Recorder};
+use coracle_storage::csi::Drivers;
 use coracle_storage::volumes::Volumes;
 use coracle_storage::volumes::downward::Allocatable;
 use k8s_openapi::api::core::v1::{Pod, Service};
@@ -56,6 +57,8 @@ pub struct Kubelet {
     pub calls: TaskTracker,
     pub shims: Arc<dyn Shims>,
     pub volumes: Volumes,
+    /// The CSI drivers that have offered themselves.
+    pub drivers: Drivers,
     pub objects: Arc<ObjectCache>,
     pub puller: Puller,
     pub recorder: Recorder,
@@ -83,6 +86,19 @@ impl Kubelet {
     /// The kubelet's own directory.
     pub fn root(&self) -> std::path::PathBuf {
         self.config.data_dir.join("kubelet")
+    }
+
+    /// Lets pods that may wait for a driver look again.
+    pub fn drivers_changed(&self) {
+        let waits = |pod: &Pod| {
+            let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+            volumes.into_iter().any(|volume| {
+                volume.csi.is_some() || volume.persistent_volume_claim.is_some() || volume.ephemeral.is_some()
+            })
+        };
+        for slot in self.register.lock().values().filter(|slot| waits(&slot.pod)) {
+            slot.inbox.put(|mail| mail.objects = true);
+        }
     }
 
     /// Lets the other pods that wait for room look again.

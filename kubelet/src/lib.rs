@@ -12,6 +12,7 @@ mod lost_shims;
 mod manager;
 mod node;
 pub mod objects;
+mod plugins;
 pub mod pod;
 pub mod pods_api;
 pub mod probe;

@@ -328,7 +328,7 @@ async fn remove_orphan(
         .map(|c| patiently("StopContainer", ORPHANS_GRACE, calls.stop_container(&c.id, ORPHANS_GRACE)));
     futures::future::join_all(stops).await.into_iter().collect::<Result<(), _>>()?;
     crate::pod::remove_everything(calls, &observed).await?;
-    kubelet.volumes.tear_down(uid)?;
+    kubelet.volumes.tear_down(uid).await?;
     Ok(cgroups::remove(&kubelet.cgroup_root, uid)?)
 }
 

@@ -17,7 +17,8 @@ use k8s_openapi::api::authentication::v1::{
 use k8s_openapi::api::core::v1::{
     ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod, Secret, ServiceAccount,
 };
-use kube::api::PostParams;
+use k8s_openapi::api::storage::v1::{CSIDriver, VolumeAttachment};
+use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Resource};
 use parking_lot::Mutex;
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -264,6 +265,33 @@ impl Objects for ObjectCache {
         found("persistentvolume", name, api.get_opt(name).await)
     }
 
+    async fn csi_driver(&self, name: &str) -> Result<Option<CSIDriver>, ObjectError> {
+        let api: Api<CSIDriver> = Api::all(self.client.clone());
+        absent_or(found("csidriver", name, api.get_opt(name).await))
+    }
+
+    async fn attachment(&self, name: &str) -> Result<Option<VolumeAttachment>, ObjectError> {
+        let api: Api<VolumeAttachment> = Api::all(self.client.clone());
+        match api.get_opt(name).await {
+            // A node may read none that is not its own, and one that is not there is nobody's.
+            Err(kube::Error::Api(status)) if status.code == 403 => Ok(None),
+            answer => absent_or(found("volumeattachment", name, answer)),
+        }
+    }
+
+    async fn expanded(
+        &self,
+        claim: &PersistentVolumeClaim,
+        volume: &PersistentVolume,
+    ) -> Result<(), ObjectError> {
+        let name = claim.metadata.name.as_deref().unwrap_or_default();
+        let namespace = claim.metadata.namespace.as_deref().unwrap_or_default();
+        let api: Api<PersistentVolumeClaim> = Api::namespaced(self.client.clone(), namespace);
+        let patch = Patch::Merge(grown(claim, volume));
+        let written = api.patch_status(name, &PatchParams::default(), &patch).await;
+        found("persistentvolumeclaim", name, written.map(Some)).map(drop)
+    }
+
     async fn token(&self, request: &TokenRequest) -> Result<Token, ObjectError> {
         let cached = self.tokens.lock().get(request).cloned();
         if let Some(token) = cached.filter(|t| t.refresh_at > Timestamp::now()) {
@@ -303,8 +331,30 @@ impl ObjectCache {
         let status = answer.map_err(|e| failed(e.to_string()))?.status;
         let issued = status.and_then(|s| Some((s.token?, s.expiration_timestamp?.0)));
         let (token, expires) = issued.ok_or_else(|| failed("answer without a token".to_owned()))?;
-        Ok(Token { token, refresh_at: renewal(Timestamp::now(), expires) })
+        Ok(Token { token, refresh_at: renewal(Timestamp::now(), expires), expires_at: expires })
     }
+}
+
+fn absent_or<K: Clone>(found: Result<Arc<K>, ObjectError>) -> Result<Option<K>, ObjectError> {
+    match found {
+        Err(ObjectError::NotFound { .. }) => Ok(None),
+        found => found.map(|object| Some(K::clone(&object))),
+    }
+}
+
+/// The status of a claim whose volume has grown as far as it should: upstream's `MarkFSResizeFinished`.
+fn grown(claim: &PersistentVolumeClaim, volume: &PersistentVolume) -> serde_json::Value {
+    const OF_RESIZING: [&str; 4] =
+        ["Resizing", "FileSystemResizePending", "ControllerResizeError", "NodeResizeError"];
+    let status = claim.status.clone().unwrap_or_default();
+    let size = volume.spec.as_ref().and_then(|spec| spec.capacity.as_ref()?.get("storage").cloned());
+    let mut conditions = status.conditions.unwrap_or_default();
+    conditions.retain(|condition| !OF_RESIZING.contains(&condition.type_.as_str()));
+    let mut patch = serde_json::json!({ "capacity": { "storage": size }, "conditions": conditions });
+    if status.allocated_resource_statuses.is_some() {
+        patch["allocatedResourceStatuses"] = serde_json::json!({ "storage": null });
+    }
+    serde_json::json!({ "status": patch })
 }
 
 fn renewal(now: Timestamp, expires: Timestamp) -> Timestamp {

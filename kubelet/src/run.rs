@@ -17,9 +17,10 @@ use crate::pod::cgroups::{self, PidsLimit};
 use crate::pod::crowded;
 use crate::pod::userns::UserRanges;
 use crate::pods_api::PodsApi;
-use crate::{eviction, logs, lost_shims, manager, node};
+use crate::{eviction, logs, lost_shims, manager, node, plugins};
 use coracle_client::{Context, Recorder};
-use coracle_storage::volumes::{LinuxMounter, Mounter, Volumes};
+use coracle_storage::csi::Drivers;
+use coracle_storage::volumes::{LinuxMounter, Mounter, Volumes, VolumesConfig};
 use k8s_openapi::api::core::v1::Service;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -100,6 +101,7 @@ impl Built {
             manager::follow_clock(kubelet.clone(), stop.clone()),
             lost_shims::run(kubelet.clone(), stop.clone()),
             logs::run(kubelet.clone(), stop.clone()),
+            plugins::run(kubelet.clone(), stop.clone()),
             crowded::run(kubelet.clone(), stop.clone()),
             stop.run_until_cancelled(async {
                 bring_images(&kubelet, importer).await;
@@ -131,13 +133,17 @@ pub fn build(context: &Context, config: Config, parts: Parts) -> Result<Built, E
     });
     let objects = Arc::new(ObjectCache::new(context.client.clone(), changed));
     let records = Records::new(config.data_dir.join("kubelet"), config.node.verification.clone());
+    let drivers = Drivers::default();
+    let of_volumes =
+        VolumesConfig { root: config.data_dir.join("kubelet"), node_name: config.node_name.clone() };
     let (own, node_object) = tokio::sync::watch::channel(None);
     let kubelet = Kubelet {
         own: node_object,
         apparmor: node::facts::apparmor(),
         client: context.client.clone(),
         users: users(&pods_dir, config.node.max_pods),
-        volumes: Volumes::new(pods_dir, parts.mounter, objects.clone()),
+        volumes: Volumes::new(of_volumes, parts.mounter, objects.clone(), drivers.clone()),
+        drivers,
         objects,
         puller: Puller::new(parts.runtime.clone(), Arc::new(records)),
         confinement: Confinement {

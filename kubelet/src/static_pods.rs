@@ -25,22 +25,27 @@ const EVENTS: usize = 4096;
 pub struct Watch(Option<pipe::Receiver>);
 
 impl Watch {
-    /// Makes the directory where it is missing. Must be called inside the tokio runtime.
+    /// Of the directory of static pods. Must be called inside the tokio runtime.
     pub fn new(config: &Config) -> Self {
-        let dir = config.static_pods_dir();
+        Self::on(&config.static_pods_dir(), "static pods")
+    }
+
+    /// Makes the directory where it is missing; `what` lies in it. Must be called inside the tokio runtime.
+    pub fn on(dir: &Path, what: &'static str) -> Self {
         let watch = || -> std::io::Result<pipe::Receiver> {
-            fs::create_dir_all(&dir)?;
+            fs::create_dir_all(dir)?;
             let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
             let changes = AddWatchFlags::IN_CLOSE_WRITE
+                | AddWatchFlags::IN_CREATE
                 | AddWatchFlags::IN_MOVED_TO
                 | AddWatchFlags::IN_MOVED_FROM
                 | AddWatchFlags::IN_DELETE;
-            inotify.add_watch(&dir, changes)?;
+            inotify.add_watch(dir, changes)?;
             pipe::Receiver::from_owned_fd_unchecked(OwnedFd::from(inotify))
         };
         let made = watch();
         if let Err(error) = &made {
-            tracing::warn!(path = %dir.display(), %error, "changes of static pods are not told");
+            tracing::warn!(path = %dir.display(), %error, "changes of {what} are not told");
         }
         Self(made.ok())
     }

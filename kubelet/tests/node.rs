@@ -4,6 +4,10 @@
 #[path = "node/cri_socket.rs"]
 mod cri_socket;
 #[cfg(test)]
+#[path = "../../storage/tests/driver/mod.rs"]
+#[allow(dead_code, reason = "shared with the tests of volumes, which use all of it")]
+mod driver;
+#[cfg(test)]
 #[path = "node/ends.rs"]
 mod ends;
 #[cfg(test)]
@@ -15,3 +19,6 @@ mod lifecycle;
 #[cfg(test)]
 #[path = "node/support.rs"]
 mod support;
+#[cfg(test)]
+#[path = "node/volumes.rs"]
+mod volumes;

@@ -1,10 +1,15 @@
 //! Storage: the life of claims and volumes, and the volume plugins that the kubelet mounts.
 
+mod attach;
 pub mod beneath;
 mod binder;
+pub mod csi;
+mod expand;
 mod facts;
 mod local_path;
+mod nfs;
 mod protection;
+mod provision;
 pub mod volumes;
 
 use coracle_client::{Context, Informers};
@@ -12,6 +17,7 @@ use std::sync::Arc;
 use tokio::task::JoinSet;
 
 pub use local_path::LocalPathConfig;
+pub use nfs::NfsConfig;
 
 /// Makes a client that acts as the service account of this name in kube-system, for example
 /// `persistent-volume-binder`.
@@ -42,7 +48,7 @@ impl Clients {
     }
 }
 
-/// Runs the binder and the in-use protections until `context.stop` is cancelled, or until one of them fails.
+/// Runs the binder, attaching, expansion and the in-use protections until `context.stop` is cancelled, or until one of them fails.
 pub async fn run_controllers(context: Context, config: Config) -> Result<(), Error> {
     let clients = Clients {
         default: context.client.clone(),
@@ -52,6 +58,8 @@ pub async fn run_controllers(context: Context, config: Config) -> Result<(), Err
     let stop = context.stop.child_token();
     let mut tasks = JoinSet::new();
     tasks.spawn(binder::run(clients.clone(), stop.clone()));
+    tasks.spawn(attach::run(clients.clone(), stop.clone()));
+    tasks.spawn(expand::run(clients.clone(), stop.clone()));
     tasks.spawn(protection::run_claims(clients.clone(), stop.clone()));
     tasks.spawn(protection::run_volumes(clients.clone(), stop.clone()));
     tasks.spawn(protection::classes::run(clients, stop.clone()));
@@ -69,5 +77,12 @@ pub async fn run_controllers(context: Context, config: Config) -> Result<(), Err
 pub async fn run_local_path(context: Context, config: LocalPathConfig) -> Result<(), Error> {
     let stop = context.stop.clone();
     let ended = tokio::spawn(local_path::run(context, config)).await;
+    if ended.is_err() && !stop.is_cancelled() { Err(Error::Ended) } else { Ok(()) }
+}
+
+/// Runs the provisioner of NFS until `context.stop` is cancelled. One runs in the cluster.
+pub async fn run_nfs(context: Context, config: NfsConfig) -> Result<(), Error> {
+    let stop = context.stop.clone();
+    let ended = tokio::spawn(nfs::run(context, config)).await;
     if ended.is_err() && !stop.is_cancelled() { Err(Error::Ended) } else { Ok(()) }
 }

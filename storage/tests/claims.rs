@@ -9,7 +9,8 @@ mod support;
 mod claims {
     use crate::support::{World, until_gone, until_object};
     use coracle_client::Context;
-    use coracle_storage::{Config, LocalPathConfig, run_controllers, run_local_path};
+    use coracle_storage::volumes::{MountTable, Mounter, NfsMount, Tmpfs, VolumeError};
+    use coracle_storage::{Config, LocalPathConfig, NfsConfig, run_controllers, run_local_path, run_nfs};
     use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod, ServiceAccount};
     use k8s_openapi::api::storage::v1::StorageClass;
     use kube::api::{DeleteParams, Patch};
@@ -200,6 +201,87 @@ mod claims {
         until_object("the recycler", pods, "recycler-for-used", |_| true).await;
         let status = Patch::Merge(json!({ "status": status }));
         pods.patch_status("recycler-for-used", &Default::default(), &status).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_local_path_claim_grows_by_word() {
+        let Cluster { world, claims, volumes, root: _root } = cluster().await;
+        let classes: Api<StorageClass> = Api::all(world.admin());
+        let class = json!({ "metadata": { "name": "grows" }, "provisioner": "coracle.io/local-path",
+            "allowVolumeExpansion": true });
+        world.create(&classes, class).await;
+        world.create(&claims, claim("grows", "1Gi")).await;
+        let selected =
+            json!({ "metadata": { "annotations": { "volume.kubernetes.io/selected-node": "n" } } });
+        claims.patch("data", &Default::default(), &Patch::Merge(selected)).await.unwrap();
+        let bound = until_object("bound", &claims, "data", is_bound).await;
+        let larger = Patch::Merge(json!({ "spec": { "resources": { "requests": { "storage": "3Gi" } } } }));
+        claims.patch("data", &Default::default(), &larger).await.unwrap();
+        let size = |claim: &PersistentVolumeClaim| {
+            let capacity = claim.status.as_ref().and_then(|status| status.capacity.clone());
+            capacity.and_then(|capacity| capacity.get("storage").cloned()).map(|size| size.0)
+        };
+        let grown = until_object("grown", &claims, "data", |c| size(c).as_deref() == Some("3Gi")).await;
+        assert!(grown.status.unwrap().conditions.unwrap_or_default().is_empty());
+        let volume = volumes.get(&bound.spec.unwrap().volume_name.unwrap()).await.unwrap();
+        assert_eq!(volume.spec.unwrap().capacity.unwrap()["storage"].0, "3Gi");
+    }
+
+    /// A share that is a directory of this machine.
+    #[derive(Default)]
+    struct Share(std::sync::Mutex<Vec<(std::path::PathBuf, NfsMount)>>);
+
+    impl Mounter for Share {
+        fn mounts(&self) -> Result<MountTable, VolumeError> {
+            Ok(MountTable(self.0.lock().unwrap().iter().map(|(path, _)| path.clone()).collect()))
+        }
+        fn mount_tmpfs(&self, _: &std::path::Path, _: &Tmpfs) -> Result<(), VolumeError> {
+            panic!("nothing of the provisioner's")
+        }
+        fn bind(&self, _: &std::path::Path, _: &std::path::Path) -> Result<(), VolumeError> {
+            panic!("nothing of the provisioner's")
+        }
+        fn mount_nfs(&self, mount: &NfsMount, target: &std::path::Path) -> Result<(), VolumeError> {
+            self.0.lock().unwrap().push((target.to_owned(), mount.clone()));
+            Ok(())
+        }
+        fn unmount(&self, _: &std::path::Path) -> Result<(), VolumeError> {
+            panic!("the share stays mounted")
+        }
+    }
+
+    #[tokio::test]
+    async fn directories_of_a_share_are_made_and_archived() {
+        let Cluster { world, claims, volumes, root } = cluster().await;
+        let share = std::sync::Arc::new(Share::default());
+        let binder = world.client_for()("persistent-volume-binder");
+        let context = Context { client: binder, ..world.context() };
+        let config = NfsConfig { root: root.path().join("nfs"), mounter: share.clone() };
+        tokio::spawn(run_nfs(context, config));
+        let classes: Api<StorageClass> = Api::all(world.admin());
+        let class = json!({ "metadata": { "name": "nfs-client" }, "provisioner": "nfs-subdir-external-provisioner",
+            "mountOptions": ["nfsvers=4.1"],
+            "parameters": { "server": "10.1.1.5", "path": "/exports", "archiveOnDelete": "true" } });
+        world.create(&classes, class).await;
+        let mut claim = claim("nfs-client", "5Gi");
+        claim["spec"]["accessModes"] = json!(["ReadWriteMany"]);
+        world.create(&claims, claim).await;
+        let bound = until_object("bound", &claims, "data", is_bound).await;
+        let name = bound.spec.unwrap().volume_name.unwrap();
+        let volume = until_object("the volume", &volumes, &name, phase("Bound")).await.spec.unwrap();
+        let directory = format!("default-data-{name}");
+        let nfs = volume.nfs.unwrap();
+        assert_eq!((nfs.server.as_str(), nfs.path), ("10.1.1.5", format!("/exports/{directory}")));
+        assert_eq!(volume.mount_options, Some(vec!["nfsvers=4.1".to_owned()]));
+        let (place, mount) = share.0.lock().unwrap()[0].clone();
+        assert_eq!(mount.share(), "10.1.1.5:/exports");
+        std::fs::write(place.join(&directory).join("file"), "kept").unwrap();
+        claims.delete("data", &DeleteParams::default()).await.unwrap();
+        until_gone("the volume", &volumes, &name).await;
+        let archived = place.join(format!("archived-{directory}")).join("file");
+        assert_eq!(std::fs::read_to_string(archived).unwrap(), "kept");
+        assert!(!place.join(directory).exists());
+        assert_eq!(share.0.lock().unwrap().len(), 1, "mounted once");
     }
 
     #[tokio::test]

@@ -55,6 +55,7 @@ pub fn spawn_all(supervisor: &mut Supervisor, control_plane: &ControlPlane, conf
     }
     if config.runs(Component::Storage) && config.runs(Component::Kubelet) {
         local_path(supervisor, base.clone(), config);
+        nfs(supervisor, base.clone(), config);
     }
     if config.simulate_nodes > 0 {
         simulated_nodes(supervisor, base.clone(), config.simulate_nodes);
@@ -157,6 +158,18 @@ fn local_path(supervisor: &mut Supervisor, base: Base, config: &Config) {
     supervisor.spawn("local-path", move |stop| {
         let context = base.context(base.clients.privileged("system:coracle:local-path"), stop);
         coracle_storage::run_local_path(context, settings.clone())
+    });
+}
+
+/// Works for the whole cluster: directories of a share are the same from anywhere.
+fn nfs(supervisor: &mut Supervisor, base: Base, config: &Config) {
+    let settings = coracle_storage::NfsConfig {
+        root: config.data_dir.join("nfs"),
+        mounter: Arc::new(coracle_storage::volumes::LinuxMounter),
+    };
+    supervisor.spawn("nfs-provisioner", move |stop| {
+        let context = base.context(base.clients.privileged("system:coracle:nfs-provisioner"), stop);
+        coracle_storage::run_nfs(context, settings.clone())
     });
 }
 

@@ -14,6 +14,8 @@ pub struct ContainerInput<'a> {
     pub image: &'a str,
     pub env: Vec<(String, String)>,
     pub mounts: Vec<api::Mount>,
+    /// Volumes of mode Block.
+    pub devices: Vec<api::Device>,
     /// The runtime's id of the container that an ephemeral one looks at.
     pub target: Option<&'a str>,
     /// The pod's own, where it has such.
@@ -47,6 +49,7 @@ pub fn config(input: ContainerInput<'_>) -> api::ContainerConfig {
         stdin_once: container.stdin_once == Some(true),
         tty: container.tty == Some(true),
         mounts: input.mounts,
+        devices: input.devices,
         linux: Some(api::LinuxContainerConfig {
             resources: Some(resources::linux(pod, container, input.node)),
             security_context: Some(security::container(
@@ -79,6 +82,7 @@ mod tests {
             image: "sha256:1",
             env: vec![("A".to_owned(), "1".to_owned())],
             mounts: Vec::new(),
+            devices: Vec::new(),
             target: None,
             users: None,
             node: resources::NodeResources::default(),

@@ -4,7 +4,7 @@ use super::env;
 use crate::cri::api;
 use coracle_storage::beneath::Dir;
 use coracle_storage::volumes::{Mounted, SubPath, Volumes};
-use k8s_openapi::api::core::v1::{Container, VolumeMount};
+use k8s_openapi::api::core::v1::{Container, VolumeDevice, VolumeMount};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
@@ -34,6 +34,23 @@ pub fn of_volumes(
 ) -> Result<Vec<api::Mount>, String> {
     let mounts = container.volume_mounts.iter().flatten().enumerate();
     mounts.map(|(index, wanted)| of_volume(pod, container, env, index, wanted)).collect()
+}
+
+/// The container's `volumeDevices`. `Err` is for CreateContainerConfigError.
+pub fn devices(pod: &PodVolumes<'_>, container: &Container) -> Result<Vec<api::Device>, String> {
+    let wanted = container.volume_devices.iter().flatten();
+    let device = |wanted: &VolumeDevice| {
+        let volume = pod.mounted.get(&wanted.name).filter(|volume| volume.block).ok_or_else(|| {
+            format!("cannot find volume {:?} to pass into container {:?}", wanted.name, container.name)
+        })?;
+        Ok(api::Device {
+            container_path: wanted.device_path.clone(),
+            host_path: volume.path.display().to_string(),
+            // Read, write and make; a read-only volume is read alone.
+            permissions: if volume.read_only { "r" } else { "mrw" }.to_owned(),
+        })
+    };
+    wanted.map(device).collect()
 }
 
 fn of_volume(

@@ -113,7 +113,11 @@ impl Heart {
         let found = self.monitor.look(&self.kubelet.observer.look().await, Instant::now());
         self.tell(found.due);
         let old = self.node.status.clone().unwrap_or_default();
-        status(&self.kubelet.config, &self.facts, &runtime, &found.pressures, &old, now())
+        let mut new = status(&self.kubelet.config, &self.facts, &runtime, &found.pressures, &old, now());
+        let in_use = self.kubelet.volumes.in_use();
+        // An empty list takes away what was told before.
+        new.volumes_in_use = (!in_use.is_empty() || old.volumes_in_use.is_some()).then_some(in_use);
+        new
     }
 
     async fn register(&mut self) {
@@ -169,10 +173,17 @@ impl Heart {
             let news = |known: &Option<Arc<Node>>| {
                 known.as_ref().is_some_and(|node| node.metadata.resource_version != mine)
             };
-            if let Ok(Ok(node)) = tokio::time::timeout(pause, changes.wait_for(news)).await
-                && let Some(node) = node.as_deref()
-            {
-                self.node = Node::clone(node);
+            let kubelet = self.kubelet.clone();
+            let newer = tokio::select! {
+                newer = tokio::time::timeout(pause, changes.wait_for(news)) => match newer {
+                    Ok(Ok(node)) => node.clone(),
+                    _ => None,
+                },
+                // What is told late could be detached while it is in use.
+                () = kubelet.volumes.in_use_changed() => None,
+            };
+            if let Some(node) = newer {
+                self.node = Node::clone(&node);
             }
             let new = self.look().await;
             pause = self.pause();
@@ -228,6 +239,8 @@ impl Heart {
 /// gone.
 fn difference(old: &NodeStatus, new: &NodeStatus, own: &BTreeMap<String, Quantity>) -> Value {
     let mut patch = json!(new);
+    // Whoever attaches volumes writes this, perhaps at this moment.
+    patch.as_object_mut().map(|fields| fields.remove("volumesAttached"));
     if let Some(capacity) = patch["capacity"].as_object_mut() {
         capacity.retain(|name, _| own.contains_key(name));
     }

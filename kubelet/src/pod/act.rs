@@ -11,7 +11,7 @@ use crate::container::{dns, hosts, sandbox};
 use crate::cri::api;
 use crate::probe::{Action, Outcome, Target};
 use coracle_storage::beneath;
-use coracle_storage::volumes::VolumeError;
+use coracle_storage::volumes::{SetUp, VolumeError};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Container;
 use k8s_openapi::api::node::v1::RuntimeClass;
@@ -117,8 +117,12 @@ impl Worker {
         let volumes = pod.spec.as_mut().and_then(|s| s.volumes.as_mut());
         volumes.into_iter().for_each(|all| all.retain(|volume| volume.image.is_none()));
         let first = self.observed.containers.is_empty();
-        let (mounted, failed) =
-            self.kubelet.volumes.set_up(&pod, &self.kubelet.allocatable, first, Timestamp::now()).await;
+        let SetUp { mounted, failed, notes } =
+            Box::pin(self.kubelet.volumes.set_up(&pod, &self.kubelet.allocatable, first, Timestamp::now()))
+                .await;
+        for note in notes {
+            self.event(None, if note.warning { "Warning" } else { "Normal" }, note.reason, note.message);
+        }
         let refresh = mounted.values().filter_map(|m| m.refresh_after).min();
         self.volumes_refresh = refresh.map(|after| Instant::now() + after.max(Duration::from_secs(10)));
         self.mounted = mounted;

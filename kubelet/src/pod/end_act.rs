@@ -134,7 +134,7 @@ impl Worker {
 
     async fn remove_all(&self) -> std::result::Result<(), EndError> {
         remove_everything(&self.calls, &self.observed).await?;
-        self.kubelet.volumes.tear_down(&self.uid)?;
+        self.kubelet.volumes.tear_down(&self.uid).await?;
         let logs = sandbox::log_directory(&self.kubelet.config.log_dir, &self.pod);
         if let Err(error) = beneath::remove_below(&self.kubelet.config.log_dir, &logs) {
             tracing::warn!(path = %logs.display(), %error, "could not remove logs");

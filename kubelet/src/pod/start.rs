@@ -217,6 +217,7 @@ impl Worker {
         let (volumes, mounted) = (&self.kubelet.volumes, &self.mounted);
         let volumes = mounts::PodVolumes { volumes, uid: &self.uid, mounted, images };
         let mut all = mounts::of_volumes(&volumes, spec, &env)?;
+        let devices = mounts::devices(&volumes, spec)?;
         let hosts = self.write_hosts()?;
         all.extend(mounts::etc_hosts(spec, &hosts));
         let pod_dir = self.kubelet.volumes.pod_dir(&self.uid);
@@ -235,6 +236,7 @@ impl Worker {
             image: &image.id,
             env,
             mounts: all.collect(),
+            devices,
             target: target.as_deref(),
             users,
             node: self.kubelet.node,

@@ -14,7 +14,7 @@ use coracle_client::{Context, Informers};
 use coracle_kubelet::config::EvictionSettings;
 use coracle_kubelet::cri::CriClient;
 use coracle_kubelet::{Config, Parts, build};
-use coracle_storage::volumes::{MountTable, Mounter, Tmpfs, VolumeError};
+use coracle_storage::volumes::{MountTable, Mounter, NfsMount, Tmpfs, VolumeError};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
@@ -41,6 +41,10 @@ impl Mounter for FakeMounter {
         Ok(())
     }
     fn bind(&self, _: &Path, target: &Path) -> Result<(), VolumeError> {
+        self.0.lock().push(target.to_owned());
+        Ok(())
+    }
+    fn mount_nfs(&self, _: &NfsMount, target: &Path) -> Result<(), VolumeError> {
         self.0.lock().push(target.to_owned());
         Ok(())
     }
@@ -221,12 +225,17 @@ impl World {
         self.admin().request::<Value>(request).await.unwrap();
     }
 
+    /// The kubelet's own directory.
+    pub fn root(&self) -> PathBuf {
+        self.dir.path().join("data/kubelet")
+    }
+
     pub fn pods_on_disk(&self) -> usize {
         std::fs::read_dir(self.dir.path().join("data/kubelet/pods")).unwrap().count()
     }
 }
 
-async fn until(look: impl AsyncFn() -> Value, wanted: impl Fn(&Value) -> bool) -> Value {
+pub async fn until(look: impl AsyncFn() -> Value, wanted: impl Fn(&Value) -> bool) -> Value {
     let started = Instant::now();
     loop {
         let last = look().await;

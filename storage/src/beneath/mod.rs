@@ -156,6 +156,16 @@ impl Dir {
         Ok(nix::fcntl::renameat(self, single(from.as_ref())?, self, single(to.as_ref())?)?)
     }
 
+    /// Brings what is at `from`, somewhere below this directory, to the name `to` in it.
+    pub fn rename_from(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<()> {
+        let from = from.as_ref();
+        let (Some(parent), Some(name)) = (from.parent(), from.file_name()) else {
+            return Err(Errno::EXDEV.into());
+        };
+        let parent = self.dir(if parent == "" { Path::new(".") } else { parent })?;
+        Ok(nix::fcntl::renameat(&parent, name, self, single(to.as_ref())?)?)
+    }
+
     /// Makes a symbolic link at `name`; `target` is text that is never looked at here.
     pub fn link(&self, target: impl AsRef<Path>, name: impl AsRef<Path>) -> io::Result<()> {
         Ok(nix::unistd::symlinkat(target.as_ref(), self, single(name.as_ref())?)?)
@@ -204,6 +214,19 @@ pub fn remove_below(root: &Path, path: &Path) -> io::Result<()> {
     match opened {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         opened => opened?.remove(name),
+    }
+}
+
+/// Removes the file or the empty directory at `path`, which lies below `root`. What is not there is removed already; a
+/// directory that holds anything is an error, and so is a mount.
+pub fn remove_empty(root: &Path, path: &Path) -> io::Result<()> {
+    let outside = || io::Error::from(Errno::EXDEV);
+    let relative = path.strip_prefix(root).map_err(|_| outside())?;
+    let (Some(parent), Some(name)) = (relative.parent(), relative.file_name()) else { return Err(outside()) };
+    let opened = Dir::open(root).and_then(|dir| dir.dir(if parent == "" { Path::new(".") } else { parent }));
+    match opened {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        opened => remove::remove_empty(&opened?, name),
     }
 }
 

@@ -35,6 +35,18 @@ pub(super) fn remove(parent: &Dir, name: &OsStr) -> io::Result<()> {
     Err(Errno::ENOTEMPTY.into())
 }
 
+/// Removes a file, or a directory that holds nothing.
+pub(super) fn remove_empty(parent: &Dir, name: &OsStr) -> io::Result<()> {
+    let removed = match unlinkat(parent, name, UnlinkatFlags::NoRemoveDir) {
+        Err(Errno::EISDIR) => unlinkat(parent, name, UnlinkatFlags::RemoveDir),
+        removed => removed,
+    };
+    match removed {
+        Ok(()) | Err(Errno::ENOENT) => Ok(()),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
 /// Removes what is in `dir`, which is `depth` levels deep; directories below the deepest level are moved into `top`, and
 /// `raised` counts them.
 fn empty(dir: &Dir, top: &Dir, depth: usize, raised: &mut usize) -> io::Result<()> {

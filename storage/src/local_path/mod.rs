@@ -1,17 +1,18 @@
 //! The built-in provisioner `coracle.io/local-path`: a directory on the node that the claim's pod runs on. One runs
 //! per node, makes that node's directories and removes them.
 
+mod grow;
 mod plan;
 
 use crate::beneath::{Dir, remove_below};
 use crate::facts::HOSTNAME;
-use coracle_client::informer::deleting;
+use crate::provision;
 use coracle_client::{
     Context, Controller, Delta, Informer, Next, ObjectKey, ReconcileError, Reconciler, Recorder,
 };
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::StorageClass;
-use kube::api::{DeleteParams, PostParams, Preconditions};
+use kube::api::PostParams;
 use kube::{Api, ResourceExt};
 use plan::Ending;
 use std::fmt;
@@ -93,7 +94,10 @@ impl Reconciler for LocalPath {
 
     async fn reconcile(&self, key: &Key) -> Result<Next, ReconcileError> {
         match key {
-            Key::Claim(key) => self.provision(key).await,
+            Key::Claim(key) => {
+                self.grow(key).await?;
+                self.provision(key).await
+            }
             Key::Volume(name) => self.end(name).await,
         }
     }
@@ -113,7 +117,8 @@ impl LocalPath {
         if !plan::is_ours(&claim, class.as_deref(), &self.config.node_name) {
             return Ok(Next::Done);
         }
-        let Some(class) = class.filter(|_| self.volumes.get("", &plan::volume_name(&claim)).is_none()) else {
+        let Some(class) = class.filter(|_| self.volumes.get("", &provision::volume_name(&claim)).is_none())
+        else {
             return Ok(Next::Done);
         };
         let failed = |why: &str| {
@@ -122,7 +127,7 @@ impl LocalPath {
             self.recorder.warning(claim.as_ref(), "ProvisioningFailed", message.clone());
             ReconcileError::Other(message)
         };
-        if let Some(why) = plan::refusal(&claim) {
+        if let Some(why) = provision::refusal(&claim) {
             failed(why);
             return Ok(Next::Done);
         }
@@ -138,6 +143,7 @@ impl LocalPath {
             Ok(_) => {
                 let message = format!("Successfully provisioned volume {}", volume.name_any());
                 self.recorder.normal(claim.as_ref(), "ProvisioningSucceeded", message);
+                self.tell_no_limit(&claim);
             }
         }
         Ok(Next::Done)
@@ -154,36 +160,10 @@ impl LocalPath {
                     self.recorder.warning(volume.as_ref(), "VolumeFailedDelete", message.clone());
                     return Err(ReconcileError::Other(message));
                 }
-                self.delete(&volume).await?;
+                provision::delete(&self.client, &volume).await?;
             }
         }
-        self.drop_finalizer(name).await
-    }
-
-    async fn delete(&self, volume: &PersistentVolume) -> Result<(), ReconcileError> {
-        if deleting(volume) {
-            return Ok(());
-        }
-        let uid = Preconditions { uid: volume.uid(), resource_version: None };
-        let params = DeleteParams::default().preconditions(uid);
-        let api: Api<PersistentVolume> = Api::all(self.client.clone());
-        match api.delete(&volume.name_any(), &params).await {
-            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-            Err(error) => Err(error.into()),
-            Ok(_) => Ok(()),
-        }
-    }
-
-    async fn drop_finalizer(&self, name: &str) -> Result<Next, ReconcileError> {
-        let api: Api<PersistentVolume> = Api::all(self.client.clone());
-        if let Some(mut live) = api.get_opt(name).await?.filter(deleting) {
-            let before = live.finalizers().len();
-            live.finalizers_mut().retain(|f| f != plan::FINALIZER);
-            if live.finalizers().len() != before {
-                api.replace(name, &PostParams::default(), &live).await?;
-            }
-        }
-        Ok(Next::Done)
+        provision::drop_finalizer(&self.client, name).await
     }
 }
 

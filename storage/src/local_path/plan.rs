@@ -1,6 +1,7 @@
 //! What the local-path provisioner of one node does about a claim or a volume.
 
 use crate::facts::{self, HOSTNAME, LOCAL_PATH, PROVISIONED_BY, SELECTED_NODE};
+use crate::provision::{FINALIZER, volume_name};
 use k8s_openapi::api::core::v1::{
     HostPathVolumeSource, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PersistentVolume,
     PersistentVolumeClaim, PersistentVolumeSpec, VolumeNodeAffinity,
@@ -9,34 +10,12 @@ use k8s_openapi::api::storage::v1::StorageClass;
 use kube::api::ObjectMeta;
 use std::path::{Path, PathBuf};
 
-/// Keeps a volume until its directory is gone; upstream's finalizer of external provisioners.
-pub const FINALIZER: &str = "external-provisioner.volume.kubernetes.io/finalizer";
-
-pub fn volume_name(claim: &PersistentVolumeClaim) -> String {
-    format!("pvc-{}", claim.metadata.uid.as_deref().unwrap_or_default())
-}
-
 /// Whether this node makes the claim's volume now.
 pub fn is_ours(claim: &PersistentVolumeClaim, class: Option<&StorageClass>, node: &str) -> bool {
     class.is_some_and(|class| class.provisioner == LOCAL_PATH)
         && claim.metadata.deletion_timestamp.is_none()
         && facts::volume_name(claim).is_none()
         && facts::annotation(claim, SELECTED_NODE) == Some(node)
-}
-
-/// Why a claim cannot be served by a directory.
-pub fn refusal(claim: &PersistentVolumeClaim) -> Option<&'static str> {
-    let spec = claim.spec.as_ref()?;
-    if spec.volume_mode.as_deref() == Some("Block") {
-        return Some("a directory cannot serve volumeMode Block");
-    }
-    if spec.selector.is_some() {
-        return Some("claim.Spec.Selector is not supported");
-    }
-    if spec.data_source.is_some() || spec.data_source_ref.is_some() {
-        return Some("a volume cannot be made from a data source");
-    }
-    None
 }
 
 /// `root/pvc-<uid>_<namespace>_<name>`.
@@ -89,6 +68,11 @@ pub fn volume(
     }
 }
 
+/// Whether this node's provisioner made the volume. `hostname` is the label of this node.
+pub fn is_ours_to_keep(volume: &PersistentVolume, hostname: &str) -> bool {
+    facts::annotation(volume, PROVISIONED_BY) == Some(LOCAL_PATH) && is_pinned_to(volume, hostname)
+}
+
 /// How a volume of ours ends.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Ending {
@@ -101,8 +85,7 @@ pub enum Ending {
 
 /// `hostname` is the label of this node. A path outside `root` is never removed, whoever wrote it there.
 pub fn ending(volume: &PersistentVolume, hostname: &str, root: &Path) -> Ending {
-    let ours =
-        facts::annotation(volume, PROVISIONED_BY) == Some(LOCAL_PATH) && is_pinned_to(volume, hostname);
+    let ours = is_ours_to_keep(volume, hostname);
     let deleting = volume.metadata.deletion_timestamp.is_some();
     let phase = facts::phase(volume);
     if !ours || phase == "Bound" || !(deleting || phase == "Released") {

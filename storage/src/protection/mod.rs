@@ -17,7 +17,7 @@ const CLAIM_FINALIZER: &str = "kubernetes.io/pvc-protection";
 const VOLUME_FINALIZER: &str = "kubernetes.io/pv-protection";
 
 /// The claims that a pod's volumes name, and whether each was made for an ephemeral volume of this very pod.
-fn claims_of(pod: &Pod) -> impl Iterator<Item = (String, bool)> {
+pub fn claims_of(pod: &Pod) -> impl Iterator<Item = (String, bool)> {
     let volumes = pod.spec.iter().flat_map(|s| s.volumes.iter().flatten());
     volumes.filter_map(|volume| match (&volume.persistent_volume_claim, &volume.ephemeral) {
         (Some(source), _) => Some((source.claim_name.clone(), false)),

@@ -2,9 +2,8 @@
 
 use super::host::make_dir_all;
 use super::objects::ObjectError;
-use super::{Mounted, Request, VolumeError, VolumePlugin, atomic_writer, payload};
+use super::{Mounted, Record, Request, Spec, VolumeError, VolumePlugin, atomic_writer, payload};
 use async_trait::async_trait;
-use k8s_openapi::api::core::v1::Volume;
 
 pub struct ConfigMapVolume;
 
@@ -14,11 +13,11 @@ impl VolumePlugin for ConfigMapVolume {
         "kubernetes.io/configmap"
     }
 
-    fn supports(&self, volume: &Volume) -> bool {
-        volume.config_map.is_some()
+    fn supports(&self, spec: &Spec) -> bool {
+        spec.inline().is_some_and(|volume| volume.config_map.is_some())
     }
 
-    async fn set_up(&self, request: &Request<'_>) -> Result<Mounted, VolumeError> {
+    async fn publish(&self, request: &Request<'_>, _: Option<&Record>) -> Result<Mounted, VolumeError> {
         let source = request.volume.config_map.clone().unwrap_or_default();
         let optional = source.optional.unwrap_or(false);
         let files = match request.objects.config_map(request.namespace(), &source.name).await {

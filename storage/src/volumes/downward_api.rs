@@ -1,9 +1,9 @@
 //! `downwardAPI`: fields of the pod as files.
 
 use super::atomic_writer::{Payload, Projection};
-use super::{Mounted, Request, VolumeError, VolumePlugin, downward, payload, secret};
+use super::{Mounted, Record, Request, Spec, VolumeError, VolumePlugin, downward, payload, secret};
 use async_trait::async_trait;
-use k8s_openapi::api::core::v1::{DownwardAPIVolumeFile, Volume};
+use k8s_openapi::api::core::v1::DownwardAPIVolumeFile;
 
 pub struct DownwardApi;
 
@@ -13,11 +13,11 @@ impl VolumePlugin for DownwardApi {
         "kubernetes.io/downward-api"
     }
 
-    fn supports(&self, volume: &Volume) -> bool {
-        volume.downward_api.is_some()
+    fn supports(&self, spec: &Spec) -> bool {
+        spec.inline().is_some_and(|volume| volume.downward_api.is_some())
     }
 
-    async fn set_up(&self, request: &Request<'_>) -> Result<Mounted, VolumeError> {
+    async fn publish(&self, request: &Request<'_>, _: Option<&Record>) -> Result<Mounted, VolumeError> {
         let source = request.volume.downward_api.clone().unwrap_or_default();
         let items = source.items.unwrap_or_default();
         secret::in_memory(request, &files(request, &items, source.default_mode)?)?;

@@ -1,11 +1,10 @@
 //! `emptyDir`: lives and dies with the pod.
 
 use super::host::{Tmpfs, make_dir_all};
-use super::{Mounted, Request, VolumeError, VolumePlugin, ownership};
+use super::{Mounted, Record, Request, Spec, VolumeError, VolumePlugin, ownership};
 use crate::beneath::Dir;
 use async_trait::async_trait;
 use coracle_api::Quantity;
-use k8s_openapi::api::core::v1::Volume;
 
 pub struct EmptyDir;
 
@@ -15,11 +14,11 @@ impl VolumePlugin for EmptyDir {
         "kubernetes.io/empty-dir"
     }
 
-    fn supports(&self, volume: &Volume) -> bool {
-        volume.empty_dir.is_some()
+    fn supports(&self, spec: &Spec) -> bool {
+        spec.inline().is_some_and(|volume| volume.empty_dir.is_some())
     }
 
-    async fn set_up(&self, request: &Request<'_>) -> Result<Mounted, VolumeError> {
+    async fn publish(&self, request: &Request<'_>, _: Option<&Record>) -> Result<Mounted, VolumeError> {
         let source = request.volume.empty_dir.clone().unwrap_or_default();
         let mut made = !request.dir.is_dir();
         make_dir_all(&request.dir, MODE)?;
@@ -34,7 +33,8 @@ impl VolumePlugin for EmptyDir {
         }
         // What its containers have made of it since is theirs.
         if made || request.first {
-            ownership::apply(&request.dir, request.group(), !made)?;
+            let (dir, group) = (request.dir.clone(), request.group());
+            super::blocking(move || ownership::apply(&dir, group, !made)).await?;
         }
         Ok(Mounted::at(&request.dir))
     }

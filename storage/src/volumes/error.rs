@@ -1,13 +1,15 @@
 //! What can go wrong with a volume, worded as upstream words it in FailedMount events.
 
 use super::objects::ObjectError;
+use crate::csi::CallError;
 use std::io;
 use std::path::{Path, PathBuf};
 
 #[derive(Debug, thiserror::Error)]
 pub enum VolumeError {
-    #[error("no volume plugin matched")]
-    NoPlugin,
+    /// Upstream's words, and the kind that it is about.
+    #[error("no volume plugin matched: this node cannot mount volumes of kind {kind:?}")]
+    NoPlugin { kind: String },
     #[error(transparent)]
     Object(#[from] ObjectError),
     #[error("{object} references non-existent {what}: {key}")]
@@ -21,6 +23,24 @@ pub enum VolumeError {
     Claim { namespace: String, claim: String, message: String },
     #[error("failed to {action} {}: {source}", path.display())]
     Io { action: &'static str, path: PathBuf, source: io::Error },
+    /// Worded as upstream's CSI plugin words it.
+    #[error("driver name {0} not found in the list of registered CSI drivers")]
+    UnknownDriver(String),
+    #[error(transparent)]
+    Call(#[from] CallError),
+    #[error("volume {volume:?} is not attached to node {node:?} yet")]
+    NotAttached { volume: String, node: String },
+    #[error("volume mode {mode:?} not supported by driver {driver} (only supports {supported:?})")]
+    LifecycleMode { mode: &'static str, driver: String, supported: Vec<String> },
+    /// The record of a volume cannot be understood.
+    #[error(transparent)]
+    Record(serde_json::Error),
+    #[error("mounting {share:?} is not possible: {missing}")]
+    NfsMissing { share: String, missing: &'static str },
+    #[error("mount failed: {0}")]
+    MountCommand(String),
+    #[error("file work failed: {0}")]
+    Panicked(String),
     #[error("{} is still mounted", path.display())]
     StillMounted { path: PathBuf },
     #[error("subPath {sub_path:?} is not within the volume")]

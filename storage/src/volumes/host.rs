@@ -83,12 +83,36 @@ impl Tmpfs {
     }
 }
 
-/// Mounts and unmounts. Short system calls; they may be made on an async thread.
+/// A directory of an NFS server.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NfsMount {
+    pub server: String,
+    pub path: String,
+    /// As `mountOptions` has them.
+    pub options: Vec<String>,
+    pub read_only: bool,
+}
+
+impl NfsMount {
+    /// `server:path`, with an IPv6 address in brackets.
+    pub fn share(&self) -> String {
+        let bare = self.server.contains(':') && !self.server.starts_with('[');
+        if bare {
+            format!("[{}]:{}", self.server, self.path)
+        } else {
+            format!("{}:{}", self.server, self.path)
+        }
+    }
+}
+
+/// Mounts and unmounts. Short system calls, but for NFS; they may be made on an async thread.
 pub trait Mounter: Send + Sync {
     fn mounts(&self) -> Result<MountTable, VolumeError>;
     fn mount_tmpfs(&self, path: &Path, options: &Tmpfs) -> Result<(), VolumeError>;
     /// Binds `source` (a file or a directory, or a `/proc/self/fd` path) at `target`, which exists.
     fn bind(&self, source: &Path, target: &Path) -> Result<(), VolumeError>;
+    /// Mounts a directory of an NFS server. May take minutes: the server may not answer.
+    fn mount_nfs(&self, mount: &NfsMount, target: &Path) -> Result<(), VolumeError>;
     fn unmount(&self, path: &Path) -> Result<(), VolumeError>;
 }
 
@@ -118,6 +142,10 @@ impl Mounter for LinuxMounter {
     fn bind(&self, source: &Path, target: &Path) -> Result<(), VolumeError> {
         mount(Some(source), target, None::<&str>, MsFlags::MS_BIND | MsFlags::MS_REC, None::<&str>)
             .map_err(|errno| VolumeError::io("bind mount at", target, errno.into()))
+    }
+
+    fn mount_nfs(&self, mount: &NfsMount, target: &Path) -> Result<(), VolumeError> {
+        super::nfs::mount(mount, target)
     }
 
     fn unmount(&self, path: &Path) -> Result<(), VolumeError> {
@@ -162,6 +190,11 @@ pub(crate) mod fake {
             self.0.lock().push(target.to_owned());
             Ok(())
         }
+        fn mount_nfs(&self, _: &NfsMount, target: &Path) -> Result<(), VolumeError> {
+            self.0.lock().push(target.to_owned());
+            Ok(())
+        }
+
         fn unmount(&self, path: &Path) -> Result<(), VolumeError> {
             self.0.lock().retain(|p| p != path);
             Ok(())

@@ -1,9 +1,9 @@
 //! `hostPath`: a file or directory of the node.
 
 use super::host::make_dir_all;
-use super::{Mounted, Request, VolumeError, VolumePlugin};
+use super::{Mounted, Record, Request, Spec, VolumeError, VolumePlugin};
 use async_trait::async_trait;
-use k8s_openapi::api::core::v1::{HostPathVolumeSource, Volume};
+use k8s_openapi::api::core::v1::HostPathVolumeSource;
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
@@ -16,11 +16,11 @@ impl VolumePlugin for HostPath {
         "kubernetes.io/host-path"
     }
 
-    fn supports(&self, volume: &Volume) -> bool {
-        volume.host_path.is_some()
+    fn supports(&self, spec: &Spec) -> bool {
+        spec.inline().is_some_and(|volume| volume.host_path.is_some())
     }
 
-    async fn set_up(&self, request: &Request<'_>) -> Result<Mounted, VolumeError> {
+    async fn publish(&self, request: &Request<'_>, _: Option<&Record>) -> Result<Mounted, VolumeError> {
         let source = request.volume.host_path.clone().unwrap_or_default();
         check(&source)?;
         Ok(Mounted::at(source.path))

@@ -1,11 +1,10 @@
 //! The volume plugins that the kubelet mounts into pods.
 //!
-//! A plugin turns one entry of `spec.volumes` into a directory or file on the node. Set-up is idempotent and is
-//! repeated whenever an object that a volume shows has changed. Tear-down needs no plugin: everything of a pod lies
-//! below `<pods-dir>/<uid>`, laid out as Kubernetes lays it out, and goes with it.
+//! A plugin turns one entry of `spec.volumes` into a directory, file or device on the node, by the steps of
+//! [`VolumePlugin`]. Set-up is repeated whenever an object that a volume shows has changed. Everything of a pod lies below
+//! `<pods-dir>/<uid>`, laid out as Kubernetes lays it out, and goes with it; what needs its plugin to go has a [`Record`].
 
 mod atomic_writer;
-mod claim;
 mod config_map;
 pub mod downward;
 mod downward_api;
@@ -13,83 +12,48 @@ mod empty_dir;
 mod error;
 mod host;
 mod host_path;
+mod local;
+mod locks;
+mod nfs;
 mod objects;
 mod ownership;
 mod payload;
+mod plugin;
 mod projected;
+mod record;
+mod resolve;
 mod secret;
+mod set_up;
 mod sub_path;
+mod tear_down;
 
 pub use error::VolumeError;
-pub use host::{LinuxMounter, MountTable, Mounter, Tmpfs};
+pub(crate) use host::make_dir_all;
+pub use host::{LinuxMounter, MountTable, Mounter, NfsMount, Tmpfs};
+pub(crate) use local::give;
 pub use objects::{ObjectError, Objects, Token, TokenRequest};
+pub use plugin::{Mounted, Request, Usage, VolumePlugin};
+pub(crate) use record::digest;
+pub use record::{Record, of_pod as records_of_pod};
+pub use resolve::{Source, Spec, claim_name};
+pub use set_up::{Note, SetUp, SetUpError};
 pub use sub_path::SubPath;
 
-use crate::beneath::remove_below;
-use async_trait::async_trait;
-use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Pod, Volume};
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use crate::csi::{Csi, Drivers};
+use locks::Locks;
+use parking_lot::Mutex;
+use record::Records;
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use tokio::sync::Notify;
 
-/// What plugins may know about the node and the pod.
-pub struct Request<'a> {
-    pub pod: &'a Pod,
-    pub volume: &'a Volume,
-    /// `<pods-dir>/<uid>/volumes/kubernetes.io~<plugin>/<name>`; its parent exists.
-    pub dir: PathBuf,
-    /// What the downward API shows of the node: allocatable CPU and memory, for containers without limits.
-    pub allocatable: &'a downward::Allocatable,
-    pub host: &'a dyn Mounter,
-    pub objects: &'a dyn Objects,
-    pub now: Timestamp,
-    /// No container of the pod was started yet. Afterwards what is in its volumes is left as the containers made it.
-    pub first: bool,
-}
-
-impl Request<'_> {
-    pub fn namespace(&self) -> &str {
-        self.pod.metadata.namespace.as_deref().unwrap_or_default()
-    }
-
-    pub fn fs_group(&self) -> Option<i64> {
-        self.pod.spec.as_ref()?.security_context.as_ref()?.fs_group
-    }
-
-    /// The same as a number of the kernel's.
-    fn group(&self) -> Option<u32> {
-        ownership::group(self.fs_group())
-    }
-}
-
-/// A volume that is ready to be mounted into containers.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mounted {
-    pub path: PathBuf,
-    /// Whether every container sees it read-only, whatever its mount says.
-    pub read_only: bool,
-    /// Set-up must be repeated after this time (tokens).
-    pub refresh_after: Option<Duration>,
-}
-
-impl Mounted {
-    fn at(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into(), read_only: false, refresh_after: None }
-    }
-}
-
-/// One kind of volume.
-#[async_trait]
-pub trait VolumePlugin: Send + Sync {
-    /// Upstream's name, `kubernetes.io/<plugin>`.
-    fn name(&self) -> &'static str;
-
-    fn supports(&self, volume: &Volume) -> bool;
-
-    /// Makes the volume, or brings it up to date. Idempotent; on an error nothing of an older state is lost.
-    async fn set_up(&self, request: &Request<'_>) -> Result<Mounted, VolumeError>;
+/// Where a node's volumes lie, and what it is called.
+#[derive(Clone, Debug)]
+pub struct VolumesConfig {
+    /// The kubelet's own directory, for example `/var/lib/coracle/kubelet`; pods lie in its `pods`.
+    pub root: PathBuf,
+    pub node_name: String,
 }
 
 /// The volumes of all pods of a node.
@@ -98,20 +62,26 @@ pub struct Volumes {
     host: Arc<dyn Mounter>,
     objects: Arc<dyn Objects>,
     plugins: Vec<Box<dyn VolumePlugin>>,
-}
-
-/// A volume of a pod that could not be set up.
-#[derive(Debug, thiserror::Error)]
-#[error("MountVolume.SetUp failed for volume {volume:?} : {source}")]
-pub struct SetUpError {
-    pub volume: String,
-    #[source]
-    pub source: VolumeError,
+    records: Records,
+    /// One at a time works on a volume, whichever pods have it.
+    locks: Locks,
+    /// The unique names of volumes that this process has staged.
+    staged: Mutex<HashSet<String>>,
+    /// What this process has published, by the pod's UID and its name of the volume.
+    published: Mutex<HashMap<(String, String), Mounted>>,
+    in_use: Mutex<BTreeSet<String>>,
+    in_use_changed: Notify,
 }
 
 impl Volumes {
-    /// `pods_dir` is the kubelet's `pods`, for example `/var/lib/coracle/kubelet/pods`.
-    pub fn new(pods_dir: PathBuf, host: Arc<dyn Mounter>, objects: Arc<dyn Objects>) -> Self {
+    pub fn new(
+        config: VolumesConfig,
+        host: Arc<dyn Mounter>,
+        objects: Arc<dyn Objects>,
+        drivers: Drivers,
+    ) -> Self {
+        let pods_dir = config.root.join("pods");
+        let records = Records { root: config.root.clone(), pods_dir: pods_dir.clone() };
         let plugins: Vec<Box<dyn VolumePlugin>> = vec![
             Box::new(projected::Projected),
             Box::new(empty_dir::EmptyDir),
@@ -119,50 +89,29 @@ impl Volumes {
             Box::new(secret::SecretVolume),
             Box::new(host_path::HostPath),
             Box::new(downward_api::DownwardApi),
-            Box::new(claim::Claim),
+            Box::new(local::Local),
+            Box::new(local::ClaimedHostPath),
+            Box::new(nfs::Nfs),
+            Box::new(Csi::new(config, drivers)),
         ];
-        Self { pods_dir, host, objects, plugins }
+        let volumes = Self {
+            pods_dir,
+            host,
+            objects,
+            plugins,
+            records,
+            locks: Locks::default(),
+            staged: Mutex::default(),
+            published: Mutex::default(),
+            in_use: Mutex::default(),
+            in_use_changed: Notify::new(),
+        };
+        volumes.count_in_use();
+        volumes
     }
 
     pub fn pod_dir(&self, uid: &str) -> PathBuf {
         self.pods_dir.join(uid)
-    }
-
-    /// Sets up every volume of the pod, all of them even when one fails; returns what is mounted where by volume
-    /// name, and what failed. `first` until a container of the pod was started.
-    pub async fn set_up(
-        &self,
-        pod: &Pod,
-        allocatable: &downward::Allocatable,
-        first: bool,
-        now: Timestamp,
-    ) -> (BTreeMap<String, Mounted>, Vec<SetUpError>) {
-        let (mut mounted, mut failed) = (BTreeMap::new(), Vec::new());
-        for volume in pod.spec.iter().flat_map(|s| s.volumes.iter().flatten()) {
-            match self.set_up_one(pod, volume, allocatable, (first, now)).await {
-                Ok(done) => {
-                    mounted.insert(volume.name.clone(), done);
-                }
-                Err(source) => failed.push(SetUpError { volume: volume.name.clone(), source }),
-            }
-        }
-        (mounted, failed)
-    }
-
-    async fn set_up_one(
-        &self,
-        pod: &Pod,
-        volume: &Volume,
-        allocatable: &downward::Allocatable,
-        (first, now): (bool, Timestamp),
-    ) -> Result<Mounted, VolumeError> {
-        let plugin = self.plugins.iter().find(|p| p.supports(volume)).ok_or(VolumeError::NoPlugin)?;
-        let uid = pod.metadata.uid.as_deref().unwrap_or_default();
-        let parent = self.pod_dir(uid).join("volumes").join(plugin.name().replace('/', "~"));
-        host::make_dir_all(&parent, 0o750)?;
-        let (host, objects) = (self.host.as_ref(), self.objects.as_ref());
-        let dir = parent.join(&volume.name);
-        plugin.set_up(&Request { pod, volume, dir, allocatable, host, objects, now, first }).await
     }
 
     /// The path that a container's mount of a `subPath` binds; see [`SubPath`].
@@ -170,30 +119,59 @@ impl Volumes {
         sub_path::prepare(self.host.as_ref(), &self.pod_dir(uid), request)
     }
 
-    /// Unmounts and removes everything of a pod. Idempotent. Never deletes through a mount: what cannot be unmounted
-    /// is an error, and stays.
-    pub fn tear_down(&self, uid: &str) -> Result<(), VolumeError> {
-        let dir = self.pod_dir(uid);
-        unmount_below(self.host.as_ref(), &dir)?;
-        remove_below(&self.pods_dir, &dir).map_err(|error| VolumeError::io("remove", &dir, error))
-    }
-
     /// UIDs of pods that have a directory, for cleaning up after pods that went while the kubelet was down.
     pub fn pods_on_disk(&self) -> Vec<String> {
         let entries = std::fs::read_dir(&self.pods_dir).into_iter().flatten().flatten();
         entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
     }
+
+    /// The volumes that may not be detached from this node, for the Node's `status.volumesInUse`.
+    pub fn in_use(&self) -> Vec<String> {
+        self.in_use.lock().iter().cloned().collect()
+    }
+
+    /// Returns when [`Volumes::in_use`] may have changed since the last call. Cancel-safe.
+    pub async fn in_use_changed(&self) {
+        self.in_use_changed.notified().await;
+    }
+
+    /// Counts anew what the records say is in use. Records that cannot be read keep what was known.
+    fn count_in_use(&self) {
+        let (Ok(all), Ok(staged)) = (self.records.all(), self.records.staged()) else { return };
+        let records = all.into_iter().map(|(_, record)| record).chain(staged);
+        let now: BTreeSet<String> = records.filter(|r| r.attached).map(|r| r.unique).collect();
+        let mut known = self.in_use.lock();
+        if *known != now {
+            *known = now;
+            self.in_use_changed.notify_one();
+        }
+    }
+
+    fn plugin(&self, name: &str) -> Result<&dyn VolumePlugin, VolumeError> {
+        let found = self.plugins.iter().find(|plugin| plugin.name() == name);
+        found.map(AsRef::as_ref).ok_or_else(|| VolumeError::NoPlugin { kind: name.to_owned() })
+    }
+
+    /// What the volumes of a pod use that only their plugins can tell, by the pod's name of the volume. One that does not
+    /// answer is left out.
+    pub async fn usage(&self, uid: &str) -> HashMap<String, Usage> {
+        let mut all = HashMap::new();
+        for record in self.records.read(uid).unwrap_or_default() {
+            let Ok(plugin) = self.plugin(&record.plugin) else { continue };
+            match plugin.usage(&record).await {
+                Ok(usage) => all.extend(usage.map(|usage| (record.volume.clone(), usage))),
+                Err(error) => tracing::debug!(volume = record.unique, %error, "volume not measured"),
+            }
+        }
+        all
+    }
 }
 
-/// Unmounts everything at or below `dir`, the deepest first, until nothing is left (mounts may be stacked).
-fn unmount_below(host: &dyn Mounter, dir: &Path) -> Result<(), VolumeError> {
-    let mut mounts = host.mounts()?.below(dir);
-    mounts.sort_by_key(|path| std::cmp::Reverse(path.components().count()));
-    for path in mounts {
-        host.unmount(&path)?;
-    }
-    match host.mounts()?.below(dir).first() {
-        None => Ok(()),
-        Some(path) => Err(VolumeError::StillMounted { path: path.clone() }),
-    }
+/// Does file work on a thread that may block.
+pub(crate) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, VolumeError> + Send + 'static,
+) -> Result<T, VolumeError> {
+    tokio::task::spawn_blocking(work)
+        .await
+        .unwrap_or_else(|error| Err(VolumeError::Panicked(error.to_string())))
 }

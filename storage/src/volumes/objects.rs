@@ -3,6 +3,7 @@
 use async_trait::async_trait;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume, PersistentVolumeClaim, Secret};
+use k8s_openapi::api::storage::v1::{CSIDriver, VolumeAttachment};
 use std::sync::Arc;
 
 #[derive(Clone, Debug, thiserror::Error)]
@@ -31,6 +32,7 @@ pub struct Token {
     pub token: String,
     /// When to ask for the next one: after 80 % of its life or 24 hours, whichever is earlier.
     pub refresh_at: Timestamp,
+    pub expires_at: Timestamp,
 }
 
 /// Reads objects for volumes. Answers may come from a cache that is never older than the pod's own arrival.
@@ -40,5 +42,16 @@ pub trait Objects: Send + Sync {
     async fn secret(&self, namespace: &str, name: &str) -> Result<Arc<Secret>, ObjectError>;
     async fn claim(&self, namespace: &str, name: &str) -> Result<Arc<PersistentVolumeClaim>, ObjectError>;
     async fn volume(&self, name: &str) -> Result<Arc<PersistentVolume>, ObjectError>;
+    /// `None` where nobody has said anything about the driver.
+    async fn csi_driver(&self, name: &str) -> Result<Option<CSIDriver>, ObjectError>;
+    /// `None` while there is none of this name that the node may read.
+    async fn attachment(&self, name: &str) -> Result<Option<VolumeAttachment>, ObjectError>;
+    /// Tells the claim that its volume has the size that it is said to have: writes its `status.capacity` and takes away
+    /// what said that it waits for the node.
+    async fn expanded(
+        &self,
+        claim: &PersistentVolumeClaim,
+        volume: &PersistentVolume,
+    ) -> Result<(), ObjectError>;
     async fn token(&self, request: &TokenRequest) -> Result<Token, ObjectError>;
 }

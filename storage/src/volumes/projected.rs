@@ -2,10 +2,10 @@
 
 use super::atomic_writer::{Payload, Projection};
 use super::objects::{ObjectError, TokenRequest};
-use super::{Mounted, Request, VolumeError, VolumePlugin, downward_api, payload, secret};
+use super::{Mounted, Record, Request, Spec, VolumeError, VolumePlugin, downward_api, payload, secret};
 use async_trait::async_trait;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Pod, ServiceAccountTokenProjection, Volume, VolumeProjection};
+use k8s_openapi::api::core::v1::{Pod, ServiceAccountTokenProjection, VolumeProjection};
 use std::time::Duration;
 
 pub struct Projected;
@@ -19,11 +19,11 @@ impl VolumePlugin for Projected {
         "kubernetes.io/projected"
     }
 
-    fn supports(&self, volume: &Volume) -> bool {
-        volume.projected.is_some()
+    fn supports(&self, spec: &Spec) -> bool {
+        spec.inline().is_some_and(|volume| volume.projected.is_some())
     }
 
-    async fn set_up(&self, request: &Request<'_>) -> Result<Mounted, VolumeError> {
+    async fn publish(&self, request: &Request<'_>, _: Option<&Record>) -> Result<Mounted, VolumeError> {
         let source = request.volume.projected.clone().unwrap_or_default();
         let mut files = Payload::new();
         let mut refresh: Option<Timestamp> = None;

@@ -3,9 +3,8 @@
 use super::config_map::payload_of_nothing;
 use super::host::{Tmpfs, make_dir_all};
 use super::objects::ObjectError;
-use super::{Mounted, Request, VolumeError, VolumePlugin, atomic_writer, empty_dir, payload};
+use super::{Mounted, Record, Request, Spec, VolumeError, VolumePlugin, atomic_writer, empty_dir, payload};
 use async_trait::async_trait;
-use k8s_openapi::api::core::v1::Volume;
 
 pub struct SecretVolume;
 
@@ -15,11 +14,11 @@ impl VolumePlugin for SecretVolume {
         "kubernetes.io/secret"
     }
 
-    fn supports(&self, volume: &Volume) -> bool {
-        volume.secret.is_some()
+    fn supports(&self, spec: &Spec) -> bool {
+        spec.inline().is_some_and(|volume| volume.secret.is_some())
     }
 
-    async fn set_up(&self, request: &Request<'_>) -> Result<Mounted, VolumeError> {
+    async fn publish(&self, request: &Request<'_>, _: Option<&Record>) -> Result<Mounted, VolumeError> {
         let source = request.volume.secret.clone().unwrap_or_default();
         let optional = source.optional.unwrap_or(false);
         let name = source.secret_name.unwrap_or_default();

@@ -1,0 +1,43 @@
+//! What goes on with volumes while no pod asks for anything: what nobody has is unstaged, what is there is measured.
+
+use crate::blocking;
+use crate::kubelet::Kubelet;
+use crate::pods_api::PodsApi;
+use coracle_storage::volumes::claim_name;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Between attempts to unstage what no pod has; a driver may come back at any time.
+const UNSTAGE: Duration = Duration::from_secs(10);
+/// Between measurements; as long as file systems' counts stand.
+const MEASURE: Duration = Duration::from_secs(60);
+
+pub(super) async fn run(kubelet: Arc<Kubelet>) {
+    tokio::join!(unstage(&kubelet), measure(&kubelet));
+}
+
+async fn unstage(kubelet: &Kubelet) {
+    loop {
+        for error in kubelet.volumes.unstage_unused().await {
+            tracing::warn!(%error, "a volume that no pod has is still staged, trying again");
+        }
+        tokio::time::sleep(UNSTAGE).await;
+    }
+}
+
+async fn measure(kubelet: &Kubelet) {
+    loop {
+        tokio::time::sleep(MEASURE).await;
+        for pod in kubelet.pods() {
+            let uid = pod.metadata.uid.clone().unwrap_or_default();
+            let usage = kubelet.volumes.usage(&uid).await;
+            kubelet.volume_stats.tell(&uid, usage);
+            let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+            if volumes.into_iter().any(|volume| claim_name(&pod, volume).is_some()) {
+                let (stats, pods_dir) = (kubelet.volume_stats.clone(), kubelet.config.pods_dir());
+                let time = jiff::Timestamp::now().to_string();
+                blocking::reading("volumes of a pod", move || stats.of(&pods_dir, &pod, &time)).await;
+            }
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! Programs that offer themselves to this kubelet by a socket in `<root>/plugins_registry`: CSI drivers.
+//!
+//! <https://kubernetes.io/docs/concepts/extend-kubernetes/compute-storage-net/> and the drivers' side,
+//! <https://kubernetes-csi.github.io/docs/node-driver-registrar.html>. Kinds of plugins that this kubelet does not know are
+//! told so.
+
+mod csi_node;
+mod keeper;
+mod register;
+mod registrar;
+
+use crate::kubelet::Kubelet;
+use crate::static_pods::Watch;
+use registrar::Registrar;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// Between looks at the directory, for what no event tells: directories below it, and file systems without events.
+const LOOK: Duration = Duration::from_secs(10);
+
+/// Registers plugins and looks after their volumes until `stop`.
+pub async fn run(kubelet: Arc<Kubelet>, stop: CancellationToken) {
+    let work = async {
+        tokio::join!(follow(kubelet.clone()), keeper::run(kubelet.clone()));
+    };
+    stop.run_until_cancelled(work).await;
+}
+
+async fn follow(kubelet: Arc<Kubelet>) {
+    let dir = kubelet.root().join("plugins_registry");
+    let watch = Watch::on(&dir, "plugins");
+    if let Err(error) = std::fs::create_dir_all(kubelet.root().join("plugins")) {
+        tracing::warn!(%error, "the directory of plugins is missing");
+    }
+    csi_node::wait_until_there(&kubelet).await;
+    let mut registrar = Registrar::new(kubelet, dir);
+    loop {
+        registrar.look().await;
+        let pause = registrar.pause().min(LOOK);
+        tokio::select! {
+            () = watch.changed() => {}
+            () = registrar.finish_one() => {}
+            () = tokio::time::sleep(pause) => {}
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! gRPC over the unix socket of a plugin.
+
+use hyper_util::rt::TokioIo;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tokio::net::UnixStream;
+use tonic::client::Grpc;
+use tonic::codegen::http::uri::PathAndQuery;
+use tonic::transport::{Channel, Endpoint, Uri};
+
+/// A call to a plugin that did not go well.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum CallError {
+    /// Nothing answers at the socket.
+    #[error("{method}: no plugin answers at {}: {message}", socket.display())]
+    Unreachable { method: &'static str, socket: PathBuf, message: String },
+    /// The plugin's own answer. Worded as Go's gRPC words it.
+    #[error("rpc error: code = {code:?} desc = {message}")]
+    Failed { method: &'static str, code: tonic::Code, message: String },
+    /// Whether it was done is not known.
+    #[error("rpc error: code = DeadlineExceeded desc = {method} did not answer within {limit:?}")]
+    Timeout { method: &'static str, limit: Duration },
+}
+
+impl CallError {
+    pub fn code(&self) -> Option<tonic::Code> {
+        match self {
+            Self::Failed { code, .. } => Some(*code),
+            _ => None,
+        }
+    }
+}
+
+/// Connecting to a local socket works at once or not at all.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// A plugin's socket. Connects at the first call, and again where the plugin was started anew. Cloning shares it.
+#[derive(Clone, Debug)]
+pub struct PluginClient {
+    socket: PathBuf,
+    channel: Channel,
+    timeout: Duration,
+}
+
+impl PluginClient {
+    /// `socket` is a path, or `unix://` and one. A call that takes longer than `timeout` has failed. Must be called inside
+    /// the tokio runtime.
+    pub fn new(socket: &Path, timeout: Duration) -> Self {
+        let text = socket.to_string_lossy();
+        let bare = text.strip_prefix("unix:").map(|rest| Path::new("/").join(rest.trim_start_matches('/')));
+        let socket = bare.unwrap_or_else(|| socket.to_owned());
+        let path = socket.clone();
+        let connector = tower::service_fn(move |_: Uri| {
+            let path = path.clone();
+            async move { UnixStream::connect(path).await.map(TokioIo::new) }
+        });
+        let channel = Endpoint::from_static("http://plugin.invalid")
+            .connect_timeout(CONNECT_TIMEOUT)
+            .connect_with_connector_lazy(connector);
+        Self { socket, channel, timeout }
+    }
+
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// Makes one call, of a method that is named by its whole path: `/csi.v1.Node/NodeGetInfo`.
+    pub async fn call<Q, A>(&self, path: &'static str, request: Q) -> Result<A, CallError>
+    where
+        Q: prost::Message + Send + Sync + 'static,
+        A: prost::Message + Default + Send + Sync + 'static,
+    {
+        let method = path.rsplit('/').next().unwrap_or(path);
+        let mut grpc = Grpc::new(self.channel.clone());
+        let call = async {
+            grpc.ready().await.map_err(|error| self.unreachable(method, &error))?;
+            let codec = tonic_prost::ProstCodec::default();
+            let answer =
+                grpc.unary(tonic::Request::new(request), PathAndQuery::from_static(path), codec).await;
+            answer.map(tonic::Response::into_inner).map_err(|status| self.failed(method, &status))
+        };
+        let limit = self.timeout;
+        tokio::time::timeout(limit, call).await.unwrap_or(Err(CallError::Timeout { method, limit }))
+    }
+
+    fn unreachable(&self, method: &'static str, error: &dyn std::error::Error) -> CallError {
+        CallError::Unreachable { method, socket: self.socket.clone(), message: innermost(error) }
+    }
+
+    /// A status that was made here, of a connection that there is not, has a source; a plugin's own has none.
+    fn failed(&self, method: &'static str, status: &tonic::Status) -> CallError {
+        match std::error::Error::source(status) {
+            Some(source) if status.code() == tonic::Code::Unavailable => self.unreachable(method, source),
+            _ => CallError::Failed { method, code: status.code(), message: status.message().to_owned() },
+        }
+    }
+}
+
+fn innermost(error: &dyn std::error::Error) -> String {
+    let mut last = error;
+    while let Some(source) = last.source() {
+        last = source;
+    }
+    last.to_string()
+}

@@ -1,0 +1,64 @@
+//! Claims of local-path that grow: a directory has the size of its file system, so only the objects change.
+
+use super::{LocalPath, plan};
+use crate::expand::wants_to_grow;
+use crate::facts;
+use coracle_client::informer::api_for;
+use coracle_client::{ObjectKey, ReconcileError};
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use kube::Api;
+use kube::api::PostParams;
+
+/// Conditions of claims that grow; they go when it is done.
+const OF_RESIZING: [&str; 4] =
+    ["Resizing", "FileSystemResizePending", "ControllerResizeError", "NodeResizeError"];
+
+impl LocalPath {
+    /// Says that the size is a wish: nothing keeps a directory from filling its file system.
+    pub(super) fn tell_no_limit(&self, claim: &PersistentVolumeClaim) {
+        let message = format!(
+            "The requested size of {} is not enforced: a local-path volume may take all of its file system",
+            asked(claim).0
+        );
+        self.recorder.normal(claim, "SizeNotEnforced", message);
+    }
+
+    /// Writes the new size of a claim that asks for more: first the volume's, then the claim's.
+    pub(super) async fn grow(&self, key: &ObjectKey) -> Result<(), ReconcileError> {
+        let Some(claim) = self.claims.get_key(key).filter(|claim| wants_to_grow(claim)) else {
+            return Ok(());
+        };
+        let volume = facts::volume_name(&claim).and_then(|name| self.volumes.get("", name));
+        let ours = |volume: &PersistentVolume| {
+            facts::is_bound_to(volume, &claim) && plan::is_ours_to_keep(volume, &self.hostname())
+        };
+        let Some(volume) = volume.filter(|volume| ours(volume)) else { return Ok(()) };
+        let has = facts::storage(volume.spec.as_ref().and_then(|spec| spec.capacity.as_ref()));
+        if has < facts::requested(&claim) {
+            let mut larger = PersistentVolume::clone(&volume);
+            let capacity = larger.spec.get_or_insert_default().capacity.get_or_insert_default();
+            capacity.insert("storage".to_owned(), asked(&claim));
+            let api: Api<PersistentVolume> = Api::all(self.client.clone());
+            api.replace(volume.metadata.name.as_deref().unwrap_or_default(), &PostParams::default(), &larger)
+                .await?;
+        }
+        let mut grown = PersistentVolumeClaim::clone(&claim);
+        let status = grown.status.get_or_insert_default();
+        status.capacity.get_or_insert_default().insert("storage".to_owned(), asked(&claim));
+        if let Some(conditions) = &mut status.conditions {
+            conditions.retain(|condition| !OF_RESIZING.contains(&condition.type_.as_str()));
+        }
+        let api: Api<PersistentVolumeClaim> = api_for(&self.client, key);
+        api.replace_status(&key.name, &PostParams::default(), &grown).await?;
+        self.recorder.normal(claim.as_ref(), "VolumeResizeSuccessful", "Resize volume succeeded");
+        self.tell_no_limit(&claim);
+        Ok(())
+    }
+}
+
+/// As the claim writes it.
+fn asked(claim: &PersistentVolumeClaim) -> Quantity {
+    let resources = claim.spec.as_ref().and_then(|spec| spec.resources.as_ref());
+    resources.and_then(|r| r.requests.as_ref()?.get("storage").cloned()).unwrap_or_default()
+}

@@ -1,0 +1,183 @@
+//! Setting up the volumes of a pod.
+
+use super::plugin::{Mounted, Request, VolumePlugin};
+use super::record::Record;
+use super::resolve::{Source, resolve};
+use super::{VolumeError, Volumes, downward, host};
+use coracle_api::Quantity;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Pod, Volume};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Between looks whether a volume has grown; a claim that grows waits so long for its file system to follow.
+const LOOK_FOR_GROWTH: Duration = Duration::from_secs(30);
+
+/// A volume of a pod that could not be set up.
+#[derive(Debug, thiserror::Error)]
+#[error("MountVolume.SetUp failed for volume {volume:?} : {source}")]
+pub struct SetUpError {
+    pub volume: String,
+    #[source]
+    pub source: VolumeError,
+}
+
+/// Something about a volume that the pod's events are to tell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Note {
+    pub warning: bool,
+    pub reason: &'static str,
+    pub message: String,
+}
+
+/// What became of a pod's volumes.
+#[derive(Debug, Default)]
+pub struct SetUp {
+    /// By the pod's names of them.
+    pub mounted: BTreeMap<String, Mounted>,
+    pub failed: Vec<SetUpError>,
+    pub notes: Vec<Note>,
+}
+
+/// What a set-up is told beside the volume.
+#[derive(Clone, Copy)]
+struct Circumstances<'a> {
+    pod: &'a Pod,
+    allocatable: &'a downward::Allocatable,
+    first: bool,
+    now: Timestamp,
+}
+
+impl Volumes {
+    /// Sets up every volume of the pod, all of them even when one fails. `first` until a container of the pod was started.
+    pub async fn set_up(
+        &self,
+        pod: &Pod,
+        allocatable: &downward::Allocatable,
+        first: bool,
+        now: Timestamp,
+    ) -> SetUp {
+        let of = Circumstances { pod, allocatable, first, now };
+        let mut done = SetUp::default();
+        for volume in pod.spec.iter().flat_map(|s| s.volumes.iter().flatten()) {
+            match Box::pin(self.set_up_one(of, volume, &mut done.notes)).await {
+                Ok(mounted) => {
+                    done.mounted.insert(volume.name.clone(), mounted);
+                }
+                Err(source) => done.failed.push(SetUpError { volume: volume.name.clone(), source }),
+            }
+        }
+        done
+    }
+
+    async fn set_up_one(
+        &self,
+        of: Circumstances<'_>,
+        volume: &Volume,
+        notes: &mut Vec<Note>,
+    ) -> Result<Mounted, VolumeError> {
+        let spec = resolve(self.objects.as_ref(), of.pod, volume).await?;
+        let plugin = self.plugins.iter().find(|p| p.supports(&spec));
+        let plugin = plugin.ok_or_else(|| VolumeError::NoPlugin { kind: spec.kind() })?.as_ref();
+        let uid = of.pod.metadata.uid.as_deref().unwrap_or_default();
+        let parent = self.pod_dir(uid).join("volumes").join(plugin.name().replace('/', "~"));
+        host::make_dir_all(&parent, 0o750)?;
+        let request = Request {
+            pod: of.pod,
+            volume,
+            spec: &spec,
+            dir: parent.join(&spec.name),
+            allocatable: of.allocatable,
+            host: &self.host,
+            objects: self.objects.as_ref(),
+            now: of.now,
+            first: of.first,
+        };
+        let mounted = match plugin.prepare(&request).await? {
+            None => plugin.publish(&request, None).await?,
+            Some(record) => self.set_up_recorded(plugin, &request, record, notes).await?,
+        };
+        Ok(Mounted { read_only: mounted.read_only || spec.read_only, ..mounted })
+    }
+
+    /// First the record, then the step that it is of: whatever happens in between, the volume is taken away again.
+    async fn set_up_recorded(
+        &self,
+        plugin: &dyn VolumePlugin,
+        request: &Request<'_>,
+        record: Record,
+        notes: &mut Vec<Note>,
+    ) -> Result<Mounted, VolumeError> {
+        let claim = request.spec.claim().and_then(|claim| claim.metadata.name.clone()).unwrap_or_default();
+        let mut record = Record { volume: request.volume.name.clone(), claim, ..record };
+        let uid = request.uid();
+        let key = (uid.to_owned(), record.volume.clone());
+        let _lock = self.locks.lock(&record.unique).await;
+        let known = self.published.lock().get(&key).cloned();
+        let mut mounted = match known.filter(|_| !plugin.republishes(&record)) {
+            Some(mounted) => mounted,
+            None => self.stage_and_publish(plugin, request, &record).await?,
+        };
+        record.path.clone_from(&mounted.path);
+        self.records.write(uid, &record)?;
+        self.published.lock().insert(key, mounted.clone());
+        if self.grow(plugin, request, &record, notes).await {
+            let due = mounted.refresh_after.map_or(LOOK_FOR_GROWTH, |due| due.min(LOOK_FOR_GROWTH));
+            mounted.refresh_after = Some(due);
+        }
+        Ok(mounted)
+    }
+
+    async fn stage_and_publish(
+        &self,
+        plugin: &dyn VolumePlugin,
+        request: &Request<'_>,
+        record: &Record,
+    ) -> Result<Mounted, VolumeError> {
+        self.records.write(request.uid(), record)?;
+        self.count_in_use();
+        if record.staged && !self.staged.lock().contains(&record.unique) {
+            self.records.write_staged(record)?;
+            plugin.stage(request, record).await?;
+            self.staged.lock().insert(record.unique.clone());
+        }
+        plugin.publish(request, Some(record)).await
+    }
+
+    /// Lets a volume that is larger than its claim knows grow. Whether such a volume may grow at all.
+    async fn grow(
+        &self,
+        plugin: &dyn VolumePlugin,
+        request: &Request<'_>,
+        record: &Record,
+        notes: &mut Vec<Note>,
+    ) -> bool {
+        let Source::Claimed { volume, claim } = &request.spec.source else { return false };
+        let wanted = crate::facts::storage(volume.spec.as_ref().and_then(|s| s.capacity.as_ref()));
+        let has = crate::facts::storage(claim.status.as_ref().and_then(|s| s.capacity.as_ref()));
+        if has == Quantity::default() || wanted <= has {
+            return plugin.grows(record);
+        }
+        let name = &request.spec.name;
+        match plugin.expand(request, record, wanted.units()).await {
+            Ok(None) => false,
+            Ok(Some(_)) => {
+                if let Err(error) = self.objects.expanded(claim, volume).await {
+                    tracing::warn!(volume = name, %error, "the claim's new size is not written yet");
+                    return true;
+                }
+                notes.push(Note {
+                    warning: false,
+                    reason: "FileSystemResizeSuccessful",
+                    message: format!("MountVolume.NodeExpandVolume succeeded for volume {name:?}"),
+                });
+                true
+            }
+            Err(error) => {
+                let message = format!("MountVolume.NodeExpandVolume failed for volume {name:?} : {error}");
+                notes.push(Note { warning: true, reason: "VolumeResizeFailed", message });
+                true
+            }
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! Taking volumes away: from a pod, and from the node once no pod has them.
+
+use super::host::Mounter;
+use super::record::Record;
+use super::{VolumeError, Volumes, blocking};
+use crate::beneath::remove_below;
+use std::path::Path;
+
+impl Volumes {
+    /// Unpublishes the pod's volumes, then unmounts and removes everything of it. Idempotent. Never deletes through a mount:
+    /// what cannot be unmounted is an error, and stays. A volume that cannot be unstaged is left to
+    /// [`Volumes::unstage_unused`], and keeps no pod.
+    pub async fn tear_down(&self, uid: &str) -> Result<(), VolumeError> {
+        for record in self.records.read(uid)? {
+            let _lock = self.locks.lock(&record.unique).await;
+            self.published.lock().remove(&(uid.to_owned(), record.volume.clone()));
+            self.plugin(&record.plugin)?.unpublish(&record).await?;
+            // What lies outside was there before the pod, and stays as it is.
+            if record.path.starts_with(self.pod_dir(uid))
+                || record.path.starts_with(self.records.root.join("plugins"))
+            {
+                self.unmount(&record.path).await?;
+            }
+            self.records.remove(uid, &record)?;
+            if let Err(error) = self.unstage_if_unused(&record).await {
+                tracing::warn!(volume = record.unique, %error, "volume not unstaged, trying again");
+            }
+        }
+        self.count_in_use();
+        let dir = self.pod_dir(uid);
+        self.unmount(&dir).await?;
+        let pods_dir = self.pods_dir.clone();
+        blocking(move || {
+            remove_below(&pods_dir, &dir).map_err(|error| VolumeError::io("remove", &dir, error))
+        })
+        .await
+    }
+
+    /// Unstages what no pod has: volumes whose last pod went while that was not possible, or while nobody looked. Returns
+    /// what failed; call it again.
+    pub async fn unstage_unused(&self) -> Vec<VolumeError> {
+        let staged = match self.records.staged() {
+            Ok(staged) => staged,
+            Err(error) => return vec![error],
+        };
+        let mut failed = Vec::new();
+        for record in staged {
+            let _lock = self.locks.lock(&record.unique).await;
+            failed.extend(self.unstage_if_unused(&record).await.err());
+        }
+        self.count_in_use();
+        failed
+    }
+
+    /// The caller holds the volume's lock.
+    async fn unstage_if_unused(&self, record: &Record) -> Result<(), VolumeError> {
+        let used = self.records.all()?.iter().any(|(_, other)| other.unique == record.unique);
+        if used || !record.staged {
+            return Ok(());
+        }
+        self.staged.lock().remove(&record.unique);
+        self.plugin(&record.plugin)?.unstage(record).await?;
+        self.records.remove_staged(record)
+    }
+
+    async fn unmount(&self, dir: &Path) -> Result<(), VolumeError> {
+        let (host, dir) = (self.host.clone(), dir.to_owned());
+        blocking(move || unmount_below(host.as_ref(), &dir)).await
+    }
+}
+
+/// Unmounts everything at or below `dir`, the deepest first, until nothing is left (mounts may be stacked).
+pub(crate) fn unmount_below(host: &dyn Mounter, dir: &Path) -> Result<(), VolumeError> {
+    let mut mounts = host.mounts()?.below(dir);
+    mounts.sort_by_key(|path| std::cmp::Reverse(path.components().count()));
+    for path in mounts {
+        host.unmount(&path)?;
+    }
+    match host.mounts()?.below(dir).first() {
+        None => Ok(()),
+        Some(path) => Err(VolumeError::StillMounted { path: path.clone() }),
+    }
+}
