@@ -1,7 +1,9 @@
 //! The kubelet: registers the node, runs its pods over CRI, keeps their volumes, probes and status.
 
 mod blocking;
+pub mod cgroup;
 pub mod config;
+pub mod configuration;
 pub mod container;
 pub mod cri;
 mod eviction;
@@ -23,4 +25,4 @@ mod static_pods;
 pub mod streaming;
 
 pub use config::Config;
-pub use run::{Built, Error, Parts, build, prepare_kernel, run};
+pub use run::{Built, Ended, Error, Parts, build, prepare_kernel, run};

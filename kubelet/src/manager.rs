@@ -57,14 +57,23 @@ pub async fn run(kubelet: Arc<Kubelet>, stop: CancellationToken) {
     // The pods that a new copy has shown so far, while one is being made.
     let mut copy: Option<HashMap<String, Pod>> = None;
     let mut first = true;
-    let mut look = tokio::time::interval(static_pods::LOOK);
+    let mut look = tokio::time::interval(manager.kubelet.config.static_pods.file_check);
     let mut own = manager.kubelet.own.clone();
     let files = static_pods::Watch::new(&manager.kubelet.config);
+    let (shown, mut fetched) = tokio::sync::watch::channel(Vec::new());
+    let kubelet = manager.kubelet.clone();
+    let mut fetching = std::pin::pin!(static_pods::url::follow(&kubelet.config, shown));
     loop {
         let change = tokio::select! {
             () = stop.cancelled() => break,
             () = async { tokio::select! { _ = look.tick() => {}, () = files.changed() => {} } } => {
-                manager.static_pods(static_pods::read(&manager.kubelet.config));
+                let all = static_pods::read(&manager.kubelet.config).into_iter().chain(fetched.borrow().clone());
+                manager.static_pods(all.collect());
+                continue;
+            }
+            () = &mut fetching => continue,
+            Ok(()) = fetched.changed() => {
+                look.reset_immediately();
                 continue;
             }
             // A pod is judged by its node. That is followed until the kubelet stops.
@@ -160,7 +169,12 @@ impl Manager {
         let mut register = self.kubelet.register.lock();
         let others = self.counting(&register, &uid);
         let others: Vec<&Pod> = others.iter().map(Arc::as_ref).collect();
-        let situation = Situation { node: &node, others: &others, apparmor: self.kubelet.apparmor };
+        let situation = Situation {
+            node: &node,
+            others: &others,
+            apparmor: self.kubelet.apparmor,
+            sysctls: &self.kubelet.config.kernel.allowed_sysctls,
+        };
         match admit::judge(pod, &situation) {
             Verdict::Refused(refusal) => return Err(refusal),
             Verdict::Preempts(victims) => self.preempt(&register, &victims),

@@ -179,7 +179,7 @@ impl Worker {
     }
 
     pub(super) fn sandbox_config(&self, attempt: u32) -> Result<api::PodSandboxConfig, String> {
-        let config = &self.kubelet.config;
+        let config = self.kubelet.now();
         let text = std::fs::read_to_string(&config.resolv_conf).unwrap_or_default();
         let host = dns::ResolvConf::parse(&text);
         let dns = dns::NodeDns { cluster: &config.cluster_dns, domain: &config.cluster_domain, host: &host };
@@ -188,6 +188,7 @@ impl Worker {
             attempt,
             dns,
             log_dir: &config.log_dir,
+            cgroup_parent: self.kubelet.cgroups.names().for_runtime(&self.pod),
             confinement: &self.kubelet.confinement,
             users: self.users()?,
         })
@@ -199,7 +200,12 @@ impl Worker {
         }
         self.stop_old_sandboxes().await;
         counted::add(Counted::StartedPods);
-        let made = match self.sandbox_config(attempt) {
+        let limited = self.kubelet.cgroups.set(self.kubelet.runtime.as_ref(), &self.pod).await;
+        let config = match limited {
+            Ok(()) => self.sandbox_config(attempt),
+            Err(error) => Err(format!("cannot limit the pod: {}", coracle_api::error::chain(&error))),
+        };
+        let made = match config {
             Ok(config) => self.run_sandbox(config).await,
             Err(message) => Err(message),
         };
@@ -220,9 +226,6 @@ impl Worker {
     async fn run_sandbox(&self, config: api::PodSandboxConfig) -> Result<(), String> {
         std::fs::create_dir_all(&config.log_directory)
             .map_err(|e| format!("{}: {e}", config.log_directory))?;
-        if let Some(pids) = &self.kubelet.pids {
-            pids.set(&self.pod).map_err(|e| format!("cannot limit the pod's processes: {e}"))?;
-        }
         let handler = self.runtime_handler().await?;
         self.check_users(&config, &handler).await?;
         self.calls.run_pod_sandbox(config, handler).await.map(|_| ()).map_err(|e| e.to_string())
@@ -327,7 +330,7 @@ impl Worker {
             hosts::host_network_file(&self.pod, &node)
         } else {
             let ips = self.observed.sandbox().map(|s| s.ips.clone()).unwrap_or_default();
-            hosts::file(&self.pod, &ips, &self.kubelet.config.cluster_domain)
+            hosts::file(&self.pod, &ips, &self.kubelet.now().cluster_domain)
         };
         let directory = self.kubelet.volumes.pod_dir(&self.uid);
         std::fs::create_dir_all(&directory).map_err(|e| e.to_string())?;

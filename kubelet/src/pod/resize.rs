@@ -167,11 +167,16 @@ impl Resizes {
     }
 }
 
-/// The least amounts that the pod needs, as the scheduler counts them: sidecars beside the containers, or the greatest
-/// init container beside the sidecars before it; overhead on top.
+/// The least amounts that the pod needs.
 pub fn requests(pod: &Pod, resource: &str) -> Millis {
+    total(pod, false, resource)
+}
+
+/// The pod's requests or limits, as the scheduler counts them: sidecars beside the containers, or the greatest init
+/// container beside the sidecars before it; overhead on top.
+pub fn total(pod: &Pod, limits: bool, resource: &str) -> Millis {
     let Some(spec) = &pod.spec else { return Millis(0) };
-    let of = |container: &Container| qos::amount(container, false, resource).0;
+    let of = |container: &Container| qos::amount(container, limits, resource).0;
     let (mut sidecars, mut peak) = (0, 0);
     for container in spec.init_containers.iter().flatten() {
         if is_sidecar(container) {
@@ -182,7 +187,7 @@ pub fn requests(pod: &Pod, resource: &str) -> Millis {
         }
     }
     let steady: i128 = spec.containers.iter().map(of).sum::<i128>() + sidecars;
-    let whole = amount_of(spec.resources.as_ref(), false, resource).0;
+    let whole = amount_of(spec.resources.as_ref(), limits, resource).0;
     let overhead = spec.overhead.as_ref().and_then(|o| o.get(resource));
     let overhead =
         overhead.and_then(|q| coracle_storage::volumes::downward::quantity(&q.0)).map_or(0, |m| m.0);

@@ -25,6 +25,7 @@ use crate::cri::Calls;
 use crate::images::pull::PullBackoff;
 use crate::kubelet::{Kubelet, Slot};
 use crate::objects::References;
+use crate::pod::backoff::Backoff;
 use crate::probe::prober::{self, Kind as ProbeKind, Report};
 use crate::probe::{Target, counts};
 use coracle_api::duration;
@@ -90,7 +91,11 @@ impl Worker {
             uid,
             inbox,
             observed: Observed::default(),
-            memory: Memory { resizes, ..Memory::default() },
+            memory: Memory {
+                resizes,
+                restarts: Backoff::up_to(kubelet.config.max_restart_period),
+                ..Memory::default()
+            },
             pulls: PullBackoff::default(),
             mounted: BTreeMap::new(),
             volumes_ready: false,

@@ -140,7 +140,7 @@ impl World {
             cgroup_root: self.dir.path().join("cgroup"),
         };
         let built = build(&context, config, parts).unwrap();
-        self.kubelet = Some((stop, tokio::spawn(built.run())));
+        self.kubelet = Some((stop, tokio::spawn(async { drop(built.run().await) })));
     }
 
     pub async fn stop_kubelet(&mut self) {
