@@ -354,6 +354,9 @@ pub struct ResetArgs {
     /// Where state lives
     #[arg(long, value_name = "DIR", default_value = crate::config::DEFAULT_DATA_DIR)]
     pub data_dir: PathBuf,
+    /// Where the kubelet kept pods' files [default: kubelet in the data directory]
+    #[arg(long, value_name = "DIR")]
+    pub root_dir: Option<PathBuf>,
     /// Leave the keys and certificates: the cluster's authorities, and a joined machine's identity
     #[arg(long)]
     pub keep_pki: bool,

@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 const PROXY_HEALTH_PORT: u16 = 10_256;
+/// Where collectors look for containers' logs.
+const LOG_LINKS: &str = "/var/log/containers";
 /// Where container runtimes look for their network.
 pub const CNI_CONF_DIR: &str = "/etc/cni/net.d";
 
@@ -23,12 +25,13 @@ pub struct Port {
 /// it. `port` is asked for the port's certificate each time.
 pub async fn run_kubelet<F>(
     context: Context,
-    local: coracle_kubelet::Config,
+    mut local: coracle_kubelet::Config,
     port: impl Fn() -> F,
 ) -> Result<(), BoxError>
 where
     F: Future<Output = Result<Port, BoxError>>,
 {
+    local.log_links = Some(PathBuf::from(LOG_LINKS));
     loop {
         let configured = coracle_kubelet::config::configured(&context.client, local.clone());
         let Some(settings) = context.stop.run_until_cancelled(Box::pin(configured)).await else {

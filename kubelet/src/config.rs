@@ -39,6 +39,8 @@ pub struct Config {
     pub root_dir: Option<PathBuf>,
     /// Where `<namespace>_<name>_<uid>/<container>/<n>.log` are written.
     pub log_dir: PathBuf,
+    /// Where a link to each container's log is kept for collectors; `None`: nowhere.
+    pub log_links: Option<PathBuf>,
     /// Addresses that pods with `dnsPolicy: ClusterFirst` ask.
     pub cluster_dns: Vec<IpAddr>,
     pub cluster_domain: String,
@@ -86,6 +88,7 @@ impl Config {
             data_dir: PathBuf::from("/var/lib/coracle"),
             root_dir: None,
             log_dir: PathBuf::from("/var/log/pods"),
+            log_links: None,
             cluster_dns: vec![IpAddr::from([10, 43, 0, 10])],
             cluster_domain: "cluster.local".to_owned(),
             static_pods: StaticPods::default(),

@@ -2,6 +2,7 @@
 
 use crate::cri::{Calls, Runtime, api};
 use crate::kubelet::{Kubelet, Register, Slot, Slots};
+use crate::measured::{Family, took};
 use crate::pod::admit::{self, Refusal, Situation, Verdict};
 use crate::pod::cgroups;
 use crate::pod::ending::{self, Eviction};
@@ -20,7 +21,7 @@ use kube::{Api, ResourceExt};
 use serde_json::json;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -390,15 +391,21 @@ fn wake(register: &Register, event: &api::ContainerEventResponse) {
 /// Compares states once a second and wakes the workers of pods where something changed. Returns on an error.
 async fn relist(runtime: &dyn Runtime, register: &Register) {
     let mut old: HashMap<String, (String, i32)> = HashMap::new();
+    let mut last = None;
     loop {
         tokio::time::sleep(RELIST).await;
         if register.lock().is_empty() {
             old.clear();
             continue;
         }
+        let began = Instant::now();
+        if let Some(last) = last.replace(began) {
+            took(Family::PlegInterval, "", began.duration_since(last));
+        }
         let lists =
             futures::future::try_join(runtime.list_pod_sandboxes(None), runtime.list_containers(None));
         let Ok((sandboxes, containers)) = lists.await else { return };
+        took(Family::PlegRelist, "", began.elapsed());
         let uid = |labels: &HashMap<String, String>| labels.get(labels::POD_UID).cloned().unwrap_or_default();
         let sandboxes = sandboxes.into_iter().map(|s| (s.id, (uid(&s.labels), s.state)));
         let containers = containers.into_iter().map(|c| (c.id, (uid(&c.labels), c.state)));

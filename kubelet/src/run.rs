@@ -21,7 +21,7 @@ use crate::pod::crowded;
 use crate::pod::userns::UserRanges;
 use crate::pods_api::PodsApi;
 use crate::server::Configz;
-use crate::{eviction, logs, lost_shims, manager, node};
+use crate::{eviction, log_links, logs, lost_shims, manager, node};
 use coracle_client::{Context, Recorder};
 use coracle_storage::volumes::{LinuxMounter, Mounter, Volumes};
 use k8s_openapi::api::core::v1::Service;
@@ -131,6 +131,7 @@ impl Built {
             manager::follow_clock(kubelet.clone(), stop.clone()),
             lost_shims::run(kubelet.clone(), stop.clone()),
             logs::run(kubelet.clone(), stop.clone()),
+            log_links::run(kubelet.clone(), stop.clone()),
             crowded::run(kubelet.clone(), stop.clone()),
             cgroup::run(kubelet.clone(), stop.clone()),
             follow::run(kubelet.clone(), live, stop.clone(), stop.clone()),

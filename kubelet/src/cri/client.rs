@@ -2,6 +2,8 @@
 
 use super::{Result, Runtime, RuntimeError, api};
 use crate::configuration::kernel::CgroupDriver;
+use crate::measured::{Family, took};
+use crate::pod::counted::{self, Counted};
 use api::image_service_client::ImageServiceClient;
 use api::runtime_service_client::RuntimeServiceClient;
 use async_trait::async_trait;
@@ -72,12 +74,55 @@ impl CriClient {
         limit: Duration,
         call: impl Future<Output = std::result::Result<tonic::Response<T>, tonic::Status>>,
     ) -> Result<T> {
-        match tokio::time::timeout(limit, call).await {
+        let began = std::time::Instant::now();
+        let answer = match tokio::time::timeout(limit, call).await {
             Ok(Ok(response)) => Ok(response.into_inner()),
             Ok(Err(status)) => Err(self.failed(method, &status)),
             Err(_) => Err(RuntimeError::Timeout { method, limit }),
+        };
+        let operation = operation(method);
+        took(Family::Runtime, operation, began.elapsed());
+        if answer.is_err() {
+            counted::add(Counted::RuntimeErrors { operation });
         }
+        answer
     }
+}
+
+/// What upstream's metrics call a method.
+fn operation(method: &'static str) -> &'static str {
+    const NAMES: [(&str, &str); 29] = [
+        ("Version", "version"),
+        ("Status", "status"),
+        ("RuntimeConfig", "runtime_config"),
+        ("RunPodSandbox", "run_podsandbox"),
+        ("StopPodSandbox", "stop_podsandbox"),
+        ("RemovePodSandbox", "remove_podsandbox"),
+        ("PodSandboxStatus", "podsandbox_status"),
+        ("ListPodSandbox", "list_podsandbox"),
+        ("CreateContainer", "create_container"),
+        ("StartContainer", "start_container"),
+        ("StopContainer", "stop_container"),
+        ("RemoveContainer", "remove_container"),
+        ("UpdateContainerResources", "update_container"),
+        ("ListContainers", "list_containers"),
+        ("ContainerStatus", "container_status"),
+        ("ReopenContainerLog", "reopen_container_log"),
+        ("ExecSync", "exec_sync"),
+        ("Exec", "exec"),
+        ("Attach", "attach"),
+        ("PortForward", "port_forward"),
+        ("ContainerStats", "container_stats"),
+        ("ListContainerStats", "list_container_stats"),
+        ("ListPodSandboxStats", "list_podsandbox_stats"),
+        ("GetContainerEvents", "get_container_events"),
+        ("ImageStatus", "image_status"),
+        ("PullImage", "pull_image"),
+        ("ListImages", "list_images"),
+        ("RemoveImage", "remove_image"),
+        ("ImageFsInfo", "image_fs_info"),
+    ];
+    NAMES.iter().find(|(known, _)| *known == method).map_or(method, |(_, name)| name)
 }
 
 /// `endpoint` is `unix:///path` or a path.

@@ -9,6 +9,7 @@ use super::userns::{Users, UsersError};
 use super::worker::Worker;
 use crate::container::{dns, hosts, sandbox};
 use crate::cri::api;
+use crate::log_links;
 use crate::probe::{Action, Outcome, Target};
 use coracle_storage::beneath;
 use coracle_storage::volumes::VolumeError;
@@ -271,6 +272,7 @@ impl Worker {
             Ok(id) => {
                 self.memory.waiting.remove(name);
                 self.memory.retry_at.remove(name);
+                self.link_log(name, &id, attempt);
                 self.post_start(&spec, &id).await;
             }
             Err(failure) => {
@@ -280,6 +282,26 @@ impl Worker {
                 self.memory.waiting.insert(name.to_owned(), failure.waiting);
             }
         }
+    }
+
+    /// The container's log may not be there yet: a link may be there before what it leads to.
+    fn link_log(&self, name: &str, id: &str, attempt: u32) {
+        let config = &self.kubelet.config;
+        let Some(links) = &config.log_links else { return };
+        let log =
+            sandbox::log_directory(&config.log_dir, &self.pod).join(name).join(format!("{attempt}.log"));
+        let link = log_links::name(&self.pod, name, id);
+        if let Err(error) = log_links::link(links, &link, &log) {
+            tracing::warn!(pod = %self.full_name(), %error, "no link to the container's log");
+        }
+    }
+
+    /// Takes the link to a container's log away with it.
+    pub(super) fn unlink_log(&self, name: &str, id: &str) {
+        let Some(links) = &self.kubelet.config.log_links else { return };
+        let link = links.join(log_links::name(&self.pod, name, id));
+        // It may be gone already; what is not, is found dangling at the next look.
+        let _ = beneath::remove_below(links, &link);
     }
 
     async fn post_start(&mut self, spec: &Container, id: &str) {
@@ -305,10 +327,11 @@ impl Worker {
             let rank = seen.entry(&container.name).or_default();
             *rank += 1;
             if *rank > 2 && container.state == super::observed::State::Exited {
-                stale.push((container.id.clone(), container.log_path.clone()));
+                stale.push((container.id.clone(), container.name.clone(), container.log_path.clone()));
             }
         }
-        for (id, log) in stale {
+        for (id, name, log) in stale {
+            self.unlink_log(&name, &id);
             self.log_failure(self.calls.remove_container(&id).await, "remove the container");
             // The log of an attempt goes with it; it may be gone already.
             let _ = beneath::remove_below(&self.kubelet.config.log_dir, &log);

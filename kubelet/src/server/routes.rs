@@ -50,7 +50,7 @@ pub(super) async fn answer(
         ["stats"] | ["stats", "summary"] => {
             stats::summary(server, request.uri().query().unwrap_or_default()).await
         }
-        ["metrics"] => Ok(metrics::kubelet(server)),
+        ["metrics"] => Ok(metrics::kubelet(server).await),
         ["metrics", "cadvisor"] => metrics::cadvisor(server).await,
         ["metrics", "probes"] => Ok(metrics::probes()),
         ["metrics", "resource"] => metrics::resource(server).await,

@@ -2,14 +2,17 @@
 
 mod cadvisor;
 mod counted;
+mod measured;
 mod probes;
 mod resource;
+mod volumes;
 
 pub(super) use cadvisor::cadvisor;
 pub(super) use probes::probes;
 pub(super) use resource::resource;
 
-use super::Server;
+use super::{Server, Share};
+use crate::blocking::reading;
 use axum::body::Body;
 use http::{HeaderValue, Response, header};
 use std::collections::BTreeMap;
@@ -62,10 +65,11 @@ fn seconds(nanos: u64) -> f64 {
 }
 
 /// The kubelet's own: the pods and containers it runs.
-pub(super) fn kubelet(server: &Server) -> Response<Body> {
+pub(super) async fn kubelet(server: &Server) -> Response<Body> {
     let mut page = Page::default();
     page.family("kubelet_node_name", "gauge", "The node's name. The count is always 1.");
     page.value("kubelet_node_name", &[("node", &server.node_name)], 1);
+    volumes::write(&mut page, &shares(server).await);
     let (mut running_pods, mut containers) = (0u32, BTreeMap::from([("exited", 0u32), ("running", 0)]));
     for pod in server.pods.pods() {
         let metadata = &pod.metadata;
@@ -83,5 +87,14 @@ pub(super) fn kubelet(server: &Server) -> Response<Body> {
         page.value("kubelet_running_containers", &[("container_state", state)], count);
     }
     counted::write(&mut page);
+    measured::write(&mut page);
     page.respond()
+}
+
+/// What pods' volumes hold, as it was counted last.
+async fn shares(server: &Server) -> Vec<Share> {
+    let (stats, pods, pods_dir) = (server.pods.volume_stats(), server.pods.pods(), server.pods_dir.clone());
+    let time = jiff::Timestamp::now().to_string();
+    let count = move || pods.iter().flat_map(|pod| stats.of(&pods_dir, pod, &time)).collect();
+    reading("volumes of pods", count).await.unwrap_or_default()
 }
