@@ -21,6 +21,8 @@ const KEY: &str = "kubelet";
 /// How long the start waits for the cluster's answer. Then what it said last is in force, and what it says is followed.
 const PATIENCE: Duration = Duration::from_secs(5);
 const RETRY: Duration = Duration::from_millis(500);
+/// Refusals that are believed: rights may come a moment after the API server itself.
+const REFUSALS: u32 = 4;
 
 /// The settings with what the cluster says below them. A cluster that says nothing usable, or does not let the node read
 /// it, leaves them as they are.
@@ -53,14 +55,16 @@ enum Answer {
 
 async fn ask(client: &kube::Client) -> Answer {
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), NAMESPACE);
+    let mut refusals = 0;
     loop {
         match maps.get_opt(NAME).await {
             Ok(map) => return Answer::Text(map.as_ref().map(text_of).unwrap_or_default()),
-            Err(kube::Error::Api(status)) if matches!(status.code, 401 | 403) => {
-                tracing::info!("the cluster does not let nodes read the ConfigMap {NAMESPACE}/{NAME}");
-                return Answer::Forbidden;
-            }
+            Err(kube::Error::Api(status)) if matches!(status.code, 401 | 403) => refusals += 1,
             Err(error) => tracing::debug!(%error, "what the cluster says of kubelets is not read yet"),
+        }
+        if refusals >= REFUSALS {
+            tracing::info!("the cluster does not let nodes read the ConfigMap {NAMESPACE}/{NAME}");
+            return Answer::Forbidden;
         }
         tokio::time::sleep(RETRY).await;
     }
