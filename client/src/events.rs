@@ -2,6 +2,8 @@
 
 use crate::correlate::{Correlator, Kin, Subject};
 use crate::informer::ObjectKey;
+pub use crate::pace::Pace;
+use crate::pace::Paced;
 use crate::write;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
@@ -62,16 +64,22 @@ impl Recorder {
     /// `component` is what `kubectl describe` shows under From, for example `deployment-controller`; `host` is the
     /// node for components of a node, else empty. Must be called inside the tokio runtime.
     pub fn new(client: kube::Client, component: &str, host: &str) -> Self {
+        Self::paced(client, component, host, None)
+    }
+
+    /// As [`new`](Self::new), and no more events are written than the pace allows; the rest waits.
+    pub fn paced(client: kube::Client, component: &str, host: &str, pace: Option<Pace>) -> Self {
         let (sender, receiver) = mpsc::channel(BACKLOG);
-        tokio::spawn(write_all(client, source(component, host), receiver, None));
+        let wait = Wait { storm: None, pace: pace.map(Paced::new) };
+        tokio::spawn(write_all(client, source(component, host), receiver, wait));
         Self { sender }
     }
 
     /// As [`new`](Self::new) for a component of no node, with events that wait while there is a storm.
     pub fn patient(client: kube::Client, component: &str, storm: &Storm) -> Self {
         let (sender, receiver) = mpsc::channel(STORM_BACKLOG);
-        let storm = storm.0.subscribe();
-        tokio::spawn(write_all(client, source(component, ""), receiver, Some(storm)));
+        let wait = Wait { storm: Some(storm.0.subscribe()), pace: None };
+        tokio::spawn(write_all(client, source(component, ""), receiver, wait));
         Self { sender }
     }
 
@@ -132,17 +140,32 @@ fn source(component: &str, host: &str) -> EventSource {
     EventSource { component: Some(component.to_owned()), host }
 }
 
+/// What an event waits for.
+struct Wait {
+    storm: Option<watch::Receiver<bool>>,
+    pace: Option<Paced>,
+}
+
+impl Wait {
+    async fn turn(&mut self) {
+        if let Some(storm) = &mut self.storm {
+            storm_over(storm).await;
+        }
+        if let Some(pace) = &mut self.pace {
+            pace.turn().await;
+        }
+    }
+}
+
 async fn write_all(
     client: kube::Client,
     source: EventSource,
     mut reports: mpsc::Receiver<Report>,
-    mut storm: Option<watch::Receiver<bool>>,
+    mut wait: Wait,
 ) {
     let mut correlator = Correlator::default();
     while let Some(report) = reports.recv().await {
-        if let Some(storm) = &mut storm {
-            storm_over(storm).await;
-        }
+        wait.turn().await;
         if let Err(error) = record(&client, &source, &mut correlator, report).await {
             tracing::debug!(%error, "event not written");
         }

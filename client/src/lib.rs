@@ -12,6 +12,7 @@ mod held;
 pub mod informer;
 pub mod leader;
 pub mod metrics;
+pub mod pace;
 pub mod placement;
 pub mod queue;
 pub mod reflector;

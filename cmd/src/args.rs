@@ -5,7 +5,7 @@ use crate::authorization::AuthorizationArgs;
 use crate::edge::EdgeArgs;
 use crate::encryption::EncryptionArgs;
 use crate::eviction::EvictionArgs;
-use crate::kubelet::KubeletArgs;
+use crate::kubelet::{ConfigArgs, KubeletArgs};
 use crate::parts::args::{ControllersArgs, KubeconfigArgs, KubeletPartArgs, ProxyArgs};
 use crate::time::Time;
 use clap::{Args, Parser, Subcommand};
@@ -103,6 +103,8 @@ pub struct ServerArgs {
     #[arg(long, value_name = "DURATION")]
     pub streaming_connection_idle_timeout: Option<Time>,
     #[command(flatten)]
+    pub kubelet_files: ConfigArgs,
+    #[command(flatten)]
     pub kubelet: KubeletArgs,
     #[command(flatten)]
     pub edge: EdgeArgs,
@@ -151,9 +153,9 @@ pub struct AgentArgs {
     /// Components to leave out: proxy, network
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     pub disable: Vec<String>,
-    /// Socket of the container runtime
-    #[arg(long, value_name = "URL", default_value = crate::config::DEFAULT_RUNTIME_ENDPOINT)]
-    pub container_runtime_endpoint: String,
+    /// Socket of the container runtime [default: unix:///run/containerd/containerd.sock]
+    #[arg(long, value_name = "URL")]
+    pub container_runtime_endpoint: Option<String>,
     /// Where the runtime reads CNI configuration; one is written where there is none
     #[arg(long, value_name = "DIR", default_value = crate::node::CNI_CONF_DIR)]
     pub cni_conf_dir: PathBuf,
@@ -162,6 +164,8 @@ pub struct AgentArgs {
     /// How long nothing may move on exec, attach and port-forward until they are ended; 0 is for ever [default: 4h0m0s]
     #[arg(long, value_name = "DURATION")]
     pub streaming_connection_idle_timeout: Option<Time>,
+    #[command(flatten)]
+    pub kubelet_files: ConfigArgs,
     #[command(flatten)]
     pub kubelet: KubeletArgs,
     /// More of the log: 3 shows requests, 4 what components do, 6 everything [default: 2]
@@ -350,6 +354,9 @@ pub struct ResetArgs {
     /// Where state lives
     #[arg(long, value_name = "DIR", default_value = crate::config::DEFAULT_DATA_DIR)]
     pub data_dir: PathBuf,
+    /// Where the kubelet kept pods' files [default: kubelet in the data directory]
+    #[arg(long, value_name = "DIR")]
+    pub root_dir: Option<PathBuf>,
     /// Leave the keys and certificates: the cluster's authorities, and a joined machine's identity
     #[arg(long)]
     pub keep_pki: bool,

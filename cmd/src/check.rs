@@ -23,6 +23,7 @@ pub fn run(args: &CheckArgs) -> ExitCode {
         cni_configuration(),
         forwarding(),
         cgroups(),
+        driver(&args.container_runtime_endpoint),
     ];
     for finding in &findings {
         match &finding.mend {
@@ -91,4 +92,51 @@ fn cgroups() -> Finding {
     let v2 = Path::new("/sys/fs/cgroup/cgroup.controllers").is_file();
     let v1 = Path::new("/sys/fs/cgroup/memory").is_dir() && Path::new("/sys/fs/cgroup/cpu").exists();
     finding("cgroups with cpu and memory", v1 || v2, "mount cgroup2 at /sys/fs/cgroup")
+}
+
+/// Runtimes that do not say how they make cgroups are told by the kubelet, which takes cgroupfs: then theirs must be that.
+fn driver(endpoint: &str) -> Finding {
+    let asked = tokio::runtime::Builder::new_current_thread().enable_all().build().map(|runtime| {
+        runtime.block_on(async {
+            let client = coracle_kubelet::cri::CriClient::new(endpoint);
+            let limit = std::time::Duration::from_secs(3);
+            tokio::time::timeout(limit, coracle_kubelet::cri::Runtime::cgroup_driver(&client)).await
+        })
+    });
+    let says = asked.ok().and_then(Result::ok).and_then(Result::ok).flatten();
+    match says {
+        Some(driver) => finding(format!("cgroup driver {driver:?}, as the runtime says"), true, ""),
+        None => finding(
+            "cgroup driver: the runtime does not say, and cgroupfs is taken",
+            !configured_for_systemd(Path::new(CONTAINERD_CONFIG)),
+            "containerd is set to SystemdCgroup = true: give the kubelet --cgroup-driver systemd, or set it to false",
+        ),
+    }
+}
+
+const CONTAINERD_CONFIG: &str = "/etc/containerd/config.toml";
+
+fn configured_for_systemd(config: &Path) -> bool {
+    let text = std::fs::read_to_string(config).unwrap_or_default();
+    text.lines().any(|line| {
+        line.split('#').next().unwrap_or_default().replace(' ', "").contains("SystemdCgroup=true")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn containerds_driver_is_read() {
+        let dir = tempfile::tempdir().expect("temporary directory");
+        let path = dir.path().join("config.toml");
+        for (text, systemd) in
+            [("  SystemdCgroup = true\n", true), ("# SystemdCgroup = true\nSystemdCgroup = false\n", false)]
+        {
+            std::fs::write(&path, text).expect("written");
+            assert_eq!(configured_for_systemd(&path), systemd, "{text}");
+        }
+        assert!(!configured_for_systemd(&dir.path().join("none.toml")));
+    }
 }

@@ -5,14 +5,12 @@ use crate::args::ServerArgs;
 use crate::authorization::AuthorizationArgs;
 use crate::edge::EdgeArgs;
 use crate::encryption::EncryptionArgs;
-use crate::eviction::EvictionArgs;
+use crate::kubelet::{KubeletSettings, Said};
 use crate::time::Time;
-use coracle_kubelet::config::{
-    EvictionConfiguration, EvictionSettings, NodeConfiguration, NodeSettings,
-    STREAMING_CONNECTION_IDLE_TIMEOUT,
-};
+use coracle_kubelet::config::{STREAMING_CONNECTION_IDLE_TIMEOUT, Written};
 use ipnet::IpNet;
 use serde::Deserialize;
+use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
@@ -90,44 +88,46 @@ struct File {
     authorization: Option<AuthorizationArgs>,
     api_server: Option<EdgeArgs>,
     encryption: Option<EncryptionArgs>,
-    eviction_hard: Option<BTreeMap<String, String>>,
-    eviction_soft: Option<BTreeMap<String, String>>,
-    eviction_soft_grace_period: Option<BTreeMap<String, String>>,
-    eviction_minimum_reclaim: Option<BTreeMap<String, String>>,
-    eviction_max_pod_grace_period: Option<u32>,
-    eviction_pressure_transition_period: Option<String>,
     streaming_connection_idle_timeout: Option<Time>,
-    max_pods: Option<i64>,
-    pod_pids_limit: Option<i64>,
-    seccomp_default: Option<bool>,
-    protect_kernel_defaults: Option<bool>,
-    image_pull_credentials_verification_policy: Option<String>,
-    preloaded_images_verification_allowlist: Option<Vec<String>>,
+    /// Fields of KubeletConfiguration. Those of a node's limits may stand beside the server's own, too.
+    kubelet: Option<Written>,
+    eviction_hard: Option<Value>,
+    eviction_soft: Option<Value>,
+    eviction_soft_grace_period: Option<Value>,
+    eviction_minimum_reclaim: Option<Value>,
+    eviction_max_pod_grace_period: Option<Value>,
+    eviction_pressure_transition_period: Option<Value>,
+    max_pods: Option<Value>,
+    pod_pids_limit: Option<Value>,
+    seccomp_default: Option<Value>,
+    protect_kernel_defaults: Option<Value>,
+    image_pull_credentials_verification_policy: Option<Value>,
+    preloaded_images_verification_allowlist: Option<Value>,
 }
 
 impl File {
-    fn kubelet(&mut self) -> NodeConfiguration {
-        NodeConfiguration {
-            max_pods: self.max_pods,
-            pod_pids_limit: self.pod_pids_limit,
-            seccomp_default: self.seccomp_default,
-            protect_kernel_defaults: self.protect_kernel_defaults,
-            image_pull_credentials_verification_policy: self
-                .image_pull_credentials_verification_policy
-                .take(),
-            preloaded_images_verification_allowlist: self.preloaded_images_verification_allowlist.take(),
-        }
-    }
-
-    fn eviction(&mut self) -> EvictionConfiguration {
-        EvictionConfiguration {
-            eviction_hard: self.eviction_hard.take(),
-            eviction_soft: self.eviction_soft.take(),
-            eviction_soft_grace_period: self.eviction_soft_grace_period.take(),
-            eviction_minimum_reclaim: self.eviction_minimum_reclaim.take(),
-            eviction_max_pod_grace_period: self.eviction_max_pod_grace_period,
-            eviction_pressure_transition_period: self.eviction_pressure_transition_period.take(),
-        }
+    /// What it says of the kubelet.
+    fn kubelet(&mut self) -> Written {
+        let beside = [
+            ("evictionHard", self.eviction_hard.take()),
+            ("evictionSoft", self.eviction_soft.take()),
+            ("evictionSoftGracePeriod", self.eviction_soft_grace_period.take()),
+            ("evictionMinimumReclaim", self.eviction_minimum_reclaim.take()),
+            ("evictionMaxPodGracePeriod", self.eviction_max_pod_grace_period.take()),
+            ("evictionPressureTransitionPeriod", self.eviction_pressure_transition_period.take()),
+            ("maxPods", self.max_pods.take()),
+            ("podPidsLimit", self.pod_pids_limit.take()),
+            ("seccompDefault", self.seccomp_default.take()),
+            ("protectKernelDefaults", self.protect_kernel_defaults.take()),
+            (
+                "imagePullCredentialsVerificationPolicy",
+                self.image_pull_credentials_verification_policy.take(),
+            ),
+            ("preloadedImagesVerificationAllowlist", self.preloaded_images_verification_allowlist.take()),
+        ];
+        let mut all = self.kubelet.take().unwrap_or_default();
+        all.extend(beside.into_iter().filter_map(|(field, value)| Some((field.to_owned(), value?))));
+        all
     }
 }
 
@@ -145,7 +145,6 @@ pub struct Config {
     pub node_ip: IpAddr,
     pub disabled: BTreeSet<Component>,
     pub backend: Backend,
-    pub runtime_endpoint: String,
     pub cluster_cidr: String,
     pub service_cidr: String,
     pub simulate_nodes: u32,
@@ -155,9 +154,8 @@ pub struct Config {
     pub access: AccessArgs,
     pub authorization: AuthorizationArgs,
     pub encryption: EncryptionArgs,
-    pub eviction: EvictionSettings,
     pub streaming_connection_idle_timeout: Duration,
-    pub kubelet: NodeSettings,
+    pub kubelet: KubeletSettings,
     /// What was given, by the names of flags.
     pub flags: BTreeMap<String, String>,
 }
@@ -220,8 +218,19 @@ fn simulated(asked: Option<u32>, mistakes: &mut Vec<String>) -> u32 {
 }
 
 fn merge(args: ServerArgs, mut file: File, mistakes: &mut Vec<String>) -> Config {
-    let eviction = eviction(args.eviction, file.eviction(), mistakes);
-    let kubelet = args.kubelet.settings(file.kubelet(), mistakes);
+    let streaming_idle = args.streaming_connection_idle_timeout.or(file.streaming_connection_idle_timeout);
+    let runtime_endpoint = args.container_runtime_endpoint.or(file.container_runtime_endpoint.take());
+    let said = Said {
+        kubelet: args.kubelet,
+        eviction: args.eviction,
+        streaming_idle: streaming_idle.map(|time| time.0),
+        runtime_endpoint,
+        config: args.kubelet_files.kubelet_config.as_deref(),
+        config_dir: args.kubelet_files.kubelet_config_dir.as_deref(),
+        file: file.kubelet(),
+    };
+    let kubelet = KubeletSettings::read(said, mistakes);
+    kubelet.refuse_foreign_certificates(mistakes);
     let data_dir = args.data_dir.or(file.data_dir).unwrap_or_else(|| DEFAULT_DATA_DIR.into());
     let kubeconfig = args.write_kubeconfig.or(file.write_kubeconfig).unwrap_or_else(|| admin_conf(&data_dir));
     let disabled = args.disable.or(file.disable).unwrap_or_default();
@@ -252,10 +261,6 @@ fn merge(args: ServerArgs, mut file: File, mistakes: &mut Vec<String>) -> Config
         disabled: disabled.iter().filter_map(|name| or_note(Component::parse(name), mistakes)).collect(),
         backend: or_note(parse_backend(backend.as_deref(), etcd.as_deref()), mistakes)
             .unwrap_or(Backend::Sled),
-        runtime_endpoint: args
-            .container_runtime_endpoint
-            .or(file.container_runtime_endpoint)
-            .unwrap_or_else(|| DEFAULT_RUNTIME_ENDPOINT.to_owned()),
         cluster_cidr,
         service_cidr,
         simulate_nodes,
@@ -272,26 +277,11 @@ fn merge(args: ServerArgs, mut file: File, mistakes: &mut Vec<String>) -> Config
         access,
         authorization,
         encryption,
-        eviction,
-        streaming_connection_idle_timeout: streaming_idle(
-            args.streaming_connection_idle_timeout.or(file.streaming_connection_idle_timeout),
-        ),
+        streaming_connection_idle_timeout: crate::config::streaming_idle(streaming_idle),
         file: None,
         kubelet,
         data_dir,
     }
-}
-
-pub fn eviction(
-    args: EvictionArgs,
-    file: EvictionConfiguration,
-    mistakes: &mut Vec<String>,
-) -> EvictionSettings {
-    let settings = args.settings(file);
-    settings.unwrap_or_else(|more| {
-        mistakes.extend(more);
-        EvictionSettings::default()
-    })
 }
 
 /// Upstream's default where nobody says.
@@ -343,6 +333,7 @@ fn cidr(flag: &str, asked: Option<String>, default: &str, mistakes: &mut Vec<Str
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::eviction::EvictionArgs;
 
     fn args(node: &str) -> ServerArgs {
         ServerArgs { node_name: Some(node.to_owned()), ..ServerArgs::default() }
@@ -371,16 +362,19 @@ mod tests {
     fn flags_win_over_the_file_and_the_file_over_defaults() {
         let dir = tempfile::tempdir().expect("temporary directory");
         let path = dir.path().join("config.yaml");
-        std::fs::write(&path, "httpsPort: 7443\ndataDir: /somewhere\ndisable: [proxy]\nevictionHard:\n  nodefs.available: 1Gi\nevictionMaxPodGracePeriod: 7\nstreamingConnectionIdleTimeout: 1h30m\npodPidsLimit: 100\n").expect("write");
+        std::fs::write(&path, "httpsPort: 7443\ndataDir: /somewhere\ndisable: [proxy]\nevictionHard:\n  nodefs.available: 1Gi\nevictionMaxPodGracePeriod: 7\nstreamingConnectionIdleTimeout: 1h30m\npodPidsLimit: 100\nkubelet: {podsPerCore: 9}\n").expect("write");
         let asked = ServerArgs { config: Some(path), https_port: Some(8443), ..args("n1") };
         let config = Config::load(asked).expect("valid");
         assert_eq!(config.https_port, 8443);
         assert_eq!(config.data_dir, Path::new("/somewhere"));
         assert_eq!(config.kubeconfig, Path::new("/somewhere/admin.conf"));
         assert!(!config.runs(Component::Proxy) && config.runs(Component::Dns));
-        assert_eq!(config.eviction.max_pod_grace.as_secs(), 7);
         assert_eq!(config.streaming_connection_idle_timeout.as_secs(), 5400);
-        assert_eq!(config.kubelet.pod_pids_limit, Some(100));
+        let mut kubelet = coracle_kubelet::Config::new("n1", [192, 0, 2, 1].into());
+        config.kubelet.apply(&mut kubelet);
+        assert_eq!(kubelet.eviction.max_pod_grace.as_secs(), 7);
+        assert_eq!(kubelet.streaming_connection_idle_timeout.as_secs(), 5400);
+        assert_eq!((kubelet.node.pod_pids_limit, kubelet.node.pods_per_core), (Some(100), 9));
     }
 
     #[test]

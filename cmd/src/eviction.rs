@@ -1,7 +1,8 @@
 //! When a node is short of something, under the names of upstream's kubelet flags.
 
 use clap::Args;
-use coracle_kubelet::config::{EvictionConfiguration, EvictionSettings};
+use coracle_kubelet::config::Written;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 #[derive(Args, Clone, Debug, Default)]
@@ -29,46 +30,23 @@ pub struct EvictionArgs {
 }
 
 impl EvictionArgs {
-    /// A flag wins over the file's field.
-    ///
-    /// # Errors
-    /// All mistakes, each with its flag or field.
-    pub fn settings(self, file: EvictionConfiguration) -> Result<EvictionSettings, Vec<String>> {
-        let mut mistakes = Vec::new();
-        let mut map = |flag: &str, given: Option<Vec<String>>, between: char, file| match given {
-            Some(parts) => Some(pairs(flag, &parts, between, &mut mistakes)),
-            None => file,
+    /// What was given, by the names of KubeletConfiguration's fields. Mistakes go to `mistakes`.
+    pub fn written(self, mistakes: &mut Vec<String>) -> Written {
+        let mut map = |flag: &str, given: Option<Vec<String>>, between: char| {
+            given.map(|parts| json!(pairs(flag, &parts, between, mistakes)))
         };
-        let eviction_hard = map("eviction-hard", self.eviction_hard, '<', file.eviction_hard);
-        let eviction_soft = map("eviction-soft", self.eviction_soft, '<', file.eviction_soft);
-        let eviction_soft_grace_period = map(
-            "eviction-soft-grace-period",
-            self.eviction_soft_grace_period,
-            '=',
-            file.eviction_soft_grace_period,
-        );
-        let eviction_minimum_reclaim = map(
-            "eviction-minimum-reclaim",
-            self.eviction_minimum_reclaim,
-            '=',
-            file.eviction_minimum_reclaim,
-        );
-        let written = EvictionConfiguration {
-            eviction_hard,
-            eviction_soft,
-            eviction_soft_grace_period,
-            eviction_minimum_reclaim,
-            eviction_max_pod_grace_period: self
-                .eviction_max_pod_grace_period
-                .or(file.eviction_max_pod_grace_period),
-            eviction_pressure_transition_period: self
-                .eviction_pressure_transition_period
-                .or(file.eviction_pressure_transition_period),
-        };
-        match EvictionSettings::read(&written) {
-            Ok(settings) if mistakes.is_empty() => Ok(settings),
-            read => Err(mistakes.into_iter().chain(read.err().unwrap_or_default()).collect()),
-        }
+        let given: [(&str, Option<Value>); 6] = [
+            ("evictionHard", map("eviction-hard", self.eviction_hard, '<')),
+            ("evictionSoft", map("eviction-soft", self.eviction_soft, '<')),
+            (
+                "evictionSoftGracePeriod",
+                map("eviction-soft-grace-period", self.eviction_soft_grace_period, '='),
+            ),
+            ("evictionMinimumReclaim", map("eviction-minimum-reclaim", self.eviction_minimum_reclaim, '=')),
+            ("evictionMaxPodGracePeriod", self.eviction_max_pod_grace_period.map(Value::from)),
+            ("evictionPressureTransitionPeriod", self.eviction_pressure_transition_period.map(Value::from)),
+        ];
+        given.into_iter().filter_map(|(field, value)| Some((field.to_owned(), value?))).collect()
     }
 }
 
@@ -91,50 +69,42 @@ fn pairs(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     fn some(text: &str) -> Option<Vec<String>> {
         Some(vec![text.to_owned()])
     }
 
     #[test]
-    fn flags_win_over_the_file() {
-        let map = |value: &str| Some(BTreeMap::from([("memory.available".to_owned(), value.to_owned())]));
+    fn flags_are_fields() {
         let args = EvictionArgs {
             eviction_soft: some("memory.available<1Gi"),
             eviction_soft_grace_period: some("memory.available=90s"),
             eviction_max_pod_grace_period: Some(20),
             ..EvictionArgs::default()
         };
-        let file = EvictionConfiguration {
-            eviction_soft: map("2Gi"),
-            eviction_minimum_reclaim: map("5Mi"),
-            eviction_max_pod_grace_period: Some(99),
-            eviction_pressure_transition_period: Some("1m".to_owned()),
-            ..EvictionConfiguration::default()
-        };
-        let expected = EvictionConfiguration {
-            eviction_soft: map("1Gi"),
-            eviction_soft_grace_period: map("1m30s"),
-            eviction_minimum_reclaim: map("5Mi"),
-            eviction_max_pod_grace_period: Some(20),
-            eviction_pressure_transition_period: Some("60s".to_owned()),
-            ..EvictionConfiguration::default()
-        };
-        let settings = args.settings(file).expect("valid");
-        assert_eq!(settings, EvictionSettings::read(&expected).expect("valid"));
-        assert_eq!(settings.max_pod_grace, Duration::from_secs(20));
+        let mut mistakes = Vec::new();
+        let expected = json!({
+            "evictionSoft": { "memory.available": "1Gi" },
+            "evictionSoftGracePeriod": { "memory.available": "90s" },
+            "evictionMaxPodGracePeriod": 20,
+        });
+        assert_eq!(Value::Object(args.written(&mut mistakes)), expected);
+        assert_eq!(mistakes, [""; 0]);
     }
 
     #[test]
     fn every_mistake_is_named_at_once() {
         let bad = EvictionArgs {
-            eviction_hard: some("nodefs.free<1"),
+            eviction_hard: some("nodefs.available"),
             eviction_soft_grace_period: some("memory.available<1m"),
             ..EvictionArgs::default()
         };
-        let text = bad.settings(EvictionConfiguration::default()).expect_err("two mistakes").join("\n");
-        for word in ["nodefs.free", "eviction-soft-grace-period: \"memory.available<1m\""] {
+        let mut mistakes = Vec::new();
+        bad.written(&mut mistakes);
+        let text = mistakes.join("\n");
+        for word in
+            ["eviction-hard: \"nodefs.available\"", "eviction-soft-grace-period: \"memory.available<1m\""]
+        {
             assert!(text.contains(word), "{word} is missing from {text}");
         }
     }

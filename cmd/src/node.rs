@@ -1,12 +1,15 @@
 //! What makes a machine a node, in the server's process and in a joined machine's alike.
 
 use coracle_client::Context;
-use coracle_kubelet::server::Judge;
+use coracle_kubelet::Ended;
+use coracle_kubelet::server::{Configz, Judge};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 const PROXY_HEALTH_PORT: u16 = 10_256;
+/// Where collectors look for containers' logs.
+const LOG_LINKS: &str = "/var/log/containers";
 /// Where container runtimes look for their network.
 pub const CNI_CONF_DIR: &str = "/etc/cni/net.d";
 
@@ -18,27 +21,100 @@ pub struct Port {
     pub judge: Judge,
 }
 
+/// Runs the kubelet with what the cluster says below its settings, and anew when that takes another one: containers outlive
+/// it. `port` is asked for the port's certificate each time.
+pub async fn run_kubelet<F>(
+    context: Context,
+    mut local: coracle_kubelet::Config,
+    port: impl Fn() -> F,
+) -> Result<(), BoxError>
+where
+    F: Future<Output = Result<Port, BoxError>>,
+{
+    local.log_links = Some(PathBuf::from(LOG_LINKS));
+    loop {
+        let configured = coracle_kubelet::config::configured(&context.client, local.clone());
+        let Some(settings) = context.stop.run_until_cancelled(Box::pin(configured)).await else {
+            return Ok(());
+        };
+        match Box::pin(run_once(&context, settings, port())).await? {
+            Ended::Stopped => return Ok(()),
+            Ended::Reconfigured => tracing::info!("the kubelet begins anew with other settings"),
+        }
+    }
+}
+
 /// Runs the kubelet at once, and its port as soon as `port` is there: a joining machine's certificate names the addresses
 /// of the Node that the kubelet registers. Both end together: a port without pods would answer nonsense.
-pub async fn run_kubelet(
-    context: Context,
+async fn run_once(
+    context: &Context,
     settings: coracle_kubelet::Config,
     port: impl Future<Output = Result<Port, BoxError>>,
-) -> Result<(), BoxError> {
-    // There from the start, so that people find where manifests go.
-    std::fs::create_dir_all(settings.static_pods_dir())?;
-    let addresses = vec![SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), settings.port)];
-    let (node_name, pods_dir) = (settings.node_name.clone(), settings.pods_dir());
-    let (configz, stream_idle) = (configz(&settings), settings.streaming_connection_idle_timeout);
+) -> Result<Ended, BoxError> {
+    let stop = context.stop.child_token();
+    let _ends = stop.clone().drop_guard();
+    let context = Context { stop: stop.clone(), ..context.clone() };
+    if settings.static_pods.path.is_none() {
+        // There from the start, so that people find where manifests go.
+        std::fs::create_dir_all(settings.static_pods_dir())?;
+    }
     coracle_kubelet::prepare_kernel(&settings)?;
     let parts = coracle_kubelet::Parts::real(&settings);
+    let healthz = settings.port.healthz;
+    let server = ServerParts::of(&settings);
     let built = coracle_kubelet::build(&context, settings, parts)?;
-    let pods = built.pods_api();
+    let (pods, configz) = (built.pods_api(), built.configz());
     let serve = async {
+        if !server.port.serve {
+            stop.cancelled().await;
+            return Ok(());
+        }
         let Port { tls, judge } = port.await?;
+        let server = server.with(tls, judge, configz);
+        Ok::<_, BoxError>(coracle_kubelet::server::run(context.clone(), server, pods).await?)
+    };
+    if let Some(address) = healthz {
+        tokio::spawn(coracle_kubelet::server::healthz(address, stop.clone()));
+    }
+    let mut run = std::pin::pin!(built.run());
+    tokio::select! {
+        served = serve => {
+            served?;
+            // Told to stop, as the kubelet is, which has calls to bring to their end.
+            Ok(run.await)
+        }
+        ended = &mut run => Ok(ended),
+    }
+}
+
+/// What the port needs of the settings.
+struct ServerParts {
+    port: coracle_kubelet::config::PortSettings,
+    node_name: String,
+    pods_dir: PathBuf,
+    stream_idle: std::time::Duration,
+}
+
+impl ServerParts {
+    fn of(settings: &coracle_kubelet::Config) -> Self {
+        Self {
+            port: settings.port.clone(),
+            node_name: settings.node_name.clone(),
+            pods_dir: settings.pods_dir(),
+            stream_idle: settings.streaming_connection_idle_timeout,
+        }
+    }
+
+    fn with(
+        self,
+        tls: Arc<rustls::ServerConfig>,
+        judge: Judge,
+        configz: Configz,
+    ) -> coracle_kubelet::server::ServerConfig {
+        let Self { port, node_name, pods_dir, stream_idle } = self;
         let log_root = PathBuf::from("/var/log");
-        let server = coracle_kubelet::server::ServerConfig {
-            addresses,
+        coracle_kubelet::server::ServerConfig {
+            port,
             tls,
             judge,
             node_name,
@@ -46,42 +122,8 @@ pub async fn run_kubelet(
             pods_dir,
             stream_idle,
             configz,
-        };
-        Ok(coracle_kubelet::server::run(context, server, pods).await?)
-    };
-    let mut run = std::pin::pin!(built.run());
-    tokio::select! {
-        served = serve => {
-            if served.is_ok() {
-                // Told to stop, as the kubelet is, which has calls to bring to their end.
-                run.await;
-            }
-            served
-        }
-        () = &mut run => Ok(()),
-    }
-}
-
-/// The settings in force, under the names of upstream's KubeletConfiguration.
-fn configz(settings: &coracle_kubelet::Config) -> serde_json::Value {
-    let mut configuration = serde_json::json!({
-        "clusterDNS": settings.cluster_dns,
-        "clusterDomain": settings.cluster_domain,
-        "containerRuntimeEndpoint": settings.runtime_endpoint,
-        "port": settings.port,
-        "staticPodPath": settings.static_pods_dir(),
-        "streamingConnectionIdleTimeout": coracle_api::duration::written(settings.streaming_connection_idle_timeout),
-    });
-    let parts = [
-        serde_json::json!(settings.eviction.configuration()),
-        serde_json::json!(settings.node.configuration()),
-    ];
-    for part in parts {
-        if let (Some(all), serde_json::Value::Object(part)) = (configuration.as_object_mut(), part) {
-            all.extend(part);
         }
     }
-    configuration
 }
 
 /// What the proxy and the pod network of a machine are told.

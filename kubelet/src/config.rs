@@ -1,9 +1,20 @@
 //! What the kubelet is told when it starts.
 
+pub use crate::configuration::documents::{Written, load};
+pub use crate::configuration::follow::configured;
+pub use crate::configuration::images::ImageSettings;
+pub use crate::configuration::kernel::{CgroupDriver, KernelSettings};
+pub use crate::configuration::logs::LogSettings;
+pub use crate::configuration::node::Registration;
+pub use crate::configuration::port::PortSettings;
+pub use crate::configuration::reserved::Reserved;
+pub use crate::configuration::static_pods::StaticPods;
 pub use crate::eviction::settings::{EvictionConfiguration, Settings as EvictionSettings};
 pub use crate::settings::{NodeConfiguration, NodeSettings};
+use coracle_client::events::Pace;
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Upstream's default, in force where nobody chooses.
@@ -18,38 +29,51 @@ pub struct Config {
     pub node_ip: IpAddr,
     /// The CRI socket, `unix:///run/containerd/containerd.sock`.
     pub runtime_endpoint: String,
-    /// The root of Coracle's data, `/var/lib/coracle`; pods live in its `kubelet/pods`.
+    /// Another socket for images. `None`: the same.
+    pub image_endpoint: Option<String>,
+    /// How long a call to the runtime may take that only reads or starts something; upstream's two minutes.
+    pub runtime_request_timeout: Duration,
+    /// The root of Coracle's data, `/var/lib/coracle`.
     pub data_dir: PathBuf,
+    /// The kubelet's own directory, in which pods have theirs. `None`: `<data_dir>/kubelet`.
+    pub root_dir: Option<PathBuf>,
     /// Where `<namespace>_<name>_<uid>/<container>/<n>.log` are written.
     pub log_dir: PathBuf,
+    /// Where a link to each container's log is kept for collectors; `None`: nowhere.
+    pub log_links: Option<PathBuf>,
     /// Addresses that pods with `dnsPolicy: ClusterFirst` ask.
     pub cluster_dns: Vec<IpAddr>,
     pub cluster_domain: String,
-    /// Directory of static pod manifests; `None` means `<data_dir>/static-pods`.
-    pub static_pod_path: Option<PathBuf>,
-    /// The port of the kubelet's own server, for `status.daemonEndpoints`.
-    pub port: u16,
+    pub static_pods: StaticPods,
+    pub port: PortSettings,
     /// Labels beside the well-known ones.
     pub node_labels: Vec<(String, String)>,
-    /// How often the Lease in kube-node-lease is renewed; upstream: a quarter of 40 s.
-    pub lease_renew_interval: Duration,
-    /// How often node status is written though nothing changed; upstream's nodeStatusReportFrequency.
-    pub status_report_interval: Duration,
-    /// The resolv.conf that `dnsPolicy: Default` copies.
+    pub registration: Registration,
+    /// The resolv.conf that `dnsPolicy: Default` copies; an empty path is an empty file.
     pub resolv_conf: PathBuf,
     /// Name of the sandbox image, imported when the runtime lacks it.
     pub pause_image: String,
-    /// Bytes after which a container's log is rotated, and how many files are kept; upstream's defaults.
-    pub container_log_max_bytes: u64,
-    pub container_log_max_files: u32,
+    pub logs: LogSettings,
+    pub images: ImageSettings,
     /// When the node reports pressure, takes no new pods and evicts some.
     pub eviction: EvictionSettings,
+    /// What of the machine is kept from pods.
+    pub reserved: Reserved,
     /// How pods are confined.
     pub node: NodeSettings,
+    pub kernel: KernelSettings,
+    /// How many events are written; `None`: as many as come.
+    pub events: Option<Pace>,
+    /// The longest pause before a container that keeps ending is started anew; upstream's five minutes.
+    pub max_restart_period: Duration,
     /// How long a runtime that answered before may be silent until the node is not ready; upstream's 30 s.
     pub runtime_patience: Duration,
     /// After so long without a byte exec, attach and port-forward are ended; zero is never.
     pub streaming_connection_idle_timeout: Duration,
+    /// What was laid together and applied, by the names of KubeletConfiguration's fields.
+    pub written: Written,
+    /// These settings without what the cluster says, where that is followed.
+    pub local: Option<Arc<Config>>,
 }
 
 impl Config {
@@ -59,31 +83,45 @@ impl Config {
             node_name: node_name.into(),
             node_ip,
             runtime_endpoint: "unix:///run/containerd/containerd.sock".to_owned(),
+            image_endpoint: None,
+            runtime_request_timeout: Duration::from_secs(120),
             data_dir: PathBuf::from("/var/lib/coracle"),
+            root_dir: None,
             log_dir: PathBuf::from("/var/log/pods"),
+            log_links: None,
             cluster_dns: vec![IpAddr::from([10, 43, 0, 10])],
             cluster_domain: "cluster.local".to_owned(),
-            static_pod_path: None,
-            port: 10250,
+            static_pods: StaticPods::default(),
+            port: PortSettings::default(),
             node_labels: Vec::new(),
-            lease_renew_interval: Duration::from_secs(10),
-            status_report_interval: Duration::from_secs(300),
+            registration: Registration::default(),
             resolv_conf: PathBuf::from("/etc/resolv.conf"),
             pause_image: "coracle.local/pause:1".to_owned(),
-            container_log_max_bytes: 10 * 1024 * 1024,
-            container_log_max_files: 5,
+            logs: LogSettings::default(),
+            images: ImageSettings::default(),
             eviction: EvictionSettings::default(),
+            reserved: Reserved::default(),
             node: NodeSettings::default(),
+            kernel: KernelSettings::default(),
+            events: Some(Pace::default()),
+            max_restart_period: crate::pod::backoff::MAX,
             runtime_patience: Duration::from_secs(30),
             streaming_connection_idle_timeout: STREAMING_CONNECTION_IDLE_TIMEOUT,
+            written: Written::new(),
+            local: None,
         }
     }
 
+    /// The kubelet's own directory.
+    pub fn root(&self) -> PathBuf {
+        self.root_dir.clone().unwrap_or_else(|| self.data_dir.join("kubelet"))
+    }
+
     pub fn pods_dir(&self) -> PathBuf {
-        self.data_dir.join("kubelet/pods")
+        self.root().join("pods")
     }
 
     pub fn static_pods_dir(&self) -> PathBuf {
-        self.static_pod_path.clone().unwrap_or_else(|| self.data_dir.join("static-pods"))
+        self.static_pods.path.clone().unwrap_or_else(|| self.data_dir.join("static-pods"))
     }
 }

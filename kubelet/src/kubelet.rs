@@ -1,5 +1,7 @@
 //! What all pod workers share, and the register in which the server finds pods.
 
+use crate::cgroup::PodCgroups;
+use crate::cgroup::names::Names;
 use crate::config::Config;
 use crate::container::resources::NodeResources;
 use crate::container::security::Confinement;
@@ -25,6 +27,7 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
+use tokio::sync::watch;
 use tokio_util::task::TaskTracker;
 
 /// A pod in the register.
@@ -50,7 +53,10 @@ pub type Slots = HashMap<String, Slot>;
 pub type Register = Arc<Mutex<Slots>>;
 
 pub struct Kubelet {
+    /// As it was when the kubelet began.
     pub config: Config,
+    /// As it is now.
+    pub live: watch::Receiver<Arc<Config>>,
     pub client: kube::Client,
     pub runtime: Arc<dyn Runtime>,
     /// All calls that change something in the runtime and have not come to their end.
@@ -65,6 +71,7 @@ pub struct Kubelet {
     pub services: Informer<Service>,
     pub node: NodeResources,
     pub confinement: Confinement,
+    pub cgroups: PodCgroups,
     /// What a pod's processes are limited to.
     pub pids: Option<PidsLimit>,
     /// What pods with users of their own are given.
@@ -84,8 +91,13 @@ pub struct Kubelet {
 
 impl Kubelet {
     /// The kubelet's own directory.
-    pub fn root(&self) -> std::path::PathBuf {
-        self.config.data_dir.join("kubelet")
+    pub fn root(&self) -> PathBuf {
+        self.config.root()
+    }
+
+    /// The settings in force, where they may change while the kubelet runs.
+    pub fn now(&self) -> Arc<Config> {
+        self.live.borrow().clone()
     }
 
     /// Lets pods that may wait for a driver look again.
@@ -134,6 +146,10 @@ impl PodsApi for Kubelet {
 
     fn runtime(&self) -> Arc<dyn Runtime> {
         self.runtime.clone()
+    }
+
+    fn cgroup_names(&self) -> Names {
+        self.cgroups.names()
     }
 }
 

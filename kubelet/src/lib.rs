@@ -1,15 +1,19 @@
 //! The kubelet: registers the node, runs its pods over CRI, keeps their volumes, probes and status.
 
 mod blocking;
+pub mod cgroup;
 pub mod config;
+pub mod configuration;
 pub mod container;
 pub mod cri;
 mod eviction;
 pub mod images;
 mod kubelet;
+mod log_links;
 mod logs;
 mod lost_shims;
 mod manager;
+mod measured;
 mod node;
 pub mod objects;
 mod plugins;
@@ -24,4 +28,4 @@ mod static_pods;
 pub mod streaming;
 
 pub use config::Config;
-pub use run::{Built, Error, Parts, build, prepare_kernel, run};
+pub use run::{Built, Ended, Error, Parts, build, prepare_kernel, run};

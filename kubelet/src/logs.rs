@@ -1,36 +1,50 @@
 //! Rotation of container logs, so that a talkative container fills no disk.
+//!
+//! As upstream: what is written becomes `<n>.log.<time>`, which collectors may still read; the ones before are compressed to
+//! `<n>.log.<time>.gz`, and the oldest go.
 
+use crate::blocking;
 use crate::cri::Runtime;
 use crate::kubelet::{Kubelet, Register};
 use crate::pod::observed::State;
 use coracle_storage::beneath::{self, Dir};
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use futures::StreamExt;
 use jiff::Timestamp;
-use std::ffi::OsString;
-use std::io;
+use std::ffi::{OsStr, OsString};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 use tokio_util::sync::CancellationToken;
-
-/// Between looks at the sizes; upstream's containerLogMonitorInterval is 10 s, which an idle node need not spend.
-const LOOK: Duration = Duration::from_secs(30);
 
 /// Below the log directory: `<namespace>_<name>_<uid>/<container>/<n>.log`.
 pub const LEVELS: usize = 3;
+const COMPRESSED: &str = ".gz";
+/// Of a file that is being compressed.
+const UNFINISHED: &str = ".tmp";
+/// Bytes that are compressed at a time.
+const PIECE: usize = 64 * 1024;
 
 pub async fn run(kubelet: Arc<Kubelet>, stop: CancellationToken) {
-    while stop.run_until_cancelled(tokio::time::sleep(LOOK)).await.is_some() {
-        for (id, path) in running(&kubelet.register) {
-            let limit = kubelet.config.container_log_max_bytes;
-            if size(&path).is_ok_and(|bytes| bytes > limit) {
-                let files = kubelet.config.container_log_max_files;
-                if let Err(error) =
-                    rotate(kubelet.runtime.as_ref(), &id, &path, files, Timestamp::now()).await
-                {
-                    tracing::warn!(path = %path.display(), %error, "container log not rotated");
-                }
-            }
+    loop {
+        let interval = kubelet.now().logs.interval;
+        if stop.run_until_cancelled(tokio::time::sleep(interval)).await.is_none() {
+            break;
         }
+        let settings = kubelet.now().logs.clone();
+        let due = running(&kubelet.register)
+            .into_iter()
+            .filter(|(_, path)| size(path).is_ok_and(|bytes| bytes > settings.max_bytes));
+        let rotations = futures::stream::iter(due.collect::<Vec<_>>());
+        let all = rotations.for_each_concurrent(settings.workers, async |(id, path)| {
+            let rotated =
+                rotate(kubelet.runtime.as_ref(), &id, &path, settings.max_files, Timestamp::now()).await;
+            if let Err(error) = rotated {
+                tracing::warn!(path = %path.display(), %error, "container log not rotated");
+            }
+        });
+        all.await;
     }
 }
 
@@ -56,32 +70,77 @@ pub fn written(path: &Path) -> (u64, u64) {
 
 /// Puts the log aside as `<n>.log.<time>`, has the runtime open a new one, and keeps at most `files` in all.
 async fn rotate(runtime: &dyn Runtime, id: &str, path: &Path, files: u32, now: Timestamp) -> io::Result<()> {
-    let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+    let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_owned();
     let dir = beneath::parent_below(LEVELS, path)?;
-    let mut aside = name.to_owned();
+    // What was put aside last time has been read by now, and this rotation's is not there yet.
+    let before = name.clone();
+    let dir =
+        blocking::reading("old logs", move || tidy(&dir, &before.to_string_lossy(), files).map(|()| dir));
+    let dir = dir.await.unwrap_or_else(|| Err(io::Error::other("compressing panicked")))?;
+    let mut aside = name.clone();
     aside.push(format!(".{}", now.strftime("%Y%m%d-%H%M%S")));
-    dir.rename(name, &aside)?;
+    dir.rename(&name, &aside)?;
     if let Err(error) = runtime.reopen_container_log(id).await {
         // The runtime still writes to the old file, wherever it is.
-        dir.rename(&aside, name)?;
+        dir.rename(&aside, &name)?;
         return Err(io::Error::other(error));
     }
-    surplus(&dir, &name.to_string_lossy(), files)?.into_iter().try_for_each(|old| dir.remove(old))
+    Ok(())
 }
 
-/// Rotated files beyond `files` less the one being written, the oldest first.
-fn surplus(dir: &Dir, name: &str, files: u32) -> io::Result<Vec<OsString>> {
+/// Leaves room for one more among at most `files`, and compresses what stays.
+fn tidy(dir: &Dir, name: &str, files: u32) -> io::Result<()> {
     let prefix = format!("{name}.");
-    let mut rotated: Vec<OsString> = dir
-        .entries()?
-        .flatten()
-        .map(|entry| entry.file_name())
-        .filter(|name| name.to_string_lossy().starts_with(&prefix))
-        .collect();
+    let mut rotated = Vec::new();
+    for entry in dir.entries()? {
+        let other = entry?.file_name();
+        let text = other.to_string_lossy();
+        if text.starts_with(&prefix) && text.ends_with(UNFINISHED) {
+            // A kubelet was ended in the middle.
+            dir.remove(&other)?;
+        } else if text.starts_with(&prefix) {
+            rotated.push(other);
+        }
+    }
+    for old in surplus(&mut rotated, files) {
+        dir.remove(old)?;
+    }
+    let plain = rotated.iter().filter(|name| !name.to_string_lossy().ends_with(COMPRESSED));
+    plain.into_iter().try_for_each(|name| compress(dir, name))
+}
+
+/// Takes out the oldest: with the one being written and the one about to be put aside there are to be `files`.
+fn surplus(rotated: &mut Vec<OsString>, files: u32) -> Vec<OsString> {
     rotated.sort();
-    let keep = usize::try_from(files.saturating_sub(1)).unwrap_or(usize::MAX);
-    rotated.truncate(rotated.len().saturating_sub(keep));
-    Ok(rotated)
+    let keep = usize::try_from(files.saturating_sub(2)).unwrap_or(usize::MAX);
+    rotated.drain(..rotated.len().saturating_sub(keep)).collect()
+}
+
+fn compress(dir: &Dir, name: &OsStr) -> io::Result<()> {
+    let ending = |end: &str| {
+        let mut other = name.to_owned();
+        other.push(end);
+        other
+    };
+    let (unfinished, finished) = (ending(UNFINISHED), ending(COMPRESSED));
+    let node = dir.node(name)?;
+    if !node.is_file() {
+        return Ok(());
+    }
+    let mut from = node.open()?;
+    dir.create(&unfinished, &[], beneath::Permissions::of(0o640))?;
+    let packed = std::fs::OpenOptions::new().write(true).open(dir.node(&unfinished)?.path())?;
+    let mut encoder = GzEncoder::new(packed, Compression::default());
+    let mut piece = vec![0; PIECE];
+    loop {
+        match from.read(&mut piece)? {
+            0 => break,
+            read => encoder.write_all(&piece[..read])?,
+        }
+    }
+    encoder.finish()?.sync_all()?;
+    dir.rename(&unfinished, &finished)?;
+    dir.remove(name)
 }
 
 #[cfg(test)]
@@ -89,15 +148,39 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_oldest_go_first() {
-        let dir = tempfile::tempdir().unwrap();
-        for name in
-            ["0.log", "0.log.20260101-000003", "0.log.20260101-000001", "0.log.20260101-000002", "1.log"]
-        {
-            std::fs::write(dir.path().join(name), "").unwrap();
-        }
-        let dir = Dir::open(dir.path()).unwrap();
-        assert_eq!(surplus(&dir, "0.log", 3).unwrap(), ["0.log.20260101-000001"]);
-        assert!(surplus(&dir, "0.log", 5).unwrap().is_empty());
+    fn the_oldest_go_first_and_the_rest_is_compressed() {
+        let root = tempfile::tempdir().unwrap();
+        let names = [
+            "0.log",
+            "0.log.20260101-000003",
+            "0.log.20260101-000001.gz",
+            "0.log.20260101-000002",
+            "0.log.20260101-000002.tmp",
+            "1.log.20260101-000001",
+        ];
+        names.iter().for_each(|name| std::fs::write(root.path().join(name), *name).unwrap());
+        let left = || {
+            let mut left: Vec<String> = std::fs::read_dir(root.path())
+                .unwrap()
+                .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+                .collect();
+            left.sort();
+            left
+        };
+        let dir = Dir::open(root.path()).unwrap();
+        tidy(&dir, "0.log", 4).unwrap();
+        let expected =
+            ["0.log", "0.log.20260101-000002.gz", "0.log.20260101-000003.gz", "1.log.20260101-000001"];
+        assert_eq!(left(), expected);
+        let packed = std::fs::File::open(root.path().join(expected[2])).unwrap();
+        let mut text = String::new();
+        flate2::read::GzDecoder::new(packed).read_to_string(&mut text).unwrap();
+        assert_eq!(text, "0.log.20260101-000003");
+        tidy(&dir, "0.log", 2).unwrap();
+        assert_eq!(
+            left(),
+            ["0.log", "1.log.20260101-000001"],
+            "two are the one that is written and the next"
+        );
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::cri::{Calls, Runtime, api};
 use crate::kubelet::{Kubelet, Register, Slot, Slots};
+use crate::measured::{Family, took};
 use crate::pod::admit::{self, Refusal, Situation, Verdict};
 use crate::pod::cgroups;
 use crate::pod::ending::{self, Eviction};
@@ -22,7 +23,7 @@ use kube::{Api, ResourceExt};
 use serde_json::json;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -58,14 +59,23 @@ pub async fn run(kubelet: Arc<Kubelet>, stop: CancellationToken) {
     };
     let mut fold = Fold::new(changes.path());
     let mut first = true;
-    let mut look = tokio::time::interval(static_pods::LOOK);
+    let mut look = tokio::time::interval(manager.kubelet.config.static_pods.file_check);
     let mut own = manager.kubelet.own.clone();
     let files = static_pods::Watch::new(&manager.kubelet.config);
+    let (shown, mut fetched) = tokio::sync::watch::channel(Vec::new());
+    let kubelet = manager.kubelet.clone();
+    let mut fetching = std::pin::pin!(static_pods::url::follow(&kubelet.config, shown));
     loop {
         let change = tokio::select! {
             () = stop.cancelled() => break,
             () = async { tokio::select! { _ = look.tick() => {}, () = files.changed() => {} } } => {
-                manager.static_pods(static_pods::read(&manager.kubelet.config));
+                let all = static_pods::read(&manager.kubelet.config).into_iter().chain(fetched.borrow().clone());
+                manager.static_pods(all.collect());
+                continue;
+            }
+            () = &mut fetching => continue,
+            Ok(()) = fetched.changed() => {
+                look.reset_immediately();
                 continue;
             }
             // A pod is judged by its node. That is followed until the kubelet stops.
@@ -165,7 +175,12 @@ impl Manager {
         let mut register = self.kubelet.register.lock();
         let others = self.counting(&register, &uid);
         let others: Vec<&Pod> = others.iter().map(Arc::as_ref).collect();
-        let situation = Situation { node: &node, others: &others, apparmor: self.kubelet.apparmor };
+        let situation = Situation {
+            node: &node,
+            others: &others,
+            apparmor: self.kubelet.apparmor,
+            sysctls: &self.kubelet.config.kernel.allowed_sysctls,
+        };
         match admit::judge(pod, &situation) {
             Verdict::Refused(refusal) => return Err(refusal),
             Verdict::Preempts(victims) => self.preempt(&register, &victims),
@@ -381,15 +396,21 @@ fn wake(register: &Register, event: &api::ContainerEventResponse) {
 /// Compares states once a second and wakes the workers of pods where something changed. Returns on an error.
 async fn relist(runtime: &dyn Runtime, register: &Register) {
     let mut old: HashMap<String, (String, i32)> = HashMap::new();
+    let mut last = None;
     loop {
         tokio::time::sleep(RELIST).await;
         if register.lock().is_empty() {
             old.clear();
             continue;
         }
+        let began = Instant::now();
+        if let Some(last) = last.replace(began) {
+            took(Family::PlegInterval, "", began.duration_since(last));
+        }
         let lists =
             futures::future::try_join(runtime.list_pod_sandboxes(None), runtime.list_containers(None));
         let Ok((sandboxes, containers)) = lists.await else { return };
+        took(Family::PlegRelist, "", began.elapsed());
         let uid = |labels: &HashMap<String, String>| labels.get(labels::POD_UID).cloned().unwrap_or_default();
         let sandboxes = sandboxes.into_iter().map(|s| (s.id, (uid(&s.labels), s.state)));
         let containers = containers.into_iter().map(|c| (c.id, (uid(&c.labels), c.state)));

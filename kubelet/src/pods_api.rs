@@ -1,5 +1,6 @@
 //! What the kubelet's server needs to know about the node's pods.
 
+use crate::cgroup::names::Names;
 use crate::cri::{self, Runtime, api};
 use crate::server::VolumeStats;
 use async_trait::async_trait;
@@ -64,6 +65,11 @@ pub trait PodsApi: Send + Sync + 'static {
 
     /// The runtime itself, for exec, attach, port-forward and stats.
     fn runtime(&self) -> Arc<dyn Runtime>;
+
+    /// How the cgroups of pods are called.
+    fn cgroup_names(&self) -> Names {
+        Names::default()
+    }
 
     /// What is known of their volumes' use.
     fn volume_stats(&self) -> Arc<VolumeStats>;

@@ -1,6 +1,9 @@
 //! Wiring.
 
+use crate::cgroup::{self, PodCgroups};
 use crate::config::Config;
+use crate::configuration::follow;
+use crate::configuration::kernel::MemoryReservation;
 use crate::container::security::Confinement;
 use crate::cri::shims::{LinuxShims, Shims};
 use crate::cri::{CriClient, Runtime};
@@ -17,7 +20,8 @@ use crate::pod::cgroups::{self, PidsLimit};
 use crate::pod::crowded;
 use crate::pod::userns::UserRanges;
 use crate::pods_api::PodsApi;
-use crate::{eviction, logs, lost_shims, manager, node, plugins};
+use crate::server::Configz;
+use crate::{eviction, log_links, logs, lost_shims, manager, node, plugins};
 use coracle_client::{Context, Recorder};
 use coracle_storage::csi::Drivers;
 use coracle_storage::volumes::{LinuxMounter, Mounter, Volumes, VolumesConfig};
@@ -25,6 +29,7 @@ use k8s_openapi::api::core::v1::Service;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -42,6 +47,14 @@ pub enum Error {
         #[source]
         source: std::io::Error,
     },
+    #[error("{0}")]
+    Reserved(String),
+    #[error("failCgroupV1: the machine has cgroup v1")]
+    CgroupV1,
+    #[error("failSwapOn: the machine has swap")]
+    Swap,
+    #[error("singleProcessOOMKill: with cgroup v1 the kernel always kills one process")]
+    OomKill,
 }
 
 /// What a kubelet is made of; tests bring their own runtime and mounts.
@@ -60,7 +73,7 @@ impl Parts {
     pub fn real(config: &Config) -> Self {
         let address = config.runtime_endpoint.trim_start_matches("unix://");
         Self {
-            runtime: Arc::new(CriClient::new(&config.runtime_endpoint)),
+            runtime: Arc::new(CriClient::of(config)),
             mounter: Arc::new(LinuxMounter),
             importer: Some(Arc::new(Ctr { address: PathBuf::from(address) })),
             shims: Arc::new(LinuxShims::new(&config.runtime_endpoint)),
@@ -75,10 +88,26 @@ pub struct Built {
     importer: Option<Arc<dyn ImageImporter>>,
     facts: node::facts::Facts,
     own: node::own::Note,
+    live: watch::Sender<Arc<Config>>,
     stop: CancellationToken,
 }
 
+/// Why a kubelet ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// It was told to.
+    Stopped,
+    /// It has other settings now that take another kubelet.
+    Reconfigured,
+}
+
 impl Built {
+    /// What `/configz` shows.
+    pub fn configz(&self) -> Configz {
+        let live = self.live.subscribe();
+        Arc::new(move || live.borrow().configuration().into())
+    }
+
     /// For the kubelet's server.
     pub fn pods_api(&self) -> Arc<dyn PodsApi> {
         self.kubelet.clone()
@@ -86,10 +115,12 @@ impl Built {
 
     /// Runs until stopped. Containers go on running afterwards, and the next kubelet takes them over; what the runtime has
     /// been told to change has a moment to be changed.
-    pub async fn run(self) {
-        let Self { kubelet, importer, facts, own, stop } = self;
+    pub async fn run(self) -> Ended {
+        let Self { kubelet, importer, facts, own, live, stop: told } = self;
+        // The end of one task is the end of all.
+        let stop = told.child_token();
         let calls = kubelet.calls.clone();
-        let (due, evictions) = tokio::sync::watch::channel(None);
+        let (due, evictions) = watch::channel(None);
         let runtime = kubelet.runtime.clone();
         tokio::join!(
             node::run(kubelet.clone(), facts, own, due, stop.clone()),
@@ -102,7 +133,10 @@ impl Built {
             lost_shims::run(kubelet.clone(), stop.clone()),
             logs::run(kubelet.clone(), stop.clone()),
             plugins::run(kubelet.clone(), stop.clone()),
+            log_links::run(kubelet.clone(), stop.clone()),
             crowded::run(kubelet.clone(), stop.clone()),
+            cgroup::run(kubelet.clone(), stop.clone()),
+            follow::run(kubelet.clone(), live, stop.clone(), stop.clone()),
             stop.run_until_cancelled(async {
                 bring_images(&kubelet, importer).await;
                 kubelet.images.all_kept();
@@ -112,6 +146,7 @@ impl Built {
         if tokio::time::timeout(LAST_CALLS, calls.wait()).await.is_err() {
             tracing::warn!(calls = calls.len(), "the runtime is left in the middle of calls");
         }
+        if told.is_cancelled() { Ended::Stopped } else { Ended::Reconfigured }
     }
 }
 
@@ -124,6 +159,7 @@ pub fn build(context: &Context, config: Config, parts: Parts) -> Result<Built, E
     make(&pods_dir)?;
     make(&config.log_dir)?;
     let facts = node::facts::read(&config.data_dir);
+    can_be(&config, &facts)?;
     let register = Register::default();
     let slots = register.clone();
     let changed = Arc::new(move |uid: &str| {
@@ -132,11 +168,11 @@ pub fn build(context: &Context, config: Config, parts: Parts) -> Result<Built, E
         }
     });
     let objects = Arc::new(ObjectCache::new(context.client.clone(), changed));
-    let records = Records::new(config.data_dir.join("kubelet"), config.node.verification.clone());
+    let records = Records::new(config.root(), config.node.verification.clone());
     let drivers = Drivers::default();
-    let of_volumes =
-        VolumesConfig { root: config.data_dir.join("kubelet"), node_name: config.node_name.clone() };
-    let (own, node_object) = tokio::sync::watch::channel(None);
+    let of_volumes = VolumesConfig { root: config.root(), node_name: config.node_name.clone() };
+    let (own, node_object) = watch::channel(None);
+    let (live, now) = watch::channel(Arc::new(config.clone()));
     let kubelet = Kubelet {
         own: node_object,
         apparmor: node::facts::apparmor(),
@@ -145,21 +181,27 @@ pub fn build(context: &Context, config: Config, parts: Parts) -> Result<Built, E
         volumes: Volumes::new(of_volumes, parts.mounter, objects.clone(), drivers.clone()),
         drivers,
         objects,
-        puller: Puller::new(parts.runtime.clone(), Arc::new(records)),
+        puller: Puller::new(parts.runtime.clone(), Arc::new(records), &config.images),
         confinement: Confinement {
-            root: config.data_dir.join("kubelet"),
+            root: config.root(),
             seccomp_default: config.node.seccomp_default.unwrap_or_else(node::facts::seccomp),
             masked: node::facts::thermal_throttles(),
         },
+        cgroups: PodCgroups::new(&parts.cgroup_root, &config, &facts),
         pids: PidsLimit::of(&parts.cgroup_root, config.node.pod_pids_limit),
         cgroup_root: parts.cgroup_root,
-        recorder: Recorder::new(context.client.clone(), "kubelet", &config.node_name),
+        recorder: Recorder::paced(context.client.clone(), "kubelet", &config.node_name, config.events),
         services: context.informers.of::<Service>(),
         node: crate::container::resources::NodeResources {
             cgroup_v2: facts.cgroup_v2,
             memory_bytes: i64::try_from(facts.memory_bytes).unwrap_or(i64::MAX),
+            cfs_period: i64::try_from(config.kernel.cfs_period.as_micros()).unwrap_or(i64::MAX),
+            cfs_quota: config.kernel.cfs_quota,
+            single_process_oom_kill: config.kernel.single_process_oom_kill == Some(true),
+            throttling_thousandths: config.kernel.throttling_thousandths(),
+            keeps_memory: config.kernel.reservation == MemoryReservation::Tiered,
         },
-        allocatable: facts.allocatable(&config.eviction),
+        allocatable: facts.allocatable(&config),
         observer: Observer::new(parts.runtime.clone(), config.data_dir.clone()),
         images: Images::default(),
         volume_stats: Arc::default(),
@@ -167,10 +209,25 @@ pub fn build(context: &Context, config: Config, parts: Parts) -> Result<Built, E
         calls: TaskTracker::new(),
         shims: parts.shims,
         register,
+        live: now,
         config,
     };
     let (kubelet, importer, stop) = (Arc::new(kubelet), parts.importer, context.stop.clone());
-    Ok(Built { kubelet, importer, facts, own, stop })
+    Ok(Built { kubelet, importer, facts, own, live, stop })
+}
+
+/// Whether the machine is one that the settings ask for.
+fn can_be(config: &Config, facts: &node::facts::Facts) -> Result<(), Error> {
+    if let Some(why) = facts.cannot_reserve(config) {
+        return Err(Error::Reserved(why));
+    }
+    let kernel = &config.kernel;
+    match facts.cgroup_v2 {
+        false if kernel.fail_cgroup_v1 => Err(Error::CgroupV1),
+        false if kernel.single_process_oom_kill == Some(false) => Err(Error::OomKill),
+        _ if kernel.fail_swap_on && facts.swap_bytes > 0 => Err(Error::Swap),
+        _ => Ok(()),
+    }
 }
 
 /// The ranges of this machine's user `kubelet`, if it has any.
@@ -184,6 +241,11 @@ fn users(pods_dir: &Path, max_pods: u32) -> UserRanges {
 pub fn prepare_kernel(config: &Config) -> Result<(), KernelError> {
     for (path, error) in kernel::prepare(Path::new("/proc/sys"), config.node.protect_kernel_defaults)? {
         tracing::warn!(path = %path.display(), %error, "kernel setting not changed");
+    }
+    if let Some(score) = config.kernel.oom_score_adj
+        && let Err(error) = std::fs::write("/proc/self/oom_score_adj", score.to_string())
+    {
+        tracing::warn!(score, %error, "oomScoreAdj not set");
     }
     Ok(())
 }

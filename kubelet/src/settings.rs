@@ -9,6 +9,9 @@ use serde::{Deserialize, Serialize};
 pub struct NodeConfiguration {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_pods: Option<i64>,
+    /// 0 for no limit but `maxPods`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pods_per_core: Option<i64>,
     /// -1 for no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pod_pids_limit: Option<i64>,
@@ -38,6 +41,8 @@ const LEAST_PIDS: i64 = 20;
 pub struct NodeSettings {
     /// How many pods the node takes.
     pub max_pods: u32,
+    /// And how many for each CPU; 0: as many.
+    pub pods_per_core: u32,
     /// Processes and threads that a pod may have at once; `None`: any number.
     pub pod_pids_limit: Option<u64>,
     /// Whether a container whose pod names no seccomp profile gets the runtime's. `None`: where the kernel can. Upstream
@@ -52,6 +57,7 @@ impl Default for NodeSettings {
     fn default() -> Self {
         Self {
             max_pods: MAX_PODS,
+            pods_per_core: 0,
             pod_pids_limit: Some(POD_PIDS_LIMIT),
             seccomp_default: None,
             protect_kernel_defaults: false,
@@ -81,9 +87,15 @@ impl NodeSettings {
         if most.is_none() {
             mistakes.push(format!("maxPods: {max_pods} is not between 0 and {MOST_PODS}"));
         }
+        let per_core = written.pods_per_core.unwrap_or(0);
+        let pods_per_core = u32::try_from(per_core).ok().filter(|pods| *pods <= MOST_PODS);
+        if pods_per_core.is_none() {
+            mistakes.push(format!("podsPerCore: {per_core} is not between 0 and {MOST_PODS}"));
+        }
         let verification = verification(written, &mut mistakes);
         let settings = Self {
             max_pods: most.unwrap_or(MAX_PODS),
+            pods_per_core: pods_per_core.unwrap_or(0),
             pod_pids_limit,
             seccomp_default: written.seccomp_default,
             protect_kernel_defaults: written.protect_kernel_defaults.unwrap_or(false),
@@ -92,12 +104,20 @@ impl NodeSettings {
         if mistakes.is_empty() { Ok(settings) } else { Err(mistakes) }
     }
 
+    /// How many pods a machine with so many CPUs takes.
+    pub fn pods(&self, cpus: u64) -> u64 {
+        let per_core = u64::from(self.pods_per_core);
+        let most = u64::from(self.max_pods);
+        if per_core == 0 { most } else { most.min(per_core.saturating_mul(cpus)) }
+    }
+
     /// The settings in force, as a configuration would say them.
     pub fn configuration(&self) -> NodeConfiguration {
         let policy = POLICIES.iter().find(|(_, policy)| *policy == self.verification.policy);
         let allowlist = &self.verification.allowlist;
         NodeConfiguration {
             max_pods: Some(i64::from(self.max_pods)),
+            pods_per_core: Some(i64::from(self.pods_per_core)),
             pod_pids_limit: Some(
                 self.pod_pids_limit.and_then(|limit| i64::try_from(limit).ok()).unwrap_or(-1),
             ),
@@ -162,6 +182,7 @@ mod tests {
     fn what_is_written_is_read_and_shown_again() {
         let written = NodeConfiguration {
             max_pods: Some(250),
+            pods_per_core: Some(10),
             pod_pids_limit: Some(-1),
             seccomp_default: Some(false),
             protect_kernel_defaults: Some(true),
@@ -173,6 +194,7 @@ mod tests {
         };
         let read = NodeSettings::read(&written).unwrap();
         assert_eq!((read.pod_pids_limit, read.seccomp_default), (None, Some(false)));
+        assert_eq!((read.pods(4), read.pods(64)), (40, 250));
         assert_eq!(read.configuration(), written);
         assert_eq!(NodeSettings::read(&NodeConfiguration::default()).unwrap(), NodeSettings::default());
         assert_eq!(NodeSettings::default().configuration().pod_pids_limit, Some(4096));

@@ -26,7 +26,7 @@ pub(super) fn objects() -> Vec<Wanted> {
 
 /// Coracle's additions, in the table's form: cluster DNS watches Services and writes the endpoints of its own; the
 /// metrics of nodes and pods are read by whom metrics-server would let read them; machines join by bootstrap tokens under
-/// kubeadm's names and rights, and nodes may have the certificates of their port and of their proxy; administrators are
+/// kubeadm's names and rights, nodes read what the cluster says of kubelets, and may have the certificates of their port and of their proxy; administrators are
 /// kubeadm's group, and the API server is to kubelets somebody with upstream's role for that.
 const OWN: &str = "\
 B kubeadm:cluster-admins cluster-admin g:kubeadm:cluster-admins
@@ -49,6 +49,9 @@ N kube-public/kubeadm:bootstrap-signer-clusterinfo Role/kubeadm:bootstrap-signer
 R kube-system/kube-proxy
  get|-|configmaps|kube-proxy
 N kube-system/kube-proxy Role/kube-proxy u:system:kube-proxy
+R kube-system/kubeadm:kubelet-config
+ get,list,watch|-|configmaps|kubelet-config
+N kube-system/kubeadm:kubelet-config Role/kubeadm:kubelet-config g:system:nodes
 C system:aggregated-metrics-reader +view +edit +admin
  get,list,watch|metrics.k8s.io|pods,nodes
 B coracle:controller-manager coracle:controller-manager u:system:kube-controller-manager

@@ -83,15 +83,16 @@ async fn kubelet(shared: Arc<Shared>, stop: CancellationToken) -> Result<(), Box
     let (informers, dns) = told?;
     let agent = &shared.agent;
     let mut settings = coracle_kubelet::Config::new(&agent.node_name, agent.node_ip);
-    settings.runtime_endpoint.clone_from(&agent.runtime_endpoint);
     settings.data_dir.clone_from(&agent.data_dir);
-    settings.eviction.clone_from(&agent.eviction);
-    settings.streaming_connection_idle_timeout = agent.streaming_connection_idle_timeout;
-    settings.node.clone_from(&agent.kubelet);
     settings.cluster_dns = dns.into_iter().collect();
+    agent.kubelet.apply(&mut settings);
     let context = Context { client: shared.kubelet.clone(), informers, stop };
     let identity = shared.identity.clone();
-    Box::pin(node::run_kubelet(context, settings, async move { port(&identity).await })).await
+    let certificate = move || {
+        let identity = identity.clone();
+        async move { port(&identity).await }
+    };
+    Box::pin(node::run_kubelet(context, settings, certificate)).await
 }
 
 async fn port(identity: &Identity) -> Result<node::Port, BoxError> {

@@ -1,14 +1,13 @@
 //! The flags of `coracle agent`, checked whole.
 
 use crate::args::AgentArgs;
-use crate::config::{Component, eviction, node_name, or_note, streaming_idle};
+use crate::config::{Component, node_name, or_note};
 use crate::join::{Pin, Token};
+use crate::kubelet::{KubeletSettings, Said};
 use axum::http::Uri;
-use coracle_kubelet::config::{EvictionConfiguration, EvictionSettings, NodeConfiguration, NodeSettings};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::path::PathBuf;
-use std::time::Duration;
 
 #[derive(Clone, Debug)]
 pub struct Agent {
@@ -23,11 +22,8 @@ pub struct Agent {
     pub name_was_asked: bool,
     pub node_ip: IpAddr,
     pub disabled: BTreeSet<Component>,
-    pub runtime_endpoint: String,
     pub cni_conf_dir: PathBuf,
-    pub eviction: EvictionSettings,
-    pub streaming_connection_idle_timeout: Duration,
-    pub kubelet: NodeSettings,
+    pub kubelet: KubeletSettings,
 }
 
 impl Agent {
@@ -36,6 +32,17 @@ impl Agent {
         let mut mistakes = Vec::new();
         let server = or_note(server(&args.server), &mut mistakes).unwrap_or_default();
         let token = args.token.filter(|token| !token.is_empty());
+        let said = Said {
+            kubelet: args.kubelet,
+            eviction: args.eviction,
+            streaming_idle: args.streaming_connection_idle_timeout.map(|time| time.0),
+            runtime_endpoint: args.container_runtime_endpoint,
+            config: args.kubelet_files.kubelet_config.as_deref(),
+            config_dir: args.kubelet_files.kubelet_config_dir.as_deref(),
+            ..Said::default()
+        };
+        let kubelet = KubeletSettings::read(said, &mut mistakes);
+        kubelet.refuse_foreign_certificates(&mut mistakes);
         let agent = Self {
             server,
             token: token.and_then(|token| or_note(Token::parse(&token), &mut mistakes)),
@@ -53,11 +60,8 @@ impl Agent {
                 .iter()
                 .filter_map(|name| or_note(component(name), &mut mistakes))
                 .collect(),
-            runtime_endpoint: args.container_runtime_endpoint,
             cni_conf_dir: args.cni_conf_dir,
-            eviction: eviction(args.eviction, EvictionConfiguration::default(), &mut mistakes),
-            streaming_connection_idle_timeout: streaming_idle(args.streaming_connection_idle_timeout),
-            kubelet: args.kubelet.settings(NodeConfiguration::default(), &mut mistakes),
+            kubelet,
         };
         if mistakes.is_empty() { Ok(agent) } else { Err(mistakes.join("\n")) }
     }

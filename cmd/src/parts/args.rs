@@ -117,9 +117,15 @@ pub struct KubeletPartArgs {
     /// Address of this node [default: of the interface with the default route]
     #[arg(long, value_name = "ADDRESS")]
     pub node_ip: Option<IpAddr>,
-    /// Socket of the container runtime
-    #[arg(long, value_name = "URL", default_value = crate::config::DEFAULT_RUNTIME_ENDPOINT)]
-    pub container_runtime_endpoint: String,
+    /// KubeletConfiguration (kubelet.config.k8s.io/v1beta1); flags win
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Directory of such files, *.conf, which are laid over it in the order of their names
+    #[arg(long, value_name = "DIR")]
+    pub config_dir: Option<PathBuf>,
+    /// Socket of the container runtime [default: unix:///run/containerd/containerd.sock]
+    #[arg(long, value_name = "URL")]
+    pub container_runtime_endpoint: Option<String>,
     /// Where state lives
     #[arg(long, value_name = "DIR", default_value = crate::config::DEFAULT_DATA_DIR)]
     pub data_dir: PathBuf,

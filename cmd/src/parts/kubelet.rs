@@ -4,7 +4,8 @@
 use super::args::KubeletPartArgs;
 use crate::address::of_this_node;
 use crate::agent::certificates::{Certificate, Keeper, Role};
-use crate::config::{eviction, node_name, or_note, streaming_idle};
+use crate::config::{node_name, or_note};
+use crate::kubelet::{KubeletSettings, Said};
 use crate::node::{self, BoxError};
 use crate::server::{code, fail};
 use crate::supervise::Supervisor;
@@ -13,10 +14,8 @@ use coracle_api::certificate::Holder;
 use coracle_apiserver::health::Health;
 use coracle_apiserver::pki::joined_kubelet_tls;
 use coracle_client::{Context, Informers};
-use coracle_kubelet::config::{EvictionConfiguration, NodeConfiguration};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
-use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -40,10 +39,8 @@ async fn run(args: KubeletPartArgs) -> Result<(), String> {
 struct Settings {
     kubeconfig: PathBuf,
     kubelet: coracle_kubelet::Config,
-    cluster_dns: Vec<IpAddr>,
-    /// Certificate and key of the port, where they are given.
-    tls: Option<(PathBuf, PathBuf)>,
-    client_ca_file: Option<PathBuf>,
+    /// Whether somebody says where pods ask for names; else the cluster is asked.
+    cluster_dns: bool,
 }
 
 impl Settings {
@@ -56,29 +53,39 @@ impl Settings {
         let name = node_name(asked, &mut mistakes);
         let mut kubelet =
             coracle_kubelet::Config::new(name, args.node_ip.unwrap_or_else(|| of_this_node(&[])));
-        kubelet.runtime_endpoint = args.container_runtime_endpoint;
         kubelet.data_dir = args.data_dir;
-        kubelet.eviction = eviction(args.eviction, EvictionConfiguration::default(), &mut mistakes);
-        kubelet.streaming_connection_idle_timeout = streaming_idle(args.streaming_connection_idle_timeout);
-        kubelet.node = args.kubelet.settings(NodeConfiguration::default(), &mut mistakes);
+        let said = Said {
+            kubelet: args.kubelet,
+            eviction: args.eviction,
+            streaming_idle: args.streaming_connection_idle_timeout.map(|time| time.0),
+            runtime_endpoint: args.container_runtime_endpoint,
+            config: args.config.as_deref(),
+            config_dir: args.config_dir.as_deref(),
+            ..Said::default()
+        };
+        let mut said = KubeletSettings::read(said, &mut mistakes);
+        said.certificates(args.tls_cert_file.zip(args.tls_private_key_file), args.client_ca_file);
+        if !args.cluster_dns.is_empty() {
+            said.written.insert("clusterDNS".to_owned(), serde_json::json!(args.cluster_dns));
+        }
+        said.apply(&mut kubelet);
         let settings = Self {
             kubeconfig: args.kubeconfig,
+            cluster_dns: said.written.contains_key("clusterDNS"),
             kubelet,
-            cluster_dns: args.cluster_dns,
-            tls: args.tls_cert_file.zip(args.tls_private_key_file),
-            client_ca_file: args.client_ca_file,
         };
         if mistakes.is_empty() { Ok(settings) } else { Err(mistakes.join("\n")) }
     }
 
     fn files(&self) -> Vec<PathBuf> {
-        let given = self.tls.iter().flat_map(|(certificate, key)| [certificate.clone(), key.clone()]);
-        std::iter::once(self.kubeconfig.clone()).chain(given).chain(self.client_ca_file.clone()).collect()
+        let port = &self.kubelet.port;
+        let given = port.tls.iter().flat_map(|(certificate, key)| [certificate.clone(), key.clone()]);
+        std::iter::once(self.kubeconfig.clone()).chain(given).chain(port.client_ca.clone()).collect()
     }
 
     /// Whom the port believes to be a client's authority, PEM.
     fn client_ca(&self, config: &kube::Config) -> Result<String, String> {
-        match &self.client_ca_file {
+        match &self.kubelet.port.client_ca {
             Some(path) => read(path),
             None => kubeconfig::authorities(config),
         }
@@ -149,14 +156,13 @@ async fn run_until(settings: Arc<Settings>, stop: CancellationToken) -> Result<(
     let config = kubeconfig::config(&settings.kubeconfig).await?;
     let client = kubeconfig::client(&settings.kubeconfig).await?;
     let client_ca_pem = settings.client_ca(&config)?;
-    if let Some((certificate, key)) = &settings.tls {
+    if let Some((certificate, key)) = &settings.kubelet.port.tls {
         // A mistake that nobody mends while this runs.
         joined_kubelet_tls(&client_ca_pem, &read(certificate)?, &read(key)?)
             .map_err(|e| format!("{}: {}", certificate.display(), coracle_api::error::chain(&e)))?;
     }
     let mut kubelet = settings.kubelet.clone();
-    kubelet.cluster_dns.clone_from(&settings.cluster_dns);
-    if settings.cluster_dns.is_empty() {
+    if !settings.cluster_dns {
         let asked = cluster::dns(&client, &config.cluster_url);
         let Some(dns) = stop.run_until_cancelled(asked).await else { return Ok(()) };
         kubelet.cluster_dns = dns.into_iter().collect();
@@ -183,10 +189,14 @@ impl Run {
         supervisor.spawn("kubelet", move |stop| {
             let context = Context { client: run.client.clone(), informers: run.informers.clone(), stop };
             let run = run.clone();
-            node::run_kubelet(context, kubelet.clone(), async move { run.port().await })
+            let certificate = move || {
+                let run = run.clone();
+                async move { run.port().await }
+            };
+            node::run_kubelet(context, kubelet.clone(), certificate)
         });
         let renewed = async {
-            match self.settings.tls {
+            match self.settings.kubelet.port.tls {
                 Some(_) => std::future::pending().await,
                 None => self.keeper.renewed().await,
             }
@@ -197,7 +207,7 @@ impl Run {
     }
 
     async fn port(&self) -> Result<node::Port, BoxError> {
-        let (chain, key) = match &self.settings.tls {
+        let (chain, key) = match &self.settings.kubelet.port.tls {
             Some((certificate, key)) => (read(certificate)?, read(key)?),
             None => {
                 let Certificate { chain_pem, key_pem, .. } = self.keeper.certificate(Role::Serving).await?;

@@ -13,13 +13,14 @@ use std::process::ExitCode;
 /// tried.
 pub async fn command(args: ResetArgs) -> ExitCode {
     let mut failures = Vec::new();
-    let uids = names_in(&args.data_dir.join("kubelet/pods"));
+    let root = args.root_dir.clone().unwrap_or_else(|| args.data_dir.join("kubelet"));
+    let uids = names_in(&root.join("pods"));
     let pods = pods::take_away(&args.container_runtime_endpoint, &uids).await;
     failures.extend(pods.failures.iter().map(|why| format!("pods: {why}")));
     for what in &pods.forced {
         eprintln!("coracle reset: forced: {what}");
     }
-    if let Err(why) = unmount_below(&args.data_dir.join("kubelet")) {
+    if let Err(why) = unmount_below(&root) {
         failures.push(format!("mounts: {why}"));
     }
     if let Err(why) = coracle_proxy::iptables::apply::clean_up().await {

@@ -183,17 +183,18 @@ fn simulated_nodes(supervisor: &mut Supervisor, base: Base, count: u32) {
 
 fn kubelet(supervisor: &mut Supervisor, base: Base, control_plane: &ControlPlane, config: &Config) {
     let mut settings = coracle_kubelet::Config::new(&config.node_name, config.node_ip);
-    settings.runtime_endpoint.clone_from(&config.runtime_endpoint);
     settings.data_dir.clone_from(&config.data_dir);
-    settings.eviction.clone_from(&config.eviction);
-    settings.streaming_connection_idle_timeout = config.streaming_connection_idle_timeout;
-    settings.node.clone_from(&config.kubelet);
     settings.cluster_dns = vec![service_address(config, 10)];
+    config.kubelet.apply(&mut settings);
     let pki = control_plane.pki.clone();
     supervisor.spawn("kubelet", move |stop| {
         let context = base.context(base.clients.node(&settings.node_name), stop);
         let pki = pki.clone();
-        node::run_kubelet(context, settings.clone(), async move { port(&pki) })
+        let certificate = move || {
+            let pki = pki.clone();
+            async move { port(&pki) }
+        };
+        node::run_kubelet(context, settings.clone(), certificate)
     });
 }
 

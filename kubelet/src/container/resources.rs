@@ -5,8 +5,6 @@ use crate::pod::qos;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use std::collections::HashMap;
 
-/// The kernel's CFS period in microseconds; upstream's default.
-const PERIOD: i64 = 100_000;
 /// The least quota that the kernel takes, in microseconds.
 const MIN_QUOTA: i64 = 1000;
 /// The least weight that the kernel takes.
@@ -15,18 +13,43 @@ const MIN_SHARES: i64 = 2;
 const MAX_SHARES: i64 = 262_144;
 
 /// What the node's cgroups and memory are.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeResources {
     pub cgroup_v2: bool,
     pub memory_bytes: i64,
+    /// The kernel's CFS period in microseconds.
+    pub cfs_period: i64,
+    /// Whether limits of CPU are kept.
+    pub cfs_quota: bool,
+    /// Whether the kernel kills a container's processes one by one, where it could kill them all.
+    pub single_process_oom_kill: bool,
+    /// From which part of its limit on, in thousandths, a container gives memory back; 0 for none (cgroup v2).
+    pub throttling_thousandths: u32,
+    /// Whether memory is kept for who asked for it (cgroup v2).
+    pub keeps_memory: bool,
 }
 
-fn shares(milli_cpu: i64) -> i64 {
+impl Default for NodeResources {
+    fn default() -> Self {
+        Self {
+            cgroup_v2: false,
+            memory_bytes: 0,
+            cfs_period: 100_000,
+            cfs_quota: true,
+            single_process_oom_kill: false,
+            throttling_thousandths: 0,
+            keeps_memory: false,
+        }
+    }
+}
+
+pub fn shares(milli_cpu: i64) -> i64 {
     (milli_cpu.saturating_mul(1024) / 1000).clamp(MIN_SHARES, MAX_SHARES)
 }
 
-fn quota(milli_cpu: i64) -> i64 {
-    if milli_cpu == 0 { 0 } else { (milli_cpu.saturating_mul(PERIOD) / 1000).max(MIN_QUOTA) }
+/// In microseconds of each `period` of microseconds; 0 is no limit.
+pub fn quota(milli_cpu: i64, period: i64) -> i64 {
+    if milli_cpu == 0 { 0 } else { (milli_cpu.saturating_mul(period) / 1000).max(MIN_QUOTA) }
 }
 
 pub fn linux(pod: &Pod, container: &Container, node: NodeResources) -> api::LinuxContainerResources {
@@ -38,13 +61,15 @@ pub fn linux(pod: &Pod, container: &Container, node: NodeResources) -> api::Linu
     let mut swap = 0;
     if node.cgroup_v2 {
         // All processes of a container die together, as with one cgroup per container they share one fate.
-        unified.insert("memory.oom.group".to_owned(), "1".to_owned());
+        let together = if node.single_process_oom_kill { "0" } else { "1" };
+        unified.insert("memory.oom.group".to_owned(), together.to_owned());
+        memory_qos(pod, container, node, &mut unified);
         // No swap for containers with a limit; upstream's NoSwap.
         swap = memory;
     }
     api::LinuxContainerResources {
-        cpu_period: PERIOD,
-        cpu_quota: quota(limit),
+        cpu_period: node.cfs_period,
+        cpu_quota: if node.cfs_quota { quota(limit, node.cfs_period) } else { 0 },
         cpu_shares: shares(weight),
         memory_limit_in_bytes: memory,
         memory_swap_limit_in_bytes: swap,
@@ -52,6 +77,24 @@ pub fn linux(pod: &Pod, container: &Container, node: NodeResources) -> api::Linu
         hugepage_limits: hugepages(container),
         unified,
         ..api::LinuxContainerResources::default()
+    }
+}
+
+/// What cgroup v2 keeps for the container, and from when on it slows it down (KEP-2570).
+fn memory_qos(pod: &Pod, container: &Container, node: NodeResources, unified: &mut HashMap<String, String>) {
+    /// The kernel rounds down to pages.
+    const PAGE: i128 = 4096;
+    let bytes = |limits| i128::from(qos::amount(container, limits, "memory").units());
+    let (request, limit) = (bytes(false), bytes(true));
+    let class = qos::class(pod);
+    if node.keeps_memory && request > 0 {
+        let file = if class == qos::QosClass::Guaranteed { "memory.min" } else { "memory.low" };
+        unified.insert(file.to_owned(), request.to_string());
+    }
+    let most = if limit > 0 { limit } else { i128::from(node.memory_bytes) };
+    if node.throttling_thousandths > 0 && class != qos::QosClass::Guaranteed && most > request {
+        let high = request + (most - request) * i128::from(node.throttling_thousandths) / 1000;
+        unified.insert("memory.high".to_owned(), (high / PAGE * PAGE).to_string());
     }
 }
 
@@ -80,16 +123,6 @@ fn hugepages(container: &Container) -> Vec<api::HugepageLimit> {
     pages.collect()
 }
 
-/// The cgroup below which all of a pod's lie (cgroupfs naming): `/kubepods[/<qos>]/pod<uid>`.
-pub fn cgroup_parent(pod: &Pod) -> String {
-    let uid = pod.metadata.uid.as_deref().unwrap_or_default();
-    match qos::class(pod) {
-        qos::QosClass::Guaranteed => format!("/kubepods/pod{uid}"),
-        qos::QosClass::Burstable => format!("/kubepods/burstable/pod{uid}"),
-        qos::QosClass::BestEffort => format!("/kubepods/besteffort/pod{uid}"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -104,15 +137,27 @@ mod tests {
         )
         .unwrap();
         let container = &pod.spec.as_ref().unwrap().containers[0];
-        let node = NodeResources { cgroup_v2: true, memory_bytes: 1 << 30 };
+        let node = NodeResources { cgroup_v2: true, memory_bytes: 1 << 30, ..NodeResources::default() };
         let linux = linux(&pod, container, node);
         assert_eq!((linux.cpu_quota, linux.cpu_period, linux.cpu_shares), (25_000, 100_000, 256));
         assert_eq!((linux.memory_limit_in_bytes, linux.memory_swap_limit_in_bytes), (64 << 20, 64 << 20));
         assert_eq!(linux.hugepage_limits[0].page_size, "2MB");
         assert_eq!(linux.oom_score_adj, 1000 - 31);
-        assert_eq!(cgroup_parent(&pod), "/kubepods/burstable/podu");
         assert_eq!(shares(0), 2);
-        assert_eq!(quota(1), 1000);
+        assert_eq!(quota(1, 100_000), 1000);
+        let other = NodeResources { cfs_period: 10_000, single_process_oom_kill: true, ..node };
+        let linux = super::linux(&pod, container, other);
+        assert_eq!((linux.cpu_quota, linux.cpu_period), (2500, 10_000));
+        assert_eq!(linux.unified["memory.oom.group"], "0");
+        let kept = NodeResources { keeps_memory: true, throttling_thousandths: 900, ..node };
+        let unified = super::linux(&pod, container, kept).unified;
+        let expected = ((32 << 20) + (32 << 20) / 10 * 9) / 4096 * 4096;
+        assert_eq!(
+            (unified["memory.low"].as_str(), unified["memory.high"].clone()),
+            ("33554432", i32::to_string(&expected))
+        );
+        let unlimited = NodeResources { cfs_quota: false, ..node };
+        assert_eq!(super::linux(&pod, container, unlimited).cpu_quota, 0);
         let free: Container = serde_json::from_value(json!({ "name": "c" })).unwrap();
         let told = update(&pod, &free, node);
         assert_eq!(

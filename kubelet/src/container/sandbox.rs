@@ -1,6 +1,6 @@
 //! The sandbox: the pod's namespaces, name, DNS and host ports.
 
-use super::{dns, hosts, resources, security};
+use super::{dns, hosts, security};
 use crate::cri::api;
 use crate::pod::admit::dotted;
 use crate::pod::labels;
@@ -14,6 +14,8 @@ pub struct SandboxInput<'a> {
     pub attempt: u32,
     pub dns: dns::NodeDns<'a>,
     pub log_dir: &'a Path,
+    /// As the runtime wants to be told it.
+    pub cgroup_parent: String,
     pub confinement: &'a security::Confinement,
     /// Of a pod that is to have its own.
     pub users: Option<Users>,
@@ -53,7 +55,7 @@ pub fn config(input: &SandboxInput<'_>) -> Result<api::PodSandboxConfig, String>
         labels: labels::sandbox_labels(pod),
         annotations: labels::sandbox_annotations(pod),
         linux: Some(api::LinuxPodSandboxConfig {
-            cgroup_parent: resources::cgroup_parent(pod),
+            cgroup_parent: input.cgroup_parent.clone(),
             security_context: Some(security::sandbox(spec, input.users, input.confinement)),
             sysctls: sysctls.map(|s| (dotted(&s.name), s.value.clone())).collect(),
             overhead: None,

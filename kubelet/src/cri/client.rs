@@ -1,6 +1,9 @@
 //! CRI v1 over a unix socket. The channel connects lazily and reconnects by itself.
 
 use super::{Result, Runtime, RuntimeError, api};
+use crate::configuration::kernel::CgroupDriver;
+use crate::measured::{Family, took};
+use crate::pod::counted::{self, Counted};
 use api::image_service_client::ImageServiceClient;
 use api::runtime_service_client::RuntimeServiceClient;
 use async_trait::async_trait;
@@ -12,10 +15,8 @@ use std::time::Duration;
 use tokio::net::UnixStream;
 use tonic::transport::{Channel, Endpoint, Uri};
 
-/// For calls that only read or start something; upstream's runtimeRequestTimeout.
+/// For calls that only read or start something, where nobody chooses; upstream's.
 const CALL: Duration = Duration::from_secs(120);
-/// A sandbox waits for CNI; upstream allows twice the request timeout.
-const SANDBOX: Duration = Duration::from_secs(240);
 /// Connecting to a local socket either works at once or not at all.
 const CONNECT: Duration = Duration::from_secs(3);
 /// The largest answer taken, in bytes; upstream's limit for a list of everything.
@@ -25,6 +26,8 @@ const MAX_MESSAGE: usize = 16 * 1024 * 1024;
 #[derive(Clone)]
 pub struct CriClient {
     endpoint: String,
+    /// For calls that only read or start something. A sandbox waits for CNI: it has twice the time, as upstream's.
+    limit: Duration,
     runtime: RuntimeServiceClient<Channel>,
     images: ImageServiceClient<Channel>,
 }
@@ -32,18 +35,23 @@ pub struct CriClient {
 impl CriClient {
     /// `endpoint` is `unix:///path` or a path. Nothing is connected yet; must be called inside the tokio runtime.
     pub fn new(endpoint: &str) -> Self {
-        let path = endpoint.strip_prefix("unix://").unwrap_or(endpoint).to_owned();
-        let connector = tower::service_fn(move |_: Uri| {
-            let path = path.clone();
-            async move { UnixStream::connect(path).await.map(TokioIo::new) }
-        });
-        let channel = Endpoint::from_static("http://runtime.invalid")
-            .connect_timeout(CONNECT)
-            .connect_with_connector_lazy(connector);
+        Self::with(endpoint, channel(endpoint), None, CALL)
+    }
+
+    /// As the settings have it.
+    pub fn of(config: &crate::Config) -> Self {
+        let images = config.image_endpoint.as_deref().map(channel);
+        let endpoint = &config.runtime_endpoint;
+        Self::with(endpoint, channel(endpoint), images, config.runtime_request_timeout)
+    }
+
+    fn with(endpoint: &str, runtime: Channel, images: Option<Channel>, limit: Duration) -> Self {
+        let images = images.unwrap_or_else(|| runtime.clone());
         Self {
             endpoint: endpoint.to_owned(),
-            runtime: RuntimeServiceClient::new(channel.clone()).max_decoding_message_size(MAX_MESSAGE),
-            images: ImageServiceClient::new(channel).max_decoding_message_size(MAX_MESSAGE),
+            limit,
+            runtime: RuntimeServiceClient::new(runtime).max_decoding_message_size(MAX_MESSAGE),
+            images: ImageServiceClient::new(images).max_decoding_message_size(MAX_MESSAGE),
         }
     }
 
@@ -66,12 +74,67 @@ impl CriClient {
         limit: Duration,
         call: impl Future<Output = std::result::Result<tonic::Response<T>, tonic::Status>>,
     ) -> Result<T> {
-        match tokio::time::timeout(limit, call).await {
+        let began = std::time::Instant::now();
+        let answer = match tokio::time::timeout(limit, call).await {
             Ok(Ok(response)) => Ok(response.into_inner()),
             Ok(Err(status)) => Err(self.failed(method, &status)),
             Err(_) => Err(RuntimeError::Timeout { method, limit }),
+        };
+        let operation = operation(method);
+        took(Family::Runtime, operation, began.elapsed());
+        if answer.is_err() {
+            counted::add(Counted::RuntimeErrors { operation });
         }
+        answer
     }
+}
+
+/// What upstream's metrics call a method.
+fn operation(method: &'static str) -> &'static str {
+    const NAMES: [(&str, &str); 29] = [
+        ("Version", "version"),
+        ("Status", "status"),
+        ("RuntimeConfig", "runtime_config"),
+        ("RunPodSandbox", "run_podsandbox"),
+        ("StopPodSandbox", "stop_podsandbox"),
+        ("RemovePodSandbox", "remove_podsandbox"),
+        ("PodSandboxStatus", "podsandbox_status"),
+        ("ListPodSandbox", "list_podsandbox"),
+        ("CreateContainer", "create_container"),
+        ("StartContainer", "start_container"),
+        ("StopContainer", "stop_container"),
+        ("RemoveContainer", "remove_container"),
+        ("UpdateContainerResources", "update_container"),
+        ("ListContainers", "list_containers"),
+        ("ContainerStatus", "container_status"),
+        ("ReopenContainerLog", "reopen_container_log"),
+        ("ExecSync", "exec_sync"),
+        ("Exec", "exec"),
+        ("Attach", "attach"),
+        ("PortForward", "port_forward"),
+        ("ContainerStats", "container_stats"),
+        ("ListContainerStats", "list_container_stats"),
+        ("ListPodSandboxStats", "list_podsandbox_stats"),
+        ("GetContainerEvents", "get_container_events"),
+        ("ImageStatus", "image_status"),
+        ("PullImage", "pull_image"),
+        ("ListImages", "list_images"),
+        ("RemoveImage", "remove_image"),
+        ("ImageFsInfo", "image_fs_info"),
+    ];
+    NAMES.iter().find(|(known, _)| *known == method).map_or(method, |(_, name)| name)
+}
+
+/// `endpoint` is `unix:///path` or a path.
+fn channel(endpoint: &str) -> Channel {
+    let path = endpoint.strip_prefix("unix://").unwrap_or(endpoint).to_owned();
+    let connector = tower::service_fn(move |_: Uri| {
+        let path = path.clone();
+        async move { UnixStream::connect(path).await.map(TokioIo::new) }
+    });
+    Endpoint::from_static("http://runtime.invalid")
+        .connect_timeout(CONNECT)
+        .connect_with_connector_lazy(connector)
 }
 
 /// Stop and remove of something that is gone have done their work.
@@ -94,39 +157,51 @@ fn missing(method: &'static str) -> RuntimeError {
 impl Runtime for CriClient {
     async fn version(&self) -> Result<api::VersionResponse> {
         let request = api::VersionRequest { version: "v1".to_owned() };
-        self.within("Version", CALL, self.runtime.clone().version(request)).await
+        self.within("Version", self.limit, self.runtime.clone().version(request)).await
     }
 
     async fn status(&self) -> Result<api::StatusResponse> {
         let request = api::StatusRequest { verbose: false };
-        self.within("Status", CALL, self.runtime.clone().status(request)).await
+        self.within("Status", self.limit, self.runtime.clone().status(request)).await
+    }
+
+    async fn cgroup_driver(&self) -> Result<Option<CgroupDriver>> {
+        let request = api::RuntimeConfigRequest {};
+        let answer =
+            self.within("RuntimeConfig", self.limit, self.runtime.clone().runtime_config(request)).await?;
+        Ok(answer.linux.map(|linux| match linux.cgroup_driver() {
+            api::CgroupDriver::Systemd => CgroupDriver::Systemd,
+            api::CgroupDriver::Cgroupfs => CgroupDriver::Cgroupfs,
+        }))
     }
 
     async fn run_pod_sandbox(&self, config: api::PodSandboxConfig, handler: &str) -> Result<String> {
         let request = api::RunPodSandboxRequest { config: Some(config), runtime_handler: handler.to_owned() };
         let mut client = self.runtime.clone();
-        let call = self.within("RunPodSandbox", SANDBOX, client.run_pod_sandbox(request));
+        let call = self.within("RunPodSandbox", self.limit * 2, client.run_pod_sandbox(request));
         Ok(call.await?.pod_sandbox_id)
     }
 
     async fn stop_pod_sandbox(&self, id: &str) -> Result<()> {
         let request = api::StopPodSandboxRequest { pod_sandbox_id: id.to_owned() };
         gone_is_fine(
-            self.within("StopPodSandbox", SANDBOX, self.runtime.clone().stop_pod_sandbox(request)).await,
+            self.within("StopPodSandbox", self.limit * 2, self.runtime.clone().stop_pod_sandbox(request))
+                .await,
         )
     }
 
     async fn remove_pod_sandbox(&self, id: &str) -> Result<()> {
         let request = api::RemovePodSandboxRequest { pod_sandbox_id: id.to_owned() };
         gone_is_fine(
-            self.within("RemovePodSandbox", CALL, self.runtime.clone().remove_pod_sandbox(request)).await,
+            self.within("RemovePodSandbox", self.limit, self.runtime.clone().remove_pod_sandbox(request))
+                .await,
         )
     }
 
     async fn pod_sandbox_status(&self, id: &str) -> Result<api::PodSandboxStatus> {
         let request = api::PodSandboxStatusRequest { pod_sandbox_id: id.to_owned(), verbose: false };
         let mut client = self.runtime.clone();
-        let call = self.within("PodSandboxStatus", CALL, client.pod_sandbox_status(request));
+        let call = self.within("PodSandboxStatus", self.limit, client.pod_sandbox_status(request));
         call.await?.status.ok_or_else(|| missing("PodSandboxStatus"))
     }
 
@@ -135,7 +210,10 @@ impl Runtime for CriClient {
         filter: Option<api::PodSandboxFilter>,
     ) -> Result<Vec<api::PodSandbox>> {
         let request = api::ListPodSandboxRequest { filter };
-        Ok(self.within("ListPodSandbox", CALL, self.runtime.clone().list_pod_sandbox(request)).await?.items)
+        Ok(self
+            .within("ListPodSandbox", self.limit, self.runtime.clone().list_pod_sandbox(request))
+            .await?
+            .items)
     }
 
     async fn create_container(
@@ -150,14 +228,16 @@ impl Runtime for CriClient {
             sandbox_config: Some(sandbox_config),
         };
         let mut client = self.runtime.clone();
-        let call = self.within("CreateContainer", CALL, client.create_container(request));
+        let call = self.within("CreateContainer", self.limit, client.create_container(request));
         // Two whole configurations inside make this future a large one.
         Ok(Box::pin(call).await?.container_id)
     }
 
     async fn start_container(&self, id: &str) -> Result<()> {
         let request = api::StartContainerRequest { container_id: id.to_owned() };
-        self.within("StartContainer", CALL, self.runtime.clone().start_container(request)).await.map(|_| ())
+        self.within("StartContainer", self.limit, self.runtime.clone().start_container(request))
+            .await
+            .map(|_| ())
     }
 
     async fn update_container_resources(&self, id: &str, linux: api::LinuxContainerResources) -> Result<()> {
@@ -168,7 +248,7 @@ impl Runtime for CriClient {
         };
         let mut client = self.runtime.clone();
         let call = client.update_container_resources(request);
-        self.within("UpdateContainerResources", CALL, call).await.map(|_| ())
+        self.within("UpdateContainerResources", self.limit, call).await.map(|_| ())
     }
 
     async fn stop_container(&self, id: &str, grace: Duration) -> Result<()> {
@@ -176,27 +256,27 @@ impl Runtime for CriClient {
         let request = api::StopContainerRequest { container_id: id.to_owned(), timeout };
         let mut client = self.runtime.clone();
         let call = client.stop_container(request);
-        gone_is_fine(self.within("StopContainer", grace.saturating_add(CALL), call).await)
+        gone_is_fine(self.within("StopContainer", grace.saturating_add(self.limit), call).await)
     }
 
     async fn remove_container(&self, id: &str) -> Result<()> {
         let request = api::RemoveContainerRequest { container_id: id.to_owned() };
         gone_is_fine(
-            self.within("RemoveContainer", CALL, self.runtime.clone().remove_container(request)).await,
+            self.within("RemoveContainer", self.limit, self.runtime.clone().remove_container(request)).await,
         )
     }
 
     async fn list_containers(&self, filter: Option<api::ContainerFilter>) -> Result<Vec<api::Container>> {
         let request = api::ListContainersRequest { filter };
         let mut client = self.runtime.clone();
-        let call = self.within("ListContainers", CALL, client.list_containers(request));
+        let call = self.within("ListContainers", self.limit, client.list_containers(request));
         Ok(call.await?.containers)
     }
 
     async fn container_status(&self, id: &str) -> Result<api::ContainerStatus> {
         let request = api::ContainerStatusRequest { container_id: id.to_owned(), verbose: false };
         let mut client = self.runtime.clone();
-        let call = self.within("ContainerStatus", CALL, client.container_status(request));
+        let call = self.within("ContainerStatus", self.limit, client.container_status(request));
         call.await?.status.ok_or_else(|| missing("ContainerStatus"))
     }
 
@@ -204,7 +284,7 @@ impl Runtime for CriClient {
         let request = api::ReopenContainerLogRequest { container_id: id.to_owned() };
         let mut client = self.runtime.clone();
         let call = client.reopen_container_log(request);
-        self.within("ReopenContainerLog", CALL, call).await.map(|_| ())
+        self.within("ReopenContainerLog", self.limit, call).await.map(|_| ())
     }
 
     async fn exec_sync(
@@ -216,47 +296,47 @@ impl Runtime for CriClient {
         let seconds = i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX);
         let request = api::ExecSyncRequest { container_id: id.to_owned(), cmd: command, timeout: seconds };
         // The runtime enforces `timeout`; ours only guards against a runtime that hangs.
-        let limit = if timeout.is_zero() { CALL } else { timeout.saturating_add(CALL) };
+        let limit = if timeout.is_zero() { self.limit } else { timeout.saturating_add(self.limit) };
         self.within("ExecSync", limit, self.runtime.clone().exec_sync(request)).await
     }
 
     async fn exec(&self, request: api::ExecRequest) -> Result<String> {
-        Ok(self.within("Exec", CALL, self.runtime.clone().exec(request)).await?.url)
+        Ok(self.within("Exec", self.limit, self.runtime.clone().exec(request)).await?.url)
     }
 
     async fn attach(&self, request: api::AttachRequest) -> Result<String> {
-        Ok(self.within("Attach", CALL, self.runtime.clone().attach(request)).await?.url)
+        Ok(self.within("Attach", self.limit, self.runtime.clone().attach(request)).await?.url)
     }
 
     async fn port_forward(&self, request: api::PortForwardRequest) -> Result<String> {
-        Ok(self.within("PortForward", CALL, self.runtime.clone().port_forward(request)).await?.url)
+        Ok(self.within("PortForward", self.limit, self.runtime.clone().port_forward(request)).await?.url)
     }
 
     async fn list_container_stats(&self) -> Result<Vec<api::ContainerStats>> {
         let request = api::ListContainerStatsRequest { filter: None };
         let mut client = self.runtime.clone();
         let call = client.list_container_stats(request);
-        Ok(self.within("ListContainerStats", CALL, call).await?.stats)
+        Ok(self.within("ListContainerStats", self.limit, call).await?.stats)
     }
 
     async fn list_pod_sandbox_stats(&self) -> Result<Vec<api::PodSandboxStats>> {
         let request = api::ListPodSandboxStatsRequest { filter: None };
         let mut client = self.runtime.clone();
         let call = client.list_pod_sandbox_stats(request);
-        Ok(self.within("ListPodSandboxStats", CALL, call).await?.stats)
+        Ok(self.within("ListPodSandboxStats", self.limit, call).await?.stats)
     }
 
     async fn container_events(&self) -> Result<BoxStream<'static, Result<api::ContainerEventResponse>>> {
         let mut client = self.runtime.clone();
         let call = client.get_container_events(api::GetEventsRequest {});
-        let stream = self.within("GetContainerEvents", CALL, call).await?;
+        let stream = self.within("GetContainerEvents", self.limit, call).await?;
         let this = self.clone();
         Ok(stream.map(move |item| item.map_err(|s| this.failed("GetContainerEvents", &s))).boxed())
     }
 
     async fn image_status(&self, image: &str) -> Result<Option<api::Image>> {
         let request = api::ImageStatusRequest { image: Some(image_spec(image)), verbose: false };
-        Ok(self.within("ImageStatus", CALL, self.images.clone().image_status(request)).await?.image)
+        Ok(self.within("ImageStatus", self.limit, self.images.clone().image_status(request)).await?.image)
     }
 
     async fn pull_image(
@@ -273,19 +353,19 @@ impl Runtime for CriClient {
 
     async fn list_images(&self) -> Result<Vec<api::Image>> {
         let request = api::ListImagesRequest { filter: None };
-        Ok(self.within("ListImages", CALL, self.images.clone().list_images(request)).await?.images)
+        Ok(self.within("ListImages", self.limit, self.images.clone().list_images(request)).await?.images)
     }
 
     async fn remove_image(&self, image: &str) -> Result<()> {
         let image = api::ImageSpec { image: image.to_owned(), ..api::ImageSpec::default() };
         let request = api::RemoveImageRequest { image: Some(image) };
-        gone_is_fine(self.within("RemoveImage", CALL, self.images.clone().remove_image(request)).await)
+        gone_is_fine(self.within("RemoveImage", self.limit, self.images.clone().remove_image(request)).await)
     }
 
     async fn image_fs_info(&self) -> Result<Vec<api::FilesystemUsage>> {
         let mut client = self.images.clone();
         let call = client.image_fs_info(api::ImageFsInfoRequest {});
-        Ok(self.within("ImageFsInfo", CALL, call).await?.image_filesystems)
+        Ok(self.within("ImageFsInfo", self.limit, call).await?.image_filesystems)
     }
 }
 

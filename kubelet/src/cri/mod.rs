@@ -8,6 +8,7 @@ pub use calls::Calls;
 pub use client::CriClient;
 pub use k8s_cri::v1 as api;
 
+use crate::configuration::kernel::CgroupDriver;
 use async_trait::async_trait;
 use futures::stream::BoxStream;
 use std::time::Duration;
@@ -52,6 +53,8 @@ pub type Result<T> = std::result::Result<T, RuntimeError>;
 pub trait Runtime: Send + Sync + 'static {
     async fn version(&self) -> Result<api::VersionResponse>;
     async fn status(&self) -> Result<api::StatusResponse>;
+    /// Who makes cgroups for it. Unimplemented before containerd 2 and CRI-O 1.28.
+    async fn cgroup_driver(&self) -> Result<Option<CgroupDriver>>;
 
     async fn run_pod_sandbox(&self, config: api::PodSandboxConfig, handler: &str) -> Result<String>;
     async fn stop_pod_sandbox(&self, id: &str) -> Result<()>;

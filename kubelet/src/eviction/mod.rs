@@ -13,6 +13,7 @@ mod usage;
 
 use crate::kubelet::{Kubelet, Slot};
 use crate::pod::admit::is_critical;
+use crate::pod::counted::{self, Counted};
 use crate::pod::ending::{Eviction, is_over, own_grace};
 use coracle_api::Quantity;
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -94,6 +95,7 @@ async fn evict(kubelet: &Kubelet, victim: &Candidate, rule: Rule, message: Strin
     let pod = &victim.slot.pod;
     tracing::warn!(pod = pod.metadata.name, %message, "pod evicted");
     kubelet.recorder.warning(pod.as_ref(), Eviction::EVICTED, message.clone());
+    counted::add(Counted::Evictions { signal: rule.signal.name() });
     let grace = grace(pod, rule, kubelet.config.eviction.max_pod_grace);
     let reason = Eviction::EVICTED;
     victim.slot.inbox.evict(Eviction { reason, message, grace: Some(grace), disrupts: true });

@@ -237,15 +237,6 @@ impl Settings {
     pub fn resumed_grace(&self) -> Duration {
         self.max_pod_grace.max(HARD_GRACE)
     }
-
-    /// Bytes of images to remove where so many are free: below the hard threshold of `imagefs.available` (upstream's
-    /// 85 % in use) as many as it takes to a third more than that (upstream's 80 %).
-    pub fn images_to_free(&self, available: u64, capacity: u64) -> u64 {
-        let mut hard = self.rules.iter().filter(|rule| rule.patience.is_none());
-        let rule = hard.find(|rule| rule.signal == Signal::ImagefsAvailable);
-        let least = rule.map_or(0, |rule| rule.least.of(capacity));
-        if available >= least { 0 } else { (least + least / 3).saturating_sub(available) }
-    }
 }
 
 #[cfg(test)]
@@ -286,15 +277,6 @@ mod tests {
             assert!(crossed(&Settings::default(), signal, share - 1), "{signal:?}");
             assert!(!crossed(&Settings::default(), signal, share), "{signal:?}");
         }
-    }
-
-    #[test]
-    fn images_go_from_85_percent_to_80() {
-        let all = Settings::default();
-        assert_eq!(all.images_to_free(150, 1000), 0);
-        assert_eq!(all.images_to_free(149, 1000), 51);
-        let more = read(r#"{"evictionHard": {"imagefs.available": "300"}}"#).unwrap();
-        assert_eq!(more.images_to_free(200, 1000), 200);
     }
 
     #[test]

@@ -42,6 +42,10 @@ impl Signal {
         })
     }
 
+    pub fn name(self) -> &'static str {
+        Self::ALL.iter().find(|(_, signal)| *signal == self).map_or("", |(name, _)| name)
+    }
+
     pub fn pressure(self) -> Pressure {
         match self {
             Self::MemoryAvailable => Pressure::Memory,

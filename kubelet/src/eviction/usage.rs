@@ -2,7 +2,6 @@
 
 use super::rank::{Candidate, Usage};
 use crate::blocking::reading;
-use crate::container::resources::cgroup_parent;
 use crate::cri::api;
 use crate::kubelet::{Kubelet, Slot};
 use crate::pod::observed::State;
@@ -25,9 +24,13 @@ pub async fn measure(kubelet: &Arc<Kubelet>, slots: Vec<Slot>) -> Vec<Candidate>
         stats.into_iter().filter_map(|s| Some((s.attributes.as_ref()?.id.clone(), s))).collect();
     let (pods_dir, volumes) = (kubelet.config.pods_dir(), kubelet.volume_stats.clone());
     volumes.retain(|uid| kubelet.register.lock().contains_key(uid));
+    let names = kubelet.cgroups.names();
     let count = move || {
         let (cgroups, volumes) = (Cgroups::here(), volumes.as_ref());
-        let count = |slot| candidate(slot, &by_id, &pods_dir, volumes, &cgroups);
+        let count = |slot: Slot| {
+            let processes = cgroups.processes(&names.pod(&slot.pod));
+            candidate(slot, &by_id, &pods_dir, volumes, processes)
+        };
         slots.into_iter().map(count).collect()
     };
     reading("what pods use", count).await.unwrap_or_default()
@@ -39,7 +42,7 @@ fn candidate(
     stats: &HashMap<String, api::ContainerStats>,
     pods_dir: &Path,
     volumes: &VolumeStats,
-    cgroups: &Cgroups,
+    processes: u64,
 ) -> Candidate {
     let pod = slot.pod.clone();
     let running = slot.observed.containers.iter().filter(|c| c.state == State::Running);
@@ -68,7 +71,6 @@ fn candidate(
     });
     let containers = containers.collect();
     let volumes = volumes.of(pods_dir, &pod, &jiff::Timestamp::now().to_string());
-    let processes = cgroups.processes(&cgroup_parent(&pod));
     Candidate { slot, containers, volumes, processes }
 }
 

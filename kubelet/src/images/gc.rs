@@ -1,6 +1,7 @@
 //! Images that nobody uses, removed before they fill the disk
 //! (<https://kubernetes.io/docs/concepts/architecture/garbage-collection/#container-image-lifecycle>).
 
+use crate::configuration::images::ImageSettings;
 use crate::cri::api;
 use crate::eviction::signal::Signal;
 use crate::kubelet::Kubelet;
@@ -15,8 +16,6 @@ use tokio_util::sync::CancellationToken;
 
 /// Between looks; upstream's.
 const PERIOD: Duration = Duration::from_secs(300);
-/// An image that came so recently stays: its pod may be about to start. Upstream's imageMinimumGCAge.
-const MIN_AGE: Duration = Duration::from_secs(120);
 /// Before the first look, while the runtime does not answer.
 const RETRY: Duration = Duration::from_secs(2);
 
@@ -30,9 +29,15 @@ struct Known {
 
 /// Ids of what is to go, in this order, until `wanted` bytes are free. `seen` are ids and sizes of images that nobody
 /// uses.
-fn choose(seen: &[(String, u64)], known: &HashMap<String, Known>, wanted: u64, now: Instant) -> Vec<String> {
+fn choose(
+    seen: &[(String, u64)],
+    known: &HashMap<String, Known>,
+    wanted: u64,
+    min_age: Duration,
+    now: Instant,
+) -> Vec<String> {
     let old_enough = |image: &&(String, u64)| {
-        let old = |since: Instant| now.saturating_duration_since(since) >= MIN_AGE;
+        let old = |since: Instant| now.saturating_duration_since(since) >= min_age;
         known.get(&image.0).is_some_and(|k| k.first_seen.is_none_or(old))
     };
     let mut candidates: Vec<&(String, u64)> = seen.iter().filter(old_enough).collect();
@@ -45,6 +50,21 @@ fn choose(seen: &[(String, u64)], known: &HashMap<String, Known>, wanted: u64, n
         needed
     });
     chosen.map(|image| image.0.clone()).collect()
+}
+
+/// Ids of those that nobody has used for so long. What was there before this process is as old as the process.
+fn expired(
+    seen: &[(String, u64)],
+    known: &HashMap<String, Known>,
+    max_age: Duration,
+    began: Instant,
+    now: Instant,
+) -> Vec<String> {
+    let old = |image: &&(String, u64)| {
+        let last = known.get(&image.0).map(|k| k.last_used.or(k.first_seen).unwrap_or(began));
+        last.is_some_and(|last| now.saturating_duration_since(last) >= max_age)
+    };
+    seen.iter().filter(old).map(|image| image.0.clone()).collect()
 }
 
 /// Looks at once, to learn which images were there before, and every five minutes until `stop`.
@@ -62,14 +82,19 @@ pub async fn run(kubelet: Arc<Kubelet>, stop: CancellationToken) {
 }
 
 async fn look(kubelet: &Kubelet) {
-    let Ok(unused) = kubelet.images.notice(kubelet).await else { return };
+    let Ok(mut unused) = kubelet.images.notice(kubelet).await else { return };
+    let settings = kubelet.now().images.clone();
+    if let Some(max_age) = settings.max_age {
+        let gone = kubelet.images.remove_expired(kubelet, &unused, max_age).await;
+        unused.retain(|(id, _)| !gone.contains(id));
+    }
     let at = kubelet.observer.look().await;
     let Some(space) = at.amounts.get(&Signal::ImagefsAvailable) else { return };
-    let wanted = kubelet.config.eviction.images_to_free(space.available, space.capacity);
+    let wanted = settings.to_free(space.available, space.capacity);
     if wanted == 0 {
         return;
     }
-    let freed = kubelet.images.remove(kubelet, &unused, wanted).await;
+    let freed = kubelet.images.remove(kubelet, &unused, wanted, &settings).await;
     let node = kubelet.own.borrow().clone();
     if freed < wanted
         && let Some(node) = node
@@ -83,8 +108,9 @@ async fn look(kubelet: &Kubelet) {
 }
 
 /// What is known of the runtime's images, and which of them stay whatever happens.
-#[derive(Default)]
 pub struct Images {
+    /// When this process began.
+    began: Instant,
     /// `None` before the first look.
     known: Mutex<Option<HashMap<String, Known>>>,
     /// Names of images from archives of this node's own. As upstream keeps what the runtime has pinned: on a machine without
@@ -92,6 +118,17 @@ pub struct Images {
     imported: Mutex<HashSet<String>>,
     /// All archives have been imported, or could not be.
     complete: watch::Sender<bool>,
+}
+
+impl Default for Images {
+    fn default() -> Self {
+        Self {
+            began: Instant::now(),
+            known: Mutex::default(),
+            imported: Mutex::default(),
+            complete: watch::Sender::default(),
+        }
+    }
 }
 
 impl Images {
@@ -115,14 +152,37 @@ impl Images {
     }
 
     /// The bytes that the removed ones took.
-    async fn remove(&self, kubelet: &Kubelet, unused: &[(String, u64)], wanted: u64) -> u64 {
+    async fn remove(
+        &self,
+        kubelet: &Kubelet,
+        unused: &[(String, u64)],
+        wanted: u64,
+        settings: &ImageSettings,
+    ) -> u64 {
         let known = self.known.lock().clone().unwrap_or_default();
         let mut freed = 0;
-        for image in choose(unused, &known, wanted, Instant::now()) {
+        for image in choose(unused, &known, wanted, settings.min_age, Instant::now()) {
             let size = unused.iter().find(|(id, _)| *id == image).map_or(0, |(_, size)| *size);
             freed += if remove(kubelet, &image).await { size } else { 0 };
         }
         freed
+    }
+
+    /// Removes what nobody has used for so long, and says what that was.
+    async fn remove_expired(
+        &self,
+        kubelet: &Kubelet,
+        unused: &[(String, u64)],
+        max_age: Duration,
+    ) -> Vec<String> {
+        let known = self.known.lock().clone().unwrap_or_default();
+        let mut gone = Vec::new();
+        for image in expired(unused, &known, max_age, self.began, Instant::now()) {
+            if remove(kubelet, &image).await {
+                gone.push(image);
+            }
+        }
+        gone
     }
 
     /// Removes whatever nobody uses, but for what came a moment ago: the disk is full. Nothing before all archives are
@@ -132,7 +192,7 @@ impl Images {
             return;
         }
         match self.notice(kubelet).await {
-            Ok(unused) => drop(self.remove(kubelet, &unused, u64::MAX).await),
+            Ok(unused) => drop(self.remove(kubelet, &unused, u64::MAX, &kubelet.now().images).await),
             Err(error) => tracing::warn!(%error, "unused images not removed"),
         }
     }
@@ -228,6 +288,8 @@ fn is_called(image: &api::Image, name: &str) -> bool {
 mod tests {
     use super::*;
 
+    const MIN_AGE: Duration = Duration::from_secs(120);
+
     #[tokio::test(start_paused = true)]
     async fn what_was_used_longest_ago_goes_first_and_the_young_stay() {
         let image = |id: &str| (id.to_owned(), 100);
@@ -240,15 +302,15 @@ mod tests {
         let unused = [image("b"), image("a"), image("never"), image("new")];
         note(&mut known, &unused, &used(&[]), Instant::now());
         let (known, now) = (known.unwrap(), Instant::now());
-        assert_eq!(choose(&unused, &known, 1, now), ["never"]);
-        assert_eq!(choose(&unused, &known, 150, now), ["never", "a"]);
+        assert_eq!(choose(&unused, &known, 1, MIN_AGE, now), ["never"]);
+        assert_eq!(choose(&unused, &known, 150, MIN_AGE, now), ["never", "a"]);
         assert_eq!(
-            choose(&unused, &known, u64::MAX, now),
+            choose(&unused, &known, u64::MAX, MIN_AGE, now),
             ["never", "a", "b"],
             "the new one stays even then"
         );
-        assert_eq!(choose(&unused, &known, 0, now), [""; 0]);
-        assert_eq!(choose(&unused, &known, 9999, now + MIN_AGE), ["never", "new", "a", "b"]);
+        assert_eq!(choose(&unused, &known, 0, MIN_AGE, now), [""; 0]);
+        assert_eq!(choose(&unused, &known, 9999, MIN_AGE, now + MIN_AGE), ["never", "new", "a", "b"]);
     }
 
     #[tokio::test(start_paused = true)]
@@ -256,6 +318,21 @@ mod tests {
         let there = [("before".to_owned(), 1)];
         let mut known = None;
         note(&mut known, &there, &HashSet::new(), Instant::now());
-        assert_eq!(choose(&there, &known.unwrap(), 1, Instant::now()), ["before"]);
+        assert_eq!(choose(&there, &known.unwrap(), 1, MIN_AGE, Instant::now()), ["before"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_nobody_has_used_for_long_goes_whatever_its_age() {
+        let began = Instant::now();
+        let image = |id: &str| (id.to_owned(), 1);
+        let (mut known, hour) = (None, Duration::from_secs(3600));
+        note(&mut known, &[image("before")], &HashSet::from(["used".to_owned()]), Instant::now());
+        tokio::time::advance(hour).await;
+        note(&mut known, &[image("before"), image("used"), image("new")], &HashSet::new(), Instant::now());
+        let (known, seen) = (known.unwrap(), [image("before"), image("used"), image("new")]);
+        let gone = |after: Duration| expired(&seen, &known, hour, began, began + after);
+        assert_eq!(gone(hour - Duration::from_secs(1)), [""; 0]);
+        assert_eq!(gone(hour), ["before", "used"]);
+        assert_eq!(gone(2 * hour), ["before", "used", "new"]);
     }
 }

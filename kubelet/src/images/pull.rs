@@ -1,13 +1,15 @@
-//! Making sure that a container's image is there: policy, serial pulls, back-off.
+//! Making sure that a container's image is there: policy, pulls in turn, back-off.
 
 use super::credentials::Used;
 use super::records::Records;
+use crate::configuration::images::ImageSettings;
 use crate::cri::{Runtime, RuntimeError, api};
 use crate::pod::backoff::Backoff;
+use coracle_client::pace::{Pace, Paced};
 use k8s_openapi::api::core::v1::Container;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::sync::{Mutex, oneshot};
+use tokio::sync::{Mutex, Semaphore, oneshot};
 
 /// How long a pull that nobody waits for any more may go on before it makes room for others: a registry may hang for good.
 /// The runtime leaves nothing behind that hinders the next one.
@@ -77,17 +79,30 @@ fn failed(message: String) -> PullError {
     PullError { reason: "ErrImagePull", message }
 }
 
-/// Pulls for all pods of the node, one at a time as upstream's default is.
+/// Pulls for all pods of the node: no more at once, and no more in a second, than the settings allow.
 #[derive(Clone)]
 pub struct Puller {
     runtime: Arc<dyn Runtime>,
-    one_at_a_time: Arc<Mutex<()>>,
+    places: Arc<Semaphore>,
+    pace: Option<Arc<Mutex<Paced>>>,
     records: Arc<Records>,
 }
 
 impl Puller {
-    pub fn new(runtime: Arc<dyn Runtime>, records: Arc<Records>) -> Self {
-        Self { runtime, one_at_a_time: Arc::default(), records }
+    pub fn new(runtime: Arc<dyn Runtime>, records: Arc<Records>, settings: &ImageSettings) -> Self {
+        let places = settings.parallel_pulls.unwrap_or(Semaphore::MAX_PERMITS).min(Semaphore::MAX_PERMITS);
+        let pace = Pace { per_second: settings.pulls_per_second, burst: settings.pull_burst };
+        let pace = (pace.per_second > 0).then(|| Arc::new(Mutex::new(Paced::new(pace))));
+        Self { runtime, places: Arc::new(Semaphore::new(places)), pace, records }
+    }
+
+    /// A place among those that pull at once, and a turn. `None` never: nobody closes the places.
+    async fn turn(&self) -> Option<tokio::sync::OwnedSemaphorePermit> {
+        let place = self.places.clone().acquire_owned().await.ok();
+        if let Some(pace) = &self.pace {
+            pace.lock().await.turn().await;
+        }
+        place
     }
 
     /// Who may use the images that are there.
@@ -111,7 +126,7 @@ impl Puller {
         sandbox: api::PodSandboxConfig,
     ) -> Result<Present, PullError> {
         let asked = Instant::now();
-        let turn = self.one_at_a_time.clone().lock_owned().await;
+        let turn = self.turn().await;
         let (mut answer, answered) = oneshot::channel();
         let (this, name) = (self.clone(), image.to_owned());
         tokio::spawn(async move {

@@ -1,6 +1,6 @@
 //! What this machine is: read from /proc, /sys and /etc.
 
-use crate::eviction::settings::Settings as EvictionSettings;
+use crate::config::Config;
 use crate::eviction::signal::Signal;
 use coracle_storage::volumes::downward::Allocatable;
 use nix::sys::statvfs::statvfs;
@@ -65,15 +65,39 @@ pub fn read(data_dir: &Path) -> Facts {
 }
 
 impl Facts {
-    /// What can be given to pods: all but what hard thresholds of eviction keep free. Nothing is reserved for the system.
-    pub fn allocatable(&self, eviction: &EvictionSettings) -> Allocatable {
+    /// What can be given to pods: all but what is reserved for others and what hard thresholds of eviction keep free, and of
+    /// memory what is kept for huge pages.
+    pub fn allocatable(&self, config: &Config) -> Allocatable {
         let whole = |amount: u64| i64::try_from(amount).unwrap_or(i64::MAX);
-        let left = |signal, amount: u64| whole(amount.saturating_sub(eviction.kept_free(signal, amount)));
+        let reserved = config.reserved.all();
+        let left = |signal, amount: u64, reserved: u64| {
+            whole(amount.saturating_sub(config.eviction.kept_free(signal, amount)).saturating_sub(reserved))
+        };
+        let pages: u64 = self.hugepages.values().sum();
+        let memory = reserved.memory_bytes.saturating_add(pages);
         Allocatable {
-            cpu_millis: whole(self.cpus).saturating_mul(1000),
-            memory_bytes: left(Signal::MemoryAvailable, self.memory_bytes),
-            ephemeral_storage_bytes: left(Signal::NodefsAvailable, self.ephemeral_storage_bytes),
+            cpu_millis: whole(self.cpus.saturating_mul(1000).saturating_sub(reserved.cpu_millis)),
+            memory_bytes: left(Signal::MemoryAvailable, self.memory_bytes, memory),
+            ephemeral_storage_bytes: left(
+                Signal::NodefsAvailable,
+                self.ephemeral_storage_bytes,
+                reserved.ephemeral_storage_bytes,
+            ),
         }
+    }
+
+    /// What is reserved of something that the machine has less of, in words.
+    pub fn cannot_reserve(&self, config: &Config) -> Option<String> {
+        let reserved = config.reserved.all();
+        let asked = [
+            ("cpu", reserved.cpu_millis, self.cpus.saturating_mul(1000)),
+            ("memory", reserved.memory_bytes, self.memory_bytes),
+            ("ephemeral-storage", reserved.ephemeral_storage_bytes, self.ephemeral_storage_bytes),
+        ];
+        let mut short = asked.into_iter().filter(|(_, reserved, there)| reserved > there);
+        short.next().map(|(name, ..)| {
+            format!("systemReserved and kubeReserved keep more {name} from pods than the machine has")
+        })
     }
 }
 

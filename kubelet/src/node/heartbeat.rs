@@ -24,8 +24,6 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// How often the runtime is asked whether it is well; upstream updates its node status as often.
-const LOOK: Duration = Duration::from_secs(10);
 /// While it is not, so that the node is Ready soon after the runtime is.
 const LOOK_WHEN_DOWN: Duration = Duration::from_secs(1);
 /// How long a renewal may take; several must fit into the 40 s after which a node counts as lost.
@@ -77,8 +75,11 @@ pub async fn run(
     Box::pin(stop.run_until_cancelled(work)).await;
 }
 
-/// Creates the node; of one that exists already only the labels are brought up to date.
+/// Creates the node, unless somebody else is to; of one that exists already only the labels are brought up to date.
 async fn register_once(api: &Api<Node>, node: &Node, config: &Config) -> Result<Node, kube::Error> {
+    if !config.registration.register {
+        return api.get(&config.node_name).await;
+    }
     match api.create(&PostParams::default(), node).await {
         Err(kube::Error::Api(status)) if status.code == 409 => {}
         other => return other,
@@ -113,7 +114,7 @@ impl Heart {
         let found = self.monitor.look(&self.kubelet.observer.look().await, Instant::now());
         self.tell(found.due);
         let old = self.node.status.clone().unwrap_or_default();
-        let mut new = status(&self.kubelet.config, &self.facts, &runtime, &found.pressures, &old, now());
+        let mut new = status(&self.kubelet.now(), &self.facts, &runtime, &found.pressures, &old, now());
         let in_use = self.kubelet.volumes.in_use();
         // An empty list takes away what was told before.
         new.volumes_in_use = (!in_use.is_empty() || old.volumes_in_use.is_some()).then_some(in_use);
@@ -133,7 +134,11 @@ impl Heart {
                 )])),
                 ..ObjectMeta::default()
             },
-            spec: Some(NodeSpec::default()),
+            spec: Some(NodeSpec {
+                taints: Some(config.registration.taints.clone()).filter(|taints| !taints.is_empty()),
+                provider_id: config.registration.provider_id.clone(),
+                ..NodeSpec::default()
+            }),
             status: None,
         };
         node.status = Some(self.look().await);
@@ -195,11 +200,11 @@ impl Heart {
     }
 
     fn pause(&self) -> Duration {
-        if self.runtime.is_well() { LOOK } else { LOOK_WHEN_DOWN }
+        if self.runtime.is_well() { self.kubelet.now().registration.status_update } else { LOOK_WHEN_DOWN }
     }
 
     async fn write_if_due(&mut self, new: &NodeStatus) -> Result<(), kube::Error> {
-        let due = self.written.elapsed() >= self.kubelet.config.status_report_interval;
+        let due = self.written.elapsed() >= self.kubelet.now().registration.status_report;
         let old = self.node.status.clone().unwrap_or_default();
         if due || !same(&old, new) { self.write(new).await } else { Ok(()) }
     }
@@ -264,7 +269,7 @@ async fn renew_for_ever(client: kube::Client, config: Config, own: Own, first: N
         let node = own.borrow().as_deref().unwrap_or(&first).uid().unwrap_or_default();
         // A connection whose other end is gone without a word answers nothing at all.
         pause = match tokio::time::timeout(ANSWER, renew(&api, &config, node)).await {
-            Ok(Ok(())) => config.lease_renew_interval,
+            Ok(Ok(())) => config.registration.lease / 4,
             Ok(Err(error)) => {
                 tracing::warn!(%error, "node lease not renewed, trying again");
                 RETRY
@@ -301,7 +306,7 @@ async fn renew(api: &Api<Lease>, config: &Config, node: String) -> Result<(), ku
         },
         spec: Some(LeaseSpec {
             holder_identity: Some(config.node_name.clone()),
-            lease_duration_seconds: i32::try_from(config.lease_renew_interval.as_secs() * 4).ok(),
+            lease_duration_seconds: i32::try_from(config.registration.lease.as_secs()).ok(),
             renew_time: Some(renew_time),
             ..LeaseSpec::default()
         }),

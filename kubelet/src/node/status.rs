@@ -15,9 +15,6 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Images reported; upstream's nodeStatusMaxImages.
-const MAX_IMAGES: usize = 50;
-
 /// What the runtime said when it was asked.
 #[derive(Clone, Debug, Default)]
 pub struct RuntimeFacts {
@@ -55,7 +52,7 @@ pub fn resources(config: &Config, facts: &Facts) -> BTreeMap<String, Quantity> {
         ("cpu".to_owned(), facts.cpus.to_string()),
         ("memory".to_owned(), format!("{}Ki", facts.memory_bytes / 1024)),
         ("ephemeral-storage".to_owned(), format!("{}Ki", facts.ephemeral_storage_bytes / 1024)),
-        ("pods".to_owned(), config.node.max_pods.to_string()),
+        ("pods".to_owned(), config.node.pods(facts.cpus).to_string()),
     ]);
     for (size, bytes) in &facts.hugepages {
         all.insert(format!("hugepages-{size}"), bytes.to_string());
@@ -63,11 +60,18 @@ pub fn resources(config: &Config, facts: &Facts) -> BTreeMap<String, Quantity> {
     all.into_iter().map(|(name, amount)| (name, Quantity(amount))).collect()
 }
 
-/// What pods can have of memory and disk: not what eviction keeps free, or who takes all that was given would be evicted.
-fn given(config: &Config, facts: &Facts) -> [(String, Quantity); 2] {
-    let given = facts.allocatable(&config.eviction);
-    [("memory", given.memory_bytes), ("ephemeral-storage", given.ephemeral_storage_bytes)]
-        .map(|(name, bytes)| (name.to_owned(), Quantity(format!("{}Ki", bytes / 1024))))
+/// What pods can have of CPU, memory and disk: not what is reserved for others, nor what eviction keeps free, or who takes
+/// all that was given would be evicted.
+fn given(config: &Config, facts: &Facts) -> [(String, Quantity); 3] {
+    let given = facts.allocatable(config);
+    let cpu = coracle_api::Quantity::from_milli(given.cpu_millis).to_string();
+    let bytes = |bytes: i64| format!("{}Ki", bytes / 1024);
+    [
+        ("cpu", cpu),
+        ("memory", bytes(given.memory_bytes)),
+        ("ephemeral-storage", bytes(given.ephemeral_storage_bytes)),
+    ]
+    .map(|(name, amount)| (name.to_owned(), Quantity(amount)))
 }
 
 fn condition(
@@ -142,7 +146,7 @@ fn handlers(runtime: &RuntimeFacts) -> Option<Vec<NodeRuntimeHandler>> {
     (!runtime.handlers.is_empty()).then(|| runtime.handlers.iter().map(report).collect())
 }
 
-fn images(images: &[api::Image]) -> Vec<ContainerImage> {
+fn images(images: &[api::Image], most: Option<usize>) -> Vec<ContainerImage> {
     let mut images: Vec<&api::Image> = images.iter().collect();
     // The same order every time: a runtime may list them in any.
     images.sort_by(|a, b| (b.size, &b.id).cmp(&(a.size, &a.id)));
@@ -150,7 +154,7 @@ fn images(images: &[api::Image]) -> Vec<ContainerImage> {
         names: Some(i.repo_digests.iter().chain(&i.repo_tags).take(5).cloned().collect()),
         size_bytes: i64::try_from(i.size).ok(),
     };
-    images.iter().take(MAX_IMAGES).map(report).collect()
+    images.iter().take(most.unwrap_or(usize::MAX)).map(report).collect()
 }
 
 /// The whole status; what others own (attached volumes, foreign conditions) is kept.
@@ -188,9 +192,9 @@ pub fn status(
             address("Hostname", config.node_name.clone()),
         ]),
         daemon_endpoints: Some(NodeDaemonEndpoints {
-            kubelet_endpoint: Some(DaemonEndpoint { port: i32::from(config.port) }),
+            kubelet_endpoint: Some(DaemonEndpoint { port: i32::from(config.port.port) }),
         }),
-        images: Some(images(&runtime.images)),
+        images: Some(images(&runtime.images, config.images.shown)),
         node_info: Some(NodeSystemInfo {
             machine_id: facts.machine_id.clone(),
             system_uuid: facts.system_uuid.clone(),
@@ -258,6 +262,28 @@ mod tests {
         assert_eq!(get(&third, "MemoryPressure").status, "False");
         assert_eq!(get(&third, "DiskPressure").last_transition_time.as_ref().unwrap().0.as_second(), 1);
         assert_eq!(third.capacity.unwrap()["memory"].0, "1048576Ki");
+    }
+
+    #[test]
+    fn what_is_reserved_is_not_given_to_pods() {
+        let mut config = Config::new("n", "192.0.2.1".parse().unwrap());
+        let reserved = serde_json::json!({ "cpu": "100m", "memory": "206Mi" });
+        let written =
+            serde_json::json!({ "systemReserved": reserved, "kubeReserved": reserved, "podsPerCore": 5 });
+        config.apply(written.as_object().unwrap()).unwrap();
+        let facts = Facts { cpus: 4, memory_bytes: 8 << 30, ..Facts::default() };
+        let (runtime, now) = (RuntimeFacts::default(), Timestamp::UNIX_EPOCH);
+        let status = status(&config, &facts, &runtime, &BTreeSet::new(), &NodeStatus::default(), now);
+        let amounts = |all: Option<BTreeMap<String, Quantity>>| {
+            let all = all.unwrap();
+            ["cpu", "memory", "pods"].map(|name| all[name].0.clone())
+        };
+        assert_eq!(amounts(status.capacity), ["4", "8388608Ki", "20"]);
+        // 3800m and 7.5Gi: 412Mi are reserved, and eviction keeps 100Mi free.
+        assert_eq!(amounts(status.allocatable), ["3800m", "7864320Ki", "20"]);
+        assert_eq!(facts.cannot_reserve(&config), None);
+        let small = Facts { cpus: 4, memory_bytes: 400 << 20, ..Facts::default() };
+        assert!(small.cannot_reserve(&config).unwrap().contains("memory"));
     }
 
     #[test]

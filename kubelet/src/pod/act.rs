@@ -9,6 +9,7 @@ use super::userns::{Users, UsersError};
 use super::worker::Worker;
 use crate::container::{dns, hosts, sandbox};
 use crate::cri::api;
+use crate::log_links;
 use crate::probe::{Action, Outcome, Target};
 use coracle_storage::beneath;
 use coracle_storage::volumes::{SetUp, VolumeError};
@@ -183,7 +184,7 @@ impl Worker {
     }
 
     pub(super) fn sandbox_config(&self, attempt: u32) -> Result<api::PodSandboxConfig, String> {
-        let config = &self.kubelet.config;
+        let config = self.kubelet.now();
         let text = std::fs::read_to_string(&config.resolv_conf).unwrap_or_default();
         let host = dns::ResolvConf::parse(&text);
         let dns = dns::NodeDns { cluster: &config.cluster_dns, domain: &config.cluster_domain, host: &host };
@@ -192,6 +193,7 @@ impl Worker {
             attempt,
             dns,
             log_dir: &config.log_dir,
+            cgroup_parent: self.kubelet.cgroups.names().for_runtime(&self.pod),
             confinement: &self.kubelet.confinement,
             users: self.users()?,
         })
@@ -203,7 +205,12 @@ impl Worker {
         }
         self.stop_old_sandboxes().await;
         counted::add(Counted::StartedPods);
-        let made = match self.sandbox_config(attempt) {
+        let limited = self.kubelet.cgroups.set(self.kubelet.runtime.as_ref(), &self.pod).await;
+        let config = match limited {
+            Ok(()) => self.sandbox_config(attempt),
+            Err(error) => Err(format!("cannot limit the pod: {}", coracle_api::error::chain(&error))),
+        };
+        let made = match config {
             Ok(config) => self.run_sandbox(config).await,
             Err(message) => Err(message),
         };
@@ -224,9 +231,6 @@ impl Worker {
     async fn run_sandbox(&self, config: api::PodSandboxConfig) -> Result<(), String> {
         std::fs::create_dir_all(&config.log_directory)
             .map_err(|e| format!("{}: {e}", config.log_directory))?;
-        if let Some(pids) = &self.kubelet.pids {
-            pids.set(&self.pod).map_err(|e| format!("cannot limit the pod's processes: {e}"))?;
-        }
         let handler = self.runtime_handler().await?;
         self.check_users(&config, &handler).await?;
         self.calls.run_pod_sandbox(config, handler).await.map(|_| ()).map_err(|e| e.to_string())
@@ -272,6 +276,7 @@ impl Worker {
             Ok(id) => {
                 self.memory.waiting.remove(name);
                 self.memory.retry_at.remove(name);
+                self.link_log(name, &id, attempt);
                 self.post_start(&spec, &id).await;
             }
             Err(failure) => {
@@ -281,6 +286,26 @@ impl Worker {
                 self.memory.waiting.insert(name.to_owned(), failure.waiting);
             }
         }
+    }
+
+    /// The container's log may not be there yet: a link may be there before what it leads to.
+    fn link_log(&self, name: &str, id: &str, attempt: u32) {
+        let config = &self.kubelet.config;
+        let Some(links) = &config.log_links else { return };
+        let log =
+            sandbox::log_directory(&config.log_dir, &self.pod).join(name).join(format!("{attempt}.log"));
+        let link = log_links::name(&self.pod, name, id);
+        if let Err(error) = log_links::link(links, &link, &log) {
+            tracing::warn!(pod = %self.full_name(), %error, "no link to the container's log");
+        }
+    }
+
+    /// Takes the link to a container's log away with it.
+    pub(super) fn unlink_log(&self, name: &str, id: &str) {
+        let Some(links) = &self.kubelet.config.log_links else { return };
+        let link = links.join(log_links::name(&self.pod, name, id));
+        // It may be gone already; what is not, is found dangling at the next look.
+        let _ = beneath::remove_below(links, &link);
     }
 
     async fn post_start(&mut self, spec: &Container, id: &str) {
@@ -306,10 +331,11 @@ impl Worker {
             let rank = seen.entry(&container.name).or_default();
             *rank += 1;
             if *rank > 2 && container.state == super::observed::State::Exited {
-                stale.push((container.id.clone(), container.log_path.clone()));
+                stale.push((container.id.clone(), container.name.clone(), container.log_path.clone()));
             }
         }
-        for (id, log) in stale {
+        for (id, name, log) in stale {
+            self.unlink_log(&name, &id);
             self.log_failure(self.calls.remove_container(&id).await, "remove the container");
             // The log of an attempt goes with it; it may be gone already.
             let _ = beneath::remove_below(&self.kubelet.config.log_dir, &log);
@@ -331,7 +357,7 @@ impl Worker {
             hosts::host_network_file(&self.pod, &node)
         } else {
             let ips = self.observed.sandbox().map(|s| s.ips.clone()).unwrap_or_default();
-            hosts::file(&self.pod, &ips, &self.kubelet.config.cluster_domain)
+            hosts::file(&self.pod, &ips, &self.kubelet.now().cluster_domain)
         };
         let directory = self.kubelet.volumes.pod_dir(&self.uid);
         std::fs::create_dir_all(&directory).map_err(|e| e.to_string())?;

@@ -1,10 +1,9 @@
-//! The cgroups that a pod's containers lie in: limited before there is any, and removed when the pod is gone.
+//! The cgroups that a pod's containers lie in, while there are processes and when the pod is gone.
 
-use crate::container::resources::cgroup_parent;
-use k8s_openapi::api::core::v1::Pod;
+use crate::cgroup::names::uid_of;
 use nix::sys::signal::{self, Signal};
 use nix::unistd::Pid;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -25,13 +24,37 @@ pub struct CgroupError {
 fn parents(root: &Path) -> Vec<PathBuf> {
     let controllers = fs::read_dir(root).into_iter().flatten().flatten().map(|entry| entry.path());
     let hierarchies = std::iter::once(root.to_owned()).chain(controllers);
-    let parents = ["kubepods/besteffort", "kubepods/burstable", "kubepods"];
+    let parents = [
+        "kubepods/besteffort",
+        "kubepods/burstable",
+        "kubepods",
+        "kubepods.slice/kubepods-besteffort.slice",
+        "kubepods.slice/kubepods-burstable.slice",
+        "kubepods.slice",
+    ];
     hierarchies.flat_map(|hierarchy| parents.map(|parent| hierarchy.join(parent))).collect()
 }
 
+/// The cgroups of pods, each with the pod's UID.
+fn of_pods(root: &Path) -> Vec<(String, PathBuf)> {
+    let entries =
+        parents(root).into_iter().flat_map(|parent| fs::read_dir(parent).into_iter().flatten().flatten());
+    let pods =
+        entries.filter_map(|entry| Some((uid_of(&entry.file_name().to_string_lossy())?, entry.path())));
+    pods.filter(|(_, group)| group.is_dir()).collect()
+}
+
 fn of_pod(root: &Path, uid: &str) -> Vec<PathBuf> {
-    let all = parents(root).into_iter().map(|parent| parent.join(format!("pod{uid}")));
-    all.filter(|group| group.is_dir()).collect()
+    of_pods(root).into_iter().filter(|(of, _)| of == uid).map(|(_, group)| group).collect()
+}
+
+/// The UIDs of pods that have a cgroup and no process in any.
+pub fn without_processes(root: &Path) -> Vec<String> {
+    let mut processes: BTreeMap<String, BTreeSet<i32>> = BTreeMap::new();
+    for (uid, group) in of_pods(root) {
+        collect(&group, processes.entry(uid).or_default());
+    }
+    processes.into_iter().filter(|(_, pids)| pids.is_empty()).map(|(uid, _)| uid).collect()
 }
 
 /// Removes what has no process of any pod's cgroups, and those above them: for a machine that is no node any more. Those
@@ -39,7 +62,7 @@ fn of_pod(root: &Path, uid: &str) -> Vec<PathBuf> {
 pub fn remove_empty(root: &Path) {
     for parent in parents(root) {
         let entries = fs::read_dir(&parent).into_iter().flatten().flatten();
-        for pod in entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("pod")) {
+        for pod in entries.filter(|entry| uid_of(&entry.file_name().to_string_lossy()).is_some()) {
             let mut pids = BTreeSet::new();
             collect(&pod.path(), &mut pids);
             if pids.is_empty() {
@@ -102,8 +125,6 @@ fn collect(group: &Path, pids: &mut BTreeSet<i32>) {
 pub struct PidsLimit {
     /// The root of the hierarchy that counts them.
     hierarchy: PathBuf,
-    /// Controllers have to be handed down.
-    v2: bool,
     limit: u64,
 }
 
@@ -112,38 +133,21 @@ impl PidsLimit {
     pub fn of(root: &Path, limit: Option<u64>) -> Option<Self> {
         let limit = limit?;
         let controllers = fs::read_to_string(root.join("cgroup.controllers"));
-        let (hierarchy, v2) = match &controllers {
-            Ok(names) if names.split_whitespace().any(|name| name == "pids") => (root.to_owned(), true),
-            Err(_) if root.join("pids").is_dir() => (root.join("pids"), false),
+        let hierarchy = match &controllers {
+            Ok(names) if names.split_whitespace().any(|name| name == "pids") => root.to_owned(),
+            Err(_) if root.join("pids").is_dir() => root.join("pids"),
             _ => {
                 tracing::warn!(root = %root.display(), "the kernel has no pids controller, podPidsLimit is not kept");
                 return None;
             }
         };
-        Some(Self { hierarchy, v2, limit })
-    }
-
-    /// Makes the pod's cgroup with its limit, before the runtime puts containers into it. Idempotent.
-    pub fn set(&self, pod: &Pod) -> io::Result<()> {
-        let parent = cgroup_parent(pod);
-        let mut group = self.hierarchy.clone();
-        for name in parent.trim_start_matches('/').split('/') {
-            if self.v2 {
-                fs::write(group.join("cgroup.subtree_control"), "+pids")?;
-            }
-            group.push(name);
-            match fs::create_dir(&group) {
-                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-                _ => {}
-            }
-        }
-        fs::write(group.join("pids.max"), self.limit.to_string())
+        Some(Self { hierarchy, limit })
     }
 
     /// How often a process of the pod was refused another one. Cgroup v1 notes it in the cgroup of that process, v2 in the
-    /// one that has the limit.
-    pub fn refused(&self, pod: &Pod) -> u64 {
-        let group = self.hierarchy.join(cgroup_parent(pod).trim_start_matches('/'));
+    /// one that has the limit, which is the pod's.
+    pub fn refused(&self, pod: &str) -> u64 {
+        let group = self.hierarchy.join(pod.trim_start_matches('/'));
         let below = fs::read_dir(&group).into_iter().flatten().flatten().map(|entry| entry.path());
         std::iter::once(group).chain(below).map(|group| refused_in(&group)).sum()
     }
@@ -162,36 +166,18 @@ fn refused_in(group: &Path) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
-
-    fn pod() -> Pod {
-        let pod = json!({ "metadata": { "uid": "u1" }, "spec": { "containers": [{ "name": "c" }] } });
-        serde_json::from_value(pod).unwrap()
-    }
 
     #[test]
-    fn a_pod_is_limited_in_either_version_of_cgroups() {
+    fn what_a_pod_was_refused_is_counted() {
         let one = tempfile::tempdir().unwrap();
-        fs::create_dir(one.path().join("pids")).unwrap();
-        let limit = PidsLimit::of(one.path(), Some(50)).unwrap();
-        limit.set(&pod()).unwrap();
         let group = one.path().join("pids/kubepods/besteffort/podu1");
-        assert_eq!(fs::read_to_string(group.join("pids.max")).unwrap(), "50");
-        assert_eq!(limit.refused(&pod()), 0);
+        fs::create_dir_all(group.join("container")).unwrap();
+        let limit = PidsLimit::of(one.path(), Some(50)).unwrap();
+        let pod = "/kubepods/besteffort/podu1";
+        assert_eq!((limit.limit(), limit.refused(pod)), (50, 0));
         fs::write(group.join("pids.events"), "max 7\n").unwrap();
-        fs::create_dir(group.join("container")).unwrap();
         fs::write(group.join("container/pids.events"), "max 3\n").unwrap();
-        assert_eq!(limit.refused(&pod()), 10);
-
-        let two = tempfile::tempdir().unwrap();
-        fs::write(two.path().join("cgroup.controllers"), "cpu pids\n").unwrap();
-        PidsLimit::of(two.path(), Some(50)).unwrap().set(&pod()).unwrap();
-        for handed_down in ["", "kubepods", "kubepods/besteffort"] {
-            let file = two.path().join(handed_down).join("cgroup.subtree_control");
-            assert_eq!(fs::read_to_string(file).unwrap(), "+pids");
-        }
-        let max = two.path().join("kubepods/besteffort/podu1/pids.max");
-        assert_eq!(fs::read_to_string(max).unwrap(), "50");
+        assert_eq!(limit.refused(pod), 10);
     }
 
     /// Directories stand for cgroups; a file in one keeps it, as a process does.
@@ -203,8 +189,13 @@ mod tests {
             "pids/kubepods/podu1/c1/nested",
             "memory/kubepods/burstable/podu1",
             "memory/kubepods/burstable/podu2",
+            "memory/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podu1.slice/c.scope",
         ];
         groups.iter().for_each(|group| fs::create_dir_all(root.path().join(group)).unwrap());
+        assert_eq!(without_processes(root.path()), ["u1", "u2"]);
+        fs::write(root.path().join(groups[3]).join("cgroup.procs"), "77\n").unwrap();
+        assert_eq!(without_processes(root.path()), ["u1"]);
+        fs::remove_file(root.path().join(groups[3]).join("cgroup.procs")).unwrap();
         remove(root.path(), "u1").unwrap();
         assert_eq!(of_pod(root.path(), "u1"), Vec::<PathBuf>::new());
         assert_eq!(of_pod(root.path(), "u2").len(), 1, "another pod's");

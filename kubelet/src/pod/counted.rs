@@ -12,6 +12,8 @@ pub enum Counted {
     StartedContainers { container_type: &'static str },
     StartedContainersErrors { container_type: &'static str, code: String },
     TerminatedContainers { container_type: &'static str, exit_code: i32, reason: String },
+    RuntimeErrors { operation: &'static str },
+    Evictions { signal: &'static str },
 }
 
 static COUNTS: Mutex<BTreeMap<Counted, u64>> = Mutex::new(BTreeMap::new());

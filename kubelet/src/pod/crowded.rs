@@ -2,6 +2,7 @@
 
 use super::cgroups::PidsLimit;
 use crate::blocking::reading;
+use crate::cgroup::names::Names;
 use crate::kubelet::Kubelet;
 use coracle_client::events::reference;
 use k8s_openapi::api::core::v1::Pod;
@@ -20,8 +21,8 @@ pub async fn run(kubelet: Arc<Kubelet>, stop: CancellationToken) {
     let mut known = HashMap::new();
     while stop.run_until_cancelled(tokio::time::sleep(PERIOD)).await.is_some() {
         let pods: Vec<_> = kubelet.register.lock().values().map(|slot| slot.pod.clone()).collect();
-        let of = limit.clone();
-        let seen = reading("refused processes", move || count(&of, pods)).await.unwrap_or_default();
+        let (of, names) = (limit.clone(), kubelet.cgroups.names());
+        let seen = reading("refused processes", move || count(&of, names, pods)).await.unwrap_or_default();
         for (pod, refused) in &seen {
             let before = pod.metadata.uid.as_ref().and_then(|uid| known.get(uid)).copied().unwrap_or(0);
             if *refused > before {
@@ -40,9 +41,9 @@ pub async fn run(kubelet: Arc<Kubelet>, stop: CancellationToken) {
     }
 }
 
-fn count(limit: &PidsLimit, pods: Vec<Arc<Pod>>) -> Vec<(Arc<Pod>, u64)> {
+fn count(limit: &PidsLimit, names: Names, pods: Vec<Arc<Pod>>) -> Vec<(Arc<Pod>, u64)> {
     let counted = pods.into_iter().map(|pod| {
-        let refused = limit.refused(&pod);
+        let refused = limit.refused(&names.pod(&pod));
         (pod, refused)
     });
     counted.collect()

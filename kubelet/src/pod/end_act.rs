@@ -139,6 +139,7 @@ impl Worker {
         if let Err(error) = beneath::remove_below(&self.kubelet.config.log_dir, &logs) {
             tracing::warn!(path = %logs.display(), %error, "could not remove logs");
         }
+        self.observed.containers.iter().for_each(|seen| self.unlink_log(&seen.name, &seen.id));
         Ok(cgroups::remove(&self.kubelet.cgroup_root, &self.uid)?)
     }
 

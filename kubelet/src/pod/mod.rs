@@ -20,6 +20,7 @@ mod resize_act;
 mod start;
 pub mod status;
 pub mod stubborn;
+mod timing;
 mod unlocated;
 pub mod userns;
 pub mod worker;

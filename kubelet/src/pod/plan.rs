@@ -55,6 +55,11 @@ pub struct Memory {
 }
 
 impl Memory {
+    /// `longest` is the longest pause before a restart.
+    pub fn new(resizes: Resizes, longest: Duration) -> Self {
+        Self { resizes, restarts: Backoff::up_to(longest), ..Self::default() }
+    }
+
     /// Marks every container that was there when one ended whose rule restarts them all.
     pub fn mark_all(&mut self, spec: &PodSpec, observed: &Observed) {
         let wanted = || spec.init_containers.iter().flatten().chain(&spec.containers);

@@ -175,6 +175,12 @@ pub fn requests(pod: &Pod, resource: &str) -> Quantity {
     pod::requests(pod, counted).get(resource).unwrap_or_default()
 }
 
+/// What the pod may use at most, counted in the same way; zero where nothing limits it.
+pub fn limits(pod: &Pod, resource: &str) -> Quantity {
+    let counted = Counted { overhead: true, ..Counted::default() };
+    pod::limits(pod, counted).get(resource).unwrap_or_default()
+}
+
 /// Whether the node has room for `pod` beside the others, which carry what they were granted.
 pub fn room<'p>(pod: &Pod, others: impl Iterator<Item = &'p Pod>, node: &Allocatable) -> Result<(), Pending> {
     let others: Vec<&Pod> = others.filter(|p| !is_over(p)).collect();

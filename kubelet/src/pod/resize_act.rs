@@ -79,11 +79,7 @@ impl Worker {
         let Some(spec) = self.spec_of(name) else { return };
         let told = match self.shrinks_below_use(id, &spec).await {
             Some(why) => Err(why),
-            None => {
-                let wanted = resources::update(&self.pod, &spec, self.kubelet.node);
-                let told = self.calls.update_container_resources(id, wanted).await;
-                told.map_err(|error| error.detail())
-            }
+            None => self.tell(id, &spec).await,
         };
         match told {
             Ok(()) => {
@@ -93,6 +89,17 @@ impl Worker {
             }
             Err(why) => self.refused(name, why),
         }
+    }
+
+    /// The pod's own limits go up before those of the container, and down after them.
+    async fn tell(&self, id: &str, spec: &Container) -> Result<(), String> {
+        let (cgroups, runtime) = (&self.kubelet.cgroups, self.kubelet.runtime.as_ref());
+        let chain = |error: crate::cgroup::CgroupsError| coracle_api::error::chain(&error);
+        cgroups.raise(runtime, &self.pod).await.map_err(chain)?;
+        let wanted = resources::update(&self.pod, spec, self.kubelet.node);
+        let told = self.calls.update_container_resources(id, wanted).await;
+        told.map_err(|error| error.detail())?;
+        cgroups.set(runtime, &self.pod).await.map_err(chain)
     }
 
     fn refused(&mut self, name: &str, why: String) {

@@ -20,7 +20,7 @@ use super::plan::{Health, Kind, Memory, Step, View, Waiting, plan};
 use super::publisher::{Publisher, now};
 use super::resize::{Pending, Resizes};
 use super::stubborn::Stubborn;
-use super::{last_words, status};
+use super::{last_words, status, timing};
 use crate::cri::Calls;
 use crate::images::pull::PullBackoff;
 use crate::kubelet::{Kubelet, Slot};
@@ -75,6 +75,7 @@ pub struct Worker {
     pub(super) cleaned: bool,
     seen_at: Timestamp,
     reported: Option<PodStatus>,
+    start: timing::Start,
 }
 
 impl Worker {
@@ -90,7 +91,7 @@ impl Worker {
             uid,
             inbox,
             observed: Observed::default(),
-            memory: Memory { resizes, ..Memory::default() },
+            memory: Memory::new(resizes, kubelet.config.max_restart_period),
             pulls: PullBackoff::default(),
             mounted: BTreeMap::new(),
             volumes_ready: false,
@@ -107,6 +108,7 @@ impl Worker {
             cleaned: false,
             seen_at: now(),
             reported: None,
+            start: timing::Start::of(&pod),
             wanted: pod.clone(),
             resizing: false,
             pod,
@@ -140,12 +142,14 @@ impl Worker {
             let step = self.next_step(ending.as_ref());
             match step {
                 Step::Wait(limit) => {
+                    self.start.note(&self.pod, &self.observed);
                     self.prune().await;
                     let limit = limit.into_iter().chain(self.deadline_left(ending.as_ref())).min();
                     self.wait(limit).await;
                 }
                 Step::CleanUp if self.cleaned => self.wait(None).await,
                 step => {
+                    let _taken = timing::Taken::of(&step);
                     let inbox = self.inbox.clone();
                     let left = ending.as_ref().map(|ending| ending.grace(self.pod.spec.as_ref()));
                     tokio::select! {
@@ -486,10 +490,8 @@ impl Worker {
         regarding.field_path = container.map(|name| {
             let spec = self.pod.spec.as_ref();
             let init = spec.and_then(|s| s.init_containers.as_ref());
-            let list = match init.is_some_and(|all| all.iter().any(|c| c.name == name)) {
-                true => "initContainers",
-                false => "containers",
-            };
+            let is_init = init.is_some_and(|all| all.iter().any(|c| c.name == name));
+            let list = if is_init { "initContainers" } else { "containers" };
             format!("spec.{list}{{{name}}}")
         });
         self.kubelet.recorder.event(regarding, kind, reason, message);

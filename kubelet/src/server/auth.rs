@@ -2,6 +2,7 @@
 
 use super::error::HttpError;
 use super::{Judge, access};
+use crate::configuration::port::Access;
 use coracle_api::certificate::Holder;
 use coracle_api::identity::CREDENTIAL_ID;
 use http::request::Parts;
@@ -22,14 +23,6 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 use x509_parser::prelude::{FromDer, X509Certificate};
-
-/// How long a good token and a permission are believed; upstream's kubelet: two and five minutes. So short, because who
-/// is taken back must be out at once; long enough that the requests of one page or one scrape ask once. A question costs
-/// a millisecond, and no network on the server's own node.
-const GOOD: Duration = Duration::from_secs(1);
-
-/// How long a refusal is believed; upstream: 30 s. Just long enough to blunt a client that hammers.
-const BAD: Duration = Duration::from_secs(5);
 
 /// How often it is asked whether the client of a stream may still. All streams of one client share the answer.
 const STREAMS_ASK: Duration = Duration::from_secs(1);
@@ -63,6 +56,8 @@ pub(super) struct Admitted {
 enum By {
     Certificate(User),
     Token(String),
+    /// Nothing, where strangers are let in under a name.
+    Nothing,
 }
 
 /// What a connection's client certificate says.
@@ -111,14 +106,15 @@ pub(super) struct Gate {
     client: kube::Client,
     node_name: String,
     judge: Judge,
+    settings: Access,
     /// By SHA-256, so that no token is kept.
     tokens: Cache<[u8; 32], Option<User>>,
     permissions: Cache<Question, bool>,
 }
 
 impl Gate {
-    pub fn new(client: kube::Client, node_name: String, judge: Judge) -> Self {
-        Self { client, node_name, judge, tokens: Cache::new(), permissions: Cache::new() }
+    pub fn new(client: kube::Client, node_name: String, judge: Judge, settings: Access) -> Self {
+        Self { client, node_name, judge, settings, tokens: Cache::new(), permissions: Cache::new() }
     }
 
     /// Judges a client's certificate, once per connection.
@@ -136,14 +132,14 @@ impl Gate {
             Peer::User { user, not_after } if Timestamp::now().as_second() <= *not_after => {
                 By::Certificate(user.clone())
             }
-            Peer::NoCertificate => By::bearer(&request.headers)?,
+            Peer::NoCertificate => self.bearer(&request.headers)?,
             Peer::User { .. } => {
                 tracing::debug!("client certificate has expired");
-                By::bearer(&request.headers)?
+                self.bearer(&request.headers)?
             }
             Peer::Refused(reason) => {
                 tracing::debug!(reason, "client certificate refused");
-                By::bearer(&request.headers)?
+                self.bearer(&request.headers)?
             }
         };
         let user = self.user(&by).await?.ok_or_else(unauthorized)?;
@@ -160,6 +156,15 @@ impl Gate {
             subresources.join(" ")
         );
         Err(HttpError::new(StatusCode::FORBIDDEN, text))
+    }
+
+    /// What a request without a good certificate shows. A bad token is no stranger.
+    fn bearer(&self, headers: &HeaderMap) -> Result<By, HttpError> {
+        match By::bearer(headers) {
+            Some(token) if self.settings.tokens => Ok(token),
+            None if self.settings.anonymous => Ok(By::Nothing),
+            _ => Err(unauthorized()),
+        }
     }
 
     /// Waits until the client may no more what it was admitted for. Nobody is refused because the API server could not
@@ -188,6 +193,7 @@ impl Gate {
     async fn user(&self, by: &By) -> Result<Option<User>, HttpError> {
         let token = match by {
             By::Certificate(user) => return Ok(Some(user.clone())),
+            By::Nothing => return Ok(Some(stranger())),
             By::Token(token) => token,
         };
         let key: [u8; 32] = Sha256::digest(token).into();
@@ -195,7 +201,9 @@ impl Gate {
             return Ok(known);
         }
         let user = self.review(token).await?;
-        self.tokens.put(key, user.clone(), if user.is_some() { GOOD } else { BAD });
+        self.tokens.put(key, user.clone(), {
+            if user.is_some() { self.settings.token_lasts } else { self.settings.refusal_lasts }
+        });
         Ok(user)
     }
 
@@ -222,13 +230,17 @@ impl Gate {
         verb: &'static str,
         subresource: &'static str,
     ) -> Result<bool, HttpError> {
+        if self.settings.always_allow {
+            return Ok(true);
+        }
         let question = (user.clone(), verb, subresource);
         if let Some(answer) = self.permissions.get(&question) {
             return Ok(answer);
         }
         let status = self.access(user, verb, subresource).await?;
         let allowed = status.allowed && status.denied != Some(true);
-        self.permissions.put(question, allowed, if allowed { GOOD } else { BAD });
+        let Access { permission_lasts, refusal_lasts, .. } = self.settings;
+        self.permissions.put(question, allowed, if allowed { permission_lasts } else { refusal_lasts });
         Ok(allowed)
     }
 
@@ -263,18 +275,27 @@ impl Gate {
     }
 }
 
+/// Who shows nothing, as the API server calls him.
+fn stranger() -> User {
+    User {
+        name: "system:anonymous".to_owned(),
+        groups: vec!["system:unauthenticated".to_owned()],
+        ..User::default()
+    }
+}
+
 fn unauthorized() -> HttpError {
     HttpError::new(StatusCode::UNAUTHORIZED, "Unauthorized")
 }
 
 impl By {
     /// The first `Authorization` header, as the API server reads it.
-    fn bearer(headers: &HeaderMap) -> Result<Self, HttpError> {
+    fn bearer(headers: &HeaderMap) -> Option<Self> {
         let text = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
         let bearer = text
             .and_then(|value| value.split_once(' '))
             .filter(|(scheme, token)| scheme.eq_ignore_ascii_case("bearer") && !token.trim().is_empty());
-        bearer.map(|(_, token)| Self::Token(token.trim().to_owned())).ok_or_else(unauthorized)
+        bearer.map(|(_, token)| Self::Token(token.trim().to_owned()))
     }
 }
 

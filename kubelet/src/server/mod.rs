@@ -6,6 +6,7 @@
 mod access;
 mod auth;
 mod error;
+mod healthz;
 mod logs;
 mod metrics;
 mod node_logs;
@@ -13,8 +14,10 @@ mod routes;
 mod stats;
 mod streams;
 
+pub use healthz::healthz;
 pub use stats::{Cgroups, Files, Share, VolumeStats};
 
+use crate::configuration::port::PortSettings;
 use crate::pods_api::PodsApi;
 use crate::streaming::Ends;
 use auth::{Admitted, Gate};
@@ -43,8 +46,8 @@ pub type Judge = Arc<dyn Fn(&[CertificateDer<'_>]) -> Result<(), String> + Send 
 /// What the server is told when it starts.
 #[derive(Clone)]
 pub struct ServerConfig {
-    /// Upstream: `0.0.0.0:10250`.
-    pub addresses: Vec<SocketAddr>,
+    /// Where to listen, who gets in, and what there is.
+    pub port: PortSettings,
     /// With the kubelet's serving certificate; asks clients for a certificate without demanding one.
     pub tls: Arc<rustls::ServerConfig>,
     pub judge: Judge,
@@ -57,8 +60,11 @@ pub struct ServerConfig {
     /// How long nothing may move on exec, attach and port-forward; zero is for ever.
     pub stream_idle: Duration,
     /// What `/configz` shows as `kubeletconfig`.
-    pub configz: serde_json::Value,
+    pub configz: Configz,
 }
+
+/// Says the settings in force.
+pub type Configz = Arc<dyn Fn() -> serde_json::Value + Send + Sync>;
 
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
@@ -72,7 +78,10 @@ pub(crate) struct Server {
     pub(crate) node_name: String,
     pub(crate) log_root: PathBuf,
     pub(crate) pods_dir: PathBuf,
-    pub(crate) configz: serde_json::Value,
+    pub(crate) configz: Configz,
+    /// Whether there are exec, logs and their like, and the machine's own logs.
+    pub(crate) debugging: bool,
+    pub(crate) system_logs: bool,
     /// Where the kernel counts what pods use.
     pub(crate) cgroups: Arc<Cgroups>,
     /// What they had used when statistics were last asked for.
@@ -87,12 +96,10 @@ pub(crate) struct Server {
 /// Serves until `context.stop` is cancelled; then all connections are closed. `context.client` is the kubelet's own
 /// identity, which may create TokenReviews and SubjectAccessReviews.
 pub async fn run(context: Context, config: ServerConfig, pods: Arc<dyn PodsApi>) -> Result<(), ServerError> {
-    let mut listeners = Vec::with_capacity(config.addresses.len());
-    for address in &config.addresses {
-        let bound = TcpListener::bind(address).await;
-        listeners.push(bound.map_err(|source| ServerError::Bind { address: *address, source })?);
-    }
-    serve(context, config, pods, listeners).await;
+    let address = SocketAddr::new(config.port.address, config.port.port);
+    let bound = TcpListener::bind(address).await;
+    let listener = bound.map_err(|source| ServerError::Bind { address, source })?;
+    serve(context, config, pods, vec![listener]).await;
     Ok(())
 }
 
@@ -105,11 +112,18 @@ pub async fn serve(
 ) {
     let server = Arc::new(Server {
         pods,
-        gate: Arc::new(Gate::new(context.client, config.node_name.clone(), config.judge)),
+        gate: Arc::new(Gate::new(
+            context.client,
+            config.node_name.clone(),
+            config.judge,
+            config.port.access.clone(),
+        )),
         node_name: config.node_name,
         log_root: config.log_root,
         pods_dir: config.pods_dir,
         configz: config.configz,
+        debugging: config.port.debugging,
+        system_logs: config.port.system_logs,
         cgroups: Arc::new(Cgroups::here()),
         rates: stats::Rates::default(),
         stop: context.stop.clone(),

@@ -24,6 +24,9 @@ pub(super) async fn answer(
         .map(|segment| percent_decode_str(segment).decode_utf8_lossy().into_owned())
         .collect();
     let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
+    if let Some(why) = server.without(&segments) {
+        return Err(HttpError::new(StatusCode::METHOD_NOT_ALLOWED, why));
+    }
     if let [verb @ ("exec" | "attach" | "portForward" | "run"), rest @ ..] = segments.as_slice() {
         return streams::answer(server, request, verb, rest, admitted).await;
     }
@@ -34,7 +37,7 @@ pub(super) async fn answer(
         ["healthz" | "livez" | "readyz"] | ["healthz", "ping" | "log" | "syncloop"] => Ok(text("ok")),
         ["pods"] => Ok(pods(&server.pods.pods())),
         ["runningpods"] => Ok(running(server)),
-        ["configz"] => Ok(json_body(&json!({ "kubeletconfig": server.configz }))),
+        ["configz"] => Ok(json_body(&json!({ "kubeletconfig": (server.configz)() }))),
         ["containerLogs", namespace, pod, container] => {
             let ends = server.ends(admitted);
             let log = logs::answer(server, request.uri().query(), namespace, pod, container, ends)?;
@@ -47,12 +50,27 @@ pub(super) async fn answer(
         ["stats"] | ["stats", "summary"] => {
             stats::summary(server, request.uri().query().unwrap_or_default()).await
         }
-        ["metrics"] => Ok(metrics::kubelet(server)),
+        ["metrics"] => Ok(metrics::kubelet(server).await),
         ["metrics", "cadvisor"] => metrics::cadvisor(server).await,
         ["metrics", "probes"] => Ok(metrics::probes()),
         ["metrics", "resource"] => metrics::resource(server).await,
         ["logs", rest @ ..] => node_logs::answer(&server.log_root, rest, path.ends_with('/')).await,
         _ => Err(HttpError::not_found("404 page not found\n")),
+    }
+}
+
+impl Server {
+    /// Why a path is not served, in upstream's words.
+    fn without(&self, segments: &[&str]) -> Option<&'static str> {
+        match segments {
+            [
+                "exec" | "attach" | "portForward" | "run" | "containerLogs" | "runningpods" | "configz"
+                | "logs",
+                ..,
+            ] if !self.debugging => Some("Debug endpoints are disabled."),
+            ["logs", ..] if !self.system_logs => Some("logs endpoint is disabled."),
+            _ => None,
+        }
     }
 }
 

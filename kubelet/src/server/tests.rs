@@ -2,6 +2,7 @@
 
 use super::auth::{Gate, Peer};
 use super::*;
+use crate::configuration::port::Access;
 use crate::cri::{self, Runtime, api};
 use crate::pods_api::PodHandle;
 use coracle_api::UserInfo;
@@ -54,6 +55,15 @@ fn server(questions: Arc<AtomicUsize>) -> Arc<Server> {
 }
 
 fn server_of(pods: Arc<dyn PodsApi>, questions: Arc<AtomicUsize>, cgroups: &std::path::Path) -> Arc<Server> {
+    Arc::new(built(pods, questions, cgroups, Access::default()))
+}
+
+fn built(
+    pods: Arc<dyn PodsApi>,
+    questions: Arc<AtomicUsize>,
+    cgroups: &std::path::Path,
+    access: Access,
+) -> Server {
     let service = tower::service_fn(move |request: Request<Body>| {
         let questions = questions.clone();
         async move {
@@ -66,18 +76,24 @@ fn server_of(pods: Arc<dyn PodsApi>, questions: Arc<AtomicUsize>, cgroups: &std:
     });
     let client = in_process::<_, Body, _>(service, UserInfo::anonymous());
     let judge: Judge = Arc::new(|chain| if chain.len() == 1 { Ok(()) } else { Err("untrusted".to_owned()) });
-    Arc::new(Server {
+    Server {
         pods,
-        gate: Arc::new(Gate::new(client, "n1".to_owned(), judge)),
+        gate: Arc::new(Gate::new(client, "n1".to_owned(), judge, access)),
         node_name: "n1".to_owned(),
         log_root: PathBuf::from("/nonexistent"),
         pods_dir: PathBuf::from("/nonexistent"),
-        configz: json!({ "a": 1 }),
+        configz: Arc::new(|| json!({ "a": 1 })),
+        debugging: true,
+        system_logs: true,
         cgroups: Arc::new(stats::Cgroups::at(cgroups)),
         rates: stats::Rates::default(),
         stop: CancellationToken::new(),
         stream_idle: crate::config::STREAMING_CONNECTION_IDLE_TIMEOUT,
-    })
+    }
+}
+
+fn with_access(access: Access, questions: Arc<AtomicUsize>) -> Arc<Server> {
+    Arc::new(built(Arc::new(NoPods), questions, std::path::Path::new("/nonexistent"), access))
 }
 
 async fn ask(
@@ -115,6 +131,50 @@ async fn strangers_and_bad_tokens_get_401_everywhere() {
             assert_eq!((status, text.as_str()), (StatusCode::UNAUTHORIZED, "Unauthorized"), "{path}");
         }
     }
+}
+
+#[tokio::test]
+async fn access_is_as_it_is_set() {
+    let get = async |server: &Arc<Server>, path: &str, token: &str| {
+        ask(server, &Peer::NoCertificate, Method::GET, path, token).await
+    };
+    let open = with_access(Access { anonymous: true, ..Access::default() }, Arc::default());
+    let (status, text) = get(&open, "/metrics", "").await;
+    assert_eq!(status, StatusCode::FORBIDDEN);
+    assert!(text.contains("user=system:anonymous"), "{text}");
+    assert_eq!(get(&open, "/pods", "").await.0, StatusCode::OK);
+    assert_eq!(get(&open, "/pods", "bad").await.0, StatusCode::UNAUTHORIZED, "a bad token is no stranger");
+
+    let no_tokens = with_access(Access { tokens: false, ..Access::default() }, Arc::default());
+    assert_eq!(get(&no_tokens, "/pods", "good").await.0, StatusCode::UNAUTHORIZED);
+
+    let questions = Arc::<AtomicUsize>::default();
+    let everybody = with_access(Access { always_allow: true, ..Access::default() }, questions.clone());
+    assert_eq!(get(&everybody, "/metrics", "good").await.0, StatusCode::OK);
+    assert_eq!(questions.load(Ordering::SeqCst), 1, "only who it is was asked");
+    assert_eq!(get(&everybody, "/metrics", "").await.0, StatusCode::UNAUTHORIZED);
+}
+
+#[tokio::test]
+async fn what_is_switched_off_is_not_there() {
+    let access = Access { always_allow: true, ..Access::default() };
+    let plain = |debugging, system_logs| {
+        let server =
+            built(Arc::new(NoPods), Arc::default(), std::path::Path::new("/nonexistent"), access.clone());
+        Arc::new(Server { debugging, system_logs, ..server })
+    };
+    for path in ["/exec/a/b/c", "/containerLogs/a/b/c", "/configz", "/logs/"] {
+        let (status, text) = ask(&plain(false, true), &Peer::NoCertificate, Method::GET, path, "good").await;
+        assert_eq!(
+            (status, text.as_str()),
+            (StatusCode::METHOD_NOT_ALLOWED, "Debug endpoints are disabled.")
+        );
+    }
+    let server = plain(true, false);
+    let (status, _) = ask(&server, &Peer::NoCertificate, Method::GET, "/logs/", "good").await;
+    assert_eq!(status, StatusCode::METHOD_NOT_ALLOWED);
+    let (status, _) = ask(&server, &Peer::NoCertificate, Method::GET, "/configz", "good").await;
+    assert_eq!(status, StatusCode::OK);
 }
 
 #[tokio::test]
@@ -203,7 +263,12 @@ fn gate(knows: Arc<AtomicBool>, allows: Arc<AtomicBool>) -> Arc<Gate> {
         }
     });
     let judge: Judge = Arc::new(|_| Ok(()));
-    Arc::new(Gate::new(in_process::<_, Body, _>(service, UserInfo::anonymous()), "n1".to_owned(), judge))
+    Arc::new(Gate::new(
+        in_process::<_, Body, _>(service, UserInfo::anonymous()),
+        "n1".to_owned(),
+        judge,
+        Access::default(),
+    ))
 }
 
 /// Whoever's token or right is taken back has no stream a second or two later; who keeps both, keeps it.

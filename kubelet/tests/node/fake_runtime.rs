@@ -1,6 +1,7 @@
 //! A runtime that runs nothing but remembers everything, and can be told to fail.
 
 use async_trait::async_trait;
+use coracle_kubelet::config::CgroupDriver;
 use coracle_kubelet::cri::shims::{Shim, Shims};
 use coracle_kubelet::cri::{Result, Runtime, RuntimeError, api};
 use futures::StreamExt;
@@ -187,6 +188,10 @@ impl Runtime for FakeRuntime {
             runtime_version: "1".to_owned(),
             ..api::VersionResponse::default()
         })
+    }
+
+    async fn cgroup_driver(&self) -> Result<Option<CgroupDriver>> {
+        Ok(None)
     }
 
     async fn status(&self) -> Result<api::StatusResponse> {

@@ -131,6 +131,7 @@ impl World {
         let mut config = Config::new("n1", "192.0.2.1".parse().unwrap());
         config.data_dir = self.dir.path().join("data");
         config.log_dir = self.dir.path().join("logs");
+        config.log_links = Some(self.dir.path().join("containers"));
         config.eviction = self.eviction.clone();
         config.runtime_patience = Duration::ZERO;
         let parts = Parts {
@@ -144,7 +145,12 @@ impl World {
             cgroup_root: self.dir.path().join("cgroup"),
         };
         let built = build(&context, config, parts).unwrap();
-        self.kubelet = Some((stop, tokio::spawn(built.run())));
+        self.kubelet = Some((
+            stop,
+            tokio::spawn(async {
+                let _ = Box::pin(built.run()).await;
+            }),
+        ));
     }
 
     pub async fn stop_kubelet(&mut self) {

@@ -6,6 +6,7 @@
 //! from such a run is used as it is.
 
 mod admission;
+mod cgroups;
 mod commands;
 mod containers;
 mod endings;
@@ -51,6 +52,7 @@ fn a_node_from_nothing_to_nothing() {
     resize::steps(&mut steps);
     images::steps(&mut steps);
     guarded::steps(&mut steps);
+    cgroups::steps(&mut steps);
     faults::steps(&mut steps);
     joined::steps(&mut steps);
     swapped::steps(&mut steps);

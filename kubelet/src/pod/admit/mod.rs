@@ -7,7 +7,7 @@ mod preempt;
 mod sysctls;
 
 pub use preempt::{is_critical, is_node_critical};
-pub use sysctls::dotted;
+pub use sysctls::{can_be_allowed, dotted};
 
 use crate::pod::ending::is_over;
 use crate::pod::qos::{self, QosClass};
@@ -47,6 +47,8 @@ pub struct Situation<'a> {
     pub others: &'a [&'a Pod],
     /// Whether the kernel confines by AppArmor.
     pub apparmor: bool,
+    /// Kernel parameters that pods may set beside the safe ones: names, or beginnings with a `*`.
+    pub sysctls: &'a [String],
 }
 
 /// Whether no kubelet has begun with the pod: what runs already is not judged again.
@@ -61,7 +63,8 @@ pub fn is_new(pod: &Pod) -> bool {
 pub fn judge(pod: &Pod, at: &Situation<'_>) -> Verdict {
     let early = under_pressure(pod, at.node)
         .or_else(|| {
-            pod.spec.as_ref().and_then(sysctls::forbidden).map(|m| Refusal::new("SysctlForbidden", m))
+            let forbidden = pod.spec.as_ref().and_then(|spec| sysctls::forbidden(spec, at.sysctls));
+            forbidden.map(|m| Refusal::new("SysctlForbidden", m))
         })
         .or_else(|| wrong_system(pod))
         .or_else(|| groups_policy(pod, at.node));

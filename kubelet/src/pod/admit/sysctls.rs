@@ -46,11 +46,35 @@ pub fn dotted(name: &str) -> String {
     }
 }
 
-/// Why one of the pod's parameters is refused.
-pub fn forbidden(spec: &PodSpec) -> Option<String> {
+/// Whether a parameter, or all whose names begin with what stands before a `*` at the end, may be allowed at all: those of
+/// namespaces.
+pub fn can_be_allowed(pattern: &str) -> bool {
+    let name = dotted(pattern);
+    namespace(name.strip_suffix('*').unwrap_or(&name)).is_some()
+}
+
+/// Those that the kernel keeps apart (upstream's list).
+fn namespace(name: &str) -> Option<Namespace> {
+    const IPC: [&str; 4] = ["kernel.shm", "kernel.msg", "kernel.sem", "fs.mqueue."];
+    if IPC.iter().any(|start| name.starts_with(start)) {
+        return Some(Namespace::Ipc);
+    }
+    name.starts_with("net.").then_some(Namespace::Net)
+}
+
+fn is_allowed(name: &str, allowed: &[String]) -> bool {
+    allowed.iter().map(|pattern| dotted(pattern)).any(|pattern| match pattern.strip_suffix('*') {
+        Some(start) => name.starts_with(start),
+        None => name == pattern,
+    })
+}
+
+/// Why one of the pod's parameters is refused. `allowed` are names, or beginnings with a `*`, beside the safe ones.
+pub fn forbidden(spec: &PodSpec, allowed: &[String]) -> Option<String> {
     let asked = spec.security_context.iter().flat_map(|c| c.sysctls.iter().flatten());
     asked.map(|sysctl| dotted(&sysctl.name)).find_map(|name| {
-        let why = match SAFE.iter().find(|(safe, _)| *safe == name).map(|(_, namespace)| *namespace) {
+        let safe = SAFE.iter().find(|(safe, _)| *safe == name).map(|(_, namespace)| *namespace);
+        let why = match safe.or_else(|| namespace(&name).filter(|_| is_allowed(&name, allowed))) {
             None => format!("{name:?} not allowlisted"),
             Some(Namespace::Net) if spec.host_network == Some(true) => {
                 format!("{name:?} not allowed with host Net enabled")
@@ -73,7 +97,24 @@ mod tests {
         let mut spec =
             json!({ "containers": [], "securityContext": { "sysctls": [{ "name": name, "value": "1" }] } });
         spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        forbidden(&serde_json::from_value(spec).unwrap())
+        forbidden(&serde_json::from_value(spec).unwrap(), &[])
+    }
+
+    #[test]
+    fn unsafe_ones_go_where_the_node_allows_them() {
+        let spec = |name: &str, more: Value| -> PodSpec {
+            let mut spec = json!({ "containers": [], "securityContext": { "sysctls": [{ "name": name, "value": "1" }] } });
+            spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            serde_json::from_value(spec).unwrap()
+        };
+        let allowed = ["kernel.msg*".to_owned(), "net/ipv4/route/min_pmtu".to_owned()];
+        let check = |name: &str, more: Value| forbidden(&spec(name, more), &allowed);
+        assert_eq!(check("kernel.msgmax", json!({})), None);
+        assert_eq!(check("net.ipv4.route.min_pmtu", json!({})), None);
+        assert!(check("kernel.sem", json!({})).unwrap().contains("not allowlisted"));
+        assert!(check("kernel.msgmax", json!({ "hostIPC": true })).unwrap().contains("host IPC"));
+        assert!(can_be_allowed("net.*") && can_be_allowed("fs.mqueue.msg_max"));
+        assert!(!can_be_allowed("vm.swappiness") && !can_be_allowed("*") && !can_be_allowed("kernel.*"));
     }
 
     #[test]

@@ -4,12 +4,14 @@ use super::Page;
 use crate::pod::counted::{self, Counted};
 
 /// Upstream's families, in the order of their kinds.
-const FAMILIES: [(&str, &str); 5] = [
+const FAMILIES: [(&str, &str); 7] = [
     ("kubelet_started_pods_total", "Cumulative number of pods started"),
     ("kubelet_started_pods_errors_total", "Cumulative number of errors when starting pods"),
     ("kubelet_started_containers_total", "Cumulative number of containers started"),
     ("kubelet_started_containers_errors_total", "Cumulative number of errors when starting containers"),
     ("kubelet_terminated_containers_total", "Cumulative number of containers that ended"),
+    ("kubelet_runtime_operations_errors_total", "Cumulative number of calls to the runtime that failed"),
+    ("kubelet_evictions", "Cumulative number of pods evicted, by eviction signal"),
 ];
 
 pub(super) fn write(page: &mut Page) {
@@ -25,6 +27,10 @@ pub(super) fn write(page: &mut Page) {
                 Counted::StartedContainersErrors { container_type, code } => {
                     page.value(name, &[("code", code), ("container_type", container_type)], count);
                 }
+                Counted::RuntimeErrors { operation } => {
+                    page.value(name, &[("operation_type", operation)], count)
+                }
+                Counted::Evictions { signal } => page.value(name, &[("eviction_signal", signal)], count),
                 Counted::TerminatedContainers { container_type, exit_code, reason } => {
                     let exit_code = exit_code.to_string();
                     let labels =
@@ -43,6 +49,8 @@ fn family(what: &Counted) -> usize {
         Counted::StartedContainers { .. } => 2,
         Counted::StartedContainersErrors { .. } => 3,
         Counted::TerminatedContainers { .. } => 4,
+        Counted::RuntimeErrors { .. } => 5,
+        Counted::Evictions { .. } => 6,
     }
 }
 
@@ -59,9 +67,13 @@ mod tests {
         counted::add(Counted::StartedContainers { container_type });
         counted::add(Counted::StartedContainersErrors { container_type, code });
         counted::add(Counted::TerminatedContainers { container_type, exit_code: 139, reason });
+        counted::add(Counted::RuntimeErrors { operation: "test_operation" });
+        counted::add(Counted::Evictions { signal: "test.signal" });
         let mut page = Page::default();
         write(&mut page);
         for line in [
+            "kubelet_runtime_operations_errors_total{operation_type=\"test_operation\"} 1\n",
+            "kubelet_evictions{eviction_signal=\"test.signal\"} 1\n",
             "kubelet_started_pods_total ",
             "kubelet_started_pods_errors_total ",
             "kubelet_started_containers_total{container_type=\"test_container\"} 1\n",

@@ -2,14 +2,17 @@
 
 mod cadvisor;
 mod counted;
+mod measured;
 mod probes;
 mod resource;
+mod volumes;
 
 pub(super) use cadvisor::cadvisor;
 pub(super) use probes::probes;
 pub(super) use resource::resource;
 
-use super::Server;
+use super::{Server, Share};
+use crate::blocking::reading;
 use axum::body::Body;
 use http::{HeaderValue, Response, header};
 use std::collections::BTreeMap;
@@ -62,10 +65,11 @@ fn seconds(nanos: u64) -> f64 {
 }
 
 /// The kubelet's own: the pods and containers it runs.
-pub(super) fn kubelet(server: &Server) -> Response<Body> {
+pub(super) async fn kubelet(server: &Server) -> Response<Body> {
     let mut page = Page::default();
     page.family("kubelet_node_name", "gauge", "The node's name. The count is always 1.");
     page.value("kubelet_node_name", &[("node", &server.node_name)], 1);
+    volumes::write(&mut page, &shares(server).await);
     let (mut running_pods, mut containers) = (0u32, BTreeMap::from([("exited", 0u32), ("running", 0)]));
     for pod in server.pods.pods() {
         let metadata = &pod.metadata;
@@ -83,54 +87,14 @@ pub(super) fn kubelet(server: &Server) -> Response<Body> {
         page.value("kubelet_running_containers", &[("container_state", state)], count);
     }
     counted::write(&mut page);
-    volumes(&mut page, server);
+    measured::write(&mut page);
     page.respond()
 }
 
-/// Upstream's names of what the volumes of claims use, with the summary's fields.
-const VOLUME_STATS: [(&str, &str, &str); 6] = [
-    ("kubelet_volume_stats_capacity_bytes", "capacityBytes", "Capacity in bytes of the volume"),
-    ("kubelet_volume_stats_available_bytes", "availableBytes", "Number of available bytes in the volume"),
-    ("kubelet_volume_stats_used_bytes", "usedBytes", "Number of used bytes in the volume"),
-    ("kubelet_volume_stats_inodes", "inodes", "Maximum number of inodes in the volume"),
-    ("kubelet_volume_stats_inodes_free", "inodesFree", "Number of free inodes in the volume"),
-    ("kubelet_volume_stats_inodes_used", "inodesUsed", "Number of used inodes in the volume"),
-];
-
-/// What was measured last of claims' volumes; one that several pods have is told once.
-fn volumes(page: &mut Page, server: &Server) {
-    let stats = server.pods.volume_stats();
-    let mut claims = BTreeMap::new();
-    for pod in server.pods.pods() {
-        for share in stats.known(pod.metadata.uid.as_deref().unwrap_or_default()) {
-            let reference = &share.entry["pvcRef"];
-            if let (Some(namespace), Some(name)) =
-                (reference["namespace"].as_str(), reference["name"].as_str())
-            {
-                claims.insert((namespace.to_owned(), name.to_owned()), share.entry);
-            }
-        }
-    }
-    if claims.is_empty() {
-        return;
-    }
-    for (name, field, help) in VOLUME_STATS {
-        page.family(name, "gauge", help);
-        for ((namespace, claim), entry) in &claims {
-            if let Some(value) = entry[field].as_u64() {
-                page.value(name, &[("namespace", namespace), ("persistentvolumeclaim", claim)], value);
-            }
-        }
-    }
-    page.family(
-        "kubelet_volume_stats_health_status_abnormal",
-        "gauge",
-        "Abnormal volume health status. The count is either 1 or 0",
-    );
-    for ((namespace, claim), entry) in &claims {
-        if let Some(abnormal) = entry["volumeHealthStats"]["abnormal"].as_bool() {
-            let labels = [("namespace", namespace.as_str()), ("persistentvolumeclaim", claim.as_str())];
-            page.value("kubelet_volume_stats_health_status_abnormal", &labels, u8::from(abnormal));
-        }
-    }
+/// What pods' volumes hold, as it was counted last.
+async fn shares(server: &Server) -> Vec<Share> {
+    let (stats, pods, pods_dir) = (server.pods.volume_stats(), server.pods.pods(), server.pods_dir.clone());
+    let time = jiff::Timestamp::now().to_string();
+    let count = move || pods.iter().flat_map(|pod| stats.of(&pods_dir, pod, &time)).collect();
+    reading("volumes of pods", count).await.unwrap_or_default()
 }

@@ -2,7 +2,7 @@
 
 use super::cgroup::{Account, Cgroups};
 use crate::blocking::reading;
-use crate::container::resources::cgroup_parent;
+use crate::cgroup::names::Names;
 use crate::cri::api;
 use crate::pods_api::PodHandle;
 use crate::server::Server;
@@ -78,6 +78,7 @@ impl PodSample {
 /// still holds of earlier attempts and of pods that are gone are left out: their names would come twice.
 pub async fn pods(server: &Server) -> Result<Vec<PodSample>, HttpError> {
     let stats = server.pods.container_stats().await?;
+    let names = server.pods.cgroup_names();
     let mut sandboxes = sandboxes(server).await;
     let mut pods: BTreeMap<(String, String, String), PodSample> = BTreeMap::new();
     for mut sample in stats.iter().filter_map(sample) {
@@ -93,7 +94,7 @@ pub async fn pods(server: &Server) -> Result<Vec<PodSample>, HttpError> {
             let running = status.state.as_ref().and_then(|state| state.running.as_ref());
             sample.started = running.and_then(|r| Some(r.started_at.as_ref()?.0.as_second()));
         }
-        sample.cgroup = format!("{}/{}", cgroup_parent(&handle.pod), sample.id);
+        sample.cgroup = names.container(&names.pod(&handle.pod), &sample.id);
         let key = (sample.namespace.clone(), sample.pod.clone(), sample.uid.clone());
         let pod = pods.entry(key).or_insert_with(|| {
             let linux = sandboxes.remove(&sample.uid);
@@ -111,16 +112,16 @@ pub async fn pods(server: &Server) -> Result<Vec<PodSample>, HttpError> {
     }
     let mut pods: Vec<PodSample> = pods.into_values().collect();
     pods.iter_mut().for_each(|pod| pod.containers.sort_by(|a, b| a.container.cmp(&b.container)));
-    Ok(accounted(pods, &server.cgroups).await)
+    Ok(accounted(pods, &server.cgroups, names).await)
 }
 
 /// With the accounts of control groups, which are files to be read.
-async fn accounted(pods: Vec<PodSample>, cgroups: &Arc<Cgroups>) -> Vec<PodSample> {
+async fn accounted(pods: Vec<PodSample>, cgroups: &Arc<Cgroups>, names: Names) -> Vec<PodSample> {
     let (cgroups, kept) = (cgroups.clone(), pods.clone());
     let read = reading("control groups", move || {
         let mut pods = pods;
         for pod in &mut pods {
-            let group = pod.handle.as_ref().map(|handle| cgroup_parent(&handle.pod));
+            let group = pod.handle.as_ref().map(|handle| names.pod(&handle.pod));
             pod.account = group.and_then(|group| cgroups.read(&group));
             for container in &mut pod.containers {
                 container.account = cgroups.read(&container.cgroup);

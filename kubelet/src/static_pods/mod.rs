@@ -1,5 +1,7 @@
-//! Static pods: manifests in a directory, run without the API server and shown to it as mirror pods
+//! Static pods: manifests in a directory, in one file or on a web server, run without the API server and shown to it as mirror pods
 //! (https://kubernetes.io/docs/tasks/configure-pod-container/static-pod/).
+
+pub mod url;
 
 use crate::config::Config;
 use crate::pod::labels::{CONFIG_HASH, CONFIG_MIRROR, CONFIG_SEEN, CONFIG_SOURCE};
@@ -8,26 +10,31 @@ use k8s_openapi::api::core::v1::{Node, Pod, Toleration};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Api, ResourceExt};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
+use serde_json::Value;
 use sha2::{Digest, Sha256};
 use std::fs;
 use std::os::fd::OwnedFd;
-use std::path::Path;
-use std::time::Duration;
+use std::path::{Path, PathBuf};
 use tokio::net::unix::pipe;
 
-/// Between looks at the directory; upstream's fileCheckFrequency.
-pub const LOOK: Duration = Duration::from_secs(20);
 /// Bytes for the events of one wake-up; one event takes at most 272 (inotify(7)).
 const EVENTS: usize = 4096;
+
+/// Where a static pod comes from, as its annotation says.
+const FILE: &str = "file";
+const HTTP: &str = "http";
 
 /// Tells of changes in the directory. What it cannot tell is found at the next look.
 /// An inotify descriptor is read like a pipe.
 pub struct Watch(Option<pipe::Receiver>);
 
 impl Watch {
-    /// Of the directory of static pods. Must be called inside the tokio runtime.
+    /// Of the directory of static pods, or of the one that their single file lies in. Must be called inside the tokio
+    /// runtime.
     pub fn new(config: &Config) -> Self {
-        Self::on(&config.static_pods_dir(), "static pods")
+        let path = config.static_pods_dir();
+        let dir = path.parent().filter(|_| path.is_file()).unwrap_or(&path);
+        Self::on(dir, "static pods")
     }
 
     /// Makes the directory where it is missing; `what` lies in it. Must be called inside the tokio runtime.
@@ -74,9 +81,9 @@ pub fn came_from_api(pod: &mut Pod) {
     }
 }
 
-/// Whether a pod comes from a file. Pods of the API server have been through [`came_from_api`].
+/// Whether a pod comes from a file or a web server. Pods of the API server have been through [`came_from_api`].
 pub fn is_static(pod: &Pod) -> bool {
-    pod.annotations().get(CONFIG_SOURCE).is_some_and(|source| source == "file")
+    pod.annotations().get(CONFIG_SOURCE).is_some_and(|source| source == FILE || source == HTTP)
 }
 
 /// Whether an object of the API server only shows a static pod.
@@ -87,34 +94,49 @@ pub fn is_mirror(pod: &Pod) -> bool {
 /// The pods of all manifests that can be read; others are reported and left out. Names starting with a dot are
 /// editors' files.
 pub fn read(config: &Config) -> Vec<Pod> {
+    let place = config.static_pods_dir();
+    let entries = fs::read_dir(&place).into_iter().flatten().flatten();
+    let shown = entries.filter(|entry| !entry.file_name().to_string_lossy().starts_with('.'));
+    let all: Vec<PathBuf> =
+        if place.is_file() { vec![place] } else { shown.map(|entry| entry.path()).collect() };
     let mut pods = Vec::new();
-    for entry in fs::read_dir(config.static_pods_dir()).into_iter().flatten().flatten() {
-        let path = entry.path();
-        let hidden = entry.file_name().to_string_lossy().starts_with('.');
-        if hidden || !path.is_file() {
-            continue;
-        }
-        match fs::read(&path).map_err(|e| e.to_string()).and_then(|bytes| parse(&path, &bytes, config)) {
-            Ok(pod) => pods.push(pod),
+    for path in all.into_iter().filter(|path| path.is_file()) {
+        let read = fs::read(&path).map_err(|e| e.to_string());
+        match read.and_then(|bytes| manifests(&path.to_string_lossy(), &bytes, FILE, config)) {
+            Ok(found) => pods.extend(found),
             Err(error) => tracing::error!(path = %path.display(), %error, "static pod manifest not usable"),
         }
     }
     pods
 }
 
-/// The UID is made of the node, the file and its contents, so that a changed manifest is another pod.
-fn parse(path: &Path, bytes: &[u8], config: &Config) -> Result<Pod, String> {
+/// The pods of a document: one, or those of a list. `place` is a path or a URL.
+fn manifests(place: &str, bytes: &[u8], source: &str, config: &Config) -> Result<Vec<Pod>, String> {
     let text = std::str::from_utf8(bytes).map_err(|e| e.to_string())?;
     // Through JSON's tree, which every other path decodes too: a second decoder for all of Pod would be megabytes.
-    let document: serde_json::Value = serde_saphyr::from_str(text).map_err(|e| e.to_string())?;
-    let mut pod: Pod = serde_json::from_str(&document.to_string()).map_err(|e| e.to_string())?;
+    let document: Value = serde_saphyr::from_str(text).map_err(|e| e.to_string())?;
+    let pod = |index: usize, manifest: &Value| {
+        let place = if index == 0 { place.to_owned() } else { format!("{place}#{index}") };
+        parse(&place, bytes, manifest, source, config)
+    };
+    match (document["kind"].as_str(), document["items"].as_array()) {
+        (Some("PodList" | "List"), Some(items)) => {
+            items.iter().enumerate().map(|(at, item)| pod(at, item)).collect()
+        }
+        _ => Ok(vec![pod(0, &document)?]),
+    }
+}
+
+/// The UID is made of the node, the place and what is there, so that a changed manifest is another pod.
+fn parse(place: &str, bytes: &[u8], manifest: &Value, source: &str, config: &Config) -> Result<Pod, String> {
+    let mut pod: Pod = serde_json::from_str(&manifest.to_string()).map_err(|e| e.to_string())?;
     let name = pod.metadata.name.clone().filter(|n| !n.is_empty()).ok_or("metadata.name is required")?;
     let spec = pod.spec.as_mut().ok_or("spec is required")?;
     if spec.containers.is_empty() {
         return Err("spec.containers is required".to_owned());
     }
     let mut hash = Sha256::new();
-    for part in [config.node_name.as_bytes(), path.as_os_str().as_encoded_bytes(), bytes] {
+    for part in [config.node_name.as_bytes(), place.as_bytes(), bytes] {
         hash.update(part);
         hash.update([0]);
     }
@@ -130,7 +152,7 @@ fn parse(path: &Path, bytes: &[u8], config: &Config) -> Result<Pod, String> {
     meta.namespace = Some(meta.namespace.clone().unwrap_or_else(|| "default".to_owned()));
     meta.uid = Some(uid.clone());
     let annotations = meta.annotations.get_or_insert_default();
-    annotations.insert(CONFIG_SOURCE.to_owned(), "file".to_owned());
+    annotations.insert(CONFIG_SOURCE.to_owned(), source.to_owned());
     annotations.insert(CONFIG_HASH.to_owned(), uid);
     annotations.insert(CONFIG_SEEN.to_owned(), Timestamp::now().to_string());
     pod.status = None;
@@ -162,12 +184,14 @@ pub async fn mirror(client: &kube::Client, pod: &Pod) -> Result<Pod, kube::Error
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::path::Path;
+    use std::time::Duration;
 
     #[tokio::test]
     async fn a_change_of_the_directory_is_told() {
         let dir = tempfile::tempdir().unwrap();
         let mut config = Config::new("n1", "192.0.2.1".parse().unwrap());
-        config.static_pod_path = Some(dir.path().join("new"));
+        config.static_pods.path = Some(dir.path().join("new"));
         let watch = Watch::new(&config);
         for change in
             [|file: &Path| fs::write(file, "x").unwrap(), |file: &Path| fs::remove_file(file).unwrap()]
@@ -195,7 +219,7 @@ mod tests {
     fn a_manifest_becomes_a_pod_of_this_node() {
         let dir = tempfile::tempdir().unwrap();
         let mut config = Config::new("n1", "192.0.2.1".parse().unwrap());
-        config.static_pod_path = Some(dir.path().to_owned());
+        config.static_pods.path = Some(dir.path().to_owned());
         let manifest = "kind: Pod\nmetadata: {name: web}\nspec: {containers: [{name: c, image: i}]}\n";
         fs::write(dir.path().join("web.yaml"), manifest).unwrap();
         fs::write(dir.path().join("bad.yaml"), "metadata: {name: x}\n").unwrap();
@@ -210,5 +234,7 @@ mod tests {
         let before = pods[0].uid();
         fs::write(dir.path().join("web.yaml"), manifest.replace("image: i", "image: j")).unwrap();
         assert_ne!(read(&config)[0].uid(), before);
+        config.static_pods.path = Some(dir.path().join("web.yaml"));
+        assert_eq!(read(&config).len(), 1, "the path may be a single manifest's");
     }
 }

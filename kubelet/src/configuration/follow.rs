@@ -1,0 +1,242 @@
+//! The ConfigMap `kubelet-config` of kube-system, where kubeadm keeps the configuration of all nodes: read when the kubelet
+//! begins, and followed while it runs.
+
+use super::documents::{Written, lay_over, parse};
+use super::fields::{Becomes, becomes};
+use crate::config::Config;
+use crate::kubelet::Kubelet;
+use coracle_client::{Change, Reflector, Selection};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
+use kube::api::ObjectMeta;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+const NAMESPACE: &str = "kube-system";
+const NAME: &str = "kubelet-config";
+const KEY: &str = "kubelet";
+/// How long the start waits for the cluster's answer. Then what it said last is in force, and what it says is followed.
+const PATIENCE: Duration = Duration::from_secs(5);
+const RETRY: Duration = Duration::from_millis(500);
+/// Refusals that are believed: rights may come a moment after the API server itself.
+const REFUSALS: u32 = 4;
+
+/// The settings with what the cluster says below them. A cluster that says nothing usable, or does not let the node read
+/// it, leaves them as they are.
+pub async fn configured(client: &kube::Client, local: Config) -> Config {
+    let kept = kept_at(&local);
+    let text = match tokio::time::timeout(PATIENCE, ask(client)).await {
+        Ok(Answer::Forbidden) => return local,
+        Ok(Answer::Text(text)) => {
+            keep(&kept, &text).await;
+            text
+        }
+        Err(_) => {
+            tracing::warn!("what the cluster says of kubelets cannot be read, what it said last is in force");
+            tokio::fs::read_to_string(&kept).await.unwrap_or_default()
+        }
+    };
+    let local = Arc::new(local);
+    read(&text).and_then(|cluster| together(&local, cluster)).unwrap_or_else(|mistakes| {
+        let mistakes = mistakes.join("; ");
+        tracing::error!(configuration = NAME, %mistakes, "configuration refused, only this node's own is in force");
+        Config { local: Some(local.clone()), ..local.as_ref().clone() }
+    })
+}
+
+enum Answer {
+    /// Empty where there is none.
+    Text(String),
+    Forbidden,
+}
+
+async fn ask(client: &kube::Client) -> Answer {
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), NAMESPACE);
+    let mut refusals = 0;
+    loop {
+        match maps.get_opt(NAME).await {
+            Ok(map) => return Answer::Text(map.as_ref().map(text_of).unwrap_or_default()),
+            Err(kube::Error::Api(status)) if matches!(status.code, 401 | 403) => refusals += 1,
+            Err(error) => tracing::debug!(%error, "what the cluster says of kubelets is not read yet"),
+        }
+        if refusals >= REFUSALS {
+            tracing::info!("the cluster does not let nodes read the ConfigMap {NAMESPACE}/{NAME}");
+            return Answer::Forbidden;
+        }
+        tokio::time::sleep(RETRY).await;
+    }
+}
+
+fn text_of(map: &ConfigMap) -> String {
+    map.data.as_ref().and_then(|data| data.get(KEY)).cloned().unwrap_or_default()
+}
+
+fn kept_at(config: &Config) -> PathBuf {
+    config.data_dir.join("kubelet-config.yaml")
+}
+
+/// For a start while the cluster is away.
+async fn keep(path: &std::path::Path, text: &str) {
+    let fresh = path.with_extension("new");
+    let written = async {
+        tokio::fs::write(&fresh, text).await?;
+        tokio::fs::rename(&fresh, path).await
+    };
+    if let Err(error) = written.await {
+        tracing::warn!(path = %path.display(), %error, "what the cluster says of kubelets is not kept");
+    }
+}
+
+fn read(text: &str) -> Result<Written, Vec<String>> {
+    if text.trim().is_empty() {
+        return Ok(Written::new());
+    }
+    parse(text).map_err(|why| vec![why])
+}
+
+/// This node's own settings win over the cluster's.
+fn together(local: &Arc<Config>, mut cluster: Written) -> Result<Config, Vec<String>> {
+    lay_over(&mut cluster, local.written.clone());
+    let mut config = local.as_ref().clone();
+    config.apply(&cluster)?;
+    config.local = Some(local.clone());
+    Ok(config)
+}
+
+/// What another configuration means for one that is in force.
+#[derive(Debug, PartialEq, Eq)]
+enum News {
+    Nothing,
+    /// It can be put in force at once.
+    Live,
+    /// The kubelet has to begin anew, for these fields.
+    Anew(Vec<String>),
+}
+
+fn news(now: &Written, next: &Written) -> News {
+    let names = now.keys().chain(next.keys()).filter(|name| now.get(*name) != next.get(*name));
+    let mut changed: Vec<&String> = names.collect();
+    changed.sort();
+    changed.dedup();
+    if changed.is_empty() {
+        return News::Nothing;
+    }
+    let anew = changed.into_iter().filter(|name| becomes(name) != Some(Becomes::Live));
+    let anew: Vec<String> = anew.cloned().collect();
+    if anew.is_empty() { News::Live } else { News::Anew(anew) }
+}
+
+/// Puts in force what the cluster says, until `stop`. Cancels `again` where that takes a kubelet that begins anew.
+pub async fn run(
+    kubelet: Arc<Kubelet>,
+    live: watch::Sender<Arc<Config>>,
+    again: CancellationToken,
+    stop: CancellationToken,
+) {
+    let Some(local) = kubelet.config.local.clone() else { return stop.cancelled().await };
+    let path = format!("/api/v1/namespaces/{NAMESPACE}/configmaps");
+    let selection = Selection::of(path).fields(format!("metadata.name={NAME}"));
+    let mut reflector = Reflector::new(kubelet.client.clone(), selection);
+    let follow = async {
+        let mut present = false;
+        loop {
+            let map = match reflector.next().await {
+                Change::Restart => {
+                    present = false;
+                    continue;
+                }
+                Change::Synced if present => continue,
+                Change::Synced | Change::Gone(_) => ConfigMap::default(),
+                Change::Set(bytes) => {
+                    present = true;
+                    match coracle_client::informer::decode(&bytes) {
+                        Some(map) => map,
+                        None => continue,
+                    }
+                }
+            };
+            take(&kubelet, &local, &map, &live, &again).await;
+        }
+    };
+    stop.run_until_cancelled(follow).await;
+}
+
+async fn take(
+    kubelet: &Kubelet,
+    local: &Arc<Config>,
+    map: &ConfigMap,
+    live: &watch::Sender<Arc<Config>>,
+    again: &CancellationToken,
+) {
+    let text = text_of(map);
+    let map = ConfigMap {
+        metadata: ObjectMeta {
+            name: Some(NAME.to_owned()),
+            namespace: Some(NAMESPACE.to_owned()),
+            ..map.metadata.clone()
+        },
+        ..ConfigMap::default()
+    };
+    let next = match read(&text).and_then(|cluster| together(local, cluster)) {
+        Ok(next) => next,
+        Err(mistakes) => {
+            let mistakes = mistakes.join("; ");
+            tracing::error!(configuration = NAME, %mistakes, "configuration refused, the last one stays in force");
+            return kubelet.recorder.warning(&map, "ConfigurationRefused", mistakes);
+        }
+    };
+    let what = match news(&live.borrow().written, &next.written) {
+        News::Nothing => return,
+        News::Live => "is in force".to_owned(),
+        News::Anew(fields) => {
+            again.cancel();
+            format!("is in force as soon as the kubelet has begun anew, for {}", fields.join(", "))
+        }
+    };
+    keep(&kept_at(local), &text).await;
+    let text = format!("the configuration {what} on node {}", local.node_name);
+    tracing::info!(configuration = NAME, "{text}");
+    kubelet.recorder.normal(&map, "ConfigurationInForce", text);
+    live.send_replace(Arc::new(next));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn written(value: serde_json::Value) -> Written {
+        serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn what_cannot_change_live_takes_a_new_beginning() {
+        let before = written(json!({ "maxPods": 10, "clusterDomain": "a.example" }));
+        assert_eq!(news(&before, &before), News::Nothing);
+        let live = written(json!({ "maxPods": 10, "imageGCHighThresholdPercent": 90 }));
+        assert_eq!(news(&before, &live), News::Live, "also one that is taken away");
+        let other = written(json!({ "maxPods": 20, "clusterDomain": "b.example" }));
+        assert_eq!(news(&before, &other), News::Anew(vec!["maxPods".to_owned()]));
+    }
+
+    #[test]
+    fn the_nodes_own_settings_win_over_the_clusters() {
+        let mut local = Config::new("n1", [192, 0, 2, 1].into());
+        local.cluster_dns = vec![[192, 0, 2, 53].into()];
+        local.apply(&written(json!({ "maxPods": 50, "evictionHard": { "pid.available": "3%" } }))).unwrap();
+        let local = Arc::new(local);
+        let cluster = json!({ "maxPods": 70, "podsPerCore": 5, "evictionHard": { "pid.available": "9%", "memory.available": "1Gi" },
+            "clusterDNS": ["192.0.2.99"] });
+        let all = together(&local, written(cluster)).unwrap();
+        assert_eq!((all.node.max_pods, all.node.pods_per_core), (50, 5));
+        let hard = &all.configuration()["evictionHard"];
+        assert_eq!((&hard["pid.available"], &hard["memory.available"]), (&json!("3%"), &json!("1Gi")));
+        assert_eq!(all.cluster_dns, [std::net::IpAddr::from([192, 0, 2, 99])]);
+        let without = together(&local, Written::new()).unwrap();
+        assert_eq!(without.cluster_dns, local.cluster_dns, "what is taken away is as before");
+        assert!(together(&local, written(json!({ "maxpods": 1 }))).is_err());
+    }
+}
