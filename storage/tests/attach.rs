@@ -121,7 +121,10 @@ mod attach {
         let cluster = cluster().await;
         cluster.pod("p", "n1").await;
         let name = cluster.attach("n1").await;
-        assert_eq!(cluster.event("SuccessfulAttachVolume").await, "AttachVolume.Attach succeeded for volume \"pv\" ");
+        assert_eq!(
+            cluster.event("SuccessfulAttachVolume").await,
+            "AttachVolume.Attach succeeded for volume \"pv\" "
+        );
         status(&cluster.nodes, "n1", json!({ "volumesInUse": [unique()] })).await;
         // An attachment that somebody else made stays somebody else's.
         let foreign = json!({ "metadata": { "name": "foreign" }, "spec": { "attacher": DRIVER, "nodeName": "n1",
@@ -147,7 +150,8 @@ mod attach {
         let cluster = cluster().await;
         cluster.pod("p", "n1").await;
         let name = cluster.attach("n1").await;
-        let lost = json!({ "volumesInUse": [unique()], "conditions": [{ "type": "Ready", "status": "Unknown" }] });
+        let lost =
+            json!({ "volumesInUse": [unique()], "conditions": [{ "type": "Ready", "status": "Unknown" }] });
         status(&cluster.nodes, "n1", lost).await;
         cluster.pods.delete("p", &now()).await.unwrap();
         until_gone("the pod", &cluster.pods, "p").await;
@@ -195,7 +199,8 @@ mod attach {
     async fn a_claim_that_grows_says_whom_it_waits_for() {
         let cluster = cluster().await;
         let classes: Api<StorageClass> = Api::all(cluster.world.admin());
-        let class = json!({ "metadata": { "name": "large" }, "provisioner": DRIVER, "allowVolumeExpansion": true });
+        let class =
+            json!({ "metadata": { "name": "large" }, "provisioner": DRIVER, "allowVolumeExpansion": true });
         cluster.world.create(&classes, class).await;
         let volumes: Api<PersistentVolume> = Api::all(cluster.world.admin());
         let volume = json!({ "metadata": { "name": "grows" }, "spec": { "capacity": { "storage": "1Gi" },
@@ -212,6 +217,9 @@ mod attach {
         assert_eq!(claim.name_any(), "grows");
         let larger = Patch::Merge(json!({ "spec": { "resources": { "requests": { "storage": "2Gi" } } } }));
         claims.patch("grows", &PatchParams::default(), &larger).await.unwrap();
-        assert_eq!(cluster.event("ExternalExpanding").await, "waiting for an external controller to expand this PVC");
+        assert_eq!(
+            cluster.event("ExternalExpanding").await,
+            "waiting for an external controller to expand this PVC"
+        );
     }
 }

@@ -211,7 +211,8 @@ mod claims {
             "allowVolumeExpansion": true });
         world.create(&classes, class).await;
         world.create(&claims, claim("grows", "1Gi")).await;
-        let selected = json!({ "metadata": { "annotations": { "volume.kubernetes.io/selected-node": "n" } } });
+        let selected =
+            json!({ "metadata": { "annotations": { "volume.kubernetes.io/selected-node": "n" } } });
         claims.patch("data", &Default::default(), &Patch::Merge(selected)).await.unwrap();
         let bound = until_object("bound", &claims, "data", is_bound).await;
         let larger = Patch::Merge(json!({ "spec": { "resources": { "requests": { "storage": "3Gi" } } } }));

@@ -150,4 +150,3 @@ async fn change(
     }
     last
 }
-

@@ -68,8 +68,7 @@ async fn take_on(kubelet: &Kubelet, socket: &Path, info: &PluginInfo) -> Result<
         return Err(RegisterError::Versions(info.supported_versions.clone()));
     }
     let endpoint = if info.endpoint.is_empty() { socket.to_owned() } else { PathBuf::from(&info.endpoint) };
-    let driver =
-        Driver::connect(&info.name, &endpoint, CALL_TIMEOUT).await.map_err(RegisterError::Driver)?;
+    let driver = Driver::connect(&info.name, &endpoint, CALL_TIMEOUT).await.map_err(RegisterError::Driver)?;
     csi_node::add(kubelet, &driver).await?;
     let plugin = Registered { name: info.name.clone(), endpoint: driver.client.socket().to_owned() };
     kubelet.drivers.insert(driver);
@@ -99,7 +98,9 @@ mod tests {
 
     #[test]
     fn version_1_is_spoken() {
-        for (version, spoken) in [("1.0.0", true), ("v1", true), ("1.11.0", true), ("0.3.0", false), ("10.0", false), ("", false)] {
+        for (version, spoken) in
+            [("1.0.0", true), ("v1", true), ("1.11.0", true), ("0.3.0", false), ("10.0", false), ("", false)]
+        {
             assert_eq!(is_version_1(version), spoken, "{version:?}");
         }
     }

@@ -1,6 +1,6 @@
 //! Which sockets there are, and which of them are registered.
 
-use super::register::{self, Registered, RegisterError};
+use super::register::{self, RegisterError, Registered};
 use crate::blocking;
 use crate::kubelet::Kubelet;
 use std::collections::{HashMap, HashSet};
@@ -54,8 +54,11 @@ impl Registrar {
     /// Begins to register what is new, and forgets what is gone.
     pub async fn look(&mut self) {
         let dir = self.dir.clone();
-        let Some(found) = blocking::reading("sockets of plugins", move || sockets(&dir)).await else { return };
-        let gone: Vec<PathBuf> = self.registered.keys().filter(|path| !found.contains_key(*path)).cloned().collect();
+        let Some(found) = blocking::reading("sockets of plugins", move || sockets(&dir)).await else {
+            return;
+        };
+        let gone: Vec<PathBuf> =
+            self.registered.keys().filter(|path| !found.contains_key(*path)).cloned().collect();
         for path in gone {
             if let Some((_, plugin)) = self.registered.remove(&path) {
                 register::forget(&self.kubelet, &plugin).await;
@@ -104,7 +107,8 @@ impl Registrar {
                 let pause = RETRY.saturating_mul(1 << times.min(10)).min(MAX_RETRY);
                 let again_ms = pause.as_millis();
                 tracing::warn!(socket = %path.display(), %error, again_ms, "plugin not registered");
-                self.failed.insert(path, Failure { identity, times: times + 1, again: Instant::now() + pause });
+                self.failed
+                    .insert(path, Failure { identity, times: times + 1, again: Instant::now() + pause });
             }
         }
     }
@@ -146,7 +150,8 @@ mod tests {
         let _listeners = [make("a.sock"), make("below/b.sock"), make(".hidden.sock")];
         std::os::unix::fs::symlink(dir.path().join("a.sock"), dir.path().join("link.sock")).unwrap();
         let found = sockets(dir.path());
-        let mut names: Vec<_> = found.keys().map(|path| path.strip_prefix(dir.path()).unwrap().to_owned()).collect();
+        let mut names: Vec<_> =
+            found.keys().map(|path| path.strip_prefix(dir.path()).unwrap().to_owned()).collect();
         names.sort();
         assert_eq!(names, [Path::new("a.sock"), Path::new("below/b.sock")]);
         fs::remove_file(dir.path().join("a.sock")).unwrap();

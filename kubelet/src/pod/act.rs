@@ -118,7 +118,8 @@ impl Worker {
         volumes.into_iter().for_each(|all| all.retain(|volume| volume.image.is_none()));
         let first = self.observed.containers.is_empty();
         let SetUp { mounted, failed, notes } =
-            Box::pin(self.kubelet.volumes.set_up(&pod, &self.kubelet.allocatable, first, Timestamp::now())).await;
+            Box::pin(self.kubelet.volumes.set_up(&pod, &self.kubelet.allocatable, first, Timestamp::now()))
+                .await;
         for note in notes {
             self.event(None, if note.warning { "Warning" } else { "Normal" }, note.reason, note.message);
         }
@@ -144,6 +145,25 @@ impl Worker {
             };
             self.event(None, "Warning", "FailedMount", text);
         }
+    }
+
+    /// A pod that has ended for good keeps nobody from its claims' volumes, though it may stay for long.
+    pub(super) async fn release_volumes_when_over(&mut self) {
+        let runs = self.observed.running().next().is_some();
+        let later = self.volumes_refresh.is_some_and(|at| at > Instant::now());
+        if !self.has_ended() || runs || self.volumes_released || (later && self.volume_failures > 0) {
+            return;
+        }
+        let released = self.kubelet.volumes.release(&self.uid).await;
+        self.volumes_released = released.is_ok();
+        (self.volumes_refresh, self.volume_failures) = match released {
+            Ok(()) => (None, 0),
+            Err(error) => {
+                let pause = RETRY.saturating_mul(1 << self.volume_failures.min(10)).min(MAX_RETRY);
+                tracing::warn!(pod = %self.full_name(), %error, "volumes not released, trying again");
+                (Some(Instant::now() + pause), self.volume_failures.saturating_add(1))
+            }
+        };
     }
 
     /// Whether volumes stand; a failure delays the next attempt.

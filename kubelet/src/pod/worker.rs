@@ -58,6 +58,8 @@ pub struct Worker {
     /// Volumes have been set up since the last change that matters to them.
     pub(super) volumes_ready: bool,
     pub(super) volumes_refresh: Option<Instant>,
+    /// They were taken from a pod that has ended.
+    pub(super) volumes_released: bool,
     pub(super) volume_failures: u32,
     /// Changes in a row that the runtime refused, while the pod was to go on.
     pub(super) changes_failed: u32,
@@ -95,6 +97,7 @@ impl Worker {
             mounted: BTreeMap::new(),
             volumes_ready: false,
             volumes_refresh: None,
+            volumes_released: false,
             volume_failures: 0,
             changes_failed: 0,
             stubborn: Stubborn::default(),
@@ -134,8 +137,14 @@ impl Worker {
             self.allocate(ending.as_ref());
             self.remember(ending.as_ref());
             self.report(ending.as_ref());
+            self.release_volumes_when_over().await;
             if ending.is_none() && self.volumes_due() {
-                self.set_up_volumes().await;
+                // A driver may not answer for minutes, and the pod may have to go meanwhile.
+                let inbox = self.inbox.clone();
+                tokio::select! {
+                    () = self.set_up_volumes() => {}
+                    () = inbox.overtaken(None) => {}
+                }
             }
             let step = self.next_step(ending.as_ref());
             match step {
@@ -184,6 +193,7 @@ impl Worker {
     fn volumes_due(&self) -> bool {
         let now = Instant::now();
         !self.volumes_ready
+            && !self.has_ended()
             && self.observed.sandbox().is_some()
             && self.volumes_refresh.is_none_or(|at| at <= now)
     }
@@ -231,7 +241,7 @@ impl Worker {
     }
 
     /// Whether its last status says that it succeeded or failed for good.
-    fn has_ended(&self) -> bool {
+    pub(super) fn has_ended(&self) -> bool {
         self.reported.as_ref().is_some_and(is_terminal)
     }
 

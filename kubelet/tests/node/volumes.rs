@@ -59,7 +59,10 @@ async fn a_driver_comes_is_shown_serves_a_pod_and_goes() {
     csi_driver(&world, json!({ "podInfoOnMount": true, "volumeLifecycleModes": ["Ephemeral"] })).await;
     world.create("p", with(json!({ "csi": { "driver": DRIVER } }))).await;
     let event = world.event("FailedMount").await;
-    assert!(event.contains("driver name csi.example not found in the list of registered CSI drivers"), "{event}");
+    assert!(
+        event.contains("driver name csi.example not found in the list of registered CSI drivers"),
+        "{event}"
+    );
     let driver = make(&world);
     let socket = register(&world, &driver, "csi.sock");
     let pod = world.pod_until("p", |pod| condition(pod, "Ready") == "True").await;
@@ -82,7 +85,9 @@ async fn a_driver_comes_is_shown_serves_a_pod_and_goes() {
     assert!(driver.is_clean());
     std::fs::remove_file(socket).unwrap();
     csi_node_until(&world, |node| node["spec"]["drivers"].as_array().is_none_or(Vec::is_empty)).await;
-    world.node_until(|node| node["metadata"]["annotations"]["csi.volume.kubernetes.io/nodeid"].is_null()).await;
+    world
+        .node_until(|node| node["metadata"]["annotations"]["csi.volume.kubernetes.io/nodeid"].is_null())
+        .await;
 }
 
 #[tokio::test]
@@ -91,7 +96,11 @@ async fn a_driver_is_told_why_it_is_not_taken_on() {
     let driver = make(&world);
     driver.told("NodeGetInfo", driver::Behaviour::Fail(13));
     register(&world, &driver, "csi.sock");
-    driver.until("refused", |state| state.registered.iter().any(|(taken, why)| !taken && why.contains("told to fail"))).await;
+    driver
+        .until("refused", |state| {
+            state.registered.iter().any(|(taken, why)| !taken && why.contains("told to fail"))
+        })
+        .await;
     driver.heal();
     driver.until("taken on", |state| state.registered.iter().any(|(taken, _)| *taken)).await;
 }
@@ -124,7 +133,8 @@ async fn a_claims_volume_is_mounted_when_it_is_attached_and_told_in_use_until_it
     world.pod_until("q", |pod| condition(pod, "Ready") == "True").await;
     world.pods().delete("p", &DeleteParams::default()).await.unwrap();
     world.pod_until("p", Value::is_null).await;
-    let node = world.node_until(|node| node["status"]["volumesInUse"].as_array().is_none_or(Vec::is_empty)).await;
+    let node =
+        world.node_until(|node| node["status"]["volumesInUse"].as_array().is_none_or(Vec::is_empty)).await;
     assert_eq!(node["status"]["volumesAttached"][0]["name"], in_use);
     assert!(driver.is_clean(), "{:?}", driver.order());
 }
@@ -138,7 +148,9 @@ async fn a_driver_that_hangs_keeps_no_other_pod_and_is_no_reason_to_lose_a_volum
     claim(&world).await;
     driver.told("NodeStageVolume", driver::Behaviour::Hang);
     world.create("p", with(json!({ "persistentVolumeClaim": { "claimName": "data" } }))).await;
-    driver.until("a stage that hangs", |state| state.calls.iter().any(|c| c.method == "NodeStageVolume")).await;
+    driver
+        .until("a stage that hangs", |state| state.calls.iter().any(|c| c.method == "NodeStageVolume"))
+        .await;
     world.create("q", json!({ "containers": [{ "name": "c", "image": "i:1" }] })).await;
     world.pod_until("q", |pod| condition(pod, "Ready") == "True").await;
     // The call is given up with the pod, and what it may have done is undone.
@@ -156,11 +168,37 @@ async fn claim(world: &World) {
         "spec": { "accessModes": ["ReadWriteOnce"], "storageClassName": "", "volumeName": "pv",
             "resources": { "requests": { "storage": "1Gi" } } } });
     world.create_at("/api/v1/namespaces/default/persistentvolumeclaims", claim).await;
-    let claims: Api<k8s_openapi::api::core::v1::PersistentVolumeClaim> = Api::namespaced(world.admin(), "default");
+    let claims: Api<k8s_openapi::api::core::v1::PersistentVolumeClaim> =
+        Api::namespaced(world.admin(), "default");
     let uid = claims.get("data").await.unwrap().metadata.uid;
-    let mut volume = json!({ "apiVersion": "v1", "kind": "PersistentVolume", "metadata": { "name": "pv" }, "spec": spec });
+    let mut volume =
+        json!({ "apiVersion": "v1", "kind": "PersistentVolume", "metadata": { "name": "pv" }, "spec": spec });
     volume["spec"]["claimRef"] = json!({ "namespace": "default", "name": "data", "uid": uid });
     world.create_at("/api/v1/persistentvolumes", volume).await;
     let bound = json!({ "status": { "phase": "Bound", "capacity": { "storage": "1Gi" } } });
     claims.patch_status("data", &PatchParams::default(), &Patch::Merge(bound)).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_pod_that_has_ended_keeps_no_volume() {
+    let world = World::start().await;
+    csi_driver(&world, json!({ "attachRequired": false })).await;
+    let driver = make(&world);
+    register(&world, &driver, "csi.sock");
+    claim(&world).await;
+    let mut spec = with(json!({ "persistentVolumeClaim": { "claimName": "data" } }));
+    spec["restartPolicy"] = "Never".into();
+    world.create("p", spec).await;
+    world.pod_until("p", |pod| condition(pod, "Ready") == "True").await;
+    driver.told("NodeUnpublishVolume", driver::Behaviour::Fail(13));
+    world.runtime.exit("c", 0);
+    world.pod_until("p", |pod| pod["status"]["phase"] == "Succeeded").await;
+    driver
+        .until("asked to unpublish", |state| state.calls.iter().any(|c| c.method == "NodeUnpublishVolume"))
+        .await;
+    driver.heal();
+    driver.until("released", |state| state.staged.is_empty() && state.published.is_empty()).await;
+    assert_eq!(world.pods_on_disk(), 1, "the rest stays until it is deleted");
+    world.pods().delete("p", &DeleteParams::default()).await.unwrap();
+    world.pod_until("p", Value::is_null).await;
 }

@@ -107,14 +107,26 @@ pub async fn run(clients: Clients, stop: CancellationToken) {
         })
         .watch(&volumes, move |delta| delta.object().and_then(|volume| of_volume(volume)).unwrap_or_default())
         .watch(&attachments, move |delta| delta.object().map(|a| of_attachment(a)).unwrap_or_default())
-        .watch(&nodes, |delta| delta.object().map(|node| node.name_any()))
+        .watch(&nodes, {
+            let users = users.clone();
+            move |delta| delta.object().filter(|node| concerns(&users, node)).map(|node| node.name_any())
+        })
         .watch(&drivers, move |_| users.nodes())
         .run(stop)
         .await;
 }
 
+/// Nodes write their status again and again, and most of them have no volume that is attached.
+fn concerns(users: &Users, node: &Node) -> bool {
+    let attached = node.status.as_ref().and_then(|status| status.volumes_attached.as_ref());
+    attached.is_some_and(|attached| !attached.is_empty()) || users.has(&node.name_any())
+}
+
 fn claim_key(reference: &k8s_openapi::api::core::v1::ObjectReference) -> ObjectKey {
-    ObjectKey::new(reference.namespace.clone().unwrap_or_default(), reference.name.clone().unwrap_or_default())
+    ObjectKey::new(
+        reference.namespace.clone().unwrap_or_default(),
+        reference.name.clone().unwrap_or_default(),
+    )
 }
 
 impl Reconciler for AttachDetach {
@@ -194,14 +206,24 @@ impl AttachDetach {
             if deleting(attachment.as_ref()) {
                 continue;
             }
-            let since = *self.memory.lock().entry(name.clone()).or_default().unwanted.get_or_insert_with(Instant::now);
+            let since = *self
+                .memory
+                .lock()
+                .entry(name.clone())
+                .or_default()
+                .unwanted
+                .get_or_insert_with(Instant::now);
             let volume = plan::volume_of(attachment).and_then(|volume| self.volumes.get("", volume));
             let unique = volume.and_then(|volume| plan::attachable(&volume, node)).map(|a| a.unique);
             let state = NodeState::of(object.as_deref(), &unique.unwrap_or_default());
             match plan::detach(state, since.elapsed()) {
                 Detach::Now => now.push(name.clone()),
                 Detach::ByForce => {
-                    tracing::warn!(node, attachment = name, "detached by force: the node does not unmount it");
+                    tracing::warn!(
+                        node,
+                        attachment = name,
+                        "detached by force: the node does not unmount it"
+                    );
                     now.push(name.clone());
                 }
                 Detach::Wait(limit) => again = again.into_iter().chain(limit).min(),
@@ -256,7 +278,8 @@ impl AttachDetach {
             let users = self.users.of_claim(&wanted.claim).into_iter().filter(|(other, _)| other != node);
             let users: Vec<String> = users.flat_map(|(_, pods)| pods).collect();
             let why = if users.is_empty() {
-                "Volume is already exclusively attached to one node and can't be attached to another".to_owned()
+                "Volume is already exclusively attached to one node and can't be attached to another"
+                    .to_owned()
             } else {
                 format!("Volume is already used by pod(s) {}", users.join(", "))
             };
@@ -303,7 +326,11 @@ impl AttachDetach {
         }
         let error = attachment.status.as_ref().and_then(|status| status.attach_error.as_ref());
         if let Some(message) = error.and_then(|error| error.message.as_deref()) {
-            self.tell_pods(wanted, true, &format!("AttachVolume.Attach failed for volume {volume:?} : {message}"));
+            self.tell_pods(
+                wanted,
+                true,
+                &format!("AttachVolume.Attach failed for volume {volume:?} : {message}"),
+            );
         }
         None
     }

@@ -106,7 +106,8 @@ impl Driver {
 }
 
 fn usage(answer: &NodeGetVolumeStatsResponse) -> Usage {
-    let mut usage = Usage { abnormal: answer.volume_condition.as_ref().map(|c| c.abnormal), ..Usage::default() };
+    let mut usage =
+        Usage { abnormal: answer.volume_condition.as_ref().map(|c| c.abnormal), ..Usage::default() };
     for entry in &answer.usage {
         let amount = |value: i64| u64::try_from(value).ok();
         let (total, available, used) = (amount(entry.total), amount(entry.available), amount(entry.used));

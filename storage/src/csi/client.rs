@@ -80,9 +80,7 @@ impl PluginClient {
             answer.map(tonic::Response::into_inner).map_err(|status| self.failed(method, &status))
         };
         let limit = self.timeout;
-        tokio::time::timeout(limit, call)
-            .await
-            .unwrap_or(Err(CallError::Timeout { method, limit }))
+        tokio::time::timeout(limit, call).await.unwrap_or(Err(CallError::Timeout { method, limit }))
     }
 
     fn unreachable(&self, method: &'static str, error: &dyn std::error::Error) -> CallError {

@@ -2,7 +2,8 @@
 
 use super::client::{CallError, PluginClient};
 use super::messages::{
-    Empty, NODE_GET_CAPABILITIES, NODE_GET_INFO, NodeGetCapabilitiesResponse, NodeGetInfoResponse, NodeRpcType,
+    Empty, NODE_GET_CAPABILITIES, NODE_GET_INFO, NodeGetCapabilitiesResponse, NodeGetInfoResponse,
+    NodeRpcType,
 };
 use parking_lot::RwLock;
 use std::collections::{BTreeMap, BTreeSet};

@@ -219,11 +219,7 @@ impl VolumePlugin for Csi {
         Ok(driver.stage(&source, &data, capability, secrets).await?)
     }
 
-    async fn publish(
-        &self,
-        request: &Request<'_>,
-        record: Option<&Record>,
-    ) -> Result<Mounted, VolumeError> {
+    async fn publish(&self, request: &Request<'_>, record: Option<&Record>) -> Result<Mounted, VolumeError> {
         let source = wanted(request)?;
         let data = data_of(record.ok_or_else(|| VolumeError::UnknownDriver(source.driver.clone()))?)?;
         let driver = self.driver(&data.driver)?;
@@ -237,7 +233,11 @@ impl VolumePlugin for Csi {
                 context.extend(pod_info(request, source.ephemeral));
             }
             if let Some((tokens, due)) = tokens(request, object).await? {
-                let place = if object.service_account_token_in_secrets == Some(true) { &mut secrets } else { &mut context };
+                let place = if object.service_account_token_in_secrets == Some(true) {
+                    &mut secrets
+                } else {
+                    &mut context
+                };
                 place.insert(TOKENS.to_owned(), tokens);
                 refresh_after = refresh_after.map(|after| after.min(due));
             }

@@ -46,7 +46,8 @@ impl CsiSource {
     pub fn of(spec: &Spec, uid: &str, namespace: &str) -> Option<Self> {
         if let Some(volume) = spec.inline() {
             let source = volume.csi.as_ref()?;
-            let secret = |name: String| SecretReference { name: Some(name), namespace: Some(namespace.to_owned()) };
+            let secret =
+                |name: String| SecretReference { name: Some(name), namespace: Some(namespace.to_owned()) };
             return Some(Self {
                 driver: source.driver.clone(),
                 // As upstream: nobody else has a volume of this name.
@@ -104,7 +105,10 @@ impl CsiSource {
     /// Whether the pod's group is the driver's or ours to apply, by the driver's `fsGroupPolicy`.
     pub fn takes_group(&self, driver: Option<&CSIDriverSpec>) -> bool {
         let policy = driver.and_then(|d| d.fs_group_policy.as_deref()).unwrap_or("ReadWriteOnceWithFSType");
-        let once = self.access_modes.iter().any(|mode| matches!(mode.as_str(), "ReadWriteOnce" | "ReadWriteOncePod"));
+        let once = self
+            .access_modes
+            .iter()
+            .any(|mode| matches!(mode.as_str(), "ReadWriteOnce" | "ReadWriteOncePod"));
         match policy {
             "None" => false,
             "File" => true,
@@ -170,7 +174,10 @@ mod tests {
 
     #[test]
     fn the_group_is_applied_by_the_drivers_policy() {
-        let policy = |policy: &str| CSIDriverSpec { fs_group_policy: Some(policy.to_owned()), ..CSIDriverSpec::default() };
+        let policy = |policy: &str| CSIDriverSpec {
+            fs_group_policy: Some(policy.to_owned()),
+            ..CSIDriverSpec::default()
+        };
         let once = CsiSource {
             fs_type: "ext4".to_owned(),
             access_modes: vec!["ReadWriteOnce".to_owned()],

@@ -11,7 +11,8 @@ use kube::Api;
 use kube::api::PostParams;
 
 /// Conditions of claims that grow; they go when it is done.
-const OF_RESIZING: [&str; 4] = ["Resizing", "FileSystemResizePending", "ControllerResizeError", "NodeResizeError"];
+const OF_RESIZING: [&str; 4] =
+    ["Resizing", "FileSystemResizePending", "ControllerResizeError", "NodeResizeError"];
 
 impl LocalPath {
     /// Says that the size is a wish: nothing keeps a directory from filling its file system.
@@ -25,7 +26,9 @@ impl LocalPath {
 
     /// Writes the new size of a claim that asks for more: first the volume's, then the claim's.
     pub(super) async fn grow(&self, key: &ObjectKey) -> Result<(), ReconcileError> {
-        let Some(claim) = self.claims.get_key(key).filter(|claim| wants_to_grow(claim)) else { return Ok(()) };
+        let Some(claim) = self.claims.get_key(key).filter(|claim| wants_to_grow(claim)) else {
+            return Ok(());
+        };
         let volume = facts::volume_name(&claim).and_then(|name| self.volumes.get("", name));
         let ours = |volume: &PersistentVolume| {
             facts::is_bound_to(volume, &claim) && plan::is_ours_to_keep(volume, &self.hostname())
@@ -37,7 +40,8 @@ impl LocalPath {
             let capacity = larger.spec.get_or_insert_default().capacity.get_or_insert_default();
             capacity.insert("storage".to_owned(), asked(&claim));
             let api: Api<PersistentVolume> = Api::all(self.client.clone());
-            api.replace(volume.metadata.name.as_deref().unwrap_or_default(), &PostParams::default(), &larger).await?;
+            api.replace(volume.metadata.name.as_deref().unwrap_or_default(), &PostParams::default(), &larger)
+                .await?;
         }
         let mut grown = PersistentVolumeClaim::clone(&claim);
         let status = grown.status.get_or_insert_default();

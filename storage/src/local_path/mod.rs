@@ -5,8 +5,8 @@ mod grow;
 mod plan;
 
 use crate::beneath::{Dir, remove_below};
-use crate::provision;
 use crate::facts::HOSTNAME;
+use crate::provision;
 use coracle_client::{
     Context, Controller, Delta, Informer, Next, ObjectKey, ReconcileError, Reconciler, Recorder,
 };
@@ -117,7 +117,8 @@ impl LocalPath {
         if !plan::is_ours(&claim, class.as_deref(), &self.config.node_name) {
             return Ok(Next::Done);
         }
-        let Some(class) = class.filter(|_| self.volumes.get("", &provision::volume_name(&claim)).is_none()) else {
+        let Some(class) = class.filter(|_| self.volumes.get("", &provision::volume_name(&claim)).is_none())
+        else {
             return Ok(Next::Done);
         };
         let failed = |why: &str| {

@@ -8,7 +8,9 @@ mod plan;
 use crate::beneath::{Dir, remove_below};
 use crate::provision;
 use crate::volumes::{Mounter, NfsMount, VolumeError, blocking, digest, make_dir_all};
-use coracle_client::{Context, Controller, Delta, Informer, Next, ObjectKey, ReconcileError, Reconciler, Recorder};
+use coracle_client::{
+    Context, Controller, Delta, Informer, Next, ObjectKey, ReconcileError, Reconciler, Recorder,
+};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::api::PostParams;
@@ -105,7 +107,8 @@ impl Nfs {
     async fn provision(&self, key: &ObjectKey) -> Result<Next, ReconcileError> {
         let Some(claim) = self.claims.get_key(key) else { return Ok(Next::Done) };
         let class = self.classes.get("", crate::facts::class_of(&claim));
-        let Some((class, share)) = class.and_then(|class| plan::share(&class).map(|share| (class, share))) else {
+        let Some((class, share)) = class.and_then(|class| plan::share(&class).map(|share| (class, share)))
+        else {
             return Ok(Next::Done);
         };
         let known = self.volumes.get("", &provision::volume_name(&claim)).is_some();
@@ -113,7 +116,8 @@ impl Nfs {
             return Ok(Next::Done);
         }
         let failed = |why: &str| {
-            let message = format!("failed to provision volume with StorageClass \"{}\": {why}", class.name_any());
+            let message =
+                format!("failed to provision volume with StorageClass \"{}\": {why}", class.name_any());
             self.recorder.warning(claim.as_ref(), "ProvisioningFailed", message.clone());
             message
         };
@@ -152,14 +156,19 @@ impl Nfs {
     async fn end(&self, name: &str) -> Result<Next, ReconcileError> {
         let Some(volume) = self.volumes.get("", name) else { return Ok(Next::Done) };
         let class = self.classes.get("", crate::facts::class_of_volume(&volume));
-        let Some((class, share)) = class.and_then(|class| plan::share(&class).map(|share| (class, share))) else {
+        let Some((class, share)) = class.and_then(|class| plan::share(&class).map(|share| (class, share)))
+        else {
             return Ok(Next::Done);
         };
         let done = match plan::ending(&volume, &class, &share) {
             Ending::NotYet => return Ok(Next::Done),
             Ending::LetGo => Ok(()),
-            Ending::Delete(path) => self.in_share(&share, move |root| remove_below(root, &root.join(path))).await,
-            Ending::Archive { from, to } => self.in_share(&share, move |root| archive(root, &from, &to)).await,
+            Ending::Delete(path) => {
+                self.in_share(&share, move |root| remove_below(root, &root.join(path))).await
+            }
+            Ending::Archive { from, to } => {
+                self.in_share(&share, move |root| archive(root, &from, &to)).await
+            }
         };
         if let Err(error) = done {
             let message = error.to_string();

@@ -35,7 +35,8 @@ pub fn share(class: &StorageClass) -> Option<NfsMount> {
 /// Whether the claim's volume is to be made now.
 pub fn is_due(claim: &PersistentVolumeClaim, class: &StorageClass) -> bool {
     let delayed = class.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer");
-    let handed = STORAGE_PROVISIONER.iter().any(|key| facts::annotation(claim, key) == Some(&class.provisioner));
+    let handed =
+        STORAGE_PROVISIONER.iter().any(|key| facts::annotation(claim, key) == Some(&class.provisioner));
     claim.metadata.deletion_timestamp.is_none()
         && facts::volume_name(claim).is_none()
         && handed
@@ -45,7 +46,8 @@ pub fn is_due(claim: &PersistentVolumeClaim, class: &StorageClass) -> bool {
 /// The volume's directory, relative to the share: `<namespace>-<claim>-<volume>`, or what the class's `pathPattern` says.
 pub fn directory(claim: &PersistentVolumeClaim, class: &StorageClass) -> Result<PathBuf, String> {
     let meta = &claim.metadata;
-    let (namespace, name) = (meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default());
+    let (namespace, name) =
+        (meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default());
     let pattern = class.parameters.as_ref().and_then(|p| p.get("pathPattern")).filter(|p| !p.is_empty());
     let text = match pattern {
         None => format!("{namespace}-{name}-{}", volume_name(claim)),
@@ -64,7 +66,8 @@ pub fn directory(claim: &PersistentVolumeClaim, class: &StorageClass) -> Result<
 fn filled(pattern: &str, claim: &PersistentVolumeClaim) -> Result<String, String> {
     let (mut text, mut rest) = (String::new(), pattern);
     while let Some((before, after)) = rest.split_once("${") {
-        let (word, after) = after.split_once('}').ok_or_else(|| format!("pathPattern {pattern:?} ends in a word"))?;
+        let (word, after) =
+            after.split_once('}').ok_or_else(|| format!("pathPattern {pattern:?} ends in a word"))?;
         text.push_str(before);
         text.push_str(&value(word, claim).ok_or_else(|| format!("pathPattern knows no {word:?}"))?);
         rest = after;
@@ -128,7 +131,10 @@ pub fn volume(
 pub enum Ending {
     NotYet,
     /// The directory gets this name, both relative to the share; then the object goes.
-    Archive { from: PathBuf, to: PathBuf },
+    Archive {
+        from: PathBuf,
+        to: PathBuf,
+    },
     /// The directory goes, then the object.
     Delete(PathBuf),
     /// Only the object goes.
@@ -150,7 +156,13 @@ pub fn ending(volume: &PersistentVolume, class: &StorageClass, share: &NfsMount)
     let kept = facts::reclaim_policy(volume) != "Delete";
     match below.filter(inside).and_then(|path| Some((path, path.file_name()?))) {
         // Who deletes a volume that is kept wants the object gone, and its data where it is.
-        _ if kept => if deleting { Ending::LetGo } else { Ending::NotYet },
+        _ if kept => {
+            if deleting {
+                Ending::LetGo
+            } else {
+                Ending::NotYet
+            }
+        }
         None if deleting => Ending::LetGo,
         None => Ending::NotYet,
         Some((path, name)) => match on_delete(class) {
@@ -189,8 +201,10 @@ mod tests {
     fn class(parameters: Value) -> StorageClass {
         let mut all = json!({ "server": "nfs.example", "path": "/exports" });
         all.as_object_mut().unwrap().extend(parameters.as_object().unwrap().clone());
-        serde_json::from_value(json!({ "metadata": { "name": "nfs-client" }, "provisioner": NAMES[0], "parameters": all }))
-            .unwrap()
+        serde_json::from_value(
+            json!({ "metadata": { "name": "nfs-client" }, "provisioner": NAMES[0], "parameters": all }),
+        )
+        .unwrap()
     }
 
     fn claim() -> PersistentVolumeClaim {
@@ -208,7 +222,10 @@ mod tests {
             ("${.PVC.namespace}/${.PVC.annotations.nfs.io/storage-path}", Ok("default/deep/er")),
             ("${.PVC.labels.team}-${.PVC.name}", Ok("a-my-pvc")),
             ("${.PVC.labels.none}", Err("pathPattern leads to \"\", which is no directory below the share")),
-            ("../${.PVC.name}", Err("pathPattern leads to \"../my-pvc\", which is no directory below the share")),
+            (
+                "../${.PVC.name}",
+                Err("pathPattern leads to \"../my-pvc\", which is no directory below the share"),
+            ),
             ("${.PVC.uid}", Err("pathPattern knows no \".PVC.uid\"")),
             ("${.PVC.name", Err("pathPattern \"${.PVC.name\" ends in a word")),
         ] {
@@ -244,11 +261,21 @@ mod tests {
             ("Retain", json!({}), "Released", "d", Ending::NotYet),
             ("Delete", json!({}), "Released", "a/b", archive),
             ("Delete", json!({ "archiveOnDelete": "false" }), "Released", "d", Ending::Delete("d".into())),
-            ("Delete", json!({ "onDelete": "retain", "archiveOnDelete": "false" }), "Released", "d", Ending::LetGo),
+            (
+                "Delete",
+                json!({ "onDelete": "retain", "archiveOnDelete": "false" }),
+                "Released",
+                "d",
+                Ending::LetGo,
+            ),
             ("Delete", json!({}), "Released", "", Ending::NotYet),
             ("Delete", json!({}), "Released", "../x", Ending::NotYet),
         ] {
-            assert_eq!(made(policy, parameters.clone(), phase, path), expected, "{policy} {parameters} {phase} {path}");
+            assert_eq!(
+                made(policy, parameters.clone(), phase, path),
+                expected,
+                "{policy} {parameters} {phase} {path}"
+            );
         }
     }
 }

@@ -97,7 +97,11 @@ impl NfsMount {
     /// `server:path`, with an IPv6 address in brackets.
     pub fn share(&self) -> String {
         let bare = self.server.contains(':') && !self.server.starts_with('[');
-        if bare { format!("[{}]:{}", self.server, self.path) } else { format!("{}:{}", self.server, self.path) }
+        if bare {
+            format!("[{}]:{}", self.server, self.path)
+        } else {
+            format!("{}:{}", self.server, self.path)
+        }
     }
 }
 

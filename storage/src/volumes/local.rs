@@ -22,16 +22,17 @@ impl VolumePlugin for Local {
         Ok(source.map(|source| record(LOCAL, request.spec, Path::new(&source.path))))
     }
 
-    async fn publish(
-        &self,
-        request: &Request<'_>,
-        record: Option<&Record>,
-    ) -> Result<Mounted, VolumeError> {
+    async fn publish(&self, request: &Request<'_>, record: Option<&Record>) -> Result<Mounted, VolumeError> {
         let path = record.map(|record| record.path.clone()).unwrap_or_default();
-        if !path.is_dir() {
-            let missing = std::io::Error::from(std::io::ErrorKind::NotFound);
-            return Err(VolumeError::io("open local volume", &path, missing));
-        }
+        let place = path.clone();
+        super::blocking(move || match place.is_dir() {
+            true => Ok(()),
+            false => {
+                let missing = std::io::Error::from(std::io::ErrorKind::NotFound);
+                Err(VolumeError::io("open local volume", &place, missing))
+            }
+        })
+        .await?;
         // Later its containers run, and what they have made of it since is theirs.
         if request.first {
             give(request, path.clone()).await?;
@@ -59,9 +60,11 @@ impl VolumePlugin for ClaimedHostPath {
     }
 
     async fn publish(&self, request: &Request<'_>, _: Option<&Record>) -> Result<Mounted, VolumeError> {
-        let source = request.spec.persistent().and_then(|volume| volume.host_path.clone()).unwrap_or_default();
-        host_path::check(&source)?;
-        Ok(Mounted::at(source.path))
+        let source =
+            request.spec.persistent().and_then(|volume| volume.host_path.clone()).unwrap_or_default();
+        let path = source.path.clone();
+        super::blocking(move || host_path::check(&source)).await?;
+        Ok(Mounted::at(path))
     }
 }
 

@@ -33,8 +33,8 @@ pub use host::{LinuxMounter, MountTable, Mounter, NfsMount, Tmpfs};
 pub(crate) use local::give;
 pub use objects::{ObjectError, Objects, Token, TokenRequest};
 pub use plugin::{Mounted, Request, Usage, VolumePlugin};
-pub use record::{Record, of_pod as records_of_pod};
 pub(crate) use record::digest;
+pub use record::{Record, of_pod as records_of_pod};
 pub use resolve::{Source, Spec, claim_name};
 pub use set_up::{Note, SetUp, SetUpError};
 pub use sub_path::SubPath;
@@ -106,7 +106,7 @@ impl Volumes {
             in_use: Mutex::default(),
             in_use_changed: Notify::new(),
         };
-        volumes.count_in_use();
+        volumes.note_in_use(in_use(&volumes.records));
         volumes
     }
 
@@ -136,15 +136,27 @@ impl Volumes {
     }
 
     /// Counts anew what the records say is in use. Records that cannot be read keep what was known.
-    fn count_in_use(&self) {
-        let (Ok(all), Ok(staged)) = (self.records.all(), self.records.staged()) else { return };
-        let records = all.into_iter().map(|(_, record)| record).chain(staged);
-        let now: BTreeSet<String> = records.filter(|r| r.attached).map(|r| r.unique).collect();
+    async fn count_in_use(&self) {
+        let counted = self.on_disk(|records| Ok(in_use(records))).await;
+        self.note_in_use(counted.ok().flatten());
+    }
+
+    fn note_in_use(&self, counted: Option<BTreeSet<String>>) {
+        let Some(now) = counted else { return };
         let mut known = self.in_use.lock();
         if *known != now {
             *known = now;
             self.in_use_changed.notify_one();
         }
+    }
+
+    /// Reads or writes records on a thread that may block.
+    async fn on_disk<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Records) -> Result<T, VolumeError> + Send + 'static,
+    ) -> Result<T, VolumeError> {
+        let records = self.records.clone();
+        blocking(move || work(&records)).await
     }
 
     fn plugin(&self, name: &str) -> Result<&dyn VolumePlugin, VolumeError> {
@@ -156,7 +168,9 @@ impl Volumes {
     /// answer is left out.
     pub async fn usage(&self, uid: &str) -> HashMap<String, Usage> {
         let mut all = HashMap::new();
-        for record in self.records.read(uid).unwrap_or_default() {
+        let of = uid.to_owned();
+        let records = self.on_disk(move |records| records.read(&of)).await;
+        for record in records.unwrap_or_default() {
             let Ok(plugin) = self.plugin(&record.plugin) else { continue };
             match plugin.usage(&record).await {
                 Ok(usage) => all.extend(usage.map(|usage| (record.volume.clone(), usage))),
@@ -167,9 +181,18 @@ impl Volumes {
     }
 }
 
+/// The attached volumes that the records name; `None` where they cannot be read.
+fn in_use(records: &Records) -> Option<BTreeSet<String>> {
+    let (all, staged) = (records.all().ok()?, records.staged().ok()?);
+    let records = all.into_iter().map(|(_, record)| record).chain(staged);
+    Some(records.filter(|record| record.attached).map(|record| record.unique).collect())
+}
+
 /// Does file work on a thread that may block.
 pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, VolumeError> + Send + 'static,
 ) -> Result<T, VolumeError> {
-    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(VolumeError::Panicked(error.to_string())))
+    tokio::task::spawn_blocking(work)
+        .await
+        .unwrap_or_else(|error| Err(VolumeError::Panicked(error.to_string())))
 }

@@ -72,8 +72,7 @@ fn mount_of(spec: &Spec) -> NfsMount {
 }
 
 /// Where distributions put the helper; the kubelet's PATH says nothing of them.
-const HELPERS: [&str; 4] =
-    ["/sbin/mount.nfs", "/usr/sbin/mount.nfs", "/bin/mount.nfs", "/usr/bin/mount.nfs"];
+const HELPERS: [&str; 4] = ["/sbin/mount.nfs", "/usr/sbin/mount.nfs", "/bin/mount.nfs", "/usr/bin/mount.nfs"];
 
 /// Mounts for real. The helper itself gives up after two minutes, its default `retry`.
 pub(super) fn mount(wanted: &NfsMount, target: &Path) -> Result<(), VolumeError> {
@@ -102,9 +101,9 @@ fn kernel_has_client() -> bool {
 
 fn wants_old_version(options: &[String]) -> bool {
     let words = options.iter().flat_map(|option| option.split(','));
-    words.filter_map(|word| word.split_once('=')).any(|(key, value)| {
-        matches!(key, "vers" | "nfsvers") && !value.starts_with('4')
-    })
+    words
+        .filter_map(|word| word.split_once('='))
+        .any(|(key, value)| matches!(key, "vers" | "nfsvers") && !value.starts_with('4'))
 }
 
 fn by_helper(helper: &Path, wanted: &NfsMount, target: &Path) -> Result<(), VolumeError> {
@@ -182,7 +181,9 @@ mod tests {
 
     #[test]
     fn old_versions_need_the_helper() {
-        for (options, old) in [(&["vers=3"][..], true), (&["hard,nfsvers=3"], true), (&["vers=4.1"], false), (&[], false)] {
+        for (options, old) in
+            [(&["vers=3"][..], true), (&["hard,nfsvers=3"], true), (&["vers=4.1"], false), (&[], false)]
+        {
             assert_eq!(wants_old_version(&wanted(options, false).options), old, "{options:?}");
         }
     }

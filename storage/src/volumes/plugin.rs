@@ -107,11 +107,7 @@ pub trait VolumePlugin: Send + Sync {
     }
 
     /// Shows the volume to the pod, or brings what it shows up to date; on an error nothing of an older state is lost.
-    async fn publish(
-        &self,
-        request: &Request<'_>,
-        record: Option<&Record>,
-    ) -> Result<Mounted, VolumeError>;
+    async fn publish(&self, request: &Request<'_>, record: Option<&Record>) -> Result<Mounted, VolumeError>;
 
     /// Whether `publish` is wanted again of a volume that the pod has already.
     fn republishes(&self, _: &Record) -> bool {

@@ -109,9 +109,7 @@ fn staged_name(unique: &str) -> String {
 }
 
 fn put(dir: &Path, name: &str, record: &Record) -> Result<(), VolumeError> {
-    let write = || {
-        Dir::open(dir)?.replace(name, &serde_json::to_vec(record)?, 0o600)
-    };
+    let write = || Dir::open(dir)?.replace(name, &serde_json::to_vec(record)?, 0o600);
     make_dir_all(dir, 0o750)?;
     write().map_err(|error| VolumeError::io("write record", &dir.join(name), error))
 }
@@ -140,7 +138,9 @@ fn read_all(dir: &Path) -> Result<Vec<Record>, VolumeError> {
             Ok(record) => records.push(record),
             // Files are put there whole. One that is not was on its way to the disk when the machine lost its power, and
             // with that every mount.
-            Err(error) => tracing::warn!(path = %dir.join(&name).display(), %error, "record of a volume ignored"),
+            Err(error) => {
+                tracing::warn!(path = %dir.join(&name).display(), %error, "record of a volume ignored")
+            }
         }
     }
     Ok(records)

@@ -59,24 +59,24 @@ impl Spec {
         };
         const NO_KINDS: [&str; 4] = ["capacity", "claimRef", "nodeAffinity", "name"];
         let Ok(Value::Object(fields)) = fields else { return String::new() };
-        let kind = fields.iter().find(|(name, value)| value.is_object() && !NO_KINDS.contains(&name.as_str()));
+        let kind =
+            fields.iter().find(|(name, value)| value.is_object() && !NO_KINDS.contains(&name.as_str()));
         kind.map(|(name, _)| name.clone()).unwrap_or_default()
     }
 }
 
 /// Reads the claim of a volume that has one, and its volume.
-pub(super) async fn resolve(
-    objects: &dyn Objects,
-    pod: &Pod,
-    volume: &Volume,
-) -> Result<Spec, VolumeError> {
+pub(super) async fn resolve(objects: &dyn Objects, pod: &Pod, volume: &Volume) -> Result<Spec, VolumeError> {
     let Some(name) = claim_name(pod, volume) else {
         let source = Source::Inline(volume.clone());
         return Ok(Spec { name: volume.name.clone(), source, read_only: false });
     };
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
-    let failed =
-        |message: String| VolumeError::Claim { namespace: namespace.to_owned(), claim: name.clone(), message };
+    let failed = |message: String| VolumeError::Claim {
+        namespace: namespace.to_owned(),
+        claim: name.clone(),
+        message,
+    };
     let claim = objects.claim(namespace, &name).await?;
     if volume.ephemeral.is_some() && !is_owned_by(&claim, pod) {
         return Err(failed("PVC was not created for the pod".to_owned()));
@@ -137,7 +137,9 @@ fn check_mode(spec: &Spec, pod: &Pod, volume: &str) -> Result<(), String> {
         devices |= container.volume_devices.iter().flatten().any(|device| device.name == volume);
     }
     match spec.is_block() {
-        true if mounts => Err(format!("volume {volume} has volumeMode Block, but is specified in volumeMounts")),
+        true if mounts => {
+            Err(format!("volume {volume} has volumeMode Block, but is specified in volumeMounts"))
+        }
         false if devices => {
             Err(format!("volume {volume} has volumeMode Filesystem, but is specified in volumeDevices"))
         }

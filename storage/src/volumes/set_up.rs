@@ -109,7 +109,7 @@ impl Volumes {
         notes: &mut Vec<Note>,
     ) -> Result<Mounted, VolumeError> {
         let claim = request.spec.claim().and_then(|claim| claim.metadata.name.clone()).unwrap_or_default();
-        let mut record = Record { volume: request.volume.name.clone(), claim, ..record };
+        let record = Record { volume: request.volume.name.clone(), claim, ..record };
         let uid = request.uid();
         let key = (uid.to_owned(), record.volume.clone());
         let _lock = self.locks.lock(&record.unique).await;
@@ -118,8 +118,6 @@ impl Volumes {
             Some(mounted) => mounted,
             None => self.stage_and_publish(plugin, request, &record).await?,
         };
-        record.path.clone_from(&mounted.path);
-        self.records.write(uid, &record)?;
         self.published.lock().insert(key, mounted.clone());
         if self.grow(plugin, request, &record, notes).await {
             let due = mounted.refresh_after.map_or(LOOK_FOR_GROWTH, |due| due.min(LOOK_FOR_GROWTH));
@@ -134,10 +132,14 @@ impl Volumes {
         request: &Request<'_>,
         record: &Record,
     ) -> Result<Mounted, VolumeError> {
-        self.records.write(request.uid(), record)?;
-        self.count_in_use();
+        let (uid, written) = (request.uid().to_owned(), record.clone());
+        self.on_disk(move |records| records.write(&uid, &written)).await?;
+        if record.attached {
+            self.count_in_use().await;
+        }
         if record.staged && !self.staged.lock().contains(&record.unique) {
-            self.records.write_staged(record)?;
+            let written = record.clone();
+            self.on_disk(move |records| records.write_staged(&written)).await?;
             plugin.stage(request, record).await?;
             self.staged.lock().insert(record.unique.clone());
         }

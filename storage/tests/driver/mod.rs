@@ -348,13 +348,15 @@ fn call(method: &str, message: &[u8]) -> Option<Call> {
     match method {
         "NodeStageVolume" => {
             let request = csi::NodeStageVolumeRequest::decode(message).ok()?;
-            (call.volume, call.path, call.secrets) = (request.volume_id, request.staging_target_path, request.secrets);
+            (call.volume, call.path, call.secrets) =
+                (request.volume_id, request.staging_target_path, request.secrets);
             (call.context, call.publish_context) = (request.volume_context, request.publish_context);
             capability(&mut call, request.volume_capability);
         }
         "NodePublishVolume" => {
             let request = csi::NodePublishVolumeRequest::decode(message).ok()?;
-            (call.volume, call.path, call.secrets) = (request.volume_id, request.target_path, request.secrets);
+            (call.volume, call.path, call.secrets) =
+                (request.volume_id, request.target_path, request.secrets);
             (call.context, call.publish_context) = (request.volume_context, request.publish_context);
             call.read_only = request.readonly;
             capability(&mut call, request.volume_capability);
@@ -369,7 +371,8 @@ fn call(method: &str, message: &[u8]) -> Option<Call> {
         }
         "NodeExpandVolume" => {
             let request = csi::NodeExpandVolumeRequest::decode(message).ok()?;
-            (call.volume, call.path, call.secrets) = (request.volume_id, request.volume_path, request.secrets);
+            (call.volume, call.path, call.secrets) =
+                (request.volume_id, request.volume_path, request.secrets);
             call.bytes = request.capacity_range.map_or(0, |range| range.required_bytes);
         }
         "NodeGetVolumeStats" => {
@@ -394,9 +397,7 @@ fn capability(call: &mut Call, capability: Option<csi::VolumeCapability>) {
 }
 
 /// One message as gRPC frames it, or a status.
-fn encoded(
-    answer: Answer,
-) -> http::Response<impl hyper::body::Body<Data = Bytes, Error = Infallible>> {
+fn encoded(answer: Answer) -> http::Response<impl hyper::body::Body<Data = Bytes, Error = Infallible>> {
     let (code, message, data) = match answer {
         Ok(data) => (0, String::new(), Some(data)),
         Err((code, message)) => (code, message, None),

@@ -12,7 +12,11 @@ async fn an_unknown_driver_is_named_and_keeps_no_pod() {
     let node = Node::start(&[]).await;
     let unknown = pod("u1", &json!({ "csi": { "driver": "secrets-store.csi.k8s.io" } }));
     let error = node.mount(&unknown).await.unwrap_err();
-    assert!(error.contains("driver name secrets-store.csi.k8s.io not found in the list of registered CSI drivers"), "{error}");
+    assert!(
+        error
+            .contains("driver name secrets-store.csi.k8s.io not found in the list of registered CSI drivers"),
+        "{error}"
+    );
     node.volumes.tear_down("u1").await.unwrap();
     assert_eq!(node.volumes.pods_on_disk(), [""; 0]);
 }
@@ -20,15 +24,23 @@ async fn an_unknown_driver_is_named_and_keeps_no_pod() {
 #[tokio::test]
 async fn an_inline_volume_is_told_whose_it_is_and_gets_the_tokens_it_asks_for() {
     let node = Node::start(&[STAGE]).await;
-    node.csi_driver(json!({ "podInfoOnMount": true, "volumeLifecycleModes": ["Ephemeral"], "requiresRepublish": true,
-        "tokenRequests": [{ "audience": "vault", "expirationSeconds": 3600 }] }));
+    node.csi_driver(
+        json!({ "podInfoOnMount": true, "volumeLifecycleModes": ["Ephemeral"], "requiresRepublish": true,
+        "tokenRequests": [{ "audience": "vault", "expirationSeconds": 3600 }] }),
+    );
     node.table.put("secret", "creds", json!({ "metadata": { "name": "creds" }, "data": { "user": "bWU=" } }));
-    let pod = pod("u1", &json!({ "csi": { "driver": DRIVER, "readOnly": true,
-        "volumeAttributes": { "secretProviderClass": "aws-secrets" }, "nodePublishSecretRef": { "name": "creds" } } }));
+    let pod = pod(
+        "u1",
+        &json!({ "csi": { "driver": DRIVER, "readOnly": true,
+        "volumeAttributes": { "secretProviderClass": "aws-secrets" }, "nodePublishSecretRef": { "name": "creds" } } }),
+    );
     let done = node.set_up(&pod).await;
     assert!(done.failed.is_empty(), "{:?}", done.failed);
     let mounted = &done.mounted["v"];
-    assert!(mounted.read_only && mounted.path.ends_with("u1/volumes/kubernetes.io~csi/v/mount"), "{mounted:?}");
+    assert!(
+        mounted.read_only && mounted.path.ends_with("u1/volumes/kubernetes.io~csi/v/mount"),
+        "{mounted:?}"
+    );
     assert!(mounted.refresh_after.is_some(), "it wants to be published again");
     let published = &node.driver.calls("NodePublishVolume")[0];
     let told = |key: &str| published.context.get(key).map(String::as_str);
@@ -78,7 +90,10 @@ async fn a_volume_is_staged_when_it_is_attached_and_in_use_until_it_is_unstaged(
         let call = &node.driver.calls(call)[0];
         assert_eq!(call.publish_context["device"], "sdx");
         assert_eq!(call.context["size"], "small");
-        assert_eq!((call.mode, &call.mount_flags[..]), (Mode::SingleNodeWriter as i32, &["noatime".to_owned()][..]));
+        assert_eq!(
+            (call.mode, &call.mount_flags[..]),
+            (Mode::SingleNodeWriter as i32, &["noatime".to_owned()][..])
+        );
     }
     assert_eq!(node.driver.calls("NodeStageVolume")[0].secrets["k"], "v");
     node.volumes.tear_down("u1").await.unwrap();
@@ -98,7 +113,8 @@ async fn a_device_is_published_as_one() {
     assert!(node.driver.calls("NodePublishVolume")[0].block);
     let mut wrong = pod("u2", &of_claim());
     let container = &mut wrong.spec.as_mut().unwrap().containers[0];
-    container.volume_mounts = Some(serde_json::from_value(json!([{ "name": "v", "mountPath": "/x" }])).unwrap());
+    container.volume_mounts =
+        Some(serde_json::from_value(json!([{ "name": "v", "mountPath": "/x" }])).unwrap());
     let error = node.mount(&wrong).await.unwrap_err();
     assert!(error.ends_with("volume v has volumeMode Block, but is specified in volumeMounts"), "{error}");
 }
@@ -111,7 +127,8 @@ async fn the_pods_group_is_the_drivers_to_apply_where_it_can() {
         node.claim(of_driver());
         let mut pod = pod("u1", &of_claim());
         let group = nix::unistd::getegid().as_raw();
-        pod.spec.as_mut().unwrap().security_context = Some(serde_json::from_value(json!({ "fsGroup": group })).unwrap());
+        pod.spec.as_mut().unwrap().security_context =
+            Some(serde_json::from_value(json!({ "fsGroup": group })).unwrap());
         let path = node.mount(&pod).await.unwrap();
         let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(path).unwrap().permissions());
         assert_eq!(mode & 0o2000 != 0, !delegated, "{capabilities:?}: {mode:o}");
@@ -180,8 +197,14 @@ async fn nfs_is_mounted_as_the_volume_says_and_other_kinds_are_refused_by_name()
     assert!(done.mounted["v"].read_only);
     assert!(done.mounted["v"].path.ends_with("u1/volumes/kubernetes.io~nfs/pv"));
     let mount = node.host.nfs.lock().unwrap()[0].clone();
-    assert_eq!((mount.share().as_str(), mount.options, mount.read_only), ("10.1.1.5:/exports", vec!["hard".to_owned()], true));
+    assert_eq!(
+        (mount.share().as_str(), mount.options, mount.read_only),
+        ("10.1.1.5:/exports", vec!["hard".to_owned()], true)
+    );
     node.claim(json!({ "iscsi": { "targetPortal": "p", "iqn": "i", "lun": 0 } }));
     let error = node.mount(&pod("u2", &of_claim())).await.unwrap_err();
-    assert!(error.ends_with(r#"no volume plugin matched: this node cannot mount volumes of kind "iscsi""#), "{error}");
+    assert!(
+        error.ends_with(r#"no volume plugin matched: this node cannot mount volumes of kind "iscsi""#),
+        "{error}"
+    );
 }

@@ -79,8 +79,14 @@ impl Table {
         found.map(|value| serde_json::from_value(value).unwrap())
     }
 
-    fn get<K: serde::de::DeserializeOwned>(&self, kind: &'static str, name: &str) -> Result<Arc<K>, ObjectError> {
-        self.find(kind, name).map(Arc::new).ok_or_else(|| ObjectError::NotFound { kind, name: name.to_owned() })
+    fn get<K: serde::de::DeserializeOwned>(
+        &self,
+        kind: &'static str,
+        name: &str,
+    ) -> Result<Arc<K>, ObjectError> {
+        self.find(kind, name)
+            .map(Arc::new)
+            .ok_or_else(|| ObjectError::NotFound { kind, name: name.to_owned() })
     }
 }
 
@@ -181,8 +187,13 @@ impl Node {
     pub fn attach(&self, handle: &str, attached: bool) {
         let name = attachment_name(DRIVER, handle, NODE);
         let status = json!({ "attached": attached, "attachmentMetadata": { "device": "sdx" } });
-        let spec = json!({ "attacher": DRIVER, "nodeName": NODE, "source": { "persistentVolumeName": "pv" } });
-        self.table.put("attachment", &name, json!({ "metadata": { "name": name }, "spec": spec, "status": status }));
+        let spec =
+            json!({ "attacher": DRIVER, "nodeName": NODE, "source": { "persistentVolumeName": "pv" } });
+        self.table.put(
+            "attachment",
+            &name,
+            json!({ "metadata": { "name": name }, "spec": spec, "status": status }),
+        );
     }
 
     pub fn csi_driver(&self, spec: Value) {
@@ -199,8 +210,10 @@ fn volumes(dir: &TempDir, host: &Arc<FakeMounter>, table: &Arc<Table>, drivers: 
 pub fn pod(uid: &str, source: &Value) -> Pod {
     let mut volume = json!({ "name": "v" });
     volume.as_object_mut().unwrap().extend(source.as_object().unwrap().clone());
-    serde_json::from_value(json!({ "metadata": { "name": format!("pod-{uid}"), "namespace": "d", "uid": uid },
-        "spec": { "serviceAccountName": "sa", "containers": [{ "name": "c" }], "volumes": [volume] } }))
+    serde_json::from_value(
+        json!({ "metadata": { "name": format!("pod-{uid}"), "namespace": "d", "uid": uid },
+        "spec": { "serviceAccountName": "sa", "containers": [{ "name": "c" }], "volumes": [volume] } }),
+    )
     .unwrap()
 }
 

@@ -20,7 +20,8 @@ const STAGES: &[NodeRpcType] = &[NodeRpcType::StageUnstageVolume];
 
 fn kinds(place: &Path) -> Vec<Kind> {
     let simple = |name, volume| Kind { name, volume, source: None, capabilities: &[], calls: &[] };
-    let claimed = |name, source| Kind { name, volume: of_claim(), source: Some(source), capabilities: &[], calls: &[] };
+    let claimed =
+        |name, source| Kind { name, volume: of_claim(), source: Some(source), capabilities: &[], calls: &[] };
     let mut block = of_driver();
     block["volumeMode"] = "Block".into();
     let staged = ["NodeStageVolume", "NodePublishVolume", "NodeUnpublishVolume", "NodeUnstageVolume"];
@@ -30,7 +31,10 @@ fn kinds(place: &Path) -> Vec<Kind> {
         simple("emptyDir in memory", json!({ "emptyDir": { "medium": "Memory" } })),
         simple("secret", json!({ "secret": { "secretName": "s" } })),
         simple("configMap", json!({ "configMap": { "name": "m" } })),
-        simple("projected", json!({ "projected": { "sources": [{ "serviceAccountToken": { "path": "token" } }] } })),
+        simple(
+            "projected",
+            json!({ "projected": { "sources": [{ "serviceAccountToken": { "path": "token" } }] } }),
+        ),
         simple("downwardAPI", json!({ "downwardAPI": { "items": [] } })),
         simple("hostPath", json!({ "hostPath": { "path": place, "type": "Directory" } })),
         simple("nfs", json!({ "nfs": { "server": "s", "path": "/x" } })),
@@ -44,8 +48,20 @@ fn kinds(place: &Path) -> Vec<Kind> {
             capabilities: &[],
             calls: &["NodePublishVolume", "NodeUnpublishVolume"],
         },
-        Kind { name: "csi that stages", volume: of_claim(), source: Some(of_driver()), capabilities: STAGES, calls: staged },
-        Kind { name: "csi block", volume: of_claim(), source: Some(block), capabilities: STAGES, calls: staged },
+        Kind {
+            name: "csi that stages",
+            volume: of_claim(),
+            source: Some(of_driver()),
+            capabilities: STAGES,
+            calls: staged,
+        },
+        Kind {
+            name: "csi block",
+            volume: of_claim(),
+            source: Some(block),
+            capabilities: STAGES,
+            calls: staged,
+        },
         Kind {
             name: "csi inline",
             volume: json!({ "csi": { "driver": crate::node::DRIVER } }),
@@ -157,7 +173,8 @@ async fn whatever_a_driver_does_at_a_call_the_volume_is_gone_in_the_end() {
                 node.kill_kubelet();
                 node.driver.heal();
                 node.volumes.tear_down("u1").await.unwrap();
-                let left: Vec<String> = node.volumes.unstage_unused().await.iter().map(ToString::to_string).collect();
+                let left: Vec<String> =
+                    node.volumes.unstage_unused().await.iter().map(ToString::to_string).collect();
                 assert_eq!(left, [""; 0], "{what}");
                 assert_gone(&node, &what);
             }

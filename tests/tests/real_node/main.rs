@@ -8,6 +8,10 @@
 mod admission;
 mod commands;
 mod containers;
+mod csi;
+#[path = "../../../storage/tests/driver/mod.rs"]
+#[allow(dead_code, reason = "shared with the tests of volumes, which use all of it")]
+mod driver;
 mod endings;
 mod environment;
 mod faults;
@@ -46,6 +50,7 @@ fn a_node_from_nothing_to_nothing() {
     environment::steps(&mut steps);
     volumes::steps(&mut steps);
     storage::steps(&mut steps);
+    csi::steps(&mut steps);
     preemption::steps(&mut steps);
     life::steps(&mut steps);
     resize::steps(&mut steps);

@@ -104,7 +104,9 @@ fn volumes(page: &mut Page, server: &Server) {
     for pod in server.pods.pods() {
         for share in stats.known(pod.metadata.uid.as_deref().unwrap_or_default()) {
             let reference = &share.entry["pvcRef"];
-            if let (Some(namespace), Some(name)) = (reference["namespace"].as_str(), reference["name"].as_str()) {
+            if let (Some(namespace), Some(name)) =
+                (reference["namespace"].as_str(), reference["name"].as_str())
+            {
                 claims.insert((namespace.to_owned(), name.to_owned()), share.entry);
             }
         }
@@ -120,7 +122,11 @@ fn volumes(page: &mut Page, server: &Server) {
             }
         }
     }
-    page.family("kubelet_volume_stats_health_status_abnormal", "gauge", "Abnormal volume health status. The count is either 1 or 0");
+    page.family(
+        "kubelet_volume_stats_health_status_abnormal",
+        "gauge",
+        "Abnormal volume health status. The count is either 1 or 0",
+    );
     for ((namespace, claim), entry) in &claims {
         if let Some(abnormal) = entry["volumeHealthStats"]["abnormal"].as_bool() {
             let labels = [("namespace", namespace.as_str()), ("persistentvolumeclaim", claim.as_str())];

@@ -205,7 +205,8 @@ mod tests {
         fs::hard_link(cache.join("below/file"), cache.join("again")).unwrap();
         fs::write(folder("kubernetes.io~secret", "keys").join("k"), "x").unwrap();
         let record = json!({ "plugin": "kubernetes.io/host-path", "volume": "data", "unique": "u", "path": root.path() });
-        let measured = json!({ "plugin": "kubernetes.io/csi", "volume": "disk", "unique": "v", "path": "/nowhere" });
+        let measured =
+            json!({ "plugin": "kubernetes.io/csi", "volume": "disk", "unique": "v", "path": "/nowhere" });
         let records = root.path().join("u1/volume-records");
         fs::create_dir_all(&records).unwrap();
         fs::write(records.join("data.json"), record.to_string()).unwrap();
