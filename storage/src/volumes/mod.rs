@@ -46,7 +46,7 @@ use record::Records;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 /// Where a node's volumes lie, and what it is called.
 #[derive(Clone, Debug)]
@@ -71,6 +71,8 @@ pub struct Volumes {
     published: Mutex<HashMap<(String, String), Mounted>>,
     in_use: Mutex<BTreeSet<String>>,
     in_use_changed: Notify,
+    /// What the Node says is in use, as the API server has it.
+    reported: watch::Sender<BTreeSet<String>>,
 }
 
 impl Volumes {
@@ -105,6 +107,7 @@ impl Volumes {
             published: Mutex::default(),
             in_use: Mutex::default(),
             in_use_changed: Notify::new(),
+            reported: watch::Sender::default(),
         };
         volumes.note_in_use(in_use(&volumes.records));
         volumes
@@ -133,6 +136,18 @@ impl Volumes {
     /// Returns when [`Volumes::in_use`] may have changed since the last call. Cancel-safe.
     pub async fn in_use_changed(&self) {
         self.in_use_changed.notified().await;
+    }
+
+    /// Notes what the API server knows of [`Volumes::in_use`]. An attached volume is touched only once it stands there:
+    /// otherwise it could be detached meanwhile.
+    pub fn note_reported(&self, in_use: &[String]) {
+        self.reported.send_if_modified(|known| {
+            let news = known.len() != in_use.len() || !in_use.iter().all(|volume| known.contains(volume));
+            if news {
+                *known = in_use.iter().cloned().collect();
+            }
+            news
+        });
     }
 
     /// Counts anew what the records say is in use. Records that cannot be read keep what was known.

@@ -13,6 +13,9 @@ use std::time::Duration;
 /// Between looks whether a volume has grown; a claim that grows waits so long for its file system to follow.
 const LOOK_FOR_GROWTH: Duration = Duration::from_secs(30);
 
+/// How long a set-up waits for the Node to say that a volume is in use. It is written at once where the API server answers.
+const WAIT_FOR_REPORT: Duration = Duration::from_secs(15);
+
 /// A volume of a pod that could not be set up.
 #[derive(Debug, thiserror::Error)]
 #[error("MountVolume.SetUp failed for volume {volume:?} : {source}")]
@@ -136,6 +139,7 @@ impl Volumes {
         self.on_disk(move |records| records.write(&uid, &written)).await?;
         if record.attached {
             self.count_in_use().await;
+            self.until_reported(&record.unique).await?;
         }
         if record.staged && !self.staged.lock().contains(&record.unique) {
             let written = record.clone();
@@ -144,6 +148,13 @@ impl Volumes {
             self.staged.lock().insert(record.unique.clone());
         }
         plugin.publish(request, Some(record)).await
+    }
+
+    async fn until_reported(&self, unique: &str) -> Result<(), VolumeError> {
+        let mut reported = self.reported.subscribe();
+        let wait = reported.wait_for(|known| known.contains(unique));
+        let told = tokio::time::timeout(WAIT_FOR_REPORT, wait).await.is_ok_and(|told| told.is_ok());
+        if told { Ok(()) } else { Err(VolumeError::NotReported(unique.to_owned())) }
     }
 
     /// Lets a volume that is larger than its claim knows grow. Whether such a volume may grow at all.
