@@ -21,8 +21,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// First and longest pause after volumes or the sandbox failed; upstream: 500 ms, doubled up to two minutes.
-const RETRY: Duration = Duration::from_millis(500);
-const MAX_RETRY: Duration = Duration::from_secs(122);
+pub(super) const RETRY: Duration = Duration::from_millis(500);
+pub(super) const MAX_RETRY: Duration = Duration::from_secs(122);
 
 impl Worker {
     pub(super) async fn act(&mut self, step: Step, ending: Option<&Ending>) {
@@ -145,25 +145,6 @@ impl Worker {
             };
             self.event(None, "Warning", "FailedMount", text);
         }
-    }
-
-    /// A pod that has ended for good keeps nobody from its claims' volumes, though it may stay for long.
-    pub(super) async fn release_volumes_when_over(&mut self) {
-        let runs = self.observed.running().next().is_some();
-        let later = self.volumes_refresh.is_some_and(|at| at > Instant::now());
-        if !self.has_ended() || runs || self.volumes_released || (later && self.volume_failures > 0) {
-            return;
-        }
-        let released = self.kubelet.volumes.release(&self.uid).await;
-        self.volumes_released = released.is_ok();
-        (self.volumes_refresh, self.volume_failures) = match released {
-            Ok(()) => (None, 0),
-            Err(error) => {
-                let pause = RETRY.saturating_mul(1 << self.volume_failures.min(10)).min(MAX_RETRY);
-                tracing::warn!(pod = %self.full_name(), %error, "volumes not released, trying again");
-                (Some(Instant::now() + pause), self.volume_failures.saturating_add(1))
-            }
-        };
     }
 
     /// Whether volumes stand; a failure delays the next attempt.

@@ -22,6 +22,7 @@ pub mod status;
 pub mod stubborn;
 mod unlocated;
 pub mod userns;
+mod volumes;
 pub mod worker;
 
 pub use end_act::{force, remove_everything};

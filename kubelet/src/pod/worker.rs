@@ -137,15 +137,7 @@ impl Worker {
             self.allocate(ending.as_ref());
             self.remember(ending.as_ref());
             self.report(ending.as_ref());
-            self.release_volumes_when_over().await;
-            if ending.is_none() && self.volumes_due() {
-                // A driver may not answer for minutes, and the pod may have to go meanwhile.
-                let inbox = self.inbox.clone();
-                tokio::select! {
-                    () = self.set_up_volumes() => {}
-                    () = inbox.overtaken(None) => {}
-                }
-            }
+            self.look_after_volumes(ending.as_ref()).await;
             let step = self.next_step(ending.as_ref());
             match step {
                 Step::Wait(limit) => {
@@ -186,16 +178,6 @@ impl Worker {
         if self.volumes_refresh.is_some_and(|at| at <= Instant::now()) {
             self.volumes_ready = false;
         }
-    }
-
-    /// Whether the volumes of a pod that runs are to be brought up to date. Those of one that does not run yet are
-    /// set up with its sandbox.
-    fn volumes_due(&self) -> bool {
-        let now = Instant::now();
-        !self.volumes_ready
-            && !self.has_ended()
-            && self.observed.sandbox().is_some()
-            && self.volumes_refresh.is_none_or(|at| at <= now)
     }
 
     fn read(&mut self, mail: Mail) {
