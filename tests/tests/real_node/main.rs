@@ -9,6 +9,7 @@ mod admission;
 mod commands;
 mod containers;
 mod csi;
+#[cfg(test)]
 #[path = "../../../storage/tests/driver/mod.rs"]
 #[allow(dead_code, reason = "shared with the tests of volumes, which use all of it")]
 mod driver;
