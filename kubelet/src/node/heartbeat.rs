@@ -206,7 +206,12 @@ impl Heart {
     async fn write_if_due(&mut self, new: &NodeStatus) -> Result<(), kube::Error> {
         let due = self.written.elapsed() >= self.kubelet.now().registration.status_report;
         let old = self.node.status.clone().unwrap_or_default();
-        if due || !same(&old, new) { self.write(new).await } else { Ok(()) }
+        if due || !same(&old, new) {
+            self.write(new).await?;
+        }
+        let told = self.node.status.as_ref().and_then(|status| status.volumes_in_use.as_deref());
+        self.kubelet.volumes.note_reported(told.unwrap_or_default());
+        Ok(())
     }
 
     async fn write(&mut self, status: &NodeStatus) -> Result<(), kube::Error> {

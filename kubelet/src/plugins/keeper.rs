@@ -4,6 +4,7 @@ use crate::blocking;
 use crate::kubelet::Kubelet;
 use crate::pods_api::PodsApi;
 use coracle_storage::volumes::claim_name;
+use futures::StreamExt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +12,9 @@ use std::time::Duration;
 const UNSTAGE: Duration = Duration::from_secs(10);
 /// Between measurements; as long as file systems' counts stand.
 const MEASURE: Duration = Duration::from_secs(60);
+
+/// Pods that are measured at once: enough that one driver that hangs keeps few others, and few enough for the disk.
+const AT_ONCE: usize = 8;
 
 pub(super) async fn run(kubelet: Arc<Kubelet>) {
     tokio::join!(unstage(&kubelet), measure(&kubelet));
@@ -28,7 +32,7 @@ async fn unstage(kubelet: &Kubelet) {
 async fn measure(kubelet: &Kubelet) {
     loop {
         tokio::time::sleep(MEASURE).await;
-        for pod in kubelet.pods() {
+        let measure = futures::stream::iter(kubelet.pods()).for_each_concurrent(AT_ONCE, async |pod| {
             let uid = pod.metadata.uid.clone().unwrap_or_default();
             let usage = kubelet.volumes.usage(&uid).await;
             kubelet.volume_stats.tell(&uid, usage);
@@ -38,6 +42,7 @@ async fn measure(kubelet: &Kubelet) {
                 let time = jiff::Timestamp::now().to_string();
                 blocking::reading("volumes of a pod", move || stats.of(&pods_dir, &pod, &time)).await;
             }
-        }
+        });
+        measure.await;
     }
 }

@@ -22,8 +22,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// First and longest pause after volumes or the sandbox failed; upstream: 500 ms, doubled up to two minutes.
-const RETRY: Duration = Duration::from_millis(500);
-const MAX_RETRY: Duration = Duration::from_secs(122);
+pub(super) const RETRY: Duration = Duration::from_millis(500);
+pub(super) const MAX_RETRY: Duration = Duration::from_secs(122);
 
 impl Worker {
     pub(super) async fn act(&mut self, step: Step, ending: Option<&Ending>) {

@@ -23,6 +23,7 @@ pub mod stubborn;
 mod timing;
 mod unlocated;
 pub mod userns;
+mod volumes;
 pub mod worker;
 
 pub use end_act::{force, remove_everything};

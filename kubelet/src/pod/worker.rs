@@ -58,6 +58,8 @@ pub struct Worker {
     /// Volumes have been set up since the last change that matters to them.
     pub(super) volumes_ready: bool,
     pub(super) volumes_refresh: Option<Instant>,
+    /// They were taken from a pod that has ended.
+    pub(super) volumes_released: bool,
     pub(super) volume_failures: u32,
     /// Changes in a row that the runtime refused, while the pod was to go on.
     pub(super) changes_failed: u32,
@@ -96,6 +98,7 @@ impl Worker {
             mounted: BTreeMap::new(),
             volumes_ready: false,
             volumes_refresh: None,
+            volumes_released: false,
             volume_failures: 0,
             changes_failed: 0,
             stubborn: Stubborn::default(),
@@ -136,9 +139,7 @@ impl Worker {
             self.allocate(ending.as_ref());
             self.remember(ending.as_ref());
             self.report(ending.as_ref());
-            if ending.is_none() && self.volumes_due() {
-                self.set_up_volumes().await;
-            }
+            self.look_after_volumes(ending.as_ref()).await;
             let step = self.next_step(ending.as_ref());
             match step {
                 Step::Wait(limit) => {
@@ -181,15 +182,6 @@ impl Worker {
         if self.volumes_refresh.is_some_and(|at| at <= Instant::now()) {
             self.volumes_ready = false;
         }
-    }
-
-    /// Whether the volumes of a pod that runs are to be brought up to date. Those of one that does not run yet are
-    /// set up with its sandbox.
-    fn volumes_due(&self) -> bool {
-        let now = Instant::now();
-        !self.volumes_ready
-            && self.observed.sandbox().is_some()
-            && self.volumes_refresh.is_none_or(|at| at <= now)
     }
 
     fn read(&mut self, mail: Mail) {
@@ -235,7 +227,7 @@ impl Worker {
     }
 
     /// Whether its last status says that it succeeded or failed for good.
-    fn has_ended(&self) -> bool {
+    pub(super) fn has_ended(&self) -> bool {
         self.reported.as_ref().is_some_and(is_terminal)
     }
 

@@ -4,6 +4,7 @@ use crate::driver::{self, Driver};
 use crate::support::{World, condition};
 use coracle_storage::csi::messages::NodeRpcType;
 use coracle_storage::csi::{attachment_name, unique_name};
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::{CSINode, VolumeAttachment};
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
@@ -15,7 +16,11 @@ const DRIVER: &str = "csi.example";
 
 /// A driver that is not registered yet.
 fn make(world: &World) -> Arc<Driver> {
-    let driver = driver::driver(DRIVER, &world.root().join("the-driver"), &[NodeRpcType::StageUnstageVolume]);
+    make_with(world, &[NodeRpcType::StageUnstageVolume])
+}
+
+fn make_with(world: &World, capabilities: &[NodeRpcType]) -> Arc<Driver> {
+    let driver = driver::driver(DRIVER, &world.root().join("the-driver"), capabilities);
     {
         let mut state = driver.state.lock().unwrap();
         state.max_volumes = 7;
@@ -168,8 +173,7 @@ async fn claim(world: &World) {
         "spec": { "accessModes": ["ReadWriteOnce"], "storageClassName": "", "volumeName": "pv",
             "resources": { "requests": { "storage": "1Gi" } } } });
     world.create_at("/api/v1/namespaces/default/persistentvolumeclaims", claim).await;
-    let claims: Api<k8s_openapi::api::core::v1::PersistentVolumeClaim> =
-        Api::namespaced(world.admin(), "default");
+    let claims: Api<PersistentVolumeClaim> = Api::namespaced(world.admin(), "default");
     let uid = claims.get("data").await.unwrap().metadata.uid;
     let mut volume =
         json!({ "apiVersion": "v1", "kind": "PersistentVolume", "metadata": { "name": "pv" }, "spec": spec });
@@ -177,4 +181,57 @@ async fn claim(world: &World) {
     world.create_at("/api/v1/persistentvolumes", volume).await;
     let bound = json!({ "status": { "phase": "Bound", "capacity": { "storage": "1Gi" } } });
     claims.patch_status("data", &PatchParams::default(), &Patch::Merge(bound)).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_pod_that_has_ended_keeps_no_volume() {
+    let world = World::start().await;
+    csi_driver(&world, json!({ "attachRequired": false })).await;
+    let driver = make(&world);
+    register(&world, &driver, "csi.sock");
+    claim(&world).await;
+    let mut spec = with(json!({ "persistentVolumeClaim": { "claimName": "data" } }));
+    spec["restartPolicy"] = "Never".into();
+    world.create("p", spec).await;
+    world.pod_until("p", |pod| condition(pod, "Ready") == "True").await;
+    driver.told("NodeUnpublishVolume", driver::Behaviour::Fail(13));
+    world.runtime.exit("c", 0);
+    world.pod_until("p", |pod| pod["status"]["phase"] == "Succeeded").await;
+    driver
+        .until("asked to unpublish", |state| state.calls.iter().any(|c| c.method == "NodeUnpublishVolume"))
+        .await;
+    driver.heal();
+    driver.until("released", |state| state.staged.is_empty() && state.published.is_empty()).await;
+    assert_eq!(world.pods_on_disk(), 1, "the rest stays until it is deleted");
+    world.pods().delete("p", &DeleteParams::default()).await.unwrap();
+    world.pod_until("p", Value::is_null).await;
+}
+
+#[tokio::test]
+async fn a_claim_whose_volume_grew_is_told_when_the_node_has_followed() {
+    let world = World::start().await;
+    csi_driver(&world, json!({ "attachRequired": false })).await;
+    let driver = make_with(&world, &[NodeRpcType::StageUnstageVolume, NodeRpcType::ExpandVolume]);
+    register(&world, &driver, "csi.sock");
+    claim(&world).await;
+    world.create("p", with(json!({ "persistentVolumeClaim": { "claimName": "data" } }))).await;
+    world.pod_until("p", |pod| condition(pod, "Ready") == "True").await;
+    // As the driver's resizer leaves it.
+    let claims: Api<PersistentVolumeClaim> = Api::namespaced(world.admin(), "default");
+    let pending = json!([{ "type": "FileSystemResizePending", "status": "True" }, { "type": "Other", "status": "True" }]);
+    let pending = Patch::Merge(json!({ "status": { "conditions": pending } }));
+    claims.patch_status("data", &PatchParams::default(), &pending).await.unwrap();
+    let volumes: Api<PersistentVolume> = Api::all(world.admin());
+    let larger = Patch::Merge(json!({ "spec": { "capacity": { "storage": "2Gi" } } }));
+    volumes.patch("pv", &PatchParams::default(), &larger).await.unwrap();
+    // A change of the pod has its volumes looked at before it is time.
+    let changed = Patch::Merge(json!({ "metadata": { "labels": { "look": "now" } } }));
+    world.pods().patch("p", &PatchParams::default(), &changed).await.unwrap();
+    let look = async || json!(claims.get("data").await.unwrap().status);
+    let status = crate::support::until(look, |status| status["capacity"]["storage"] == "2Gi").await;
+    let conditions = status["conditions"].as_array().unwrap();
+    assert_eq!(conditions.iter().map(|c| c["type"].as_str().unwrap()).collect::<Vec<_>>(), ["Other"]);
+    assert_eq!(driver.calls("NodeExpandVolume")[0].bytes, 2 << 30);
+    let told = world.event("FileSystemResizeSuccessful").await;
+    assert_eq!(told, "MountVolume.NodeExpandVolume succeeded for volume \"pv\"");
 }

@@ -107,10 +107,19 @@ pub async fn run(clients: Clients, stop: CancellationToken) {
         })
         .watch(&volumes, move |delta| delta.object().and_then(|volume| of_volume(volume)).unwrap_or_default())
         .watch(&attachments, move |delta| delta.object().map(|a| of_attachment(a)).unwrap_or_default())
-        .watch(&nodes, |delta| delta.object().map(|node| node.name_any()))
+        .watch(&nodes, {
+            let users = users.clone();
+            move |delta| delta.object().filter(|node| concerns(&users, node)).map(|node| node.name_any())
+        })
         .watch(&drivers, move |_| users.nodes())
         .run(stop)
         .await;
+}
+
+/// Nodes write their status again and again, and most of them have no volume that is attached.
+fn concerns(users: &Users, node: &Node) -> bool {
+    let attached = node.status.as_ref().and_then(|status| status.volumes_attached.as_ref());
+    attached.is_some_and(|attached| !attached.is_empty()) || users.has(&node.name_any())
 }
 
 fn claim_key(reference: &k8s_openapi::api::core::v1::ObjectReference) -> ObjectKey {

@@ -72,6 +72,10 @@ impl Users {
         known.iter().filter_map(of_node).collect()
     }
 
+    pub fn has(&self, node: &str) -> bool {
+        self.0.lock().contains_key(node)
+    }
+
     pub fn nodes(&self) -> Vec<String> {
         self.0.lock().keys().cloned().collect()
     }

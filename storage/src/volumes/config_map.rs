@@ -2,7 +2,7 @@
 
 use super::host::make_dir_all;
 use super::objects::ObjectError;
-use super::{Mounted, Record, Request, Spec, VolumeError, VolumePlugin, atomic_writer, payload};
+use super::{Mounted, Record, Request, Spec, VolumeError, VolumePlugin, atomic_writer, blocking, payload};
 use async_trait::async_trait;
 
 pub struct ConfigMapVolume;
@@ -27,8 +27,12 @@ impl VolumePlugin for ConfigMapVolume {
             Err(ObjectError::NotFound { .. }) if optional => payload_of_nothing(),
             Err(error) => return Err(error.into()),
         };
-        make_dir_all(&request.dir, 0o777)?;
-        atomic_writer::publish(&request.dir, &files, request.group(), request.now)?;
+        let (dir, group, now) = (request.dir.clone(), request.group(), request.now);
+        blocking(move || {
+            make_dir_all(&dir, 0o777)?;
+            atomic_writer::publish(&dir, &files, group, now).map(drop)
+        })
+        .await?;
         Ok(Mounted { read_only: true, ..Mounted::at(&request.dir) })
     }
 }

@@ -20,7 +20,7 @@ impl VolumePlugin for DownwardApi {
     async fn publish(&self, request: &Request<'_>, _: Option<&Record>) -> Result<Mounted, VolumeError> {
         let source = request.volume.downward_api.clone().unwrap_or_default();
         let items = source.items.unwrap_or_default();
-        secret::in_memory(request, &files(request, &items, source.default_mode)?)?;
+        secret::in_memory(request, files(request, &items, source.default_mode)?).await?;
         Ok(Mounted { read_only: true, ..Mounted::at(&request.dir) })
     }
 }

@@ -18,6 +18,8 @@ pub enum VolumeError {
     Invalid(String),
     #[error("hostPath type check failed: {} is not a {kind}", path.display())]
     HostPathType { path: PathBuf, kind: &'static str },
+    #[error("local volume {} is not a {kind}", path.display())]
+    LocalType { path: PathBuf, kind: &'static str },
     /// The claim is not bound yet, or its volume is of a kind that this node cannot mount.
     #[error("error processing PVC {namespace}/{claim}: {message}")]
     Claim { namespace: String, claim: String, message: String },
@@ -30,6 +32,8 @@ pub enum VolumeError {
     Call(#[from] CallError),
     #[error("volume {volume:?} is not attached to node {node:?} yet")]
     NotAttached { volume: String, node: String },
+    #[error("volume {0:?} has not been added to the list of VolumesInUse in the node's volume status")]
+    NotReported(String),
     #[error("volume mode {mode:?} not supported by driver {driver} (only supports {supported:?})")]
     LifecycleMode { mode: &'static str, driver: String, supported: Vec<String> },
     /// The record of a volume cannot be understood.

@@ -1,7 +1,7 @@
 //! `hostPath`: a file or directory of the node.
 
 use super::host::make_dir_all;
-use super::{Mounted, Record, Request, Spec, VolumeError, VolumePlugin};
+use super::{Mounted, Record, Request, Spec, VolumeError, VolumePlugin, blocking};
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::HostPathVolumeSource;
 use std::fs;
@@ -22,8 +22,10 @@ impl VolumePlugin for HostPath {
 
     async fn publish(&self, request: &Request<'_>, _: Option<&Record>) -> Result<Mounted, VolumeError> {
         let source = request.volume.host_path.clone().unwrap_or_default();
-        check(&source)?;
-        Ok(Mounted::at(source.path))
+        let path = source.path.clone();
+        // The path may lead to a server that does not answer.
+        blocking(move || check(&source)).await?;
+        Ok(Mounted::at(path))
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::{Mounted, Record, Request, Spec, VolumeError, VolumePlugin, host_path, ownership};
 use async_trait::async_trait;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 /// A PersistentVolume of kind `local`.
@@ -14,7 +15,7 @@ impl VolumePlugin for Local {
     }
 
     fn supports(&self, spec: &Spec) -> bool {
-        spec.persistent().is_some_and(|volume| volume.local.is_some()) && !spec.is_block()
+        spec.persistent().is_some_and(|volume| volume.local.is_some())
     }
 
     async fn prepare(&self, request: &Request<'_>) -> Result<Option<Record>, VolumeError> {
@@ -24,9 +25,10 @@ impl VolumePlugin for Local {
 
     async fn publish(&self, request: &Request<'_>, record: Option<&Record>) -> Result<Mounted, VolumeError> {
         let path = record.map(|record| record.path.clone()).unwrap_or_default();
-        if !path.is_dir() {
-            let missing = std::io::Error::from(std::io::ErrorKind::NotFound);
-            return Err(VolumeError::io("open local volume", &path, missing));
+        let (place, block) = (path.clone(), request.spec.is_block());
+        super::blocking(move || check(&place, block)).await?;
+        if block {
+            return Ok(Mounted { block, ..Mounted::at(path) });
         }
         // Later its containers run, and what they have made of it since is theirs.
         if request.first {
@@ -34,6 +36,14 @@ impl VolumePlugin for Local {
         }
         Ok(Mounted::at(path))
     }
+}
+
+/// A directory, or for volumes of mode Block a device.
+fn check(path: &Path, block: bool) -> Result<(), VolumeError> {
+    let found = std::fs::metadata(path).map_err(|error| VolumeError::io("open local volume", path, error))?;
+    let kind = if block { "block device" } else { "directory" };
+    let fits = if block { found.file_type().is_block_device() } else { found.is_dir() };
+    if fits { Ok(()) } else { Err(VolumeError::LocalType { path: path.to_owned(), kind }) }
 }
 
 /// A PersistentVolume of kind `hostPath`. As upstream, fsGroup is not applied.
@@ -57,8 +67,9 @@ impl VolumePlugin for ClaimedHostPath {
     async fn publish(&self, request: &Request<'_>, _: Option<&Record>) -> Result<Mounted, VolumeError> {
         let source =
             request.spec.persistent().and_then(|volume| volume.host_path.clone()).unwrap_or_default();
-        host_path::check(&source)?;
-        Ok(Mounted::at(source.path))
+        let path = source.path.clone();
+        super::blocking(move || host_path::check(&source)).await?;
+        Ok(Mounted::at(path))
     }
 }
 

@@ -46,7 +46,7 @@ use record::Records;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 /// Where a node's volumes lie, and what it is called.
 #[derive(Clone, Debug)]
@@ -71,6 +71,8 @@ pub struct Volumes {
     published: Mutex<HashMap<(String, String), Mounted>>,
     in_use: Mutex<BTreeSet<String>>,
     in_use_changed: Notify,
+    /// What the Node says is in use, as the API server has it.
+    reported: watch::Sender<BTreeSet<String>>,
 }
 
 impl Volumes {
@@ -105,8 +107,9 @@ impl Volumes {
             published: Mutex::default(),
             in_use: Mutex::default(),
             in_use_changed: Notify::new(),
+            reported: watch::Sender::default(),
         };
-        volumes.count_in_use();
+        volumes.note_in_use(in_use(&volumes.records));
         volumes
     }
 
@@ -135,16 +138,40 @@ impl Volumes {
         self.in_use_changed.notified().await;
     }
 
+    /// Notes what the API server knows of [`Volumes::in_use`]. An attached volume is touched only once it stands there:
+    /// otherwise it could be detached meanwhile.
+    pub fn note_reported(&self, in_use: &[String]) {
+        self.reported.send_if_modified(|known| {
+            let news = known.len() != in_use.len() || !in_use.iter().all(|volume| known.contains(volume));
+            if news {
+                *known = in_use.iter().cloned().collect();
+            }
+            news
+        });
+    }
+
     /// Counts anew what the records say is in use. Records that cannot be read keep what was known.
-    fn count_in_use(&self) {
-        let (Ok(all), Ok(staged)) = (self.records.all(), self.records.staged()) else { return };
-        let records = all.into_iter().map(|(_, record)| record).chain(staged);
-        let now: BTreeSet<String> = records.filter(|r| r.attached).map(|r| r.unique).collect();
+    async fn count_in_use(&self) {
+        let counted = self.on_disk(|records| Ok(in_use(records))).await;
+        self.note_in_use(counted.ok().flatten());
+    }
+
+    fn note_in_use(&self, counted: Option<BTreeSet<String>>) {
+        let Some(now) = counted else { return };
         let mut known = self.in_use.lock();
         if *known != now {
             *known = now;
             self.in_use_changed.notify_one();
         }
+    }
+
+    /// Reads or writes records on a thread that may block.
+    async fn on_disk<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Records) -> Result<T, VolumeError> + Send + 'static,
+    ) -> Result<T, VolumeError> {
+        let records = self.records.clone();
+        blocking(move || work(&records)).await
     }
 
     fn plugin(&self, name: &str) -> Result<&dyn VolumePlugin, VolumeError> {
@@ -156,7 +183,9 @@ impl Volumes {
     /// answer is left out.
     pub async fn usage(&self, uid: &str) -> HashMap<String, Usage> {
         let mut all = HashMap::new();
-        for record in self.records.read(uid).unwrap_or_default() {
+        let of = uid.to_owned();
+        let records = self.on_disk(move |records| records.read(&of)).await;
+        for record in records.unwrap_or_default() {
             let Ok(plugin) = self.plugin(&record.plugin) else { continue };
             match plugin.usage(&record).await {
                 Ok(usage) => all.extend(usage.map(|usage| (record.volume.clone(), usage))),
@@ -165,6 +194,13 @@ impl Volumes {
         }
         all
     }
+}
+
+/// The attached volumes that the records name; `None` where they cannot be read.
+fn in_use(records: &Records) -> Option<BTreeSet<String>> {
+    let (all, staged) = (records.all().ok()?, records.staged().ok()?);
+    let records = all.into_iter().map(|(_, record)| record).chain(staged);
+    Some(records.filter(|record| record.attached).map(|record| record.unique).collect())
 }
 
 /// Does file work on a thread that may block.

@@ -32,7 +32,7 @@ impl VolumePlugin for Projected {
             files.extend(more);
             refresh = refresh.into_iter().chain(due).min();
         }
-        secret::in_memory(request, &files)?;
+        secret::in_memory(request, files).await?;
         let refresh_after =
             refresh.map(|at| Duration::try_from(at.duration_since(request.now)).unwrap_or(Duration::ZERO));
         Ok(Mounted { read_only: true, refresh_after, ..Mounted::at(&request.dir) })

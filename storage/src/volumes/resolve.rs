@@ -20,7 +20,7 @@ pub struct Spec {
 
 #[derive(Clone, Debug)]
 pub enum Source {
-    Inline(Volume),
+    Inline(Box<Volume>),
     Claimed { volume: Arc<PersistentVolume>, claim: Arc<PersistentVolumeClaim> },
 }
 
@@ -68,7 +68,7 @@ impl Spec {
 /// Reads the claim of a volume that has one, and its volume.
 pub(super) async fn resolve(objects: &dyn Objects, pod: &Pod, volume: &Volume) -> Result<Spec, VolumeError> {
     let Some(name) = claim_name(pod, volume) else {
-        let source = Source::Inline(volume.clone());
+        let source = Source::Inline(Box::new(volume.clone()));
         return Ok(Spec { name: volume.name.clone(), source, read_only: false });
     };
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();

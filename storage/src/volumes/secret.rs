@@ -3,7 +3,9 @@
 use super::config_map::payload_of_nothing;
 use super::host::{Tmpfs, make_dir_all};
 use super::objects::ObjectError;
-use super::{Mounted, Record, Request, Spec, VolumeError, VolumePlugin, atomic_writer, empty_dir, payload};
+use super::{
+    Mounted, Record, Request, Spec, VolumeError, VolumePlugin, atomic_writer, blocking, empty_dir, payload,
+};
 use async_trait::async_trait;
 
 pub struct SecretVolume;
@@ -27,14 +29,21 @@ impl VolumePlugin for SecretVolume {
             Err(ObjectError::NotFound { .. }) if optional => payload_of_nothing(),
             Err(error) => return Err(error.into()),
         };
-        in_memory(request, &files)?;
+        in_memory(request, files).await?;
         Ok(Mounted { read_only: true, ..Mounted::at(&request.dir) })
     }
 }
 
 /// Publishes files on a tmpfs at the volume's directory.
-pub(super) fn in_memory(request: &Request<'_>, files: &atomic_writer::Payload) -> Result<(), VolumeError> {
-    make_dir_all(&request.dir, 0o777)?;
-    empty_dir::mount_once(request, &Tmpfs::of_data())?;
-    atomic_writer::publish(&request.dir, files, request.group(), request.now).map(drop)
+pub(super) async fn in_memory(
+    request: &Request<'_>,
+    files: atomic_writer::Payload,
+) -> Result<(), VolumeError> {
+    let (host, dir, group, now) = (request.host.clone(), request.dir.clone(), request.group(), request.now);
+    blocking(move || {
+        make_dir_all(&dir, 0o777)?;
+        empty_dir::mount_once(host.as_ref(), &dir, &Tmpfs::of_data())?;
+        atomic_writer::publish(&dir, &files, group, now).map(drop)
+    })
+    .await
 }

@@ -13,6 +13,9 @@ use std::time::Duration;
 /// Between looks whether a volume has grown; a claim that grows waits so long for its file system to follow.
 const LOOK_FOR_GROWTH: Duration = Duration::from_secs(30);
 
+/// How long a set-up waits for the Node to say that a volume is in use. It is written at once where the API server answers.
+const WAIT_FOR_REPORT: Duration = Duration::from_secs(15);
+
 /// A volume of a pod that could not be set up.
 #[derive(Debug, thiserror::Error)]
 #[error("MountVolume.SetUp failed for volume {volume:?} : {source}")]
@@ -109,7 +112,7 @@ impl Volumes {
         notes: &mut Vec<Note>,
     ) -> Result<Mounted, VolumeError> {
         let claim = request.spec.claim().and_then(|claim| claim.metadata.name.clone()).unwrap_or_default();
-        let mut record = Record { volume: request.volume.name.clone(), claim, ..record };
+        let record = Record { volume: request.volume.name.clone(), claim, ..record };
         let uid = request.uid();
         let key = (uid.to_owned(), record.volume.clone());
         let _lock = self.locks.lock(&record.unique).await;
@@ -118,8 +121,6 @@ impl Volumes {
             Some(mounted) => mounted,
             None => self.stage_and_publish(plugin, request, &record).await?,
         };
-        record.path.clone_from(&mounted.path);
-        self.records.write(uid, &record)?;
         self.published.lock().insert(key, mounted.clone());
         if self.grow(plugin, request, &record, notes).await {
             let due = mounted.refresh_after.map_or(LOOK_FOR_GROWTH, |due| due.min(LOOK_FOR_GROWTH));
@@ -134,14 +135,26 @@ impl Volumes {
         request: &Request<'_>,
         record: &Record,
     ) -> Result<Mounted, VolumeError> {
-        self.records.write(request.uid(), record)?;
-        self.count_in_use();
+        let (uid, written) = (request.uid().to_owned(), record.clone());
+        self.on_disk(move |records| records.write(&uid, &written)).await?;
+        if record.attached {
+            self.count_in_use().await;
+            self.until_reported(&record.unique).await?;
+        }
         if record.staged && !self.staged.lock().contains(&record.unique) {
-            self.records.write_staged(record)?;
+            let written = record.clone();
+            self.on_disk(move |records| records.write_staged(&written)).await?;
             plugin.stage(request, record).await?;
             self.staged.lock().insert(record.unique.clone());
         }
         plugin.publish(request, Some(record)).await
+    }
+
+    async fn until_reported(&self, unique: &str) -> Result<(), VolumeError> {
+        let mut reported = self.reported.subscribe();
+        let wait = reported.wait_for(|known| known.contains(unique));
+        let told = tokio::time::timeout(WAIT_FOR_REPORT, wait).await.is_ok_and(|told| told.is_ok());
+        if told { Ok(()) } else { Err(VolumeError::NotReported(unique.to_owned())) }
     }
 
     /// Lets a volume that is larger than its claim knows grow. Whether such a volume may grow at all.

@@ -1,4 +1,4 @@
-//! What CSI drivers are told, by what their CSIDriver, the volume and the pod say.
+//! What CSI drivers are told, by what their CSIDriver, the volume and the pod say; and what is particular to other kinds.
 
 use crate::node::{DRIVER, Node, PATIENCE, of_claim, of_driver, pod};
 use coracle_storage::csi::messages::{Mode, NodeRpcType};
@@ -75,15 +75,15 @@ async fn a_volume_is_staged_when_it_is_attached_and_in_use_until_it_is_unstaged(
     node.claim(source);
     node.table.put("secret", "key", json!({ "metadata": { "name": "key" }, "data": { "k": "dg==" } }));
     node.attach("vol-1", false);
-    let waiting = async {
-        // Nobody asks the driver before the volume is there.
-        while node.volumes.in_use().is_empty() && node.driver.order().is_empty() {
-            tokio::task::yield_now().await;
-            node.attach("vol-1", true);
-        }
+    let controllers = async {
+        // Nobody asks the driver before the volume is there, and the node has said that it uses it.
+        node.attach("vol-1", true);
+        node.volumes.in_use_changed().await;
+        assert_eq!(node.driver.order(), [""; 0]);
+        node.volumes.note_reported(&node.volumes.in_use());
     };
     let pod = pod("u1", &of_claim());
-    let (mounted, ()) = tokio::join!(node.mount(&pod), waiting);
+    let (mounted, ()) = tokio::join!(node.mount(&pod), controllers);
     mounted.unwrap();
     assert_eq!(node.volumes.in_use(), [unique_name(DRIVER, "vol-1")]);
     for call in ["NodeStageVolume", "NodePublishVolume"] {
@@ -207,4 +207,28 @@ async fn nfs_is_mounted_as_the_volume_says_and_other_kinds_are_refused_by_name()
         error.ends_with(r#"no volume plugin matched: this node cannot mount volumes of kind "iscsi""#),
         "{error}"
     );
+}
+
+#[tokio::test]
+async fn a_local_volume_is_a_directory_or_a_device_as_its_mode_says() {
+    let node = Node::start(&[]).await;
+    let place = node.dir.path().join("device");
+    std::fs::write(&place, "").unwrap();
+    for (mode, kind) in [("Block", "block device"), ("Filesystem", "directory")] {
+        node.claim(json!({ "volumeMode": mode, "local": { "path": place } }));
+        let error = node.mount(&pod("u1", &of_claim())).await.unwrap_err();
+        assert!(error.ends_with(&format!("local volume {} is not a {kind}", place.display())), "{error}");
+    }
+    std::fs::remove_file(&place).unwrap();
+    if !nix::unistd::geteuid().is_root() {
+        eprintln!("skipped: making a device needs root");
+        return;
+    }
+    use nix::sys::stat::{Mode, SFlag, makedev, mknod};
+    mknod(&place, SFlag::S_IFBLK, Mode::S_IRUSR, makedev(7, 0)).unwrap();
+    node.claim(json!({ "volumeMode": "Block", "local": { "path": place } }));
+    let done = node.set_up(&pod("u1", &of_claim())).await;
+    assert!(done.mounted["v"].block && done.mounted["v"].path == place, "{done:?}");
+    node.volumes.tear_down("u1").await.unwrap();
+    assert!(place.exists(), "the device is the machine's");
 }

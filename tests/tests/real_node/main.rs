@@ -9,6 +9,11 @@ mod admission;
 mod cgroups;
 mod commands;
 mod containers;
+mod csi;
+#[cfg(test)]
+#[path = "../../../storage/tests/driver/mod.rs"]
+#[allow(dead_code, reason = "shared with the tests of volumes, which use all of it")]
+mod driver;
 mod endings;
 mod environment;
 mod faults;
@@ -47,6 +52,7 @@ fn a_node_from_nothing_to_nothing() {
     environment::steps(&mut steps);
     volumes::steps(&mut steps);
     storage::steps(&mut steps);
+    csi::steps(&mut steps);
     preemption::steps(&mut steps);
     life::steps(&mut steps);
     resize::steps(&mut steps);

@@ -8,6 +8,7 @@ pub fn steps(steps: &mut Steps<'_>) {
     steps.run("claim", claim);
     steps.run("static-volume", static_volume);
     steps.run("scratch-volume", scratch_volume);
+    steps.run("foreign-volume", foreign_volume);
 }
 
 fn user(name: &str, script: &str, claim: &str) -> String {
@@ -42,6 +43,12 @@ fn claim(shell: &Shell) {
     shell.apply(&user("second", "cat /d/treasure; sleep 3600", "chest"));
     shell.ok("kubectl wait pod/second --for=condition=Ready --timeout=100s");
     shell.until("kubectl logs second", "gold");
+    shell.shows(
+        "kubectl describe pvc chest",
+        &["SizeNotEnforced", "The requested size of 10Mi is not enforced"],
+    );
+    let summary = "kubectl get --raw /api/v1/nodes/$(kubectl get nodes -o jsonpath='{.items[0].metadata.name}')/proxy/stats/summary";
+    shell.until_that(summary, |out| out.contains(r#""pvcRef":{"name":"chest","namespace":"claim"}"#));
     shell.ok("kubectl delete pvc chest --wait=false");
     shell.says("kubectl get pvc chest --no-headers | awk '{print $2}'", "Terminating");
     shell.says("kubectl exec second -- cat /d/treasure", "gold");
@@ -93,4 +100,26 @@ fn scratch_volume(shell: &Shell) {
     );
     shell.says(&format!("cat {other}/f"), "data");
     shell.ok(&format!("kubectl delete pv e2e-kept --timeout=100s && rm -r {other}"));
+}
+
+/// A volume that the node cannot mount is no riddle: its event says why.
+fn foreign_volume(shell: &Shell) {
+    let pod = |name: &str, volume: &str| {
+        format!(
+            "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}}}\nspec:\n  terminationGracePeriodSeconds: 0\n  volumes: [{{name: d, {volume}}}]\n  containers:\n  - {{name: main, image: \"{BUSYBOX}\", imagePullPolicy: IfNotPresent, command: [sleep, \"3600\"], volumeMounts: [{{name: d, mountPath: /d}}]}}\n"
+        )
+    };
+    shell.apply(&pod("disk", "iscsi: {targetPortal: 127.0.0.1, iqn: iqn.2026-01.example:d, lun: 0}"));
+    let kind = "this node cannot mount volumes of kind \"iscsi\"";
+    shell.until_that("kubectl describe pod disk", |out| out.contains("FailedMount") && out.contains(kind));
+    let client = shell.ok("grep -cw 'nfs4\\?$' /proc/filesystems || ls -d /lib/modules/$(uname -r)/kernel/fs/nfs 2>/dev/null || true");
+    if client.trim() == "0" {
+        shell.apply(&pod("share", "nfs: {server: 127.0.0.1, path: /exports}"));
+        let why = "mounting \"127.0.0.1:/exports\" is not possible: the node's kernel has no NFS client";
+        shell
+            .until_that("kubectl describe pod share", |out| out.contains("FailedMount") && out.contains(why));
+    } else {
+        println!("this kernel can mount NFS: that it says so where it cannot is not looked at");
+    }
+    shell.ok("kubectl delete pod disk share --ignore-not-found --timeout=100s");
 }

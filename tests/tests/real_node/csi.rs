@@ -1,0 +1,84 @@
+//! A CSI driver whose volumes are directories of the machine, bound where the kubelet says, seen by real containers.
+
+use crate::driver::{self, Driver};
+use crate::node::Steps;
+use coracle_storage::csi::messages::NodeRpcType;
+use coracle_tests::Shell;
+use coracle_tests::image::BUSYBOX;
+use std::path::Path;
+use std::sync::Arc;
+use tokio::runtime::Runtime;
+
+const NAME: &str = "csi.e2e.example";
+const REGISTRY: &str = "/var/lib/coracle/kubelet/plugins_registry";
+
+pub fn steps(steps: &mut Steps<'_>) {
+    steps.run("csi", csi);
+}
+
+fn started(shell: &Shell, runtime: &Runtime) -> Arc<Driver> {
+    let _inside = runtime.enter();
+    let dir = shell.home().join("driver");
+    let driver = driver::driver(NAME, &dir, &[NodeRpcType::StageUnstageVolume]);
+    driver.state.lock().expect("the driver's state").binds = true;
+    let endpoint = driver.serve(dir.join("csi.sock"));
+    driver.register(Path::new(REGISTRY), &endpoint);
+    driver
+}
+
+fn csi(shell: &Shell) {
+    let runtime = Runtime::new().expect("a tokio runtime");
+    let driver = started(shell, &runtime);
+    shell.apply(&format!("apiVersion: storage.k8s.io/v1\nkind: CSIDriver\nmetadata: {{name: {NAME}}}\nspec: {{podInfoOnMount: true, volumeLifecycleModes: [Persistent, Ephemeral]}}\n"));
+    shell.until_that("kubectl get csinode -o yaml", |out| out.contains(&format!("nodeID: {NAME}-node")));
+    claimed(shell, &driver);
+    inline(shell, &driver);
+    // A pod without a grace period is gone before its node is done with it.
+    let clean = driver.until("taken away", |state| state.staged.is_empty() && state.published.is_empty());
+    runtime.block_on(clean);
+    shell.ok(&format!("kubectl delete csidriver {NAME}"));
+    std::fs::remove_file(Path::new(REGISTRY).join(format!("{NAME}-reg.sock"))).expect("the driver goes");
+    shell.until_that("kubectl get csinode -o yaml", |out| !out.contains(NAME));
+    driver.kill();
+}
+
+/// Attached by hand, as the driver's attacher would; what a container writes is in the driver's directory.
+fn claimed(shell: &Shell, driver: &Driver) {
+    shell.apply(&format!(
+        "apiVersion: v1\nkind: PersistentVolume\nmetadata: {{name: e2e-csi}}\nspec: {{capacity: {{storage: 5Mi}}, accessModes: [ReadWriteOnce], persistentVolumeReclaimPolicy: Retain, storageClassName: e2e-csi, csi: {{driver: {NAME}, volumeHandle: disk}}}}\n---\napiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {{name: disk}}\nspec: {{accessModes: [ReadWriteOnce], storageClassName: e2e-csi, resources: {{requests: {{storage: 1Mi}}}}}}\n---\napiVersion: v1\nkind: Pod\nmetadata: {{name: disk}}\nspec:\n  terminationGracePeriodSeconds: 0\n  volumes: [{{name: d, persistentVolumeClaim: {{claimName: disk}}}}]\n  containers:\n  - {{name: main, image: \"{BUSYBOX}\", imagePullPolicy: IfNotPresent, command: [sh, -c, \"echo gold >/d/treasure; sleep 3600\"], volumeMounts: [{{name: d, mountPath: /d}}]}}\n"
+    ));
+    let attachments = format!(
+        "kubectl get volumeattachment -o jsonpath='{{.items[?(@.spec.attacher==\"{NAME}\")].metadata.name}}'"
+    );
+    shell.until_that(&attachments, |out| out.starts_with("csi-"));
+    let name = shell.ok(&attachments);
+    assert!(driver.calls("NodeStageVolume").is_empty(), "it is not attached yet");
+    shell.ok(&format!("kubectl patch volumeattachment {name} --subresource=status --type=merge -p '{{\"status\": {{\"attached\": true}}}}'"));
+    shell.ok("kubectl wait pod/disk --for=condition=Ready --timeout=100s");
+    let treasure = driver.dir.join("volumes/disk/treasure");
+    shell.until(&format!("cat {}", treasure.display()), "gold");
+    let in_use = format!("kubernetes.io/csi/{NAME}^disk");
+    shell.until_that("kubectl get nodes -o jsonpath='{.items[0].status.volumesInUse}'", |out| {
+        out.contains(&in_use)
+    });
+    shell.ok("kubectl delete pod disk --timeout=100s");
+    shell.until(&attachments, "");
+    shell.ok("kubectl delete pvc disk --timeout=100s && kubectl delete pv e2e-csi --timeout=100s");
+    shell.says(&format!("cat {}", treasure.display()), "gold");
+    assert!(driver.is_clean(), "{:?}", driver.order());
+}
+
+/// The volume is written in the pod, and goes with it.
+fn inline(shell: &Shell, driver: &Driver) {
+    shell.apply(&format!(
+        "apiVersion: v1\nkind: Pod\nmetadata: {{name: inline}}\nspec:\n  terminationGracePeriodSeconds: 0\n  volumes: [{{name: d, csi: {{driver: {NAME}, readOnly: true, volumeAttributes: {{secretProviderClass: aws-secrets}}}}}}]\n  containers:\n  - {{name: main, image: \"{BUSYBOX}\", imagePullPolicy: IfNotPresent, command: [sleep, \"3600\"], volumeMounts: [{{name: d, mountPath: /d}}]}}\n"
+    ));
+    shell.ok("kubectl wait pod/inline --for=condition=Ready --timeout=100s");
+    let published = driver.calls("NodePublishVolume");
+    let call = published.iter().find(|call| call.read_only).expect("a publication that is read-only");
+    assert_eq!(call.context["secretProviderClass"], "aws-secrets");
+    assert_eq!(call.context["csi.storage.k8s.io/pod.name"], "inline");
+    std::fs::write(driver.dir.join("volumes").join(&call.volume).join("password"), "secret").expect("a file");
+    shell.says("kubectl exec inline -- cat /d/password", "secret");
+    shell.ok("kubectl delete pod inline --timeout=100s");
+}
