@@ -20,7 +20,7 @@ metric_families! { "kubeproxy_";
         "Time from the change of a Service's endpoints to its being in force.";
     RulesTotal = "sync_proxy_rules_iptables_total", "gauge", ["ip_family", "table"], NONE,
         "Rules of the mode iptables in force.";
-    Entries = "coracle_entries", "gauge", ["ip_family", "table"], NONE,
+    Entries = "entries", "gauge", ["ip_family", "table"], NONE,
         "Rules, entries of maps or relays in force, whatever the mode.";
     IptablesFailures = "sync_proxy_rules_iptables_restore_failures_total", "counter", ["ip_family"], NONE,
         "Failed attempts to write rules of the mode iptables.";
@@ -28,8 +28,8 @@ metric_families! { "kubeproxy_";
         "Failed attempts to write rules of the mode nftables.";
     ServiceChanges = "sync_proxy_rules_service_changes_total", "counter", [], NONE, "Changes of Services.";
     EndpointChanges = "sync_proxy_rules_endpoint_changes_total", "counter", [], NONE, "Changes of endpoints.";
-    Repairs = "coracle_repairs_total", "counter", [], NONE, "How often rules that somebody broke were written again.";
-    Refusals = "coracle_configuration_refused_total", "counter", [], NONE,
+    Repairs = "repairs_total", "counter", [], NONE, "How often rules that somebody broke were written again.";
+    Refusals = "configuration_refused_total", "counter", [], NONE,
         "Configurations that were not taken in.";
 }
 

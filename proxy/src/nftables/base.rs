@@ -32,6 +32,7 @@ pub fn script(table: &str, family: Family, settings: &Settings) -> String {
     let entrance = format!("{ip} daddr . meta l4proto . th dport");
     let mark = settings.mark;
     let mut text = String::new();
+    // What `tcp dport` stands for here is the type of a port: by `th dport`, nft 1.0 cannot read its own map again.
     let maps = [
         format!("set cluster-ips {{ type {address}; }}"),
         format!("set hairpin {{ type {address} . {address}; }}"),
@@ -43,15 +44,15 @@ pub fn script(table: &str, family: Family, settings: &Settings) -> String {
         format!(
             "set allowed-sources {{ type {address} . inet_proto . inet_service . {address}; flags interval; }}"
         ),
-        format!("map endpoints {{ typeof {entrance} . numgen random mod 65536 : {ip} daddr . th dport; }}"),
+        format!("map endpoints {{ typeof {entrance} . numgen random mod 65536 : {ip} daddr . tcp dport; }}"),
         format!(
-            "map local-endpoints {{ typeof {entrance} . numgen random mod 65536 : {ip} daddr . th dport; }}"
+            "map local-endpoints {{ typeof {entrance} . numgen random mod 65536 : {ip} daddr . tcp dport; }}"
         ),
         format!(
-            "map nodeport-endpoints {{ typeof meta l4proto . th dport . numgen random mod 65536 : {ip} daddr . th dport; }}"
+            "map nodeport-endpoints {{ typeof meta l4proto . th dport . numgen random mod 65536 : {ip} daddr . tcp dport; }}"
         ),
         format!(
-            "map nodeport-local-endpoints {{ typeof meta l4proto . th dport . numgen random mod 65536 : {ip} daddr . th dport; }}"
+            "map nodeport-local-endpoints {{ typeof meta l4proto . th dport . numgen random mod 65536 : {ip} daddr . tcp dport; }}"
         ),
     ];
     for map in maps {
@@ -68,8 +69,8 @@ pub fn script(table: &str, family: Family, settings: &Settings) -> String {
     text
 }
 
-/// Chains with the kernel's hooks that lead to them. Refusals come before translation where a packet is on its way to a
-/// Service (input, output), and behind it for what is left untranslated.
+/// Chains with the kernel's hooks that lead to them. Refusals come behind translation (the kernel's own order for input
+/// and forward): what has been sent on to an endpoint is no longer addressed to a Service.
 const CHAINS: [(&str, &str); 16] = [
     ("services", ""),
     ("mark-for-masquerade", ""),
@@ -144,9 +145,8 @@ fn rules(
     }
     add("filter-forward", "ct state new jump service-endpoints-check".to_owned());
     add("filter-forward", "ct state new jump cluster-ips-check".to_owned());
-    add("filter-output", "ct state new jump service-endpoints-check".to_owned());
-    add("filter-output", "ct state new jump nodeport-endpoints-check".to_owned());
     add("filter-output", "ct state new jump firewall-check".to_owned());
+    add("filter-output-post-dnat", "ct state new jump service-endpoints-check".to_owned());
     add("filter-output-post-dnat", "ct state new jump cluster-ips-check".to_owned());
     add("nat-prerouting", "jump services".to_owned());
     add("nat-output", "jump services".to_owned());

@@ -10,8 +10,11 @@ use std::process::Command;
 use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
+/// How long an answer is waited for that must come. The kernel forgets an ICMP refusal that comes while it still sends
+/// the packet, and asks again after a second; so does IPv6 for a neighbour.
+const PATIENCE: Duration = Duration::from_secs(5);
 /// Long enough for a packet on this machine, short enough to wait for one that is dropped.
-pub const ANSWER_TIME: Duration = Duration::from_millis(400);
+const SILENCE: Duration = Duration::from_millis(400);
 
 /// Whether namespaces can be made here; says why not.
 pub fn can_be_made() -> bool {
@@ -82,12 +85,13 @@ impl Place {
 #[derive(Clone, Copy, Debug)]
 pub enum From {
     Node,
-    Pod,
+    /// The pod with this last number of its address.
+    Pod(u8),
     Outside,
 }
 
 pub struct World {
-    pub pods: Place,
+    pods: [Place; 3],
     pub outside: Place,
 }
 
@@ -177,29 +181,29 @@ fn read_answer(text: &[u8]) -> Answer {
     }
 }
 
-fn connect(from: Option<IpAddr>, to: SocketAddr) -> std::io::Result<Talk> {
+fn connect(from: Option<IpAddr>, to: SocketAddr, time: Duration) -> std::io::Result<Talk> {
     let socket = socket2::Socket::new(socket2::Domain::for_address(to), socket2::Type::STREAM, None)?;
     if let Some(from) = from {
         socket.bind(&SocketAddr::new(from, 0).into())?;
     }
-    socket.connect_timeout(&to.into(), ANSWER_TIME)?;
+    socket.connect_timeout(&to.into(), time)?;
     let stream = TcpStream::from(socket);
     stream.set_read_timeout(Some(Duration::from_secs(2)))?;
     Ok(Talk(stream))
 }
 
-fn ask_tcp(from: Option<IpAddr>, to: SocketAddr) -> Answer {
-    match connect(from, to).and_then(|mut talk| talk.ask()) {
+fn ask_tcp(from: Option<IpAddr>, to: SocketAddr, time: Duration) -> Answer {
+    match connect(from, to, time).and_then(|mut talk| talk.ask()) {
         Ok(answer) => answer,
         Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => Answer::Refused,
         Err(_) => Answer::Nothing,
     }
 }
 
-fn ask_udp(from: Option<IpAddr>, to: SocketAddr) -> Answer {
+fn ask_udp(from: Option<IpAddr>, to: SocketAddr, time: Duration) -> Answer {
     let any = if to.is_ipv4() { "0.0.0.0" } else { "::" }.parse().expect("an address");
     let socket = UdpSocket::bind((from.unwrap_or(any), 0)).expect("a port");
-    socket.set_read_timeout(Some(ANSWER_TIME)).expect("a time");
+    socket.set_read_timeout(Some(time)).expect("a time");
     let mut text = [0; 200];
     let answer = socket.connect(to).and_then(|()| socket.send(b"?")).and_then(|_| socket.recv(&mut text));
     match answer {
@@ -209,52 +213,86 @@ fn ask_udp(from: Option<IpAddr>, to: SocketAddr) -> Answer {
     }
 }
 
+/// The last numbers of pods' addresses.
+const PODS: [u8; 3] = [2, 3, 4];
+
+/// A point-to-point link, as the pod network makes it: all that a pod sends passes the node.
+fn link_pod(place: &Place, last: u8) {
+    shell(&format!(
+        "ip link add name pod{last} type veth peer name inner netns {}
+         ip address add 10.42.0.1/32 dev pod{last}; ip -6 address add fd01::1/128 dev pod{last} nodad
+         ip link set pod{last} up
+         ip route add 10.42.0.{last}/32 dev pod{last}; ip -6 route add fd01::{last}/128 dev pod{last}",
+        place.path
+    ));
+    place.run(move || {
+        shell(&format!(
+            "ip link set lo up; ip address add 10.42.0.{last}/32 dev inner
+             ip -6 address add fd01::{last}/128 dev inner nodad; ip link set inner up
+             ip route add 10.42.0.1/32 dev inner; ip route add default via 10.42.0.1
+             ip -6 route add fd01::1/128 dev inner; ip -6 route add default via fd01::1"
+        ));
+    });
+}
+
+/// One network with two clients.
+fn link_outside(place: &Place) {
+    shell(&format!(
+        "ip link add name outside type veth peer name inner netns {}
+         ip address add 192.0.2.1/24 dev outside; ip -6 address add fd02::1/64 dev outside nodad
+         ip link set outside up",
+        place.path
+    ));
+    place.run(|| {
+        shell(
+            "ip link set lo up; ip address add 192.0.2.2/24 dev inner; ip address add 192.0.2.3/24 dev inner
+             ip -6 address add fd02::3/64 dev inner nodad; ip -6 address add fd02::2/64 dev inner nodad
+             ip link set inner up; ip route add default via 192.0.2.1; ip -6 route add default via fd02::1",
+        );
+    });
+}
+
 impl World {
     fn new() -> Self {
-        let world = Self { pods: Place::new(), outside: Place::new() };
+        let world = Self { pods: PODS.map(|_| Place::new()), outside: Place::new() };
+        // Whatever has no other way leaves by the outside, as on a machine.
         shell("ip link set lo up; sysctl -q net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1");
-        world.link("pods", &world.pods, ["10.42.0", "fd01:"], &[2, 3, 4]);
-        world.link("outside", &world.outside, ["192.0.2", "fd02:"], &[2, 3]);
-        for family in Family::ALL {
-            for last in [2, 3, 4] {
-                world.pods.run(move || serve(pod(family, last)));
+        for (place, last) in world.pods.iter().zip(PODS) {
+            link_pod(place, last);
+            for family in Family::ALL {
+                place.run(move || serve(pod(family, last)));
             }
         }
+        link_outside(&world.outside);
+        shell("ip route add default via 192.0.2.2; ip -6 route add default via fd02::2");
         world
     }
 
-    /// A pair of interfaces, the node's end with the network's first address.
-    fn link(&self, name: &str, place: &Place, [four, six]: [&str; 2], hosts: &[u8]) {
-        shell(&format!(
-            "ip link add name {name} type veth peer name inner netns {}
-             ip address add {four}.1/24 dev {name}; ip -6 address add {six}:1/64 dev {name} nodad
-             ip link set {name} up",
-            place.path
-        ));
-        let mut script = "ip link set lo up\n".to_owned();
-        for host in hosts {
-            script += &format!("ip address add {four}.{host}/24 dev inner\n");
-            script += &format!("ip -6 address add {six}:{host}/64 dev inner nodad\n");
-        }
-        script += &format!("ip link set inner up\nip route add default via {four}.1\nip -6 route add default via {six}:1\n");
-        place.run(move || drop(shell(&script)));
+    fn place(&self, last: u8) -> &Place {
+        let at = PODS.iter().position(|pod| *pod == last).expect("there is such a pod");
+        &self.pods[at]
     }
 
     fn run<T: Send + 'static>(&self, from: From, job: impl FnOnce() -> T + Send + 'static) -> T {
         match from {
             From::Node => std::thread::spawn(job).join().expect("the job ended well"),
-            From::Pod => self.pods.run(job),
+            From::Pod(last) => self.place(last).run(job),
             From::Outside => self.outside.run(job),
         }
     }
 
     /// Asks once. Blocks the thread: whoever relays in this process must run on another one.
     pub fn ask(&self, from: From, source: Option<IpAddr>, protocol: &str, to: SocketAddr) -> Answer {
-        let is_udp = protocol == "udp";
-        self.run(from, move || if is_udp { ask_udp(source, to) } else { ask_tcp(source, to) })
+        let ask = if protocol == "udp" { ask_udp } else { ask_tcp };
+        self.run(from, move || ask(source, to, PATIENCE))
+    }
+
+    /// Asks by TCP where no answer is expected.
+    pub fn ask_briefly(&self, from: From, source: Option<IpAddr>, to: SocketAddr) -> Answer {
+        self.run(from, move || ask_tcp(source, to, SILENCE))
     }
 
     pub fn connect(&self, from: From, to: SocketAddr) -> std::io::Result<Talk> {
-        self.run(from, move || connect(None, to))
+        self.run(from, move || connect(None, to, PATIENCE))
     }
 }

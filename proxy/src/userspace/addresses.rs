@@ -42,7 +42,7 @@ impl Addresses {
         if lines.is_empty() {
             return Ok(());
         }
-        self.own.done("ip", &["-batch", "-"], Some(lines)).await.map(drop)
+        self.own.done("ip", &[self.flag(), "-batch", "-"], Some(lines)).await.map(drop)
     }
 
     /// Makes the interface, without addresses; false where that is not allowed.
@@ -74,7 +74,7 @@ impl Addresses {
     /// # Errors
     /// Of `ip`.
     pub async fn set(&mut self, wanted: BTreeSet<IpAddr>, ranges: &[String]) -> Result<(), CommandError> {
-        let (interface, flag, bits) = (self.interface(), self.flag(), self.family.bits());
+        let (interface, bits) = (self.interface(), self.family.bits());
         let nodad = if self.family == Family::V6 { " nodad" } else { "" };
         let mut lines: String =
             self.set.difference(&wanted).map(|ip| format!("address del {ip}/{bits} dev {interface}\n")).collect();
@@ -82,10 +82,10 @@ impl Addresses {
             wanted.difference(&self.set).map(|ip| format!("address replace {ip}/{bits} dev {interface}{nodad}\n")),
         );
         for range in ranges.iter().filter(|range| !self.ranges.contains(range)) {
-            lines.push_str(&format!("{flag} route replace blackhole {range} proto {PROTOCOL}\n"));
+            lines.push_str(&format!("route replace blackhole {range} proto {PROTOCOL}\n"));
         }
         for range in self.ranges.iter().filter(|range| !ranges.contains(range)) {
-            lines.push_str(&format!("{flag} route del blackhole {range} proto {PROTOCOL}\n"));
+            lines.push_str(&format!("route del blackhole {range} proto {PROTOCOL}\n"));
         }
         self.batch(&lines).await?;
         (self.set, self.ranges) = (wanted, ranges.to_vec());
