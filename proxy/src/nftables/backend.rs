@@ -2,7 +2,7 @@
 
 use super::TABLE;
 use super::base::{self, family_word};
-use super::entries::{Entries, Entry, Thing, of_service};
+use super::entries::{Entries, Entry, Name, Thing, of_service};
 use crate::backend::{Backend, BackendError, Harm};
 use crate::command::{self, CommandError, Own};
 use crate::family::Family;
@@ -90,8 +90,8 @@ impl Difference {
     /// Changes the counts, and gives what was there of them and what is.
     fn apply(self, all: &mut Entries) -> (Entries, Entries) {
         let (mut was, mut is) = (Entries::default(), Entries::default());
-        let touched: BTreeSet<(&'static str, String)> =
-            self.entries.keys().map(|entry| (entry.map, entry.key.clone())).collect();
+        let touched: BTreeSet<(Name, String)> =
+            self.entries.keys().map(|entry| (entry.map.clone(), entry.key.clone())).collect();
         let of_touched = |all: &Entries| -> BTreeMap<Entry, usize> {
             touched.iter().filter_map(|(map, key)| all.first(map, key)).map(|entry| (entry.clone(), 1)).collect()
         };
@@ -123,14 +123,14 @@ impl Difference {
 }
 
 /// Maps and sets with their entries.
-type ByMap<'a> = BTreeMap<&'static str, Vec<&'a Entry>>;
+type ByMap<'a> = BTreeMap<&'a str, Vec<&'a Entry>>;
 
 /// What is in force of one state and not of the other.
 fn only_in<'a>(one: &'a Entries, other: &Entries) -> ByMap<'a> {
     let mut by_map = ByMap::new();
     for entry in one.in_force() {
-        if other.first(entry.map, &entry.key) != Some(entry) {
-            by_map.entry(entry.map).or_default().push(entry);
+        if other.first(&entry.map, &entry.key) != Some(entry) {
+            by_map.entry(&entry.map).or_default().push(entry);
         }
     }
     by_map

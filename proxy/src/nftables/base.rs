@@ -3,6 +3,9 @@
 use crate::family::Family;
 use crate::plan::{LocalDetector, Settings};
 
+/// What Services are of.
+const PROTOCOLS: [&str; 3] = ["tcp", "udp", "sctp"];
+
 /// How nft names a family.
 pub const fn family_word(family: Family) -> &'static str {
     match family {
@@ -32,7 +35,6 @@ pub fn script(table: &str, family: Family, settings: &Settings) -> String {
     let entrance = format!("{ip} daddr . meta l4proto . th dport");
     let mark = settings.mark;
     let mut text = String::new();
-    // What `tcp dport` stands for here is the type of a port: by `th dport`, nft 1.0 cannot read its own map again.
     let maps = [
         format!("set cluster-ips {{ type {address}; }}"),
         format!("set hairpin {{ type {address} . {address}; }}"),
@@ -44,20 +46,21 @@ pub fn script(table: &str, family: Family, settings: &Settings) -> String {
         format!(
             "set allowed-sources {{ type {address} . inet_proto . inet_service . {address}; flags interval; }}"
         ),
-        format!("map endpoints {{ typeof {entrance} . numgen random mod 65536 : {ip} daddr . tcp dport; }}"),
-        format!(
-            "map local-endpoints {{ typeof {entrance} . numgen random mod 65536 : {ip} daddr . tcp dport; }}"
-        ),
-        format!(
-            "map nodeport-endpoints {{ typeof meta l4proto . th dport . numgen random mod 65536 : {ip} daddr . tcp dport; }}"
-        ),
-        format!(
-            "map nodeport-local-endpoints {{ typeof meta l4proto . th dport . numgen random mod 65536 : {ip} daddr . tcp dport; }}"
-        ),
     ];
     for map in maps {
         let (kind, rest) = map.split_once(' ').unwrap_or_default();
         text.push_str(&format!("add {kind} {ip} {table} {rest}\n"));
+    }
+    // By protocol: nft 1.0 cannot read maps again whose values are typed by `th dport`.
+    for protocol in PROTOCOLS {
+        let (port, number) = (format!("{protocol} dport"), "numgen random mod 65536");
+        for (map, entrance) in [("endpoints", format!("{ip} daddr . {port}")), ("nodeport-endpoints", port.clone())] {
+            for local in ["", "local-"] {
+                text.push_str(&format!(
+                    "add map {ip} {table} {local}{map}-{protocol} {{ typeof {entrance} . {number} : {ip} daddr . {port}; }}\n"
+                ));
+            }
+        }
     }
     for (chain, hook) in CHAINS {
         let hook = if hook.is_empty() { String::new() } else { format!(" {{ type {hook}; }}") };

@@ -9,11 +9,15 @@ use crate::model::{Endpoint, ServicePort};
 use crate::plan::{LocalDetector, Settings};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+/// Of a set or a map; those of endpoints are by protocol.
+pub type Name = std::borrow::Cow<'static, str>;
 
 /// An entry of a set (no value) or a map.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Entry {
-    pub map: &'static str,
+    pub map: Name,
     pub key: String,
     pub value: String,
 }
@@ -37,15 +41,15 @@ pub struct Entries {
 }
 
 impl Entries {
-    fn entry(&mut self, map: &'static str, key: String, value: String) {
-        *self.entries.entry(Entry { map, key, value }).or_default() += 1;
+    fn entry(&mut self, map: impl Into<Name>, key: String, value: String) {
+        *self.entries.entry(Entry { map: map.into(), key, value }).or_default() += 1;
     }
 
     /// The entry of a key that is in force: two Services may claim the same address and port, and a map has one value.
-    pub fn first(&self, map: &'static str, key: &str) -> Option<&Entry> {
-        let from = Entry { map, key: key.to_owned(), value: String::new() };
+    pub fn first(&self, map: &Name, key: &str) -> Option<&Entry> {
+        let from = Entry { map: map.clone(), key: key.to_owned(), value: String::new() };
         let (entry, _) = self.entries.range(from..).next()?;
-        (entry.map == map && entry.key == key).then_some(entry)
+        (entry.map == *map && entry.key == key).then_some(entry)
     }
 
     /// All entries that are in force.
@@ -82,7 +86,7 @@ const NODE_PORT: Door = Door {
     verdicts: "service-nodeports",
     refusals: "no-endpoint-nodeports",
     endpoints: "nodeport-endpoints",
-    local_endpoints: "nodeport-local-endpoints",
+    local_endpoints: "local-nodeport-endpoints",
 };
 
 /// The entries of one Service over one family.
@@ -109,13 +113,12 @@ impl Writer<'_> {
             self.out.entry("hairpin", format!("{0} . {0}", endpoint.ip), String::new());
         }
         self.internal();
-        let addresses = port.external_ips.iter().chain(&port.guarded_ips);
         let protocol = &port.name.protocol;
-        for key in addresses.map(|ip| format!("{ip} . {protocol} . {}", port.port)) {
-            self.external(ADDRESS, &key);
+        for ip in port.external_ips.iter().chain(&port.guarded_ips) {
+            self.external(ADDRESS, Some(*ip), port.port);
         }
         if port.node_port != 0 {
-            self.external(NODE_PORT, &format!("{protocol} . {}", port.node_port));
+            self.external(NODE_PORT, None, port.node_port);
         }
         for ip in &port.guarded_ips {
             let key = format!("{ip} . {protocol} . {}", port.port);
@@ -130,13 +133,14 @@ impl Writer<'_> {
 
     fn internal(&mut self) {
         let port = self.port;
-        let key = format!("{} . {} . {}", port.cluster_ip, port.name.protocol, port.port);
+        let (ip, number) = (Some(port.cluster_ip), port.port);
+        let key = self.key(ip, number);
         let endpoints = if port.internal_local { port.local_endpoints() } else { port.cluster_endpoints() };
         if endpoints.is_empty() {
             return self.refuse(ADDRESS, key);
         }
         let map = if port.internal_local { ADDRESS.local_endpoints } else { ADDRESS.endpoints };
-        let to = self.pick(ADDRESS, map, &key, &endpoints);
+        let to = self.pick(map, ip, number, &endpoints);
         self.out.entry(ADDRESS.verdicts, key, format!("goto {to}"));
     }
 
@@ -147,17 +151,17 @@ impl Writer<'_> {
         self.out.entry(door.refusals, key, verdict.to_owned());
     }
 
-    fn external(&mut self, door: Door, key: &str) {
-        let port = self.port;
+    fn external(&mut self, door: Door, ip: Option<IpAddr>, number: u16) {
+        let (port, key) = (self.port, self.key(ip, number));
         let (cluster, local) = (port.cluster_endpoints(), port.local_endpoints());
         let near = if port.external_local { &local } else { &cluster };
         if near.is_empty() {
-            self.refuse(door, key.to_owned());
+            self.refuse(door, key.clone());
         }
         if cluster.is_empty() && near.is_empty() {
             return;
         }
-        let to_cluster = (!cluster.is_empty()).then(|| self.pick(door, door.endpoints, key, &cluster));
+        let to_cluster = (!cluster.is_empty()).then(|| self.pick(door.endpoints, ip, number, &cluster));
         let mut rules = Vec::new();
         match (&to_cluster, port.external_local) {
             (Some(to), false) => rules.extend(["jump mark-for-masquerade".to_owned(), format!("goto {to}")]),
@@ -170,12 +174,12 @@ impl Writer<'_> {
             (None, _) => {}
         }
         if port.external_local && !local.is_empty() {
-            let to = self.pick(door, door.local_endpoints, key, &local);
+            let to = self.pick(door.local_endpoints, ip, number, &local);
             rules.push(format!("goto {to}"));
         }
         let name = self.named("external", &rules);
         self.out.thing(name.clone(), Thing::Chain(rules));
-        self.out.entry(door.verdicts, key.to_owned(), format!("goto {name}"));
+        self.out.entry(door.verdicts, key, format!("goto {name}"));
     }
 
     fn pods(&self) -> Option<String> {
@@ -188,22 +192,29 @@ impl Writer<'_> {
     }
 
     /// The chain that sends on to one of the endpoints.
-    fn pick(&mut self, door: Door, map: &'static str, key: &str, endpoints: &[&Endpoint]) -> String {
+    fn pick(&mut self, map: &str, ip: Option<IpAddr>, number: u16, endpoints: &[&Endpoint]) -> String {
         if self.port.affinity_seconds > 0 {
             return self.sticky(endpoints);
         }
+        let (family, count, protocol) = (family_word(self.family), endpoints.len(), &self.port.name.protocol);
+        let map = format!("{map}-{protocol}");
+        let address = ip.map_or(String::new(), |ip| format!("{ip} . "));
         for (at, endpoint) in endpoints.iter().enumerate() {
-            self.out.entry(map, format!("{key} . {at}"), target(endpoint));
+            self.out.entry(map.clone(), format!("{address}{number} . {at}"), target(endpoint));
         }
-        let (ip, count) = (family_word(self.family), endpoints.len());
-        let entrance = match door.verdicts {
-            "service-ips" => format!("{ip} daddr . meta l4proto . th dport"),
-            _ => "meta l4proto . th dport".to_owned(),
-        };
+        let address = if ip.is_some() { format!("{family} daddr . ") } else { String::new() };
         let name = format!("{map}-{count}");
-        let rule = format!("dnat {ip} to {entrance} . numgen random mod {count} map @{map}");
+        let rule = format!(
+            "dnat {family} to {address}{protocol} dport . numgen random mod {count} map @{map}"
+        );
         self.out.thing(name.clone(), Thing::Chain(vec![rule]));
         name
+    }
+
+    /// How an entrance is looked up: node ports have no address.
+    fn key(&self, ip: Option<IpAddr>, number: u16) -> String {
+        let address = ip.map_or(String::new(), |ip| format!("{ip} . "));
+        format!("{address}{} . {number}", self.port.name.protocol)
     }
 
     /// The same for clients that keep their endpoint: a set for each endpoint holds whom it served last.
@@ -267,10 +278,10 @@ mod tests {
             text(port(&[("10.42.0.2", true), ("10.42.1.3", false)])),
             [
                 "cluster-ips 10.43.0.9 : ",
-                "endpoints 10.43.0.9 . tcp . 80 . 0 : 10.42.0.2 . 8080",
-                "endpoints 10.43.0.9 . tcp . 80 . 1 : 10.42.1.3 . 8080",
+                "endpoints-tcp 10.43.0.9 . 80 . 0 : 10.42.0.2 . 8080",
+                "endpoints-tcp 10.43.0.9 . 80 . 1 : 10.42.1.3 . 8080",
                 "hairpin 10.42.0.2 . 10.42.0.2 : ",
-                "service-ips 10.43.0.9 . tcp . 80 : goto endpoints-2",
+                "service-ips 10.43.0.9 . tcp . 80 : goto endpoints-tcp-2",
             ]
         );
         assert_eq!(
@@ -286,8 +297,8 @@ mod tests {
             Family::V4,
             &networks(),
         );
-        assert_eq!(entries.things.keys().collect::<Vec<_>>(), ["endpoints-1"]);
-        assert_eq!(entries.things["endpoints-1"].1, 2);
+        assert_eq!(entries.things.keys().collect::<Vec<_>>(), ["endpoints-tcp-1"]);
+        assert_eq!(entries.things["endpoints-tcp-1"].1, 2);
     }
 
     #[test]
@@ -297,8 +308,8 @@ mod tests {
             all.entry("service-ips", "192.0.2.1 . tcp . 80".to_owned(), value.to_owned());
         }
         assert_eq!(all.in_force().map(|entry| entry.value.as_str()).collect::<Vec<_>>(), ["goto a"]);
-        assert_eq!(all.first("service-ips", "192.0.2.1 . tcp . 80").expect("one").value, "goto a");
-        assert!(all.first("service-ips", "192.0.2.1 . tcp . 8").is_none());
+        assert_eq!(all.first(&"service-ips".into(), "192.0.2.1 . tcp . 80").expect("one").value, "goto a");
+        assert!(all.first(&"service-ips".into(), "192.0.2.1 . tcp . 8").is_none());
     }
 
     #[test]

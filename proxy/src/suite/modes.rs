@@ -31,7 +31,12 @@ fn whole_suite(mode: Mode, family: Family, traits: Traits) {
     on_a_node(move |world| {
         shell(somebodys());
         // Tables of iptables stay, empty, once there was a chain in them.
-        shell("for t in nat filter mangle; do for i in iptables ip6tables; do $i -t $t -N x; $i -t $t -X x; done; done");
+        shell(
+            "for i in iptables ip6tables; do
+               for c in PREROUTING OUTPUT POSTROUTING; do $i -t nat -A $c -j ACCEPT; $i -t nat -D $c -j ACCEPT; done
+               for c in INPUT FORWARD OUTPUT; do $i -A $c -j ACCEPT; $i -D $c -j ACCEPT; done
+               $i -t mangle -N x; $i -t mangle -X x; done",
+        );
         let before = everything();
         let backend = make(Own::default())(mode, family);
         let mut suite = Suite::new(world, backend, family, traits);
@@ -192,7 +197,7 @@ fn nftables_is_mended_at_once() {
         &[
             "nft flush ruleset",
             "nft delete table ip kube-proxy",
-            "nft flush map ip6 kube-proxy endpoints",
+            "nft flush map ip6 kube-proxy endpoints-tcp",
             "nft flush chain ip kube-proxy nat-prerouting",
             "nft add rule ip kube-proxy services drop",
         ],

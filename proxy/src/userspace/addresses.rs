@@ -4,9 +4,14 @@ use crate::command::{CommandError, Own, exists};
 use crate::family::Family;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::time::Duration;
 
 /// Routes of ours carry a protocol number of their own; free in iproute2's table, and not the pod network's.
 const PROTOCOL: &str = "199";
+
+/// Looks for new addresses that are not in use yet, and the time between two: half a second in all, where milliseconds do.
+const USABLE_LOOKS: usize = 100;
+const USABLE_PAUSE: Duration = Duration::from_millis(5);
 
 pub struct Addresses {
     family: Family,
@@ -54,16 +59,19 @@ impl Addresses {
             return Ok(false);
         }
         self.clean_up().await?;
-        // A kernel without dummy interfaces has bridges, which are as good without ports.
-        let mut made = Err(CommandError::Refused { program: "ip", stderr: String::new() });
-        for kind in ["dummy", "bridge"] {
-            made = self.ip(&["link", "add", "name", self.interface(), "type", kind]).await;
+        let interface = self.interface();
+        let mut made = self.ip(&["link", "add", "name", interface, "type", "dummy"]).await;
+        let peer = format!("{interface}-peer");
+        if made.is_err() {
+            // A kernel without dummy interfaces has pairs, as pods need them. Addresses work only while both are up.
+            let pair = ["link", "add", "name", interface, "type", "veth", "peer", "name", &peer];
+            made = self.ip(&pair).await;
             if made.is_ok() {
-                break;
+                self.ip(&["link", "set", &peer, "up"]).await?;
             }
         }
         match made {
-            Ok(_) => self.ip(&["link", "set", self.interface(), "up"]).await.map(|_| true),
+            Ok(_) => self.ip(&["link", "set", interface, "up"]).await.map(|_| true),
             Err(CommandError::Refused { stderr, .. }) if stderr.contains("not permitted") => Ok(false),
             Err(error) => Err(error),
         }
@@ -88,7 +96,22 @@ impl Addresses {
             lines.push_str(&format!("route del blackhole {range} proto {PROTOCOL}\n"));
         }
         self.batch(&lines).await?;
+        if self.family == Family::V6 {
+            self.wait_until_usable().await?;
+        }
         (self.set, self.ranges) = (wanted, ranges.to_vec());
+        Ok(())
+    }
+
+    /// The kernel takes new addresses of IPv6 into use a moment later, also those that need no look for duplicates.
+    async fn wait_until_usable(&self) -> Result<(), CommandError> {
+        let shows = ["-o", "-6", "address", "show", "dev", self.interface(), "tentative", "scope", "global"];
+        for _ in 0..USABLE_LOOKS {
+            if self.ip(&shows).await?.is_empty() {
+                break;
+            }
+            tokio::time::sleep(USABLE_PAUSE).await;
+        }
         Ok(())
     }
 

@@ -23,7 +23,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use tokio::net::{TcpListener, UdpSocket};
-use tokio::task::AbortHandle;
+use tokio::task::JoinHandle;
 
 /// The table that masquerades in this mode.
 const TABLE: &str = "kube-proxy-userspace";
@@ -59,7 +59,16 @@ enum At {
     Loopback,
 }
 
-struct Open(AbortHandle);
+struct Open(JoinHandle<()>);
+
+impl Open {
+    /// The socket is free when this returns.
+    async fn close(mut self) {
+        self.0.abort();
+        // It was aborted, which is no news.
+        let _ = (&mut self.0).await;
+    }
+}
 
 impl Drop for Open {
     fn drop(&mut self) {
@@ -159,13 +168,22 @@ impl Userspace {
             tracing::info!(service, protocol = entrance.name.protocol, address = %at, "a Service is reached here");
             self.relays.0.lock().insert(entrance.name.clone(), at);
         }
-        self.open.insert(entrance, Open(task.abort_handle()));
+        self.open.insert(entrance, Open(task));
         Ok(())
     }
 
-    fn close_all(&mut self) {
-        for entrance in std::mem::take(&mut self.open).into_keys() {
-            self.relays.0.lock().remove(&entrance.name);
+    /// Closes every entrance that is not wanted.
+    async fn close_others(&mut self, wanted: &BTreeSet<Entrance>) {
+        let open = std::mem::take(&mut self.open);
+        for (entrance, relay) in open {
+            if wanted.contains(&entrance) {
+                self.open.insert(entrance, relay);
+                continue;
+            }
+            if entrance.at == At::Loopback {
+                self.relays.0.lock().remove(&entrance.name);
+            }
+            relay.close().await;
         }
     }
 }
@@ -221,14 +239,7 @@ impl Backend for Userspace {
         }
         let wanted: BTreeSet<Entrance> =
             plan.ports().flat_map(|port| self.entrances(port, &plan.settings)).collect();
-        let relays = self.relays.clone();
-        self.open.retain(|entrance, _| {
-            let stays = wanted.contains(entrance);
-            if !stays && entrance.at == At::Loopback {
-                relays.0.lock().remove(&entrance.name);
-            }
-            stays
-        });
+        self.close_others(&wanted).await;
         for entrance in wanted {
             if self.open.contains_key(&entrance) {
                 continue;
@@ -261,7 +272,7 @@ impl Backend for Userspace {
     }
 
     async fn clean_up(&mut self) -> Result<(), BackendError> {
-        self.close_all();
+        self.close_others(&BTreeSet::new()).await;
         self.plan = None;
         self.addresses.clean_up().await?;
         self.packets.clean_up().await
