@@ -157,8 +157,9 @@ mod tests {
             {"addresses": ["10.42.0.2"], "nodeName": "n"}, {"addresses": ["10.42.0.2"], "nodeName": "n"},
             {"addresses": ["10.42.0.3"], "nodeName": "n", "conditions": {"ready": false}},
             {"addresses": ["10.42.1.2"], "nodeName": "m"}]}));
-        let of =
-            |services: &[Arc<Service>], slices: &[Arc<EndpointSlice>]| wanted(services, slices, "n", Family::V4);
+        let of = |services: &[Arc<Service>], slices: &[Arc<EndpointSlice>]| {
+            wanted(services, slices, "n", Family::V4)
+        };
         let spec =
             json!({"type": "LoadBalancer", "externalTrafficPolicy": "Local", "healthCheckNodePort": 30500});
         let ours = service(spec);

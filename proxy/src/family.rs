@@ -31,6 +31,11 @@ impl Family {
         }
     }
 
+    /// Whether this machine's kernel has it.
+    pub fn is_there(self) -> bool {
+        self == Self::V4 || std::path::Path::new("/proc/sys/net/ipv6").exists()
+    }
+
     /// The family of a network that is written as text.
     pub fn of_network(network: &str) -> Self {
         if network.contains(':') { Self::V6 } else { Self::V4 }

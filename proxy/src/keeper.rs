@@ -45,6 +45,7 @@ pub struct Keeper {
     in_force: BTreeMap<Family, Plan>,
     /// Backends of modes that are over, whose rules could not be taken away yet.
     leftovers: Vec<Box<dyn Backend>>,
+    told_of_leftovers: bool,
 }
 
 impl Keeper {
@@ -56,6 +57,7 @@ impl Keeper {
             backends: BTreeMap::new(),
             in_force: BTreeMap::new(),
             leftovers: Vec::new(),
+            told_of_leftovers: false,
         }
     }
 
@@ -159,7 +161,9 @@ impl Keeper {
         if self.mode.is_none() {
             // Whatever an earlier run of this process wrote in other modes.
             let others = Mode::ALL.into_iter().filter(|other| *other != mode);
-            let others = others.flat_map(|other| Family::ALL.map(|family| (self.make)(other, family)));
+            let families = || Family::ALL.into_iter().filter(|family| family.is_there());
+            let others = others.flat_map(|other| families().map(move |family| (other, family)));
+            let others: Vec<_> = others.map(|(other, family)| (self.make)(other, family)).collect();
             self.leftovers.extend(others);
         }
         self.leftovers.extend(over.into_values());
@@ -172,10 +176,17 @@ impl Keeper {
         for mut backend in std::mem::take(&mut self.leftovers) {
             if let Err(error) = backend.clean_up().await {
                 let why = coracle_api::error::chain(&error);
-                tracing::warn!(why, "rules of another mode could not be taken away, trying again later");
+                // The same again is no news.
+                if !std::mem::replace(&mut self.told_of_leftovers, true) {
+                    tracing::warn!(
+                        why,
+                        "rules of another mode could not be taken away, trying again with each change"
+                    );
+                }
                 left.push(backend);
             }
         }
+        self.told_of_leftovers &= !left.is_empty();
         self.leftovers = left;
     }
 
@@ -229,7 +240,7 @@ impl Keeper {
 pub async fn clean_up_all(make: &Make) -> Result<(), String> {
     let mut failures = Vec::new();
     for mode in Mode::ALL {
-        for family in Family::ALL {
+        for family in Family::ALL.into_iter().filter(|family| family.is_there()) {
             if let Err(error) = make(mode, family).clean_up().await {
                 failures.push(format!("{mode}, {}: {}", family.name(), coracle_api::error::chain(&error)));
             }

@@ -139,7 +139,8 @@ mod tests {
     async fn limits_of_connections_are_never_lowered_unasked() {
         let established = "net/netfilter/nf_conntrack_tcp_timeout_established";
         let udp = "net/netfilter/nf_conntrack_udp_timeout";
-        let dir = machine(&[("net/netfilter/nf_conntrack_max", "999999999"), (established, "600"), (udp, "30")]);
+        let dir =
+            machine(&[("net/netfilter/nf_conntrack_max", "999999999"), (established, "600"), (udp, "30")]);
         let kernel = Kernel::below(dir.path());
         let is = |name: &str| std::fs::read_to_string(dir.path().join(name)).expect("read").trim().to_owned();
         kernel.set_conntrack(&ConntrackSettings::default()).await;

@@ -43,7 +43,8 @@ impl Page for Text {
     }
 
     fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: &str) {
-        let labels: Vec<String> = labels.iter().map(|(label, value)| format!("{label}=\"{value}\"")).collect();
+        let labels: Vec<String> =
+            labels.iter().map(|(label, value)| format!("{label}=\"{value}\"")).collect();
         let braces = if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
         let _ = writeln!(self.0, "{name}{braces} {value}");
     }
@@ -107,8 +108,14 @@ mod tests {
         let shown = Shown { metrics, mode, relays: Relays::default() };
         let (status, _, page) = shown.page("/metrics");
         assert_eq!(status, "200 OK");
-        assert!(page.contains("kubeproxy_sync_proxy_rules_duration_seconds_count{ip_family=\"IPv4\"} 1"), "{page}");
-        assert!(page.contains("kubeproxy_sync_proxy_rules_iptables_total{ip_family=\"IPv4\",table=\"nat\"} 7"), "{page}");
+        assert!(
+            page.contains("kubeproxy_sync_proxy_rules_duration_seconds_count{ip_family=\"IPv4\"} 1"),
+            "{page}"
+        );
+        assert!(
+            page.contains("kubeproxy_sync_proxy_rules_iptables_total{ip_family=\"IPv4\",table=\"nat\"} 7"),
+            "{page}"
+        );
         assert_eq!(shown.page("/proxyMode").2, "iptables");
         assert_eq!(shown.page("/relays").2, "{}");
         assert_eq!(shown.page("/x").0, "404 Not Found");

@@ -43,8 +43,7 @@ impl Settings {
     fn load(args: ProxyArgs) -> Result<Self, String> {
         let mut mistakes = Vec::new();
         let node_name = node_name(args.node_name, &mut mistakes);
-        let given =
-            Given { flags: args.settings.flags(), node_name: node_name.clone(), ..Given::default() };
+        let given = Given { flags: args.settings.flags(), node_name: node_name.clone(), ..Given::default() };
         // What stands in a ConfigMap is told by events when it is wrong; who starts a process is told here.
         let text = args.config.as_ref().map_or(Ok(String::new()), |path| {
             std::fs::read_to_string(path).map_err(|e| format!("config: {}: {e}", path.display()))
@@ -111,9 +110,8 @@ async fn run_until(settings: &Settings, stop: CancellationToken) -> Result<(), S
         if let Some((range, addresses)) = told.await
             && let Some(network) = settings.site(Some(&range), addresses).network()
         {
-            supervisor.spawn("network", move |stop| {
-                coracle_proxy::network::run(context(stop), network.clone())
-            });
+            supervisor
+                .spawn("network", move |stop| coracle_proxy::network::run(context(stop), network.clone()));
         }
     }
     stop.cancelled().await;

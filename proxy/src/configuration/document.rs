@@ -133,6 +133,8 @@ impl<'de> Deserialize<'de> for Period {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let text = String::deserialize(from)?;
         let period = coracle_api::duration::parse(&text);
-        period.map(Self).ok_or_else(|| serde::de::Error::custom(format!("\"{text}\" is no duration such as 30s")))
+        period
+            .map(Self)
+            .ok_or_else(|| serde::de::Error::custom(format!("\"{text}\" is no duration such as 30s")))
     }
 }

@@ -170,10 +170,20 @@ impl Check<'_> {
         let iptables = document.iptables.unwrap_or_default();
         let nftables = document.nftables.unwrap_or_default();
         let of_mode = match mode {
-            Mode::Nftables => ("nftables", nftables.masquerade_bit, nftables.masquerade_all,
-                nftables.sync_period, nftables.min_sync_period),
-            _ => ("iptables", iptables.masquerade_bit, iptables.masquerade_all,
-                iptables.sync_period, iptables.min_sync_period),
+            Mode::Nftables => (
+                "nftables",
+                nftables.masquerade_bit,
+                nftables.masquerade_all,
+                nftables.sync_period,
+                nftables.min_sync_period,
+            ),
+            _ => (
+                "iptables",
+                iptables.masquerade_bit,
+                iptables.masquerade_all,
+                iptables.sync_period,
+                iptables.min_sync_period,
+            ),
         };
         let (section, bit, masquerade_all, sync_period, min_sync_period) = of_mode;
         // The other section is checked all the same, so that a later change of mode finds it in order.
@@ -196,8 +206,18 @@ impl Check<'_> {
             detect_local: self.detect_local(document.detect_local_mode.as_deref(), document.detect_local),
             cluster_cidrs,
             bind_address: self.address("bindAddress", document.bind_address.as_deref()),
-            health_address: self.socket("healthzBindAddress", document.healthz_bind_address, Ipv4Addr::UNSPECIFIED, HEALTH_PORT),
-            metrics_address: self.socket("metricsBindAddress", document.metrics_bind_address, Ipv4Addr::LOCALHOST, METRICS_PORT),
+            health_address: self.socket(
+                "healthzBindAddress",
+                document.healthz_bind_address,
+                Ipv4Addr::UNSPECIFIED,
+                HEALTH_PORT,
+            ),
+            metrics_address: self.socket(
+                "metricsBindAddress",
+                document.metrics_bind_address,
+                Ipv4Addr::LOCALHOST,
+                METRICS_PORT,
+            ),
             bind_address_hard_fail: document.bind_address_hard_fail.unwrap_or(false),
             masquerade_all: masquerade_all.unwrap_or(false),
             mark: bit.and_then(|bit| 1_u32.checked_shl(u32::try_from(bit).ok()?)).unwrap_or(DEFAULT_MARK),
@@ -213,33 +233,62 @@ impl Check<'_> {
         let set = |text: &Option<String>| text.as_ref().is_some_and(|text| !text.is_empty());
         let other = document.api_version.as_deref().is_some_and(|version| version != API_VERSION);
         self.refuse(other, "apiVersion", &format!("must be {API_VERSION}"));
-        self.refuse(document.kind.as_deref().is_some_and(|kind| kind != KIND), "kind", &format!("must be {KIND}"));
-        for gate in document.feature_gates.iter().flatten().map(|(gate, _)| gate.clone()).collect::<Vec<_>>() {
+        self.refuse(
+            document.kind.as_deref().is_some_and(|kind| kind != KIND),
+            "kind",
+            &format!("must be {KIND}"),
+        );
+        for gate in document.feature_gates.iter().flatten().map(|(gate, _)| gate.clone()).collect::<Vec<_>>()
+        {
             self.mistake(&format!("featureGates.{gate}"), "this proxy has no feature gates");
         }
         self.refuse_connection(document);
         self.refuse_logging(document);
         let host = document.hostname_override.as_deref().unwrap_or_default();
         let named = !host.is_empty() && host != self.given.node_name;
-        self.refuse(named, "hostnameOverride", "a running proxy keeps its node; --node-name chooses it at the start");
+        self.refuse(
+            named,
+            "hostnameOverride",
+            "a running proxy keeps its node; --node-name chooses it at the start",
+        );
         self.refuse(document.enable_profiling == Some(true), "enableProfiling", "this proxy has no profiles");
-        self.refuse(set(&document.show_hidden_metrics_for_version), "showHiddenMetricsForVersion", "no metric is hidden");
-        self.refuse(document.oom_score_adj.is_some(), "oomScoreAdj", "it is for whoever starts the process to set");
+        self.refuse(
+            set(&document.show_hidden_metrics_for_version),
+            "showHiddenMetricsForVersion",
+            "no metric is hidden",
+        );
+        self.refuse(
+            document.oom_score_adj.is_some(),
+            "oomScoreAdj",
+            "it is for whoever starts the process to set",
+        );
         self.refuse(set(&document.port_range), "portRange", "upstream's proxy has not used it since 1.26");
         let period = document.config_sync_period.map(|p| p.0);
         let usual = period.is_none_or(|p| p.is_zero() || p == Duration::from_secs(900));
         self.refuse(!usual, "configSyncPeriod", "Services are watched, and never read anew by the clock");
         let windows = document.winkernel.as_ref().is_some_and(|w| {
-            set(&w.network_name) || set(&w.source_vip) || set(&w.root_hns_endpoint_name)
-                || w.enable_dsr == Some(true) || w.forward_health_check_vip == Some(true)
+            set(&w.network_name)
+                || set(&w.source_vip)
+                || set(&w.root_hns_endpoint_name)
+                || w.enable_dsr == Some(true)
+                || w.forward_health_check_vip == Some(true)
         });
         self.refuse(windows, "winkernel", "this is no Windows");
-        self.refuse(document.windows_run_as_service == Some(true), "windowsRunAsService", "this is no Windows");
+        self.refuse(
+            document.windows_run_as_service == Some(true),
+            "windowsRunAsService",
+            "this is no Windows",
+        );
         let ipvs = document.ipvs.clone().unwrap_or_default();
         let long = |period: Option<Period>| period.is_some_and(|p| !p.0.is_zero());
-        let uses_ipvs = set(&ipvs.scheduler) || ipvs.exclude_cidrs.is_some_and(|c| !c.is_empty())
-            || ipvs.strict_arp == Some(true) || long(ipvs.sync_period) || long(ipvs.min_sync_period)
-            || long(ipvs.tcp_timeout) || long(ipvs.tcp_fin_timeout) || long(ipvs.udp_timeout);
+        let uses_ipvs = set(&ipvs.scheduler)
+            || ipvs.exclude_cidrs.is_some_and(|c| !c.is_empty())
+            || ipvs.strict_arp == Some(true)
+            || long(ipvs.sync_period)
+            || long(ipvs.min_sync_period)
+            || long(ipvs.tcp_timeout)
+            || long(ipvs.tcp_fin_timeout)
+            || long(ipvs.udp_timeout);
         self.refuse(uses_ipvs, "ipvs", "this proxy has no mode ipvs");
     }
 
@@ -265,7 +314,11 @@ impl Check<'_> {
         self.refuse(format, "logging.format", "only text is written");
         let verbose = logging.verbosity.is_some_and(|level| level != 0);
         self.refuse(verbose, "logging.verbosity", "the flag -v of the process chooses it");
-        self.refuse(logging.vmodule.is_some_and(|v| !v.is_empty()), "logging.vmodule", "there is one level for all");
+        self.refuse(
+            logging.vmodule.is_some_and(|v| !v.is_empty()),
+            "logging.vmodule",
+            "there is one level for all",
+        );
     }
 
     fn mode(&mut self, mode: Option<&str>) -> Mode {
@@ -273,7 +326,10 @@ impl Check<'_> {
             "" | "iptables" => return Mode::Iptables,
             "nftables" => return Mode::Nftables,
             "userspace" => return Mode::Userspace,
-            "ipvs" => self.mistake("mode", "\"ipvs\" is not done by this proxy; nftables is as quick with many Services"),
+            "ipvs" => self.mistake(
+                "mode",
+                "\"ipvs\" is not done by this proxy; nftables is as quick with many Services",
+            ),
             "kernelspace" => self.mistake("mode", "\"kernelspace\" is for Windows"),
             other => self.mistake("mode", format!("\"{other}\" is none of iptables, nftables, userspace")),
         }
@@ -282,7 +338,8 @@ impl Check<'_> {
 
     /// One network a family, comma between.
     fn cluster_cidrs(&mut self, text: Option<&str>) -> Vec<IpNet> {
-        let text = text.filter(|text| !text.is_empty()).or(self.given.cluster_cidr.as_deref()).unwrap_or_default();
+        let text =
+            text.filter(|text| !text.is_empty()).or(self.given.cluster_cidr.as_deref()).unwrap_or_default();
         let mut cidrs = Vec::<IpNet>::new();
         for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
             match part.parse::<IpNet>() {

@@ -71,7 +71,9 @@ pub async fn follow(context: &Context, source: Source, stop: CancellationToken) 
             let reflector = Reflector::new(context.client.clone(), selection);
             tokio::spawn(stop.run_until_cancelled_owned(follow_map(reflector, sender)));
             if tokio::time::timeout(FIRST_ANSWER, receiver.changed()).await.is_err() {
-                tracing::warn!("the ConfigMap kube-system/kube-proxy cannot be read yet, beginning with the defaults");
+                tracing::warn!(
+                    "the ConfigMap kube-system/kube-proxy cannot be read yet, beginning with the defaults"
+                );
             }
         }
     }

@@ -128,7 +128,10 @@ fn no_field_is_ignored() {
         ("windowsRunAsService: true", "windowsRunAsService"),
         ("detectLocalMode: x", "detectLocalMode"),
         ("detectLocalMode: BridgeInterface", "detectLocal.bridgeInterface"),
-        ("detectLocalMode: InterfaceNamePrefix\ndetectLocal: {interfaceNamePrefix: 'a b'}", "detectLocal.interfaceNamePrefix"),
+        (
+            "detectLocalMode: InterfaceNamePrefix\ndetectLocal: {interfaceNamePrefix: 'a b'}",
+            "detectLocal.interfaceNamePrefix",
+        ),
         ("clusterCIDR: x", "clusterCIDR"),
         ("clusterCIDR: 10.0.0.0/8,10.42.0.0/16", "clusterCIDR"),
         ("nodePortAddresses: [primary, 10.0.0.0/8]", "nodePortAddresses[0]"),
@@ -140,7 +143,9 @@ fn no_field_is_ignored() {
         let why = read(text).expect_err(text);
         assert!(why.starts_with(&format!("{field}: ")), "{text}: {why}");
     }
-    for broken in ["modus: iptables", "iptables: {masqueradeBits: 1}", "iptables: {syncPeriod: soon}", "mode: [", "- a"] {
+    for broken in
+        ["modus: iptables", "iptables: {masqueradeBits: 1}", "iptables: {syncPeriod: soon}", "mode: [", "- a"]
+    {
         assert!(!read(broken).expect_err(broken).is_empty());
     }
     let both = read("mode: x\nportRange: 1-2").expect_err("two mistakes");
@@ -149,7 +154,8 @@ fn no_field_is_ignored() {
 
 #[test]
 fn flags_win_and_a_missing_range_is_the_clusters() {
-    let flags = Flags { proxy_mode: Some("nftables".to_owned()), masquerade_all: Some(true), ..Flags::default() };
+    let flags =
+        Flags { proxy_mode: Some("nftables".to_owned()), masquerade_all: Some(true), ..Flags::default() };
     let given = Given { flags, cluster_cidr: Some("10.42.0.0/16".to_owned()), ..Given::default() };
     let read = Configuration::read("mode: iptables", &given).expect("read");
     assert_eq!((read.mode, read.masquerade_all), (Mode::Nftables, true));

@@ -5,7 +5,7 @@ use super::jumps;
 use super::rules::{self, is_dynamic};
 use super::written::{Step, TABLES, Written};
 use crate::backend::{Backend, BackendError, Harm};
-use crate::command::{CommandError, Own};
+use crate::command::{self, CommandError, Own};
 use crate::family::Family;
 use crate::notices::Notice;
 use crate::plan::Plan;
@@ -24,9 +24,7 @@ struct Programs {
 
 const fn programs(family: Family) -> Programs {
     match family {
-        Family::V4 => {
-            Programs { iptables: "iptables", save: "iptables-save", restore: "iptables-restore" }
-        }
+        Family::V4 => Programs { iptables: "iptables", save: "iptables-save", restore: "iptables-restore" },
         Family::V6 => {
             Programs { iptables: "ip6tables", save: "ip6tables-save", restore: "ip6tables-restore" }
         }
@@ -90,7 +88,9 @@ impl Iptables {
             self.restore(&format!("*{table}\n{lines}COMMIT\n")).await?;
         }
         // Fails when the canary is there already, which is fine.
-        self.own.run(programs(self.family).iptables, &["-w", "5", "-t", "mangle", "-N", CANARY], None).await?;
+        self.own
+            .run(programs(self.family).iptables, &["-w", "5", "-t", "mangle", "-N", CANARY], None)
+            .await?;
         Ok(())
     }
 
@@ -174,6 +174,10 @@ impl Backend for Iptables {
     }
 
     async fn clean_up(&mut self) -> Result<(), BackendError> {
+        // Without the programs nobody has written anything.
+        if !command::exists(programs(self.family).save) {
+            return Ok(());
+        }
         let fixed = rules::first(&Plan::empty(self.family));
         for (table, fixed) in TABLES.iter().zip([fixed.filter, fixed.nat]) {
             let saved = self.saved(table).await?;
@@ -183,13 +187,16 @@ impl Backend for Iptables {
             if chains.is_empty() {
                 continue;
             }
-            let jumps: String = jumps::present(table, &saved).iter().map(|rule| format!("{rule}\n")).collect();
+            let jumps: String =
+                jumps::present(table, &saved).iter().map(|rule| format!("{rule}\n")).collect();
             let declare: String = chains.iter().map(|c| format!(":{c} - [0:0]\n")).collect();
             let remove: String = chains.iter().map(|c| format!("-X {c}\n")).collect();
             self.restore(&format!("*{table}\n{declare}{jumps}{remove}COMMIT\n")).await?;
         }
         // Fails where there is none.
-        self.own.run(programs(self.family).iptables, &["-w", "5", "-t", "mangle", "-X", CANARY], None).await?;
+        self.own
+            .run(programs(self.family).iptables, &["-w", "5", "-t", "mangle", "-X", CANARY], None)
+            .await?;
         self.written = None;
         self.known = Default::default();
         Ok(())

@@ -67,9 +67,8 @@ pub fn missing(table: &str, saved: &str) -> Vec<(&'static str, &'static str)> {
 
 /// The rules of a saved table that are jumps of ours, as they must be written to delete them.
 pub fn present(table: &str, saved: &str) -> Vec<String> {
-    let is_ours = |line: &&str| {
-        JUMPS.iter().any(|(of, chain, rule)| *of == table && is_jump(line, chain, rule))
-    };
+    let is_ours =
+        |line: &&str| JUMPS.iter().any(|(of, chain, rule)| *of == table && is_jump(line, chain, rule));
     saved.lines().filter(is_ours).map(|line| line.replacen("-A ", "-D ", 1)).collect()
 }
 

@@ -93,7 +93,11 @@ impl Difference {
         let touched: BTreeSet<(Name, String)> =
             self.entries.keys().map(|entry| (entry.map.clone(), entry.key.clone())).collect();
         let of_touched = |all: &Entries| -> BTreeMap<Entry, usize> {
-            touched.iter().filter_map(|(map, key)| all.first(map, key)).map(|entry| (entry.clone(), 1)).collect()
+            touched
+                .iter()
+                .filter_map(|(map, key)| all.first(map, key))
+                .map(|entry| (entry.clone(), 1))
+                .collect()
         };
         was.entries = of_touched(all);
         for (entry, by) in self.entries {

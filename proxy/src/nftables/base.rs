@@ -54,7 +54,9 @@ pub fn script(table: &str, family: Family, settings: &Settings) -> String {
     // By protocol: nft 1.0 cannot read maps again whose values are typed by `th dport`.
     for protocol in PROTOCOLS {
         let (port, number) = (format!("{protocol} dport"), "numgen random mod 65536");
-        for (map, entrance) in [("endpoints", format!("{ip} daddr . {port}")), ("nodeport-endpoints", port.clone())] {
+        for (map, entrance) in
+            [("endpoints", format!("{ip} daddr . {port}")), ("nodeport-endpoints", port.clone())]
+        {
             for local in ["", "local-"] {
                 text.push_str(&format!(
                     "add map {ip} {table} {local}{map}-{protocol} {{ typeof {entrance} . {number} : {ip} daddr . {port}; }}\n"
@@ -93,26 +95,21 @@ const CHAINS: [(&str, &str); 16] = [
     ("nat-postrouting", "nat hook postrouting priority 100"),
 ];
 
-fn rules(
-    family: Family,
-    settings: &Settings,
-    entrance: &str,
-    mark: u32,
-) -> Vec<(&'static str, String)> {
+fn rules(family: Family, settings: &Settings, entrance: &str, mark: u32) -> Vec<(&'static str, String)> {
     let ip = family_word(family);
     let mut rules = Vec::new();
     let mut add = |chain, rule: String| rules.push((chain, rule));
-    let masqueraded = if settings.masquerade_all {
-        Some(String::new())
-    } else {
-        of_pods(family, settings, false)
-    };
+    let masqueraded =
+        if settings.masquerade_all { Some(String::new()) } else { of_pods(family, settings, false) };
     if let Some(others) = masqueraded {
         add("services", format!("{ip} daddr @cluster-ips {others} jump mark-for-masquerade"));
     }
     add("services", format!("{entrance} vmap @service-ips"));
     for network in node_port_networks(family, settings) {
-        add("services", format!("{network} fib daddr type local meta l4proto . th dport vmap @service-nodeports"));
+        add(
+            "services",
+            format!("{network} fib daddr type local meta l4proto . th dport vmap @service-nodeports"),
+        );
         add(
             "nodeport-endpoints-check",
             format!("{network} fib daddr type local meta l4proto . th dport vmap @no-endpoint-nodeports"),
@@ -123,7 +120,9 @@ fn rules(
         let multicast = family.multicast();
         add(
             "masquerading",
-            format!("{ip} saddr {pods} {ip} daddr != {pods} {ip} daddr != {multicast} masquerade fully-random"),
+            format!(
+                "{ip} saddr {pods} {ip} daddr != {pods} {ip} daddr != {multicast} masquerade fully-random"
+            ),
         );
     }
     // A pod that reaches itself through its Service must see another source.
@@ -139,7 +138,10 @@ fn rules(
         let ranges = settings.service_cidrs.join(", ");
         add("cluster-ips-check", format!("{ip} daddr {{ {ranges} }} counter drop"));
     }
-    add("firewall-check", format!("{entrance} @guarded-ips {entrance} . {ip} saddr != @allowed-sources drop"));
+    add(
+        "firewall-check",
+        format!("{entrance} @guarded-ips {entrance} . {ip} saddr != @allowed-sources drop"),
+    );
     add("filter-prerouting", "ct state new jump firewall-check".to_owned());
     add("filter-input", "ct state new jump nodeport-endpoints-check".to_owned());
     add("filter-input", "ct state new jump service-endpoints-check".to_owned());

@@ -204,9 +204,8 @@ impl Writer<'_> {
         }
         let address = if ip.is_some() { format!("{family} daddr . ") } else { String::new() };
         let name = format!("{map}-{count}");
-        let rule = format!(
-            "dnat {family} to {address}{protocol} dport . numgen random mod {count} map @{map}"
-        );
+        let rule =
+            format!("dnat {family} to {address}{protocol} dport . numgen random mod {count} map @{map}");
         self.out.thing(name.clone(), Thing::Chain(vec![rule]));
         name
     }

@@ -187,7 +187,11 @@ impl Proxy {
                 }
                 Err(error) => {
                     self.last.failed();
-                    tracing::warn!(why = chain(&error), pause_ms = retry.as_millis(), "Services are not brought into force, trying again");
+                    tracing::warn!(
+                        why = chain(&error),
+                        pause_ms = retry.as_millis(),
+                        "Services are not brought into force, trying again"
+                    );
                     let pause = retry;
                     retry = (retry * 2).min(LAST_RETRY);
                     Some(pause)
@@ -336,7 +340,7 @@ impl Proxy {
             let settings = self.settings(family, &cidrs, model::ranges(&ranges, family));
             Plan { family, services, settings: Arc::new(settings) }
         });
-        plans.collect()
+        plans.filter(|plan| plan.family.is_there()).collect()
     }
 
     fn settings(&self, family: Family, node_cidrs: &[String], service_cidrs: Vec<String>) -> Settings {
@@ -402,7 +406,8 @@ impl Proxy {
             std::mem::replace(shown, now) != now
         });
         let of_v4 = plans.iter().filter(|plan| plan.family == Family::V4);
-        let opens = mode == Some(Mode::Iptables) && self.configuration.as_ref().is_some_and(|c| c.localhost_node_ports);
+        let opens = mode == Some(Mode::Iptables)
+            && self.configuration.as_ref().is_some_and(|c| c.localhost_node_ports);
         self.kernel.set_localnet(opens && kernel::needs_localnet(of_v4.flat_map(Plan::ports))).await;
         let (services, slices) = (self.services.list(), self.slices.list());
         self.checks.serve(checks::of_all_families(&services, &slices, &self.config.node_name), &self.last);
@@ -410,10 +415,8 @@ impl Proxy {
         for (family, time) in &times {
             self.metrics.observe(Metric::SyncDuration, &[family.name()], *time);
         }
-        self.metrics.set_all(
-            Metric::LastTimestamp,
-            times.keys().map(|family| (vec![family.name()], seconds)),
-        );
+        self.metrics
+            .set_all(Metric::LastTimestamp, times.keys().map(|family| (vec![family.name()], seconds)));
         let rules = self.keeper.rules();
         let labelled = || rules.iter().map(|(family, table, count)| (vec![family.name(), *table], *count));
         self.metrics.set_all(Metric::Entries, labelled());
@@ -441,7 +444,10 @@ impl Proxy {
                 self.metrics.add(Metric::Repairs, &[], 1);
                 self.last.now();
                 let took_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
-                tracing::warn!(took_ms, "packet rules were changed by somebody else, and have been written again");
+                tracing::warn!(
+                    took_ms,
+                    "packet rules were changed by somebody else, and have been written again"
+                );
                 tokio::time::sleep(REPAIR_PAUSE).await;
                 break;
             }

@@ -1,5 +1,6 @@
 //! The suite that every backend passes, with real packets, in both families.
 
+mod figures;
 mod modes;
 mod world;
 
@@ -105,12 +106,8 @@ fn network(ip: IpAddr, family: Family) -> String {
 
 /// A Service of the world with these pods; local ones are marked.
 fn web(family: Family, name: &str, last: u8, endpoints: &[(u8, bool)]) -> ServicePort {
-    let endpoint = |(ip, local): &(u8, bool)| Endpoint {
-        ip: pod(family, *ip),
-        port: 8080,
-        local: *local,
-        near: true,
-    };
+    let endpoint =
+        |(ip, local): &(u8, bool)| Endpoint { ip: pod(family, *ip), port: 8080, local: *local, near: true };
     ServicePort {
         name: PortName {
             namespace: "d".to_owned(),
@@ -237,8 +234,16 @@ fn stays_local(suite: &mut Suite) {
     if suite.traits.keeps_source {
         suite.is_silent(From::Outside, outside(family, 1), 30080);
         suite.is_silent(From::Pod(4), service(family, 9), 80);
-        assert_eq!(suite.servers(From::Pod(4), pod(family, 1), 30080), [Some(pod(family, 3))], "pods may go on");
-        assert_eq!(suite.servers(From::Node, pod(family, 1), 30080), [Some(pod(family, 3))], "so may the node");
+        assert_eq!(
+            suite.servers(From::Pod(4), pod(family, 1), 30080),
+            [Some(pod(family, 3))],
+            "pods may go on"
+        );
+        assert_eq!(
+            suite.servers(From::Node, pod(family, 1), 30080),
+            [Some(pod(family, 3))],
+            "so may the node"
+        );
     } else {
         assert_eq!(suite.ask_briefly(From::Outside, outside(family, 1), 30080).server(), None);
     }
@@ -256,7 +261,8 @@ fn guards(suite: &mut Suite) {
     let route = format!("ip route replace {}/{bits} via {}", outside(family, 201), outside(family, 1));
     suite.world.outside.run(move || drop(shell(&route)));
     let to = SocketAddr::new(outside(family, 201), 80);
-    let ask = |suite: &Suite, last| suite.world.ask(From::Outside, Some(outside(family, last)), "tcp", to).server();
+    let ask =
+        |suite: &Suite, last| suite.world.ask(From::Outside, Some(outside(family, last)), "tcp", to).server();
     assert_eq!(ask(suite, 2), Some(pod(family, 2)));
     let other = suite.world.ask_briefly(From::Outside, Some(outside(family, 3)), to);
     assert_eq!(other.server(), None);

@@ -167,7 +167,9 @@ fn mends(mode: Mode, harms: &'static [&'static str]) {
         }
         // What others do to their own is none of ours, nor are our own writes.
         shell(somebodys());
-        shell("nft flush table inet firewalld; nft delete table ip others; iptables -F ufw-user; iptables -D INPUT -j ufw-user");
+        shell(
+            "nft flush table inet firewalld; nft delete table ip others; iptables -F ufw-user; iptables -D INPUT -j ufw-user",
+        );
         kept.plans[0].services.clear();
         runtime.block_on(kept.keeper.put(mode, &kept.plans)).expect("in force");
         assert!(!runtime.block_on(kept.is_mended(Duration::from_millis(300))));
@@ -237,7 +239,8 @@ fn a_change_costs_the_same_with_many_services() {
     }
     let entries = |services: u32| {
         on_a_node(move |_| {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+            let runtime =
+                tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
             let (mut plan, mut nft) = (Plan::empty(Family::V4), Nftables::new(Family::V4, Own::default()));
             for n in 0..services {
                 let mut port = web(Family::V4, &format!("web-{n}"), 9, &[(2, true), (3, true)]);

@@ -119,7 +119,10 @@ fn address(family: Family, [a, b, c]: [u8; 3], first: u16, last: u8) -> IpAddr {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// Who answered, and whom it saw.
-    From { server: IpAddr, client: IpAddr },
+    From {
+        server: IpAddr,
+        client: IpAddr,
+    },
     Refused,
     Nothing,
 }

@@ -84,10 +84,15 @@ impl Addresses {
     pub async fn set(&mut self, wanted: BTreeSet<IpAddr>, ranges: &[String]) -> Result<(), CommandError> {
         let (interface, bits) = (self.interface(), self.family.bits());
         let nodad = if self.family == Family::V6 { " nodad" } else { "" };
-        let mut lines: String =
-            self.set.difference(&wanted).map(|ip| format!("address del {ip}/{bits} dev {interface}\n")).collect();
+        let mut lines: String = self
+            .set
+            .difference(&wanted)
+            .map(|ip| format!("address del {ip}/{bits} dev {interface}\n"))
+            .collect();
         lines.extend(
-            wanted.difference(&self.set).map(|ip| format!("address replace {ip}/{bits} dev {interface}{nodad}\n")),
+            wanted
+                .difference(&self.set)
+                .map(|ip| format!("address replace {ip}/{bits} dev {interface}{nodad}\n")),
         );
         for range in ranges.iter().filter(|range| !self.ranges.contains(range)) {
             lines.push_str(&format!("route replace blackhole {range} proto {PROTOCOL}\n"));
@@ -118,7 +123,10 @@ impl Addresses {
     /// # Errors
     /// Of `ip`.
     pub async fn is_intact(&self) -> Result<bool, CommandError> {
-        let shown = self.own.run("ip", &["-o", self.flag(), "address", "show", "dev", self.interface()], None).await?;
+        let shown = self
+            .own
+            .run("ip", &["-o", self.flag(), "address", "show", "dev", self.interface()], None)
+            .await?;
         let text = String::from_utf8_lossy(&shown.stdout);
         let there: BTreeSet<IpAddr> = text
             .lines()
@@ -145,12 +153,14 @@ impl Addresses {
             return Ok(());
         }
         let links = self.ip(&["-o", "link", "show"]).await?;
-        let is_ours = |line: &str| line.split([':', '@']).nth(1).is_some_and(|n| n.trim() == self.interface());
+        let is_ours =
+            |line: &str| line.split([':', '@']).nth(1).is_some_and(|n| n.trim() == self.interface());
         if links.lines().any(is_ours) {
             self.ip(&["link", "del", self.interface()]).await?;
         }
         let ours = ["proto", PROTOCOL, "type", "blackhole"];
-        let routes = self.own.run("ip", &[&[self.flag(), "route", "show"], ours.as_slice()].concat(), None).await?;
+        let routes =
+            self.own.run("ip", &[&[self.flag(), "route", "show"], ours.as_slice()].concat(), None).await?;
         if !routes.stdout.is_empty() {
             self.ip(&[&[self.flag(), "route", "flush"], ours.as_slice()].concat()).await?;
         }

@@ -93,7 +93,10 @@ mod tests {
         balancer.set(&port(&[("10.42.0.2", true), ("10.42.0.3", false)]));
         let turns: Vec<String> = (0..4).map(|_| picked(&balancer, 1, false)).collect();
         assert_eq!(turns, ["10.42.0.2", "10.42.0.3", "10.42.0.2", "10.42.0.3"]);
-        assert_eq!((picked(&balancer, 1, true), picked(&balancer, 1, true)), ("10.42.0.2".into(), "10.42.0.2".into()));
+        assert_eq!(
+            (picked(&balancer, 1, true), picked(&balancer, 1, true)),
+            ("10.42.0.2".into(), "10.42.0.2".into())
+        );
         let tried = ["10.42.0.2:8080".parse().expect("socket"), "10.42.0.3:8080".parse().expect("socket")];
         assert_eq!(balancer.pick(ip(1), false, &tried[..1]), Some(tried[1]));
         assert_eq!(balancer.pick(ip(1), false, &tried), None);

@@ -36,8 +36,10 @@ impl Relays {
     /// As JSON: `namespace/service:port/protocol` and the address.
     pub fn json(&self) -> String {
         let all = self.0.lock();
-        let named: BTreeMap<String, String> =
-            all.iter().map(|(name, at)| (format!("{}/{}", name.label(), name.protocol), at.to_string())).collect();
+        let named: BTreeMap<String, String> = all
+            .iter()
+            .map(|(name, at)| (format!("{}/{}", name.label(), name.protocol), at.to_string()))
+            .collect();
         serde_json::json!(named).to_string()
     }
 }
@@ -216,7 +218,9 @@ impl Backend for Userspace {
     async fn adopt(&mut self) -> Result<(), BackendError> {
         self.has_rights = self.addresses.begin().await?;
         if !self.has_rights {
-            tracing::info!("without the right to change the network, Services are reached at ports of loopback: see /relays on the metrics port");
+            tracing::info!(
+                "without the right to change the network, Services are reached at ports of loopback: see /relays on the metrics port"
+            );
         }
         Ok(())
     }

@@ -44,10 +44,12 @@ fn modes_are_switched_by_the_config_map() {
         let refused = "no rule of the Service is there";
         cluster.ok("kubectl create service clusterip web --tcp=80:80");
         let address = cluster.ok("kubectl get service web -o jsonpath='{.spec.clusterIP}'");
-        let entry = format!("nft list map ip kube-proxy no-endpoint-services | grep -c '{address} . tcp . 80'");
+        let entry =
+            format!("nft list map ip kube-proxy no-endpoint-services | grep -c '{address} . tcp . 80'");
         cluster.until(&entry, "1");
         // What cannot be done is told, and what was before stays.
-        for (document, word) in [("mode: ipvs", "ipvs"), ("mode: [", "line"), ("portRange: 1-2", "portRange")] {
+        for (document, word) in [("mode: ipvs", "ipvs"), ("mode: [", "line"), ("portRange: 1-2", "portRange")]
+        {
             configure(&cluster, document);
             cluster.until_that(EVENTS, |events| {
                 events.lines().any(|e| e.starts_with("Warning InvalidConfiguration ") && e.contains(word))

@@ -203,7 +203,10 @@ fn pods_are_known_in_each_way() {
     let none = ask(LocalDetector::None);
     assert!(!none.contains("cluster IP\" !") && !none.contains("pod traffic"), "{none}");
     let bridge = ask(LocalDetector::BridgeInterface("br0".to_owned()));
-    assert!(bridge.contains("! -i br0 -d 10.43.0.9/32") && bridge.contains(" -i br0 -j KUBE-SVC-"), "{bridge}");
+    assert!(
+        bridge.contains("! -i br0 -d 10.43.0.9/32") && bridge.contains(" -i br0 -j KUBE-SVC-"),
+        "{bridge}"
+    );
     assert!(ask(LocalDetector::InterfaceNamePrefix("veth".to_owned())).contains("! -i veth+ -d"));
     let all = texts(&[outside], Settings { masquerade_all: true, ..networks() }).nat;
     assert!(all.contains("cluster IP\" -d 10.43.0.9/32 -p tcp -m tcp --dport 80 -j KUBE-MARK-MASQ"), "{all}");
