@@ -68,11 +68,11 @@ impl Keeper {
 
     /// Rules in force, by family and table.
     pub fn rules(&self) -> Vec<(Family, &'static str, usize)> {
-        let of = |(family, backend): (&Family, &Box<dyn Backend>)| {
-            let family = *family;
-            backend.rules().into_iter().map(move |(table, count)| (family, table, count))
-        };
-        self.backends.iter().flat_map(of).collect()
+        let mut all = Vec::new();
+        for (family, backend) in &self.backends {
+            all.extend(backend.rules().into_iter().map(|(table, count)| (*family, table, count)));
+        }
+        all
     }
 
     pub fn needs_looks(&self) -> bool {

@@ -68,9 +68,9 @@ impl Written {
     /// From a state of which only the names of chains are known.
     pub fn step_from_unknown(&self, known: &[BTreeSet<String>; 2]) -> Step {
         let mut step = self.step_from(&RuleSet::default());
-        for at in 0..2 {
+        for (at, known) in known.iter().enumerate() {
             let is = self.whole.chains(at);
-            step.gone[at] = known[at].iter().filter(|chain| !is.contains_key(*chain)).cloned().collect();
+            step.gone[at] = known.iter().filter(|chain| !is.contains_key(*chain)).cloned().collect();
         }
         step
     }
@@ -84,8 +84,8 @@ impl Written {
         for (key, _, now) in changed(&before.services, &plan.services) {
             let new = now.map(|ports| rules::service(ports, &plan.settings)).unwrap_or_default();
             let old = self.fragments.remove(key).unwrap_or_default();
-            for at in 0..2 {
-                self.exchange(at, old.chains(at), new.chains(at), &mut step, &mut shared[at]);
+            for (at, shared) in shared.iter_mut().enumerate() {
+                self.exchange(at, old.chains(at), new.chains(at), &mut step, shared);
             }
             if now.is_some() {
                 self.fragments.insert(key.clone(), new);

@@ -171,7 +171,7 @@ impl Proxy {
     async fn follow(mut self) -> Result<(), Error> {
         let changed = self.listen();
         let mut retry = FIRST_RETRY;
-        let mut due = self.configure().await?.then(|| Duration::ZERO);
+        let mut due = self.configure().await?.then_some(Duration::ZERO);
         loop {
             let woken = match due {
                 Some(pause) => {

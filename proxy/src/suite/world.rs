@@ -268,6 +268,14 @@ impl World {
         }
         link_outside(&world.outside);
         shell("ip route add default via 192.0.2.2; ip -6 route add default via fd02::2");
+        // Neighbours of IPv6 find each other a moment after their links are up.
+        for family in Family::ALL {
+            for last in PODS {
+                let direct = SocketAddr::new(pod(family, last), 8080);
+                let answer = world.ask(From::Node, None, "tcp", direct);
+                assert_eq!(answer.server(), Some(direct.ip()), "a pod is reached without any Service");
+            }
+        }
         world
     }
 
