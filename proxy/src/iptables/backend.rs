@@ -39,11 +39,12 @@ pub struct Iptables {
     /// Chains that an earlier run left, by table in the order of [`TABLES`].
     known: [BTreeSet<String>; 2],
     is_legacy: bool,
+    is_adopted: bool,
 }
 
 impl Iptables {
     pub fn new(family: Family, own: Own) -> Self {
-        Self { family, own, written: None, known: Default::default(), is_legacy: false }
+        Self { family, own, written: None, known: Default::default(), is_legacy: false, is_adopted: false }
     }
 
     async fn saved(&self, table: &str) -> Result<String, CommandError> {
@@ -123,17 +124,24 @@ impl Backend for Iptables {
             self.known[at] =
                 counted(&saved).into_keys().filter(|c| is_dynamic(c)).map(str::to_owned).collect();
         }
+        self.is_adopted = true;
         Ok(())
     }
 
     async fn sync(&mut self, plan: &Plan) -> Result<(), BackendError> {
         let first = self.written.is_none();
+        if !self.is_adopted {
+            self.adopt().await?;
+        }
+        // Until all is done nobody knows what is in force.
+        self.is_adopted = false;
         let (step, written) = self.next(plan);
         self.write(&step).await?;
         if first {
             self.hook().await?;
         }
         self.written = Some(written);
+        self.is_adopted = true;
         Ok(())
     }
 
@@ -199,6 +207,7 @@ impl Backend for Iptables {
             .await?;
         self.written = None;
         self.known = Default::default();
+        self.is_adopted = false;
         Ok(())
     }
 

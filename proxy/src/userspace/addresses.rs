@@ -82,30 +82,37 @@ impl Addresses {
     /// # Errors
     /// Of `ip`.
     pub async fn set(&mut self, wanted: BTreeSet<IpAddr>, ranges: &[String]) -> Result<(), CommandError> {
+        if let Err(error) = self.batch(&self.step(&wanted, ranges)).await {
+            // Somebody has been at the interface: it is made anew.
+            tracing::debug!(%error, "Services' addresses are not as they were left");
+            self.begin().await?;
+            self.batch(&self.step(&wanted, ranges)).await?;
+        }
+        if self.family == Family::V6 {
+            self.wait_until_usable().await?;
+        }
+        (self.set, self.ranges) = (wanted, ranges.to_vec());
+        Ok(())
+    }
+
+    /// What `ip` must do, a line each.
+    fn step(&self, wanted: &BTreeSet<IpAddr>, ranges: &[String]) -> String {
         let (interface, bits) = (self.interface(), self.family.bits());
         let nodad = if self.family == Family::V6 { " nodad" } else { "" };
-        let mut lines: String = self
-            .set
-            .difference(&wanted)
-            .map(|ip| format!("address del {ip}/{bits} dev {interface}\n"))
-            .collect();
-        lines.extend(
-            wanted
-                .difference(&self.set)
-                .map(|ip| format!("address replace {ip}/{bits} dev {interface}{nodad}\n")),
-        );
+        let mut lines = String::new();
+        for ip in self.set.difference(wanted) {
+            lines.push_str(&format!("address del {ip}/{bits} dev {interface}\n"));
+        }
+        for ip in wanted.difference(&self.set) {
+            lines.push_str(&format!("address replace {ip}/{bits} dev {interface}{nodad}\n"));
+        }
         for range in ranges.iter().filter(|range| !self.ranges.contains(range)) {
             lines.push_str(&format!("route replace blackhole {range} proto {PROTOCOL}\n"));
         }
         for range in self.ranges.iter().filter(|range| !ranges.contains(range)) {
             lines.push_str(&format!("route del blackhole {range} proto {PROTOCOL}\n"));
         }
-        self.batch(&lines).await?;
-        if self.family == Family::V6 {
-            self.wait_until_usable().await?;
-        }
-        (self.set, self.ranges) = (wanted, ranges.to_vec());
-        Ok(())
+        lines
     }
 
     /// The kernel takes new addresses of IPv6 into use a moment later, also those that need no look for duplicates.
