@@ -32,28 +32,42 @@ pub async fn addresses(server: &Uri) -> Vec<IpAddr> {
     }
 }
 
+/// What is read of upstream's configuration here; the proxy reads and checks all of it.
 #[derive(Deserialize)]
 struct ProxyConfiguration {
-    #[serde(rename = "clusterCIDR")]
+    #[serde(rename = "clusterCIDR", default)]
     cluster_cidr: String,
 }
 
-/// The addresses of all pods, from the proxies' configuration.
-pub async fn cidr(client: &kube::Client, server: &Uri) -> Result<String, String> {
+/// The addresses of all pods, from the proxies' configuration. A map that somebody broke is read again until it is mended.
+pub async fn cidr(client: &kube::Client, server: &Uri) -> String {
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "kube-system");
-    let map = loop {
+    loop {
         match maps.get("kube-proxy").await {
-            Ok(map) => break map,
+            Ok(map) => match cidr_of(&map) {
+                Ok(cidr) => return cidr,
+                Err(why) => {
+                    tracing::warn!(why, "the pod network waits for the ConfigMap kube-system/kube-proxy");
+                    tokio::time::sleep(RETRY).await;
+                }
+            },
             Err(error) => unread(server, "the ConfigMap kube-system/kube-proxy", &error).await,
         }
-    };
-    let text = map.data.unwrap_or_default().remove("config.conf").unwrap_or_default();
-    let read: Result<ProxyConfiguration, _> = serde_saphyr::from_str(&text);
-    let cidr = read.map_err(|e| format!("ConfigMap kube-system/kube-proxy: {}", chain(&e)))?.cluster_cidr;
-    match cidr.parse::<ipnet::IpNet>() {
-        Ok(_) => Ok(cidr),
-        Err(_) => Err(format!("ConfigMap kube-system/kube-proxy: clusterCIDR \"{cidr}\" is no CIDR")),
     }
+}
+
+/// The IPv4 network of the configuration, or of the entry that the server keeps beside it.
+fn cidr_of(map: &ConfigMap) -> Result<String, String> {
+    let entry = |name: &str| map.data.as_ref().and_then(|data| data.get(name)).map_or("", String::as_str);
+    let read: Result<ProxyConfiguration, _> = serde_saphyr::from_str(entry("config.conf"));
+    let written = read.as_ref().map_or("", |read| read.cluster_cidr.as_str());
+    let all = [written, entry(coracle_proxy::CLUSTER_CIDR_ENTRY)];
+    let all = all.into_iter().flat_map(|text| text.split(',')).map(str::trim);
+    let v4 = all.filter_map(|text| text.parse::<ipnet::Ipv4Net>().ok()).next();
+    v4.map(|net| net.to_string()).ok_or_else(|| match read {
+        Err(error) => chain(&error),
+        Ok(read) => format!("clusterCIDR \"{}\" is no IPv4 network", read.cluster_cidr),
+    })
 }
 
 async fn unread(server: &Uri, what: &str, error: &kube::Error) {
@@ -65,10 +79,21 @@ async fn unread(server: &Uri, what: &str, error: &kube::Error) {
 mod tests {
     use super::*;
 
+    fn map(data: &[(&str, &str)]) -> ConfigMap {
+        let data = data.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+        ConfigMap { data: Some(data.collect()), ..ConfigMap::default() }
+    }
+
     #[test]
-    fn upstreams_configuration_is_read() {
+    fn the_pods_addresses_are_found() {
         let text = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmode: iptables\nclusterCIDR: 10.42.0.0/16\n";
-        let read: ProxyConfiguration = serde_saphyr::from_str(text).expect("valid");
-        assert_eq!(read.cluster_cidr, "10.42.0.0/16");
+        assert_eq!(cidr_of(&map(&[("config.conf", text)])).as_deref(), Ok("10.42.0.0/16"));
+        let both = "clusterCIDR: fd01::/64,10.42.0.0/16";
+        assert_eq!(cidr_of(&map(&[("config.conf", both)])).as_deref(), Ok("10.42.0.0/16"));
+        // Somebody wrote another document in the place of the whole one.
+        let patched = [("config.conf", "mode: nftables"), ("clusterCIDR", "10.42.0.0/16")];
+        assert_eq!(cidr_of(&map(&patched)).as_deref(), Ok("10.42.0.0/16"));
+        assert!(cidr_of(&map(&[("config.conf", "mode: [")])).is_err());
+        assert!(cidr_of(&ConfigMap::default()).is_err());
     }
 }

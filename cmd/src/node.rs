@@ -7,7 +7,6 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-const PROXY_HEALTH_PORT: u16 = 10_256;
 /// Where collectors look for containers' logs.
 const LOG_LINKS: &str = "/var/log/containers";
 /// Where container runtimes look for their network.
@@ -129,8 +128,8 @@ impl ServerParts {
 /// What the proxy and the pod network of a machine are told.
 pub struct Site<'a> {
     pub node_name: &'a str,
-    /// The addresses of all pods.
-    pub cluster_cidr: &'a str,
+    /// The addresses of all pods, where they are known.
+    pub cluster_cidr: Option<&'a str>,
     /// The addresses of all Services, where they are known.
     pub service_cidr: Option<&'a str>,
     /// This machine's address and its API server's.
@@ -150,10 +149,11 @@ impl Site<'_> {
     pub fn proxy(&self) -> coracle_proxy::Config {
         coracle_proxy::Config {
             node_name: self.node_name.to_owned(),
-            cluster_cidr: self.cluster_cidr.to_owned(),
+            node_ips: self.addresses.iter().take(1).copied().collect(),
+            cluster_cidr: self.cluster_cidr.map(str::to_owned),
             // Others' networks see to it themselves.
             masquerade_pods: self.network_is_ours(),
-            health_address: SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), PROXY_HEALTH_PORT),
+            ..coracle_proxy::Config::default()
         }
     }
 
@@ -168,7 +168,7 @@ impl Site<'_> {
         };
         Some(coracle_proxy::network::Config {
             node_name: self.node_name.to_owned(),
-            cluster_cidr: self.cluster_cidr.parse().ok()?,
+            cluster_cidr: self.cluster_cidr?.parse().ok()?,
             service_cidr: self.service_cidr.and_then(|range| range.parse().ok()),
             kept: self.addresses.iter().filter_map(v4).collect(),
             resolv_conf: PathBuf::from("/etc/resolv.conf"),

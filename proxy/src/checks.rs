@@ -1,8 +1,9 @@
 //! `healthCheckNodePort` of Services of type LoadBalancer with `externalTrafficPolicy: Local`: where a load balancer asks
 //! whether this node has endpoints of the Service.
 
+use crate::family::Family;
 use crate::health::{self, LastSync};
-use crate::model::{Usable, address_type, by_service, is_for_other_proxy, usable};
+use crate::model::{Usable, by_service, is_for_other_proxy, usable};
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,12 +27,12 @@ pub struct Check {
     pub local_endpoints: usize,
 }
 
-/// The checks that this node shall answer, by port; endpoints count over IPv4 (`ipv6`: over IPv6).
+/// The checks that this node shall answer, by port; endpoints count over one family.
 pub fn wanted(
     services: &[Arc<Service>],
     slices: &[Arc<EndpointSlice>],
     node: &str,
-    ipv6: bool,
+    family: Family,
 ) -> BTreeMap<u16, Check> {
     let slices = by_service(slices);
     let check = |service: &Arc<Service>| {
@@ -43,7 +44,7 @@ pub fn wanted(
         let namespace = service.metadata.namespace.clone().unwrap_or_default();
         let name = service.metadata.name.clone().unwrap_or_default();
         let of_service = slices.get(&(namespace.as_str(), name.as_str())).into_iter().flatten();
-        let of_family = of_service.filter(|slice| slice.address_type == address_type(ipv6));
+        let of_family = of_service.filter(|slice| slice.address_type == family.name());
         let endpoints = of_family.flat_map(|slice| slice.endpoints.iter().flatten());
         let here = endpoints
             .filter(|e| e.node_name.as_deref() == Some(node) && matches!(usable(e), Usable::Ready))
@@ -52,6 +53,20 @@ pub fn wanted(
         Some((port, Check { namespace, service: name, local_endpoints }))
     };
     services.iter().filter(|service| !is_for_other_proxy(service)).filter_map(check).collect()
+}
+
+/// The same over all families: a Service of both says what the family with more endpoints here has.
+pub fn of_all_families(
+    services: &[Arc<Service>],
+    slices: &[Arc<EndpointSlice>],
+    node: &str,
+) -> BTreeMap<u16, Check> {
+    let mut all = BTreeMap::<u16, Check>::new();
+    for (port, check) in Family::ALL.into_iter().flat_map(|family| wanted(services, slices, node, family)) {
+        let said = all.entry(port).or_insert_with(|| check.clone());
+        said.local_endpoints = said.local_endpoints.max(check.local_endpoints);
+    }
+    all
 }
 
 /// The servers of the checks.
@@ -142,8 +157,9 @@ mod tests {
             {"addresses": ["10.42.0.2"], "nodeName": "n"}, {"addresses": ["10.42.0.2"], "nodeName": "n"},
             {"addresses": ["10.42.0.3"], "nodeName": "n", "conditions": {"ready": false}},
             {"addresses": ["10.42.1.2"], "nodeName": "m"}]}));
-        let of =
-            |services: &[Arc<Service>], slices: &[Arc<EndpointSlice>]| wanted(services, slices, "n", false);
+        let of = |services: &[Arc<Service>], slices: &[Arc<EndpointSlice>]| {
+            wanted(services, slices, "n", Family::V4)
+        };
         let spec =
             json!({"type": "LoadBalancer", "externalTrafficPolicy": "Local", "healthCheckNodePort": 30500});
         let ours = service(spec);

@@ -1,5 +1,6 @@
 //! Port 10256: what load balancers ask to know whether this node serves Services.
 
+use parking_lot::Mutex;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,9 +18,10 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// After an accept that failed.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// When the rules were last written, in milliseconds since the epoch; 0: never.
+/// When the rules were last written, in milliseconds since the epoch (0: never), and why what is asked for is not what is
+/// in force.
 #[derive(Clone, Default)]
-pub struct LastSync(Arc<AtomicI64>);
+pub struct LastSync(Arc<AtomicI64>, Arc<Mutex<Option<String>>>);
 
 impl LastSync {
     pub fn now(&self) {
@@ -30,20 +32,30 @@ impl LastSync {
         self.0.load(Ordering::Relaxed) != 0
     }
 
+    fn healthy(&self, at: i64) -> String {
+        match &*self.1.lock() {
+            None => format!("{{\"lastUpdatedMillis\":{at}}}"),
+            Some(why) => {
+                serde_json::json!({"lastUpdatedMillis": at, "configurationRefused": why}).to_string()
+            }
+        }
+    }
+
+    /// Says why a configuration is not in force, beside the last good one that is; `None`: it is.
+    pub fn refused(&self, why: Option<String>) {
+        *self.1.lock() = why;
+    }
+
     /// Rules are not in force (any more): answers turn to 503.
     pub fn failed(&self) {
         self.0.store(0, Ordering::Relaxed);
     }
 }
 
-/// Serves until `stop`. Failing to bind is reported, and no reason for the proxy to stop.
-pub async fn serve(address: SocketAddr, last: LastSync, stop: CancellationToken) {
-    let listener = match TcpListener::bind(address).await {
-        Ok(listener) => listener,
-        Err(error) => return tracing::warn!(%address, %error, "proxy health port not served"),
-    };
+/// Serves until `stop`.
+pub async fn serve(listener: TcpListener, last: LastSync, stop: CancellationToken) {
     while let Some(stream) = stop.run_until_cancelled(next(|| listener.accept())).await {
-        tokio::spawn(answer(stream, last.0.load(Ordering::Relaxed)));
+        tokio::spawn(answer(stream, last.clone()));
     }
 }
 
@@ -62,12 +74,12 @@ where
     }
 }
 
-async fn answer(stream: TcpStream, last_millis: i64) {
-    let say = move |path: &str| match (path, last_millis) {
+async fn answer(stream: TcpStream, last: LastSync) {
+    let say = move |path: &str| match (path, last.0.load(Ordering::Relaxed)) {
         ("/healthz" | "/livez", 0) => {
             ("503 Service Unavailable", String::new(), "{\"error\":\"rules are not in force\"}".to_owned())
         }
-        ("/healthz" | "/livez", at) => ("200 OK", String::new(), format!("{{\"lastUpdatedMillis\":{at}}}")),
+        ("/healthz" | "/livez", at) => ("200 OK", String::new(), last.healthy(at)),
         _ => ("404 Not Found", String::new(), String::new()),
     };
     respond(stream, say).await;
@@ -79,18 +91,33 @@ pub async fn respond(
     stream: TcpStream,
     say: impl FnOnce(&str) -> (&'static str, String, String) + Send + 'static,
 ) {
+    let say = |path: &str| {
+        let (status, more, body) = say(path);
+        (status, "application/json", more, body)
+    };
+    respond_as(stream, say).await;
+}
+
+/// The same with a media type.
+pub async fn respond_as(
+    stream: TcpStream,
+    say: impl FnOnce(&str) -> (&'static str, &'static str, String, String) + Send + 'static,
+) {
     if tokio::time::timeout(PATIENCE, exchange(stream, say)).await.is_err() {
         tracing::debug!("a connection without a question was closed");
     }
 }
 
-async fn exchange(mut stream: TcpStream, say: impl FnOnce(&str) -> (&'static str, String, String)) {
+async fn exchange(
+    mut stream: TcpStream,
+    say: impl FnOnce(&str) -> (&'static str, &'static str, String, String),
+) {
     let mut request = vec![0; REQUEST_LIMIT];
     let Ok(read) = stream.read(&mut request).await else { return };
     let line = String::from_utf8_lossy(&request[..read]);
-    let (status, more, body) = say(line.split(' ').nth(1).unwrap_or_default());
+    let (status, media, more, body) = say(line.split(' ').nth(1).unwrap_or_default());
     let head = format!(
-        "HTTP/1.1 {status}\r\nContent-Type: application/json\r\n{more}Content-Length: {}\r\nConnection: close\r\n\r\n",
+        "HTTP/1.1 {status}\r\nContent-Type: {media}\r\n{more}Content-Length: {}\r\nConnection: close\r\n\r\n",
         body.len()
     );
     // The prober may be gone; there is nobody to tell.

@@ -1,13 +1,30 @@
-//! The service proxy: turns Services and EndpointSlices into the kernel's rules.
+//! The service proxy: turns Services and EndpointSlices into what the kernel does with packets.
 //!
-//! `model` says what shall be reachable, `iptables::rules` renders it (both pure), `iptables::apply` writes it. `network`
-//! leads to the pods of other nodes.
+//! `model` and `plan` say what shall be reachable (pure). A `backend` brings a plan into force: `iptables`, `nftables`,
+//! `userspace`, each with its rendering (pure) apart from its writing. `keeper` changes between them and mends what others
+//! break, `configuration` says which and how, `run` ties it to the API. `network` leads to the pods of other nodes.
 
+pub mod backend;
 mod checks;
+pub mod command;
+pub mod configuration;
+pub mod conntrack;
+pub mod family;
 pub mod health;
 pub mod iptables;
+mod keeper;
+mod kernel;
+pub mod metrics;
 pub mod model;
 pub mod network;
+pub mod nftables;
+pub mod notices;
+pub mod plan;
 mod run;
+#[cfg(test)]
+mod suite;
+pub mod userspace;
 
-pub use run::{Config, Error, run};
+pub use configuration::Flags;
+pub use configuration::source::{CLUSTER_CIDR_ENTRY, Source};
+pub use run::{Config, Error, clean_up, run};

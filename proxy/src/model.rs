@@ -1,5 +1,6 @@
 //! What shall be reachable: every port of every Service with the endpoints behind it, as plain data.
 
+use crate::family::Family;
 use coracle_api::validation::is_machine_address;
 use k8s_openapi::api::core::v1::{Service, ServicePort as ApiPort};
 use k8s_openapi::api::discovery::v1::{Endpoint as ApiEndpoint, EndpointSlice};
@@ -31,9 +32,10 @@ impl PortName {
 pub struct Endpoint {
     pub ip: IpAddr,
     pub port: u16,
-    /// On this node.
+    /// Takes traffic that must stay on this node.
     pub local: bool,
-    /// Among those that this node shall prefer (`trafficDistribution`): all are, unless the hints say otherwise.
+    /// Takes traffic that may go to any node: all that are ready do, unless the hints of `trafficDistribution` say
+    /// otherwise.
     pub near: bool,
 }
 
@@ -67,8 +69,25 @@ pub struct ServicePort {
     pub endpoints: Vec<Endpoint>,
 }
 
+impl ServicePort {
+    /// Where traffic goes that may leave this node.
+    pub fn cluster_endpoints(&self) -> Vec<&Endpoint> {
+        self.endpoints.iter().filter(|e| e.near).collect()
+    }
+
+    /// Where traffic goes that must stay on this node.
+    pub fn local_endpoints(&self) -> Vec<&Endpoint> {
+        self.endpoints.iter().filter(|e| e.local).collect()
+    }
+
+    /// Whether it has entrances beside its cluster IP.
+    pub fn has_external(&self) -> bool {
+        self.node_port != 0 || !self.external_ips.is_empty() || !self.guarded_ips.is_empty()
+    }
+}
+
 /// Which ports of a slice's endpoints belong to a Service's port.
-pub(crate) type Slices<'a> = BTreeMap<(&'a str, &'a str), Vec<&'a EndpointSlice>>;
+pub(crate) type Slices<'a> = BTreeMap<(&'a str, &'a str), Vec<&'a Arc<EndpointSlice>>>;
 
 pub(crate) fn by_service(slices: &[Arc<EndpointSlice>]) -> Slices<'_> {
     let mut found: Slices<'_> = BTreeMap::new();
@@ -82,12 +101,12 @@ pub(crate) fn by_service(slices: &[Arc<EndpointSlice>]) -> Slices<'_> {
     found
 }
 
-/// Everything that shall be reachable from this node over IPv4 (`ipv6`: over IPv6), ordered by name.
+/// Everything that shall be reachable from this node over one family, ordered by name.
 pub fn build(
     services: &[Arc<Service>],
     slices: &[Arc<EndpointSlice>],
     here: Here<'_>,
-    ipv6: bool,
+    family: Family,
 ) -> Vec<ServicePort> {
     let slices = by_service(slices);
     let mut ports: Vec<ServicePort> = services
@@ -98,28 +117,34 @@ pub fn build(
                 service.metadata.name.as_deref().unwrap_or_default(),
             );
             let of_service = slices.get(&key).map(Vec::as_slice).unwrap_or_default();
-            ports_of(service, of_service, here, ipv6)
+            ports_of(service, of_service, here, family)
         })
         .collect();
     ports.sort_by(|a, b| a.name.cmp(&b.name));
     ports
 }
 
-fn ports_of(service: &Service, slices: &[&EndpointSlice], here: Here<'_>, ipv6: bool) -> Vec<ServicePort> {
+/// The ports of one Service over one family, ordered by name; `slices` are the Service's own.
+pub(crate) fn ports_of(
+    service: &Service,
+    slices: &[&Arc<EndpointSlice>],
+    here: Here<'_>,
+    family: Family,
+) -> Vec<ServicePort> {
     let Some(spec) = &service.spec else { return Vec::new() };
     if spec.type_.as_deref() == Some("ExternalName") || is_for_other_proxy(service) {
         return Vec::new();
     }
     // Whoever may write a Service's status or its addresses must not take what machines send to themselves.
-    let family = |ip: &IpAddr| ip.is_ipv6() == ipv6 && is_machine_address(*ip);
-    let parse = |text: &String| text.parse::<IpAddr>().ok().filter(family);
+    let usable = |ip: &IpAddr| Family::of(*ip) == family && is_machine_address(*ip);
+    let parse = |text: &String| text.parse::<IpAddr>().ok().filter(usable);
     let all_ips = spec.cluster_ips.iter().flatten().chain(spec.cluster_ip.iter());
     let Some(cluster_ip) = all_ips.into_iter().find_map(parse) else { return Vec::new() };
     let balancer = service.status.as_ref().and_then(|s| s.load_balancer.as_ref()?.ingress.as_ref());
     let balancer = balancer.into_iter().flatten().filter(|i| i.ip_mode.as_deref() != Some("Proxy"));
     let balancer: BTreeSet<IpAddr> = balancer.filter_map(|i| i.ip.as_ref()).filter_map(parse).collect();
     let external: BTreeSet<IpAddr> = spec.external_ips.iter().flatten().filter_map(parse).collect();
-    let sources = sources_of(service, ipv6);
+    let sources = sources_of(service, family);
     let (external, guarded) = match &sources {
         None => (&external | &balancer, BTreeSet::new()),
         Some(_) => (external.clone(), &balancer - &external),
@@ -144,23 +169,25 @@ fn ports_of(service: &Service, slices: &[&EndpointSlice], here: Here<'_>, ipv6: 
         affinity_seconds,
         internal_local: spec.internal_traffic_policy.as_deref() == Some("Local"),
         external_local: spec.external_traffic_policy.as_deref() == Some("Local"),
-        endpoints: endpoints_of(port, slices, here, ipv6),
+        endpoints: endpoints_of(port, slices, here, family),
     };
-    spec.ports.iter().flatten().map(make).collect()
+    let mut ports: Vec<ServicePort> = spec.ports.iter().flatten().map(make).collect();
+    ports.sort_by(|a, b| a.name.cmp(&b.name));
+    ports
 }
 
 /// The older form of `loadBalancerSourceRanges`.
 const SOURCE_RANGES: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
 
 /// Who may reach the addresses of the Service's load balancer, of one IP family; `None`: anybody.
-fn sources_of(service: &Service, ipv6: bool) -> Option<Vec<String>> {
+fn sources_of(service: &Service, family: Family) -> Option<Vec<String>> {
     let field = service.spec.as_ref().and_then(|s| s.load_balancer_source_ranges.clone()).unwrap_or_default();
     let annotations = service.metadata.annotations.as_ref();
     let annotation = annotations.and_then(|a| a.get(SOURCE_RANGES)).map_or("", String::as_str);
     let old = if field.is_empty() { annotation } else { "" };
     let all = field.iter().map(String::as_str).chain(old.split(',')).map(str::trim);
     let all: Vec<&str> = all.filter(|range| !range.is_empty()).collect();
-    let own = all.iter().filter(|range| range.contains(':') == ipv6);
+    let own = all.iter().filter(|range| Family::of_network(range) == family);
     let own: Vec<String> = own.map(|range| (*range).to_owned()).collect();
     let anybody = all.is_empty() || own.iter().any(|range| range.ends_with("/0"));
     (!anybody).then_some(own)
@@ -181,26 +208,26 @@ pub(crate) fn is_for_other_proxy(service: &Service) -> bool {
 }
 
 /// The ranges of one IP family that Services' addresses come from, in order.
-pub(crate) fn ranges(all: &[Arc<ServiceCIDR>], ipv6: bool) -> Vec<String> {
+pub(crate) fn ranges(all: &[Arc<ServiceCIDR>], family: Family) -> Vec<String> {
     let nets = all.iter().filter_map(|range| range.spec.as_ref()?.cidrs.as_ref()).flatten();
     let nets = nets.filter_map(|net| net.parse::<ipnet::IpNet>().ok());
     let nets: BTreeSet<String> =
-        nets.filter(|net| net.addr().is_ipv6() == ipv6).map(|net| net.trunc().to_string()).collect();
+        nets.filter(|net| Family::of(net.addr()) == family).map(|net| net.trunc().to_string()).collect();
     nets.into_iter().collect()
-}
-
-/// The `addressType` of the slices with a family's endpoints.
-pub(crate) const fn address_type(ipv6: bool) -> &'static str {
-    if ipv6 { "IPv6" } else { "IPv4" }
 }
 
 fn number(port: i32) -> u16 {
     u16::try_from(port).unwrap_or(0)
 }
 
-fn endpoints_of(port: &ApiPort, slices: &[&EndpointSlice], here: Here<'_>, ipv6: bool) -> Vec<Endpoint> {
+fn endpoints_of(
+    port: &ApiPort,
+    slices: &[&Arc<EndpointSlice>],
+    here: Here<'_>,
+    family: Family,
+) -> Vec<Endpoint> {
     let (mut ready, mut leaving) = (Vec::new(), Vec::new());
-    for slice in slices.iter().filter(|s| s.address_type == address_type(ipv6)) {
+    for slice in slices.iter().filter(|s| s.address_type == family.name()) {
         let matching = slice.ports.iter().flatten().filter(|p| {
             p.name.as_deref().unwrap_or_default() == port.name.as_deref().unwrap_or_default()
                 && p.protocol.as_deref().unwrap_or("TCP") == port.protocol.as_deref().unwrap_or("TCP")
@@ -216,16 +243,20 @@ fn endpoints_of(port: &ApiPort, slices: &[&EndpointSlice], here: Here<'_>, ipv6:
         }
     }
     let prefer = preference(ready.iter().map(|(endpoint, _)| *endpoint), here);
-    let chosen = if ready.is_empty() { leaving } else { ready };
+    let is_local = |endpoint: &ApiEndpoint| endpoint.node_name.as_deref() == Some(here.node);
+    // Each set falls back by itself: what is on its way out here serves traffic that must stay here.
+    let none_ready = ready.is_empty();
+    let no_local_ready = !ready.iter().any(|(endpoint, _)| is_local(endpoint));
+    let ready = ready.into_iter().map(|(e, port)| (e, port, is_local(e), prefer.includes(e, here)));
+    let leaving = leaving.into_iter().map(|(e, port)| (e, port, is_local(e) && no_local_ready, none_ready));
     let mut by_socket: BTreeMap<(IpAddr, u16), Endpoint> = BTreeMap::new();
-    for (endpoint, port) in chosen {
+    for (endpoint, port, local, near) in ready.chain(leaving.filter(|(_, _, local, near)| *local || *near)) {
         // The API server refuses others; a node of another make, or a server before an upgrade, may not.
         let ip = endpoint.addresses.first().and_then(|a| a.parse().ok()).filter(|ip| is_machine_address(*ip));
         let Some(ip) = ip else { continue };
-        let local = endpoint.node_name.as_deref() == Some(here.node);
         let entry = by_socket.entry((ip, port)).or_insert(Endpoint { ip, port, local: false, near: false });
         entry.local |= local;
-        entry.near |= prefer.includes(endpoint, here);
+        entry.near |= near;
     }
     by_socket.into_values().collect()
 }
@@ -326,12 +357,24 @@ mod tests {
         let ready = json!({"addresses": ["10.42.0.3"], "nodeName": "n", "conditions": {"ready": true}});
         let broken = json!({"addresses": ["10.42.0.4"], "conditions": {"ready": false}});
         let ips = |endpoints: Value| -> Vec<(String, bool)> {
-            let ports = build(std::slice::from_ref(&web), &[slice(endpoints)], HERE, false);
+            let ports = build(std::slice::from_ref(&web), &[slice(endpoints)], HERE, Family::V4);
             ports[0].endpoints.iter().map(|e| (e.ip.to_string(), e.local)).collect()
         };
         assert_eq!(ips(json!([leaving, ready, broken])), [("10.42.0.3".to_owned(), true)]);
         assert_eq!(ips(json!([leaving, broken])), [("10.42.0.2".to_owned(), false)]);
         assert!(ips(json!([broken])).is_empty());
+    }
+
+    #[test]
+    fn a_leaving_endpoint_serves_what_must_stay_here() {
+        let web = service(json!({"clusterIP": "10.43.0.9", "ports": [{"port": 80}]}));
+        let leaving = json!({"addresses": ["10.42.0.2"], "nodeName": "n",
+            "conditions": {"ready": false, "serving": true, "terminating": true}});
+        let far = json!({"addresses": ["10.42.1.3"], "nodeName": "m", "conditions": {"ready": true}});
+        let ports = build(std::slice::from_ref(&web), &[slice(json!([leaving, far]))], HERE, Family::V4);
+        let ips = |all: Vec<&Endpoint>| all.iter().map(|e| e.ip.to_string()).collect::<Vec<_>>();
+        assert_eq!(ips(ports[0].cluster_endpoints()), ["10.42.1.3"]);
+        assert_eq!(ips(ports[0].local_endpoints()), ["10.42.0.2"]);
     }
 
     #[test]
@@ -343,7 +386,7 @@ mod tests {
             web.status =
                 serde_json::from_value(json!({"loadBalancer": {"ingress": [{"ip": address}]}})).unwrap();
             let endpoints = slice(json!([{"addresses": [address]}, {"addresses": ["10.42.0.2"]}]));
-            let ports = build(&[Arc::new(web)], &[endpoints], HERE, false);
+            let ports = build(&[Arc::new(web)], &[endpoints], HERE, Family::V4);
             let ips: Vec<String> = ports[0].endpoints.iter().map(|e| e.ip.to_string()).collect();
             assert_eq!(ips, ["10.42.0.2"], "{address} as an endpoint");
             assert!(
@@ -360,7 +403,7 @@ mod tests {
             let endpoints = hints.into_iter().zip(["10.42.0.2", "10.42.0.3"]);
             let endpoints: Vec<Value> =
                 endpoints.map(|(hints, ip)| json!({"addresses": [ip], "hints": hints})).collect();
-            let ports = build(std::slice::from_ref(&web), &[slice(json!(endpoints))], HERE, false);
+            let ports = build(std::slice::from_ref(&web), &[slice(json!(endpoints))], HERE, Family::V4);
             ports[0].endpoints.iter().map(|e| if e.near { '1' } else { '0' }).collect()
         };
         let node = |name: &str| json!({"forNodes": [{"name": name}], "forZones": [{"name": "z"}]});
@@ -380,7 +423,7 @@ mod tests {
                 "externalIPs": ["192.0.2.7"], "loadBalancerSourceRanges": ranges, "ports": [{"port": 80}]},
                 "status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}, {"ip": "192.0.2.7"}]}}});
             web["metadata"]["annotations"] = json!({ SOURCE_RANGES: annotation });
-            let port = build(&[one(web)], &[], HERE, false).remove(0);
+            let port = build(&[one(web)], &[], HERE, Family::V4).remove(0);
             let text = |all: &[IpAddr]| all.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
             (text(&port.external_ips), text(&port.guarded_ips), port.sources.join(" "))
         };
@@ -408,7 +451,7 @@ mod tests {
                 "spec": {"clusterIP": "10.43.0.9", "ports": [{"port": 80}]}}),
             ));
         }
-        assert!(build(&all, &[], HERE, false).is_empty());
+        assert!(build(&all, &[], HERE, Family::V4).is_empty());
     }
 
     #[test]
@@ -416,7 +459,7 @@ mod tests {
         let web = service(json!({"clusterIP": "10.43.0.9", "ports": [{"port": 80}]}));
         let mut slice = Arc::unwrap_or_clone(slice(json!([{"addresses": ["10.42.0.2"]}])));
         let found = |slice: &EndpointSlice| {
-            let ports = build(std::slice::from_ref(&web), &[Arc::new(slice.clone())], HERE, false);
+            let ports = build(std::slice::from_ref(&web), &[Arc::new(slice.clone())], HERE, Family::V4);
             ports[0].endpoints.len()
         };
         assert_eq!(found(&slice), 1);
@@ -433,7 +476,7 @@ mod tests {
             one(json!({"metadata": {"name": "more"}, "spec": {"cidrs": ["10.44.1.0/24"]}})),
             one(json!({"metadata": {"name": "again"}, "spec": {"cidrs": ["10.43.0.0/16"]}})),
         ];
-        assert_eq!(ranges(&all, false), ["10.43.0.0/16", "10.44.1.0/24"]);
-        assert_eq!(ranges(&all, true), ["fd00::/108"]);
+        assert_eq!(ranges(&all, Family::V4), ["10.43.0.0/16", "10.44.1.0/24"]);
+        assert_eq!(ranges(&all, Family::V6), ["fd00::/108"]);
     }
 }

@@ -184,9 +184,10 @@ fn proxy_configuration(config: &BootstrapConfig) -> Wanted {
     let object = json!({
         "apiVersion": "v1", "kind": "ConfigMap",
         "metadata": { "name": "kube-proxy", "namespace": "kube-system", "labels": { "app": "kube-proxy" } },
-        "data": { "config.conf": text },
+        // The document is anybody's to change; the range beside it is ours to say, for documents that do not.
+        "data": { "config.conf": text, "clusterCIDR": config.cluster_cidr },
     });
-    Wanted { resource: "configmaps.", object, keep: Keep::Entry("config.conf") }
+    Wanted { resource: "configmaps.", object, keep: Keep::Entry("clusterCIDR") }
 }
 
 /// The Service without a selector (the DNS component writes its endpoints) and the identity of that component.

@@ -47,7 +47,7 @@ R kube-public/kubeadm:bootstrap-signer-clusterinfo
  get|-|configmaps|cluster-info
 N kube-public/kubeadm:bootstrap-signer-clusterinfo Role/kubeadm:bootstrap-signer-clusterinfo u:system:anonymous
 R kube-system/kube-proxy
- get|-|configmaps|kube-proxy
+ get,list,watch|-|configmaps|kube-proxy
 N kube-system/kube-proxy Role/kube-proxy u:system:kube-proxy
 R kube-system/kubeadm:kubelet-config
  get,list,watch|-|configmaps|kubelet-config

@@ -37,7 +37,7 @@ impl Shared {
     }
 
     async fn cluster_cidr(&self) -> Result<String, String> {
-        cluster::cidr(&self.proxy().await?.0, &self.agent.server).await
+        Ok(cluster::cidr(&self.proxy().await?.0, &self.agent.server).await)
     }
 
     async fn context(&self, stop: CancellationToken) -> Result<Context, String> {
@@ -103,11 +103,9 @@ async fn port(identity: &Identity) -> Result<node::Port, BoxError> {
 }
 
 async fn proxy(shared: Arc<Shared>, stop: CancellationToken) -> Result<(), BoxError> {
-    let ready =
-        async { Ok::<_, String>((shared.context(stop.clone()).await?, shared.cluster_cidr().await?)) };
-    let Some(ready) = stop.run_until_cancelled(ready).await else { return Ok(()) };
-    let (context, cidr) = ready?;
-    Ok(coracle_proxy::run(context, site(&shared.agent, &cidr, Vec::new()).proxy()).await?)
+    let Some(context) = stop.run_until_cancelled(shared.context(stop.clone())).await else { return Ok(()) };
+    let agent = &shared.agent;
+    Ok(coracle_proxy::run(context?, site(agent, None, vec![agent.node_ip]).proxy()).await?)
 }
 
 async fn network(shared: Arc<Shared>, stop: CancellationToken) -> Result<(), BoxError> {
@@ -124,14 +122,14 @@ async fn network(shared: Arc<Shared>, stop: CancellationToken) -> Result<(), Box
     };
     let Some(ready) = stop.run_until_cancelled(ready).await else { return Ok(()) };
     let (context, cidr, addresses) = ready?;
-    let Some(config) = site(agent, &cidr, addresses).network() else {
+    let Some(config) = site(agent, Some(&cidr), addresses).network() else {
         stop.cancelled().await;
         return Ok(());
     };
     Ok(coracle_proxy::network::run(context, config).await?)
 }
 
-fn site<'a>(agent: &'a Agent, cluster_cidr: &'a str, addresses: Vec<IpAddr>) -> node::Site<'a> {
+fn site<'a>(agent: &'a Agent, cluster_cidr: Option<&'a str>, addresses: Vec<IpAddr>) -> node::Site<'a> {
     node::Site {
         node_name: &agent.node_name,
         cluster_cidr,

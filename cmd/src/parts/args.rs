@@ -165,9 +165,12 @@ pub struct ProxyArgs {
     /// route]
     #[arg(long, value_name = "ADDRESS")]
     pub node_ip: Option<IpAddr>,
-    /// Addresses of pods [default: clusterCIDR of the ConfigMap kube-proxy in kube-system]
-    #[arg(long, value_name = "CIDR")]
-    pub cluster_cidr: Option<String>,
+    /// KubeProxyConfiguration to work by, followed as it changes [default: config.conf of the ConfigMap kube-proxy in
+    /// kube-system]
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    #[command(flatten)]
+    pub settings: ProxySettingsArgs,
     /// Components to leave out: network
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     pub disable: Vec<String>,
@@ -177,6 +180,58 @@ pub struct ProxyArgs {
     /// More of the log: 3 shows requests, 4 what components do, 6 everything [default: 2]
     #[arg(long, short = 'v', value_name = "LEVEL")]
     pub v: Option<u8>,
+}
+
+/// Fields of KubeProxyConfiguration. What is given here wins over file and ConfigMap.
+#[derive(Args, Default)]
+pub struct ProxySettingsArgs {
+    /// How Services are brought about: iptables, nftables or userspace
+    #[arg(long, value_name = "MODE")]
+    pub proxy_mode: Option<String>,
+    /// Addresses of pods
+    #[arg(long, value_name = "CIDR")]
+    pub cluster_cidr: Option<String>,
+    /// How pods' traffic is known: ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix
+    #[arg(long, value_name = "MODE")]
+    pub detect_local_mode: Option<String>,
+    /// Whether everything to Services' addresses leaves under the node's address
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub masquerade_all: Option<bool>,
+    /// Bit of the packet mark that asks for that
+    #[arg(long, value_name = "BIT")]
+    pub iptables_masquerade_bit: Option<i32>,
+    /// How often the rules are looked at, whatever the kernel tells
+    #[arg(long, value_name = "DURATION")]
+    pub iptables_sync_period: Option<Time>,
+    /// How long changes are gathered before they are written
+    #[arg(long, value_name = "DURATION")]
+    pub iptables_min_sync_period: Option<Time>,
+    /// Where node ports answer: networks, or the one word primary
+    #[arg(long, value_name = "CIDR,...", value_delimiter = ',')]
+    pub nodeport_addresses: Option<Vec<String>>,
+    /// Where /healthz answers
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub healthz_bind_address: Option<String>,
+    /// Where /metrics and /proxyMode answer
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub metrics_bind_address: Option<String>,
+}
+
+impl ProxySettingsArgs {
+    pub fn flags(self) -> coracle_proxy::Flags {
+        coracle_proxy::Flags {
+            proxy_mode: self.proxy_mode,
+            cluster_cidr: self.cluster_cidr,
+            masquerade_all: self.masquerade_all,
+            iptables_masquerade_bit: self.iptables_masquerade_bit,
+            iptables_sync_period: self.iptables_sync_period.map(|time| time.0),
+            iptables_min_sync_period: self.iptables_min_sync_period.map(|time| time.0),
+            nodeport_addresses: self.nodeport_addresses,
+            detect_local_mode: self.detect_local_mode,
+            healthz_bind_address: self.healthz_bind_address,
+            metrics_bind_address: self.metrics_bind_address,
+        }
+    }
 }
 
 /// Whose kubeconfig.

@@ -3,13 +3,13 @@
 
 use super::args::ProxyArgs;
 use crate::address::of_this_node;
-use crate::config::{node_name, or_note};
+use crate::config::node_name;
 use crate::server::fail;
 use crate::supervise::Supervisor;
 use crate::{cluster, kubeconfig, node};
 use coracle_apiserver::health::Health;
 use coracle_client::{Context, Informers};
-use ipnet::IpNet;
+use coracle_proxy::configuration::{Configuration, Given};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -32,7 +32,8 @@ struct Settings {
     kubeconfig: PathBuf,
     node_name: String,
     node_ip: IpAddr,
-    cluster_cidr: Option<IpNet>,
+    flags: coracle_proxy::Flags,
+    source: coracle_proxy::Source,
     network: bool,
     cni_conf_dir: PathBuf,
 }
@@ -41,25 +42,34 @@ impl Settings {
     /// All mistakes, one a line.
     fn load(args: ProxyArgs) -> Result<Self, String> {
         let mut mistakes = Vec::new();
-        let range = args.cluster_cidr.map(|text| {
-            text.parse().map_err(|_| format!("cluster-cidr: \"{text}\" is no CIDR such as 10.42.0.0/16"))
+        let node_name = node_name(args.node_name, &mut mistakes);
+        let given = Given { flags: args.settings.flags(), node_name: node_name.clone(), ..Given::default() };
+        // What stands in a ConfigMap is told by events when it is wrong; who starts a process is told here.
+        let text = args.config.as_ref().map_or(Ok(String::new()), |path| {
+            std::fs::read_to_string(path).map_err(|e| format!("config: {}: {e}", path.display()))
         });
+        match text.map(|text| Configuration::read(&text, &given)) {
+            Ok(Ok(_)) => {}
+            Ok(Err(wrong)) => mistakes.extend(wrong.0),
+            Err(unreadable) => mistakes.push(unreadable),
+        }
         for name in args.disable.iter().filter(|name| *name != "network") {
             mistakes
                 .push(format!("disable: \"{name}\" is not among the proxy's components, known is network"));
         }
         let settings = Self {
             kubeconfig: args.kubeconfig,
-            node_name: node_name(args.node_name, &mut mistakes),
+            node_name,
             node_ip: args.node_ip.unwrap_or_else(|| of_this_node(&[])),
-            cluster_cidr: range.and_then(|range| or_note(range, &mut mistakes)),
+            flags: given.flags,
+            source: args.config.map_or(coracle_proxy::Source::Map, coracle_proxy::Source::File),
             network: args.disable.is_empty(),
             cni_conf_dir: args.cni_conf_dir,
         };
         if mistakes.is_empty() { Ok(settings) } else { Err(mistakes.join("\n")) }
     }
 
-    fn site<'a>(&'a self, cluster_cidr: &'a str, addresses: Vec<IpAddr>) -> node::Site<'a> {
+    fn site<'a>(&'a self, cluster_cidr: Option<&'a str>, addresses: Vec<IpAddr>) -> node::Site<'a> {
         node::Site {
             node_name: &self.node_name,
             cluster_cidr,
@@ -76,26 +86,33 @@ async fn run_until(settings: &Settings, stop: CancellationToken) -> Result<(), S
     let config = kubeconfig::config(&settings.kubeconfig).await?;
     let client = kubeconfig::client(&settings.kubeconfig).await?;
     let server = &config.cluster_url;
-    let told = stop.run_until_cancelled(async {
-        let range = match settings.cluster_cidr {
-            Some(range) => range.to_string(),
-            None => cluster::cidr(&client, server).await?,
-        };
-        let addresses = std::iter::once(settings.node_ip).chain(cluster::addresses(server).await);
-        Ok::<_, String>((range, addresses.collect()))
-    });
-    let Some(told) = told.await else { return Ok(()) };
-    let (range, addresses) = told?;
     let informers = Informers::new(client.clone(), stop.clone());
     let mut supervisor = Supervisor::new(stop.clone(), Health::default());
+    let of_network = client.clone();
     let context = move |stop| Context { client: client.clone(), informers: informers.clone(), stop };
-    let site = settings.site(&range, addresses);
-    let (proxy, network, of_network) = (site.proxy(), site.network(), context.clone());
-    tracing::info!(node = settings.node_name, cluster_cidr = range, "proxying");
-    supervisor.spawn("proxy", move |stop| coracle_proxy::run(context(stop), proxy.clone()));
-    if let Some(network) = network.filter(|_| settings.network) {
-        supervisor
-            .spawn("network", move |stop| coracle_proxy::network::run(of_network(stop), network.clone()));
+    let proxy = coracle_proxy::Config {
+        source: settings.source.clone(),
+        flags: settings.flags.clone(),
+        ..settings.site(None, vec![settings.node_ip]).proxy()
+    };
+    tracing::info!(node = settings.node_name, "proxying");
+    let of_proxy = context.clone();
+    supervisor.spawn("proxy", move |stop| coracle_proxy::run(of_proxy(stop), proxy.clone()));
+    if settings.network {
+        let told = stop.run_until_cancelled(async {
+            let range = match settings.flags.cluster_cidr.clone() {
+                Some(range) => range,
+                None => cluster::cidr(&of_network, server).await,
+            };
+            let addresses = std::iter::once(settings.node_ip).chain(cluster::addresses(server).await);
+            (range, addresses.collect())
+        });
+        if let Some((range, addresses)) = told.await
+            && let Some(network) = settings.site(Some(&range), addresses).network()
+        {
+            supervisor
+                .spawn("network", move |stop| coracle_proxy::network::run(context(stop), network.clone()));
+        }
     }
     stop.cancelled().await;
     supervisor.shut_down().await;

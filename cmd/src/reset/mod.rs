@@ -23,7 +23,7 @@ pub async fn command(args: ResetArgs) -> ExitCode {
     if let Err(why) = unmount_below(&root) {
         failures.push(format!("mounts: {why}"));
     }
-    if let Err(why) = coracle_proxy::iptables::apply::clean_up().await {
+    if let Err(why) = coracle_proxy::clean_up().await {
         failures.push(format!("packet rules: {why}"));
     }
     if let Err(why) = coracle_proxy::network::clean_up().await {

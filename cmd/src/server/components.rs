@@ -212,7 +212,7 @@ fn runs_a_node(config: &Config) -> bool {
 fn site(config: &Config) -> node::Site<'_> {
     node::Site {
         node_name: &config.node_name,
-        cluster_cidr: &config.cluster_cidr,
+        cluster_cidr: Some(&config.cluster_cidr),
         service_cidr: Some(&config.service_cidr),
         addresses: vec![config.node_ip],
         cni_conf_dir: Path::new(node::CNI_CONF_DIR),

@@ -1,4 +1,8 @@
 //! The iptables mode: what kube-proxy's rules look like, and how they get into the kernel.
 
-pub mod apply;
+mod backend;
+mod jumps;
 pub mod rules;
+mod written;
+
+pub use backend::Iptables;

@@ -3,13 +3,13 @@
 //! KUBE-MARK-MASQ, KUBE-POSTROUTING, KUBE-FORWARD, KUBE-PROXY-FIREWALL; KUBE-CLUSTER-IPS is what
 //! kube-proxy's nftables mode calls `cluster-ips-check`.
 
+use crate::family::{Family, socket};
 use crate::model::{Endpoint, PortName, ServicePort};
+use crate::plan::{LocalDetector, Plan, Settings};
 use sha2::{Digest, Sha256};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
-/// kube-proxy's mark (`iptablesMasqueradeBit` 14).
-const MARK: &str = "0x4000";
 /// The characters of RFC 4648 base32; chain names are cut to what iptables allows (28 characters).
 const BASE32: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
 
@@ -19,28 +19,57 @@ const FIREWALL: &str = "KUBE-PROXY-FIREWALL";
 /// Where traffic ends that is still addressed to a Service when all of them had their chance.
 const UNCLAIMED: &str = "KUBE-CLUSTER-IPS";
 
-/// The text for `iptables-restore --noflush`, and the chains it fills.
-#[derive(Debug, Default, PartialEq, Eq)]
+/// Rules by table and chain, as `iptables-restore` reads them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RuleSet {
     pub filter: Table,
     pub nat: Table,
 }
 
-#[derive(Debug, Default, PartialEq, Eq)]
+/// The chains of one table with their rules, a line each.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Table {
-    pub chains: BTreeSet<String>,
-    pub rules: String,
+    pub chains: BTreeMap<String, String>,
 }
 
 impl Table {
     fn chain(&mut self, name: &str) {
-        self.chains.insert(name.to_owned());
+        self.chains.entry(name.to_owned()).or_default();
     }
 
     fn rule(&mut self, chain: &str, rule: std::fmt::Arguments<'_>) {
+        let rules = self.chains.entry(chain.to_owned()).or_default();
         // Writing to a String cannot fail.
-        let _ = writeln!(self.rules, "-A {chain} {rule}");
+        let _ = writeln!(rules, "-A {chain} {rule}");
     }
+
+    /// Puts another's rules behind one's own, chain by chain.
+    fn append(&mut self, other: &Self) {
+        for (chain, rules) in &other.chains {
+            self.chains.entry(chain.clone()).or_default().push_str(rules);
+        }
+    }
+}
+
+impl RuleSet {
+    /// The chains of a table, in the order of [`TABLES`](super::written::TABLES).
+    pub fn chains(&self, at: usize) -> &BTreeMap<String, String> {
+        if at == 0 { &self.filter.chains } else { &self.nat.chains }
+    }
+
+    pub fn chains_mut(&mut self, at: usize) -> &mut BTreeMap<String, String> {
+        if at == 0 { &mut self.filter.chains } else { &mut self.nat.chains }
+    }
+
+    pub fn append(&mut self, other: &Self) {
+        self.filter.append(&other.filter);
+        self.nat.append(&other.nat);
+    }
+}
+
+/// Chains of a Service or endpoint, which come and go.
+pub fn is_dynamic(chain: &str) -> bool {
+    ["KUBE-SVC-", "KUBE-SVL-", "KUBE-EXT-", "KUBE-FW-", "KUBE-SEP-"].iter().any(|p| chain.starts_with(p))
 }
 
 fn hash16(text: &str) -> String {
@@ -62,39 +91,77 @@ fn endpoint_chain(name: &PortName, endpoint: &Endpoint) -> String {
     format!("KUBE-SEP-{}", hash16(&key))
 }
 
-/// Whose addresses are whose, of one IP family.
-#[derive(Clone, Copy, Debug)]
-pub struct Networks<'a> {
-    /// The pods' addresses: other sources are masqueraded.
-    pub cluster_cidr: &'a str,
-    /// What pods send to anybody but pods leaves under the node's address: for pod networks that leave it to us.
-    pub masquerade_pods: bool,
-    /// The ranges that Services' addresses come from.
-    pub service_cidrs: &'a [String],
-}
-
-/// Everything for one IP family.
-pub fn render(ports: &[ServicePort], networks: Networks<'_>) -> RuleSet {
-    let Networks { cluster_cidr, masquerade_pods, service_cidrs } = networks;
-    let mut set = RuleSet::default();
-    fixed(&mut set, masquerade_pods.then_some(cluster_cidr));
-    for port in ports {
-        service(&mut set, port, cluster_cidr);
+/// Everything, as it is when nothing was there before.
+#[cfg(test)]
+pub fn render(plan: &Plan) -> RuleSet {
+    let mut set = first(plan);
+    for ports in plan.services.values() {
+        set.append(&service(ports, &plan.settings));
     }
-    refuse_rest(&mut set.filter, ports, service_cidrs);
-    // Node ports come last: a Service's own address wins over a node port.
-    set.nat.rule(
-        "KUBE-SERVICES",
-        format_args!(
-            "-m comment --comment \"kubernetes service nodeports; NOTE: this must be the last rule in this chain\" \
-             -m addrtype --dst-type LOCAL -j KUBE-NODEPORTS"
-        ),
-    );
+    set.append(&last(plan));
     set
 }
 
-/// Chains and rules that are there without any Service. Traffic of `pods` to elsewhere is masqueraded.
-fn fixed(set: &mut RuleSet, pods: Option<&str>) {
+/// What stands before the rules of Services.
+pub fn first(plan: &Plan) -> RuleSet {
+    let mut set = RuleSet::default();
+    fixed(&mut set, plan.family, &plan.settings);
+    set
+}
+
+/// The rules of one Service: its own chains, and its lines in the chains of all.
+pub fn service(ports: &[ServicePort], settings: &Settings) -> RuleSet {
+    let mut set = RuleSet::default();
+    for port in ports {
+        service_port(&mut set, port, settings);
+    }
+    let addresses: BTreeSet<std::net::IpAddr> = ports.iter().map(|port| port.cluster_ip).collect();
+    for ip in addresses {
+        let comment = "-m comment --comment \"reject traffic to invalid ports of cluster IPs\"";
+        set.filter.rule(UNCLAIMED, format_args!("{comment} -d {ip}/{} -j REJECT", Family::of(ip).bits()));
+    }
+    set
+}
+
+/// What stands behind the rules of Services.
+pub fn last(plan: &Plan) -> RuleSet {
+    let mut set = RuleSet::default();
+    refuse_rest(&mut set.filter, &plan.settings.service_cidrs);
+    node_ports(&mut set.nat, plan.family, &plan.settings);
+    set
+}
+
+/// Node ports come last: a Service's own address wins over a node port.
+fn node_ports(nat: &mut Table, family: Family, settings: &Settings) {
+    let comment = "-m comment --comment \"kubernetes service nodeports; NOTE: this must be the last rule in this chain\"";
+    let no_loopback = match family {
+        Family::V4 if settings.localhost_node_ports => String::new(),
+        _ => format!("! -d {} ", family.loopback()),
+    };
+    if settings.node_port_networks.is_empty() {
+        let rule = format_args!("{comment} {no_loopback}-m addrtype --dst-type LOCAL -j KUBE-NODEPORTS");
+        return nat.rule("KUBE-SERVICES", rule);
+    }
+    for network in &settings.node_port_networks {
+        let rule = format_args!("{comment} -d {network} -m addrtype --dst-type LOCAL -j KUBE-NODEPORTS");
+        nat.rule("KUBE-SERVICES", rule);
+    }
+}
+
+/// How rules match traffic of pods, and (`is` false) of anybody else; `None` where there is no telling.
+fn of_pods(settings: &Settings, is: bool) -> Option<String> {
+    let not = if is { "" } else { "! " };
+    match &settings.local {
+        LocalDetector::None => None,
+        LocalDetector::Cidr(cidr) => Some(format!("{not}-s {cidr}")),
+        LocalDetector::BridgeInterface(name) => Some(format!("{not}-i {name}")),
+        LocalDetector::InterfaceNamePrefix(prefix) => Some(format!("{not}-i {prefix}+")),
+    }
+}
+
+/// Chains and rules that are there without any Service.
+fn fixed(set: &mut RuleSet, family: Family, settings: &Settings) {
+    let mark = format!("{:#x}", settings.mark);
     for name in ["KUBE-SERVICES", "KUBE-NODEPORTS", "KUBE-POSTROUTING", "KUBE-MARK-MASQ"] {
         set.nat.chain(name);
     }
@@ -110,8 +177,9 @@ fn fixed(set: &mut RuleSet, pods: Option<&str>) {
         set.filter.chain(name);
     }
     let nat = &mut set.nat;
-    if let Some(pods) = pods {
-        nat.rule("KUBE-POSTROUTING", format_args!("-s {pods} -d 224.0.0.0/4 -j RETURN"));
+    if let Some(pods) = &settings.masquerade_pods {
+        let multicast = family.multicast();
+        nat.rule("KUBE-POSTROUTING", format_args!("-s {pods} -d {multicast} -j RETURN"));
         nat.rule(
             "KUBE-POSTROUTING",
             format_args!(
@@ -119,21 +187,23 @@ fn fixed(set: &mut RuleSet, pods: Option<&str>) {
             ),
         );
     }
-    nat.rule("KUBE-POSTROUTING", format_args!("-m mark ! --mark {MARK}/{MARK} -j RETURN"));
-    nat.rule("KUBE-POSTROUTING", format_args!("-j MARK --xor-mark {MARK}"));
+    nat.rule("KUBE-POSTROUTING", format_args!("-m mark ! --mark {mark}/{mark} -j RETURN"));
+    nat.rule("KUBE-POSTROUTING", format_args!("-j MARK --xor-mark {mark}"));
     nat.rule(
         "KUBE-POSTROUTING",
         format_args!(
             "-m comment --comment \"kubernetes service traffic requiring SNAT\" -j MASQUERADE --random-fully"
         ),
     );
-    nat.rule("KUBE-MARK-MASQ", format_args!("-j MARK --or-mark {MARK}"));
+    nat.rule("KUBE-MARK-MASQ", format_args!("-j MARK --or-mark {mark}"));
     let filter = &mut set.filter;
-    filter.rule("KUBE-FORWARD", format_args!("-m conntrack --ctstate INVALID -j DROP"));
+    if settings.drop_invalid {
+        filter.rule("KUBE-FORWARD", format_args!("-m conntrack --ctstate INVALID -j DROP"));
+    }
     filter.rule(
         "KUBE-FORWARD",
         format_args!(
-            "-m comment --comment \"kubernetes forwarding rules\" -m mark --mark {MARK}/{MARK} -j ACCEPT"
+            "-m comment --comment \"kubernetes forwarding rules\" -m mark --mark {mark}/{mark} -j ACCEPT"
         ),
     );
     filter.rule(
@@ -144,7 +214,10 @@ fn fixed(set: &mut RuleSet, pods: Option<&str>) {
         ),
     );
     // Node ports answer on 127.0.0.1 too, which needs route_localnet; nobody else may use that to reach
-    // what listens on loopback.
+    // what listens on loopback. IPv6 has no such setting.
+    if family == Family::V6 {
+        return;
+    }
     filter.rule(
         "KUBE-FIREWALL",
         format_args!(
@@ -160,26 +233,24 @@ struct Targets<'a> {
     local: Vec<&'a Endpoint>,
 }
 
-fn service(set: &mut RuleSet, port: &ServicePort, cidr: &str) {
-    let targets = Targets {
-        cluster: port.endpoints.iter().filter(|e| e.near).collect(),
-        local: port.endpoints.iter().filter(|e| e.local).collect(),
-    };
+fn service_port(set: &mut RuleSet, port: &ServicePort, settings: &Settings) {
+    let targets = Targets { cluster: port.cluster_endpoints(), local: port.local_endpoints() };
     let internal = if port.internal_local { &targets.local } else { &targets.cluster };
     let external = if port.external_local { &targets.local } else { &targets.cluster };
-    let has_external = port.node_port != 0 || !port.external_ips.is_empty() || !port.guarded_ips.is_empty();
+    let has_external = port.has_external();
     if internal.is_empty() {
         refuse_internal(&mut set.filter, port, targets.cluster.is_empty());
     } else {
         let to = chain(if port.internal_local { "SVL" } else { "SVC" }, &port.name);
-        capture_internal(&mut set.nat, port, &to, cidr);
+        capture_internal(&mut set.nat, port, &to, settings);
     }
-    // Endpoints on other nodes only: pods and the node itself may still use them.
+    // Endpoints on other nodes only: pods and the node itself may still use them, others meet silence.
     let only_elsewhere = port.external_local && !targets.cluster.is_empty();
-    if has_external && external.is_empty() && !only_elsewhere {
+    if has_external && external.is_empty() {
         refuse_external(&mut set.filter, port, targets.cluster.is_empty());
-    } else if has_external {
-        capture_external(&mut set.nat, port, &targets, cidr);
+    }
+    if has_external && (!external.is_empty() || only_elsewhere) {
+        capture_external(&mut set.nat, port, &targets, settings);
         guard(set, port);
     }
     let nat = &mut set.nat;
@@ -199,22 +270,27 @@ fn service(set: &mut RuleSet, port: &ServicePort, cidr: &str) {
 }
 
 fn matches(port: &ServicePort, ip: &std::net::IpAddr) -> String {
-    let (protocol, bits) = (&port.name.protocol, bits(ip));
+    let (protocol, bits) = (&port.name.protocol, Family::of(*ip).bits());
     format!("-d {ip}/{bits} -p {protocol} -m {protocol} --dport {}", port.port)
 }
 
-fn capture_internal(nat: &mut Table, port: &ServicePort, to: &str, cidr: &str) {
+fn capture_internal(nat: &mut Table, port: &ServicePort, to: &str, settings: &Settings) {
     let label = port.name.label();
     let what = matches(port, &port.cluster_ip);
     nat.chain(to);
     nat.rule("KUBE-SERVICES", format_args!("-m comment --comment \"{label} cluster IP\" {what} -j {to}"));
+    let masqueraded = match of_pods(settings, false) {
+        _ if settings.masquerade_all => String::new(),
+        Some(others) => others + " ",
+        None => return,
+    };
     nat.rule(
         to,
-        format_args!("-m comment --comment \"{label} cluster IP\" ! -s {cidr} {what} -j KUBE-MARK-MASQ"),
+        format_args!("-m comment --comment \"{label} cluster IP\" {masqueraded}{what} -j KUBE-MARK-MASQ"),
     );
 }
 
-fn capture_external(nat: &mut Table, port: &ServicePort, targets: &Targets<'_>, cidr: &str) {
+fn capture_external(nat: &mut Table, port: &ServicePort, targets: &Targets<'_>, settings: &Settings) {
     let (label, protocol) = (port.name.label(), &port.name.protocol);
     let to = chain("EXT", &port.name);
     nat.chain(&to);
@@ -246,12 +322,10 @@ fn capture_external(nat: &mut Table, port: &ServicePort, targets: &Targets<'_>, 
         return;
     }
     // Pods and the node itself may use any endpoint; traffic from outside keeps its source and stays here.
-    nat.rule(
-        &to,
-        format_args!(
-            "-m comment --comment \"pod traffic for {label} external destinations\" -s {cidr} -j {cluster}"
-        ),
-    );
+    if let Some(pods) = of_pods(settings, true) {
+        let comment = format!("-m comment --comment \"pod traffic for {label} external destinations\"");
+        nat.rule(&to, format_args!("{comment} {pods} -j {cluster}"));
+    }
     nat.rule(&to, format_args!("-m comment --comment \"masquerade LOCAL traffic for {label} external destinations\" -m addrtype --src-type LOCAL -j KUBE-MARK-MASQ"));
     nat.rule(&to, format_args!("-m comment --comment \"route LOCAL traffic for {label} external destinations\" -m addrtype --src-type LOCAL -j {cluster}"));
     if !targets.local.is_empty() {
@@ -288,22 +362,9 @@ fn guard(set: &mut RuleSet, port: &ServicePort) {
 /// What no port of a Service took must not leave by the default route: ports that a Service does not have are refused,
 /// addresses that nobody has are silent, as in upstream's nftables mode. Behind the refusals of single ports. Only what is
 /// addressed to `ranges` pays for the look.
-fn refuse_rest(filter: &mut Table, ports: &[ServicePort], ranges: &[String]) {
+fn refuse_rest(filter: &mut Table, ranges: &[String]) {
     for range in ranges {
         filter.rule("KUBE-SERVICES", format_args!("-d {range} -j {UNCLAIMED}"));
-    }
-    let addresses: BTreeSet<std::net::IpAddr> = ports.iter().map(|port| port.cluster_ip).collect();
-    for ip in addresses {
-        filter.rule(
-            UNCLAIMED,
-            format_args!(
-                "-m comment --comment \"reject traffic to invalid ports of cluster IPs\" -d {}/{} -j REJECT",
-                ip,
-                bits(&ip)
-            ),
-        );
-    }
-    for range in ranges {
         filter.rule(
             UNCLAIMED,
             format_args!(
@@ -311,11 +372,6 @@ fn refuse_rest(filter: &mut Table, ports: &[ServicePort], ranges: &[String]) {
             ),
         );
     }
-}
-
-/// The length of one address as a prefix.
-fn bits(ip: &std::net::IpAddr) -> u8 {
-    if ip.is_ipv6() { 128 } else { 32 }
 }
 
 /// Nothing is behind the Service: say so instead of letting the client wait. Nothing here but elsewhere (`none`
@@ -365,7 +421,7 @@ fn balance(nat: &mut Table, port: &ServicePort, kind: &str, endpoints: &[&Endpoi
     for (index, endpoint) in endpoints.iter().enumerate() {
         let left = endpoints.len() - index;
         let to = endpoint_chain(&port.name, endpoint);
-        let comment = format!("-m comment --comment \"{label} -> {}\"", socket(endpoint));
+        let comment = format!("-m comment --comment \"{label} -> {}\"", socket(endpoint.ip, endpoint.port));
         if left == 1 {
             nat.rule(&name, format_args!("{comment} -j {to}"));
         } else {
@@ -384,13 +440,9 @@ fn probability(left: usize) -> String {
     format!("0.{scaled:010}")
 }
 
-fn socket(endpoint: &Endpoint) -> String {
-    std::net::SocketAddr::new(endpoint.ip, endpoint.port).to_string()
-}
-
 fn dnat(nat: &mut Table, port: &ServicePort, endpoint: &Endpoint) {
     let (name, label) = (endpoint_chain(&port.name, endpoint), port.name.label());
-    let (protocol, bits) = (&port.name.protocol, bits(&endpoint.ip));
+    let (protocol, bits) = (&port.name.protocol, Family::of(endpoint.ip).bits());
     nat.chain(&name);
     // A pod that reaches itself through its Service must see another source.
     nat.rule(
@@ -403,10 +455,10 @@ fn dnat(nat: &mut Table, port: &ServicePort, endpoint: &Endpoint) {
         &name,
         format_args!(
             "-m comment --comment \"{label}\" {remember}-p {protocol} -m {protocol} -j DNAT --to-destination {}",
-            socket(endpoint)
+            socket(endpoint.ip, endpoint.port)
         ),
     );
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -37,6 +37,7 @@ spec: {clusterIP: None, selector: {app: web}, ports: [{name: http, port: 8080}]}
 
 pub fn steps(steps: &mut Steps<'_>) {
     steps.run("service", service);
+    steps.alone("service-by-nftables", service_by_nftables);
     steps.run("dns", dns);
     steps.run("aliases", aliases);
     steps.run("affinity", affinity);
@@ -96,6 +97,18 @@ fn service(shell: &Shell) {
     shell.until("iptables-save | grep -c \"$(kubectl config view --minify -o jsonpath='{..namespace}')/web:\" || true", "0");
 }
 
+/// The same in another mode, which a ConfigMap chooses while everything runs.
+fn service_by_nftables(shell: &Shell) {
+    const MAP: &str = "kubectl patch configmap -n kube-system kube-proxy --patch";
+    const MODE: &str = "curl -s http://127.0.0.1:10249/proxyMode";
+    shell.ok(&format!(r#"{MAP} '{{"data":{{"config.conf":"mode: nftables"}}}}'"#));
+    shell.until(MODE, "nftables");
+    service(shell);
+    shell.ok(&format!(r#"{MAP} '{{"data":{{"config.conf":"mode: iptables"}}}}'"#));
+    shell.until(MODE, "iptables");
+    shell.until("nft list tables | grep -c kube-proxy || true", "0");
+}
+
 /// What no port of a Service takes ends here, whoever sends it; else it would leave by the default route.
 fn unclaimed(shell: &Shell, pod: &str, address: &str) {
     let refused = format!("curl -s --max-time 10 http://{address}:81/ || echo ended with $?");
@@ -108,7 +121,10 @@ fn unclaimed(shell: &Shell, pod: &str, address: &str) {
         return println!("skipped: without a default route no packet tries to leave");
     }
     let dropped = || {
-        let counted = shell.ok("iptables -w 5 -t filter -nvxL KUBE-CLUSTER-IPS | awk '/DROP/ {print $1}'");
+        let counted = shell.ok(
+            "iptables -w 5 -t filter -nvxL KUBE-CLUSTER-IPS 2>/dev/null | awk '/DROP/ {print $1}' | grep . || \
+             nft list chain ip kube-proxy cluster-ips-check | sed -n 's/.*counter packets \\([0-9]*\\).*/\\1/p'",
+        );
         counted.trim().parse::<u64>().expect("a rule that drops")
     };
     // The last address of the range, which is given to nobody as long as others are free. Counting begins anew when the

@@ -166,7 +166,7 @@ fn wrong_kubeconfigs_are_told_by_every_part() {
     );
     let wrong =
         cluster.run("coracle proxy --kubeconfig proxy.conf --cluster-cidr x --disable dns --node-name N_");
-    for line in ["coracle: cluster-cidr: \"x\"", "coracle: disable: \"dns\"", "coracle: node-name: \"N_\""] {
+    for line in ["coracle: clusterCIDR: \"x\"", "coracle: disable: \"dns\"", "coracle: node-name: \"N_\""] {
         assert!(wrong.code == 1 && wrong.stderr.contains(line), "{line}: {wrong}");
     }
 }

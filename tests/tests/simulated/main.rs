@@ -12,6 +12,7 @@ mod delete;
 mod discover;
 mod durable;
 mod nodes;
+mod proxy;
 mod rollout;
 mod show;
 mod watch;

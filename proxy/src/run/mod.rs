@@ -1,0 +1,466 @@
+//! Follows Services, endpoints, the node and the configuration, and keeps what they ask for in force.
+
+mod ports;
+mod telling;
+
+use crate::backend::{Backend, Mode};
+use crate::checks::{self, Checks};
+use crate::command::Own;
+use crate::configuration::source::{self, Said, Source};
+use crate::configuration::{Configuration, Flags, Given, LOOK_AFTER};
+use crate::conntrack::Program;
+use crate::family::Family;
+use crate::health::LastSync;
+use crate::iptables::Iptables;
+use crate::keeper::{self, KeepError, Keeper, Make};
+use crate::kernel::{self, Kernel};
+use crate::metrics::{Metric, Metrics};
+use crate::model::{self, Here};
+use crate::nftables::Nftables;
+use crate::notices::{self, Told};
+use crate::plan::{Plan, Planner, Settings};
+use crate::userspace::{Relays, Userspace};
+use coracle_api::error::chain;
+use coracle_client::{Context, Informer};
+use k8s_openapi::api::core::v1::{Node, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::networking::v1::ServiceCIDR;
+use ports::Ports;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use telling::{Teller, Triggers};
+use tokio::sync::{Notify, mpsc, watch};
+
+/// Pauses after a failure, doubled each time: the first is short because another writer may have held the lock.
+const FIRST_RETRY: Duration = Duration::from_millis(500);
+const LAST_RETRY: Duration = Duration::from_secs(30);
+/// Between two repairs: somebody who writes against us all the time must not keep this machine busy.
+const REPAIR_PAUSE: Duration = Duration::from_millis(200);
+/// Notices that come this close together are one.
+const NOTICE_GATHER: Duration = Duration::from_millis(5);
+
+#[derive(Clone, Debug, Default)]
+pub struct Config {
+    pub node_name: String,
+    /// This machine's own addresses, for `nodePortAddresses: [primary]`.
+    pub node_ips: Vec<IpAddr>,
+    /// The addresses of pods, where the configuration does not name them.
+    pub cluster_cidr: Option<String>,
+    /// Whether traffic of pods to anybody but pods leaves under the node's address: where the pod network's own plugin
+    /// does not see to it. One rule for all, where the plugin would run iptables several times at each pod's start.
+    pub masquerade_pods: bool,
+    pub source: Source,
+    pub flags: Flags,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("{what} port {address}")]
+    Bind {
+        what: &'static str,
+        address: std::net::SocketAddr,
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+/// The real backends.
+fn real(own: Own, relays: Relays) -> Make {
+    Box::new(move |mode, family| -> Box<dyn Backend> {
+        match mode {
+            Mode::Iptables => Box::new(Iptables::new(family, own.clone())),
+            Mode::Nftables => Box::new(Nftables::new(family, own.clone())),
+            Mode::Userspace => Box::new(Userspace::new(family, own.clone(), relays.clone())),
+        }
+    })
+}
+
+/// Takes away everything that the proxy ever wrote into the kernel, in whatever mode; for `coracle reset`.
+///
+/// # Errors
+/// What could not be taken away, one a line.
+pub async fn clean_up() -> Result<(), String> {
+    keeper::clean_up_all(&real(Own::default(), Relays::default())).await
+}
+
+/// Proxies until the context is stopped. The rules stay when it ends, so that traffic goes on over a restart.
+///
+/// # Errors
+/// A port cannot be had, and the configuration (`bindAddressHardFail`) wants it to be the end.
+pub async fn run(context: Context, config: Config) -> Result<(), Error> {
+    let services = context.informers.of::<Service>();
+    let slices = context.informers.of::<EndpointSlice>();
+    let nodes = context.informers.of::<Node>();
+    let stop = context.stop.clone();
+    let ready = async {
+        tokio::join!(services.synced(), slices.synced());
+        source::follow(&context, config.source.clone(), stop.clone()).await
+    };
+    let Some(said) = stop.run_until_cancelled(ready).await else { return Ok(()) };
+    let (own, relays) = (Own::default(), Relays::default());
+    let metrics = Arc::<Metrics>::default();
+    let (mode, shown_mode) = watch::channel("");
+    let notices = notices::listen(own.clone());
+    let notices = notices.inspect_err(|error| {
+        tracing::info!(%error, "the kernel tells nothing of changed packet rules, looking at them by the clock");
+    });
+    let proxy = Proxy {
+        services,
+        slices,
+        nodes,
+        ranges: context.informers.of(),
+        given: Given {
+            flags: config.flags.clone(),
+            node_name: config.node_name.clone(),
+            cluster_cidr: config.cluster_cidr.clone(),
+        },
+        teller: Teller::new(&context, &config.node_name),
+        config,
+        said,
+        configuration: None,
+        is_bad: false,
+        notices: notices.ok(),
+        keeper: Keeper::new(real(own.clone(), relays.clone()), Box::new(Program(own))),
+        planner: Planner::default(),
+        kernel: Kernel::default(),
+        checks: Checks::default(),
+        last: LastSync::default(),
+        ports: Ports::new(metrics.clone(), shown_mode, relays),
+        mode,
+        metrics,
+        triggers: Triggers::default(),
+    };
+    stop.run_until_cancelled(Box::pin(proxy.follow())).await.unwrap_or(Ok(()))
+}
+
+struct Proxy {
+    services: Informer<Service>,
+    slices: Informer<EndpointSlice>,
+    nodes: Informer<Node>,
+    ranges: Informer<ServiceCIDR>,
+    config: Config,
+    given: Given,
+    said: watch::Receiver<Said>,
+    /// The last good one.
+    configuration: Option<Configuration>,
+    /// Whether another one was asked for than is in force.
+    is_bad: bool,
+    teller: Teller,
+    notices: Option<mpsc::Receiver<Told>>,
+    keeper: Keeper,
+    planner: Planner,
+    kernel: Kernel,
+    checks: Checks,
+    last: LastSync,
+    ports: Ports,
+    mode: watch::Sender<&'static str>,
+    metrics: Arc<Metrics>,
+    triggers: Triggers,
+}
+
+/// What woke the proxy.
+enum Woken {
+    Changed,
+    Configured,
+    Told(Told),
+    Time,
+}
+
+impl Proxy {
+    async fn follow(mut self) -> Result<(), Error> {
+        let changed = self.listen();
+        let mut retry = FIRST_RETRY;
+        let mut due = self.configure().await?.then_some(Duration::ZERO);
+        loop {
+            let woken = match due {
+                Some(pause) => {
+                    tokio::time::sleep(pause).await;
+                    Woken::Changed
+                }
+                None => self.wait(&changed).await,
+            };
+            due = match self.handle(woken).await? {
+                Ok(()) => {
+                    retry = FIRST_RETRY;
+                    None
+                }
+                Err(error) => {
+                    self.last.failed();
+                    tracing::warn!(
+                        why = chain(&error),
+                        pause_ms = retry.as_millis(),
+                        "Services are not brought into force, trying again"
+                    );
+                    let pause = retry;
+                    retry = (retry * 2).min(LAST_RETRY);
+                    Some(pause)
+                }
+            };
+        }
+    }
+
+    /// Wakes when anything changes that a plan is made of.
+    fn listen(&self) -> Arc<Notify> {
+        let changed = Arc::new(Notify::new());
+        let (wake, metrics) = (changed.clone(), self.metrics.clone());
+        self.services.on_change(move |_| {
+            metrics.add(Metric::ServiceChanges, &[], 1);
+            wake.notify_one();
+        });
+        let (wake, metrics, triggers) = (changed.clone(), self.metrics.clone(), self.triggers.clone());
+        self.slices.on_change(move |delta| {
+            metrics.add(Metric::EndpointChanges, &[], 1);
+            triggers.note(delta);
+            wake.notify_one();
+        });
+        let wake = changed.clone();
+        self.ranges.on_change(move |_| wake.notify_one());
+        let (wake, name) = (changed.clone(), self.config.node_name.clone());
+        self.nodes.on_change(move |delta| {
+            let of_old = delta.old.as_ref().map(|node| (zone(node).to_owned(), pod_cidrs(node)));
+            let of_new = delta.new.as_ref().map(|node| (zone(node).to_owned(), pod_cidrs(node)));
+            let own = delta.object().is_some_and(|node| node.metadata.name.as_ref() == Some(&name));
+            if own && of_old != of_new {
+                wake.notify_one();
+            }
+        });
+        changed
+    }
+
+    async fn wait(&mut self, changed: &Notify) -> Woken {
+        let asked = self.configuration.as_ref().and_then(|c| c.sync_period);
+        let needed = (self.notices.is_none() || self.keeper.needs_looks()).then_some(LOOK_AFTER);
+        let look = async {
+            match asked.or(needed) {
+                Some(period) => tokio::time::sleep(period).await,
+                None => std::future::pending().await,
+            }
+        };
+        let notices = &mut self.notices;
+        let told = async {
+            match notices {
+                Some(notices) => notices.recv().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = changed.notified() => Woken::Changed,
+            Ok(()) = self.said.changed() => Woken::Configured,
+            told = told => match told {
+                Some(told) => Woken::Told(told),
+                None => {
+                    self.notices = None;
+                    Woken::Time
+                }
+            },
+            () = look => Woken::Time,
+        }
+    }
+
+    async fn handle(&mut self, woken: Woken) -> Result<Result<(), KeepError>, Error> {
+        match woken {
+            Woken::Configured => {
+                if self.configure().await? {
+                    return Ok(self.sync().await);
+                }
+                Ok(Ok(()))
+            }
+            Woken::Changed => {
+                let gather = self.configuration.as_ref().map_or(Duration::ZERO, |c| c.min_sync_period);
+                tokio::time::sleep(gather).await;
+                Ok(self.sync().await)
+            }
+            Woken::Told(told) => Ok(self.mend(told).await),
+            Woken::Time => Ok(self.mend(Told::Lost).await),
+        }
+    }
+
+    /// Takes in what the configuration says. Whether there is another one than before; one that cannot be read is told
+    /// of, and the last good one stays.
+    async fn configure(&mut self) -> Result<bool, Error> {
+        let said = self.said.borrow_and_update().clone();
+        self.given.cluster_cidr = self.config.cluster_cidr.clone().or_else(|| said.cluster_cidr());
+        let read = match said.unreadable.clone() {
+            Some(why) => Err(why),
+            None => Configuration::read(&said.text, &self.given).map_err(|mistakes| mistakes.to_string()),
+        };
+        let configuration = match read {
+            Ok(configuration) => {
+                self.accepted();
+                configuration
+            }
+            Err(why) => {
+                self.refused("InvalidConfiguration", &why, &said);
+                match self.configuration {
+                    Some(_) => return Ok(false),
+                    // Services must work whatever somebody wrote: by the flags, or at least as a cluster is made.
+                    None => self.fallback(),
+                }
+            }
+        };
+        if self.configuration.as_ref() == Some(&configuration) {
+            return Ok(false);
+        }
+        self.ports.open(&configuration, &self.last).await?;
+        self.kernel.set_conntrack(&configuration.conntrack).await;
+        self.configuration = Some(configuration);
+        Ok(true)
+    }
+
+    fn fallback(&self) -> Configuration {
+        Configuration::read("", &self.given)
+            .or_else(|_| Configuration::read("", &Given { flags: Flags::default(), ..self.given.clone() }))
+            .or_else(|_| Configuration::read("", &Given::default()))
+            .unwrap_or_else(|_| unreachable!("an empty document is the defaults"))
+    }
+
+    fn refused(&mut self, reason: &str, why: &str, said: &Said) {
+        self.is_bad = true;
+        self.metrics.add(Metric::Refusals, &[], 1);
+        tracing::warn!(why, "the proxy's configuration is not taken in, the last good one stays");
+        self.last.refused(Some(why.to_owned()));
+        self.teller.warn(reason, why, said);
+    }
+
+    fn accepted(&mut self) {
+        if std::mem::take(&mut self.is_bad) {
+            self.last.refused(None);
+        }
+    }
+
+    fn plans(&mut self) -> Vec<Plan> {
+        let (services, slices) = (self.services.list(), self.slices.list());
+        let node = self.nodes.get("", &self.config.node_name);
+        let here = Here { node: &self.config.node_name, zone: node.as_deref().map_or("", zone) };
+        let of_family = self.planner.plan(&services, &slices, here);
+        let cidrs = node.as_deref().map(pod_cidrs).unwrap_or_default();
+        let ranges = self.ranges.list();
+        let plans = Family::ALL.into_iter().zip(of_family).map(|(family, services)| {
+            let settings = self.settings(family, &cidrs, model::ranges(&ranges, family));
+            Plan { family, services, settings: Arc::new(settings) }
+        });
+        plans.filter(|plan| plan.family.is_there()).collect()
+    }
+
+    fn settings(&self, family: Family, node_cidrs: &[String], service_cidrs: Vec<String>) -> Settings {
+        let Some(configuration) = &self.configuration else { return Settings::default() };
+        let pods = configuration.cluster_cidr(family).filter(|_| self.config.masquerade_pods);
+        Settings {
+            local: configuration.local_detector(family, node_cidrs),
+            masquerade_pods: pods,
+            service_cidrs,
+            masquerade_all: configuration.masquerade_all,
+            mark: configuration.mark,
+            localhost_node_ports: configuration.localhost_node_ports,
+            node_port_networks: configuration.node_port_networks(family, &self.config.node_ips),
+            drop_invalid: !configuration.conntrack.tcp_be_liberal,
+        }
+    }
+
+    async fn sync(&mut self) -> Result<(), KeepError> {
+        let Some(wanted) = self.configuration.as_ref().map(|c| c.mode) else { return Ok(()) };
+        let plans = self.plans();
+        let triggers = self.triggers.take();
+        for plan in plans.iter().filter(|plan| plan.is_used()) {
+            self.kernel.forward(plan.family).await;
+        }
+        let put = self.keeper.put(wanted, &plans).await;
+        let times = match (put, self.keeper.mode()) {
+            (Ok(times), _) => times,
+            // The mode that is asked for does not work here: the one before goes on.
+            (Err(KeepError::Begin { mode, family, source }), in_force) if in_force != Some(wanted) => {
+                let error = KeepError::Begin { mode, family, source };
+                let said = self.said.borrow().clone();
+                self.refused("ModeRefused", &chain(&error), &said);
+                let Some(before) = in_force else { return Err(error) };
+                if let Some(configuration) = &mut self.configuration {
+                    configuration.mode = before;
+                }
+                self.keeper.put(before, &plans).await?
+            }
+            (Err(error), _) => {
+                self.count_failure(&error);
+                return Err(error);
+            }
+        };
+        self.in_force(&plans, times, triggers).await;
+        Ok(())
+    }
+
+    fn count_failure(&self, error: &KeepError) {
+        let (KeepError::Begin { mode, family, .. } | KeepError::Sync { mode, family, .. }) = error;
+        match mode {
+            Mode::Iptables => self.metrics.add(Metric::IptablesFailures, &[family.name()], 1),
+            Mode::Nftables => self.metrics.add(Metric::NftablesFailures, &[family.name()], 1),
+            Mode::Userspace => {}
+        }
+    }
+
+    /// Everything that follows from plans that are in force.
+    async fn in_force(&mut self, plans: &[Plan], times: keeper::Times, triggers: Vec<jiff::Timestamp>) {
+        let mode = self.keeper.mode();
+        self.last.now();
+        self.mode.send_if_modified(|shown| {
+            let now = mode.map_or("", Mode::name);
+            std::mem::replace(shown, now) != now
+        });
+        let of_v4 = plans.iter().filter(|plan| plan.family == Family::V4);
+        let opens = mode == Some(Mode::Iptables)
+            && self.configuration.as_ref().is_some_and(|c| c.localhost_node_ports);
+        self.kernel.set_localnet(opens && kernel::needs_localnet(of_v4.flat_map(Plan::ports))).await;
+        let (services, slices) = (self.services.list(), self.slices.list());
+        self.checks.serve(checks::of_all_families(&services, &slices, &self.config.node_name), &self.last);
+        let seconds = usize::try_from(jiff::Timestamp::now().as_second()).unwrap_or(0);
+        for (family, time) in &times {
+            self.metrics.observe(Metric::SyncDuration, &[family.name()], *time);
+        }
+        self.metrics
+            .set_all(Metric::LastTimestamp, times.keys().map(|family| (vec![family.name()], seconds)));
+        let rules = self.keeper.rules();
+        let labelled = || rules.iter().map(|(family, table, count)| (vec![family.name(), *table], *count));
+        self.metrics.set_all(Metric::Entries, labelled());
+        let of_iptables = labelled().filter(|_| mode == Some(Mode::Iptables));
+        self.metrics.set_all(Metric::RulesTotal, of_iptables);
+        let now = jiff::Timestamp::now();
+        for trigger in triggers {
+            let since = now.duration_since(trigger).try_into().unwrap_or(Duration::ZERO);
+            self.metrics.observe(Metric::ProgrammingDuration, &[], since);
+        }
+    }
+
+    /// Writes again what somebody broke, at once.
+    async fn mend(&mut self, told: Told) -> Result<(), KeepError> {
+        tokio::time::sleep(NOTICE_GATHER).await;
+        let mut all = vec![told];
+        if let Some(notices) = &mut self.notices {
+            while let Ok(more) = notices.try_recv() {
+                all.push(more);
+            }
+        }
+        let began = Instant::now();
+        for told in all {
+            if self.keeper.mend(&told).await? {
+                self.metrics.add(Metric::Repairs, &[], 1);
+                self.last.now();
+                let took_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+                tracing::warn!(
+                    took_ms,
+                    "packet rules were changed by somebody else, and have been written again"
+                );
+                tokio::time::sleep(REPAIR_PAUSE).await;
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn zone(node: &Node) -> &str {
+    let labels = node.metadata.labels.as_ref();
+    labels.and_then(|labels| labels.get("topology.kubernetes.io/zone")).map_or("", String::as_str)
+}
+
+fn pod_cidrs(node: &Node) -> Vec<String> {
+    node.spec.as_ref().and_then(|spec| spec.pod_cidrs.clone()).unwrap_or_default()
+}
