@@ -3,7 +3,7 @@
 use coracle_client::Context;
 use coracle_kubelet::Ended;
 use coracle_kubelet::server::{Configz, Judge};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
