@@ -100,7 +100,7 @@ fn every_default_role_is_there() {
     }
     assert_eq!(roles.len(), 69 + 6, "the table's and Coracle's own");
     assert_eq!(names("clusterrolebindings.rbac.authorization.k8s.io", "").len(), 50 + 10);
-    assert_eq!(names("roles.rbac.authorization.k8s.io", "kube-system").len(), 6 + 2);
+    assert_eq!(names("roles.rbac.authorization.k8s.io", "kube-system").len(), 6 + 3);
     assert_eq!(names("rolebindings.rbac.authorization.k8s.io", "kube-public").len(), 2);
 }
 
