@@ -89,7 +89,7 @@ impl Addresses {
             self.batch(&self.step(&wanted, ranges)).await?;
         }
         if self.family == Family::V6 {
-            self.wait_until_usable().await?;
+            self.wait_until_usable(&wanted).await?;
         }
         (self.set, self.ranges) = (wanted, ranges.to_vec());
         Ok(())
@@ -115,11 +115,14 @@ impl Addresses {
         lines
     }
 
-    /// The kernel takes new addresses of IPv6 into use a moment later, also those that need no look for duplicates.
-    async fn wait_until_usable(&self) -> Result<(), CommandError> {
-        let shows = ["-o", "-6", "address", "show", "dev", self.interface(), "tentative", "scope", "global"];
+    /// The kernel leads packets to new addresses of IPv6 a moment later, also where it looks for no duplicates.
+    async fn wait_until_usable(&self, wanted: &BTreeSet<IpAddr>) -> Result<(), CommandError> {
+        let shows = ["-6", "route", "show", "table", "local", "dev", self.interface()];
         for _ in 0..USABLE_LOOKS {
-            if self.ip(&shows).await?.is_empty() {
+            let shown = self.ip(&shows).await?;
+            let led = shown.lines().filter_map(|line| line.strip_prefix("local ")?.split(' ').next());
+            let led: BTreeSet<IpAddr> = led.filter_map(|ip| ip.parse().ok()).collect();
+            if wanted.is_subset(&led) {
                 break;
             }
             tokio::time::sleep(USABLE_PAUSE).await;
