@@ -18,7 +18,7 @@ pub async fn keep(client: kube::Client, node: String) {
     let mut changes = found(client.clone(), &node);
     let mut seen = None;
     loop {
-        let Change::Set(bytes) = changes.next().await else { continue };
+        let Change::Applied(bytes) = changes.next().await else { continue };
         let Some(found) = decode::<Node>(&bytes).filter(|found| found.metadata.uid != seen) else { continue };
         match give(&client, &found).await {
             Ok(()) => seen = found.metadata.uid,
@@ -34,7 +34,7 @@ pub async fn keep(client: kube::Client, node: String) {
 pub async fn once(client: kube::Client, node: &str) -> Result<(), kube::Error> {
     let mut changes = found(client.clone(), node);
     loop {
-        let Change::Set(bytes) = changes.next().await else { continue };
+        let Change::Applied(bytes) = changes.next().await else { continue };
         if let Some(found) = decode::<Node>(&bytes) {
             return give(&client, &found).await;
         }

@@ -1,6 +1,6 @@
 //! The pod of a DaemonSet on one node.
 
-use crate::podcontrol::pod_from;
+use crate::common::pod_control::pod_from;
 use coracle_api::toleration;
 use coracle_client::placement::selects;
 use k8s_openapi::api::apps::v1::{DaemonSet, DaemonSetSpec};

@@ -4,7 +4,7 @@
 
 use super::plan::{Frame, Group};
 use super::writer::{self, Writer};
-use crate::Clients;
+use crate::clients::Clients;
 use crate::common::ownership::controller_reference;
 use crate::common::pending::{PATIENCE, Pending};
 use crate::common::services::Family;

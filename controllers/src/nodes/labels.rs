@@ -1,7 +1,7 @@
 //! Keeps the labels of nodes under their former names equal to those of today: selectors still name them.
 
 use super::ACCOUNT;
-use crate::Clients;
+use crate::clients::Clients;
 use coracle_client::{Controller, Informer, Next, ObjectKey, ReconcileError, Reconciler};
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{Patch, PatchParams};

@@ -4,7 +4,7 @@
 //! Only those that the control plane once made by itself, which their account still names; those made by hand stay.
 
 use super::tokens::{ACCOUNT_NAME, ACCOUNT_UID, TYPE};
-use crate::Clients;
+use crate::clients::Clients;
 use crate::common::code_of;
 use coracle_client::informer::{api_for, deleting, uid_of};
 use coracle_client::{Controller, Informer, Next, ObjectKey, ReconcileError, Reconciler, WorkQueue};

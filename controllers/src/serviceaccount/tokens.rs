@@ -1,7 +1,7 @@
 //! Secrets of type `kubernetes.io/service-account-token`: filled with a token that does not expire, deleted with
 //! their account, and no longer named by it once they are gone.
 
-use crate::Clients;
+use crate::clients::Clients;
 use crate::common::code_of;
 use coracle_client::informer::{api_for, deleting, uid_of};
 use coracle_client::{Controller, Delta, Informer, Next, ObjectKey, ReconcileError, Reconciler};

@@ -41,7 +41,7 @@ impl Plugin for NodeUnschedulable {
         Status::Success
     }
 
-    fn helps(&self, pod: &PodInfo, event: &ClusterEvent<'_>) -> bool {
+    fn queueing_hint(&self, pod: &PodInfo, event: &ClusterEvent<'_>) -> bool {
         match event {
             ClusterEvent::NodeAdded(node) => !refuses(node, pod),
             ClusterEvent::NodeUpdated { node, changed } => changed.unschedulable && !refuses(node, pod),
@@ -79,11 +79,11 @@ mod tests {
             let status = NodeUnschedulable.filter(&CycleState::default(), &pod, &node);
             let words = if fits { "" } else { "node(s) were unschedulable" };
             assert_eq!(status.message(), words, "{cordoned} {tolerations}");
-            assert_eq!(NodeUnschedulable.helps(&pod, &ClusterEvent::NodeAdded(&node)), fits);
+            assert_eq!(NodeUnschedulable.queueing_hint(&pod, &ClusterEvent::NodeAdded(&node)), fits);
             for (unschedulable, helps) in [(true, fits), (false, false)] {
                 let changed = NodeChange { unschedulable, ..NodeChange::default() };
                 let event = ClusterEvent::NodeUpdated { node: &node, changed };
-                assert_eq!(NodeUnschedulable.helps(&pod, &event), helps);
+                assert_eq!(NodeUnschedulable.queueing_hint(&pod, &event), helps);
             }
         }
     }

@@ -4,8 +4,9 @@
 
 pub mod classes;
 
-use crate::{Clients, facts};
+use crate::facts;
 use coracle_api::storage::ephemeral_claim;
+use coracle_client::Clients;
 use coracle_client::informer::{api_for, deleting};
 use coracle_client::{Controller, Delta, Informer, Next, ObjectKey, ReconcileError, Reconciler};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};

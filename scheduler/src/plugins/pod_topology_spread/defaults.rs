@@ -2,7 +2,7 @@
 
 use crate::cache::{PodInfo, Spread, WhenUnsatisfiable};
 use crate::framework::Cluster;
-use crate::plugins::{Arguments, Mistakes};
+use crate::plugins::{ArgumentErrors, Arguments};
 use coracle_api::selector::{LabelSelector, Requirement};
 use coracle_api::validation::qualified_name;
 use k8s_openapi::api::core::v1::TopologySpreadConstraint;
@@ -34,7 +34,7 @@ impl Default for Defaults {
 }
 
 impl Defaults {
-    pub fn parse(arguments: &Value) -> Result<Self, Mistakes> {
+    pub fn parse(arguments: &Value) -> Result<Self, ArgumentErrors> {
         let mut arguments = Arguments::new(arguments);
         let mut mistakes = Vec::new();
         let listed = arguments.take("defaultConstraints").unwrap_or_else(|| json!([]));
@@ -77,7 +77,7 @@ impl Defaults {
     }
 }
 
-fn constraint(index: usize, value: &Value, mistakes: &mut Mistakes) -> Option<Spread> {
+fn constraint(index: usize, value: &Value, mistakes: &mut ArgumentErrors) -> Option<Spread> {
     let path = format!("defaultConstraints[{index}]");
     let typed: TopologySpreadConstraint = match serde_json::from_value(value.clone()) {
         Ok(typed) => typed,

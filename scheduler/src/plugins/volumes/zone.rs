@@ -101,7 +101,7 @@ impl Plugin for VolumeZone {
         if met { Status::Success } else { Status::unresolvable(CONFLICT) }
     }
 
-    fn helps(&self, pod: &PodInfo, event: &ClusterEvent<'_>) -> bool {
+    fn queueing_hint(&self, pod: &PodInfo, event: &ClusterEvent<'_>) -> bool {
         match event {
             ClusterEvent::NodeUpdated { changed, .. } => changed.labels,
             ClusterEvent::NodeAdded(_) | ClusterEvent::PodUpdated(_) | ClusterEvent::Timeout => true,
