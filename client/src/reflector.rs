@@ -6,6 +6,7 @@
 use crate::document::Document;
 use bytes::{Buf, Bytes, BytesMut};
 use coracle_api::Pieces;
+use coracle_api::well_known;
 use futures::FutureExt;
 use http::Request;
 use http_body_util::BodyExt;
@@ -22,7 +23,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(800);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// A watch is asked to end after five to ten minutes, as client-go's are.
 const WATCH_SECONDS: std::ops::Range<u32> = 300..600;
-const INITIAL_END: &str = "k8s.io/initial-events-end";
+const INITIAL_END: &str = well_known::INITIAL_EVENTS_END;
 const METADATA_ONLY: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 
 /// Which objects to follow.

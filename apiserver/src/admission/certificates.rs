@@ -6,11 +6,12 @@ use crate::authz::{Attributes, Decision, MASTERS};
 use crate::pki::CertificateRequest;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use coracle_api::well_known;
 use coracle_api::{ApiError, Object};
 
 const GROUP: &str = "certificates.k8s.io";
 const REQUESTS: &str = "certificatesigningrequests";
-const API_CLIENT: &str = "kubernetes.io/kube-apiserver-client";
+const API_CLIENT: &str = well_known::SIGNER_CLIENT;
 
 /// Approving and denying needs the verb `approve` on the signer.
 pub(super) struct CertificateApproval;

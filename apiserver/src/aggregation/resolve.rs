@@ -3,6 +3,7 @@
 use crate::strategy::Reader;
 use crate::strategy::value::{i64_at, list_at, str_at};
 use coracle_api::Object;
+use coracle_api::well_known;
 use rand::seq::IndexedRandom;
 use std::fmt;
 use std::sync::Arc;
@@ -79,7 +80,7 @@ pub(super) fn port_name(service: &Object, port: u16) -> Option<&str> {
 
 pub(super) fn slices(reader: &dyn Reader, service: &ServiceReference) -> Vec<Arc<Object>> {
     let mut slices = reader.list(SLICES, &service.namespace);
-    slices.retain(|slice| slice["metadata"]["labels"]["kubernetes.io/service-name"] == *service.name);
+    slices.retain(|slice| slice["metadata"]["labels"][well_known::SERVICE_NAME] == *service.name);
     slices
 }
 

@@ -5,6 +5,7 @@
 use crate::strategy::value::str_at;
 use axum::Router;
 use axum::body::Body;
+use coracle_api::well_known;
 use coracle_api::{Object, UserInfo};
 use http::Request;
 use jiff::{SignedDuration, Timestamp};
@@ -14,7 +15,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
-pub const LAST_USED: &str = "kubernetes.io/legacy-token-last-used";
+pub const LAST_USED: &str = well_known::LEGACY_TOKEN_LAST_USED;
 
 /// A Secret whose token was accepted and whose label does not say so yet.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,6 +3,7 @@
 use super::taint_toleration::tolerates;
 use crate::cache::{NodeInfo, PodInfo};
 use crate::framework::{ClusterEvent, CycleState, Plugin, Point, Reuse, Status};
+use coracle_api::well_known;
 use k8s_openapi::api::core::v1::Taint;
 
 pub const POINTS: &[Point] = &[Point::Filter];
@@ -14,7 +15,7 @@ fn refuses(node: &NodeInfo, pod: &PodInfo) -> bool {
         return false;
     }
     let taint = Taint {
-        key: "node.kubernetes.io/unschedulable".to_owned(),
+        key: well_known::UNSCHEDULABLE.to_owned(),
         effect: "NoSchedule".to_owned(),
         ..Taint::default()
     };

@@ -5,6 +5,7 @@ use crate::framework::Cluster;
 use crate::plugins::{ArgumentErrors, Arguments};
 use coracle_api::selector::{LabelSelector, Requirement};
 use coracle_api::validation::qualified_name;
+use coracle_api::well_known;
 use k8s_openapi::api::core::v1::TopologySpreadConstraint;
 use serde_json::{Value, json};
 
@@ -28,7 +29,7 @@ fn soft(topology_key: &str, max_skew: i64) -> Spread {
 
 impl Default for Defaults {
     fn default() -> Self {
-        let constraints = vec![soft("kubernetes.io/hostname", 3), soft("topology.kubernetes.io/zone", 5)];
+        let constraints = vec![soft(well_known::HOSTNAME, 3), soft(well_known::ZONE, 5)];
         Self { constraints, system: true }
     }
 }
