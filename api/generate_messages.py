@@ -171,7 +171,7 @@ def row(tag, json_name, form, kind, message):
 
 
 print("//! Made by `api/generate_messages.py`; not to be edited.\n")
-print("use crate::protobuf::{Field, Form::*, Kind::*, Message};\n")
+print("use super::rows::{Field, Form::*, Kind::*, Message};\n")
 print("/// Messages by their OpenAPI name, sorted.")
 print("pub static MESSAGES: &[Message] = &[")
 for name in order:

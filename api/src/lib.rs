@@ -29,6 +29,7 @@ pub mod storage;
 pub mod structural;
 pub mod toleration;
 pub mod validation;
+pub mod well_known;
 pub mod yaml;
 
 pub use catalogue::{Resource, Subresource};

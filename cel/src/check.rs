@@ -223,8 +223,8 @@ impl Checker<'_> {
         };
         let good = match (function, arguments.len()) {
             ("matches", 2) => functions::compiled_pattern(text).is_ok(),
-            ("timestamp", 1) => functions::parse_timestamp(text).is_some(),
-            ("duration", 1) => functions::parse_duration(text).is_some(),
+            ("timestamp", 1) => crate::value::parse_timestamp(text).is_some(),
+            ("duration", 1) => crate::value::parse_duration(text).is_some(),
             _ => true,
         };
         if !good {

@@ -21,7 +21,6 @@ mod estimate;
 mod eval;
 mod functions;
 mod lexer;
-mod macros;
 mod parser;
 pub mod rules;
 pub mod sizes;

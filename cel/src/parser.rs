@@ -1,9 +1,10 @@
 //! Tokens to a tree, by recursive descent along the language's grammar.
 
+mod macros;
+
 use crate::ast::{Entry, Expr, Literal, Node};
 use crate::error::SyntaxError;
 use crate::lexer::{Token, tokens};
-use crate::macros;
 
 /// Expressions nested deeper are refused. cel-go's limit is 250; ours keeps within a thread's stack.
 const MAX_DEPTH: usize = 64;

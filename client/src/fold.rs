@@ -1,11 +1,11 @@
-//! What a watch says, applied to a copy of the objects: the one place that knows what Restart, Set, Gone and Synced do.
+//! What a watch says, applied to a copy of the objects: the one place that knows what Restart, Applied, Deleted and Synced do.
 //!
 //! While a new complete copy is listed, what was known stays; the new copy takes its place as a whole when it is
 //! complete. An object that cannot be read is told in the log and counted, and stays as it was read last.
 
 use crate::document::Document;
-use crate::informer::ObjectKey;
 use crate::metrics;
+use crate::object::ObjectKey;
 use crate::reflector::Change;
 use bytes::Bytes;
 use serde::Deserialize;
@@ -100,9 +100,9 @@ impl<T> Listed<T> {
 pub enum Step<T, D> {
     /// Nothing yet.
     Nothing,
-    Set(ObjectKey, T),
+    Applied(ObjectKey, T),
     /// The object is gone, or nothing of it is kept any more; the document is of its deletion.
-    Gone(ObjectKey, Option<D>),
+    Deleted(ObjectKey, Option<D>),
     /// Everything that was known is void but for what is in here.
     Replace(Listed<T>),
 }
@@ -135,11 +135,11 @@ impl<T> Fold<T> {
         match change {
             Change::Restart => self.listed = Some(Listed::default()),
             Change::Synced => return Step::Replace(self.listed.take().unwrap_or_default()),
-            Change::Set(object) => match read(&object, self.listed.is_some()) {
+            Change::Applied(object) => match read(&object, self.listed.is_some()) {
                 Ok(read) => return self.set(read),
                 Err(error) => self.unreadable(&object, &error),
             },
-            Change::Gone(object) => match Head::read(&object) {
+            Change::Deleted(object) => match Head::read(&object) {
                 Ok(head) => return self.gone(head.key, Some(object)),
                 Err(error) => self.report_unreadable(&error),
             },
@@ -150,7 +150,7 @@ impl<T> Fold<T> {
     fn set<D>(&mut self, read: ReadObject<T>) -> Step<T, D> {
         let ReadObject { key, kept } = read;
         match (&mut self.listed, kept) {
-            (None, Some(object)) => return Step::Set(key, object),
+            (None, Some(object)) => return Step::Applied(key, object),
             (_, None) => return self.gone(key, None),
             (Some(listed), Some(object)) => {
                 listed.unreadable.remove(&key);
@@ -161,7 +161,7 @@ impl<T> Fold<T> {
     }
 
     fn gone<D>(&mut self, key: ObjectKey, document: Option<D>) -> Step<T, D> {
-        let Some(listed) = &mut self.listed else { return Step::Gone(key, document) };
+        let Some(listed) = &mut self.listed else { return Step::Deleted(key, document) };
         listed.objects.remove(&key);
         listed.unreadable.remove(&key);
         Step::Nothing
@@ -230,17 +230,17 @@ mod tests {
         let gone = object("c", json!(1));
         let steps = steps(vec![
             Change::Restart,
-            Change::Set(object("a", json!(1))),
-            Change::Set(object("b", json!(2))),
-            Change::Set(object("c", json!(3))),
-            Change::Set(object("d", json!("much"))),
-            Change::Set(object("a", json!(0))),
-            Change::Gone(gone.clone()),
+            Change::Applied(object("a", json!(1))),
+            Change::Applied(object("b", json!(2))),
+            Change::Applied(object("c", json!(3))),
+            Change::Applied(object("d", json!("much"))),
+            Change::Applied(object("a", json!(0))),
+            Change::Deleted(gone.clone()),
             Change::Synced,
-            Change::Set(object("b", json!(4))),
-            Change::Set(object("b", json!("much"))),
-            Change::Set(object("b", json!(0))),
-            Change::Gone(gone.clone()),
+            Change::Applied(object("b", json!(4))),
+            Change::Applied(object("b", json!("much"))),
+            Change::Applied(object("b", json!(0))),
+            Change::Deleted(gone.clone()),
         ]);
         let listed = Listed { objects: [(key("b"), 2)].into(), unreadable: [key("d")].into() };
         assert!(steps[..7].iter().all(|step| *step == Step::Nothing), "{steps:?}");
@@ -248,17 +248,17 @@ mod tests {
             steps[7..],
             [
                 Step::Replace(listed),
-                Step::Set(key("b"), 4),
+                Step::Applied(key("b"), 4),
                 Step::Nothing,
-                Step::Gone(key("b"), None),
-                Step::Gone(key("c"), Some(gone)),
+                Step::Deleted(key("b"), None),
+                Step::Deleted(key("c"), Some(gone)),
             ]
         );
     }
 
     #[tokio::test]
     async fn what_cannot_be_read_is_counted() {
-        steps(vec![Change::Set(object("d", json!("much"))), Change::Gone(Bytes::from_static(b"{}"))]);
+        steps(vec![Change::Applied(object("d", json!("much"))), Change::Deleted(Bytes::from_static(b"{}"))]);
         let page = metrics::render();
         let sample = "coracle_unreadable_objects_total{resource=\"things.test.io\"} ";
         let line = page.lines().find(|line| line.starts_with(sample)).expect("the sample");

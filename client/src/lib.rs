@@ -1,27 +1,30 @@
 //! What every component needs to be a client of the API: transports, shared informers, work queues, the controller
 //! loop, leader election and the event recorder.
 
+pub mod accounts;
 pub mod clock;
+mod condition_times;
 pub mod context;
 pub mod controller;
 mod correlate;
 pub mod document;
 pub mod events;
 pub mod fold;
-mod held;
 pub mod informer;
 pub mod leader;
 pub mod metrics;
+mod object;
+mod object_store;
 pub mod pace;
 pub mod placement;
 pub mod queue;
 pub mod reflector;
-mod slim;
 pub mod store;
+mod transform;
 pub mod transport;
-mod untold;
 pub mod write;
 
+pub use accounts::{ClientFor, Clients};
 pub use context::Context;
 pub use controller::{Controller, Next, ReconcileError, Reconciler};
 pub use events::{Recorder, Storm};

@@ -6,6 +6,7 @@
 use crate::document::Document;
 use bytes::{Buf, Bytes, BytesMut};
 use coracle_api::Pieces;
+use coracle_api::well_known;
 use futures::FutureExt;
 use http::Request;
 use http_body_util::BodyExt;
@@ -22,7 +23,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(800);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// A watch is asked to end after five to ten minutes, as client-go's are.
 const WATCH_SECONDS: std::ops::Range<u32> = 300..600;
-const INITIAL_END: &str = "k8s.io/initial-events-end";
+const INITIAL_END: &str = well_known::INITIAL_EVENTS_END;
 const METADATA_ONLY: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 
 /// Which objects to follow.
@@ -52,8 +53,8 @@ impl Selection {
 pub enum Change<D = Bytes> {
     /// Whatever was known is void: what follows until [`Synced`](Self::Synced) is a new complete copy.
     Restart,
-    Set(D),
-    Gone(D),
+    Applied(D),
+    Deleted(D),
     Synced,
 }
 
@@ -61,8 +62,8 @@ impl Change<Document> {
     fn whole(self) -> Change {
         match self {
             Self::Restart => Change::Restart,
-            Self::Set(object) => Change::Set(object.into_bytes()),
-            Self::Gone(object) => Change::Gone(object.into_bytes()),
+            Self::Applied(object) => Change::Applied(object.into_bytes()),
+            Self::Deleted(object) => Change::Deleted(object.into_bytes()),
             Self::Synced => Change::Synced,
         }
     }
@@ -331,7 +332,7 @@ impl Reflector {
             };
             self.from = version.map_or(From::Nothing, From::Version);
         }
-        Ok(if gone { Change::Gone(object) } else { Change::Set(object) })
+        Ok(if gone { Change::Deleted(object) } else { Change::Applied(object) })
     }
 
     fn bookmark(&mut self, head: Head) -> Result<Option<Change<Document>>, Broken> {
@@ -417,8 +418,8 @@ mod tests {
             told += &match reflector.next().await {
                 Change::Restart => "restart ".to_owned(),
                 Change::Synced => "synced ".to_owned(),
-                Change::Set(object) => format!("+{} ", name(&object)),
-                Change::Gone(object) => format!("-{} ", name(&object)),
+                Change::Applied(object) => format!("+{} ", name(&object)),
+                Change::Deleted(object) => format!("-{} ", name(&object)),
             };
         }
         told
@@ -493,10 +494,10 @@ mod tests {
         let client = kube::Client::new(service, "default");
         let mut reflector = Reflector::sharing(client.clone(), Selection::of("/api/v1/pods"));
         assert_eq!(reflector.next_document().await, Change::Restart);
-        let Change::Set(first) = reflector.next_document().await else { panic!("no object") };
+        let Change::Applied(first) = reflector.next_document().await else { panic!("no object") };
         assert!(first.is_shared());
         assert_eq!(first.bytes(), &br#"{"metadata":{"resourceVersion":"3","name":"a"}}"#[..]);
-        let Change::Set(second) = reflector.next_document().await else { panic!("no object") };
+        let Change::Applied(second) = reflector.next_document().await else { panic!("no object") };
         assert!(!second.is_shared());
         assert_eq!(changes(&mut reflector, 2).await, "synced -b ");
         let mut whole = Reflector::new(client, Selection::of("/api/v1/pods"));

@@ -2,7 +2,7 @@
 //! [`Informer`](crate::Informer) holds whole objects for all components of a process.
 
 use crate::fold::{Fold, Head, Listed, ReadObject, Step};
-use crate::informer::ObjectKey;
+use crate::object::ObjectKey;
 use crate::reflector::{Change, Reflector};
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -122,17 +122,17 @@ impl<T: PartialEq + Send + Sync + 'static> Store<T> {
         transform: &impl Transform<T>,
     ) -> Option<Update<T>> {
         let gone_at = match &change {
-            Change::Gone(object) => Head::read(object).map(|head| head.revision).unwrap_or(0),
+            Change::Deleted(object) => Head::read(object).map(|head| head.revision).unwrap_or(0),
             _ => 0,
         };
         let step = fold.apply(change, |object, _| read(object, transform));
         let mut held = self.held.lock();
         let (synced, changed) = match step {
             Step::Nothing => return None,
-            Step::Set(key, (revision, object)) => {
+            Step::Applied(key, (revision, object)) => {
                 (false, held.set(key, revision, object).into_iter().collect())
             }
-            Step::Gone(key, _) => {
+            Step::Deleted(key, _) => {
                 held.revision = held.revision.max(gone_at);
                 (false, held.remove(key).into_iter().collect())
             }
@@ -218,20 +218,20 @@ mod tests {
         let mut test = Test { store: Store::default(), fold: Fold::new("/api/v1/things") };
         for (change, told, held) in [
             (Change::Restart, "", ""),
-            (Change::Set(object("a", 1, json!(1))), "", ""),
-            (Change::Set(object("b", 2, json!(2))), "", ""),
+            (Change::Applied(object("a", 1, json!(1))), "", ""),
+            (Change::Applied(object("b", 2, json!(2))), "", ""),
             (Change::Synced, "sync, a ->1, b ->2", "a=1 b=2 "),
-            (Change::Set(object("a", 3, json!(1))), "", "a=1 b=2 "),
-            (Change::Set(object("a", 4, json!(5))), "a 1>5", "a=5 b=2 "),
-            (Change::Set(object("b", 5, json!("much"))), "", "a=5 b=2 "),
-            (Change::Set(object("c", 6, json!(0))), "", "a=5 b=2 "),
+            (Change::Applied(object("a", 3, json!(1))), "", "a=1 b=2 "),
+            (Change::Applied(object("a", 4, json!(5))), "a 1>5", "a=5 b=2 "),
+            (Change::Applied(object("b", 5, json!("much"))), "", "a=5 b=2 "),
+            (Change::Applied(object("c", 6, json!(0))), "", "a=5 b=2 "),
             (Change::Restart, "", "a=5 b=2 "),
-            (Change::Set(object("b", 5, json!("much"))), "", "a=5 b=2 "),
-            (Change::Set(object("d", 7, json!(7))), "", "a=5 b=2 "),
+            (Change::Applied(object("b", 5, json!("much"))), "", "a=5 b=2 "),
+            (Change::Applied(object("d", 7, json!(7))), "", "a=5 b=2 "),
             (Change::Synced, "sync, a 5>-, d ->7", "b=2 d=7 "),
-            (Change::Gone(object("d", 8, json!(7))), "d 7>-", "b=2 "),
-            (Change::Gone(object("d", 8, json!(7))), "", "b=2 "),
-            (Change::Set(object("b", 9, json!(0))), "b 2>-", ""),
+            (Change::Deleted(object("d", 8, json!(7))), "d 7>-", "b=2 "),
+            (Change::Deleted(object("d", 8, json!(7))), "", "b=2 "),
+            (Change::Applied(object("b", 9, json!(0))), "b 2>-", ""),
         ] {
             let shown = format!("{change:?}");
             assert_eq!((test.told(change).as_str(), test.held().as_str()), (told, held), "{shown}");
@@ -244,7 +244,7 @@ mod tests {
         let key = ObjectKey::new("a", "a");
         test.store.put_newer(key.clone(), 5, 5);
         assert_eq!(test.held(), "a=5 ");
-        test.told(Change::Gone(object("a", 9, json!(5))));
+        test.told(Change::Deleted(object("a", 9, json!(5))));
         test.store.put_newer(key, 7, 7);
         assert_eq!(test.held(), "");
     }

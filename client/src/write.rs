@@ -1,5 +1,5 @@
 //! Writes whose answer nobody reads. The server sends the whole object back; to decode it would cost the component as
-//! much as its own copy of the change does, and fail where a condition has no time ([`crate::untold`]).
+//! much as its own copy of the change does, and fail where a condition has no time ([`crate::condition_times`]).
 
 use crate::informer::ObjectKey;
 use kube::Resource;
@@ -65,8 +65,9 @@ pub async fn replace_status<K>(client: &kube::Client, key: &ObjectKey, object: &
 where
     K: Resource<DynamicType = ()> + Serialize,
 {
-    let body =
-        serde_json::to_vec(object).and_then(crate::untold::emptied).map_err(kube::Error::SerdeError)?;
+    let body = serde_json::to_vec(object)
+        .and_then(crate::condition_times::emptied)
+        .map_err(kube::Error::SerdeError)?;
     let request = collection::<K>(&key.namespace);
     send(client, request.replace_subresource("status", &key.name, &PostParams::default(), body)).await
 }

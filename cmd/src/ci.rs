@@ -110,7 +110,7 @@ async fn wait_until_usable(node: &Node, nodes: u32) -> Result<(), String> {
     );
     let only = all_of::<ServiceAccount>().fields("metadata.namespace=default,metadata.name=default");
     let mut accounts = Reflector::new(client.clone(), only);
-    let exists = async { while !matches!(accounts.next().await, Change::Set(_)) {} };
+    let exists = async { while !matches!(accounts.next().await, Change::Applied(_)) {} };
     let labelled = async {
         match nodes {
             0 => Ok(()),

@@ -1,8 +1,9 @@
 //! Components run under a supervisor: one that panics or fails is restarted with back-off, the others go on.
 
+use coracle_api::error::chain;
 use coracle_apiserver::health::{Health, Matters};
 use futures::FutureExt;
-use std::fmt::Display;
+use std::error::Error;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
@@ -38,7 +39,7 @@ impl Supervisor {
     where
         F: Fn(CancellationToken) -> R + Send + Sync + 'static,
         R: Future<Output = Result<(), E>> + Send,
-        E: Display,
+        E: Into<Box<dyn Error + Send + Sync>>,
     {
         let (stop, health) = (self.stop.clone(), self.health.clone());
         health.report(name, Matters::Ready, Ok(()));
@@ -76,14 +77,14 @@ async fn run_once<F, R, E>(start: &F, token: CancellationToken) -> String
 where
     F: Fn(CancellationToken) -> R,
     R: Future<Output = Result<(), E>>,
-    E: Display,
+    E: Into<Box<dyn Error + Send + Sync>>,
 {
     let guard = token.clone().drop_guard();
     let outcome = AssertUnwindSafe(start(token)).catch_unwind().await;
     drop(guard);
     match outcome {
         Ok(Ok(())) => "it returned".to_owned(),
-        Ok(Err(error)) => error.to_string(),
+        Ok(Err(error)) => chain(error.into().as_ref()),
         Err(panic) => {
             let text = panic.downcast_ref::<String>().map(String::as_str);
             let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("unknown");
@@ -97,6 +98,16 @@ mod tests {
     use super::*;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU32, Ordering};
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("kernel rules")]
+    struct Rules(#[from] std::io::Error);
+
+    #[tokio::test]
+    async fn a_failure_is_told_with_its_causes() {
+        let fails = |_| async { Err::<(), Rules>(std::io::Error::other("no such chain").into()) };
+        assert_eq!(run_once(&fails, CancellationToken::new()).await, "kernel rules: no such chain");
+    }
 
     #[tokio::test(start_paused = true)]
     async fn a_panicking_component_is_restarted_and_its_neighbour_is_not() {

@@ -6,6 +6,7 @@ use crate::join::{Pin, Token};
 use crate::kubeconfig::{authority, client, public_cluster};
 use crate::table::{left, table};
 use crate::time::Time;
+use coracle_api::well_known;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Api;
@@ -14,7 +15,7 @@ use rand::Rng;
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 
-const TYPE: &str = "bootstrap.kubernetes.io/token";
+const TYPE: &str = well_known::BOOTSTRAP_TOKEN;
 /// The group that the rights to join are bound to; kubeadm's.
 const GROUP: &str = "system:bootstrappers:kubeadm:default-node-token";
 const USAGES: [&str; 2] = ["authentication", "signing"];

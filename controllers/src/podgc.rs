@@ -3,7 +3,7 @@
 //!
 //! <https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#pod-garbage-collection>
 
-use crate::Clients;
+use crate::clients::Clients;
 use crate::common::{disruption, pods};
 use coracle_client::informer::deleting;
 use coracle_client::{Controller, Informer, Next, ObjectKey, ReconcileError, Reconciler, WorkQueue};

@@ -4,6 +4,7 @@ use crate::forward::Forwarder;
 use crate::server::{Nodes, Server};
 use crate::zone::{Directory, Zone};
 use coracle_api::node_addresses::{CHECKED_ADDRESSES, checked};
+use coracle_api::well_known;
 use coracle_client::{Context, Informer};
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::{Namespace, Node, Service};
@@ -219,7 +220,7 @@ impl Directory for Live {
         let mut slices = self.slices.list_in(namespace);
         slices.retain(|s| {
             let labels = s.metadata.labels.as_ref();
-            labels.and_then(|l| l.get("kubernetes.io/service-name")).is_some_and(|n| n == service)
+            labels.and_then(|l| l.get(well_known::SERVICE_NAME)).is_some_and(|n| n == service)
         });
         slices
     }

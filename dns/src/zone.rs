@@ -1,5 +1,6 @@
 //! What the cluster's names mean: <https://github.com/kubernetes/dns/blob/master/docs/specification.md>.
 
+use coracle_api::well_known;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
 use std::net::{IpAddr, Ipv4Addr};
@@ -291,7 +292,7 @@ impl<D: Directory> Zone<D> {
         let text = ip.to_string();
         for slice in self.directory.slices_at(ip) {
             let labels = slice.metadata.labels.as_ref();
-            let Some(service) = labels.and_then(|l| l.get("kubernetes.io/service-name")) else { continue };
+            let Some(service) = labels.and_then(|l| l.get(well_known::SERVICE_NAME)) else { continue };
             let namespace = slice.metadata.namespace.as_deref().unwrap_or_default();
             let headless = self.directory.service(namespace, service).is_some_and(|s| is_headless(&s));
             let at = slice.endpoints.iter().flatten().find(|e| e.addresses.contains(&text));

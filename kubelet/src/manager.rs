@@ -86,8 +86,8 @@ pub async fn run(kubelet: Arc<Kubelet>, stop: CancellationToken) {
         };
         match fold.apply(change, read_pod) {
             Step::Nothing => {}
-            Step::Set(_, pod) => manager.take_from_api(pod),
-            Step::Gone(_, document) => {
+            Step::Applied(_, pod) => manager.take_from_api(pod),
+            Step::Deleted(_, document) => {
                 if let Some(pod) = document.and_then(|bytes| decode::<Pod>(&bytes)) {
                     manager.delete(&pod);
                 }

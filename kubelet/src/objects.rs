@@ -123,8 +123,8 @@ async fn follow<K: Kind>(
     loop {
         let new = match fold.apply(changes.next().await, read::<K>) {
             Step::Nothing => continue,
-            Step::Set(_, object) => Some(object),
-            Step::Gone(..) => None,
+            Step::Applied(_, object) => Some(object),
+            Step::Deleted(..) => None,
             Step::Replace(mut listed) => listed.objects.pop_first().map(|(_, object)| object),
         };
         let version =

@@ -7,11 +7,11 @@
 
 use coracle_scheduler::Config;
 use coracle_scheduler::cache::{NodeInfo, PodInfo, Snapshot};
-use coracle_scheduler::core::Core;
+use coracle_scheduler::core::SchedulerState;
 use coracle_scheduler::framework::{
     ClusterEvent, CycleState, Framework, MAX_NODE_SCORE, NodeScore, Plugin, Point, Reuse, Status,
 };
-use coracle_scheduler::plugins::{Arguments, Handle, Mistakes, Registry, testing};
+use coracle_scheduler::plugins::{ArgumentErrors, Arguments, Handle, Registry, testing};
 use coracle_scheduler::queue::Popped;
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -31,7 +31,7 @@ struct RackLimit {
 struct Racks(HashMap<String, i64>);
 
 impl RackLimit {
-    fn new(_handle: &Handle, arguments: &Value) -> Result<Self, Mistakes> {
+    fn new(_handle: &Handle, arguments: &Value) -> Result<Self, ArgumentErrors> {
         let mut arguments = Arguments::new(arguments);
         let most = arguments.integer("maxPods", 1..=1000).unwrap_or(2);
         let label = arguments.read("label").unwrap_or_else(|| "rack".to_owned());
@@ -107,7 +107,7 @@ impl Plugin for RackLimit {
         }
     }
 
-    fn helps(&self, pod: &PodInfo, event: &ClusterEvent<'_>) -> bool {
+    fn queueing_hint(&self, pod: &PodInfo, event: &ClusterEvent<'_>) -> bool {
         match event {
             ClusterEvent::PodGone { pod: gone, .. } => app(gone) == app(pod),
             ClusterEvent::NodeAdded(_) | ClusterEvent::PodUpdated(_) | ClusterEvent::Timeout => true,
@@ -163,7 +163,7 @@ fn schedule(replicas: usize) -> Result<Vec<String>, String> {
     let profile = &parsed.config.profiles[0];
     let framework = Framework::new(profile, &registry, &Handle::offline()).map_err(|e| e.to_string())?;
     let framework = Arc::new(framework);
-    let mut core = Core::new([framework.clone()], 0, parsed.config.backoff);
+    let mut core = SchedulerState::new([framework.clone()], 0, parsed.config.backoff);
     let racks = [("a1", "a"), ("a2", "a"), ("b1", "b"), ("b2", "b")];
     core.snapshot = testing::snapshot(&racks.map(|(name, rack)| node(name, rack)), &[]);
     let mut told = Vec::new();
@@ -228,7 +228,7 @@ mod tests {
             json!({"metadata": {"name": "x", "labels": {"app": "db"}}, "spec": {"containers": []}}),
         );
         let pod = replica(0);
-        assert!(plugin.helps(&pod, &ClusterEvent::PodGone { pod: &replica(1), node: "a1" }));
-        assert!(!plugin.helps(&pod, &ClusterEvent::PodGone { pod: &other, node: "a1" }));
+        assert!(plugin.queueing_hint(&pod, &ClusterEvent::PodGone { pod: &replica(1), node: "a1" }));
+        assert!(!plugin.queueing_hint(&pod, &ClusterEvent::PodGone { pod: &other, node: "a1" }));
     }
 }

@@ -4,7 +4,7 @@
 
 use coracle_scheduler::Config;
 use coracle_scheduler::cache::PodInfo;
-use coracle_scheduler::core::Core;
+use coracle_scheduler::core::SchedulerState;
 use coracle_scheduler::cycle::Failure;
 use coracle_scheduler::framework::{Framework, PostFilter};
 use coracle_scheduler::plugins::{Handle, Registry};
@@ -15,10 +15,10 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-fn core(nodes: usize) -> Core {
+fn core(nodes: usize) -> SchedulerState {
     let (registry, config) = (Registry::in_tree(), Config::default());
     let framework = Framework::new(&config.profiles[0], &registry, &Handle::offline()).expect("defaults");
-    let mut core = Core::new([Arc::new(framework)], 0, config.backoff).seeded(1);
+    let mut core = SchedulerState::new([Arc::new(framework)], 0, config.backoff).seeded(1);
     for n in 0..nodes {
         let node = json!({"metadata": {"name": format!("node-{n}"), "labels": {
                 "kubernetes.io/hostname": format!("node-{n}"), "topology.kubernetes.io/zone": format!("z{}", n % 10)}},
@@ -53,7 +53,7 @@ struct Run {
 
 impl Run {
     /// Works the queue off. Victims go at once.
-    fn work(&mut self, core: &mut Core) {
+    fn work(&mut self, core: &mut SchedulerState) {
         while let Some(popped) = core.queue.pop(tokio::time::Instant::now()) {
             let begun = Instant::now();
             let mut found = core.find(&popped);
@@ -95,7 +95,7 @@ impl Run {
 }
 
 /// Feeds pods as the API would and prints one line.
-fn measure(name: &str, core: &mut Core, pods: impl Iterator<Item = Arc<Pod>>) {
+fn measure(name: &str, core: &mut SchedulerState, pods: impl Iterator<Item = Arc<Pod>>) {
     let (begun, mut run) = (Instant::now(), Run::default());
     for (n, pod) in pods.enumerate() {
         core.set_pod(&pod, None, tokio::time::Instant::now());

@@ -2,8 +2,10 @@
 //! out what it decides, and tells it what came of it.
 
 use crate::cache::{NodeChange, Place, PodInfo, SharedLabels, Snapshot};
-use crate::cycle::{self, Class, Classes, Cycle, Diagnosis, Failure};
-use crate::framework::{ClusterEvent, Framework, Meter, NodeScore, ObjectKind, PostFilter, Status, timed};
+use crate::cycle::{self, Cycle, EquivalenceClass, EquivalenceClasses, Failure};
+use crate::framework::{
+    ClusterEvent, Diagnosis, Framework, Meter, NodeScore, ObjectKind, PostFilter, Status, timed,
+};
 use crate::metrics::Metrics;
 use crate::queue::{Popped, Queue};
 use coracle_api::pod::is_terminal;
@@ -16,12 +18,12 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// What a scheduler of some profiles knows.
-pub struct Core {
+pub struct SchedulerState {
     frameworks: HashMap<String, Arc<Framework>>,
     pub snapshot: Snapshot,
     labels: SharedLabels,
     pub queue: Queue,
-    classes: Classes,
+    classes: EquivalenceClasses,
     percentage: usize,
     next_start: usize,
     random: SmallRng,
@@ -30,7 +32,7 @@ pub struct Core {
 
 /// A pod in its cycle, between the steps.
 pub struct Found {
-    pub class: Box<Class>,
+    pub class: Box<EquivalenceClass>,
     /// Slots of nodes that fit.
     pub feasible: Result<Vec<usize>, Failure>,
 }
@@ -44,7 +46,7 @@ fn claims(pod: &Pod) -> Option<&Vec<PodResourceClaimStatus>> {
     pod.status.as_ref()?.resource_claim_statuses.as_ref()
 }
 
-impl Core {
+impl SchedulerState {
     /// `backoff` is the first and the longest pause of a pod that could not be scheduled.
     pub fn new(
         frameworks: impl IntoIterator<Item = Arc<Framework>>,
@@ -56,7 +58,7 @@ impl Core {
             snapshot: Snapshot::default(),
             labels: SharedLabels::default(),
             queue: Queue::new(backoff),
-            classes: Classes::default(),
+            classes: EquivalenceClasses::default(),
             percentage,
             next_start: 0,
             random: SmallRng::from_os_rng(),
@@ -225,14 +227,18 @@ impl Core {
 
     /// Filter once more, after [`find`](Self::find) gave the node that the pod is nominated to and an extender refused
     /// it.
-    pub fn find_anywhere(&mut self, popped: &Popped, class: &mut Class) -> Result<Vec<usize>, Failure> {
+    pub fn find_anywhere(
+        &mut self,
+        popped: &Popped,
+        class: &mut EquivalenceClass,
+    ) -> Result<Vec<usize>, Failure> {
         let (framework, snapshot) = (&popped.framework, &self.snapshot);
         let mut cycle = Cycle { framework, snapshot, pod: &popped.pod, class };
         cycle.find_anywhere(self.percentage, &mut self.next_start)
     }
 
     /// What filters said of the nodes that they refused in the pod's last find.
-    pub fn diagnosis(&self, popped: &Popped, class: &mut Class) -> Diagnosis {
+    pub fn diagnosis(&self, popped: &Popped, class: &mut EquivalenceClass) -> Diagnosis {
         let (framework, snapshot) = (&popped.framework, &self.snapshot);
         Cycle { framework, snapshot, pod: &popped.pod, class }.diagnosis()
     }
@@ -241,7 +247,7 @@ impl Core {
     pub fn score(
         &mut self,
         popped: &Popped,
-        class: &mut Class,
+        class: &mut EquivalenceClass,
         nodes: &[usize],
     ) -> Result<Vec<NodeScore>, Failure> {
         let (framework, snapshot) = (&popped.framework, &self.snapshot);
@@ -257,15 +263,15 @@ impl Core {
     pub fn post_filter(
         &mut self,
         popped: &Popped,
-        class: &mut Class,
+        class: &mut EquivalenceClass,
         diagnosis: &Arc<Diagnosis>,
         all_candidates: bool,
     ) -> Result<PostFilter, Failure> {
         if diagnosis.nodes == 0 {
-            return Ok(PostFilter::Unhelpful(String::new()));
+            return Ok(PostFilter::nothing(""));
         }
-        if !diagnosis.preemption.is_empty() {
-            return Ok(PostFilter::Unhelpful(diagnosis.preemption.clone()));
+        if let Some(known) = &diagnosis.preemption {
+            return Ok(PostFilter::Unhelpful(known.clone()));
         }
         let seed = self.random.random_range(0..=usize::MAX / 2);
         let (framework, snapshot) = (&popped.framework, &self.snapshot);
@@ -276,7 +282,7 @@ impl Core {
             && diagnosis.for_all.is_none()
         {
             let mut known = diagnosis.as_ref().clone();
-            known.preemption.clone_from(why);
+            known.preemption = Some(why.clone());
             class.failed(snapshot, Arc::new(known));
         }
         Ok(answer)
@@ -287,7 +293,7 @@ impl Core {
     pub fn reserve(
         &mut self,
         popped: &Popped,
-        class: &mut Class,
+        class: &mut EquivalenceClass,
         slot: usize,
         now: Instant,
     ) -> Result<String, (&'static str, Status)> {
@@ -313,7 +319,7 @@ impl Core {
     }
 
     /// Ends the pod's cycle.
-    pub fn done(&mut self, popped: &Popped, class: Box<Class>) {
+    pub fn done(&mut self, popped: &Popped, class: Box<EquivalenceClass>) {
         self.classes.put(&popped.pod, class);
     }
 
@@ -352,11 +358,11 @@ mod tests {
     }
 
     /// A node with room for one, kept for a pod that does not come: another has tried in vain.
-    fn promised(now: Instant) -> (Core, Arc<Pod>) {
+    fn promised(now: Instant) -> (SchedulerState, Arc<Pod>) {
         let registry = Registry::in_tree();
         let profile = Profile::default_for("default-scheduler", &registry);
         let framework = Framework::new(&profile, &registry, &Handle::offline()).expect("a profile");
-        let mut core = Core::new([Arc::new(framework)], 0, Config::default().backoff).seeded(1);
+        let mut core = SchedulerState::new([Arc::new(framework)], 0, Config::default().backoff).seeded(1);
         let node = json!({"metadata": {"name": "a"}, "status": {"allocatable": {"cpu": "1", "pods": "9"}}});
         core.set_node(Arc::new(serde_json::from_value(node).expect("a node")), now);
         let gated =
@@ -378,7 +384,7 @@ mod tests {
     fn room_that_is_kept_no_longer_helps_others() {
         let now = Instant::now();
         let later = now + Duration::from_secs(60);
-        let next = |core: &mut Core| core.queue.pop(later).map(|popped| popped.pod.uid.clone());
+        let next = |core: &mut SchedulerState| core.queue.pop(later).map(|popped| popped.pod.uid.clone());
         let (mut core, first) = promised(now);
         core.set_pod(&first, Some(&first), later);
         assert_eq!(next(&mut core), None, "nothing changed");

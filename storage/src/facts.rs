@@ -3,6 +3,7 @@
 use coracle_api::Quantity;
 pub use coracle_api::storage::{BIND_COMPLETED, BOUND_BY_CONTROLLER, SELECTED_NODE};
 use coracle_api::storage::{DEFAULT_MARKS, OLD_CLASS, named_class};
+use coracle_api::well_known;
 use k8s_openapi::api::core::v1::{ObjectReference, PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::StorageClass;
 use std::cmp::Reverse;
@@ -13,7 +14,7 @@ pub const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
 pub const STORAGE_PROVISIONER: [&str; 2] =
     ["volume.beta.kubernetes.io/storage-provisioner", "volume.kubernetes.io/storage-provisioner"];
 pub const LOCAL_PATH: &str = "coracle.io/local-path";
-pub const HOSTNAME: &str = "kubernetes.io/hostname";
+pub const HOSTNAME: &str = well_known::HOSTNAME;
 
 pub fn phase(volume: &PersistentVolume) -> &str {
     volume.status.as_ref().and_then(|s| s.phase.as_deref()).unwrap_or("Pending")

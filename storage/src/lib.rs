@@ -12,16 +12,12 @@ mod protection;
 mod provision;
 pub mod volumes;
 
-use coracle_client::{Context, Informers};
-use std::sync::Arc;
-use tokio::task::JoinSet;
+pub use coracle_client::ClientFor;
+use coracle_client::accounts::{NamedTask, run_until_one_ends};
+use coracle_client::{Clients, Context};
 
 pub use local_path::LocalPathConfig;
 pub use nfs::NfsConfig;
-
-/// Makes a client that acts as the service account of this name in kube-system, for example
-/// `persistent-volume-binder`.
-pub type ClientFor = Arc<dyn Fn(&str) -> kube::Client + Send + Sync>;
 
 #[derive(Clone, Default)]
 pub struct Config {
@@ -31,58 +27,35 @@ pub struct Config {
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("a storage controller ended unexpectedly")]
-    Ended,
-}
-
-#[derive(Clone)]
-struct Clients {
-    default: kube::Client,
-    by_account: Option<ClientFor>,
-    informers: Informers,
-}
-
-impl Clients {
-    fn client(&self, account: &str) -> kube::Client {
-        self.by_account.as_ref().map_or_else(|| self.default.clone(), |make| make(account))
-    }
+    #[error("storage controller {0} ended unexpectedly")]
+    Ended(&'static str),
 }
 
 /// Runs the binder, attaching, expansion and the in-use protections until `context.stop` is cancelled, or until one of them fails.
 pub async fn run_controllers(context: Context, config: Config) -> Result<(), Error> {
-    let clients = Clients {
-        default: context.client.clone(),
-        by_account: config.client_for,
-        informers: context.informers.clone(),
-    };
+    let clients = || Clients::new(&context, config.client_for.clone());
     let stop = context.stop.child_token();
-    let mut tasks = JoinSet::new();
-    tasks.spawn(binder::run(clients.clone(), stop.clone()));
-    tasks.spawn(attach::run(clients.clone(), stop.clone()));
-    tasks.spawn(expand::run(clients.clone(), stop.clone()));
-    tasks.spawn(protection::run_claims(clients.clone(), stop.clone()));
-    tasks.spawn(protection::run_volumes(clients.clone(), stop.clone()));
-    tasks.spawn(protection::classes::run(clients, stop.clone()));
-    let mut result = Ok(());
-    while tasks.join_next().await.is_some() {
-        if !context.stop.is_cancelled() {
-            stop.cancel();
-            result = Err(Error::Ended);
-        }
-    }
-    result
+    let all: Vec<NamedTask> = vec![
+        ("persistentvolume-binder", Box::pin(binder::run(clients(), stop.clone()))),
+        ("attachdetach", Box::pin(attach::run(clients(), stop.clone()))),
+        ("persistentvolume-expander", Box::pin(expand::run(clients(), stop.clone()))),
+        ("persistentvolumeclaim-protection", Box::pin(protection::run_claims(clients(), stop.clone()))),
+        ("persistentvolume-protection", Box::pin(protection::run_volumes(clients(), stop.clone()))),
+        ("volumeattributesclass-protection", Box::pin(protection::classes::run(clients(), stop.clone()))),
+    ];
+    run_until_one_ends(all, &stop).await.map_err(Error::Ended)
 }
 
 /// Runs the local-path provisioner of one node until `context.stop` is cancelled.
 pub async fn run_local_path(context: Context, config: LocalPathConfig) -> Result<(), Error> {
     let stop = context.stop.clone();
     let ended = tokio::spawn(local_path::run(context, config)).await;
-    if ended.is_err() && !stop.is_cancelled() { Err(Error::Ended) } else { Ok(()) }
+    if ended.is_err() && !stop.is_cancelled() { Err(Error::Ended("local-path-provisioner")) } else { Ok(()) }
 }
 
 /// Runs the provisioner of NFS until `context.stop` is cancelled. One runs in the cluster.
 pub async fn run_nfs(context: Context, config: NfsConfig) -> Result<(), Error> {
     let stop = context.stop.clone();
     let ended = tokio::spawn(nfs::run(context, config)).await;
-    if ended.is_err() && !stop.is_cancelled() { Err(Error::Ended) } else { Ok(()) }
+    if ended.is_err() && !stop.is_cancelled() { Err(Error::Ended("nfs-provisioner")) } else { Ok(()) }
 }

@@ -4,6 +4,8 @@
 
 pub mod apart;
 pub mod binary;
+#[cfg(test)]
+mod circles;
 pub mod clients;
 pub mod cluster;
 pub mod custom;

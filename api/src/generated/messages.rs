@@ -1,6 +1,6 @@
 //! Made by `api/generate_messages.py`; not to be edited.
 
-use crate::protobuf::{Field, Form::*, Kind::*, Message};
+use super::rows::{Field, Form::*, Kind::*, Message};
 
 /// Messages by their OpenAPI name, sorted.
 pub static MESSAGES: &[Message] = &[

@@ -4,6 +4,7 @@
 pub mod messages;
 #[rustfmt::skip]
 pub mod resources;
+pub mod rows;
 #[rustfmt::skip]
 pub mod schema;
 

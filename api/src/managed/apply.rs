@@ -19,7 +19,7 @@ use std::sync::LazyLock;
 const KUBECTL: &str = "kubectl";
 /// Owns what an object was made of before it was first applied to.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
-pub const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+pub const LAST_APPLIED: &str = crate::well_known::LAST_APPLIED;
 
 /// The object that an apply makes, with its managedFields; it has still to be checked like the body of an update.
 pub type Applied = Object;

@@ -5,12 +5,13 @@ use super::{Operation, Plugin, Request, items};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use coracle_access::authz::{Attributes, Decision, MASTERS};
+use coracle_api::well_known;
 use coracle_api::{ApiError, Object};
 use coracle_pki::CertificateRequest;
 
 const GROUP: &str = "certificates.k8s.io";
 const REQUESTS: &str = "certificatesigningrequests";
-const API_CLIENT: &str = "kubernetes.io/kube-apiserver-client";
+const API_CLIENT: &str = well_known::SIGNER_CLIENT;
 
 /// Approving and denying needs the verb `approve` on the signer.
 pub(super) struct CertificateApproval;

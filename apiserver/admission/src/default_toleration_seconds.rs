@@ -3,6 +3,7 @@
 //! (<https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/#taint-based-evictions>).
 
 use super::{Operation, Plugin, Request, items, items_mut};
+use coracle_api::well_known;
 use coracle_api::{ApiError, Object};
 use serde_json::{Value, json};
 
@@ -11,7 +12,7 @@ pub(super) struct DefaultTolerationSeconds;
 /// Upstream's `--default-not-ready-toleration-seconds`.
 const SECONDS: i64 = 300;
 
-const KEYS: [&str; 2] = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"];
+const KEYS: [&str; 2] = [well_known::NOT_READY, well_known::UNREACHABLE];
 
 impl Plugin for DefaultTolerationSeconds {
     fn name(&self) -> &'static str {

@@ -8,7 +8,8 @@ use super::{Operation, Plugin, Request, is_mirror, items};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use coracle_access::authz::node::node_of;
-use coracle_api::{ApiError, Object};
+use coracle_api::well_known;
+use coracle_api::{ApiError, Object, UserInfo};
 use coracle_pki::CertificateRequest;
 use serde_json::Value;
 
@@ -109,7 +110,7 @@ fn pod_status(node: &str, new: &Object, old: &Object) -> Verdict {
 
 fn mirror_pod(request: &Request, node: &str, pod: &Object) -> Verdict {
     if !is_mirror(pod) {
-        let annotation = "kubernetes.io/config.mirror";
+        let annotation = well_known::CONFIG_MIRROR;
         return Err(format!(
             "pod does not have \"{annotation}\" annotation, node \"{node}\" can only create mirror pods"
         ));
@@ -250,8 +251,7 @@ fn slices(node: &str, object: Option<&Object>, old: Option<&Object>) -> Verdict 
 
 /// A node asks for certificates of its own name alone: it is the approver who looks at the rest.
 fn certificates(request: &Request, node: &str, object: Option<&Object>) -> Verdict {
-    const OF_NODES: [&str; 2] =
-        ["kubernetes.io/kubelet-serving", "kubernetes.io/kube-apiserver-client-kubelet"];
+    const OF_NODES: [&str; 2] = [well_known::SIGNER_KUBELET_SERVING, well_known::SIGNER_KUBELET_CLIENT];
     let Some(asked) = object.filter(|_| request.operation == Operation::Create) else { return Ok(()) };
     if !asked["spec"]["signerName"].as_str().is_some_and(|signer| OF_NODES.contains(&signer)) {
         return Ok(());

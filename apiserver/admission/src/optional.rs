@@ -4,6 +4,7 @@
 use super::{Operation, Plugin, Request, items, items_mut, present_items};
 use coracle_access::authz::{Attributes, Decision};
 use coracle_api::validation::is_extended_resource;
+use coracle_api::well_known;
 use coracle_api::{ApiError, Object, catalogue};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -94,7 +95,7 @@ impl Plugin for LimitPodHardAntiAffinityTopology {
         let Some(pod) = object.filter(|_| writes && request.is_for("", "pods", "")) else { return Ok(()) };
         let terms =
             &pod["spec"]["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
-        match items(terms).iter().find(|term| term["topologyKey"] != "kubernetes.io/hostname") {
+        match items(terms).iter().find(|term| term["topologyKey"] != well_known::HOSTNAME) {
             Some(term) => {
                 let key = term["topologyKey"].as_str().unwrap_or_default();
                 let why = format!(

@@ -2,12 +2,13 @@
 //! (KEP-4742).
 
 use super::{Operation, Plugin, Request};
+use coracle_api::well_known;
 use coracle_api::{ApiError, Object};
 use serde_json::json;
 
 pub(super) struct PodTopologyLabels;
 
-const LABELS: [&str; 2] = ["topology.kubernetes.io/zone", "topology.kubernetes.io/region"];
+const LABELS: [&str; 2] = [well_known::ZONE, well_known::REGION];
 
 impl Plugin for PodTopologyLabels {
     fn name(&self) -> &'static str {

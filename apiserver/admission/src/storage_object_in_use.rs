@@ -2,15 +2,16 @@
 //! (<https://kubernetes.io/docs/concepts/storage/persistent-volumes/#storage-object-in-use-protection>).
 
 use super::{Operation, Plugin, Request, items_mut};
+use coracle_api::well_known;
 use coracle_api::{ApiError, Object};
 
 pub(super) struct StorageObjectInUseProtection;
 
 /// (group, resource, finalizer)
 const FINALIZERS: [(&str, &str, &str); 3] = [
-    ("", "persistentvolumeclaims", "kubernetes.io/pvc-protection"),
-    ("", "persistentvolumes", "kubernetes.io/pv-protection"),
-    ("storage.k8s.io", "volumeattributesclasses", "kubernetes.io/vac-protection"),
+    ("", "persistentvolumeclaims", well_known::PVC_PROTECTION),
+    ("", "persistentvolumes", well_known::PV_PROTECTION),
+    ("storage.k8s.io", "volumeattributesclasses", well_known::VAC_PROTECTION),
 ];
 
 impl Plugin for StorageObjectInUseProtection {

@@ -1,12 +1,13 @@
 //! TaintNodesByCondition: a new node gets no pods until the node life-cycle controller has seen it ready.
 
 use super::{Operation, Plugin, Request, items_mut};
+use coracle_api::well_known;
 use coracle_api::{ApiError, Object};
 use serde_json::json;
 
 pub(super) struct TaintNodesByCondition;
 
-const KEY: &str = "node.kubernetes.io/not-ready";
+const KEY: &str = well_known::NOT_READY;
 
 impl Plugin for TaintNodesByCondition {
     fn name(&self) -> &'static str {

@@ -136,7 +136,7 @@ impl Scope<'_> {
         let pod = self.get()?.decode();
         self.admit(eviction, options).await?;
         let phase = pod["status"]["phase"].as_str().unwrap_or_default();
-        if !(is_terminal_phase(phase) || phase == "Pending") && !is_deleting(&pod) {
+        if !(is_terminal_phase(phase) || phase == "Pending" || is_deleting(&pod)) {
             self.charge_budget(&pod, delete.dry_run).await?;
             let mark = |current: Option<&Object>| {
                 let mut pod = current.cloned().ok_or_else(|| self.not_found(self.name))?;

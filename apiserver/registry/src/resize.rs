@@ -3,6 +3,7 @@
 
 use super::Scope;
 use coracle_api::pod::{qos_class, restarts_as_sidecar};
+use coracle_api::well_known;
 use coracle_api::{ApiError, FieldError, Object};
 use serde_json::{Map, Value};
 
@@ -65,7 +66,7 @@ fn copy(to: &mut Value, from: &Value, field: &str) {
 }
 
 fn check(sent: &Object, merged: &Object, old: &Object, errors: &mut Vec<FieldError>) {
-    if old["metadata"]["annotations"]["kubernetes.io/config.mirror"].is_string() {
+    if old["metadata"]["annotations"][well_known::CONFIG_MIRROR].is_string() {
         errors.push(FieldError::forbidden("", "static pods cannot be resized"));
     }
     if old["spec"]["os"]["name"] == "windows" {

@@ -10,6 +10,7 @@ use super::trust;
 use super::{ask, openapi};
 use axum::Router;
 use axum::body::Body;
+use coracle_api::well_known;
 use coracle_api::{Object, UserInfo};
 use coracle_requests::Reader;
 use coracle_resources::cache::{Cache, Filter, Watcher};
@@ -161,7 +162,7 @@ impl Keeper {
         let name = service.name.clone();
         let filter = Filter {
             namespace: Some(service.namespace.clone()),
-            selects: Some(Box::new(move |slice| slice.label("kubernetes.io/service-name") == Some(&name))),
+            selects: Some(Box::new(move |slice| slice.label(well_known::SERVICE_NAME) == Some(&name))),
             ..Filter::default()
         };
         [

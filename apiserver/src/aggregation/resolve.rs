@@ -1,6 +1,7 @@
 //! From the reference to a Service to an address that can be dialled, by its endpoints: no packet rules are needed.
 
 use coracle_api::Object;
+use coracle_api::well_known;
 use coracle_requests::Reader;
 use coracle_requests::value::{i64_at, list_at, str_at};
 use rand::seq::IndexedRandom;
@@ -79,7 +80,7 @@ pub(super) fn port_name(service: &Object, port: u16) -> Option<&str> {
 
 pub(super) fn slices(reader: &dyn Reader, service: &ServiceReference) -> Vec<Arc<Object>> {
     let mut slices = reader.list(SLICES, &service.namespace);
-    slices.retain(|slice| slice["metadata"]["labels"]["kubernetes.io/service-name"] == *service.name);
+    slices.retain(|slice| slice["metadata"]["labels"][well_known::SERVICE_NAME] == *service.name);
     slices
 }
 

@@ -2,6 +2,7 @@
 
 use super::backend::{Backend, KubeletClient, Tls, not_allowed};
 use super::{Target, items, text};
+use coracle_api::well_known;
 use coracle_api::{ApiError, Object};
 use coracle_requests::Reader;
 use rand::seq::SliceRandom;
@@ -126,7 +127,7 @@ fn service(
     let slices = reader.list("endpointslices.discovery.k8s.io", target.namespace);
     let mut ready: Vec<(&Object, u16)> = slices
         .iter()
-        .filter(|slice| slice["metadata"]["labels"]["kubernetes.io/service-name"] == name.name)
+        .filter(|slice| slice["metadata"]["labels"][well_known::SERVICE_NAME] == name.name)
         .flat_map(|slice| ready_endpoints(slice, port_name))
         .collect();
     ready.shuffle(&mut rand::rng());

@@ -7,6 +7,7 @@ use super::{Column, Env, Strategy, rules};
 use crate::{Facts, FieldLabels};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use coracle_api::well_known;
 use coracle_api::{FieldError, Object, decode};
 use jiff::Timestamp;
 use serde_json::Value;
@@ -110,8 +111,8 @@ fn by_type(secret: &Object, errors: &mut Errors) {
         }
         "kubernetes.io/dockercfg" => json_entry(secret, ".dockercfg", errors),
         "kubernetes.io/dockerconfigjson" => json_entry(secret, ".dockerconfigjson", errors),
-        "kubernetes.io/service-account-token" => {
-            const NAME: &str = "kubernetes.io/service-account.name";
+        well_known::SERVICE_ACCOUNT_TOKEN => {
+            const NAME: &str = well_known::SERVICE_ACCOUNT_NAME;
             let account = at(secret, "metadata.annotations").get(NAME).and_then(Value::as_str);
             if account.is_none_or(str::is_empty) {
                 errors.required(&Path::root("metadata").field("annotations").key(NAME), "");

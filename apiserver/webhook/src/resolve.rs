@@ -4,6 +4,7 @@
 
 use super::error::TransportError;
 use coracle_api::Object;
+use coracle_api::well_known;
 use coracle_requests::Reader;
 use coracle_requests::value::{at, i64_at, list_at, str_at};
 
@@ -36,7 +37,7 @@ pub fn resolve(
         .find(|p| i64_at(p, "port") == Some(port.into()))
         .ok_or_else(|| TransportError::NoPort { service: name.to_owned(), port })?;
     let slices = read.list("endpointslices.discovery.k8s.io", namespace);
-    let own = |slice: &Object| slice["metadata"]["labels"]["kubernetes.io/service-name"] == name;
+    let own = |slice: &Object| slice["metadata"]["labels"][well_known::SERVICE_NAME] == name;
     let slices: Vec<_> = slices.into_iter().filter(|slice| own(slice)).collect();
     for condition in ["ready", "serving"] {
         let found: Vec<Endpoint> =

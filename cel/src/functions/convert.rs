@@ -1,7 +1,8 @@
 //! Conversions between types.
 
-use super::{Cost, Function, Outcome, render_duration};
+use super::{Cost, Function, Outcome};
 use crate::error::EvalError;
+use crate::value::render_duration;
 use crate::value::{Text, Value};
 use std::sync::Arc;
 

@@ -2,23 +2,8 @@
 
 use super::{Cost, Function, text};
 use crate::error::EvalError;
-use crate::value::{Library, Value};
+use crate::value::{Format, Library, Value};
 use coracle_api::validation as rules;
-
-type Check = fn(&str) -> Vec<String>;
-
-/// A named format, which says of a text what is wrong with it.
-#[derive(Clone, Copy, Debug)]
-pub struct Format {
-    name: &'static str,
-    check: Check,
-}
-
-impl PartialEq for Format {
-    fn eq(&self, other: &Self) -> bool {
-        self.name == other.name
-    }
-}
 
 const FORMATS: [Format; 13] = [
     Format { name: "dns1123Label", check: rules::dns1123_label },
@@ -97,7 +82,7 @@ fn prefix(text: &str) -> &str {
 }
 
 fn uri(text: &str) -> Vec<String> {
-    if super::Url::parse(text).is_some() { Vec::new() } else { vec!["must be a valid URI".to_owned()] }
+    if crate::value::Url::parse(text).is_some() { Vec::new() } else { vec!["must be a valid URI".to_owned()] }
 }
 
 fn uuid(text: &str) -> Vec<String> {

@@ -22,12 +22,8 @@ use crate::value::Value;
 use std::collections::HashMap;
 use std::sync::OnceLock;
 
-pub use formats::Format;
 pub use operators::no_overload;
 pub use pattern::compiled as compiled_pattern;
-pub use semver::Version;
-pub use time::{parse_duration, parse_timestamp, render_duration};
-pub use url::Url;
 
 pub type Outcome<'a> = Result<Value<'a>, EvalError>;
 pub type Run = for<'a> fn(&[Value<'a>]) -> Outcome<'a>;

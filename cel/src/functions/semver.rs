@@ -2,15 +2,8 @@
 
 use super::{Cost, Function, Outcome, text};
 use crate::error::EvalError;
-use crate::value::{Library, Value};
+use crate::value::{Library, Value, Version};
 use std::cmp::Ordering;
-
-/// A version; build metadata says nothing about order and is not kept.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Version {
-    numbers: [u64; 3],
-    pre: Vec<String>,
-}
 
 pub const FUNCTIONS: &[Function] = &[
     Function {

@@ -2,16 +2,7 @@
 
 use super::{Cost, Function, Outcome, text};
 use crate::error::EvalError;
-use crate::value::{Library, Value};
-
-/// The parts of a URL. Host and port are as written, brackets of IPv6 kept in `host`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Url {
-    scheme: String,
-    host: String,
-    path: String,
-    query: Vec<(String, String)>,
-}
+use crate::value::{Library, Url, Value};
 
 pub const FUNCTIONS: &[Function] = &[
     Function {

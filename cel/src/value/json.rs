@@ -16,7 +16,7 @@ pub fn typed<'a>(json: &'a Json, of: &'a Type) -> Value<'a> {
     match (json, of) {
         (Json::String(text), Type::Timestamp) => moment(text).map_or(Value::Null, Value::Timestamp),
         (Json::String(text), Type::Duration) => {
-            crate::functions::parse_duration(text).map_or(Value::Null, Value::Duration)
+            super::parse_duration(text).map_or(Value::Null, Value::Duration)
         }
         (Json::String(text), Type::Bytes(_)) => {
             STANDARD.decode(text).map_or(Value::Null, |bytes| Value::Bytes(bytes.into()))
@@ -64,7 +64,7 @@ pub fn to_json(value: &Value<'_>) -> Result<Json, EvalError> {
         Value::String(text) => Json::from(&**text),
         Value::Bytes(bytes) => Json::from(STANDARD.encode(bytes)),
         Value::Timestamp(time) => Json::from(time.to_string()),
-        Value::Duration(span) => Json::from(crate::functions::render_duration(*span)),
+        Value::Duration(span) => Json::from(super::render_duration(*span)),
         Value::List(list) => Json::Array(list.iter().map(|item| to_json(&item)).collect::<Result<_, _>>()?),
         Value::Map(Map::Json { map, .. } | Map::Object { map, .. }) => Json::Object((*map).clone()),
         Value::Map(map) => {

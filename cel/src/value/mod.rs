@@ -2,6 +2,8 @@
 
 pub mod compare;
 mod json;
+mod library;
+mod time;
 
 use crate::error::EvalError;
 use crate::types::{ListKind, ListType, MapType, ObjectType, Type};
@@ -14,6 +16,8 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 pub use json::{to_json, typed};
+pub use library::{Format, Url, Version};
+pub use time::{parse_duration, parse_timestamp, render_duration};
 
 /// Text, borrowed from the input where it can be.
 #[derive(Clone, Debug)]
@@ -56,12 +60,12 @@ pub enum Value<'a> {
 /// Values that only the libraries make.
 #[derive(Clone, Debug)]
 pub enum Library {
-    Url(crate::functions::Url),
+    Url(Url),
     Ip(IpAddr),
     Cidr(IpNet),
     Quantity(coracle_api::quantity::Quantity),
-    Semver(crate::functions::Version),
-    Format(crate::functions::Format),
+    Semver(Version),
+    Format(Format),
 }
 
 /// A value whose functions the host answers, such as the authorizer.

@@ -4,6 +4,7 @@
 use super::request::{self, Wanted};
 use coracle_api::certificate::{Holder, Name};
 use coracle_api::error::chain;
+use coracle_api::well_known;
 use coracle_apiserver::pki::{read_private, write_private};
 use jiff::Timestamp;
 use rustls::pki_types::CertificateDer;
@@ -44,7 +45,7 @@ impl Role {
 
     pub fn wanted(self, node: &str, address: IpAddr) -> Wanted {
         let of_node = Wanted {
-            signer: "kubernetes.io/kube-apiserver-client-kubelet",
+            signer: well_known::SIGNER_KUBELET_CLIENT,
             common_name: format!("system:node:{node}"),
             organization: Some("system:nodes"),
             hosts: Vec::new(),
@@ -53,13 +54,13 @@ impl Role {
         match self {
             Self::Kubelet => of_node,
             Self::Proxy => Wanted {
-                signer: "kubernetes.io/kube-apiserver-client",
+                signer: well_known::SIGNER_CLIENT,
                 common_name: "system:kube-proxy".to_owned(),
                 organization: None,
                 ..of_node
             },
             Self::Serving => Wanted {
-                signer: "kubernetes.io/kubelet-serving",
+                signer: well_known::SIGNER_KUBELET_SERVING,
                 hosts: vec![node.to_owned(), address.to_string()],
                 purpose: "server auth",
                 ..of_node

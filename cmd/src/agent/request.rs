@@ -63,7 +63,7 @@ async fn decided(client: &kube::Client, name: &str) -> Result<String, String> {
     let selection = Selection::of("/apis/certificates.k8s.io/v1/certificatesigningrequests");
     let mut changes = Reflector::new(client.clone(), selection.fields(format!("metadata.name={name}")));
     loop {
-        let Change::Set(bytes) = changes.next().await else { continue };
+        let Change::Applied(bytes) = changes.next().await else { continue };
         let Some(status) = decode::<CertificateSigningRequest>(&bytes).and_then(|csr| csr.status) else {
             continue;
         };

@@ -7,6 +7,8 @@ use base64::engine::general_purpose::STANDARD;
 use coracle_api::error::chain;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
+use std::error::Error;
+use std::io;
 
 fn config(server: &Uri) -> kube::Config {
     crate::kubeconfig::patient(kube::Config::new(server.clone()))
@@ -56,6 +58,23 @@ pub fn why(server: &Uri, error: &kube::Error) -> String {
 }
 
 /// Whether the server's certificate is not of the CA that is trusted, or not for its address.
-pub fn is_distrust(error: &kube::Error) -> bool {
-    chain(error).contains("invalid peer certificate")
+pub fn is_distrust(error: &(dyn Error + 'static)) -> bool {
+    let certificate = matches!(error.downcast_ref(), Some(rustls::Error::InvalidCertificate(_)));
+    // Of what an error of the system carries, its source is only the next one.
+    let carried = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+    certificate || carried.is_some_and(|inner| is_distrust(inner)) || error.source().is_some_and(is_distrust)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_certificate_that_is_not_trusted_is_told_apart() {
+        let of =
+            |error: rustls::Error| kube::Error::Service(Box::new(io::Error::other(io::Error::other(error))));
+        assert!(is_distrust(&of(rustls::CertificateError::UnknownIssuer.into())));
+        assert!(!is_distrust(&of(rustls::Error::DecryptError)));
+        assert!(!is_distrust(&kube::Error::Service(Box::new(io::Error::other("invalid peer certificate")))));
+    }
 }

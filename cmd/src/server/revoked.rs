@@ -14,7 +14,7 @@ pub async fn watch(client: kube::Client, pki: Arc<Pki>, url: String, path: PathB
     let only = Selection::of(format!("/api/v1/namespaces/{}/configmaps", revoked::NAMESPACE));
     let mut changes = Reflector::new(client, only.fields(format!("metadata.name={}", revoked::NAME)));
     loop {
-        let Change::Set(bytes) = changes.next().await else { continue };
+        let Change::Applied(bytes) = changes.next().await else { continue };
         let Some(list) = decode::<ConfigMap>(&bytes) else { continue };
         if list.data.is_some_and(|data| data.contains_key(&pki.leaf_fingerprint(Leaf::Admin))) {
             replace(&pki, &url, &path);

@@ -1,6 +1,7 @@
 //! The role of the server's own node, which `kubectl get nodes` shows. Kubelets may not set it themselves, so the server
 //! does, as kind and k3s do; without the taint, because the pods of a box have nowhere else to go.
 
+use coracle_api::well_known;
 use coracle_client::informer::decode;
 use coracle_client::{Change, Reflector, Selection};
 use k8s_openapi::api::core::v1::Node;
@@ -9,7 +10,7 @@ use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
 /// <https://kubernetes.io/docs/reference/labels-annotations-taints/#node-role-kubernetes-io-control-plane>
-pub const LABEL: &str = "node-role.kubernetes.io/control-plane";
+pub const LABEL: &str = well_known::CONTROL_PLANE;
 const MANAGER: &str = "coracle";
 
 /// Labels the node of this name whenever it registers, for ever. A label that somebody takes away from it stays away until
@@ -18,7 +19,7 @@ pub async fn keep(client: kube::Client, node: String) {
     let mut changes = found(client.clone(), &node);
     let mut seen = None;
     loop {
-        let Change::Set(bytes) = changes.next().await else { continue };
+        let Change::Applied(bytes) = changes.next().await else { continue };
         let Some(found) = decode::<Node>(&bytes).filter(|found| found.metadata.uid != seen) else { continue };
         match give(&client, &found).await {
             Ok(()) => seen = found.metadata.uid,
@@ -34,7 +35,7 @@ pub async fn keep(client: kube::Client, node: String) {
 pub async fn once(client: kube::Client, node: &str) -> Result<(), kube::Error> {
     let mut changes = found(client.clone(), node);
     loop {
-        let Change::Set(bytes) = changes.next().await else { continue };
+        let Change::Applied(bytes) = changes.next().await else { continue };
         if let Some(found) = decode::<Node>(&bytes) {
             return give(&client, &found).await;
         }

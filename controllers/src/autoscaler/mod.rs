@@ -9,7 +9,7 @@ mod replicas;
 mod rivals;
 mod scale;
 
-use crate::Clients;
+use crate::clients::Clients;
 use crate::discovery::Known;
 use behavior::{Bounds, Memory};
 use coracle_api::LabelSelector;

@@ -2,7 +2,7 @@
 
 use super::ONLY_TOKENS;
 use super::token::{end_of, is_token};
-use crate::Clients;
+use crate::clients::Clients;
 use crate::common::code_of;
 use coracle_client::informer::{api_for, deleting};
 use coracle_client::{Controller, Informer, Next, ObjectKey, ReconcileError, Reconciler};

@@ -10,10 +10,11 @@ pub use cleaner::run as run_cleaner;
 pub use jws::detached as signature;
 pub use signer::run as run_signer;
 
+use coracle_api::well_known;
 use k8s_openapi::api::core::v1::Secret;
 
 /// Of the Secrets that carry tokens; those in kube-system count.
-const TYPE: &str = "bootstrap.kubernetes.io/token";
+const TYPE: &str = well_known::BOOTSTRAP_TOKEN;
 const NAMESPACE: &str = "kube-system";
 
 /// The field selector of all tokens.

@@ -3,7 +3,7 @@
 
 use super::token::signing;
 use super::{ONLY_TOKENS, jws};
-use crate::Clients;
+use crate::clients::Clients;
 use crate::common::code_of;
 use coracle_client::{Controller, Delta, Informer, Next, ReconcileError, Reconciler};
 use jiff::Timestamp;

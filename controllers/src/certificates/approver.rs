@@ -4,7 +4,7 @@ use super::hosts::{self, Reserved};
 use super::plan::{self, Permission};
 use super::request::Wanted;
 use super::{ACCOUNT, outdated};
-use crate::Clients;
+use crate::clients::Clients;
 use coracle_client::informer::deleting;
 use coracle_client::{Controller, Informer, Next, ObjectKey, ReconcileError, Reconciler};
 use jiff::{SignedDuration, Timestamp};

@@ -2,7 +2,7 @@
 
 use super::ACCOUNT;
 use super::plan;
-use crate::Clients;
+use crate::clients::Clients;
 use crate::common::code_of;
 use coracle_client::informer::deleting;
 use coracle_client::{Controller, Informer, Next, ObjectKey, ReconcileError, Reconciler};

@@ -13,7 +13,7 @@ mod tests;
 
 pub use hosts::{OwnNames, Reserved};
 
-use crate::Clients;
+use crate::clients::Clients;
 use crate::common::code_of;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use std::sync::Arc;

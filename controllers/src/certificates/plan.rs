@@ -4,15 +4,16 @@ use super::request::Wanted;
 use super::{has, is_issued};
 use crate::common::timestamp;
 use coracle_api::certificate::Name;
+use coracle_api::well_known;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-pub(super) const API_CLIENT: &str = "kubernetes.io/kube-apiserver-client";
-pub(super) const KUBELET_CLIENT: &str = "kubernetes.io/kube-apiserver-client-kubelet";
-pub(super) const KUBELET_SERVING: &str = "kubernetes.io/kubelet-serving";
-pub(super) const LEGACY_UNKNOWN: &str = "kubernetes.io/legacy-unknown";
+pub(super) const API_CLIENT: &str = well_known::SIGNER_CLIENT;
+pub(super) const KUBELET_CLIENT: &str = well_known::SIGNER_KUBELET_CLIENT;
+pub(super) const KUBELET_SERVING: &str = well_known::SIGNER_KUBELET_SERVING;
+pub(super) const LEGACY_UNKNOWN: &str = well_known::SIGNER_LEGACY_UNKNOWN;
 
 /// The user that upstream's role of service proxies is bound to.
 const PROXY: &str = "system:kube-proxy";

@@ -3,7 +3,7 @@
 use super::plan;
 use super::request::Wanted;
 use super::{ACCOUNT, CertificateSigner, outdated};
-use crate::Clients;
+use crate::clients::Clients;
 use coracle_client::informer::deleting;
 use coracle_client::{Controller, Informer, Next, ObjectKey, ReconcileError, Reconciler};
 use jiff::Timestamp;

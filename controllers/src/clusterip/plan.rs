@@ -1,5 +1,6 @@
 //! What is wrong between a Service and the IPAddress of one of its cluster IPs, decided from both.
 
+use coracle_api::well_known;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::networking::v1::IPAddress;
@@ -8,8 +9,8 @@ use serde_json::{Value, json};
 use std::net::IpAddr;
 use std::time::Duration;
 
-const FAMILY: &str = "ipaddress.kubernetes.io/ip-family";
-const MANAGED_BY: &str = "ipaddress.kubernetes.io/managed-by";
+const FAMILY: &str = well_known::IP_ADDRESS_FAMILY;
+const MANAGED_BY: &str = well_known::IP_ADDRESS_MANAGED_BY;
 const ALLOCATOR: &str = "ipallocator.k8s.io";
 /// How long an address may be there before its Service is seen; upstream's, from its timeout of requests.
 const GRACE: SignedDuration = SignedDuration::from_secs(60);

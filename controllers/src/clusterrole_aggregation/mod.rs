@@ -1,7 +1,7 @@
 //! Aggregated ClusterRoles: their rules are those of the roles that they select
 //! (<https://kubernetes.io/docs/reference/access-authn-authz/rbac/#aggregated-clusterroles>).
 
-use crate::Clients;
+use crate::clients::Clients;
 use crate::common::code_of;
 use coracle_client::informer::deleting;
 use coracle_client::{Controller, Delta, Informer, Next, ReconcileError, Reconciler};

@@ -3,6 +3,7 @@
 pub mod disruption;
 pub mod ownership;
 pub mod pending;
+pub mod pod_control;
 pub mod pods;
 pub mod revisions;
 pub mod services;
@@ -48,7 +49,9 @@ pub fn code_of(error: &kube::Error) -> u16 {
 
 /// Whether a create was refused because its namespace is on its way out; nothing to report, it ends by itself.
 pub fn namespace_terminating(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(status) if status.code == 403 && status.message.contains("because it is being terminated"))
+    let kube::Error::Api(status) = error else { return false };
+    let mut causes = status.details.iter().flat_map(|details| &details.causes);
+    causes.any(|cause| cause.reason == "NamespaceTerminating")
 }
 
 pub fn timestamp(time: Option<&Time>) -> Option<Timestamp> {

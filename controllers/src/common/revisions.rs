@@ -1,7 +1,7 @@
 //! The history of a template, kept as ControllerRevisions: StatefulSets and DaemonSets.
 
 use super::{code_of, ownership};
-use crate::podcontrol::{Owner, patch_owner};
+use crate::common::pod_control::{Owner, patch_owner};
 use coracle_client::informer::{Kind, api_for, deleting, uid_of};
 use coracle_client::{Informer, ObjectKey, ReconcileError};
 use k8s_openapi::api::apps::v1::ControllerRevision;

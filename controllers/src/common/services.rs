@@ -2,6 +2,7 @@
 
 use super::pods;
 use coracle_api::pod::restarts_as_sidecar;
+use coracle_api::well_known;
 use coracle_client::{Delta, Informer, ObjectKey};
 use k8s_openapi::api::core::v1::{ObjectReference, Pod, Service, ServicePort};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -9,7 +10,7 @@ use kube::ResourceExt;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-pub const HEADLESS: &str = "service.kubernetes.io/headless";
+pub const HEADLESS: &str = well_known::HEADLESS;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {

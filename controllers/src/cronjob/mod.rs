@@ -6,7 +6,7 @@ mod history;
 mod schedule;
 mod start;
 
-use crate::Clients;
+use crate::clients::Clients;
 use crate::common::ownership;
 use crate::metrics::Metrics;
 use coracle_client::informer::{Delta, api_for, deleting, uid_of};

@@ -6,11 +6,11 @@ mod plan;
 mod pod;
 mod status;
 
-use crate::Clients;
+use crate::clients::Clients;
 use crate::common::pending::{PATIENCE, Pending};
+use crate::common::pod_control::{PodControl, patch_owner};
 use crate::common::revisions::{self, Found, History, Subject};
 use crate::common::{narrow_selector, ownership, pods};
-use crate::podcontrol::{PodControl, patch_owner};
 use coracle_client::informer::{Delta, api_for, deleting};
 use coracle_client::{Controller, Informer, Next, ObjectKey, ReconcileError, Reconciler};
 use jiff::Timestamp;

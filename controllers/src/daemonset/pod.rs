@@ -1,7 +1,8 @@
 //! The pod of a DaemonSet on one node.
 
-use crate::podcontrol::pod_from;
+use crate::common::pod_control::pod_from;
 use coracle_api::toleration;
+use coracle_api::well_known;
 use coracle_client::placement::selects;
 use k8s_openapi::api::apps::v1::{DaemonSet, DaemonSetSpec};
 use k8s_openapi::api::core::v1::{
@@ -17,15 +18,15 @@ const NODE_NAME: &str = "metadata.name";
 
 /// Taints that a daemon endures, because nodes have them while daemons are needed most.
 const ENDURED: [(&str, &str); 6] = [
-    ("node.kubernetes.io/not-ready", "NoExecute"),
-    ("node.kubernetes.io/unreachable", "NoExecute"),
-    ("node.kubernetes.io/disk-pressure", "NoSchedule"),
-    ("node.kubernetes.io/memory-pressure", "NoSchedule"),
-    ("node.kubernetes.io/pid-pressure", "NoSchedule"),
-    ("node.kubernetes.io/unschedulable", "NoSchedule"),
+    (well_known::NOT_READY, "NoExecute"),
+    (well_known::UNREACHABLE, "NoExecute"),
+    (well_known::DISK_PRESSURE, "NoSchedule"),
+    (well_known::MEMORY_PRESSURE, "NoSchedule"),
+    (well_known::PID_PRESSURE, "NoSchedule"),
+    (well_known::UNSCHEDULABLE, "NoSchedule"),
 ];
 /// Endured by daemons in the node's own network.
-const NO_NETWORK: (&str, &str) = ("node.kubernetes.io/network-unavailable", "NoSchedule");
+const NO_NETWORK: (&str, &str) = (well_known::NETWORK_UNAVAILABLE, "NoSchedule");
 
 /// Whether a daemon shall run on the node, and whether one that runs there may stay.
 pub fn fate(spec: &DaemonSetSpec, node: &Node) -> (bool, bool) {

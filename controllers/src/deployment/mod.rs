@@ -9,9 +9,9 @@ mod rollback;
 mod shape;
 mod status;
 
-use crate::Clients;
+use crate::clients::Clients;
+use crate::common::pod_control::patch_owner;
 use crate::common::{narrow_selector, ownership};
-use crate::podcontrol::patch_owner;
 use coracle_client::informer::{api_for, deleting, uid_of};
 use coracle_client::{Controller, Delta, Informer, Next, ObjectKey, ReconcileError, Reconciler, Recorder};
 use jiff::Timestamp;

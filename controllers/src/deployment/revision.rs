@@ -3,6 +3,7 @@
 use super::shape::{DESIRED, MAX, Shape};
 use crate::common::ownership::controller_reference;
 use crate::common::revisions::safe_hash;
+use coracle_api::well_known;
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, ReplicaSetSpec};
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -17,8 +18,7 @@ const HISTORY: &str = "deployment.kubernetes.io/revision-history";
 /// Longest list of revisions in an annotation; upstream's.
 const HISTORY_CHARS: usize = 2000;
 /// Annotations of a Deployment that its ReplicaSets do not inherit.
-pub const OWN: [&str; 6] =
-    ["kubectl.kubernetes.io/last-applied-configuration", REVISION, HISTORY, DESIRED, MAX, ROLLBACK_TO];
+pub const OWN: [&str; 6] = [well_known::LAST_APPLIED, REVISION, HISTORY, DESIRED, MAX, ROLLBACK_TO];
 /// A name-safe hash of a template; a collision count makes it another one. Stable as long as the API's field order.
 pub fn template_hash(template: &PodTemplateSpec, collisions: Option<i32>) -> String {
     safe_hash(serde_json::to_vec(template).unwrap_or_default(), collisions)

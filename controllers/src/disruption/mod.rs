@@ -6,7 +6,7 @@ mod plan;
 mod scale;
 mod stale;
 
-use crate::Clients;
+use crate::clients::Clients;
 use crate::common::{message_of, pods};
 use crate::discovery::Known;
 use coracle_client::informer::{Delta, Kind};

@@ -1,7 +1,7 @@
 //! Takes back what was said of a pod that was to go and did not: an eviction that came to nothing, perhaps.
 
 use super::CONTROLLER;
-use crate::Clients;
+use crate::clients::Clients;
 use crate::common::{disruption, pods};
 use coracle_client::informer::deleting;
 use coracle_client::{Controller, Delta, Informer, Next, ObjectKey, ReconcileError, Reconciler};

@@ -4,7 +4,7 @@
 
 mod plan;
 
-use crate::Clients;
+use crate::clients::Clients;
 use crate::common::services;
 use crate::common::trigger::{self, Triggers};
 use crate::common::{code_of, message_of, namespace_terminating};

@@ -5,18 +5,19 @@
 
 use super::plan::Group;
 use coracle_api::Quantity;
+use coracle_api::well_known;
 use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointHints, ForNode, ForZone};
 use kube::ResourceExt;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-const TOPOLOGY_MODE: &str = "service.kubernetes.io/topology-mode";
+const TOPOLOGY_MODE: &str = well_known::TOPOLOGY_MODE;
 /// Its name before 1.27.
-const TOPOLOGY_HINTS: &str = "service.kubernetes.io/topology-aware-hints";
+const TOPOLOGY_HINTS: &str = well_known::TOPOLOGY_AWARE_HINTS;
 /// Nodes with these labels bring no clients along.
-const CONTROL_PLANE: [&str; 2] = ["node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"];
-pub const ZONE: &str = "topology.kubernetes.io/zone";
+const CONTROL_PLANE: [&str; 2] = [well_known::CONTROL_PLANE, "node-role.kubernetes.io/master"];
+pub const ZONE: &str = well_known::ZONE;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {

@@ -4,11 +4,12 @@
 
 use super::plan::{Frame, Group};
 use super::writer::{self, Writer};
-use crate::Clients;
+use crate::clients::Clients;
 use crate::common::ownership::controller_reference;
 use crate::common::pending::{PATIENCE, Pending};
 use crate::common::services::Family;
 use crate::common::trigger;
+use coracle_api::well_known;
 use coracle_client::informer::deleting;
 use coracle_client::{Controller, Informer, Next, ObjectKey, ReconcileError, Reconciler, Recorder};
 use k8s_openapi::api::core::v1::{EndpointAddress, EndpointSubset, Endpoints, Service};
@@ -23,7 +24,7 @@ const SKIP: &str = "endpointslice.kubernetes.io/skip-mirror";
 const TRUE: [&str; 6] = ["1", "t", "T", "true", "TRUE", "True"];
 const LEADER: &str = "control-plane.alpha.kubernetes.io/leader";
 /// Annotations of Endpoints that say nothing of their mirror.
-const OWN: [&str; 2] = [trigger::ANNOTATION, "kubectl.kubernetes.io/last-applied-configuration"];
+const OWN: [&str; 2] = [trigger::ANNOTATION, well_known::LAST_APPLIED];
 /// Addresses mirrored of one subset; upstream's --mirroring-max-endpoints-per-subset.
 const MAX_PER_SUBSET: usize = 1000;
 

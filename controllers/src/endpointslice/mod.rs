@@ -7,7 +7,7 @@ pub mod mirror;
 mod plan;
 mod writer;
 
-use crate::Clients;
+use crate::clients::Clients;
 use crate::common::ownership::controller_reference;
 use crate::common::pending::{PATIENCE, Pending};
 use crate::common::pods;

@@ -3,6 +3,7 @@
 use super::plan::{self, Frame, Group};
 use crate::common::pending::Pending;
 use crate::common::{code_of, message_of, namespace_terminating};
+use coracle_api::well_known;
 use coracle_client::informer::{Kind, api_for};
 use coracle_client::{Delta, Informer, ObjectKey, ReconcileError, Recorder};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -10,8 +11,8 @@ use kube::api::{DeleteParams, PostParams};
 use kube::{Api, ResourceExt};
 use std::sync::Arc;
 
-pub const SERVICE_NAME: &str = "kubernetes.io/service-name";
-pub const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
+pub const SERVICE_NAME: &str = well_known::SERVICE_NAME;
+pub const MANAGED_BY: &str = well_known::ENDPOINT_SLICE_MANAGED_BY;
 
 pub struct Writer {
     pub client: kube::Client,

@@ -2,7 +2,7 @@
 //!
 //! <https://kubernetes.io/docs/concepts/storage/ephemeral-volumes/#generic-ephemeral-volumes>
 
-use crate::Clients;
+use crate::clients::Clients;
 use crate::common::{code_of, message_of, ownership};
 use coracle_api::storage::ephemeral_claim;
 use coracle_client::informer::{Delta, api_for, deleting, uid_of};

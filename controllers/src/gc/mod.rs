@@ -7,7 +7,7 @@ mod collect;
 mod graph;
 mod monitors;
 
-use crate::Clients;
+use crate::clients::Clients;
 use collect::Collector;
 use coracle_client::{Recorder, WorkQueue, controller};
 use monitors::Monitors;

@@ -169,7 +169,7 @@ impl Monitors {
                     changes.next().await
                 }
             };
-            if defines && !fold.is_listing() && matches!(change, Change::Set(_) | Change::Gone(_)) {
+            if defines && !fold.is_listing() && matches!(change, Change::Applied(_) | Change::Deleted(_)) {
                 self.rediscover();
             }
             // The graph takes objects of a copy that is listed one by one: nothing in it depends on the order.
@@ -179,8 +179,8 @@ impl Monitors {
                 Ok::<_, serde_json::Error>(ReadObject { key: key(&meta), kept: Some(id(&meta)) })
             };
             match fold.apply(change, read) {
-                Step::Nothing | Step::Set(..) => {}
-                Step::Gone(_, object) => {
+                Step::Nothing | Step::Applied(..) => {}
+                Step::Deleted(_, object) => {
                     if let Some(Ok(meta)) = object.as_ref().map(read_meta) {
                         let work = lock(&self.graph).bury(id(&meta));
                         work.into_iter().for_each(|w| self.queue.add(w));

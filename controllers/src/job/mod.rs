@@ -16,12 +16,12 @@ pub mod ttl;
 mod verdict;
 mod view;
 
-use crate::Clients;
+use crate::clients::Clients;
 use crate::common::narrow_selector;
 use crate::common::ownership;
 use crate::common::pending::{PATIENCE, Pending};
+use crate::common::pod_control::PodControl;
 use crate::metrics::Metrics;
-use crate::podcontrol::PodControl;
 use backoff::Record;
 use coracle_client::informer::{Delta, revision_of, uid_of};
 use coracle_client::{Controller, Informer, Next, ObjectKey, ReconcileError, Reconciler};

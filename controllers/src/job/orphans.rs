@@ -2,7 +2,7 @@
 
 use super::is_orphan;
 use super::view::{TRACKING, is_tracked};
-use crate::podcontrol::PodControl;
+use crate::common::pod_control::PodControl;
 use coracle_client::informer::uid_of;
 use coracle_client::{Informer, ObjectKey, ReconcileError};
 use k8s_openapi::api::batch::v1::Job;

@@ -1,7 +1,7 @@
 //! The pods that a Job makes.
 
 use super::view::{self, FAILURES, IGNORED, INDEX, TRACKING, View};
-use crate::podcontrol::pod_from;
+use crate::common::pod_control::pod_from;
 use k8s_openapi::api::core::v1::{Container, EnvVar, EnvVarSource, ObjectFieldSelector, Pod};
 use kube::ResourceExt;
 

@@ -3,7 +3,7 @@
 //! <https://kubernetes.io/docs/concepts/workloads/controllers/ttlafterfinished/>
 
 use super::view::is_finished;
-use crate::Clients;
+use crate::clients::Clients;
 use crate::common::code_of;
 use coracle_client::informer::{api_for, deleting, uid_of};
 use coracle_client::{Controller, Informer, Next, ObjectKey, ReconcileError, Reconciler};

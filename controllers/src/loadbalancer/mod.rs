@@ -9,7 +9,7 @@
 
 mod plan;
 
-use crate::Clients;
+use crate::clients::Clients;
 use crate::common::{code_of, message_of};
 use coracle_client::write;
 use coracle_client::{Controller, Delta, Informer, Next, ObjectKey, ReconcileError, Reconciler, Recorder};

@@ -3,6 +3,7 @@
 use crate::common::services::{self, Family};
 use coracle_api::node_addresses::{CHECKED_ADDRESSES, checked};
 use coracle_api::validation::is_machine_address;
+use coracle_api::well_known;
 use coracle_client::ObjectKey;
 use coracle_client::informer::{deleting, uid_of};
 use k8s_openapi::api::core::v1::{LoadBalancerIngress, Node, Service};
@@ -15,7 +16,7 @@ use std::sync::Arc;
 /// Nodes with this label, whatever its value, take no traffic from outside.
 const EXCLUDED: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
 pub const FINALIZER: &str = "service.kubernetes.io/load-balancer-cleanup";
-const SERVICE_NAME: &str = "kubernetes.io/service-name";
+const SERVICE_NAME: &str = well_known::SERVICE_NAME;
 
 /// An address, a protocol and a port: what one Service can have and no second.
 type Socket = (IpAddr, String, i32);

@@ -4,7 +4,7 @@
 
 mod plan;
 
-use crate::Clients;
+use crate::clients::Clients;
 use crate::common::{code_of, message_of};
 use crate::discovery::{self, Served};
 use coracle_client::informer::deleting;

@@ -3,7 +3,7 @@
 //! <https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/#taint-based-evictions>
 
 use super::{ACCOUNT, plan};
-use crate::Clients;
+use crate::clients::Clients;
 use crate::common::{disruption, pods};
 use coracle_client::informer::{deleting, uid_of};
 use coracle_client::{

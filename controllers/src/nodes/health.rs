@@ -2,7 +2,7 @@
 
 use super::zones::{Leave, Zones, zone};
 use super::{ACCOUNT, plan};
-use crate::Clients;
+use crate::clients::Clients;
 use crate::common::{code_of, disruption, pods};
 use crate::metrics::{Metric, Metrics};
 use coracle_client::informer::uid_of;

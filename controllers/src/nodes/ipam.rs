@@ -1,7 +1,7 @@
 //! Gives every node a range of pod addresses of its own: `spec.podCIDR`.
 
 use super::ACCOUNT;
-use crate::Clients;
+use crate::clients::Clients;
 use coracle_client::{
     Controller, Informer, Next, ObjectKey, ReconcileError, Reconciler, Recorder, WorkQueue,
 };

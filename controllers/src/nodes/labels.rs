@@ -1,7 +1,8 @@
 //! Keeps the labels of nodes under their former names equal to those of today: selectors still name them.
 
 use super::ACCOUNT;
-use crate::Clients;
+use crate::clients::Clients;
+use coracle_api::well_known;
 use coracle_client::{Controller, Informer, Next, ObjectKey, ReconcileError, Reconciler};
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{Patch, PatchParams};
@@ -12,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 /// Today's and former names.
 const NAMES: [(&str, &str); 2] =
-    [("kubernetes.io/os", "beta.kubernetes.io/os"), ("kubernetes.io/arch", "beta.kubernetes.io/arch")];
+    [(well_known::OS, well_known::BETA_OS), (well_known::ARCH, well_known::BETA_ARCH)];
 
 struct Labels {
     client: kube::Client,

@@ -1,22 +1,23 @@
 //! What a node's conditions mean: the taints it should carry, and how long a pod endures them.
 
 use coracle_api::toleration::Toleration;
+use coracle_api::well_known;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Node, NodeCondition, Pod, Taint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use std::time::Duration;
 
-const NOT_READY: &str = "node.kubernetes.io/not-ready";
-const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
-const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
+const NOT_READY: &str = well_known::NOT_READY;
+const UNREACHABLE: &str = well_known::UNREACHABLE;
+const UNSCHEDULABLE: &str = well_known::UNSCHEDULABLE;
 const NO_SCHEDULE: &str = "NoSchedule";
 pub const NO_EXECUTE: &str = "NoExecute";
 /// Conditions that mean a NoSchedule taint when they are true.
 const PRESSURES: [(&str, &str); 4] = [
-    ("MemoryPressure", "node.kubernetes.io/memory-pressure"),
-    ("DiskPressure", "node.kubernetes.io/disk-pressure"),
-    ("PIDPressure", "node.kubernetes.io/pid-pressure"),
-    ("NetworkUnavailable", "node.kubernetes.io/network-unavailable"),
+    ("MemoryPressure", well_known::MEMORY_PRESSURE),
+    ("DiskPressure", well_known::DISK_PRESSURE),
+    ("PIDPressure", well_known::PID_PRESSURE),
+    ("NetworkUnavailable", well_known::NETWORK_UNAVAILABLE),
 ];
 /// Conditions that nobody vouches for when the kubelet is silent.
 const VOUCHED: [&str; 4] = ["Ready", "MemoryPressure", "DiskPressure", "PIDPressure"];

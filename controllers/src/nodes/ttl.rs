@@ -1,7 +1,7 @@
 //! Tells kubelets how long Secrets and ConfigMaps that they have read are good for: the longer, the more nodes ask.
 //! The annotation `node.alpha.kubernetes.io/ttl`, in seconds, on every node.
 
-use crate::Clients;
+use crate::clients::Clients;
 use coracle_client::{Controller, Delta, Informer, Next, ObjectKey, ReconcileError, Reconciler, WorkQueue};
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{Patch, PatchParams};

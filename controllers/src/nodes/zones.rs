@@ -5,6 +5,7 @@
 //! <https://kubernetes.io/docs/concepts/architecture/nodes/#rate-limits-on-eviction>
 
 use super::plan;
+use coracle_api::well_known;
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 use parking_lot::Mutex;
@@ -79,8 +80,8 @@ pub struct Zones(Mutex<Inner>);
 /// Region and zone by their labels, the retired ones first; empty without either. Upstream's, which its metrics show.
 pub fn zone(node: &Node) -> String {
     let label = |keys: [&str; 2]| keys.into_iter().find_map(|key| node.labels().get(key)).map_or("", |l| l);
-    let region = label(["failure-domain.beta.kubernetes.io/region", "topology.kubernetes.io/region"]);
-    let zone = label(["failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.io/zone"]);
+    let region = label([well_known::BETA_REGION, well_known::REGION]);
+    let zone = label([well_known::BETA_ZONE, well_known::ZONE]);
     if region.is_empty() && zone.is_empty() { String::new() } else { format!("{region}:\0:{zone}") }
 }
 

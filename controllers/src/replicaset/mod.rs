@@ -6,11 +6,11 @@ mod kinds;
 mod plan;
 mod status;
 
-use crate::Clients;
+use crate::clients::Clients;
 use crate::common::ownership::{self, controller_of};
 use crate::common::pending::{PATIENCE, Pending};
+use crate::common::pod_control::PodControl;
 use crate::common::pods;
-use crate::podcontrol::PodControl;
 use coracle_client::informer::{Delta, api_for, deleting, uid_of};
 use coracle_client::{Controller, Informer, Next, ObjectKey, ReconcileError, Reconciler};
 use jiff::Timestamp;

@@ -1,6 +1,7 @@
 //! Which pods a set creates or deletes next.
 
 use crate::common::pods;
+use coracle_api::well_known;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use std::cmp::{Ordering, Reverse};
@@ -10,7 +11,7 @@ use std::sync::Arc;
 /// Pods created or deleted in one pass; upstream's burst. A larger set takes several passes.
 pub const BURST: usize = 500;
 /// A pod with a lower cost is deleted first (default 0).
-const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
+const DELETION_COST: &str = well_known::POD_DELETION_COST;
 
 #[derive(Debug)]
 pub enum Step {

@@ -7,7 +7,7 @@
 mod count;
 mod monitors;
 
-use crate::Clients;
+use crate::clients::Clients;
 use coracle_api::quota::{self, Amounts};
 use coracle_client::{Controller, Informer, Next, ObjectKey, ReconcileError, Reconciler, WorkQueue};
 use k8s_openapi::api::core::v1::ResourceQuota;

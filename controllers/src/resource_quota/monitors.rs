@@ -123,8 +123,8 @@ impl Monitors {
             match fold.apply(changes.next().await, read) {
                 Step::Nothing => {}
                 Step::Replace(_) => self.wake("", &name),
-                Step::Gone(key, _) => self.wake(&key.namespace, &name),
-                Step::Set(key, head) => {
+                Step::Deleted(key, _) => self.wake(&key.namespace, &name),
+                Step::Applied(key, head) => {
                     let ended = is_terminal_phase(&head.status.phase);
                     let started = head.status.phase.is_empty() || head.status.phase == "Pending";
                     if !pods || ended || started || head.metadata.generation > 1 {

@@ -162,12 +162,12 @@ mod tests {
                 json!({"driver": "d", "pool": {"name": "p"}, "devices": [{"name": "x", "taints": taints}]});
             Bytes::from(json!({"metadata": {"name": "s"}, "spec": spec}).to_string())
         };
-        assert!(!say(Change::Set(slice("NoSchedule"))));
+        assert!(!say(Change::Applied(slice("NoSchedule"))));
         assert_eq!(all.end_of(&claim(json!([])), now), None);
-        assert!(say(Change::Set(slice("NoExecute"))));
+        assert!(say(Change::Applied(slice("NoExecute"))));
         assert!(!say(Change::Restart));
         assert_eq!(all.end_of(&claim(json!([])), now), Some(Timestamp::MIN), "also while it is listed anew");
-        assert!(!say(Change::Set(slice("NoExecute"))));
+        assert!(!say(Change::Applied(slice("NoExecute"))));
         assert!(say(Change::Synced));
         assert_eq!(all.end_of(&claim(json!([])), now), Some(Timestamp::MIN));
         let for_ever = json!([{"key": "sick", "operator": "Exists"}]);
@@ -177,7 +177,7 @@ mod tests {
         assert_eq!(all.end_of(&claim(for_a_while), now), Some(end));
         let other = json!([{"key": "sick", "operator": "Equal", "value": "very"}]);
         assert_eq!(all.end_of(&claim(other), now), Some(Timestamp::MIN));
-        assert!(say(Change::Set(slice("NoSchedule"))), "whoever waited need not go any more");
+        assert!(say(Change::Applied(slice("NoSchedule"))), "whoever waited need not go any more");
         assert_eq!(all.end_of(&claim(json!([])), now), None);
     }
 }

@@ -7,7 +7,7 @@ mod claims;
 mod eviction;
 mod plan;
 
-use crate::Clients;
+use crate::clients::Clients;
 use crate::common::{code_of, message_of};
 use claims::{Claim, Claims, PATH};
 use coracle_client::informer::{Delta, uid_of};

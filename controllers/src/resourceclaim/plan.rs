@@ -3,12 +3,13 @@
 use super::claims::{Claim, ENTRY};
 use crate::common::ownership::controller_reference;
 use coracle_api::pod::is_terminal;
+use coracle_api::well_known;
 use k8s_openapi::api::core::v1::{Pod, PodResourceClaim};
 use kube::ResourceExt;
 use serde_json::{Value, json};
 
 /// Keeps an allocated claim from vanishing before its devices are given back.
-pub const FINALIZER: &str = "resource.kubernetes.io/delete-protection";
+pub const FINALIZER: &str = well_known::RESOURCE_CLAIM_PROTECTION;
 /// Upstream's limit of consumers of one claim.
 pub const MOST_CONSUMERS: usize = 256;
 /// Names end in a hyphen and five random characters, and have 63 at the most.

@@ -4,8 +4,9 @@
 //! Only those that the control plane once made by itself, which their account still names; those made by hand stay.
 
 use super::tokens::{ACCOUNT_NAME, ACCOUNT_UID, TYPE};
-use crate::Clients;
+use crate::clients::Clients;
 use crate::common::code_of;
+use coracle_api::well_known;
 use coracle_client::informer::{api_for, deleting, uid_of};
 use coracle_client::{Controller, Informer, Next, ObjectKey, ReconcileError, Reconciler, WorkQueue};
 use jiff::civil::Date;
@@ -21,8 +22,8 @@ const ACCOUNT: &str = "legacy-service-account-token-cleaner";
 /// Upstream's `--legacy-service-account-token-clean-up-period`, in days.
 const CLEAN_UP_DAYS: i64 = 365;
 const INTERVAL: Duration = Duration::from_secs(24 * 3600);
-const LAST_USED: &str = "kubernetes.io/legacy-token-last-used";
-const INVALID_SINCE: &str = "kubernetes.io/legacy-token-invalid-since";
+const LAST_USED: &str = well_known::LEGACY_TOKEN_LAST_USED;
+const INVALID_SINCE: &str = well_known::LEGACY_TOKEN_INVALID_SINCE;
 const TRACKING: &str = "kube-apiserver-legacy-service-account-token-tracking";
 
 struct Cleaner {

@@ -1,7 +1,7 @@
 //! The ConfigMap `kube-root-ca.crt` of every namespace, by which its pods verify the API server.
 
 use super::namespace_of;
-use crate::Clients;
+use crate::clients::Clients;
 use crate::common::{code_of, namespace_terminating};
 use coracle_client::informer::deleting;
 use coracle_client::{Controller, Informer, Next, ObjectKey, ReconcileError, Reconciler};

@@ -1,8 +1,9 @@
 //! Secrets of type `kubernetes.io/service-account-token`: filled with a token that does not expire, deleted with
 //! their account, and no longer named by it once they are gone.
 
-use crate::Clients;
+use crate::clients::Clients;
 use crate::common::code_of;
+use coracle_api::well_known;
 use coracle_client::informer::{api_for, deleting, uid_of};
 use coracle_client::{Controller, Delta, Informer, Next, ObjectKey, ReconcileError, Reconciler};
 use k8s_openapi::ByteString;
@@ -14,8 +15,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
-pub(super) const TYPE: &str = "kubernetes.io/service-account-token";
-pub(super) const ACCOUNT_NAME: &str = "kubernetes.io/service-account.name";
+pub(super) const TYPE: &str = well_known::SERVICE_ACCOUNT_TOKEN;
+pub(super) const ACCOUNT_NAME: &str = well_known::SERVICE_ACCOUNT_NAME;
 pub(super) const ACCOUNT_UID: &str = "kubernetes.io/service-account.uid";
 
 /// Signs tokens for Secrets; the one who holds the service-account key implements it.

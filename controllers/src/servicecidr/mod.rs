@@ -3,7 +3,7 @@
 
 mod plan;
 
-use crate::Clients;
+use crate::clients::Clients;
 use crate::common::code_of;
 use coracle_client::{Controller, Delta, Informer, Next, ObjectKey, ReconcileError, Reconciler, write};
 use k8s_openapi::api::networking::v1::{IPAddress, ServiceCIDR};

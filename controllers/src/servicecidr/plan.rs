@@ -1,5 +1,6 @@
 //! What one range needs next, decided from all ranges and addresses.
 
+use coracle_api::well_known;
 use coracle_client::informer::deleting;
 use ipnet::IpNet;
 use jiff::Timestamp;
@@ -11,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub(super) const FINALIZER: &str = "networking.k8s.io/service-cidr-finalizer";
-const MANAGED_BY: &str = "ipaddress.kubernetes.io/managed-by";
+const MANAGED_BY: &str = well_known::IP_ADDRESS_MANAGED_BY;
 /// Who reserves addresses for Services; others' IPAddress objects hold no range back.
 const ALLOCATOR: &str = "ipallocator.k8s.io";
 /// How long every API server has to notice that a range gives no more addresses; upstream's `deletionGracePeriod`.

@@ -1,7 +1,7 @@
 //! What makes a pod of a StatefulSet that one and no other: its ordinal, and the names that follow from it.
 
 use crate::common::ownership;
-use crate::podcontrol::pod_from;
+use crate::common::pod_control::pod_from;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{
     PersistentVolumeClaim, PersistentVolumeClaimVolumeSource, Pod, PodTemplateSpec, Volume,

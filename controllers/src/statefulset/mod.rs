@@ -7,11 +7,11 @@ mod identity;
 mod plan;
 mod status;
 
-use crate::Clients;
+use crate::clients::Clients;
 use crate::common::pending::{PATIENCE, Pending};
+use crate::common::pod_control::PodControl;
 use crate::common::revisions::{self, Found, History, Subject};
 use crate::common::{code_of, message_of, narrow_selector, ownership, pods};
-use crate::podcontrol::PodControl;
 use claims::Claims;
 use coracle_client::informer::{Delta, api_for, deleting, uid_of};
 use coracle_client::{Controller, Informer, Next, ObjectKey, ReconcileError, Reconciler};

@@ -9,6 +9,7 @@ use crate::eviction::monitor::Monitor;
 use crate::eviction::settings::Rule;
 use crate::kubelet::Kubelet;
 use crate::pod::publisher::now;
+use coracle_api::well_known;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::api::core::v1::{Node, NodeSpec, NodeStatus};
@@ -90,9 +91,9 @@ async fn register_once(api: &Api<Node>, node: &Node, config: &Config) -> Result<
 
 fn labels(config: &Config) -> BTreeMap<String, String> {
     let own = [
-        ("kubernetes.io/hostname", config.node_name.as_str()),
-        ("kubernetes.io/os", "linux"),
-        ("kubernetes.io/arch", facts::go_arch()),
+        (well_known::HOSTNAME, config.node_name.as_str()),
+        (well_known::OS, "linux"),
+        (well_known::ARCH, facts::go_arch()),
     ];
     let own = own.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned()));
     own.chain(config.node_labels.iter().cloned()).collect()

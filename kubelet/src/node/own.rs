@@ -32,7 +32,7 @@ pub fn note(note: &Note, node: Node) {
 pub async fn follow(client: kube::Client, name: &str, own: &Note) {
     let mut changes = Reflector::new(client, all_of::<Node>().fields(format!("metadata.name={name}")));
     loop {
-        if let Change::Set(bytes) = changes.next().await
+        if let Change::Applied(bytes) = changes.next().await
             && let Some(node) = decode::<Node>(&bytes)
         {
             note(own, node);

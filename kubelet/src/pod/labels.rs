@@ -1,6 +1,7 @@
 //! The labels and annotations by which sandboxes and containers in the runtime are recognised; upstream's own, so
 //! that `crictl`, log shippers and a kubelet that takes over read them.
 
+use coracle_api::well_known;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use sha2::{Digest, Sha256};
 use std::collections::HashMap;
@@ -21,7 +22,7 @@ pub const RESOURCES: &str = "kubelet.coracle.local/resources";
 /// Where a pod came from; `api` for those of the API server, `file` for static ones.
 pub const CONFIG_SOURCE: &str = "kubernetes.io/config.source";
 pub const CONFIG_HASH: &str = "kubernetes.io/config.hash";
-pub const CONFIG_MIRROR: &str = "kubernetes.io/config.mirror";
+pub const CONFIG_MIRROR: &str = well_known::CONFIG_MIRROR;
 pub const CONFIG_SEEN: &str = "kubernetes.io/config.seen";
 
 pub type Map = HashMap<String, String>;
@@ -46,7 +47,7 @@ pub fn sandbox_annotations(pod: &Pod) -> Map {
     let mut annotations: Map = pod.metadata.annotations.clone().unwrap_or_default().into_iter().collect();
     annotations.entry(CONFIG_SOURCE.to_owned()).or_insert_with(|| "api".to_owned());
     // kubectl's copy of the whole object; the runtime has no use for it.
-    annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
+    annotations.remove(well_known::LAST_APPLIED);
     annotations
 }
 

@@ -3,6 +3,7 @@
 use super::silence::is_silent;
 use super::{Error, SimulateConfig};
 use coracle_api::node_addresses::CHECKED_ADDRESSES;
+use coracle_api::well_known;
 use coracle_client::{Context, Informer};
 use futures::{StreamExt, TryStreamExt};
 use jiff::Timestamp;
@@ -50,7 +51,7 @@ async fn register_one(client: &kube::Client, config: &SimulateConfig, index: usi
 
 fn labels(name: &str) -> std::collections::BTreeMap<String, String> {
     let arch = crate::simulate::status::go_arch();
-    [("kubernetes.io/hostname", name), ("kubernetes.io/os", "linux"), ("kubernetes.io/arch", arch)]
+    [(well_known::HOSTNAME, name), (well_known::OS, "linux"), (well_known::ARCH, arch)]
         .into_iter()
         .chain([("type", "simulated")])
         .map(|(key, value)| (key.to_owned(), value.to_owned()))

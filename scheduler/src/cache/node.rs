@@ -144,7 +144,7 @@ impl NodeInfo {
 
     /// A copy to try things on: without images, which no filter reads.
     #[must_use]
-    pub fn sketch(&self) -> Self {
+    pub fn clone_for_simulation(&self) -> Self {
         Self {
             name: self.name.clone(),
             slot: self.slot,

@@ -3,6 +3,7 @@
 
 use super::node::read_of;
 use super::{Change, Changes, NodeChange, NodeInfo, PodInfo, Topology};
+use coracle_api::well_known;
 use k8s_openapi::api::core::v1::Node;
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -323,7 +324,7 @@ fn interleave(nodes: &[NodeInfo]) -> Vec<usize> {
     let mut known: HashMap<(&str, &str), usize> = HashMap::new();
     for info in nodes.iter().filter(|n| n.node.is_some()) {
         let label = |key: &str| info.label(key).unwrap_or_default();
-        let zone = (label("topology.kubernetes.io/region"), label("topology.kubernetes.io/zone"));
+        let zone = (label(well_known::REGION), label(well_known::ZONE));
         let index = *known.entry(zone).or_insert_with(|| {
             zones.push(Vec::new());
             zones.len() - 1

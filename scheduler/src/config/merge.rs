@@ -2,7 +2,7 @@
 
 use super::defaults::{BETA2_WEIGHTS, PLUGINS};
 use crate::framework::Point;
-use crate::plugins::Registry;
+use crate::framework::Registry;
 use std::collections::{BTreeMap, HashSet};
 
 /// Plugins with weights; 0 is none given.

@@ -16,24 +16,9 @@ mod tests;
 pub use extender::{Extender, ExtenderTls, ManagedResource};
 pub use merge::default_plugins;
 
-use crate::framework::Point;
-use crate::plugins::Registry;
-use serde_json::Value;
-use std::collections::{BTreeMap, HashMap};
+pub use crate::framework::Profile;
+use crate::framework::Registry;
 use std::time::Duration;
-
-/// A named set of plugins, chosen by a pod's `spec.schedulerName`.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Profile {
-    pub scheduler_name: String,
-    /// Overrides the configuration's.
-    pub percentage_of_nodes_to_score: Option<usize>,
-    /// Plugins and the weights of their scores, by extension point, in the order in which they run. A weight of 0
-    /// counts as 1.
-    pub plugins: BTreeMap<Point, Vec<(String, i64)>>,
-    /// Arguments of plugins, by name.
-    pub arguments: HashMap<String, Value>,
-}
 
 /// The Lease by which schedulers of one name agree on one of them.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use super::legacy::Disabled;
 use super::merge::{Set, merge};
 use super::{Config, Election, Extender, Mistakes, Parsed, Profile, extender, legacy};
 use crate::framework::{Framework, Point};
-use crate::plugins::{Handle, Registry};
+use crate::framework::{Handle, Registry};
 use coracle_api::duration;
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap, HashSet};

@@ -1,5 +1,6 @@
 use super::*;
-use serde_json::json;
+use crate::framework::Point;
+use serde_json::{Value, json};
 
 fn parse(extra: Value) -> Result<Parsed, Mistakes> {
     let mut value =

@@ -1,12 +1,12 @@
 //! What is known of a class of pods: answers about nodes, with the generations they belong to.
 
-use super::Diagnosis;
 use crate::cache::{NodeInfo, PodInfo, Snapshot};
+use crate::framework::Diagnosis;
 use crate::framework::{CycleState, Framework, Probe, Refusal, Reuse, Status, timed};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Classes kept: a busy cluster schedules a few workloads at a time. One is 64 bytes a node or so.
+/// EquivalenceClasses kept: a busy cluster schedules a few workloads at a time. One is 64 bytes a node or so.
 const KEPT: usize = 16;
 /// Distinct refusals kept before a class begins anew; a plugin that puts numbers into its reasons makes many.
 const MOST_REFUSALS: usize = 4096;
@@ -21,7 +21,7 @@ struct Verdict {
 }
 
 #[derive(Default)]
-pub struct Class {
+pub struct EquivalenceClass {
     /// Of the plugins; those that are asked every time overwrite theirs.
     pub state: CycleState,
     prepared: bool,
@@ -45,7 +45,7 @@ pub struct Class {
     used: u64,
 }
 
-impl Class {
+impl EquivalenceClass {
     /// Measures the next cycle, or not.
     pub(crate) fn measure(&mut self, probe: Option<Probe>) {
         self.state.probe = probe;
@@ -114,8 +114,8 @@ impl Class {
         let alone = |_: usize, reuse: Reuse| reuse == Reuse::Node;
         let mut verdict = framework.filter(&self.state, pod, node, alone);
         if verdict.is_ok() && !node.nominated.is_empty() {
-            let mut crowded = node.sketch();
-            crate::framework::rivals(pod, node).for_each(|rival| crowded.add(rival.clone()));
+            let mut crowded = node.clone_for_simulation();
+            crate::framework::nominated_pods(pod, node).for_each(|rival| crowded.add(rival.clone()));
             verdict = framework.filter(&self.state, pod, &crowded, alone);
         }
         let code = verdict.err().map_or(0, |refusal| self.intern(refusal));
@@ -176,7 +176,7 @@ impl Class {
             }
             let entry = &framework.filter[index];
             let measured = self.state.probe.as_ref().is_some_and(|probe| !probe.is_spent());
-            let told = if measured { None } else { entry.plugin.verdict(&self.state, pod, node) };
+            let told = if measured { None } else { entry.plugin.filter_code(&self.state, pod, node) };
             let known = |kind: u8| self.told.iter().find(|t| t.0 == index && t.1 == kind).map(|t| t.2);
             match told {
                 Some(0) => continue,
@@ -254,19 +254,19 @@ impl Class {
 
 /// The classes of pods that were scheduled lately.
 #[derive(Default)]
-pub struct Classes {
-    by_key: HashMap<Arc<[u8]>, Box<Class>>,
+pub struct EquivalenceClasses {
+    by_key: HashMap<Arc<[u8]>, Box<EquivalenceClass>>,
     clock: u64,
 }
 
-impl Classes {
+impl EquivalenceClasses {
     /// Takes a class out for one cycle; a new one when it is not known.
-    pub fn take(&mut self, pod: &PodInfo) -> Box<Class> {
+    pub fn take(&mut self, pod: &PodInfo) -> Box<EquivalenceClass> {
         self.by_key.remove(pod.class()).unwrap_or_default()
     }
 
     /// Puts it back, and forgets the one that was not used for longest when there are too many.
-    pub fn put(&mut self, pod: &PodInfo, mut class: Box<Class>) {
+    pub fn put(&mut self, pod: &PodInfo, mut class: Box<EquivalenceClass>) {
         self.clock += 1;
         class.used = self.clock;
         self.by_key.insert(pod.class().clone(), class);

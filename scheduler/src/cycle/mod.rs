@@ -4,13 +4,13 @@
 //! only about the nodes that changed since the first.
 
 mod class;
-mod diagnosis;
 
-pub use class::{Class, Classes};
-pub use diagnosis::Diagnosis;
+pub use class::{EquivalenceClass, EquivalenceClasses};
 
 use crate::cache::{PodInfo, Snapshot};
-use crate::framework::{Attempt, Framework, NodeScore, PostFilter, Reuse, Status, timed};
+use crate::framework::{
+    Attempt, Diagnosis, Framework, NodeScore, PostFilter, Reuse, Status, Unhelpful, timed,
+};
 use rand::Rng;
 use std::sync::Arc;
 
@@ -49,7 +49,7 @@ pub struct Cycle<'a> {
     pub framework: &'a Framework,
     pub snapshot: &'a Snapshot,
     pub pod: &'a Arc<PodInfo>,
-    pub class: &'a mut Class,
+    pub class: &'a mut EquivalenceClass,
 }
 
 impl Cycle<'_> {
@@ -256,8 +256,7 @@ impl Cycle<'_> {
                 found @ PostFilter::Preempt(_) => return Ok(found),
             }
         }
-        said.retain(|why| !why.is_empty());
-        Ok(PostFilter::Unhelpful(said.join(", ")))
+        Ok(PostFilter::Unhelpful(Unhelpful::all(&said)))
     }
 }
 

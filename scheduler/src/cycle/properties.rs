@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::config::{Config, Profile};
-use crate::core::Core;
+use crate::core::SchedulerState;
 use crate::plugins::testing::{pod, snapshot};
 use crate::plugins::{Handle, Registry};
 use crate::queue::Popped;
@@ -94,7 +94,7 @@ fn node(n: usize, cordoned: bool, ssd: bool) -> Value {
 }
 
 struct World {
-    core: Core,
+    core: SchedulerState,
     cordoned: [bool; NODES],
     ssd: [bool; NODES],
     /// Kind and node of each pod that runs.
@@ -107,7 +107,7 @@ impl World {
         let registry = Registry::in_tree();
         let profile = Profile::default_for("default-scheduler", &registry);
         let framework = Framework::new(&profile, &registry, &Handle::offline()).expect("a profile");
-        let mut core = Core::new([Arc::new(framework)], 100, Config::default().backoff).seeded(3);
+        let mut core = SchedulerState::new([Arc::new(framework)], 100, Config::default().backoff).seeded(3);
         let nodes: Vec<Value> = (0..NODES).map(|n| node(n, false, n % 3 == 0)).collect();
         core.snapshot = snapshot(&nodes, &[]);
         let ssd = std::array::from_fn(|n| n % 3 == 0);
@@ -145,7 +145,7 @@ impl World {
             Popped { pod: pod.clone(), framework, attempts: 1, first: Instant::now(), flushed: false };
         let mut found = self.core.find(&popped);
         let kept = names(&self.core, &found.feasible);
-        let mut fresh = Class::default();
+        let mut fresh = EquivalenceClass::default();
         let mut cycle = Cycle {
             framework: &popped.framework,
             snapshot: &self.core.snapshot,
@@ -171,7 +171,7 @@ fn number(node: &str) -> usize {
     node[1..].parse().expect("a number")
 }
 
-fn names(core: &Core, feasible: &Result<Vec<usize>, Failure>) -> Vec<usize> {
+fn names(core: &SchedulerState, feasible: &Result<Vec<usize>, Failure>) -> Vec<usize> {
     let slots = feasible.as_ref().map(Vec::as_slice).unwrap_or_default();
     let mut names: Vec<usize> = slots.iter().map(|s| number(&core.snapshot.node(*s).name)).collect();
     names.sort_unstable();

@@ -1,8 +1,8 @@
 use super::*;
 use crate::cache::NodeInfo;
 use crate::config::{Config, Profile};
-use crate::core::Core;
-use crate::framework::{CycleState, Plugin, Point};
+use crate::core::SchedulerState;
+use crate::framework::{CycleState, Plugin, Point, Unhelpful};
 use crate::plugins::testing::{pod, snapshot};
 use crate::plugins::{Handle, Registry};
 use crate::queue::Popped;
@@ -17,27 +17,27 @@ fn node(name: &str, extra: Value) -> Value {
     node
 }
 
-fn core(nodes: &[Value], pods: &[Value]) -> Core {
+fn core(nodes: &[Value], pods: &[Value]) -> SchedulerState {
     let registry = Registry::in_tree();
     let profile = Profile::default_for("default-scheduler", &registry);
     core_of(&profile, &registry, nodes, pods)
 }
 
-fn core_of(profile: &Profile, registry: &Registry, nodes: &[Value], pods: &[Value]) -> Core {
+fn core_of(profile: &Profile, registry: &Registry, nodes: &[Value], pods: &[Value]) -> SchedulerState {
     let framework = Framework::new(profile, registry, &Handle::offline()).expect("a profile");
     let backoff = Config::default().backoff;
-    let mut core = Core::new([Arc::new(framework)], 0, backoff).seeded(7);
+    let mut core = SchedulerState::new([Arc::new(framework)], 0, backoff).seeded(7);
     core.snapshot = snapshot(nodes, pods);
     core
 }
 
-fn popped(core: &Core, pod: &Arc<PodInfo>) -> Popped {
+fn popped(core: &SchedulerState, pod: &Arc<PodInfo>) -> Popped {
     let framework = core.framework_of(pod.waiting().expect("it waits")).expect("a profile");
     Popped { pod: pod.clone(), framework, attempts: 1, first: Instant::now(), flushed: false }
 }
 
 /// Where the pod would go; it is not counted there.
-fn place(core: &mut Core, pod: &Arc<PodInfo>) -> Result<String, String> {
+fn place(core: &mut SchedulerState, pod: &Arc<PodInfo>) -> Result<String, String> {
     let popped = popped(core, pod);
     let mut found = core.find(&popped);
     let outcome = match found.feasible {
@@ -51,13 +51,14 @@ fn place(core: &mut Core, pod: &Arc<PodInfo>) -> Result<String, String> {
             let answer = core.post_filter(&popped, &mut found.class, &diagnosis, false);
             let mut said = diagnosis.as_ref().clone();
             match answer.expect("an answer") {
-                PostFilter::Unhelpful(why) => said.preemption = why,
+                PostFilter::Unhelpful(why) => said.preemption = Some(why),
                 PostFilter::Preempt(candidates) => {
                     let names: Vec<&str> =
                         candidates[0].victims.iter().map(|v| v.key.name.as_str()).collect();
-                    said.preemption = format!("{} without {}", candidates[0].node, names.join(", "));
+                    let words = format!("{} without {}", candidates[0].node, names.join(", "));
+                    said.preemption = Some(Unhelpful::Nothing(words));
                 }
-                PostFilter::Error(why) => said.preemption = why,
+                PostFilter::Error(why) => said.preemption = Some(Unhelpful::Nothing(why)),
             }
             Err(said.message())
         }
@@ -242,7 +243,7 @@ impl Quota {
         usize::from(pod.labels().is_some_and(|labels| labels.contains_key("quota")))
     }
 
-    fn verdict(spent: usize) -> Status {
+    fn filter_code(spent: usize) -> Status {
         if spent > 0 { Status::unschedulable("quota spent") } else { Status::Success }
     }
 }
@@ -257,7 +258,7 @@ impl Plugin for Quota {
     fn pre_filter(&self, state: &mut CycleState, _pod: &PodInfo, snapshot: &Snapshot) -> Status {
         let spent: usize = snapshot.nodes().flat_map(|n| &n.pods).map(|p| Self::counts(p)).sum();
         state.put("Quota", spent);
-        Self::verdict(spent)
+        Self::filter_code(spent)
     }
     fn add_pod(&self, state: &mut CycleState, _pod: &PodInfo, added: &PodInfo, _node: &NodeInfo) {
         state.get_mut::<usize>("Quota").into_iter().for_each(|spent| *spent += Self::counts(added));
@@ -266,7 +267,7 @@ impl Plugin for Quota {
         state.get_mut::<usize>("Quota").into_iter().for_each(|spent| *spent -= Self::counts(removed));
     }
     fn filter(&self, state: &CycleState, _pod: &PodInfo, _node: &NodeInfo) -> Status {
-        Self::verdict(state.get::<usize>("Quota").copied().unwrap_or(0))
+        Self::filter_code(state.get::<usize>("Quota").copied().unwrap_or(0))
     }
 }
 

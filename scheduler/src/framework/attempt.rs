@@ -1,8 +1,7 @@
 //! A failed attempt in the hands of PostFilter: what was found, and a way to try what would be if.
 
-use super::{CycleState, Framework, Status};
+use super::{CycleState, Diagnosis, Framework, Status};
 use crate::cache::{NodeInfo, PodInfo, Snapshot};
-use crate::cycle::Diagnosis;
 use jiff::Timestamp;
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -39,10 +38,41 @@ pub enum PostFilter {
     /// The pod fits on one of these nodes once its victims are gone. The best comes first; more than one is only
     /// given when [`Attempt::all_candidates`] asks for them.
     Preempt(Vec<Candidate>),
-    /// Nothing helps; upstream's words for it. Goes on with the next plugin.
-    Unhelpful(String),
+    /// Nothing helps. Goes on with the next plugin.
+    Unhelpful(Unhelpful),
     /// It failed.
     Error(String),
+}
+
+impl PostFilter {
+    /// Nothing that the plugin could do helps; upstream's words for it.
+    pub fn nothing(why: impl Into<String>) -> Self {
+        Self::Unhelpful(Unhelpful::Nothing(why.into()))
+    }
+}
+
+/// Why PostFilter does not help, in upstream's words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unhelpful {
+    /// Nothing makes room for the pod: a nomination that it has is void.
+    Nothing(String),
+    /// The pod may not take others away: a nomination that it has stays.
+    NotEligible(String),
+}
+
+impl Unhelpful {
+    pub fn why(&self) -> &str {
+        match self {
+            Self::Nothing(why) | Self::NotEligible(why) => why,
+        }
+    }
+
+    /// What several plugins say together.
+    pub fn all(said: &[Self]) -> Self {
+        let words: Vec<&str> = said.iter().map(Self::why).filter(|why| !why.is_empty()).collect();
+        let not_eligible = said.iter().any(|one| matches!(one, Self::NotEligible(_)));
+        if not_eligible { Self::NotEligible(words.join(", ")) } else { Self::Nothing(words.join(", ")) }
+    }
 }
 
 /// One pod that fits nowhere.
@@ -89,7 +119,10 @@ impl Attempt<'_> {
 }
 
 /// Pods nominated to the node that get their room before `pod` does.
-pub(crate) fn rivals<'n>(pod: &PodInfo, node: &'n NodeInfo) -> impl Iterator<Item = &'n Arc<PodInfo>> {
+pub(crate) fn nominated_pods<'n>(
+    pod: &PodInfo,
+    node: &'n NodeInfo,
+) -> impl Iterator<Item = &'n Arc<PodInfo>> {
     let (priority, uid) = (pod.priority, pod.uid.clone());
     node.nominated.iter().filter(move |n| n.priority >= priority && n.uid != uid)
 }
@@ -102,9 +135,9 @@ pub(crate) fn fits(
     pod: &PodInfo,
     node: &NodeInfo,
 ) -> Result<(), (usize, &'static str, Status)> {
-    let expected: Vec<Arc<PodInfo>> = rivals(pod, node).cloned().collect();
+    let expected: Vec<Arc<PodInfo>> = nominated_pods(pod, node).cloned().collect();
     if !expected.is_empty() {
-        let mut crowded = node.sketch();
+        let mut crowded = node.clone_for_simulation();
         for rival in &expected {
             crowded.add(rival.clone());
             framework.follow(state, pod, rival, &crowded, true);

@@ -2,9 +2,18 @@
 
 use super::{Attempt, ClusterEvent, CycleState, PostFilter, Status};
 use crate::cache::{NodeInfo, PodInfo, Snapshot};
-use crate::queue::QueuedPod;
 use std::cmp::Ordering;
+use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::Instant;
+
+/// A waiting pod with what orders it.
+#[derive(Clone)]
+pub struct QueuedPod {
+    pub pod: Arc<PodInfo>,
+    /// When it last came into the queue.
+    pub since: Instant,
+}
 
 /// The highest normalized score of one plugin.
 pub const MAX_NODE_SCORE: i64 = 100;
@@ -108,7 +117,7 @@ pub trait Plugin: Send + Sync + 'static {
         Reuse::Never
     }
 
-    /// May the pod enter the queue? A refusal keeps it out until an event [`helps`](Self::helps).
+    /// May the pod enter the queue? A refusal keeps it out until an event [`queueing_hint`](Self::queueing_hint).
     fn pre_enqueue(&self, _pod: &PodInfo) -> Status {
         Status::Success
     }
@@ -135,13 +144,13 @@ pub trait Plugin: Send + Sync + 'static {
     /// What [`filter`](Self::filter) would say, as a small number: 0 for success, and for equal refusals of one plugin
     /// the same number, so that their words are made once and not for each of thousands of nodes. `None`: ask `filter`.
     /// Only asked where [`reuse`](Self::reuse) is not [`Reuse::Node`].
-    fn verdict(&self, _state: &CycleState, _pod: &PodInfo, _node: &NodeInfo) -> Option<u8> {
+    fn filter_code(&self, _state: &CycleState, _pod: &PodInfo, _node: &NodeInfo) -> Option<u8> {
         None
     }
 
     /// Called when no node fits.
     fn post_filter(&self, _attempt: &mut Attempt<'_>) -> PostFilter {
-        PostFilter::Unhelpful(String::new())
+        PostFilter::nothing("")
     }
 
     /// `nodes` are the slots of those that fit. `Skip` leaves its Score out.
@@ -176,7 +185,7 @@ pub trait Plugin: Send + Sync + 'static {
 
     /// Whether [`pre_bind`](Self::pre_bind) has something to do for the pod (upstream's PreBindPreFlight). If so, the pod
     /// says in `status.nominatedNodeName` where it is going to run while that takes its time (KEP-5278).
-    fn pre_binds(&self, _pod: &PodInfo, _node: &str) -> bool {
+    fn pre_bind_pre_flight(&self, _pod: &PodInfo, _node: &str) -> bool {
         true
     }
 
@@ -194,7 +203,7 @@ pub trait Plugin: Send + Sync + 'static {
 
     /// Whether `event` can help a pod that this plugin refused (a queueing hint, KEP-4247). Asked once for all
     /// waiting pods of a class: wrongly answering `true` only costs attempts.
-    fn helps(&self, _pod: &PodInfo, _event: &ClusterEvent<'_>) -> bool {
+    fn queueing_hint(&self, _pod: &PodInfo, _event: &ClusterEvent<'_>) -> bool {
         true
     }
 

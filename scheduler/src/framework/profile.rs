@@ -1,13 +1,25 @@
 //! A profile put together: the plugins of each extension point, ready to run.
 
 use super::probe::timed;
-use super::{CycleState, Plugin, Point, Reuse, Status};
+use super::{CycleState, Handle, Plugin, Point, Registry, Reuse, Status};
 use crate::cache::{NodeInfo, PodInfo, Snapshot};
-use crate::config::Profile;
-use crate::plugins::{Handle, Registry};
-use std::collections::HashMap;
+use serde_json::Value;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A named set of plugins, chosen by a pod's `spec.schedulerName`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Profile {
+    pub scheduler_name: String,
+    /// Overrides the configuration's.
+    pub percentage_of_nodes_to_score: Option<usize>,
+    /// Plugins and the weights of their scores, by extension point, in the order in which they run. A weight of 0
+    /// counts as 1.
+    pub plugins: BTreeMap<Point, Vec<(String, i64)>>,
+    /// Arguments of plugins, by name.
+    pub arguments: HashMap<String, Value>,
+}
 
 /// Why a profile cannot run; upstream words these alike.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! `nodeSelector` and node affinity: required terms filter, preferred ones score.
 
-use super::{Arguments, Mistakes, affinity, normalize};
+use super::{ArgumentErrors, Arguments, affinity, normalize};
 use crate::cache::{NodeInfo, PodInfo, Snapshot};
 use crate::framework::{ClusterEvent, CycleState, NodeScore, Plugin, Point, Reuse, Status};
 use coracle_client::placement::{any_term_matches, term_matches};
@@ -35,7 +35,7 @@ fn named(terms: &[NodeSelectorTerm]) -> Option<HashSet<String>> {
 }
 
 /// What is wrong with terms in a configuration; those of pods were checked by the API.
-fn mistakes_in(added: &Terms) -> Mistakes {
+fn mistakes_in(added: &Terms) -> ArgumentErrors {
     let (required, preferred) =
         ("requiredDuringSchedulingIgnoredDuringExecution", "preferredDuringSchedulingIgnoredDuringExecution");
     let hard = added.required_during_scheduling_ignored_during_execution.iter();
@@ -51,7 +51,7 @@ fn mistakes_in(added: &Terms) -> Mistakes {
 }
 
 impl NodeAffinity {
-    pub fn new(arguments: &Value) -> Result<Self, Mistakes> {
+    pub fn new(arguments: &Value) -> Result<Self, ArgumentErrors> {
         let mut arguments = Arguments::new(arguments);
         let added: Option<Terms> = arguments.read("addedAffinity");
         let mut mistakes = added.as_ref().map(mistakes_in).unwrap_or_default();
@@ -131,7 +131,7 @@ impl Plugin for NodeAffinity {
         normalize::by_highest(scores, false);
     }
 
-    fn helps(&self, pod: &PodInfo, event: &ClusterEvent<'_>) -> bool {
+    fn queueing_hint(&self, pod: &PodInfo, event: &ClusterEvent<'_>) -> bool {
         match event {
             ClusterEvent::NodeAdded(node) => self.matches(pod, node),
             ClusterEvent::NodeUpdated { node, changed } => changed.labels && self.matches(pod, node),

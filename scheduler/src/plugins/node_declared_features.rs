@@ -66,7 +66,7 @@ impl Plugin for NodeDeclaredFeatures {
         ))
     }
 
-    fn helps(&self, pod: &PodInfo, event: &ClusterEvent<'_>) -> bool {
+    fn queueing_hint(&self, pod: &PodInfo, event: &ClusterEvent<'_>) -> bool {
         match event {
             ClusterEvent::NodeAdded(node) => missing(pod, node).is_empty(),
             ClusterEvent::NodeUpdated { node, changed } => changed.features && missing(pod, node).is_empty(),
@@ -127,7 +127,7 @@ mod tests {
             assert_eq!(status.message(), expected, "{spec} on {declared:?}");
             assert!(missing.is_empty() || skipped == Status::Success, "{spec}");
             let event = ClusterEvent::NodeAdded(&node);
-            assert_eq!(NodeDeclaredFeatures.helps(&pod, &event), missing.is_empty(), "{spec}");
+            assert_eq!(NodeDeclaredFeatures.queueing_hint(&pod, &event), missing.is_empty(), "{spec}");
         }
     }
 }

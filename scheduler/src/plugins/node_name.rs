@@ -32,7 +32,7 @@ impl Plugin for NodeName {
         }
     }
 
-    fn helps(&self, pod: &PodInfo, event: &ClusterEvent<'_>) -> bool {
+    fn queueing_hint(&self, pod: &PodInfo, event: &ClusterEvent<'_>) -> bool {
         match event {
             ClusterEvent::NodeAdded(node) => fits(pod, node),
             ClusterEvent::Timeout => true,
@@ -56,7 +56,7 @@ mod tests {
             let status = NodeName.filter(&CycleState::default(), &pod, &node);
             let refusal = Status::unresolvable("node(s) didn't match the requested node name");
             assert_eq!(status, if fits { Status::Success } else { refusal }, "{name}");
-            assert_eq!(NodeName.helps(&pod, &ClusterEvent::NodeAdded(&node)), fits, "{name}");
+            assert_eq!(NodeName.queueing_hint(&pod, &ClusterEvent::NodeAdded(&node)), fits, "{name}");
         }
     }
 }

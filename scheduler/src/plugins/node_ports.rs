@@ -40,7 +40,7 @@ impl Plugin for NodePorts {
         }
     }
 
-    fn helps(&self, pod: &PodInfo, event: &ClusterEvent<'_>) -> bool {
+    fn queueing_hint(&self, pod: &PodInfo, event: &ClusterEvent<'_>) -> bool {
         match event {
             ClusterEvent::NodeAdded(_) | ClusterEvent::Timeout => true,
             ClusterEvent::PodGone { pod: gone, .. } => {
@@ -88,7 +88,7 @@ mod tests {
             let status = NodePorts.filter(&CycleState::default(), &wants, &taken);
             assert_eq!(status.is_success(), fits, "{ip} {protocol} {number}");
             let event = ClusterEvent::PodGone { pod: &taken.pods[0], node: "n" };
-            assert_eq!(NodePorts.helps(&wants, &event), !fits, "{ip} {protocol} {number}");
+            assert_eq!(NodePorts.queueing_hint(&wants, &event), !fits, "{ip} {protocol} {number}");
         }
     }
 }

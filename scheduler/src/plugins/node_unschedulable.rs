@@ -3,6 +3,7 @@
 use super::taint_toleration::tolerates;
 use crate::cache::{NodeInfo, PodInfo};
 use crate::framework::{ClusterEvent, CycleState, Plugin, Point, Reuse, Status};
+use coracle_api::well_known;
 use k8s_openapi::api::core::v1::Taint;
 
 pub const POINTS: &[Point] = &[Point::Filter];
@@ -14,7 +15,7 @@ fn refuses(node: &NodeInfo, pod: &PodInfo) -> bool {
         return false;
     }
     let taint = Taint {
-        key: "node.kubernetes.io/unschedulable".to_owned(),
+        key: well_known::UNSCHEDULABLE.to_owned(),
         effect: "NoSchedule".to_owned(),
         ..Taint::default()
     };
@@ -41,7 +42,7 @@ impl Plugin for NodeUnschedulable {
         Status::Success
     }
 
-    fn helps(&self, pod: &PodInfo, event: &ClusterEvent<'_>) -> bool {
+    fn queueing_hint(&self, pod: &PodInfo, event: &ClusterEvent<'_>) -> bool {
         match event {
             ClusterEvent::NodeAdded(node) => !refuses(node, pod),
             ClusterEvent::NodeUpdated { node, changed } => changed.unschedulable && !refuses(node, pod),
@@ -79,11 +80,11 @@ mod tests {
             let status = NodeUnschedulable.filter(&CycleState::default(), &pod, &node);
             let words = if fits { "" } else { "node(s) were unschedulable" };
             assert_eq!(status.message(), words, "{cordoned} {tolerations}");
-            assert_eq!(NodeUnschedulable.helps(&pod, &ClusterEvent::NodeAdded(&node)), fits);
+            assert_eq!(NodeUnschedulable.queueing_hint(&pod, &ClusterEvent::NodeAdded(&node)), fits);
             for (unschedulable, helps) in [(true, fits), (false, false)] {
                 let changed = NodeChange { unschedulable, ..NodeChange::default() };
                 let event = ClusterEvent::NodeUpdated { node: &node, changed };
-                assert_eq!(NodeUnschedulable.helps(&pod, &event), helps);
+                assert_eq!(NodeUnschedulable.queueing_hint(&pod, &event), helps);
             }
         }
     }

@@ -1,7 +1,7 @@
 //! The order of the queue: higher priority first, then who came first.
 
+use crate::framework::QueuedPod;
 use crate::framework::{Plugin, Point};
-use crate::queue::QueuedPod;
 use std::cmp::Ordering;
 
 pub const POINTS: &[Point] = &[Point::QueueSort];

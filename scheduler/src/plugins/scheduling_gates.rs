@@ -34,7 +34,7 @@ impl Plugin for SchedulingGates {
     }
 
     /// The queue looks at a gated pod again whenever the pod itself changes; nothing else opens a gate.
-    fn helps(&self, _pod: &PodInfo, _event: &ClusterEvent<'_>) -> bool {
+    fn queueing_hint(&self, _pod: &PodInfo, _event: &ClusterEvent<'_>) -> bool {
         false
     }
 

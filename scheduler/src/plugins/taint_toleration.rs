@@ -49,7 +49,7 @@ impl Plugin for TaintToleration {
         normalize::by_highest(scores, true);
     }
 
-    fn helps(&self, pod: &PodInfo, event: &ClusterEvent<'_>) -> bool {
+    fn queueing_hint(&self, pod: &PodInfo, event: &ClusterEvent<'_>) -> bool {
         match event {
             ClusterEvent::NodeAdded(node) => untolerated(pod, node).is_none(),
             ClusterEvent::NodeUpdated { node, changed } => changed.taints && untolerated(pod, node).is_none(),
@@ -103,7 +103,11 @@ mod tests {
             let node = node(json!({"spec": {"taints": [{"key": "a", "effect": effect}]}}));
             let status = TaintToleration.filter(&CycleState::default(), &plain, &node);
             assert_eq!(status.is_success(), fits, "{effect}");
-            assert_eq!(TaintToleration.helps(&plain, &ClusterEvent::NodeAdded(&node)), fits, "{effect}");
+            assert_eq!(
+                TaintToleration.queueing_hint(&plain, &ClusterEvent::NodeAdded(&node)),
+                fits,
+                "{effect}"
+            );
         }
     }
 

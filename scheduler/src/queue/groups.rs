@@ -25,7 +25,8 @@ struct Group {
 
 impl Group {
     fn helped(&self, key: &GroupKey, event: &ClusterEvent<'_>) -> bool {
-        let helps = |name: &&str| self.framework.plugin(name).is_none_or(|p| p.helps(&self.pod, event));
+        let helps =
+            |name: &&str| self.framework.plugin(name).is_none_or(|p| p.queueing_hint(&self.pod, event));
         key.plugins.is_empty() || key.plugins.iter().any(helps)
     }
 }

@@ -1,7 +1,7 @@
 //! The order of the active queue: the profile's QueueSort plugin, then who was activated first.
 
-use super::QueuedPod;
 use crate::framework::Plugin;
+use crate::framework::QueuedPod;
 use std::cmp::Ordering;
 use std::sync::Arc;
 

@@ -19,7 +19,7 @@ mod groups;
 mod heap;
 
 use crate::cache::PodInfo;
-use crate::framework::{ClusterEvent, Framework, Plugin};
+use crate::framework::{ClusterEvent, Framework, Plugin, QueuedPod};
 use entry::{Entry, Place, Tally};
 use groups::{GroupKey, Groups};
 use heap::Waiting;
@@ -30,14 +30,6 @@ use tokio::time::Instant;
 
 /// Upstream's `podMaxInUnschedulablePodsDuration`: after it a pod is tried again whatever happened.
 const LEFT_OVER: Duration = Duration::from_secs(300);
-
-/// A pod with what orders it.
-#[derive(Clone)]
-pub struct QueuedPod {
-    pub pod: Arc<PodInfo>,
-    /// When it last came into the queue.
-    pub since: Instant,
-}
 
 /// A pod on its way through a cycle.
 #[derive(Clone)]
@@ -121,8 +113,9 @@ impl Queue {
             Place::Gated => self.back_off(&uid, "UnscheduledPodUpdate", now),
             Place::Unschedulable if worth_a_try => {
                 let event = ClusterEvent::PodUpdated(&pod);
-                let helps =
-                    |name: &&str| framework.plugin(name).is_none_or(|plugin| plugin.helps(&pod, &event));
+                let helps = |name: &&str| {
+                    framework.plugin(name).is_none_or(|plugin| plugin.queueing_hint(&pod, &event))
+                };
                 let refused = entry.group.as_ref().map(|g| g.plugins.clone()).unwrap_or_default();
                 if refused.is_empty() || refused.iter().any(helps) {
                     self.release(&uid, &event, now);

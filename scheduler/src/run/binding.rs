@@ -206,7 +206,7 @@ impl Binder {
 impl Verdict {
     /// Whether PreBind has something to do.
     fn takes_time(&self) -> bool {
-        self.popped.framework.pre_bind.iter().any(|p| p.pre_binds(&self.popped.pod, &self.node))
+        self.popped.framework.pre_bind.iter().any(|p| p.pre_bind_pre_flight(&self.popped.pod, &self.node))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::cache::{NodeInfo, PodInfo, Snapshot};
 use crate::config::{Extender, ExtenderTls};
-use crate::cycle::Diagnosis;
+use crate::framework::Diagnosis;
 use crate::framework::{Candidate, MAX_NODE_SCORE, NodeScore};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;

@@ -1,11 +1,11 @@
 //! What the scheduler shows of itself from time to time rather than with every pod.
 
-use crate::core::Core;
+use crate::core::SchedulerState;
 use crate::metrics::{Metric, Metrics};
 
 /// Brings the gauges up to date, and adds what was counted since the last call. `assumed` pods have a node that the API
 /// does not show yet.
-pub fn set(core: &mut Core, metrics: &Metrics, assumed: usize) {
+pub fn set(core: &mut SchedulerState, metrics: &Metrics, assumed: usize) {
     for ((queue, event), amount) in core.queue.take_incoming() {
         metrics.add(Metric::IncomingPods, &[queue, event], i64::try_from(amount).unwrap_or(i64::MAX));
     }

@@ -55,7 +55,7 @@ async fn follow_until_told(client: Client, registry: Registry, sender: watch::Se
     let mut told = String::new();
     loop {
         let map = match fold.apply(reflector.next().await, read_map) {
-            Step::Set(_, map) => map,
+            Step::Applied(_, map) => map,
             Step::Replace(mut listed) => match listed.objects.pop_first() {
                 Some((_, map)) => map,
                 None if listed.unreadable.is_empty() => {
@@ -64,7 +64,7 @@ async fn follow_until_told(client: Client, registry: Registry, sender: watch::Se
                 }
                 None => continue,
             },
-            Step::Nothing | Step::Gone(..) => continue,
+            Step::Nothing | Step::Deleted(..) => continue,
         };
         let text = text_of(&map);
         if text != told {

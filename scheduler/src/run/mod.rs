@@ -10,7 +10,7 @@ mod objects;
 mod preempting;
 mod report;
 mod rush;
-mod work;
+mod scheduling_loop;
 
 pub(crate) use events::Event;
 pub(crate) use extender::{Extenders, Refused};
@@ -18,7 +18,7 @@ pub use objects::Objects;
 
 use crate::cache::PodInfo;
 use crate::config::Config;
-use crate::core::Core;
+use crate::core::SchedulerState;
 use crate::framework::{Framework, ProfileError, WaitingPods};
 use crate::metrics::Metrics;
 use crate::plugins::{Handle, Registry};
@@ -26,12 +26,12 @@ use binding::Binder;
 use coracle_client::Context;
 use k8s_openapi::api::core::v1::Pod;
 use report::Reporter;
+use scheduling_loop::Scheduler;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::mpsc::unbounded_channel;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
-use work::Scheduler;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -148,7 +148,7 @@ async fn run_once(context: &Context, options: &Options, stop: &CancellationToken
         sender,
         config.parallel_bindings,
     );
-    let core = Core::new(frameworks, config.percentage_of_nodes_to_score, config.backoff);
+    let core = SchedulerState::new(frameworks, config.percentage_of_nodes_to_score, config.backoff);
     let mut core = core.measured(options.metrics.clone());
     if whole_nodes {
         core.snapshot.keep_nodes_whole();

@@ -63,7 +63,7 @@ async fn of_a_deleted_pod_nothing_is_told() {
     for (deleted, attempts) in [(false, 1), (true, 0)] {
         let ((binder, _events), framework) = (binder(), framework());
         let metrics = binder.metrics.clone();
-        let core = Core::new([framework.clone()], 0, Config::default().backoff);
+        let core = SchedulerState::new([framework.clone()], 0, Config::default().backoff);
         let mut scheduler = Scheduler::new(core, binder, client(), metrics.clone(), Box::new(|_| None));
         let verdict = verdict(&framework);
         let pod: Arc<Pod> = verdict.popped.pod.waiting().expect("it waits").clone();

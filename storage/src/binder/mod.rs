@@ -7,7 +7,7 @@ mod plan;
 mod reclaim;
 mod volumes;
 
-use crate::Clients;
+use coracle_client::Clients;
 use coracle_client::{Controller, Delta, Informer, Next, ObjectKey, ReconcileError, Reconciler, Recorder};
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::StorageClass;

@@ -1,6 +1,7 @@
 //! Keeps classes of volumes' attributes that claims or volumes name from being deleted (KEP-3751).
 
 use super::{Clients, deleting};
+use coracle_api::well_known;
 use coracle_client::{Controller, Delta, Informer, Next, ObjectKey, ReconcileError, Reconciler};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::VolumeAttributesClass;
@@ -8,7 +9,7 @@ use kube::ResourceExt;
 use kube::api::PostParams;
 use tokio_util::sync::CancellationToken;
 
-const FINALIZER: &str = "kubernetes.io/vac-protection";
+const FINALIZER: &str = well_known::VAC_PROTECTION;
 
 /// The classes that a claim asks for, has, or is being changed to.
 fn of_claim(claim: &PersistentVolumeClaim) -> Vec<&str> {

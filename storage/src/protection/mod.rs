@@ -4,8 +4,10 @@
 
 pub mod classes;
 
-use crate::{Clients, facts};
+use crate::facts;
 use coracle_api::storage::ephemeral_claim;
+use coracle_api::well_known;
+use coracle_client::Clients;
 use coracle_client::informer::{api_for, deleting};
 use coracle_client::{Controller, Delta, Informer, Next, ObjectKey, ReconcileError, Reconciler};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
@@ -13,8 +15,8 @@ use kube::api::{ListParams, PostParams};
 use kube::{Api, ResourceExt};
 use tokio_util::sync::CancellationToken;
 
-const CLAIM_FINALIZER: &str = "kubernetes.io/pvc-protection";
-const VOLUME_FINALIZER: &str = "kubernetes.io/pv-protection";
+const CLAIM_FINALIZER: &str = well_known::PVC_PROTECTION;
+const VOLUME_FINALIZER: &str = well_known::PV_PROTECTION;
 
 /// The claims that a pod's volumes name, and whether each was made for an ephemeral volume of this very pod.
 pub fn claims_of(pod: &Pod) -> impl Iterator<Item = (String, bool)> {

@@ -4,6 +4,7 @@
 use super::TokenUser;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use coracle_api::well_known;
 use coracle_api::{Object, UserInfo};
 use coracle_requests::Reader;
 use jiff::Timestamp;
@@ -31,7 +32,7 @@ pub(super) fn authenticate(token: &str, read: &dyn Reader, now: Timestamp) -> Re
     let (id, secret) = token.split_once('.').ok_or("not a bootstrap token")?;
     let object = read.get("secrets.", "kube-system", &format!("bootstrap-token-{id}"));
     let object = object.ok_or_else(|| format!("bootstrap token {id} does not exist"))?;
-    if object["type"] != "bootstrap.kubernetes.io/token" {
+    if object["type"] != well_known::BOOTSTRAP_TOKEN {
         return Err(format!("secret of bootstrap token {id} has the wrong type"));
     }
     if object["metadata"]["deletionTimestamp"].is_string() {

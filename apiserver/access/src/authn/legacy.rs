@@ -4,6 +4,7 @@
 
 use axum::Router;
 use axum::body::Body;
+use coracle_api::well_known;
 use coracle_api::{Object, UserInfo};
 use coracle_requests::value::str_at;
 use http::Request;
@@ -14,7 +15,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
-pub const LAST_USED: &str = "kubernetes.io/legacy-token-last-used";
+pub const LAST_USED: &str = well_known::LEGACY_TOKEN_LAST_USED;
 
 /// A Secret whose token was accepted and whose label does not say so yet.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,6 +8,7 @@ use super::{ISSUER, TokenUser, bootstrap_token};
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use coracle_api::identity::{CREDENTIAL_ID, NODE_NAME, service_account_groups, service_account_name};
+use coracle_api::well_known;
 use coracle_api::{Object, UserInfo};
 use coracle_component_base::metrics;
 use coracle_pki::ServiceAccountKey;
@@ -33,7 +34,7 @@ const MAX_TOKEN_BYTES: usize = 16 * 1024;
 
 /// Label of a Secret whose token nobody used for so long that it was given up
 /// (<https://kubernetes.io/docs/reference/access-authn-authz/service-accounts-admin/#legacy-serviceaccount-token-cleaner>).
-const INVALID_SINCE: &str = "kubernetes.io/legacy-token-invalid-since";
+const INVALID_SINCE: &str = well_known::LEGACY_TOKEN_INVALID_SINCE;
 
 /// The object whose end is the end of the token.
 #[derive(Clone, Debug, Default)]

@@ -5,6 +5,7 @@ use super::addresses::{claimed, nets, of_services};
 use crate::{Request, items};
 use coracle_api::node_addresses::{CHECKED_ADDRESSES, checked_of};
 use coracle_api::validation::is_machine_address;
+use coracle_api::well_known;
 use coracle_api::{Object, meta};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -132,16 +133,16 @@ fn changed_labels(new: &Object, old: Option<&Object>) -> Vec<String> {
 fn is_restricted(label: &str) -> bool {
     /// Kubernetes' own labels that a kubelet may set on itself.
     const ALLOWED: [&str; 11] = [
-        "kubernetes.io/arch",
-        "kubernetes.io/hostname",
-        "kubernetes.io/os",
+        well_known::ARCH,
+        well_known::HOSTNAME,
+        well_known::OS,
         "node.kubernetes.io/instance-type",
-        "topology.kubernetes.io/region",
-        "topology.kubernetes.io/zone",
-        "failure-domain.beta.kubernetes.io/region",
-        "failure-domain.beta.kubernetes.io/zone",
-        "beta.kubernetes.io/arch",
-        "beta.kubernetes.io/os",
+        well_known::REGION,
+        well_known::ZONE,
+        well_known::BETA_REGION,
+        well_known::BETA_ZONE,
+        well_known::BETA_ARCH,
+        well_known::BETA_OS,
         "beta.kubernetes.io/instance-type",
     ];
     let Some((domain, _)) = label.split_once('/') else { return false };

@@ -3,6 +3,7 @@
 use super::conditions::{APPROVAL, APPROVED, DENIED, FAILED, of};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use coracle_api::well_known;
 use coracle_api::{Object, validation};
 use coracle_pki::{CertificateRequest, USAGES, check_certificates};
 use coracle_requests::value::*;
@@ -10,7 +11,7 @@ use serde_json::Value;
 
 /// Upstream's least lifetime, ten minutes.
 const MIN_SECONDS: i64 = 600;
-const LEGACY_SIGNER: &str = "kubernetes.io/legacy-unknown";
+const LEGACY_SIGNER: &str = well_known::SIGNER_LEGACY_UNKNOWN;
 /// Of the part of a signer's name before the slash: a DNS subdomain.
 const MAX_DOMAIN_BYTES: usize = 253;
 /// Of the part after it: a label, a dot and a subdomain, upstream's room for names made of it.

@@ -4,6 +4,7 @@
 use super::super::rules;
 use super::super::value::*;
 use coracle_api::pod::restarts_as_sidecar;
+use coracle_api::well_known;
 use serde_json::Value;
 use std::collections::{BTreeMap, HashSet};
 
@@ -35,16 +36,10 @@ const DEAD_VOLUMES: [(&str, &str); 9] = [
 
 /// Labels of nodes that were renamed.
 const OLD_LABELS: [(&str, &str); 8] = [
-    ("beta.kubernetes.io/arch", "deprecated since v1.14; use \"kubernetes.io/arch\" instead"),
-    ("beta.kubernetes.io/os", "deprecated since v1.14; use \"kubernetes.io/os\" instead"),
-    (
-        "failure-domain.beta.kubernetes.io/region",
-        "deprecated since v1.17; use \"topology.kubernetes.io/region\" instead",
-    ),
-    (
-        "failure-domain.beta.kubernetes.io/zone",
-        "deprecated since v1.17; use \"topology.kubernetes.io/zone\" instead",
-    ),
+    (well_known::BETA_ARCH, "deprecated since v1.14; use \"kubernetes.io/arch\" instead"),
+    (well_known::BETA_OS, "deprecated since v1.14; use \"kubernetes.io/os\" instead"),
+    (well_known::BETA_REGION, "deprecated since v1.17; use \"topology.kubernetes.io/region\" instead"),
+    (well_known::BETA_ZONE, "deprecated since v1.17; use \"topology.kubernetes.io/zone\" instead"),
     (
         "beta.kubernetes.io/instance-type",
         "deprecated since v1.17; use \"node.kubernetes.io/instance-type\" instead",

@@ -2,6 +2,7 @@
 
 use super::super::rules;
 use super::*;
+use coracle_api::well_known;
 use std::collections::HashSet;
 
 const FAMILIES: &[&str] = &["IPv4", "IPv6"];
@@ -20,8 +21,8 @@ pub fn addresses(object: &Object) -> Vec<FieldError> {
     found
 }
 
-const HINTS: &str = "service.kubernetes.io/topology-aware-hints";
-const MODE: &str = "service.kubernetes.io/topology-mode";
+const HINTS: &str = well_known::TOPOLOGY_AWARE_HINTS;
+const MODE: &str = well_known::TOPOLOGY_MODE;
 
 /// What is deprecated about the Service, or does nothing.
 pub fn warnings(service: &Object) -> Vec<String> {

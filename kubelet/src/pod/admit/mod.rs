@@ -12,6 +12,7 @@ pub use sysctls::{can_be_allowed, dotted};
 use crate::pod::ending::is_over;
 use crate::pod::qos::{self, QosClass};
 use amounts::Shortage;
+use coracle_api::well_known;
 use coracle_client::placement::{selects, tolerates_taint};
 use k8s_openapi::api::core::v1::{AppArmorProfile, Container, Node, Pod, Taint};
 
@@ -93,7 +94,7 @@ fn under_pressure(pod: &Pod, node: &Node) -> Option<Refusal> {
     }
     if short == ["MemoryPressure"] {
         let taint = Taint {
-            key: "node.kubernetes.io/memory-pressure".to_owned(),
+            key: well_known::MEMORY_PRESSURE.to_owned(),
             effect: "NoSchedule".to_owned(),
             ..Taint::default()
         };
@@ -105,7 +106,7 @@ fn under_pressure(pod: &Pod, node: &Node) -> Option<Refusal> {
 }
 
 fn wrong_system(pod: &Pod) -> Option<Refusal> {
-    let label = pod.metadata.labels.as_ref().and_then(|l| l.get("kubernetes.io/os"));
+    let label = pod.metadata.labels.as_ref().and_then(|l| l.get(well_known::OS));
     if label.is_some_and(|os| os != "linux") {
         let text = "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label";
         return Some(Refusal::new("PodOSSelectorNodeLabelDoesNotMatch", text));

@@ -93,7 +93,7 @@ fn victims(attempt: &mut Attempt<'_>, node: &NodeInfo, budgets: &Budgets) -> Res
     if lower.is_empty() {
         return Err(Status::unresolvable(NO_VICTIMS));
     }
-    let mut sketch = node.sketch();
+    let mut sketch = node.clone_for_simulation();
     lower.iter().for_each(|p| attempt.take_off(&mut sketch, p));
     if let Some(refusal) = attempt.refusal(&sketch) {
         lower.iter().for_each(|p| attempt.put_back(&mut sketch, p));

@@ -6,10 +6,12 @@
 mod budgets;
 mod dry_run;
 
-use super::{Arguments, Handle, Mistakes};
+use super::{ArgumentErrors, Arguments, Handle};
 use crate::cache::PodInfo;
-use crate::cycle::Diagnosis;
-use crate::framework::{Attempt, Candidate, Cluster, Plugin, Point, PostFilter, Rank, Reuse, Status};
+use crate::framework::Diagnosis;
+use crate::framework::{
+    Attempt, Candidate, Cluster, Plugin, Point, PostFilter, Rank, Reuse, Status, Unhelpful,
+};
 use budgets::Budgets;
 use dry_run::Known;
 use parking_lot::Mutex;
@@ -21,7 +23,7 @@ use std::sync::Arc;
 const NAME: &str = "DefaultPreemption";
 pub const POINTS: &[Point] = &[Point::PostFilter];
 const NOT_HELPFUL: &str = "Preemption is not helpful for scheduling";
-/// Classes whose answers about nodes are kept.
+/// EquivalenceClasses whose answers about nodes are kept.
 const KEPT: usize = 4;
 
 pub struct DefaultPreemption {
@@ -52,7 +54,7 @@ fn eligible(attempt: &Attempt<'_>) -> Result<(), &'static str> {
 }
 
 impl DefaultPreemption {
-    pub fn new(handle: &Handle, arguments: &Value) -> Result<Self, Mistakes> {
+    pub fn new(handle: &Handle, arguments: &Value) -> Result<Self, ArgumentErrors> {
         let mut arguments = Arguments::new(arguments);
         let percentage = arguments.integer("minCandidateNodesPercentage", 0..=100).unwrap_or(10);
         let at_least = arguments.integer("minCandidateNodesAbsolute", 0..=i64::from(i32::MAX)).unwrap_or(100);
@@ -158,11 +160,11 @@ impl Plugin for DefaultPreemption {
 
     fn post_filter(&self, attempt: &mut Attempt<'_>) -> PostFilter {
         if let Err(why) = eligible(attempt) {
-            return PostFilter::Unhelpful(format!("preemption: {why}"));
+            return PostFilter::Unhelpful(Unhelpful::NotEligible(format!("preemption: {why}")));
         }
         match self.candidates(attempt) {
             Ok(candidates) => PostFilter::Preempt(candidates),
-            Err(why) => PostFilter::Unhelpful(why),
+            Err(why) => PostFilter::nothing(why),
         }
     }
 }

@@ -1,6 +1,6 @@
 use super::*;
 use crate::config::{Config, Profile};
-use crate::core::Core;
+use crate::core::SchedulerState;
 use crate::cycle::Failure;
 use crate::framework::Framework;
 use crate::plugins::Registry;
@@ -19,12 +19,12 @@ impl Cluster for Protected {
     }
 }
 
-fn core(nodes: &[Value], pods: &[Value], budgets: Vec<Value>) -> Core {
+fn core(nodes: &[Value], pods: &[Value], budgets: Vec<Value>) -> SchedulerState {
     let registry = Registry::in_tree();
     let profile = Profile::default_for("default-scheduler", &registry);
     let handle = Handle::with(Arc::new(Protected(budgets)));
     let framework = Framework::new(&profile, &registry, &handle).expect("a profile");
-    let mut core = Core::new([Arc::new(framework)], 0, Config::default().backoff).seeded(1);
+    let mut core = SchedulerState::new([Arc::new(framework)], 0, Config::default().backoff).seeded(1);
     core.snapshot = snapshot(nodes, pods);
     core
 }
@@ -48,7 +48,7 @@ fn wanting(priority: i32, cpu: &str) -> Value {
 }
 
 /// The best candidate, or what is said instead.
-fn preempt(core: &mut Core, pod: Value) -> Result<Candidate, String> {
+fn preempt(core: &mut SchedulerState, pod: Value) -> Result<Candidate, String> {
     let pod = Arc::new(crate::plugins::testing::pod(pod));
     let framework = core.framework_of(pod.waiting().expect("it waits")).expect("a profile");
     let popped = Popped { pod, framework, attempts: 1, first: Instant::now(), flushed: false };
@@ -58,11 +58,12 @@ fn preempt(core: &mut Core, pod: Value) -> Result<Candidate, String> {
     core.done(&popped, found.class);
     match answer {
         PostFilter::Preempt(mut candidates) => Ok(candidates.remove(0)),
-        PostFilter::Unhelpful(why) | PostFilter::Error(why) => Err(why),
+        PostFilter::Unhelpful(why) => Err(why.why().to_owned()),
+        PostFilter::Error(why) => Err(why),
     }
 }
 
-fn chosen(core: &mut Core, pod: Value) -> (String, Vec<String>) {
+fn chosen(core: &mut SchedulerState, pod: Value) -> (String, Vec<String>) {
     let candidate = preempt(core, pod).expect("a candidate");
     (candidate.node, candidate.victims.iter().map(|v| v.key.name.clone()).collect())
 }
@@ -125,7 +126,7 @@ fn who_may_not_preempt_is_told_why() {
     let mut never = wanting(10, "1");
     never["spec"]["preemptionPolicy"] = json!("Never");
     let mut core = core(&[node("a", "1")], &pods, vec![]);
-    let said = |core: &mut Core, pod| preempt(core, pod).expect_err("not eligible");
+    let said = |core: &mut SchedulerState, pod| preempt(core, pod).expect_err("not eligible");
     assert!(said(&mut core, never).ends_with("preemption: not eligible due to preemptionPolicy=Never."));
     let mut leaving = running("p", "a", 1, "1");
     leaving["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");

@@ -243,9 +243,9 @@ async fn a_binding_goes_on_once_its_claims_are_seen_as_written() {
     }
     plugin.in_binding.put("p", Decided::of(&[Arc::new(at("10"))]));
     let pod = using_claim("p");
-    assert!(plugin.pre_binds(&pod, "a"), "the claim is not reserved for it");
+    assert!(plugin.pre_bind_pre_flight(&pod, "a"), "the claim is not reserved for it");
     plugin.post_bind(&pod, "a").await;
-    assert!(!plugin.pre_binds(&pod, "a"), "nothing is kept of a pod that is bound");
+    assert!(!plugin.pre_bind_pre_flight(&pod, "a"), "nothing is kept of a pod that is bound");
 }
 
 fn using_claim(uid: &str) -> PodInfo {

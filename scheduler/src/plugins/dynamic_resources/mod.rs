@@ -19,7 +19,7 @@ mod taken;
 mod write;
 
 use super::normalize::by_highest;
-use super::{Arguments, Handle, Mistakes};
+use super::{ArgumentErrors, Arguments, Handle};
 use crate::cache::{NodeInfo, PodInfo, Snapshot};
 use crate::framework::{
     Attempt, Cluster, ClusterEvent, CycleState, NodeScore, ObjectKind, Plugin, Point, PostFilter, Status,
@@ -119,7 +119,7 @@ fn claim_name(pod: &PodInfo, entry: &PodResourceClaim) -> Result<Option<String>,
 }
 
 impl DynamicResources {
-    pub fn new(handle: &Handle, arguments: &Value) -> Result<Self, Mistakes> {
+    pub fn new(handle: &Handle, arguments: &Value) -> Result<Self, ArgumentErrors> {
         let mut arguments = Arguments::new(arguments);
         let mut time = |name: &str| {
             let text: String = arguments.read(name)?;
@@ -304,25 +304,25 @@ impl Plugin for DynamicResources {
         let asks = !pod.requests.scalar.is_empty();
         let stale = if asks { extended::made_before(pod, self.cluster.as_ref()) } else { None };
         if claims.is_empty() && stale.is_none() {
-            return PostFilter::Unhelpful("no new claims to deallocate".to_owned());
+            return PostFilter::nothing("no new claims to deallocate");
         }
         let Some(client) = &self.client else {
-            return PostFilter::Unhelpful("still not schedulable".to_owned());
+            return PostFilter::nothing("still not schedulable");
         };
         if let Some(claim) = stale {
             let client = client.clone();
             tokio::spawn(async move { write::delete(&client, &claim).await });
-            return PostFilter::Unhelpful("deletion of ResourceClaim completed".to_owned());
+            return PostFilter::nothing("deletion of ResourceClaim completed");
         }
         let elsewhere = |claim: &Value| {
             place(claim).is_some_and(|place| attempt.snapshot.nodes().any(|node| !place.has(node)))
         };
         let own = |claim: &Value| consumers(claim) == usize::from(reserved_for(claim, pod));
         let idle = claims.into_iter().find(|c| is_allocated(c) && own(c) && elsewhere(c));
-        let Some(claim) = idle else { return PostFilter::Unhelpful("still not schedulable".to_owned()) };
+        let Some(claim) = idle else { return PostFilter::nothing("still not schedulable") };
         let client = client.clone();
         tokio::spawn(async move { write::deallocate(&client, &claim).await });
-        PostFilter::Unhelpful("deallocation of ResourceClaim completed".to_owned())
+        PostFilter::nothing("deallocation of ResourceClaim completed")
     }
 
     fn pre_score(&self, state: &mut CycleState, _: &PodInfo, _: &Snapshot, _: &[usize]) -> Status {
@@ -365,7 +365,7 @@ impl Plugin for DynamicResources {
         }
     }
 
-    fn pre_binds(&self, pod: &PodInfo, _node: &str) -> bool {
+    fn pre_bind_pre_flight(&self, pod: &PodInfo, _node: &str) -> bool {
         self.in_binding.get(&pod.uid).is_some_and(|decided| {
             let reserved = decided.claims.iter().zip(&decided.allocations);
             let mut reserved = reserved.map(|(claim, new)| new.is_none() && reserved_for(claim, pod));
@@ -392,7 +392,7 @@ impl Plugin for DynamicResources {
         self.in_binding.take(&pod.uid);
     }
 
-    fn helps(&self, pod: &PodInfo, event: &ClusterEvent<'_>) -> bool {
+    fn queueing_hint(&self, pod: &PodInfo, event: &ClusterEvent<'_>) -> bool {
         match event {
             ClusterEvent::Object { kind, namespace, name } => match kind {
                 // One of the pod's own, or one that may have given devices back.

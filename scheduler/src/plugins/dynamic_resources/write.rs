@@ -3,6 +3,7 @@
 use super::decided::{Decided, Extended};
 use super::{binding, is_allocated};
 use crate::cache::PodInfo;
+use coracle_api::well_known;
 use coracle_client::write;
 use http::Method;
 use k8s_openapi::api::core::v1::Pod;
@@ -11,7 +12,7 @@ use kube::api::Patch;
 use serde_json::{Value, json};
 
 /// Keeps an allocated claim from vanishing before its devices are given back.
-const FINALIZER: &str = "resource.kubernetes.io/delete-protection";
+const FINALIZER: &str = well_known::RESOURCE_CLAIM_PROTECTION;
 
 fn collection(claim: &Value) -> String {
     let namespace = claim["metadata"]["namespace"].as_str().unwrap_or_default();

@@ -94,7 +94,7 @@ impl Filtering {
     }
 
     /// 0 for success, else an index into [`REFUSALS`] plus one.
-    pub fn verdict(&self, node: &NodeInfo) -> u8 {
+    pub fn filter_code(&self, node: &NodeInfo) -> u8 {
         if !self.affinity.is_empty() && !self.near_friends(node) {
             return 1;
         }
@@ -105,7 +105,7 @@ impl Filtering {
     }
 
     pub fn check(&self, node: &NodeInfo) -> Status {
-        match self.verdict(node) {
+        match self.filter_code(node) {
             0 => Status::Success,
             1 => Status::unresolvable(REFUSALS[0]),
             other => Status::unschedulable(REFUSALS[usize::from(other) - 1]),

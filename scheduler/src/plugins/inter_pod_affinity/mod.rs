@@ -9,7 +9,7 @@ mod scoring;
 mod tally;
 mod terms;
 
-use super::{Arguments, Handle, Mistakes};
+use super::{ArgumentErrors, Arguments, Handle};
 use crate::cache::{AffinityTerm, NodeInfo, PodInfo, Snapshot};
 use crate::framework::{
     Cluster, ClusterEvent, CycleState, MAX_NODE_SCORE, NodeScore, ObjectKind, Plugin, Point, Reuse, Status,
@@ -32,7 +32,7 @@ pub struct InterPodAffinity {
 }
 
 impl InterPodAffinity {
-    pub fn new(handle: &Handle, arguments: &Value) -> Result<Self, Mistakes> {
+    pub fn new(handle: &Handle, arguments: &Value) -> Result<Self, ArgumentErrors> {
         let mut arguments = Arguments::new(arguments);
         let plugin = Self {
             cluster: handle.cluster.clone(),
@@ -106,8 +106,8 @@ impl Plugin for InterPodAffinity {
         state.get::<Filtering>(NAME).map_or(Status::Success, |filtering| filtering.check(node))
     }
 
-    fn verdict(&self, state: &CycleState, _pod: &PodInfo, node: &NodeInfo) -> Option<u8> {
-        Some(state.get::<Filtering>(NAME).map_or(0, |filtering| filtering.verdict(node)))
+    fn filter_code(&self, state: &CycleState, _pod: &PodInfo, node: &NodeInfo) -> Option<u8> {
+        Some(state.get::<Filtering>(NAME).map_or(0, |filtering| filtering.filter_code(node)))
     }
 
     fn pre_score(
@@ -139,7 +139,7 @@ impl Plugin for InterPodAffinity {
         }
     }
 
-    fn helps(&self, pod: &PodInfo, event: &ClusterEvent<'_>) -> bool {
+    fn queueing_hint(&self, pod: &PodInfo, event: &ClusterEvent<'_>) -> bool {
         let own = pod.affinities.as_deref();
         let (wanted, shunned) = (
             own.map(|a| a.required.as_slice()).unwrap_or_default(),

@@ -4,7 +4,7 @@
 use super::strategy::{Weighted, cpu_and_memory, resources};
 use crate::cache::{NodeInfo, PodInfo, Snapshot};
 use crate::framework::{CycleState, MAX_NODE_SCORE, Plugin, Point, Reuse, Status};
-use crate::plugins::{Arguments, Mistakes};
+use crate::plugins::{ArgumentErrors, Arguments};
 use serde_json::Value;
 
 pub const POINTS: &[Point] = &[Point::PreScore, Point::Score];
@@ -36,7 +36,7 @@ fn deviation(shares: &[i128]) -> i128 {
 }
 
 impl NodeResourcesBalancedAllocation {
-    pub fn new(arguments: &Value) -> Result<Self, Mistakes> {
+    pub fn new(arguments: &Value) -> Result<Self, ArgumentErrors> {
         let mut arguments = Arguments::new(arguments);
         let mut mistakes = Vec::new();
         let given = arguments.take("resources").unwrap_or_default();

@@ -4,7 +4,7 @@ use super::strategy::Strategy;
 use crate::cache::{NodeInfo, PodInfo, Resources};
 use crate::framework::{Cluster, ClusterEvent, CycleState, ObjectKind, Plugin, Point, Reuse, Status};
 use crate::plugins::dynamic_resources::extended;
-use crate::plugins::{Arguments, Handle, Mistakes};
+use crate::plugins::{ArgumentErrors, Arguments, Handle};
 use coracle_api::validation::qualified_name;
 use serde_json::Value;
 use std::borrow::Cow;
@@ -44,7 +44,7 @@ impl Short<'_> {
 }
 
 impl NodeResourcesFit {
-    pub fn new(handle: &Handle, arguments: &Value) -> Result<Self, Mistakes> {
+    pub fn new(handle: &Handle, arguments: &Value) -> Result<Self, ArgumentErrors> {
         let mut arguments = Arguments::new(arguments);
         let mut mistakes = Vec::new();
         let plugin = Self {
@@ -150,7 +150,7 @@ impl Plugin for NodeResourcesFit {
         self.strategy.score(pod, node)
     }
 
-    fn helps(&self, pod: &PodInfo, event: &ClusterEvent<'_>) -> bool {
+    fn queueing_hint(&self, pod: &PodInfo, event: &ClusterEvent<'_>) -> bool {
         match event {
             ClusterEvent::NodeAdded(node) => self.could_fit(pod, node),
             ClusterEvent::NodeUpdated { node, changed } => changed.allocatable && self.could_fit(pod, node),
@@ -244,24 +244,24 @@ mod tests {
         let (plugin, wants) = (NodeResourcesFit::default(), asking("500m", "1Mi"));
         let mut other = asking("1", "1Mi");
         other.key.name = "other".to_owned();
-        assert!(plugin.helps(&wants, &ClusterEvent::PodGone { pod: &other, node: "n" }));
+        assert!(plugin.queueing_hint(&wants, &ClusterEvent::PodGone { pod: &other, node: "n" }));
         let idle = pod(json!({"metadata": {"name": "idle"}, "spec": {"containers": [{"name": "c"}]}}));
         assert!(
-            plugin.helps(&wants, &ClusterEvent::PodGone { pod: &idle, node: "n" }),
+            plugin.queueing_hint(&wants, &ClusterEvent::PodGone { pod: &idle, node: "n" }),
             "a place on the node"
         );
         for shrank in [true, false] {
             let event = ClusterEvent::PodChanged { pod: &other, shrank };
-            assert_eq!(plugin.helps(&wants, &event), shrank, "labels give no room");
+            assert_eq!(plugin.queueing_hint(&wants, &event), shrank, "labels give no room");
         }
-        assert!(plugin.helps(&wants, &ClusterEvent::NodeAdded(&sized())));
-        assert!(!plugin.helps(&asking("2", "1Mi"), &ClusterEvent::NodeAdded(&sized())));
+        assert!(plugin.queueing_hint(&wants, &ClusterEvent::NodeAdded(&sized())));
+        assert!(!plugin.queueing_hint(&asking("2", "1Mi"), &ClusterEvent::NodeAdded(&sized())));
         // Who fills a node that grew may be less important than who waits.
         let mut full = sized();
         full.add(Arc::new(asking("1", "1Mi")));
         let changed = NodeChange { allocatable: true, ..NodeChange::default() };
-        assert!(plugin.helps(&wants, &ClusterEvent::NodeUpdated { node: &full, changed }));
+        assert!(plugin.queueing_hint(&wants, &ClusterEvent::NodeUpdated { node: &full, changed }));
         let changed = NodeChange { labels: true, ..NodeChange::default() };
-        assert!(!plugin.helps(&wants, &ClusterEvent::NodeUpdated { node: &full, changed }));
+        assert!(!plugin.queueing_hint(&wants, &ClusterEvent::NodeUpdated { node: &full, changed }));
     }
 }

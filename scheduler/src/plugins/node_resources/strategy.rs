@@ -2,7 +2,7 @@
 
 use crate::cache::{NodeInfo, PodInfo};
 use crate::framework::MAX_NODE_SCORE;
-use crate::plugins::Mistakes;
+use crate::plugins::ArgumentErrors;
 use serde_json::Value;
 
 /// A resource and its share in the score.
@@ -47,7 +47,7 @@ pub fn cpu_and_memory() -> Vec<Weighted> {
 pub fn resources(
     path: &str,
     value: &Value,
-    mistakes: &mut Mistakes,
+    mistakes: &mut ArgumentErrors,
     valid: impl Fn(&str, i64) -> Result<(), String>,
 ) -> Vec<Weighted> {
     let mut list: Vec<Weighted> = Vec::new();
@@ -76,7 +76,7 @@ fn fits_a_percentage(name: &str, weight: i64) -> Result<(), String> {
     if valid { Ok(()) } else { Err(format!("resource weight of {name} not in valid range (0, 100]")) }
 }
 
-fn shape(value: &Value, mistakes: &mut Mistakes) -> Vec<ShapePoint> {
+fn shape(value: &Value, mistakes: &mut ArgumentErrors) -> Vec<ShapePoint> {
     let path = "scoringStrategy.requestedToCapacityRatio.shape";
     let points = value.as_array().map(Vec::as_slice).unwrap_or_default();
     if points.is_empty() {
@@ -103,7 +103,7 @@ fn shape(value: &Value, mistakes: &mut Mistakes) -> Vec<ShapePoint> {
 }
 
 impl Strategy {
-    pub fn parse(value: &Value, mistakes: &mut Mistakes) -> Self {
+    pub fn parse(value: &Value, mistakes: &mut ArgumentErrors) -> Self {
         let mut strategy = Self::default();
         if let Some(fields) = value.as_object() {
             let known = ["type", "resources", "requestedToCapacityRatio"];

@@ -2,9 +2,10 @@
 
 use crate::cache::{PodInfo, Spread, WhenUnsatisfiable};
 use crate::framework::Cluster;
-use crate::plugins::{Arguments, Mistakes};
+use crate::plugins::{ArgumentErrors, Arguments};
 use coracle_api::selector::{LabelSelector, Requirement};
 use coracle_api::validation::qualified_name;
+use coracle_api::well_known;
 use k8s_openapi::api::core::v1::TopologySpreadConstraint;
 use serde_json::{Value, json};
 
@@ -28,13 +29,13 @@ fn soft(topology_key: &str, max_skew: i64) -> Spread {
 
 impl Default for Defaults {
     fn default() -> Self {
-        let constraints = vec![soft("kubernetes.io/hostname", 3), soft("topology.kubernetes.io/zone", 5)];
+        let constraints = vec![soft(well_known::HOSTNAME, 3), soft(well_known::ZONE, 5)];
         Self { constraints, system: true }
     }
 }
 
 impl Defaults {
-    pub fn parse(arguments: &Value) -> Result<Self, Mistakes> {
+    pub fn parse(arguments: &Value) -> Result<Self, ArgumentErrors> {
         let mut arguments = Arguments::new(arguments);
         let mut mistakes = Vec::new();
         let listed = arguments.take("defaultConstraints").unwrap_or_else(|| json!([]));
@@ -77,7 +78,7 @@ impl Defaults {
     }
 }
 
-fn constraint(index: usize, value: &Value, mistakes: &mut Mistakes) -> Option<Spread> {
+fn constraint(index: usize, value: &Value, mistakes: &mut ArgumentErrors) -> Option<Spread> {
     let path = format!("defaultConstraints[{index}]");
     let typed: TopologySpreadConstraint = match serde_json::from_value(value.clone()) {
         Ok(typed) => typed,

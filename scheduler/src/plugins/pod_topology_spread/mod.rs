@@ -4,7 +4,7 @@
 mod counter;
 mod defaults;
 
-use super::{Handle, Mistakes};
+use super::{ArgumentErrors, Handle};
 use crate::cache::{NodeInfo, PodInfo, Snapshot, Spread, WhenUnsatisfiable};
 use crate::framework::{
     Cluster, ClusterEvent, CycleState, MAX_NODE_SCORE, NodeScore, Plugin, Point, Reuse, Status,
@@ -67,7 +67,7 @@ fn keys(constraints: &[Spread]) -> Vec<&str> {
 }
 
 impl PodTopologySpread {
-    pub fn new(handle: &Handle, arguments: &Value) -> Result<Self, Mistakes> {
+    pub fn new(handle: &Handle, arguments: &Value) -> Result<Self, ArgumentErrors> {
         Ok(Self { defaults: Defaults::parse(arguments)?, cluster: handle.cluster.clone() })
     }
 
@@ -131,7 +131,7 @@ impl Plugin for PodTopologySpread {
     }
 
     fn filter(&self, state: &CycleState, pod: &PodInfo, node: &NodeInfo) -> Status {
-        match self.verdict(state, pod, node) {
+        match self.filter_code(state, pod, node) {
             None | Some(0) => Status::Success,
             Some(NO_LABEL) => Status::unresolvable(
                 "node(s) didn't match pod topology spread constraints (missing required label)",
@@ -140,7 +140,7 @@ impl Plugin for PodTopologySpread {
         }
     }
 
-    fn verdict(&self, state: &CycleState, _pod: &PodInfo, node: &NodeInfo) -> Option<u8> {
+    fn filter_code(&self, state: &CycleState, _pod: &PodInfo, node: &NodeInfo) -> Option<u8> {
         let Some(Hard(counters)) = state.get::<Hard>(NAME) else { return Some(0) };
         for counter in counters {
             let Some(value) = counter.value(node.slot) else { return Some(NO_LABEL) };
@@ -198,7 +198,7 @@ impl Plugin for PodTopologySpread {
         }
     }
 
-    fn helps(&self, pod: &PodInfo, event: &ClusterEvent<'_>) -> bool {
+    fn queueing_hint(&self, pod: &PodInfo, event: &ClusterEvent<'_>) -> bool {
         let concerns = |other: &PodInfo| {
             let matches = |c: &Spread| {
                 c.selector.matches_with(|k| other.labels().and_then(|l| l.get(k)).map(String::as_str))

@@ -148,8 +148,8 @@ fn a_topology_that_goes_may_help() {
     let gone = |labels: Value| -> k8s_openapi::api::core::v1::Node {
         serde_json::from_value(json!({"metadata": {"name": "n", "labels": labels}})).expect("a node")
     };
-    assert!(plugin().helps(&hard, &ClusterEvent::NodeGone(&gone(json!({ZONE: "z"})))));
-    assert!(!plugin().helps(&hard, &ClusterEvent::NodeGone(&gone(json!({"other": "z"})))));
+    assert!(plugin().queueing_hint(&hard, &ClusterEvent::NodeGone(&gone(json!({ZONE: "z"})))));
+    assert!(!plugin().queueing_hint(&hard, &ClusterEvent::NodeGone(&gone(json!({"other": "z"})))));
 }
 
 struct Owners;

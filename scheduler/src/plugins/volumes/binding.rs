@@ -9,7 +9,7 @@ use super::lookup::{Claims, NO_PROVISIONER, is_bound, is_ours, look_up};
 use super::{capacity, matching};
 use crate::cache::{NodeInfo, PodInfo, Snapshot};
 use crate::framework::{Cluster, ClusterEvent, CycleState, ObjectKind, Plugin, Point, Status};
-use crate::plugins::{Arguments, Handle, Mistakes};
+use crate::plugins::{ArgumentErrors, Arguments, Handle};
 use coracle_api::storage::{BOUND_BY_CONTROLLER, SELECTED_NODE};
 use coracle_client::ObjectKey;
 use coracle_client::placement::reaches;
@@ -60,7 +60,7 @@ fn allows(class: &StorageClass, node: &NodeInfo) -> bool {
 }
 
 impl VolumeBinding {
-    pub fn new(handle: &Handle, arguments: &Value) -> Result<Self, Mistakes> {
+    pub fn new(handle: &Handle, arguments: &Value) -> Result<Self, ArgumentErrors> {
         let mut arguments = Arguments::new(arguments);
         let given = arguments.read::<i64>("bindTimeoutSeconds");
         if let Some(negative) = given.filter(|seconds| *seconds < 0) {
@@ -253,7 +253,7 @@ impl Plugin for VolumeBinding {
         self.decided.lock().remove(&pod.uid);
     }
 
-    fn pre_binds(&self, pod: &PodInfo, _node: &str) -> bool {
+    fn pre_bind_pre_flight(&self, pod: &PodInfo, _node: &str) -> bool {
         self.decided.lock().contains_key(&pod.uid)
     }
 
@@ -279,7 +279,7 @@ impl Plugin for VolumeBinding {
         }
     }
 
-    fn helps(&self, pod: &PodInfo, event: &ClusterEvent<'_>) -> bool {
+    fn queueing_hint(&self, pod: &PodInfo, event: &ClusterEvent<'_>) -> bool {
         match event {
             ClusterEvent::NodeAdded(_) | ClusterEvent::PodUpdated(_) | ClusterEvent::Timeout => true,
             ClusterEvent::NodeUpdated { changed, .. } => changed.labels,

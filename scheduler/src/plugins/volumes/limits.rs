@@ -82,7 +82,7 @@ impl Plugin for NodeVolumeLimits {
         Status::Success
     }
 
-    fn helps(&self, pod: &PodInfo, event: &ClusterEvent<'_>) -> bool {
+    fn queueing_hint(&self, pod: &PodInfo, event: &ClusterEvent<'_>) -> bool {
         match event {
             ClusterEvent::PodGone { pod: gone, .. } => gone.claim_names().next().is_some(),
             ClusterEvent::NodeAdded(_) | ClusterEvent::PodUpdated(_) | ClusterEvent::Timeout => true,

@@ -130,7 +130,7 @@ impl Plugin for VolumeRestrictions {
         Status::Success
     }
 
-    fn helps(&self, pod: &PodInfo, event: &ClusterEvent<'_>) -> bool {
+    fn queueing_hint(&self, pod: &PodInfo, event: &ClusterEvent<'_>) -> bool {
         match event {
             ClusterEvent::PodGone { pod: gone, .. } => {
                 let shared = |n: &String| pod.claim_names().any(|own| own == *n);

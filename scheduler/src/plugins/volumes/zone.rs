@@ -3,17 +3,14 @@
 use super::lookup::{class_name, is_bound, named, volume_name, waits_for_consumer};
 use crate::cache::{NodeInfo, PodInfo, Snapshot};
 use crate::framework::{Cluster, ClusterEvent, CycleState, ObjectKind, Plugin, Point, Status};
+use coracle_api::well_known;
 use std::sync::Arc;
 
 const NAME: &str = "VolumeZone";
 pub const POINTS: &[Point] = &[Point::PreFilter, Point::Filter];
 const CONFLICT: &str = "node(s) had no available volume zone";
-const KEYS: [&str; 4] = [
-    "topology.kubernetes.io/zone",
-    "topology.kubernetes.io/region",
-    "failure-domain.beta.kubernetes.io/zone",
-    "failure-domain.beta.kubernetes.io/region",
-];
+const KEYS: [&str; 4] =
+    [well_known::ZONE, well_known::REGION, well_known::BETA_ZONE, well_known::BETA_REGION];
 
 pub struct VolumeZone {
     cluster: Arc<dyn Cluster>,
@@ -28,8 +25,8 @@ struct Demand {
 /// The newer name of a label, which nodes may carry instead.
 fn newer(key: &str) -> &str {
     match key {
-        "failure-domain.beta.kubernetes.io/zone" => "topology.kubernetes.io/zone",
-        "failure-domain.beta.kubernetes.io/region" => "topology.kubernetes.io/region",
+        well_known::BETA_ZONE => well_known::ZONE,
+        well_known::BETA_REGION => well_known::REGION,
         other => other,
     }
 }
@@ -101,7 +98,7 @@ impl Plugin for VolumeZone {
         if met { Status::Success } else { Status::unresolvable(CONFLICT) }
     }
 
-    fn helps(&self, pod: &PodInfo, event: &ClusterEvent<'_>) -> bool {
+    fn queueing_hint(&self, pod: &PodInfo, event: &ClusterEvent<'_>) -> bool {
         match event {
             ClusterEvent::NodeUpdated { changed, .. } => changed.labels,
             ClusterEvent::NodeAdded(_) | ClusterEvent::PodUpdated(_) | ClusterEvent::Timeout => true,

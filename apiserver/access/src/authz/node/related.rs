@@ -1,6 +1,7 @@
 //! Which objects the pods of a node lead to.
 
 use coracle_api::Object;
+use coracle_api::well_known;
 use coracle_requests::Reader;
 use serde_json::Value;
 use std::sync::Arc;
@@ -69,7 +70,7 @@ fn items(value: &Value) -> &[Value] {
 fn refers(pod: &Object, resource: &str, name: &str) -> bool {
     let spec = &pod["spec"];
     // A mirror pod leads to nothing: the node itself wrote it.
-    if pod["metadata"]["annotations"]["kubernetes.io/config.mirror"].is_string() {
+    if pod["metadata"]["annotations"][well_known::CONFIG_MIRROR].is_string() {
         return false;
     }
     let mut volumes = items(&spec["volumes"]).iter();

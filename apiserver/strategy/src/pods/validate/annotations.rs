@@ -3,13 +3,14 @@
 use super::super::super::value::*;
 use super::volumes::relative;
 use coracle_api::Object;
+use coracle_api::well_known;
 use serde_json::Value;
 
-const MIRROR: &str = "kubernetes.io/config.mirror";
+const MIRROR: &str = well_known::CONFIG_MIRROR;
 const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
 const SECCOMP_POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
 const SECCOMP_CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/";
-const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
+const DELETION_COST: &str = well_known::POD_DELETION_COST;
 const CONTAINERS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];
 
 /// Of a pod or a template; `path` is where its metadata's annotations are said to stand.

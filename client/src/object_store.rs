@@ -5,7 +5,7 @@
 //! somebody holds.
 
 use crate::document::Document;
-use crate::informer::{Kind, ObjectKey, try_decode};
+use crate::object::{Kind, ObjectKey, try_decode};
 use k8s_openapi::api::core::v1::Pod;
 use std::any::TypeId;
 use std::cell::Cell;
@@ -85,10 +85,10 @@ pub fn arrived<K: Kind>(document: Document) -> Result<Arrived<K>, String> {
     Ok(Arrived { object: Arc::new(K::clone(&object)), packed: None })
 }
 
-/// Without what nobody reads ([`crate::slim`]).
+/// Without what nobody reads ([`crate::transform`]).
 fn unpack<K: Kind>(document: &Document) -> Result<Arc<K>, String> {
     let mut object: K = try_decode(&document.unmanaged())?;
-    crate::slim::slim(&mut object);
+    crate::transform::slim(&mut object);
     Ok(Arc::new(object))
 }
 

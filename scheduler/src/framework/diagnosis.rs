@@ -1,6 +1,6 @@
 //! Why no node fits, in upstream's words.
 
-use crate::framework::Status;
+use super::{Status, Unhelpful};
 use std::collections::BTreeMap;
 
 /// Reasons counted over nodes, and the plugins that gave them.
@@ -11,14 +11,14 @@ pub struct Diagnosis {
     reasons: BTreeMap<String, usize>,
     /// What PreFilter said of all nodes at once.
     pub for_all: Option<String>,
-    /// Plugins whose `helps` is asked about later events.
+    /// Plugins whose `queueing_hint` is asked about later events.
     pub plugins: Vec<&'static str>,
     /// Slots of the nodes on which taking pods away could help.
     pub resolvable: Vec<usize>,
     /// Whether the pod waits for something of its own.
     pub pending: bool,
     /// What PostFilter said.
-    pub preemption: String,
+    pub preemption: Option<Unhelpful>,
 }
 
 impl Diagnosis {
@@ -70,7 +70,7 @@ impl Diagnosis {
 
     /// The message of the FailedScheduling event and of the pod's condition.
     pub fn message(&self) -> String {
-        self.message_with(&self.preemption)
+        self.message_with(self.preemption.as_ref().map_or("", Unhelpful::why))
     }
 
     /// As [`message`](Self::message), with other words of PostFilter's.

@@ -1,8 +1,8 @@
 //! The language's macros: calls whose arguments are names and bodies rather than values.
 
+use super::Parser;
 use crate::ast::{Expr, Fold, FoldKind, Node};
 use crate::error::SyntaxError;
-use crate::parser::Parser;
 
 /// `has(a.b)`, `cel.bind(x, v, e)`, or an ordinary function.
 pub fn global(

@@ -7,9 +7,10 @@ use super::preempting::{self, Told};
 use super::report::Nomination;
 use super::rush::Rush;
 use crate::cache::Place;
-use crate::core::{Core, Found};
-use crate::cycle::{Diagnosis, Failure};
-use crate::framework::{Candidate, Permission, PostFilter, Status};
+use crate::core::{Found, SchedulerState};
+use crate::cycle::Failure;
+use crate::framework::Diagnosis;
+use crate::framework::{Candidate, Permission, PostFilter, Status, Unhelpful};
 use crate::metrics::{Metric, Metrics};
 use crate::queue::{Popped, Rejection};
 use coracle_client::{Delta, ObjectKey};
@@ -35,7 +36,7 @@ const GAUGES_EVERY: Duration = Duration::from_secs(1);
 const NO_CANDIDATE: &str = "preemption: no candidate node for preemption";
 
 pub struct Scheduler {
-    core: Core,
+    core: SchedulerState,
     binder: Binder,
     client: kube::Client,
     metrics: Arc<Metrics>,
@@ -58,7 +59,7 @@ pub struct Scheduler {
 impl Scheduler {
     /// `bound` finds pods on nodes.
     pub fn new(
-        core: Core,
+        core: SchedulerState,
         binder: Binder,
         client: kube::Client,
         metrics: Arc<Metrics>,
@@ -219,7 +220,7 @@ impl Scheduler {
     async fn choose(
         &mut self,
         popped: &Popped,
-        class: &mut crate::cycle::Class,
+        class: &mut crate::cycle::EquivalenceClass,
         mut slots: Vec<usize>,
     ) -> Result<usize, Failure> {
         let extenders = self.binder.extenders.clone();
@@ -241,7 +242,7 @@ impl Scheduler {
     async fn extended(
         &mut self,
         popped: &Popped,
-        class: &mut crate::cycle::Class,
+        class: &mut crate::cycle::EquivalenceClass,
         slots: Vec<usize>,
     ) -> Result<Vec<usize>, Failure> {
         let extenders = self.binder.extenders.clone();
@@ -263,7 +264,13 @@ impl Scheduler {
     }
 
     /// Reserve and Permit; what they allow is assumed and bound beside the next cycles.
-    async fn place(&mut self, popped: &Popped, class: &mut crate::cycle::Class, slot: usize, begun: Instant) {
+    async fn place(
+        &mut self,
+        popped: &Popped,
+        class: &mut crate::cycle::EquivalenceClass,
+        slot: usize,
+        begun: Instant,
+    ) {
         let node = match self.core.reserve(popped, class, slot, Instant::now()) {
             Ok(node) => node,
             Err((plugin, status)) => return self.refused(popped, "Reserve", plugin, &status, begun),
@@ -334,22 +341,24 @@ impl Scheduler {
     async fn no_node(
         &mut self,
         popped: &Popped,
-        class: &mut crate::cycle::Class,
+        class: &mut crate::cycle::EquivalenceClass,
         diagnosis: Arc<Diagnosis>,
         begun: Instant,
     ) {
         let asks = self.binder.extenders.preempts();
         let mut rejection =
             Rejection { plugins: diagnosis.plugins.clone(), pending: diagnosis.pending, nominated: None };
-        let mut preemption = diagnosis.preemption.clone();
+        let known = diagnosis.preemption.as_ref();
+        let (mut preemption, mut stays_nominated) = (known.map_or("", Unhelpful::why).to_owned(), false);
         let answer = self.core.post_filter(popped, class, &diagnosis, asks);
         let candidates = match answer {
             Ok(PostFilter::Preempt(candidates)) => {
-                preemption = NO_CANDIDATE.to_owned();
+                (preemption, stays_nominated) = (NO_CANDIDATE.to_owned(), true);
                 self.accepted(popped, candidates).await
             }
             Ok(PostFilter::Unhelpful(why)) => {
-                preemption = why;
+                stays_nominated = matches!(why, Unhelpful::NotEligible(_));
+                preemption = why.why().to_owned();
                 Ok(None)
             }
             Ok(PostFilter::Error(why)) => Err(why),
@@ -369,7 +378,7 @@ impl Scheduler {
             return;
         }
         let mut nomination = Nomination::Keep;
-        if preemption != NO_CANDIDATE && !preemption.contains("not eligible") {
+        if !stays_nominated {
             self.core.withdraw(uid);
             nomination = Nomination::Clear;
         }
