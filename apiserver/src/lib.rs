@@ -14,6 +14,7 @@ pub mod metrics_api;
 mod metrics_page_tests;
 pub mod openapi;
 pub mod server;
+pub mod wire;
 pub use coracle_access::authn;
 pub use coracle_access::authz;
 pub use coracle_access::reviews as access;
