@@ -115,8 +115,8 @@ pub fn flagz(accept: &str, flags: &BTreeMap<String, String>) -> Result<Reply, Ap
 
 #[cfg(test)]
 mod tests {
-    use super::super::respond::Content;
     use super::*;
+    use crate::wire::Content;
 
     fn text(reply: Reply) -> String {
         let Content::Text(_, bytes) = reply.content else { panic!("no text") };
