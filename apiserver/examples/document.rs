@@ -11,7 +11,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut args = std::env::args().skip(1);
     let path = args.next().ok_or("usage: document <path> [<accept>]")?;
     let accept = args.next().unwrap_or_else(|| "application/json".to_owned());
-    let offer = Arc::new(Offer::built_in(catalogue()));
+    let offer = Arc::new(openapi::Documents::new(Offer::built_in(catalogue()), Arc::default()));
     let document = match discovery::respond(&path, &accept, "192.0.2.1:6443", &offer) {
         Some(document) => document,
         None => openapi::find(&path, &accept, &offer)

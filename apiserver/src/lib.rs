@@ -1,4 +1,11 @@
-//! The API server: HTTP, authentication, authorization, admission, registry, watch cache and store.
+//! The API server: the edge (HTTP, discovery, OpenAPI, aggregation, streams, flow control, audit), and what wires it to the
+//! rooms below, each a crate. Their dependencies point one way:
+//!
+//! * `base` (metrics, traces, health, reloaded files), `pki`, then `store` with its encryption;
+//! * `requests`: what a request says, the contracts of authorization and admission, the port that reads present state;
+//! * `webhook` (the client) and `strategy` (what is particular to a resource, and CEL's environments) over these;
+//! * `resources`: watch cache, catalogue, custom resources and their definitions;
+//! * `access` (who, and may they), `admission` over it, and `registry` (the generic path), which knows neither.
 
 pub mod aggregation;
 pub mod audit;
@@ -14,6 +21,9 @@ pub mod metrics_api;
 mod metrics_page_tests;
 pub mod openapi;
 pub mod server;
+pub mod wire;
+
+// Under the names that other crates know.
 pub use coracle_access::authn;
 pub use coracle_access::authz;
 pub use coracle_access::reviews as access;

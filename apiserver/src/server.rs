@@ -1,14 +1,15 @@
 //! The API server as a whole: made of its parts here, and nowhere else.
 
-use crate::aggregation::{Aggregator, Foreign, FrontProxy};
+use crate::aggregation::{Aggregator, FrontProxy};
 use crate::audit;
 use crate::connect::{self, KubeletClient};
-use crate::discovery::Published;
 use crate::flowcontrol::{self, FlowControl};
+use crate::http::ServerState;
 use crate::http::limits::REQUEST_TIMEOUT;
 use crate::http::serve;
 use crate::http::service;
-use crate::metrics_api;
+use crate::metrics_api::MetricsApi;
+use crate::openapi::Published;
 use axum::Router;
 use axum::body::Body;
 use coracle_access::authn::{self, Authenticator};
@@ -72,32 +73,10 @@ impl Default for EdgeOptions {
     }
 }
 
-pub struct Inner {
-    pub registry: Registry,
-    pub authenticator: Option<Arc<Authenticator>>,
-    pub authorizer: Arc<Gate>,
-    pub kubelets: Option<KubeletClient>,
-    pub health: Health,
-    pub flow: Arc<FlowControl>,
-    pub request_timeout: Duration,
-    pub audit: Option<Arc<audit::Log>>,
-    pub tracer: Option<Arc<Tracer>>,
-    pub flags: BTreeMap<String, String>,
-    pub address: String,
-    pub aggregator: Arc<Aggregator>,
-    /// The same, for discovery and OpenAPI.
-    pub foreign: Arc<dyn Foreign>,
-    /// What discovery and OpenAPI show.
-    pub published: Published,
-    /// The last readings of the kubelets' statistics.
-    pub metrics: metrics_api::Collector,
-    pub stop: CancellationToken,
-}
-
 /// A running API server. Cloning shares it.
 #[derive(Clone)]
 pub struct ApiServer {
-    inner: Arc<Inner>,
+    state: Arc<ServerState>,
     router: Router,
 }
 
@@ -119,14 +98,14 @@ pub fn rbac_generation(cache: Arc<Cache>) -> Generation {
 const SHUTDOWN: &str = "shutdown";
 
 /// Of several servers in one process, the last is shown.
-fn show_metrics(inner: &Arc<Inner>) {
-    let (flow, log) = (Arc::downgrade(&inner.flow), inner.audit.as_ref().map(Arc::downgrade));
+fn show_metrics(state: &Arc<ServerState>) {
+    let (flow, log) = (Arc::downgrade(&state.flow), state.audit.as_ref().map(Arc::downgrade));
     metrics::global().collect_as("flowcontrol", move |text| {
         if let Some(flow) = flow.upgrade() {
             flow.render(text);
         }
     });
-    let aggregator = Arc::downgrade(&inner.aggregator);
+    let aggregator = Arc::downgrade(&state.aggregator);
     metrics::global().collect_as("aggregator", move |text| {
         if let Some(aggregator) = aggregator.upgrade() {
             aggregator.render(text);
@@ -137,7 +116,7 @@ fn show_metrics(inner: &Arc<Inner>) {
             log.render(text);
         }
     });
-    let tracer = inner.tracer.as_ref().map(Arc::downgrade);
+    let tracer = state.tracer.as_ref().map(Arc::downgrade);
     metrics::global().collect_as("traces", move |text| {
         if let Some(tracer) = tracer.as_ref().and_then(std::sync::Weak::upgrade) {
             tracer.render(text);
@@ -158,10 +137,11 @@ impl ApiServer {
         cache: Arc<Cache>,
     ) -> Self {
         let ServerConfig { authenticator, authorizer, admission, kubelets, health, clock, stop } = config;
-        let aggregator = Aggregator::new(cache.clone(), edge.front_proxy);
+        let metrics_api = MetricsApi::new(cache.clone(), kubelets.clone(), clock.clone());
+        let aggregator = Aggregator::new(cache.clone(), edge.front_proxy, vec![Arc::new(metrics_api)]);
         let registry = Registry { store, cache, admission, clock };
         let catalogue = registry.cache.catalogue().clone();
-        let inner = Arc::new(Inner {
+        let state = Arc::new(ServerState {
             registry,
             authenticator,
             authorizer,
@@ -176,15 +156,14 @@ impl ApiServer {
             published: Published::new(catalogue, aggregator.clone()),
             foreign: aggregator.clone(),
             aggregator,
-            metrics: metrics_api::Collector::default(),
             stop,
         });
-        inner.health.report(SHUTDOWN, Matters::Ready, Ok(()));
-        show_metrics(&inner);
-        let served = inner.clone();
+        state.health.report(SHUTDOWN, Matters::Ready, Ok(()));
+        show_metrics(&state);
+        let served = state.clone();
         let router =
             Router::new().fallback(move |request: Request<Body>| service::handle(served.clone(), request));
-        Self { inner, router }
+        Self { state, router }
     }
 
     /// For callers in this process, who put their [`coracle_api::UserInfo`] into the request's extensions.
@@ -194,37 +173,37 @@ impl ApiServer {
 
     /// The watch cache, as [`strategy::Reader`] and for its snapshots.
     pub fn cache(&self) -> &Arc<Cache> {
-        &self.inner.registry.cache
+        &self.state.registry.cache
     }
 
     /// For bootstrap, which writes through the generic path before anybody may ask.
     pub fn registry(&self) -> &Registry {
-        &self.inner.registry
+        &self.state.registry
     }
 
     pub fn flow_control(&self) -> &Arc<FlowControl> {
-        &self.inner.flow
+        &self.state.flow
     }
 
     /// Keeps the objects of priority and fairness, and follows their changes, until the server's `stop`. `/readyz`
     /// fails until the default objects are there.
     pub fn maintain_flow_control(&self) -> JoinHandle<()> {
-        flowcontrol::producer_check(&self.inner.health);
-        let (flow, cache) = (self.inner.flow.clone(), self.inner.registry.cache.clone());
-        let (health, stop) = (self.inner.health.clone(), self.inner.stop.clone());
+        flowcontrol::producer_check(&self.state.health);
+        let (flow, cache) = (self.state.flow.clone(), self.state.registry.cache.clone());
+        let (health, stop) = (self.state.health.clone(), self.state.stop.clone());
         tokio::spawn(flowcontrol::maintain(flow, cache, self.router.clone(), health, stop))
     }
 
     /// Keeps `status` of ValidatingAdmissionPolicies, until the server's `stop`.
     pub fn maintain_policies(&self) -> JoinHandle<()> {
-        let cache = self.inner.registry.cache.clone();
-        tokio::spawn(policy::maintain(cache, self.router.clone(), self.inner.stop.clone()))
+        let cache = self.state.registry.cache.clone();
+        tokio::spawn(policy::maintain(cache, self.router.clone(), self.state.stop.clone()))
     }
 
     /// Keeps the status of CustomResourceDefinitions, and removes the objects of deleted ones, until the server's `stop`.
     pub fn maintain_definitions(&self) -> JoinHandle<()> {
-        let Registry { store, cache, .. } = &self.inner.registry;
-        let stop = self.inner.stop.clone();
+        let Registry { store, cache, .. } = &self.state.registry;
+        let stop = self.state.stop.clone();
         tokio::spawn(coracle_resources::definitions::maintain(
             cache.clone(),
             store.clone(),
@@ -235,56 +214,56 @@ impl ApiServer {
 
     /// Keeps APIServices: their conditions, those of custom groups, and what aggregated servers say of themselves.
     pub fn maintain_aggregation(&self) -> JoinHandle<()> {
-        let stop = self.inner.stop.clone();
-        tokio::spawn(self.inner.aggregator.clone().maintain(self.router.clone(), stop))
+        let stop = self.state.stop.clone();
+        tokio::spawn(self.state.aggregator.clone().maintain(self.router.clone(), stop))
     }
 
     /// Meets nodes at the addresses that they claim, until the server's `stop`. `None` without a client for kubelets.
     pub fn check_node_addresses(&self) -> Option<JoinHandle<()>> {
-        let kubelets = self.inner.kubelets.clone()?;
-        let (cache, stop) = (self.inner.registry.cache.clone(), self.inner.stop.clone());
+        let kubelets = self.state.kubelets.clone()?;
+        let (cache, stop) = (self.state.registry.cache.clone(), self.state.stop.clone());
         Some(tokio::spawn(connect::addresses::maintain(cache, self.router.clone(), kubelets, stop)))
     }
 
     pub fn aggregator(&self) -> &Arc<Aggregator> {
-        &self.inner.aggregator
+        &self.state.aggregator
     }
 
     /// Labels Secrets whose tokens are used, until the server's `stop`. `None` where nobody authenticates, or where it
     /// is done already.
     pub fn track_legacy_tokens(&self) -> Option<JoinHandle<()>> {
-        let uses = self.inner.authenticator.as_ref()?.tokens().follow_legacy_uses()?;
-        let (router, stop) = (self.router.clone(), self.inner.stop.clone());
+        let uses = self.state.authenticator.as_ref()?.tokens().follow_legacy_uses()?;
+        let (router, stop) = (self.router.clone(), self.state.stop.clone());
         Some(tokio::spawn(authn::legacy::track(uses, router, stop)))
     }
 
     /// Ends watches and the like whose client's certificate is revoked, until the server's `stop`. `None` where nobody
     /// authenticates.
     pub fn follow_revocations(&self) -> Option<JoinHandle<()>> {
-        let authenticator = self.inner.authenticator.clone()?;
-        let (cache, stop) = (self.inner.registry.cache.clone(), self.inner.stop.clone());
+        let authenticator = self.state.authenticator.clone()?;
+        let (cache, stop) = (self.state.registry.cache.clone(), self.state.stop.clone());
         Some(tokio::spawn(authn::revocation::follow(authenticator, cache, stop)))
     }
 
     pub fn tracer(&self) -> Option<&Arc<Tracer>> {
-        self.inner.tracer.as_ref()
+        self.state.tracer.as_ref()
     }
 
     pub fn audit_log(&self) -> Option<&Arc<audit::Log>> {
-        self.inner.audit.as_ref()
+        self.state.audit.as_ref()
     }
 
     /// Lets `/readyz` fail, so that nobody is sent here any more; everything else goes on.
     pub fn announce_shutdown(&self) {
-        self.inner.health.report(SHUTDOWN, Matters::Ready, Err("process is shutting down".to_owned()));
+        self.state.health.report(SHUTDOWN, Matters::Ready, Err("process is shutting down".to_owned()));
     }
 
     pub fn stop(&self) -> &CancellationToken {
-        &self.inner.stop
+        &self.state.stop
     }
 
     pub fn health(&self) -> &Health {
-        &self.inner.health
+        &self.state.health
     }
 
     /// Accepts connections until `stop`; watches end at once when the server's own `stop` does. In clear text
@@ -295,7 +274,7 @@ impl ApiServer {
         tls: Option<Arc<rustls::ServerConfig>>,
         stop: CancellationToken,
     ) {
-        let authenticator = self.inner.authenticator.clone();
-        serve::serve(self.inner.clone(), authenticator, tls, listener, stop).await;
+        let authenticator = self.state.authenticator.clone();
+        serve::serve(self.state.clone(), authenticator, tls, listener, stop).await;
     }
 }

@@ -79,7 +79,7 @@ impl VersionConverter for Scope<'_> {
         Ok(Cow::Owned(object))
     }
 
-    async fn from_version(
+    async fn to_internal(
         &self,
         changed: Object,
         from: &Resource,

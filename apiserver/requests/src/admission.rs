@@ -79,7 +79,7 @@ pub trait VersionConverter: Send + Sync {
     ///
     /// # Errors
     /// Values that the kind cannot have.
-    async fn from_version(
+    async fn to_internal(
         &self,
         changed: Object,
         from: &Resource,
@@ -149,15 +149,15 @@ impl Attributes<'_> {
         }
     }
 
-    /// See [`VersionConverter::from_version`].
-    pub async fn from_version(
+    /// See [`VersionConverter::to_internal`].
+    pub async fn to_internal(
         &self,
         changed: Object,
         from: &Resource,
         before: &Object,
     ) -> Result<Object, ApiError> {
         match self.versions {
-            Some(versions) => versions.from_version(changed, from, before).await,
+            Some(versions) => versions.to_internal(changed, from, before).await,
             None => Ok(changed),
         }
     }

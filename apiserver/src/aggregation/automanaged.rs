@@ -1,7 +1,7 @@
 //! The APIServices of custom resources' groups, and the condition of all that are local.
 
 use super::condition::Condition;
-use super::ranking::{CUSTOM_GROUP_PRIORITY, CUSTOM_VERSION_PRIORITY};
+use crate::discovery::{CUSTOM_GROUP_PRIORITY, CUSTOM_VERSION_PRIORITY};
 use coracle_api::Object;
 use coracle_requests::value::{has, name};
 use jiff::Timestamp;

@@ -1,6 +1,7 @@
 //! What aggregated servers say of themselves, kept: discovery, and OpenAPI as far as it concerns their own groups.
 
-use super::{ForeignVersion, openapi};
+use super::openapi;
+use crate::discovery::ForeignVersion;
 use crate::discovery::hex;
 use bytes::Bytes;
 use parking_lot::RwLock;

@@ -10,26 +10,21 @@ mod automanaged;
 mod condition;
 mod convert;
 mod documents;
-mod foreign;
 mod identity;
 mod keeper;
-mod merge;
+mod local;
 mod openapi;
 mod proxy;
-mod ranking;
 mod resolve;
 mod table;
 mod transport;
 mod trust;
 
-pub use foreign::{Foreign, ForeignVersion, NoForeign};
 pub use identity::FrontProxy;
-pub use merge::merge_v2;
-pub use ranking::{CUSTOM_GROUP_PRIORITY, CUSTOM_VERSION_PRIORITY, Ranking, newer_first};
+pub use local::LocalService;
 pub use table::{Remote, Table};
 
-use crate::discovery::Document;
-use crate::metrics_api;
+use crate::discovery::{Document, Foreign, ForeignVersion, Ranking};
 use axum::Router;
 use axum::body::Body;
 use condition::Condition;
@@ -54,6 +49,8 @@ const OPENAPI_V3: &str = "/openapi/v3/";
 pub struct Aggregator {
     cache: Arc<Cache>,
     identity: Option<Arc<FrontProxy>>,
+    /// What parts of this server answer for.
+    locals: Vec<Arc<dyn LocalService>>,
     tables: Tables,
     library: Library,
     /// How often an APIService was found unavailable, by its name and the reason.
@@ -62,9 +59,15 @@ pub struct Aggregator {
 
 impl Aggregator {
     /// Without an identity, servers are asked without a client certificate: no real one believes the headers then.
-    pub fn new(cache: Arc<Cache>, identity: Option<Arc<FrontProxy>>) -> Arc<Self> {
+    /// `locals` are the groups that parts of this server answer for.
+    pub fn new(
+        cache: Arc<Cache>,
+        identity: Option<Arc<FrontProxy>>,
+        locals: Vec<Arc<dyn LocalService>>,
+    ) -> Arc<Self> {
         let tables = Tables::new(cache.clone(), identity.clone());
-        Arc::new(Self { cache, identity, tables, library: Library::default(), unavailable: Mutex::default() })
+        let (library, unavailable) = (Library::default(), Mutex::default());
+        Arc::new(Self { cache, identity, locals, tables, library, unavailable })
     }
 
     pub fn table(&self) -> Arc<Table> {
@@ -91,10 +94,25 @@ impl Aggregator {
         Some(Document { content_type: "application/json", body, etag: format!("\"{hash}\"") })
     }
 
-    /// Whether the group and version is one of ours that an APIService says is local.
-    pub fn has_local(&self, group: &str, version: &str) -> bool {
+    /// The part of this server that answers for the group and version, where an APIService says that it is local.
+    pub fn local(&self, group: &str, version: &str) -> Option<&Arc<dyn LocalService>> {
+        let found = self.locals.iter().find(|local| local.group() == group && local.version() == version)?;
+        self.is_local(&**found).then_some(found)
+    }
+
+    /// The documents of local groups, by their path.
+    pub fn local_document(&self, path: &str) -> Option<Document> {
+        self.present_locals().find_map(|local| local.document(path))
+    }
+
+    fn is_local(&self, service: &dyn LocalService) -> bool {
         let table = self.table();
-        table.ranking.knows(group, version) && table.find(group, version).is_none()
+        table.ranking.knows(service.group(), service.version())
+            && table.find(service.group(), service.version()).is_none()
+    }
+
+    fn present_locals(&self) -> impl Iterator<Item = &Arc<dyn LocalService>> {
+        self.locals.iter().filter(|local| self.is_local(&***local))
     }
 
     pub async fn answer(
@@ -168,26 +186,20 @@ impl Foreign for Aggregator {
             self.library.version(&remote.name).unwrap_or_else(|| Arc::new(silent()))
         };
         let mut versions: Vec<Arc<ForeignVersion>> = table.remotes().map(remote).collect();
-        if self.has_local(metrics_api::GROUP, metrics_api::VERSION) {
-            versions.push(Arc::new(metrics_api::discovery()));
-        }
+        versions.extend(self.present_locals().map(|local| Arc::new(local.discovery())));
         versions.sort_by(|a, b| (&a.group, &a.version).cmp(&(&b.group, &b.version)));
         versions
     }
 
     fn openapi_v3(&self) -> Vec<(String, String)> {
         let mut entries = self.library.openapi_v3(self.served());
-        if self.has_local(metrics_api::GROUP, metrics_api::VERSION) {
-            entries.push(metrics_api::openapi_v3_entry());
-        }
+        entries.extend(self.present_locals().map(|local| local.openapi_v3_entry()));
         entries
     }
 
     fn openapi_v2(&self) -> Vec<Arc<Value>> {
         let mut documents = self.library.openapi_v2(self.served());
-        if self.has_local(metrics_api::GROUP, metrics_api::VERSION) {
-            documents.push(Arc::new(metrics_api::openapi_v2()));
-        }
+        documents.extend(self.present_locals().map(|local| Arc::new(local.openapi_v2())));
         documents
     }
 }

@@ -1,8 +1,8 @@
 //! The APIServices as they are, ready to be asked by every request.
 
 use super::identity::FrontProxy;
-use super::ranking::Ranking;
 use super::transport::{Settings, Transport};
+use crate::discovery::Ranking;
 use coracle_api::Object;
 use coracle_requests::Reader;
 use coracle_requests::value::{list_at, name, str_at};

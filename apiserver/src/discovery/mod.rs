@@ -1,17 +1,21 @@
 //! Discovery: what this server serves, in the plain and in the aggregated form, and `/version`.
 //!
 //! <https://kubernetes.io/docs/concepts/overview/kubernetes-api/#discovery-api>. Pure functions of an [`Offer`], which
-//! [`Published`] makes anew when a definition or another server has changed what is served; nothing else is made before it
+//! the server makes anew when a definition or another server has changed what is served; nothing else is made before it
 //! is asked for or kept afterwards (the largest document takes about a millisecond).
 
 mod aggregated;
 mod document;
+mod foreign;
 mod offer;
 mod plain;
+mod ranking;
 
 pub use document::{Document, hex};
-pub use offer::{Group, Offer, Published};
+pub use foreign::{Foreign, ForeignVersion, NoForeign};
+pub use offer::{Group, Offer};
 pub use plain::RESOURCES;
+pub use ranking::{CUSTOM_GROUP_PRIORITY, CUSTOM_VERSION_PRIORITY, Ranking, newer_first};
 
 use coracle_component_base::version;
 

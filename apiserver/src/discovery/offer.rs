@@ -1,13 +1,10 @@
 //! Everything that is served at one moment: built-in resources, custom ones, and what other servers answer for.
 
-use crate::aggregation::{Foreign, ForeignVersion, NoForeign, Ranking};
-use crate::openapi::{Shares, Tags};
+use super::{Foreign, ForeignVersion, NoForeign, Ranking};
 use coracle_api::Resource;
-use coracle_api::catalogue::catalogue;
-use coracle_resources::catalogue::{Catalogue, Snapshot};
+use coracle_resources::catalogue::Snapshot;
 use coracle_resources::custom::CustomResource;
-use parking_lot::Mutex;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 /// A group with its versions, the preferred one first.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,10 +22,6 @@ pub struct Offer {
     pub foreign: Arc<dyn Foreign>,
     /// All but core, in upstream's order.
     pub groups: Vec<Group>,
-    /// Made by OpenAPI when somebody first asks.
-    pub(crate) tags: OnceLock<Tags>,
-    /// Of the built-in resources; the same ones for every offer of a server.
-    pub(crate) shares: Arc<Shares>,
 }
 
 impl Offer {
@@ -38,7 +31,7 @@ impl Offer {
         let added = custom.resources().map(|c| &c.resource).filter(|r| !elsewhere(r));
         let resources: Vec<Arc<Resource>> = built_in.iter().chain(added).cloned().collect();
         let groups = groups(&resources, built_in.len(), &versions, &foreign.ranking());
-        Self { resources, custom, versions, foreign, groups, tags: OnceLock::new(), shares: Arc::default() }
+        Self { resources, custom, versions, foreign, groups }
     }
 
     /// These resources and nothing else.
@@ -101,34 +94,4 @@ fn groups(
         }
     }
     groups
-}
-
-/// The present [`Offer`], made when somebody asks after a change.
-pub struct Published {
-    catalogue: Arc<Catalogue>,
-    foreign: Arc<dyn Foreign>,
-    present: Mutex<Option<(u64, u64, Arc<Offer>)>>,
-    shares: Arc<Shares>,
-}
-
-impl Published {
-    pub fn new(catalogue: Arc<Catalogue>, foreign: Arc<dyn Foreign>) -> Self {
-        Self { catalogue, foreign, present: Mutex::default(), shares: Arc::default() }
-    }
-
-    pub fn offer(&self) -> Arc<Offer> {
-        let (snapshot, theirs) = (self.catalogue.snapshot(), self.foreign.generation());
-        let mut present = self.present.lock();
-        if let Some((ours, other, offer)) = &*present
-            && (*ours, *other) == (snapshot.generation, theirs)
-        {
-            return offer.clone();
-        }
-        let generation = snapshot.generation;
-        let mut offer = Offer::new(catalogue(), snapshot, self.foreign.clone());
-        offer.shares = self.shares.clone();
-        let offer = Arc::new(offer);
-        *present = Some((generation, theirs, offer.clone()));
-        offer
-    }
 }

@@ -3,7 +3,7 @@
 
 use super::RequestInfo;
 use crate::connect;
-use crate::server::Inner;
+use crate::http::ServerState;
 use axum::body::Body;
 use coracle_api::{ApiError, Object, UserInfo, catalogue};
 use coracle_registry::{Operation, Query, RequestOptions, Scope};
@@ -40,7 +40,7 @@ impl Admitted {
 /// # Errors
 /// The refusal, or what is wrong with the options.
 pub async fn admit(
-    server: &Arc<Inner>,
+    server: &Arc<ServerState>,
     info: &RequestInfo,
     user: &UserInfo,
     request: Request<Body>,

@@ -1,10 +1,10 @@
 //! `componentstatuses`, which are stored nowhere: how the parts of the control plane are at this moment.
 
 use super::list_body::ListHead;
-use super::negotiation::Shape;
 use super::resources::Call;
-use super::respond::Reply;
-use super::shape::metadata_list;
+use super::table::metadata_list;
+use crate::wire::negotiation::Shape;
+use crate::wire::respond::Reply;
 use coracle_api::selector::{FieldSelector, LabelSelector};
 use coracle_api::{ApiError, Object};
 use coracle_component_base::health::Health;

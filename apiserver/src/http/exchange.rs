@@ -1,11 +1,11 @@
 //! One request from its first byte to the last of its answer: what is counted, logged and recorded of it.
 
+use super::latency::{Step, Steps};
 use super::limits::is_long_running;
 use super::seats::{Seats, Taken};
-use super::steps::{Step, Steps};
 use super::{RequestHeaders, RequestInfo, large, measure};
 use crate::audit::{Record, Stage};
-use crate::server::Inner;
+use crate::http::ServerState;
 use axum::body::Body;
 use bytes::Bytes;
 use coracle_component_base::traces::Span;
@@ -91,7 +91,7 @@ impl Exchange {
     }
 
     /// Completes the answer, and sees it through to its end.
-    pub async fn answer(mut self, server: &Arc<Inner>, mut response: Response<Body>) -> Response<Body> {
+    pub async fn answer(mut self, server: &Arc<ServerState>, mut response: Response<Body>) -> Response<Body> {
         self.complete(response.headers_mut());
         self.steps.done(Step::Answered);
         let status = response.status();
@@ -136,7 +136,7 @@ impl Exchange {
         if let Some(record) = &mut self.record {
             let kind = parts.headers.get(CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or_default();
             let work = || {
-                let plain = super::gzip::unpacked(&parts.headers, &bytes);
+                let plain = crate::wire::gzip::unpacked(&parts.headers, &bytes);
                 record.response(status.as_u16(), kind, &plain);
             };
             large::make(&self.seats, bytes.len(), work).await;
@@ -184,7 +184,7 @@ impl Exchange {
             record.code(code);
             record.stage(if self.panicked { Stage::Panic } else { Stage::ResponseComplete });
         }
-        super::steps::log(&self, status, lasting);
+        super::latency::log(&self, status, lasting);
         self.traced(Some(code));
     }
 }
@@ -196,7 +196,7 @@ fn new_audit_id() -> HeaderValue {
 
 /// An answer that is made while it is sent. Ends the exchange when the body is dropped, sent whole or not.
 struct End {
-    exchange: Option<(Exchange, StatusCode, bool, Arc<Inner>)>,
+    exchange: Option<(Exchange, StatusCode, bool, Arc<ServerState>)>,
     sent: u64,
     /// Its seats, if it has any.
     taken: Option<Arc<Taken>>,

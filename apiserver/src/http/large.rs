@@ -3,7 +3,7 @@
 
 use super::RequestInfo;
 use super::seats::Seats;
-use crate::server::Inner;
+use crate::http::ServerState;
 use coracle_api::ApiError;
 pub use coracle_component_base::large_work::{LARGE_BYTES, beside};
 use coracle_listen::Turns;
@@ -22,7 +22,7 @@ static TURNS: LazyLock<Arc<Turns<String>>> = LazyLock::new(|| {
 /// # Errors
 /// 429 when there is no seat for it any more.
 pub async fn read<T>(
-    (server, info, seats): (&Inner, &RequestInfo, &Seats),
+    (server, info, seats): (&ServerState, &RequestInfo, &Seats),
     bytes: usize,
     work: impl FnOnce() -> T,
 ) -> Result<T, ApiError> {

@@ -1,6 +1,5 @@
 //! The edge: what a request means, and how an answer is written.
 
-mod accept;
 mod admit_connect;
 pub mod body;
 mod component_statuses;
@@ -8,36 +7,30 @@ mod deprecation;
 mod exchange;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod fuzzing;
-pub(crate) mod gzip;
+mod handler;
 mod health;
-mod indent;
 pub(crate) mod large;
+mod latency;
 pub mod limits;
 pub mod list_body;
 mod measure;
-pub mod negotiation;
+mod non_resource;
 pub mod object_form;
-mod paths;
-pub mod request_headers;
 mod resources;
-pub mod respond;
+mod reviews;
 mod route;
 mod seats;
 pub mod serve;
 pub mod service;
-pub mod shape;
-mod special;
 mod standing;
-mod steps;
+pub mod state;
+mod table;
 mod upload;
-mod warnings;
 pub mod watch_body;
 mod watch_stream;
-mod yaml;
 mod zpages;
 
-pub use negotiation::{Format, Shape, Wanted};
-pub use request_headers::RequestHeaders;
-pub use respond::{Content, Reply};
+pub use state::ServerState;
 
+pub use crate::wire::{Content, Format, Reply, RequestHeaders, Shape, Wanted};
 pub use coracle_requests::RequestInfo;

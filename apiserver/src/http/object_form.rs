@@ -1,7 +1,7 @@
 //! Objects from the bytes they are stored in, without decoding them: JSON with a resourceVersion spliced in,
 //! metadata cut out, or protobuf transcoded.
 
-use super::negotiation::{Format, Shape, Wanted};
+use crate::wire::negotiation::{Format, Shape, Wanted};
 use bytes::Bytes;
 use coracle_api::encode::Ordered;
 use coracle_api::protobuf::{self, Encoder, ProtobufError, Type, put};

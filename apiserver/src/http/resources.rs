@@ -1,15 +1,16 @@
 //! Requests to resources, handed to the generic path and its answers brought into shape.
 
 use super::list_body::{ListBody, ListHead};
-use super::negotiation::{Format, Shape, Wanted};
 use super::object_form::ObjectForm;
-use super::respond::{GZIP_FROM_BYTES, Reply, as_gzip, error_response, warn};
 use super::route::Route;
 use super::seats::Seats;
-use super::shape::{Include, Tables, metadata_list, metadata_only};
+use super::table::{Tables, metadata_list};
 use super::watch_body::{WatchBody, failed};
 use super::{RequestHeaders, RequestInfo, body, large};
-use crate::server::Inner;
+use crate::http::ServerState;
+use crate::wire::negotiation::{Format, Shape, Wanted};
+use crate::wire::respond::{GZIP_FROM_BYTES, Reply, as_gzip, error_response, warn};
+use crate::wire::shape::{Include, metadata_only};
 use axum::body::Body;
 use coracle_access::authz::{self, Attributes, Authorizer};
 use coracle_api::{ApiError, Object, Pieces, UserInfo};
@@ -31,7 +32,7 @@ const SMALL_LIST_BYTES: usize = 64 * 1024;
 
 /// One request to one resource, on its way through.
 pub struct Call<'a> {
-    pub server: &'a Arc<Inner>,
+    pub server: &'a Arc<ServerState>,
     pub info: &'a RequestInfo,
     pub user: &'a UserInfo,
     pub seats: &'a Seats,

@@ -16,7 +16,8 @@ pub struct Route {
 /// Why there is no route.
 #[derive(Debug)]
 pub enum NoRoute {
-    NotFound(ApiError),
+    /// Mostly 404.
+    Refused(ApiError),
     /// The value of the `Allow` header.
     Method(String),
 }
@@ -27,7 +28,7 @@ impl Route {
         let route = Self::of_any_method(served, info)?;
         let allowed = route.verbs(info);
         if allowed.is_empty() {
-            return Err(NoRoute::NotFound(ApiError::page_not_found()));
+            return Err(NoRoute::Refused(ApiError::page_not_found()));
         }
         if !allowed.contains(&info.verb) {
             return Err(NoRoute::Method(methods(&allowed)));
@@ -38,7 +39,7 @@ impl Route {
     /// As [`find`](Self::find) whatever the method is. A path through a namespace leads to what is in a namespace, and
     /// only such a path: who may do something in a namespace is asked about the namespace of the path.
     pub fn of_any_method(served: Option<&Served>, info: &RequestInfo) -> Result<Self, NoRoute> {
-        let missing = || NoRoute::NotFound(ApiError::page_not_found());
+        let missing = || NoRoute::Refused(ApiError::page_not_found());
         let served = served.ok_or_else(missing)?.clone();
         let resource = served.resource();
         let outside = !resource.namespaced && info.within_namespace;
@@ -52,7 +53,7 @@ impl Route {
             "" => None,
             name => {
                 let known = resource.subresources.iter().position(|s| s.name == name);
-                Some(known.ok_or_else(|| NoRoute::NotFound(no_subresource(&served, info)))?)
+                Some(known.ok_or_else(|| NoRoute::Refused(no_subresource(&served, info)))?)
             }
         };
         Ok(Self { served, subresource })

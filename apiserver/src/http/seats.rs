@@ -3,7 +3,7 @@
 
 use super::RequestInfo;
 use crate::flowcontrol::{self, Asker, Flow, Ticket};
-use crate::server::Inner;
+use crate::http::ServerState;
 use coracle_api::ApiError;
 use parking_lot::Mutex;
 use std::sync::{Arc, Weak};
@@ -61,7 +61,7 @@ impl Seats {
     ///
     /// # Errors
     /// 429: too many wait already, or it took too long.
-    pub async fn again(&self, server: &Inner, info: &RequestInfo) -> Result<(), ApiError> {
+    pub async fn again(&self, server: &ServerState, info: &RequestInfo) -> Result<(), ApiError> {
         let Some(flow) = &self.flow else { return Ok(()) };
         let entered = server.flow.enter(flow, 1, Asker { user: &self.user, info }).await;
         let ticket = entered.map_err(|_| flowcontrol::too_many())?;
@@ -99,7 +99,7 @@ impl Taken {
     }
 
     /// Waits for a seat, however long that takes.
-    pub async fn again(self: Arc<Self>, server: Arc<Inner>, info: RequestInfo) {
+    pub async fn again(self: Arc<Self>, server: Arc<ServerState>, info: RequestInfo) {
         while self.seats.again(&server, &info).await.is_err() {
             sleep(AGAIN).await;
         }

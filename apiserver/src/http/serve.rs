@@ -1,7 +1,7 @@
 //! The API's side of a connection: who its client is, and what its requests carry.
 
 use super::service;
-use crate::server::Inner;
+use crate::http::ServerState;
 use axum::body::Body;
 use axum::extract::ConnectInfo;
 use coracle_access::authn::{Authenticator, PeerIdentity};
@@ -35,7 +35,7 @@ pub struct Peer {
 /// What every connection needs.
 #[derive(Clone)]
 struct Front {
-    server: Arc<Inner>,
+    server: Arc<ServerState>,
     /// Judges client certificates, once a connection.
     authenticator: Option<Arc<Authenticator>>,
 }
@@ -76,7 +76,7 @@ impl coracle_listen::Front for Front {
 
 /// Serves connections until `stop`; in clear text without `tls`. `authenticator` judges client certificates.
 pub async fn serve(
-    server: Arc<Inner>,
+    server: Arc<ServerState>,
     authenticator: Option<Arc<Authenticator>>,
     tls: Option<Arc<rustls::ServerConfig>>,
     listener: TcpListener,

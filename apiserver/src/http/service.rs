@@ -2,20 +2,20 @@
 
 use super::admit_connect::{self, Admitted};
 use super::exchange::Exchange;
+use super::handler::Handler;
+use super::latency::{self, Step};
 use super::limits::{self, is_long_running};
-use super::negotiation::Wanted;
 use super::resources::Call;
-use super::respond::{Reply, error_response, method_not_allowed};
-use super::route::{NoRoute, Route};
+use super::route::NoRoute;
 use super::seats::Seats;
 use super::serve::Peer;
-use super::steps::{self, Step};
-use super::{RequestHeaders, RequestInfo, measure, paths, standing, upload};
+use super::{RequestHeaders, RequestInfo, measure, non_resource, standing, upload};
 use crate::audit;
 use crate::connect;
 use crate::flowcontrol::{self, Asker, Flow, width};
-use crate::metrics_api;
-use crate::server::Inner;
+use crate::http::ServerState;
+use crate::wire::negotiation::Wanted;
+use crate::wire::respond::{Reply, error_response, method_not_allowed};
 use axum::body::Body;
 use coracle_access::authn::{self, Known, Proof, Standing};
 use coracle_access::authz::{Attributes, Authorizer, Decision, Verdict};
@@ -28,7 +28,7 @@ use coracle_registry::list::rest_token;
 use coracle_resources::catalogue::Served;
 use futures::FutureExt;
 use http::header::{CONTENT_TYPE, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS};
-use http::{Extensions, HeaderValue, Method, Request, Response, StatusCode};
+use http::{Extensions, HeaderValue, Request, Response, StatusCode};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Instant;
@@ -37,13 +37,13 @@ use std::time::Instant;
 ///
 /// In upstream's order: authentication, the audit log, impersonation, priority and fairness, authorization, and then
 /// the request itself, within its time.
-pub async fn handle(server: Arc<Inner>, request: Request<Body>) -> Response<Body> {
+pub async fn handle(server: Arc<ServerState>, request: Request<Body>) -> Response<Body> {
     let info = RequestInfo::new(request.method(), request.uri());
     let headers = RequestHeaders::of(request.headers());
     let wanted = Wanted::new(&headers, &info.query, info.is_resource);
     let shown = *wanted.as_ref().unwrap_or(&Wanted::default());
     let mut exchange = Exchange::new(info, headers, server.registry.catalogue());
-    if steps::verbose() {
+    if latency::verbose() {
         exchange.uri = request.uri().path_and_query().map(ToString::to_string);
     }
     let work = AssertUnwindSafe(admit(&server, &mut exchange, wanted, shown, request)).catch_unwind();
@@ -61,9 +61,9 @@ pub async fn handle(server: Arc<Inner>, request: Request<Body>) -> Response<Body
 }
 
 /// Health, metrics, logs and streams are not negotiated, and what other servers answer is theirs to negotiate.
-fn needs_json(server: &Inner, info: &RequestInfo) -> bool {
-    let own =
-        || !metrics_api::serves(server, &info.group, &info.version) && server.aggregator.find(info).is_none();
+fn needs_json(server: &ServerState, info: &RequestInfo) -> bool {
+    let aggregator = &server.aggregator;
+    let own = || aggregator.local(&info.group, &info.version).is_none() && aggregator.find(info).is_none();
     info.is_resource && !connect::handles(&info.resource, &info.subresource) && own()
 }
 
@@ -79,7 +79,7 @@ fn failure(error: &ApiError, wanted: Wanted) -> Response<Body> {
 
 /// Everything before the request itself.
 async fn admit(
-    server: &Arc<Inner>,
+    server: &Arc<ServerState>,
     exchange: &mut Exchange,
     wanted: Result<Wanted, ApiError>,
     shown: Wanted,
@@ -133,7 +133,7 @@ async fn admit(
 }
 
 /// Begins the span of the request, if it is to be traced; whoever it leads to is told.
-fn trace(server: &Inner, exchange: &mut Exchange, user: &UserInfo, request: &mut Request<Body>) {
+fn trace(server: &ServerState, exchange: &mut Exchange, user: &UserInfo, request: &mut Request<Body>) {
     let Some(tracer) = &server.tracer else { return };
     // As upstream: others could have everything traced.
     let trusted = user.in_group("system:masters") || user.in_group("system:monitoring");
@@ -157,7 +157,7 @@ fn trace(server: &Inner, exchange: &mut Exchange, user: &UserInfo, request: &mut
 }
 
 /// Begins the record of the audit log, if the request is to have one.
-fn record(server: &Inner, exchange: &mut Exchange, user: &UserInfo, request: &Request<Body>) {
+fn record(server: &ServerState, exchange: &mut Exchange, user: &UserInfo, request: &Request<Body>) {
     let Some(log) = &server.audit else { return };
     let source = audit::Source {
         audit_id: exchange.audit_id.to_str().unwrap_or_default(),
@@ -170,7 +170,7 @@ fn record(server: &Inner, exchange: &mut Exchange, user: &UserInfo, request: &Re
 }
 
 /// Seats for the request; false if it is refused.
-async fn seat(server: &Inner, exchange: &mut Exchange, user: &UserInfo) -> bool {
+async fn seat(server: &ServerState, exchange: &mut Exchange, user: &UserInfo) -> bool {
     let info = &exchange.info;
     let Some(flow) = server.flow.classify(user, info) else { return false };
     let seats = if flow.is_exempt() { 1 } else { seats(server, info, &flow) };
@@ -181,7 +181,7 @@ async fn seat(server: &Inner, exchange: &mut Exchange, user: &UserInfo) -> bool 
     is_seated
 }
 
-fn seats(server: &Inner, info: &RequestInfo, flow: &Flow) -> u32 {
+fn seats(server: &ServerState, info: &RequestInfo, flow: &Flow) -> u32 {
     if !matches!(info.verb, "list" | "watch") {
         return 1;
     }
@@ -205,7 +205,7 @@ fn too_many() -> Response<Body> {
 
 /// A request without an end of its own: until the server stops, or whoever asked is known no more.
 async fn lasting(
-    server: &Arc<Inner>,
+    server: &Arc<ServerState>,
     exchange: &mut Exchange,
     wanted: Wanted,
     user: &UserInfo,
@@ -231,7 +231,7 @@ async fn lasting(
 
 /// The request itself, with its annotations, until its time is over.
 async fn in_time(
-    server: &Arc<Inner>,
+    server: &Arc<ServerState>,
     exchange: &mut Exchange,
     wanted: Wanted,
     user: &UserInfo,
@@ -276,49 +276,37 @@ struct Asked<'a> {
 }
 
 async fn serve(
-    server: &Arc<Inner>,
+    server: &Arc<ServerState>,
     asked: Asked<'_>,
     request: Request<Body>,
 ) -> Result<Response<Body>, ApiError> {
     let Asked { info, headers, served, wanted, user, seats } = asked;
-    info.check_path()?;
-    if let Some(remote) = server.aggregator.find(info) {
-        // What is seldom taken must not make every request's future large.
-        return Ok(Box::pin(server.aggregator.answer(&remote, user, request, &server.stop)).await);
+    // What is seldom taken must not make every request's future large.
+    match Handler::find(server, info, served, request.method()) {
+        Ok(Handler::Aggregated(remote)) => {
+            Ok(Box::pin(server.aggregator.answer(&remote, user, request, &server.stop)).await)
+        }
+        Ok(Handler::NonResource) => non_resource::answer(server, (info, seats), wanted, headers).await,
+        Ok(Handler::Local(service)) => service.answer(info, headers).await,
+        Ok(Handler::Connect) => Box::pin(stream(server, info, user, request)).await,
+        Ok(Handler::Resource(route)) => {
+            let (parts, body) = request.into_parts();
+            let wanted = match route.served.custom().filter(|_| info.subresource != "scale") {
+                Some(_) => Wanted::of_custom(headers, &info.query)?,
+                None => wanted,
+            };
+            let pieces = parts.extensions.get();
+            let call = Call { server, info, user, seats, headers, wanted, route, pieces };
+            call.answer(body).await
+        }
+        Err(NoRoute::Refused(error)) => Err(error),
+        Err(NoRoute::Method(allowed)) => Ok(method_not_allowed(&allowed, wanted)),
     }
-    if !info.is_resource {
-        return paths::answer(server, (info, seats), wanted, headers).await;
-    }
-    if info.subresource != "proxy" {
-        // What is proxied, others read.
-        info.query.check_readable()?;
-    }
-    if metrics_api::serves(server, &info.group, &info.version) {
-        return Box::pin(metrics_api::answer(server, info, headers)).await;
-    }
-    let any_method = connect::takes_any_method(info) && request.method() == Method::OPTIONS;
-    let find = if any_method { Route::of_any_method } else { Route::find };
-    let route = match find(served, info) {
-        Ok(route) => route,
-        Err(NoRoute::NotFound(error)) => return Err(error),
-        Err(NoRoute::Method(allowed)) => return Ok(method_not_allowed(&allowed, wanted)),
-    };
-    if info.group.is_empty() && connect::handles(&info.resource, &info.subresource) {
-        return Box::pin(stream(server, info, user, request)).await;
-    }
-    let (parts, body) = request.into_parts();
-    let wanted = match route.served.custom().filter(|_| info.subresource != "scale") {
-        Some(_) => Wanted::of_custom(headers, &info.query)?,
-        None => wanted,
-    };
-    let pieces = parts.extensions.get();
-    let call = Call { server, info, user, seats, headers, wanted, route, pieces };
-    call.answer(body).await
 }
 
 /// In memory the caller says who it is; over a socket, its credentials do.
 async fn authenticate(
-    server: &Inner,
+    server: &ServerState,
     exchange: &Exchange,
     extensions: &Extensions,
 ) -> Result<Known, ApiError> {
@@ -337,7 +325,7 @@ async fn authenticate(
 
 /// The user that the request's headers ask to go on as.
 async fn impersonate(
-    server: &Inner,
+    server: &ServerState,
     asked: &Attributes<'_>,
     said: &authn::Credentials,
 ) -> Result<Option<UserInfo>, ApiError> {
@@ -348,7 +336,7 @@ async fn impersonate(
     Box::pin(server.authorizer.settle(work)).await
 }
 
-async fn authorize(server: &Inner, exchange: &mut Exchange, user: &UserInfo) -> Result<(), ApiError> {
+async fn authorize(server: &ServerState, exchange: &mut Exchange, user: &UserInfo) -> Result<(), ApiError> {
     let info = &exchange.info;
     // Upstream's --authorization-always-allow-paths.
     let root = info.path.split('/').nth(1).unwrap_or_default();
@@ -393,7 +381,7 @@ fn attributes<'a>(info: &'a RequestInfo, user: &'a UserInfo) -> Attributes<'a> {
 }
 
 async fn stream(
-    server: &Arc<Inner>,
+    server: &Arc<ServerState>,
     info: &RequestInfo,
     user: &UserInfo,
     request: Request<Body>,

@@ -4,7 +4,7 @@
 use super::exchange::Exchange;
 use super::{body, large, limits};
 use crate::flowcontrol;
-use crate::server::Inner;
+use crate::http::ServerState;
 use axum::body::Body;
 use coracle_api::{ApiError, UserInfo};
 use coracle_listen::Turns;
@@ -29,7 +29,7 @@ static BODIES: LazyLock<Arc<Turns<String>>> = LazyLock::new(|| Turns::new(WAITIN
 /// # Errors
 /// A body that is too large, too slow or not there at `end`; 429 for too many of one user that are slow.
 pub(super) async fn whole(
-    server: &Inner,
+    server: &ServerState,
     exchange: &mut Exchange,
     user: &UserInfo,
     request: Request<Body>,

@@ -1,9 +1,10 @@
 //! The body of a watch: one JSON document a line, or protobuf messages with their length in front.
 
-use super::negotiation::{Shape, Wanted};
 use super::object_form::{ObjectForm, event_of};
-use super::shape::{Tables, metadata_only};
+use super::table::Tables;
 use super::watch_stream::WatchStream;
+use crate::wire::negotiation::{Shape, Wanted};
+use crate::wire::shape::metadata_only;
 use axum::body::Body;
 use bytes::Bytes;
 use coracle_api::{ApiError, FieldSelector, Object, Resource};

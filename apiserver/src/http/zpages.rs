@@ -1,8 +1,8 @@
 //! `/statusz` and `/flagz`: what this process is and how it was started, for people
 //! (<https://kubernetes.io/docs/reference/instrumentation/zpages/>).
 
-use super::accept::{self, Clause};
-use super::respond::Reply;
+use crate::wire::respond::Reply;
+use crate::wire::{Clause, clauses};
 use coracle_api::ApiError;
 use coracle_api::meta::time::format_seconds;
 use coracle_component_base::metrics;
@@ -40,7 +40,7 @@ fn form(accept: &str, kind: &str) -> Result<Form, ApiError> {
         }
         _ => None,
     };
-    accept::clauses(accept).iter().find_map(of).ok_or_else(|| {
+    clauses(accept).iter().find_map(of).ok_or_else(|| {
         let known = VERSIONS.map(|version| format!("application/json;v={version};g={GROUP};as={kind}"));
         let message =
             format!("only the following media types are accepted: text/plain, {}", known.join(", "));
@@ -115,8 +115,8 @@ pub fn flagz(accept: &str, flags: &BTreeMap<String, String>) -> Result<Reply, Ap
 
 #[cfg(test)]
 mod tests {
-    use super::super::respond::Content;
     use super::*;
+    use crate::wire::Content;
 
     fn text(reply: Reply) -> String {
         let Content::Text(_, bytes) = reply.content else { panic!("no text") };

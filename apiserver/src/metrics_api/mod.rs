@@ -9,21 +9,21 @@ mod objects;
 mod openapi;
 mod sample;
 
-pub use collect::Collector;
-pub use openapi::{openapi_v2, openapi_v3_entry};
-
-use crate::aggregation::ForeignVersion;
-use crate::discovery::Document;
-use crate::http::negotiation::{Shape, Wanted};
-use crate::http::respond::{Reply, method_not_allowed};
-use crate::http::shape::{Include, metadata_only};
-use crate::http::{RequestHeaders, RequestInfo};
-use crate::server::Inner;
+use crate::aggregation::LocalService;
+use crate::connect::KubeletClient;
+use crate::discovery::{Document, ForeignVersion};
+use crate::wire::RequestHeaders;
+use crate::wire::negotiation::{Shape, Wanted};
+use crate::wire::respond::{Reply, method_not_allowed};
+use crate::wire::shape::{Include, metadata_only};
 use axum::body::Body;
+use collect::Collector;
 use coracle_api::{ApiError, Object};
-use coracle_registry::{Query, Selectors};
+use coracle_registry::{Clock, Query, Selectors};
 use coracle_requests::Reader;
+use coracle_requests::RequestInfo;
 use coracle_requests::value::name;
+use coracle_resources::cache::Cache;
 use http::Response;
 use objects::Kind;
 use serde_json::{Value, json};
@@ -33,13 +33,55 @@ pub const GROUP: &str = "metrics.k8s.io";
 pub const VERSION: &str = "v1beta1";
 pub const API_VERSION: &str = "metrics.k8s.io/v1beta1";
 
-/// Whether the request is about this group and version, and nobody else answers for them.
-pub fn serves(server: &Inner, group: &str, version: &str) -> bool {
-    group == GROUP && version == VERSION && server.aggregator.has_local(GROUP, VERSION)
+/// The group, as the aggregator has it.
+pub struct MetricsApi {
+    cache: Arc<Cache>,
+    /// Without it, nothing can be read: 503.
+    kubelets: Option<KubeletClient>,
+    clock: Clock,
+    /// The last readings of the kubelets' statistics.
+    collector: Collector,
+}
+
+impl MetricsApi {
+    pub fn new(cache: Arc<Cache>, kubelets: Option<KubeletClient>, clock: Clock) -> Self {
+        Self { cache, kubelets, clock, collector: Collector::default() }
+    }
+}
+
+#[async_trait::async_trait]
+impl LocalService for MetricsApi {
+    fn group(&self) -> &'static str {
+        GROUP
+    }
+
+    fn version(&self) -> &'static str {
+        VERSION
+    }
+
+    fn discovery(&self) -> ForeignVersion {
+        discovery()
+    }
+
+    fn document(&self, path: &str) -> Option<Document> {
+        document(path)
+    }
+
+    fn openapi_v3_entry(&self) -> (String, String) {
+        openapi::openapi_v3_entry()
+    }
+
+    fn openapi_v2(&self) -> Value {
+        openapi::openapi_v2()
+    }
+
+    async fn answer(&self, info: &RequestInfo, headers: &RequestHeaders) -> Result<Response<Body>, ApiError> {
+        answer(self, info, headers).await
+    }
 }
 
 /// For the merged discovery documents.
-pub fn discovery() -> ForeignVersion {
+fn discovery() -> ForeignVersion {
     let entry = |kind: Kind| {
         json!({
             "resource": kind.plural(), "scope": if kind == Kind::Pods { "Namespaced" } else { "Cluster" },
@@ -52,7 +94,7 @@ pub fn discovery() -> ForeignVersion {
 }
 
 /// The group's own documents: discovery and OpenAPI v3.
-pub fn document(path: &str) -> Option<Document> {
+fn document(path: &str) -> Option<Document> {
     match path.trim_end_matches('/') {
         "/apis/metrics.k8s.io/v1beta1" => Some(Document::json(&resource_list(), crate::discovery::RESOURCES)),
         "/openapi/v3/apis/metrics.k8s.io/v1beta1" => Some(openapi::openapi_v3()),
@@ -69,9 +111,8 @@ fn resource_list() -> Value {
     json!({ "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": API_VERSION, "resources": resources })
 }
 
-/// Answers a request for a resource of the group, which is authorized.
-pub async fn answer(
-    server: &Arc<Inner>,
+async fn answer(
+    api: &MetricsApi,
     info: &RequestInfo,
     headers: &RequestHeaders,
 ) -> Result<Response<Body>, ApiError> {
@@ -85,7 +126,7 @@ pub async fn answer(
         return Ok(method_not_allowed("GET", wanted));
     }
     if !info.is_collection() {
-        let found = one(server, info, kind).await?;
+        let found = api.one(info, kind).await?;
         let shown = match wanted.shape {
             Shape::Object => found,
             Shape::Metadata => metadata_only(&found, wanted.meta_version()),
@@ -94,7 +135,7 @@ pub async fn answer(
         return Ok(Reply::ok(shown).into_response(wanted));
     }
     let wanted = wanted.listed(&format!("{}List", kind.name()))?;
-    let items = list(server, info, kind).await?;
+    let items = api.list(info, kind).await?;
     let shown = match wanted.shape {
         Shape::Object => {
             json!({ "kind": format!("{}List", kind.name()), "apiVersion": API_VERSION, "metadata": {}, "items": items })
@@ -113,49 +154,52 @@ fn include(query: &Query) -> Result<Include, ApiError> {
     Include::from_query(query.get("includeObject"))
 }
 
-async fn one(server: &Inner, info: &RequestInfo, kind: Kind) -> Result<Object, ApiError> {
-    if kind == Kind::Pods && info.namespace.is_empty() {
-        return Err(ApiError::page_not_found());
-    }
-    let shown = match kind {
-        Kind::Nodes => info.name.clone(),
-        Kind::Pods => format!("{}/{}", info.namespace, info.name),
-    };
-    let missing = || ApiError::not_found(GROUP, kind.not_found_as(), &shown);
-    let object =
-        server.registry.cache.get(kind.storage(), &info.namespace, &info.name).ok_or_else(missing)?;
-    measured(server, kind, &[object]).await?.pop().ok_or_else(missing)
-}
-
-async fn list(server: &Inner, info: &RequestInfo, kind: Kind) -> Result<Vec<Object>, ApiError> {
-    let Selectors { labels, fields, .. } =
-        info.list_options()?.selectors.as_deref().cloned().unwrap_or_default();
-    fields
-        .check_fields(&["metadata.name", "metadata.namespace"])
-        .map_err(|error| ApiError::bad_request(error.to_string()))?;
-    let mut found = server.registry.cache.list(kind.storage(), &info.namespace);
-    found.retain(|object| objects::selected(object, &labels, &fields));
-    found.sort_by(|a, b| {
-        (&a["metadata"]["namespace"].as_str(), name(a)).cmp(&(&b["metadata"]["namespace"].as_str(), name(b)))
-    });
-    measured(server, kind, &found).await
-}
-
-/// What is known of the use of these; those of which nothing is known are left out, as metrics-server does.
-async fn measured(server: &Inner, kind: Kind, found: &[Arc<Object>]) -> Result<Vec<Object>, ApiError> {
-    let Some(kubelets) = &server.kubelets else {
-        return Err(ApiError::unavailable("this server has no client for kubelets"));
-    };
-    let cache = &*server.registry.cache;
-    let nodes = found.iter().map(|object| kind.node_of(object).to_owned()).filter(|name| !name.is_empty());
-    let usage = server.metrics.usage(nodes.collect(), cache, kubelets).await;
-    let now = (server.registry.clock)();
-    let object = |object: &Arc<Object>| {
-        let usage = usage.get(kind.node_of(object))?;
-        match kind {
-            Kind::Nodes => objects::node(object, usage, now),
-            Kind::Pods => objects::pod(object, usage, now),
+impl MetricsApi {
+    async fn one(&self, info: &RequestInfo, kind: Kind) -> Result<Object, ApiError> {
+        if kind == Kind::Pods && info.namespace.is_empty() {
+            return Err(ApiError::page_not_found());
         }
-    };
-    Ok(found.iter().filter_map(object).collect())
+        let shown = match kind {
+            Kind::Nodes => info.name.clone(),
+            Kind::Pods => format!("{}/{}", info.namespace, info.name),
+        };
+        let missing = || ApiError::not_found(GROUP, kind.not_found_as(), &shown);
+        let object = self.cache.get(kind.storage(), &info.namespace, &info.name).ok_or_else(missing)?;
+        self.measured(kind, &[object]).await?.pop().ok_or_else(missing)
+    }
+
+    async fn list(&self, info: &RequestInfo, kind: Kind) -> Result<Vec<Object>, ApiError> {
+        let Selectors { labels, fields, .. } =
+            info.list_options()?.selectors.as_deref().cloned().unwrap_or_default();
+        fields
+            .check_fields(&["metadata.name", "metadata.namespace"])
+            .map_err(|error| ApiError::bad_request(error.to_string()))?;
+        let mut found = self.cache.list(kind.storage(), &info.namespace);
+        found.retain(|object| objects::selected(object, &labels, &fields));
+        found.sort_by(|a, b| {
+            (&a["metadata"]["namespace"].as_str(), name(a))
+                .cmp(&(&b["metadata"]["namespace"].as_str(), name(b)))
+        });
+        self.measured(kind, &found).await
+    }
+
+    /// What is known of the use of these; those of which nothing is known are left out, as metrics-server does.
+    async fn measured(&self, kind: Kind, found: &[Arc<Object>]) -> Result<Vec<Object>, ApiError> {
+        let Some(kubelets) = &self.kubelets else {
+            return Err(ApiError::unavailable("this server has no client for kubelets"));
+        };
+        let cache = &*self.cache;
+        let nodes =
+            found.iter().map(|object| kind.node_of(object).to_owned()).filter(|name| !name.is_empty());
+        let usage = self.collector.usage(nodes.collect(), cache, kubelets).await;
+        let now = (self.clock)();
+        let object = |object: &Arc<Object>| {
+            let usage = usage.get(kind.node_of(object))?;
+            match kind {
+                Kind::Nodes => objects::node(object, usage, now),
+                Kind::Pods => objects::pod(object, usage, now),
+            }
+        };
+        Ok(found.iter().filter_map(object).collect())
+    }
 }

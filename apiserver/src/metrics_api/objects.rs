@@ -2,7 +2,7 @@
 
 use super::API_VERSION;
 use super::sample::{Usage, Used};
-use crate::http::shape::{Include, metadata_only};
+use crate::wire::shape::{Include, metadata_only};
 use coracle_api::selector::{FieldSelector, LabelSelector};
 use coracle_api::{ApiError, Object, meta};
 use coracle_requests::value::{entries_at, name, namespace, str_at};

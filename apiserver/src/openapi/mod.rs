@@ -5,10 +5,12 @@
 //! already is told so by its tag, for which it need not be made.
 
 mod custom;
+mod merge;
 mod operations;
 mod pages;
 mod parameters;
 mod prose;
+mod published;
 mod query;
 mod schema;
 mod share;
@@ -20,12 +22,14 @@ mod v2_protobuf_paths;
 mod v3;
 mod values;
 
+pub use merge::merge_v2;
+pub use published::{Documents, Published};
 pub use schema::OF_VALUES;
 pub use share::Shares;
 pub use tags::Tags;
 pub use v2_parts::{Parts, Sent};
 
-use crate::discovery::{Document, Offer};
+use crate::discovery::Document;
 use coracle_api::ApiError;
 use share::Form;
 use std::sync::Arc;
@@ -40,7 +44,7 @@ enum What {
 
 /// A document that is there to be made.
 pub struct Page {
-    offer: Arc<Offer>,
+    offer: Arc<Documents>,
     what: What,
     pub content_type: &'static str,
     /// Strong and quoted.
@@ -86,7 +90,7 @@ impl Page {
 /// every other path and for groups and versions that this server does not serve.
 ///
 /// JSON, and v2 as protobuf, which kubectl asks for; other forms are 406.
-pub fn find(path: &str, accept: &str, offer: &Arc<Offer>) -> Option<Result<Page, ApiError>> {
+pub fn find(path: &str, accept: &str, offer: &Arc<Documents>) -> Option<Result<Page, ApiError>> {
     let path = path.trim_end_matches('/');
     let tags = Tags::of(offer);
     let protobuf = path == "/openapi/v2" && !accepts_json(accept) && v2_protobuf::accepted(accept);

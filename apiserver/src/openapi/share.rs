@@ -5,7 +5,7 @@
 use super::v2::{all_paths, definitions, path_item};
 use super::v2_protobuf::{encode, put, put_named};
 use super::v2_protobuf_paths::put_path;
-use crate::http::gzip::Packed;
+use crate::wire::gzip::Packed;
 use bytes::Bytes;
 use coracle_api::Resource;
 use parking_lot::Mutex;

@@ -1,6 +1,7 @@
 //! The tags of all documents, by which clients know whether what they have is still right. Made of what goes into a
 //! document instead of the document, once for everything that is served at a moment; documents are not kept.
 
+use super::Documents;
 use super::operations::is_built_in;
 use super::pages::pages;
 use crate::discovery::{Offer, hex};
@@ -19,7 +20,7 @@ pub struct Tags {
 }
 
 impl Tags {
-    pub fn of(offer: &Offer) -> &Self {
+    pub fn of(offer: &Documents) -> &Self {
         offer.tags.get_or_init(|| Self::make(offer))
     }
 

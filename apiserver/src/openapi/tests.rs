@@ -1,4 +1,5 @@
 use super::*;
+use crate::discovery::Offer;
 use coracle_api::catalogue::catalogue;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -9,7 +10,7 @@ pub fn respond(
     accept: &str,
     resources: &[std::sync::Arc<coracle_api::Resource>],
 ) -> Option<Result<Document, ApiError>> {
-    let offer = Arc::new(Offer::built_in(resources));
+    let offer = Arc::new(Documents::new(Offer::built_in(resources), Arc::default()));
     find(path, accept, &offer).map(|found| found.map(|page| page.make().whole()))
 }
 
@@ -173,7 +174,7 @@ fn negotiation_and_absence() {
 /// A server's documents before and after a definition: the share of built-in resources is made once, and both are whole.
 #[tokio::test]
 async fn only_what_a_definition_brings_is_made_anew() {
-    use crate::aggregation::NoForeign;
+    use crate::discovery::NoForeign;
     use coracle_resources::catalogue::testing::{definition, snapshot};
     let shares = Arc::new(Shares::default());
     let has = |body: &[u8], text: &str| body.windows(text.len()).any(|w| w == text.as_bytes());
@@ -182,8 +183,8 @@ async fn only_what_a_definition_brings_is_made_anew() {
         (Form::Protobuf, "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"),
     ] {
         let made = |definitions: &[Value]| {
-            let mut offer = Offer::new(catalogue(), snapshot(definitions), Arc::new(NoForeign));
-            offer.shares = shares.clone();
+            let offer = Offer::new(catalogue(), snapshot(definitions), Arc::new(NoForeign));
+            let offer = Documents::new(offer, shares.clone());
             let page = find("/openapi/v2", accept, &Arc::new(offer)).unwrap().unwrap();
             let share = |_: &Document| shares.get(form, || panic!("made again"));
             let document = page.make().whole();
@@ -211,10 +212,11 @@ async fn only_what_a_definition_brings_is_made_anew() {
 /// Tags follow what is published, not what else changes in a definition.
 #[test]
 fn tags_follow_the_specification() {
-    use crate::aggregation::NoForeign;
+    use crate::discovery::NoForeign;
     use coracle_resources::catalogue::testing::{definition, snapshot};
     let tags = |definition: &Value| {
         let offer = Offer::new(catalogue(), snapshot(std::slice::from_ref(definition)), Arc::new(NoForeign));
+        let offer = Documents::new(offer, Arc::default());
         let tags = Tags::of(&offer);
         (tags.v2.clone(), tags.document("apis/example.com/v1").map(str::to_owned))
     };

@@ -8,9 +8,9 @@ use super::schema::Dialect;
 use super::share::{Form, Map, Share};
 use super::v2::{definitions, path_item, shared_parameters};
 use super::v2_protobuf;
-use crate::aggregation::merge_v2;
+use super::{Documents, merge_v2};
 use crate::discovery::Offer;
-use crate::http::gzip::Packer;
+use crate::wire::gzip::Packer;
 use bytes::Bytes;
 use coracle_api::Resource;
 use coracle_resources::custom::CustomResource;
@@ -40,7 +40,7 @@ pub struct Parts {
 
 impl Parts {
     /// Takes tens of milliseconds if nobody has asked lately.
-    pub fn of(offer: &Offer, form: Form) -> Self {
+    pub fn of(offer: &Documents, form: Form) -> Self {
         let built_in: Vec<Arc<Resource>> =
             offer.resources.iter().filter(|r| is_built_in(r)).cloned().collect();
         let share = offer.shares.get(form, || Share::of(&built_in, form));

@@ -1,5 +1,6 @@
 //! OpenAPI v3: an index, and one document for each group and version (KEP-2896).
 
+use super::Documents;
 use super::custom;
 use super::operations::{Operation, Path, Payload, is_built_in, paths};
 use super::pages::pages;
@@ -19,7 +20,7 @@ use std::sync::Arc;
 pub const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
 
 /// Where each document is, with a hash that changes when the document does, so that clients may keep it for ever.
-pub fn index(offer: &Offer) -> Value {
+pub fn index(offer: &Documents) -> Value {
     let own = Tags::of(offer).documents().map(|(name, tag)| {
         (name.to_owned(), json!({ "serverRelativeURL": format!("/openapi/v3/{name}?hash={tag}") }))
     });

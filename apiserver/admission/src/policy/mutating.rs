@@ -281,7 +281,7 @@ impl Invoked<'_> {
                 Mutation::JsonPatch(_) => patch::json_patch(&shown, &value)?,
             }
         };
-        attributes.from_version(patched, matched, object).await.map_err(Refused::Status)
+        attributes.to_internal(patched, matched, object).await.map_err(Refused::Status)
     }
 
     fn evaluate<'i>(

@@ -154,7 +154,7 @@ async fn take(
     resource: &Resource,
     object: &mut Object,
 ) -> Result<bool, Failure> {
-    *object = write.attributes.from_version(made, resource, object).await.map_err(Failure::Internal)?;
+    *object = write.attributes.to_internal(made, resource, object).await.map_err(Failure::Internal)?;
     Ok(true)
 }
 

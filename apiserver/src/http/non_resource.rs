@@ -1,13 +1,12 @@
 //! Everything that is not a resource: health, version, discovery, metrics.
 
-use super::negotiation::Wanted;
-use super::respond::{Content, Reply, as_gzip, method_not_allowed};
 use super::seats::Seats;
 use super::{RequestHeaders, RequestInfo, large, zpages};
 use crate::discovery::{self, Document};
-use crate::metrics_api;
+use crate::http::ServerState;
 use crate::openapi;
-use crate::server::Inner;
+use crate::wire::negotiation::Wanted;
+use crate::wire::respond::{Content, Reply, as_gzip, method_not_allowed};
 use axum::body::Body;
 use coracle_access::authn::oidc;
 use coracle_api::ApiError;
@@ -20,7 +19,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 pub async fn answer(
-    server: &Arc<Inner>,
+    server: &Arc<ServerState>,
     (info, seats): (&RequestInfo, &Seats),
     wanted: Wanted,
     headers: &RequestHeaders,
@@ -40,9 +39,7 @@ pub async fn answer(
     if let Some(page) = own_page(server, &info.path, accept, query, wanted) {
         return page;
     }
-    if metrics_api::serves(server, metrics_api::GROUP, metrics_api::VERSION)
-        && let Some(document) = metrics_api::document(&info.path)
-    {
+    if let Some(document) = server.aggregator.local_document(&info.path) {
         let mut response = served(&document, headers, wanted, seats).await;
         let known = openapi::keep(&info.path, query.get("hash"), &document.etag);
         keep(&mut response, &known, (server.registry.clock)());
@@ -75,7 +72,7 @@ pub async fn answer(
 
 /// The pages that the server has of itself; `None` for any other path.
 fn own_page(
-    server: &Arc<Inner>,
+    server: &Arc<ServerState>,
     path: &str,
     accept: &str,
     query: &Query,
@@ -145,7 +142,7 @@ fn index(offer: &discovery::Offer) -> Vec<String> {
 
 /// Schemas are made on demand, which takes tens of milliseconds, unless the client has them already.
 async fn openapi_document(
-    server: &Arc<Inner>,
+    server: &Arc<ServerState>,
     (info, seats): (&RequestInfo, &Seats),
     headers: &RequestHeaders,
     wanted: Wanted,
@@ -176,7 +173,7 @@ fn has_already(document: &Document, headers: &RequestHeaders) -> bool {
     !known.is_empty() && document.matches(known)
 }
 
-fn metrics_page(server: &Inner, wanted: Wanted) -> Response<Body> {
+fn metrics_page(server: &ServerState, wanted: Wanted) -> Response<Body> {
     metrics::global().begin_cached();
     for (resource, figures) in server.registry.cache.figures() {
         metrics::global().cached(resource.trim_end_matches('.'), figures);

@@ -1,32 +1,11 @@
 //! Objects in other shapes than their own: rows of a Table, and metadata alone.
 
 use super::list_body::ListHead;
-use coracle_api::{ApiError, Object};
+use crate::wire::shape::{Include, metadata_only};
+use coracle_api::Object;
 use coracle_resources::catalogue::StrategyRef;
 use jiff::Timestamp;
 use serde_json::{Value, json};
-
-/// What a table row carries beside its cells.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Include {
-    Nothing,
-    #[default]
-    Metadata,
-    Object,
-}
-
-impl Include {
-    pub fn from_query(value: Option<&str>) -> Result<Self, ApiError> {
-        match value {
-            None | Some("" | "Metadata") => Ok(Self::Metadata),
-            Some("None") => Ok(Self::Nothing),
-            Some("Object") => Ok(Self::Object),
-            Some(other) => Err(ApiError::bad_request(format!(
-                "unrecognized includeObject value: \"{other}\" (supported: None, Metadata, Object)"
-            ))),
-        }
-    }
-}
 
 /// Makes tables of one resource.
 #[derive(Clone)]
@@ -70,11 +49,6 @@ impl Tables {
         };
         row
     }
-}
-
-/// `version` is the group and version of the answer.
-pub fn metadata_only(object: &Object, version: &str) -> Value {
-    json!({ "kind": "PartialObjectMetadata", "apiVersion": version, "metadata": object["metadata"] })
 }
 
 pub fn metadata_list<'a>(

@@ -1,9 +1,10 @@
 //! POSTs that store nothing of their own: bindings, evictions, tokens and reviews.
 
-use super::negotiation::Shape;
 use super::resources::Call;
-use super::respond::Reply;
-use super::shape::{Tables, metadata_only};
+use super::table::Tables;
+use crate::wire::negotiation::Shape;
+use crate::wire::respond::Reply;
+use crate::wire::shape::metadata_only;
 use axum::body::Body;
 use coracle_access::authz::Authorizer;
 use coracle_access::reviews::{self, TokenContext};

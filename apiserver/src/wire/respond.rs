@@ -2,13 +2,14 @@
 
 use super::indent::indented;
 use super::negotiation::{Format, Wanted};
-use super::{large, warnings, yaml};
+use super::{warnings, yaml};
 use axum::body::Body;
 use bytes::Bytes;
 use coracle_api::decode::settle;
 use coracle_api::encode::Ordered;
 use coracle_api::protobuf::{self, Encoder, ProtobufError};
 use coracle_api::{ApiError, Object, schema};
+use coracle_component_base::large_work::LARGE_BYTES;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use http::header::{ALLOW, CONTENT_ENCODING, CONTENT_TYPE, RETRY_AFTER, VARY};
@@ -77,7 +78,7 @@ impl Reply {
     pub fn weight(&self) -> usize {
         match &self.content {
             Content::Raw(bytes) | Content::Encoded(bytes) => bytes.len(),
-            Content::Json(value) => weight(value, large::LARGE_BYTES),
+            Content::Json(value) => weight(value, LARGE_BYTES),
             Content::Stream(..) | Content::Text(..) => 0,
         }
     }

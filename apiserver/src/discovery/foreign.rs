@@ -17,11 +17,11 @@ pub trait Foreign: Send + Sync {
     fn versions(&self) -> Vec<Arc<ForeignVersion>>;
 
     /// Entries of the index of OpenAPI v3: `apis/<group>/<version>` and its relative address with a hash. The documents
-    /// themselves are fetched by the request that asks for them, before [`crate::openapi`] sees it.
+    /// themselves are fetched by the request that asks for them, before OpenAPI sees it.
     fn openapi_v3(&self) -> Vec<(String, String)>;
 
     /// Swagger documents (OpenAPI v2), each with `paths` below its own groups and versions only and the `definitions`
-    /// that these need. Merge them with [`super::merge_v2`].
+    /// that these need. Merge them with `openapi::merge_v2`.
     fn openapi_v2(&self) -> Vec<Arc<Value>>;
 }
 
