@@ -9,7 +9,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use coracle_access::authz::node::node_of;
 use coracle_api::well_known;
-use coracle_api::{ApiError, Object, UserInfo};
+use coracle_api::{ApiError, Object};
 use coracle_pki::CertificateRequest;
 use serde_json::Value;
 

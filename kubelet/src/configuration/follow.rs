@@ -5,7 +5,7 @@ use super::documents::{Written, lay_over, parse};
 use super::fields::{Becomes, becomes};
 use crate::config::Config;
 use crate::kubelet::Kubelet;
-use coracle_client::{Change, Reflector, Selection};
+use coracle_client::FollowedObject;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::ObjectMeta;
@@ -138,26 +138,10 @@ pub async fn run(
 ) {
     let Some(local) = kubelet.config.local.clone() else { return stop.cancelled().await };
     let path = format!("/api/v1/namespaces/{NAMESPACE}/configmaps");
-    let selection = Selection::of(path).fields(format!("metadata.name={NAME}"));
-    let mut reflector = Reflector::new(kubelet.client.clone(), selection);
+    let mut followed = FollowedObject::<ConfigMap>::new(kubelet.client.clone(), &path, NAME);
     let follow = async {
-        let mut present = false;
         loop {
-            let map = match reflector.next().await {
-                Change::Restart => {
-                    present = false;
-                    continue;
-                }
-                Change::Synced if present => continue,
-                Change::Synced | Change::Gone(_) => ConfigMap::default(),
-                Change::Set(bytes) => {
-                    present = true;
-                    match coracle_client::informer::decode(&bytes) {
-                        Some(map) => map,
-                        None => continue,
-                    }
-                }
-            };
+            let map = followed.next().await.unwrap_or_default();
             take(&kubelet, &local, &map, &live, &again).await;
         }
     };

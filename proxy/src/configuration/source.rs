@@ -1,6 +1,6 @@
 //! Where the configuration comes from: a file, or the ConfigMap `kube-proxy` in `kube-system`, followed as it changes.
 
-use coracle_client::{Change, Context, Reflector, reflector::Selection};
+use coracle_client::{Context, FollowedObject};
 use k8s_openapi::api::core::v1::ConfigMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -67,9 +67,8 @@ pub async fn follow(context: &Context, source: Source, stop: CancellationToken) 
             tokio::spawn(stop.run_until_cancelled_owned(follow_file(path, sender)));
         }
         Source::Map => {
-            let selection = Selection::of(MAPS).fields(format!("metadata.name={MAP}"));
-            let reflector = Reflector::new(context.client.clone(), selection);
-            tokio::spawn(stop.run_until_cancelled_owned(follow_map(reflector, sender)));
+            let map = FollowedObject::new(context.client.clone(), MAPS, MAP);
+            tokio::spawn(stop.run_until_cancelled_owned(follow_map(map, sender)));
             if tokio::time::timeout(FIRST_ANSWER, receiver.changed()).await.is_err() {
                 tracing::warn!(
                     "the ConfigMap kube-system/kube-proxy cannot be read yet, beginning with the defaults"
@@ -94,20 +93,8 @@ async fn follow_file(path: PathBuf, sender: watch::Sender<Said>) {
     }
 }
 
-async fn follow_map(mut reflector: Reflector, sender: watch::Sender<Said>) {
-    let (mut map, mut synced) = (None, false);
+async fn follow_map(mut map: FollowedObject<ConfigMap>, sender: watch::Sender<Said>) {
     loop {
-        match reflector.next().await {
-            Change::Restart => {
-                (map, synced) = (None, false);
-                continue;
-            }
-            Change::Set(bytes) => map = coracle_client::informer::decode::<ConfigMap>(&bytes),
-            Change::Gone(_) => map = None,
-            Change::Synced => synced = true,
-        }
-        if synced {
-            sender.send_replace(Said::of_map(map.clone()));
-        }
+        sender.send_replace(Said::of_map(map.next().await));
     }
 }

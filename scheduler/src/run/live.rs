@@ -4,10 +4,7 @@
 use super::extender::Extenders;
 use crate::config::{Config, Mistake, Mistakes, Parsed};
 use crate::plugins::Registry;
-use bytes::Bytes;
-use coracle_client::fold::{Fold, ReadObject, Step};
-use coracle_client::informer::try_decode;
-use coracle_client::{ObjectKey, Recorder, Reflector, Selection};
+use coracle_client::{FollowedObject, Recorder};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client};
@@ -48,23 +45,13 @@ pub fn follow(
 
 async fn follow_until_told(client: Client, registry: Registry, sender: watch::Sender<Option<Config>>) {
     let path = format!("/api/v1/namespaces/{NAMESPACE}/configmaps");
-    let selection = Selection::of(path).fields(format!("metadata.name={NAME}"));
     let recorder = Recorder::new(client.clone(), "kube-scheduler", "");
-    let mut reflector = Reflector::new(client.clone(), selection);
-    let mut fold = Fold::new(reflector.path());
+    let mut followed = FollowedObject::<ConfigMap>::new(client.clone(), &path, NAME);
     let mut told = String::new();
     loop {
-        let map = match fold.apply(reflector.next().await, read_map) {
-            Step::Applied(_, map) => map,
-            Step::Replace(mut listed) => match listed.objects.pop_first() {
-                Some((_, map)) => map,
-                None if listed.unreadable.is_empty() => {
-                    write_default(&client).await;
-                    continue;
-                }
-                None => continue,
-            },
-            Step::Nothing | Step::Deleted(..) => continue,
+        let Some(map) = followed.next().await else {
+            write_default(&client).await;
+            continue;
         };
         let text = text_of(&map);
         if text != told {
@@ -72,11 +59,6 @@ async fn follow_until_told(client: Client, registry: Registry, sender: watch::Se
             told = text;
         }
     }
-}
-
-fn read_map(bytes: &Bytes, _listing: bool) -> Result<ReadObject<ConfigMap>, String> {
-    let map: ConfigMap = try_decode(bytes)?;
-    Ok(ReadObject { key: ObjectKey::of(&map), kept: Some(map) })
 }
 
 /// The usual key, or the only one.
