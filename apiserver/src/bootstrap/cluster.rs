@@ -70,7 +70,7 @@ pub(super) fn storage_class() -> Wanted {
                 "annotations": { "storageclass.kubernetes.io/is-default-class": "true" },
             },
             "provisioner": LOCAL_PATH_PROVISIONER, "reclaimPolicy": "Delete",
-            "volumeBindingMode": "WaitForFirstConsumer",
+            "volumeBindingMode": "WaitForFirstConsumer", "allowVolumeExpansion": true,
         }),
     )
 }
