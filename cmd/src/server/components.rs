@@ -43,8 +43,7 @@ pub fn spawn_all(supervisor: &mut Supervisor, control_plane: &ControlPlane, conf
     let informers =
         Informers::new(clients.privileged("system:coracle:informers"), control_plane.api.stop().clone());
     let base = Base { clients, informers };
-    coracle_apiserver::metrics::global()
-        .collect_as("clients", |text| text.page(&coracle_client::metrics::render()));
+    coracle_apiserver::metrics::global().collect_as("clients", coracle_client::metrics::render);
     cluster_ips(supervisor, base.clone());
     if config.runs(Component::Scheduler) {
         scheduler(supervisor, base.clone());
@@ -92,7 +91,7 @@ fn scheduler(supervisor: &mut Supervisor, base: Base) {
     };
     let metrics = options.metrics.clone();
     coracle_apiserver::metrics::global().collect_as("scheduler", move |text| {
-        metrics.render(&mut crate::parts::port::Paper(text));
+        metrics.render(text);
     });
     let pods = crate::parts::scheduler::pods(base.informers.clone());
     coracle_apiserver::metrics::global()
@@ -108,7 +107,7 @@ fn controllers(supervisor: &mut Supervisor, base: Base, control_plane: &ControlP
     let metrics = Arc::<coracle_controllers::metrics::Metrics>::default();
     let shown = metrics.clone();
     coracle_apiserver::metrics::global().collect_as("controllers", move |text| {
-        shown.render(&mut crate::parts::port::Paper(text));
+        shown.render(text);
     });
     let settings = coracle_controllers::Config {
         root_ca_pem: control_plane.pki.ca_pem().to_owned(),
