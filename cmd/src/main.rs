@@ -3,7 +3,6 @@
 mod access;
 mod address;
 mod agent;
-mod allocator;
 mod args;
 mod audit;
 mod authentication;
@@ -119,7 +118,7 @@ fn in_runtime(log: &str, command: impl Future<Output = ExitCode>) -> ExitCode {
     // Ring is the only provider in this binary; a second installation is refused, which is as good.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
-    match runtime.enable_all().thread_stack_size(STACK).on_thread_park(allocator::give_back).build() {
+    match runtime.enable_all().thread_stack_size(STACK).build() {
         Ok(runtime) => {
             runtime.spawn(log.clone().tell_counts());
             let code = runtime.block_on(command);

@@ -54,8 +54,7 @@ async fn open_store(config: &Config) -> Result<(Arc<dyn Store>, Option<Incidents
         return Ok((MemoryStore::new(), None));
     }
     let dir = config.data_dir.join("db");
-    let options = SledOptions { before_waiting: crate::allocator::give_back, ..SledOptions::default() };
-    let opened = tokio::task::spawn_blocking(move || SledStore::open(&dir, options));
+    let opened = tokio::task::spawn_blocking(move || SledStore::open(&dir, SledOptions::default()));
     let store = opened.await.map_err(|e| StartError::new("open the store", e))?;
     let store = store.map_err(|e| StartError::new("open the store", e))?;
     coracle_apiserver::store::metrics::collect(coracle_apiserver::metrics::global(), Arc::downgrade(&store));

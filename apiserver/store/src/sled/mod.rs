@@ -80,8 +80,6 @@ pub struct Options {
     /// within months; a start and a day are soon enough, and a few megabytes read.
     pub verify_delay: Duration,
     pub verify_interval: Duration,
-    /// What the writer's thread does each time before it waits for work.
-    pub before_waiting: fn(),
 }
 
 impl Default for Options {
@@ -97,7 +95,6 @@ impl Default for Options {
             vouch_delay: Duration::from_secs(2),
             verify_delay: Duration::from_secs(60),
             verify_interval: Duration::from_secs(24 * 3600),
-            before_waiting: || (),
         }
     }
 }
