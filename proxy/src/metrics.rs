@@ -1,7 +1,7 @@
 //! What the proxy counts, under upstream's names, and its page on port 10249.
 
-use crate::health;
 use crate::userspace::Relays;
+use coracle_listen::page;
 use coracle_metrics::{CONTENT_TYPE, Text};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -64,9 +64,9 @@ impl Shown {
 /// Serves until it is aborted.
 pub async fn serve(listener: TcpListener, shown: Shown) {
     loop {
-        let stream = health::next(|| listener.accept()).await;
+        let stream = page::next(|| listener.accept()).await;
         let shown = shown.clone();
-        tokio::spawn(health::respond_as(stream, move |path| {
+        tokio::spawn(page::respond_as(stream, move |path| {
             let (status, media, body) = shown.page(path);
             (status, media, String::new(), body)
         }));

@@ -15,11 +15,13 @@ use coracle_kubelet::simulate::{SimulateConfig, run_simulated};
 use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
 use rustls::pki_types::CertificateDer;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
+/// What the names of Services end in.
+pub const CLUSTER_DOMAIN: &str = "cluster.local";
 /// Where the node's DNS server listens; the Service `kube-dns` leads there. Not 53, which the machine's own resolver
 /// may hold.
 const DNS_PORT: u16 = 10_053;
@@ -242,9 +244,8 @@ fn dns(supervisor: &mut Supervisor, base: Base, config: &Config) {
         listen: SocketAddr::new(config.node_ip, DNS_PORT),
         node_name: config.node_name.clone(),
         cluster_dns: service_address(config, 10),
-        domain: "cluster.local".to_owned(),
+        domain: CLUSTER_DOMAIN.to_owned(),
         clients: networks.iter().filter_map(|n| n.parse().ok()).collect(),
-        resolv_conf: PathBuf::from("/etc/resolv.conf"),
     };
     supervisor.spawn("dns", move |stop| {
         let context = base.context(base.clients.service_account("coredns"), stop);

@@ -7,7 +7,7 @@ use coracle_apiserver::admission;
 use coracle_apiserver::aggregation::FrontProxy;
 use coracle_apiserver::authn::{Authenticator, ServiceAccountTokens};
 use coracle_apiserver::authz::Locals;
-use coracle_apiserver::bootstrap::{self, BootstrapConfig};
+use coracle_apiserver::bootstrap::{self, BootstrapConfig, ClusterDns};
 use coracle_apiserver::cache::Cache;
 use coracle_apiserver::config_file;
 use coracle_apiserver::connect::{Guard, KubeletClient};
@@ -261,7 +261,10 @@ fn cluster(config: &Config, pki: &Pki, port: u16) -> BootstrapConfig {
         service_cidr: config.service_cidr.clone(),
         cluster_cidr: config.cluster_cidr.clone(),
         local_path: config.runs(Component::Storage),
-        dns_ip: config.runs(Component::Dns).then(|| service_address(config, 10)),
+        dns: config.runs(Component::Dns).then(|| ClusterDns {
+            ip: service_address(config, 10),
+            corefile: coracle_dns::default_corefile(super::components::CLUSTER_DOMAIN),
+        }),
         ca_pem: pki.ca_pem().to_owned(),
         front_proxy_ca_pem: pki.front_proxy_ca_pem().to_owned(),
         server_url: format!("https://{}", SocketAddr::new(config.node_ip, port)),

@@ -273,7 +273,7 @@ fn cluster() -> BootstrapConfig {
         service_cidr: "10.43.0.0/16".to_owned(),
         cluster_cidr: "10.42.0.0/16".to_owned(),
         local_path: true,
-        dns_ip: None,
+        dns: None,
         ca_pem: String::new(),
         front_proxy_ca_pem: String::new(),
         server_url: String::new(),
