@@ -10,6 +10,7 @@ mod create;
 mod damaged;
 mod delete;
 mod discover;
+mod dns;
 mod durable;
 mod nodes;
 mod proxy;

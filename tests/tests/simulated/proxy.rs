@@ -5,7 +5,7 @@ use coracle_tests::{Cluster, skipped};
 use nix::sched::{CloneFlags, unshare};
 
 /// Runs a test on a thread with a network of its own: its servers, commands and packet rules are nobody else's.
-fn in_a_network_of_its_own(test: impl FnOnce() + Send + 'static) {
+pub fn in_a_network_of_its_own(test: impl FnOnce() + Send + 'static) {
     if !nix::unistd::geteuid().is_root() {
         return skipped("a network namespace needs root");
     }
