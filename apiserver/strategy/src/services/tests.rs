@@ -261,6 +261,14 @@ fn mistakes_are_named() {
             "spec.ports[0].nodePort: Forbidden: may not be used when `type` is 'ClusterIP'",
         ),
         (
+            json!({ "spec": { "ports": [{ "port": 1, "nodePort": 80 }] } }),
+            "spec.ports[0].nodePort: Forbidden: may not be used when `type` is 'ClusterIP'",
+        ),
+        (
+            json!({ "spec": { "healthCheckNodePort": 80 } }),
+            "spec.healthCheckNodePort: Invalid value: 80: may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'",
+        ),
+        (
             json!({ "spec": { "type": "X" } }),
             "spec.type: Unsupported value: \"X\": supported values: \"ClusterIP\", \"ExternalName\", \"LoadBalancer\", \"NodePort\"",
         ),
