@@ -15,7 +15,7 @@ pub const fn family_word(family: Family) -> &'static str {
 }
 
 /// How rules match traffic of pods, and (`is` false) of anybody else; `None` where there is no telling.
-fn of_pods(family: Family, settings: &Settings, is: bool) -> Option<String> {
+pub fn of_pods(family: Family, settings: &Settings, is: bool) -> Option<String> {
     let (ip, not) = (family_word(family), if is { "" } else { "!= " });
     match &settings.local {
         LocalDetector::None => None,

@@ -12,6 +12,7 @@ use crate::conntrack::Program;
 use crate::family::Family;
 use crate::health::LastSync;
 use crate::iptables::Iptables;
+use crate::ipvs::Ipvs;
 use crate::keeper::{self, KeepError, Keeper, Make};
 use crate::kernel::{self, Kernel};
 use crate::metrics::{Metric, Metrics};
@@ -71,6 +72,7 @@ fn real(own: Own, relays: Relays) -> Make {
         match mode {
             Mode::Iptables => Box::new(Iptables::new(family, own.clone())),
             Mode::Nftables => Box::new(Nftables::new(family, own.clone())),
+            Mode::Ipvs => Box::new(Ipvs::new(family, own.clone())),
             Mode::Userspace => Box::new(Userspace::new(family, own.clone(), relays.clone())),
         }
     })
@@ -355,6 +357,7 @@ impl Proxy {
             localhost_node_ports: configuration.localhost_node_ports,
             node_port_networks: configuration.node_port_networks(family, &self.config.node_ips),
             drop_invalid: !configuration.conntrack.tcp_be_liberal,
+            ipvs: configuration.ipvs.clone(),
         }
     }
 
@@ -393,7 +396,7 @@ impl Proxy {
         match mode {
             Mode::Iptables => self.metrics.add(Metric::IptablesFailures, &[family.name()], 1),
             Mode::Nftables => self.metrics.add(Metric::NftablesFailures, &[family.name()], 1),
-            Mode::Userspace => {}
+            Mode::Ipvs | Mode::Userspace => {}
         }
     }
 

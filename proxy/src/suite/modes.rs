@@ -1,12 +1,13 @@
 //! The suite for each mode, and what modes do to each other and to others' rules.
 
 use super::world::{From, can_be_made, on_a_node, outside, pod, service, shell};
-use super::{KERNEL, RELAYED, Suite, Traits, everything, passes, somebodys, web};
+use super::{BALANCED, KERNEL, RELAYED, Suite, Traits, everything, passes, somebodys, web};
 use crate::backend::{Backend, Mode};
 use crate::command::Own;
 use crate::conntrack::Program;
 use crate::family::Family;
 use crate::iptables::Iptables;
+use crate::ipvs::Ipvs;
 use crate::keeper::{Keeper, Make};
 use crate::nftables::Nftables;
 use crate::notices::{self, Told};
@@ -21,6 +22,7 @@ fn make(own: Own) -> Make {
         match mode {
             Mode::Iptables => Box::new(Iptables::new(family, own.clone())),
             Mode::Nftables => Box::new(Nftables::new(family, own.clone())),
+            Mode::Ipvs => Box::new(Ipvs::new(family, own.clone())),
             Mode::Userspace => Box::new(Userspace::new(family, own.clone(), Relays::default())),
         }
     })
@@ -66,6 +68,33 @@ fn nftables_v4() {
 #[test]
 fn nftables_v6() {
     whole_suite(Mode::Nftables, Family::V6, KERNEL);
+}
+
+/// Whether this kernel has IPVS; scripts/ipvs-test brings one that does.
+fn has_ipvs() -> bool {
+    let mut backend = Ipvs::new(Family::V4, Own::default());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    match runtime.block_on(backend.adopt()) {
+        Ok(()) => true,
+        Err(error) => {
+            println!("skipped: {error}");
+            false
+        }
+    }
+}
+
+#[test]
+fn ipvs_v4() {
+    if can_be_made() && has_ipvs() {
+        whole_suite(Mode::Ipvs, Family::V4, BALANCED);
+    }
+}
+
+#[test]
+fn ipvs_v6() {
+    if can_be_made() && has_ipvs() {
+        whole_suite(Mode::Ipvs, Family::V6, BALANCED);
+    }
 }
 
 #[test]
