@@ -1,5 +1,6 @@
 //! The suite that every backend passes, with real packets, in both families.
 
+mod balanced;
 mod figures;
 mod modes;
 mod world;

@@ -17,7 +17,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::sync::mpsc::Receiver;
 
-fn make(own: Own) -> Make {
+pub(super) fn make(own: Own) -> Make {
     Box::new(move |mode, family| -> Box<dyn Backend> {
         match mode {
             Mode::Iptables => Box::new(Iptables::new(family, own.clone())),
@@ -71,7 +71,7 @@ fn nftables_v6() {
 }
 
 /// Whether this kernel has IPVS; scripts/ipvs-test brings one that does.
-fn has_ipvs() -> bool {
+pub(super) fn has_ipvs() -> bool {
     let mut backend = Ipvs::new(Family::V4, Own::default());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     match runtime.block_on(backend.adopt()) {
@@ -136,13 +136,13 @@ fn userspace_without_rights_names_where_services_are_reached() {
 }
 
 /// A running keeper with the kernel's notices.
-struct Kept {
-    keeper: Keeper,
+pub(super) struct Kept {
+    pub keeper: Keeper,
     notices: Receiver<Told>,
-    plans: Vec<Plan>,
+    pub plans: Vec<Plan>,
 }
 
-async fn kept(mode: Mode) -> Kept {
+pub(super) async fn kept(mode: Mode) -> Kept {
     let own = Own::default();
     let notices = notices::listen(own.clone()).expect("notices");
     let mut keeper = Keeper::new(make(own.clone()), Box::new(Program(own)));
