@@ -152,6 +152,14 @@ fn one_line(error: &serde_saphyr::Error) -> String {
     error.to_string().lines().next().unwrap_or_default().trim().to_owned()
 }
 
+/// What modes have in common, each in its own section.
+struct OfMode {
+    masquerade_all: bool,
+    mark: u32,
+    sync_period: Option<Duration>,
+    min_sync_period: Duration,
+}
+
 struct Check<'a> {
     mistakes: Vec<String>,
     given: &'a Given,
@@ -172,9 +180,42 @@ impl Check<'_> {
     fn configuration(&mut self, document: Document) -> Configuration {
         self.refuse_what_is_not_done(&document);
         let mode = self.mode(document.mode.as_deref());
-        let iptables = document.iptables.unwrap_or_default();
-        let nftables = document.nftables.unwrap_or_default();
-        let of_ipvs = document.ipvs.unwrap_or_default();
+        let of_mode = self.of_mode(mode, &document);
+        let cluster_cidrs = self.cluster_cidrs(document.cluster_cidr.as_deref());
+        Configuration {
+            mode,
+            detect_local: self.detect_local(document.detect_local_mode.as_deref(), document.detect_local),
+            cluster_cidrs,
+            bind_address: self.address("bindAddress", document.bind_address.as_deref()),
+            health_address: self.socket(
+                "healthzBindAddress",
+                document.healthz_bind_address,
+                Ipv4Addr::UNSPECIFIED,
+                HEALTH_PORT,
+            ),
+            metrics_address: self.socket(
+                "metricsBindAddress",
+                document.metrics_bind_address,
+                Ipv4Addr::LOCALHOST,
+                METRICS_PORT,
+            ),
+            bind_address_hard_fail: document.bind_address_hard_fail.unwrap_or(false),
+            masquerade_all: of_mode.masquerade_all,
+            mark: of_mode.mark,
+            localhost_node_ports: document.iptables.and_then(|i| i.localhost_node_ports).unwrap_or(true),
+            sync_period: of_mode.sync_period,
+            min_sync_period: of_mode.min_sync_period,
+            node_port_addresses: self.node_port_addresses(document.node_port_addresses.unwrap_or_default()),
+            conntrack: conntrack(document.conntrack.unwrap_or_default()),
+            ipvs: self.ipvs(document.ipvs.unwrap_or_default()),
+        }
+    }
+
+    /// What each mode has in a section of its own. The userspace mode goes by that of iptables, as upstream's did.
+    fn of_mode(&mut self, mode: Mode, document: &Document) -> OfMode {
+        let iptables = document.iptables.clone().unwrap_or_default();
+        let nftables = document.nftables.clone().unwrap_or_default();
+        let of_ipvs = document.ipvs.clone().unwrap_or_default();
         let of_mode = match mode {
             Mode::Nftables => (
                 "nftables",
@@ -214,33 +255,11 @@ impl Check<'_> {
         if sync_period.is_some_and(|period| period < min_sync_period) {
             self.mistake(&format!("{section}.minSyncPeriod"), "must not be above syncPeriod");
         }
-        let cluster_cidrs = self.cluster_cidrs(document.cluster_cidr.as_deref());
-        Configuration {
-            mode,
-            detect_local: self.detect_local(document.detect_local_mode.as_deref(), document.detect_local),
-            cluster_cidrs,
-            bind_address: self.address("bindAddress", document.bind_address.as_deref()),
-            health_address: self.socket(
-                "healthzBindAddress",
-                document.healthz_bind_address,
-                Ipv4Addr::UNSPECIFIED,
-                HEALTH_PORT,
-            ),
-            metrics_address: self.socket(
-                "metricsBindAddress",
-                document.metrics_bind_address,
-                Ipv4Addr::LOCALHOST,
-                METRICS_PORT,
-            ),
-            bind_address_hard_fail: document.bind_address_hard_fail.unwrap_or(false),
+        OfMode {
             masquerade_all: masquerade_all.unwrap_or(false),
             mark: bit.and_then(|bit| 1_u32.checked_shl(u32::try_from(bit).ok()?)).unwrap_or(DEFAULT_MARK),
-            localhost_node_ports: iptables.localhost_node_ports.unwrap_or(true),
             sync_period,
             min_sync_period,
-            node_port_addresses: self.node_port_addresses(document.node_port_addresses.unwrap_or_default()),
-            conntrack: conntrack(document.conntrack.unwrap_or_default()),
-            ipvs: self.ipvs(of_ipvs),
         }
     }
 

@@ -136,6 +136,7 @@ fn web(family: Family, name: &str, last: u8, endpoints: &[(u8, bool)]) -> Servic
 fn passes(suite: &mut Suite) {
     spreads(suite);
     reaches_itself(suite);
+    reaches_this_machine(suite);
     refuses_and_drops(suite);
     follows_changes(suite);
     opens_node_ports(suite);
@@ -168,6 +169,20 @@ fn reaches_itself(suite: &mut Suite) {
         // Another pod is seen as itself.
         let answer = suite.world.ask(From::Pod(3), None, "tcp", to);
         assert_eq!(answer, Answer::From { server: pod(family, 2), client: pod(family, 3) });
+    }
+}
+
+/// What runs in the node's own network is an endpoint like others, as the API server is.
+fn reaches_this_machine(suite: &mut Suite) {
+    let family = suite.family();
+    let mut api = web(family, "api", 9, &[(2, true)]);
+    (api.endpoints[0].ip, api.node_port) = (outside(family, 1), 30081);
+    suite.has(&[api]);
+    for from in [From::Node, From::Pod(4), From::Outside] {
+        for (ip, port) in [(service(family, 9), 80), (outside(family, 1), 30081)] {
+            let server = suite.ask(from, ip, port).server();
+            assert_eq!(server, Some(outside(family, 1)), "{from:?} to {ip} {port}");
+        }
     }
 }
 
@@ -338,6 +353,7 @@ fn everything() -> String {
     shell(
         "nft list ruleset | sed 's/counter packets [0-9]* bytes [0-9]*/counter/'
          (ip -o link show | cut -d: -f2; ip -o address show | sed 's/valid_lft.*//; s/ tentative//'
-          ip route show table all) | grep -v fe80",
+          ip route show table all) | grep -v fe80
+         (iptables-save; ip6tables-save) | grep -v '^[#:]' || true",
     )
 }
