@@ -157,6 +157,22 @@ impl Ipvs {
         Ok(())
     }
 
+    /// Takes steps on to `after`. Anybody may write a slice with an address that the kernel takes for no endpoint (a
+    /// broadcast address): that one is left out, and told of.
+    fn take_on(&self, steps: &[Step], after: &mut Servers) -> Result<(), BackendError> {
+        let link = self.linked()?;
+        for step in steps {
+            match (link.take(step), step) {
+                (Err(error), Step::AddReal(key, at, _)) if error.is_invalid() => {
+                    tracing::warn!(service = %key.ip, port = key.port, endpoint = %at, "the kernel takes no such endpoint");
+                    after.get_mut(key).map(|server| server.reals.remove(at));
+                }
+                (taken, _) => taken?,
+            }
+        }
+        Ok(())
+    }
+
     /// Takes away the endpoints that nobody wants any more and that have no connection left.
     fn release(&mut self) -> Result<(), BackendError> {
         let Some(mut in_force) = self.in_force.take() else { return Ok(()) };
@@ -220,7 +236,7 @@ impl Backend for Ipvs {
         };
         self.plan = Some(plan.clone());
         let ipvs = &plan.settings.ipvs;
-        let steps = {
+        let mut steps = {
             let keeps = |key: &Key| ipvs.excludes(key.ip);
             let leaving = Leaving { drains: ipvs.can_drain(), keeps: &keeps, now: Instant::now() };
             steps(&servers, &wanted.servers, &leaving)
@@ -229,7 +245,7 @@ impl Backend for Ipvs {
         self.interface.change(addresses.difference(&wanted.addresses), std::iter::empty()).await?;
         self.take(&steps.removals)?;
         self.write_packets(plan, &wanted.sets).await?;
-        self.take(&steps.changes)?;
+        self.take_on(&steps.changes, &mut steps.after)?;
         self.interface.change(std::iter::empty(), wanted.addresses.difference(&addresses)).await?;
         self.in_force = Some(InForce { servers: steps.after, addresses: wanted.addresses, nodes });
         Ok(())

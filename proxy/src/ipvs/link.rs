@@ -32,6 +32,11 @@ pub enum LinkError {
 }
 
 impl LinkError {
+    /// Whether the kernel will not have it for what it is.
+    pub fn is_invalid(&self) -> bool {
+        matches!(self, Self::Asked { source: Errno::EINVAL, .. })
+    }
+
     /// Whether the kernel knows no such thing.
     pub fn is_unknown(&self) -> bool {
         matches!(self, Self::Asked { source: Errno::ENOENT, .. })

@@ -78,6 +78,24 @@ fn ipvs_lets_connections_of_leaving_endpoints_end() {
     });
 }
 
+/// One slice with such an address must not keep all Services from being brought into force.
+#[test]
+fn ipvs_leaves_out_what_the_kernel_takes_for_no_endpoint() {
+    with_ipvs(|world| {
+        let mut suite = suite(world);
+        let mut bad = web(Family::V4, "bad", 8, &[(2, true), (3, true)]);
+        bad.endpoints[0].ip = outside(Family::V4, 255);
+        for _ in 0..2 {
+            suite.has(&[bad.clone(), web(Family::V4, "web", 9, &[(2, true)])]);
+            assert_eq!(suite.servers(From::Pod(4), service(Family::V4, 9), 80), [Some(pod(Family::V4, 2))]);
+            assert_eq!(suite.servers(From::Pod(4), service(Family::V4, 8), 80), [Some(pod(Family::V4, 3))]);
+        }
+        assert!(suite.runtime.block_on(suite.backend.is_intact()).expect("looked"));
+        suite.has(&[]);
+        assert!(!table().contains("10.43.0"));
+    });
+}
+
 #[test]
 fn ipvs_is_mended_when_it_is_looked_at() {
     with_ipvs(|world| {

@@ -2,7 +2,7 @@
 
 use super::modes::has_ipvs;
 use super::web;
-use super::world::can_be_made;
+use super::world::{can_be_made, shell};
 use crate::backend::Backend;
 use crate::command::Own;
 use crate::family::Family;
@@ -83,6 +83,8 @@ fn figures_of_modes() {
             }
             let figures = std::thread::spawn(move || {
                 unshare(CloneFlags::CLONE_NEWNET).expect("a network namespace");
+                // Without any address the balancer takes none for an endpoint's.
+                shell("ip link set lo up");
                 let backend: Box<dyn Backend> = match mode {
                     "iptables" => Box::new(Iptables::new(Family::V4, Own::default())),
                     "ipvs" => Box::new(Ipvs::new(Family::V4, Own::default())),
