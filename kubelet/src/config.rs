@@ -70,6 +70,8 @@ pub struct Config {
     pub runtime_patience: Duration,
     /// After so long without a byte exec, attach and port-forward are ended; zero is never.
     pub streaming_connection_idle_timeout: Duration,
+    /// There is no API server: static pods are all that runs.
+    pub standalone: bool,
     /// What was laid together and applied, by the names of KubeletConfiguration's fields.
     pub written: Written,
     /// These settings without what the cluster says, where that is followed.
@@ -107,6 +109,7 @@ impl Config {
             max_restart_period: crate::pod::backoff::MAX,
             runtime_patience: Duration::from_secs(30),
             streaming_connection_idle_timeout: STREAMING_CONNECTION_IDLE_TIMEOUT,
+            standalone: false,
             written: Written::new(),
             local: None,
         }

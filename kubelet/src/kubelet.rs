@@ -10,6 +10,7 @@ use crate::cri::shims::Shims;
 use crate::eviction::observe::Observer;
 use crate::images::gc::Images;
 use crate::images::pull::Puller;
+use crate::last_seen::LastSeen;
 use crate::node::own::Own;
 use crate::objects::ObjectCache;
 use crate::pod::cgroups::PidsLimit;
@@ -69,6 +70,8 @@ pub struct Kubelet {
     /// The CSI drivers that have offered themselves.
     pub drivers: Drivers,
     pub objects: Arc<ObjectCache>,
+    /// What the cluster said last.
+    pub last_seen: Arc<LastSeen>,
     pub puller: Puller,
     pub recorder: Recorder,
     pub services: Informer<Service>,

@@ -9,6 +9,7 @@ pub mod cri;
 mod eviction;
 pub mod images;
 mod kubelet;
+pub mod last_seen;
 mod log_links;
 mod logs;
 mod lost_shims;

@@ -14,6 +14,7 @@ use crate::images::pause;
 use crate::images::pull::Puller;
 use crate::images::records::Records;
 use crate::kubelet::{Kubelet, Register};
+use crate::last_seen::{LastSeen, LastSeenError};
 use crate::node::kernel::{self, KernelError};
 use crate::objects::ObjectCache;
 use crate::pod::cgroups::{self, PidsLimit};
@@ -47,6 +48,8 @@ pub enum Error {
         #[source]
         source: std::io::Error,
     },
+    #[error("what the cluster says cannot be kept")]
+    LastSeen(#[from] LastSeenError),
     #[error("{0}")]
     Reserved(String),
     #[error("failCgroupV1: the machine has cgroup v1")]
@@ -167,7 +170,8 @@ pub fn build(context: &Context, config: Config, parts: Parts) -> Result<Built, E
             slot.inbox.put(|mail| mail.objects = true);
         }
     });
-    let objects = Arc::new(ObjectCache::new(context.client.clone(), changed));
+    let last_seen = Arc::new(LastSeen::open(&config.root().join("last-seen"))?);
+    let objects = Arc::new(ObjectCache::new(context.client.clone(), last_seen.clone(), changed));
     let records = Records::new(config.root(), config.node.verification.clone());
     let drivers = Drivers::default();
     let of_volumes = VolumesConfig { root: config.root(), node_name: config.node_name.clone() };
@@ -181,6 +185,7 @@ pub fn build(context: &Context, config: Config, parts: Parts) -> Result<Built, E
         volumes: Volumes::new(of_volumes, parts.mounter, objects.clone(), drivers.clone()),
         drivers,
         objects,
+        last_seen,
         puller: Puller::new(parts.runtime.clone(), Arc::new(records), &config.images),
         confinement: Confinement {
             root: config.root(),

@@ -65,6 +65,11 @@ pub async fn run(
         due,
     };
     let work = async {
+        while config.standalone {
+            // Nobody is told, but pods have to go when the node is short of something.
+            heart.look().await;
+            tokio::time::sleep(heart.pause()).await;
+        }
         heart.register().await;
         let lease = renew_for_ever(client.clone(), config.clone(), own.subscribe(), heart.node.clone());
         let alive = Box::pin(async {
