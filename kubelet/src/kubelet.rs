@@ -91,6 +91,8 @@ pub struct Kubelet {
     pub volume_stats: Arc<VolumeStats>,
     /// The Node object.
     pub own: Own,
+    /// Whether the machine is about to be shut down.
+    pub shutting_down: watch::Sender<bool>,
     /// Whether the kernel confines by AppArmor.
     pub apparmor: bool,
 }

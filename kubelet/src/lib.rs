@@ -24,6 +24,7 @@ pub mod probe;
 mod run;
 pub mod server;
 mod settings;
+mod shutdown;
 pub mod simulate;
 mod static_pods;
 pub mod streaming;

@@ -12,6 +12,7 @@ use crate::pod::labels;
 use crate::pod::observed::{Observed, observe};
 use crate::pod::stubborn::{EndError, Stubborn, patiently};
 use crate::pod::worker::Worker;
+use crate::shutdown;
 use crate::static_pods::{self, is_mirror};
 use bytes::Bytes;
 use coracle_client::fold::{Fold, Listed, ReadObject, Step};
@@ -203,6 +204,10 @@ impl Manager {
         let uid = pod.uid().unwrap_or_default();
         if self.workers.contains_key(&uid) || !admit::is_new(pod) {
             return Ok(());
+        }
+        if *self.kubelet.shutting_down.borrow() {
+            let (reason, message) = shutdown::REFUSED;
+            return Err(Refusal::new(reason, message));
         }
         let node = self.kubelet.own.borrow().clone().unwrap_or_default();
         let mut register = self.kubelet.register.lock();

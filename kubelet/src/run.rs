@@ -22,7 +22,7 @@ use crate::pod::crowded;
 use crate::pod::userns::UserRanges;
 use crate::pods_api::PodsApi;
 use crate::server::Configz;
-use crate::{eviction, log_links, logs, lost_shims, manager, node, plugins};
+use crate::{eviction, log_links, logs, lost_shims, manager, node, plugins, shutdown};
 use coracle_client::{Context, Recorder};
 use coracle_storage::csi::Drivers;
 use coracle_storage::volumes::{LinuxMounter, Mounter, Volumes, VolumesConfig};
@@ -137,6 +137,7 @@ impl Built {
             logs::run(kubelet.clone(), stop.clone()),
             plugins::run(kubelet.clone(), stop.clone()),
             log_links::run(kubelet.clone(), stop.clone()),
+            shutdown::run(kubelet.clone(), stop.clone()),
             crowded::run(kubelet.clone(), stop.clone()),
             cgroup::run(kubelet.clone(), stop.clone()),
             follow::run(kubelet.clone(), live, stop.clone(), stop.clone()),
@@ -179,6 +180,7 @@ pub fn build(context: &Context, config: Config, parts: Parts) -> Result<Built, E
     let (live, now) = watch::channel(Arc::new(config.clone()));
     let kubelet = Kubelet {
         own: node_object,
+        shutting_down: watch::Sender::new(false),
         apparmor: node::facts::apparmor(),
         client: context.client.clone(),
         users: users(&pods_dir, config.node.max_pods),

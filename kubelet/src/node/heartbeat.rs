@@ -9,6 +9,7 @@ use crate::eviction::monitor::Monitor;
 use crate::eviction::settings::Rule;
 use crate::kubelet::Kubelet;
 use crate::pod::publisher::now;
+use crate::shutdown;
 use coracle_api::well_known;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
@@ -116,7 +117,11 @@ impl Heart {
 
     /// What the node is to say now.
     async fn look(&mut self) -> NodeStatus {
-        let runtime = self.runtime.look().await;
+        let mut runtime = self.runtime.look().await;
+        if *self.kubelet.shutting_down.borrow() {
+            let before = runtime.trouble.take().map(|trouble| format!("{trouble}, ")).unwrap_or_default();
+            runtime.trouble = Some(before + shutdown::TROUBLE);
+        }
         let found = self.monitor.look(&self.kubelet.observer.look().await, Instant::now());
         self.tell(found.due);
         let old = self.node.status.clone().unwrap_or_default();
@@ -176,6 +181,7 @@ impl Heart {
 
     async fn beat(&mut self) {
         let mut changes = self.own.subscribe();
+        let mut shutting_down = self.kubelet.shutting_down.subscribe();
         let mut pause = self.pause();
         loop {
             // What others have written comes at once, so that a resource they gave the node can be used. What this task
@@ -192,6 +198,8 @@ impl Heart {
                 },
                 // What is told late could be detached while it is in use.
                 () = kubelet.volumes.in_use_changed() => None,
+                // The kubelet, which tells, lives as long as this task.
+                Ok(()) = shutting_down.changed() => None,
             };
             if let Some(node) = newer {
                 self.node = Node::clone(&node);

@@ -64,6 +64,8 @@ pub struct World {
     dir: tempfile::TempDir,
     /// What the next kubelet takes for short.
     pub eviction: EvictionSettings,
+    /// What of its configuration is not as usual.
+    pub written: Value,
     kubelet: Option<(CancellationToken, JoinHandle<()>)>,
     /// The node cannot reach the API server.
     away: Arc<AtomicBool>,
@@ -125,6 +127,7 @@ impl World {
             mounter: Arc::default(),
             dir: tempfile::tempdir().unwrap(),
             eviction: never_short(),
+            written: json!({}),
             kubelet: None,
             away: Arc::default(),
         };
@@ -148,6 +151,7 @@ impl World {
         let informers = Informers::new(reaching(self.admin(), self.away.clone()), stop.clone());
         let context = Context { client: node, informers, stop: stop.clone() };
         let mut config = Config::new("n1", "192.0.2.1".parse().unwrap());
+        config.apply(self.written.as_object().unwrap()).unwrap();
         config.data_dir = self.dir.path().join("data");
         config.log_dir = self.dir.path().join("logs");
         config.log_links = Some(self.dir.path().join("containers"));
