@@ -25,7 +25,7 @@ pub async fn dns(client: &kube::Client, server: &Uri) -> Option<IpAddr> {
 }
 
 /// How long a start waits for the answer where an earlier one is kept.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(2);
 /// Keeps it.
 const KEPT: &str = "cluster-dns";
 

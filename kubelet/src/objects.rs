@@ -32,6 +32,8 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 /// How long a look-up waits for the first answer of a new watch before it asks directly.
 const FIRST_ANSWER: Duration = Duration::from_secs(5);
+/// The same while this process has not heard of the server: a pod may read many, and they are kept.
+const WHILE_AWAY: Duration = Duration::from_millis(500);
 /// A token is renewed after this share of its life, or after a day; upstream's rule.
 const RENEW_PERCENT: i32 = 80;
 const RENEW_AT_LATEST: SignedDuration = SignedDuration::from_hours(24);
@@ -86,11 +88,17 @@ impl<K: Kind + Resource<Scope = NamespaceResourceScope>> Watched<K> {
         });
     }
 
-    async fn get(&self, kind: &'static str, namespace: &str, name: &str) -> Result<Arc<K>, ObjectError> {
+    async fn get(
+        &self,
+        kind: &'static str,
+        namespace: &str,
+        name: &str,
+        patience: Duration,
+    ) -> Result<Arc<K>, ObjectError> {
         let key = ObjectKey::new(namespace, name);
         let receiver = self.entries.lock().get(&key).map(|entry| entry.value.clone());
         if let Some(mut receiver) = receiver {
-            let answered = tokio::time::timeout(FIRST_ANSWER, receiver.wait_for(Option::is_some)).await;
+            let answered = tokio::time::timeout(patience, receiver.wait_for(Option::is_some)).await;
             if let Ok(Ok(value)) = answered
                 && let Some(Some(object)) = &*value
             {
@@ -184,6 +192,11 @@ impl ObjectCache {
         self.config_maps.release(uid);
         self.secrets.release(uid);
         self.tokens.lock().retain(|request, _| request.pod_uid != uid);
+    }
+
+    /// How long a watch is waited for.
+    fn patience(&self) -> Duration {
+        if self.last_seen.is_heard() { FIRST_ANSWER } else { WHILE_AWAY }
     }
 
     /// Keeps what was found, as something of the entry `of` where it goes with that. Where the server is away, what it
@@ -284,12 +297,12 @@ fn references(pod: &Pod) -> BTreeSet<(Reference, String)> {
 #[async_trait]
 impl Objects for ObjectCache {
     async fn config_map(&self, namespace: &str, name: &str) -> Result<Arc<ConfigMap>, ObjectError> {
-        let found = self.config_maps.get("configmap", namespace, name).await;
+        let found = self.config_maps.get("configmap", namespace, name, self.patience()).await;
         self.remembered(&of_object("configmap", namespace, name), |_| None, found)
     }
 
     async fn secret(&self, namespace: &str, name: &str) -> Result<Arc<Secret>, ObjectError> {
-        let found = self.secrets.get("secret", namespace, name).await;
+        let found = self.secrets.get("secret", namespace, name, self.patience()).await;
         self.remembered(&of_object("secret", namespace, name), |_| None, found)
     }
 

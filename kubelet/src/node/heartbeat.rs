@@ -66,10 +66,8 @@ pub async fn run(
         due,
     };
     let work = async {
-        while config.standalone {
-            // Nobody is told, but pods have to go when the node is short of something.
-            heart.look().await;
-            tokio::time::sleep(heart.pause()).await;
+        if config.standalone {
+            return heart.look_for_ever().await;
         }
         heart.register().await;
         let lease = renew_for_ever(client.clone(), config.clone(), own.subscribe(), heart.node.clone());
@@ -77,7 +75,7 @@ pub async fn run(
             heart.first_beat().await;
             futures::future::join(heart.beat(), own::follow(client, &config.node_name, &own)).await
         });
-        futures::future::join(lease, alive).await
+        futures::future::join(lease, alive).await;
     };
     Box::pin(stop.run_until_cancelled(work)).await;
 }
@@ -210,6 +208,14 @@ impl Heart {
                 tracing::warn!(%error, "node status not written, trying again");
                 pause = RETRY;
             }
+        }
+    }
+
+    /// Nobody is told, but pods have to go when the node is short of something.
+    async fn look_for_ever(&mut self) {
+        loop {
+            self.look().await;
+            tokio::time::sleep(self.pause()).await;
         }
     }
 

@@ -492,6 +492,11 @@ impl Worker {
             let list = if is_init { "initContainers" } else { "containers" };
             format!("spec.{list}{{{name}}}")
         });
+        let message = message.into();
+        if self.kubelet.config.standalone {
+            // Nobody else hears of it.
+            tracing::info!(pod = %self.full_name(), reason, message, "{kind}");
+        }
         self.kubelet.recorder.event(regarding, kind, reason, message);
     }
 }
