@@ -293,37 +293,25 @@ fn containers_are_resized_within_their_pod() {
 
 #[test]
 fn the_pods_own_resources_are_resized_before_or_after_its_containers() {
-    let cases: [(&str, Amounts, Amounts, Amounts, Amounts, &[&str]); 6] = [
+    let cases: [(&str, [Amounts; 4], &[&str]); 6] = [
         (
             "limits up",
-            [80, 80, 80, 80],
-            [20, 20, 20, 20],
-            [90, 90, 90, 90],
-            [20, 20, 20, 20],
+            [[80, 80, 80, 80], [20, 20, 20, 20], [90, 90, 90, 90], [20, 20, 20, 20]],
             &["pod memory=90", "pod quota=9000", "pod shares=92"],
         ),
         (
             "limits down",
-            [80, 80, 80, 80],
-            [20, 20, 20, 20],
-            [70, 70, 70, 70],
-            [20, 20, 20, 20],
+            [[80, 80, 80, 80], [20, 20, 20, 20], [70, 70, 70, 70], [20, 20, 20, 20]],
             &["pod memory=70", "pod shares=71", "pod quota=7000"],
         ),
         (
             "a container within the same pod",
-            [80, 80, 80, 80],
-            [20, 20, 20, 20],
-            [80, 80, 80, 80],
-            [30, 30, 10, 10],
+            [[80, 80, 80, 80], [20, 20, 20, 20], [80, 80, 80, 80], [30, 30, 10, 10]],
             &["c1 memory=10/10 (cpu=20)", "c1 cpu=30/30 (memory=10)"],
         ),
         (
             "both up",
-            [80, 80, 80, 80],
-            [20, 20, 20, 20],
-            [90, 90, 90, 90],
-            [30, 30, 30, 30],
+            [[80, 80, 80, 80], [20, 20, 20, 20], [90, 90, 90, 90], [30, 30, 30, 30]],
             &[
                 "pod memory=90",
                 "c1 memory=30/30 (cpu=20)",
@@ -335,10 +323,7 @@ fn the_pods_own_resources_are_resized_before_or_after_its_containers() {
         // A container without limits of its own has those of its pod, and is told so.
         (
             "the limits of a container without any",
-            [80, 80, 80, 80],
-            [0, 0, 0, 0],
-            [90, 90, 70, 70],
-            [0, 0, 0, 0],
+            [[80, 80, 80, 80], [0, 0, 0, 0], [90, 90, 70, 70], [0, 0, 0, 0]],
             &[
                 "c1 memory=0/70 (cpu=80)",
                 "pod memory=70",
@@ -349,14 +334,11 @@ fn the_pods_own_resources_are_resized_before_or_after_its_containers() {
         ),
         (
             "requests alone",
-            [50, 80, 50, 80],
-            [20, 20, 20, 20],
-            [60, 80, 60, 80],
-            [20, 20, 20, 20],
+            [[50, 80, 50, 80], [20, 20, 20, 20], [60, 80, 60, 80], [20, 20, 20, 20]],
             &["pod shares=61"],
         ),
     ];
-    for (name, own, container, new_own, new_container, expected) in cases {
+    for (name, [own, container, new_own, new_container], expected) in cases {
         let before = pod(Some(own), &[container], &json!([]));
         let after = pod(Some(new_own), &[new_container], &json!([]));
         assert_eq!(carried_out(&before, &after), expected, "{name}");
