@@ -265,7 +265,10 @@ async fn backup_and_restore() {
         assert!(restore(&bad[..], target.path(), AHEAD).is_err(), "a flipped bit at {at}");
         assert_eq!(std::fs::read_dir(target.path()).unwrap().count(), 0);
     }
-    assert!(restore(&backup[..backup.len() - 1], TempDir::new().unwrap().path(), AHEAD).is_err(), "cut short");
+    assert!(
+        restore(&backup[..backup.len() - 1], TempDir::new().unwrap().path(), AHEAD).is_err(),
+        "cut short"
+    );
 }
 
 #[tokio::test]

@@ -1,8 +1,8 @@
 //! The state at one revision, on its way into a backup and out of one.
 
 use super::dump::{self, Head};
-use crate::keyspace::Present;
 use super::{disk, recover, repair};
+use crate::keyspace::Present;
 use crate::{KeyValue, Revision, StoreError};
 use std::io::{self, Read, Write};
 use std::path::Path;
