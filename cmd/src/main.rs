@@ -7,12 +7,14 @@ mod args;
 mod audit;
 mod authentication;
 mod authorization;
+mod backup;
 mod cert;
 mod check;
 mod ci;
 mod cluster;
 mod config;
 mod db;
+mod door;
 mod edge;
 mod encryption;
 mod eviction;
@@ -87,6 +89,8 @@ fn main() -> ExitCode {
         Command::Check(args) => check::run(&args),
         Command::Status(args) => in_runtime("error,kube_client=off", status::command(args)),
         Command::Db(args) => in_runtime("error", db::command(args)),
+        Command::Backup(args) => backup::command(args),
+        Command::Restore(args) => backup::restore(&args),
         Command::Reset(args) => in_runtime("warn", reset::command(args)),
         Command::Scheduler(args) => part(CapabilitySet::empty(), None, parts::scheduler::command(args)),
         Command::Controllers(args) => {

@@ -3,6 +3,7 @@
 use super::identity::Clients;
 use super::{StartError, reloaded, revoked, role, stored};
 use crate::config::{Backend, Component, Config};
+use crate::door;
 use coracle_apiserver::admission;
 use coracle_apiserver::aggregation::FrontProxy;
 use coracle_apiserver::authn::{Authenticator, ServiceAccountTokens};
@@ -48,8 +49,8 @@ pub fn service_address(config: &Config, n: u8) -> IpAddr {
     }
 }
 
-/// With what happens to it, if anything can.
-async fn open_store(config: &Config) -> Result<(Arc<dyn Store>, Option<Incidents>), StartError> {
+/// The embedded one also as what it is.
+async fn open_store(config: &Config) -> Result<(Arc<dyn Store>, Option<Arc<SledStore>>), StartError> {
     if config.backend == Backend::Memory {
         return Ok((MemoryStore::new(), None));
     }
@@ -58,8 +59,7 @@ async fn open_store(config: &Config) -> Result<(Arc<dyn Store>, Option<Incidents
     let store = opened.await.map_err(|e| StartError::new("open the store", e))?;
     let store = store.map_err(|e| StartError::new("open the store", e))?;
     coracle_apiserver::store::metrics::collect(coracle_apiserver::metrics::global(), Arc::downgrade(&store));
-    let incidents = store.incidents();
-    Ok((store, Some(incidents)))
+    Ok((store.clone(), Some(store)))
 }
 
 async fn open_pki(config: &Config) -> Result<Arc<Pki>, StartError> {
@@ -83,7 +83,7 @@ impl ControlPlane {
         let listener = listener.map_err(|e| StartError::new(&format!("listen on {address}"), e))?;
         let port = listener.local_addr().map_err(|e| StartError::new("listen", e))?.port();
         let (store, pki) = tokio::join!(open_store(config), open_pki(config));
-        let ((store, incidents), pki) = (store?, pki?);
+        let ((store, sled), pki) = (store?, pki?);
         let (encrypting, source) = config.encryption.open(&config.data_dir.join("pki"), store).await?;
         let store: Arc<dyn Store> = encrypting.clone();
         let cache =
@@ -108,7 +108,7 @@ impl ControlPlane {
         kubeconfig::write_admin(&pki, &url, &config.kubeconfig)
             .map_err(|e| StartError::new("write the administrator's kubeconfig", e))?;
         let own_stop = api.stop().clone();
-        let tellers = tellers(&api, config, incidents);
+        let tellers = tellers(&api, config, sled.as_ref().map(|sled| sled.incidents()));
         let followed = config.access.configure(&authenticator, own_stop.clone());
         let followed = followed.map_err(|e| StartError::new("authentication", std::io::Error::other(e)))?;
         let flow_control = api.maintain_flow_control();
@@ -117,6 +117,7 @@ impl ControlPlane {
         let until = own_stop.clone();
         let mut tasks = vec![tokio::spawn(async move { serving.serve(listener, Some(tls), until).await })];
         tasks.push(flow_control);
+        tasks.extend(sled.and_then(|sled| door(sled, config, own_stop.clone())));
         tasks.extend(tellers);
         tasks.push(api.maintain_aggregation());
         tasks.push(api.maintain_definitions());
@@ -177,6 +178,20 @@ fn tellers(api: &ApiServer, config: &Config, incidents: Option<Incidents>) -> Ve
         tasks.push(tokio::spawn(discard(stop.run_until_cancelled_owned(stored))));
     }
     tasks
+}
+
+/// For commands on this machine. Without it all else works.
+fn door(sled: Arc<SledStore>, config: &Config, stop: CancellationToken) -> Option<JoinHandle<()>> {
+    match door::open(&config.data_dir) {
+        Ok(listener) => {
+            let inside = door::Inside { sled, config: Arc::new(config.clone()) };
+            Some(tokio::spawn(inside.serve(listener, stop)))
+        }
+        Err(error) => {
+            tracing::warn!(%error, directory = %config.data_dir.display(), "no socket for commands: no backup while the server runs");
+            None
+        }
+    }
 }
 
 async fn discard<T>(task: impl Future<Output = T>) {

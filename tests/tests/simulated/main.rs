@@ -2,6 +2,7 @@
 
 mod access;
 mod apply;
+mod backup;
 mod bad_input;
 mod bad_start;
 mod change;
