@@ -3,19 +3,23 @@
 mod attach;
 pub mod beneath;
 mod binder;
+mod capacities;
 pub mod csi;
+mod csi_control;
 mod expand;
 mod facts;
 mod local_path;
 mod nfs;
 mod protection;
 mod provision;
+mod snapshot_api;
 pub mod volumes;
 
 pub use coracle_client::ClientFor;
 use coracle_client::accounts::{NamedTask, run_until_one_ends};
 use coracle_client::{Clients, Context};
 
+pub use csi_control::CsiConfig;
 pub use local_path::LocalPathConfig;
 pub use nfs::NfsConfig;
 
@@ -58,4 +62,11 @@ pub async fn run_nfs(context: Context, config: NfsConfig) -> Result<(), Error> {
     let stop = context.stop.clone();
     let ended = tokio::spawn(nfs::run(context, config)).await;
     if ended.is_err() && !stop.is_cancelled() { Err(Error::Ended("nfs-provisioner")) } else { Ok(()) }
+}
+
+/// Runs the controller side of this node's CSI drivers until `context.stop` is cancelled.
+pub async fn run_csi(context: Context, config: CsiConfig) -> Result<(), Error> {
+    let stop = context.stop.clone();
+    let ended = tokio::spawn(csi_control::run(context, config)).await;
+    if ended.is_err() && !stop.is_cancelled() { Err(Error::Ended("csi-controller")) } else { Ok(()) }
 }
