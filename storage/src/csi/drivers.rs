@@ -67,6 +67,10 @@ impl Drivers {
         same && known.remove(name).is_some()
     }
 
+    pub fn clear(&self) {
+        self.0.drivers.write().clear();
+    }
+
     pub fn get(&self, name: &str) -> Option<Arc<Driver>> {
         self.0.drivers.read().get(name).cloned()
     }

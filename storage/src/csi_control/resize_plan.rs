@@ -14,30 +14,12 @@ use std::collections::BTreeMap;
 pub const OF_RESIZING: [&str; 4] =
     ["Resizing", "FileSystemResizePending", "ControllerResizeError", "NodeResizeError"];
 
-/// What the controller's side does next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
-    Nothing,
-    /// Asks the driver for this many bytes.
-    Expand(i64),
-    /// The volume is as large as it shall be, and the node has its part to do.
-    AwaitNode,
-}
-
-pub fn step(claim: &PersistentVolumeClaim, volume: &PersistentVolume) -> Step {
-    if !wants_to_grow(claim) {
-        return Step::Nothing;
-    }
-    let requested = facts::requested(claim);
+/// How many bytes the driver is asked for; `None` where it has done its part. What came of a call may not have been written:
+/// then it is made again, for the volume's size alone does not say whether the node has a part.
+pub fn wanted(claim: &PersistentVolumeClaim, volume: &PersistentVolume) -> Option<i64> {
     let has = facts::storage(volume.spec.as_ref().and_then(|spec| spec.capacity.as_ref()));
-    if has < requested {
-        return Step::Expand(target(claim).units());
-    }
-    match state(claim) {
-        // The call was made, and what came of it was not written.
-        "" | "ControllerResizeInProgress" | "ControllerResizeInfeasible" => Step::AwaitNode,
-        _ => Step::Nothing,
-    }
+    let for_node = state(claim).starts_with("NodeResize") && has >= facts::requested(claim);
+    (wants_to_grow(claim) && !for_node).then(|| target(claim).units())
 }
 
 /// How far the claim is, by its `allocatedResourceStatuses`; empty at rest.
@@ -152,16 +134,16 @@ mod tests {
     fn a_claim_grows_in_steps_and_can_ask_for_less_after_a_refusal() {
         let (progress, infeasible) = ("ControllerResizeInProgress", "ControllerResizeInfeasible");
         for (claim, has, expected) in [
-            (claim("1Ki", "1Ki", "", ""), "1Ki", Step::Nothing),
-            (claim("2Ki", "1Ki", "", ""), "1Ki", Step::Expand(2048)),
+            (claim("1Ki", "1Ki", "", ""), "1Ki", None),
+            (claim("2Ki", "1Ki", "", ""), "1Ki", Some(2048)),
             // Under way: it is not known what became of it.
-            (claim("2Ki", "1Ki", "4Ki", progress), "1Ki", Step::Expand(4096)),
-            (claim("2Ki", "1Ki", "4Ki", infeasible), "1Ki", Step::Expand(2048)),
-            (claim("2Ki", "1Ki", "2Ki", progress), "2Ki", Step::AwaitNode),
-            (claim("2Ki", "1Ki", "2Ki", "NodeResizePending"), "2Ki", Step::Nothing),
-            (claim("4Ki", "1Ki", "2Ki", "NodeResizePending"), "2Ki", Step::Expand(4096)),
+            (claim("2Ki", "1Ki", "4Ki", progress), "1Ki", Some(4096)),
+            (claim("2Ki", "1Ki", "4Ki", infeasible), "1Ki", Some(2048)),
+            (claim("2Ki", "1Ki", "2Ki", progress), "2Ki", Some(2048)),
+            (claim("2Ki", "1Ki", "2Ki", "NodeResizePending"), "2Ki", None),
+            (claim("4Ki", "1Ki", "2Ki", "NodeResizePending"), "2Ki", Some(4096)),
         ] {
-            assert_eq!(step(&claim, &volume(has)), expected, "{claim:?}");
+            assert_eq!(wanted(&claim, &volume(has)), expected, "{claim:?}");
         }
     }
 

@@ -3,7 +3,7 @@
 //! <https://kubernetes-csi.github.io/docs/volume-expansion.html>
 
 use super::create::{capability_of, written};
-use super::resize_plan::{self, Step};
+use super::resize_plan;
 use super::secrets;
 use super::services::Services;
 use super::{CsiConfig, WORKERS, requeue_for_drivers};
@@ -98,10 +98,9 @@ impl Reconciler for Resizer {
 
     async fn reconcile(&self, key: &ObjectKey) -> Result<Next, ReconcileError> {
         let Some(growing) = self.growing(key).await? else { return Ok(Next::Done) };
-        match resize_plan::step(&growing.claim, &growing.volume) {
-            Step::Nothing => Ok(Next::Done),
-            Step::AwaitNode => self.await_node(&growing).await,
-            Step::Expand(bytes) => self.expand(growing, bytes).await,
+        match resize_plan::wanted(&growing.claim, &growing.volume) {
+            None => Ok(Next::Done),
+            Some(bytes) => self.expand(growing, bytes).await,
         }
     }
 }
@@ -187,6 +186,10 @@ impl Resizer {
     }
 
     async fn write_size(&self, growing: &Growing, bytes: i64) -> Result<(), ReconcileError> {
+        let has = facts::storage(growing.volume.spec.as_ref().and_then(|spec| spec.capacity.as_ref()));
+        if has.units() >= bytes {
+            return Ok(());
+        }
         let name = growing.volume.metadata.name.clone().unwrap_or_default();
         let version = growing.volume.metadata.resource_version.clone();
         let patch = json!({ "metadata": { "resourceVersion": version },
