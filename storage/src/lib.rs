@@ -20,7 +20,7 @@ use coracle_client::accounts::{NamedTask, run_until_one_ends};
 use coracle_client::{Clients, Context};
 
 pub use csi_control::CsiConfig;
-pub use local_path::LocalPathConfig;
+pub use local_path::{LocalPathConfig, serve as serve_local_path};
 pub use nfs::NfsConfig;
 
 #[derive(Clone, Default)]
@@ -50,7 +50,7 @@ pub async fn run_controllers(context: Context, config: Config) -> Result<(), Err
     run_until_one_ends(all, &stop).await.map_err(Error::Ended)
 }
 
-/// Runs the local-path provisioner of one node until `context.stop` is cancelled.
+/// Runs the local-path provisioner of the cluster until `context.stop` is cancelled.
 pub async fn run_local_path(context: Context, config: LocalPathConfig) -> Result<(), Error> {
     let stop = context.stop.clone();
     let ended = tokio::spawn(local_path::run(context, config)).await;

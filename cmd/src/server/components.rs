@@ -151,11 +151,12 @@ fn volume_controllers(supervisor: &mut Supervisor, base: Base) {
     });
 }
 
-/// The node's own provisioner: it makes and deletes directories, so it runs where the kubelet does.
+/// Makes and deletes directories of this node, and has other nodes do it for theirs.
 fn local_path(supervisor: &mut Supervisor, base: Base, config: &Config) {
     let settings = coracle_storage::LocalPathConfig {
         node_name: config.node_name.clone(),
         root: config.data_dir.join("local-path"),
+        mounter: Arc::new(coracle_storage::volumes::LinuxMounter),
     };
     supervisor.spawn("local-path", move |stop| {
         let context = base.context(base.clients.privileged("system:coracle:local-path"), stop);

@@ -19,6 +19,7 @@ mod source;
 mod topology;
 
 pub use create::written;
+pub use source::DataSource;
 
 use crate::csi::Drivers;
 use coracle_client::{Context, ObjectKey, WorkQueue};
