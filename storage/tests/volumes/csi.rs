@@ -77,8 +77,12 @@ async fn a_volume_is_staged_when_it_is_attached_and_in_use_until_it_is_unstaged(
     node.attach("vol-1", false);
     let controllers = async {
         // Nobody asks the driver before the volume is there, and the node has said that it uses it.
+        node.table.looked.notified().await;
         node.attach("vol-1", true);
+        let said = std::time::Instant::now();
+        node.volumes.note_attached([unique_name(DRIVER, "vol-1")].iter());
         node.volumes.in_use_changed().await;
+        assert!(said.elapsed().as_secs() < 4, "nobody waits for the next look, which is every five seconds");
         assert_eq!(node.driver.order(), [""; 0]);
         node.volumes.note_reported(&node.volumes.in_use());
     };

@@ -67,6 +67,8 @@ pub struct Table {
     objects: Mutex<BTreeMap<(&'static str, String), Value>>,
     /// Claims that were told their new size.
     pub expanded: Mutex<Vec<String>>,
+    /// Told when an attachment was looked at.
+    pub looked: tokio::sync::Notify,
 }
 
 impl Table {
@@ -108,7 +110,9 @@ impl Objects for Table {
         Ok(self.find("csidriver", name))
     }
     async fn attachment(&self, name: &str) -> Result<Option<VolumeAttachment>, ObjectError> {
-        Ok(self.find("attachment", name))
+        let found = self.find("attachment", name);
+        self.looked.notify_one();
+        Ok(found)
     }
     async fn expanded(&self, claim: &PersistentVolumeClaim, _: &PersistentVolume) -> Result<(), ObjectError> {
         self.expanded.lock().unwrap().push(claim.metadata.name.clone().unwrap());
