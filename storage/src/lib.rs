@@ -13,6 +13,7 @@ mod nfs;
 mod protection;
 mod provision;
 mod snapshot_api;
+mod snapshots;
 pub mod volumes;
 
 pub use coracle_client::ClientFor;
@@ -22,6 +23,7 @@ use coracle_client::{Clients, Context};
 pub use csi_control::CsiConfig;
 pub use local_path::{LocalPathConfig, serve as serve_local_path};
 pub use nfs::NfsConfig;
+pub use snapshots::DEFINITIONS as SNAPSHOT_DEFINITIONS;
 
 #[derive(Clone, Default)]
 pub struct Config {

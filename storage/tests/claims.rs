@@ -11,7 +11,7 @@ mod claims {
     use coracle_client::Context;
     use coracle_storage::volumes::{LinuxMounter, MountTable, Mounter, NfsMount, Tmpfs, VolumeError};
     use coracle_storage::{
-        Config, LocalPathConfig, NfsConfig, run_controllers, run_local_path, run_nfs, serve_local_path,
+        Config, LocalPathConfig, NfsConfig, SNAPSHOT_DEFINITIONS, run_controllers, run_local_path, run_nfs, serve_local_path,
     };
     use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod, ServiceAccount};
     use k8s_openapi::api::storage::v1::StorageClass;
@@ -312,6 +312,77 @@ mod claims {
         let label = Patch::Merge(json!({ "metadata": { "labels": { "a": "b" } } }));
         nodes.patch("far", &Default::default(), &label).await.unwrap();
         until_object("clean", &nodes, "far", |node| node.annotations().len() == 1).await;
+        assert_eq!(std::fs::read_dir(&far).unwrap().count(), 0);
+    }
+
+    async fn custom(client: &kube::Client, method: &str, path: &str, body: Value) -> Value {
+        let path = format!("/apis/snapshot.storage.k8s.io/v1/{path}");
+        let request = http::Request::builder().method(method).uri(path).header("content-type", "application/json");
+        let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
+        client.request(request.body(body).unwrap()).await.unwrap()
+    }
+
+    async fn install_snapshots(client: &kube::Client) {
+        for definition in SNAPSHOT_DEFINITIONS.split("---\n") {
+            let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+            let request = http::Request::post(path).header("content-type", "application/yaml");
+            client.request_text(request.body(definition.as_bytes().to_vec()).unwrap()).await.unwrap();
+        }
+        for plural in ["volumesnapshotclasses", "volumesnapshotcontents", "volumesnapshots"] {
+            let list = || async {
+                let path = format!("/apis/snapshot.storage.k8s.io/v1/{plural}");
+                let request = http::Request::get(path).body(Vec::new()).unwrap();
+                client.request::<Value>(request).await.map_err(|error| error.to_string())
+            };
+            let served = || async { list().await.ok().map(drop) };
+            crate::support::until("served", served, || async { format!("{:?}", list().await) }).await;
+        }
+    }
+
+    #[tokio::test]
+    async fn a_snapshot_is_taken_where_its_volume_lies_and_claims_are_made_of_it() {
+        let Cluster { world, claims, volumes, root } = cluster().await;
+        let (client, far) = (world.admin(), root.path().join("far"));
+        world.serve_custom_resources();
+        install_snapshots(&client).await;
+        far_node(&world, far.clone()).await;
+        world.create(&claims, claim("local-path", "1Gi")).await;
+        claims.patch("data", &Default::default(), &selected("far")).await.unwrap();
+        let bound = until_object("bound", &claims, "data", is_bound).await.spec.unwrap().volume_name.unwrap();
+        std::fs::write(far.join(format!("{bound}_default_data/file")), "gold").unwrap();
+        let class = json!({ "apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshotClass",
+            "metadata": { "name": "copies" }, "driver": "coracle.io/local-path", "deletionPolicy": "Delete" });
+        custom(&client, "POST", "volumesnapshotclasses", class).await;
+        let snapshot = json!({ "apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshot",
+            "metadata": { "name": "then" }, "spec": { "volumeSnapshotClassName": "copies",
+                "source": { "persistentVolumeClaimName": "data" } } });
+        custom(&client, "POST", "namespaces/default/volumesnapshots", snapshot).await;
+        let read = || custom(&client, "GET", "namespaces/default/volumesnapshots/then", Value::Null);
+        let ready = || async { Some(read().await).filter(|snapshot| snapshot["status"]["readyToUse"] == true) };
+        let taken = crate::support::until("ready", ready, || async { read().await.to_string() }).await;
+        assert_eq!(taken["status"]["restoreSize"], "1Gi", "{taken}");
+        std::fs::write(far.join(format!("{bound}_default_data/file")), "silver").unwrap();
+
+        let mut restored = claim("local-path", "1Gi");
+        restored["metadata"]["name"] = "restored".into();
+        restored["spec"]["dataSource"] =
+            json!({ "apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": "then" });
+        world.create(&claims, restored).await;
+        claims.patch("restored", &Default::default(), &selected("far")).await.unwrap();
+        let copy = until_object("bound", &claims, "restored", is_bound).await.spec.unwrap().volume_name.unwrap();
+        let file = far.join(format!("{copy}_default_restored/file"));
+        assert_eq!(std::fs::read_to_string(file).unwrap(), "gold");
+
+        custom(&client, "DELETE", "namespaces/default/volumesnapshots/then", Value::Null).await;
+        for claim in ["data", "restored"] {
+            claims.delete(claim, &DeleteParams::default()).await.unwrap();
+        }
+        for volume in [&bound, &copy] {
+            until_gone("the volume", &volumes, volume).await;
+        }
+        let contents = || custom(&client, "GET", "volumesnapshotcontents", Value::Null);
+        let none = || async { contents().await["items"].as_array().unwrap().is_empty().then_some(()) };
+        crate::support::until("no content", none, || async { contents().await.to_string() }).await;
         assert_eq!(std::fs::read_dir(&far).unwrap().count(), 0);
     }
 

@@ -71,6 +71,11 @@ impl World {
         }
     }
 
+    /// Serves custom resources, too.
+    pub fn serve_custom_resources(&self) {
+        drop(self.api.maintain_definitions());
+    }
+
     /// A client that may do everything.
     pub fn admin(&self) -> kube::Client {
         client(&self.api, "admin", &["system:masters"])

@@ -5,11 +5,11 @@
 
 mod grow;
 pub(crate) mod image;
-mod job;
-mod mail;
-mod plan;
+pub(crate) mod job;
+pub(crate) mod mail;
+pub(crate) mod plan;
 mod serve;
-mod work;
+pub(crate) mod work;
 
 pub(crate) use plan::is_limited;
 pub use serve::serve;
@@ -44,7 +44,7 @@ pub struct LocalPathConfig {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Key {
+pub(crate) enum Key {
     Claim(ObjectKey),
     /// There, or about to be.
     Volume(String),
@@ -59,13 +59,15 @@ impl fmt::Display for Key {
     }
 }
 
-struct LocalPath {
-    client: kube::Client,
-    claims: Informer<PersistentVolumeClaim>,
-    volumes: Informer<PersistentVolume>,
+/// Cloning shares everything.
+#[derive(Clone)]
+pub(crate) struct LocalPath {
+    pub client: kube::Client,
+    pub claims: Informer<PersistentVolumeClaim>,
+    pub volumes: Informer<PersistentVolume>,
     classes: Informer<StorageClass>,
-    nodes: Informer<Node>,
-    recorder: Recorder,
+    pub nodes: Informer<Node>,
+    pub recorder: Recorder,
     config: LocalPathConfig,
 }
 
@@ -89,18 +91,21 @@ pub async fn run(context: Context, config: LocalPathConfig) {
         let claims = claims.clone();
         move |_: &Delta<StorageClass>| claims.list().iter().map(|c| claim_key(c)).collect::<Vec<_>>()
     };
-    Controller::new(reconciler)
+    let snapshots = crate::snapshots::run(&context, reconciler.clone());
+    let volumes_and_claims = Controller::new(reconciler)
         .watch(&claims, |delta| delta.new.as_deref().map(claim_key))
         .watch(&volumes, |delta| delta.new.as_ref().map(|v| Key::Volume(v.name_any())))
         .watch(&classes, of_class)
         .watch(&nodes, |delta| {
             // Nodes that have nothing to say of volumes are nearly all.
             let answered = delta.new.iter().flat_map(|node| mail::answered(node));
-            answered.map(|volume| Key::Volume(volume.to_owned())).collect::<Vec<_>>()
+            // Snapshots have a controller of their own.
+            let volumes = answered.filter(|name| name.starts_with("pvc-"));
+            volumes.map(|volume| Key::Volume(volume.to_owned())).collect::<Vec<_>>()
         })
         .workers(WORKERS)
-        .run(context.stop.clone())
-        .await;
+        .run(context.stop.clone());
+    tokio::join!(volumes_and_claims, snapshots);
 }
 
 /// Volumes that are worked on at a time: one may take minutes to be copied.
@@ -157,7 +162,7 @@ impl LocalPath {
         };
         let from = match refusal {
             Some(why) => Err(why),
-            None => self.source_of(&claim, &source, node),
+            None => self.source_of(&claim, &source, node).await?,
         };
         let from = match from {
             Ok(from) => from,
@@ -227,20 +232,56 @@ impl LocalPath {
     }
 
     /// The directory on this node that a claim's volume is to be a copy of.
-    fn source_of(
+    async fn source_of(
         &self,
         claim: &PersistentVolumeClaim,
         source: &DataSource,
         node: &str,
-    ) -> Result<Option<String>, String> {
-        let name = match source {
-            DataSource::Empty | DataSource::Populator => return Ok(None),
-            DataSource::Claim(name) => name,
-            DataSource::Snapshot(_) => return Err("local-path has no snapshots".to_owned()),
-            DataSource::Foreign => {
-                return Err("a data source in another namespace is not supported".to_owned());
-            }
+    ) -> Result<Result<Option<String>, String>, ReconcileError> {
+        Ok(match source {
+            DataSource::Empty | DataSource::Populator => Ok(None),
+            DataSource::Claim(name) => self.claim_as_source(claim, name, node),
+            DataSource::Snapshot(name) => self.snapshot_as_source(claim, name, node).await?,
+            DataSource::Foreign => Err("a data source in another namespace is not supported".to_owned()),
+        })
+    }
+
+    async fn snapshot_as_source(
+        &self,
+        claim: &PersistentVolumeClaim,
+        name: &str,
+        node: &str,
+    ) -> Result<Result<Option<String>, String>, ReconcileError> {
+        let namespace = claim.namespace().unwrap_or_default();
+        let found = crate::snapshot_api::ready(&self.client, facts::LOCAL_PATH, &namespace, name).await;
+        let ready = match found {
+            Err(kube::Error::Api(status)) if status.code == 404 => Err(status.message.clone()),
+            found => found?,
         };
+        let checked = ready.and_then(|ready| {
+            if facts::requested(claim).units() < ready.restore_bytes {
+                return Err(format!("requested volume size is less than the size {} for the source snapshot {name}", ready.restore_bytes));
+            }
+            let (hostname, directory) = ready.handle.split_once('/').unwrap_or_default();
+            self.copied_on(node, hostname, name).map(|_| Some(directory.to_owned()))
+        });
+        Ok(checked)
+    }
+
+    /// The node, if it is the one that the source lies on.
+    fn copied_on(&self, node: &str, hostname: &str, source: &str) -> Result<work::Home, String> {
+        let home = self.home(node).filter(|home| home.hostname == hostname);
+        home.ok_or_else(|| {
+            format!("the data of {source} lies on node {hostname}, and can be copied there alone: the pod must run there")
+        })
+    }
+
+    fn claim_as_source(
+        &self,
+        claim: &PersistentVolumeClaim,
+        name: &str,
+        node: &str,
+    ) -> Result<Option<String>, String> {
         let namespace = claim.namespace().unwrap_or_default();
         let original = self.claims.get(&namespace, name);
         let volume = original.as_ref().and_then(|original| {
@@ -255,10 +296,7 @@ impl LocalPath {
         if facts::requested(claim) < has {
             return Err("error, new PVC request must be greater than or equal in size to the specified PVC data source".to_owned());
         }
-        let home = self.home(node).filter(|home| home.hostname == hostname);
-        let home = home.ok_or_else(|| {
-            format!("the source volume of {name} lies on node {hostname}, and can be copied there alone: the pod must run there")
-        })?;
+        let home = self.copied_on(node, hostname, name)?;
         let directory = plan::directory_of(&volume, &home.root);
         directory.map(Some).ok_or_else(|| format!("the source volume of {name} is outside of its node's root"))
     }

@@ -12,7 +12,7 @@ use serde_json::Value;
 use std::path::PathBuf;
 
 /// A node that keeps volumes.
-pub(super) struct Home {
+pub(crate) struct Home {
     node: String,
     pub hostname: String,
     pub root: PathBuf,
@@ -20,7 +20,7 @@ pub(super) struct Home {
     pub is_own: bool,
 }
 
-pub(super) enum Outcome {
+pub(crate) enum Outcome {
     Done,
     /// The node was asked; its answer wakes the volume. `new`: just now.
     Waits { new: bool },
@@ -28,7 +28,7 @@ pub(super) enum Outcome {
 }
 
 impl LocalPath {
-    pub(super) fn home(&self, node: &str) -> Option<Home> {
+    pub(crate) fn home(&self, node: &str) -> Option<Home> {
         let is_own = node == self.config.node_name;
         let object = self.nodes.get("", node);
         let root = match &object {
@@ -40,13 +40,13 @@ impl LocalPath {
         Some(Home { node: node.to_owned(), hostname, root, is_own })
     }
 
-    pub(super) fn home_by_hostname(&self, wanted: &str) -> Option<Home> {
+    pub(crate) fn home_by_hostname(&self, wanted: &str) -> Option<Home> {
         let node = self.nodes.iter().find(|node| hostname(node) == wanted)?;
         self.home(&node.name_any())
     }
 
     /// Does the work, or has it done, once.
-    pub(super) async fn work(&self, home: &Home, volume: &str, job: &Job) -> Result<Outcome, ReconcileError> {
+    pub(crate) async fn work(&self, home: &Home, volume: &str, job: &Job) -> Result<Outcome, ReconcileError> {
         if home.is_own {
             let (root, job, host) = (home.root.clone(), job.clone(), self.config.mounter.clone());
             let done = tokio::task::spawn_blocking(move || perform(&root, &job, host.as_ref())).await;
@@ -73,19 +73,22 @@ impl LocalPath {
     }
 
     /// Goes on with a volume that is there and stays: what its node has said is read, and taken away.
-    pub(super) async fn settle(&self, volume: &PersistentVolume) -> Result<Next, ReconcileError> {
+    pub(crate) async fn settle(&self, volume: &PersistentVolume) -> Result<Next, ReconcileError> {
         let Some(hostname) = plan::home(volume) else { return Ok(Next::Done) };
         if let Some(claim) = self.growing(volume) {
             self.grow(&claim).await?;
             return Ok(Next::Done);
         }
         let name = volume.metadata.name.clone().unwrap_or_default();
-        let Some(home) = self.home_by_hostname(hostname).filter(|home| !home.is_own) else { return Ok(Next::Done) };
-        let node = self.nodes.get("", &home.node);
-        if node.is_some_and(|node| mail::answered(&node).any(|answered| answered == name)) {
-            self.close_mail(&home, &name).await?;
-        }
+        let Some(home) = self.home_by_hostname(hostname) else { return Ok(Next::Done) };
+        self.close_if_answered(&home, &name).await?;
         Ok(Next::Done)
+    }
+
+    pub(crate) async fn close_if_answered(&self, home: &Home, volume: &str) -> Result<(), ReconcileError> {
+        let node = self.nodes.get("", &home.node).filter(|_| !home.is_own);
+        let answered = node.is_some_and(|node| mail::answered(&node).any(|answered| answered == volume));
+        if answered { self.close_mail(home, volume).await } else { Ok(()) }
     }
 
     /// The volume's claim, where it asks for more than it has.
@@ -96,7 +99,7 @@ impl LocalPath {
     }
 
     /// Takes away what was written about a volume that nobody waits for any more, and what was made of it.
-    pub(super) async fn forget(&self, volume: &str) -> Result<Next, ReconcileError> {
+    pub(crate) async fn forget(&self, volume: &str) -> Result<Next, ReconcileError> {
         // The informers run apart: it may be there, and its data somebody's.
         if Api::<PersistentVolume>::all(self.client.clone()).get_opt(volume).await?.is_some() {
             return Ok(Next::Done);
@@ -119,7 +122,7 @@ impl LocalPath {
         Ok(Next::Done)
     }
 
-    pub(super) async fn close_mail(&self, home: &Home, volume: &str) -> Result<(), ReconcileError> {
+    pub(crate) async fn close_mail(&self, home: &Home, volume: &str) -> Result<(), ReconcileError> {
         if home.is_own {
             return Ok(());
         }

@@ -110,7 +110,7 @@ fn built_in(shell: &Shell, driver: &Driver) {
     shell.until(&format!("cat {}", driver.dir.join("volumes").join(&published.volume).join("treasure").display()), "gold");
     shell.ok("kubectl patch pvc made --type=merge -p '{\"spec\": {\"resources\": {\"requests\": {\"storage\": \"2Mi\"}}}}'");
     let grown = "kubectl get pvc made -o jsonpath='{.status.capacity.storage} {.status.conditions}{.status.allocatedResourceStatuses}'";
-    shell.within(A_LOOK, grown, |out| out == "2Mi");
+    shell.within(A_LOOK, grown, |out| out.trim() == "2Mi");
     assert_eq!(driver.calls("NodeExpandVolume").pop().map(|call| call.bytes), Some(2 << 20));
     shell.shows(
         "kubectl describe pvc made",

@@ -11,6 +11,7 @@ pub fn steps(steps: &mut Steps<'_>) {
     steps.run("foreign-volume", foreign_volume);
     steps.run("limited-volume", limited_volume);
     steps.run("cloned-volume", cloned_volume);
+    steps.run("snapshot", snapshot);
 }
 
 fn user(name: &str, script: &str, claim: &str) -> String {
@@ -142,7 +143,7 @@ fn limited_volume(shell: &Shell) {
     shell.apply(&user("reader", "test -s /d/f", "small"));
     shell.ok("kubectl wait pod/reader --for=jsonpath='{.status.phase}'=Succeeded --timeout=100s && kubectl delete pod reader --timeout=100s");
     shell.ok("kubectl delete pvc small --timeout=100s");
-    shell.until(&format!("kubectl get pv --no-headers 2>/dev/null | grep -c e2e-limited; ls -d {dir}* 2>/dev/null"), "0");
+    shell.until(&format!("kubectl get pv --no-headers 2>/dev/null | grep -c e2e-limited; ls -d {dir}* 2>/dev/null || true"), "0");
     shell.ok("kubectl delete storageclass e2e-limited");
 }
 
@@ -159,4 +160,28 @@ fn cloned_volume(shell: &Shell) {
     shell.ok("kubectl wait pod/again --for=jsonpath='{.status.phase}'=Succeeded --timeout=100s");
     shell.until("kubectl logs again", "gold");
     shell.ok("kubectl delete pod writer copyist again --timeout=100s && kubectl delete pvc original copy --timeout=100s");
+}
+
+/// What a claim was like at one time, in other claims.
+fn snapshot(shell: &Shell) {
+    shell.ok("coracle snapshots | kubectl apply -f - && kubectl wait crd/volumesnapshots.snapshot.storage.k8s.io --for=condition=Established --timeout=60s");
+    shell.apply("apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: living}\nspec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Mi}}}\n");
+    shell.apply(&user("first", "echo gold >/d/treasure", "living"));
+    shell.ok("kubectl wait pod/first --for=jsonpath='{.status.phase}'=Succeeded --timeout=100s");
+    shell.apply("apiVersion: snapshot.storage.k8s.io/v1\nkind: VolumeSnapshotClass\nmetadata: {name: e2e-copies}\ndriver: coracle.io/local-path\ndeletionPolicy: Delete\n---\napiVersion: snapshot.storage.k8s.io/v1\nkind: VolumeSnapshot\nmetadata: {name: then}\nspec: {volumeSnapshotClassName: e2e-copies, source: {persistentVolumeClaimName: living}}\n");
+    shell.ok("kubectl wait volumesnapshot/then --for=jsonpath='{.status.readyToUse}'=true --timeout=100s");
+    shell.shows("kubectl get volumesnapshot then --no-headers", &["true", "living", "1Mi", "e2e-copies", "snapcontent-"]);
+    shell.apply(&user("second", "echo silver >/d/treasure", "living"));
+    shell.ok("kubectl wait pod/second --for=jsonpath='{.status.phase}'=Succeeded --timeout=100s");
+    shell.apply("apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: restored}\nspec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Mi}}, dataSource: {apiGroup: snapshot.storage.k8s.io, kind: VolumeSnapshot, name: then}}\n");
+    shell.apply(&user("third", "cat /d/treasure", "restored"));
+    shell.ok("kubectl wait pod/third --for=jsonpath='{.status.phase}'=Succeeded --timeout=100s");
+    shell.until("kubectl logs third", "gold");
+    let place = shell.ok("kubectl get volumesnapshotcontent -o jsonpath='{.items[0].status.snapshotHandle}'");
+    let place = format!("/var/lib/coracle/local-path/{}", place.split('/').nth(1).expect("node and directory"));
+    shell.says(&format!("cat {place}/treasure"), "gold");
+    shell.ok("kubectl delete volumesnapshot then --timeout=100s");
+    shell.until(&format!("kubectl get volumesnapshotcontent -o name; ls -d {place} 2>/dev/null || true"), "");
+    shell.ok("kubectl delete pod first second third --timeout=100s && kubectl delete pvc living restored --timeout=100s");
+    shell.ok("coracle snapshots | kubectl delete -f - --timeout=100s");
 }
