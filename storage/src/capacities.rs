@@ -41,7 +41,10 @@ impl Room {
                 ..ObjectMeta::default()
             },
             storage_class_name: self.class.clone(),
-            node_topology: Some(LabelSelector { match_labels: Some(self.place.clone()), match_expressions: None }),
+            node_topology: Some(LabelSelector {
+                match_labels: Some(self.place.clone()),
+                match_expressions: None,
+            }),
             capacity: Some(written(self.bytes)),
             maximum_volume_size: self.largest.map(written),
         }
@@ -65,7 +68,8 @@ pub async fn publish(
             Some(there) if same(&there, &wanted) => continue,
             Some(there) => {
                 let mut changed = CSIStorageCapacity::clone(&there);
-                (changed.capacity, changed.maximum_volume_size) = (wanted.capacity, wanted.maximum_volume_size);
+                (changed.capacity, changed.maximum_volume_size) =
+                    (wanted.capacity, wanted.maximum_volume_size);
                 api.replace(&name, &PostParams::default(), &changed).await
             }
             None => api.create(&PostParams::default(), &wanted).await,

@@ -63,7 +63,8 @@ pub async fn ready(
     if content.data["spec"]["driver"] != driver {
         return Ok(Err(format!("snapshot {name} is of another driver than the claim's class")));
     }
-    let restore_bytes = content.data["status"]["restoreSize"].as_i64().or_else(|| bytes(&status["restoreSize"]));
+    let restore_bytes =
+        content.data["status"]["restoreSize"].as_i64().or_else(|| bytes(&status["restoreSize"]));
     Ok(match text(&content.data["status"]["snapshotHandle"]) {
         Some(handle) => Ok(Ready { handle: handle.to_owned(), restore_bytes: restore_bytes.unwrap_or(0) }),
         None => Err(format!("snapshot handle of {name} is not available")),

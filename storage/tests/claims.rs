@@ -11,7 +11,8 @@ mod claims {
     use coracle_client::Context;
     use coracle_storage::volumes::{LinuxMounter, MountTable, Mounter, NfsMount, Tmpfs, VolumeError};
     use coracle_storage::{
-        Config, LocalPathConfig, NfsConfig, SNAPSHOT_DEFINITIONS, run_controllers, run_local_path, run_nfs, serve_local_path,
+        Config, LocalPathConfig, NfsConfig, SNAPSHOT_DEFINITIONS, run_controllers, run_local_path, run_nfs,
+        serve_local_path,
     };
     use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod, ServiceAccount};
     use k8s_openapi::api::storage::v1::StorageClass;
@@ -246,7 +247,10 @@ mod claims {
         tokio::spawn(serve_local_path(client, own, root, host));
         let labels = json!({ "kubernetes.io/hostname": "far.example" });
         world.create(&nodes, json!({ "metadata": { "name": "far", "labels": labels } })).await;
-        until_object("says where", &nodes, "far", |node| node.annotations().contains_key("coracle.io/local-path-root")).await;
+        until_object("says where", &nodes, "far", |node| {
+            node.annotations().contains_key("coracle.io/local-path-root")
+        })
+        .await;
     }
 
     fn selected(node: &str) -> Patch<Value> {
@@ -266,7 +270,10 @@ mod claims {
         let path = std::path::PathBuf::from(volume.host_path.unwrap().path);
         assert_eq!(path, far.join(format!("{name}_default_data")));
         let terms = volume.node_affinity.unwrap().required.unwrap().node_selector_terms;
-        assert_eq!(terms[0].match_expressions.as_ref().unwrap()[0].values.as_ref().unwrap(), &["far.example"]);
+        assert_eq!(
+            terms[0].match_expressions.as_ref().unwrap()[0].values.as_ref().unwrap(),
+            &["far.example"]
+        );
         std::fs::write(path.join("file"), "gold").unwrap();
 
         let mut copy = claim("local-path", "1Gi");
@@ -274,7 +281,8 @@ mod claims {
         copy["spec"]["dataSource"] = json!({ "kind": "PersistentVolumeClaim", "name": "data" });
         world.create(&claims, copy).await;
         claims.patch("copy", &Default::default(), &selected("far")).await.unwrap();
-        let copied = until_object("bound", &claims, "copy", is_bound).await.spec.unwrap().volume_name.unwrap();
+        let copied =
+            until_object("bound", &claims, "copy", is_bound).await.spec.unwrap().volume_name.unwrap();
         let file = far.join(format!("{copied}_default_copy/file"));
         assert_eq!(std::fs::read_to_string(file).unwrap(), "gold");
 
@@ -317,7 +325,8 @@ mod claims {
 
     async fn custom(client: &kube::Client, method: &str, path: &str, body: Value) -> Value {
         let path = format!("/apis/snapshot.storage.k8s.io/v1/{path}");
-        let request = http::Request::builder().method(method).uri(path).header("content-type", "application/json");
+        let request =
+            http::Request::builder().method(method).uri(path).header("content-type", "application/json");
         let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
         client.request(request.body(body).unwrap()).await.unwrap()
     }
@@ -358,7 +367,8 @@ mod claims {
                 "source": { "persistentVolumeClaimName": "data" } } });
         custom(&client, "POST", "namespaces/default/volumesnapshots", snapshot).await;
         let read = || custom(&client, "GET", "namespaces/default/volumesnapshots/then", Value::Null);
-        let ready = || async { Some(read().await).filter(|snapshot| snapshot["status"]["readyToUse"] == true) };
+        let ready =
+            || async { Some(read().await).filter(|snapshot| snapshot["status"]["readyToUse"] == true) };
         let taken = crate::support::until("ready", ready, || async { read().await.to_string() }).await;
         assert_eq!(taken["status"]["restoreSize"], "1Gi", "{taken}");
         std::fs::write(far.join(format!("{bound}_default_data/file")), "silver").unwrap();
@@ -369,7 +379,8 @@ mod claims {
             json!({ "apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": "then" });
         world.create(&claims, restored).await;
         claims.patch("restored", &Default::default(), &selected("far")).await.unwrap();
-        let copy = until_object("bound", &claims, "restored", is_bound).await.spec.unwrap().volume_name.unwrap();
+        let copy =
+            until_object("bound", &claims, "restored", is_bound).await.spec.unwrap().volume_name.unwrap();
         let file = far.join(format!("{copy}_default_restored/file"));
         assert_eq!(std::fs::read_to_string(file).unwrap(), "gold");
 

@@ -2,8 +2,8 @@
 
 use super::client::{CallError, PluginClient};
 use super::controller_messages::{
-    CONTROLLER_GET_CAPABILITIES, ControllerGetCapabilitiesResponse, ControllerRpcType, GET_PLUGIN_CAPABILITIES,
-    GetPluginCapabilitiesResponse, PluginServiceType,
+    CONTROLLER_GET_CAPABILITIES, ControllerGetCapabilitiesResponse, ControllerRpcType,
+    GET_PLUGIN_CAPABILITIES, GetPluginCapabilitiesResponse, PluginServiceType,
 };
 use super::messages::Empty;
 use std::collections::BTreeSet;

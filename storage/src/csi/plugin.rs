@@ -39,11 +39,7 @@ pub struct Csi {
 }
 
 impl Csi {
-    pub fn new(
-        config: VolumesConfig,
-        drivers: Drivers,
-        attached: watch::Receiver<BTreeSet<String>>,
-    ) -> Self {
+    pub fn new(config: VolumesConfig, drivers: Drivers, attached: watch::Receiver<BTreeSet<String>>) -> Self {
         Self { config, drivers, attached }
     }
 

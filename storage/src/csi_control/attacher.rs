@@ -15,9 +15,7 @@ use crate::csi::messages::Empty;
 use crate::csi::{CallError, ControllerService};
 use crate::facts;
 use coracle_client::informer::deleting;
-use coracle_client::{
-    Context, Controller, Informer, Next, ReconcileError, Reconciler, WorkQueue,
-};
+use coracle_client::{Context, Controller, Informer, Next, ReconcileError, Reconciler, WorkQueue};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{CSIPersistentVolumeSource, PersistentVolume};
 use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, VolumeAttachment};
@@ -119,7 +117,8 @@ impl Reconciler for Attacher {
         if !self.services.is_ours(driver) || volume_of(&attachment).is_none() {
             return Ok(Next::Done);
         }
-        let service = self.services.of(driver).await.map_err(|error| ReconcileError::Other(error.to_string()))?;
+        let service =
+            self.services.of(driver).await.map_err(|error| ReconcileError::Other(error.to_string()))?;
         let Some(service) = service else { return Ok(Next::Done) };
         let attached = attachment.status.as_ref().is_some_and(|status| status.attached);
         let done = match (deleting(attachment.as_ref()), attached) {
@@ -160,7 +159,10 @@ impl Attacher {
         let request = ControllerPublishVolumeRequest {
             volume_id: source.volume_handle.clone(),
             node_id,
-            volume_capability: Some(capability_of(&volume, service.can(ControllerRpcType::SingleNodeMultiWriter))),
+            volume_capability: Some(capability_of(
+                &volume,
+                service.can(ControllerRpcType::SingleNodeMultiWriter),
+            )),
             readonly: source.read_only == Some(true) && service.can(ControllerRpcType::PublishReadonly),
             secrets,
             volume_context: source.volume_attributes.clone().unwrap_or_default(),

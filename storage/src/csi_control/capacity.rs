@@ -46,7 +46,9 @@ pub async fn run(context: &Context, config: &CsiConfig, services: Services) {
     let objects = informers.of::<CSIDriver>();
     let everything = {
         let objects = objects.clone();
-        move || objects.iter().filter(|driver| tells(driver)).map(|driver| driver.name_any()).collect::<Vec<_>>()
+        move || {
+            objects.iter().filter(|driver| tells(driver)).map(|driver| driver.name_any()).collect::<Vec<_>>()
+        }
     };
     let queue = WorkQueue::new();
     requeue_for_drivers(context, config, &queue, everything.clone());
@@ -81,7 +83,8 @@ impl Reconciler for Capacity {
 
     async fn reconcile(&self, driver: &String) -> Result<Next, ReconcileError> {
         let asked = self.services.object(driver).is_some_and(|object| tells(&object));
-        let service = self.services.of(driver).await.map_err(|error| ReconcileError::Other(error.to_string()))?;
+        let service =
+            self.services.of(driver).await.map_err(|error| ReconcileError::Other(error.to_string()))?;
         let service = service.filter(|service| asked && service.can(ControllerRpcType::GetCapacity));
         let (rooms, next) = match service {
             Some(service) => (self.rooms(driver, &service).await?, Next::After(AGAIN)),
@@ -89,7 +92,8 @@ impl Reconciler for Capacity {
             None if asked && self.services.is_ours(driver) => return Ok(Next::Done),
             None => (Vec::new(), Next::Done),
         };
-        let labels = [(DRIVER_NAME.to_owned(), driver.clone()), (MANAGED_BY.to_owned(), "coracle".to_owned())];
+        let labels =
+            [(DRIVER_NAME.to_owned(), driver.clone()), (MANAGED_BY.to_owned(), "coracle".to_owned())];
         capacities::publish(&self.client, &self.capacities, &labels.into(), &rooms).await?;
         Ok(next)
     }
@@ -110,7 +114,8 @@ impl Capacity {
             let parameters = Parameters::of(&class.parameters.clone().unwrap_or_default());
             let Some(parameters) = parameters.ok().filter(|_| waits) else { continue };
             for place in &places {
-                let room = room(service, &class.name_any(), parameters.for_driver.clone(), place.as_ref()).await?;
+                let room =
+                    room(service, &class.name_any(), parameters.for_driver.clone(), place.as_ref()).await?;
                 rooms.push(room);
             }
         }

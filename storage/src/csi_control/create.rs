@@ -58,7 +58,9 @@ impl Wanted<'_> {
         let single = service.can(ControllerRpcType::SingleNodeMultiWriter);
         let flags = self.class.mount_options.clone().unwrap_or_default();
         let modes = self.access_modes().into_iter();
-        modes.map(|mode| capability(self.is_block(), &self.parameters.fs_type, &flags, &[mode], single)).collect()
+        modes
+            .map(|mode| capability(self.is_block(), &self.parameters.fs_type, &flags, &[mode], single))
+            .collect()
     }
 
     pub fn secret(&self, purpose: Purpose) -> Result<Option<SecretReference>, ParameterError> {
@@ -132,7 +134,9 @@ impl Wanted<'_> {
                 node_affinity: topology::affinity(&made.accessible_topology),
                 persistent_volume_reclaim_policy: Some(policy),
                 storage_class_name: self.class.metadata.name.clone(),
-                volume_attributes_class_name: spec.volume_attributes_class_name.filter(|name| !name.is_empty()),
+                volume_attributes_class_name: spec
+                    .volume_attributes_class_name
+                    .filter(|name| !name.is_empty()),
                 volume_mode: Some(spec.volume_mode.unwrap_or_else(|| "Filesystem".to_owned())),
                 ..PersistentVolumeSpec::default()
             }),

@@ -1,7 +1,8 @@
 //! The controller side of CSI drivers, built in: what upstream's external-provisioner, -attacher and -resizer do.
 //!
 //! A driver is served here when two things are so: its CSIDriver carries the annotation `coracle.io/controller: built-in`,
-//! and it is registered on this node with a controller service. All other drivers are left to their own sidecars, which find
+//! and it is registered on this node with a controller service. While a sidecar holds its lease all the same, nothing is done,
+//! and that is said in the log. All other drivers are left to their own sidecars, which find
 //! nothing done that they would do. Names, annotations, finalizers, conditions and events are theirs, so a driver can be
 //! handed over in both directions while no claim is in between.
 
@@ -66,7 +67,8 @@ impl fmt::Display for Key {
 /// Runs until `context.stop` is cancelled. `context.client` needs the rights of all of upstream's sidecars.
 pub async fn run(context: Context, config: CsiConfig) {
     let objects = context.informers.of();
-    let services = Services::new(config.drivers.clone(), objects, config.call_timeout);
+    let services =
+        Services::new(context.client.clone(), config.drivers.clone(), objects, config.call_timeout);
     let (context, config) = (&context, &config);
     tokio::join!(
         provisioner::run(context, config, services.clone()),

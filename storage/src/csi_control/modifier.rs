@@ -88,7 +88,8 @@ pub async fn run(context: &Context, config: &CsiConfig, services: Services) {
 /// The class that a bound claim wants and does not have.
 fn target(claim: &PersistentVolumeClaim) -> Option<&str> {
     let status = claim.status.as_ref()?;
-    let wanted = claim.spec.as_ref()?.volume_attributes_class_name.as_deref().filter(|name| !name.is_empty())?;
+    let wanted =
+        claim.spec.as_ref()?.volume_attributes_class_name.as_deref().filter(|name| !name.is_empty())?;
     let has = status.current_volume_attributes_class_name.as_deref();
     (status.phase.as_deref() == Some("Bound") && has != Some(wanted)).then_some(wanted)
 }
@@ -103,7 +104,9 @@ impl Reconciler for Modifier {
     async fn reconcile(&self, key: &ObjectKey) -> Result<Next, ReconcileError> {
         let Some(known) = self.claims.get_key(key) else { return Ok(Next::Done) };
         let volume = facts::volume_name(&known).and_then(|name| self.volumes.get("", name));
-        let Some(volume) = volume.filter(|volume| facts::is_bound_to(volume, &known)) else { return Ok(Next::Done) };
+        let Some(volume) = volume.filter(|volume| facts::is_bound_to(volume, &known)) else {
+            return Ok(Next::Done);
+        };
         let source = volume.spec.as_ref().and_then(|spec| spec.csi.clone());
         let Some(source) = source.filter(|source| self.services.is_ours(&source.driver)) else {
             return Ok(Next::Done);
@@ -135,8 +138,10 @@ impl Modifier {
         class: &VolumeAttributesClass,
         service: &ControllerService,
     ) -> Result<Next, ReconcileError> {
-        let (name, volume_name) =
-            (class.metadata.name.clone().unwrap_or_default(), volume.metadata.name.clone().unwrap_or_default());
+        let (name, volume_name) = (
+            class.metadata.name.clone().unwrap_or_default(),
+            volume.metadata.name.clone().unwrap_or_default(),
+        );
         if !service.can(ControllerRpcType::ModifyVolume) {
             let message = format!("driver {} cannot modify volumes", source.driver);
             self.recorder.warning(claim, "VolumeModifyFailed", message);
@@ -151,7 +156,11 @@ impl Modifier {
             let infeasible = matches!(&error, ModifyError::Call(error) if error.is_infeasible());
             let state = if infeasible { "Infeasible" } else { "InProgress" };
             self.write(&claim, at(&claim, &name, state, Some(&message))).await?;
-            return if infeasible { Ok(Next::After(INFEASIBLE)) } else { Err(ReconcileError::Other(message)) };
+            return if infeasible {
+                Ok(Next::After(INFEASIBLE))
+            } else {
+                Err(ReconcileError::Other(message))
+            };
         }
         let patch = Patch::Merge(json!({ "spec": { "volumeAttributesClassName": name } }));
         let volumes: Api<PersistentVolume> = Api::all(self.client.clone());

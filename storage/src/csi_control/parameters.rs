@@ -159,7 +159,10 @@ mod tests {
             "namespace": "shop", "annotations": { "team": "blue" } } }))
         .unwrap();
         let secret = read.secret(Purpose::Provision, "pv", &claim).unwrap().unwrap();
-        assert_eq!((secret.name.as_deref(), secret.namespace.as_deref()), (Some("s-data-blue"), Some("shop")));
+        assert_eq!(
+            (secret.name.as_deref(), secret.namespace.as_deref()),
+            (Some("s-data-blue"), Some("shop"))
+        );
         assert_eq!(read.secret(Purpose::NodeStage, "pv", &claim), Ok(None));
     }
 
@@ -171,7 +174,10 @@ mod tests {
         assert_eq!(two, Err(ParameterError::TwoFsTypes));
         let half = parameters(json!({ "csi.storage.k8s.io/node-stage-secret-name": "s" })).unwrap();
         let claim = PersistentVolumeClaim::default();
-        assert_eq!(half.secret(Purpose::NodeStage, "pv", &claim), Err(ParameterError::HalfASecret("node-stage")));
+        assert_eq!(
+            half.secret(Purpose::NodeStage, "pv", &claim),
+            Err(ParameterError::HalfASecret("node-stage"))
+        );
         let foreign = parameters(json!({ "csi.storage.k8s.io/node-stage-secret-name": "s",
             "csi.storage.k8s.io/node-stage-secret-namespace": "${pvc.name}" }))
         .unwrap();

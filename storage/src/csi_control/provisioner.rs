@@ -23,9 +23,7 @@ use coracle_client::informer::{api_for, deleting};
 use coracle_client::{
     Context, Controller, Delta, Informer, Next, ObjectKey, ReconcileError, Reconciler, Recorder, WorkQueue,
 };
-use k8s_openapi::api::core::v1::{
-    Node, PersistentVolume, PersistentVolumeClaim, SecretReference,
-};
+use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, SecretReference};
 use k8s_openapi::api::storage::v1::{
     CSIDriver, CSINode, StorageClass, VolumeAttachment, VolumeAttributesClass,
 };
@@ -101,7 +99,8 @@ pub async fn run(context: &Context, config: &CsiConfig, services: Services) {
     };
     let (claims, volumes) = (this.claims.clone(), this.volumes.clone());
     let (classes, attachments) = (this.classes.clone(), this.attachments.clone());
-    let (attributes, nodes, csi_nodes) = (this.attributes.clone(), this.nodes.clone(), this.csi_nodes.clone());
+    let (attributes, nodes, csi_nodes) =
+        (this.attributes.clone(), this.nodes.clone(), this.csi_nodes.clone());
     let objects = informers.of::<CSIDriver>();
     let everything = {
         let (claims, volumes) = (claims.clone(), volumes.clone());
@@ -115,7 +114,9 @@ pub async fn run(context: &Context, config: &CsiConfig, services: Services) {
     requeue_for_drivers(context, config, &queue, everything.clone());
     let for_class = everything.clone();
     Controller::with_queue(this, queue)
-        .watch(&claims, |delta| delta.new.as_ref().filter(|claim| concerns(claim)).map(|claim| claim_key(claim)))
+        .watch(&claims, |delta| {
+            delta.new.as_ref().filter(|claim| concerns(claim)).map(|claim| claim_key(claim))
+        })
         .watch(&volumes, |delta| {
             delta.new.as_ref().filter(|volume| ends(volume)).map(|volume| Key::Volume(volume.name_any()))
         })
@@ -181,7 +182,8 @@ impl Provisioner {
         let Some(claim) = self.claims.get_key(key).filter(|claim| concerns(claim)) else {
             return Ok(Next::Done);
         };
-        let made = facts::volume_name(&claim).is_some() || self.volumes.get("", &volume_name(&claim)).is_some();
+        let made =
+            facts::volume_name(&claim).is_some() || self.volumes.get("", &volume_name(&claim)).is_some();
         let driver = provisioner_of(&claim).unwrap_or_default();
         if made || !self.services.is_ours(driver) {
             return self.leave(&claim).await;
@@ -237,7 +239,8 @@ impl Provisioner {
     }
 
     async fn service(&self, driver: &str) -> Result<Option<Arc<ControllerService>>, ReconcileError> {
-        let service = self.services.of(driver).await.map_err(|error| ReconcileError::Other(error.to_string()))?;
+        let service =
+            self.services.of(driver).await.map_err(|error| ReconcileError::Other(error.to_string()))?;
         Ok(service.filter(|service| service.can(ControllerRpcType::CreateDeleteVolume)))
     }
 
@@ -357,7 +360,8 @@ impl Provisioner {
         self.leave(claim).await?;
         let key = ObjectKey::of(claim);
         let api: Api<PersistentVolumeClaim> = api_for(&self.client, &key);
-        let patch = json!({ "metadata": { "annotations": { SELECTED_NODE: null }, "uid": claim.metadata.uid } });
+        let patch =
+            json!({ "metadata": { "annotations": { SELECTED_NODE: null }, "uid": claim.metadata.uid } });
         api.patch(&key.name, &PatchParams::default(), &Patch::Merge(patch)).await?;
         Ok(())
     }
@@ -367,7 +371,9 @@ impl Provisioner {
             return Ok(Next::Done);
         };
         let driver = facts::annotation(volume.as_ref(), PROVISIONED_BY).unwrap_or_default();
-        let Some(source) = volume.spec.as_ref().and_then(|spec| spec.csi.as_ref()) else { return Ok(Next::Done) };
+        let Some(source) = volume.spec.as_ref().and_then(|spec| spec.csi.as_ref()) else {
+            return Ok(Next::Done);
+        };
         if source.driver != driver || !self.services.is_ours(driver) {
             return Ok(Next::Done);
         }
@@ -379,7 +385,8 @@ impl Provisioner {
             };
         }
         // Its attachment's end wakes the volume again.
-        let attached = |a: &Arc<VolumeAttachment>| a.spec.source.persistent_volume_name.as_deref() == Some(name);
+        let attached =
+            |a: &Arc<VolumeAttachment>| a.spec.source.persistent_volume_name.as_deref() == Some(name);
         if self.attachments.iter().any(|a| attached(&a)) {
             return Ok(Next::Done);
         }
@@ -427,7 +434,10 @@ fn said(error: &ProvisionError) -> String {
     coracle_api::error::chain(error)
 }
 
-async fn create_volume(service: &ControllerService, request: CreateVolumeRequest) -> Result<Volume, ProvisionError> {
+async fn create_volume(
+    service: &ControllerService,
+    request: CreateVolumeRequest,
+) -> Result<Volume, ProvisionError> {
     let answer: CreateVolumeResponse = service.client.call(CREATE_VOLUME, request).await?;
     let volume = answer.volume.filter(|volume| !volume.volume_id.is_empty());
     volume.ok_or_else(|| ProvisionError::Answer("the driver answered without a volume".to_owned()))

@@ -8,7 +8,8 @@ use super::secrets;
 use super::services::Services;
 use super::{CsiConfig, WORKERS, requeue_for_drivers};
 use crate::csi::controller_messages::{
-    CONTROLLER_EXPAND_VOLUME, ControllerExpandVolumeRequest, ControllerExpandVolumeResponse, ControllerRpcType,
+    CONTROLLER_EXPAND_VOLUME, ControllerExpandVolumeRequest, ControllerExpandVolumeResponse,
+    ControllerRpcType,
 };
 use crate::csi::messages::CapacityRange;
 use crate::csi::{CallError, ControllerService};
@@ -108,10 +109,14 @@ impl Reconciler for Resizer {
 impl Resizer {
     /// `None` where it is nothing to this controller.
     async fn growing(&self, key: &ObjectKey) -> Result<Option<Growing>, ReconcileError> {
-        let Some(known) = self.claims.get_key(key).filter(|claim| wants_to_grow(claim)) else { return Ok(None) };
+        let Some(known) = self.claims.get_key(key).filter(|claim| wants_to_grow(claim)) else {
+            return Ok(None);
+        };
         let named = facts::volume_name(&known).and_then(|name| self.volumes.get("", name));
         let source = named.as_ref().and_then(|volume| volume.spec.as_ref()?.csi.clone());
-        let Some(source) = source.filter(|source| self.services.is_ours(&source.driver)) else { return Ok(None) };
+        let Some(source) = source.filter(|source| self.services.is_ours(&source.driver)) else {
+            return Ok(None);
+        };
         let service = self.services.of(&source.driver).await;
         let Some(service) = service.map_err(|error| ReconcileError::Other(error.to_string()))? else {
             return Ok(None);
@@ -121,7 +126,9 @@ impl Resizer {
             (api_for(&self.client, key), Api::all(self.client.clone()));
         let Some(claim) = claims.get_opt(&key.name).await? else { return Ok(None) };
         let name = facts::volume_name(&claim).unwrap_or_default();
-        let Some(volume) = volumes.get_opt(name).await?.filter(|volume| !deleting(volume)) else { return Ok(None) };
+        let Some(volume) = volumes.get_opt(name).await?.filter(|volume| !deleting(volume)) else {
+            return Ok(None);
+        };
         let ours = facts::is_bound_to(&volume, &claim);
         let (claim, volume) = (Arc::new(claim), Arc::new(volume));
         Ok(ours.then(|| Growing { key: key.clone(), claim, volume, source, service }))
@@ -158,18 +165,30 @@ impl Resizer {
         Ok(Next::Done)
     }
 
-    async fn call(&self, growing: &Growing, bytes: i64) -> Result<ControllerExpandVolumeResponse, ResizeError> {
+    async fn call(
+        &self,
+        growing: &Growing,
+        bytes: i64,
+    ) -> Result<ControllerExpandVolumeResponse, ResizeError> {
         let Growing { volume, source, service, .. } = growing;
         let request = ControllerExpandVolumeRequest {
             volume_id: source.volume_handle.clone(),
             capacity_range: Some(CapacityRange { required_bytes: bytes, limit_bytes: 0 }),
             secrets: secrets::read(&self.client, source.controller_expand_secret_ref.as_ref()).await?,
-            volume_capability: Some(capability_of(volume, service.can(ControllerRpcType::SingleNodeMultiWriter))),
+            volume_capability: Some(capability_of(
+                volume,
+                service.can(ControllerRpcType::SingleNodeMultiWriter),
+            )),
         };
         Ok(service.client.call(CONTROLLER_EXPAND_VOLUME, request).await?)
     }
 
-    async fn failed(&self, growing: &Growing, name: &str, error: &ResizeError) -> Result<Next, ReconcileError> {
+    async fn failed(
+        &self,
+        growing: &Growing,
+        name: &str,
+        error: &ResizeError,
+    ) -> Result<Next, ReconcileError> {
         let driver = &growing.source.driver;
         let message = format!("resize volume \"{name}\" by resizer \"{driver}\" failed: {error}");
         self.recorder.warning(growing.claim.as_ref(), "VolumeResizeFailed", message.clone());

@@ -71,14 +71,18 @@ pub async fn content(
         DataSource::Snapshot(_) if !service.can(ControllerRpcType::CreateDeleteSnapshot) => {
             return refused("CSI driver does not support snapshot restore".to_owned());
         }
-        DataSource::Claim(name) => ContentSource::Volume(cloned(client, driver, claim, &namespace, &name).await?),
+        DataSource::Claim(name) => {
+            ContentSource::Volume(cloned(client, driver, claim, &namespace, &name).await?)
+        }
         DataSource::Snapshot(name) => {
             let snapshot = snapshot_api::ready(client, driver, &namespace, &name).await?;
             let snapshot = snapshot.map_err(SourceError::Refused)?;
             let wanted = facts::requested(claim).units();
             if snapshot.restore_bytes > wanted {
                 let least = snapshot.restore_bytes;
-                return refused(format!("requested volume size {wanted} is less than the size {least} for the source snapshot {name}"));
+                return refused(format!(
+                    "requested volume size {wanted} is less than the size {least} for the source snapshot {name}"
+                ));
             }
             ContentSource::Snapshot(SourceId { id: snapshot.handle })
         }
@@ -104,10 +108,15 @@ async fn cloned(
     };
     let volume = volumes.get(volume).await?;
     let mode = |claim: &PersistentVolumeClaim| {
-        claim.spec.as_ref().and_then(|spec| spec.volume_mode.clone()).unwrap_or_else(|| "Filesystem".to_owned())
+        claim
+            .spec
+            .as_ref()
+            .and_then(|spec| spec.volume_mode.clone())
+            .unwrap_or_else(|| "Filesystem".to_owned())
     };
     let source = volume.spec.as_ref().and_then(|spec| spec.csi.as_ref());
-    let Some(source) = source.filter(|source| source.driver == driver && facts::is_bound_to(&volume, &original))
+    let Some(source) =
+        source.filter(|source| source.driver == driver && facts::is_bound_to(&volume, &original))
     else {
         return refused(format!("the source volume {name} is of a different driver than the claim's"));
     };
@@ -117,7 +126,9 @@ async fn cloned(
     let capacity = facts::storage(volume.spec.as_ref().and_then(|spec| spec.capacity.as_ref())).units();
     let wanted = facts::requested(claim).units();
     if wanted < capacity {
-        return refused(format!("error, new PVC request must be greater than or equal in size to the specified PVC data source, requested {wanted} but source is {capacity}"));
+        return refused(format!(
+            "error, new PVC request must be greater than or equal in size to the specified PVC data source, requested {wanted} but source is {capacity}"
+        ));
     }
     Ok(SourceId { id: source.volume_handle.clone() })
 }

@@ -61,7 +61,8 @@ impl Places {
         let first = match selected {
             Some(node) => {
                 let own = self.segments.get(node).ok_or_else(|| TopologyError::NoKeys(node.to_owned()))?;
-                let found = requisite.iter().position(|segment| segment.iter().all(|(k, v)| own.get(k) == Some(v)));
+                let found =
+                    requisite.iter().position(|segment| segment.iter().all(|(k, v)| own.get(k) == Some(v)));
                 found.ok_or_else(|| TopologyError::NotAllowed(node.to_owned()))?
             }
             None if requisite.is_empty() => return Ok(None),
@@ -70,7 +71,8 @@ impl Places {
         };
         let mut preferred = requisite.clone();
         preferred.rotate_left(first);
-        let told = |segments: Vec<Segment>| segments.into_iter().map(|segments| Topology { segments }).collect();
+        let told =
+            |segments: Vec<Segment>| segments.into_iter().map(|segments| Topology { segments }).collect();
         Ok(Some(TopologyRequirement { requisite: told(requisite), preferred: told(preferred) }))
     }
 }
@@ -129,11 +131,17 @@ mod tests {
 
     fn places() -> Places {
         let node = |name: &str, zone: &str| {
-            Arc::new(serde_json::from_value(json!({ "metadata": { "name": name, "labels": { "zone": zone } } })).unwrap())
+            Arc::new(
+                serde_json::from_value(json!({ "metadata": { "name": name, "labels": { "zone": zone } } }))
+                    .unwrap(),
+            )
         };
         let csi = |name: &str| {
-            Arc::new(serde_json::from_value(json!({ "metadata": { "name": name }, "spec": { "drivers": [
-                { "name": "d", "nodeID": "i", "topologyKeys": ["zone"] }] } })).unwrap())
+            Arc::new(
+                serde_json::from_value(json!({ "metadata": { "name": name }, "spec": { "drivers": [
+                { "name": "d", "nodeID": "i", "topologyKeys": ["zone"] }] } }))
+                .unwrap(),
+            )
         };
         let nodes = [node("n1", "a"), node("n2", "b"), node("n3", "b")];
         Places::of("d", &nodes, &[csi("n1"), csi("n2"), csi("n3")])
@@ -155,7 +163,8 @@ mod tests {
     #[test]
     fn a_class_allows_some_places() {
         let allowed: Vec<TopologySelectorTerm> = serde_json::from_value(json!([
-            { "matchLabelExpressions": [{ "key": "zone", "values": ["b", "c"] }] }])).unwrap();
+            { "matchLabelExpressions": [{ "key": "zone", "values": ["b", "c"] }] }]))
+        .unwrap();
         let told = places().requirement(Some("n3"), &allowed, "u").unwrap().unwrap();
         assert_eq!(zones(&told.requisite), ["b", "c"]);
         let refused = places().requirement(Some("n1"), &allowed, "u");

@@ -33,9 +33,8 @@ impl LocalPath {
             return Ok(());
         };
         let volume = facts::volume_name(&claim).and_then(|name| self.volumes.get("", name));
-        let ours = |volume: &PersistentVolume| {
-            facts::is_bound_to(volume, &claim) && plan::home(volume).is_some()
-        };
+        let ours =
+            |volume: &PersistentVolume| facts::is_bound_to(volume, &claim) && plan::home(volume).is_some();
         let Some(volume) = volume.filter(|volume| ours(volume)) else { return Ok(()) };
         if plan::is_limited(&volume) && !self.grow_image(&claim, &volume).await? {
             return Ok(());

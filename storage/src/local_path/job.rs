@@ -20,8 +20,13 @@ pub enum Job {
         bytes: Option<u64>,
     },
     /// Makes a volume larger that is a file system of its own.
-    Grow { directory: String, bytes: u64 },
-    Remove { directory: String },
+    Grow {
+        directory: String,
+        bytes: u64,
+    },
+    Remove {
+        directory: String,
+    },
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -51,7 +56,8 @@ impl JobError {
 pub fn perform(root: &Path, job: &Job, host: &dyn Mounter) -> Result<(), JobError> {
     match job {
         Job::Make { directory, from, bytes } => {
-            let (path, from) = (place(root, directory)?, from.as_deref().map(|from| place(root, from)).transpose()?);
+            let (path, from) =
+                (place(root, directory)?, from.as_deref().map(|from| place(root, from)).transpose()?);
             match bytes {
                 Some(bytes) => make_image(root, &path, from.as_deref(), *bytes, host),
                 None => make_directory(root, &path, from.as_deref(), host),
@@ -71,7 +77,9 @@ pub fn perform(root: &Path, job: &Job, host: &dyn Mounter) -> Result<(), JobErro
 fn place(root: &Path, name: &str) -> Result<PathBuf, JobError> {
     let mut parts = Path::new(name).components();
     match (parts.next(), parts.next()) {
-        (Some(Component::Normal(part)), None) if part == name && !name.starts_with('.') => Ok(root.join(name)),
+        (Some(Component::Normal(part)), None) if part == name && !name.starts_with('.') => {
+            Ok(root.join(name))
+        }
         _ => Err(JobError::Name(name.to_owned())),
     }
 }
@@ -92,12 +100,7 @@ fn open_root(root: &Path) -> io::Result<Dir> {
 
 /// Open to every user: pods run as whoever they like, and only pods of the claim's namespace can mount it. It gets its name
 /// when it is whole.
-fn make_directory(
-    root: &Path,
-    path: &Path,
-    from: Option<&Path>,
-    host: &dyn Mounter,
-) -> Result<(), JobError> {
+fn make_directory(root: &Path, path: &Path, from: Option<&Path>, host: &dyn Mounter) -> Result<(), JobError> {
     let failed = at(path);
     let root = open_root(root).map_err(&failed)?;
     let name = path.file_name().unwrap_or_default();

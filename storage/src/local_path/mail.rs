@@ -67,14 +67,17 @@ pub fn answered(node: &Node) -> impl Iterator<Item = &str> {
 pub fn directory(node: &Node, volume: &str) -> Option<String> {
     let text = facts::annotation(node, &format!("{WANTED}{volume}"))?;
     match serde_json::from_str(text).ok()? {
-        Job::Make { directory, .. } | Job::Grow { directory, .. } | Job::Remove { directory } => Some(directory),
+        Job::Make { directory, .. } | Job::Grow { directory, .. } | Job::Remove { directory } => {
+            Some(directory)
+        }
     }
 }
 
 /// What the node has not answered yet, by the volumes' names.
 pub fn open(node: &Node) -> Vec<(String, Job)> {
     let asked = node.metadata.annotations.iter().flatten();
-    let asked = asked.filter_map(|(key, text)| Some((key.strip_prefix(WANTED)?, serde_json::from_str(text).ok()?)));
+    let asked =
+        asked.filter_map(|(key, text)| Some((key.strip_prefix(WANTED)?, serde_json::from_str(text).ok()?)));
     asked
         .filter(|(volume, job)| answer(node, volume, job).is_none())
         .map(|(volume, job): (&str, Job)| (volume.to_owned(), job))

@@ -260,7 +260,10 @@ impl LocalPath {
         };
         let checked = ready.and_then(|ready| {
             if facts::requested(claim).units() < ready.restore_bytes {
-                return Err(format!("requested volume size is less than the size {} for the source snapshot {name}", ready.restore_bytes));
+                return Err(format!(
+                    "requested volume size is less than the size {} for the source snapshot {name}",
+                    ready.restore_bytes
+                ));
             }
             let (hostname, directory) = ready.handle.split_once('/').unwrap_or_default();
             self.copied_on(node, hostname, name).map(|_| Some(directory.to_owned()))
@@ -298,14 +301,17 @@ impl LocalPath {
         }
         let home = self.copied_on(node, hostname, name)?;
         let directory = plan::directory_of(&volume, &home.root);
-        directory.map(Some).ok_or_else(|| format!("the source volume of {name} is outside of its node's root"))
+        directory
+            .map(Some)
+            .ok_or_else(|| format!("the source volume of {name} is outside of its node's root"))
     }
 
     /// Lets the scheduler choose another node: this one has no room.
     async fn reschedule(&self, claim: &PersistentVolumeClaim) -> Result<(), ReconcileError> {
-        let waits = self.classes.get("", facts::class_of(claim)).is_some_and(|class| {
-            class.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer")
-        });
+        let waits = self
+            .classes
+            .get("", facts::class_of(claim))
+            .is_some_and(|class| class.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer"));
         if waits {
             let key = ObjectKey::of(claim);
             let api: Api<PersistentVolumeClaim> = api_for(&self.client, &key);

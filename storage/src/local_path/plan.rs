@@ -36,7 +36,9 @@ pub fn limits(class: &StorageClass) -> Result<bool, String> {
     match class.parameters.as_ref().and_then(|all| all.get(SIZE_LIMIT)).map_or("none", String::as_str) {
         "none" => Ok(false),
         "file" => Ok(true),
-        other => Err(format!("parameter {SIZE_LIMIT}: {other:?} is not supported, supported are \"none\" and \"file\"")),
+        other => Err(format!(
+            "parameter {SIZE_LIMIT}: {other:?} is not supported, supported are \"none\" and \"file\""
+        )),
     }
 }
 
@@ -190,8 +192,13 @@ mod tests {
             parameters: Some([("sizeLimit".to_owned(), limit.to_owned())].into()),
             ..class()
         };
-        assert_eq!((limits(&class()), limits(&of("none")), limits(&of("file"))), (Ok(false), Ok(false), Ok(true)));
-        assert!(limits(&of("quota")).unwrap_err().starts_with("parameter sizeLimit: \"quota\" is not supported"));
+        assert_eq!(
+            (limits(&class()), limits(&of("none")), limits(&of("file"))),
+            (Ok(false), Ok(false), Ok(true))
+        );
+        assert!(
+            limits(&of("quota")).unwrap_err().starts_with("parameter sizeLimit: \"quota\" is not supported")
+        );
         assert!(is_limited(&volume(&claim(), &of("file"), "n", Path::new("/data/a"))));
     }
 

@@ -23,8 +23,13 @@ pub(crate) struct Home {
 pub(crate) enum Outcome {
     Done,
     /// The node was asked; its answer wakes the volume. `new`: just now.
-    Waits { new: bool },
-    Failed { error: String, full: bool },
+    Waits {
+        new: bool,
+    },
+    Failed {
+        error: String,
+        full: bool,
+    },
 }
 
 impl LocalPath {

@@ -15,7 +15,8 @@ use serde_json::{Value, json};
 
 impl Snapshots {
     pub(super) async fn sync_content(&self, name: &str) -> Result<Next, ReconcileError> {
-        let Some(content) = self.contents.get("", name).filter(|content| content.spec.driver == LOCAL_PATH) else {
+        let Some(content) = self.contents.get("", name).filter(|content| content.spec.driver == LOCAL_PATH)
+        else {
             return Ok(Next::Done);
         };
         if deleting(content.as_ref()) {
@@ -39,7 +40,9 @@ impl Snapshots {
         match self.local.work(&home, &directory, &job).await? {
             Outcome::Waits { .. } => Ok(Next::Done),
             Outcome::Failed { error, .. } => {
-                let message = format!("Failed to check and update snapshot content: failed to take snapshot of the volume {from}: {error}");
+                let message = format!(
+                    "Failed to check and update snapshot content: failed to take snapshot of the volume {from}: {error}"
+                );
                 self.local.recorder.warning(content, "SnapshotContentCheckandUpdateFailed", message.clone());
                 let error = json!({ "message": message, "time": Timestamp::now().to_string() });
                 self.write(content, json!({ "readyToUse": false, "error": error })).await?;
@@ -49,7 +52,8 @@ impl Snapshots {
                 let path = home.root.join(&from).to_string_lossy().into_owned();
                 let volume = self.local.volumes.iter().find(|volume| {
                     let place = volume.spec.as_ref().and_then(|spec| spec.host_path.as_ref());
-                    plan::home(volume) == Some(&home.hostname) && place.is_some_and(|place| place.path == path)
+                    plan::home(volume) == Some(&home.hostname)
+                        && place.is_some_and(|place| place.path == path)
                 });
                 let capacity = volume.as_ref().and_then(|volume| volume.spec.as_ref()?.capacity.as_ref());
                 let now = i64::try_from(Timestamp::now().as_nanosecond()).unwrap_or(i64::MAX);

@@ -20,7 +20,9 @@ use kube::api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 use std::fmt;
-use types::{ContentSource, ContentSpec, SnapshotRef, VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent, text};
+use types::{
+    ContentSource, ContentSpec, SnapshotRef, VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent, text,
+};
 
 /// The definitions of the resources, as a manifest.
 pub const DEFINITIONS: &str = include_str!("definitions.yaml");
@@ -87,7 +89,8 @@ async fn control(client: kube::Client, local: LocalPath, stop: tokio_util::sync:
         contents: informers.of(),
         classes: informers.of(),
     };
-    let (snapshots, contents, classes) = (this.snapshots.clone(), this.contents.clone(), this.classes.clone());
+    let (snapshots, contents, classes) =
+        (this.snapshots.clone(), this.contents.clone(), this.classes.clone());
     let of_class = {
         let snapshots = snapshots.clone();
         move || snapshots.iter().map(|s| Key::Snapshot(ObjectKey::of(s.as_ref()))).collect::<Vec<_>>()
@@ -254,7 +257,9 @@ impl Snapshots {
         if let Some(bytes) = said["restoreSize"].as_i64() {
             status["restoreSize"] = coracle_api::Quantity::from_bytes(bytes).to_string().into();
         }
-        if let Some(time) = said["creationTime"].as_i64().and_then(|at| Timestamp::from_nanosecond(at.into()).ok()) {
+        if let Some(time) =
+            said["creationTime"].as_i64().and_then(|at| Timestamp::from_nanosecond(at.into()).ok())
+        {
             status["creationTime"] = time.round(jiff::Unit::Second).unwrap_or(time).to_string().into();
         }
         status["error"] = said["error"].clone();
@@ -278,7 +283,9 @@ impl Snapshots {
     ) -> Result<Next, ReconcileError> {
         if !snapshot.finalizers().iter().any(|finalizer| finalizer == SNAPSHOT_FINALIZER)
             || content.is_some_and(|content| content.spec.driver != LOCAL_PATH)
-            || content.is_none() && self.class_of(snapshot).is_none() && text(&snapshot.status, "boundVolumeSnapshotContentName").is_none()
+            || content.is_none()
+                && self.class_of(snapshot).is_none()
+                && text(&snapshot.status, "boundVolumeSnapshotContentName").is_none()
         {
             return Ok(Next::Done);
         }

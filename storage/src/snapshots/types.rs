@@ -2,8 +2,8 @@
 
 use crate::snapshot_api::{GROUP, VERSION};
 use kube::Resource;
-use kube::core::{ClusterResourceScope, NamespaceResourceScope};
 use kube::api::ObjectMeta;
+use kube::core::{ClusterResourceScope, NamespaceResourceScope};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::borrow::Cow;

@@ -85,7 +85,8 @@ mod tests {
     #[test]
     fn what_is_in_memory_is_no_larger_than_what_its_pod_may_have() {
         let pod = |limits: &[&str]| -> Pod {
-            let container = |limit: &&str| json!({ "name": "c", "resources": { "limits": { "memory": limit } } });
+            let container =
+                |limit: &&str| json!({ "name": "c", "resources": { "limits": { "memory": limit } } });
             let mut containers: Vec<_> = limits.iter().map(container).collect();
             if limits.is_empty() {
                 containers.push(json!({ "name": "c" }));

@@ -57,8 +57,11 @@ impl Cluster {
             (Api::all(world.admin()), Api::all(world.admin()));
         for (node, zone) in [("n1", "a"), ("n2", "b")] {
             world.create(&nodes, json!({ "metadata": { "name": node, "labels": { "zone": zone } } })).await;
-            let drivers = json!([{ "name": DRIVER, "nodeID": format!("id-{node}"), "topologyKeys": ["zone"] }]);
-            world.create(&csi_nodes, json!({ "metadata": { "name": node }, "spec": { "drivers": drivers } })).await;
+            let drivers =
+                json!([{ "name": DRIVER, "nodeID": format!("id-{node}"), "topologyKeys": ["zone"] }]);
+            world
+                .create(&csi_nodes, json!({ "metadata": { "name": node }, "spec": { "drivers": drivers } }))
+                .await;
         }
         let metadata = json!({ "name": DRIVER, "annotations": { "coracle.io/controller": "built-in" } });
         world.create(&objects, json!({ "metadata": metadata, "spec": csi_driver })).await;
@@ -108,8 +111,9 @@ impl Cluster {
 
     /// The claim's volume, once it is bound.
     pub async fn bound(&self, claim: &str) -> PersistentVolume {
-        let is_bound =
-            |claim: &PersistentVolumeClaim| claim.status.as_ref().and_then(|s| s.phase.as_deref()) == Some("Bound");
+        let is_bound = |claim: &PersistentVolumeClaim| {
+            claim.status.as_ref().and_then(|s| s.phase.as_deref()) == Some("Bound")
+        };
         let bound = until_object("bound", &self.claims, claim, is_bound).await;
         self.volumes.get(&bound.spec.unwrap().volume_name.unwrap()).await.unwrap()
     }
@@ -123,7 +127,9 @@ impl Cluster {
         let events: Api<Event> = self.world.in_namespace("default");
         let find = || async {
             let all = events.list(&Default::default()).await.unwrap().items;
-            all.into_iter().find(|event| event.reason.as_deref() == Some(reason)).and_then(|event| event.message)
+            all.into_iter()
+                .find(|event| event.reason.as_deref() == Some(reason))
+                .and_then(|event| event.message)
         };
         let shown = || async {
             let all = events.list(&Default::default()).await.unwrap().items;
@@ -136,9 +142,13 @@ impl Cluster {
     pub fn is_clean(&self) -> Result<(), String> {
         let state = self.driver.state.lock().unwrap();
         let State { controller, .. } = &*state;
-        if !controller.made.is_empty() || !controller.attached.is_empty() || !controller.violations.is_empty() {
+        if !controller.made.is_empty() || !controller.attached.is_empty() || !controller.violations.is_empty()
+        {
             let (made, attached) = (&controller.made, &controller.attached);
-            return Err(format!("made {made:?}, attached {attached:?}, forbidden {:?}", controller.violations));
+            return Err(format!(
+                "made {made:?}, attached {attached:?}, forbidden {:?}",
+                controller.violations
+            ));
         }
         Ok(())
     }

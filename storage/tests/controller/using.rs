@@ -127,7 +127,10 @@ async fn a_claim_that_grows_outlives_who_made_it_grow() {
     cluster.bound("data").await;
     cluster.driver.told("ControllerExpandVolume", Behaviour::DoneButFailed(UNAVAILABLE));
     cluster.patch("data", json!({ "spec": { "resources": { "requests": { "storage": "2Gi" } } } })).await;
-    cluster.driver.until("grown", |state| state.controller.made.values().any(|made| made.bytes == 2 << 30)).await;
+    cluster
+        .driver
+        .until("grown", |state| state.controller.made.values().any(|made| made.bytes == 2 << 30))
+        .await;
     cluster.restart();
     cluster.driver.heal();
     let grown = until_object("grown", &cluster.claims, "data", |claim| has(claim) == "2Gi").await;
@@ -137,24 +140,32 @@ async fn a_claim_that_grows_outlives_who_made_it_grow() {
 
 #[tokio::test]
 async fn a_volume_gets_the_attributes_that_its_claim_names() {
-    let cluster = Cluster::start(&[MAKES, ControllerRpcType::ModifyVolume], json!({ "attachRequired": false })).await;
+    let cluster =
+        Cluster::start(&[MAKES, ControllerRpcType::ModifyVolume], json!({ "attachRequired": false })).await;
     cluster.class("disk", json!({})).await;
     let classes: Api<VolumeAttributesClass> = Api::all(cluster.world.admin());
     for (name, iops) in [("silver", "10"), ("gold", "1000")] {
-        let class = json!({ "metadata": { "name": name }, "driverName": DRIVER, "parameters": { "iops": iops } });
+        let class =
+            json!({ "metadata": { "name": name }, "driverName": DRIVER, "parameters": { "iops": iops } });
         cluster.world.create(&classes, class).await;
     }
     cluster.claim("data", json!({ "volumeAttributesClassName": "silver" })).await;
     let volume = cluster.bound("data").await;
     assert_eq!(volume.spec.as_ref().unwrap().volume_attributes_class_name.as_deref(), Some("silver"));
-    let iops = || cluster.driver.state.lock().unwrap().controller.made[&volume.name_any()].mutable["iops"].clone();
+    let iops =
+        || cluster.driver.state.lock().unwrap().controller.made[&volume.name_any()].mutable["iops"].clone();
     assert_eq!(iops(), "10");
     cluster.driver.told("ControllerModifyVolume", Behaviour::Fail(OUT_OF_RANGE));
     cluster.patch("data", json!({ "spec": { "volumeAttributesClassName": "gold" } })).await;
     let state = |claim: &PersistentVolumeClaim| {
-        claim.status.as_ref().and_then(|status| status.modify_volume_status.clone()).map(|status| status.status)
+        claim
+            .status
+            .as_ref()
+            .and_then(|status| status.modify_volume_status.clone())
+            .map(|status| status.status)
     };
-    until_object("refused", &cluster.claims, "data", |claim| state(claim).as_deref() == Some("Infeasible")).await;
+    until_object("refused", &cluster.claims, "data", |claim| state(claim).as_deref() == Some("Infeasible"))
+        .await;
     cluster.driver.heal();
     // Wanting something else, and then it again, is a new attempt.
     cluster.patch("data", json!({ "spec": { "volumeAttributesClassName": "silver" } })).await;
@@ -162,7 +173,8 @@ async fn a_volume_gets_the_attributes_that_its_claim_names() {
     let current = |claim: &PersistentVolumeClaim| {
         claim.status.as_ref().and_then(|status| status.current_volume_attributes_class_name.clone())
     };
-    let done = until_object("modified", &cluster.claims, "data", |c| current(c).as_deref() == Some("gold")).await;
+    let done =
+        until_object("modified", &cluster.claims, "data", |c| current(c).as_deref() == Some("gold")).await;
     assert!(state(&done).is_none() && conditions(&done).is_empty(), "{done:?}");
     assert_eq!(iops(), "1000");
 }

@@ -56,7 +56,8 @@ pub fn fill(call: &mut Call, method: &str, message: &[u8]) -> bool {
         match method {
             "CreateVolume" => {
                 let request = messages::CreateVolumeRequest::decode(message).ok()?;
-                (call.volume, call.secrets, call.context) = (request.name, request.secrets, request.parameters);
+                (call.volume, call.secrets, call.context) =
+                    (request.name, request.secrets, request.parameters);
                 call.bytes = request.capacity_range.map_or(0, |range| range.required_bytes);
                 capability(call, request.volume_capabilities.into_iter().next());
             }
@@ -66,13 +67,15 @@ pub fn fill(call: &mut Call, method: &str, message: &[u8]) -> bool {
             }
             "ControllerPublishVolume" => {
                 let request = messages::ControllerPublishVolumeRequest::decode(message).ok()?;
-                (call.volume, call.path, call.secrets) = (request.volume_id, request.node_id, request.secrets);
+                (call.volume, call.path, call.secrets) =
+                    (request.volume_id, request.node_id, request.secrets);
                 (call.context, call.read_only) = (request.volume_context, request.readonly);
                 capability(call, request.volume_capability);
             }
             "ControllerUnpublishVolume" => {
                 let request = messages::ControllerUnpublishVolumeRequest::decode(message).ok()?;
-                (call.volume, call.path, call.secrets) = (request.volume_id, request.node_id, request.secrets);
+                (call.volume, call.path, call.secrets) =
+                    (request.volume_id, request.node_id, request.secrets);
             }
             "ControllerExpandVolume" => {
                 let request = messages::ControllerExpandVolumeRequest::decode(message).ok()?;
@@ -161,7 +164,8 @@ pub fn work(controller: &mut Controller, call: &Call, message: &[u8]) -> Option<
             };
             made.bytes = made.bytes.max(call.bytes);
             let capacity_bytes = made.bytes;
-            Ok(messages::ControllerExpandVolumeResponse { capacity_bytes, node_expansion_required }.encode_to_vec())
+            Ok(messages::ControllerExpandVolumeResponse { capacity_bytes, node_expansion_required }
+                .encode_to_vec())
         }
         "ControllerModifyVolume" => {
             let Some(made) = controller.volume(id) else {

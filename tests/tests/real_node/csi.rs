@@ -107,17 +107,22 @@ fn built_in(shell: &Shell, driver: &Driver) {
     shell.ok("kubectl wait pod/made --for=condition=Ready --timeout=100s");
     let published = driver.calls("NodePublishVolume").pop().expect("a publication");
     assert!(published.publish_context["device"].starts_with("/dev/vol-pvc-"), "{published:?}");
-    shell.until(&format!("cat {}", driver.dir.join("volumes").join(&published.volume).join("treasure").display()), "gold");
+    shell.until(
+        &format!("cat {}", driver.dir.join("volumes").join(&published.volume).join("treasure").display()),
+        "gold",
+    );
     shell.ok("kubectl patch pvc made --type=merge -p '{\"spec\": {\"resources\": {\"requests\": {\"storage\": \"2Mi\"}}}}'");
     let grown = "kubectl get pvc made -o jsonpath='{.status.capacity.storage} {.status.conditions}{.status.allocatedResourceStatuses}'";
     shell.within(A_LOOK, grown, |out| out.trim() == "2Mi");
     assert_eq!(driver.calls("NodeExpandVolume").pop().map(|call| call.bytes), Some(2 << 20));
     shell.shows(
         "kubectl describe pvc made",
-        &["ProvisioningSucceeded", "FileSystemResizeRequired", "External resizer is resizing volume"],
+        &["ProvisioningSucceeded", "External resizer is resizing volume", "FileSystemResizeRequired"],
     );
     shell.ok("kubectl delete pod made --timeout=100s && kubectl delete pvc made --timeout=100s");
-    shell.until_that("kubectl get pv,volumeattachment", |out| !out.contains(NAME) && !out.contains("e2e-built-in"));
+    shell.until_that("kubectl get pv,volumeattachment", |out| {
+        !out.contains(NAME) && !out.contains("e2e-built-in")
+    });
     let state = driver.state.lock().expect("the driver's state");
     let controller = &state.controller;
     assert!(controller.made.is_empty() && controller.attached.is_empty() && controller.violations.is_empty());

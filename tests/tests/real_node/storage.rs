@@ -143,14 +143,23 @@ fn limited_volume(shell: &Shell) {
     shell.apply(&user("reader", "test -s /d/f", "small"));
     shell.ok("kubectl wait pod/reader --for=jsonpath='{.status.phase}'=Succeeded --timeout=100s && kubectl delete pod reader --timeout=100s");
     shell.ok("kubectl delete pvc small --timeout=100s");
-    shell.until(&format!("kubectl get pv --no-headers 2>/dev/null | grep -c e2e-limited; ls -d {dir}* 2>/dev/null || true"), "0");
+    shell.until(
+        &format!(
+            "kubectl get pv --no-headers 2>/dev/null | grep -c e2e-limited; ls -d {dir}* 2>/dev/null || true"
+        ),
+        "0",
+    );
     shell.ok("kubectl delete storageclass e2e-limited");
 }
 
 /// A claim that begins as a copy of another.
 fn cloned_volume(shell: &Shell) {
     shell.apply("apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: original}\nspec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Mi}}}\n");
-    shell.apply(&user("writer", "mkdir -p /d/a && echo gold >/d/a/treasure && ln -s a/treasure /d/link", "original"));
+    shell.apply(&user(
+        "writer",
+        "mkdir -p /d/a && echo gold >/d/a/treasure && ln -s a/treasure /d/link",
+        "original",
+    ));
     shell.ok("kubectl wait pod/writer --for=jsonpath='{.status.phase}'=Succeeded --timeout=100s");
     shell.apply("apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: copy}\nspec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Mi}}, dataSource: {kind: PersistentVolumeClaim, name: original}}\n");
     shell.apply(&user("copyist", "cat /d/link; echo silver >/d/a/treasure", "copy"));
@@ -170,7 +179,10 @@ fn snapshot(shell: &Shell) {
     shell.ok("kubectl wait pod/first --for=jsonpath='{.status.phase}'=Succeeded --timeout=100s");
     shell.apply("apiVersion: snapshot.storage.k8s.io/v1\nkind: VolumeSnapshotClass\nmetadata: {name: e2e-copies}\ndriver: coracle.io/local-path\ndeletionPolicy: Delete\n---\napiVersion: snapshot.storage.k8s.io/v1\nkind: VolumeSnapshot\nmetadata: {name: then}\nspec: {volumeSnapshotClassName: e2e-copies, source: {persistentVolumeClaimName: living}}\n");
     shell.ok("kubectl wait volumesnapshot/then --for=jsonpath='{.status.readyToUse}'=true --timeout=100s");
-    shell.shows("kubectl get volumesnapshot then --no-headers", &["true", "living", "1Mi", "e2e-copies", "snapcontent-"]);
+    shell.shows(
+        "kubectl get volumesnapshot then --no-headers",
+        &["true", "living", "1Mi", "e2e-copies", "snapcontent-"],
+    );
     shell.apply(&user("second", "echo silver >/d/treasure", "living"));
     shell.ok("kubectl wait pod/second --for=jsonpath='{.status.phase}'=Succeeded --timeout=100s");
     shell.apply("apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: restored}\nspec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Mi}}, dataSource: {apiGroup: snapshot.storage.k8s.io, kind: VolumeSnapshot, name: then}}\n");
@@ -178,7 +190,8 @@ fn snapshot(shell: &Shell) {
     shell.ok("kubectl wait pod/third --for=jsonpath='{.status.phase}'=Succeeded --timeout=100s");
     shell.until("kubectl logs third", "gold");
     let place = shell.ok("kubectl get volumesnapshotcontent -o jsonpath='{.items[0].status.snapshotHandle}'");
-    let place = format!("/var/lib/coracle/local-path/{}", place.split('/').nth(1).expect("node and directory"));
+    let place =
+        format!("/var/lib/coracle/local-path/{}", place.split('/').nth(1).expect("node and directory"));
     shell.says(&format!("cat {place}/treasure"), "gold");
     shell.ok("kubectl delete volumesnapshot then --timeout=100s");
     shell.until(&format!("kubectl get volumesnapshotcontent -o name; ls -d {place} 2>/dev/null || true"), "");
