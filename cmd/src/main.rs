@@ -155,6 +155,13 @@ fn asked_filter(asked: Option<&str>) -> Result<Option<Targets>, String> {
     asked.parse().map(Some).map_err(|error| format!("RUST_LOG={asked:?} names no levels: {error}"))
 }
 
+/// A manifest, on standard output. Somebody may read only its beginning.
+fn snapshots() -> ExitCode {
+    use std::io::Write;
+    let written = std::io::stdout().write_all(coracle_storage::SNAPSHOT_DEFINITIONS.as_bytes());
+    if written.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -184,11 +191,4 @@ mod tests {
         assert!(!enabled(2, "hyper", Level::INFO));
         assert!(enabled(6, "hyper", Level::DEBUG));
     }
-}
-
-/// A manifest, on standard output. Somebody may read only its beginning.
-fn snapshots() -> ExitCode {
-    use std::io::Write;
-    let written = std::io::stdout().write_all(coracle_storage::SNAPSHOT_DEFINITIONS.as_bytes());
-    if written.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

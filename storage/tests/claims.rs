@@ -352,7 +352,6 @@ mod claims {
     async fn a_snapshot_is_taken_where_its_volume_lies_and_claims_are_made_of_it() {
         let Cluster { world, claims, volumes, root } = cluster().await;
         let (client, far) = (world.admin(), root.path().join("far"));
-        world.serve_custom_resources();
         install_snapshots(&client).await;
         far_node(&world, far.clone()).await;
         world.create(&claims, claim("local-path", "1Gi")).await;

@@ -59,6 +59,8 @@ impl World {
         };
         let api = ApiServer::new(config, store, cache);
         bootstrap::apply(api.registry(), &cluster()).await.unwrap();
+        // Ends with the server.
+        drop(api.maintain_definitions());
         let client = client(&api, "test:informers", &["system:masters"]);
         let informers = Informers::new(client, stop.clone());
         Self {
@@ -69,11 +71,6 @@ impl World {
             _end: stop.clone().drop_guard(),
             stop,
         }
-    }
-
-    /// Serves custom resources, too.
-    pub fn serve_custom_resources(&self) {
-        drop(self.api.maintain_definitions());
     }
 
     /// A client that may do everything.

@@ -23,7 +23,7 @@ const LOOK: Duration = Duration::from_secs(10);
 /// Registers plugins and looks after their volumes until `stop`.
 pub async fn run(kubelet: Arc<Kubelet>, stop: CancellationToken) {
     let work = async {
-        tokio::join!(follow(kubelet.clone()), keeper::run(kubelet.clone()), local_path(&kubelet));
+        tokio::join!(follow(kubelet.clone()), keeper::run(kubelet.clone()), Box::pin(local_path(&kubelet)));
     };
     stop.run_until_cancelled(work).await;
 }

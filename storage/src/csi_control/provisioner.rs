@@ -199,7 +199,7 @@ impl Provisioner {
             DataSource::Populator => {
                 let message = "Assuming an external populator will provision the volume";
                 self.recorder.normal(claim.as_ref(), "Provisioning", message);
-                return Ok(Next::Done);
+                Ok(Next::Done)
             }
             _ => self.provision(&claim, &class, driver).await,
         }

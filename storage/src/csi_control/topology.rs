@@ -111,7 +111,10 @@ pub fn affinity(places: &[Topology]) -> Option<VolumeNodeAffinity> {
     };
     let terms: Vec<_> = places.iter().filter(|place| !place.segments.is_empty()).map(term).collect();
     let required = NodeSelector { node_selector_terms: terms };
-    (!required.node_selector_terms.is_empty()).then(|| VolumeNodeAffinity { required: Some(required) })
+    if required.node_selector_terms.is_empty() {
+        return None;
+    }
+    Some(VolumeNodeAffinity { required: Some(required) })
 }
 
 /// The driver's name for a node, from its CSINode.
