@@ -158,6 +158,10 @@ async fn a_volume_that_grew_is_expanded_where_it_is_mounted() {
     assert!(failed.failed.is_empty(), "it can be used as it is");
     assert_eq!((failed.notes[0].reason, failed.notes[0].warning), ("VolumeResizeFailed", true));
     assert!(node.table.expanded.lock().unwrap().is_empty());
+    assert!(node.table.refused.lock().unwrap().is_empty(), "it may go well the next time");
+    node.driver.told("NodeExpandVolume", crate::driver::Behaviour::Fail(11));
+    assert_eq!(node.set_up(&pod).await.notes[0].reason, "VolumeResizeFailed");
+    assert_eq!(*node.table.refused.lock().unwrap(), ["c"]);
     node.driver.heal();
     let done = node.set_up(&pod).await;
     assert_eq!(done.notes[0].reason, "FileSystemResizeSuccessful");
