@@ -2,7 +2,7 @@
 //!
 //! <https://kubernetes.io/docs/concepts/storage/storage-capacity/>
 
-use crate::csi_control::written;
+use crate::facts::written;
 use crate::volumes::digest;
 use coracle_client::{Informer, ReconcileError};
 use k8s_openapi::api::storage::v1::CSIStorageCapacity;

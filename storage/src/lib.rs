@@ -55,7 +55,11 @@ pub async fn run_controllers(context: Context, config: Config) -> Result<(), Err
 /// Runs the local-path provisioner of the cluster until `context.stop` is cancelled.
 pub async fn run_local_path(context: Context, config: LocalPathConfig) -> Result<(), Error> {
     let stop = context.stop.clone();
-    let ended = tokio::spawn(local_path::run(context, config)).await;
+    let ended = tokio::spawn(async move {
+        let local = local_path::LocalPath::new(&context, config);
+        tokio::join!(local_path::run(&context, local.clone()), snapshots::run(&context, local));
+    })
+    .await;
     if ended.is_err() && !stop.is_cancelled() { Err(Error::Ended("local-path-provisioner")) } else { Ok(()) }
 }
 

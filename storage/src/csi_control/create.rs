@@ -13,12 +13,10 @@ use crate::csi::messages::{AccessMode, AccessType, CapacityRange, Empty, MountVo
 use crate::csi::source::access_mode;
 use crate::facts::{self, PROVISIONED_BY};
 use crate::provision::{FINALIZER, volume_name};
-use coracle_api::Quantity;
 use k8s_openapi::api::core::v1::{
     CSIPersistentVolumeSource, PersistentVolume, PersistentVolumeClaim, PersistentVolumeSpec, SecretReference,
 };
 use k8s_openapi::api::storage::v1::StorageClass;
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Written;
 use kube::api::ObjectMeta;
 use std::collections::BTreeMap;
 
@@ -127,7 +125,7 @@ impl Wanted<'_> {
             },
             spec: Some(PersistentVolumeSpec {
                 access_modes: Some(modes),
-                capacity: Some([("storage".to_owned(), written(bytes))].into()),
+                capacity: Some([("storage".to_owned(), facts::written(bytes))].into()),
                 claim_ref: Some(facts::reference_to(self.claim)),
                 csi: Some(source),
                 mount_options: self.class.mount_options.clone().filter(|options| !options.is_empty()),
@@ -154,10 +152,6 @@ fn annotations(driver: &str, secret: Option<SecretReference>) -> BTreeMap<String
         (namespace.to_owned(), secret.namespace.unwrap_or_default()),
     ]
     .into()
-}
-
-pub fn written(bytes: i64) -> Written {
-    Written(Quantity::from_bytes(bytes).to_string())
 }
 
 /// How a volume of these modes is used, as a driver is told it. `single`: the driver knows the modes of one node.

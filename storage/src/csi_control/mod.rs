@@ -19,7 +19,6 @@ mod services;
 mod source;
 mod topology;
 
-pub use create::written;
 pub use source::DataSource;
 
 use crate::csi::Drivers;

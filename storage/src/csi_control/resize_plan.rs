@@ -45,7 +45,7 @@ fn allocated(claim: &PersistentVolumeClaim) -> Quantity {
 /// The claim's status when the driver is asked for `bytes`.
 pub fn begun(claim: &PersistentVolumeClaim, bytes: i64) -> PersistentVolumeClaimStatus {
     let mut status = at(claim, Some("ControllerResizeInProgress"));
-    let size = super::create::written(bytes);
+    let size = facts::written(bytes);
     status.allocated_resources.get_or_insert_default().insert("storage".to_owned(), size);
     condition(&mut status, "Resizing", "", "");
     status
@@ -72,7 +72,7 @@ pub fn for_node(claim: &PersistentVolumeClaim) -> PersistentVolumeClaimStatus {
 pub fn finished(claim: &PersistentVolumeClaim, bytes: i64) -> PersistentVolumeClaimStatus {
     let mut status = at(claim, None);
     drop_conditions(&mut status);
-    status.capacity.get_or_insert_default().insert("storage".to_owned(), super::create::written(bytes));
+    status.capacity.get_or_insert_default().insert("storage".to_owned(), facts::written(bytes));
     status
 }
 

@@ -2,7 +2,7 @@
 //!
 //! <https://kubernetes-csi.github.io/docs/volume-expansion.html>
 
-use super::create::{capability_of, written};
+use super::create::capability_of;
 use super::resize_plan;
 use super::secrets;
 use super::services::Services;
@@ -14,7 +14,7 @@ use crate::csi::controller_messages::{
 use crate::csi::messages::CapacityRange;
 use crate::csi::{CallError, ControllerService};
 use crate::expand::wants_to_grow;
-use crate::facts;
+use crate::facts::{self, written};
 use coracle_client::informer::{api_for, deleting};
 use coracle_client::{
     Context, Controller, Informer, Next, ObjectKey, ReconcileError, Reconciler, Recorder, WorkQueue,

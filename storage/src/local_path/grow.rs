@@ -36,7 +36,7 @@ impl LocalPath {
         let ours =
             |volume: &PersistentVolume| facts::is_bound_to(volume, &claim) && plan::home(volume).is_some();
         let Some(volume) = volume.filter(|volume| ours(volume)) else { return Ok(()) };
-        if plan::is_limited(&volume) && !self.grow_image(&claim, &volume).await? {
+        if facts::is_limited(&volume) && !self.grow_image(&claim, &volume).await? {
             return Ok(());
         }
         let has = facts::storage(volume.spec.as_ref().and_then(|spec| spec.capacity.as_ref()));
@@ -57,7 +57,7 @@ impl LocalPath {
         let api: Api<PersistentVolumeClaim> = api_for(&self.client, key);
         api.replace_status(&key.name, &PostParams::default(), &grown).await?;
         self.recorder.normal(claim.as_ref(), "VolumeResizeSuccessful", "Resize volume succeeded");
-        if !plan::is_limited(&volume) {
+        if !facts::is_limited(&volume) {
             self.tell_no_limit(&claim);
         }
         Ok(())

@@ -1,7 +1,7 @@
 //! What a node does for its local-path volumes. All of it can be done again.
 
-use super::image::{self, ImageError};
 use crate::beneath::{Dir, copy, remove_below};
+use crate::volumes::image::{self, ImageError};
 use crate::volumes::{Mounter, VolumeError};
 use serde::{Deserialize, Serialize};
 use std::io;

@@ -4,14 +4,12 @@
 //! kubelets for theirs ([`mail`], [`serve`]).
 
 mod grow;
-pub(crate) mod image;
 pub(crate) mod job;
 pub(crate) mod mail;
 pub(crate) mod plan;
 mod serve;
 pub(crate) mod work;
 
-pub(crate) use plan::is_limited;
 pub use serve::serve;
 
 use crate::csi_control::DataSource;
@@ -71,28 +69,32 @@ pub(crate) struct LocalPath {
     config: LocalPathConfig,
 }
 
-/// Runs the cluster's provisioner until `context.stop` is cancelled. `context.client` needs the rights of
-/// `persistent-volume-binder`, and that of patching Nodes.
-pub async fn run(context: Context, config: LocalPathConfig) {
-    let component = format!("{}_{}", crate::facts::LOCAL_PATH, config.node_name);
-    let informers = &context.informers;
-    let reconciler = LocalPath {
-        recorder: Recorder::new(context.client.clone(), &component, ""),
-        client: context.client.clone(),
-        claims: informers.of(),
-        volumes: informers.of(),
-        classes: informers.of(),
-        nodes: informers.of(),
-        config,
-    };
+impl LocalPath {
+    /// `context.client` needs the rights of `persistent-volume-binder`, and that of patching Nodes.
+    pub fn new(context: &Context, config: LocalPathConfig) -> Self {
+        let component = format!("{}_{}", facts::LOCAL_PATH, config.node_name);
+        let informers = &context.informers;
+        Self {
+            recorder: Recorder::new(context.client.clone(), &component, ""),
+            client: context.client.clone(),
+            claims: informers.of(),
+            volumes: informers.of(),
+            classes: informers.of(),
+            nodes: informers.of(),
+            config,
+        }
+    }
+}
+
+/// Runs the cluster's provisioner until `context.stop` is cancelled.
+pub(crate) async fn run(context: &Context, reconciler: LocalPath) {
     let (claims, volumes) = (reconciler.claims.clone(), reconciler.volumes.clone());
     let (classes, nodes) = (reconciler.classes.clone(), reconciler.nodes.clone());
     let of_class = {
         let claims = claims.clone();
         move |_: &Delta<StorageClass>| claims.list().iter().map(|c| claim_key(c)).collect::<Vec<_>>()
     };
-    let snapshots = crate::snapshots::run(&context, reconciler.clone());
-    let volumes_and_claims = Controller::new(reconciler)
+    Controller::new(reconciler)
         .watch(&claims, |delta| delta.new.as_deref().map(claim_key))
         .watch(&volumes, |delta| delta.new.as_ref().map(|v| Key::Volume(v.name_any())))
         .watch(&classes, of_class)
@@ -104,8 +106,8 @@ pub async fn run(context: Context, config: LocalPathConfig) {
             volumes.map(|volume| Key::Volume(volume.to_owned())).collect::<Vec<_>>()
         })
         .workers(WORKERS)
-        .run(context.stop.clone());
-    tokio::join!(volumes_and_claims, snapshots);
+        .run(context.stop.clone())
+        .await;
 }
 
 /// Volumes that are worked on at a time: one may take minutes to be copied.
@@ -223,7 +225,7 @@ impl LocalPath {
             Ok(_) => {
                 let message = format!("Successfully provisioned volume {}", volume.name_any());
                 self.recorder.normal(claim, "ProvisioningSucceeded", message);
-                if !is_limited(volume) {
+                if !facts::is_limited(volume) {
                     self.tell_no_limit(claim);
                 }
             }

@@ -28,8 +28,6 @@ pub fn directory(claim: &PersistentVolumeClaim) -> String {
 
 /// The parameter of a class that says whether sizes hold: `none` (the default), or `file` for a file system of its own.
 const SIZE_LIMIT: &str = "sizeLimit";
-/// The same of a volume, as an annotation.
-const LIMITED: &str = "coracle.io/size-limit";
 
 /// Whether volumes of the class take no more than their size; why not where it cannot be had.
 pub fn limits(class: &StorageClass) -> Result<bool, String> {
@@ -42,12 +40,6 @@ pub fn limits(class: &StorageClass) -> Result<bool, String> {
     }
 }
 
-/// Whether the volume is a file system of its own.
-pub fn is_limited(volume: &PersistentVolume) -> bool {
-    facts::annotation(volume, PROVISIONED_BY) == Some(LOCAL_PATH)
-        && facts::annotation(volume, LIMITED) == Some("file")
-}
-
 pub fn volume(
     claim: &PersistentVolumeClaim,
     class: &StorageClass,
@@ -56,7 +48,7 @@ pub fn volume(
 ) -> PersistentVolume {
     let mut annotations: BTreeMap<_, _> = [(PROVISIONED_BY.to_owned(), LOCAL_PATH.to_owned())].into();
     let limited = limits(class) == Ok(true);
-    annotations.extend(limited.then(|| (LIMITED.to_owned(), "file".to_owned())));
+    annotations.extend(limited.then(|| (facts::SIZE_LIMIT.to_owned(), "file".to_owned())));
     let wanted = claim.spec.clone().unwrap_or_default();
     let requirement = NodeSelectorRequirement {
         key: HOSTNAME.to_owned(),
@@ -181,7 +173,7 @@ mod tests {
         assert_eq!(node_of(&claim(), None), None);
         assert_eq!(directory(&claim()), "pvc-u_x_data");
         let volume = volume(&claim(), &class(), "n", Path::new("/data/pvc-u_x_data"));
-        assert!(facts::is_bound_to(&volume, &claim()) && !is_limited(&volume));
+        assert!(facts::is_bound_to(&volume, &claim()) && !facts::is_limited(&volume));
         assert_eq!(home(&volume), Some("n"));
         assert_eq!(directory_of(&volume, Path::new("/data")).as_deref(), Some("pvc-u_x_data"));
     }
@@ -199,7 +191,7 @@ mod tests {
         assert!(
             limits(&of("quota")).unwrap_err().starts_with("parameter sizeLimit: \"quota\" is not supported")
         );
-        assert!(is_limited(&volume(&claim(), &of("file"), "n", Path::new("/data/a"))));
+        assert!(facts::is_limited(&volume(&claim(), &of("file"), "n", Path::new("/data/a"))));
     }
 
     #[test]

@@ -154,7 +154,7 @@ impl Mounter for LinuxMounter {
     }
 
     fn mount_image(&self, image: &Path, target: &Path) -> Result<(), VolumeError> {
-        let mounted = crate::local_path::image::run("mount", &["-t", "ext4", "-o", "loop"], &[image, target]);
+        let mounted = super::image::run("mount", &["-t", "ext4", "-o", "loop"], &[image, target]);
         mounted.map(drop).map_err(|error| VolumeError::MountCommand(error.to_string()))
     }
 

@@ -69,14 +69,14 @@ impl VolumePlugin for ClaimedHostPath {
             request.spec.persistent().and_then(|volume| volume.host_path.clone()).unwrap_or_default();
         let path = source.path.clone();
         let limited = match &request.spec.source {
-            Source::Claimed { volume, .. } => crate::local_path::is_limited(volume),
+            Source::Claimed { volume, .. } => crate::facts::is_limited(volume),
             _ => false,
         };
         let host = request.host.clone();
         super::blocking(move || {
             if limited {
                 // It is mounted for as long as the machine runs.
-                let mounted = crate::local_path::image::mount(Path::new(&source.path), host.as_ref());
+                let mounted = super::image::mount(Path::new(&source.path), host.as_ref());
                 mounted.map_err(|error| VolumeError::MountCommand(error.to_string()))?;
             }
             host_path::check(&source)

@@ -12,6 +12,7 @@ mod empty_dir;
 mod error;
 mod host;
 mod host_path;
+pub(crate) mod image;
 mod local;
 mod locks;
 mod nfs;

@@ -3,9 +3,8 @@
 //! The file's blocks are taken when it is made, so a volume that was made has its room. It is mounted by a loop device, with
 //! the tools of util-linux and e2fsprogs.
 
-use super::job::JobError;
+use super::{Mounter, VolumeError};
 use crate::beneath::Dir;
-use crate::volumes::{Mounter, VolumeError};
 use nix::errno::Errno;
 use nix::fcntl::posix_fallocate;
 use std::fs::{self, File};
@@ -50,12 +49,12 @@ fn at(path: &Path) -> impl Fn(io::Error) -> ImageError {
 }
 
 /// Makes the volume and lets `fill` put there what it shall have; one that is there is mounted again.
-pub fn make(
+pub fn make<E: From<ImageError>>(
     path: &Path,
     bytes: u64,
     host: &dyn Mounter,
-    fill: impl FnOnce(&Dir) -> Result<(), JobError>,
-) -> Result<(), JobError> {
+    fill: impl FnOnce(&Dir) -> Result<(), E>,
+) -> Result<(), E> {
     let (image, fresh) = (image_of(path), fresh_of(path));
     if image.try_exists().map_err(at(&image))? {
         return Ok(mount(path, host)?);
@@ -71,7 +70,7 @@ pub fn make(
         host.mount_image(&fresh, path)?;
         Ok::<_, ImageError>(())
     })();
-    let whole = made.map_err(JobError::from).and_then(|()| {
+    let whole = made.map_err(E::from).and_then(|()| {
         // People expect a new volume to be empty; fsck makes it anew where it is needed.
         fs::remove_dir(path.join("lost+found")).map_err(at(path))?;
         let dir = Dir::open(path).map_err(at(path))?;
