@@ -57,6 +57,8 @@ pub enum Command {
     Why(WhyArgs),
     /// Show and change the keys of --secrets-encryption, on the server's machine
     Secrets(SecretsArgs),
+    /// Print the definitions of VolumeSnapshots, to be applied: coracle snapshots | kubectl apply -f -
+    Snapshots,
 }
 
 /// Flags of `coracle server`. A flag that is not given leaves the configuration file's value, and that the default.

@@ -101,6 +101,7 @@ fn main() -> ExitCode {
         Command::Kubeconfig(args) => in_runtime("error,kube_client=off", cert::kubeconfig(args)),
         Command::Why(args) => in_runtime("error", why::command(args)),
         Command::Secrets(args) => encryption::command(&args),
+        Command::Snapshots => snapshots(),
     }
 }
 
@@ -155,6 +156,13 @@ fn filter(log: &str) -> Targets {
 fn asked_filter(asked: Option<&str>) -> Result<Option<Targets>, String> {
     let Some(asked) = asked.filter(|asked| !asked.is_empty()) else { return Ok(None) };
     asked.parse().map(Some).map_err(|error| format!("RUST_LOG={asked:?} names no levels: {error}"))
+}
+
+/// A manifest, on standard output. Somebody may read only its beginning.
+fn snapshots() -> ExitCode {
+    use std::io::Write;
+    let written = std::io::stdout().write_all(coracle_storage::SNAPSHOT_DEFINITIONS.as_bytes());
+    if written.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ pub use crate::configuration::static_pods::StaticPods;
 pub use crate::eviction::settings::{EvictionConfiguration, Settings as EvictionSettings};
 pub use crate::settings::{NodeConfiguration, NodeSettings};
 use coracle_client::events::Pace;
+use coracle_storage::csi::Drivers;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -71,6 +72,8 @@ pub struct Config {
     pub max_restart_period: Duration,
     /// How long a runtime that answered before may be silent until the node is not ready; upstream's 30 s.
     pub runtime_patience: Duration,
+    /// Where the CSI drivers are noted that offer themselves, for others of the process to see.
+    pub drivers: Drivers,
     /// After so long without a byte exec, attach and port-forward are ended; zero is never.
     pub streaming_connection_idle_timeout: Duration,
     /// There is no API server: static pods are all that runs.
@@ -112,6 +115,7 @@ impl Config {
             events: Some(Pace::default()),
             max_restart_period: crate::pod::backoff::MAX,
             runtime_patience: Duration::from_secs(30),
+            drivers: Drivers::default(),
             streaming_connection_idle_timeout: STREAMING_CONNECTION_IDLE_TIMEOUT,
             standalone: false,
             written: Written::new(),

@@ -347,6 +347,19 @@ impl Objects for ObjectCache {
         found("persistentvolumeclaim", name, written.map(Some)).map(drop)
     }
 
+    async fn expansion_refused(
+        &self,
+        claim: &PersistentVolumeClaim,
+        message: &str,
+    ) -> Result<(), ObjectError> {
+        let Some(patch) = refused(claim, message, Timestamp::now()) else { return Ok(()) };
+        let name = claim.metadata.name.as_deref().unwrap_or_default();
+        let namespace = claim.metadata.namespace.as_deref().unwrap_or_default();
+        let api: Api<PersistentVolumeClaim> = Api::namespaced(self.client.clone(), namespace);
+        let written = api.patch_status(name, &PatchParams::default(), &Patch::Merge(patch)).await;
+        found("persistentvolumeclaim", name, written.map(Some)).map(drop)
+    }
+
     async fn token(&self, request: &TokenRequest) -> Result<Token, ObjectError> {
         let cached = self.tokens.lock().get(request).cloned();
         if let Some(token) = cached.filter(|t| t.refresh_at > Timestamp::now()) {
@@ -444,6 +457,23 @@ fn grown(claim: &PersistentVolumeClaim, volume: &PersistentVolume) -> serde_json
     serde_json::json!({ "status": patch })
 }
 
+/// The status of a claim whose size the node's driver refuses: upstream's `MarkNodeExpansionInfeasible`. `None` where it says
+/// so already.
+fn refused(claim: &PersistentVolumeClaim, message: &str, now: Timestamp) -> Option<serde_json::Value> {
+    let status = claim.status.clone().unwrap_or_default();
+    let states = status.allocated_resource_statuses.unwrap_or_default();
+    if states.get("storage").is_some_and(|state| state == "NodeResizeInfeasible") {
+        return None;
+    }
+    let mut conditions = status.conditions.unwrap_or_default();
+    conditions.retain(|condition| condition.type_ != "NodeResizeError");
+    let mut conditions: Vec<_> = conditions.iter().map(|condition| serde_json::json!(condition)).collect();
+    conditions.push(serde_json::json!({ "type": "NodeResizeError", "status": "True", "message": message,
+        "lastTransitionTime": now.to_string() }));
+    let states = serde_json::json!({ "storage": "NodeResizeInfeasible" });
+    Some(serde_json::json!({ "status": { "allocatedResourceStatuses": states, "conditions": conditions } }))
+}
+
 fn renewal(now: Timestamp, expires: Timestamp) -> Timestamp {
     let share = expires.duration_since(now) * RENEW_PERCENT / 100;
     now.checked_add(share.min(RENEW_AT_LATEST)).unwrap_or(expires)
@@ -453,6 +483,19 @@ fn renewal(now: Timestamp, expires: Timestamp) -> Timestamp {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn a_claim_is_told_once_that_its_node_refuses_its_size() {
+        let claim: PersistentVolumeClaim = serde_json::from_value(json!({ "metadata": {}, "status": {
+            "conditions": [{ "type": "FileSystemResizePending", "status": "True" }] } }))
+        .unwrap();
+        let patch = refused(&claim, "no room", Timestamp::UNIX_EPOCH).unwrap();
+        let types =
+            patch["status"]["conditions"].as_array().unwrap().iter().map(|c| c["type"].as_str().unwrap());
+        assert_eq!(types.collect::<Vec<_>>(), ["FileSystemResizePending", "NodeResizeError"]);
+        let told = serde_json::from_value(json!({ "metadata": {}, "status": patch["status"] })).unwrap();
+        assert_eq!(refused(&told, "no room", Timestamp::UNIX_EPOCH), None);
+    }
 
     #[test]
     fn all_references_are_found() {

@@ -24,7 +24,6 @@ use crate::pods_api::PodsApi;
 use crate::server::Configz;
 use crate::{eviction, log_links, logs, lost_shims, manager, node, plugins, shutdown};
 use coracle_client::{Context, Recorder};
-use coracle_storage::csi::Drivers;
 use coracle_storage::volumes::{LinuxMounter, Mounter, Volumes, VolumesConfig};
 use k8s_openapi::api::core::v1::Service;
 use std::path::{Path, PathBuf};
@@ -174,7 +173,9 @@ pub fn build(context: &Context, config: Config, parts: Parts) -> Result<Built, E
     let last_seen = Arc::new(LastSeen::open(&config.root().join("last-seen"))?);
     let objects = Arc::new(ObjectCache::new(context.client.clone(), last_seen.clone(), changed));
     let records = Records::new(config.root(), config.node.verification.clone());
-    let drivers = Drivers::default();
+    // Who was registered with the last kubelet registers again.
+    let drivers = config.drivers.clone();
+    drivers.clear();
     let of_volumes = VolumesConfig { root: config.root(), node_name: config.node_name.clone() };
     let (own, node_object) = watch::channel(None);
     let (live, now) = watch::channel(Arc::new(config.clone()));

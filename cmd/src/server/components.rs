@@ -46,6 +46,7 @@ pub fn spawn_all(supervisor: &mut Supervisor, control_plane: &ControlPlane, conf
         Informers::new(clients.privileged("system:coracle:informers"), control_plane.api.stop().clone());
     let base = Base { clients, informers };
     coracle_apiserver::metrics::global().collect_as("clients", coracle_client::metrics::render);
+    let drivers = coracle_storage::csi::Drivers::default();
     cluster_ips(supervisor, base.clone());
     if config.runs(Component::Scheduler) {
         scheduler(supervisor, base.clone());
@@ -57,12 +58,13 @@ pub fn spawn_all(supervisor: &mut Supervisor, control_plane: &ControlPlane, conf
     if config.runs(Component::Storage) && config.runs(Component::Kubelet) {
         local_path(supervisor, base.clone(), config);
         nfs(supervisor, base.clone(), config);
+        csi(supervisor, base.clone(), drivers.clone());
     }
     if config.simulate_nodes > 0 {
         simulated_nodes(supervisor, base.clone(), config.simulate_nodes);
     }
     if config.runs(Component::Kubelet) {
-        kubelet(supervisor, base.clone(), control_plane, config);
+        kubelet(supervisor, base.clone(), control_plane, (config, drivers));
     }
     if config.runs(Component::Proxy) {
         proxy(supervisor, base.clone(), config);
@@ -150,11 +152,12 @@ fn volume_controllers(supervisor: &mut Supervisor, base: Base) {
     });
 }
 
-/// The node's own provisioner: it makes and deletes directories, so it runs where the kubelet does.
+/// Makes and deletes directories of this node, and has other nodes do it for theirs.
 fn local_path(supervisor: &mut Supervisor, base: Base, config: &Config) {
     let settings = coracle_storage::LocalPathConfig {
         node_name: config.node_name.clone(),
         root: config.data_dir.join("local-path"),
+        mounter: Arc::new(coracle_storage::volumes::LinuxMounter),
     };
     supervisor.spawn("local-path", move |stop| {
         let context = base.context(base.clients.privileged("system:coracle:local-path"), stop);
@@ -174,6 +177,15 @@ fn nfs(supervisor: &mut Supervisor, base: Base, config: &Config) {
     });
 }
 
+/// Makes, attaches and grows the volumes of drivers that are registered here and were handed over.
+fn csi(supervisor: &mut Supervisor, base: Base, drivers: coracle_storage::csi::Drivers) {
+    let settings = coracle_storage::CsiConfig::new(drivers);
+    supervisor.spawn("csi-controller", move |stop| {
+        let context = base.context(base.clients.privileged("system:coracle:csi-controller"), stop);
+        coracle_storage::run_csi(context, settings.clone())
+    });
+}
+
 fn simulated_nodes(supervisor: &mut Supervisor, base: Base, count: u32) {
     let count = usize::try_from(count).unwrap_or(usize::MAX);
     supervisor.spawn("simulated-nodes", move |stop| {
@@ -182,11 +194,17 @@ fn simulated_nodes(supervisor: &mut Supervisor, base: Base, count: u32) {
     });
 }
 
-fn kubelet(supervisor: &mut Supervisor, base: Base, control_plane: &ControlPlane, config: &Config) {
+fn kubelet(
+    supervisor: &mut Supervisor,
+    base: Base,
+    control_plane: &ControlPlane,
+    (config, drivers): (&Config, coracle_storage::csi::Drivers),
+) {
     let mut settings = coracle_kubelet::Config::new(&config.node_name, config.node_ip);
     settings.data_dir.clone_from(&config.data_dir);
     settings.cluster_dns = vec![service_address(config, 10)];
     config.kubelet.apply(&mut settings);
+    settings.drivers = drivers;
     let pki = control_plane.pki.clone();
     supervisor.spawn("kubelet", move |stop| {
         let context = base.context(base.clients.node(&settings.node_name), stop);

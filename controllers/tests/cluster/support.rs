@@ -59,6 +59,8 @@ impl World {
         };
         let api = ApiServer::new(config, store, cache);
         bootstrap::apply(api.registry(), &cluster()).await.unwrap();
+        // Ends with the server.
+        drop(api.maintain_definitions());
         let client = client(&api, "test:informers", &["system:masters"]);
         let informers = Informers::new(client, stop.clone());
         Self {
