@@ -56,6 +56,12 @@ fn a_restored_server_is_the_one_that_was_backed_up() {
         .parse()
         .expect("a revision");
     assert!(next > seen, "{next} after {seen}");
+    let gone = cluster.raw(
+        "GET",
+        &format!("/api/v1/namespaces/default/configmaps?watch=true&timeoutSeconds=5&resourceVersion={seen}"),
+        "",
+    );
+    assert!(gone.text.contains("\"code\":410"), "{gone:?}");
 }
 
 #[test]

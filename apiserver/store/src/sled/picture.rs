@@ -74,7 +74,8 @@ pub fn restore(reader: impl Read, dir: impl AsRef<Path>, ahead: u64) -> Result<R
             }
         })?;
         let other = Revision(head.other.0.max(head.revision.0).saturating_add(ahead));
-        let head = Head { revision: head.revision, other, standalone: true };
+        // The history begins there: who watched before the restore is told to list anew, since it may have taken something away.
+        let head = Head { revision: other, other, standalone: true };
         disk::replace(&dir.join(recover::SNAPSHOT), |file| {
             dump::write(file, head, present.iter().map(|(key, item)| (key, Some(item))))
         })?;
