@@ -9,6 +9,7 @@ mod configuration;
 mod forward;
 mod metrics;
 mod pace;
+mod pages;
 mod run;
 mod server;
 mod socket_filter;

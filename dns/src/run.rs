@@ -3,7 +3,8 @@
 use crate::addresses::{Addresses, Key};
 use crate::configuration::source::Source;
 use crate::configuration::{Configuration, Given};
-use crate::metrics::{self, MayAsk, Metric, Metrics, Shown};
+use crate::metrics::{Metric, Metrics};
+use crate::pages::{MayAsk, Shown, pages};
 use crate::server::{Nodes, Server};
 use crate::views::Views;
 use crate::zone::{Directory, Zone};
@@ -103,15 +104,15 @@ async fn configure(
     let asked = server.clone();
     let may_ask: MayAsk = Arc::new(move |ip| asked.may_ask(ip));
     let shown = Shown { metrics: server.metrics.clone(), views: server.views.clone(), may_ask };
-    let mut pages = metrics::pages(first, address, &shown).await;
+    let mut shown_pages = pages(first, address, &shown).await;
     loop {
         match source.next().await {
             Ok(configuration) => {
                 *server.views.write() = Arc::new(Views::new(&configuration, &own, &server.metrics));
                 // The ports of the old ones are free before the new ones take them.
-                drop(pages);
+                drop(shown_pages);
                 tokio::task::yield_now().await;
-                pages = metrics::pages(&configuration, address, &shown).await;
+                shown_pages = pages(&configuration, address, &shown).await;
                 tracing::info!("the Corefile in the ConfigMap kube-system/coredns is in force");
             }
             Err(()) => server.metrics.add(Metric::ReloadFailed, &[], 1),

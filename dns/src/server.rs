@@ -204,7 +204,11 @@ impl<D: Directory + Send + Sync + 'static> Server<D> {
         let server = self.clone();
         tokio::spawn(async move {
             let name = name_of(&outside.request);
-            drop(server.from_others(&outside.view, &outside.request, &name, &outside.question, false).await);
+            drop(
+                server
+                    .answer_of_others(&outside.view, &outside.request, &name, &outside.question, false)
+                    .await,
+            );
             drop(turn);
         });
     }
@@ -261,7 +265,7 @@ impl<D: Directory + Send + Sync + 'static> Server<D> {
         if view.settings.log {
             tracing::info!(%client, %name, "asked");
         }
-        let (plugin, message) = match self.from_own(view, &request, &name) {
+        let (plugin, message) = match self.own_answer(view, &request, &name) {
             Own::Answer(plugin, message) => (plugin, message),
             Own::Follow { answer, target } => {
                 let outside = Outside {
@@ -328,7 +332,7 @@ impl<D: Directory + Send + Sync + 'static> Server<D> {
     }
 
     /// What `hosts` and `kubernetes` of a server block say.
-    fn from_own(&self, view: &ActiveView, request: &Message, name: &str) -> Own {
+    fn own_answer(&self, view: &ActiveView, request: &Message, name: &str) -> Own {
         if let Some(hosts) = &view.settings.hosts
             && let Some(message) = wire::from_hosts(hosts, view.zone_label(), name, request)
         {
@@ -375,7 +379,7 @@ impl<D: Directory + Send + Sync + 'static> Server<D> {
             Some((answer, target)) => encode(&request, self.follow(&view, *answer, target, tcp).await, tcp),
             None => {
                 let name = name_of(&request);
-                self.from_others(&view, &request, &name, &question, tcp)
+                self.answer_of_others(&view, &request, &name, &question, tcp)
                     .await
                     .map(|answer| shortened(answer, limit))
             }
@@ -385,7 +389,7 @@ impl<D: Directory + Send + Sync + 'static> Server<D> {
     }
 
     /// What others say to a question, or what they said once where they say nothing now.
-    async fn from_others(
+    async fn answer_of_others(
         &self,
         view: &ActiveView,
         request: &Message,
@@ -435,7 +439,7 @@ impl<D: Directory + Send + Sync + 'static> Server<D> {
         let asked = match question.to_vec() {
             Ok(bytes) => match self.known_of(view, &question, &bytes) {
                 Some(known) => Some(known),
-                None => self.from_others(view, &question, &name, &bytes, tcp).await,
+                None => self.answer_of_others(view, &question, &name, &bytes, tcp).await,
             },
             Err(_) => None,
         };

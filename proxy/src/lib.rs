@@ -5,6 +5,7 @@
 //! break, `configuration` says which and how, `run` ties it to the API. `network` leads to the pods of other nodes.
 
 pub mod backend;
+pub mod balancing;
 mod checks;
 pub mod command;
 pub mod configuration;

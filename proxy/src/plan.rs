@@ -48,7 +48,7 @@ pub struct Settings {
     /// Whether packets are dropped that fit no connection.
     pub drop_invalid: bool,
     /// What only the mode ipvs has.
-    pub ipvs: crate::ipvs::Settings,
+    pub ipvs: crate::balancing::Settings,
 }
 
 /// Upstream's mark (bit 14).

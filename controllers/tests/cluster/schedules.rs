@@ -46,7 +46,7 @@ async fn jobs_start_on_time_and_few_are_kept() {
     };
     until_object("the success noted", &crons, "tick", done).await;
     // Less than a minute late.
-    world.until_counted("cronjob_controller_job_creation_skew_duration_seconds_bucket le=64 1").await;
+    world.until_counted("cronjob_controller_job_creation_skew_duration_seconds_bucket{le=\"64\"} 1").await;
 }
 
 #[tokio::test]

@@ -8,8 +8,8 @@ pub mod source;
 pub use flags::Flags;
 
 use crate::backend::Mode;
+use crate::balancing;
 use crate::family::Family;
-use crate::ipvs;
 use crate::plan::{DEFAULT_MARK, LocalDetector};
 use document::{API_VERSION, Document, KIND, Period};
 use ipnet::IpNet;
@@ -75,7 +75,7 @@ pub struct Configuration {
     pub min_sync_period: Duration,
     pub node_port_addresses: NodePortAddresses,
     pub conntrack: ConntrackSettings,
-    pub ipvs: ipvs::Settings,
+    pub ipvs: balancing::Settings,
 }
 
 /// What is wrong with a document, each by the field.
@@ -358,10 +358,10 @@ impl Check<'_> {
         Mode::Iptables
     }
 
-    fn ipvs(&mut self, document: document::Ipvs) -> ipvs::Settings {
+    fn ipvs(&mut self, document: document::Ipvs) -> balancing::Settings {
         let scheduler = document.scheduler.filter(|name| !name.is_empty()).unwrap_or_else(|| "rr".to_owned());
-        if !ipvs::SCHEDULERS.contains(&scheduler.as_str()) {
-            let known = ipvs::SCHEDULERS.join(", ");
+        if !balancing::SCHEDULERS.contains(&scheduler.as_str()) {
+            let known = balancing::SCHEDULERS.join(", ");
             self.mistake("ipvs.scheduler", format!("\"{scheduler}\" is none of {known}"));
         }
         let mut exclude_cidrs = Vec::new();
@@ -382,7 +382,7 @@ impl Check<'_> {
             self.refuse(!fits, &format!("ipvs.{name}"), &format!("must be from 1s to {MOST_SECONDS}s"));
             time
         });
-        ipvs::Settings {
+        balancing::Settings {
             scheduler,
             exclude_cidrs,
             strict_arp: document.strict_arp.unwrap_or(false),

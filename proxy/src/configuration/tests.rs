@@ -8,7 +8,7 @@ fn read(text: &str) -> Result<Configuration, String> {
 #[test]
 fn the_word_mode_alone_is_a_document() {
     assert_eq!(read("mode: nftables").expect("read").mode, Mode::Nftables);
-    assert_eq!(read("mode: ipvs").expect("read").ipvs, ipvs::Settings::default());
+    assert_eq!(read("mode: ipvs").expect("read").ipvs, balancing::Settings::default());
     let refused = read("mode: quick").expect_err("refused");
     assert_eq!(refused, "mode: \"quick\" is none of iptables, nftables, ipvs, userspace");
     assert_eq!(read("").expect("defaults").mode, Mode::Iptables);

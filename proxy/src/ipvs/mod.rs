@@ -13,8 +13,7 @@ mod interface;
 mod link;
 mod packets;
 mod servers;
-mod settings;
 mod wanted;
 
+pub use crate::balancing::Settings;
 pub use backend::Ipvs;
-pub use settings::{SCHEDULERS, Settings};
