@@ -10,6 +10,7 @@ mod base;
 mod entries;
 
 pub use backend::Nftables;
+pub(crate) use base::family_word;
 
 /// The table's name is upstream's, so that people and tools find what they know.
 pub const TABLE: &str = "kube-proxy";
