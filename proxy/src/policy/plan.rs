@@ -95,7 +95,7 @@ fn targets<'a>(world: World<'a>, family: Family) -> Vec<Target<'a>> {
     let mut pods: Vec<&Pod> = world.pods.iter().map(Arc::as_ref).filter(|pod| has_own_network(pod)).collect();
     pods.sort_by_key(|pod| pod.metadata.creation_timestamp.as_ref().map(|at| at.0));
     for pod in &pods {
-        addresses(pod, family).into_iter().for_each(|ip| drop(newest.insert(ip, pod)));
+        newest.extend(addresses(pod, family).into_iter().map(|ip| (ip, *pod)));
     }
     let target = |pod: &'a Pod| Target {
         pod,
